@@ -1,0 +1,38 @@
+//! Every byte that leaves an rsd process.
+//!
+//! - [`v1`] (feature `messages`): the gRPC messages, generated from `rsd/v1/*.proto` and checked in.
+//! - [`services`] and [`transport`] (feature `grpc`): their tonic stubs, and the one place where a connection is made and
+//!   the one where it is accepted.
+//! - [`pmi`] (always): the PMI wire that MPI libraries speak, sans-IO, both halves.
+//!
+//! Nothing here decides anything: what a message means is `rsd-core`'s.
+
+pub mod pmi;
+
+#[cfg(feature = "messages")]
+#[expect(missing_docs, reason = "generated: the .proto files carry the documentation")]
+pub mod v1 {
+    include!("generated/messages.rs");
+}
+
+#[cfg(feature = "grpc")]
+#[expect(
+    missing_docs,
+    unused_qualifications,
+    clippy::allow_attributes,
+    clippy::allow_attributes_without_reason,
+    reason = "generated: the .proto files carry the documentation"
+)]
+pub mod services {
+    include!("generated/services.rs");
+}
+
+#[cfg(feature = "grpc")]
+pub mod transport;
+
+/// The number of the gRPC protocol. It changes when an older peer would misunderstand; peers of different numbers refuse
+/// each other by name.
+pub const PROTOCOL: u32 = 1;
+
+/// The version of this build, for people.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
