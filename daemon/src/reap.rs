@@ -1,0 +1,345 @@
+//! Collects ended processes, and leaves nothing of a job behind.
+//!
+//! A step is its descendants' *subreaper*: whoever loses its parent, a `setsid` daemon included, becomes the step's
+//! own child. So all that a job ever started is found by asking the kernel for our children, again and again, until
+//! there are none. Only children are ever signalled: as nobody but us collects them, their numbers cannot have been
+//! given to strangers in the meantime.
+//!
+//! Two things outlive even that and are found by name: the ranks of a step that was killed (by an entry of their
+//! environment), and shared memory that a killed MPICH left in `/dev/shm`.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
+
+use crate::spawn::{Waited, wait_any};
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// By itself, with this code.
+    Exited(i32),
+    /// By this signal.
+    Signaled(i32),
+}
+
+impl Exit {
+    /// From the status that `waitpid` gives for an ended process.
+    fn from_raw(status: i32) -> Exit {
+        if libc::WIFSIGNALED(status) {
+            Exit::Signaled(libc::WTERMSIG(status))
+        } else {
+            Exit::Exited(libc::WEXITSTATUS(status))
+        }
+    }
+}
+
+/// From now on orphaned descendants become children of this process.
+pub(crate) fn become_subreaper() -> nix::Result<()> {
+    nix::sys::prctl::set_child_subreaper(true)
+}
+
+/// Collects every child that has ended, without waiting.
+///
+/// It takes *any* child: nothing else in this process may wait for one.
+pub(crate) fn reap_all() -> Vec<(Pid, Exit)> {
+    collect().0
+}
+
+/// The ended children, and whether there are others.
+fn collect() -> (Vec<(Pid, Exit)>, bool) {
+    let mut ended = Vec::new();
+    loop {
+        match wait_any() {
+            Waited::Ended(pid, status) => ended.push((pid, Exit::from_raw(status))),
+            Waited::Running => return (ended, true),
+            Waited::Childless => return (ended, false),
+        }
+    }
+}
+
+/// The children of this process, those included that have ended and are not yet collected.
+pub(crate) fn children_of_self() -> io::Result<Vec<Pid>> {
+    let mut children = Vec::new();
+    for task in std::fs::read_dir("/proc/self/task")? {
+        match std::fs::read_to_string(task?.path().join("children")) {
+            Ok(list) => children.extend(list.split_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid::from_raw)),
+            // A thread that has ended since, and left its children to another one.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(children)
+}
+
+/// Ends every descendant of this process: TERM for each when it is first seen, KILL for all from `kill_at` on. Returns
+/// what was collected, once nobody is left.
+///
+/// A process that KILL cannot end (it waits for a dead file server) keeps this waiting: put a timeout around it.
+pub(crate) async fn kill_leftovers(kill_at: Instant) -> io::Result<Vec<(Pid, Exit)>> {
+    // Before the first look, so that no end between a look and the wait is missed.
+    let mut ends = signal(SignalKind::child())?;
+    let mut leftovers = Leftovers::default();
+    let mut collected = Vec::new();
+    loop {
+        let kill = Instant::now() >= kill_at;
+        let swept = leftovers.sweep(kill)?;
+        collected.extend(swept.ended);
+        if !swept.more {
+            return Ok(collected);
+        }
+        tokio::select! {
+            _ = ends.recv() => {}
+            () = sleep_until(kill_at), if !kill => {}
+        }
+    }
+}
+
+/// Ends descendants step by step, for a loop that has other things to do: a sweep at first, one after every SIGCHLD and
+/// one when the grace is over, until none is left. Each end of a child brings its orphans to us, and a SIGCHLD.
+#[derive(Debug, Default)]
+pub(crate) struct Leftovers {
+    asked: HashSet<Pid>,
+}
+
+/// What a sweep found.
+#[derive(Debug)]
+pub(crate) struct Swept {
+    /// Children that had ended.
+    pub(crate) ended: Vec<(Pid, Exit)>,
+    /// Whether there are others, now told to end.
+    pub(crate) more: bool,
+}
+
+impl Leftovers {
+    /// Collects the ended children and tells the others to end: with KILL, or with one TERM each.
+    pub(crate) fn sweep(&mut self, kill_now: bool) -> io::Result<Swept> {
+        let (ended, more) = collect();
+        for (pid, _) in &ended {
+            self.asked.remove(pid);
+        }
+        if more {
+            for child in children_of_self()? {
+                // It is our child until we collect it, so this cannot fail but for a process of another user (setuid).
+                if kill_now {
+                    let _ = kill(child, Signal::SIGKILL);
+                } else if self.asked.insert(child) {
+                    let _ = kill(child, Signal::SIGTERM);
+                    // One that is stopped hears TERM only when it goes on.
+                    let _ = kill(child, Signal::SIGCONT);
+                }
+            }
+        }
+        Ok(Swept { ended, more })
+    }
+}
+
+/// Processes of our user, this one excepted, whose environment at their start had `name=value`.
+pub(crate) fn processes_with_environ(name: &str, value: &str) -> io::Result<Vec<Pid>> {
+    let wanted = format!("{name}={value}");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let ours = pid != Pid::this().as_raw() && entry.metadata().is_ok_and(|meta| meta.uid() == geteuid().as_raw());
+        // Whoever has ended since is not one of them.
+        let Some(environ) = ours.then(|| std::fs::read(entry.path().join("environ")).ok()).flatten() else { continue };
+        if environ.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()) {
+            found.push(Pid::from_raw(pid));
+        }
+    }
+    Ok(found)
+}
+
+/// Removes the shared memory that MPICH processes of this PMI namespace left behind; returns how many files it was.
+///
+/// MPICH 5 names it `mpich_shm_<FNV-1a of the kvsname, hex>_<node>` and removes it itself unless it is killed while it
+/// starts. Only plain files of our user under exactly such names go; a link would go itself, not what it points at.
+pub(crate) fn remove_mpich_shm(namespace: &str) -> usize {
+    remove_shm_files(Path::new("/dev/shm"), namespace)
+}
+
+fn remove_shm_files(dir: &Path, namespace: &str) -> usize {
+    let prefix = format!("mpich_shm_{:x}_", fnv1a_32(namespace.as_bytes()));
+    let is_ours = |name: &OsStr| {
+        let node = name.as_bytes().strip_prefix(prefix.as_bytes());
+        node.is_some_and(|node| !node.is_empty() && node.iter().all(u8::is_ascii_digit))
+    };
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    entries
+        .flatten()
+        .filter(|entry| is_ours(&entry.file_name()))
+        // An entry's metadata is its own, not that of a link's target.
+        .filter(|entry| entry.metadata().is_ok_and(|meta| meta.is_file() && meta.uid() == geteuid().as_raw()))
+        .filter(|entry| std::fs::remove_file(entry.path()).is_ok())
+        .count()
+}
+
+/// The 32-bit hash of Fowler, Noll and Vo, variant 1a.
+fn fnv1a_32(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Runs `body` as the only test of a process of its own: it becomes a subreaper and collects whichever child.
+    fn alone(name: &str, body: impl FnOnce()) {
+        const ALONE: &str = "RSD_TEST_ALONE";
+        if std::env::var_os(ALONE).is_some_and(|value| value == name) {
+            return body();
+        }
+        let path = format!("{}::{name}", module_path!().split_once("::").expect("a crate").1);
+        let output = Command::new(std::env::current_exe().expect("this test program"))
+            .args([&path, "--exact", "--nocapture"])
+            .env(ALONE, name)
+            .output()
+            .expect("this test program again");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
+    }
+
+    fn in_runtime<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+    }
+
+    /// A shell whose output is read up to its first line: what it starts before that line is there.
+    #[expect(clippy::zombie_processes, reason = "what is tested collects it")]
+    fn shell_until_ready(script: &str) -> String {
+        let mut shell = Command::new("/bin/sh").args(["-c", script]).stdout(Stdio::piped()).spawn().expect("a shell");
+        let mut line = String::new();
+        let mut byte = [0];
+        let mut output = shell.stdout.take().expect("a pipe");
+        while output.read(&mut byte).is_ok_and(|n| n == 1) && byte[0] != b'\n' {
+            line.push(char::from(byte[0]));
+        }
+        line
+    }
+
+    fn is_gone(pid: &str) -> bool {
+        !Path::new("/proc").join(pid).exists()
+    }
+
+    #[test]
+    fn ends_are_collected_with_code_or_signal_real_time_ones_included() {
+        alone("ends_are_collected_with_code_or_signal_real_time_ones_included", || {
+            let scripts = [
+                ("exit 7", Exit::Exited(7)),
+                ("exit 255", Exit::Exited(255)),
+                ("kill -9 $$", Exit::Signaled(9)),
+                ("kill -34 $$", Exit::Signaled(34)),
+            ];
+            let start = |script: &str| Command::new("/bin/sh").args(["-c", script]).spawn().expect("a shell").id();
+            let (mut expected, ended) = in_runtime(async {
+                let mut ends = signal(SignalKind::child()).expect("a signal stream");
+                let expected: Vec<_> = scripts.iter().map(|(script, exit)| (start(script), *exit)).collect();
+                let mut ended = Vec::new();
+                loop {
+                    let (some, more) = collect();
+                    ended.extend(some);
+                    if !more {
+                        return (expected, ended);
+                    }
+                    ends.recv().await;
+                }
+            });
+            let mut ended: Vec<_> = ended.iter().map(|(pid, exit)| (pid.as_raw().unsigned_abs(), *exit)).collect();
+            ended.sort_by_key(|(pid, _)| *pid);
+            expected.sort_by_key(|(pid, _)| *pid);
+            assert_eq!(ended, expected);
+            assert_eq!(reap_all(), []);
+        });
+    }
+
+    #[test]
+    fn a_process_that_left_its_session_and_parents_is_found_and_ended() {
+        alone("a_process_that_left_its_session_and_parents_is_found_and_ended", || {
+            become_subreaper().expect("Linux has subreapers");
+            // Forks twice, takes a session of its own, ignores TERM, and keeps a child that heeds it.
+            let daemon = "trap '' TERM; (trap - TERM; exec sleep 1000) & echo $$ $!; exec >&-; while :; do wait; done";
+            let pids = shell_until_ready(&format!("(setsid sh -c \"{}\" &)", daemon.replace('$', "\\$")));
+            let (daemon, sleeper) = pids.split_once(' ').expect("two numbers");
+            assert!(!is_gone(daemon) && !is_gone(sleeper));
+            let kill_at = Instant::now() + Duration::from_millis(100);
+            let ended =
+                in_runtime(async { tokio::time::timeout(Duration::from_secs(10), kill_leftovers(kill_at)).await });
+            let ended = ended.expect("an end before the deadline").expect("our children");
+            let how = |pid: &str| ended.iter().find(|(found, _)| found.to_string() == pid).map(|(_, exit)| *exit);
+            assert!(Instant::now() >= kill_at, "TERM was enough for one that ignores it");
+            assert_eq!(how(daemon), Some(Exit::Signaled(9)));
+            assert_eq!(how(sleeper), Some(Exit::Signaled(9)), "came to us only after its parent");
+            assert!(is_gone(daemon) && is_gone(sleeper));
+            assert_eq!(children_of_self().expect("/proc"), []);
+        });
+    }
+
+    #[test]
+    fn who_heeds_term_is_not_killed_and_who_is_stopped_hears_it() {
+        alone("who_heeds_term_is_not_killed_and_who_is_stopped_hears_it", || {
+            become_subreaper().expect("Linux has subreapers");
+            let pid = shell_until_ready("(setsid sh -c 'trap \"exit 3\" TERM; echo $$; kill -STOP $$; exit 4' &)");
+            let patient = Instant::now() + Duration::from_secs(10);
+            let ended = in_runtime(kill_leftovers(patient)).expect("our children");
+            let how = ended.iter().find(|(found, _)| found.to_string() == pid).map(|(_, exit)| *exit);
+            assert_eq!(how, Some(Exit::Exited(3)));
+            assert!(Instant::now() < patient);
+        });
+    }
+
+    #[test]
+    fn processes_are_found_by_an_entry_of_their_environment() {
+        let value = format!("w{}", std::process::id());
+        let start = |value: &str| {
+            let child = Command::new("sleep").arg("1000").env("RSD_TEST_MARK", value).spawn().expect("sleep");
+            // `spawn` returns once the child executes, so its environment is in place.
+            (Pid::from_raw(child.id().cast_signed()), child)
+        };
+        let (ours, other) = (start(&value), start(&format!("{value}0")));
+        assert_eq!(processes_with_environ("RSD_TEST_MARK", &value).expect("/proc"), [ours.0]);
+        assert_eq!(processes_with_environ("TEST_MARK", &value).expect("/proc"), []);
+        for mut child in [ours.1, other.1] {
+            child.kill().and_then(|()| child.wait()).expect("our child");
+        }
+    }
+
+    #[test]
+    fn the_hash_is_fnv_1a() {
+        // Vectors of the IETF draft on FNV.
+        assert_eq!(fnv1a_32(b""), 0x811c_9dc5);
+        assert_eq!(fnv1a_32(b"a"), 0xe40c_292c);
+        assert_eq!(fnv1a_32(b"foobar"), 0xbf9c_f968);
+    }
+
+    #[test]
+    fn only_this_namespaces_files_go_and_no_links() {
+        let dir = std::env::temp_dir().join(format!("rsd-shm-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a scratch directory");
+        let precious = dir.join("precious");
+        let hash = format!("{:x}", fnv1a_32(b"foobar"));
+        for name in ["0", "12", "", "1x", "1_1"].map(|node| format!("mpich_shm_{hash}_{node}")) {
+            std::fs::write(dir.join(name), "x").expect("a file");
+        }
+        std::fs::write(&precious, "x").expect("a file");
+        std::fs::write(dir.join("mpich_shm_e40c292c_0"), "x").expect("a file");
+        std::os::unix::fs::symlink(&precious, dir.join(format!("mpich_shm_{hash}_3"))).expect("a link");
+        assert_eq!(remove_shm_files(&dir, "foobar"), 2);
+        let left = std::fs::read_dir(&dir).expect("the directory").count();
+        assert!(precious.exists());
+        assert_eq!(left, 6, "three of other names, one of another namespace, the link and its target");
+        std::fs::remove_dir_all(&dir).expect("our own directory");
+    }
+}

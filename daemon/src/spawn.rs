@@ -1,0 +1,293 @@
+//! Starts rank processes, and collects the status of those that ended.
+//!
+//! `posix_spawn` and not fork: the child borrows this process's memory until it executes, so a start costs the same
+//! whatever the step holds, and no code of ours runs between fork and exec. It is also the one module of the daemon
+//! that may use `unsafe`; what decides around it ([`resolve`], reaping) does without.
+//!
+//! A rank gets: its own process group (so that a signal reaches it and its children, but no session of its own, so
+//! that terminals behave), default signal dispositions, an empty signal mask, file descriptors 0 to 2 and at most one
+//! more. Everything else that this process has open is close-on-exec, with [`seal_inherited`] also what it inherited.
+
+#![expect(unsafe_code, reason = "posix_spawn and waitpid are C functions over pointers")]
+
+mod pipe;
+mod program;
+
+pub(crate) use pipe::{input_pipe, output_pipe, socket_pair};
+pub(crate) use program::{Interpreter, ProgramError, WdirError, check_wdir, resolve};
+
+use std::ffi::{CStr, CString, OsStr};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::unistd::Pid;
+
+/// One process to start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Command<'a> {
+    /// The file to execute, absolute: what [`resolve`] yielded.
+    pub(crate) program: &'a CStr,
+    /// The arguments, the program's name as the user gave it first.
+    pub(crate) argv: &'a [CString],
+    /// The whole environment, each `NAME=value`.
+    pub(crate) env: &'a [CString],
+    /// The working directory, absolute.
+    pub(crate) wdir: &'a CStr,
+    /// Becomes file descriptor 0.
+    pub(crate) stdin: BorrowedFd<'a>,
+    /// Becomes file descriptor 1.
+    pub(crate) stdout: BorrowedFd<'a>,
+    /// Becomes file descriptor 2.
+    pub(crate) stderr: BorrowedFd<'a>,
+    /// One more, and the number that it has in the child: 3 or more.
+    pub(crate) pass: Option<(BorrowedFd<'a>, RawFd)>,
+}
+
+/// Why a process did not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpawnError {
+    /// The working directory cannot be entered.
+    #[error(transparent)]
+    Wdir(#[from] WdirError),
+    /// The program cannot be executed.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The program is there; what its first line or its loader entry names is not.
+    #[error("program {}: {interpreter} is not on this node", path.display())]
+    NoInterpreter {
+        /// The program.
+        path: PathBuf,
+        /// What should have run it.
+        interpreter: Interpreter,
+    },
+    /// A binary that this machine cannot run.
+    #[error("program {}: a binary for another kind of machine, or damaged", path.display())]
+    ForeignBinary {
+        /// The program.
+        path: PathBuf,
+    },
+    /// More than the kernel hands to a new process.
+    #[error("program {}: arguments and environment are too long together ({bytes} bytes)", path.display())]
+    TooLong {
+        /// The program.
+        path: PathBuf,
+        /// Their size.
+        bytes: usize,
+    },
+    /// No room for one more process.
+    #[error("program {}: this node allows no more processes (see ulimit -u, cgroup pids.max)", path.display())]
+    TooManyProcesses {
+        /// The program.
+        path: PathBuf,
+    },
+    /// Anything else.
+    #[error("program {}: {}", path.display(), errno.desc())]
+    Os {
+        /// The program.
+        path: PathBuf,
+        /// What the system said.
+        errno: Errno,
+    },
+}
+
+/// Starts the process; it leads its own process group, whose number is the process's.
+pub(crate) fn spawn(command: &Command<'_>) -> Result<Pid, SpawnError> {
+    match start(command, command.program, command.argv) {
+        Ok(pid) => Ok(pid),
+        Err(Errno::ENOEXEC) => start_as_script(command),
+        Err(errno) => Err(culprit(command, errno)),
+    }
+}
+
+/// A text without a `#!` line: a shell runs it, as with `execvp`.
+fn start_as_script(command: &Command<'_>) -> Result<Pid, SpawnError> {
+    let path = path(command.program);
+    if program::is_elf(path) {
+        return Err(SpawnError::ForeignBinary { path: path.to_path_buf() });
+    }
+    let mut argv = vec![c"/bin/sh".to_owned(), command.program.to_owned()];
+    argv.extend(command.argv.iter().skip(1).cloned());
+    start(command, c"/bin/sh", &argv).map_err(|errno| culprit(command, errno))
+}
+
+/// The system gives one number for whatever went wrong on the way; look again to say what it was.
+fn culprit(command: &Command<'_>, errno: Errno) -> SpawnError {
+    let path = path(command.program);
+    if let Err(error) = check_wdir(self::path(command.wdir)) {
+        return error.into();
+    }
+    if let Err(error) = program::check(path) {
+        return error.into();
+    }
+    let path = path.to_path_buf();
+    match errno {
+        Errno::ENOENT => SpawnError::NoInterpreter { interpreter: program::interpreter(&path), path },
+        Errno::E2BIG => {
+            let bytes = command.argv.iter().chain(command.env).map(|text| text.count_bytes() + 1).sum();
+            SpawnError::TooLong { path, bytes }
+        }
+        Errno::EAGAIN => SpawnError::TooManyProcesses { path },
+        errno => SpawnError::Os { path, errno },
+    }
+}
+
+fn path(text: &CStr) -> &Path {
+    Path::new(OsStr::from_bytes(text.to_bytes()))
+}
+
+fn start(command: &Command<'_>, program: &CStr, argv: &[CString]) -> Result<Pid, Errno> {
+    let mut moves = vec![(command.stdin, 0), (command.stdout, 1), (command.stderr, 2)];
+    moves.extend(command.pass);
+    let copies = copy_endangered(&mut moves)?;
+    let mut actions = FileActions::new()?;
+    for ((from, to), copy) in moves.iter().zip(&copies) {
+        actions.dup(copy.as_ref().map_or(*from, AsFd::as_fd), *to)?;
+    }
+    actions.chdir(command.wdir)?;
+    let attributes = Attributes::new()?;
+    let argv = pointers(argv);
+    let envp = pointers(command.env);
+    let mut pid = 0;
+    // SAFETY: both arrays end in null and point to C strings that `command` and `argv` keep alive until the call ends.
+    let errno = unsafe {
+        libc::posix_spawn(&mut pid, program.as_ptr(), &actions.0, &attributes.0, argv.as_ptr(), envp.as_ptr())
+    };
+    check(errno)?;
+    Ok(Pid::from_raw(pid))
+}
+
+/// `copies[i]` stands in for the source of `moves[i]` where an earlier move might overwrite it: every such number is
+/// copied to one above all targets. Usually there is none, as sources are numbers that nobody asks for.
+fn copy_endangered(moves: &mut [(BorrowedFd<'_>, RawFd)]) -> Result<Vec<Option<OwnedFd>>, Errno> {
+    let above = moves.iter().map(|(_, to)| to + 1).max().unwrap_or(0);
+    let is_target = |fd: RawFd| moves.iter().any(|(_, to)| *to == fd);
+    moves
+        .iter()
+        .map(|(from, to)| {
+            if from.as_raw_fd() == *to || !is_target(from.as_raw_fd()) {
+                return Ok(None);
+            }
+            let copy = fcntl(from, FcntlArg::F_DUPFD_CLOEXEC(above))?;
+            // SAFETY: the call has just made this descriptor for us.
+            Ok(Some(unsafe { OwnedFd::from_raw_fd(copy) }))
+        })
+        .collect()
+}
+
+fn pointers(texts: &[CString]) -> Vec<*mut libc::c_char> {
+    texts.iter().map(|text| text.as_ptr().cast_mut()).chain([ptr::null_mut()]).collect()
+}
+
+fn check(errno: libc::c_int) -> Result<(), Errno> {
+    if errno == 0 { Ok(()) } else { Err(Errno::from_raw(errno)) }
+}
+
+/// What the child does with its descriptors and directory before it executes.
+struct FileActions(libc::posix_spawn_file_actions_t);
+
+impl FileActions {
+    fn new() -> Result<FileActions, Errno> {
+        let mut actions = MaybeUninit::uninit();
+        // SAFETY: the call fills what it is given, and that is read only if it says so.
+        unsafe {
+            check(libc::posix_spawn_file_actions_init(actions.as_mut_ptr()))?;
+            Ok(FileActions(actions.assume_init()))
+        }
+    }
+
+    /// A descriptor onto itself loses its close-on-exec flag.
+    fn dup(&mut self, from: BorrowedFd<'_>, to: RawFd) -> Result<(), Errno> {
+        // SAFETY: `self` holds initialised actions.
+        check(unsafe { libc::posix_spawn_file_actions_adddup2(&mut self.0, from.as_raw_fd(), to) })
+    }
+
+    fn chdir(&mut self, dir: &CStr) -> Result<(), Errno> {
+        // SAFETY: `self` holds initialised actions, and the call copies the text.
+        check(unsafe { libc::posix_spawn_file_actions_addchdir_np(&mut self.0, dir.as_ptr()) })
+    }
+}
+
+impl Drop for FileActions {
+    fn drop(&mut self) {
+        // SAFETY: initialised by `new`, and nobody uses them after this.
+        unsafe { libc::posix_spawn_file_actions_destroy(&mut self.0) };
+    }
+}
+
+/// Own process group, empty signal mask, default dispositions.
+struct Attributes(libc::posix_spawnattr_t);
+
+impl Attributes {
+    fn new() -> Result<Attributes, Errno> {
+        let mut attributes = MaybeUninit::uninit();
+        let (mut none, mut all) = (MaybeUninit::uninit(), MaybeUninit::<libc::sigset_t>::uninit());
+        let flags = libc::POSIX_SPAWN_SETPGROUP | libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
+        // SAFETY: every pointer is to a local of the type that the call wants, initialised by the call before it.
+        unsafe {
+            libc::sigemptyset(none.as_mut_ptr());
+            // Not sigfillset: it leaves out the C library's own two, which posix_spawn then has ignored in the child.
+            all.as_mut_ptr().write_bytes(0xff, 1);
+            check(libc::posix_spawnattr_init(attributes.as_mut_ptr()))?;
+            let mut attributes = Attributes(attributes.assume_init());
+            check(libc::posix_spawnattr_setpgroup(&mut attributes.0, 0))?;
+            check(libc::posix_spawnattr_setsigmask(&mut attributes.0, none.as_ptr()))?;
+            check(libc::posix_spawnattr_setsigdefault(&mut attributes.0, all.as_ptr()))?;
+            check(libc::posix_spawnattr_setflags(&mut attributes.0, flags as libc::c_short))?;
+            Ok(attributes)
+        }
+    }
+}
+
+impl Drop for Attributes {
+    fn drop(&mut self) {
+        // SAFETY: initialised by `new`, and nobody uses them after this.
+        unsafe { libc::posix_spawnattr_destroy(&mut self.0) };
+    }
+}
+
+/// Keeps what this process was started with, beyond descriptors 0 to 2, away from its children; what it opens later is
+/// close-on-exec from the start. For the beginning of `main`.
+pub(crate) fn seal_inherited() -> std::io::Result<()> {
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let Some(fd) = entry?.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok()) else { continue };
+        if fd > 2 {
+            // SAFETY: only its flag is set; a number that is closed by now yields EBADF and changes nothing.
+            let _ = fcntl(unsafe { BorrowedFd::borrow_raw(fd) }, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC));
+        }
+    }
+    Ok(())
+}
+
+/// What [`wait_any`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// This child has ended with this raw wait status, and is now gone.
+    Ended(Pid, i32),
+    /// There are children, and all of them run.
+    Running,
+    /// There is no child, neither running nor ended.
+    Childless,
+}
+
+/// Collects one ended child, whichever it is, without waiting.
+///
+/// The raw status, as a signal may be a real-time one, for which `nix` has no name and thus an error in place of the
+/// child that it has just removed.
+pub(crate) fn wait_any() -> Waited {
+    let mut status = 0;
+    // SAFETY: the status is a local that outlives the call.
+    match Errno::result(unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) }) {
+        Ok(0) | Err(Errno::EINTR) => Waited::Running,
+        Ok(pid) => Waited::Ended(Pid::from_raw(pid), status),
+        // ECHILD: the only other answer to these arguments.
+        Err(_) => Waited::Childless,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! Which file a program's name means, by the rules of `execvp`, and why it cannot be executed if so.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, eaccess};
+
+/// Where `execvp` looks when there is no PATH.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// The file that `program` means, absolute if `wdir` is.
+///
+/// With a slash the name is a path, relative to `wdir`. Else the entries of `path_env` are tried in turn; an empty one
+/// is `wdir`, a relative one starts there. A file that cannot be executed is passed over, and named if no other is found.
+pub(crate) fn resolve(program: &OsStr, wdir: &Path, path_env: &OsStr) -> Result<PathBuf, ProgramError> {
+    if program.as_bytes().contains(&b'/') {
+        return match check(&wdir.join(program)) {
+            Ok(()) => Ok(wdir.join(program)),
+            Err(ProgramError::NotFound { .. }) => Err(not_found(program, Searched::Wdir(wdir.to_path_buf()))),
+            Err(error) => Err(error),
+        };
+    }
+    let path_env = if path_env.is_empty() { OsStr::new(DEFAULT_PATH) } else { path_env };
+    let mut refused = None;
+    for entry in path_env.as_bytes().split(|byte| *byte == b':').filter(|_| !program.is_empty()) {
+        let file = wdir.join(OsStr::from_bytes(entry)).join(program);
+        match check(&file) {
+            Ok(()) => return Ok(file),
+            Err(ProgramError::NotFound { .. }) => {}
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    Err(refused.unwrap_or_else(|| {
+        let beside = !program.is_empty() && check(&wdir.join(program)).is_ok();
+        not_found(program, Searched::Path { path: path_env.to_owned(), beside: beside.then(|| wdir.to_path_buf()) })
+    }))
+}
+
+/// Whether this file can be executed.
+pub(super) fn check(file: &Path) -> Result<(), ProgramError> {
+    let refuse = |why| Err(ProgramError::NotExecutable { path: file.to_path_buf(), why });
+    let metadata = match std::fs::metadata(file) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return refuse(Obstacle::Permission),
+        Err(_) => return Err(not_found(file.as_os_str(), Searched::Nowhere)),
+    };
+    if metadata.is_dir() {
+        refuse(Obstacle::Directory)
+    } else if !metadata.is_file() {
+        refuse(Obstacle::Special)
+    } else if metadata.permissions().mode() & 0o111 == 0 {
+        refuse(Obstacle::NoExecuteBit)
+    } else if eaccess(file, AccessFlags::X_OK).is_err() {
+        refuse(Obstacle::Permission)
+    } else {
+        Ok(())
+    }
+}
+
+/// Whether a process could start in this directory.
+pub(crate) fn check_wdir(wdir: &Path) -> Result<(), WdirError> {
+    let path = || wdir.to_path_buf();
+    match std::fs::metadata(wdir) {
+        Ok(metadata) if !metadata.is_dir() => Err(WdirError::NotADirectory { path: path() }),
+        Ok(_) if eaccess(wdir, AccessFlags::X_OK).is_ok() => Ok(()),
+        Ok(_) => Err(WdirError::Permission { path: path() }),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(WdirError::Permission { path: path() }),
+        Err(_) => Err(WdirError::Missing { path: path() }),
+    }
+}
+
+/// Whether the file calls itself a binary.
+pub(super) fn is_elf(file: &Path) -> bool {
+    let mut magic = [0; 4];
+    File::open(file).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"\x7fELF"
+}
+
+/// What must run this program.
+pub(super) fn interpreter(file: &Path) -> Interpreter {
+    let mut line = Vec::new();
+    if let Ok(file) = File::open(file)
+        && BufReader::new(file).take(256).read_until(b'\n', &mut line).is_ok()
+        && let Some(words) = line.strip_prefix(b"#!")
+    {
+        let name = words.trim_ascii().split(u8::is_ascii_whitespace).next().unwrap_or_default();
+        return Interpreter::Named(PathBuf::from(OsStr::from_bytes(name)));
+    }
+    Interpreter::Loader
+}
+
+/// What runs a program that the kernel cannot run alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Interpreter {
+    /// Of a script's `#!` line.
+    Named(PathBuf),
+    /// Of a dynamically linked binary.
+    Loader,
+}
+
+impl std::fmt::Display for Interpreter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Interpreter::Named(path) => write!(f, "its interpreter {}", path.display()),
+            Interpreter::Loader => f.write_str("the loader that it is linked for (see ldd)"),
+        }
+    }
+}
+
+fn not_found(program: &OsStr, searched: Searched) -> ProgramError {
+    ProgramError::NotFound { program: program.to_owned(), searched }
+}
+
+/// Why a name means no program.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ProgramError {
+    /// There is no such file.
+    #[error("program {}: not found{searched}", if program.is_empty() { "\"\"".into() } else { program.to_string_lossy() })]
+    NotFound {
+        /// The name as it was given.
+        program: OsString,
+        /// Where it is not.
+        searched: Searched,
+    },
+    /// There is one, but it cannot be executed.
+    #[error("program {}: {}", path.display(), why.text(path))]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+        /// What is in the way.
+        why: Obstacle,
+    },
+}
+
+/// Where a program was looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Searched {
+    /// In this working directory, as the name has a slash.
+    Wdir(PathBuf),
+    /// In these directories, as it has none.
+    Path {
+        /// As in the environment.
+        path: OsString,
+        /// The working directory, if there is such a program: a forgotten `./`.
+        beside: Option<PathBuf>,
+    },
+    /// At the very place that was named.
+    Nowhere,
+}
+
+impl std::fmt::Display for Searched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Searched::Wdir(wdir) => write!(f, " in {}", wdir.display()),
+            Searched::Path { path, beside: None } => write!(f, " in PATH ({})", path.display()),
+            Searched::Path { path, beside: Some(wdir) } => {
+                write!(f, " in PATH ({}); {} has one: write it with ./", path.display(), wdir.display())
+            }
+            Searched::Nowhere => Ok(()),
+        }
+    }
+}
+
+/// Why a file cannot be executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// Nobody may execute it.
+    NoExecuteBit,
+    /// Others may, we may not; or a directory on the way is closed, or the file system is mounted noexec.
+    Permission,
+    /// It is a directory.
+    Directory,
+    /// It is a device, a socket or a pipe.
+    Special,
+}
+
+impl Obstacle {
+    fn text(self, path: &Path) -> String {
+        match self {
+            Obstacle::NoExecuteBit => format!("not executable (chmod +x {})", path.display()),
+            Obstacle::Permission => "permission denied".to_owned(),
+            Obstacle::Directory => "is a directory".to_owned(),
+            Obstacle::Special => "is not a regular file".to_owned(),
+        }
+    }
+}
+
+/// Why a process cannot start in a directory.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WdirError {
+    /// There is none.
+    #[error("working directory {}: not found", path.display())]
+    Missing {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It is something else.
+    #[error("working directory {}: is not a directory", path.display())]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It is closed to us.
+    #[error("working directory {}: permission denied", path.display())]
+    Permission {
+        /// The directory.
+        path: PathBuf,
+    },
+}
