@@ -1,0 +1,63 @@
+//! `fence COUNT`: joins the job of any PMI-1 launcher, fences COUNT times and lets rank 0 print how long that took it, as
+//! one line of JSON. Before each fence every rank puts a fresh key; after it, it gets its neighbour's and checks it. The
+//! times are those of the fences alone.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use rsd_mpi::bootstrap::{BootstrapError, Env, Limits, Pmi};
+
+fn main() -> ExitCode {
+    let Some(count) = std::env::args().nth(1).and_then(|count| count.parse().ok()).filter(|count| *count > 0) else {
+        eprintln!("usage: fence COUNT (at least 1), under a launcher");
+        return ExitCode::from(2);
+    };
+    match run(count) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            eprintln!("fence: failed to {error}{cause}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all went well; what did not is on stderr.
+fn run(count: usize) -> Result<bool, BootstrapError> {
+    let Some(mut pmi) = Pmi::from_env(&Env::of_process(), Limits::default())? else {
+        eprintln!("fence: no launcher has started this process (neither PMI_FD nor PMI_PORT is set)");
+        return Ok(false);
+    };
+    let neighbour = (pmi.rank() + 1) % pmi.size();
+    let mut times_us = Vec::with_capacity(count);
+    for round in 0..count {
+        pmi.put(&format!("fence-{round}-{}", pmi.rank()), &value(round, pmi.rank()))?;
+        let start = Instant::now();
+        pmi.fence()?;
+        times_us.push(start.elapsed().as_secs_f64() * 1e6);
+        let got = pmi.get(&format!("fence-{round}-{neighbour}"))?;
+        if got.as_deref() != Some(value(round, neighbour).as_bytes()) {
+            eprintln!("fence: rank {} got {got:?} from rank {neighbour} after fence {round}", pmi.rank());
+            pmi.abort(1, "wrong_value")?;
+            return Ok(false);
+        }
+    }
+    if pmi.rank() == 0 {
+        times_us.sort_by(f64::total_cmp);
+        let at = |part: f64| times_us[(part * (count - 1) as f64).round() as usize];
+        println!(
+            "{{\"ranks\":{},\"fences\":{count},\"median_us\":{:.1},\"min_us\":{:.1},\"p99_us\":{:.1}}}",
+            pmi.size(),
+            at(0.5),
+            at(0.0),
+            at(0.99)
+        );
+    }
+    pmi.finalize()?;
+    Ok(true)
+}
+
+fn value(round: usize, rank: u32) -> String {
+    format!("{rank}@{round}")
+}

@@ -1,0 +1,230 @@
+//! The dialogue of one process with its process manager.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rsd_proto::pmi::v1::{Reply, ReplyDecoder, Request};
+
+use super::attach::{Attachment, Env, Socket};
+use super::error::BootstrapError;
+
+/// A process that has joined its job. To leave it well takes [`Pmi::finalize`]: a process manager takes a connection that
+/// closes without it for a death, and ends the job.
+#[derive(Debug)]
+pub struct Pmi {
+    socket: Socket,
+    decoder: ReplyDecoder,
+    limits: Limits,
+    /// What is set on the socket, to save the call.
+    read_timeout: Option<Duration>,
+    rank: u32,
+    size: u32,
+    appnum: u32,
+    kvsname: Vec<u8>,
+    /// Lengths without the end byte that the process manager counts in.
+    key_max: usize,
+    value_max: usize,
+}
+
+/// How long to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// For the connection to the process manager.
+    pub connect: Duration,
+    /// For the next byte of an answer, but that of a fence.
+    pub answer: Duration,
+}
+
+impl Default for Limits {
+    /// Ten seconds to connect, a minute to answer: a node that is slower is taken for dead.
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(10), answer: Duration::from_secs(60) }
+    }
+}
+
+impl Pmi {
+    /// Joins the job that the environment tells of; `None` if it tells of none.
+    pub fn from_env(env: &Env, limits: Limits) -> Result<Option<Self>, BootstrapError> {
+        let joined = match env.attachment()? {
+            None => return Ok(None),
+            Some(Attachment::Inherited { fd, rank, size }) => Self::join(Socket::inherited(fd)?, rank, size, limits),
+            Some(Attachment::Tcp { address, id }) => {
+                let mut pmi = Self::fresh(Socket::connect(&address, limits.connect)?, limits);
+                let answer = pmi.ask("initack", &Request::InitAck { pmiid: id.clone().into() })?;
+                if answer == Reply::InitAckRefused {
+                    return Err(BootstrapError::UnknownId { id });
+                }
+                let Reply::InitAck { size, rank, debug: _ } = answer else { return Err(wrong("initack")) };
+                if rank >= size {
+                    return Err(wrong("initack"));
+                }
+                pmi.init(rank, size)
+            }
+        };
+        joined.map(Some)
+    }
+
+    /// Joins as `rank` of `size` over a socket that the process manager already knows for this rank's.
+    pub fn over_socket(socket: UnixStream, rank: u32, size: u32, limits: Limits) -> Result<Self, BootstrapError> {
+        Self::join(Socket::Unix(socket), rank, size, limits)
+    }
+
+    /// This process among those of its job, from 0.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many processes the job has.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Which of the job's programs this is, from 0.
+    pub fn appnum(&self) -> u32 {
+        self.appnum
+    }
+
+    /// The job's name, unlike that of any other job.
+    pub fn kvsname(&self) -> &[u8] {
+        &self.kvsname
+    }
+
+    /// Stores a value for all ranks to get after the next fence. Both must be of visible ASCII characters without a
+    /// backslash, the only ones that every process manager carries unchanged.
+    pub fn put(&mut self, key: &str, value: &str) -> Result<(), BootstrapError> {
+        check_portable("key", key, self.key_max)?;
+        check_portable("value", value, self.value_max)?;
+        let put = Request::Put { kvsname: self.kvsname.clone(), key: key.into(), value: value.into() };
+        let Reply::PutResult { rc } = self.ask("put", &put)? else { return Err(wrong("put")) };
+        done("put", rc)
+    }
+
+    /// The value of a key that was put before the last fence, if there is one.
+    pub fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, BootstrapError> {
+        check_portable("key", key, self.key_max)?;
+        let get = Request::Get { kvsname: self.kvsname.clone(), key: key.into() };
+        let Reply::GetResult(value) = self.ask("get", &get)? else { return Err(wrong("get")) };
+        Ok(value)
+    }
+
+    /// Waits, without limit, until every rank has called it as often.
+    pub fn fence(&mut self) -> Result<(), BootstrapError> {
+        let answer = self.ask_within("barrier_in", &Request::BarrierIn { group: None }, None)?;
+        let Reply::BarrierOut { rc, tag: _ } = answer else { return Err(wrong("barrier_in")) };
+        done("barrier_in", rc)
+    }
+
+    /// Asks for the end of the whole job with this exit code, and returns: there is no answer, and the process manager kills
+    /// this process too.
+    pub fn abort(mut self, exit_code: i32, message: &str) -> Result<(), BootstrapError> {
+        // Older process managers take a line apart at its spaces, exit code and all.
+        let message = message.chars().map(|char| if char.is_ascii_graphic() { char } else { '_' });
+        let message = message.take(ABORT_MESSAGE_MAX).collect::<String>().into_bytes();
+        self.send("abort", &Request::Abort { exit_code, message })
+    }
+
+    /// Leaves the job well.
+    pub fn finalize(mut self) -> Result<(), BootstrapError> {
+        let Reply::FinalizeAck = self.ask("finalize", &Request::Finalize)? else { return Err(wrong("finalize")) };
+        Ok(())
+    }
+
+    fn fresh(socket: Socket, limits: Limits) -> Self {
+        Self {
+            socket,
+            decoder: ReplyDecoder::new(),
+            limits,
+            read_timeout: None,
+            rank: 0,
+            size: 1,
+            appnum: 0,
+            kvsname: Vec::new(),
+            key_max: 0,
+            value_max: 0,
+        }
+    }
+
+    fn join(socket: Socket, rank: u32, size: u32, limits: Limits) -> Result<Self, BootstrapError> {
+        Self::fresh(socket, limits).init(rank, size)
+    }
+
+    fn init(mut self, rank: u32, size: u32) -> Result<Self, BootstrapError> {
+        (self.rank, self.size) = (rank, size);
+        let answer = self.ask("init", &Request::Init { version: 1, subversion: 1 })?;
+        let Reply::ResponseToInit { rc, .. } = answer else { return Err(wrong("init")) };
+        done("init", rc)?;
+        let answer = self.ask("get_maxes", &Request::GetMaxes)?;
+        let Reply::Maxes { keylen_max, vallen_max, .. } = answer else { return Err(wrong("get_maxes")) };
+        self.key_max = keylen_max.saturating_sub(1) as usize;
+        self.value_max = vallen_max.saturating_sub(1) as usize;
+        let answer = self.ask("get_appnum", &Request::GetAppnum)?;
+        let Reply::Appnum(appnum) = answer else { return Err(wrong("get_appnum")) };
+        self.appnum = appnum;
+        let answer = self.ask("get_my_kvsname", &Request::GetMyKvsname)?;
+        let Reply::MyKvsname(kvsname) = answer else { return Err(wrong("get_my_kvsname")) };
+        self.kvsname = kvsname;
+        Ok(self)
+    }
+
+    fn ask(&mut self, command: &'static str, request: &Request) -> Result<Reply, BootstrapError> {
+        self.ask_within(command, request, Some(self.limits.answer))
+    }
+
+    fn ask_within(
+        &mut self,
+        command: &'static str,
+        request: &Request,
+        limit: Option<Duration>,
+    ) -> Result<Reply, BootstrapError> {
+        let failed = |source| BootstrapError::Io { command, source };
+        if self.read_timeout != limit {
+            self.socket.set_read_timeout(limit).map_err(failed)?;
+            self.read_timeout = limit;
+        }
+        self.send(command, request)?;
+        let mut bytes = [0; 4096];
+        loop {
+            if let Some(reply) = self.decoder.next() {
+                return reply.map_err(|source| BootstrapError::Wire { command, source });
+            }
+            match self.socket.read(&mut bytes) {
+                Ok(0) => return Err(BootstrapError::Closed { command }),
+                Ok(read) => self.decoder.feed(&bytes[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let timed_out = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+                    return Err(match limit.filter(|_| timed_out) {
+                        Some(limit) => BootstrapError::NoAnswer { command, limit },
+                        None => failed(error),
+                    });
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, command: &'static str, request: &Request) -> Result<(), BootstrapError> {
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes).map_err(|source| BootstrapError::Encode { command, source })?;
+        self.socket.write_all(&bytes).map_err(|source| BootstrapError::Io { command, source })
+    }
+}
+
+/// An abort is read by process managers with buffers of 1,024 bytes.
+const ABORT_MESSAGE_MAX: usize = 900;
+
+fn wrong(command: &'static str) -> BootstrapError {
+    BootstrapError::WrongAnswer { command }
+}
+
+fn done(command: &'static str, rc: i32) -> Result<(), BootstrapError> {
+    if rc == 0 { Ok(()) } else { Err(BootstrapError::Refused { command, rc }) }
+}
+
+fn check_portable(what: &'static str, text: &str, max: usize) -> Result<(), BootstrapError> {
+    let portable = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    if portable && (1..=max).contains(&text.len()) { Ok(()) } else { Err(BootstrapError::NotPortable { what, max }) }
+}
+
+#[cfg(test)]
+mod tests;
