@@ -859,6 +859,9 @@ pub struct StdinAck {
     pub offset: u64,
     #[prost(bool, tag = "4")]
     pub closed: bool,
+    /// The step has (re-)attached: send what is behind `offset`. Nothing is sent before the first of these.
+    #[prost(bool, tag = "5")]
+    pub resume: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Signal {

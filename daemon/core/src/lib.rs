@@ -1,0 +1,65 @@
+//! What rsd decides, without I/O, clock, environment or randomness: inputs and the time go in, effects come out.
+//!
+//! - [`Rsd`]: a daemon. Every daemon is a node of the [`tree`](rsd); the head also owns the jobs.
+//! - [`Step`]: the part of one job on one node: its ranks, their PMI, output and exits.
+//! - [`place`] and [`taskmap`]: which rank goes where.
+//! - [`kvs`], [`outbox`]: the store that ranks exchange keys through, and streams that survive cut links.
+//!
+//! The shell (package `rsd`) turns sockets, timers and processes into inputs and performs the effects. So a DVM of a
+//! thousand nodes runs in one thread of a test: see `tests/simulation.rs`.
+
+pub mod kvs;
+pub mod outbox;
+pub mod place;
+pub mod rsd;
+pub mod step;
+pub mod taskmap;
+
+pub use rsd::Rsd;
+pub use step::Step;
+
+use std::time::Duration;
+
+/// A job's number; the head counts them up and never uses one twice.
+pub type JobId = u64;
+/// A node's number in its DVM; the head is 0.
+pub type NodeId = u32;
+
+/// The time, handed in with every input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// A clock that never steps, from any origin.
+    pub mono: Duration,
+    /// Milliseconds since the Unix epoch, for people.
+    pub unix_ms: u64,
+}
+
+/// What a shell may tune.
+#[derive(Debug, Clone, Copy)]
+pub struct Tuning {
+    /// Children of a node in the tree of daemons.
+    pub arity: usize,
+    /// How long the head waits for a node whose link is cut.
+    pub reattach_grace: Duration,
+    /// How long a step without its daemon lets its ranks run on.
+    pub orphan_deadline: Duration,
+    /// Unacknowledged output of one step, in bytes.
+    pub output_window: u64,
+    /// A line longer than this is passed on in pieces, in bytes.
+    pub line_max: usize,
+    /// Ended jobs that the head remembers.
+    pub jobs_kept: usize,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning {
+            arity: 32,
+            reattach_grace: Duration::from_secs(60),
+            orphan_deadline: Duration::from_secs(600),
+            output_window: 1 << 20,
+            line_max: 256 << 10,
+            jobs_kept: 1000,
+        }
+    }
+}

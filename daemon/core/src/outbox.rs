@@ -1,0 +1,123 @@
+//! A byte stream that survives cut links: the sender keeps what is not acknowledged and sends it again after a re-attach; the
+//! receiver knows repeats by offset. Offsets count payload bytes from the beginning of the stream.
+//!
+//! Used upwards for output (a step to the head) and downwards for standard input (the head to a step). The window bounds
+//! both memory and what a slow receiver lets through: it is the back-pressure.
+
+use std::collections::VecDeque;
+
+/// The sending half: what was sent and not yet acknowledged.
+#[derive(Debug)]
+pub struct Outbox<T> {
+    /// In order; `end` is the offset behind the item.
+    items: VecDeque<Item<T>>,
+    next: u64,
+    acked: u64,
+    window_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Item<T> {
+    start: u64,
+    end: u64,
+    payload: T,
+}
+
+impl<T> Outbox<T> {
+    /// An empty stream that wants no more than `window_bytes` unacknowledged.
+    pub fn new(window_bytes: u64) -> Outbox<T> {
+        Outbox { items: VecDeque::new(), next: 0, acked: 0, window_bytes }
+    }
+
+    /// Whether there is room: one more item may be pushed, however large.
+    pub fn is_open(&self) -> bool {
+        self.next - self.acked < self.window_bytes
+    }
+
+    /// Whether everything pushed has been acknowledged.
+    pub fn is_drained(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Appends `len` bytes and returns their offset.
+    pub fn push(&mut self, len: u64, payload: T) -> u64 {
+        let start = self.next;
+        self.next += len;
+        self.items.push_back(Item { start, end: self.next, payload });
+        start
+    }
+
+    /// The receiver has everything below `offset`. An offset beyond what was sent is a lie and counts as all.
+    pub fn ack(&mut self, offset: u64) {
+        self.acked = self.acked.max(offset.min(self.next));
+        while self.items.front().is_some_and(|item| item.end <= self.acked) {
+            self.items.pop_front();
+        }
+    }
+
+    /// Everything unacknowledged with its offset, oldest first.
+    pub fn unacked(&self) -> impl Iterator<Item = (u64, &T)> {
+        self.items.iter().map(|item| (item.start, &item.payload))
+    }
+}
+
+/// The receiving half: how far the stream has come.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Inbox {
+    next: u64,
+}
+
+impl Inbox {
+    /// Whether the `len` bytes at `offset` are new; if so they count as received. Repeats and what lies beyond a gap are not:
+    /// the sender sends everything unacknowledged again after a cut, in order.
+    pub fn accept(&mut self, offset: u64, len: u64) -> bool {
+        let new = offset == self.next;
+        if new {
+            self.next += len;
+        }
+        new
+    }
+
+    /// What to acknowledge.
+    pub fn received(&self) -> u64 {
+        self.next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_acknowledged_is_sent_again_and_taken_once() {
+        let mut outbox = Outbox::new(8);
+        let mut inbox = Inbox::default();
+        let first = outbox.push(5, "hello");
+        assert!(inbox.accept(first, 5));
+        let second = outbox.push(5, "world");
+        assert!(!outbox.is_open(), "10 bytes unacknowledged are more than 8");
+        // The second message and the acknowledgement are lost with the link.
+        let again: Vec<_> = outbox.unacked().map(|(offset, payload)| (offset, *payload)).collect();
+        assert_eq!(again, [(first, "hello"), (second, "world")]);
+        assert!(!inbox.accept(first, 5));
+        assert!(inbox.accept(second, 5));
+        outbox.ack(inbox.received());
+        assert!(outbox.is_open() && outbox.is_drained());
+    }
+
+    #[test]
+    fn an_acknowledgement_of_more_than_was_sent_is_harmless() {
+        let mut outbox = Outbox::new(4);
+        outbox.push(3, ());
+        outbox.ack(1_000_000);
+        assert_eq!(outbox.push(3, ()), 3);
+        assert!(!outbox.is_drained());
+    }
+
+    #[test]
+    fn nothing_behind_a_gap_is_taken() {
+        let mut inbox = Inbox::default();
+        assert!(!inbox.accept(7, 3));
+        assert_eq!(inbox.received(), 0);
+    }
+}

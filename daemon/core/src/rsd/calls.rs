@@ -1,0 +1,314 @@
+//! What clients ask of a daemon, and the answers. The shell has turned gRPC into [`Call`]s.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rsd_proto::v1::{self as wire, Down, JobInfo, JobSpec, NodeInfo, PmiCall, down, job_event, pmi_call, stdin_target};
+
+use super::job::{Job, Life, Why};
+use super::{Effect, ReqId, Rsd, Stopping};
+use crate::{JobId, NodeId, Now};
+
+/// A client's request. Job 0 is the last one submitted.
+#[expect(missing_docs, reason = "the variants say what their fields are")]
+#[derive(Debug)]
+pub enum Call {
+    /// Answered with [`Answer::Submitted`].
+    Submit(Box<JobSpec>),
+    /// [`Answer::Job`].
+    GetJob(JobId),
+    /// [`Answer::Jobs`], the newest last; `all`: also those that have ended.
+    ListJobs { all: bool },
+    /// [`Answer::Job`].
+    Signal { job: JobId, rank: Option<u32>, signal: i32 },
+    /// [`Answer::Job`].
+    Cancel { job: JobId, grace_ms: Option<u64> },
+    /// The client that a job was attached to is gone. [`Answer::Job`].
+    ClientGone(JobId),
+    /// [`Answer::Stopped`] when there is room for more, or nobody reads any more.
+    Stdin { job: JobId, data: Bytes, eof: bool },
+    /// [`Answer::Nodes`]; with `load` after every node has answered or a second has passed.
+    ListNodes { load: bool },
+    /// [`Answer::Status`].
+    Status,
+    /// [`Answer::Stopped`] when the daemon is about to exit.
+    Shutdown { force: bool },
+    /// [`Answer::Pmi`].
+    Pmi { job: JobId, rank: u32, namespace: String, op: PmiOp },
+}
+
+/// What a rank asks through the gRPC `Pmi` service.
+#[derive(Debug)]
+pub enum PmiOp {
+    /// Make a value visible to all after the next fence.
+    Put(Bytes, Bytes),
+    /// The value of a key, if known on this node.
+    Get(Bytes),
+    /// Wait for all ranks.
+    Fence,
+    /// Where the rank is.
+    Info,
+}
+
+/// The answer to a [`Call`].
+#[derive(Debug)]
+pub enum Answer {
+    /// The new job's number.
+    Submitted(JobId),
+    /// One job.
+    Job(Box<JobInfo>),
+    /// Several.
+    Jobs(Vec<JobInfo>),
+    /// The DVM's nodes, by id.
+    Nodes(Vec<NodeInfo>),
+    /// Counters of this daemon; what only the shell knows is filled in by it.
+    Status(Box<wire::StatusReply>),
+    /// Done, nothing to say.
+    Stopped,
+    /// A rank's answer.
+    Pmi(Box<wire::PmiResult>),
+    /// No.
+    Refused(Refused),
+}
+
+/// A refusal: what rsctl exits with, and a text for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// One of the `exit` codes of `rsd_proto`'s contract.
+    pub exit_code: u8,
+    /// Names what to do.
+    pub text: String,
+}
+
+/// Exit codes that this crate decides on; rsctl documents them all.
+pub(super) mod exit {
+    pub(in crate::rsd) const TIMED_OUT: u8 = 124;
+    pub(in crate::rsd) const CANCELLED: u8 = 130;
+    pub(in crate::rsd) const USAGE: u8 = 240;
+    pub(in crate::rsd) const NODE_LOST: u8 = 242;
+    pub(in crate::rsd) const NOT_PLACED: u8 = 243;
+    pub(in crate::rsd) const NO_SUCH_JOB: u8 = 246;
+}
+
+/// A daemon that was told to stop by force gives its jobs this long.
+const STOP_DEADLINE: Duration = Duration::from_secs(5);
+
+impl Rsd {
+    pub(super) fn on_call(&mut self, now: Now, req: ReqId, call: Call, out: &mut Vec<Effect>) {
+        match call {
+            Call::Status => out.push(Effect::Answer { req, answer: Answer::Status(Box::new(self.status())) }),
+            Call::Shutdown { force } => self.on_shutdown(now, req, force, out),
+            Call::Pmi { job, rank, namespace, op } => self.on_pmi_request(req, job, rank, &namespace, op, out),
+            Call::Submit(spec) => self.submit(now, req, *spec, out),
+            Call::Stdin { job, data, eof } => match self.resolve(job) {
+                Some(job) => self.on_stdin_chunk(req, job, data, eof, out),
+                None => self.answer_no_such_job(req, job, out),
+            },
+            Call::ListJobs { all } => {
+                let jobs = self.head.iter().flat_map(|head| head.jobs.values());
+                let jobs = jobs.filter(|job| all || !job.is_over()).map(Job::info).collect();
+                out.push(Effect::Answer { req, answer: Answer::Jobs(jobs) });
+            }
+            Call::ListNodes { load } => self.list_nodes(now, req, load, out),
+            Call::GetJob(job) => self.with_job(req, job, out, |_, _, _| Ok(())),
+            Call::Signal { job, rank, signal } => self.with_job(req, job, out, |rsd, job, out| {
+                rsd.signal(job, rank, signal, out)
+            }),
+            Call::Cancel { job, grace_ms } => self.with_job(req, job, out, |rsd, job, out| {
+                rsd.cancel(now, job, grace_ms, "cancelled", out);
+                Ok(())
+            }),
+            Call::ClientGone(job) => self.with_job(req, job, out, |rsd, job, out| {
+                rsd.cancel(now, job, None, "the client that ran it is gone", out);
+                Ok(())
+            }),
+        }
+    }
+
+    /// Does something to a job and answers with what it is then.
+    fn with_job(
+        &mut self,
+        req: ReqId,
+        job: JobId,
+        out: &mut Vec<Effect>,
+        act: impl FnOnce(&mut Rsd, JobId, &mut Vec<Effect>) -> Result<(), Refused>,
+    ) {
+        let Some(found) = self.resolve(job) else { return self.answer_no_such_job(req, job, out) };
+        let answer = match act(self, found, out) {
+            Ok(()) => match self.head.as_ref().and_then(|head| head.jobs.get(&found)) {
+                Some(job) => Answer::Job(Box::new(job.info())),
+                None => return self.answer_no_such_job(req, job, out),
+            },
+            Err(refused) => Answer::Refused(refused),
+        };
+        out.push(Effect::Answer { req, answer });
+    }
+
+    fn resolve(&self, job: JobId) -> Option<JobId> {
+        let jobs = &self.head.as_ref()?.jobs;
+        match job {
+            0 => jobs.last_key_value().map(|(id, _)| *id),
+            id => jobs.contains_key(&id).then_some(id),
+        }
+    }
+
+    pub(super) fn answer_no_such_job(&self, req: ReqId, job: JobId, out: &mut Vec<Effect>) {
+        let text = match job {
+            0 => "no job has been submitted yet".to_owned(),
+            id => format!("there is no job {id} (rsctl ps -a lists those that are remembered)"),
+        };
+        refuse(req, exit::NO_SUCH_JOB, text, out);
+    }
+
+    fn signal(&mut self, id: JobId, rank: Option<u32>, signal: i32, out: &mut Vec<Effect>) -> Result<(), Refused> {
+        let Some(job) = self.head.as_ref().and_then(|head| head.jobs.get(&id)) else { return Ok(()) };
+        let refused = |exit_code, text| Err(Refused { exit_code, text });
+        match job.life {
+            Life::Queued { .. } => return refused(exit::NO_SUCH_JOB, format!("job {id} is queued: it has no ranks yet")),
+            Life::Ended(_) => return refused(exit::NO_SUCH_JOB, format!("job {id} has ended")),
+            Life::Running { .. } | Life::Ending { .. } => {}
+        }
+        if let Some(rank) = rank.filter(|rank| *rank >= job.map.size()) {
+            let last = job.map.size() - 1;
+            return refused(exit::NO_SUCH_JOB, format!("job {id} has no rank {rank}: its ranks are 0 to {last}"));
+        }
+        if !(1..=64).contains(&signal) {
+            return refused(exit::USAGE, format!("{signal} is no signal: use 1 to 64"));
+        }
+        let down = Down { body: Some(down::Body::Signal(wire::Signal { job: id, rank, signal })) };
+        self.to_job(id, &down, out);
+        Ok(())
+    }
+
+    fn cancel(&mut self, now: Now, id: JobId, grace_ms: Option<u64>, reason: &str, out: &mut Vec<Effect>) {
+        let Some(job) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&id)) else { return };
+        let grace_ms = grace_ms.unwrap_or(job.grace_ms);
+        match job.life {
+            Life::Queued { .. } => {
+                let event = job.end(now, Some(wire::JobState::Cancelled));
+                out.push(log(now, id, event));
+                self.retire(id, out);
+            }
+            Life::Running { .. } | Life::Ending { .. } => {
+                self.kill_job(now, id, Why::Cancelled, reason.to_owned(), grace_ms, out);
+            }
+            Life::Ended(_) => {}
+        }
+    }
+
+    fn status(&self) -> wire::StatusReply {
+        let head = self.head.as_ref();
+        let jobs = match head {
+            Some(head) => head.jobs.values().filter(|job| !job.is_over()).count(),
+            None => self.steps.len(),
+        };
+        wire::StatusReply {
+            dvm: self.dvm.clone(),
+            name: self.me.name.clone(),
+            node: self.me.node,
+            head: head.is_some(),
+            version: rsd_proto::VERSION.into(),
+            pid: self.me.pid,
+            listen: self.me.listen.clone(),
+            parent: self.head_addr.clone(),
+            connected: self.parent_up,
+            nodes: head.map_or(0, |head| head.nodes.len() as u32),
+            slots: head.map_or(self.me.inventory.as_ref().map_or(0, |i| i.slots), super::head::Head::slots),
+            slots_in_use: head.map_or(0, super::head::Head::slots_in_use),
+            jobs: jobs as u32,
+            inventory: self.me.inventory.clone(),
+            ..Default::default()
+        }
+    }
+
+    fn on_shutdown(&mut self, now: Now, req: ReqId, force: bool, out: &mut Vec<Effect>) {
+        let busy: Vec<JobId> = match &self.head {
+            Some(head) => head.jobs.values().filter(|job| !job.is_over()).map(|job| job.id).collect(),
+            None => self.steps.keys().copied().collect(),
+        };
+        if !busy.is_empty() && !force {
+            let ids = busy.iter().map(JobId::to_string).collect::<Vec<_>>().join(", ");
+            let (jobs, run) = if busy.len() == 1 { ("job", "is") } else { ("jobs", "are") };
+            let text = format!("{jobs} {ids} {run} not over: wait, rsctl cancel, or rsd stop --force");
+            return refuse(req, exit::USAGE, text, out);
+        }
+        if self.head.is_some() {
+            for job in busy {
+                self.cancel(now, job, Some(0), "the DVM is being stopped", out);
+            }
+        } else {
+            // The head learns it from our good-bye.
+            for job in busy {
+                self.release(job, out);
+            }
+        }
+        self.begin_stop(now, Some(req));
+    }
+
+    pub(super) fn begin_stop(&mut self, now: Now, req: Option<ReqId>) {
+        self.stopping.get_or_insert(Stopping { req, deadline: now.mono + STOP_DEADLINE });
+    }
+
+    // --- ranks ---
+
+    fn on_pmi_request(
+        &mut self,
+        req: ReqId,
+        job: JobId,
+        rank: u32,
+        namespace: &str,
+        op: PmiOp,
+        out: &mut Vec<Effect>,
+    ) {
+        if !matches!(self.steps.get(&job), Some(Some(_))) {
+            let text = format!("job {job} has no ranks on this node: ask the daemon that RSD_SOCKET names");
+            return refuse(req, exit::NO_SUCH_JOB, text, out);
+        }
+        if !namespace.starts_with(&super::head::namespace_prefix(&self.dvm, job)) {
+            return refuse(req, exit::NO_SUCH_JOB, "the namespace is not that job's: see RSD_PMI_NAMESPACE".into(), out);
+        }
+        let call = self.next_pmi_call;
+        self.next_pmi_call += 1;
+        self.pmi_calls.insert(call, (req, job));
+        let op = match op {
+            PmiOp::Put(key, value) => pmi_call::Op::Put(wire::Kv { key, value }),
+            PmiOp::Get(key) => pmi_call::Op::Get(key),
+            PmiOp::Fence => pmi_call::Op::Fence(true),
+            PmiOp::Info => pmi_call::Op::Info(true),
+        };
+        self.to_step(job, Down { body: Some(down::Body::PmiCall(PmiCall { job, call, rank, op: Some(op) })) }, out);
+    }
+
+    pub(super) fn on_pmi_result(&mut self, result: wire::PmiResult, out: &mut Vec<Effect>) {
+        if let Some((req, _)) = self.pmi_calls.remove(&result.call) {
+            out.push(Effect::Answer { req, answer: Answer::Pmi(Box::new(result)) });
+        }
+    }
+
+    /// A step is gone: what its ranks asked gets no other answer.
+    pub(super) fn drop_pmi_calls(&mut self, job: JobId, out: &mut Vec<Effect>) {
+        let open: Vec<u64> = self.pmi_calls.iter().filter(|(_, (_, of))| *of == job).map(|(call, _)| *call).collect();
+        for call in open {
+            if let Some((req, _)) = self.pmi_calls.remove(&call) {
+                refuse(req, exit::NO_SUCH_JOB, format!("job {job} is over on this node"), out);
+            }
+        }
+    }
+}
+
+/// Whether a job's standard input is read on a node: by which of its ranks.
+pub(super) fn stdin_nodes(spec: &JobSpec, map: &crate::taskmap::TaskMap) -> Vec<NodeId> {
+    match spec.stdin.and_then(|stdin| stdin.target) {
+        Some(stdin_target::Target::Rank(rank)) => map.node_of(rank).into_iter().collect(),
+        Some(stdin_target::Target::All(true)) => map.nodes().to_vec(),
+        Some(stdin_target::Target::All(false) | stdin_target::Target::None(_)) | None => Vec::new(),
+    }
+}
+
+pub(super) fn refuse(req: ReqId, exit_code: u8, text: String, out: &mut Vec<Effect>) {
+    out.push(Effect::Answer { req, answer: Answer::Refused(Refused { exit_code, text }) });
+}
+
+pub(super) fn log(now: Now, job: JobId, body: job_event::Body) -> Effect {
+    Effect::Log { job, event: wire::JobEvent { at_ms: now.unix_ms, body: Some(body) } }
+}

@@ -1,0 +1,599 @@
+//! What only the head does: it knows the nodes, places jobs, keeps the queue and pronounces how jobs end.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rsd_proto::v1::{self as wire, Down, JobSpec, NodeInfo, NodeState, RankExit, down, job_event, name_call};
+
+use super::calls::{exit, log, refuse, stdin_nodes};
+use super::job::{Job, Life, Why};
+use super::{Answer, Effect, ReqId, Rsd, tree};
+use crate::place::{self, NodeOffer};
+use crate::{JobId, NodeId, Now, Tuning};
+
+/// After its last KILL a job's nodes get this long to say that they are done.
+const LAST_WORDS: Duration = Duration::from_secs(20);
+/// How long `ListNodes` waits for loads.
+const LOAD_DEADLINE: Duration = Duration::from_secs(1);
+/// Names that a DVM's jobs may have published at once.
+const NAMES_MAX: usize = 65_536;
+
+/// What a head must know again after a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// The number of the next job.
+    pub next_job: JobId,
+    /// The id of the next node that joins.
+    pub next_node: NodeId,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { next_job: 1, next_node: 1 }
+    }
+}
+
+/// The head's own state.
+#[derive(Debug)]
+pub(super) struct Head {
+    memory: Memory,
+    pub(super) nodes: BTreeMap<NodeId, Node>,
+    pub(super) jobs: BTreeMap<JobId, Job>,
+    /// Waiting for slots, in order of submission.
+    queue: VecDeque<JobId>,
+    /// Ended, oldest first.
+    ended: VecDeque<JobId>,
+    names: HashMap<Bytes, Published>,
+    probes: BTreeMap<u64, Probe>,
+    next_probe: u64,
+    /// Something changed that may let a queued job start.
+    try_queue: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    info: NodeInfo,
+    /// While it is away: since when.
+    away: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct Published {
+    port: Bytes,
+    job: JobId,
+}
+
+#[derive(Debug)]
+struct Probe {
+    req: ReqId,
+    deadline: Duration,
+    missing: u32,
+}
+
+impl Head {
+    pub(super) fn new(memory: Memory, me: NodeInfo) -> Head {
+        Head {
+            memory,
+            nodes: BTreeMap::from([(me.node, Node { info: me, away: None })]),
+            jobs: BTreeMap::new(),
+            queue: VecDeque::new(),
+            ended: VecDeque::new(),
+            names: HashMap::new(),
+            probes: BTreeMap::new(),
+            next_probe: 1,
+            try_queue: false,
+        }
+    }
+
+    pub(super) fn job_mut(&mut self, job: JobId) -> Option<&mut Job> {
+        self.jobs.get_mut(&job)
+    }
+
+    pub(super) fn is_alive(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|job| !job.is_over())
+    }
+
+    pub(super) fn slots(&self) -> u32 {
+        self.nodes.values().filter_map(|node| node.info.inventory.as_ref()).map(|inventory| inventory.slots).sum()
+    }
+
+    pub(super) fn slots_in_use(&self) -> u32 {
+        self.in_use().values().sum()
+    }
+
+    fn in_use(&self) -> HashMap<NodeId, u32> {
+        let mut in_use = HashMap::new();
+        for (node, ranks) in self.jobs.values().filter(|job| !job.is_over()).flat_map(|job| &job.used) {
+            *in_use.entry(*node).or_insert(0) += ranks;
+        }
+        in_use
+    }
+
+    /// What every node offers now; one that is away offers nothing for the moment.
+    fn offers(&self) -> Vec<NodeOffer> {
+        let in_use = self.in_use();
+        let offer = |node: &Node| {
+            let inventory = node.info.inventory.clone().unwrap_or_default();
+            let used = in_use.get(&node.info.node).copied().unwrap_or(0);
+            let away = node.away.is_some();
+            NodeOffer {
+                id: node.info.node,
+                name: node.info.name.clone(),
+                slots: inventory.slots,
+                slots_reason: if away { "its link is down".into() } else { inventory.slots_reason },
+                in_use: if away { used.max(inventory.slots) } else { used },
+            }
+        };
+        self.nodes.values().map(offer).collect()
+    }
+
+    pub(super) fn next_deadline(&self, tuning: &Tuning) -> Option<Duration> {
+        let jobs = self.jobs.values().filter_map(|job| match job.life {
+            Life::Running { until } => until,
+            Life::Ending { until, .. } => Some(until),
+            Life::Queued { .. } | Life::Ended(_) => None,
+        });
+        let nodes = self.nodes.values().filter_map(|node| node.away.map(|since| since + tuning.reattach_grace));
+        let probes = self.probes.values().map(|probe| probe.deadline);
+        jobs.chain(nodes).chain(probes).min()
+    }
+}
+
+/// What the name of every job's KVS begins with; unique for ever, as MPI libraries name shared memory after it.
+pub(super) fn namespace_prefix(dvm: &str, job: JobId) -> String {
+    format!("rsd-{dvm}-{job}")
+}
+
+impl Rsd {
+    // --- nodes ---
+
+    /// A joiner knocks: gives it (the first of `nodes`) its id and name, or says where else to knock.
+    pub(super) fn admit(&mut self, now: Now, nodes: &mut [NodeInfo]) -> Option<wire::Redirect> {
+        let (me, dvm, arity) = (self.me.node, self.dvm.clone(), self.tuning.arity);
+        let room = self.children.len() < arity;
+        let head = self.head.as_mut()?;
+        let below: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
+        let joiner = nodes.first_mut()?;
+        if joiner.node == 0 {
+            joiner.node = head.memory.next_node;
+            head.memory.next_node += 1;
+        }
+        head.memory.next_node = head.memory.next_node.max(joiner.node + 1);
+        joiner.name = free_name(&head.nodes, joiner);
+        joiner.joined_ms = now.unix_ms;
+        if room {
+            return None;
+        }
+        let parent = roomiest(&head.nodes, me, arity, &below)?;
+        let parent_addr = head.nodes[&parent].info.listen.clone();
+        joiner.parent = parent;
+        // Its place is taken until it comes or its grace is over.
+        head.nodes.insert(joiner.node, Node { info: joiner.clone(), away: Some(now.mono) });
+        Some(wire::Redirect { node: joiner.node, name: joiner.name.clone(), dvm, parent, parent_addr })
+    }
+
+    pub(super) fn nodes_are_up(&mut self, now: Now, nodes: Vec<NodeInfo>, out: &mut Vec<Effect>) {
+        let Some(head) = &mut self.head else { return };
+        let mut back = Vec::new();
+        for mut info in nodes {
+            if let Some(known) = head.nodes.get(&info.node) {
+                info.joined_ms = known.info.joined_ms;
+                info.name = known.info.name.clone();
+            } else {
+                info.name = free_name(&head.nodes, &info);
+                info.joined_ms = now.unix_ms;
+            }
+            head.memory.next_node = head.memory.next_node.max(info.node + 1);
+            back.push(info.node);
+            head.nodes.insert(info.node, Node { info, away: None });
+        }
+        head.try_queue = true;
+        out.push(Effect::Remember(head.memory));
+        self.relaunch(&back, out);
+    }
+
+    /// Nodes that came (back) may have missed the launch of a job or its kill; those that have not know the repeat.
+    fn relaunch(&mut self, nodes: &[NodeId], out: &mut Vec<Effect>) {
+        let Some(head) = &self.head else { return };
+        let concerned = |job: &&Job| job.map.nodes().iter().any(|node| nodes.contains(node));
+        let alive = head.jobs.values().filter(|job| !job.is_over());
+        let jobs: Vec<JobId> = alive.filter(concerned).map(|job| job.id).collect();
+        for id in jobs {
+            let Some(launch) = self.head.as_ref().and_then(|head| head.jobs[&id].launch.clone()) else { continue };
+            let map = self.head.as_ref().map(|head| head.jobs[&id].map.clone()).unwrap_or_default();
+            self.to_children_of(&map, &Down { body: Some(down::Body::Launch(launch)) }, out);
+            if let Some(kill) = self.relays.get(&id).and_then(|relay| relay.kill.clone()) {
+                self.to_job(id, &Down { body: Some(down::Body::Kill(kill)) }, out);
+            }
+        }
+    }
+
+    pub(super) fn nodes_are_away(&mut self, now: Now, nodes: &[NodeId]) {
+        let Some(head) = &mut self.head else { return };
+        for node in nodes {
+            if let Some(node) = head.nodes.get_mut(node) {
+                node.away.get_or_insert(now.mono);
+            }
+        }
+    }
+
+    /// These nodes are not coming back: their jobs fail.
+    pub(super) fn nodes_are_lost(&mut self, now: Now, nodes: &[NodeId], why: &str, out: &mut Vec<Effect>) {
+        for node in nodes {
+            let Some(gone) = self.head.as_mut().and_then(|head| head.nodes.remove(node)) else { continue };
+            let why = format!("its node {} {why}", gone.info.name);
+            let head = self.head.iter().flat_map(|head| head.jobs.values());
+            let jobs: Vec<JobId> =
+                head.filter(|job| !job.is_over() && job.map.count_on(*node) > 0).map(|job| job.id).collect();
+            for id in jobs {
+                self.give_up_nodes(now, id, &[*node], &why, out);
+            }
+        }
+        if let Some(head) = &mut self.head {
+            head.try_queue = true;
+        }
+    }
+
+    fn give_up_nodes(&mut self, now: Now, id: JobId, nodes: &[NodeId], why: &str, out: &mut Vec<Effect>) {
+        for node in nodes {
+            let Some(relay) = self.relays.get_mut(&id) else { return };
+            relay.lose(1);
+            let exits = tree::lost_ranks(relay.map.ranks_on(*node), *node, why);
+            for exit in exits {
+                self.on_rank_failed(now, wire::RankFailed { job: id, exit: Some(exit) }, out);
+            }
+        }
+    }
+
+    pub(super) fn list_nodes(&mut self, now: Now, req: ReqId, load: bool, out: &mut Vec<Effect>) {
+        let Some(head) = &mut self.head else { return };
+        let missing = head.nodes.values().filter(|node| node.away.is_none()).count() as u32;
+        let probe = head.next_probe;
+        head.next_probe += 1;
+        for node in head.nodes.values_mut() {
+            node.info.load = None;
+        }
+        let deadline = if load { now.mono + LOAD_DEADLINE } else { now.mono };
+        head.probes.insert(probe, Probe { req, deadline, missing });
+        if load {
+            out.push(Effect::MeasureLoad { probe });
+            self.to_children(&Down { body: Some(down::Body::LoadProbe(wire::LoadProbe { probe })) }, out);
+        }
+    }
+
+    pub(super) fn on_load(&mut self, mut report: wire::LoadReport, out: &mut Vec<Effect>) {
+        if report.node == self.me.node
+            && let Some(load) = &mut report.load
+        {
+            load.steps = self.steps.len() as u32;
+        }
+        let Some(head) = &mut self.head else {
+            return self.pass_up(wire::Up { body: Some(wire::up::Body::Load(report)) }, out);
+        };
+        if let Some(node) = head.nodes.get_mut(&report.node) {
+            node.info.load = report.load;
+        }
+        if let Some(probe) = head.probes.get_mut(&report.probe) {
+            probe.missing = probe.missing.saturating_sub(1);
+        }
+    }
+
+    // --- jobs ---
+
+    pub(super) fn submit(&mut self, now: Now, req: ReqId, spec: JobSpec, out: &mut Vec<Effect>) {
+        let Some(head) = &mut self.head else { return };
+        if self.stopping.is_some() {
+            return refuse(req, exit::NOT_PLACED, "the DVM is being stopped".into(), out);
+        }
+        if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
+            return refuse(req, exit::USAGE, "no program named: rsctl submit -n 4 ./a.out".into(), out);
+        }
+        let reason = match place::place(&head.offers(), &request(&spec), self.me.node) {
+            Ok(_) => "other jobs are first".to_owned(),
+            Err(refusal) if refusal.fits_when_idle() => waiting(&refusal),
+            Err(refusal) => return refuse(req, exit::NOT_PLACED, refusal.to_string(), out),
+        };
+        let id = head.memory.next_job;
+        head.memory.next_job += 1;
+        out.push(Effect::Remember(head.memory));
+        let namespace = namespace_prefix(&self.dvm, id);
+        let job = Job::new(now, id, spec, namespace, reason);
+        out.push(log(now, id, job.submitted()));
+        head.jobs.insert(id, job);
+        head.queue.push_back(id);
+        self.run_queue(now, out);
+        if let Some(job) = self.head.as_ref().and_then(|head| head.jobs.get(&id))
+            && let Life::Queued { reason } = &job.life
+        {
+            out.push(log(now, id, job_event::Body::Queued(job_event::Queued { reason: reason.clone() })));
+        }
+        out.push(Effect::Answer { req, answer: Answer::Submitted(id) });
+    }
+
+    /// Starts what fits, in order of submission. Behind a job that waits for slots only those go ahead that need none free,
+    /// because they may oversubscribe.
+    fn run_queue(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(head) = &mut self.head else { return };
+        head.try_queue = false;
+        let queue = std::mem::take(&mut head.queue);
+        let mut blocked = false;
+        for id in queue {
+            let Some(head) = &mut self.head else { return };
+            let offers = head.offers();
+            let Some(job) = head.jobs.get_mut(&id) else { continue };
+            let (Life::Queued { reason }, Some(spec)) = (&mut job.life, &job.spec) else { continue };
+            if blocked && !spec.oversubscribe {
+                head.queue.push_back(id);
+                continue;
+            }
+            match place::place(&offers, &request(spec), self.me.node) {
+                Ok(placement) => self.start_job(now, id, placement, out),
+                Err(refusal) if refusal.fits_when_idle() => {
+                    *reason = waiting(&refusal);
+                    blocked = true;
+                    head.queue.push_back(id);
+                }
+                Err(refusal) => {
+                    // A node that it needs has left meanwhile.
+                    let event = job.fail_queued(now, refusal.to_string());
+                    out.push(log(now, id, event));
+                    self.retire(id, out);
+                }
+            }
+        }
+    }
+
+    fn start_job(&mut self, now: Now, id: JobId, placement: place::Placement, out: &mut Vec<Effect>) {
+        let Some(head) = &mut self.head else { return };
+        let names = placement.map.nodes().iter().map(|node| head.nodes[node].info.name.clone()).collect();
+        let universe_size = head.slots().max(placement.map.size());
+        let map = placement.map.clone();
+        let Some(job) = head.jobs.get_mut(&id) else { return };
+        let readers = job.spec.as_ref().map(|spec| stdin_nodes(spec, &map)).unwrap_or_default();
+        let (launch, event) =
+            job.start(now, placement.map, placement.app_sizes, placement.used, names, universe_size);
+        job.stdin.set_readers(readers.into_iter());
+        out.push(log(now, id, event));
+        self.on_launch(now, launch, out);
+    }
+
+    pub(super) fn on_rank_failed(&mut self, now: Now, failed: wire::RankFailed, out: &mut Vec<Effect>) {
+        let Some(exit) = failed.exit else { return };
+        let Some(job) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&failed.job)) else { return };
+        if job.is_over() || exit.rank >= job.map.size() || !job.take_exit(&exit) {
+            return;
+        }
+        out.push(log(now, failed.job, job_event::Body::RankExit(exit.clone())));
+        if exit.fatal {
+            let reason = format!("rank {} on {} failed", exit.rank, job.node_name(exit.node));
+            let grace_ms = job.grace_ms;
+            self.kill_job(now, failed.job, Why::Failed, reason, grace_ms, out);
+        }
+    }
+
+    /// One node's ranks have all ended while those of others wait for them in a fence.
+    pub(super) fn on_stuck(&mut self, now: Now, id: JobId, rank: u32, epoch: u64, out: &mut Vec<Effect>) {
+        let Some(job) = self.head.as_ref().and_then(|head| head.jobs.get(&id)) else { return };
+        if !matches!(job.life, Life::Running { .. }) {
+            return;
+        }
+        let note = format!("ended without taking part in fence {epoch}, in which ranks on other nodes wait for it for ever");
+        let exit = RankExit {
+            rank,
+            node: job.map.node_of(rank).unwrap_or(0),
+            how: Some(wire::rank_exit::How::Exited(0)),
+            note,
+            fatal: true,
+            code: 1,
+            ..Default::default()
+        };
+        self.on_rank_failed(now, wire::RankFailed { job: id, exit: Some(exit) }, out);
+    }
+
+    /// TERM, and KILL after the grace. A later call of another kind only shortens the grace.
+    pub(super) fn kill_job(
+        &mut self,
+        now: Now,
+        id: JobId,
+        why: Why,
+        reason: String,
+        grace_ms: u64,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(job) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&id)) else { return };
+        let wanted = now.mono + Duration::from_millis(grace_ms) + LAST_WORDS;
+        match &mut job.life {
+            Life::Running { .. } => job.life = Life::Ending { why, until: wanted },
+            Life::Ending { until, .. } if *until > wanted => *until = wanted,
+            Life::Ending { .. } | Life::Queued { .. } | Life::Ended(_) => return,
+        }
+        let killing = job_event::Killing { reason: reason.clone(), grace_ms };
+        out.push(log(now, id, job_event::Body::Killing(killing)));
+        self.pass_kill(wire::Kill { job: id, grace_ms, reason }, out);
+    }
+
+    pub(super) fn on_output(&mut self, now: Now, output: wire::Output, out: &mut Vec<Effect>) {
+        let (id, node) = (output.job, output.node);
+        let Some(job) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&id)) else { return };
+        let Some(inbox) = job.output.get_mut(&node) else { return };
+        let bytes = output.records.iter().map(|record| record.data.len() as u64).sum();
+        let fresh = inbox.accept(output.offset, bytes);
+        let offset = inbox.received();
+        if fresh {
+            let records = output.records;
+            out.push(log(now, id, job_event::Body::Output(job_event::Output { records })));
+        }
+        let ack = wire::OutputAck { job: id, node, offset };
+        self.to_node(id, node, Down { body: Some(down::Body::OutputAck(ack)) }, out);
+    }
+
+    /// A job that has ended is remembered until enough later ones have.
+    pub(super) fn retire(&mut self, id: JobId, out: &mut Vec<Effect>) {
+        let Some(head) = &mut self.head else { return };
+        head.ended.push_back(id);
+        while head.ended.len() > self.tuning.jobs_kept {
+            if let Some(old) = head.ended.pop_front() {
+                head.jobs.remove(&old);
+                out.push(Effect::DropLog(old));
+            }
+        }
+    }
+
+    /// Every node has counted its ranks out.
+    pub(super) fn on_job_over(&mut self, now: Now, id: JobId, exits: Vec<RankExit>, out: &mut Vec<Effect>) {
+        let Some(head) = &mut self.head else { return };
+        let Some(job) = head.jobs.get_mut(&id) else { return };
+        for exit in exits {
+            job.take_exit(&exit);
+        }
+        out.push(log(now, id, job.end(now, None)));
+        head.names.retain(|_, published| published.job != id);
+        head.try_queue = true;
+        self.retire(id, out);
+    }
+
+    pub(super) fn on_name_call(&mut self, call: wire::NameCall, out: &mut Vec<Effect>) {
+        let Some(head) = &mut self.head else { return };
+        let job = call.job;
+        let (ok, port) = match call.op {
+            // The same again is a repeat after a cut link.
+            Some(name_call::Op::Publish(wire::Kv { key, value })) => match head.names.get(&key) {
+                Some(before) => (before.job == job && before.port == value, Bytes::new()),
+                None if head.names.len() >= NAMES_MAX => (false, Bytes::new()),
+                None => {
+                    head.names.insert(key, Published { port: value, job });
+                    (true, Bytes::new())
+                }
+            },
+            Some(name_call::Op::Lookup(name)) => match head.names.get(&name) {
+                Some(published) => (true, published.port.clone()),
+                None => (false, Bytes::new()),
+            },
+            Some(name_call::Op::Unpublish(name)) => (head.names.remove(&name).is_some(), Bytes::new()),
+            None => (false, Bytes::new()),
+        };
+        let result = wire::NameResult { job, node: call.node, call: call.call, ok, port };
+        self.to_node(job, call.node, Down { body: Some(down::Body::NameResult(result)) }, out);
+    }
+
+    /// What is due by time, and what became possible.
+    pub(super) fn settle_head(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(head) = &mut self.head else { return };
+        let grace = self.tuning.reattach_grace;
+        let lost: Vec<NodeId> = head
+            .nodes
+            .iter()
+            .filter(|(_, node)| node.away.is_some_and(|since| since + grace <= now.mono))
+            .map(|(id, _)| *id)
+            .collect();
+        let timed_out: Vec<(JobId, u64)> = head
+            .jobs
+            .values()
+            .filter(|job| matches!(job.life, Life::Running { until: Some(until) } if until <= now.mono))
+            .map(|job| (job.id, job.grace_ms))
+            .collect();
+        let silent: Vec<JobId> = head
+            .jobs
+            .values()
+            .filter(|job| matches!(job.life, Life::Ending { until, .. } if until <= now.mono))
+            .map(|job| job.id)
+            .collect();
+        if !lost.is_empty() {
+            let why = format!("was cut off for {} s and is given up", grace.as_secs());
+            self.nodes_are_lost(now, &lost, &why, out);
+        }
+        for (id, grace_ms) in timed_out {
+            self.kill_job(now, id, Why::TimedOut, "its time is over".into(), grace_ms, out);
+        }
+        for id in silent {
+            let nodes = self.relays.get(&id).map(|relay| relay.map.nodes().to_vec()).unwrap_or_default();
+            self.give_up_nodes(now, id, &nodes, "its node did not confirm the kill", out);
+        }
+        self.advance_relays(now, out);
+        if self.head.as_ref().is_some_and(|head| head.try_queue) {
+            self.run_queue(now, out);
+        }
+        self.answer_waiting(now, out);
+    }
+
+    fn answer_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(head) = &mut self.head else { return };
+        let ready: Vec<u64> = head
+            .probes
+            .iter()
+            .filter(|(_, probe)| probe.missing == 0 || probe.deadline <= now.mono)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in ready {
+            let Some(Probe { req, .. }) = head.probes.remove(&number) else { continue };
+            let in_use = head.in_use();
+            let info = |node: &Node| NodeInfo {
+                state: if node.away.is_some() { NodeState::Away } else { NodeState::Up }.into(),
+                slots_in_use: in_use.get(&node.info.node).copied().unwrap_or(0),
+                ..node.info.clone()
+            };
+            out.push(Effect::Answer { req, answer: Answer::Nodes(head.nodes.values().map(info).collect()) });
+        }
+        for job in head.jobs.values_mut() {
+            let over = job.is_over();
+            if let Some(req) = job.stdin.settle(over) {
+                out.push(Effect::Answer { req, answer: Answer::Stopped });
+            }
+        }
+    }
+}
+
+/// The name that a node asked for, with a number behind it if another has it.
+fn free_name(nodes: &BTreeMap<NodeId, Node>, joiner: &NodeInfo) -> String {
+    let taken = |name: &str| nodes.values().any(|node| node.info.node != joiner.node && node.info.name == name);
+    let numbered = (2..).map(|number| format!("{}-{number}", joiner.name));
+    let mut names = std::iter::once(joiner.name.clone()).chain(numbered);
+    names.find(|name| !taken(name)).expect("there are more numbers than nodes")
+}
+
+/// The node nearest to the root that can take one more child, and is not below the joiner itself.
+fn roomiest(nodes: &BTreeMap<NodeId, Node>, head: NodeId, arity: usize, below: &[NodeId]) -> Option<NodeId> {
+    let mut children: HashMap<NodeId, usize> = HashMap::new();
+    for node in nodes.values().filter(|node| node.info.node != head) {
+        *children.entry(node.info.parent).or_default() += 1;
+    }
+    let depth = |mut node: NodeId| {
+        let mut depth = 0;
+        while node != head && depth < nodes.len() {
+            node = nodes.get(&node).map_or(head, |found| found.info.parent);
+            depth += 1;
+        }
+        depth
+    };
+    let fits = |node: &&Node| {
+        let id = node.info.node;
+        let open = node.away.is_none() && !node.info.listen.is_empty();
+        id != head && open && !below.contains(&id) && children.get(&id).copied().unwrap_or(0) < arity
+    };
+    nodes.values().filter(fits).map(|node| node.info.node).min_by_key(|id| (depth(*id), *id))
+}
+
+fn request(spec: &JobSpec) -> place::Request {
+    let host = |host: &wire::Host| place::Host {
+        name: host.name.clone(),
+        slots: host.slots,
+        max_slots: host.max_slots,
+        source: host.source.clone(),
+    };
+    let app = |app: &wire::App| place::App { n: app.n, hosts: app.hosts.iter().map(host).collect() };
+    place::Request {
+        apps: spec.apps.iter().map(app).collect(),
+        map_by: match spec.map_by() {
+            wire::MapBy::Slot => place::MapBy::Slot,
+            wire::MapBy::Node => place::MapBy::Node,
+        },
+        oversubscribe: spec.oversubscribe,
+    }
+}
+
+/// Why a job waits, in one line.
+fn waiting(refusal: &place::Refusal) -> String {
+    refusal.to_string().lines().next().unwrap_or_default().to_owned()
+}
+

@@ -1,0 +1,215 @@
+//! One job's life on the head: queued, running, ending, ended.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, RankExit, job_event};
+
+use super::calls::exit;
+use super::stdin::StdinFeed;
+use crate::outbox::Inbox;
+use crate::taskmap::TaskMap;
+use crate::{JobId, NodeId, Now};
+
+/// A job as the head keeps it.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) id: JobId,
+    /// Until it is launched.
+    pub(super) spec: Option<JobSpec>,
+    /// While it runs: for nodes that missed it.
+    pub(super) launch: Option<wire::Launch>,
+    pub(super) grace_ms: u64,
+    pub(super) life: Life,
+    command: String,
+    pub(super) namespace: String,
+    submitted_ms: u64,
+    started_ms: u64,
+    ended_ms: u64,
+    pub(super) map: TaskMap,
+    node_names: Vec<String>,
+    /// Ranks on each node: the slots in use.
+    pub(super) used: Vec<(NodeId, u32)>,
+    cause: Option<RankExit>,
+    exits: BTreeMap<u32, RankExit>,
+    exit_code: u32,
+    /// How far each node's output has come.
+    pub(super) output: BTreeMap<NodeId, Inbox>,
+    pub(super) stdin: StdinFeed,
+}
+
+/// Where a job is, and what only counts there.
+#[derive(Debug)]
+pub(super) enum Life {
+    Queued {
+        reason: String,
+    },
+    Running {
+        /// Its time-out.
+        until: Option<Duration>,
+    },
+    Ending {
+        why: Why,
+        /// After this the nodes that still say nothing are given up.
+        until: Duration,
+    },
+    Ended(JobState),
+}
+
+/// Why a job is being ended before its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    Failed,
+    Cancelled,
+    TimedOut,
+}
+
+impl Job {
+    pub(super) fn new(now: Now, id: JobId, spec: JobSpec, namespace: String, reason: String) -> Job {
+        Job {
+            id,
+            grace_ms: spec.kill_grace_ms,
+            life: Life::Queued { reason },
+            command: command_line(&spec),
+            namespace,
+            submitted_ms: now.unix_ms,
+            started_ms: 0,
+            ended_ms: 0,
+            map: TaskMap::default(),
+            node_names: Vec::new(),
+            used: Vec::new(),
+            cause: None,
+            exits: BTreeMap::new(),
+            exit_code: 0,
+            output: BTreeMap::new(),
+            stdin: StdinFeed::default(),
+            spec: Some(spec),
+            launch: None,
+        }
+    }
+
+    pub(super) fn submitted(&self) -> job_event::Body {
+        job_event::Body::Submitted(job_event::Submitted { job: self.id, command: self.command.clone() })
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.life, Life::Ended(_))
+    }
+
+    /// It has its place: the launch to send, and the event to log.
+    pub(super) fn start(
+        &mut self,
+        now: Now,
+        map: TaskMap,
+        app_sizes: Vec<u32>,
+        used: Vec<(NodeId, u32)>,
+        node_names: Vec<String>,
+        universe_size: u32,
+    ) -> (wire::Launch, job_event::Body) {
+        use prost::Message;
+        let spec = self.spec.take();
+        let timeout_ms = spec.as_ref().map_or(0, |spec| spec.timeout_ms);
+        let until = (timeout_ms > 0).then(|| now.mono + Duration::from_millis(timeout_ms));
+        self.life = Life::Running { until };
+        self.started_ms = now.unix_ms;
+        self.output = map.nodes().iter().map(|node| (*node, Inbox::default())).collect();
+        let body = wire::LaunchBody {
+            namespace: self.namespace.clone(),
+            spec,
+            app_sizes,
+            node_names: node_names.clone(),
+            universe_size,
+        };
+        let launch = wire::Launch { job: self.id, map: Some((&map).into()), body: body.encode_to_vec().into() };
+        let placed = job_event::Placed { map: Some((&map).into()), node_names: node_names.clone() };
+        (self.map, self.used, self.node_names) = (map, used, node_names);
+        self.launch = Some(launch.clone());
+        (launch, job_event::Body::Placed(placed))
+    }
+
+    /// Takes in how a rank ended. True if this is news.
+    pub(super) fn take_exit(&mut self, exit: &RankExit) -> bool {
+        let before = self.exits.get(&exit.rank);
+        if before.is_some_and(|before| before.fatal || !exit.fatal) {
+            return false;
+        }
+        if !exit.secondary && self.cause.as_ref().is_none_or(|cause| cause.rank == exit.rank) {
+            self.cause = Some(exit.clone());
+        }
+        self.exits.insert(exit.rank, exit.clone());
+        true
+    }
+
+    /// Everyone is gone: the verdict.
+    pub(super) fn end(&mut self, now: Now, state: Option<JobState>) -> job_event::Body {
+        let why = match &self.life {
+            Life::Ending { why, .. } => Some(*why),
+            Life::Queued { .. } | Life::Running { .. } | Life::Ended(_) => None,
+        };
+        let (state, code) = match (state, why, &self.cause) {
+            (Some(state), ..) => (state, u32::from(exit::CANCELLED)),
+            (None, Some(Why::Cancelled), _) => (JobState::Cancelled, u32::from(exit::CANCELLED)),
+            (None, Some(Why::TimedOut), _) => (JobState::TimedOut, u32::from(exit::TIMED_OUT)),
+            (None, _, Some(cause)) => (JobState::Failed, cause.code),
+            (None, _, None) => (JobState::Done, 0),
+        };
+        self.life = Life::Ended(state);
+        self.exit_code = code;
+        self.ended_ms = now.unix_ms;
+        (self.spec, self.launch) = (None, None);
+        self.output.clear();
+        job_event::Body::Ended(self.info())
+    }
+
+    /// It never ran and never will.
+    pub(super) fn fail_queued(&mut self, now: Now, why: String) -> job_event::Body {
+        let how = Some(wire::rank_exit::How::Failed(why));
+        self.cause =
+            Some(RankExit { how, code: u32::from(exit::NOT_PLACED), fatal: true, ..Default::default() });
+        self.end(now, None)
+    }
+
+    pub(super) fn info(&self) -> JobInfo {
+        let (state, queued_reason) = match &self.life {
+            Life::Queued { reason } => (JobState::Queued, reason.clone()),
+            Life::Running { .. } => (JobState::Running, String::new()),
+            Life::Ending { .. } => (JobState::Ending, String::new()),
+            Life::Ended(state) => (*state, String::new()),
+        };
+        JobInfo {
+            job: self.id,
+            state: state.into(),
+            command: self.command.clone(),
+            ranks: self.map.size(),
+            map: Some((&self.map).into()),
+            node_names: self.node_names.clone(),
+            submitted_ms: self.submitted_ms,
+            started_ms: self.started_ms,
+            ended_ms: self.ended_ms,
+            exit_code: self.exit_code,
+            cause: self.cause.clone(),
+            exits: self.exits.values().cloned().collect(),
+            queued_reason,
+            namespace: self.namespace.clone(),
+            uid: 0,
+        }
+    }
+
+    /// The node's name, for sentences.
+    pub(super) fn node_name(&self, node: NodeId) -> &str {
+        let index = self.map.nodes().iter().position(|other| *other == node);
+        index.and_then(|index| self.node_names.get(index)).map_or("?", String::as_str)
+    }
+}
+
+fn command_line(spec: &JobSpec) -> String {
+    let app = |app: &wire::App| {
+        let words = app.argv.iter().map(|word| {
+            let word = String::from_utf8_lossy(word);
+            let plain = !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&b));
+            if plain { word.into_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+        });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    spec.apps.iter().map(app).collect::<Vec<_>>().join(" : ")
+}

@@ -1,0 +1,430 @@
+//! A daemon, as a state machine: a node of the tree that passes jobs down and their fences, output and ends up; and, on the
+//! head, the owner of jobs and placement.
+//!
+//! - [`tree`]: who is below, and how children join, leave, vanish and come back.
+//! - [`relay`]: a job as every daemon sees it.
+//! - [`head`]: what only the head does: nodes, placement, the queue. [`job`]: one job's life.
+//! - [`calls`]: what clients ask.
+
+mod calls;
+mod head;
+mod job;
+mod relay;
+mod stdin;
+mod tree;
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use rsd_proto::v1::{self as wire, Down, NodeInfo, Up, down, up};
+
+use crate::taskmap::TaskMap;
+use crate::{JobId, NodeId, Now, Tuning};
+
+pub use calls::{Answer, Call, PmiOp, Refused};
+pub use head::Memory;
+
+use head::Head;
+use relay::{Relay, Via};
+
+/// The shell's number for a stream from a child or a step; never used twice.
+pub type LinkId = u64;
+/// The shell's number for a request that waits for its [`Answer`].
+pub type ReqId = u64;
+
+/// What happens to a daemon.
+#[expect(missing_docs, reason = "the variants say what their fields are")]
+#[derive(Debug)]
+pub enum Input {
+    /// A child or a step has connected and said who it is.
+    Hello { link: LinkId, hello: wire::Hello },
+    /// A message from a child or a step.
+    Up { link: LinkId, up: Up },
+    /// A child's or a step's stream is at its end.
+    LinkClosed { link: LinkId },
+    /// The parent has taken us in.
+    Welcome(wire::Welcome),
+    /// Someone above sends us to another parent.
+    Redirected(wire::Redirect),
+    /// A message from the parent.
+    Down(Down),
+    /// The stream to the parent is at its end.
+    ParentLost,
+    /// A step could not be started, or its process is gone: why, as a sentence.
+    StepLost { job: JobId, why: String },
+    /// This node's load, measured because of [`Effect::MeasureLoad`].
+    Load { probe: u64, load: wire::NodeLoad },
+    /// A client asks.
+    Call { req: ReqId, call: Call },
+    /// Time has passed.
+    Tick,
+}
+
+/// What the shell of a daemon is to do.
+#[expect(missing_docs, reason = "the variants say what their fields are")]
+#[derive(Debug)]
+pub enum Effect {
+    /// Send to a child or a step.
+    Down { link: LinkId, down: Down },
+    /// Send to the parent.
+    Up(Up),
+    /// End a child's or a step's stream, behind what was sent.
+    Close { link: LinkId },
+    /// Start this node's step of a job.
+    StartStep(wire::Launch),
+    /// The job is over here: forget what was kept to find its step again.
+    ForgetStep(JobId),
+    /// Measure this node's load and say [`Input::Load`].
+    MeasureLoad { probe: u64 },
+    /// Answer a request.
+    Answer { req: ReqId, answer: Answer },
+    /// Append to a job's log.
+    Log { job: JobId, event: wire::JobEvent },
+    /// Throw a job's log away.
+    DropLog(JobId),
+    /// Write down what must survive a restart.
+    Remember(Memory),
+    /// Write down who we are now (joined daemons).
+    Identity { node: NodeId, dvm: String, name: String },
+    /// All is done: the process may exit.
+    Exit,
+}
+
+/// One daemon.
+#[derive(Debug)]
+pub struct Rsd {
+    me: NodeInfo,
+    dvm: String,
+    /// Where the head listens, for children that knock at the wrong door.
+    head_addr: String,
+    tuning: Tuning,
+    children: BTreeMap<LinkId, tree::Child>,
+    /// The child through which each node below is reached.
+    via: HashMap<NodeId, LinkId>,
+    /// Steps of this node, by job; the link is absent while a step is starting or coming back.
+    steps: BTreeMap<JobId, Option<LinkId>>,
+    relays: BTreeMap<JobId, Relay>,
+    head: Option<Head>,
+    parent_up: bool,
+    /// gRPC Pmi requests under way to a local step.
+    pmi_calls: HashMap<u64, (ReqId, JobId)>,
+    next_pmi_call: u64,
+    stopping: Option<Stopping>,
+}
+
+#[derive(Debug)]
+struct Stopping {
+    req: Option<ReqId>,
+    deadline: Duration,
+}
+
+/// Who a daemon is when it starts.
+#[derive(Debug, Clone, Default)]
+pub struct Start {
+    /// Name, inventory, listening address, version and pid; the id that it had before, or 0.
+    pub me: NodeInfo,
+    /// The DVM that it belonged to, or, for a head, belongs to.
+    pub dvm: String,
+    /// For a joined daemon: the address that it was told to join.
+    pub head_addr: Option<String>,
+    /// For a head: what it remembers.
+    pub memory: Memory,
+    /// Steps that ran here before a restart and may come back.
+    pub steps: Vec<(JobId, TaskMap)>,
+}
+
+impl Rsd {
+    /// A daemon with nobody below or above it yet.
+    pub fn new(now: Now, start: Start, tuning: Tuning) -> Rsd {
+        let Start { me, dvm, head_addr, memory, steps } = start;
+        let is_head = head_addr.is_none();
+        let mut rsd = Rsd {
+            me,
+            dvm,
+            head_addr: head_addr.unwrap_or_default(),
+            tuning,
+            children: BTreeMap::new(),
+            via: HashMap::new(),
+            steps: BTreeMap::new(),
+            relays: BTreeMap::new(),
+            head: None,
+            parent_up: false,
+            pmi_calls: HashMap::new(),
+            next_pmi_call: 1,
+            stopping: None,
+        };
+        if is_head {
+            rsd.me.node = 0;
+            rsd.me.joined_ms = now.unix_ms;
+            rsd.head = Some(Head::new(memory, rsd.me.clone()));
+        }
+        for (job, map) in steps {
+            rsd.steps.insert(job, None);
+            rsd.ensure_relay(job, map);
+        }
+        rsd
+    }
+
+    /// Takes one input and appends what is to be done about it.
+    pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Effect>) {
+        match input {
+            Input::Hello { link, hello } => self.on_hello(now, link, hello, out),
+            Input::Up { link, up } => self.on_up(now, link, up, out),
+            Input::LinkClosed { link } => self.on_link_closed(now, link, out),
+            Input::Welcome(welcome) => self.on_welcome(welcome, out),
+            Input::Redirected(redirect) => self.on_redirected(redirect, out),
+            Input::Down(down) => self.on_down(now, down, out),
+            Input::ParentLost => self.parent_up = false,
+            Input::StepLost { job, why } => self.on_step_lost(now, job, why, out),
+            Input::Load { probe, load } => {
+                let report = wire::LoadReport { probe, node: self.me.node, load: Some(load) };
+                self.on_load(report, out);
+            }
+            Input::Call { req, call } => self.on_call(now, req, call, out),
+            Input::Tick => {}
+        }
+        self.settle(now, out);
+    }
+
+    /// When [`Input::Tick`] is wanted at the latest.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let stopping = self.stopping.as_ref().map(|stopping| stopping.deadline);
+        self.head.as_ref().and_then(|head| head.next_deadline(&self.tuning)).into_iter().chain(stopping).min()
+    }
+
+    /// What this daemon tells a parent first.
+    pub fn hello(&self, redirected: bool) -> wire::Hello {
+        let below = self.children.values().flat_map(|child| child.nodes.values());
+        let nodes = std::iter::once(&self.me).chain(below).cloned().collect();
+        let who = wire::NodeHello { nodes, dvm: self.dvm.clone(), redirected };
+        wire::Hello { version: rsd_proto::VERSION.into(), who: Some(wire::hello::Who::Node(who)) }
+    }
+
+    /// Its node id, the head's being 0.
+    pub fn node(&self) -> NodeId {
+        self.me.node
+    }
+
+    /// Whether it owns the jobs.
+    pub fn is_head(&self) -> bool {
+        self.head.is_some()
+    }
+
+    fn settle(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.advance_relays(now, out);
+        self.settle_head(now, out);
+        if let Some(stopping) = &self.stopping {
+            let idle = self.steps.is_empty() && self.relays.is_empty();
+            if idle || stopping.deadline <= now.mono {
+                self.leave(out);
+            }
+        }
+    }
+
+    // --- jobs as they pass by ---
+
+    fn on_down(&mut self, now: Now, down: Down, out: &mut Vec<Effect>) {
+        let Some(body) = down.body.clone() else { return };
+        match body {
+            down::Body::Launch(launch) => self.on_launch(now, launch, out),
+            down::Body::FenceDown(fence) => self.pass_fence_down(fence, out),
+            down::Body::Signal(wire::Signal { job, .. }) => self.to_job(job, &down, out),
+            down::Body::Kill(kill) => self.pass_kill(kill, out),
+            down::Body::Release(wire::Release { job }) => self.release(job, out),
+            down::Body::OutputAck(wire::OutputAck { job, node, .. })
+            | down::Body::Stdin(wire::Stdin { job, node, .. })
+            | down::Body::NameResult(wire::NameResult { job, node, .. }) => self.to_node(job, node, down, out),
+            down::Body::LoadProbe(wire::LoadProbe { probe }) => {
+                out.push(Effect::MeasureLoad { probe });
+                self.to_children(&down, out);
+            }
+            down::Body::Resync(_) => self.resync(out),
+            down::Body::Stop(_) => self.on_stop(now, out),
+            // The shell takes the first two from the stream before they come here; calls never cross daemons.
+            down::Body::Welcome(_) | down::Body::Redirect(_) | down::Body::PmiCall(_) => {}
+        }
+    }
+
+    fn on_launch(&mut self, now: Now, launch: wire::Launch, out: &mut Vec<Effect>) {
+        let map = match launch.map.clone().map(TaskMap::try_from) {
+            Some(Ok(map)) => map,
+            Some(Err(_)) | None => return, // the head never sends such a thing
+        };
+        let job = launch.job;
+        self.ensure_relay(job, map.clone());
+        self.to_children_of(&map, &Down { body: Some(down::Body::Launch(launch.clone())) }, out);
+        if map.count_on(self.me.node) == 0 {
+            return;
+        }
+        match self.steps.entry(job) {
+            // A repeat after a cut link.
+            std::collections::btree_map::Entry::Occupied(_) => {}
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert(None);
+                if self.stopping.is_some() {
+                    self.on_step_lost(now, job, "the node's daemon is stopping".into(), out);
+                } else {
+                    out.push(Effect::StartStep(launch));
+                }
+            }
+        }
+    }
+
+    fn pass_fence_down(&mut self, fence: wire::FenceDown, out: &mut Vec<Effect>) {
+        let Some(relay) = self.relays.get_mut(&fence.job) else { return };
+        relay.fence_down(&fence);
+        let job = fence.job;
+        self.to_job(job, &Down { body: Some(down::Body::FenceDown(fence)) }, out);
+    }
+
+    fn pass_kill(&mut self, kill: wire::Kill, out: &mut Vec<Effect>) {
+        let job = kill.job;
+        if let Some(relay) = self.relays.get_mut(&job) {
+            relay.kill = Some(kill.clone());
+        }
+        self.to_job(job, &Down { body: Some(down::Body::Kill(kill)) }, out);
+    }
+
+    fn release(&mut self, job: JobId, out: &mut Vec<Effect>) {
+        self.to_job(job, &Down { body: Some(down::Body::Release(wire::Release { job })) }, out);
+        self.relays.remove(&job);
+        if self.steps.get(&job).is_some_and(Option::is_none) {
+            // Its process is gone, or will be told when it comes back.
+            self.steps.remove(&job);
+            out.push(Effect::ForgetStep(job));
+        }
+    }
+
+    fn on_up(&mut self, now: Now, link: LinkId, up: Up, out: &mut Vec<Effect>) {
+        let via = match self.steps.iter().find(|(_, step)| **step == Some(link)) {
+            Some(_) => Via::Step,
+            None if self.children.contains_key(&link) => Via::Child(link),
+            None => return, // closed already
+        };
+        let Some(body) = up.body.clone() else { return };
+        match body {
+            up::Body::FenceUp(fence) => self.on_fence_up(link, via, fence, out),
+            up::Body::Done(done) => {
+                if let Some(relay) = self.relays.get_mut(&done.job) {
+                    relay.done(via, done);
+                }
+            }
+            up::Body::Resume(resume) => self.on_resume(link, resume, out),
+            up::Body::NodesUp(nodes) => self.on_nodes_up(now, link, nodes.nodes, out),
+            up::Body::NodesAway(nodes) => self.on_nodes_away(now, link, nodes.nodes, out),
+            up::Body::NodesGone(nodes) => self.on_nodes_gone(now, link, nodes.nodes, out),
+            up::Body::PmiResult(result) => self.on_pmi_result(result, out),
+            up::Body::RankFailed(failed) => match self.head {
+                Some(_) => self.on_rank_failed(now, failed, out),
+                None => self.pass_up(up, out),
+            },
+            up::Body::Output(output) => match self.head {
+                Some(_) => self.on_output(now, output, out),
+                None => self.pass_up(up, out),
+            },
+            up::Body::StdinAck(ack) => match self.head {
+                Some(_) => self.on_stdin_ack(ack, out),
+                None => self.pass_up(up, out),
+            },
+            up::Body::Load(report) => self.on_load(report, out),
+            up::Body::NameCall(call) => match self.head {
+                Some(_) => self.on_name_call(call, out),
+                None => self.pass_up(up, out),
+            },
+            up::Body::Hello(_) => {} // only ever the first, which the shell takes
+        }
+    }
+
+    fn on_fence_up(&mut self, link: LinkId, via: Via, fence: wire::FenceUp, out: &mut Vec<Effect>) {
+        let Some(relay) = self.relays.get_mut(&fence.job) else { return };
+        if let Some(missed) = relay.fence_up(via, fence) {
+            out.push(Effect::Down { link, down: Down { body: Some(down::Body::FenceDown(missed)) } });
+        }
+    }
+
+    fn on_resume(&mut self, link: LinkId, resume: wire::Resume, out: &mut Vec<Effect>) {
+        let job = resume.job;
+        if self.head.as_ref().is_some_and(|head| !head.is_alive(job)) {
+            let release = down::Body::Release(wire::Release { job });
+            out.push(Effect::Down { link, down: Down { body: Some(release) } });
+            return;
+        }
+        let Some(Ok(map)) = resume.map.clone().map(TaskMap::try_from) else { return };
+        self.ensure_relay(job, map);
+        self.pass_up(Up { body: Some(up::Body::Resume(resume)) }, out);
+    }
+
+    fn advance_relays(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let jobs: Vec<JobId> = self.relays.keys().copied().collect();
+        for job in jobs {
+            while let Some(step) = self.relays.get_mut(&job).and_then(Relay::advance) {
+                match step {
+                    relay::Step::FenceUp(fence) => self.pass_up(Up { body: Some(up::Body::FenceUp(fence)) }, out),
+                    relay::Step::Done(done) => self.pass_up(Up { body: Some(up::Body::Done(done)) }, out),
+                    relay::Step::FenceDown(fence) => {
+                        self.to_job(job, &Down { body: Some(down::Body::FenceDown(fence)) }, out);
+                    }
+                    relay::Step::Stuck { rank, epoch } => self.on_stuck(now, job, rank, epoch, out),
+                    relay::Step::Over(exits) => {
+                        self.on_job_over(now, job, exits, out);
+                        self.release(job, out);
+                    }
+                }
+            }
+        }
+    }
+
+    fn ensure_relay(&mut self, job: JobId, map: TaskMap) {
+        let is_head = self.head.is_some();
+        self.relays.entry(job).or_insert_with(|| Relay::new(job, map, is_head));
+        self.recount(job);
+    }
+
+    /// The tree or the steps changed: counts again who can speak for a job.
+    fn recount(&mut self, job: JobId) {
+        let Some(relay) = self.relays.get_mut(&job) else { return };
+        let (me, via) = (self.me.node, &self.via);
+        let here = relay.map.nodes().iter().filter(|node| **node == me || via.contains_key(node)).count();
+        relay.expect(here as u32);
+    }
+
+    // --- sending ---
+
+    fn pass_up(&self, up: Up, out: &mut Vec<Effect>) {
+        if self.parent_up {
+            out.push(Effect::Up(up));
+        }
+    }
+
+    fn to_children(&self, down: &Down, out: &mut Vec<Effect>) {
+        out.extend(self.children.keys().map(|link| Effect::Down { link: *link, down: down.clone() }));
+    }
+
+    fn to_children_of(&self, map: &TaskMap, down: &Down, out: &mut Vec<Effect>) {
+        let mut links: Vec<LinkId> = map.nodes().iter().filter_map(|node| self.via.get(node).copied()).collect();
+        links.sort_unstable();
+        links.dedup();
+        out.extend(links.into_iter().map(|link| Effect::Down { link, down: down.clone() }));
+    }
+
+    /// To every daemon and step that has a part in the job.
+    fn to_job(&self, job: JobId, down: &Down, out: &mut Vec<Effect>) {
+        let Some(relay) = self.relays.get(&job) else { return };
+        self.to_children_of(&relay.map, down, out);
+        self.to_step(job, down.clone(), out);
+    }
+
+    fn to_step(&self, job: JobId, down: Down, out: &mut Vec<Effect>) {
+        if let Some(Some(link)) = self.steps.get(&job) {
+            out.push(Effect::Down { link: *link, down });
+        }
+    }
+
+    fn to_node(&self, job: JobId, node: NodeId, down: Down, out: &mut Vec<Effect>) {
+        if node == self.me.node {
+            self.to_step(job, down, out);
+        } else if let Some(link) = self.via.get(&node) {
+            out.push(Effect::Down { link: *link, down });
+        }
+    }
+}

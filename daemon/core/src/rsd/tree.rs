@@ -1,0 +1,293 @@
+//! The tree of daemons: joining, being sent elsewhere, vanishing, coming back, leaving.
+//!
+//! Children dial; a parent never does. The head gives out node ids and names and, when it has children enough, sends a
+//! joiner on to a node with room. A child that loses its parent knocks there again, then at the head.
+
+use std::collections::BTreeMap;
+
+use rsd_proto::v1::{self as wire, Down, NodeInfo, Up, down, hello::Who, up};
+
+use super::relay::Via;
+use super::{Effect, LinkId, Rsd};
+use crate::taskmap::TaskMap;
+use crate::{JobId, NodeId, Now};
+
+/// A daemon directly below.
+#[derive(Debug)]
+pub(super) struct Child {
+    /// It and everyone below it.
+    pub(super) nodes: BTreeMap<NodeId, NodeInfo>,
+}
+
+impl Rsd {
+    pub(super) fn on_hello(&mut self, now: Now, link: LinkId, hello: wire::Hello, out: &mut Vec<Effect>) {
+        match hello.who {
+            Some(Who::Step(step)) => self.on_step_hello(link, step, out),
+            Some(Who::Node(node)) if self.stopping.is_none() => self.on_node_hello(now, link, node, out),
+            Some(Who::Node(_)) | None => out.push(Effect::Close { link }),
+        }
+    }
+
+    fn on_step_hello(&mut self, link: LinkId, step: wire::StepHello, out: &mut Vec<Effect>) {
+        let job = step.job;
+        let welcome = wire::Welcome { node: self.me.node, dvm: self.dvm.clone(), ..Default::default() };
+        send(link, down::Body::Welcome(welcome), out);
+        let known = self.steps.contains_key(&job) && self.relays.contains_key(&job);
+        match step.map.map(TaskMap::try_from) {
+            // A job that is over, or none of ours: the step has missed its release.
+            _ if !known => send(link, down::Body::Release(wire::Release { job }), out),
+            Some(Ok(_)) => {
+                self.steps.insert(job, Some(link));
+                if let Some(kill) = self.relays.get(&job).and_then(|relay| relay.kill.clone()) {
+                    send(link, down::Body::Kill(kill), out);
+                }
+            }
+            Some(Err(_)) | None => out.push(Effect::Close { link }),
+        }
+    }
+
+    fn on_node_hello(&mut self, now: Now, link: LinkId, hello: wire::NodeHello, out: &mut Vec<Effect>) {
+        let mut nodes = hello.nodes;
+        if nodes.is_empty() {
+            out.push(Effect::Close { link });
+            return;
+        }
+        let ours = hello.dvm == self.dvm && nodes[0].node != 0;
+        if self.head.is_some() {
+            if !ours {
+                // Its children, if it has any, knock again themselves.
+                nodes.truncate(1);
+                nodes[0].node = 0;
+            }
+            if let Some(redirect) = self.admit(now, &mut nodes) {
+                send(link, down::Body::Redirect(redirect), out);
+                out.push(Effect::Close { link });
+                return;
+            }
+        } else if !(ours && hello.redirected) {
+            let redirect = wire::Redirect {
+                node: if ours { nodes[0].node } else { 0 },
+                name: nodes[0].name.clone(),
+                dvm: self.dvm.clone(),
+                parent: 0,
+                parent_addr: self.head_addr.clone(),
+            };
+            send(link, down::Body::Redirect(redirect), out);
+            out.push(Effect::Close { link });
+            return;
+        }
+        nodes[0].parent = self.me.node;
+        let welcome = wire::Welcome {
+            node: nodes[0].node,
+            dvm: self.dvm.clone(),
+            name: nodes[0].name.clone(),
+            parent: self.me.node,
+            version: rsd_proto::VERSION.into(),
+        };
+        self.children.insert(link, Child { nodes: BTreeMap::new() });
+        send(link, down::Body::Welcome(welcome), out);
+        self.on_nodes_up(now, link, nodes, out);
+    }
+
+    /// These nodes are below this child now, whatever was known of them before.
+    pub(super) fn on_nodes_up(&mut self, now: Now, link: LinkId, nodes: Vec<NodeInfo>, out: &mut Vec<Effect>) {
+        for node in &nodes {
+            if let Some(before) = self.via.insert(node.node, link)
+                && before != link
+                && let Some(child) = self.children.get_mut(&before)
+            {
+                child.nodes.remove(&node.node);
+            }
+            if let Some(child) = self.children.get_mut(&link) {
+                child.nodes.insert(node.node, node.clone());
+            }
+        }
+        self.recount_all();
+        if self.head.is_some() {
+            self.nodes_are_up(now, nodes, out);
+        } else {
+            self.pass_up(Up { body: Some(up::Body::NodesUp(wire::NodesUp { nodes })) }, out);
+        }
+    }
+
+    pub(super) fn on_nodes_away(&mut self, now: Now, link: LinkId, nodes: Vec<NodeId>, out: &mut Vec<Effect>) {
+        let nodes = self.drop_nodes(link, nodes);
+        if nodes.is_empty() {
+        } else if self.head.is_some() {
+            self.nodes_are_away(now, &nodes);
+        } else {
+            self.pass_up(Up { body: Some(up::Body::NodesAway(wire::NodesAway { nodes })) }, out);
+        }
+    }
+
+    pub(super) fn on_nodes_gone(&mut self, now: Now, link: LinkId, nodes: Vec<NodeId>, out: &mut Vec<Effect>) {
+        let nodes = self.drop_nodes(link, nodes);
+        if nodes.is_empty() {
+        } else if self.head.is_some() {
+            self.nodes_are_lost(now, &nodes, "was stopped", out);
+        } else {
+            self.pass_up(Up { body: Some(up::Body::NodesGone(wire::NodesGone { nodes })) }, out);
+        }
+    }
+
+    /// Forgets nodes that are reached through this link; returns those that were.
+    fn drop_nodes(&mut self, link: LinkId, nodes: Vec<NodeId>) -> Vec<NodeId> {
+        let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| self.via.get(node) == Some(&link)).collect();
+        for node in &nodes {
+            self.via.remove(node);
+            if let Some(child) = self.children.get_mut(&link) {
+                child.nodes.remove(node);
+            }
+        }
+        self.recount_all();
+        nodes
+    }
+
+    pub(super) fn on_link_closed(&mut self, now: Now, link: LinkId, out: &mut Vec<Effect>) {
+        if let Some(child) = self.children.get(&link) {
+            let nodes: Vec<NodeId> = child.nodes.keys().copied().collect();
+            self.on_nodes_away(now, link, nodes, out);
+            self.children.remove(&link);
+            for relay in self.relays.values_mut() {
+                relay.forget(Via::Child(link));
+            }
+            return;
+        }
+        let job = self.steps.iter().find(|(_, step)| **step == Some(link)).map(|(job, _)| *job);
+        if let Some(job) = job {
+            self.drop_pmi_calls(job, out);
+            if self.relays.contains_key(&job) {
+                // It comes back, or the shell says that its process is gone.
+                self.steps.insert(job, None);
+            } else {
+                self.steps.remove(&job);
+                out.push(Effect::ForgetStep(job));
+            }
+        }
+    }
+
+    /// The parent took us in, for the first time or again.
+    pub(super) fn on_welcome(&mut self, welcome: wire::Welcome, out: &mut Vec<Effect>) {
+        self.become_node(welcome.node, welcome.name, welcome.dvm, out);
+        self.me.parent = welcome.parent;
+        self.parent_up = true;
+        self.resync(out);
+    }
+
+    /// The head says who we are and where to go.
+    pub(super) fn on_redirected(&mut self, redirect: wire::Redirect, out: &mut Vec<Effect>) {
+        if redirect.node == 0 {
+            self.head_addr = redirect.parent_addr; // that was not the head
+        } else {
+            self.become_node(redirect.node, redirect.name, redirect.dvm, out);
+            self.me.parent = redirect.parent;
+        }
+    }
+
+    fn become_node(&mut self, node: NodeId, name: String, dvm: String, out: &mut Vec<Effect>) {
+        if dvm != self.dvm || node != self.me.node {
+            // What is below belongs to whom we were, and has to knock again.
+            out.extend(self.children.keys().map(|link| Effect::Close { link: *link }));
+            let stale: Vec<JobId> = self.relays.keys().copied().collect();
+            for job in stale {
+                self.release(job, out);
+            }
+        }
+        (self.me.node, self.me.name, self.dvm) = (node, name.clone(), dvm.clone());
+        out.push(Effect::Identity { node, dvm, name });
+    }
+
+    /// The way up is new, here or above: everything unanswered goes again.
+    pub(super) fn resync(&mut self, out: &mut Vec<Effect>) {
+        for (job, relay) in &mut self.relays {
+            relay.forget_sent();
+            let resume = wire::Resume { job: *job, map: Some((&relay.map).into()) };
+            if self.parent_up {
+                out.push(Effect::Up(Up { body: Some(up::Body::Resume(resume)) }));
+            }
+        }
+        let down = Down { body: Some(down::Body::Resync(wire::Resync {})) };
+        self.to_children(&down, out);
+        for job in self.steps.keys() {
+            self.to_step(*job, down.clone(), out);
+        }
+    }
+
+    /// A step that will never speak again: speaks for it.
+    pub(super) fn on_step_lost(&mut self, now: Now, job: JobId, why: String, out: &mut Vec<Effect>) {
+        let Some(step) = self.steps.get_mut(&job) else { return };
+        *step = None;
+        let Some(relay) = self.relays.get_mut(&job) else {
+            self.steps.remove(&job);
+            out.push(Effect::ForgetStep(job));
+            return;
+        };
+        if relay.is_done(Via::Step) {
+            return;
+        }
+        let node = self.me.node;
+        let exits: Vec<wire::RankExit> = lost_ranks(relay.map.ranks_on(node), node, &why);
+        let done = wire::Done { job, nodes: 1, lowest_rank: exits.first().map_or(0, |exit| exit.rank), exits };
+        relay.forget(Via::Step);
+        relay.done(Via::Step, done.clone());
+        if let Some(first) = done.exits.into_iter().next() {
+            let failed = wire::RankFailed { job, exit: Some(first) };
+            if self.head.is_some() {
+                self.on_rank_failed(now, failed, out);
+            } else {
+                self.pass_up(Up { body: Some(up::Body::RankFailed(failed)) }, out);
+            }
+        }
+    }
+
+    // --- leaving ---
+
+    /// The parent stops the DVM.
+    pub(super) fn on_stop(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let jobs: Vec<JobId> = self.relays.keys().copied().collect();
+        for job in jobs {
+            self.release(job, out);
+        }
+        self.begin_stop(now, None);
+    }
+
+    /// Says good-bye above, sends everyone below away, and ends.
+    pub(super) fn leave(&mut self, out: &mut Vec<Effect>) {
+        let Some(stopping) = self.stopping.take() else { return };
+        if self.head.is_some() {
+            self.to_children(&Down { body: Some(down::Body::Stop(wire::Stop {})) }, out);
+        } else {
+            let gone = wire::NodesGone { nodes: vec![self.me.node] };
+            self.pass_up(Up { body: Some(up::Body::NodesGone(gone)) }, out);
+        }
+        if let Some(req) = stopping.req {
+            out.push(Effect::Answer { req, answer: super::Answer::Stopped });
+        }
+        out.extend(self.children.keys().map(|link| Effect::Close { link: *link }));
+        out.push(Effect::Exit);
+    }
+
+    fn recount_all(&mut self) {
+        let jobs: Vec<JobId> = self.relays.keys().copied().collect();
+        for job in jobs {
+            self.recount(job);
+        }
+    }
+}
+
+/// Ranks whose end nobody saw.
+pub(super) fn lost_ranks(ranks: impl Iterator<Item = u32>, node: NodeId, why: &str) -> Vec<wire::RankExit> {
+    let lost = |rank| wire::RankExit {
+        rank,
+        node,
+        how: Some(wire::rank_exit::How::Failed(why.to_owned())),
+        fatal: true,
+        code: u32::from(super::calls::exit::NODE_LOST),
+        ..Default::default()
+    };
+    ranks.map(lost).collect()
+}
+
+fn send(link: LinkId, body: down::Body, out: &mut Vec<Effect>) {
+    out.push(Effect::Down { link, down: Down { body: Some(body) } });
+}

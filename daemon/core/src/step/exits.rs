@@ -1,0 +1,362 @@
+//! How ranks end, and what that means for the job.
+//!
+//! A rank ends well by exiting with 0 after finalize, or without ever having spoken PMI. Any other end is reported once, at
+//! once. It is *fatal*, and ends the job, when the others could wait for it for ever: it aborted, died or exited between
+//! init and finalize, could not be started, broke the PMI protocol, or is gone while its neighbours wait in a fence.
+//! What ends after this step was told to kill is secondary.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rsd_proto::v1::{self as wire, Stream, rank_exit::How, up};
+
+use super::{Effect, Local, Phase, StdinState, Status, Step};
+use crate::Now;
+
+/// A dead rank's streams may take this long to reach their end before it is reported without: a child of it may hold them
+/// open.
+const DRAIN: Duration = Duration::from_millis(50);
+/// After an abort the rank may take this long to flush and exit by itself.
+const ABORT_GRACE: Duration = Duration::from_millis(500);
+/// A rank that closed its PMI connection without finalize may take this long to exit.
+const HANGUP_GRACE: Duration = Duration::from_secs(5);
+/// After the sweep, how long output may still come from a process that escaped it.
+const LAST_OUTPUT: Duration = Duration::from_secs(1);
+const STDERR_TAIL_BYTES: usize = 4 << 10;
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+
+/// What is known of one rank's end.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    stderr_tail: VecDeque<u8>,
+    aborted: Option<i32>,
+    /// Broke the protocol or could not be started: why.
+    fault: Option<Fault>,
+    /// Kill it at this time if it is still there.
+    kill_at: Option<Duration>,
+    /// Report its end at this time, drained or not.
+    report_at: Option<Duration>,
+    was_told: bool,
+    report: Option<wire::RankExit>,
+    judged: bool,
+}
+
+#[derive(Debug)]
+enum Fault {
+    NotStarted(String),
+    Protocol(String),
+}
+
+impl Verdict {
+    pub(super) fn saw_stderr(&mut self, bytes: &[u8]) {
+        self.stderr_tail.extend(bytes);
+        let excess = self.stderr_tail.len().saturating_sub(STDERR_TAIL_BYTES);
+        self.stderr_tail.drain(..excess);
+    }
+
+    /// The last whole lines written.
+    fn last_stderr(&self) -> Bytes {
+        let bytes: Vec<u8> = self.stderr_tail.iter().copied().collect();
+        let cut = if bytes.len() < STDERR_TAIL_BYTES { 0 } else { bytes.iter().position(|b| *b == b'\n').map_or(0, |at| at + 1) };
+        Bytes::copy_from_slice(&bytes[cut..])
+    }
+}
+
+/// Where the step as a whole is on its way out.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    /// TERM was sent; KILL follows at this time.
+    kill_at: Option<Duration>,
+    killing: bool,
+    sweep_asked: bool,
+    pub(super) swept: bool,
+    /// After the sweep: give up on streams that are still open.
+    abandon_at: Option<Duration>,
+    done: Option<wire::Done>,
+    released: bool,
+    pub(super) orphaned: bool,
+    exited: bool,
+}
+
+impl Step {
+    pub(super) fn on_started(&mut self, _now: Now, local: Local, out: &mut Vec<Effect>) {
+        self.ranks[local].phase = Phase::Running;
+        if self.ending.killing {
+            // It was being started when the kill came.
+            out.push(Effect::Signal(local, SIGKILL));
+        }
+    }
+
+    pub(super) fn on_start_failed(&mut self, now: Now, local: Local, why: String, out: &mut Vec<Effect>) {
+        let rank = &mut self.ranks[local];
+        rank.phase = Phase::NeverRan;
+        rank.stdin = if rank.stdin == StdinState::Null { StdinState::Null } else { StdinState::Closed };
+        for lines in &mut rank.lines {
+            lines.close();
+        }
+        rank.verdict.fault = Some(Fault::NotStarted(why));
+        self.report_exit_if_known(now, local, out);
+    }
+
+    pub(super) fn on_exited(&mut self, now: Now, local: Local, status: Status, out: &mut Vec<Effect>) {
+        let rank = &mut self.ranks[local];
+        rank.phase = Phase::Exited(status);
+        rank.verdict.report_at = Some(now.mono + DRAIN);
+        rank.verdict.kill_at = None;
+        self.on_stdin_closed(local, out);
+        self.report_exit_if_known(now, local, out);
+    }
+
+    /// The rank called abort: the code is final, and it gets a moment to flush.
+    pub(super) fn on_abort(&mut self, now: Now, local: Local, code: i32, out: &mut Vec<Effect>) {
+        let verdict = &mut self.ranks[local].verdict;
+        verdict.aborted.get_or_insert(code);
+        verdict.kill_at.get_or_insert(now.mono + ABORT_GRACE);
+        // Old clients wait for this before they exit.
+        out.push(Effect::PmiClose(local));
+    }
+
+    /// The rank said what nobody can answer: it would wait for ever.
+    pub(super) fn on_protocol_fault(&mut self, now: Now, local: Local, why: String, out: &mut Vec<Effect>) {
+        let verdict = &mut self.ranks[local].verdict;
+        verdict.fault.get_or_insert(Fault::Protocol(why));
+        verdict.kill_at = Some(now.mono);
+        out.push(Effect::PmiClose(local));
+    }
+
+    pub(super) fn on_pmi_closed(&mut self, now: Now, local: Local) {
+        let rank = &mut self.ranks[local];
+        if rank.pmi.is_active() && rank.phase == Phase::Running && rank.verdict.aborted.is_none() {
+            rank.verdict.fault.get_or_insert(Fault::Protocol("closed its PMI connection without MPI_Finalize".into()));
+            rank.verdict.kill_at.get_or_insert(now.mono + HANGUP_GRACE);
+        }
+    }
+
+    pub(super) fn on_output_file_failed(&mut self, now: Now, local: Local, why: String, out: &mut Vec<Effect>) {
+        self.ranks[local].verdict.fault.get_or_insert(Fault::NotStarted(why));
+        if self.ranks[local].phase == Phase::Running {
+            self.ranks[local].verdict.kill_at = Some(now.mono);
+        }
+        self.settle_exits(now, out);
+    }
+
+    /// TERM to all now, KILL after `grace_ms`; a second call can only make it sooner.
+    pub(super) fn kill(&mut self, now: Now, grace_ms: u64, out: &mut Vec<Effect>) {
+        let kill_at = now.mono + Duration::from_millis(grace_ms);
+        let first = !std::mem::replace(&mut self.ending.killing, true);
+        self.ending.kill_at = Some(self.ending.kill_at.map_or(kill_at, |before| before.min(kill_at)));
+        for (local, rank) in self.ranks.iter_mut().enumerate().filter(|(_, rank)| !rank.phase.is_over()) {
+            rank.verdict.was_told = true;
+            if first && grace_ms > 0 && rank.phase == Phase::Running {
+                out.push(Effect::Signal(local, SIGTERM));
+            }
+        }
+    }
+
+    /// Ends everything here for a fault that no single rank has.
+    pub(super) fn fail_all(&mut self, now: Now, why: &str, out: &mut Vec<Effect>) {
+        for local in 0..self.ranks.len() {
+            self.on_protocol_fault(now, local, why.to_owned(), out);
+        }
+    }
+
+    /// The head has forgotten the job: nothing of it may stay.
+    pub(super) fn on_release(&mut self, out: &mut Vec<Effect>) {
+        self.ending.released = true;
+        if self.ending.done.is_none() {
+            for (local, rank) in self.ranks.iter().enumerate() {
+                if rank.phase == Phase::Running {
+                    out.push(Effect::Signal(local, SIGKILL));
+                }
+            }
+        }
+    }
+
+    /// Reports a rank's end as soon as it has ended and its last words are in.
+    pub(super) fn report_exit_if_known(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
+        let rank = &mut self.ranks[local];
+        let drained = rank.lines.iter().all(|lines| !lines.is_open());
+        let waited = rank.verdict.report_at.is_some_and(|at| at <= now.mono);
+        if rank.verdict.judged || !rank.phase.is_over() || !(drained || waited) {
+            return;
+        }
+        rank.verdict.judged = true;
+        rank.verdict.report_at = None;
+        self.ranks[local].verdict.report = self.judge(local);
+        self.send_report(local, out);
+        self.check_fence(out);
+    }
+
+    fn judge(&self, local: Local) -> Option<wire::RankExit> {
+        let rank = &self.ranks[local];
+        let between = rank.pmi.has_spoken() && !rank.pmi.is_finalized();
+        let told = rank.verdict.was_told;
+        let (how, code, fatal, note) = match (&rank.verdict.fault, rank.verdict.aborted, rank.phase) {
+            (_, Some(code), _) => (How::Aborted(code), shell_code(code), true, String::new()),
+            (Some(Fault::NotStarted(why)), None, _) => (How::Failed(why.clone()), 247, true, String::new()),
+            (fault, None, Phase::Exited(Status::Signaled(signal))) => {
+                let note = match fault {
+                    Some(Fault::Protocol(why)) => why.clone(),
+                    Some(Fault::NotStarted(_)) | None => String::new(),
+                };
+                let code = if fault.is_some() { 1 } else { 128 + signal };
+                (How::Signaled(signal), code, rank.pmi.has_spoken() || fault.is_some(), note)
+            }
+            (fault, None, Phase::Exited(Status::Exited(code))) => {
+                let note = match fault {
+                    Some(Fault::Protocol(why)) if between => why.clone(),
+                    _ if between => "without MPI_Finalize".to_owned(),
+                    _ => String::new(),
+                };
+                if code == 0 && !between {
+                    return None;
+                }
+                (How::Exited(code), shell_code(code), between, note)
+            }
+            (Some(Fault::Protocol(why)), None, _) => (How::Failed(why.clone()), 1, true, String::new()),
+            (None, None, Phase::Starting | Phase::Running | Phase::NeverRan) => {
+                (How::Failed("never started".into()), 247, true, String::new())
+            }
+        };
+        // Orderly exits after the others were told to go are not failures of their own, except aborts.
+        Some(wire::RankExit {
+            rank: rank.rank,
+            node: self.node,
+            how: Some(how),
+            secondary: told,
+            note,
+            stderr_tail: rank.verdict.last_stderr(),
+            fatal: fatal && !told,
+            code: u32::try_from(code).unwrap_or(1),
+        })
+    }
+
+    fn send_report(&self, local: Local, out: &mut Vec<Effect>) {
+        if let Some(exit) = self.ranks[local].verdict.report.clone() {
+            self.send(up::Body::RankFailed(wire::RankFailed { job: self.job, exit: Some(exit) }), out);
+        }
+    }
+
+    /// A rank that is gone can never enter the fence that its neighbours wait in.
+    pub(super) fn check_fence(&mut self, out: &mut Vec<Effect>) {
+        if self.fence.waiting.is_empty() || self.ending.killing {
+            return;
+        }
+        let waiting = self.fence.waiting.len();
+        let gone = |rank: &super::Rank| rank.verdict.judged && !rank.verdict.report.as_ref().is_some_and(|r| r.fatal);
+        let Some(local) = self.ranks.iter().position(gone) else { return };
+        let rank = &mut self.ranks[local];
+        let status = match rank.phase {
+            Phase::Exited(Status::Exited(code)) => How::Exited(code),
+            Phase::Exited(Status::Signaled(signal)) => How::Signaled(signal),
+            Phase::Starting | Phase::Running | Phase::NeverRan => return,
+        };
+        let what = if rank.pmi.is_finalized() { "after MPI_Finalize" } else { "without calling MPI_Init" };
+        let others = if waiting == 1 { "1 rank of its node waits" } else { "other ranks of its node wait" };
+        let note = format!("{what}, but {others} for it in a barrier that it can never enter");
+        let before = rank.verdict.report.take();
+        rank.verdict.report = Some(wire::RankExit {
+            rank: rank.rank,
+            node: self.node,
+            how: Some(status),
+            secondary: false,
+            note,
+            stderr_tail: rank.verdict.last_stderr(),
+            fatal: true,
+            code: before.map_or(1, |report| report.code.max(1)),
+        });
+        self.send_report(local, out);
+    }
+
+    /// What is due by time.
+    pub(super) fn settle_exits(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let due = |at: Option<Duration>| at.is_some_and(|at| at <= now.mono);
+        if due(self.ending.kill_at) {
+            self.ending.kill_at = None;
+            for (local, rank) in self.ranks.iter().enumerate() {
+                if rank.phase == Phase::Running {
+                    out.push(Effect::Signal(local, SIGKILL));
+                }
+            }
+        }
+        for local in 0..self.ranks.len() {
+            if due(self.ranks[local].verdict.kill_at) {
+                self.ranks[local].verdict.kill_at = None;
+                if self.ranks[local].phase == Phase::Running {
+                    out.push(Effect::Signal(local, SIGKILL));
+                }
+            }
+            if due(self.ranks[local].verdict.report_at) {
+                self.report_exit_if_known(now, local, out);
+            }
+        }
+        self.settle_sweep(now, out);
+    }
+
+    fn settle_sweep(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if !self.ranks.iter().all(|rank| rank.phase.is_over()) {
+            return;
+        }
+        if !std::mem::replace(&mut self.ending.sweep_asked, true) {
+            out.push(Effect::Sweep);
+        }
+        if self.ending.swept {
+            let abandon_at = *self.ending.abandon_at.get_or_insert(now.mono + LAST_OUTPUT);
+            if abandon_at <= now.mono {
+                for local in 0..self.ranks.len() {
+                    for stream in [Stream::Stdout, Stream::Stderr] {
+                        if self.ranks[local].lines[stream as usize].is_open() {
+                            self.on_output_closed(now, local, stream, out);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Everyone is gone, every byte is on its way: says so, and leaves when that is acknowledged.
+    pub(super) fn settle_end(&mut self, out: &mut Vec<Effect>) {
+        let over = self.ending.swept
+            && self.ranks.iter().all(|rank| rank.verdict.judged && rank.lines.iter().all(|lines| !lines.is_open()));
+        if !over || self.ending.exited {
+            return;
+        }
+        self.settle_output(out);
+        if self.ending.done.is_none() {
+            let exits = self.ranks.iter().filter_map(|rank| rank.verdict.report.clone()).collect();
+            let lowest_rank = self.ranks.first().map_or(0, |rank| rank.rank);
+            let done = wire::Done { job: self.job, nodes: 1, exits, lowest_rank };
+            self.send(up::Body::Done(done.clone()), out);
+            self.ending.done = Some(done);
+        }
+        if self.ending.released || self.ending.orphaned {
+            self.ending.exited = true;
+            out.push(Effect::Exit);
+        }
+    }
+
+    pub(super) fn resend_exits(&self, out: &mut Vec<Effect>) {
+        match &self.ending.done {
+            Some(done) => self.send(up::Body::Done(done.clone()), out),
+            None => (0..self.ranks.len()).for_each(|local| self.send_report(local, out)),
+        }
+    }
+
+    pub(super) fn exit_deadlines(&self) -> impl Iterator<Item = Duration> {
+        let waiting = self.ending.swept && self.ending.done.is_none();
+        let abandon = self.ending.abandon_at.filter(|_| waiting);
+        let ranks = self.ranks.iter().flat_map(|rank| [rank.verdict.kill_at, rank.verdict.report_at]).flatten();
+        self.ending.kill_at.into_iter().chain(abandon).chain(ranks)
+    }
+}
+
+/// The code that a shell would show: 1 to 255, never 0 for a failure.
+fn shell_code(code: i32) -> i32 {
+    match code & 0xff {
+        0 => 1,
+        low => low,
+    }
+}

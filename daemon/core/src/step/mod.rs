@@ -1,0 +1,467 @@
+//! A step: the part of one job on one node, as a state machine.
+//!
+//! It owns what a rank can see of its launcher: the PMI dialogue ([`pmi`]), the fence's local half, the key-value store, the
+//! way its output takes ([`lines`]) and the verdict over its end ([`exits`]). It is a leaf of the daemons' tree and keeps
+//! everything that must not be lost until it is answered, so that any daemon above may die and come back.
+
+mod exits;
+mod lines;
+mod pmi;
+mod spawn;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rsd_proto::v1::{self as wire, Down, LaunchBody, Up, down, up};
+
+use crate::kvs::Kvs;
+use crate::outbox::{Inbox, Outbox};
+use crate::taskmap::TaskMap;
+use crate::{JobId, NodeId, Now, Tuning};
+
+pub use spawn::RankStart;
+
+use exits::Ending;
+use lines::Lines;
+
+/// The index of a rank among those of its node, from 0.
+pub type Local = usize;
+
+/// One of a rank's output streams.
+pub use rsd_proto::v1::Stream;
+
+/// What happens to a step.
+#[derive(Debug)]
+pub enum Input {
+    /// Begin: every rank is to be started.
+    Start,
+    /// A rank runs.
+    Started(Local),
+    /// A rank could not be started: why, as a sentence.
+    StartFailed(Local, String),
+    /// A rank sent this on its PMI connection.
+    Pmi(Local, Bytes),
+    /// A rank's PMI connection is closed.
+    PmiClosed(Local),
+    /// A rank wrote this.
+    Output(Local, Stream, Bytes),
+    /// A rank's stream is at its end, or nobody can write it any more.
+    OutputClosed(Local, Stream),
+    /// A rank took this many bytes of its standard input.
+    StdinWritten(Local, u64),
+    /// A rank reads its standard input no longer.
+    StdinClosed(Local),
+    /// A rank's process ended.
+    Exited(Local, Status),
+    /// What the ranks left running has been killed.
+    Swept,
+    /// Writing a rank's output file failed: why, as a sentence.
+    OutputFileFailed(Local, String),
+    /// The link to the daemon is there (again).
+    LinkUp,
+    /// The link to the daemon is cut.
+    LinkDown,
+    /// A message from the daemon.
+    Down(Down),
+    /// Time has passed.
+    Tick,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// With this code.
+    Exited(i32),
+    /// By this signal.
+    Signaled(i32),
+}
+
+/// What the shell of a step is to do.
+#[derive(Debug)]
+pub enum Effect {
+    /// Start a rank.
+    Spawn(RankStart),
+    /// Write to a rank's PMI connection.
+    PmiSend(Local, Bytes),
+    /// Close a rank's PMI connection.
+    PmiClose(Local),
+    /// Write to a rank's standard input.
+    StdinWrite(Local, Bytes),
+    /// Close a rank's standard input behind what was written.
+    StdinClose(Local),
+    /// Send a signal to a rank's process group.
+    Signal(Local, i32),
+    /// Kill whatever still runs below this step, then say [`Input::Swept`].
+    Sweep,
+    /// Append to the output file of a rank.
+    OutputFile(Local, Stream, Bytes),
+    /// Send to the daemon.
+    Up(Up),
+    /// The step is over: the process may exit.
+    Exit,
+}
+
+/// One node's part of one job.
+#[derive(Debug)]
+pub struct Step {
+    job: JobId,
+    node: NodeId,
+    map: TaskMap,
+    launch: LaunchBody,
+    tuning: Tuning,
+    ranks: Vec<Rank>,
+    kvs: Kvs,
+    fence: Fence,
+    calls: Calls,
+    outbox: Outbox<Vec<wire::Record>>,
+    /// Records of this round, not yet in the outbox.
+    fresh: Vec<wire::Record>,
+    stdin: Inbox,
+    stdin_acked: u64,
+    ending: Ending,
+    link_up: bool,
+    attached_before: bool,
+    /// With the link cut: when to give up.
+    orphaned_at: Option<Duration>,
+}
+
+/// One local rank.
+#[derive(Debug)]
+struct Rank {
+    rank: u32,
+    app: usize,
+    phase: Phase,
+    pmi: pmi::Conn,
+    lines: [Lines; 2],
+    stdin: StdinState,
+    verdict: exits::Verdict,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Running,
+    Exited(Status),
+    NeverRan,
+}
+
+impl Phase {
+    fn is_over(self) -> bool {
+        matches!(self, Phase::Exited(_) | Phase::NeverRan)
+    }
+}
+
+/// What a rank that reads the client's standard input has taken of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StdinState {
+    /// It reads /dev/null.
+    Null,
+    Open {
+        written: u64,
+    },
+    Closed,
+}
+
+/// The local half of the fence.
+#[derive(Debug)]
+struct Fence {
+    /// The one that ranks enter now, from 1.
+    epoch: u64,
+    /// Local ranks in it, and how to answer each.
+    waiting: Vec<(Local, Waiter)>,
+    /// What went up for the epochs that a daemon may still ask about: this one and the one before.
+    sent: Vec<wire::FenceUp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiter {
+    /// `barrier_in`, with the tag to echo.
+    Pmi1 { tag: Option<u32> },
+    /// The gRPC service: the daemon's call number.
+    Call(u64),
+}
+
+/// Questions to the head that wait for their answer.
+#[derive(Debug, Default)]
+struct Calls {
+    next: u64,
+    open: HashMap<u64, (Local, wire::NameCall)>,
+}
+
+impl Step {
+    /// The part of `job` on `node`, nothing started. Fails with a sentence when the launch does not fit together, which is
+    /// the sender's fault.
+    pub fn new(job: JobId, node: NodeId, map: TaskMap, launch: LaunchBody, tuning: Tuning) -> Result<Step, String> {
+        let ranks = spawn::local_ranks(node, &map, &launch, tuning)?;
+        Ok(Step {
+            job,
+            node,
+            map,
+            launch,
+            tuning,
+            ranks,
+            kvs: Kvs::default(),
+            fence: Fence { epoch: 1, waiting: Vec::new(), sent: Vec::new() },
+            calls: Calls::default(),
+            outbox: Outbox::new(tuning.output_window),
+            fresh: Vec::new(),
+            stdin: Inbox::default(),
+            stdin_acked: 0,
+            ending: Ending::default(),
+            link_up: false,
+            attached_before: false,
+            orphaned_at: None,
+        })
+    }
+
+    /// Takes one input at a time and appends what is to be done about it.
+    pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Effect>) {
+        match input {
+            Input::Start => self.start(out),
+            Input::Started(local) => self.on_started(now, local, out),
+            Input::StartFailed(local, why) => self.on_start_failed(now, local, why, out),
+            Input::Pmi(local, bytes) => self.on_pmi(now, local, &bytes, out),
+            Input::PmiClosed(local) => self.on_pmi_closed(now, local),
+            Input::Output(local, stream, bytes) => self.on_output(local, stream, &bytes, out),
+            Input::OutputClosed(local, stream) => self.on_output_closed(now, local, stream, out),
+            Input::StdinWritten(local, bytes) => self.on_stdin_written(local, bytes, out),
+            Input::StdinClosed(local) => self.on_stdin_closed(local, out),
+            Input::Exited(local, status) => self.on_exited(now, local, status, out),
+            Input::Swept => self.ending.swept = true,
+            Input::OutputFileFailed(local, why) => self.on_output_file_failed(now, local, why, out),
+            Input::LinkUp => {
+                self.link_up = true;
+                self.orphaned_at = None;
+                self.resync(out);
+            }
+            Input::LinkDown => {
+                self.link_up = false;
+                self.orphaned_at.get_or_insert(now.mono + self.tuning.orphan_deadline);
+            }
+            Input::Down(down) => self.on_down(now, down, out),
+            Input::Tick => {}
+        }
+    }
+
+    /// After a batch of inputs: sends the batch's output and does what is due by time or by the ranks' state.
+    pub fn settle(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.settle_output(out);
+        self.settle_exits(now, out);
+        if self.orphaned_at.is_some_and(|at| at <= now.mono) {
+            self.orphaned_at = None;
+            self.ending.orphaned = true;
+            self.kill(now, self.launch_spec().kill_grace_ms, out);
+        }
+        self.settle_end(out);
+    }
+
+    /// When [`Input::Tick`] is wanted at the latest.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.exit_deadlines().chain(self.orphaned_at).min()
+    }
+
+    /// Whether the shell may read more output: false while too much is on its way.
+    pub fn wants_output(&self) -> bool {
+        self.outbox.is_open()
+    }
+
+    /// What the daemon is told first on every new link.
+    pub fn hello(&self, pid: u32) -> wire::StepHello {
+        wire::StepHello { job: self.job, pid, map: Some((&self.map).into()) }
+    }
+
+    fn launch_spec(&self) -> &wire::JobSpec {
+        self.launch.spec.as_ref().expect("Step::new refused a launch without a spec")
+    }
+
+    fn on_down(&mut self, now: Now, down: Down, out: &mut Vec<Effect>) {
+        let Some(body) = down.body else { return };
+        match body {
+            down::Body::FenceDown(fence) => self.on_fence_down(now, fence, out),
+            down::Body::Signal(signal) => self.on_signal(signal, out),
+            down::Body::Kill(kill) => self.kill(now, kill.grace_ms, out),
+            down::Body::Release(_) => self.on_release(out),
+            down::Body::OutputAck(ack) => self.outbox.ack(ack.offset),
+            down::Body::Stdin(stdin) => self.on_stdin(stdin, out),
+            down::Body::PmiCall(call) => self.on_pmi_call(call, out),
+            down::Body::NameResult(result) => self.on_name_result(result, out),
+            down::Body::Resync(_) => self.resync(out),
+            // These are between daemons.
+            down::Body::Welcome(_)
+            | down::Body::Redirect(_)
+            | down::Body::Launch(_)
+            | down::Body::LoadProbe(_)
+            | down::Body::Stop(_) => {}
+        }
+    }
+
+    /// Sends everything unanswered again, in the order in which it was sent first.
+    fn resync(&mut self, out: &mut Vec<Effect>) {
+        if self.attached_before {
+            self.send(up::Body::Resume(wire::Resume { job: self.job, map: Some((&self.map).into()) }), out);
+        }
+        self.attached_before = true;
+        for fence in self.fence.sent.clone() {
+            self.send(up::Body::FenceUp(fence), out);
+        }
+        let calls: Vec<_> = self.calls.open.values().map(|(_, call)| call.clone()).collect();
+        for call in calls {
+            self.send(up::Body::NameCall(call), out);
+        }
+        for (offset, records) in self.outbox.unacked() {
+            let records = records.clone();
+            let output = wire::Output { job: self.job, node: self.node, offset, records };
+            out.push(Effect::Up(Up { body: Some(up::Body::Output(output)) }));
+        }
+        self.resend_exits(out);
+        self.send_stdin_ack(true, out);
+    }
+
+    /// Sends if there is a link; what matters is kept and sent by [`Step::resync`] when there is one again.
+    fn send(&self, body: up::Body, out: &mut Vec<Effect>) {
+        if self.link_up {
+            out.push(Effect::Up(Up { body: Some(body) }));
+        }
+    }
+
+    // --- the fence ---
+
+    fn enter_fence(&mut self, local: Local, waiter: Waiter, out: &mut Vec<Effect>) {
+        // A rank that enters twice (two dialects at once) waits once for each answer but counts once.
+        self.fence.waiting.push((local, waiter));
+        let mut inside = vec![false; self.ranks.len()];
+        for (waiting, _) in &self.fence.waiting {
+            inside[*waiting] = true;
+        }
+        if !inside.iter().all(|inside| *inside) {
+            self.check_fence(out);
+            return;
+        }
+        let batches: Vec<Bytes> = self.kvs.take_batch().into_iter().collect();
+        if self.map.nodes().len() == 1 {
+            // All there is of the job is here, and its puts are in the store already.
+            self.complete_fence(out);
+            return;
+        }
+        let fence = wire::FenceUp { job: self.job, epoch: self.fence.epoch, nodes: 1, batches };
+        self.fence.sent.retain(|sent| sent.epoch + 1 == fence.epoch);
+        self.fence.sent.push(fence.clone());
+        self.send(up::Body::FenceUp(fence), out);
+    }
+
+    fn on_fence_down(&mut self, now: Now, fence: wire::FenceDown, out: &mut Vec<Effect>) {
+        let awaited = self.fence.sent.iter().any(|sent| sent.epoch == self.fence.epoch);
+        if fence.epoch != self.fence.epoch || !awaited {
+            return; // a repeat
+        }
+        for batch in fence.batches {
+            if self.kvs.apply(batch).is_err() {
+                self.fail_all(now, "a fence brought keys that do not decode", out);
+                return;
+            }
+        }
+        self.complete_fence(out);
+    }
+
+    fn complete_fence(&mut self, out: &mut Vec<Effect>) {
+        self.fence.epoch += 1;
+        for (local, waiter) in std::mem::take(&mut self.fence.waiting) {
+            match waiter {
+                Waiter::Pmi1 { tag } => self.answer_barrier(local, tag, out),
+                Waiter::Call(call) => self.answer_call(call, Ok(None), out),
+            }
+        }
+    }
+
+    // --- output and standard input ---
+
+    fn on_output(&mut self, local: Local, stream: Stream, bytes: &[u8], out: &mut Vec<Effect>) {
+        let to_file = !self.launch_spec().output_dir.is_empty();
+        let rank = &mut self.ranks[local];
+        if stream == Stream::Stderr {
+            rank.verdict.saw_stderr(bytes);
+        }
+        if to_file {
+            out.push(Effect::OutputFile(local, stream, Bytes::copy_from_slice(bytes)));
+        } else if let Some(record) = rank.lines[stream as usize].feed(bytes) {
+            self.fresh.push(wire::Record { rank: rank.rank, stream: stream.into(), data: record.data, more: record.more });
+        }
+    }
+
+    fn on_output_closed(&mut self, now: Now, local: Local, stream: Stream, out: &mut Vec<Effect>) {
+        let rank = &mut self.ranks[local];
+        if let Some(data) = rank.lines[stream as usize].close() {
+            self.fresh.push(wire::Record { rank: rank.rank, stream: stream.into(), data, more: false });
+        }
+        self.report_exit_if_known(now, local, out);
+    }
+
+    fn settle_output(&mut self, out: &mut Vec<Effect>) {
+        if self.fresh.is_empty() {
+            return;
+        }
+        let records = std::mem::take(&mut self.fresh);
+        let bytes = records.iter().map(|record| record.data.len() as u64).sum();
+        let offset = self.outbox.push(bytes, records.clone());
+        self.send(up::Body::Output(wire::Output { job: self.job, node: self.node, offset, records }), out);
+    }
+
+    fn on_stdin(&mut self, stdin: wire::Stdin, out: &mut Vec<Effect>) {
+        if !self.stdin.accept(stdin.offset, stdin.data.len() as u64 + u64::from(stdin.eof)) {
+            return;
+        }
+        for (local, rank) in self.ranks.iter().enumerate() {
+            if let StdinState::Open { .. } = rank.stdin {
+                if !stdin.data.is_empty() {
+                    out.push(Effect::StdinWrite(local, stdin.data.clone()));
+                }
+                if stdin.eof {
+                    out.push(Effect::StdinClose(local));
+                }
+            }
+        }
+        self.send_stdin_ack(false, out);
+    }
+
+    fn on_stdin_written(&mut self, local: Local, bytes: u64, out: &mut Vec<Effect>) {
+        if let StdinState::Open { written } = &mut self.ranks[local].stdin {
+            *written += bytes;
+        }
+        self.send_stdin_ack(false, out);
+    }
+
+    fn on_stdin_closed(&mut self, local: Local, out: &mut Vec<Effect>) {
+        if let StdinState::Open { .. } = self.ranks[local].stdin {
+            self.ranks[local].stdin = StdinState::Closed;
+            self.send_stdin_ack(false, out);
+        }
+    }
+
+    /// Acknowledges what the slowest reader has taken; when none reads any more, that all may be thrown away.
+    fn send_stdin_ack(&mut self, resume: bool, out: &mut Vec<Effect>) {
+        let mut open = self.ranks.iter().filter_map(|rank| match rank.stdin {
+            StdinState::Open { written } => Some(written),
+            StdinState::Null | StdinState::Closed => None,
+        });
+        let (offset, closed) = match open.next() {
+            Some(first) => (open.fold(first, u64::min), false),
+            None => (self.stdin.received(), true),
+        };
+        if self.ranks.iter().all(|rank| rank.stdin == StdinState::Null) || (offset == self.stdin_acked && !closed && !resume)
+        {
+            return;
+        }
+        self.stdin_acked = offset;
+        let ack = wire::StdinAck { job: self.job, node: self.node, offset, closed, resume };
+        self.send(up::Body::StdinAck(ack), out);
+    }
+
+    fn on_signal(&mut self, signal: wire::Signal, out: &mut Vec<Effect>) {
+        for (local, rank) in self.ranks.iter().enumerate() {
+            if rank.phase == Phase::Running && signal.rank.is_none_or(|wanted| wanted == rank.rank) {
+                out.push(Effect::Signal(local, signal.signal));
+            }
+        }
+    }
+}

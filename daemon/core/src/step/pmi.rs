@@ -1,0 +1,204 @@
+//! The PMI engine: what a rank asks its process manager, answered from this node alone but for names and the fence.
+//!
+//! One state per rank, whatever the dialect: PMI-1 text over the inherited socket, or the gRPC `Pmi` service. The rules
+//! that every server must obey (replies that old clients accept, what counts as a failure) are `rsd_proto::pmi`'s facts.
+
+use bytes::Bytes;
+use rsd_proto::pmi::mapping;
+use rsd_proto::pmi::v1::{Reply, Request, RequestDecoder};
+use rsd_proto::v1::{self as wire, name_call, pmi_call, up};
+
+use super::{Effect, Local, Phase, Step, Waiter};
+use crate::Now;
+
+/// One rank's side of the dialogue.
+#[derive(Debug, Default)]
+pub(super) struct Conn {
+    decoder: RequestDecoder,
+    spoken: bool,
+    finalized: bool,
+}
+
+impl Conn {
+    /// Whether it ever sent a PMI message.
+    pub(super) fn has_spoken(&self) -> bool {
+        self.spoken
+    }
+
+    /// Whether its last word was finalize.
+    pub(super) fn is_finalized(&self) -> bool {
+        self.finalized
+    }
+
+    /// Between init and finalize.
+    pub(super) fn is_active(&self) -> bool {
+        self.spoken && !self.finalized
+    }
+}
+
+impl Step {
+    pub(super) fn on_pmi(&mut self, now: Now, local: Local, bytes: &[u8], out: &mut Vec<Effect>) {
+        self.ranks[local].pmi.decoder.feed(bytes);
+        while let Some(request) = self.ranks[local].pmi.decoder.next() {
+            self.ranks[local].pmi.spoken = true;
+            match request {
+                Ok(request) => self.answer(now, local, request, out),
+                Err(error) => self.on_protocol_fault(now, local, format!("sent malformed PMI: {error}"), out),
+            }
+        }
+    }
+
+    fn answer(&mut self, now: Now, local: Local, request: Request, out: &mut Vec<Effect>) {
+        let reply = match request {
+            Request::InitAck { .. } => {
+                Reply::InitAck { size: self.map.size(), rank: self.ranks[local].rank, debug: false }
+            }
+            Request::Init { version: 1, .. } => {
+                self.ranks[local].pmi.finalized = false;
+                Reply::ResponseToInit { version: 1, subversion: 1, rc: 0 }
+            }
+            // The client gives up by itself, with its own words.
+            Request::Init { .. } => Reply::ResponseToInit { version: 1, subversion: 1, rc: 1 },
+            Request::GetMaxes => Reply::maxes(),
+            Request::GetAppnum => Reply::Appnum(self.ranks[local].app as u32),
+            Request::GetMyKvsname => Reply::MyKvsname(self.launch.namespace.clone().into_bytes()),
+            Request::GetUniverseSize => Reply::UniverseSize(i64::from(self.launch.universe_size)),
+            Request::Put { key, value, .. } => {
+                // Ours to say, not the ranks'.
+                if key.starts_with(b"PMI_") {
+                    Reply::PutResult { rc: 1 }
+                } else {
+                    self.kvs.put(key.into(), value.into());
+                    Reply::PutResult { rc: 0 }
+                }
+            }
+            Request::Get { key, .. } => Reply::GetResult(self.lookup(&key)),
+            Request::BarrierIn { group: None } => {
+                return self.enter_fence(local, Waiter::Pmi1 { tag: None }, out);
+            }
+            Request::BarrierIn { group: Some(group) } => {
+                if group.members == b"WORLD" {
+                    return self.enter_fence(local, Waiter::Pmi1 { tag: Some(group.tag) }, out);
+                }
+                // Only PMI 1.2 has other groups, and we answered init with 1.1.
+                Reply::BarrierOut { rc: 1, tag: Some(group.tag) }
+            }
+            Request::PublishName { service, port } => {
+                let op = name_call::Op::Publish(wire::Kv { key: service.into(), value: port.into() });
+                return self.ask_head(local, op, out);
+            }
+            Request::LookupName { service } => {
+                return self.ask_head(local, name_call::Op::Lookup(service.into()), out);
+            }
+            Request::UnpublishName { service } => {
+                return self.ask_head(local, name_call::Op::Unpublish(service.into()), out);
+            }
+            Request::Spawn(_) => Reply::SpawnResult { rc: 1, errcodes: Vec::new() },
+            Request::Abort { exit_code, .. } => return self.on_abort(now, local, exit_code, out),
+            Request::Finalize => {
+                self.ranks[local].pmi.finalized = true;
+                Reply::FinalizeAck
+            }
+            Request::CreateKvs => Reply::NewKvs(self.launch.namespace.clone().into_bytes()),
+            Request::DestroyKvs { .. } => Reply::KvsDestroyed { rc: 0 },
+            Request::GetByIdx { idx, .. } => {
+                let entry = self.kvs.entry(idx as usize);
+                Reply::GetByIdxResults(entry.map(|(key, value)| (idx + 1, key.to_vec(), value.to_vec())))
+            }
+            Request::Unknown { command } => {
+                let command = String::from_utf8_lossy(&command).into_owned();
+                return self.on_protocol_fault(now, local, format!("sent the unknown PMI command {command:?}"), out);
+            }
+        };
+        reply_to(local, &reply, out);
+    }
+
+    /// Keys that the server answers on its own, then the store.
+    fn lookup(&self, key: &[u8]) -> Option<Vec<u8>> {
+        if key == b"PMI_process_mapping" {
+            return mapping::format(&self.map.pmi_blocks()).map(String::into_bytes);
+        }
+        self.kvs.get(key).map(|value| value.to_vec())
+    }
+
+    pub(super) fn answer_barrier(&mut self, local: Local, tag: Option<u32>, out: &mut Vec<Effect>) {
+        if self.ranks[local].phase == Phase::Running {
+            reply_to(local, &Reply::BarrierOut { rc: 0, tag }, out);
+        }
+    }
+
+    fn ask_head(&mut self, local: Local, op: name_call::Op, out: &mut Vec<Effect>) {
+        let call = self.calls.next;
+        self.calls.next += 1;
+        let message = wire::NameCall { job: self.job, node: self.node, call, op: Some(op) };
+        self.calls.open.insert(call, (local, message.clone()));
+        self.send(up::Body::NameCall(message), out);
+    }
+
+    pub(super) fn on_name_result(&mut self, result: wire::NameResult, out: &mut Vec<Effect>) {
+        let Some((local, call)) = self.calls.open.remove(&result.call) else { return };
+        let rc = if result.ok { 0 } else { 1 };
+        let reply = match call.op {
+            Some(name_call::Op::Publish(_)) => Reply::PublishResult { rc },
+            Some(name_call::Op::Lookup(_)) => Reply::LookupResult(result.ok.then(|| result.port.to_vec())),
+            Some(name_call::Op::Unpublish(_)) => Reply::UnpublishResult { rc },
+            None => return,
+        };
+        reply_to(local, &reply, out);
+    }
+
+    // --- the gRPC service ---
+
+    pub(super) fn on_pmi_call(&mut self, call: wire::PmiCall, out: &mut Vec<Effect>) {
+        let Some(local) = self.ranks.iter().position(|rank| rank.rank == call.rank) else {
+            return self.answer_call(call.call, Err(format!("rank {} is not on this node", call.rank)), out);
+        };
+        match call.op {
+            Some(pmi_call::Op::Put(kv)) => {
+                self.kvs.put(kv.key, kv.value);
+                self.answer_call(call.call, Ok(None), out);
+            }
+            Some(pmi_call::Op::Get(key)) => {
+                let value = self.lookup(&key).map(Bytes::from);
+                self.answer_call(call.call, Ok(value), out);
+            }
+            Some(pmi_call::Op::Fence(_)) => self.enter_fence(local, Waiter::Call(call.call), out),
+            Some(pmi_call::Op::Info(_)) => {
+                let info = self.info(local);
+                let result = wire::PmiResult { job: self.job, call: call.call, info: Some(info), ..Default::default() };
+                self.send(up::Body::PmiResult(result), out);
+            }
+            None => self.answer_call(call.call, Err("the call asks nothing".into()), out),
+        }
+    }
+
+    pub(super) fn answer_call(&self, call: u64, answer: Result<Option<Bytes>, String>, out: &mut Vec<Effect>) {
+        let (error, value) = match answer {
+            Ok(value) => (String::new(), value),
+            Err(error) => (error, None),
+        };
+        self.send(up::Body::PmiResult(wire::PmiResult { job: self.job, call, error, value, info: None }), out);
+    }
+
+    fn info(&self, local: Local) -> wire::PmiInfo {
+        let node_index = self.map.nodes().iter().position(|node| *node == self.node).unwrap_or(0);
+        wire::PmiInfo {
+            size: self.map.size(),
+            rank: self.ranks[local].rank,
+            local_rank: local as u32,
+            local_size: self.ranks.len() as u32,
+            node_index: node_index as u32,
+            nodes: self.map.nodes().len() as u32,
+            app: self.ranks[local].app as u32,
+            universe_size: self.launch.universe_size,
+            namespace: self.launch.namespace.clone(),
+            node_name: self.launch.node_names[node_index].clone(),
+        }
+    }
+}
+
+fn reply_to(local: Local, reply: &Reply, out: &mut Vec<Effect>) {
+    let mut bytes = Vec::new();
+    reply.encode(&mut bytes);
+    out.push(Effect::PmiSend(local, bytes.into()));
+}

@@ -1,0 +1,119 @@
+//! What each rank is started with: its program, its place in the job and its environment.
+
+use bytes::Bytes;
+use rsd_proto::pmi::environment::is_launcher_variable;
+use rsd_proto::v1::{EnvVar, JobSpec, LaunchBody, stdin_target::Target};
+
+use super::lines::Lines;
+use super::{Effect, Local, Phase, Rank, StdinState, Step, exits, pmi};
+use crate::taskmap::TaskMap;
+use crate::{NodeId, Tuning};
+
+/// One rank to start. Its argv and working directory are those of `LaunchBody.spec.apps[app]`, its environment is
+/// [`Step::environment`] of that app plus `env`.
+#[derive(Debug)]
+pub struct RankStart {
+    /// Which of this node's ranks.
+    pub local: Local,
+    /// Its rank in the job.
+    pub rank: u32,
+    /// Which program of an MPMD job.
+    pub app: usize,
+    /// What differs from rank to rank, as `NAME=VALUE`; the shell adds PMI_FD.
+    pub env: Vec<String>,
+    /// Whether it reads the client's standard input; else /dev/null.
+    pub reads_stdin: bool,
+}
+
+/// The node's ranks in rank order.
+pub(super) fn local_ranks(
+    node: NodeId,
+    map: &TaskMap,
+    launch: &LaunchBody,
+    tuning: Tuning,
+) -> Result<Vec<Rank>, String> {
+    let spec = launch.spec.as_ref().ok_or("the launch has no job in it")?;
+    if launch.app_sizes.len() != spec.apps.len() || launch.node_names.len() != map.nodes().len() {
+        return Err("the launch does not fit together".into());
+    }
+    if launch.app_sizes.iter().map(|n| u64::from(*n)).sum::<u64>() != u64::from(map.size()) {
+        return Err("the launch's programs and its map disagree on the number of ranks".into());
+    }
+    if spec.apps.iter().any(|app| app.argv.is_empty()) {
+        return Err("the launch names no program".into());
+    }
+    let whole_lines = map.size() > 1;
+    let ranks = map.ranks_on(node).map(|rank| Rank {
+        rank,
+        app: app_of(&launch.app_sizes, rank),
+        phase: Phase::Starting,
+        pmi: pmi::Conn::default(),
+        lines: [0, 1].map(|_| Lines::new(whole_lines, tuning.line_max)),
+        stdin: if reads_stdin(spec, rank) { StdinState::Open { written: 0 } } else { StdinState::Null },
+        verdict: exits::Verdict::default(),
+    });
+    let ranks: Vec<Rank> = ranks.collect();
+    if ranks.is_empty() { Err(format!("the launch has no rank for node {node}")) } else { Ok(ranks) }
+}
+
+fn app_of(app_sizes: &[u32], rank: u32) -> usize {
+    let mut behind = 0;
+    app_sizes
+        .iter()
+        .position(|size| {
+            behind += size;
+            rank < behind
+        })
+        .expect("the sizes were checked to sum to the number of ranks")
+}
+
+fn reads_stdin(spec: &JobSpec, rank: u32) -> bool {
+    match spec.stdin.and_then(|stdin| stdin.target) {
+        Some(Target::Rank(wanted)) => wanted == rank,
+        Some(Target::All(all)) => all,
+        Some(Target::None(_)) | None => false,
+    }
+}
+
+impl Step {
+    pub(super) fn start(&mut self, out: &mut Vec<Effect>) {
+        let here = self.ranks.len();
+        let node_index = self.map.nodes().iter().position(|node| *node == self.node).unwrap_or(0);
+        let node_name = self.launch.node_names[node_index].clone();
+        for (local, rank) in self.ranks.iter().enumerate() {
+            let number = rank.rank;
+            let size = self.map.size();
+            let mut env = vec![
+                format!("PMI_RANK={number}"),
+                format!("PMI_SIZE={size}"),
+                format!("PMI_HOSTNAME={node_name}"),
+                format!("MPI_LOCALRANKID={local}"),
+                format!("MPI_LOCALNRANKS={here}"),
+                format!("MV2_COMM_WORLD_RANK={number}"),
+                format!("MV2_COMM_WORLD_SIZE={size}"),
+                format!("MV2_COMM_WORLD_LOCAL_RANK={local}"),
+                format!("MV2_COMM_WORLD_LOCAL_SIZE={here}"),
+                format!("RSD_JOB={}", self.job),
+                format!("RSD_RANK={number}"),
+                format!("RSD_SIZE={size}"),
+                format!("RSD_LOCAL_RANK={local}"),
+                format!("RSD_LOCAL_SIZE={here}"),
+                format!("RSD_NODE={node_index}"),
+                format!("RSD_NODE_NAME={node_name}"),
+            ];
+            env.push(format!("RSD_PMI_NAMESPACE={}", self.launch.namespace));
+            let reads_stdin = rank.stdin != StdinState::Null;
+            out.push(Effect::Spawn(RankStart { local, rank: number, app: rank.app, env, reads_stdin }));
+        }
+    }
+
+    /// The environment of an app, `NAME=VALUE` each: the client's without what other launchers left in it, then the app's
+    /// own on top.
+    pub fn environment(launch: &LaunchBody, app: usize) -> Vec<Bytes> {
+        let Some(spec) = &launch.spec else { return Vec::new() };
+        let own = spec.apps.get(app).map_or(&[][..], |app| &app.env);
+        let overridden = |var: &&EnvVar| !own.iter().any(|other| other.name == var.name);
+        let inherited = spec.env.iter().filter(overridden).filter(|var| !is_launcher_variable(&var.name));
+        inherited.chain(own).map(|EnvVar { name, value }| [name, &b"="[..], value].concat().into()).collect()
+    }
+}
