@@ -1,0 +1,68 @@
+//! `cargo xtask ci`: all that must hold before a change is taken; `cargo xtask proto` makes one of it hold.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context;
+
+use crate::places;
+use crate::setup;
+use crate::shell::{cargo, quiet, step, succeeds};
+use crate::suite;
+
+/// `cargo xtask ci`.
+pub(crate) fn ci(_args: &[OsString]) -> anyhow::Result<()> {
+    setup::setup(&[])?;
+    step("format", || quiet(&mut cargo(["fmt", "--all", "--check"])))?;
+    step("lints", || quiet(&mut cargo(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])))?;
+    step("docs", || quiet(cargo(["doc", "--quiet", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings")))?;
+    step("generated files", fresh)?;
+    step("licences and duplicates", dependencies)?;
+    suite::test(&[])
+}
+
+/// `cargo xtask proto`.
+pub(crate) fn proto(_args: &[OsString]) -> anyhow::Result<()> {
+    step("generate", || generate(&generated()))
+}
+
+fn generated() -> PathBuf {
+    places::root().join("proto/src/generated")
+}
+
+fn generate(out: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(out)?;
+    let mut run = cargo(["run", "--quiet", "--package=rsd-proto-codegen", "--", "proto"]);
+    quiet(run.arg(out)).map(drop)
+}
+
+/// The generated modules are what their sources say.
+fn fresh() -> anyhow::Result<()> {
+    let scratch = places::target()?.join("generated");
+    generate(&scratch)?;
+    for entry in fs::read_dir(&scratch)? {
+        let name = entry?.file_name();
+        let read = |path: PathBuf| fs::read(&path).with_context(|| format!("read {}", path.display()));
+        let same = read(scratch.join(&name))? == read(generated().join(&name))?;
+        anyhow::ensure!(same, "proto/src/generated/{} is out of date: cargo xtask proto", name.display());
+    }
+    Ok(())
+}
+
+/// What `deny.toml` says of the packages that we depend on. Advisories change without us and are not asked for.
+fn dependencies() -> anyhow::Result<()> {
+    let tools = places::target()?.join("tools");
+    let private = tools.join("bin/cargo-deny");
+    let program = match succeeds(Command::new("cargo-deny").arg("--version")) {
+        true => PathBuf::from("cargo-deny"),
+        false => private,
+    };
+    if !succeeds(Command::new(&program).arg("--version")) {
+        quiet(cargo(["install", "--quiet", "--locked", "cargo-deny", "--root"]).arg(&tools))?;
+    }
+    let mut check = Command::new(program);
+    check.current_dir(places::root()).args(["--offline", "check", "licenses", "bans", "sources"]);
+    quiet(&mut check).map(drop)
+}

@@ -1,0 +1,54 @@
+//! Set-up, demo, tests, checks and benches of rsd: `cargo xtask COMMAND`.
+//!
+//! Builds with Rust and gcc alone, on a machine where nothing else is installed yet.
+
+mod bench;
+mod checks;
+mod demo;
+mod places;
+mod setup;
+mod shell;
+mod suite;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+struct Command {
+    name: &'static str,
+    args: &'static str,
+    about: &'static str,
+    run: fn(&[OsString]) -> anyhow::Result<()>,
+}
+
+const COMMANDS: [Command; 6] = [
+    Command { name: "demo", args: "", about: "four daemons and a real MPI program on this machine", run: demo::demo },
+    Command { name: "test", args: "[NAME]", about: "all tests, or those whose name contains NAME", run: suite::test },
+    Command {
+        name: "ci",
+        args: "",
+        about: "format, lints, docs, licences, generated files, all tests",
+        run: checks::ci,
+    },
+    Command { name: "setup", args: "", about: "install what building and testing need", run: setup::setup },
+    Command { name: "proto", args: "", about: "write the generated modules of proto/ anew", run: checks::proto },
+    Command { name: "bench", args: "launch", about: "launch times beside other launchers", run: bench::bench },
+];
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let named = args.first().and_then(|name| COMMANDS.iter().find(|command| name == command.name));
+    let Some(command) = named else {
+        eprintln!("usage: cargo xtask COMMAND");
+        for Command { name, args, about, .. } in COMMANDS {
+            eprintln!("  {:<12}  {about}", format!("{name} {args}"));
+        }
+        return ExitCode::from(2);
+    };
+    match (command.run)(&args[1..]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {}: {error:#}", command.name);
+            ExitCode::FAILURE
+        }
+    }
+}

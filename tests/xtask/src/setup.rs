@@ -1,0 +1,115 @@
+//! Installs what building and testing need beyond Rust and gcc: Debian packages, and wheels in private environments.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context;
+
+use crate::places;
+use crate::shell::{quiet, step, succeeds};
+
+/// A Debian package and how to see whether what it brings is there (however it came).
+struct Package {
+    name: &'static str,
+    there: fn() -> bool,
+}
+
+const PACKAGES: [Package; 7] = [
+    Package { name: "gcc", there: || runs("cc", &["--version"]) },
+    Package { name: "pkg-config", there: || runs("pkg-config", &["--version"]) },
+    Package { name: "libhwloc-dev", there: || runs("pkg-config", &["--exists", "hwloc"]) },
+    Package { name: "mpich", there: || runs("mpiexec.mpich", &["-version"]) },
+    Package { name: "libmpich-dev", there: || runs("mpicc.mpich", &["-show"]) },
+    Package { name: "python3", there: || runs("python3", &["--version"]) },
+    Package { name: "python3-venv", there: || runs("python3", &["-c", "import ensurepip, venv"]) },
+];
+
+/// Wheels in an environment of their own, pinned: what tests and benches compare with does not change behind our back.
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    wheels: &'static [&'static str],
+}
+
+/// The MPICH that tests and benches run beside Debian's.
+pub(crate) const MPICH: Peer = Peer { name: "mpich", wheels: &["mpich==5.0.2", "mpi4py==4.1.2", "numpy>=2,<3"] };
+
+/// `cargo xtask setup`.
+pub(crate) fn setup(_args: &[OsString]) -> anyhow::Result<()> {
+    packages()?;
+    wheels(&MPICH)
+}
+
+/// Installs the Debian packages that are missing.
+pub(crate) fn packages() -> anyhow::Result<()> {
+    let missing: Vec<&str> = PACKAGES.iter().filter(|package| !(package.there)()).map(|package| package.name).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut apt = administrator().with_context(|| {
+        let list = missing.join(" ");
+        format!("these are missing: {list}\nplease run:  sudo apt-get update && sudo apt-get install -y {list}")
+    })?;
+    step(&format!("install {}", missing.join(" ")), || {
+        let lists = apt.iter().map(String::as_str).chain(["update", "-q"]);
+        quiet(&mut command(lists))?;
+        apt.extend(["install", "-q", "-y", "--no-install-recommends"].map(str::to_owned));
+        quiet(&mut command(apt.iter().map(String::as_str).chain(missing.iter().copied())))?;
+        Ok(())
+    })?;
+    let still: Vec<&str> = PACKAGES.iter().filter(|package| !(package.there)()).map(|package| package.name).collect();
+    anyhow::ensure!(still.is_empty(), "installed, but not to be seen: {}", still.join(" "));
+    Ok(())
+}
+
+/// `apt-get`, in a form that this user may run without being asked anything.
+fn administrator() -> anyhow::Result<Vec<String>> {
+    let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"];
+    anyhow::ensure!(runs("apt-get", &["--version"]), "this is no Debian: there is no apt-get");
+    let prefix: &[&str] = if root() {
+        &[]
+    } else if runs("sudo", &["-n", "true"]) {
+        &["sudo", "-n"]
+    } else {
+        anyhow::bail!("only root may install packages");
+    };
+    Ok(prefix.iter().chain(&apt).map(|&word| word.to_owned()).collect())
+}
+
+fn root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n")
+}
+
+/// Makes a peer's environment, unless it is there with these very wheels.
+pub(crate) fn wheels(peer: &Peer) -> anyhow::Result<()> {
+    let home = places::peer(peer.name)?;
+    let stamp = home.join("wheels");
+    let wanted = peer.wheels.join("\n");
+    if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
+        return Ok(());
+    }
+    step(&format!("install the wheels {}", peer.wheels.join(" ")), || {
+        if home.exists() {
+            fs::remove_dir_all(&home).with_context(|| format!("remove the old {}", home.display()))?;
+        }
+        quiet(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
+        quiet(Command::new(home.join("bin/pip")).args(["install", "--quiet"]).args(peer.wheels))?;
+        write(&stamp, &wanted)
+    })
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("write {}", path.display()))
+}
+
+fn command<'a>(words: impl Iterator<Item = &'a str>) -> Command {
+    let mut words = words;
+    let mut command = Command::new(words.next().expect("every command has a first word"));
+    command.args(words);
+    command
+}
+
+fn runs(program: &str, args: &[&str]) -> bool {
+    succeeds(Command::new(program).args(args))
+}

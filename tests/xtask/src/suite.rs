@@ -1,0 +1,25 @@
+//! `cargo xtask test`: every test there is, those over the built programs last.
+
+use std::ffi::OsString;
+
+use crate::setup;
+use crate::shell::{cargo, heading, quiet, shown, step};
+
+/// The programs that the system tests run.
+const BINARIES: [&str; 6] =
+    ["build", "--quiet", "--package=rsd", "--package=rsctl", "--package=rsd-mpi", "--all-targets"];
+/// Everything that is tested within itself.
+const UNITS: [&str; 4] = ["test", "--workspace", "--exclude=rsd-tests", "--exclude=rsd-proto-codegen"];
+const SYSTEM: [&str; 3] = ["test", "--package=rsd-tests", "--test=system"];
+
+/// `cargo xtask test [NAME]`: what is given is passed on to the test runner.
+pub(crate) fn test(args: &[OsString]) -> anyhow::Result<()> {
+    setup::setup(&[])?;
+    step("build the unit tests", || quiet(cargo(UNITS).args(["--quiet", "--no-run"])))?;
+    step("build the programs", || quiet(&mut cargo(BINARIES)))?;
+    step("build the system tests", || quiet(cargo(SYSTEM).args(["--quiet", "--no-run"])))?;
+    heading("unit tests");
+    shown(cargo(UNITS).arg("--quiet").args(args))?;
+    heading("system tests");
+    shown(cargo(SYSTEM).arg("--quiet").args(args))
+}
