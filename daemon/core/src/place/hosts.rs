@@ -1,0 +1,132 @@
+//! Host lists: which nodes the names mean, in which order, and how much of each the job may use.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use super::{Host, NodeOffer};
+use crate::NodeId;
+
+/// A node in the place that a host list gives it.
+#[derive(Debug, Clone)]
+pub(super) struct Seat {
+    /// Index into the offers.
+    pub(super) node: usize,
+    /// As many slots as the host list allows; absent: all.
+    pub(super) cap: Option<u32>,
+    /// Ranks that this program may get within the slots.
+    pub(super) offer: u32,
+    /// Ranks that it may get at all.
+    pub(super) room: u32,
+    /// Ranks of the job's programs before this one.
+    pub(super) placed: u32,
+    /// Where the list names it first; absent: there is no list.
+    pub(super) source: Option<String>,
+    /// How many entries name it besides.
+    pub(super) more_entries: usize,
+}
+
+/// The seats for one program, in the order of its list, or of the nodes if it has none. `placed[i]` ranks of the job are on
+/// node i already. Fails with the first host that is no node.
+pub(super) fn seats(nodes: &[NodeOffer], placed: &[u32], hosts: &[Host], head: NodeId) -> Result<Vec<Seat>, Host> {
+    if hosts.is_empty() {
+        return Ok((0..nodes.len()).map(|node| Mentions::default().seat(nodes, placed, node)).collect());
+    }
+    let names = Names::new(nodes, head);
+    let mut order = Vec::new();
+    let mut mentions: HashMap<usize, Mentions<'_>> = HashMap::new();
+    for host in hosts {
+        let node = names.find(&host.name).ok_or_else(|| host.clone())?;
+        let mentioned = mentions.entry(node).or_default();
+        if mentioned.entries.is_empty() {
+            order.push(node);
+        }
+        mentioned.entries.push(host);
+    }
+    Ok(order.into_iter().map(|node| mentions[&node].seat(nodes, placed, node)).collect())
+}
+
+/// Everything that a list says of one node.
+#[derive(Default)]
+struct Mentions<'a> {
+    entries: Vec<&'a Host>,
+}
+
+impl Mentions<'_> {
+    fn seat(&self, nodes: &[NodeOffer], placed: &[u32], node: usize) -> Seat {
+        let (own, placed) = (&nodes[node], placed[node]);
+        let cap = self.cap();
+        let room = self.max().unwrap_or(u32::MAX).saturating_sub(placed);
+        let free = own.slots.saturating_sub(own.in_use);
+        Seat {
+            node,
+            cap,
+            offer: free.min(cap.unwrap_or(free)).saturating_sub(placed).min(room),
+            room,
+            placed,
+            source: self.entries.first().map(|entry| entry.source.clone()),
+            more_entries: self.entries.len().saturating_sub(1),
+        }
+    }
+
+    fn cap(&self) -> Option<u32> {
+        match self.entries[..] {
+            [] | [Host { slots: None, max_slots: None, .. }] => None,
+            _ => {
+                let slots = self.entries.iter().map(|entry| entry.slots.or(entry.max_slots).unwrap_or(1));
+                let sum = slots.fold(0u32, u32::saturating_add);
+                Some(sum.min(self.max().unwrap_or(u32::MAX)))
+            }
+        }
+    }
+
+    fn max(&self) -> Option<u32> {
+        self.entries.iter().filter_map(|entry| entry.max_slots).min()
+    }
+}
+
+/// Finds nodes by name: as written, then in any case, then by what stands before the first dot if either name has none.
+struct Names<'a> {
+    exact: HashMap<&'a str, usize>,
+    folded: HashMap<String, usize>,
+    /// By short name: the only node that has it.
+    short: HashMap<String, Option<usize>>,
+    head: Option<usize>,
+}
+
+impl<'a> Names<'a> {
+    fn new(nodes: &'a [NodeOffer], head: NodeId) -> Names<'a> {
+        let mut names = Names {
+            exact: HashMap::with_capacity(nodes.len()),
+            folded: HashMap::with_capacity(nodes.len()),
+            short: HashMap::with_capacity(nodes.len()),
+            head: nodes.iter().position(|node| node.id == head),
+        };
+        for (at, node) in nodes.iter().enumerate() {
+            let folded = node.name.to_ascii_lowercase();
+            names.exact.entry(&node.name).or_insert(at);
+            names.short.entry(short(&folded).to_owned()).and_modify(|only| *only = None).or_insert(Some(at));
+            names.folded.entry(folded).or_insert(at);
+        }
+        names
+    }
+
+    fn find(&self, host: &str) -> Option<usize> {
+        let folded = host.to_ascii_lowercase();
+        let known = self.exact.get(host).or_else(|| self.folded.get(&folded)).copied();
+        known.or_else(|| self.find_short(&folded)).or_else(|| if folded == "localhost" { self.head } else { None })
+    }
+
+    fn find_short(&self, folded: &str) -> Option<usize> {
+        let short = short(folded);
+        if short == folded {
+            return self.short.get(short).copied().flatten();
+        }
+        // A full name means a node that goes by its short name, not one of another domain.
+        self.folded.get(short).copied().filter(|_| !short.is_empty())
+    }
+}
+
+/// What stands before the first dot of a name; addresses have no short form.
+fn short(name: &str) -> &str {
+    if name.parse::<IpAddr>().is_ok() { name } else { name.split_once('.').map_or(name, |(short, _)| short) }
+}
