@@ -1,0 +1,337 @@
+//! Which daemon to talk to: the one named, else the only DVM of this user that runs.
+//!
+//! Under the base directory every daemon has a state directory, or a link to it, called by its name. It runs when somebody
+//! holds the lock of its `rsd.lock`; what it is stands in its `daemon.json`. Daemons of one DVM count once, the head first.
+
+use std::fmt;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// A daemon that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Daemon {
+    /// Its state directory, or a link to it.
+    pub state_dir: PathBuf,
+    about: About,
+}
+
+impl Daemon {
+    /// Its unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.state_dir.join("rsd.sock")
+    }
+}
+
+impl fmt::Display for Daemon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let About { name, node, head, pid, .. } = &self.about;
+        let role = if *head { "head, " } else { "" };
+        write!(f, "{name}  ({role}node {node}, pid {pid}, {})", self.state_dir.display())
+    }
+}
+
+/// `daemon.json`, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+struct About {
+    name: String,
+    dvm: String,
+    node: u32,
+    head: bool,
+    pid: u32,
+}
+
+/// The user's word for a daemon, and where it was said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish<'a> {
+    /// `--dvm`.
+    Option(&'a Path),
+    /// `RSD_DVM`.
+    Variable(&'a Path),
+}
+
+impl fmt::Display for Wish<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wish::Option(word) => write!(f, "--dvm {}", word.display()),
+            Wish::Variable(word) => write!(f, "RSD_DVM={}", word.display()),
+        }
+    }
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub enum FindError {
+    /// None was named and none runs.
+    NoneRuns,
+    /// None was named and several DVMs run.
+    Several(Vec<Daemon>),
+    /// The one named does not run; these do.
+    NotRunning {
+        /// As the user said it.
+        wish: String,
+        /// Those that do.
+        running: Vec<Daemon>,
+    },
+    /// The one named is another user's.
+    NotPermitted {
+        /// Its directory.
+        place: PathBuf,
+        /// Whose.
+        owner_uid: u32,
+    },
+    /// The directory cannot be read.
+    Io {
+        /// Which.
+        place: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl std::error::Error for FindError {}
+
+impl fmt::Display for FindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FindError::NoneRuns => f.write_str("no daemon runs here; start one with: rsd start"),
+            FindError::Several(daemons) => {
+                write!(f, "{} DVMs run here; name one with --dvm:", daemons.len())?;
+                daemons.iter().try_for_each(|daemon| write!(f, "\n  --dvm {daemon}"))
+            }
+            FindError::NotRunning { wish, running } if running.is_empty() => {
+                write!(f, "{wish}: no such daemon runs, nor any other; start one with: rsd start")
+            }
+            FindError::NotRunning { wish, running } => {
+                write!(f, "{wish}: no such daemon runs; these do:")?;
+                running.iter().try_for_each(|daemon| write!(f, "\n  --dvm {daemon}"))
+            }
+            FindError::NotPermitted { place, owner_uid } => {
+                write!(f, "{} belongs to uid {owner_uid}; use a daemon of your own: rsd start", place.display())
+            }
+            FindError::Io { place, error } => write!(f, "cannot read {}: {error}", place.display()),
+        }
+    }
+}
+
+/// The daemon meant by `wish`, or the only one.
+pub fn find(base: &Path, wish: Option<Wish<'_>>) -> Result<Daemon, FindError> {
+    match wish {
+        Some(wish) => named(base, wish),
+        None => {
+            let mut dvms = one_per_dvm(running(base)?);
+            match dvms.len() {
+                0 => Err(FindError::NoneRuns),
+                1 => Ok(dvms.remove(0)),
+                _ => Err(FindError::Several(dvms)),
+            }
+        }
+    }
+}
+
+fn named(base: &Path, wish: Wish<'_>) -> Result<Daemon, FindError> {
+    let (Wish::Option(word) | Wish::Variable(word)) = wish;
+    // A path says so by its slash; a name is one below the base directory.
+    let state_dir = match word.as_os_str().as_encoded_bytes().contains(&b'/') {
+        true => word.to_owned(),
+        false => base.join(word),
+    };
+    if !word.as_os_str().is_empty()
+        && let Some(daemon) = probe(&state_dir)?
+    {
+        return Ok(daemon);
+    }
+    let mut running = running(base)?;
+    match running.iter().position(|daemon| Path::new(&daemon.about.name) == word) {
+        Some(at) => Ok(running.swap_remove(at)),
+        None => Err(FindError::NotRunning { wish: wish.to_string(), running }),
+    }
+}
+
+/// All daemons that run, by name. Entries that begin with a dot (private daemons) are nobody else's.
+fn running(base: &Path) -> Result<Vec<Daemon>, FindError> {
+    let io = |error| FindError::Io { place: base.to_owned(), error };
+    let entries = match fs::read_dir(base) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(denied(base, error)),
+        Err(error) => return Err(io(error)),
+    };
+    let mut daemons = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(io)?;
+        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            // Somebody else's link in our directory is no candidate, and no reason to fail either.
+            daemons.extend(probe(&entry.path()).ok().flatten());
+        }
+    }
+    daemons.sort_by(|a, b| (&a.about.name, &a.state_dir).cmp(&(&b.about.name, &b.state_dir)));
+    daemons.dedup_by(|a, b| same_place(&a.state_dir, &b.state_dir));
+    Ok(daemons)
+}
+
+/// Its state directory and a link to it are one.
+fn same_place(a: &Path, b: &Path) -> bool {
+    match (fs::metadata(a), fs::metadata(b)) {
+        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        (Err(_), _) | (_, Err(_)) => false,
+    }
+}
+
+/// Keeps one daemon of each DVM: the head, else the first.
+fn one_per_dvm(daemons: Vec<Daemon>) -> Vec<Daemon> {
+    let mut dvms: Vec<Daemon> = Vec::new();
+    for daemon in daemons {
+        match dvms.iter_mut().find(|kept| kept.about.dvm == daemon.about.dvm) {
+            Some(kept) if daemon.about.head && !kept.about.head => *kept = daemon,
+            Some(_) => {}
+            None => dvms.push(daemon),
+        }
+    }
+    dvms
+}
+
+/// The daemon of a state directory, if it runs.
+fn probe(state_dir: &Path) -> Result<Option<Daemon>, FindError> {
+    let file = match File::open(state_dir.join("rsd.lock")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(denied(state_dir, error)),
+        Err(_) => return Ok(None),
+    };
+    // Shared, so that two who look at once do not see each other.
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => {}
+        Ok(()) | Err(TryLockError::Error(_)) => return Ok(None),
+    }
+    // It is written once the daemon is ready; before that it is not there to be talked to.
+    let Ok(json) = fs::read(state_dir.join("daemon.json")) else { return Ok(None) };
+    let Ok(about) = serde_json::from_slice(&json) else { return Ok(None) };
+    Ok(Some(Daemon { state_dir: state_dir.to_owned(), about }))
+}
+
+/// Whose it is, if it is not ours.
+fn denied(place: &Path, error: io::Error) -> FindError {
+    match fs::metadata(place) {
+        Ok(meta) => FindError::NotPermitted { place: place.to_owned(), owner_uid: meta.uid() },
+        Err(_) => FindError::Io { place: place.to_owned(), error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// A base directory with daemons in it, whose locks are held as long as it lives.
+    struct Base {
+        dir: PathBuf,
+        locks: Vec<File>,
+    }
+
+    impl Base {
+        fn new() -> Base {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let dir = std::env::temp_dir().join(format!("rsd-find-{}-{number}", std::process::id()));
+            fs::create_dir(&dir).unwrap();
+            Base { dir, locks: Vec::new() }
+        }
+
+        fn add(&mut self, at: &str, dvm: &str, head: bool, runs: bool) -> PathBuf {
+            let state_dir = self.dir.join(at);
+            fs::create_dir_all(&state_dir).unwrap();
+            let name = state_dir.file_name().unwrap().to_str().unwrap();
+            let json = format!(r#"{{"name":"{name}","dvm":"{dvm}","node":0,"head":{head},"pid":1,"protocol":1}}"#);
+            fs::write(state_dir.join("daemon.json"), json).unwrap();
+            let lock = File::create(state_dir.join("rsd.lock")).unwrap();
+            if runs {
+                lock.try_lock().unwrap();
+                self.locks.push(lock);
+            }
+            state_dir
+        }
+
+        fn find(&self, wish: Option<Wish<'_>>) -> Result<PathBuf, String> {
+            find(&self.dir, wish).map(|daemon| daemon.state_dir).map_err(|error| error.to_string())
+        }
+    }
+
+    impl Drop for Base {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+
+    #[test]
+    fn the_only_one_that_runs_is_taken() {
+        let mut base = Base::new();
+        assert!(base.find(None).unwrap_err().contains("rsd start"));
+        base.add("old", "1", true, false);
+        assert!(base.find(None).unwrap_err().contains("no daemon runs"));
+        let n0 = base.add("n0", "2", true, true);
+        base.add(".private-x", "3", true, true);
+        assert_eq!(base.find(None), Ok(n0));
+    }
+
+    #[test]
+    fn no_base_directory_is_no_daemon() {
+        assert!(matches!(find(Path::new("/nonexistent/rsd"), None), Err(FindError::NoneRuns)));
+    }
+
+    #[test]
+    fn daemons_of_one_dvm_count_once_and_the_head_is_preferred() {
+        let mut base = Base::new();
+        base.add("a1", "9f", false, true);
+        let head = base.add("h0", "9f", true, true);
+        base.add("z2", "9f", false, true);
+        assert_eq!(base.find(None), Ok(head));
+    }
+
+    #[test]
+    fn two_dvms_are_listed() {
+        let mut base = Base::new();
+        base.add("a", "1", true, true);
+        base.add("b", "2", true, true);
+        let text = base.find(None).unwrap_err();
+        assert!(text.starts_with("2 DVMs run here"), "{text}");
+        assert!(text.contains("\n  --dvm a  (head, node 0, pid 1,") && text.contains("\n  --dvm b  "), "{text}");
+    }
+
+    #[test]
+    fn one_is_named_by_name_by_directory_or_by_what_it_calls_itself() {
+        let mut base = Base::new();
+        let a = base.add("a", "1", true, true);
+        let far = base.add("elsewhere/far", "2", true, true);
+        symlink(&far, base.dir.join("far-2")).unwrap();
+        assert_eq!(base.find(Some(Wish::Option("a".as_ref()))), Ok(a));
+        assert_eq!(base.find(Some(Wish::Option(&far))), Ok(far.clone()));
+        assert_eq!(base.find(Some(Wish::Option("far-2".as_ref()))), Ok(base.dir.join("far-2")));
+        assert_eq!(base.find(Some(Wish::Variable("far".as_ref()))), Ok(base.dir.join("far-2")));
+    }
+
+    #[test]
+    fn a_directory_and_a_link_to_it_are_one_daemon() {
+        let mut base = Base::new();
+        let a = base.add("a", "1", true, true);
+        symlink(&a, base.dir.join("b")).unwrap();
+        assert_eq!(running(&base.dir).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn one_that_does_not_run_is_said_so_and_the_others_named() {
+        let mut base = Base::new();
+        base.add("gone", "1", true, false);
+        let text = base.find(Some(Wish::Option("gone".as_ref()))).unwrap_err();
+        assert!(text.starts_with("--dvm gone: no such daemon runs, nor any other"), "{text}");
+        base.add("a", "2", true, true);
+        let text = base.find(Some(Wish::Variable("/x/y".as_ref()))).unwrap_err();
+        assert!(text.starts_with("RSD_DVM=/x/y: no such daemon runs; these do:\n  --dvm a  "), "{text}");
+        assert!(base.find(Some(Wish::Option("".as_ref()))).is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! A joined daemon's `Dvm` service: what clients ask of the DVM is passed on to the head; status and shutdown are its own.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use rsd_proto::services::dvm_server::Dvm;
+use rsd_proto::transport::{Stamped, Target, dial, dvm_client, exit, refusal};
+use rsd_proto::v1::{
+    CancelRequest, InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, ListJobsReply, ListJobsRequest,
+    ListNodesReply, ListNodesRequest, LogsRequest, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
+    StatusRequest,
+};
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use crate::serve::{self, About};
+use crate::shell::Door;
+
+type Reply<T> = Result<Response<T>, Status>;
+type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// Where to.
+#[derive(Debug, Clone)]
+pub(crate) struct ForwardService {
+    pub(crate) door: Door,
+    pub(crate) about: About,
+    pub(crate) head: String,
+    pub(crate) deadline: Duration,
+}
+
+impl ForwardService {
+    async fn head(&self) -> Result<rsd_proto::services::dvm_client::DvmClient<Stamped>, Status> {
+        let channel = dial(&Target::Tcp(self.head.clone()), self.deadline).await.map_err(|error| {
+            refusal(Code::Unavailable, exit::UNREACHABLE, format!("the head at {} is out of reach: {error}", self.head))
+        })?;
+        Ok(dvm_client(channel))
+    }
+}
+
+fn boxed<T: Send + 'static>(reply: Response<Streaming<T>>) -> Reply<Events<T>> {
+    Ok(Response::new(Box::pin(reply.into_inner())))
+}
+
+#[tonic::async_trait]
+impl Dvm for ForwardService {
+    type SubmitStream = Events<JobEvent>;
+    type AttachStream = Events<JobEvent>;
+    type LogsStream = Events<Record>;
+
+    async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
+        boxed(self.head().await?.submit(request.into_inner()).await?)
+    }
+    async fn attach(&self, request: Request<JobSelector>) -> Reply<Self::AttachStream> {
+        boxed(self.head().await?.attach(request.into_inner()).await?)
+    }
+    async fn logs(&self, request: Request<LogsRequest>) -> Reply<Self::LogsStream> {
+        boxed(self.head().await?.logs(request.into_inner()).await?)
+    }
+    async fn input(&self, request: Request<Streaming<InputChunk>>) -> Reply<InputReply> {
+        // A client that breaks off in the middle ends the input there.
+        let chunks = request.into_inner().map_while(Result::ok);
+        self.head().await?.input(chunks).await
+    }
+    async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Reply<ListJobsReply> {
+        self.head().await?.list_jobs(request.into_inner()).await
+    }
+    async fn get_job(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
+        self.head().await?.get_job(request.into_inner()).await
+    }
+    async fn wait(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
+        self.head().await?.wait(request.into_inner()).await
+    }
+    async fn signal(&self, request: Request<SignalRequest>) -> Reply<JobInfo> {
+        self.head().await?.signal(request.into_inner()).await
+    }
+    async fn cancel(&self, request: Request<CancelRequest>) -> Reply<JobInfo> {
+        self.head().await?.cancel(request.into_inner()).await
+    }
+    async fn list_nodes(&self, request: Request<ListNodesRequest>) -> Reply<ListNodesReply> {
+        self.head().await?.list_nodes(request.into_inner()).await
+    }
+    async fn get_status(&self, _: Request<StatusRequest>) -> Reply<StatusReply> {
+        serve::status(&self.door, &self.about).await
+    }
+    async fn shutdown(&self, request: Request<ShutdownRequest>) -> Reply<ShutdownReply> {
+        serve::shutdown(&self.door, request.into_inner()).await
+    }
+}

@@ -1,0 +1,279 @@
+//! One append-only log per job: the sequence of its events, output included. It is the only place where output is kept, and
+//! what every client follows at its own pace, so that a slow one holds up nobody.
+//!
+//! Events are length-delimited protobuf in `jobs/N.log`. When the file cannot grow (disk full, or the limit of
+//! `jobs.log_max`) output is dropped and said to be; the job goes on, and its other events are kept in memory.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::{Buf, BytesMut};
+use prost::Message;
+use rsd_core::JobId;
+use rsd_proto::v1::{JobEvent, job_event};
+use tokio::sync::watch;
+
+const READ_BYTES: usize = 128 << 10;
+
+/// The logs of a head.
+#[derive(Debug)]
+pub(crate) struct JobLogs {
+    dir: PathBuf,
+    limit_bytes: u64,
+    logs: Mutex<HashMap<JobId, Arc<Log>>>,
+}
+
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    writer: Mutex<Writer>,
+    progress: watch::Sender<Progress>,
+}
+
+#[derive(Debug)]
+struct Writer {
+    /// Closed when the job has ended, or when it failed.
+    file: Option<File>,
+    /// Events since the file failed.
+    memory: Vec<JobEvent>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    file_bytes: u64,
+    in_memory: usize,
+    ended: bool,
+}
+
+impl JobLogs {
+    /// Logs in `dir`, of at most `limit_bytes` each. What lies there from before belongs to nobody and goes.
+    pub(crate) fn new(dir: PathBuf, limit_bytes: u64) -> JobLogs {
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            if entry.path().extension().is_some_and(|ending| ending == "log") {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+        JobLogs { dir, limit_bytes, logs: Mutex::new(HashMap::new()) }
+    }
+
+    pub(crate) fn append(&self, job: JobId, event: JobEvent) {
+        let log = Arc::clone(lock(&self.logs).entry(job).or_insert_with(|| Arc::new(Log::new(&self.dir, job))));
+        log.append(event, self.limit_bytes);
+    }
+
+    pub(crate) fn drop_log(&self, job: JobId) {
+        if let Some(log) = lock(&self.logs).remove(&job) {
+            // Readers have it open; the name is needed no more.
+            let _ = std::fs::remove_file(&log.path);
+        }
+    }
+
+    /// Reads a job's story from its beginning. None: no such job.
+    pub(crate) fn follow(&self, job: JobId) -> Option<Follower> {
+        let log = Arc::clone(lock(&self.logs).get(&job)?);
+        let progress = log.progress.subscribe();
+        Some(Follower { log, progress, file: None, read_bytes: 0, buffer: BytesMut::new(), from_memory: 0 })
+    }
+}
+
+impl Log {
+    fn new(dir: &std::path::Path, job: JobId) -> Log {
+        let path = dir.join(format!("{job}.log"));
+        let file = File::create(&path);
+        if let Err(error) = &file {
+            tracing::error!(job, %error, path = %path.display(), "cannot write the job's log: its output is lost");
+        }
+        let writer = Mutex::new(Writer { file: file.ok(), memory: Vec::new() });
+        Log { path, writer, progress: watch::Sender::new(Progress::default()) }
+    }
+
+    fn append(&self, event: JobEvent, limit_bytes: u64) {
+        let ended = matches!(event.body, Some(job_event::Body::Ended(_)));
+        let is_output = matches!(event.body, Some(job_event::Body::Output(_)));
+        let mut writer = lock(&self.writer);
+        let bytes = event.encode_length_delimited_to_vec();
+        let written = self.progress.borrow().file_bytes;
+        let mut added = 0;
+        if let Some(file) = &mut writer.file {
+            let room = !is_output || written + bytes.len() as u64 <= limit_bytes;
+            let wrote = if room { file.write_all(&bytes) } else { Err(std::io::ErrorKind::FileTooLarge.into()) };
+            match wrote {
+                Ok(()) => added = bytes.len() as u64,
+                Err(error) => {
+                    tracing::error!(path = %self.path.display(), %error, "the job's log is full");
+                    // A reader must not find half an event.
+                    let _ = file.set_len(written);
+                    writer.file = None;
+                    let text = match room {
+                        true => format!("output from here on is lost: the head cannot write {}: {error}", self.path.display()),
+                        false => format!("output from here on is not kept: the job has written {limit_bytes} bytes (jobs.log_max)"),
+                    };
+                    let body = Some(job_event::Body::Notice(text));
+                    writer.memory.push(JobEvent { at_ms: event.at_ms, body });
+                }
+            }
+        }
+        if added == 0 && !is_output {
+            writer.memory.push(event);
+        }
+        if ended {
+            writer.file = None;
+        }
+        let in_memory = writer.memory.len();
+        self.progress.send_modify(|progress| {
+            progress.file_bytes += added;
+            progress.in_memory = in_memory;
+            progress.ended |= ended;
+        });
+    }
+}
+
+/// Reads one job's events in order.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    log: Arc<Log>,
+    progress: watch::Receiver<Progress>,
+    file: Option<File>,
+    read_bytes: u64,
+    buffer: BytesMut,
+    from_memory: usize,
+}
+
+impl Follower {
+    /// The next event, waiting for it; None behind the last one of a job that has ended.
+    pub(crate) async fn next(&mut self) -> Option<JobEvent> {
+        loop {
+            let progress = *self.progress.borrow_and_update();
+            match self.poll(progress) {
+                Ok(Some(event)) => return Some(event),
+                Ok(None) if progress.ended => return None,
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::error!(path = %self.log.path.display(), %error, "cannot read a job's log");
+                    return None;
+                }
+            }
+            if self.progress.changed().await.is_err() {
+                return None; // the log was dropped
+            }
+        }
+    }
+
+    /// The next event, if there is one already.
+    pub(crate) fn try_next(&mut self) -> Option<JobEvent> {
+        let progress = *self.progress.borrow_and_update();
+        self.poll(progress).ok().flatten()
+    }
+
+    fn poll(&mut self, progress: Progress) -> std::io::Result<Option<JobEvent>> {
+        loop {
+            if let Some(event) = take_event(&mut self.buffer)? {
+                return Ok(Some(event));
+            }
+            if self.read_bytes >= progress.file_bytes {
+                break;
+            }
+            self.fill(progress.file_bytes)?;
+        }
+        let event = lock(&self.log.writer).memory.get(self.from_memory).cloned();
+        self.from_memory += usize::from(event.is_some());
+        Ok(event)
+    }
+
+    fn fill(&mut self, file_bytes: u64) -> std::io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => self.file.insert(File::open(&self.log.path)?),
+        };
+        let wanted = usize::try_from(file_bytes - self.read_bytes).unwrap_or(READ_BYTES).min(READ_BYTES);
+        let have = self.buffer.len();
+        self.buffer.resize(have + wanted, 0);
+        file.seek(SeekFrom::Start(self.read_bytes))?;
+        file.read_exact(&mut self.buffer[have..])?;
+        self.read_bytes += wanted as u64;
+        Ok(())
+    }
+}
+
+/// Cuts one whole event from the front.
+fn take_event(buffer: &mut BytesMut) -> std::io::Result<Option<JobEvent>> {
+    let mut peek = &buffer[..];
+    let Ok(len) = prost::decode_length_delimiter(&mut peek) else { return Ok(None) };
+    let head = buffer.len() - peek.len();
+    if peek.len() < len {
+        return Ok(None);
+    }
+    buffer.advance(head);
+    let event = buffer.split_to(len).freeze();
+    JobEvent::decode(event).map(Some).map_err(std::io::Error::other)
+}
+
+/// The data behind these locks is whole between any two statements that panic could part.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use rsd_proto::v1::{JobInfo, Record};
+
+    use super::*;
+
+    fn output(text: &'static [u8]) -> JobEvent {
+        let records = vec![Record { rank: 0, data: text.into(), ..Default::default() }];
+        JobEvent { at_ms: 1, body: Some(job_event::Body::Output(job_event::Output { records })) }
+    }
+
+    fn ended() -> JobEvent {
+        JobEvent { at_ms: 2, body: Some(job_event::Body::Ended(JobInfo { job: 1, ..Default::default() })) }
+    }
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("rsd-job-log-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    async fn all(mut follower: Follower) -> Vec<JobEvent> {
+        let mut events = Vec::new();
+        while let Some(event) = follower.next().await {
+            events.push(event);
+        }
+        events
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_follower_sees_what_was_and_what_comes_until_the_end() {
+        let dir = scratch("follow");
+        let logs = Arc::new(JobLogs::new(dir.clone(), 1 << 20));
+        logs.append(1, output(b"before"));
+        let follower = tokio::spawn(all(logs.follow(1).unwrap()));
+        tokio::task::yield_now().await;
+        logs.append(1, output(b"after"));
+        logs.append(1, ended());
+        assert_eq!(follower.await.unwrap(), [output(b"before"), output(b"after"), ended()]);
+        assert_eq!(all(logs.follow(1).unwrap()).await.len(), 3);
+        logs.drop_log(1);
+        assert!(logs.follow(1).is_none());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_full_log_says_so_and_still_tells_the_end() {
+        let dir = scratch("full");
+        let logs = JobLogs::new(dir.clone(), 60);
+        logs.append(1, output(b"fits"));
+        logs.append(1, output(&[b'x'; 100]));
+        logs.append(1, output(b"too late"));
+        logs.append(1, ended());
+        let events = all(logs.follow(1).unwrap()).await;
+        assert_eq!(events[0], output(b"fits"));
+        assert!(matches!(&events[1].body, Some(job_event::Body::Notice(text)) if text.contains("jobs.log_max")));
+        assert_eq!(events[2], ended());
+        assert_eq!(events.len(), 3);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

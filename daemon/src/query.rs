@@ -1,0 +1,153 @@
+//! `rsd status` and `rsd stop`: what is asked of one daemon about itself.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use rsd_config::find::{Daemon, FindError, Wish, find};
+use rsd_proto::transport::{DialError, Target, dial, dvm_client, exit, exit_code};
+use rsd_proto::v1::{ShutdownRequest, StatusReply, StatusRequest};
+
+use crate::options::{StatusOptions, StopOptions};
+use crate::start::runtime_dir;
+
+const DEADLINE: Duration = Duration::from_secs(10);
+/// After its answer a daemon gets this long to be gone.
+const GONE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A failure with an exit code of its own.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Failed {
+    pub(crate) code: u8,
+    text: String,
+}
+
+impl From<FindError> for Failed {
+    fn from(error: FindError) -> Failed {
+        let code = match error {
+            FindError::NotPermitted { .. } => exit::NOT_PERMITTED,
+            FindError::NoneRuns | FindError::Several(_) | FindError::NotRunning { .. } => exit::NO_DAEMON,
+            FindError::Io { .. } => exit::INTERNAL,
+        };
+        Failed { code, text: error.to_string() }
+    }
+}
+
+fn which(dvm: Option<&str>) -> Result<Daemon, Failed> {
+    let wish = dvm.filter(|dvm| !dvm.is_empty()).map(|dvm| Wish::Option(Path::new(dvm)));
+    Ok(find(&runtime_dir(), wish)?)
+}
+
+/// Asks one question of a daemon, within the deadline.
+fn ask<T>(
+    daemon: &Daemon,
+    question: impl AsyncFnOnce(
+        rsd_proto::services::dvm_client::DvmClient<rsd_proto::transport::Stamped>,
+    ) -> Result<tonic::Response<T>, tonic::Status>,
+) -> anyhow::Result<T> {
+    let failed = |code, text| anyhow::Error::from(Failed { code, text });
+    let place = daemon.state_dir.display();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
+    runtime.block_on(async {
+        let channel = dial(&Target::Unix(daemon.socket()), DEADLINE).await.map_err(|error| {
+            let code = match error {
+                DialError::NotPermitted { .. } => exit::NOT_PERMITTED,
+                DialError::NotRunning(_) | DialError::TimedOut(_) | DialError::Io(_) => exit::UNREACHABLE,
+            };
+            failed(code, format!("cannot reach the daemon in {place}: {error}"))
+        })?;
+        match tokio::time::timeout(DEADLINE, question(dvm_client(channel))).await {
+            Ok(Ok(reply)) => Ok(reply.into_inner()),
+            Ok(Err(status)) => {
+                Err(failed(exit_code(&status).unwrap_or(exit::UNREACHABLE), status.message().to_owned()))
+            }
+            Err(_) => Err(failed(exit::UNREACHABLE, format!("the daemon in {place} did not answer within {DEADLINE:?}"))),
+        }
+    })
+}
+
+pub(crate) fn status(options: StatusOptions) -> anyhow::Result<()> {
+    let daemon = which(options.dvm.as_deref())?;
+    let status = ask(&daemon, async |mut client| client.get_status(StatusRequest {}).await)?;
+    if options.json {
+        println!("{}", to_json(&status));
+    } else {
+        print!("{}", to_text(&status, crate::shell::unix_ms()));
+    }
+    Ok(())
+}
+
+fn to_json(status: &StatusReply) -> serde_json::Value {
+    let inventory = status.inventory.clone().unwrap_or_default();
+    serde_json::json!({
+        "schema_version": 1,
+        "name": status.name,
+        "dvm": status.dvm,
+        "node": status.node,
+        "head": status.head,
+        "version": status.version,
+        "pid": status.pid,
+        "started_ms": status.started_ms,
+        "state_dir": status.state_dir,
+        "listen": status.listen,
+        "parent": status.parent,
+        "connected": status.connected,
+        "nodes": status.nodes,
+        "slots": status.slots,
+        "slots_in_use": status.slots_in_use,
+        "jobs": status.jobs,
+        "inventory": {
+            "slots": inventory.slots,
+            "slots_reason": inventory.slots_reason,
+            "cores": inventory.cores,
+            "hwthreads": inventory.hwthreads,
+            "memory_bytes": inventory.memory_bytes,
+            "hostname": inventory.hostname,
+        },
+    })
+}
+
+fn to_text(status: &StatusReply, now_ms: u64) -> String {
+    let inventory = status.inventory.clone().unwrap_or_default();
+    let up = Duration::from_millis(now_ms.saturating_sub(status.started_ms));
+    let role = match (status.head, status.connected) {
+        (true, _) => format!("head of DVM {}", status.dvm),
+        (false, true) => format!("node {} of DVM {}, joined at {}", status.node, status.dvm, status.parent),
+        (false, false) => format!("node {} of DVM {}, its link to {} is DOWN", status.node, status.dvm, status.parent),
+    };
+    let mut rows = vec![
+        ("daemon", format!("{} (rsd {}, pid {}, up {} s)", status.name, status.version, status.pid, up.as_secs())),
+        ("role", role),
+        ("this node", format!("{} slots ({})", inventory.slots, inventory.slots_reason)),
+    ];
+    match status.head {
+        true => {
+            rows.push(("DVM", format!("{} nodes, {} of {} slots in use", status.nodes, status.slots_in_use, status.slots)));
+            rows.push(("jobs", format!("{} not over", status.jobs)));
+        }
+        false => rows.push(("jobs", format!("{} with ranks here", status.jobs))),
+    }
+    if !status.listen.is_empty() {
+        rows.push(("listens", status.listen.clone()));
+    }
+    rows.push(("state", status.state_dir.clone()));
+    rows.iter().map(|(name, value)| format!("{name:<10} {value}\n")).collect()
+}
+
+pub(crate) fn stop(options: StopOptions) -> anyhow::Result<()> {
+    let daemon = which(options.dvm.as_deref())?;
+    ask(&daemon, async |mut client| client.shutdown(ShutdownRequest { force: options.force }).await)?;
+    // Its lock is free when it is gone.
+    let lock = std::fs::File::open(daemon.state_dir.join("rsd.lock")).context("look at the daemon's lock")?;
+    let deadline = std::time::Instant::now() + GONE_DEADLINE;
+    while lock.try_lock_shared().is_err() {
+        if std::time::Instant::now() > deadline {
+            let text = format!("the daemon in {} said yes but is still there", daemon.state_dir.display());
+            return Err(Failed { code: exit::UNREACHABLE, text }.into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    println!("rsd: stopped: {}", daemon.state_dir.display());
+    Ok(())
+}

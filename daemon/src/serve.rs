@@ -1,0 +1,332 @@
+//! The gRPC services of a daemon: requests become calls to the core, answers become replies.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rsd_core::JobId;
+use rsd_core::rsd::{Answer, Call, Input, PmiOp, Refused};
+use rsd_proto::services::{dvm_server::Dvm, link_server::Link, pmi_server::Pmi};
+use rsd_proto::transport::{exit, refusal};
+use rsd_proto::v1::{
+    CancelRequest, Down, InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, ListJobsReply,
+    ListJobsRequest, ListNodesReply, ListNodesRequest, LogsRequest, PmiDone, PmiGet, PmiInfo, PmiPut, PmiRank,
+    PmiResult, PmiValue, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Up,
+    job_event, up,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use crate::job_log::{Follower, JobLogs};
+use crate::shell::{Door, Event};
+
+/// Messages that may wait for a slow client.
+const STREAM_QUEUE: usize = 16;
+
+type Reply<T> = Result<Response<T>, Status>;
+type Events<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+
+/// The head's services to clients.
+#[derive(Debug, Clone)]
+pub(crate) struct HeadService {
+    pub(crate) door: Door,
+    pub(crate) logs: Arc<JobLogs>,
+    pub(crate) about: About,
+}
+
+/// What a daemon tells of itself that its core does not know.
+#[derive(Debug, Clone)]
+pub(crate) struct About {
+    pub(crate) state_dir: String,
+    pub(crate) started_ms: u64,
+}
+
+/// What a refusal is in gRPC's terms.
+pub(crate) fn status_of(refused: Refused) -> Status {
+    let code = match refused.exit_code {
+        exit::NO_SUCH_JOB => Code::NotFound,
+        exit::USAGE => Code::InvalidArgument,
+        exit::UNREACHABLE => Code::Unavailable,
+        _ => Code::FailedPrecondition,
+    };
+    refusal(code, refused.exit_code, refused.text)
+}
+
+/// The core answers each call with its own kind or a refusal.
+fn unexpected(answer: &Answer) -> Status {
+    refusal(Code::Internal, exit::INTERNAL, format!("the daemon answered something else: {answer:?}"))
+}
+
+/// `expect!(answer, Answer::Job(job) => reply)`
+macro_rules! expect {
+    ($answer:expr, $pattern:pat => $reply:expr) => {
+        match $answer {
+            $pattern => Ok(Response::new($reply)),
+            Answer::Refused(refused) => Err(status_of(refused)),
+            other => Err(unexpected(&other)),
+        }
+    };
+}
+
+impl HeadService {
+    async fn job(&self, call: Call) -> Reply<JobInfo> {
+        expect!(self.door.call(call).await, Answer::Job(job) => *job)
+    }
+
+    /// A job's log from its beginning; 0 is the last job.
+    async fn follow(&self, job: JobId) -> Result<(JobId, Follower), Status> {
+        let job = self.job(Call::GetJob(job)).await?.into_inner().job;
+        let gone = || refusal(Code::NotFound, exit::NO_SUCH_JOB, format!("job {job} is no longer remembered"));
+        Ok((job, self.logs.follow(job).ok_or_else(gone)?))
+    }
+
+    /// Sends a job's story at the client's pace. True: to its end.
+    async fn tell(mut follower: Follower, client: &mpsc::Sender<Result<JobEvent, Status>>) -> bool {
+        loop {
+            let event = tokio::select! {
+                event = follower.next() => event,
+                () = client.closed() => return false,
+            };
+            let Some(event) = event else { return true };
+            let last = matches!(event.body, Some(job_event::Body::Ended(_)));
+            if client.send(Ok(event)).await.is_err() {
+                return last;
+            }
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Dvm for HeadService {
+    type SubmitStream = Events<JobEvent>;
+    type AttachStream = Events<JobEvent>;
+    type LogsStream = Events<Record>;
+
+    async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
+        let spec = request.into_inner();
+        let attached = spec.attached;
+        let job = match self.door.call(Call::Submit(Box::new(spec))).await {
+            Answer::Submitted(job) => job,
+            Answer::Refused(refused) => return Err(status_of(refused)),
+            other => return Err(unexpected(&other)),
+        };
+        let (_, follower) = self.follow(job).await?;
+        let (client, stream) = mpsc::channel(STREAM_QUEUE);
+        let door = self.door.clone();
+        tokio::spawn(async move {
+            if !HeadService::tell(follower, &client).await && attached {
+                door.call(Call::ClientGone(job)).await;
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    async fn attach(&self, request: Request<JobSelector>) -> Reply<Self::AttachStream> {
+        let (_, follower) = self.follow(request.into_inner().job).await?;
+        let (client, stream) = mpsc::channel(STREAM_QUEUE);
+        tokio::spawn(async move { HeadService::tell(follower, &client).await });
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    async fn input(&self, request: Request<Streaming<InputChunk>>) -> Reply<InputReply> {
+        let mut chunks = request.into_inner();
+        let mut job = None;
+        let mut delivered_bytes = 0;
+        let none = || refusal(Code::InvalidArgument, exit::USAGE, "the input names no job");
+        // One chunk is held back, so that the last one carries the end.
+        let mut held: Option<Bytes> = None;
+        loop {
+            let chunk = chunks.message().await?;
+            let eof = chunk.is_none();
+            if let Some(chunk) = &chunk {
+                job.get_or_insert(chunk.job);
+            }
+            if let Some(data) = held.take().or_else(|| eof.then(Bytes::new)) {
+                let bytes = data.len() as u64;
+                let job = job.ok_or_else(none)?;
+                match self.door.call(Call::Stdin { job, data, eof }).await {
+                    Answer::Stopped => delivered_bytes += bytes,
+                    Answer::Refused(refused) => return Err(status_of(refused)),
+                    other => return Err(unexpected(&other)),
+                }
+            }
+            match chunk {
+                Some(chunk) => held = Some(chunk.data),
+                None => return Ok(Response::new(InputReply { delivered_bytes })),
+            }
+        }
+    }
+
+    async fn logs(&self, request: Request<LogsRequest>) -> Reply<Self::LogsStream> {
+        let wanted = request.into_inner();
+        if let Some(rank) = wanted.rank {
+            let job = self.job(Call::GetJob(wanted.job)).await?.into_inner();
+            if job.ranks > 0 && rank >= job.ranks {
+                let text = format!("job {} has no rank {rank}: its ranks are 0 to {}", job.job, job.ranks - 1);
+                return Err(refusal(Code::NotFound, exit::NO_SUCH_JOB, text));
+            }
+        }
+        let (_, mut follower) = self.follow(wanted.job).await?;
+        let (client, stream) = mpsc::channel(STREAM_QUEUE);
+        tokio::spawn(async move {
+            loop {
+                let event = match wanted.follow {
+                    true => tokio::select! {
+                        event = follower.next() => event,
+                        () = client.closed() => return,
+                    },
+                    false => follower.try_next(),
+                };
+                let Some(event) = event else { return };
+                let Some(job_event::Body::Output(output)) = event.body else { continue };
+                for record in output.records {
+                    let rank = wanted.rank.is_none_or(|rank| rank == record.rank);
+                    let stream = wanted.stream.is_none_or(|stream| stream == record.stream);
+                    if rank && stream && client.send(Ok(record)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Reply<ListJobsReply> {
+        let all = request.into_inner().all;
+        expect!(self.door.call(Call::ListJobs { all }).await, Answer::Jobs(jobs) => ListJobsReply { jobs })
+    }
+
+    async fn get_job(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
+        self.job(Call::GetJob(request.into_inner().job)).await
+    }
+
+    async fn wait(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
+        let (job, mut follower) = self.follow(request.into_inner().job).await?;
+        while let Some(event) = follower.next().await {
+            if let Some(job_event::Body::Ended(info)) = event.body {
+                return Ok(Response::new(info));
+            }
+        }
+        self.job(Call::GetJob(job)).await
+    }
+
+    async fn signal(&self, request: Request<SignalRequest>) -> Reply<JobInfo> {
+        let SignalRequest { job, rank, signal } = request.into_inner();
+        self.job(Call::Signal { job, rank, signal }).await
+    }
+
+    async fn cancel(&self, request: Request<CancelRequest>) -> Reply<JobInfo> {
+        let CancelRequest { job, grace_ms } = request.into_inner();
+        self.job(Call::Cancel { job, grace_ms }).await
+    }
+
+    async fn list_nodes(&self, request: Request<ListNodesRequest>) -> Reply<ListNodesReply> {
+        let load = request.into_inner().load;
+        expect!(self.door.call(Call::ListNodes { load }).await, Answer::Nodes(nodes) => ListNodesReply { nodes })
+    }
+
+    async fn get_status(&self, _: Request<StatusRequest>) -> Reply<StatusReply> {
+        status(&self.door, &self.about).await
+    }
+
+    async fn shutdown(&self, request: Request<ShutdownRequest>) -> Reply<ShutdownReply> {
+        shutdown(&self.door, request.into_inner()).await
+    }
+}
+
+/// The same on every daemon.
+pub(crate) async fn status(door: &Door, about: &About) -> Reply<StatusReply> {
+    expect!(door.call(Call::Status).await, Answer::Status(status) => StatusReply {
+        state_dir: about.state_dir.clone(),
+        started_ms: about.started_ms,
+        ..*status
+    })
+}
+
+/// The same on every daemon.
+pub(crate) async fn shutdown(door: &Door, request: ShutdownRequest) -> Reply<ShutdownReply> {
+    expect!(door.call(Call::Shutdown { force: request.force }).await, Answer::Stopped => ShutdownReply {})
+}
+
+/// Children and steps.
+#[derive(Debug, Clone)]
+pub(crate) struct LinkService {
+    pub(crate) door: Door,
+}
+
+#[tonic::async_trait]
+impl Link for LinkService {
+    type AttachStream = Events<Down>;
+
+    async fn attach(&self, request: Request<Streaming<Up>>) -> Reply<Self::AttachStream> {
+        let mut ups = request.into_inner();
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let door = self.door.clone();
+        let link = door.new_link();
+        tokio::spawn(async move {
+            let hello = match ups.message().await {
+                Ok(Some(Up { body: Some(up::Body::Hello(hello)) })) => hello,
+                _ => return,
+            };
+            door.send(Event::Link { link, down: sender });
+            door.send(Event::Input(Input::Hello { link, hello }));
+            loop {
+                // The shell closes a link by dropping its sender; the child then ends this stream too.
+                match ups.message().await {
+                    Ok(Some(up)) => door.send(Event::Input(Input::Up { link, up })),
+                    Ok(None) | Err(_) => break,
+                }
+            }
+            door.send(Event::Input(Input::LinkClosed { link }));
+        });
+        Ok(Response::new(Box::pin(UnboundedReceiverStream::new(receiver))))
+    }
+}
+
+/// Process management for ranks that speak gRPC.
+#[derive(Debug, Clone)]
+pub(crate) struct PmiService {
+    pub(crate) door: Door,
+}
+
+impl PmiService {
+    async fn ask(&self, who: Option<PmiRank>, op: PmiOp) -> Result<PmiResult, Status> {
+        let Some(PmiRank { job, rank, namespace }) = who else {
+            return Err(refusal(Code::InvalidArgument, exit::USAGE, "the call does not say who asks"));
+        };
+        match self.door.call(Call::Pmi { job, rank, namespace, op }).await {
+            Answer::Pmi(result) if result.error.is_empty() => Ok(*result),
+            Answer::Pmi(result) => Err(refusal(Code::InvalidArgument, exit::USAGE, result.error)),
+            Answer::Refused(refused) => Err(status_of(refused)),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Pmi for PmiService {
+    async fn put(&self, request: Request<PmiPut>) -> Reply<PmiDone> {
+        let PmiPut { who, key, value } = request.into_inner();
+        self.ask(who, PmiOp::Put(key, value)).await?;
+        Ok(Response::new(PmiDone {}))
+    }
+
+    async fn get(&self, request: Request<PmiGet>) -> Reply<PmiValue> {
+        let PmiGet { who, key } = request.into_inner();
+        match self.ask(who, PmiOp::Get(key)).await?.value {
+            Some(value) => Ok(Response::new(PmiValue { value })),
+            None => Err(Status::not_found("no fence has brought this key")),
+        }
+    }
+
+    async fn fence(&self, request: Request<PmiRank>) -> Reply<PmiDone> {
+        self.ask(Some(request.into_inner()), PmiOp::Fence).await?;
+        Ok(Response::new(PmiDone {}))
+    }
+
+    async fn info(&self, request: Request<PmiRank>) -> Reply<PmiInfo> {
+        let result = self.ask(Some(request.into_inner()), PmiOp::Info).await?;
+        Ok(Response::new(result.info.unwrap_or_default()))
+    }
+}

@@ -1,0 +1,271 @@
+//! The loop around [`rsd_core::Rsd`]: one queue of events in, one pass over the effects out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rsd_config::settings::Settings;
+use rsd_core::rsd::{Answer, Call, Effect, Input, LinkId, Refused, ReqId};
+use rsd_core::{Now, Rsd, Tuning};
+use rsd_proto::v1::{Down, Hello, NodeLoad, Up};
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+use tracing::{debug, error, info};
+
+use crate::job_log::JobLogs;
+use crate::load;
+use crate::state_dir::{Identity, StateDir};
+use crate::steps;
+
+/// What happens around a daemon.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Input(Input),
+    /// A child or a step has connected: where to send what is for it.
+    Link { link: LinkId, down: mpsc::UnboundedSender<Result<Down, Status>> },
+    /// The parent is reached: where to send what is for it.
+    Parent(mpsc::UnboundedSender<Up>),
+    /// What to tell a parent first.
+    HelloWanted { redirected: bool, hello: oneshot::Sender<Hello> },
+    Call { call: Call, answer: oneshot::Sender<Answer> },
+    /// Leave at once; steps live on.
+    Terminate,
+}
+
+/// The way into the loop.
+#[derive(Debug, Clone)]
+pub(crate) struct Door {
+    events: mpsc::UnboundedSender<Event>,
+    next_link: Arc<AtomicU64>,
+}
+
+impl Door {
+    pub(crate) fn new() -> (Door, mpsc::UnboundedReceiver<Event>) {
+        let (events, inbox) = mpsc::unbounded_channel();
+        (Door { events, next_link: Arc::new(AtomicU64::new(1)) }, inbox)
+    }
+
+    /// Events behind the loop's end are for nobody.
+    pub(crate) fn send(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+
+    pub(crate) fn new_link(&self) -> LinkId {
+        self.next_link.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Asks the core; the answer of a daemon that is on its way out is a refusal.
+    pub(crate) async fn call(&self, call: Call) -> Answer {
+        let (answer, reply) = oneshot::channel();
+        self.send(Event::Call { call, answer });
+        let gone = || Refused { exit_code: rsd_proto::transport::exit::UNREACHABLE, text: "the daemon is stopping".into() };
+        reply.await.unwrap_or_else(|_| Answer::Refused(gone()))
+    }
+}
+
+/// The core's clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Clock {
+        Clock { origin: Instant::now() }
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        Now { mono: self.origin.elapsed(), unix_ms: unix_ms() }
+    }
+
+    pub(crate) fn instant(&self, mono: Duration) -> Instant {
+        self.origin + mono
+    }
+}
+
+pub(crate) fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What the settings say to the core.
+pub(crate) fn tuning(settings: &Settings) -> Tuning {
+    Tuning {
+        arity: settings.tree.arity,
+        reattach_grace: settings.link.reattach_grace,
+        orphan_deadline: settings.step.orphan_deadline,
+        output_window: settings.output.window,
+        line_max: usize::try_from(settings.output.line_max).unwrap_or(usize::MAX),
+        jobs_kept: settings.jobs.keep,
+    }
+}
+
+/// A daemon at work.
+pub(crate) struct Shell {
+    core: Rsd,
+    clock: Clock,
+    state_dir: Arc<StateDir>,
+    identity: Identity,
+    logs: Arc<JobLogs>,
+    door: Door,
+    links: HashMap<LinkId, mpsc::UnboundedSender<Result<Down, Status>>>,
+    parent: Option<mpsc::UnboundedSender<Up>>,
+    waiting: HashMap<ReqId, oneshot::Sender<Answer>>,
+    next_req: ReqId,
+    /// Told once, when a joined daemon has its place.
+    ready: Option<oneshot::Sender<Identity>>,
+    over: bool,
+}
+
+impl Shell {
+    pub(crate) fn new(
+        core: Rsd,
+        clock: Clock,
+        state_dir: Arc<StateDir>,
+        identity: Identity,
+        logs: Arc<JobLogs>,
+        door: Door,
+        ready: oneshot::Sender<Identity>,
+    ) -> Shell {
+        let mut shell = Shell {
+            core,
+            clock,
+            state_dir,
+            identity,
+            logs,
+            door,
+            links: HashMap::new(),
+            parent: None,
+            waiting: HashMap::new(),
+            next_req: 1,
+            ready: Some(ready),
+            over: false,
+        };
+        if shell.core.is_head() {
+            shell.write_identity();
+            shell.say_ready();
+        }
+        shell
+    }
+
+    /// Until the daemon is told to stop.
+    pub(crate) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) {
+        while !self.over {
+            let wait = self.core.next_deadline().map(|at| self.clock.instant(at));
+            let wait = wait.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let event = tokio::select! {
+                event = inbox.recv() => event,
+                () = tokio::time::sleep_until(wait.into()) => Some(Event::Input(Input::Tick)),
+            };
+            let Some(event) = event else { break };
+            self.on_event(event);
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Input(input) => {
+                match &input {
+                    Input::LinkClosed { link } => drop(self.links.remove(link)),
+                    Input::ParentLost => self.parent = None,
+                    _ => {}
+                }
+                self.handle(input);
+            }
+            Event::Link { link, down } => drop(self.links.insert(link, down)),
+            Event::Parent(up) => self.parent = Some(up),
+            Event::HelloWanted { redirected, hello } => drop(hello.send(self.core.hello(redirected))),
+            Event::Call { call, answer } => {
+                let req = self.next_req;
+                self.next_req += 1;
+                self.waiting.insert(req, answer);
+                self.handle(Input::Call { req, call });
+            }
+            Event::Terminate => self.over = true,
+        }
+    }
+
+    fn handle(&mut self, input: Input) {
+        let mut effects = Vec::new();
+        self.core.handle(self.clock.now(), input, &mut effects);
+        for effect in effects {
+            self.perform(effect);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Down { link, down } => {
+                if let Some(sender) = self.links.get(&link) {
+                    // A link that breaks now says so itself.
+                    let _ = sender.send(Ok(down));
+                }
+            }
+            Effect::Up(up) => {
+                if let Some(parent) = &self.parent {
+                    let _ = parent.send(up);
+                }
+            }
+            Effect::Close { link } => drop(self.links.remove(&link)),
+            Effect::StartStep(launch) => {
+                let started = steps::start(&self.state_dir, self.core.node(), &launch, self.door.clone());
+                if let Err(error) = started {
+                    error!(job = launch.job, error = format!("{error:#}"), "cannot start a step");
+                    let why = format!("cannot start its step: {error:#}");
+                    self.door.send(Event::Input(Input::StepLost { job: launch.job, why }));
+                }
+            }
+            Effect::ForgetStep(job) => self.state_dir.forget_step(job),
+            Effect::MeasureLoad { probe } => {
+                let load = load::sample();
+                let load = NodeLoad {
+                    load1: load.load1,
+                    memory_used_bytes: load.memory_used_bytes,
+                    daemon_rss_bytes: load.daemon_rss_bytes,
+                    steps: 0, // the core knows
+                };
+                self.door.send(Event::Input(Input::Load { probe, load }));
+            }
+            Effect::Answer { req, answer } => {
+                if let Some(waiting) = self.waiting.remove(&req) {
+                    let _ = waiting.send(answer); // it may have gone meanwhile
+                }
+            }
+            Effect::Log { job, event } => {
+                debug!(job, ?event, "job");
+                self.logs.append(job, event);
+            }
+            Effect::DropLog(job) => self.logs.drop_log(job),
+            Effect::Remember(memory) => {
+                let (next_job, next_node) = (memory.next_job, memory.next_node);
+                if (self.identity.next_job, self.identity.next_node) != (next_job, next_node) {
+                    (self.identity.next_job, self.identity.next_node) = (next_job, next_node);
+                    self.write_identity();
+                }
+            }
+            Effect::Identity { node, dvm, name } => {
+                let identity = Identity { dvm, node, name, ..self.identity.clone() };
+                if identity != self.identity || self.ready.is_some() {
+                    info!(node, dvm = identity.dvm, name = identity.name, "this daemon has its place");
+                    self.identity = identity;
+                    self.write_identity();
+                }
+                self.say_ready();
+            }
+            Effect::Exit => self.over = true,
+        }
+    }
+
+    fn write_identity(&self) {
+        if let Err(error) = self.state_dir.write_identity(&self.identity) {
+            error!(error = format!("{error:#}"), "cannot write down who this daemon is");
+        }
+    }
+
+    fn say_ready(&mut self) {
+        if let Some(ready) = self.ready.take() {
+            let _ = ready.send(self.identity.clone()); // nobody waits any more only when the process ends
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! `rsd start`: into the background, state directory, sockets, and the loop.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use rsd_config::settings::Settings;
+use rsd_core::Rsd;
+use rsd_core::rsd::{Call, Memory, Start};
+use rsd_core::taskmap::TaskMap;
+use rsd_proto::services::dvm_server::DvmServer;
+use rsd_proto::services::link_server::LinkServer;
+use rsd_proto::services::pmi_server::PmiServer;
+use rsd_proto::transport::{self, CheckStamp, KEEP_ALIVE, MESSAGE_BYTES_MAX};
+use rsd_proto::v1::{self as wire, NodeInfo};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio_stream::wrappers::ReceiverStream;
+use tracing::{info, warn};
+
+use crate::forward::ForwardService;
+use crate::inventory;
+use crate::job_log::JobLogs;
+use crate::logging::{self, Format};
+use crate::options::StartOptions;
+use crate::serve::{About, HeadService, LinkService, PmiService};
+use crate::shell::{self, Clock, Door, Event, Shell};
+use crate::state_dir::{Identity, Registration, StateDir};
+use crate::steps;
+use crate::uplink::{self, Uplink};
+
+/// What a stopping daemon gives its last answers to leave.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// The daemon's settings, from their files.
+pub(crate) fn settings() -> anyhow::Result<Settings> {
+    Ok(rsd_config::settings::load(&|name| std::env::var_os(name))?)
+}
+
+pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
+    crate::spawn::seal_inherited().context("look at inherited descriptors")?;
+    if let Some(name) = &options.name {
+        rsd_config::check_name(name)?;
+    }
+    check_listen(options.listen.as_deref())?;
+    let state_dir = match &options.state_dir {
+        Some(path) => std::path::absolute(path).context("find the state directory")?,
+        None => runtime_dir().join(options.name.as_deref().unwrap_or("default")),
+    };
+    if options.foreground { foreground(options, &state_dir) } else { background(&options, &state_dir) }
+}
+
+pub(crate) fn runtime_dir() -> PathBuf {
+    rsd_config::runtime_dir(&|name| std::env::var_os(name), nix::unistd::geteuid().as_raw())
+}
+
+/// Before TLS only processes of this machine may connect, and only those of our user.
+fn check_listen(listen: Option<&str>) -> anyhow::Result<()> {
+    let Some(listen) = listen else { return Ok(()) };
+    let addresses = std::net::ToSocketAddrs::to_socket_addrs(listen)
+        .with_context(|| format!("--listen {listen}: write HOST:PORT, for example 127.0.0.1:7817"))?;
+    for address in addresses {
+        if !address.ip().is_loopback() {
+            bail!(
+                "--listen {listen}: {} is not a loopback address, and this version does not encrypt: listen on \
+                 127.0.0.1 and let other machines in through ssh -L",
+                address.ip()
+            );
+        }
+    }
+    Ok(())
+}
+
+// --- into the background ---
+
+/// Starts the daemon as a process of its own and waits until it is ready.
+fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
+    // Opening the directory says at once, and here, when it is taken; the daemon locks it for good.
+    drop(StateDir::open(state_dir)?);
+    let log_path = state_dir.join("rsd.log");
+    let mut log = OpenOptions::new().append(true).read(true).create(true).mode(0o600).open(&log_path);
+    let log = log.as_mut().map_err(|error| anyhow!("open {}: {error}", log_path.display()))?;
+    let before = log.seek(SeekFrom::End(0))?;
+    let mut command = Command::new(std::env::current_exe().context("find the rsd program")?);
+    command.args(["start", "--foreground", "--state-dir"]).arg(state_dir);
+    for (flag, value) in [
+        ("--name", &options.name),
+        ("--listen", &options.listen),
+        ("--join", &options.join),
+        ("--slots", &options.slots.map(|slots| slots.to_string())),
+        ("--log", &options.log),
+        ("--log-format", &options.log_format),
+    ] {
+        if let Some(value) = value {
+            command.arg(flag).arg(value);
+        }
+    }
+    if options.local_only {
+        command.arg("--local-only");
+    }
+    // hwloc's plug-ins (for graphics cards and the like) cost memory and time, and tell us nothing that we ask for.
+    command.env("HWLOC_PLUGINS_PATH", "/nonexistent").env("RSD_DAEMONIZED", "1");
+    let mut child = command
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::from(log.try_clone()?))
+        .spawn()
+        .context("start the daemon")?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut line).context("wait for the daemon")?;
+    }
+    if line.ends_with('\n') {
+        print!("{line}");
+        return Ok(());
+    }
+    let status = child.wait().context("wait for the daemon")?;
+    let mut text = String::new();
+    log.seek(SeekFrom::Start(before))?;
+    log.read_to_string(&mut text).context("read the daemon's log")?;
+    let said = text.lines().find_map(|line| line.strip_prefix("rsd: ")).unwrap_or("it said nothing");
+    bail!("{said}\n  (the daemon ended with {status}; its log is {})", log_path.display())
+}
+
+// --- the daemon ---
+
+fn foreground(options: StartOptions, state_dir: &Path) -> anyhow::Result<()> {
+    if std::env::var_os("RSD_DAEMONIZED").is_some() {
+        // Away from the terminal that it was started from; this fails only for a process that leads a session already.
+        let _ = nix::unistd::setsid();
+    }
+    let settings = settings()?;
+    let level = options.log.as_deref().unwrap_or(&settings.log.level);
+    let format = match options.log_format.as_deref().unwrap_or(&settings.log.format) {
+        "text" => Format::Text,
+        "json" => Format::Json,
+        other => bail!("log format {other:?}: use text or json"),
+    };
+    logging::start(level, format)?;
+    let state_dir = Arc::new(StateDir::open(state_dir)?);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
+    let done = runtime.block_on(serve(options, settings, &state_dir));
+    // Threads that watch steps end with the process.
+    runtime.shutdown_background();
+    done
+}
+
+async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateDir>) -> anyhow::Result<()> {
+    let unix = listen_unix(state_dir)?;
+    let tcp = listen_tcp(&options).await?;
+    let listen = match &tcp {
+        Some(tcp) => tcp.local_addr()?.to_string(),
+        None => String::new(),
+    };
+    let clock = Clock::start();
+    let (door, inbox) = Door::new();
+    let before = state_dir.identity();
+    let mut identity = identity(&options, before.clone())?;
+    let inventory = inventory::measure(options.slots);
+    info!(slots = inventory.slots, reason = inventory.slots_reason, cores = inventory.cores, "measured this node");
+    let name = options.name.clone().unwrap_or_else(|| short(&inventory.hostname));
+    if identity.name.is_empty() || options.name.is_some() {
+        identity.name = name;
+    }
+
+    let known = state_dir.known_steps();
+    let steps = known.iter().filter_map(|step| {
+        let map = step.launch.map.clone().and_then(|map| TaskMap::try_from(map).ok())?;
+        Some((step.job, map))
+    });
+    let start = Start {
+        me: NodeInfo {
+            node: identity.node,
+            name: identity.name.clone(),
+            inventory: Some(wire::Inventory {
+                slots: inventory.slots,
+                slots_reason: inventory.slots_reason.clone(),
+                cores: inventory.cores,
+                hwthreads: inventory.hwthreads,
+                memory_bytes: inventory.memory_bytes,
+                hostname: inventory.hostname.clone(),
+            }),
+            listen: listen.clone(),
+            version: rsd_proto::VERSION.into(),
+            pid: std::process::id(),
+            ..Default::default()
+        },
+        dvm: identity.dvm.clone(),
+        head_addr: options.join.clone(),
+        memory: Memory { next_job: identity.next_job.max(1), next_node: identity.next_node.max(1) },
+        steps: steps.collect(),
+    };
+    let core = Rsd::new(clock.now(), start, shell::tuning(&settings));
+    let logs = Arc::new(JobLogs::new(state_dir.jobs(), settings.jobs.log_max));
+    let (ready, placed) = oneshot::channel();
+    let shell = Shell::new(core, clock, Arc::clone(state_dir), identity, Arc::clone(&logs), door.clone(), ready);
+
+    let (stop_serving, stopped) = oneshot::channel();
+    let about = About { state_dir: state_dir.path().display().to_string(), started_ms: shell::unix_ms() };
+    let server = tokio::spawn(run_server(unix, tcp, door.clone(), logs, about, &options, &settings, stopped));
+    for step in known {
+        match step.alive {
+            true => steps::watch(state_dir.path(), &step.launch, door.clone()),
+            false => steps::mourn(&step.launch, &door),
+        }
+    }
+    let (failed, failure) = oneshot::channel();
+    if let Some(join) = options.join.clone() {
+        let uplink =
+            Uplink { join, dial_deadline: settings.link.dial_deadline, retry_max: settings.link.retry_max };
+        tokio::spawn(uplink::keep(uplink, door.clone(), failed));
+    }
+    watch_signals(door.clone(), options.private)?;
+    let work = tokio::spawn(shell.run(inbox));
+
+    let identity = tokio::select! {
+        placed = placed => placed.context("the daemon stopped before it was ready")?,
+        Ok(why) = failure => bail!(why),
+    };
+    let registration = announce(&options, state_dir, &identity, &listen, &inventory)?;
+    work.await.context("the daemon's loop")?;
+
+    info!("stopping");
+    notify("STOPPING=1");
+    drop(registration);
+    state_dir.close();
+    // The last answers are on their way: the server ends when its connections do.
+    let _ = stop_serving.send(());
+    let _ = tokio::time::timeout(FAREWELL, server).await;
+    Ok(())
+}
+
+fn listen_unix(state_dir: &StateDir) -> anyhow::Result<UnixListener> {
+    let path = state_dir.socket();
+    // The lock is ours, so the socket is a dead daemon's.
+    let _ = std::fs::remove_file(&path);
+    let too_long = path.as_os_str().len() > 107;
+    let listener = UnixListener::bind(&path).map_err(|error| match too_long {
+        true => anyhow!("the path {} is too long for a unix socket (107 bytes): use a shorter --state-dir", path.display()),
+        false => anyhow!("listen on {}: {error}", path.display()),
+    })?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// A head listens when it is told to; a joined daemon, which may become a parent, unless it is told not to.
+async fn listen_tcp(options: &StartOptions) -> anyhow::Result<Option<TcpListener>> {
+    let wanted = match (&options.listen, options.join.is_some() && !options.local_only) {
+        (Some(listen), _) => listen.as_str(),
+        (None, true) => "127.0.0.1:0",
+        (None, false) => return Ok(None),
+    };
+    let listener = TcpListener::bind(wanted).await.with_context(|| format!("listen on {wanted}"))?;
+    Ok(Some(listener))
+}
+
+/// Who this daemon is: who it was, unless its role has changed.
+fn identity(options: &StartOptions, before: Option<Identity>) -> anyhow::Result<Identity> {
+    let is_head = options.join.is_none();
+    match before {
+        Some(before) if (before.node == 0) == is_head => Ok(before),
+        _ if is_head => Ok(Identity { dvm: random_id()?, next_job: 1, next_node: 1, ..Default::default() }),
+        _ => Ok(Identity::default()),
+    }
+}
+
+fn random_id() -> anyhow::Result<String> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("read /dev/urandom")?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+fn short(hostname: &str) -> String {
+    hostname.split('.').next().filter(|name| !name.is_empty()).unwrap_or("localhost").to_owned()
+}
+
+#[expect(clippy::too_many_arguments, reason = "everything that the services stand on, once")]
+fn run_server(
+    unix: UnixListener,
+    tcp: Option<TcpListener>,
+    door: Door,
+    logs: Arc<JobLogs>,
+    about: About,
+    options: &StartOptions,
+    settings: &Settings,
+    stopped: oneshot::Receiver<()>,
+) -> impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<> {
+    let connections = ReceiverStream::new(transport::accept(Some(unix), tcp));
+    let link = LinkServer::new(LinkService { door: door.clone() })
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let pmi = PmiServer::new(PmiService { door: door.clone() });
+    let routes = tonic::transport::Server::builder()
+        .layer(tonic::service::InterceptorLayer::new(CheckStamp))
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .add_service(link)
+        .add_service(pmi);
+    let routes = match &options.join {
+        None => routes.add_service(
+            DvmServer::new(HeadService { door, logs, about })
+                .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(MESSAGE_BYTES_MAX),
+        ),
+        Some(head) => {
+            let deadline = settings.link.dial_deadline;
+            routes.add_service(
+                DvmServer::new(ForwardService { door, about, head: head.clone(), deadline })
+                    .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                    .max_encoding_message_size(MESSAGE_BYTES_MAX),
+            )
+        }
+    };
+    routes.serve_with_incoming_shutdown(connections, async {
+        // Sent, or dropped with the daemon: over either way.
+        let _ = stopped.await;
+    })
+}
+
+/// TERM, INT and, for a private daemon, the end of its standard input make it leave; steps live on but for the private one's.
+fn watch_signals(door: Door, private: bool) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let leave = door.clone();
+    tokio::spawn(async move {
+        loop {
+            let (name, leaving) = tokio::select! {
+                _ = terminate.recv() => ("TERM", true),
+                _ = interrupt.recv() => ("INT", !private),
+                _ = hangup.recv() => ("HUP", false),
+            };
+            info!(signal = name, "signal");
+            match (leaving, private) {
+                (true, false) => leave.send(Event::Terminate),
+                (true, true) => drop(leave.call(Call::Shutdown { force: true }).await),
+                (false, _) => {}
+            }
+        }
+    });
+    if private {
+        tokio::spawn(async move {
+            let mut stdin = tokio::io::stdin();
+            while stdin.read(&mut [0; 64]).await.is_ok_and(|n| n > 0) {}
+            door.call(Call::Shutdown { force: true }).await;
+        });
+    }
+    Ok(())
+}
+
+/// Says what runs here: to rsctl, to the service manager, and in one line to whoever started it.
+fn announce(
+    options: &StartOptions,
+    state_dir: &StateDir,
+    identity: &Identity,
+    listen: &str,
+    inventory: &inventory::Inventory,
+) -> anyhow::Result<Option<Registration>> {
+    let daemon_name = options.name.as_deref().unwrap_or("default");
+    state_dir.write_daemon(&serde_json::json!({
+        "name": daemon_name,
+        "node_name": identity.name,
+        "dvm": identity.dvm,
+        "node": identity.node,
+        "head": options.join.is_none(),
+        "pid": std::process::id(),
+        "state_dir": state_dir.path(),
+        "listen": listen,
+        "version": rsd_proto::VERSION,
+        "protocol": rsd_proto::PROTOCOL,
+    }))?;
+    let elsewhere = options.state_dir.is_some() && !options.private;
+    let registration = match elsewhere {
+        true => state_dir.register(&runtime_dir(), daemon_name),
+        false => None,
+    };
+    notify("READY=1");
+    let role = if options.join.is_none() { "head" } else { "node" };
+    let listening = if listen.is_empty() { String::new() } else { format!(", listening on {listen}") };
+    let line = format!(
+        "rsd: ready: {} ({role} {} of DVM {}), {} slots ({}), pid {}{listening}, state in {}\n",
+        identity.name,
+        identity.node,
+        identity.dvm,
+        inventory.slots,
+        inventory.slots_reason,
+        std::process::id(),
+        state_dir.path().display(),
+    );
+    let mut stdout = std::io::stdout();
+    if stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).is_err() {
+        warn!("nobody reads the ready line");
+    }
+    if std::env::var_os("RSD_DAEMONIZED").is_some() {
+        let null = OpenOptions::new().write(true).open("/dev/null")?;
+        nix::unistd::dup2_stdout(null.as_fd()).context("let go of standard output")?;
+    }
+    Ok(registration)
+}
+
+/// Tells systemd, if it listens.
+fn notify(state: &str) {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    let told = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
+    if let Err(error) = told {
+        warn!(%error, "cannot tell the service manager");
+    }
+}

@@ -1,0 +1,228 @@
+//! A daemon's state directory.
+//!
+//! ```text
+//! rsd.lock      held (flock) while the daemon runs
+//! rsd.sock      its unix socket, 0600
+//! rsd.log       its log, when it runs in the background
+//! daemon.json   what it is: how rsctl finds it
+//! identity.json who it was, for a restart: node id, DVM and name; a head's counters
+//! jobs/N.log    a job's events (head)
+//! steps/N       the launch of a job that runs here; locked (flock) by its step as long as that lives
+//! ```
+//!
+//! The directory is ours alone (0700). Nothing in it is trusted to be there: what does not parse counts as absent.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use prost::Message;
+use rsd_core::JobId;
+use rsd_proto::v1::Launch;
+use serde::{Deserialize, Serialize};
+
+/// The directory of one daemon, locked.
+#[derive(Debug)]
+pub(crate) struct StateDir {
+    path: PathBuf,
+    /// Dropping it unlocks.
+    _lock: File,
+}
+
+/// What outlives a restart.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub(crate) dvm: String,
+    pub(crate) node: u32,
+    pub(crate) name: String,
+    /// A head's counters.
+    #[serde(default)]
+    pub(crate) next_job: u64,
+    #[serde(default)]
+    pub(crate) next_node: u32,
+}
+
+/// A launch that a daemon wrote down, and whether its step lives.
+#[derive(Debug)]
+pub(crate) struct KnownStep {
+    pub(crate) job: JobId,
+    pub(crate) launch: Launch,
+    pub(crate) alive: bool,
+}
+
+/// A daemon's link in the runtime directory; dropping it takes the link away.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    link: PathBuf,
+    to: PathBuf,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if fs::read_link(&self.link).is_ok_and(|to| to == self.to) {
+            let _ = fs::remove_file(&self.link);
+        }
+    }
+}
+
+impl StateDir {
+    /// Makes the directory if need be and locks it. Fails by name when a daemon has it.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<StateDir> {
+        make_private(path)?;
+        let path = path.canonicalize().with_context(|| format!("open the state directory {}", path.display()))?;
+        let lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path.join("rsd.lock"));
+        let lock = lock.with_context(|| format!("open {}", path.join("rsd.lock").display()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!(
+                "{} already runs in {}: stop it (rsd stop --dvm {}), or give this one another --name or --state-dir",
+                running(&path),
+                path.display(),
+                path.display()
+            ),
+            Err(TryLockError::Error(error)) => return Err(error).context("lock the state directory"),
+        }
+        for below in ["jobs", "steps"] {
+            make_private(&path.join(below))?;
+        }
+        Ok(StateDir { path, _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        socket(&self.path)
+    }
+
+    pub(crate) fn jobs(&self) -> PathBuf {
+        self.path.join("jobs")
+    }
+
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        serde_json::from_slice(&fs::read(self.path.join("identity.json")).ok()?).ok()
+    }
+
+    pub(crate) fn write_identity(&self, identity: &Identity) -> anyhow::Result<()> {
+        replace(&self.path.join("identity.json"), &serde_json::to_vec(identity)?)
+    }
+
+    /// Says to rsctl what runs here.
+    pub(crate) fn write_daemon(&self, daemon: &serde_json::Value) -> anyhow::Result<()> {
+        replace(&self.path.join("daemon.json"), &serde_json::to_vec(daemon)?)
+    }
+
+    /// Makes a daemon whose directory is elsewhere findable by its name: a link in the runtime directory, for as long as the
+    /// result lives. None when it is there already, or cannot be: then it is found by its directory only.
+    pub(crate) fn register(&self, runtime_dir: &Path, name: &str) -> Option<Registration> {
+        if self.path.parent() == runtime_dir.canonicalize().ok().as_deref() {
+            return None;
+        }
+        make_private(runtime_dir).ok()?;
+        let names = std::iter::once(name.to_owned()).chain((2..100).map(|number| format!("{name}-{number}")));
+        for name in names {
+            let link = runtime_dir.join(name);
+            if fs::symlink_metadata(&link).is_ok_and(|meta| meta.is_symlink()) && !is_running(&link) {
+                let _ = fs::remove_file(&link);
+            }
+            match std::os::unix::fs::symlink(&self.path, &link) {
+                Ok(()) => return Some(Registration { link, to: self.path.clone() }),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// The daemon stops in good order: nothing of it is to be found.
+    pub(crate) fn close(&self) {
+        for name in ["daemon.json", "rsd.sock"] {
+            // Whoever looks finds the lock free, which counts.
+            let _ = fs::remove_file(self.path.join(name));
+        }
+    }
+
+    /// Writes a launch down and locks it; the step inherits the open file and with it the lock.
+    pub(crate) fn new_step(&self, launch: &Launch) -> anyhow::Result<File> {
+        let path = step(&self.path, launch.job);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let mut file = file.with_context(|| format!("write {}", path.display()))?;
+        file.lock().context("lock the step")?;
+        file.write_all(&launch.encode_to_vec()).with_context(|| format!("write {}", path.display()))?;
+        Ok(file)
+    }
+
+    pub(crate) fn forget_step(&self, job: JobId) {
+        // A step that is still about to end has it open; it needs the name no longer.
+        let _ = fs::remove_file(step(&self.path, job));
+    }
+
+    /// What an earlier daemon left behind.
+    pub(crate) fn known_steps(&self) -> Vec<KnownStep> {
+        let entries = fs::read_dir(self.path.join("steps")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| known_step(&entry.path())).collect()
+    }
+}
+
+fn known_step(path: &Path) -> Option<KnownStep> {
+    let job = path.file_name()?.to_str()?.parse().ok()?;
+    let launch = Launch::decode(&*fs::read(path).ok()?).ok()?;
+    let alive = matches!(File::open(path).ok()?.try_lock(), Err(TryLockError::WouldBlock));
+    Some(KnownStep { job, launch, alive })
+}
+
+/// The unix socket of the daemon in a state directory.
+pub(crate) fn socket(state_dir: &Path) -> PathBuf {
+    state_dir.join("rsd.sock")
+}
+
+/// The launch of a job's step.
+pub(crate) fn step(state_dir: &Path, job: JobId) -> PathBuf {
+    state_dir.join("steps").join(job.to_string())
+}
+
+fn running(state_dir: &Path) -> String {
+    let read = || -> Option<serde_json::Value> {
+        serde_json::from_slice(&fs::read(state_dir.join("daemon.json")).ok()?).ok()
+    };
+    match read() {
+        Some(daemon) => format!(
+            "the daemon {} (pid {})",
+            daemon["name"].as_str().unwrap_or("?"),
+            daemon["pid"].as_u64().unwrap_or_default()
+        ),
+        None => "a daemon".to_owned(),
+    }
+}
+
+fn is_running(state_dir: &Path) -> bool {
+    let lock = File::open(state_dir.join("rsd.lock"));
+    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+/// A directory that nobody else may enter.
+fn make_private(path: &Path) -> anyhow::Result<()> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.with_context(|| format!("make the state directory {}", path.display()))?;
+    let meta = fs::metadata(path)?;
+    if meta.uid() != nix::unistd::geteuid().as_raw() {
+        bail!("the state directory {} belongs to uid {}: choose another with --state-dir", path.display(), meta.uid());
+    }
+    if meta.mode() & 0o077 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// Whole or not at all: readers never see half a file.
+fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let scratch = path.with_extension("new");
+    let write = || -> std::io::Result<()> {
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&scratch)?.write_all(bytes)?;
+        fs::rename(&scratch, path)
+    };
+    write().with_context(|| format!("write {}", path.display()))
+}

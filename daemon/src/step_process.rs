@@ -1,0 +1,307 @@
+//! `rsd step`: the process around [`rsd_core::Step`]. It owns a node's ranks of one job, outlives its daemon, and talks to
+//! whichever daemon runs in its state directory.
+//!
+//! One thread: tasks read the ranks' pipes and sockets and the link, and one loop feeds the core and performs its effects.
+//! Output comes by a bounded queue that is only read while the core wants more; everything else comes by another, so that a
+//! rank that floods never holds up another one's fence.
+
+mod link;
+mod ranks;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use prost::Message;
+use rsd_core::step::{Effect, Input, Local, Status};
+use rsd_core::taskmap::TaskMap;
+use rsd_core::Step;
+use rsd_proto::v1::{Launch, LaunchBody, Up};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+use crate::options::StepOptions;
+use crate::reap::{self, Exit, Leftovers};
+use crate::shell::Clock;
+use crate::spawn;
+use crate::state_dir;
+use ranks::Ranks;
+
+/// Between TERM and KILL for what the ranks left running.
+const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
+/// Output messages that may wait for the core.
+const OUTPUT_QUEUE: usize = 16;
+
+/// What the tasks of a step tell its loop.
+#[derive(Debug)]
+enum Event {
+    Input(Input),
+    /// The link is there: where to send.
+    LinkUp(mpsc::UnboundedSender<Up>),
+}
+
+pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
+    spawn::seal_inherited().context("look at inherited descriptors")?;
+    // Away from the daemon's terminal and process group: what ends those does not end us.
+    nix::unistd::setsid().context("leave the daemon's session")?;
+    reap::become_subreaper().context("become a subreaper")?;
+    let settings = crate::start::settings()?;
+    crate::logging::start(&settings.log.level, crate::logging::Format::Text)?;
+
+    // Standard input is the launch, and its lock says to daemons that we live: it stays open.
+    let mut launch = Vec::new();
+    let mut file = File::from(std::io::stdin().as_fd().try_clone_to_owned().context("open the launch")?);
+    file.rewind().and_then(|()| file.read_to_end(&mut launch)).context("read the launch")?;
+    let launch = Launch::decode(&*launch).context("read the launch")?;
+    let map = launch.map.context("the launch has no map")?;
+    let map = TaskMap::try_from(map).map_err(|error| anyhow!("the launch's map: {error}"))?;
+    let body = LaunchBody::decode(launch.body).context("read the launch")?;
+    let tuning = crate::shell::tuning(&settings);
+    let core = Step::new(options.job, options.node, map, body.clone(), tuning).map_err(|error| anyhow!(error))?;
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
+    tokio::task::LocalSet::new().block_on(&runtime, run(options, core, body))
+}
+
+async fn run(options: StepOptions, core: Step, launch: LaunchBody) -> anyhow::Result<()> {
+    let (events, mut inbox) = mpsc::unbounded_channel();
+    let (output, mut output_inbox) = mpsc::channel(OUTPUT_QUEUE);
+    let mut ends = signal(SignalKind::child()).context("watch for ended ranks")?;
+    // The daemon may be stopped by these; its ranks are not.
+    let _ignored = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?];
+
+    let namespace = launch.namespace.clone();
+    let mut process = StepProcess {
+        hello: core.hello(std::process::id()),
+        core,
+        clock: Clock::start(),
+        ranks: Ranks::new(&options.state_dir, launch, events.clone(), output),
+        pids: HashMap::new(),
+        up: None,
+        sweep: None,
+        namespace,
+        state_dir: options.state_dir.clone(),
+        over: false,
+    };
+    tokio::task::spawn_local(link::keep(state_dir::socket(&options.state_dir), process.hello.clone(), events));
+    tokio::task::yield_now().await;
+    process.take([Input::Start]).await;
+
+    while !process.over {
+        let deadline = process.next_deadline();
+        tokio::select! {
+            event = inbox.recv() => {
+                // The senders live in this function's tasks; the queue cannot be closed.
+                let Some(event) = event else { break };
+                process.on_event(event);
+                while let Ok(event) = inbox.try_recv() {
+                    process.on_event(event);
+                }
+            }
+            input = output_inbox.recv(), if process.core.wants_output() => {
+                if let Some(input) = input {
+                    process.take([input]).await;
+                }
+            }
+            _ = ends.recv() => process.reap(),
+            () = tokio::time::sleep_until(deadline.into()) => {
+                process.tick();
+            }
+        }
+        process.take([]).await;
+    }
+    Ok(())
+}
+
+struct StepProcess {
+    core: Step,
+    hello: rsd_proto::v1::StepHello,
+    clock: Clock,
+    ranks: Ranks,
+    pids: HashMap<Pid, Local>,
+    up: Option<mpsc::UnboundedSender<Up>>,
+    /// What is left of the ranks is being ended; by KILL from this time on.
+    sweep: Option<(Leftovers, Instant)>,
+    namespace: String,
+    state_dir: PathBuf,
+    over: bool,
+}
+
+impl StepProcess {
+    /// Feeds inputs and what follows from them, until nothing follows.
+    async fn take(&mut self, inputs: impl IntoIterator<Item = Input>) {
+        let mut effects = Vec::new();
+        let now = self.clock.now();
+        for input in inputs {
+            self.core.handle(now, input, &mut effects);
+        }
+        self.core.settle(now, &mut effects);
+        while !effects.is_empty() {
+            let mut spawned = 0;
+            for effect in std::mem::take(&mut effects) {
+                spawned += usize::from(matches!(effect, Effect::Spawn(_)));
+                if let Some(input) = self.perform(effect) {
+                    self.core.handle(self.clock.now(), input, &mut effects);
+                }
+                if spawned % 8 == 1 {
+                    // Starting many ranks takes long: let the link and the first ones go on.
+                    tokio::task::yield_now().await;
+                }
+            }
+            self.core.settle(self.clock.now(), &mut effects);
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let input = match event {
+            Event::Input(Input::LinkDown) => {
+                self.up = None;
+                Input::LinkDown
+            }
+            Event::Input(input) => input,
+            Event::LinkUp(up) => {
+                self.up = Some(up);
+                Input::LinkUp
+            }
+        };
+        self.handle(input);
+    }
+
+    /// One input whose effects are performed at once, or, if they lead to more inputs, by the next [`StepProcess::take`].
+    fn handle(&mut self, input: Input) {
+        let mut effects = Vec::new();
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            self.core.handle(self.clock.now(), input, &mut effects);
+            inputs.extend(effects.drain(..).filter_map(|effect| self.perform(effect)));
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) -> Option<Input> {
+        match effect {
+            Effect::Spawn(start) => {
+                let local = start.local;
+                match self.ranks.spawn(&start) {
+                    Ok(pid) => {
+                        self.pids.insert(pid, local);
+                        return Some(Input::Started(local));
+                    }
+                    Err(why) => return Some(Input::StartFailed(local, why)),
+                }
+            }
+            Effect::PmiSend(local, bytes) => self.ranks.pmi_send(local, &bytes),
+            Effect::PmiClose(local) => self.ranks.pmi_close(local),
+            Effect::StdinWrite(local, bytes) => self.ranks.stdin_write(local, bytes),
+            Effect::StdinClose(local) => self.ranks.stdin_close(local),
+            Effect::Signal(local, number) => self.signal(local, number),
+            Effect::Sweep => {
+                self.sweep = Some((Leftovers::default(), Instant::now() + LEFTOVER_GRACE));
+                return self.sweep_on();
+            }
+            Effect::OutputFile(local, stream, bytes) => {
+                if let Err(why) = self.ranks.write_file(local, stream, &bytes) {
+                    return Some(Input::OutputFileFailed(local, why));
+                }
+            }
+            Effect::Up(up) => {
+                if let Some(link) = &self.up {
+                    // A link that breaks now is reported by its task, and everything goes again by the next one.
+                    let _ = link.send(up);
+                }
+            }
+            Effect::Exit => {
+                debug!(job = self.hello.job, "the step is over");
+                if self.up.is_none() {
+                    let _ = std::fs::remove_file(state_dir::step(&self.state_dir, self.hello.job));
+                }
+                self.over = true;
+            }
+        }
+        None
+    }
+
+    fn signal(&mut self, local: Local, number: i32) {
+        let Some(pid) = self.pids.iter().find(|(_, of)| **of == local).map(|(pid, _)| *pid) else { return };
+        let Ok(signal) = Signal::try_from(number) else { return };
+        // The rank leads its process group; if it has left that, it alone.
+        if killpg(pid, signal).is_err() {
+            let _ = kill(pid, signal);
+        }
+        if matches!(signal, Signal::SIGTERM | Signal::SIGKILL) {
+            // A stopped process hears TERM only when it goes on.
+            let _ = killpg(pid, Signal::SIGCONT);
+        }
+    }
+
+    fn reap(&mut self) {
+        if self.sweep.is_some() {
+            if let Some(input) = self.sweep_on() {
+                self.handle(input);
+            }
+            return;
+        }
+        let ended = reap::reap_all();
+        self.on_ended(ended);
+    }
+
+    fn on_ended(&mut self, ended: Vec<(Pid, Exit)>) {
+        for (pid, exit) in ended {
+            // The others were left by ranks and came to us as orphans.
+            let Some(local) = self.pids.remove(&pid) else { continue };
+            let status = match exit {
+                Exit::Exited(code) => Status::Exited(code),
+                Exit::Signaled(signal) => Status::Signaled(signal),
+            };
+            self.handle(Input::Exited(local, status));
+        }
+    }
+
+    /// Ends what the ranks left; [`Input::Swept`] when nobody is left.
+    fn sweep_on(&mut self) -> Option<Input> {
+        let (leftovers, kill_at) = self.sweep.as_mut()?;
+        let more = match leftovers.sweep(*kill_at <= Instant::now()) {
+            Ok(swept) => swept.more,
+            Err(error) => {
+                warn!(%error, "cannot look for processes that the ranks left");
+                false
+            }
+        };
+        if more {
+            return None;
+        }
+        self.sweep = None;
+        reap::remove_mpich_shm(&self.namespace);
+        Some(Input::Swept)
+    }
+
+    fn next_deadline(&self) -> Instant {
+        let far = Instant::now() + Duration::from_secs(3600);
+        let core = self.core.next_deadline().map_or(far, |at| self.clock.instant(at));
+        let sweep = self.sweep.as_ref().map_or(far, |(_, kill_at)| *kill_at);
+        core.min(sweep)
+    }
+
+    fn tick(&mut self) {
+        if self.sweep.as_ref().is_some_and(|(_, kill_at)| *kill_at <= Instant::now()) {
+            if let Some((_, kill_at)) = &mut self.sweep {
+                // KILL now, and look again soon: what cannot be killed at once is waited for.
+                *kill_at = Instant::now();
+            }
+            let swept = self.sweep_on();
+            if let Some((_, kill_at)) = &mut self.sweep {
+                *kill_at = Instant::now() + Duration::from_millis(50);
+            }
+            if let Some(input) = swept {
+                self.handle(input);
+            }
+        }
+    }
+}
+

@@ -1,0 +1,320 @@
+//! The ranks of a step as the system sees them: starting one, its PMI socket, its pipes, its files.
+
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use nix::sys::socket::{Shutdown, shutdown};
+use nix::unistd::Pid;
+use rsd_core::Step;
+use rsd_core::step::{Input, Local, RankStart, Stream};
+use rsd_proto::v1::LaunchBody;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+
+use super::Event;
+use crate::spawn::{self, Command};
+use crate::state_dir;
+
+/// The descriptor that a rank finds in PMI_FD.
+const PMI_FD: i32 = 3;
+const READ_BYTES: usize = 64 << 10;
+/// A client that does not read its answers has broken the protocol.
+const PMI_BACKLOG_BYTES: usize = 4 << 20;
+
+/// All ranks of the step.
+#[derive(Debug)]
+pub(super) struct Ranks {
+    launch: LaunchBody,
+    state_dir: PathBuf,
+    /// How to start each program of the job; made when its first rank starts.
+    programs: Vec<Option<Result<Program, String>>>,
+    io: Vec<RankIo>,
+    null: Option<File>,
+    events: mpsc::UnboundedSender<Event>,
+    output: mpsc::Sender<Input>,
+}
+
+#[derive(Debug)]
+struct Program {
+    path: CString,
+    argv: Vec<CString>,
+    wdir: CString,
+    /// Without what differs between ranks.
+    env: Vec<CString>,
+}
+
+#[derive(Debug, Default)]
+struct RankIo {
+    pmi: Option<PmiSocket>,
+    stdin: Option<mpsc::UnboundedSender<Option<Bytes>>>,
+    files: Option<[OutputFile; 2]>,
+}
+
+#[derive(Debug)]
+struct OutputFile {
+    file: File,
+    path: PathBuf,
+    /// It failed, and that was said.
+    failed: bool,
+}
+
+#[derive(Debug)]
+struct PmiSocket {
+    stream: Rc<UnixStream>,
+    /// Answers that the socket did not take at once, on their way by a task.
+    backlog: mpsc::UnboundedSender<Bytes>,
+    waiting: Rc<std::cell::Cell<usize>>,
+}
+
+impl Ranks {
+    pub(super) fn new(
+        state_dir: &Path,
+        launch: LaunchBody,
+        events: mpsc::UnboundedSender<Event>,
+        output: mpsc::Sender<Input>,
+    ) -> Ranks {
+        let apps = launch.spec.as_ref().map_or(0, |spec| spec.apps.len());
+        Ranks {
+            launch,
+            state_dir: state_dir.to_owned(),
+            programs: (0..apps).map(|_| None).collect(),
+            io: Vec::new(),
+            null: None,
+            events,
+            output,
+        }
+    }
+
+    /// Starts a rank. The error is a sentence.
+    pub(super) fn spawn(&mut self, start: &RankStart) -> Result<Pid, String> {
+        let broken = |what: &str, error: &dyn std::fmt::Display| format!("cannot make its {what}: {error}");
+        if self.io.len() <= start.local {
+            self.io.resize_with(start.local + 1, RankIo::default);
+        }
+        let files = self.open_files(start.rank)?;
+        let (out, out_end) = spawn::output_pipe().map_err(|e| broken("output pipe", &e))?;
+        let (err, err_end) = spawn::output_pipe().map_err(|e| broken("output pipe", &e))?;
+        let (pmi, pmi_end) = spawn::socket_pair().map_err(|e| broken("PMI socket", &e))?;
+        let stdin = if start.reads_stdin {
+            Some(spawn::input_pipe().map_err(|e| broken("input pipe", &e))?)
+        } else {
+            None
+        };
+        if self.null.is_none() {
+            self.null = Some(File::open("/dev/null").map_err(|e| broken("standard input", &e))?);
+        }
+        let prepared = self.programs[start.app].get_or_insert_with(|| prepare(&self.launch, start.app, &self.state_dir));
+        let program = prepared.as_mut().map_err(|why| why.clone())?;
+        let null = self.null.as_ref().map(|file| file.as_fd());
+        let child_stdin = stdin.as_ref().map(|(_, theirs)| theirs.as_fd()).or(null).ok_or("has no standard input")?;
+
+        let common = program.env.len();
+        program.env.extend(start.env.iter().filter_map(|var| CString::new(var.as_str()).ok()));
+        let spawned = spawn::spawn(&Command {
+            program: &program.path,
+            argv: &program.argv,
+            env: &program.env,
+            wdir: &program.wdir,
+            stdin: child_stdin,
+            stdout: out_end.as_fd(),
+            stderr: err_end.as_fd(),
+            pass: Some((pmi_end.as_fd(), PMI_FD)),
+        });
+        program.env.truncate(common);
+        let pid = spawned.map_err(|error| error.to_string())?;
+
+        let local = start.local;
+        self.read_output(local, Stream::Stdout, out).map_err(|e| broken("output pipe", &e))?;
+        self.read_output(local, Stream::Stderr, err).map_err(|e| broken("output pipe", &e))?;
+        let pmi = self.serve_pmi(local, pmi).map_err(|e| broken("PMI socket", &e))?;
+        let stdin = match stdin {
+            Some((ours, _)) => Some(self.feed_stdin(local, ours).map_err(|e| broken("input pipe", &e))?),
+            None => None,
+        };
+        self.io[local] = RankIo { pmi: Some(pmi), stdin, files };
+        Ok(pid)
+    }
+
+    fn open_files(&self, rank: u32) -> Result<Option<[OutputFile; 2]>, String> {
+        let dir = match &self.launch.spec {
+            Some(spec) if !spec.output_dir.is_empty() => Path::new(OsStr::from_bytes(&spec.output_dir)),
+            _ => return Ok(None),
+        };
+        std::fs::create_dir_all(dir).map_err(|e| format!("cannot make the output directory {}: {e}", dir.display()))?;
+        let open = |stream: &str| {
+            let path = dir.join(format!("rank.{rank}.{stream}"));
+            match File::create(&path) {
+                Ok(file) => Ok(OutputFile { file, path, failed: false }),
+                Err(error) => Err(format!("cannot write its output to {}: {error}", path.display())),
+            }
+        };
+        Ok(Some([open("stdout")?, open("stderr")?]))
+    }
+
+    pub(super) fn write_file(&mut self, local: Local, stream: Stream, bytes: &[u8]) -> Result<(), String> {
+        let Some(files) = &mut self.io[local].files else { return Ok(()) };
+        let OutputFile { file, path, failed } = &mut files[stream as usize];
+        match file.write_all(bytes) {
+            Err(error) if !std::mem::replace(failed, true) => {
+                Err(format!("cannot write its output to {}: {error}", path.display()))
+            }
+            Err(_) | Ok(()) => Ok(()),
+        }
+    }
+
+    // --- PMI ---
+
+    fn serve_pmi(&self, local: Local, socket: std::os::unix::net::UnixStream) -> std::io::Result<PmiSocket> {
+        let stream = Rc::new(UnixStream::from_std(socket)?);
+        let (backlog, mut late) = mpsc::unbounded_channel::<Bytes>();
+        let waiting = Rc::new(std::cell::Cell::new(0));
+        let (reader, events) = (Rc::clone(&stream), self.events.clone());
+        tokio::task::spawn_local(async move {
+            let mut buffer = [0; 4096];
+            while reader.readable().await.is_ok() {
+                let input = match reader.try_read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(n) => Input::Pmi(local, Bytes::copy_from_slice(&buffer[..n])),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                    Err(_) => break,
+                };
+                let _ = events.send(Event::Input(input));
+            }
+            let _ = events.send(Event::Input(Input::PmiClosed(local)));
+        });
+        let (writer, left) = (Rc::clone(&stream), Rc::clone(&waiting));
+        tokio::task::spawn_local(async move {
+            while let Some(mut bytes) = late.recv().await {
+                while !bytes.is_empty() && writer.writable().await.is_ok() {
+                    match writer.try_write(&bytes) {
+                        Ok(n) => {
+                            left.set(left.get() - n);
+                            bytes = bytes.slice(n..);
+                        }
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                        Err(_) => return,
+                    }
+                }
+            }
+        });
+        Ok(PmiSocket { stream, backlog, waiting })
+    }
+
+    pub(super) fn pmi_send(&mut self, local: Local, bytes: &Bytes) {
+        let Some(pmi) = self.io.get(local).and_then(|io| io.pmi.as_ref()) else { return };
+        let sent = if pmi.waiting.get() > 0 { 0 } else { pmi.stream.try_write(bytes).unwrap_or(0) };
+        if sent == bytes.len() {
+            return;
+        }
+        let waiting = pmi.waiting.get() + bytes.len() - sent;
+        if waiting > PMI_BACKLOG_BYTES {
+            self.pmi_close(local);
+            return;
+        }
+        pmi.waiting.set(waiting);
+        // Its task ends only with the socket.
+        let _ = pmi.backlog.send(bytes.slice(sent..));
+    }
+
+    pub(super) fn pmi_close(&mut self, local: Local) {
+        if let Some(pmi) = self.io.get_mut(local).and_then(|io| io.pmi.take()) {
+            // The reading task sees the end too, and says so.
+            let _ = shutdown(pmi.stream.as_raw_fd(), Shutdown::Both);
+        }
+    }
+
+    // --- standard streams ---
+
+    fn read_output(&self, local: Local, stream: Stream, pipe: OwnedFd) -> std::io::Result<()> {
+        let receiver = pipe::Receiver::from_owned_fd(pipe)?;
+        let output = self.output.clone();
+        tokio::task::spawn_local(async move {
+            while receiver.readable().await.is_ok() {
+                // As large as what is there, not more: there may be hundreds of these.
+                let mut buffer = BytesMut::with_capacity(READ_BYTES);
+                let input = match receiver.try_read_buf(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(n) => Input::Output(local, stream, Bytes::copy_from_slice(&buffer[..n])),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                    Err(_) => break,
+                };
+                drop(buffer);
+                if output.send(input).await.is_err() {
+                    return;
+                }
+            }
+            let _ = output.send(Input::OutputClosed(local, stream)).await;
+        });
+        Ok(())
+    }
+
+    fn feed_stdin(&self, local: Local, pipe: OwnedFd) -> std::io::Result<mpsc::UnboundedSender<Option<Bytes>>> {
+        let mut sender = pipe::Sender::from_owned_fd(pipe)?;
+        let (queue, mut chunks) = mpsc::unbounded_channel::<Option<Bytes>>();
+        let events = self.events.clone();
+        tokio::task::spawn_local(async move {
+            while let Some(Some(bytes)) = chunks.recv().await {
+                if sender.write_all(&bytes).await.is_err() {
+                    break; // it reads no more
+                }
+                let _ = events.send(Event::Input(Input::StdinWritten(local, bytes.len() as u64)));
+            }
+            drop(sender);
+            let _ = events.send(Event::Input(Input::StdinClosed(local)));
+        });
+        Ok(queue)
+    }
+
+    pub(super) fn stdin_write(&mut self, local: Local, bytes: Bytes) {
+        if let Some(stdin) = self.io.get(local).and_then(|io| io.stdin.as_ref()) {
+            let _ = stdin.send(Some(bytes)); // the task is gone when the rank reads no more
+        }
+    }
+
+    pub(super) fn stdin_close(&mut self, local: Local) {
+        if let Some(stdin) = self.io.get_mut(local).and_then(|io| io.stdin.take()) {
+            let _ = stdin.send(None);
+        }
+    }
+}
+
+/// What all ranks of a program have in common.
+fn prepare(launch: &LaunchBody, app: usize, state_dir: &Path) -> Result<Program, String> {
+    let spec = launch.spec.as_ref().ok_or("the launch has no job in it")?;
+    let wanted = &spec.apps[app];
+    let c_string = |bytes: &[u8], what: &str| {
+        CString::new(bytes).map_err(|_| format!("{what} has a zero byte in it: {:?}", String::from_utf8_lossy(bytes)))
+    };
+    let wdir = Path::new(OsStr::from_bytes(&wanted.wdir));
+    spawn::check_wdir(wdir).map_err(|error| error.to_string())?;
+
+    let mut env = Vec::new();
+    for var in Step::environment(launch, app) {
+        env.push(c_string(&var, "an environment variable")?);
+    }
+    let search = env.iter().find_map(|var| var.as_bytes().strip_prefix(b"PATH="));
+    let search = search.unwrap_or(b"/usr/local/bin:/usr/bin:/bin").to_vec();
+    let socket = state_dir::socket(state_dir);
+    for (name, value) in [("RSD_DVM", state_dir), ("RSD_SOCKET", &socket)] {
+        env.push(c_string(&[name.as_bytes(), b"=", value.as_os_str().as_bytes()].concat(), name)?);
+    }
+    env.push(c_string(format!("PMI_FD={PMI_FD}").as_bytes(), "PMI_FD")?);
+
+    let name = wanted.argv.first().ok_or("the launch names no program")?;
+    let path = spawn::resolve(OsStr::from_bytes(name), wdir, OsStr::from_bytes(&search)).map_err(|e| e.to_string())?;
+    let argv = wanted.argv.iter().map(|word| c_string(word, "an argument")).collect::<Result<_, _>>()?;
+    Ok(Program {
+        path: c_string(path.as_os_str().as_bytes(), "the program's path")?,
+        argv,
+        wdir: c_string(&wanted.wdir, "the working directory")?,
+        env,
+    })
+}
