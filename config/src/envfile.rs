@@ -1,0 +1,178 @@
+//! Environment files: `NAME=VALUE` a line, with comments and simple quotes.
+//!
+//! ```text
+//! # a comment
+//! OMP_NUM_THREADS=4          # another: a blank stands before the #
+//! export MODE=fast           # so that a shell can read it as well
+//! GREETING="two words\n"     # \" \\ \$ \n \t
+//! PATTERN='$HOME stays'      # as it stands
+//! EMPTY=
+//! ```
+//!
+//! Nothing is expanded: the file says the same on every machine.
+
+use thiserror::Error;
+
+use crate::syntax::SyntaxError;
+
+const ACCEPTED: &str = "NAME=VALUE, NAME=\"VALUE\" or NAME='VALUE'";
+
+/// A mistake in an environment file.
+pub type EnvfileError = SyntaxError<EnvMistake>;
+
+/// What can be wrong with a line.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are what the user wrote")]
+pub enum EnvMistake {
+    /// No `=`.
+    #[error("`{word}` is given no value")]
+    NoValue { word: String },
+    /// Nothing, or not what programs can ask for.
+    #[error("`{name}` is no name of a variable")]
+    BadName { name: String },
+    /// The quote goes on to the line's end.
+    #[error("the quote that begins here does not end on its line")]
+    OpenQuote,
+    /// More than a comment behind the quote.
+    #[error("only a comment may stand behind the quote")]
+    BehindQuote,
+    /// No value can hold it.
+    #[error("a value cannot hold a NUL byte")]
+    Nul,
+}
+
+type Mistake = (usize, EnvMistake);
+
+/// Names and values in the file's order; the same name may come again, and the last one counts. `file_name` is only for
+/// messages.
+pub fn parse(text: &str, file_name: &str) -> Result<Vec<(String, String)>, EnvfileError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut variables = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let variable =
+            parse_line(line).map_err(|mistake| SyntaxError::new(file_name, Some(number), line, mistake, ACCEPTED))?;
+        variables.extend(variable);
+    }
+    Ok(variables)
+}
+
+fn parse_line(line: &str) -> Result<Option<(String, String)>, Mistake> {
+    let start = line.len() - line.trim_start().len();
+    if line[start..].is_empty() || line[start..].starts_with('#') {
+        return Ok(None);
+    }
+    let export = line[start..].strip_prefix("export").filter(|rest| rest.starts_with([' ', '\t']));
+    let start = export.map_or(start, |rest| line.len() - rest.trim_start().len());
+    let Some((name, _)) = line[start..].split_once('=') else {
+        return Err((start, EnvMistake::NoValue { word: line[start..].trim_end().to_owned() }));
+    };
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(fits) {
+        return Err((start, EnvMistake::BadName { name: name.to_owned() }));
+    }
+    let at = start + name.len() + 1;
+    if let Some(nul) = line[at..].find('\0') {
+        return Err((at + nul, EnvMistake::Nul));
+    }
+    let value = match line[at..].chars().next() {
+        Some(quote @ ('"' | '\'')) => quoted(line, at, quote)?,
+        Some(_) | None => plain(&line[at..]).to_owned(),
+    };
+    Ok(Some((name.to_owned(), value)))
+}
+
+/// Up to a comment, without the blanks before it.
+fn plain(text: &str) -> &str {
+    let comment = text.char_indices().find(|(at, c)| *c == '#' && text[..*at].ends_with([' ', '\t']));
+    text[..comment.map_or(text.len(), |(at, _)| at)].trim()
+}
+
+/// What stands between the quote at byte `at` and the next one.
+fn quoted(line: &str, at: usize, quote: char) -> Result<String, Mistake> {
+    let mut value = String::new();
+    let mut chars = line[at + 1..].char_indices();
+    while let Some((offset, c)) = chars.next() {
+        match c {
+            _ if c == quote => {
+                let behind = at + 1 + offset + 1;
+                let rest = line[behind..].trim_start();
+                let fine = rest.is_empty() || rest.starts_with('#');
+                return if fine { Ok(value) } else { Err((line.len() - rest.len(), EnvMistake::BehindQuote)) };
+            }
+            '\\' if quote == '"' => match chars.next() {
+                Some((_, 'n')) => value.push('\n'),
+                Some((_, 't')) => value.push('\t'),
+                Some((_, escaped @ ('"' | '\\' | '$'))) => value.push(escaped),
+                Some((_, other)) => value.extend(['\\', other]),
+                None => break,
+            },
+            _ => value.push(c),
+        }
+    }
+    Err((at, EnvMistake::OpenQuote))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_form_is_read() {
+        let text = "# a comment\n\n  A=1\r\nexport MODE=fast\nexport=x\nEMPTY=\nURL=http://h/#part  # the part stays\n\
+                    TWO=\"two \\\"words\\\"\\n\\$HOME \\x\" # comment\nRAW='$HOME \\n # stays'\nA=a b=c \n";
+        let variables = parse(text, "env").unwrap();
+        let found: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        assert_eq!(
+            found,
+            [
+                ("A", "1"),
+                ("MODE", "fast"),
+                ("export", "x"),
+                ("EMPTY", ""),
+                ("URL", "http://h/#part"),
+                ("TWO", "two \"words\"\n$HOME \\x"),
+                ("RAW", "$HOME \\n # stays"),
+                ("A", "a b=c"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_mistake_names_file_line_and_column() {
+        assert_eq!(
+            parse("A=1\nB C=2\n", "./env").unwrap_err().to_string(),
+            "./env:2:1: `B C` is no name of a variable\n  B C=2\n  ^\n\
+             accepted: NAME=VALUE, NAME=\"VALUE\" or NAME='VALUE'"
+        );
+        let vectors = [
+            ("PATH", "1:1: `PATH` is given no value"),
+            ("export A", "1:8: `A` is given no value"),
+            ("=x", "1:1: `` is no name of a variable"),
+            ("1A=x", "1:1: `1A` is no name of a variable"),
+            ("A=\"x", "1:3: the quote that begins here does not end on its line"),
+            ("A=\"x\\", "1:3: the quote that begins here does not end on its line"),
+            ("A='x' y", "1:7: only a comment may stand behind the quote"),
+            ("A=x\0", "1:4: a value cannot hold a NUL byte"),
+        ];
+        for (text, expected) in vectors {
+            let error = parse(text, "env").unwrap_err().to_string();
+            assert_eq!(error.lines().next().unwrap(), format!("env:{expected}"), "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_stands_in_quotes_comes_back(value in "[^\\\\\"\\$\r\n\0]*") {
+            prop_assert_eq!(parse(&format!("A=\"{value}\""), "env").unwrap(), [("A".to_owned(), value)]);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "[A-B=\"' #\\\\\n\té0]{0,30}") {
+            if let Err(error) = parse(&text, "env") {
+                prop_assert!(error.column <= text.lines().nth(error.line.unwrap() - 1).unwrap().chars().count());
+            }
+        }
+    }
+}

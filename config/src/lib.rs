@@ -1,0 +1,22 @@
+//! What users write for rsd: settings, host files and host lists, environment files, durations, sizes and names.
+//!
+//! - [`hostfile`], [`hostlist`], [`envfile`]: read text, and answer a mistake with its line, column and the accepted form
+//!   ([`syntax`]).
+//! - [`settings`]: every key is documented in `rsd.toml`, which is also the built-in default.
+//! - [`duration`], [`size`]: `5s`, `1MiB`.
+//! - [`runtime_dir`], [`dvm_name`]: where a user's DVMs are found, and what they may be called.
+//!
+//! The environment is always an argument, `|name| std::env::var_os(name)` in a program. Who may run where is decided in
+//! `rsd-core`; here is only what was written.
+
+pub mod duration;
+pub mod dvm_name;
+pub mod envfile;
+pub mod hostfile;
+pub mod hostlist;
+mod runtime;
+pub mod settings;
+pub mod size;
+pub mod syntax;
+
+pub use runtime::runtime_dir;

@@ -1,0 +1,311 @@
+//! Settings: the table of keys, and the layers that fill it.
+//!
+//! `rsd.toml` beside this package documents every key and is the lowest layer. A mistake names the file, the line and the
+//! key; nothing unknown is ignored.
+
+use std::ffi::OsString;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use thiserror::Error;
+use toml::de::{DeTable, DeValue};
+
+use crate::{duration, size};
+
+/// The lowest layer, with every key and its documentation.
+pub const BUILT_IN: &str = include_str!("../rsd.toml");
+
+macro_rules! settings {
+    ($(
+        $(#[$about:meta])*
+        $section:ident: $Section:ident { $( $(#[$what:meta])* $key:ident: $Type:ty, )* }
+    )*) => {
+        /// Every setting.
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        pub struct Settings { $( $(#[$about])* pub $section: $Section, )* }
+
+        $(
+            $(#[$about])*
+            #[derive(Debug, Clone, Default, PartialEq, Eq)]
+            pub struct $Section { $( $(#[$what])* pub $key: $Type, )* }
+        )*
+
+        /// Every key in full, in the order of `rsd.toml`.
+        pub const KEYS: &[&str] = &[$($( concat!(stringify!($section), ".", stringify!($key)), )*)*];
+
+        impl Settings {
+            fn set(&mut self, key: &str, value: &DeValue<'_>) -> Result<(), Refused> {
+                match key {
+                    $($( concat!(stringify!($section), ".", stringify!($key)) => {
+                        self.$section.$key = Value::read(value).map_err(Refused::Value)?;
+                        Ok(())
+                    } )*)*
+                    _ => Err(Refused::Key),
+                }
+            }
+        }
+    };
+}
+
+settings! {
+    /// What the daemon writes down.
+    log: Log {
+        /// A level, or levels per part as `tracing` reads them.
+        level: String,
+        /// For people or for programs.
+        format: LogFormat,
+    }
+    /// The tree of daemons.
+    tree: Tree {
+        /// Children of a daemon.
+        arity: usize,
+    }
+    /// The link from a daemon to its parent.
+    link: Link {
+        /// How long the head waits for a node whose link is cut.
+        reattach_grace: Duration,
+        /// The longest pause between two attempts to connect.
+        retry_max: Duration,
+        /// The longest attempt.
+        dial_deadline: Duration,
+    }
+    /// The part of a job on a node.
+    step: Step {
+        /// How long it goes on without its daemon.
+        orphan_deadline: Duration,
+    }
+    /// Jobs at the head.
+    jobs: Jobs {
+        /// Ended ones that are remembered.
+        keep: usize,
+        /// Between TERM and KILL.
+        kill_grace: Duration,
+        /// Bytes of output kept of one job.
+        log_max: u64,
+    }
+    /// Output of ranks.
+    output: Output {
+        /// Bytes of one step that may be on their way.
+        window: u64,
+        /// Bytes after which a line is passed on in pieces.
+        line_max: u64,
+    }
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One object a line.
+    Json,
+}
+
+/// One file's worth of settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    /// Where it was read.
+    pub path: PathBuf,
+    /// What it says.
+    pub text: String,
+}
+
+impl Settings {
+    /// The settings that hold in this environment. Reads the files that there are.
+    pub fn load(env: impl Fn(&str) -> Option<OsString>) -> Result<Settings, SettingsError> {
+        let mut layers = Vec::new();
+        for LayerFile { path, required } in layer_files(env) {
+            match std::fs::read_to_string(&path) {
+                Ok(text) => layers.push(Layer { path, text }),
+                Err(error) if !required && is_absent(&error) => {}
+                Err(source) => return Err(SettingsError::Unreadable { path, source }),
+            }
+        }
+        Settings::from_layers(&layers)
+    }
+
+    /// The built-in settings, changed by layers that follow each other.
+    pub fn from_layers(layers: &[Layer]) -> Result<Settings, SettingsError> {
+        let mut settings = Settings::default();
+        settings.overlay(&Layer { path: "rsd.toml (built in)".into(), text: BUILT_IN.into() })?;
+        layers.iter().try_for_each(|layer| settings.overlay(layer))?;
+        Ok(settings)
+    }
+
+    fn overlay(&mut self, layer: &Layer) -> Result<(), SettingsError> {
+        let root = DeTable::parse(&layer.text).map_err(|error| SettingsError::Syntax {
+            path: layer.path.clone(),
+            line: line(&layer.text, error.span().unwrap_or_default()),
+            message: error.message().to_owned(),
+        })?;
+        for (section, value) in root.get_ref() {
+            let name = section.get_ref();
+            let refused = |refused: Refused| Err(refused.at(layer, name.to_string(), section.span(), value.span()));
+            if !sections().any(|known| known == name) {
+                return refused(Refused::Key);
+            }
+            let Some(table) = value.get_ref().as_table() else {
+                return refused(Refused::Value("a section of keys"));
+            };
+            for (key, value) in table {
+                let full = format!("{name}.{}", key.get_ref());
+                self.set(&full, value.get_ref())
+                    .map_err(|refused| refused.at(layer, full, key.span(), value.span()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A file that may hold a layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayerFile {
+    /// Where.
+    pub path: PathBuf,
+    /// The user named it: it has to be there.
+    pub required: bool,
+}
+
+/// Where layers are looked for, the lowest first.
+pub fn layer_files(env: impl Fn(&str) -> Option<OsString>) -> Vec<LayerFile> {
+    let variable = |name| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let dir = |name| variable(name).filter(|path| path.is_absolute());
+    let own = dir("XDG_CONFIG_HOME").or_else(|| dir("HOME").map(|home| home.join(".config")));
+    let optional = |path| LayerFile { path, required: false };
+    let mut files = vec![optional("/etc/rsd/rsd.toml".into())];
+    files.extend(own.map(|dir| optional(dir.join("rsd/rsd.toml"))));
+    files.extend(variable("RSD_CONFIG").map(|path| LayerFile { path, required: true }));
+    files
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Why there are no settings.
+#[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the fields say where and what")]
+pub enum SettingsError {
+    /// A file is there, or was named, and cannot be read.
+    #[error("read the settings in {}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    /// Not TOML.
+    #[error("read the settings in {}:{line}: {message}", path.display())]
+    Syntax { path: PathBuf, line: usize, message: String },
+    /// A key that there is not.
+    #[error("{}:{line}: no setting is called {key}; {hint}", path.display())]
+    UnknownKey { path: PathBuf, line: usize, key: String, hint: String },
+    /// A value that the key cannot have.
+    #[error("{}:{line}: {key} is {accepted}, not {value}", path.display())]
+    BadValue { path: PathBuf, line: usize, key: String, value: String, accepted: &'static str },
+}
+
+/// What is wrong with one line.
+enum Refused {
+    Key,
+    /// What the key accepts.
+    Value(&'static str),
+}
+
+impl Refused {
+    fn at(self, layer: &Layer, key: String, key_span: Range<usize>, value_span: Range<usize>) -> SettingsError {
+        let path = layer.path.clone();
+        match self {
+            Refused::Key => {
+                let hint = hint(&key);
+                SettingsError::UnknownKey { path, line: line(&layer.text, key_span), key, hint }
+            }
+            Refused::Value(accepted) => {
+                let value = layer.text.get(value_span.clone()).unwrap_or_default().to_owned();
+                SettingsError::BadValue { path, line: line(&layer.text, value_span), key, value, accepted }
+            }
+        }
+    }
+}
+
+/// The line of a byte range, from 1.
+fn line(text: &str, span: Range<usize>) -> usize {
+    text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1
+}
+
+fn sections() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().filter_map(|key| key.split_once('.')).map(|(section, _)| section)
+}
+
+/// The nearest key to one that there is not, or else all.
+fn hint(key: &str) -> String {
+    let candidates = KEYS.iter().copied().chain(sections());
+    // By the whole key, or by its last part where the section is forgotten.
+    let distance = |known: &str| {
+        let last = known.rsplit('.').next().unwrap_or(known);
+        edits(key, known).min(edits(key, last).saturating_add(1))
+    };
+    let nearest = candidates.map(|known| (distance(known), known)).min().filter(|(edits, _)| *edits * 2 <= key.len());
+    match nearest {
+        Some((_, known)) => format!("did you mean {known}?"),
+        None => format!("there are {}", KEYS.join(", ")),
+    }
+}
+
+/// How many letters must change to turn one word into the other. Cost: the product of their lengths.
+fn edits(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, a) in a.bytes().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in b.bytes().enumerate() {
+            let replaced = corner + usize::from(a != b);
+            corner = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// What a key may hold; refusals say what is accepted.
+trait Value: Sized {
+    fn read(value: &DeValue<'_>) -> Result<Self, &'static str>;
+}
+
+impl Value for String {
+    fn read(value: &DeValue<'_>) -> Result<String, &'static str> {
+        value.as_str().filter(|text| !text.is_empty()).map(str::to_owned).ok_or("a text such as \"info\"")
+    }
+}
+
+impl Value for LogFormat {
+    fn read(value: &DeValue<'_>) -> Result<LogFormat, &'static str> {
+        match value.as_str() {
+            Some("text") => Ok(LogFormat::Text),
+            Some("json") => Ok(LogFormat::Json),
+            Some(_) | None => Err("\"text\" or \"json\""),
+        }
+    }
+}
+
+/// A count.
+impl Value for usize {
+    fn read(value: &DeValue<'_>) -> Result<usize, &'static str> {
+        let number = value.as_integer().and_then(|number| u32::from_str_radix(number.as_str(), number.radix()).ok());
+        number.filter(|number| *number > 0).map(|number| number as usize).ok_or("a whole number from 1 up")
+    }
+}
+
+/// A size in bytes.
+impl Value for u64 {
+    fn read(value: &DeValue<'_>) -> Result<u64, &'static str> {
+        let bytes = value.as_str().and_then(|text| size::parse(text).ok());
+        bytes.filter(|bytes| *bytes > 0).ok_or("a size such as \"256KiB\"")
+    }
+}
+
+impl Value for Duration {
+    fn read(value: &DeValue<'_>) -> Result<Duration, &'static str> {
+        value.as_str().and_then(|text| duration::parse(text).ok()).ok_or("a duration such as \"10s\"")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn layer(path: &str, text: &str) -> Layer {
+    Layer { path: path.into(), text: text.into() }
+}
+
+fn error(text: &str) -> String {
+    Settings::from_layers(&[layer("/etc/rsd/rsd.toml", text)]).unwrap_err().to_string()
+}
+
+#[test]
+fn the_built_in_file_has_every_key_once_and_none_besides() {
+    let mut section = String::new();
+    let mut found = Vec::new();
+    for line in BUILT_IN.lines().filter(|line| !line.starts_with('#')) {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = name.to_owned();
+        } else if let Some((key, _)) = line.split_once(" = ") {
+            found.push(format!("{section}.{key}"));
+        }
+    }
+    assert_eq!(found, KEYS);
+}
+
+#[test]
+fn the_defaults_are_those_of_the_built_in_file() {
+    let settings = Settings::from_layers(&[]).unwrap();
+    assert_eq!((settings.log.level.as_str(), settings.log.format), ("info", LogFormat::Text));
+    assert_eq!(settings.tree.arity, 32);
+    let seconds = Duration::from_secs;
+    assert_eq!(settings.link, Link { reattach_grace: seconds(60), retry_max: seconds(2), dial_deadline: seconds(10) });
+    assert_eq!(settings.step.orphan_deadline, seconds(600));
+    assert_eq!(settings.jobs, Jobs { keep: 1000, kill_grace: seconds(5), log_max: 1 << 30 });
+    assert_eq!(settings.output, Output { window: 1 << 20, line_max: 256 << 10 });
+}
+
+#[test]
+fn a_later_layer_wins_key_by_key() {
+    let settings = Settings::from_layers(&[
+        layer("a", "tree.arity = 2\n[log]\nlevel = \"debug\"\nformat = \"json\"\n"),
+        layer("b", "[log]\nlevel = \"warn\"\n[tree]\n"),
+    ]);
+    let settings = settings.unwrap();
+    assert_eq!((settings.log.level.as_str(), settings.log.format), ("warn", LogFormat::Json));
+    assert_eq!((settings.tree.arity, settings.jobs.keep), (2, 1000));
+}
+
+#[test]
+fn a_mistake_names_file_line_key_and_what_is_accepted() {
+    let vectors = [
+        ("\n[link]\nretry = \"2s\"", "3: no setting is called link.retry; did you mean link.retry_max?"),
+        ("[jobs]\nkepp = 3", "2: no setting is called jobs.kepp; did you mean jobs.keep?"),
+        ("arity = 3", "1: no setting is called arity; did you mean tree.arity?"),
+        ("log = 3", "1: log is a section of keys, not 3"),
+        ("[outptu]\nwindow = \"1MiB\"", "1: no setting is called outptu; did you mean output?"),
+        ("[tree]\n\narity = 0", "3: tree.arity is a whole number from 1 up, not 0"),
+        ("tree.arity = \"many\"", "1: tree.arity is a whole number from 1 up, not \"many\""),
+        ("tree.arity = -1", "1: tree.arity is a whole number from 1 up, not -1"),
+        ("link.retry_max = 2", "1: link.retry_max is a duration such as \"10s\", not 2"),
+        ("output.window = \"1M\"", "1: output.window is a size such as \"256KiB\", not \"1M\""),
+        ("log.format = \"xml\"", "1: log.format is \"text\" or \"json\", not \"xml\""),
+        ("log.level = \"\"", "1: log.level is a text such as \"info\", not \"\""),
+    ];
+    for (text, expected) in vectors {
+        assert_eq!(error(text), format!("/etc/rsd/rsd.toml:{expected}"), "{text:?}");
+    }
+    assert!(error("[log]\nlevel = ").starts_with("read the settings in /etc/rsd/rsd.toml:2: "));
+    assert!(error("colour = \"green\"").contains("there are log.level, log.format, tree.arity"));
+}
+
+#[test]
+fn layers_are_looked_for_where_the_environment_says() {
+    let paths = |pairs: &[(&str, &str)]| {
+        let files = layer_files(|name| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()));
+        files.into_iter().map(|file| (file.path.display().to_string(), file.required)).collect::<Vec<_>>()
+    };
+    let file = |path: &str, required| (path.to_owned(), required);
+    let system = file("/etc/rsd/rsd.toml", false);
+    assert_eq!(paths(&[]), std::slice::from_ref(&system));
+    assert_eq!(
+        paths(&[("HOME", "/home/u"), ("XDG_CONFIG_HOME", ""), ("RSD_CONFIG", "my.toml")]),
+        [system.clone(), file("/home/u/.config/rsd/rsd.toml", false), file("my.toml", true)]
+    );
+    assert_eq!(
+        paths(&[("HOME", "/home/u"), ("XDG_CONFIG_HOME", "/c"), ("RSD_CONFIG", "")]),
+        [system, file("/c/rsd/rsd.toml", false)]
+    );
+}
+
+#[test]
+fn a_file_that_the_user_names_has_to_be_there() {
+    let load = |path: &str| {
+        let path = path.to_owned();
+        Settings::load(move |name| (name == "RSD_CONFIG").then(|| path.clone().into()))
+    };
+    let missing = load("/nowhere/rsd.toml").unwrap_err();
+    assert_eq!(missing.to_string(), "read the settings in /nowhere/rsd.toml");
+    assert!(matches!(missing, SettingsError::Unreadable { source, .. } if source.kind() == io::ErrorKind::NotFound));
+    let built_in = concat!(env!("CARGO_MANIFEST_DIR"), "/rsd.toml");
+    assert_eq!(load(built_in).unwrap(), Settings::from_layers(&[]).unwrap());
+}
+
+#[test]
+fn sections_are_told_apart_from_keys() {
+    let sections: BTreeSet<&str> = sections().collect();
+    assert_eq!(sections.into_iter().collect::<Vec<_>>(), ["jobs", "link", "log", "output", "step", "tree"]);
+}

@@ -1,0 +1,86 @@
+//! How a mistake in a text is shown: where it is, what it is, the line itself, and what would have been right.
+
+use std::error::Error;
+use std::fmt;
+
+/// Characters of a line shown before the mistake, and after it.
+const SHOWN: (usize, usize) = (60, 40);
+
+/// A mistake of kind `C` in what a user wrote. Its text takes several lines:
+///
+/// ```text
+/// ./hosts:3:7: slots takes a number from 1 up, not `x`
+///   node0 slots=x
+///         ^
+/// accepted: HOST [slots=N] [max_slots=M], or HOST:N
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SyntaxError<C> {
+    /// The file as the user named it, or the option.
+    pub origin: Box<str>,
+    /// The line, from 1; absent where there is only one.
+    pub line: Option<usize>,
+    /// The character in the line, from 1.
+    pub column: usize,
+    /// The whole line.
+    pub text: Box<str>,
+    /// What is wrong.
+    pub cause: C,
+    /// The form that would be right.
+    pub accepted: &'static str,
+}
+
+impl<C> SyntaxError<C> {
+    /// A mistake at byte `offset` of line `text`.
+    pub(crate) fn new(
+        origin: &str,
+        line: Option<usize>,
+        text: &str,
+        (offset, cause): (usize, C),
+        accepted: &'static str,
+    ) -> SyntaxError<C> {
+        let column = text.char_indices().take_while(|(at, _)| *at < offset).count() + 1;
+        SyntaxError { origin: origin.into(), line, column, text: text.into(), cause, accepted }
+    }
+}
+
+impl<C: fmt::Display> fmt::Display for SyntaxError<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}:{}: ", self.origin, self.column)?,
+            None => write!(f, "{}, character {}: ", self.origin, self.column)?,
+        }
+        let start = self.column.saturating_sub(1 + SHOWN.0);
+        let shown: Vec<char> = self.text.chars().skip(start).take(self.column - 1 - start + SHOWN.1).collect();
+        let before = shown.len().min(self.column - 1 - start);
+        let clean = |c: &char| if c.is_control() { ' ' } else { *c };
+        let line: String = shown.iter().map(clean).collect();
+        write!(f, "{}\n  {}\n  {:before$}^\naccepted: {}", self.cause, line.trim_end(), "", self.accepted)
+    }
+}
+
+impl<C: fmt::Debug + fmt::Display> Error for SyntaxError<C> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_cut_and_control_characters_cannot_reach_the_terminal() {
+        let text = format!("{}\u{1b}[31m?{}", "é".repeat(100), "x".repeat(1000));
+        let error = SyntaxError::new("f", Some(1), &text, (205, "no"), "yes");
+        assert_eq!(error.column, 106);
+        let shown = error.to_string();
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[0], "f:1:106: no");
+        assert_eq!(lines[1].chars().count(), 2 + 60 + 40);
+        assert!(!shown.contains('\u{1b}'));
+        assert_eq!(lines[1].chars().nth(lines[2].len() - 1), Some('?'));
+    }
+
+    #[test]
+    fn a_mistake_at_the_end_points_behind_the_text() {
+        let error = SyntaxError::new("--host", None, "a:", (2, "no"), "yes");
+        assert_eq!(error.to_string(), "--host, character 3: no\n  a:\n    ^\naccepted: yes");
+    }
+}
