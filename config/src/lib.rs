@@ -4,7 +4,7 @@
 //!   ([`syntax`]).
 //! - [`settings`]: every key is documented in `rsd.toml`, which is also the built-in default.
 //! - [`duration`], [`size`]: `5s`, `1MiB`.
-//! - [`runtime_dir`], [`dvm_name`]: where a user's DVMs are found, and what they may be called.
+//! - [`runtime_dir`], [`find`], [`dvm_name`]: where a user's DVMs are, which one is meant, and what they may be called.
 //!
 //! The environment is always an argument, `|name| std::env::var_os(name)` in a program. Who may run where is decided in
 //! `rsd-core`; here is only what was written.
@@ -12,6 +12,7 @@
 pub mod duration;
 pub mod dvm_name;
 pub mod envfile;
+pub mod find;
 pub mod hostfile;
 pub mod hostlist;
 mod runtime;

@@ -3,30 +3,24 @@
 use std::io::IsTerminal;
 
 use anyhow::Context;
+use rsd_config::settings::LogFormat;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
-/// Text or JSON lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
-    Text,
-    Json,
-}
-
 /// Logs to stderr, which a daemon in the background has pointed at its log file.
-pub(crate) fn start(level: &str, format: Format) -> anyhow::Result<()> {
+pub(crate) fn start(level: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter: Targets =
         level.parse().with_context(|| format!("log level {level:?}: use error, warn, info, debug, trace or info,rsd=debug"))?;
     let registry = tracing_subscriber::registry();
     match format {
-        Format::Text => {
+        LogFormat::Text => {
             let layer = tracing_subscriber::fmt::layer()
                 .with_writer(std::io::stderr)
                 .with_ansi(std::io::stderr().is_terminal())
                 .with_target(false);
             registry.with(layer.with_filter(filter)).init();
         }
-        Format::Json => {
+        LogFormat::Json => {
             let layer = tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr);
             registry.with(layer.with_filter(filter)).init();
         }

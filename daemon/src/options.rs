@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use rsd_config::settings::LogFormat;
 
 /// The resident process manager: one daemon per node, together a distributed virtual machine for parallel programs.
 #[derive(Debug, Parser)]
@@ -56,8 +57,8 @@ pub(crate) struct StartOptions {
     #[arg(long, env = "RSD_LOG", value_name = "LEVEL")]
     pub(crate) log: Option<String>,
     /// Write the log as text or json
-    #[arg(long, env = "RSD_LOG_FORMAT", value_name = "FORMAT")]
-    pub(crate) log_format: Option<String>,
+    #[arg(long, env = "RSD_LOG_FORMAT", value_name = "FORMAT", value_parser = log_format)]
+    pub(crate) log_format: Option<LogFormat>,
     /// Exit when standard input is closed, and register nowhere (for `rsctl run` without a daemon)
     #[arg(long, hide = true, requires = "foreground")]
     pub(crate) private: bool,
@@ -88,4 +89,12 @@ pub(crate) struct StepOptions {
     pub(crate) state_dir: PathBuf,
     pub(crate) job: u64,
     pub(crate) node: u32,
+}
+
+fn log_format(word: &str) -> Result<LogFormat, &'static str> {
+    match word {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("use text or json"),
+    }
 }

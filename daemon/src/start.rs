@@ -29,7 +29,7 @@ use tracing::{info, warn};
 use crate::forward::ForwardService;
 use crate::inventory;
 use crate::job_log::JobLogs;
-use crate::logging::{self, Format};
+use crate::logging;
 use crate::options::StartOptions;
 use crate::serve::{About, HeadService, LinkService, PmiService};
 use crate::shell::{self, Clock, Door, Event, Shell};
@@ -42,13 +42,13 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 /// The daemon's settings, from their files.
 pub(crate) fn settings() -> anyhow::Result<Settings> {
-    Ok(rsd_config::settings::load(&|name| std::env::var_os(name))?)
+    Ok(Settings::load(|name| std::env::var_os(name))?)
 }
 
 pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
     crate::spawn::seal_inherited().context("look at inherited descriptors")?;
     if let Some(name) = &options.name {
-        rsd_config::check_name(name)?;
+        rsd_config::dvm_name::check(name)?;
     }
     check_listen(options.listen.as_deref())?;
     let state_dir = match &options.state_dir {
@@ -59,7 +59,7 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
 }
 
 pub(crate) fn runtime_dir() -> PathBuf {
-    rsd_config::runtime_dir(&|name| std::env::var_os(name), nix::unistd::geteuid().as_raw())
+    rsd_config::runtime_dir(|name| std::env::var_os(name))
 }
 
 /// Before TLS only processes of this machine may connect, and only those of our user.
@@ -97,7 +97,7 @@ fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
         ("--join", &options.join),
         ("--slots", &options.slots.map(|slots| slots.to_string())),
         ("--log", &options.log),
-        ("--log-format", &options.log_format),
+        ("--log-format", &options.log_format.map(|format| format!("{format:?}").to_lowercase())),
     ] {
         if let Some(value) = value {
             command.arg(flag).arg(value);
@@ -140,11 +140,7 @@ fn foreground(options: StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     }
     let settings = settings()?;
     let level = options.log.as_deref().unwrap_or(&settings.log.level);
-    let format = match options.log_format.as_deref().unwrap_or(&settings.log.format) {
-        "text" => Format::Text,
-        "json" => Format::Json,
-        other => bail!("log format {other:?}: use text or json"),
-    };
+    let format = options.log_format.unwrap_or(settings.log.format);
     logging::start(level, format)?;
     let state_dir = Arc::new(StateDir::open(state_dir)?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;

@@ -53,7 +53,7 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     nix::unistd::setsid().context("leave the daemon's session")?;
     reap::become_subreaper().context("become a subreaper")?;
     let settings = crate::start::settings()?;
-    crate::logging::start(&settings.log.level, crate::logging::Format::Text)?;
+    crate::logging::start(&settings.log.level, settings.log.format)?;
 
     // Standard input is the launch, and its lock says to daemons that we live: it stays open.
     let mut launch = Vec::new();

@@ -12,6 +12,8 @@ use super::{Answer, Effect, ReqId, Rsd, tree};
 use crate::place::{self, NodeOffer};
 use crate::{JobId, NodeId, Now, Tuning};
 
+/// The head's own id.
+const HEAD: NodeId = 0;
 /// After its last KILL a job's nodes get this long to say that they are done.
 const LAST_WORDS: Duration = Duration::from_secs(20);
 /// How long `ListNodes` waits for loads.
@@ -110,8 +112,24 @@ impl Head {
         in_use
     }
 
-    /// What every node offers now; one that is away offers nothing for the moment.
-    fn offers(&self) -> Vec<NodeOffer> {
+    /// Where a job goes now, or why nowhere. A node whose link is down takes nothing, but a job that needs it can wait for it
+    /// to come back.
+    fn place(&self, spec: &JobSpec) -> Result<place::Placement, place::Refusal> {
+        let mut wanted = request(spec);
+        let refusal = match place::place(&self.offers(false), &wanted, HEAD) {
+            Ok(placement) => return Ok(placement),
+            Err(refusal) if refusal.fits_when_idle() => return Err(refusal),
+            Err(refusal) => refusal,
+        };
+        wanted.oversubscribe = false;
+        match place::place(&self.offers(true), &wanted, HEAD) {
+            Err(with_away) if with_away.fits_when_idle() => Err(with_away),
+            Ok(_) | Err(_) => Err(refusal),
+        }
+    }
+
+    /// What the nodes that are up offer now; those away, if asked for, as if they were full.
+    fn offers(&self, with_away: bool) -> Vec<NodeOffer> {
         let in_use = self.in_use();
         let offer = |node: &Node| {
             let inventory = node.info.inventory.clone().unwrap_or_default();
@@ -125,7 +143,7 @@ impl Head {
                 in_use: if away { used.max(inventory.slots) } else { used },
             }
         };
-        self.nodes.values().map(offer).collect()
+        self.nodes.values().filter(|node| with_away || node.away.is_none()).map(offer).collect()
     }
 
     pub(super) fn next_deadline(&self, tuning: &Tuning) -> Option<Duration> {
@@ -289,7 +307,7 @@ impl Rsd {
         if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
             return refuse(req, exit::USAGE, "no program named: rsctl submit -n 4 ./a.out".into(), out);
         }
-        let reason = match place::place(&head.offers(), &request(&spec), self.me.node) {
+        let reason = match head.place(&spec) {
             Ok(_) => "other jobs are first".to_owned(),
             Err(refusal) if refusal.fits_when_idle() => waiting(&refusal),
             Err(refusal) => return refuse(req, exit::NOT_PLACED, refusal.to_string(), out),
@@ -320,17 +338,18 @@ impl Rsd {
         let mut blocked = false;
         for id in queue {
             let Some(head) = &mut self.head else { return };
-            let offers = head.offers();
-            let Some(job) = head.jobs.get_mut(&id) else { continue };
-            let (Life::Queued { reason }, Some(spec)) = (&mut job.life, &job.spec) else { continue };
+            let Some(job) = head.jobs.get(&id) else { continue };
+            let (Life::Queued { .. }, Some(spec)) = (&job.life, &job.spec) else { continue };
             if blocked && !spec.oversubscribe {
                 head.queue.push_back(id);
                 continue;
             }
-            match place::place(&offers, &request(spec), self.me.node) {
+            let placed = head.place(spec);
+            let Some(job) = head.jobs.get_mut(&id) else { continue };
+            match placed {
                 Ok(placement) => self.start_job(now, id, placement, out),
                 Err(refusal) if refusal.fits_when_idle() => {
-                    *reason = waiting(&refusal);
+                    job.life = Life::Queued { reason: waiting(&refusal) };
                     blocked = true;
                     head.queue.push_back(id);
                 }
