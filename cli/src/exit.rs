@@ -1,0 +1,118 @@
+//! What rsctl says and exits with when it fails itself. The codes are those of [`rsd_proto::transport::exit`]; a job's own
+//! codes never pass through here.
+
+use std::error::Error as _;
+use std::fmt;
+
+use rsd_config::find::FindError;
+use rsd_proto::transport::{DialError, exit, exit_code};
+use tonic::{Code, Status};
+
+/// A sentence for the user and the exit code.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    pub(crate) text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, text: impl Into<String>) -> Failure {
+        Failure { code, text: text.into() }
+    }
+
+    /// The user's mistake.
+    pub(crate) fn usage(text: impl fmt::Display) -> Failure {
+        Failure::new(exit::USAGE, text.to_string())
+    }
+
+    pub(crate) fn unreachable(text: impl Into<String>) -> Failure {
+        Failure::new(exit::UNREACHABLE, text)
+    }
+
+    /// A refusal, or a connection that broke while `doing`.
+    pub(crate) fn of_status(doing: &str, status: &Status) -> Failure {
+        let code = code_of(status);
+        let text = match code {
+            exit::UNREACHABLE => format!("lost the daemon while {doing}: {}", cause(status)),
+            _ => status.message().to_owned(),
+        };
+        Failure { code, text }
+    }
+
+    /// A daemon that should be there and cannot be reached.
+    pub(crate) fn of_dial(place: &str, error: &DialError) -> Failure {
+        let code = match error {
+            DialError::NotPermitted { .. } => exit::NOT_PERMITTED,
+            DialError::NotRunning(_) | DialError::TimedOut(_) | DialError::Io(_) => exit::UNREACHABLE,
+        };
+        Failure { code, text: format!("cannot reach the daemon at {place}: {error}") }
+    }
+}
+
+impl From<FindError> for Failure {
+    fn from(error: FindError) -> Failure {
+        let code = match &error {
+            FindError::NoneRuns | FindError::Several(_) | FindError::NotRunning { .. } => exit::NO_DAEMON,
+            FindError::NotPermitted { .. } => exit::NOT_PERMITTED,
+            FindError::Io { .. } => exit::INTERNAL,
+        };
+        Failure::new(code, error.to_string())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What the refusal asks for, else what its gRPC code comes to. A status with a source is our own transport's.
+fn code_of(status: &Status) -> u8 {
+    if let Some(code) = exit_code(status) {
+        return code;
+    }
+    if status.source().is_some() {
+        return exit::UNREACHABLE;
+    }
+    match status.code() {
+        Code::InvalidArgument | Code::OutOfRange => exit::USAGE,
+        Code::NotFound => exit::NO_SUCH_JOB,
+        Code::PermissionDenied | Code::Unauthenticated => exit::NOT_PERMITTED,
+        Code::FailedPrecondition | Code::Unimplemented => exit::VERSION,
+        Code::ResourceExhausted => exit::NOT_PLACED,
+        Code::Unavailable | Code::Unknown | Code::Cancelled | Code::DeadlineExceeded | Code::Aborted => {
+            exit::UNREACHABLE
+        }
+        Code::Ok | Code::AlreadyExists | Code::Internal | Code::DataLoss => exit::INTERNAL,
+    }
+}
+
+/// The innermost cause: "broken pipe" tells more than the four layers above it.
+fn cause(status: &Status) -> String {
+    let mut error = status.source();
+    let mut text = None;
+    while let Some(inner) = error {
+        text = Some(inner.to_string());
+        error = inner.source();
+    }
+    text.unwrap_or_else(|| status.message().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_the_daemons_text_and_code() {
+        let status = rsd_proto::transport::refusal(Code::FailedPrecondition, exit::NOT_PLACED, "8 ranks asked");
+        let failure = Failure::of_status("submitting", &status);
+        assert_eq!(failure, Failure::new(243, "8 ranks asked"));
+    }
+
+    #[test]
+    fn a_broken_connection_says_what_was_going_on() {
+        let status = Status::from_error(Box::new(std::io::Error::other("broken pipe")));
+        let failure = Failure::of_status("job 7 ran", &status);
+        assert_eq!(failure, Failure::new(242, "lost the daemon while job 7 ran: broken pipe"));
+    }
+}

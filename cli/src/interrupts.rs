@@ -1,0 +1,97 @@
+//! Ctrl-C and SIGTERM while a job is followed.
+
+use rsd_proto::transport::exit;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::exit::Failure;
+
+/// The two signals, and how far the user has gone.
+pub(crate) struct Interrupts {
+    int: Signal,
+    term: Signal,
+    stage: Stage,
+}
+
+/// What an interrupt asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// End the job, with its grace.
+    Cancel,
+    /// End it at once.
+    Kill,
+    /// Do not wait for it.
+    Leave,
+    /// It has been asked for already.
+    Nothing,
+}
+
+impl Interrupts {
+    /// From now on the signals come here.
+    pub(crate) fn listen() -> Result<Interrupts, Failure> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| Failure::new(exit::INTERNAL, format!("cannot handle signals: {error}")))
+        };
+        let (int, term) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+        Ok(Interrupts { int, term, stage: Stage::default() })
+    }
+
+    /// The next one.
+    pub(crate) async fn next(&mut self) -> Step {
+        tokio::select! {
+            Some(()) = self.int.recv() => self.stage.on_int(),
+            Some(()) = self.term.recv() => self.stage.on_term(),
+            else => std::future::pending().await,
+        }
+    }
+
+    /// Does `work`, unless the user does not want it any more.
+    pub(crate) async fn unless_pressed<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        tokio::select! {
+            result = work => result,
+            _ = self.next() => Err(Failure::new(exit::CANCELLED, "interrupted before the job was accepted")),
+        }
+    }
+}
+
+/// How often it was pressed.
+#[derive(Debug, Default)]
+struct Stage(u32);
+
+impl Stage {
+    fn on_int(&mut self) -> Step {
+        self.0 += 1;
+        match self.0 {
+            1 => Step::Cancel,
+            2 => Step::Kill,
+            _ => Step::Leave,
+        }
+    }
+
+    /// SIGTERM is the first Ctrl-C, however often it comes.
+    fn on_term(&mut self) -> Step {
+        match self.0 {
+            0 => self.on_int(),
+            _ => Step::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn once_cancels_twice_kills_three_times_leaves() {
+        let mut stage = Stage::default();
+        assert_eq!([stage.on_int(), stage.on_int(), stage.on_int()], [Step::Cancel, Step::Kill, Step::Leave]);
+    }
+
+    #[test]
+    fn term_is_the_first_ctrl_c_and_nothing_after_it() {
+        let mut stage = Stage::default();
+        assert_eq!([stage.on_term(), stage.on_term(), stage.on_int()], [Step::Cancel, Step::Nothing, Step::Kill]);
+    }
+}

@@ -1,0 +1,393 @@
+//! The commands that look at jobs and nodes, or end them: a call, and its answer as a table or as JSON.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rsd_proto::transport::exit;
+use rsd_proto::v1::{
+    JobInfo, JobSelector, JobState, ListJobsRequest, ListNodesRequest, LogsRequest, NodeInfo, SignalRequest, Stream,
+};
+use serde_json::json;
+
+use crate::dvm::{self, Client};
+use crate::exit::Failure;
+use crate::options::{Logs, OutputStream};
+use crate::output::Output;
+use crate::print::{self, Align, out, say, table};
+use crate::selectors::Selector;
+use crate::{json, placement, run, verdict};
+
+/// `ps`.
+pub(crate) async fn ps(mut client: Client, all: bool, as_json: bool) -> Result<u8, Failure> {
+    let jobs = dvm::answer("listing the jobs", client.list_jobs(ListJobsRequest { all })).await?.jobs;
+    if as_json {
+        let jobs: Vec<_> = jobs.iter().map(json::job).collect();
+        out(&(json::document(json!({ "jobs": jobs })) + "\n"))?;
+    } else if jobs.is_empty() {
+        say(if all { "no jobs" } else { "no jobs run (ended ones: rsctl ps -a)" });
+    } else {
+        let now = now_ms();
+        out(&jobs_table(&jobs, now))?;
+    }
+    Ok(0)
+}
+
+fn jobs_table(jobs: &[JobInfo], now_ms: u64) -> String {
+    let columns = [
+        ("JOB", Align::Right),
+        ("STATE", Align::Left),
+        ("RANKS", Align::Right),
+        ("NODES", Align::Left),
+        ("AGE", Align::Right),
+        ("ELAPSED", Align::Right),
+        ("EXIT", Align::Right),
+        ("COMMAND", Align::Left),
+    ];
+    let rows: Vec<_> = jobs
+        .iter()
+        .map(|info| {
+            let elapsed = elapsed_ms(info, now_ms).map_or_else(dash, print::duration);
+            let exit = if info.ended_ms > 0 { info.exit_code.to_string() } else { dash() };
+            [
+                info.job.to_string(),
+                json::state(info.state()).to_owned(),
+                if info.ranks > 0 { info.ranks.to_string() } else { dash() },
+                few(&info.node_names),
+                print::duration(now_ms.saturating_sub(info.submitted_ms)),
+                elapsed,
+                exit,
+                // A newline in an argument must not look like another job.
+                info.command.replace(|c: char| c.is_control(), " "),
+            ]
+        })
+        .collect();
+    table(columns, &rows)
+}
+
+/// `n0,n1,n2`, or `n0,n1,+10`.
+fn few(names: &[String]) -> String {
+    match names {
+        [] => dash(),
+        [first, second, rest @ ..] if rest.len() > 1 => format!("{first},{second},+{}", rest.len()),
+        names => names.join(","),
+    }
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn elapsed_ms(info: &JobInfo, now_ms: u64) -> Option<u64> {
+    let end = if info.ended_ms > 0 { info.ended_ms } else { now_ms };
+    (info.started_ms > 0).then(|| end.saturating_sub(info.started_ms))
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// `job show`.
+pub(crate) async fn show(mut client: Client, selector: Selector, as_json: bool) -> Result<u8, Failure> {
+    let info = dvm::job(&mut client, selector).await?;
+    match as_json {
+        true => out(&(json::document(json::job(&info)) + "\n"))?,
+        false => out(&description(&info, now_ms()))?,
+    }
+    Ok(0)
+}
+
+fn description(info: &JobInfo, now_ms: u64) -> String {
+    let ago = |ms: u64| format!("{} ago", print::duration(now_ms.saturating_sub(ms)));
+    let nodes = info.node_names.len();
+    let mut fields = vec![
+        ("job", info.job.to_string()),
+        ("state", json::state(info.state()).to_owned()),
+        ("command", info.command.clone()),
+        ("submitted", ago(info.submitted_ms)),
+    ];
+    if !info.queued_reason.is_empty() && info.state() == JobState::Queued {
+        fields.push(("waits", info.queued_reason.clone()));
+    }
+    if info.started_ms > 0 {
+        fields.push(("started", ago(info.started_ms)));
+    }
+    if info.ended_ms > 0 {
+        fields.push(("ended", ago(info.ended_ms)));
+    }
+    if let Some(elapsed) = elapsed_ms(info, now_ms) {
+        fields.push(("elapsed", print::duration(elapsed)));
+    }
+    if info.ended_ms > 0 {
+        fields.push(("exit code", info.exit_code.to_string()));
+    }
+    if info.ranks > 0 {
+        fields.push(("ranks", format!("{} on {nodes} {}", info.ranks, if nodes == 1 { "node" } else { "nodes" })));
+    }
+    let mut text: String = fields.iter().map(|(name, value)| format!("{name:<10} {value}\n")).collect();
+
+    let map = info.map.clone().unwrap_or_default();
+    let placed = placement::by_node(&map, &info.node_names);
+    if !placed.is_empty() {
+        let columns = [("NODE", Align::Left), ("RANKS", Align::Right), ("WHICH", Align::Left)];
+        let rows: Vec<_> = placed
+            .iter()
+            .map(|node| [node.name.clone(), node.count().to_string(), placement::ranges(&node.ranges)])
+            .collect();
+        text.push('\n');
+        text.push_str(&table(columns, &rows));
+    }
+    if let Some(verdict) = verdict::verdict(info, |_| false) {
+        text.push_str(&format!("\n{verdict}\n"));
+    }
+    let own: Vec<_> = info.exits.iter().filter(|exit| !exit.secondary).collect();
+    if own.len() > 1 {
+        text.push('\n');
+        own.iter().for_each(|exit| text.push_str(&format!("{}\n", verdict::describe(exit, info))));
+    }
+    text
+}
+
+/// `wait`: the code of the first job that failed, in the order named.
+pub(crate) async fn wait(mut client: Client, selectors: &[Selector], as_json: bool) -> Result<u8, Failure> {
+    let mut ended = Vec::new();
+    for &selector in selectors {
+        // Now, within the deadline: that it exists, and which `last` is before another becomes it.
+        ended.push(dvm::job(&mut client, selector).await?);
+    }
+    for info in ended.iter_mut().filter(|info| info.ended_ms == 0) {
+        let job = info.job;
+        // As long as it takes; the connection's own probes notice a daemon that is gone.
+        *info = client.wait(JobSelector { job }).await.map_err(|status| run::broken_off(job, &status))?.into_inner();
+    }
+    if as_json {
+        let jobs: Vec<_> = ended.iter().map(json::job).collect();
+        out(&(json::document(json!({ "jobs": jobs })) + "\n"))?;
+    } else {
+        ended.iter().filter_map(|info| verdict::verdict(info, |_| false)).for_each(|text| say(&text));
+    }
+    Ok(ended.iter().map(run::exit_code).find(|&code| code != 0).unwrap_or(0))
+}
+
+/// `logs`.
+pub(crate) async fn logs(mut client: Client, wanted: &Logs, as_json: bool) -> Result<u8, Failure> {
+    let rank = match (wanted.job.rank, wanted.rank) {
+        (Some(a), Some(b)) if a != b => return Err(Failure::usage(format!("rank {a} or rank {b}? name one"))),
+        (a, b) => a.or(b),
+    };
+    let job = dvm::job(&mut client, Selector { rank, ..wanted.job }).await?.job;
+    let stream = wanted.stream.map(|stream| match stream {
+        OutputStream::Stdout => Stream::Stdout.into(),
+        OutputStream::Stderr => Stream::Stderr.into(),
+    });
+    let request = LogsRequest { job, rank, stream, follow: wanted.follow };
+    let doing = format!("reading the output of job {job}");
+    // The first record of a job that is silent may take its time; that the daemon answers at all may not.
+    let mut records = dvm::answer(&doing, client.logs(request)).await?;
+    let mut output = Output::new(wanted.label && !as_json);
+    let written = loop {
+        let record = match output.when_ready(records.message()).await {
+            Ok(record) => record.map_err(|status| Failure::of_status(&doing, &status))?,
+            Err(broken) => break Err(broken),
+        };
+        match record {
+            Some(record) if as_json => output.line(json::document(json::record(&record))),
+            Some(record) => output.write(vec![record]),
+            None => break output.finish().await,
+        }
+    };
+    match written {
+        Ok(()) => Ok(0),
+        Err(broken) if broken.is_pipe() => Ok(print::BROKEN_PIPE),
+        Err(broken) => Err(Failure::new(exit::INTERNAL, broken.to_string())),
+    }
+}
+
+/// `signal`.
+pub(crate) async fn signal(mut client: Client, selector: Selector, number: i32, as_json: bool) -> Result<u8, Failure> {
+    let job = dvm::job(&mut client, selector).await?.job;
+    let request = SignalRequest { job, rank: selector.rank, signal: number };
+    let info = dvm::answer(&format!("signalling job {job}"), client.signal(request)).await?;
+    if as_json {
+        out(&(json::document(json::job(&info)) + "\n"))?;
+    }
+    Ok(0)
+}
+
+/// `cancel`. Jobs that have ended are none to complain about.
+pub(crate) async fn cancel(
+    mut client: Client,
+    selectors: &[Selector],
+    grace: Option<Duration>,
+    as_json: bool,
+) -> Result<u8, Failure> {
+    let grace_ms = grace.map(|grace| u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
+    let mut jobs = Vec::new();
+    for &selector in selectors {
+        let info = dvm::job(&mut client, selector).await?;
+        if info.ended_ms > 0 {
+            if !as_json {
+                say(&format!("job {} has ended already ({})", info.job, json::state(info.state())));
+            }
+            jobs.push(json::job(&info));
+        } else {
+            jobs.push(json::job(&run::cancel(&mut client, info.job, grace_ms).await?));
+        }
+    }
+    if as_json {
+        out(&(json::document(json!({ "jobs": jobs })) + "\n"))?;
+    }
+    Ok(0)
+}
+
+/// `nodes`.
+pub(crate) async fn nodes(mut client: Client, as_json: bool) -> Result<u8, Failure> {
+    let nodes = dvm::answer("listing the nodes", client.list_nodes(ListNodesRequest { load: true })).await?.nodes;
+    match as_json {
+        true => {
+            let nodes: Vec<_> = nodes.iter().map(json::node).collect();
+            out(&(json::document(json!({ "nodes": nodes })) + "\n"))?;
+        }
+        false => out(&nodes_table(&nodes))?,
+    }
+    Ok(0)
+}
+
+fn nodes_table(nodes: &[NodeInfo]) -> String {
+    let columns = [
+        ("NODE", Align::Left),
+        ("STATE", Align::Left),
+        ("SLOTS", Align::Right),
+        ("IN USE", Align::Right),
+        ("CORES", Align::Right),
+        ("LOAD", Align::Right),
+        ("MEMORY USED", Align::Left),
+        ("SLOTS ARE", Align::Left),
+    ];
+    let rows: Vec<_> = nodes
+        .iter()
+        .map(|info| {
+            let inventory = info.inventory.clone().unwrap_or_default();
+            let total = print::bytes(inventory.memory_bytes);
+            let used = info.load.map_or_else(dash, |load| print::bytes(load.memory_used_bytes));
+            [
+                info.name.clone(),
+                json::node_state(info.state()).to_owned(),
+                inventory.slots.to_string(),
+                info.slots_in_use.to_string(),
+                inventory.cores.to_string(),
+                info.load.map_or_else(dash, |load| format!("{:.2}", load.load1)),
+                format!("{used} of {total}"),
+                inventory.slots_reason,
+            ]
+        })
+        .collect();
+    table(columns, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use rsd_proto::v1::rank_exit::How;
+    use rsd_proto::v1::{Block, Inventory, NodeLoad, RankExit, TaskMap};
+
+    use super::*;
+
+    fn failed() -> JobInfo {
+        let exit = RankExit { rank: 3, node: 4, how: Some(How::Aborted(7)), code: 7, ..RankExit::default() };
+        JobInfo {
+            job: 7,
+            state: JobState::Failed.into(),
+            command: "./ring\n10".into(),
+            ranks: 8,
+            map: Some(TaskMap {
+                nodes: vec![0, 4],
+                blocks: vec![Block { first_node: 0, nodes: 2, ranks_per_node: 4 }],
+            }),
+            node_names: vec!["n0".into(), "n1".into()],
+            submitted_ms: 1_000,
+            started_ms: 2_000,
+            ended_ms: 5_500,
+            exit_code: 7,
+            cause: Some(exit.clone()),
+            exits: vec![exit],
+            ..JobInfo::default()
+        }
+    }
+
+    #[test]
+    fn jobs_are_a_row_each() {
+        let names: Vec<String> = (0..12).map(|node| format!("n{node}")).collect();
+        let queued = JobInfo {
+            job: 12,
+            state: JobState::Queued.into(),
+            submitted_ms: 61_000,
+            command: "a".into(),
+            ..JobInfo::default()
+        };
+        let running =
+            JobInfo { job: 13, state: JobState::Running.into(), ranks: 12, node_names: names, ..queued.clone() };
+        let text = jobs_table(&[failed(), queued, running], 62_500);
+        assert_eq!(
+            text,
+            "\
+JOB  STATE    RANKS  NODES        AGE  ELAPSED  EXIT  COMMAND
+  7  failed       8  n0,n1      1m01s     3.5s     7  ./ring 10
+ 12  queued       -  -           1.5s        -     -  a
+ 13  running     12  n0,n1,+10   1.5s        -     -  a
+"
+        );
+    }
+
+    #[test]
+    fn a_job_is_shown_with_its_placement_and_its_cause() {
+        let mut info = failed();
+        info.command = "./ring 10".into();
+        assert_eq!(
+            description(&info, 62_500),
+            "\
+job        7
+state      failed
+command    ./ring 10
+submitted  1m01s ago
+started    1m00s ago
+ended      57s ago
+elapsed    3.5s
+exit code  7
+ranks      8 on 2 nodes
+
+NODE  RANKS  WHICH
+n0        4  0-3
+n1        4  4-7
+
+job 7 failed: rank 3 on n1 called MPI_Abort with code 7
+"
+        );
+    }
+
+    #[test]
+    fn nodes_show_what_they_offer_and_why() {
+        let inventory = Inventory {
+            slots: 2,
+            slots_reason: "2 cores".into(),
+            cores: 2,
+            memory_bytes: 8 << 30,
+            ..Inventory::default()
+        };
+        let load = NodeLoad { load1: 0.254, memory_used_bytes: 3 << 29, ..NodeLoad::default() };
+        let up = NodeInfo {
+            name: "n0".into(),
+            inventory: Some(inventory),
+            slots_in_use: 1,
+            load: Some(load),
+            ..NodeInfo::default()
+        };
+        let away = NodeInfo { name: "n1".into(), state: 1, load: None, ..up.clone() };
+        assert_eq!(
+            nodes_table(&[up, away]),
+            "\
+NODE  STATE  SLOTS  IN USE  CORES  LOAD  MEMORY USED         SLOTS ARE
+n0    up         2       1      2  0.25  1.5 GiB of 8.0 GiB  2 cores
+n1    away       2       1      2     -  - of 8.0 GiB        2 cores
+"
+        );
+    }
+}

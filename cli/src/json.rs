@@ -1,0 +1,221 @@
+//! What `--json` prints. One schema for lists, single jobs and events; a change that breaks readers raises [`SCHEMA`].
+
+use bytes::Bytes;
+use rsd_proto::v1::job_event::Body;
+use rsd_proto::v1::rank_exit::How;
+use rsd_proto::v1::{JobEvent, JobInfo, JobState, NodeInfo, NodeState, RankExit, Record, Stream};
+use serde_json::{Map, Value, json};
+
+use crate::placement;
+
+/// `schema_version` of everything printed.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// A document of its own: `fields` with the schema's version.
+pub(crate) fn document(fields: Value) -> String {
+    let mut document = Map::from_iter([("schema_version".to_owned(), SCHEMA.into())]);
+    if let Value::Object(fields) = fields {
+        document.extend(fields);
+    }
+    Value::Object(document).to_string()
+}
+
+pub(crate) fn job(info: &JobInfo) -> Value {
+    let map = info.map.clone().unwrap_or_default();
+    let placement: Vec<Value> = placement::by_node(&map, &info.node_names)
+        .iter()
+        .map(|node| json!({ "node": node.node, "name": node.name, "ranks": node.ranges }))
+        .collect();
+    let ended = info.ended_ms > 0;
+    json!({
+        "job": info.job,
+        "state": state(info.state()),
+        "command": info.command,
+        "ranks": info.ranks,
+        "placement": placement,
+        "submitted_ms": info.submitted_ms,
+        "started_ms": some(info.started_ms),
+        "ended_ms": some(info.ended_ms),
+        "exit_code": ended.then_some(info.exit_code),
+        "cause": info.cause.as_ref().map(rank_exit),
+        "exits": info.exits.iter().map(rank_exit).collect::<Vec<_>>(),
+        "queued_reason": text(&info.queued_reason),
+    })
+}
+
+pub(crate) fn node(info: &NodeInfo) -> Value {
+    let inventory = info.inventory.clone().unwrap_or_default();
+    json!({
+        "node": info.node,
+        "name": info.name,
+        "state": node_state(info.state()),
+        "parent": info.parent,
+        "listen": text(&info.listen),
+        "hostname": inventory.hostname,
+        "slots": inventory.slots,
+        "slots_reason": inventory.slots_reason,
+        "slots_in_use": info.slots_in_use,
+        "cores": inventory.cores,
+        "hwthreads": inventory.hwthreads,
+        "memory_bytes": inventory.memory_bytes,
+        "load": info.load.map(|load| json!({
+            "load1": load.load1,
+            "memory_used_bytes": load.memory_used_bytes,
+            "daemon_rss_bytes": load.daemon_rss_bytes,
+            "steps": load.steps,
+        })),
+        "pid": info.pid,
+        "version": info.version,
+        "joined_ms": info.joined_ms,
+    })
+}
+
+/// An event of a job's story; its kind stands in `event`.
+pub(crate) fn event(event: &JobEvent) -> Value {
+    let (kind, fields) = match &event.body {
+        Some(Body::Submitted(it)) => ("submitted", json!({ "job": it.job, "command": it.command })),
+        Some(Body::Queued(it)) => ("queued", json!({ "reason": it.reason })),
+        Some(Body::Placed(it)) => {
+            let info = JobInfo { map: it.map.clone(), node_names: it.node_names.clone(), ..JobInfo::default() };
+            ("placed", json!({ "placement": job(&info)["placement"] }))
+        }
+        Some(Body::Output(it)) => ("output", json!({ "records": it.records.iter().map(record).collect::<Vec<_>>() })),
+        Some(Body::RankExit(it)) => ("rank_exit", rank_exit(it)),
+        Some(Body::Killing(it)) => ("killing", json!({ "reason": it.reason, "grace_ms": it.grace_ms })),
+        Some(Body::Ended(it)) => ("ended", job(it)),
+        Some(Body::Notice(it)) => ("notice", json!({ "text": it })),
+        None => ("unknown", json!({})),
+    };
+    let mut all = Map::from_iter([("event".to_owned(), kind.into()), ("at_ms".to_owned(), event.at_ms.into())]);
+    if let Value::Object(fields) = fields {
+        all.extend(fields);
+    }
+    Value::Object(all)
+}
+
+/// `data` where it is text, `data_base64` where it is not.
+pub(crate) fn record(record: &Record) -> Value {
+    let stream = match record.stream() {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    };
+    let mut value = json!({ "rank": record.rank, "stream": stream, "more": record.more });
+    bytes_into(&mut value, "data", &record.data);
+    value
+}
+
+fn rank_exit(exit: &RankExit) -> Value {
+    let (how, detail) = match &exit.how {
+        Some(How::Exited(code)) => ("exited", json!(code)),
+        Some(How::Signaled(signal)) => ("signaled", json!(signal)),
+        Some(How::Aborted(code)) => ("aborted", json!(code)),
+        Some(How::Failed(why)) => ("failed", json!(why)),
+        None => ("unknown", Value::Null),
+    };
+    let mut value = json!({
+        "rank": exit.rank,
+        "node": exit.node,
+        "how": how,
+        "detail": detail,
+        "secondary": exit.secondary,
+        "fatal": exit.fatal,
+        "code": exit.code,
+        "note": text(&exit.note),
+    });
+    bytes_into(&mut value, "stderr_tail", &exit.stderr_tail);
+    value
+}
+
+/// The word for a state, in tables too.
+pub(crate) fn state(state: JobState) -> &'static str {
+    match state {
+        JobState::Unknown => "unknown",
+        JobState::Queued => "queued",
+        JobState::Running => "running",
+        JobState::Ending => "ending",
+        JobState::Done => "done",
+        JobState::Failed => "failed",
+        JobState::Cancelled => "cancelled",
+        JobState::TimedOut => "timed-out",
+    }
+}
+
+/// The word for a node's state, in tables too.
+pub(crate) fn node_state(state: NodeState) -> &'static str {
+    match state {
+        NodeState::Up => "up",
+        NodeState::Away => "away",
+    }
+}
+
+fn some(ms: u64) -> Option<u64> {
+    (ms > 0).then_some(ms)
+}
+
+fn text(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn bytes_into(value: &mut Value, key: &str, data: &Bytes) {
+    match std::str::from_utf8(data) {
+        Ok(text) => value[key] = text.into(),
+        Err(_) => value[format!("{key}_base64")] = base64(data).into(),
+    }
+}
+
+/// RFC 4648 with padding.
+fn base64(data: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(data.len().div_ceil(3) * 4);
+    for group in data.chunks(3) {
+        let word = (0..3).fold(0_usize, |word, at| word << 8 | usize::from(group.get(at).copied().unwrap_or(0)));
+        for at in 0..4 {
+            let digit = char::from(ALPHABET[word >> (18 - 6 * at) & 63]);
+            text.push(if at <= group.len() { digit } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use rsd_proto::v1::{Block, TaskMap};
+
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        let vectors =
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
+        for (plain, encoded) in vectors {
+            assert_eq!(base64(plain.as_bytes()), encoded);
+        }
+    }
+
+    #[test]
+    fn output_is_text_where_it_can_be() {
+        let data = |data: &'static [u8]| record(&Record { rank: 1, stream: 1, data: data.into(), more: false });
+        assert_eq!(data("hé\n".as_bytes()), json!({"rank": 1, "stream": "stderr", "more": false, "data": "hé\n"}));
+        assert_eq!(data(b"\xff")["data_base64"], "/w==");
+        assert_eq!(data(b"\xff").get("data"), None);
+    }
+
+    #[test]
+    fn every_line_carries_the_schema_and_the_kind() {
+        let ended = JobInfo {
+            job: 7,
+            state: JobState::Failed.into(),
+            ranks: 2,
+            map: Some(TaskMap { nodes: vec![4], blocks: vec![Block { first_node: 0, nodes: 1, ranks_per_node: 2 }] }),
+            node_names: vec!["n1".into()],
+            ended_ms: 5,
+            exit_code: 3,
+            ..JobInfo::default()
+        };
+        let line = document(event(&JobEvent { at_ms: 5, body: Some(Body::Ended(ended)) }));
+        let read: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&read["schema_version"], &read["event"]), (&json!(1), &json!("ended")));
+        assert_eq!(read["placement"], json!([{"node": 4, "name": "n1", "ranks": [[0, 1]]}]));
+        assert_eq!((&read["exit_code"], &read["started_ms"]), (&json!(3), &Value::Null));
+    }
+}

@@ -1,0 +1,197 @@
+//! rsctl, the client of rsd: arguments → daemon → one command → exit code.
+
+mod dvm;
+mod exit;
+mod input;
+mod interrupts;
+mod jobs;
+mod json;
+mod options;
+mod output;
+mod placement;
+mod print;
+mod private;
+mod run;
+mod selectors;
+mod signals;
+mod spec;
+mod spelling;
+mod verdict;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory;
+use rsd_config::find::{self, FindError, Wish};
+use rsd_proto::transport::exit::{INTERNAL, USAGE};
+use rsd_proto::v1::stdin_target::Target;
+
+use crate::dvm::Client;
+use crate::exit::Failure;
+use crate::options::{Cli, Command, JobCommand, Run, Shell, Unread};
+use crate::print::say;
+use crate::private::Private;
+use crate::run::View;
+use crate::spec::Here;
+
+fn main() {
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let code = match options::read(&args) {
+        Ok(cli) => perform(cli).unwrap_or_else(|failure| report(&failure)),
+        Err(unread) => report_unread(&unread),
+    };
+    // Not by returning: a thread may be reading a terminal that nobody types at.
+    std::process::exit(code.into());
+}
+
+fn perform(cli: Cli) -> Result<u8, Failure> {
+    match &cli.command {
+        Command::Completion { shell } => return complete(*shell),
+        Command::Man { directory } => return write_man_pages(directory),
+        Command::Run(_)
+        | Command::Submit(_)
+        | Command::Ps { .. }
+        | Command::Job(_)
+        | Command::Logs(_)
+        | Command::Wait { .. }
+        | Command::Attach { .. }
+        | Command::Signal { .. }
+        | Command::Cancel { .. }
+        | Command::Nodes => {}
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(INTERNAL, format!("cannot start: {error}")))?;
+    let outcome = runtime.block_on(command(cli));
+    // Threads in their last read or write are left where they are.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn command(cli: Cli) -> Result<u8, Failure> {
+    let Cli { dvm, json, command } = cli;
+    let place = Place::new(dvm);
+    match command {
+        Command::Run(Run { launch, stdin, label }) => {
+            let spec = spec::job_spec(&launch, Some(stdin), &Here::now()?)?;
+            let forward_stdin = stdin != Target::None(true) && input::is_there();
+            let (client, private) = place.client_or_private().await?;
+            let code = run::run(client, spec, View { label, json }, forward_stdin).await;
+            if let Some(private) = private {
+                tokio::select! {
+                    () = private.stop() => {}
+                    // Whoever does not want to wait need not: the daemon ends by itself.
+                    _ = tokio::signal::ctrl_c() => {}
+                }
+            }
+            code
+        }
+        Command::Submit(launch) => {
+            let spec = spec::job_spec(&launch, None, &Here::now()?)?;
+            let (job, queued) = run::submit(place.client().await?, spec).await?;
+            if json {
+                let line = json::document(serde_json::json!({ "job": job, "queued_reason": queued }));
+                print::out(&(line + "\n"))?;
+            } else {
+                print::out(&format!("{job}\n"))?;
+                queued.iter().for_each(|reason| say(&format!("job {job} is queued: {reason}")));
+            }
+            Ok(0)
+        }
+        Command::Ps { all } => jobs::ps(place.client().await?, all, json).await,
+        Command::Job(JobCommand::Show { job }) => jobs::show(place.client().await?, job, json).await,
+        Command::Logs(logs) => jobs::logs(place.client().await?, &logs, json).await,
+        Command::Wait { jobs } => jobs::wait(place.client().await?, &jobs, json).await,
+        Command::Attach { job, label } => run::attach(place.client().await?, job, View { label, json }).await,
+        Command::Signal { job, signal } => jobs::signal(place.client().await?, job, signal, json).await,
+        Command::Cancel { jobs, grace } => jobs::cancel(place.client().await?, &jobs, grace, json).await,
+        Command::Nodes => jobs::nodes(place.client().await?, json).await,
+        Command::Completion { shell } => complete(shell),
+        Command::Man { directory } => write_man_pages(&directory),
+    }
+}
+
+/// Where to look for daemons, and which is wished for.
+struct Place {
+    base: PathBuf,
+    option: Option<OsString>,
+    variable: Option<OsString>,
+}
+
+impl Place {
+    fn new(option: Option<OsString>) -> Place {
+        let base = rsd_config::runtime_dir(|name| std::env::var_os(name));
+        Place { base, option, variable: std::env::var_os("RSD_DVM").filter(|value| !value.is_empty()) }
+    }
+
+    fn find(&self) -> Result<find::Daemon, FindError> {
+        let wish = match (&self.option, &self.variable) {
+            (Some(word), _) => Some(Wish::Option(Path::new(word))),
+            (None, Some(word)) => Some(Wish::Variable(Path::new(word))),
+            (None, None) => None,
+        };
+        find::find(&self.base, wish)
+    }
+
+    async fn client(&self) -> Result<Client, Failure> {
+        dvm::connect(self.find()?.socket()).await
+    }
+
+    /// A client, and the daemon that was started for it if there was none.
+    async fn client_or_private(&self) -> Result<(Client, Option<Private>), Failure> {
+        match self.find() {
+            Ok(daemon) => Ok((dvm::connect(daemon.socket()).await?, None)),
+            Err(FindError::NoneRuns) => {
+                say("no daemon runs here: a private one for this job (start one with: rsd start)");
+                let private = Private::start(&self.base).await?;
+                match dvm::connect(private.socket()).await {
+                    Ok(client) => Ok((client, Some(private))),
+                    Err(failure) => {
+                        private.stop().await;
+                        Err(failure)
+                    }
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn complete(shell: Shell) -> Result<u8, Failure> {
+    let generator = match shell {
+        Shell::Bash => clap_complete::Shell::Bash,
+        Shell::Zsh => clap_complete::Shell::Zsh,
+        Shell::Fish => clap_complete::Shell::Fish,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(generator, &mut Cli::command(), "rsctl", &mut script);
+    print::out(&String::from_utf8_lossy(&script))?;
+    Ok(0)
+}
+
+fn write_man_pages(directory: &Path) -> Result<u8, Failure> {
+    std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(Cli::command(), directory))
+        .map_err(|error| Failure::new(INTERNAL, format!("cannot write {}: {error}", directory.display())))?;
+    Ok(0)
+}
+
+fn report(failure: &Failure) -> u8 {
+    if !failure.text.is_empty() {
+        say(&failure.text);
+    }
+    failure.code
+}
+
+fn report_unread(unread: &Unread) -> u8 {
+    match unread {
+        Unread::Failure(failure) => report(failure),
+        Unread::Clap(error, tip) => {
+            // To stdout for help, to stderr for complaints; a closed one changes nothing.
+            let _ = error.print();
+            tip.iter().for_each(|tip| say(tip));
+            if error.use_stderr() { USAGE } else { 0 }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Tables and figures for people.
+
+use std::io::{self, Write};
+
+use rsd_proto::transport::exit;
+
+use crate::exit::Failure;
+
+/// Prints on stdout. A reader who has left is no failure to talk about, but none to hide from scripts either.
+pub(crate) fn out(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::new(BROKEN_PIPE, "")),
+        Err(error) => Err(Failure::new(exit::INTERNAL, format!("cannot write to standard output: {error}"))),
+    }
+}
+
+/// What a shell shows for a process that SIGPIPE ended.
+pub(crate) const BROKEN_PIPE: u8 = 128 + 13;
+
+/// Says something on stderr, after our name. Nothing is left to do when that cannot be written.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "rsctl: {text}");
+}
+
+/// Where a column's cells stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// Columns with two spaces between; nothing trails the last one.
+pub(crate) fn table<const N: usize>(columns: [(&str, Align); N], rows: &[[String; N]]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([columns[column].0.chars().count()]).max().unwrap_or(0)
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |cells: [&str; N]| {
+        let padded: [String; N] = std::array::from_fn(|column| match columns[column].1 {
+            Align::Left => format!("{:<1$}", cells[column], widths[column]),
+            Align::Right => format!("{:>1$}", cells[column], widths[column]),
+        });
+        format!("{}\n", padded.join("  ").trim_end())
+    };
+    let head = line(columns.map(|(title, _)| title));
+    rows.iter().fold(head, |text, row| text + &line(std::array::from_fn(|column| row[column].as_str())))
+}
+
+/// `8s`, `3m12s`, `2h05m`, `3d04h`.
+pub(crate) fn duration(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    match (days, hours, minutes) {
+        (0, 0, 0) if ms < 10_000 => format!("{}.{}s", seconds, ms % 1000 / 100),
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m{:02}s", seconds % 60),
+        (0, _, _) => format!("{hours}h{:02}m", minutes % 60),
+        (_, _, _) => format!("{days}d{:02}h", hours % 24),
+    }
+}
+
+/// `7.8 GiB`.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let unit = (0..UNITS.len() - 1).find(|&unit| count >> (10 * (unit + 1)) == 0).unwrap_or(UNITS.len() - 1);
+    match unit {
+        0 => format!("{count} B"),
+        _ => format!("{:.1} {}", count as f64 / (1_u64 << (10 * unit)) as f64, UNITS[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_nothing_trails() {
+        let rows = [["7".to_owned(), "n0".to_owned(), "./a".to_owned()], ["12".into(), "nodé1".into(), String::new()]];
+        let text = table([("JOB", Align::Right), ("NODES", Align::Left), ("COMMAND", Align::Left)], &rows);
+        assert_eq!(text, "JOB  NODES  COMMAND\n  7  n0     ./a\n 12  nodé1\n");
+    }
+
+    #[test]
+    fn durations_are_short() {
+        let vectors = [
+            (0, "0.0s"),
+            (1_234, "1.2s"),
+            (12_345, "12s"),
+            (192_000, "3m12s"),
+            (7_500_000, "2h05m"),
+            (273_600_000, "3d04h"),
+        ];
+        for (ms, text) in vectors {
+            assert_eq!(duration(ms), text);
+        }
+    }
+
+    #[test]
+    fn sizes_are_in_the_unit_that_fits() {
+        let vectors =
+            [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (8_375_186_227, "7.8 GiB"), (1 << 52, "4096.0 TiB")];
+        for (count, text) in vectors {
+            assert_eq!(bytes(count), text);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A one-node DVM for a single `run`, where no daemon is running. It ends when we do: its standard input is a pipe of ours.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use nix::fcntl::{Flock, FlockArg};
+use rsd_proto::transport::exit;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::exit::Failure;
+
+/// The daemon and its directory.
+pub(crate) struct Private {
+    dir: PathBuf,
+    child: Child,
+    /// Its life line.
+    stdin: ChildStdin,
+    /// Kept open, or what it prints would end it.
+    _stdout: BufReader<ChildStdout>,
+}
+
+/// How long it may take to be ready, and to stop.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Directories of private daemons begin with this; the dot keeps them out of everybody's search for a daemon.
+const PREFIX: &str = ".private-";
+
+impl Private {
+    /// Starts the daemon beside our own program, or in PATH, and waits until it is ready.
+    pub(crate) async fn start(base: &Path) -> Result<Private, Failure> {
+        let io = |what: &str, error: io::Error| {
+            Failure::new(exit::INTERNAL, format!("cannot start a private daemon: {what}: {error}"))
+        };
+        make_base(base)?;
+        remove_left_over(base);
+        let dir = nix::unistd::mkdtemp(&base.join(format!("{PREFIX}XXXXXX")))
+            .map_err(|errno| io(&base.display().to_string(), errno.into()))?;
+        let log = dir.join("stderr");
+        let stderr = fs::File::create(&log).map_err(|error| io(&log.display().to_string(), error))?;
+        let program = program();
+        let child = Command::new(&program)
+            .args(["start", "--foreground", "--private", "--name", "private", "--state-dir"])
+            .arg(&dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            // Ctrl-C is for us; what it means for the job is ours to say.
+            .process_group(0)
+            .spawn();
+        let mut child = match child {
+            Ok(child) => child,
+            Err(error) => {
+                let _ = fs::remove_dir_all(&dir);
+                return Err(no_program(&program, &error));
+            }
+        };
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io("its pipes", io::ErrorKind::BrokenPipe.into()));
+        };
+        let mut private = Private { dir, child, stdin, _stdout: BufReader::new(stdout) };
+        let mut ready = String::new();
+        let said = tokio::time::timeout(DEADLINE, private._stdout.read_line(&mut ready)).await;
+        if matches!(said, Ok(Ok(_))) && ready.starts_with("rsd: ready") {
+            return Ok(private);
+        }
+        let complaint = fs::read_to_string(&log).unwrap_or_default();
+        let complaint = complaint.lines().last().unwrap_or("it did not get ready").to_owned();
+        private.stop().await;
+        Err(Failure::unreachable(format!("cannot start a private daemon ({}): {complaint}", program.display())))
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.join("rsd.sock")
+    }
+
+    /// Lets it end what it has, and removes what is left.
+    pub(crate) async fn stop(self) {
+        let Private { dir, mut child, stdin, _stdout } = self;
+        drop(stdin);
+        if tokio::time::timeout(DEADLINE, child.wait()).await.is_err() {
+            // Nothing more can be done for it; its steps end with their own deadlines.
+            let _ = child.kill().await;
+        }
+        let _ = fs::remove_dir_all(dir);
+    }
+}
+
+/// `rsd`, of the same build if there is one.
+fn program() -> PathBuf {
+    let beside = std::env::current_exe().ok().map(|own| own.with_file_name("rsd"));
+    beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from("rsd"))
+}
+
+fn no_program(program: &Path, error: &io::Error) -> Failure {
+    let where_ = match error.kind() {
+        io::ErrorKind::NotFound => "there is no rsd beside rsctl nor in PATH".to_owned(),
+        _ => format!("{}: {error}", program.display()),
+    };
+    Failure::new(exit::NO_DAEMON, format!("no daemon runs here, and none can be started for this job: {where_}"))
+}
+
+/// The base directory, for us alone.
+fn make_base(base: &Path) -> Result<(), Failure> {
+    let failure = |error: io::Error| Failure::new(exit::INTERNAL, format!("cannot make {}: {error}", base.display()));
+    match DirBuilder::new().mode(0o700).create(base) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failure(error)),
+        Ok(()) | Err(_) => {}
+    }
+    let meta = fs::symlink_metadata(base).map_err(failure)?;
+    let own = nix::unistd::geteuid().as_raw();
+    if !meta.is_dir() || meta.uid() != own {
+        let text = format!("{} is not a directory of uid {own}: remove it, or set RSD_RUNTIME_DIR", base.display());
+        return Err(Failure::new(exit::NOT_PERMITTED, text));
+    }
+    Ok(())
+}
+
+/// Directories of private daemons whose rsctl was killed before it could remove them. One that is young may be about to be
+/// locked.
+fn remove_left_over(base: &Path) {
+    const YOUNG: Duration = Duration::from_secs(60);
+    let Ok(entries) = fs::read_dir(base) else { return };
+    for entry in entries.flatten() {
+        let is_private = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        let modified = entry.metadata().and_then(|meta| meta.modified());
+        let is_old = modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age > YOUNG));
+        if is_private && is_old && !is_locked(&entry.path()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn is_locked(dir: &Path) -> bool {
+    match fs::File::open(dir.join("rsd.lock")) {
+        Ok(file) => Flock::lock(file, FlockArg::LockSharedNonblock).is_err(),
+        Err(_) => false,
+    }
+}

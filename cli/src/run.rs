@@ -1,0 +1,245 @@
+//! Following a job: its events become output, sentences and an exit code; Ctrl-C becomes a cancel.
+
+use std::collections::HashSet;
+
+use rsd_proto::transport::exit;
+use rsd_proto::v1::job_event::Body;
+use rsd_proto::v1::{CancelRequest, JobEvent, JobInfo, JobSelector, JobSpec, Stream};
+use tonic::Streaming;
+
+use crate::dvm::{self, Client};
+use crate::exit::Failure;
+use crate::interrupts::{Interrupts, Step};
+use crate::output::{Broken, Output};
+use crate::print::{self, say};
+use crate::selectors::Selector;
+use crate::{input, json, verdict};
+
+/// How the user wants to see it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View {
+    /// Lines begin with their rank.
+    pub(crate) label: bool,
+    /// Events as JSON lines instead of output and sentences.
+    pub(crate) json: bool,
+}
+
+/// Submits a job, follows it, and returns its exit code.
+pub(crate) async fn run(mut client: Client, spec: JobSpec, view: View, forward_stdin: bool) -> Result<u8, Failure> {
+    let grace_ms = spec.kill_grace_ms;
+    let mut interrupts = Interrupts::listen()?;
+    let submitting = async {
+        let mut events = dvm::answer("submitting", client.submit(spec)).await?;
+        let first = dvm::first("submitting", &mut events).await?;
+        Ok((events, first))
+    };
+    let (events, first) = interrupts.unless_pressed(submitting).await?;
+    Follow::new(client, view, Role::Owner { grace_ms, forward_stdin }).story(interrupts, events, first).await
+}
+
+/// Follows a job that was submitted elsewhere, and returns its exit code.
+pub(crate) async fn attach(mut client: Client, selector: Selector, view: View) -> Result<u8, Failure> {
+    let mut interrupts = Interrupts::listen()?;
+    let attaching = async {
+        let doing = format!("attaching to job {selector}");
+        let wanted = JobSelector { job: selector.job.unwrap_or(0) };
+        let mut events = dvm::answer(&doing, client.attach(wanted)).await?;
+        let first = dvm::first(&doing, &mut events).await?;
+        Ok((events, first))
+    };
+    let (events, first) = interrupts.unless_pressed(attaching).await?;
+    Follow::new(client, view, Role::Watcher).story(interrupts, events, first).await
+}
+
+/// Submits a job and returns once it is accepted: its number, and why it waits if it does.
+pub(crate) async fn submit(mut client: Client, spec: JobSpec) -> Result<(u64, Option<String>), Failure> {
+    let mut events = dvm::answer("submitting", client.submit(spec)).await?;
+    let mut job = 0;
+    loop {
+        match dvm::first("submitting", &mut events).await?.body {
+            Some(Body::Submitted(submitted)) => job = submitted.job,
+            Some(Body::Queued(queued)) => return Ok((job, Some(queued.reason))),
+            Some(Body::Notice(text)) => say(&text),
+            Some(Body::Placed(_) | Body::Output(_) | Body::RankExit(_) | Body::Killing(_) | Body::Ended(_)) | None => {
+                return Ok((job, None));
+            }
+        }
+    }
+}
+
+/// What Ctrl-C means, and whose input is the job's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// The job is ours and ends with us.
+    Owner { grace_ms: u64, forward_stdin: bool },
+    /// We only look.
+    Watcher,
+}
+
+struct Follow {
+    client: Client,
+    view: View,
+    role: Role,
+    output: Output,
+    /// 0 until we are told.
+    job: u64,
+    /// Ranks whose stderr has passed through here.
+    heard: HashSet<u32>,
+}
+
+impl Follow {
+    fn new(client: Client, view: View, role: Role) -> Follow {
+        let output = Output::new(view.label && !view.json);
+        Follow { client, view, role, output, job: 0, heard: HashSet::new() }
+    }
+
+    async fn story(
+        mut self,
+        mut interrupts: Interrupts,
+        mut events: Streaming<JobEvent>,
+        first: JobEvent,
+    ) -> Result<u8, Failure> {
+        let mut ended = self.on_event(first);
+        while ended.is_none() {
+            tokio::select! {
+                biased;
+                step = interrupts.next() => if let Some(code) = self.on_interrupt(step) {
+                    return Ok(code);
+                },
+                event = self.output.when_ready(events.message()) => match event {
+                    Ok(Ok(Some(event))) => ended = self.on_event(event),
+                    Ok(Ok(None)) => return Err(lost(self.job, "its connection was closed")),
+                    Ok(Err(status)) => return Err(broken_off(self.job, &status)),
+                    Err(broken) => return after_broken(&mut self.client, self.role, self.job, broken).await,
+                },
+            }
+        }
+        let info = ended.unwrap_or_default();
+        let code = exit_code(&info);
+        let Follow { output, view, heard, client, role, job } = self;
+        let mut client = client;
+        tokio::select! {
+            // The job is over: whoever does not want the rest of its output may leave.
+            _ = interrupts.next() => return Ok(code),
+            written = output.finish() => match written {
+                Ok(()) => {}
+                Err(broken) => return after_broken(&mut client, role, job, broken).await,
+            },
+        }
+        if !view.json
+            && let Some(text) = verdict::verdict(&info, |rank| heard.contains(&rank))
+        {
+            say(&text);
+        }
+        Ok(code)
+    }
+
+    /// The job's last state, when this was the last event.
+    fn on_event(&mut self, event: JobEvent) -> Option<JobInfo> {
+        if self.view.json {
+            self.output.line(json::document(json::event(&event)));
+        }
+        match event.body? {
+            Body::Submitted(submitted) => {
+                self.job = submitted.job;
+                if matches!(self.role, Role::Owner { forward_stdin: true, .. }) {
+                    input::forward(self.client.clone(), self.job);
+                }
+            }
+            Body::Queued(queued) => self.tell(&format!("job {} is queued: {}", self.job, queued.reason)),
+            Body::Output(output) if !self.view.json => {
+                let stderr = output.records.iter().filter(|record| record.stream() == Stream::Stderr);
+                self.heard.extend(stderr.map(|record| record.rank));
+                self.output.write(output.records);
+            }
+            Body::Notice(text) => self.tell(&text),
+            Body::Ended(info) => return Some(info),
+            // The verdict tells of these once, at the end.
+            Body::Output(_) | Body::Placed(_) | Body::RankExit(_) | Body::Killing(_) => {}
+        }
+        None
+    }
+
+    /// The code to leave with, if we are to leave now.
+    fn on_interrupt(&mut self, step: Step) -> Option<u8> {
+        let Role::Owner { grace_ms, .. } = self.role else {
+            say(&format!("job {0} goes on; see it again with: rsctl attach {0}", self.job));
+            return Some(exit::CANCELLED);
+        };
+        match step {
+            Step::Cancel => {
+                let grace = print::duration(grace_ms);
+                say(&format!("cancelling job {}: TERM now, KILL after {grace} (Ctrl-C again: KILL now)", self.job));
+                self.cancel(None);
+            }
+            Step::Kill => {
+                say(&format!("killing job {} (Ctrl-C again: leave without waiting)", self.job));
+                self.cancel(Some(0));
+            }
+            Step::Leave => return Some(exit::CANCELLED),
+            Step::Nothing => {}
+        }
+        None
+    }
+
+    /// Asks for it and goes on following.
+    fn cancel(&self, grace_ms: Option<u64>) {
+        let (mut client, job) = (self.client.clone(), self.job);
+        tokio::spawn(async move {
+            if let Err(failure) = cancel(&mut client, job, grace_ms).await {
+                say(&failure.text);
+            }
+        });
+    }
+
+    fn tell(&self, text: &str) {
+        if !self.view.json {
+            say(text);
+        }
+    }
+}
+
+/// Nobody reads what the job writes: ours ends, another's goes on without us.
+async fn after_broken(client: &mut Client, role: Role, job: u64, broken: Broken) -> Result<u8, Failure> {
+    let cancelled = match role {
+        Role::Owner { .. } => {
+            // It may have ended by itself; and leaving cancels it as well.
+            let _ = cancel(client, job, None).await;
+            "; the job was cancelled"
+        }
+        Role::Watcher => "",
+    };
+    match broken.is_pipe() {
+        true => Ok(print::BROKEN_PIPE),
+        false => Err(Failure::new(exit::INTERNAL, format!("{broken}{cancelled}"))),
+    }
+}
+
+/// The daemon refuses to go on with a job's story, or is gone.
+pub(crate) fn broken_off(job: u64, status: &tonic::Status) -> Failure {
+    let failure = Failure::of_status(&format!("job {job} ran"), status);
+    match failure.code {
+        exit::UNREACHABLE => again(job, failure),
+        _ => failure,
+    }
+}
+
+fn lost(job: u64, why: &str) -> Failure {
+    again(job, Failure::unreachable(format!("lost the daemon while job {job} ran: {why}")))
+}
+
+/// How to look again.
+fn again(job: u64, mut failure: Failure) -> Failure {
+    failure.text.push_str(&format!("; once one runs again (rsd start) look with: rsctl job show {job}"));
+    failure
+}
+
+/// Asks the daemon to end a job.
+pub(crate) async fn cancel(client: &mut Client, job: u64, grace_ms: Option<u64>) -> Result<JobInfo, Failure> {
+    dvm::answer(&format!("cancelling job {job}"), client.cancel(CancelRequest { job, grace_ms })).await
+}
+
+/// What to exit with for a job that has ended.
+pub(crate) fn exit_code(info: &JobInfo) -> u8 {
+    u8::try_from(info.exit_code).unwrap_or(exit::INTERNAL)
+}

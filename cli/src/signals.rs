@@ -1,0 +1,52 @@
+//! Signals by name or number, as users type them.
+
+use nix::sys::signal::Signal;
+
+/// `TERM`, `SIGTERM`, `term`, `15`.
+pub(crate) fn parse(text: &str) -> Result<i32, String> {
+    if let Ok(number) = text.parse() {
+        return if (1..=NUMBER_MAX).contains(&number) {
+            Ok(number)
+        } else {
+            Err(format!("signals are numbered 1 to {NUMBER_MAX}"))
+        };
+    }
+    let upper = text.to_ascii_uppercase();
+    let full = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
+    full.parse::<Signal>()
+        .map(|signal| signal as i32)
+        .map_err(|_| "not a signal: give its name (TERM, SIGUSR1, …) or its number".to_owned())
+}
+
+/// `SIGSEGV (signal 11)`.
+pub(crate) fn describe(number: i32) -> String {
+    match Signal::try_from(number) {
+        Ok(signal) => format!("{} (signal {number})", signal.as_str()),
+        Err(_) => format!("signal {number}"),
+    }
+}
+
+/// The last real-time signal of Linux.
+const NUMBER_MAX: i32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_and_without_sig_and_numbers_are_the_same() {
+        for text in ["TERM", "SIGTERM", "term", "sigterm", "15"] {
+            assert_eq!(parse(text), Ok(15), "{text}");
+        }
+        assert_eq!(parse("64"), Ok(64));
+        assert_eq!(describe(11), "SIGSEGV (signal 11)");
+        assert_eq!(describe(40), "signal 40");
+    }
+
+    #[test]
+    fn what_is_no_signal_is_refused() {
+        for text in ["0", "65", "-1", "", "SIG", "FOO"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! From options to the job that the daemon gets. Relative paths and the environment are this process's; what a name means
+//! on the nodes is decided there.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rsd_proto::v1::stdin_target::Target;
+use rsd_proto::v1::{App, EnvVar, Host, JobSpec, StdinTarget};
+
+use crate::exit::Failure;
+use crate::options::{Launch, Segment};
+
+/// Where and with what we were called.
+#[derive(Debug)]
+pub(crate) struct Here {
+    pub(crate) wdir: PathBuf,
+    pub(crate) env: Vec<(OsString, OsString)>,
+}
+
+impl Here {
+    /// This process. The working directory is the one that the shell shows, when that is the same place: the other may be
+    /// a mount that only this machine has.
+    pub(crate) fn now() -> Result<Here, Failure> {
+        use std::os::unix::fs::MetadataExt;
+        let physical = std::env::current_dir()
+            .map_err(|error| Failure::usage(format!("cannot tell the working directory: {error}")))?;
+        let place = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+        let shown = std::env::var_os("PWD").map(PathBuf::from).filter(|shown| shown.is_absolute());
+        let wdir = shown.filter(|shown| place(shown) == place(&physical)).unwrap_or(physical);
+        Ok(Here { wdir, env: std::env::vars_os().collect() })
+    }
+}
+
+/// The job that `launch` describes; `stdin` None and not `attached` for one that nobody follows.
+pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> Result<JobSpec, Failure> {
+    let first_hosts = hosts(&launch.first)?;
+    let mut apps = vec![app(&launch.first, first_hosts.clone(), here)?];
+    for segment in &launch.others {
+        let own = hosts(segment)?;
+        apps.push(app(segment, if own.is_empty() { first_hosts.clone() } else { own }, here)?);
+    }
+    Ok(JobSpec {
+        apps,
+        env: environment(&launch.env_file, here)?,
+        map_by: launch.map_by.by.into(),
+        oversubscribe: launch.oversubscribe || launch.map_by.oversubscribe,
+        // 0 means none there; what is asked for is never none.
+        timeout_ms: launch.timeout.map_or(0, |timeout| ms(timeout).max(1)),
+        kill_grace_ms: ms(launch.kill_grace),
+        attached: stdin.is_some(),
+        stdin: Some(StdinTarget { target: Some(stdin.unwrap_or(Target::None(true))) }),
+        output_dir: launch.output.as_deref().map(|dir| path(dir, here)).unwrap_or_default(),
+    })
+}
+
+fn app(segment: &Segment, hosts: Vec<Host>, here: &Here) -> Result<App, Failure> {
+    let env = segment.export.iter().map(|text| exported(text, here)).collect::<Result<_, _>>()?;
+    let wdir = segment.wdir.as_deref().unwrap_or(Path::new(""));
+    let argv = segment.program.iter().map(|arg| bytes(arg)).collect();
+    Ok(App { argv, n: segment.n, env, wdir: path(wdir, here), hosts })
+}
+
+/// What `--host` or `--hostfile` lists; empty for every node.
+fn hosts(segment: &Segment) -> Result<Vec<Host>, Failure> {
+    let mut entries = Vec::new();
+    for list in &segment.host {
+        entries.extend(rsd_config::hostlist::parse(list).map_err(Failure::usage)?);
+    }
+    if let Some(file) = &segment.hostfile {
+        let name = file.display().to_string();
+        let text = read(file)?;
+        entries.extend(rsd_config::hostfile::parse(&text, &name).map_err(Failure::usage)?);
+        if entries.is_empty() {
+            return Err(Failure::usage(format!("{name} lists no hosts")));
+        }
+    }
+    let host = |entry: rsd_config::hostfile::HostEntry| Host {
+        name: entry.name,
+        slots: entry.slots,
+        max_slots: entry.max_slots,
+        source: entry.source,
+    };
+    Ok(entries.into_iter().map(host).collect())
+}
+
+/// Our environment without what another launcher put there, and over it the files'.
+fn environment(files: &[PathBuf], here: &Here) -> Result<Vec<EnvVar>, Failure> {
+    let own = here.env.iter().filter(|(name, _)| !is_launchers(name.as_bytes()));
+    let mut env: BTreeMap<Bytes, Bytes> = own.map(|(name, value)| (bytes(name), bytes(value))).collect();
+    for file in files {
+        let assignments =
+            rsd_config::envfile::parse(&read(file)?, &file.display().to_string()).map_err(Failure::usage)?;
+        env.extend(assignments.into_iter().map(|(name, value)| (Bytes::from(name), Bytes::from(value))));
+    }
+    Ok(env.into_iter().map(|(name, value)| EnvVar { name, value }).collect())
+}
+
+/// `-x NAME=VALUE`, or `-x NAME` for ours.
+fn exported(text: &OsStr, here: &Here) -> Result<EnvVar, Failure> {
+    let raw = text.as_bytes();
+    let (name, value) = match raw.iter().position(|&b| b == b'=') {
+        Some(at) => (&raw[..at], Some(&raw[at + 1..])),
+        None => (raw, None),
+    };
+    if name.is_empty() {
+        return Err(Failure::usage(format!("-x {}: write NAME=VALUE, or NAME alone", text.display())));
+    }
+    let own = || here.env.iter().find(|(own, _)| own.as_bytes() == name).map(|(_, value)| value.as_bytes());
+    match value.or_else(own) {
+        Some(value) => Ok(EnvVar { name: Bytes::copy_from_slice(name), value: Bytes::copy_from_slice(value) }),
+        None => Err(Failure::usage(format!("-x {0}: {0} is not set here; write {0}=VALUE", text.display()))),
+    }
+}
+
+/// Variables by which one launcher's ranks would take another's world for theirs. Settings that only steer a library
+/// (`OMPI_MCA_…`, `MPIR_CVAR_…`) are the user's and stay.
+fn is_launchers(name: &[u8]) -> bool {
+    const PREFIXES: [&str; 9] =
+        ["PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_", "RSD_LOCAL_", "RSD_PMI_", "RSD_NODE"];
+    const NAMES: [&str; 9] = [
+        "PRTE_LAUNCHED",
+        "MPIRUN_RSH_LAUNCH",
+        "MPI_LOCALRANKID",
+        "MPI_LOCALNRANKS",
+        "RSD_JOB",
+        "RSD_RANK",
+        "RSD_SIZE",
+        "RSD_DVM",
+        "RSD_SOCKET",
+    ];
+    const KEPT: [&str; 2] = ["OMPI_MCA_", "OMPI_ALLOW_RUN_AS_ROOT"];
+    let starts = |prefix: &&str| name.starts_with(prefix.as_bytes());
+    (PREFIXES.iter().any(starts) && !KEPT.iter().any(starts)) || NAMES.iter().any(|own| name == own.as_bytes())
+}
+
+fn read(file: &Path) -> Result<String, Failure> {
+    fs::read_to_string(file).map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())))
+}
+
+/// Absolute, by where we are.
+fn path(path: &Path, here: &Here) -> Bytes {
+    match path.as_os_str().is_empty() {
+        true => bytes(here.wdir.as_os_str()),
+        false => bytes(here.wdir.join(path).as_os_str()),
+    }
+}
+
+fn bytes(text: &OsStr) -> Bytes {
+    Bytes::from(text.to_owned().into_vec())
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{self, Command};
+
+    fn here() -> Here {
+        let env = [
+            ("HOME", "/h"),
+            ("PMI_RANK", "3"),
+            ("OMPI_MCA_btl", "self"),
+            ("OMPI_COMM_WORLD_RANK", "1"),
+            ("RSD_DVM", "x"),
+        ];
+        Here { wdir: "/w".into(), env: env.map(|(name, value)| (name.into(), value.into())).to_vec() }
+    }
+
+    fn spec(text: &str) -> Result<JobSpec, String> {
+        let args: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
+        match options::read(&args).unwrap().command {
+            Command::Run(run) => job_spec(&run.launch, Some(run.stdin), &here()),
+            Command::Submit(launch) => job_spec(&launch, None, &here()),
+            other => panic!("{other:?}"),
+        }
+        .map_err(|failure| failure.text)
+    }
+
+    fn names(env: &[EnvVar]) -> Vec<String> {
+        let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+        env.iter().map(|var| format!("{}={}", text(&var.name), text(&var.value))).collect()
+    }
+
+    #[test]
+    fn the_environment_goes_along_without_launchers_variables() {
+        assert_eq!(names(&spec("run a").unwrap().env), ["HOME=/h", "OMPI_MCA_btl=self"]);
+    }
+
+    #[test]
+    fn x_sets_forwards_and_refuses() {
+        let spec_of = |text| spec(text).map(|spec| names(&spec.apps[0].env));
+        assert_eq!(spec_of("run -x A=1=2 -x PMI_RANK -x B= a").unwrap(), ["A=1=2", "PMI_RANK=3", "B="]);
+        assert!(spec_of("run -x NOPE a").unwrap_err().contains("NOPE is not set here"));
+        assert!(spec_of("run -x =1 a").is_err());
+    }
+
+    #[test]
+    fn a_submitted_job_is_detached_and_reads_nothing() {
+        let submitted = spec("submit a").unwrap();
+        assert_eq!((submitted.attached, submitted.stdin.unwrap().target), (false, Some(Target::None(true))));
+        let ran = spec("run --stdin all a").unwrap();
+        assert_eq!((ran.attached, ran.stdin.unwrap().target), (true, Some(Target::All(true))));
+        assert!(spec("run --stdin none a").unwrap().attached);
+    }
+
+    #[test]
+    fn paths_are_made_absolute() {
+        let spec = spec("run --wdir sub --output out a : --wdir /abs b : c").unwrap();
+        assert_eq!(spec.output_dir, "/w/out");
+        assert_eq!(spec.apps.iter().map(|app| app.wdir.clone()).collect::<Vec<_>>(), ["/w/sub", "/abs", "/w"]);
+    }
+
+    #[test]
+    fn hosts_of_the_first_program_hold_for_those_that_name_none() {
+        let spec = spec("run --host a,b:2 -n 1 x : -n 2 y : --host c z").unwrap();
+        let hosts = |app: &App| app.hosts.iter().map(|host| (host.name.clone(), host.slots)).collect::<Vec<_>>();
+        let ab = vec![("a".to_owned(), None), ("b".to_owned(), Some(2))];
+        assert_eq!(spec.apps.iter().map(hosts).collect::<Vec<_>>(), [ab.clone(), ab, vec![("c".to_owned(), None)]]);
+    }
+
+    #[test]
+    fn times_are_milliseconds_and_a_time_out_of_nothing_is_not_none() {
+        let spec = spec("run --timeout 0 --kill-grace 250ms --map-by node:oversubscribe a").unwrap();
+        assert_eq!((spec.timeout_ms, spec.kill_grace_ms, spec.oversubscribe, spec.map_by), (1, 250, true, 1));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named() {
+        assert!(spec("run --hostfile /nonexistent/hosts a").unwrap_err().contains("/nonexistent/hosts"));
+        assert!(spec("run --env-file /nonexistent/env a").unwrap_err().contains("/nonexistent/env"));
+    }
+}

@@ -1,0 +1,137 @@
+//! How a job ended, told once: the first cause with its last words, then what followed from it.
+
+use rsd_proto::v1::rank_exit::How;
+use rsd_proto::v1::{JobInfo, JobState, RankExit};
+
+use crate::{placement, signals};
+
+/// What is to be said of an ended job; None when all went well. `seen` tells whether the user has seen what a rank wrote to
+/// stderr already.
+pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u32) -> bool) -> Option<String> {
+    let job = info.job;
+    let headline = match info.state() {
+        JobState::Done => return None,
+        JobState::Cancelled => format!("job {job} was cancelled"),
+        JobState::TimedOut => format!("job {job} ran out of its time (--timeout)"),
+        JobState::Failed => format!("job {job} failed"),
+        JobState::Queued | JobState::Running | JobState::Ending | JobState::Unknown => return None,
+    };
+    let Some(cause) = info.cause.as_ref().filter(|cause| !cause.secondary) else { return Some(headline) };
+
+    let mut text = format!("{headline}: {}", describe(cause, info));
+    if !cause.stderr_tail.is_empty() && !seen(cause.rank) {
+        text.push_str("; its last lines on stderr:");
+        for line in String::from_utf8_lossy(&cause.stderr_tail).lines() {
+            text.push_str("\n  | ");
+            text.push_str(line);
+        }
+    }
+    let secondary = info.exits.iter().filter(|exit| exit.secondary).count();
+    if secondary > 0 {
+        text.push_str(&format!("\n{} because of it", were_ended(secondary)));
+    }
+    let others = info.exits.iter().filter(|exit| !exit.secondary && exit.rank != cause.rank).map(|exit| exit.rank);
+    let others = placement::collect(others);
+    if !others.is_empty() {
+        text.push_str(&format!("\nfailed as well: rank {}", placement::ranges(&others)));
+    }
+    Some(text)
+}
+
+/// `rank 3 on n1 was killed by SIGSEGV (signal 11)`.
+pub(crate) fn describe(exit: &RankExit, info: &JobInfo) -> String {
+    let node = placement::node_name(info.map.as_ref(), &info.node_names, exit.node);
+    let how = match &exit.how {
+        Some(How::Exited(code)) => format!(" exited with code {code}"),
+        Some(How::Signaled(signal)) => format!(" was killed by {}", signals::describe(*signal)),
+        Some(How::Aborted(code)) => format!(" called MPI_Abort with code {code}"),
+        Some(How::Failed(why)) => format!(": {why}"),
+        None => " failed".to_owned(),
+    };
+    let note = if exit.note.is_empty() { String::new() } else { format!(" ({})", exit.note) };
+    format!("rank {} on {node}{how}{note}", exit.rank)
+}
+
+fn were_ended(ranks: usize) -> String {
+    match ranks {
+        1 => "1 other rank was ended".to_owned(),
+        _ => format!("{ranks} other ranks were ended"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rsd_proto::v1::TaskMap;
+
+    use super::*;
+
+    fn exit(rank: u32, how: How, secondary: bool) -> RankExit {
+        RankExit { rank, node: 4, how: Some(how), secondary, ..RankExit::default() }
+    }
+
+    fn failed(cause: RankExit, exits: Vec<RankExit>) -> JobInfo {
+        JobInfo {
+            job: 7,
+            state: JobState::Failed.into(),
+            map: Some(TaskMap { nodes: vec![0, 4], blocks: Vec::new() }),
+            node_names: vec!["n0".into(), "n1".into()],
+            cause: Some(cause),
+            exits,
+            ..JobInfo::default()
+        }
+    }
+
+    #[test]
+    fn the_first_cause_stands_alone() {
+        let cause = exit(3, How::Signaled(11), false);
+        let info = failed(cause.clone(), vec![cause]);
+        assert_eq!(verdict(&info, |_| false).unwrap(), "job 7 failed: rank 3 on n1 was killed by SIGSEGV (signal 11)");
+    }
+
+    #[test]
+    fn last_words_are_told_unless_they_were_seen() {
+        let mut cause = exit(3, How::Exited(3), false);
+        cause.stderr_tail = "no such file\ngiving up\n".into();
+        cause.note = "after it had called MPI_Init".into();
+        let info = failed(cause, Vec::new());
+        let head = "job 7 failed: rank 3 on n1 exited with code 3 (after it had called MPI_Init)";
+        assert_eq!(verdict(&info, |rank| rank == 3).unwrap(), head);
+        let long = format!("{head}; its last lines on stderr:\n  | no such file\n  | giving up");
+        assert_eq!(verdict(&info, |_| false).unwrap(), long);
+    }
+
+    #[test]
+    fn what_followed_is_counted() {
+        let mut exits =
+            vec![exit(3, How::Aborted(7), false), exit(5, How::Exited(1), false), exit(6, How::Exited(1), false)];
+        exits.extend((8..23).map(|rank| exit(rank, How::Signaled(15), true)));
+        let text = verdict(&failed(exits[0].clone(), exits), |_| false).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "job 7 failed: rank 3 on n1 called MPI_Abort with code 7",
+                "15 other ranks were ended because of it",
+                "failed as well: rank 5-6",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_rank_that_did_not_start_says_why() {
+        let cause = exit(0, How::Failed("no program ./foo there".into()), false);
+        assert_eq!(
+            verdict(&failed(cause, Vec::new()), |_| false).unwrap(),
+            "job 7 failed: rank 0 on n1: no program ./foo there"
+        );
+    }
+
+    #[test]
+    fn a_cancelled_job_names_no_rank() {
+        let mut info = failed(exit(0, How::Signaled(15), true), vec![exit(0, How::Signaled(15), true)]);
+        info.state = JobState::Cancelled.into();
+        assert_eq!(verdict(&info, |_| false).unwrap(), "job 7 was cancelled");
+        info.state = JobState::Done.into();
+        assert_eq!(verdict(&info, |_| false), None);
+    }
+}

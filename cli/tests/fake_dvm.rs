@@ -1,0 +1,670 @@
+//! The built rsctl against a daemon that is played by the test: what it sends, prints and exits with.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail with the test")]
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rsd_proto::services::dvm_server::{Dvm, DvmServer};
+use rsd_proto::transport::{self, exit, refusal};
+use rsd_proto::v1::job_event::{Body, Killing, Output as OutputEvent, Placed, Queued, Submitted};
+use rsd_proto::v1::rank_exit::How;
+use rsd_proto::v1::{
+    CancelRequest, InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, JobState, ListJobsReply,
+    ListJobsRequest, ListNodesReply, ListNodesRequest, LogsRequest, NodeInfo, RankExit, Record, ShutdownReply,
+    ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Stream,
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Response, Status, Streaming};
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the daemon was asked.
+#[derive(Debug, PartialEq)]
+enum Asked {
+    Submit(Box<JobSpec>),
+    Input(u64, Vec<u8>),
+    Cancel(u64, Option<u64>),
+    Signal(u64, Option<u32>, i32),
+    Logs(LogsRequest),
+}
+
+/// What the daemon does next in a job's story.
+enum Act {
+    Say(Box<Body>),
+    /// Until rsctl has cancelled this often.
+    AwaitCancel(usize),
+    /// Until rsctl's input has ended.
+    AwaitInput,
+    Refuse(Status),
+    /// Close the connection without a word.
+    Die,
+}
+
+struct Played {
+    story: Mutex<VecDeque<Act>>,
+    jobs: Vec<JobInfo>,
+    asked: mpsc::Sender<Asked>,
+    cancels: tokio::sync::watch::Sender<usize>,
+    input_ended: tokio::sync::watch::Sender<bool>,
+    dead: tokio::sync::watch::Sender<bool>,
+}
+
+impl Played {
+    fn tell(&self, asked: Asked) {
+        // The test may be over already.
+        let _ = self.asked.send(asked);
+    }
+
+    fn job(&self, job: u64) -> Result<Response<JobInfo>, Status> {
+        let found = match job {
+            0 => self.jobs.last(),
+            _ => self.jobs.iter().find(|info| info.job == job),
+        };
+        let missing = || refusal(Code::NotFound, exit::NO_SUCH_JOB, format!("there is no job {job}"));
+        found.cloned().map(Response::new).ok_or_else(missing)
+    }
+
+    fn story(self: &Arc<Self>) -> Response<ReceiverStream<Result<JobEvent, Status>>> {
+        let (sender, receiver) = tokio::sync::mpsc::channel(4);
+        let played = self.clone();
+        let acts = std::mem::take(&mut *played.story.lock().unwrap());
+        tokio::spawn(async move {
+            for act in acts {
+                let sent = match act {
+                    Act::Say(body) => sender.send(Ok(JobEvent { at_ms: 1, body: Some(*body) })).await,
+                    Act::Refuse(status) => sender.send(Err(status)).await,
+                    Act::AwaitCancel(count) => {
+                        let _ = played.cancels.subscribe().wait_for(|&cancels| cancels >= count).await;
+                        Ok(())
+                    }
+                    Act::AwaitInput => {
+                        let _ = played.input_ended.subscribe().wait_for(|&ended| ended).await;
+                        Ok(())
+                    }
+                    Act::Die => {
+                        played.dead.send_replace(true);
+                        std::future::pending().await
+                    }
+                };
+                if sent.is_err() {
+                    return;
+                }
+            }
+        });
+        Response::new(ReceiverStream::new(receiver))
+    }
+}
+
+/// The service.
+struct Fake(Arc<Played>);
+
+type Events = ReceiverStream<Result<JobEvent, Status>>;
+
+#[tonic::async_trait]
+impl Dvm for Fake {
+    type SubmitStream = Events;
+    type AttachStream = Events;
+    type LogsStream = ReceiverStream<Result<Record, Status>>;
+
+    async fn submit(&self, request: Request<JobSpec>) -> Result<Response<Events>, Status> {
+        self.0.tell(Asked::Submit(Box::new(request.into_inner())));
+        Ok(self.0.story())
+    }
+
+    async fn attach(&self, request: Request<JobSelector>) -> Result<Response<Events>, Status> {
+        self.0.job(request.into_inner().job)?;
+        Ok(self.0.story())
+    }
+
+    async fn input(&self, request: Request<Streaming<InputChunk>>) -> Result<Response<InputReply>, Status> {
+        let mut chunks = request.into_inner();
+        let (mut job, mut data) = (0, Vec::new());
+        while let Some(chunk) = chunks.message().await? {
+            job = chunk.job;
+            data.extend_from_slice(&chunk.data);
+        }
+        let delivered_bytes = data.len() as u64;
+        self.0.tell(Asked::Input(job, data));
+        self.0.input_ended.send_replace(true);
+        Ok(Response::new(InputReply { delivered_bytes }))
+    }
+
+    async fn logs(&self, request: Request<LogsRequest>) -> Result<Response<Self::LogsStream>, Status> {
+        self.0.tell(Asked::Logs(request.into_inner()));
+        let (sender, receiver) = tokio::sync::mpsc::channel(4);
+        for text in ["one\n", "two\n"] {
+            sender.try_send(Ok(record(3, Stream::Stdout, text.as_bytes()))).unwrap();
+        }
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Result<Response<ListJobsReply>, Status> {
+        let all = request.into_inner().all;
+        let jobs = self.0.jobs.iter().filter(|info| all || info.ended_ms == 0).cloned().collect();
+        Ok(Response::new(ListJobsReply { jobs }))
+    }
+
+    async fn get_job(&self, request: Request<JobSelector>) -> Result<Response<JobInfo>, Status> {
+        self.0.job(request.into_inner().job)
+    }
+
+    async fn wait(&self, request: Request<JobSelector>) -> Result<Response<JobInfo>, Status> {
+        self.0.job(request.into_inner().job)
+    }
+
+    async fn signal(&self, request: Request<SignalRequest>) -> Result<Response<JobInfo>, Status> {
+        let SignalRequest { job, rank, signal } = request.into_inner();
+        self.0.tell(Asked::Signal(job, rank, signal));
+        self.0.job(job)
+    }
+
+    async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<JobInfo>, Status> {
+        let CancelRequest { job, grace_ms } = request.into_inner();
+        self.0.tell(Asked::Cancel(job, grace_ms));
+        self.0.cancels.send_modify(|cancels| *cancels += 1);
+        Ok(Response::new(JobInfo { job, ..JobInfo::default() }))
+    }
+
+    async fn list_nodes(&self, _: Request<ListNodesRequest>) -> Result<Response<ListNodesReply>, Status> {
+        Ok(Response::new(ListNodesReply { nodes: vec![NodeInfo { name: "n0".into(), ..NodeInfo::default() }] }))
+    }
+
+    async fn get_status(&self, _: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {
+        Ok(Response::new(StatusReply::default()))
+    }
+
+    async fn shutdown(&self, _: Request<ShutdownRequest>) -> Result<Response<ShutdownReply>, Status> {
+        Ok(Response::new(ShutdownReply {}))
+    }
+}
+
+/// A base directory, and in it the state directory of the daemon played.
+struct Stage {
+    base: PathBuf,
+    asked: mpsc::Receiver<Asked>,
+    _lock: Option<Flock<File>>,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.base);
+    }
+}
+
+impl Stage {
+    /// Nothing runs here.
+    fn empty() -> Stage {
+        let base = nix::unistd::mkdtemp(&std::env::temp_dir().join("rsctl-fake-XXXXXX")).unwrap();
+        Stage { base, asked: mpsc::channel().1, _lock: None }
+    }
+
+    fn new(story: impl IntoIterator<Item = Act>) -> Stage {
+        Stage::with_jobs(story, Vec::new())
+    }
+
+    fn with_jobs(story: impl IntoIterator<Item = Act>, jobs: Vec<JobInfo>) -> Stage {
+        let mut stage = Stage::empty();
+        let (asked, receiver) = mpsc::channel();
+        let played = Arc::new(Played {
+            story: Mutex::new(story.into_iter().collect()),
+            jobs,
+            asked,
+            cancels: tokio::sync::watch::channel(0).0,
+            input_ended: tokio::sync::watch::channel(false).0,
+            dead: tokio::sync::watch::channel(false).0,
+        });
+        stage.asked = receiver;
+        stage._lock = Some(serve(&stage.base, played));
+        stage
+    }
+
+    fn rsctl(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rsctl"));
+        command.args(args).env("RSD_RUNTIME_DIR", &self.base).env_remove("RSD_DVM").stdin(Stdio::null());
+        command
+    }
+
+    fn output(&self, args: &[&str]) -> Said {
+        Said::of(self.rsctl(args).output().unwrap())
+    }
+
+    fn asked(&self) -> Asked {
+        self.asked.recv_timeout(PATIENCE).expect("rsctl asks")
+    }
+
+    fn submitted(&self) -> JobSpec {
+        match self.asked() {
+            Asked::Submit(spec) => *spec,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Listens in `base/n0`, in a thread that the end of the process ends.
+fn serve(base: &Path, played: Arc<Played>) -> Flock<File> {
+    let state_dir = base.join("n0");
+    fs::create_dir(&state_dir).unwrap();
+    let json = r#"{"name":"n0","dvm":"9f","node":0,"head":true,"pid":1,"protocol":1}"#;
+    fs::write(state_dir.join("daemon.json"), json).unwrap();
+    let lock = Flock::lock(File::create(state_dir.join("rsd.lock")).unwrap(), FlockArg::LockExclusiveNonblock).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(state_dir.join("rsd.sock")).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let connections = transport::accept(Some(tokio::net::UnixListener::from_std(socket).unwrap()), None);
+            let mut dead = played.dead.subscribe();
+            let server = tonic::transport::Server::builder()
+                .add_service(DvmServer::with_interceptor(Fake(played), transport::CheckStamp))
+                .serve_with_incoming(ReceiverStream::new(connections));
+            tokio::select! {
+                served = server => served.unwrap(),
+                _ = dead.wait_for(|&dead| dead) => {}
+            }
+        });
+        // Dropping the runtime closes its connections.
+    });
+    lock
+}
+
+/// What a run of rsctl came to.
+#[derive(Debug, PartialEq)]
+struct Said {
+    code: Option<i32>,
+    out: Vec<u8>,
+    err: String,
+}
+
+impl Said {
+    fn of(output: Output) -> Said {
+        Said { code: output.status.code(), out: output.stdout, err: String::from_utf8(output.stderr).unwrap() }
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.out).unwrap()
+    }
+}
+
+fn say(body: Body) -> Act {
+    Act::Say(Box::new(body))
+}
+
+fn submitted() -> Act {
+    say(Body::Submitted(Submitted { job: 7, command: "a".into() }))
+}
+
+fn record(rank: u32, stream: Stream, data: &[u8]) -> Record {
+    Record { rank, stream: stream.into(), data: data.to_vec().into(), more: false }
+}
+
+fn output(records: Vec<Record>) -> Act {
+    say(Body::Output(OutputEvent { records }))
+}
+
+fn ended(state: JobState, exit_code: u32) -> JobInfo {
+    JobInfo {
+        job: 7,
+        state: state.into(),
+        ranks: 4,
+        submitted_ms: 1,
+        started_ms: 1,
+        ended_ms: 2,
+        exit_code,
+        ..JobInfo::default()
+    }
+}
+
+fn failed() -> JobInfo {
+    let cause = RankExit { rank: 3, how: Some(How::Exited(3)), stderr_tail: "oops\n".into(), ..RankExit::default() };
+    JobInfo { cause: Some(cause.clone()), exits: vec![cause], ..ended(JobState::Failed, 3) }
+}
+
+fn the_end(info: JobInfo) -> Act {
+    say(Body::Ended(info))
+}
+
+#[test]
+fn output_arrives_byte_by_byte_and_the_code_is_the_jobs() {
+    let bytes: Vec<u8> = (0..=255).cycle().take(200_000).collect();
+    let stage = Stage::new([
+        submitted(),
+        say(Body::Placed(Placed::default())),
+        output(vec![record(0, Stream::Stdout, &bytes), record(1, Stream::Stderr, b"careful\n")]),
+        output(vec![record(0, Stream::Stdout, &bytes)]),
+        the_end(ended(JobState::Done, 0)),
+    ]);
+    let said = stage.output(&["run", "a"]);
+    assert_eq!((said.code, &*said.err), (Some(0), "careful\n"));
+    assert!(said.out == [bytes.clone(), bytes].concat());
+    let spec = stage.submitted();
+    assert!(spec.attached);
+    assert_eq!(spec.apps[0].argv, ["a"]);
+}
+
+#[test]
+fn a_failure_is_told_once_with_last_words_that_were_not_seen() {
+    let stage = Stage::new([submitted(), the_end(failed())]);
+    let said = stage.output(&["run", "a"]);
+    let text = "rsctl: job 7 failed: rank 3 on node 0 exited with code 3; its last lines on stderr:\n  | oops\n";
+    assert_eq!((said.code, &*said.err), (Some(3), text));
+
+    let stage = Stage::new([submitted(), output(vec![record(3, Stream::Stderr, b"oops\n")]), the_end(failed())]);
+    let said = stage.output(&["run", "-l", "a"]);
+    let text = "[3] oops\nrsctl: job 7 failed: rank 3 on node 0 exited with code 3\n";
+    assert_eq!((said.code, &*said.err), (Some(3), text));
+}
+
+#[test]
+fn input_arrives_whole_and_ends() {
+    for size in [0, 1, 65_535, 65_536, 65_537, 3_000_000] {
+        let stage = Stage::new([submitted(), Act::AwaitInput, the_end(ended(JobState::Done, 0))]);
+        let data: Vec<u8> = (0..=255).cycle().take(size).collect();
+        let mut child = stage.rsctl(&["run", "a"]).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(&data).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        stage.submitted();
+        assert!(stage.asked() == Asked::Input(7, data), "{size} bytes");
+    }
+}
+
+#[test]
+fn input_that_never_ends_does_not_keep_us() {
+    let stage = Stage::new([submitted(), the_end(ended(JobState::Done, 0))]);
+    let mut child = stage.rsctl(&["run", "a"]).stdin(Stdio::piped()).spawn().unwrap();
+    let held = child.stdin.take();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop(held);
+}
+
+#[test]
+fn a_refusal_keeps_its_text_and_its_code() {
+    for (code, text) in
+        [(exit::NOT_PLACED, "8 ranks asked, 4 slots free on 2 nodes"), (exit::VERSION, "the caller is version 9")]
+    {
+        for command in ["run", "submit"] {
+            let stage = Stage::new([Act::Refuse(refusal(Code::FailedPrecondition, code, text))]);
+            let said = stage.output(&[command, "-n", "8", "a"]);
+            assert_eq!(said, Said { code: Some(code.into()), out: Vec::new(), err: format!("rsctl: {text}\n") });
+        }
+    }
+}
+
+#[test]
+fn submit_prints_the_number_alone() {
+    let stage = Stage::new([submitted(), say(Body::Placed(Placed::default()))]);
+    assert_eq!(stage.output(&["submit", "a"]), Said { code: Some(0), out: b"7\n".to_vec(), err: String::new() });
+    assert!(!stage.submitted().attached);
+
+    let queued = || Stage::new([submitted(), say(Body::Queued(Queued { reason: "2 slots are busy".into() }))]);
+    let said = queued().output(&["submit", "a"]);
+    assert_eq!((said.text(), &*said.err), ("7\n", "rsctl: job 7 is queued: 2 slots are busy\n"));
+    let said = queued().output(&["--json", "submit", "a"]);
+    assert_eq!(
+        (said.text(), &*said.err),
+        ("{\"job\":7,\"queued_reason\":\"2 slots are busy\",\"schema_version\":1}\n", "")
+    );
+}
+
+#[test]
+fn a_daemon_that_dies_is_told_with_the_job_and_how_to_look_again() {
+    let stage = Stage::new([submitted(), Act::Die]);
+    let said = stage.output(&["run", "a"]);
+    assert_eq!(said.code, Some(242), "{said:?}");
+    assert!(said.err.starts_with("rsctl: lost the daemon while job 7 ran: "), "{said:?}");
+    assert!(said.err.ends_with("look with: rsctl job show 7\n"), "{said:?}");
+}
+
+/// A child whose stderr is read line by line.
+fn lines_of(child: &mut Child) -> impl FnMut() -> String + use<> {
+    let mut stderr = child.stderr.take().unwrap();
+    move || {
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        while stderr.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
+            line.push(byte[0]);
+        }
+        String::from_utf8(line).unwrap()
+    }
+}
+
+#[test]
+fn ctrl_c_cancels_twice_kills() {
+    let stage = Stage::new([
+        submitted(),
+        output(vec![record(0, Stream::Stderr, b"up\n")]),
+        Act::AwaitCancel(2),
+        say(Body::Killing(Killing::default())),
+        the_end(ended(JobState::Cancelled, 130)),
+    ]);
+    let mut child = stage.rsctl(&["run", "--kill-grace", "9s", "a"]).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let mut line = lines_of(&mut child);
+    assert_eq!(line(), "up");
+    assert_eq!(stage.submitted().kill_grace_ms, 9000);
+    kill(pid, Signal::SIGTERM).unwrap();
+    assert_eq!(line(), "rsctl: cancelling job 7: TERM now, KILL after 9.0s (Ctrl-C again: KILL now)");
+    assert_eq!(stage.asked(), Asked::Cancel(7, None));
+    kill(pid, Signal::SIGINT).unwrap();
+    assert_eq!(line(), "rsctl: killing job 7 (Ctrl-C again: leave without waiting)");
+    assert_eq!(stage.asked(), Asked::Cancel(7, Some(0)));
+    assert_eq!(line(), "rsctl: job 7 was cancelled");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn a_third_ctrl_c_leaves() {
+    let stage = Stage::new([submitted(), output(vec![record(0, Stream::Stderr, b"up\n")]), Act::AwaitCancel(9)]);
+    let mut child = stage.rsctl(&["run", "a"]).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let mut line = lines_of(&mut child);
+    for expected in ["up", "rsctl: cancelling", "rsctl: killing"] {
+        let said = line();
+        assert!(said.starts_with(expected), "{said}");
+        kill(pid, Signal::SIGINT).unwrap();
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn whoever_only_looks_leaves_the_job_alone() {
+    let story = [submitted(), output(vec![record(0, Stream::Stderr, b"up\n")]), Act::AwaitCancel(1)];
+    let stage = Stage::with_jobs(story, vec![ended(JobState::Running, 0)]);
+    let mut child = stage.rsctl(&["attach", "7"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = lines_of(&mut child);
+    assert_eq!(line(), "up");
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(line(), "rsctl: job 7 goes on; see it again with: rsctl attach 7");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(stage.asked.try_recv().is_err());
+}
+
+#[test]
+fn a_reader_who_leaves_cancels_quietly() {
+    let mut story = vec![submitted()];
+    story.extend((0..64).map(|_| output(vec![record(0, Stream::Stdout, &[b'y'; 65_536])])));
+    story.push(Act::AwaitCancel(1));
+    let stage = Stage::new(story);
+    let mut child = stage.rsctl(&["run", "a"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    stage.submitted();
+    assert_eq!(stage.asked(), Asked::Cancel(7, None));
+    assert_eq!(
+        Said::of(child.wait_with_output().unwrap()),
+        Said { code: Some(141), out: Vec::new(), err: String::new() }
+    );
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    let stage =
+        Stage::new([submitted(), output(vec![record(0, Stream::Stdout, b"x\n")]), the_end(ended(JobState::Done, 0))]);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let said = Said::of(stage.rsctl(&["run", "a"]).stdout(full).output().unwrap());
+    assert_eq!(said.code, Some(255));
+    assert!(said.err.starts_with("rsctl: cannot write to standard output: No space left"), "{said:?}");
+}
+
+#[test]
+fn json_events_are_a_line_each() {
+    let stage = Stage::new([submitted(), output(vec![record(1, Stream::Stdout, b"\xff")]), the_end(failed())]);
+    let said = stage.output(&["run", "--json", "-l", "a"]);
+    assert_eq!((said.code, &*said.err), (Some(3), ""));
+    let lines: Vec<serde_json::Value> = said.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<_> = lines.iter().map(|line| (line["schema_version"].as_u64(), line["event"].as_str())).collect();
+    assert_eq!(kinds, [(Some(1), Some("submitted")), (Some(1), Some("output")), (Some(1), Some("ended"))]);
+    assert_eq!(lines[1]["records"][0]["data_base64"], "/w==");
+    assert_eq!(lines[2]["cause"]["stderr_tail"], "oops\n");
+}
+
+#[test]
+fn wait_exits_as_the_job_does() {
+    let done = JobInfo { job: 6, ..ended(JobState::Done, 0) };
+    let stage = Stage::with_jobs([], vec![done, failed()]);
+    assert_eq!(stage.output(&["wait", "6"]), Said { code: Some(0), out: Vec::new(), err: String::new() });
+    for args in [&["wait"][..], &["wait", "last"], &["wait", "6", "7"]] {
+        let said = stage.output(args);
+        assert_eq!(said.code, Some(3));
+        assert!(said.err.starts_with("rsctl: job 7 failed: rank 3"), "{said:?}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_refused() {
+    let stage = Stage::with_jobs([], vec![ended(JobState::Running, 0)]);
+    for args in [
+        &["wait", "9"][..],
+        &["attach", "9"],
+        &["logs", "9"],
+        &["job", "show", "9"],
+        &["signal", "9", "TERM"],
+        &["cancel", "9"],
+    ] {
+        let said = stage.output(args);
+        assert_eq!((said.code, &*said.err), (Some(246), "rsctl: there is no job 9\n"), "{args:?}");
+    }
+    let said = stage.output(&["signal", "7.4", "TERM"]);
+    assert_eq!((said.code, &*said.err), (Some(246), "rsctl: job 7 has no rank 4: its ranks are 0 to 3\n"));
+}
+
+#[test]
+fn signals_and_logs_name_the_job_and_the_rank() {
+    let stage = Stage::with_jobs([], vec![ended(JobState::Running, 0)]);
+    assert_eq!(stage.output(&["signal", "last.3", "usr1"]).code, Some(0));
+    assert_eq!(stage.asked(), Asked::Signal(7, Some(3), 10));
+    let said = stage.output(&["logs", "last", "-r", "3", "-l", "--stream", "stdout"]);
+    assert_eq!((said.code, said.text()), (Some(0), "[3] one\n[3] two\n"));
+    assert_eq!(stage.asked(), Asked::Logs(LogsRequest { job: 7, rank: Some(3), stream: Some(0), follow: false }));
+}
+
+#[test]
+fn tables_and_their_json() {
+    let stage = Stage::with_jobs([], vec![failed()]);
+    let said = stage.output(&["ps"]);
+    assert_eq!((said.text(), &*said.err), ("", "rsctl: no jobs run (ended ones: rsctl ps -a)\n"));
+    assert!(stage.output(&["ps", "-a"]).text().starts_with("JOB  STATE   RANKS"));
+    for (args, key) in
+        [(&["ps", "-a", "--json"][..], "jobs"), (&["nodes", "--json"], "nodes"), (&["job", "show", "--json"], "job")]
+    {
+        let value: serde_json::Value = serde_json::from_str(stage.output(args).text()).unwrap();
+        assert_eq!(value["schema_version"], 1);
+        assert!(!value[key].is_null(), "{value}");
+    }
+}
+
+#[test]
+fn without_a_daemon_the_command_to_start_one_is_named() {
+    let stage = Stage::empty();
+    for args in [&["submit", "a"][..], &["ps"], &["wait"], &["nodes"]] {
+        let said = stage.output(args);
+        assert_eq!((said.code, &*said.err), (Some(241), "rsctl: no daemon runs here; start one with: rsd start\n"));
+    }
+    let said = stage.output(&["--dvm", "n9", "run", "a"]);
+    assert_eq!(
+        (said.code, &*said.err),
+        (Some(241), "rsctl: --dvm n9: no such daemon runs, nor any other; start one with: rsd start\n")
+    );
+}
+
+#[test]
+fn a_socket_of_another_user_is_not_trusted() {
+    let stage = Stage::new([]);
+    let socket = stage.base.join("n0/rsd.sock");
+    fs::remove_file(&socket).unwrap();
+    if nix::unistd::geteuid().is_root() {
+        File::create(&socket).unwrap();
+        std::os::unix::fs::chown(&socket, Some(12_345), None).unwrap();
+    } else {
+        // What is behind it is not asked; whose it is counts.
+        std::os::unix::fs::symlink("/etc/passwd", &socket).unwrap();
+    }
+    let said = stage.output(&["submit", "a"]);
+    assert_eq!(said.code, Some(245));
+    assert!(said.err.contains("its socket belongs to uid ") && said.err.contains("rsd start"), "{said:?}");
+}
+
+/// rsctl with a program of ours beside it as `rsd`.
+fn beside(stage: &Stage, rsd: &str) -> Command {
+    use std::os::unix::fs::PermissionsExt;
+    let bin = stage.base.join("bin");
+    fs::create_dir(&bin).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_rsctl"), bin.join("rsctl")).unwrap();
+    fs::write(bin.join("rsd"), rsd).unwrap();
+    fs::set_permissions(bin.join("rsd"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(bin.join("rsctl"));
+    command.env("RSD_RUNTIME_DIR", stage.base.join("rsd")).env_remove("RSD_DVM").stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn run_starts_a_private_daemon_and_removes_it() {
+    let stage = Stage::new([submitted(), the_end(ended(JobState::Done, 0))]);
+    // It hands us to the daemon played, and ends when its input does.
+    let script = format!(
+        "#!/bin/sh\necho \"$*\" > {base}/args\nln -s {base}/n0/rsd.sock \"$7/rsd.sock\"\necho 'rsd: ready'\ncat\n",
+        base = stage.base.display()
+    );
+    let said = Said::of(beside(&stage, &script).args(["run", "a"]).output().unwrap());
+    let text = "rsctl: no daemon runs here: a private one for this job (start one with: rsd start)\n";
+    assert_eq!((said.code, &*said.err), (Some(0), text));
+    let args = fs::read_to_string(stage.base.join("args")).unwrap();
+    let dir = stage.base.join("rsd/.private-");
+    let expected = format!("start --foreground --private --name private --state-dir {}", dir.display());
+    assert!(args.starts_with(&expected), "{args}");
+    assert_eq!(fs::read_dir(stage.base.join("rsd")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_private_daemon_that_cannot_start_says_why() {
+    let stage = Stage::empty();
+    let said =
+        Said::of(beside(&stage, "#!/bin/sh\necho 'rsd: no cores' >&2\nexit 1\n").args(["run", "a"]).output().unwrap());
+    assert_eq!(said.code, Some(242));
+    assert!(said.err.trim_end().ends_with("rsd: no cores"), "{said:?}");
+    assert_eq!(fs::read_dir(stage.base.join("rsd")).unwrap().count(), 0);
+}
+
+#[test]
+fn usage_is_240_and_help_is_not() {
+    let stage = Stage::empty();
+    for args in
+        [&["run", "-n", "0", "a"][..], &["run"], &["frobnicate"], &["run", "-hostfile", "h", "a"], &["wait", "7.3"]]
+    {
+        let said = stage.output(args);
+        assert_eq!((said.code, said.text()), (Some(240), ""), "{args:?}");
+        assert!(!said.err.is_empty());
+    }
+    assert_eq!(stage.output(&["run", "--help"]).code, Some(0));
+    assert!(stage.output(&["completion", "bash"]).text().contains("rsctl"));
+    let man = stage.base.join("man");
+    assert_eq!(stage.output(&["man", man.to_str().unwrap()]).code, Some(0));
+    assert!(man.join("rsctl-run.1").is_file());
+}
