@@ -1,0 +1,50 @@
+//! The programs under test, as cargo has built them beside this test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+/// Cargo's target directory.
+pub fn target() -> PathBuf {
+    let me = std::env::current_exe().expect("a test knows its own program");
+    // target/debug/deps/system-0123
+    me.ancestors().nth(3).expect("cargo builds tests four levels deep").to_owned()
+}
+
+/// `rsd`.
+pub fn rsd() -> &'static Path {
+    static RSD: OnceLock<PathBuf> = OnceLock::new();
+    RSD.get_or_init(|| fresh("rsd"))
+}
+
+/// `rsctl`.
+pub fn rsctl() -> &'static Path {
+    static RSCTL: OnceLock<PathBuf> = OnceLock::new();
+    RSCTL.get_or_init(|| fresh("rsctl"))
+}
+
+/// The example `fence` of the MPI library: fences of our own client.
+pub fn fence() -> &'static Path {
+    static FENCE: OnceLock<PathBuf> = OnceLock::new();
+    FENCE.get_or_init(|| fresh("examples/fence"))
+}
+
+/// Finds a program, which must be as new as its sources: cargo builds it for its own package's tests, not for these.
+fn fresh(name: &str) -> PathBuf {
+    const HOW: &str = "build it first: cargo build -p rsd -p rsctl -p rsd-mpi --all-targets (cargo xtask test does)";
+    let me = std::env::current_exe().expect("a test knows its own program");
+    let path = me.ancestors().nth(2).expect("cargo builds tests four levels deep").join(name);
+    let Some(built) = modified(&path) else { panic!("{} is not there: {HOW}", path.display()) };
+    // `PROGRAM: SOURCE SOURCE …`, as for make.
+    let sources = fs::read_to_string(path.with_extension("d")).unwrap_or_default();
+    let newer = sources.split_whitespace().skip(1).find(|source| modified(source.as_ref()) > Some(built));
+    if let Some(source) = newer {
+        panic!("{} is older than {source}: {HOW}", path.display());
+    }
+    path
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|meta| meta.modified()).ok()
+}

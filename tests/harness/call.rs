@@ -1,0 +1,334 @@
+//! A command with a deadline. It runs in a process group of its own, which does not outlive it.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+
+use crate::watched::Watched;
+
+/// A command to be.
+#[derive(Debug)]
+pub struct Call {
+    command: Command,
+    stdin: Option<Vec<u8>>,
+    deadline: Duration,
+}
+
+/// Enough for the slowest of them on two busy cores.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+impl Call {
+    /// `program` without arguments, with an empty standard input.
+    pub fn new(program: impl AsRef<OsStr>) -> Call {
+        let mut command = Command::new(program);
+        command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Call { command, stdin: Some(Vec::new()), deadline: DEADLINE }
+    }
+
+    /// More arguments.
+    pub fn args<I: IntoIterator<Item: AsRef<OsStr>>>(mut self, args: I) -> Call {
+        self.command.args(args);
+        self
+    }
+
+    /// A variable.
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Call {
+        self.command.env(name, value);
+        self
+    }
+
+    /// One variable less.
+    pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Call {
+        self.command.env_remove(name);
+        self
+    }
+
+    /// Where it starts.
+    pub fn dir(mut self, dir: impl AsRef<Path>) -> Call {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// As another user; only root may.
+    pub fn user(mut self, uid: u32) -> Call {
+        self.command.uid(uid).gid(uid);
+        self
+    }
+
+    /// What it reads, then the end.
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Call {
+        self.stdin = Some(bytes.into());
+        self
+    }
+
+    /// Keeps its standard input open as long as it runs.
+    pub fn stdin_open(mut self) -> Call {
+        self.stdin = None;
+        self
+    }
+
+    /// How long [`Call::end`] and [`Running::end`] wait.
+    pub fn deadline(mut self, deadline: Duration) -> Call {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started, or does not end in time.
+    #[track_caller]
+    pub fn end(self) -> Ended {
+        self.start().end()
+    }
+
+    /// Runs it to its end, which must be a success; returns what it printed.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        self.end().ok()
+    }
+
+    /// Runs it to its end, which must have `code`; returns what it said on stderr.
+    #[track_caller]
+    pub fn fails(self, code: i32) -> String {
+        self.end().fails(code)
+    }
+
+    /// Starts it.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[track_caller]
+    pub fn start(mut self) -> Running {
+        let line = words(&self.command);
+        self.command.stdin(Stdio::piped());
+        let mut child = self.command.spawn().unwrap_or_else(|error| panic!("cannot start {line}: {error}"));
+        let mut stdin = child.stdin.take().expect("stdin is piped");
+        let held = match self.stdin {
+            Some(bytes) => {
+                // Whoever does not read to the end has what it wants.
+                thread::spawn(move || drop(stdin.write_all(&bytes)));
+                None
+            }
+            None => Some(stdin),
+        };
+        let stdout = collect(child.stdout.take().expect("stdout is piped"));
+        let stderr = collect(child.stderr.take().expect("stderr is piped"));
+        let pid = Pid::from_raw(i32::try_from(child.id()).expect("process ids are small"));
+        let status = Arc::new(Watched::default());
+        let ended = Arc::clone(&status);
+        thread::spawn(move || {
+            let how = child.wait().expect("it is our child, and we wait for it once");
+            ended.change(|status| *status = Some(how));
+        });
+        Running { line, pid, stdin: held, stdout, stderr, status, deadline: self.deadline }
+    }
+}
+
+/// One of its streams, as far as it has come.
+#[derive(Debug, Default)]
+struct Stream {
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+fn collect(mut from: impl Read + Send + 'static) -> Arc<Watched<Stream>> {
+    let stream = Arc::new(Watched::<Stream>::default());
+    let filled = Arc::clone(&stream);
+    thread::spawn(move || {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match from.read(&mut buffer) {
+                Ok(0) | Err(_) => break filled.change(|stream| stream.ended = true),
+                Ok(got) => filled.change(|stream| stream.bytes.extend_from_slice(&buffer[..got])),
+            }
+        }
+    });
+    stream
+}
+
+/// A command that runs. Dropping it kills it.
+#[derive(Debug)]
+pub struct Running {
+    line: String,
+    pid: Pid,
+    stdin: Option<std::process::ChildStdin>,
+    stdout: Arc<Watched<Stream>>,
+    stderr: Arc<Watched<Stream>>,
+    status: Arc<Watched<Option<ExitStatus>>>,
+    deadline: Duration,
+}
+
+impl Running {
+    /// Its process.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Whether it has not ended yet.
+    pub fn runs(&self) -> bool {
+        self.status.look().is_none()
+    }
+
+    /// Sends it a signal, not its children.
+    pub fn signal(&self, signal: Signal) {
+        let status = self.status.look();
+        if status.is_none() {
+            kill(self.pid, signal).expect("it is our child and not waited for");
+        }
+    }
+
+    /// Writes to its standard input, which must have been left open.
+    pub fn write(&mut self, bytes: &[u8]) {
+        let stdin = self.stdin.as_mut().expect("standard input was left open");
+        stdin.write_all(bytes).and_then(|()| stdin.flush()).expect("it reads its input");
+    }
+
+    /// Ends its standard input.
+    pub fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Waits until `find` finds something in what it has printed so far.
+    #[track_caller]
+    pub fn until_stdout<R>(&self, find: impl FnMut(&str) -> Option<R>) -> R {
+        self.until(&self.stdout, find)
+    }
+
+    /// Waits until `find` finds something in what it has said on stderr so far.
+    #[track_caller]
+    pub fn until_stderr<R>(&self, find: impl FnMut(&str) -> Option<R>) -> R {
+        self.until(&self.stderr, find)
+    }
+
+    #[track_caller]
+    fn until<R>(&self, stream: &Watched<Stream>, mut find: impl FnMut(&str) -> Option<R>) -> R {
+        // The end of a stream is reason enough to stop waiting.
+        let found = stream.wait(self.deadline, |stream| match find(&String::from_utf8_lossy(&stream.bytes)) {
+            Some(found) => Some(Some(found)),
+            None => stream.ended.then_some(None),
+        });
+        found.flatten().unwrap_or_else(|| panic!("what was waited for did not come\n{}", self.story("…")))
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Panics
+    /// When it does not in time.
+    #[track_caller]
+    pub fn end(self) -> Ended {
+        let Some(status) = self.status.wait(self.deadline, |status| *status) else {
+            let story = self.story("still running");
+            self.kill();
+            panic!("not ended within {:?}\n{story}", self.deadline);
+        };
+        // A grandchild may hold the streams open; what it writes is not waited for.
+        let grace = Duration::from_secs(5);
+        let take = |stream: &Watched<Stream>| {
+            stream.wait(grace, |stream| stream.ended.then_some(()));
+            std::mem::take(&mut stream.look().bytes)
+        };
+        Ended { line: self.line.clone(), status, stdout: take(&self.stdout), stderr: take(&self.stderr) }
+    }
+
+    /// Waits until it has ended, however; false if it does not.
+    pub fn gone(&self) -> bool {
+        self.status.wait(Duration::from_secs(20), |status| *status).is_some()
+    }
+
+    fn kill(&self) {
+        // Its group may be gone already, which is what we want.
+        let _ = killpg(self.pid, Signal::SIGKILL);
+    }
+
+    /// What it said on stderr so far.
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.stderr.look().bytes).into_owned()
+    }
+
+    fn story(&self, how: &str) -> String {
+        story(&self.line, how, &self.stdout.look().bytes, &self.stderr.look().bytes)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.runs() {
+            self.kill();
+            self.status.wait(Duration::from_secs(10), |status| *status);
+        }
+    }
+}
+
+/// How a command ended, and what it wrote.
+#[derive(Debug)]
+pub struct Ended {
+    line: String,
+    /// How.
+    pub status: ExitStatus,
+    /// All of its standard output.
+    pub stdout: Vec<u8>,
+    /// All of its standard error.
+    pub stderr: Vec<u8>,
+}
+
+impl Ended {
+    /// Standard output as text.
+    pub fn out(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Standard error as text.
+    pub fn err(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// It must have succeeded; returns what it printed.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert!(self.status.success(), "should have succeeded\n{self}");
+        self.out()
+    }
+
+    /// It must have ended with `code`; returns what it said on stderr.
+    #[track_caller]
+    pub fn fails(self, code: i32) -> String {
+        assert!(self.status.code() == Some(code), "should have ended with {code}\n{self}");
+        self.err()
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match (self.status.code(), self.status.signal()) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, signal) => format!("signal {}", signal.unwrap_or_default()),
+        };
+        f.write_str(&story(&self.line, &how, &self.stdout, &self.stderr))
+    }
+}
+
+fn story(line: &str, how: &str, stdout: &[u8], stderr: &[u8]) -> String {
+    format!("$ {line}\n{how}\n--- stdout\n{}\n--- stderr\n{}", tail(stdout), tail(stderr))
+}
+
+/// The end of it, if it is long.
+fn tail(bytes: &[u8]) -> String {
+    const SHOWN: usize = 4000;
+    let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SHOWN)..]).into_owned();
+    if bytes.len() > SHOWN { format!("({} bytes) … {text}", bytes.len()) } else { text }
+}
+
+fn words(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,280 @@
+//! Daemons on this machine, several as if they were several nodes.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use rsd_proto::transport::{Target, dial, dvm_client};
+use rsd_proto::v1::ListJobsRequest;
+use serde_json::Value;
+
+use crate::call::{Call, Running};
+use crate::{built, leftovers, processes};
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Daemons: the first is the head. With 0 of them there is only the directory.
+    pub nodes: usize,
+    /// Slots of each.
+    pub slots: u32,
+    /// More arguments of `rsd start`, for each.
+    pub args: Vec<String>,
+}
+
+/// A DVM in a directory of its own. When it is dropped, its daemons are stopped, and the test fails if anything is left of
+/// them or of their jobs.
+#[derive(Debug)]
+pub struct Dvm {
+    dir: PathBuf,
+    nodes: Vec<Node>,
+    options: Options,
+}
+
+#[derive(Debug)]
+struct Node {
+    name: String,
+    daemon: Option<Running>,
+}
+
+/// Within which a daemon must be ready, on a machine that does other things too.
+const READY: Duration = Duration::from_secs(30);
+
+impl Dvm {
+    /// `nodes` daemons of four slots each.
+    #[track_caller]
+    pub fn start(nodes: usize) -> Dvm {
+        Dvm::start_with(Options { nodes, slots: 4, args: Vec::new() })
+    }
+
+    /// What is asked for. Returns when all nodes have joined.
+    ///
+    /// # Panics
+    /// When a daemon does not get ready.
+    #[track_caller]
+    pub fn start_with(options: Options) -> Dvm {
+        let mut dvm = Dvm { dir: directory(), nodes: Vec::new(), options };
+        if dvm.options.nodes > 0 {
+            dvm.add(&[]);
+        }
+        if dvm.options.nodes > 1 {
+            let head = dvm.listen();
+            let join = ["--join", &head].map(str::to_owned);
+            let rest: Vec<Node> = (1..dvm.options.nodes).map(|at| dvm.node(at, &join)).collect();
+            dvm.nodes.extend(rest);
+            (1..dvm.options.nodes).for_each(|at| dvm.ready(at));
+        }
+        dvm
+    }
+
+    /// One more daemon, with these arguments.
+    #[track_caller]
+    pub fn add(&mut self, args: &[String]) {
+        let at = self.nodes.len();
+        let node = self.node(at, args);
+        self.nodes.push(node);
+        self.ready(at);
+    }
+
+    /// Kills a daemon without a word (SIGKILL); its steps and their ranks are not touched.
+    pub fn kill(&mut self, at: usize) {
+        let daemon = self.nodes[at].daemon.take().expect("the daemon runs");
+        daemon.signal(Signal::SIGKILL);
+        daemon.gone();
+    }
+
+    /// Starts it again in its old state directory.
+    #[track_caller]
+    pub fn restart(&mut self, at: usize) {
+        let join = match at {
+            0 => Vec::new(),
+            _ => vec!["--join".to_owned(), self.listen()],
+        };
+        self.nodes[at] = self.node(at, &join);
+        self.ready(at);
+    }
+
+    /// Sends a signal to a daemon alone.
+    pub fn signal(&self, at: usize, signal: Signal) {
+        self.nodes[at].daemon.as_ref().expect("the daemon runs").signal(signal);
+    }
+
+    fn node(&self, at: usize, args: &[String]) -> Node {
+        let name = format!("node{at}");
+        let slots = self.options.slots.to_string();
+        let mut call = self.call(built::rsd()).args(["start", "--foreground", "--name", &name, "--slots", &slots]);
+        if at == 0 && self.options.nodes > 1 {
+            call = call.args(["--listen", "127.0.0.1:0"]);
+        }
+        let daemon = call.args(&self.options.args).args(args).deadline(READY).start();
+        Node { name, daemon: Some(daemon) }
+    }
+
+    #[track_caller]
+    fn ready(&self, at: usize) {
+        let daemon = self.nodes[at].daemon.as_ref().expect("it was just started");
+        daemon.until_stdout(|out| out.contains("ready").then_some(()));
+    }
+
+    /// The address that other daemons may join.
+    pub fn listen(&self) -> String {
+        self.record(0)["listen"].as_str().expect("a head says where it listens").to_owned()
+    }
+
+    /// A daemon's process.
+    pub fn pid(&self, at: usize) -> i32 {
+        self.nodes[at].daemon.as_ref().expect("the daemon runs").pid().as_raw()
+    }
+
+    /// What a daemon has written about itself.
+    pub fn record(&self, at: usize) -> Value {
+        let path = self.state_dir(at).join("daemon.json");
+        let text = fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
+        serde_json::from_slice(&text).expect("daemon.json is JSON")
+    }
+
+    /// A daemon's state directory.
+    pub fn state_dir(&self, at: usize) -> PathBuf {
+        self.dir.join(&self.nodes[at].name)
+    }
+
+    /// A directory that lives as long as the DVM, for a test's own files.
+    pub fn scratch(&self) -> PathBuf {
+        let path = self.dir.join("scratch");
+        fs::create_dir_all(&path).expect("the DVM's directory is ours");
+        path
+    }
+
+    /// Writes a file into [`Dvm::scratch`]; returns its path.
+    pub fn file(&self, name: &str, text: impl AsRef<[u8]>) -> String {
+        let path = self.scratch().join(name);
+        fs::write(&path, text).expect("the DVM's directory is ours");
+        path.display().to_string()
+    }
+
+    /// `rsctl` with these arguments, about to find this DVM and no other; it starts in [`Dvm::scratch`].
+    pub fn rsctl<I: IntoIterator<Item: AsRef<OsStr>>>(&self, args: I) -> Call {
+        self.call(built::rsctl()).dir(self.scratch()).args(args)
+    }
+
+    /// `rsctl` with the words of a line.
+    pub fn ctl(&self, line: &str) -> Call {
+        self.rsctl(line.split_whitespace())
+    }
+
+    /// Submits; returns the job's number.
+    #[track_caller]
+    pub fn submit<I: IntoIterator<Item: AsRef<OsStr>>>(&self, args: I) -> String {
+        self.rsctl(["submit"]).args(args).ok().trim().to_owned()
+    }
+
+    /// What `rsctl … --json` prints.
+    #[track_caller]
+    pub fn json(&self, line: &str) -> Value {
+        let text = self.ctl(line).args(["--json"]).ok();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("rsctl {line}: {error} in {text}"))
+    }
+
+    /// `rsd` or another program with the environment in which this DVM, and no other, is found.
+    pub fn call(&self, program: impl AsRef<OsStr>) -> Call {
+        Call::new(program)
+            .env("RSD_RUNTIME_DIR", &self.dir)
+            .env_remove("RSD_DVM")
+            .env_remove("RSD_LOG")
+            .env_remove("RSD_CONFIG")
+            // Debian's and the wheel's MPICH both spin; with more ranks than cores they must not.
+            .env("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
+            .env("OPENBLAS_NUM_THREADS", "1")
+    }
+
+    /// The PMI names of all jobs that the head remembers.
+    pub fn namespaces(&self) -> Vec<String> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime costs nothing");
+        let deadline = Duration::from_secs(5);
+        let target = Target::Unix(self.dir.join("node0/rsd.sock"));
+        runtime.block_on(async {
+            let Ok(channel) = dial(&target, deadline).await else { return Vec::new() };
+            let mut client = dvm_client(channel);
+            match tokio::time::timeout(deadline, client.list_jobs(ListJobsRequest { all: true })).await {
+                Ok(Ok(reply)) => reply.into_inner().jobs.into_iter().map(|job| job.namespace).collect(),
+                Ok(Err(_)) | Err(_) => Vec::new(),
+            }
+        })
+    }
+
+    /// Stops everything; returns what is wrong.
+    fn stop(&mut self) -> Vec<String> {
+        let mut complaints = Vec::new();
+        let namespaces = self.namespaces();
+        if self.nodes.iter().any(|node| node.daemon.is_some()) {
+            let stop = self.call(built::rsd()).args(["stop", "--force", "--dvm", "node0"]).start();
+            if !stop.gone() {
+                complaints.push("`rsd stop --force` does not end".to_owned());
+            }
+        }
+        for node in &mut self.nodes {
+            let Some(daemon) = node.daemon.take() else { continue };
+            if !daemon.gone() {
+                complaints.push(format!("{} did not stop:\n{}", node.name, daemon.stderr()));
+            }
+        }
+        let marker = self.dir.display().to_string();
+        let left = within(Duration::from_secs(10), || processes::mentioning(&marker));
+        complaints.extend(left.into_iter().map(|(pid, line)| format!("process {pid} is left: {line}")));
+        leftovers::kill_all(&marker);
+        complaints.extend(leftovers::sockets(&self.dir).into_iter().map(|path| format!("socket {path} is left")));
+        complaints.extend(leftovers::segments(&namespaces).into_iter().map(|name| format!("/dev/shm/{name} is left")));
+        complaints
+    }
+
+    fn logs(&self) -> String {
+        let log = |node: &Node| {
+            let log = node.daemon.as_ref().map(Running::stderr).unwrap_or_default();
+            let from = log.len().saturating_sub(4000);
+            format!("--- log of {}\n{}", node.name, log.get(from..).unwrap_or(&log))
+        };
+        self.nodes.iter().map(log).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Drop for Dvm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+        let complaints = self.stop();
+        // Below /tmp, and nothing that a later test would look at.
+        let _ = fs::remove_dir_all(&self.dir);
+        if !std::thread::panicking() {
+            assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+        }
+    }
+}
+
+/// A new directory with a short name: a socket's path has a hundred bytes at most.
+fn directory() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("rsd-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let dir = Path::new("/tmp").join(name);
+    // One of an earlier process of this number.
+    let _ = fs::remove_dir_all(&dir);
+    fs::DirBuilder::new().mode(0o700).create(&dir).expect("/tmp is writable");
+    dir
+}
+
+/// Looks until there is nothing any more, at most so long; returns what there is then.
+fn within<T>(deadline: Duration, look: impl Fn() -> Vec<T>) -> Vec<T> {
+    let end = Instant::now() + deadline;
+    loop {
+        let left = look();
+        if left.is_empty() || Instant::now() > end {
+            return left;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

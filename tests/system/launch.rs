@@ -1,0 +1,141 @@
+//! Where ranks are placed, and what they find there.
+
+use std::collections::BTreeMap;
+
+use rsd_tests::{Dvm, Options};
+
+use crate::sorted;
+
+/// Which ranks run on which node, of a job whose ranks print `NODE RANK`.
+fn placed(printed: &str) -> BTreeMap<String, Vec<u32>> {
+    let mut nodes = BTreeMap::<String, Vec<u32>>::new();
+    for line in printed.lines() {
+        let (node, rank) = line.split_once(' ').expect("a node and a rank");
+        nodes.entry(node.to_owned()).or_default().push(rank.parse().expect("a rank"));
+    }
+    nodes.values_mut().for_each(|ranks| ranks.sort_unstable());
+    nodes
+}
+
+fn nodes<const N: usize>(expected: [(&str, &[u32]); N]) -> BTreeMap<String, Vec<u32>> {
+    expected.into_iter().map(|(node, ranks)| (node.to_owned(), ranks.to_vec())).collect()
+}
+
+const WHERE: [&str; 3] = ["sh", "-c", "echo $RSD_NODE_NAME $RSD_RANK"];
+
+#[test]
+fn ranks_fill_node_after_node_or_go_round() {
+    let dvm = Dvm::start(2);
+    let run = |options: &str| placed(&dvm.rsctl(["run"]).args(options.split_whitespace()).args(WHERE).ok());
+    assert_eq!(run(""), nodes([("node0", &[0, 1, 2, 3]), ("node1", &[4, 5, 6, 7])]));
+    assert_eq!(run("-n 5"), nodes([("node0", &[0, 1, 2, 3]), ("node1", &[4])]));
+    assert_eq!(run("-n 5 --map-by node"), nodes([("node0", &[0, 2, 4]), ("node1", &[1, 3])]));
+    assert_eq!(run("--host node1"), nodes([("node1", &[0, 1, 2, 3])]));
+    assert_eq!(run("--host node1:1,node0:2"), nodes([("node1", &[0]), ("node0", &[1, 2])]));
+    assert_eq!(run("--host node0,node1,node0"), nodes([("node0", &[0, 1]), ("node1", &[2, 3, 4, 5])]));
+    assert_eq!(run("-n 10 --oversubscribe"), nodes([("node0", &[0, 1, 2, 3, 4]), ("node1", &[5, 6, 7, 8, 9])]));
+    assert_eq!(
+        run("-n 10 --map-by node:oversubscribe"),
+        nodes([("node0", &[0, 2, 4, 6, 8]), ("node1", &[1, 3, 5, 7, 9])])
+    );
+}
+
+#[test]
+fn the_example_of_two_hosts_with_two_slots() {
+    let dvm = Dvm::start(2);
+    let hosts = "# two of each\nnode0 slots=2 max_slots=20\nnode1 slots=2 max_slots=20\n";
+    dvm.file("hosts", hosts);
+    let said = dvm.rsctl(["run", "--hostfile", "./hosts", "-n", "8"]).args(WHERE).fails(243);
+    assert_eq!(
+        said,
+        "\
+rsctl: 8 ranks asked, 4 slots free on 2 nodes
+  node0  2 slots (hostfile ./hosts:2)   0 in use
+  node1  2 slots (hostfile ./hosts:3)   0 in use
+fix one of:  -n 4   |  --oversubscribe (=> node0: 0-3, node1: 4-7)  |  slots=4 in ./hosts
+"
+    );
+    let run = |options: &str| {
+        let options = options.split_whitespace();
+        placed(&dvm.rsctl(["run", "--hostfile", "./hosts"]).args(options).args(WHERE).ok())
+    };
+    assert_eq!(run("-n 8 --oversubscribe"), nodes([("node0", &[0, 1, 2, 3]), ("node1", &[4, 5, 6, 7])]));
+    assert_eq!(run("-n 8 --oversubscribe --map-by node"), nodes([("node0", &[0, 2, 4, 6]), ("node1", &[1, 3, 5, 7])]));
+    assert_eq!(run("-n 4"), nodes([("node0", &[0, 1]), ("node1", &[2, 3])]));
+    dvm.file("hosts", hosts.replace('2', "4").replace("40", "4"));
+    assert_eq!(
+        run("-n 8"),
+        nodes([("node0", &[0, 1, 2, 3]), ("node1", &[4, 5, 6, 7])]),
+        "the fix that was named works"
+    );
+}
+
+#[test]
+fn max_slots_is_a_limit_and_what_it_holds_back_goes_elsewhere() {
+    let dvm = Dvm::start(2);
+    dvm.file("hosts", "node0 slots=2 max_slots=3\nnode1:2\n");
+    let run = |n: &str| dvm.rsctl(["run", "--hostfile", "hosts", "--oversubscribe", "-n", n]).args(WHERE);
+    assert_eq!(placed(&run("8").ok()), nodes([("node0", &[0, 1, 2]), ("node1", &[3, 4, 5, 6, 7])]));
+    dvm.file("hosts", "node0 slots=2 max_slots=3\nnode1 max_slots=3\n");
+    let said = run("8").fails(243);
+    assert!(said.contains("8 ranks asked") && said.contains("at most 3 ranks (hostfile hosts:1)"), "{said}");
+    assert!(said.contains("-n 6"), "{said}");
+}
+
+#[test]
+fn ranks_are_told_who_they_are() {
+    let dvm = Dvm::start(2);
+    let script = "echo $RSD_RANK/$RSD_SIZE $RSD_LOCAL_RANK/$RSD_LOCAL_SIZE $RSD_NODE $RSD_NODE_NAME $RSD_JOB \
+                  $PMI_RANK/$PMI_SIZE $MPI_LOCALRANKID/$MPI_LOCALNRANKS";
+    let printed = dvm.rsctl(["run", "-n", "6", "sh", "-c", script]).ok();
+    let expected: Vec<String> = (0..6)
+        .map(|rank| {
+            let (node, local, here) = if rank < 4 { (0, rank, 4) } else { (1, rank - 4, 2) };
+            format!("{rank}/6 {local}/{here} {node} node{node} 1 {rank}/6 {local}/{here}")
+        })
+        .collect();
+    assert_eq!(sorted(&printed), expected);
+}
+
+#[test]
+fn the_environment_goes_along_but_for_other_launchers_variables() {
+    let dvm = Dvm::start(2);
+    let file = dvm.file("env", "# settings\nFROM_FILE=file\nOVER=file\n");
+    let script =
+        "echo $MINE,$FROM_FILE,$OVER,$SET,${PMI_PORT-none},${OMPI_COMM_WORLD_RANK-none},${HYDI_CONTROL_FD-none}";
+    let printed = dvm
+        .rsctl(["run", "-n", "2", "--map-by", "node", "--env-file", &file])
+        .args(["-x", "OVER=option", "-x", "SET=a b=c", "sh", "-c", script])
+        .env("MINE", "mine")
+        .env("PMI_PORT", "127.0.0.1:1")
+        .env("OMPI_COMM_WORLD_RANK", "5")
+        .env("HYDI_CONTROL_FD", "7")
+        .ok();
+    assert_eq!(printed, "mine,file,option,a b=c,none,none,none\n".repeat(2));
+    // Said by name, even a launcher's variable goes along.
+    let named = dvm.rsctl(["run", "-n", "1", "-x", "HYDI_X", "sh", "-c", "echo $HYDI_X"]).env("HYDI_X", "7").ok();
+    assert_eq!(named, "7\n");
+}
+
+#[test]
+fn ranks_start_where_the_user_is_or_says() {
+    let dvm = Dvm::start(2);
+    let here = dvm.scratch().display().to_string();
+    assert_eq!(dvm.rsctl(["run", "-n", "2", "--map-by", "node", "pwd"]).ok(), format!("{here}\n{here}\n"));
+    assert_eq!(dvm.rsctl(["run", "-n", "1", "--wdir", "/usr/bin", "pwd"]).ok(), "/usr/bin\n");
+    dvm.file("tool", "#!/bin/sh\necho tool in $(pwd)\n");
+    dvm.call("chmod").args(["+x"]).args([dvm.scratch().join("tool")]).ok();
+    assert_eq!(dvm.rsctl(["run", "-n", "1", "./tool"]).ok(), format!("tool in {here}\n"));
+    // A path is looked up where the rank starts.
+    let above = dvm.scratch().join("..").display().to_string();
+    assert!(dvm.rsctl(["run", "-n", "1", "--wdir", &above, "scratch/tool"]).ok().starts_with("tool in "));
+}
+
+#[test]
+fn a_thousand_ranks_start_and_end() {
+    let dvm = Dvm::start_with(Options { nodes: 4, slots: 250, args: Vec::new() });
+    let printed = dvm.rsctl(["run", "-n", "1000", "sh", "-c", "echo $RSD_RANK"]).ok();
+    let mut ranks: Vec<u32> = printed.lines().map(|line| line.parse().expect("a rank")).collect();
+    ranks.sort_unstable();
+    assert!(ranks.into_iter().eq(0..1000), "every rank prints its number once");
+}

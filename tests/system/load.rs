@@ -1,0 +1,71 @@
+//! Many jobs: the daemons stay as they were.
+
+use std::time::Duration;
+
+use rsd_tests::{Dvm, Options, eventually, processes};
+
+/// Open files and memory of every daemon.
+fn taken(dvm: &Dvm, nodes: usize) -> Vec<(usize, u64)> {
+    (0..nodes)
+        .map(|node| {
+            let pid = dvm.pid(node);
+            let files = processes::open_files(pid).expect("the daemon lives");
+            let (now, _) = processes::memory_bytes(pid).expect("the daemon lives");
+            (files, now)
+        })
+        .collect()
+}
+
+#[test]
+fn two_hundred_jobs_in_a_row_leave_no_trace() {
+    let dvm = Dvm::start(2);
+    let run = |count: usize| (0..count).for_each(|_| drop(dvm.ctl("run -n 2 --map-by node true").ok()));
+    run(50);
+    let before = taken(&dvm, 2);
+    run(150);
+    eventually("no more files are open than before", Duration::from_secs(10), || {
+        let files = |taken: &[(usize, u64)]| taken.iter().map(|(files, _)| *files).collect::<Vec<_>>();
+        (files(&taken(&dvm, 2)) <= files(&before)).then_some(())
+    });
+    for (node, (before, after)) in before.iter().zip(taken(&dvm, 2)).enumerate() {
+        let grown = after.1.saturating_sub(before.1);
+        // What the head remembers of a job that has ended is some hundred bytes.
+        assert!(grown < 4 << 20, "node{node} has grown by {} KiB", grown >> 10);
+    }
+    assert_eq!(dvm.json("ps -a")["jobs"].as_array().map(Vec::len), Some(200));
+}
+
+#[test]
+fn twenty_jobs_at_once_do_not_mix() {
+    let dvm = Dvm::start_with(Options { nodes: 2, slots: 32, args: Vec::new() });
+    let jobs: Vec<_> = (0..20)
+        .map(|job| {
+            let script = format!("for i in 1 2 3 4 5; do echo job {job}; done; exit {job}");
+            (job, dvm.rsctl(["run", "-n", "3", "sh", "-c", &script]).start())
+        })
+        .collect();
+    for (job, running) in jobs {
+        let ended = running.end();
+        assert_eq!(ended.out(), format!("job {job}\n").repeat(15));
+        assert_eq!(ended.status.code(), Some(job));
+    }
+}
+
+#[test]
+fn twenty_mpi_jobs_at_once_wait_their_turn() {
+    let dvm = Dvm::start(2);
+    let program = rsd_tests::Mpi::Debian.program("ring.c");
+    let jobs: Vec<_> = (0..20).map(|_| dvm.rsctl(["run", "-n", "3", &program]).start()).collect();
+    for job in jobs {
+        assert_eq!(job.end().ok(), "token 9\n");
+    }
+}
+
+#[test]
+fn sixteen_daemons_form_a_dvm() {
+    let dvm = Dvm::start_with(Options { nodes: 16, slots: 1, args: Vec::new() });
+    let printed = dvm.ctl("run -n 16 printenv RSD_NODE_NAME").ok();
+    let mut expected: Vec<String> = (0..16).map(|node| format!("node{node}")).collect();
+    expected.sort_unstable();
+    assert_eq!(crate::sorted(&printed), expected);
+}

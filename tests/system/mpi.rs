@@ -1,0 +1,150 @@
+//! Real MPI programs: two generations of MPICH, from C and from Python, on one node and on four.
+
+use rsd_tests::{Dvm, Mpi, Options, python};
+
+use crate::{MPIS, sorted};
+
+#[test]
+fn every_rank_knows_itself_its_node_and_its_neighbours() {
+    for nodes in [1, 4] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 8 / nodes as u32, args: Vec::new() });
+        for mpi in MPIS {
+            let printed = dvm.rsctl(["run", "-n", "8", &mpi.program("hello.c")]).ok();
+            let per_node = 8 / nodes;
+            let expected: Vec<String> = (0..8)
+                .map(|rank| {
+                    let (node, local) = (rank / per_node, rank % per_node);
+                    format!("rank {rank} of 8 on node{node}, local {local} of {per_node}")
+                })
+                .collect();
+            assert_eq!(sorted(&printed), expected, "{mpi:?} on {nodes} nodes");
+        }
+    }
+}
+
+#[test]
+fn ranks_mapped_in_rounds_share_memory_with_the_right_ones() {
+    let dvm = Dvm::start(2);
+    for mpi in MPIS {
+        let printed = dvm.rsctl(["run", "-n", "5", "--map-by", "node", &mpi.program("hello.c")]).ok();
+        let expected = [
+            "rank 0 of 5 on node0, local 0 of 3",
+            "rank 1 of 5 on node1, local 0 of 2",
+            "rank 2 of 5 on node0, local 1 of 3",
+            "rank 3 of 5 on node1, local 1 of 2",
+            "rank 4 of 5 on node0, local 2 of 3",
+        ];
+        assert_eq!(sorted(&printed), expected, "{mpi:?}");
+    }
+}
+
+#[test]
+fn messages_and_collectives_arrive_right_on_one_node() {
+    messages_and_collectives(1);
+}
+
+#[test]
+fn messages_and_collectives_arrive_right_on_four_nodes() {
+    messages_and_collectives(4);
+}
+
+fn messages_and_collectives(nodes: usize) {
+    let dvm = Dvm::start_with(Options { nodes, slots: 4 / nodes as u32, args: Vec::new() });
+    for mpi in MPIS {
+        let run = |program: &str, arg: &str| dvm.rsctl(["run", "-n", "4", &mpi.program(program), arg]).ok();
+        assert_eq!(run("ring.c", "20"), "token 80\n", "{mpi:?}");
+        assert_eq!(run("collectives.c", ""), "collectives right on 4 ranks\n", "{mpi:?}");
+        assert_eq!(run("large.c", "20000000"), "20000000 bytes right on 4 ranks\n", "{mpi:?}");
+    }
+}
+
+#[test]
+fn one_rank_is_a_world_of_its_own() {
+    let dvm = Dvm::start(1);
+    for mpi in MPIS {
+        assert_eq!(dvm.rsctl(["run", "--host", "node0:1", &mpi.program("ring.c")]).ok(), "token 3\n");
+        let printed = dvm.rsctl(["run", "-n", "1", &mpi.program("hello.c")]).ok();
+        assert_eq!(printed, "rank 0 of 1 on node0, local 0 of 1\n");
+    }
+}
+
+#[test]
+fn sixteen_ranks_on_four_nodes() {
+    let dvm = Dvm::start(4);
+    for mpi in MPIS {
+        let printed = dvm.rsctl(["run", "-n", "16", &mpi.program("collectives.c")]).ok();
+        assert_eq!(printed, "collectives right on 16 ranks\n", "{mpi:?}");
+    }
+}
+
+#[test]
+fn sixty_four_ranks_oversubscribed() {
+    let dvm = Dvm::start(4);
+    for mpi in MPIS {
+        let printed = dvm.rsctl(["run", "-n", "64", "--oversubscribe", &mpi.program("hello.c")]).ok();
+        let expected: Vec<String> =
+            (0..64).map(|rank| format!("rank {rank} of 64 on node{}, local {} of 16", rank / 16, rank % 16)).collect();
+        let mut lines: Vec<&str> = printed.lines().collect();
+        lines.sort_by_key(|line| line.split(' ').nth(1).and_then(|rank| rank.parse::<u32>().ok()));
+        assert_eq!(lines, expected, "{mpi:?}");
+    }
+}
+
+#[test]
+fn several_programs_are_one_world() {
+    let dvm = Dvm::start(2);
+    for mpi in MPIS {
+        let program = mpi.program("mpmd.c");
+        let line = ["run", "-n", "2", &program, "master", ":", "-n", "3", &program, "worker", ":", &program, "last"];
+        let printed = dvm.rsctl(line).ok();
+        let expected =
+            ["0 master 0", "1 master 0", "2 worker 1", "3 worker 1", "4 worker 1", "5 last 2", "6 last 2", "7 last 2"];
+        assert_eq!(printed.lines().collect::<Vec<_>>(), expected, "{mpi:?}");
+    }
+}
+
+#[test]
+fn several_programs_on_hosts_of_their_own() {
+    let dvm = Dvm::start(2);
+    let program = Mpi::Wheel.program("hello.c");
+    let line = ["run", "-n", "2", "--host", "node1", &program, ":", "-n", "1", "--host", "node0", &program];
+    let printed = dvm.rsctl(line).ok();
+    let expected = [
+        "rank 0 of 3 on node1, local 0 of 2",
+        "rank 1 of 3 on node1, local 1 of 2",
+        "rank 2 of 3 on node0, local 0 of 1",
+    ];
+    assert_eq!(sorted(&printed), expected);
+}
+
+#[test]
+fn mpi4py_runs() {
+    let dvm = Dvm::start_with(Options { nodes: 4, slots: 1, args: Vec::new() });
+    for (script, expected) in
+        [("allreduce.py", "allreduce right on 4 ranks\n"), ("alltoall.py", "alltoall right on 4 ranks\n")]
+    {
+        assert_eq!(dvm.rsctl(["run"]).args(python(script)).ok(), expected);
+    }
+    let printed = dvm.rsctl(["run", "-n", "2"]).args(python("hello.py")).ok();
+    assert_eq!(sorted(&printed), ["rank 0 of 2 on node0", "rank 1 of 2 on node1"]);
+}
+
+#[test]
+fn two_worlds_side_by_side_do_not_meet() {
+    let dvm = Dvm::start(2);
+    let program = Mpi::Wheel.program("collectives.c");
+    let jobs: Vec<_> = (0..4).map(|_| dvm.rsctl(["run", "-n", "2", &program]).start()).collect();
+    for job in jobs {
+        assert_eq!(job.end().ok(), "collectives right on 2 ranks\n");
+    }
+}
+
+#[test]
+fn a_rank_may_ask_for_another_job() {
+    let dvm = Dvm::start(2);
+    let rsctl = rsd_tests::built::rsctl().display().to_string();
+    let inner = format!("{rsctl} run -n 2 {}", Mpi::Debian.program("ring.c"));
+    // Without RSD_RUNTIME_DIR it has only RSD_DVM to go by.
+    let printed = dvm.rsctl(["run", "-n", "1", "env", "-u", "RSD_RUNTIME_DIR", "sh", "-c", &inner]).ok();
+    assert_eq!(printed, "token 6\n");
+}

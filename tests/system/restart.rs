@@ -1,0 +1,109 @@
+//! Daemons come and go while jobs run.
+
+use std::time::Duration;
+
+use rsd_tests::{Dvm, Options, eventually};
+
+use crate::MPIS;
+
+#[test]
+fn a_leaf_is_killed_and_restarted_during_compute() {
+    let mut dvm = Dvm::start_with(Options { nodes: 3, slots: 2, args: Vec::new() });
+    for (at, mpi) in MPIS.into_iter().enumerate() {
+        let gate = dvm.scratch().join(format!("gate{at}"));
+        let job = dvm.rsctl(["run", "-n", "6", &mpi.program("gated.c")]).args([&gate]).start();
+        job.until_stdout(|out| out.contains("computing").then_some(()));
+        dvm.kill(2);
+        dvm.restart(2);
+        assert!(job.runs());
+        dvm.file(&format!("gate{at}"), "");
+        let printed = job.end().ok();
+        let expected: Vec<String> =
+            ["computing".to_owned()].into_iter().chain((0..6).map(|rank| format!("rank {rank}: right"))).collect();
+        assert_eq!(crate::sorted(&printed), expected, "{mpi:?}");
+    }
+    let nodes = dvm.json("nodes");
+    let states: Vec<_> = nodes["nodes"].as_array().into_iter().flatten().map(|node| &node["state"]).collect();
+    assert_eq!(states, ["up", "up", "up"], "the node is the same one as before");
+}
+
+#[test]
+fn a_leaf_is_killed_and_restarted_during_a_fence() {
+    let mut dvm = Dvm::start_with(Options { nodes: 3, slots: 2, args: Vec::new() });
+    for (at, mpi) in MPIS.into_iter().enumerate() {
+        let gate = dvm.scratch().join(format!("gate{at}"));
+        let job = dvm.rsctl(["run", "-n", "6", &mpi.program("late_init.c")]).args([&gate]).start();
+        job.until_stdout(|out| (out.matches("entering").count() == 5).then_some(()));
+        dvm.kill(1);
+        dvm.restart(1);
+        dvm.file(&format!("gate{at}"), "");
+        assert!(job.end().ok().contains("6 ranks met"), "{mpi:?}");
+    }
+}
+
+#[test]
+fn the_fence_goes_through_though_the_leaf_comes_back_only_then() {
+    let mut dvm = Dvm::start_with(Options { nodes: 2, slots: 2, args: Vec::new() });
+    for (at, mpi) in MPIS.into_iter().enumerate() {
+        let gate = dvm.scratch().join(format!("gate{at}"));
+        let job = dvm.rsctl(["run", "-n", "4", &mpi.program("late_init.c")]).args([&gate]).start();
+        job.until_stdout(|out| (out.matches("entering").count() == 3).then_some(()));
+        dvm.kill(1);
+        dvm.file(&format!("gate{at}"), "");
+        eventually("the head notices", Duration::from_secs(20), || {
+            let nodes = dvm.json("nodes");
+            (nodes["nodes"][1]["state"] == "away").then_some(())
+        });
+        dvm.restart(1);
+        assert!(job.end().ok().contains("4 ranks met"), "{mpi:?}");
+    }
+}
+
+#[test]
+fn output_and_codes_of_the_time_without_a_daemon_are_not_lost() {
+    let mut dvm = Dvm::start_with(Options { nodes: 2, slots: 1, args: Vec::new() });
+    let gate = dvm.scratch().join("gate");
+    let wait = format!("while ! test -e {}; do sleep 0.02; done", gate.display());
+    let done = dvm.scratch().join("done");
+    let script = format!("echo up; {wait}; seq 1 20000; touch {}$RSD_RANK; exit $((RSD_RANK * 4))", done.display());
+    let job = dvm.rsctl(["run", "-n", "2", "-l", "sh", "-c", &script]).start();
+    job.until_stdout(|out| (out.matches("up").count() == 2).then_some(()));
+    dvm.kill(1);
+    dvm.file("gate", "");
+    eventually("rank 1 has written all that its pipe takes, or more", Duration::from_secs(20), || {
+        dvm.scratch().join("done0").exists().then_some(())
+    });
+    dvm.restart(1);
+    let job = job.end();
+    let printed = job.out();
+    for rank in 0..2 {
+        let label = format!("[{rank}] ");
+        let lines: Vec<&str> = printed.lines().filter_map(|line| line.strip_prefix(&label)).collect();
+        let numbers = lines.iter().skip(1).map(|line| line.parse::<u32>());
+        assert!(numbers.eq((1..=20_000).map(Ok)), "every line of rank {rank} comes once, in order");
+    }
+    job.fails(4);
+}
+
+#[test]
+fn a_daemon_that_is_restarted_without_jobs_is_the_same_node() {
+    let mut dvm = Dvm::start(2);
+    dvm.kill(1);
+    dvm.restart(1);
+    assert_eq!(dvm.ctl("run -n 8 echo hello").ok(), "hello\n".repeat(8));
+    assert_eq!(dvm.json("nodes")["nodes"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn a_killed_head_leaves_a_sentence_and_nothing_else() {
+    let mut dvm = Dvm::start(1);
+    let job = dvm.rsctl(["run", "-n", "2", "sh", "-c", "echo up; exec sleep 1000"]).start();
+    job.until_stdout(|out| (out.matches("up").count() == 2).then_some(()));
+    dvm.kill(0);
+    let said = job.end().fails(242);
+    assert!(said.contains("lost the daemon while job 1 ran"), "{said}");
+    let said = dvm.ctl("ps").fails(241);
+    assert!(said.contains("rsd start"), "{said}");
+    // The ranks live on until their daemon is back and ends what has no client any more.
+    dvm.restart(0);
+}

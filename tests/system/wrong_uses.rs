@@ -1,0 +1,227 @@
+//! Mistakes get a sentence that helps, and an exit code of their own.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use nix::unistd::Uid;
+use rsd_proto::transport::exit_code;
+use rsd_proto::v1::StatusRequest;
+use rsd_tests::{Call, Dvm, Options, built};
+
+/// Every one of the words stands in what was said.
+#[track_caller]
+fn says(said: &str, words: &[&str]) {
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in\n{said}");
+    }
+}
+
+#[test]
+fn programs_that_cannot_run() {
+    let dvm = Dvm::start(2);
+    let here = dvm.scratch().display().to_string();
+    dvm.file("text", "no program");
+    let run = |program: &str| dvm.rsctl(["run", "-n", "2", "--map-by", "node", program]).fails(247);
+    says(&run("./missing"), &["rank 0 on node0", "program ./missing: not found", &here]);
+    says(&run("no-such-program"), &["program no-such-program: not found", "PATH"]);
+    says(&run("./text"), &["rank 0 on node0", "text: ", "not executable"]);
+    says(&run(&here), &["is a directory"]);
+    let said = dvm.rsctl(["run", "-n", "1", "--wdir", "/no/such/place", "true"]).fails(247);
+    says(&said, &["rank 0 on node0", "working directory /no/such/place: not found"]);
+}
+
+#[test]
+fn output_that_cannot_be_written() {
+    let dvm = Dvm::start(1);
+    let file = dvm.file("file", "");
+    let said = dvm.rsctl(["run", "-n", "1", "--output", &file, "true"]).fails(247);
+    says(&said, &["rank 0 on node0", "output directory", &file]);
+}
+
+#[test]
+fn a_host_that_is_no_node() {
+    let dvm = Dvm::start(2);
+    let said = dvm.ctl("run -n 1 --host node7 true").fails(243);
+    says(&said, &["host node7 (--host) is no node of this DVM", "node0, node1"]);
+    dvm.file("hosts", "node0\nelsewhere slots=2\n");
+    let said = dvm.ctl("run -n 1 --hostfile hosts true").fails(243);
+    says(&said, &["host elsewhere (hostfile hosts:2)"]);
+}
+
+#[test]
+fn more_ranks_than_there_are_slots() {
+    let dvm = Dvm::start(2);
+    let said = dvm.ctl("run -n 9 true").fails(243);
+    let expected = "\
+rsctl: 9 ranks asked, 8 slots free on 2 nodes
+  node0  4 slots (--slots)   0 in use
+  node1  4 slots (--slots)   0 in use
+fix one of:  -n 8   |  --oversubscribe (=> node0: 0-4, node1: 5-8)  |  rsd start --slots 5
+";
+    assert_eq!(said, expected);
+    // Of many nodes a few are shown.
+    let dvm = Dvm::start_with(Options { nodes: 10, slots: 1, args: Vec::new() });
+    let said = dvm.ctl("run -n 99 true").fails(243);
+    assert!(said.lines().count() <= 10, "{said}");
+    says(&said, &["… and ", "more nodes"]);
+}
+
+#[test]
+fn counts_that_make_no_sense() {
+    let dvm = Dvm::start(1);
+    for (n, word) in
+        [("0", "at least one rank"), ("-3", "at least one rank"), ("99999999", "at most"), ("many", "number")]
+    {
+        says(&dvm.rsctl(["run", "-n", n, "true"]).fails(240), &[word]);
+    }
+    dvm.ctl("run -n 2").fails(240);
+}
+
+#[test]
+fn a_host_file_with_a_slip() {
+    let dvm = Dvm::start(1);
+    let said = |text: &str| {
+        dvm.file("hosts", text);
+        dvm.ctl("run -n 1 --hostfile hosts true").fails(240)
+    };
+    says(&said("node0 slots=2\nnode0 slot=2\n"), &["hosts:2:7", "node0 slot=2", "slots=N"]);
+    says(&said("node0 slots=two\n"), &["hosts:1:", "slots=two"]);
+    says(&said("user@node0\n"), &["hosts:1:1", "not supported"]);
+    says(&said("# nothing\n"), &["hosts", "no hosts"]);
+    says(&dvm.ctl("run -n 1 --hostfile nowhere true").fails(240), &["nowhere"]);
+    says(&dvm.ctl("run -n 1 --host node0:x true").fails(240), &["node0:x"]);
+}
+
+#[test]
+fn an_environment_file_with_a_slip() {
+    let dvm = Dvm::start(1);
+    dvm.file("env", "GOOD=1\nno assignment\n");
+    says(&dvm.ctl("run -n 1 --env-file env true").fails(240), &["env:2", "NAME=VALUE"]);
+    says(&dvm.ctl("run -n 1 -x NOT_SET_ANYWHERE true").fails(240), &["NOT_SET_ANYWHERE", "not set"]);
+}
+
+#[test]
+fn options_that_do_not_exist() {
+    let dvm = Dvm::start(1);
+    says(&dvm.ctl("run --no-such-option true").fails(240), &["--no-such-option"]);
+    says(&dvm.ctl("no-such-command").fails(240), &["no-such-command"]);
+    says(&dvm.ctl("run -n 1 --map-by core true").fails(240), &["slot", "node"]);
+}
+
+#[test]
+fn jobs_and_ranks_that_are_not_there() {
+    let dvm = Dvm::start(1);
+    says(&dvm.ctl("job show last").fails(246), &["no job"]);
+    dvm.ctl("run -n 1 true").ok();
+    for line in ["job show 7", "wait 7", "logs 7", "cancel 7", "signal 7 TERM", "attach 7"] {
+        says(&dvm.ctl(line).fails(246), &["no job 7"]);
+    }
+    says(&dvm.ctl("logs 1.5").fails(246), &["no rank 5"]);
+    dvm.ctl("signal 1 TERM").fails(246);
+    dvm.ctl("signal 1 NOSUCH").fails(240);
+}
+
+#[test]
+fn no_daemon() {
+    let dvm = Dvm::start_with(Options { nodes: 0, slots: 1, args: Vec::new() });
+    for line in ["submit -n 1 true", "ps", "nodes", "wait last", "job show 1"] {
+        says(&dvm.ctl(line).fails(241), &["no daemon runs", "rsd start"]);
+    }
+    says(&dvm.ctl("--dvm nobody ps").fails(241), &["--dvm nobody"]);
+    says(&dvm.ctl("ps").env("RSD_DVM", "nobody").fails(241), &["RSD_DVM=nobody"]);
+}
+
+#[test]
+fn a_daemon_that_died_is_none() {
+    let mut dvm = Dvm::start(1);
+    dvm.kill(0);
+    says(&dvm.ctl("ps").fails(241), &["no daemon runs", "rsd start"]);
+    dvm.restart(0);
+}
+
+#[test]
+fn two_dvms_to_choose_from() {
+    let mut dvm = Dvm::start(1);
+    // The second is a head as well, in the same place.
+    dvm.add(&[]);
+    let said = dvm.ctl("ps").fails(241);
+    says(&said, &["2 DVMs run here", "--dvm node0", "--dvm node1"]);
+    dvm.ctl("--dvm node1 ps").ok();
+    let said = dvm.call(built::rsd()).args(["status"]).fails(241);
+    says(&said, &["node0", "node1"]);
+    dvm.call(built::rsd()).args(["stop", "--dvm", "node1"]).ok();
+    dvm.ctl("ps").ok();
+}
+
+#[test]
+fn a_daemon_that_does_not_answer() {
+    let dvm = Dvm::start(2);
+    let since = Instant::now();
+    dvm.signal(0, Signal::SIGSTOP);
+    let asked = dvm.ctl("ps").start();
+    let through_another = dvm.ctl("--dvm node1 ps").start();
+    let (said, other) = (asked.end(), through_another.end());
+    dvm.signal(0, Signal::SIGCONT);
+    says(&said.fails(242), &["node0"]);
+    other.fails(242);
+    assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
+}
+
+#[test]
+fn a_head_that_is_not_there() {
+    let dvm = Dvm::start_with(Options { nodes: 0, slots: 1, args: Vec::new() });
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let address = port.expect("loopback is there").to_string();
+    let said = dvm.call(built::rsd()).args(["start", "--join", &address]).fails(1);
+    says(&said, &[&address]);
+    says(&dvm.call(built::rsd()).args(["start", "--listen", "0.0.0.0:0"]).fails(1), &["loopback", "ssh"]);
+}
+
+#[test]
+fn a_client_of_another_version() {
+    let dvm = Dvm::start(1);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime costs nothing");
+    let refusal = runtime.block_on(async {
+        let target = rsd_proto::transport::Target::Unix(dvm.state_dir(0).join("rsd.sock"));
+        let channel = rsd_proto::transport::dial(&target, Duration::from_secs(10)).await.expect("the daemon runs");
+        let mut client = rsd_proto::services::dvm_client::DvmClient::new(channel);
+        let mut request = tonic::Request::new(StatusRequest {});
+        request.metadata_mut().insert("rsd-protocol", tonic::metadata::MetadataValue::from_static("99"));
+        request.metadata_mut().insert("rsd-version", tonic::metadata::MetadataValue::from_static("9.9.9"));
+        client.get_status(request).await.expect_err("another protocol is refused")
+    });
+    says(refusal.message(), &["9.9.9", rsd_proto::VERSION]);
+    assert_eq!(exit_code(&refusal), Some(244));
+}
+
+#[test]
+fn the_daemon_of_another_user() {
+    if !Uid::effective().is_root() {
+        eprintln!("not tried: only root can become another user");
+        return;
+    }
+    let dvm = Dvm::start(1);
+    // Theirs can neither enter our directories nor, if it could, speak to our socket.
+    let open = std::path::PathBuf::from(format!("{}-open", dvm.scratch().display()).replace("/scratch", ""));
+    fs::create_dir(&open).expect("/tmp is writable");
+    let rsctl = open.join("rsctl");
+    fs::copy(built::rsctl(), &rsctl).expect("/tmp is writable");
+    for path in [&open, &rsctl] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let socket_dir = dvm.state_dir(0);
+    let ask = || {
+        Call::new(&rsctl).dir("/").env("RSD_RUNTIME_DIR", &open).args(["ps", "--dvm"]).args([&socket_dir]).user(65_534)
+    };
+    let closed = ask().end();
+    for path in [socket_dir.as_path(), socket_dir.parent().expect("it is below /tmp")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let opened = ask().end();
+    fs::remove_dir_all(&open).expect("it is ours");
+    closed.fails(245);
+    says(&opened.fails(245), &["uid 0"]);
+}
