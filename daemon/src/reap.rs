@@ -17,8 +17,6 @@ use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep_until};
 
 use crate::spawn::{Waited, wait_any};
 
@@ -78,29 +76,6 @@ pub(crate) fn children_of_self() -> io::Result<Vec<Pid>> {
         }
     }
     Ok(children)
-}
-
-/// Ends every descendant of this process: TERM for each when it is first seen, KILL for all from `kill_at` on. Returns
-/// what was collected, once nobody is left.
-///
-/// A process that KILL cannot end (it waits for a dead file server) keeps this waiting: put a timeout around it.
-pub(crate) async fn kill_leftovers(kill_at: Instant) -> io::Result<Vec<(Pid, Exit)>> {
-    // Before the first look, so that no end between a look and the wait is missed.
-    let mut ends = signal(SignalKind::child())?;
-    let mut leftovers = Leftovers::default();
-    let mut collected = Vec::new();
-    loop {
-        let kill = Instant::now() >= kill_at;
-        let swept = leftovers.sweep(kill)?;
-        collected.extend(swept.ended);
-        if !swept.more {
-            return Ok(collected);
-        }
-        tokio::select! {
-            _ = ends.recv() => {}
-            () = sleep_until(kill_at), if !kill => {}
-        }
-    }
 }
 
 /// Ends descendants step by step, for a loop that has other things to do: a sweep at first, one after every SIGCHLD and
@@ -194,6 +169,9 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::Duration;
 
+    use tokio::signal::unix::{SignalKind, signal};
+    use tokio::time::{Instant, sleep_until};
+
     use super::*;
 
     /// Runs `body` as the only test of a process of its own: it becomes a subreaper and collects whichever child.
@@ -228,6 +206,29 @@ mod tests {
             line.push(char::from(byte[0]));
         }
         line
+    }
+
+    /// Ends every descendant of this process: TERM for each when it is first seen, KILL for all from `kill_at` on. Returns
+    /// what was collected, once nobody is left.
+    ///
+    /// A process that KILL cannot end (it waits for a dead file server) keeps this waiting: put a timeout around it.
+    async fn kill_leftovers(kill_at: Instant) -> io::Result<Vec<(Pid, Exit)>> {
+        // Before the first look, so that no end between a look and the wait is missed.
+        let mut ends = signal(SignalKind::child())?;
+        let mut leftovers = Leftovers::default();
+        let mut collected = Vec::new();
+        loop {
+            let kill = Instant::now() >= kill_at;
+            let swept = leftovers.sweep(kill)?;
+            collected.extend(swept.ended);
+            if !swept.more {
+                return Ok(collected);
+            }
+            tokio::select! {
+                _ = ends.recv() => {}
+                () = sleep_until(kill_at), if !kill => {}
+            }
+        }
     }
 
     fn is_gone(pid: &str) -> bool {

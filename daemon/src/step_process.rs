@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use crate::options::StepOptions;
-use crate::reap::{self, Exit, Leftovers};
+use crate::reap::{self, Exit, Leftovers, Swept};
 use crate::shell::Clock;
 use crate::spawn;
 use crate::state_dir;
@@ -266,14 +266,12 @@ impl StepProcess {
     /// Ends what the ranks left; [`Input::Swept`] when nobody is left.
     fn sweep_on(&mut self) -> Option<Input> {
         let (leftovers, kill_at) = self.sweep.as_mut()?;
-        let more = match leftovers.sweep(*kill_at <= Instant::now()) {
-            Ok(swept) => swept.more,
-            Err(error) => {
-                warn!(%error, "cannot look for processes that the ranks left");
-                false
-            }
-        };
-        if more {
+        let swept = leftovers.sweep(*kill_at <= Instant::now()).unwrap_or_else(|error| {
+            warn!(%error, "cannot look for processes that the ranks left");
+            Swept { ended: Vec::new(), more: false }
+        });
+        self.on_ended(swept.ended);
+        if swept.more {
             return None;
         }
         self.sweep = None;

@@ -21,8 +21,9 @@ pub(crate) fn start(state_dir: &StateDir, node: u32, launch: &Launch, door: Door
     let mut file = state_dir.new_step(launch)?;
     file.rewind().context("write the launch")?;
     let job = launch.job;
-    let program = std::env::current_exe().context("find the rsd program")?;
-    let mut child = tokio::process::Command::new(&program)
+    // Our own program, also when its file has been replaced since: daemon and step are always of one version.
+    let mut child = tokio::process::Command::new("/proc/self/exe")
+        .arg0("rsd")
         .arg("step")
         .arg(state_dir.path())
         .arg(job.to_string())
@@ -30,7 +31,7 @@ pub(crate) fn start(state_dir: &StateDir, node: u32, launch: &Launch, door: Door
         .stdin(Stdio::from(file))
         .stdout(Stdio::null())
         .spawn()
-        .with_context(|| format!("start {} step", program.display()))?;
+        .context("start `rsd step`")?;
     let namespace = namespace(launch);
     tokio::spawn(async move {
         let how = match child.wait().await {

@@ -17,10 +17,12 @@ use crate::Now;
 /// A dead rank's streams may take this long to reach their end before it is reported without: a child of it may hold them
 /// open.
 const DRAIN: Duration = Duration::from_millis(50);
-/// After an abort the rank may take this long to flush and exit by itself.
-const ABORT_GRACE: Duration = Duration::from_millis(500);
+/// After an abort the rank may take this long to flush and exit by itself; old clients never do.
+const ABORT_GRACE: Duration = Duration::from_millis(100);
 /// A rank that closed its PMI connection without finalize may take this long to exit.
 const HANGUP_GRACE: Duration = Duration::from_secs(5);
+/// Ranks of a node that are in MPI may wait this long for one that has exited without it.
+const ABSENCE: Duration = Duration::from_secs(3);
 /// After the sweep, how long output may still come from a process that escaped it.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
 const STDERR_TAIL_BYTES: usize = 4 << 10;
@@ -37,6 +39,8 @@ pub(super) struct Verdict {
     fault: Option<Fault>,
     /// Kill it at this time if it is still there.
     kill_at: Option<Duration>,
+    /// Its PMI connection is closed, and it was not finalized.
+    hung_up: bool,
     /// Report its end at this time, drained or not.
     report_at: Option<Duration>,
     was_told: bool,
@@ -73,12 +77,21 @@ pub(super) struct Ending {
     killing: bool,
     sweep_asked: bool,
     pub(super) swept: bool,
+    /// A rank has exited without MPI while others of this node are in it: when that is fatal.
+    absent_at: Option<Duration>,
     /// After the sweep: give up on streams that are still open.
     abandon_at: Option<Duration>,
     done: Option<wire::Done>,
     released: bool,
     pub(super) orphaned: bool,
     exited: bool,
+}
+
+impl super::Rank {
+    /// It has ended, and that ended nothing else.
+    fn left_quietly(&self) -> bool {
+        self.verdict.judged && !self.verdict.report.as_ref().is_some_and(|report| report.fatal)
+    }
 }
 
 impl Step {
@@ -111,12 +124,10 @@ impl Step {
     }
 
     /// The rank called abort: the code is final, and it gets a moment to flush.
-    pub(super) fn on_abort(&mut self, now: Now, local: Local, code: i32, out: &mut Vec<Effect>) {
+    pub(super) fn on_abort(&mut self, now: Now, local: Local, code: i32) {
         let verdict = &mut self.ranks[local].verdict;
         verdict.aborted.get_or_insert(code);
         verdict.kill_at.get_or_insert(now.mono + ABORT_GRACE);
-        // Old clients wait for this before they exit.
-        out.push(Effect::PmiClose(local));
     }
 
     /// The rank said what nobody can answer: it would wait for ever.
@@ -130,7 +141,8 @@ impl Step {
     pub(super) fn on_pmi_closed(&mut self, now: Now, local: Local) {
         let rank = &mut self.ranks[local];
         if rank.pmi.is_active() && rank.phase == Phase::Running && rank.verdict.aborted.is_none() {
-            rank.verdict.fault.get_or_insert(Fault::Protocol("closed its PMI connection without MPI_Finalize".into()));
+            // Mostly it is dying, and its status tells more.
+            rank.verdict.hung_up = true;
             rank.verdict.kill_at.get_or_insert(now.mono + HANGUP_GRACE);
         }
     }
@@ -246,17 +258,35 @@ impl Step {
             return;
         }
         let waiting = self.fence.waiting.len();
-        let gone = |rank: &super::Rank| rank.verdict.judged && !rank.verdict.report.as_ref().is_some_and(|r| r.fatal);
-        let Some(local) = self.ranks.iter().position(gone) else { return };
+        let Some(local) = self.ranks.iter().position(super::Rank::left_quietly) else { return };
+        let what = if self.ranks[local].pmi.is_finalized() { "after MPI_Finalize" } else { "without calling MPI_Init" };
+        let others = if waiting == 1 { "1 rank of its node waits" } else { "other ranks of its node wait" };
+        self.condemn(local, format!("{what}, but {others} for it in a barrier that it can never enter"), out);
+    }
+
+    /// MPI libraries wait for each other in shared memory too, where nobody sees it: a rank that left without MPI while its
+    /// neighbours are in it is waited for, and not for ever.
+    fn settle_absence(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let absent = self.ranks.iter().position(|rank| rank.left_quietly() && !rank.pmi.has_spoken());
+        let in_mpi = self.ranks.iter().filter(|rank| rank.phase == Phase::Running && rank.pmi.is_active()).count();
+        let (Some(local), false) = (absent, in_mpi == 0 || self.ending.killing) else {
+            self.ending.absent_at = None;
+            return;
+        };
+        if *self.ending.absent_at.get_or_insert(now.mono + ABSENCE) <= now.mono {
+            let others = if in_mpi == 1 { "1 rank of its node is" } else { "other ranks of its node are" };
+            self.condemn(local, format!("without calling MPI_Init, but {others} in MPI and cannot go on without it"), out);
+        }
+    }
+
+    /// Makes the orderly end of a rank the job's failure.
+    fn condemn(&mut self, local: Local, note: String, out: &mut Vec<Effect>) {
         let rank = &mut self.ranks[local];
         let status = match rank.phase {
             Phase::Exited(Status::Exited(code)) => How::Exited(code),
             Phase::Exited(Status::Signaled(signal)) => How::Signaled(signal),
             Phase::Starting | Phase::Running | Phase::NeverRan => return,
         };
-        let what = if rank.pmi.is_finalized() { "after MPI_Finalize" } else { "without calling MPI_Init" };
-        let others = if waiting == 1 { "1 rank of its node waits" } else { "other ranks of its node wait" };
-        let note = format!("{what}, but {others} for it in a barrier that it can never enter");
         let before = rank.verdict.report.take();
         rank.verdict.report = Some(wire::RankExit {
             rank: rank.rank,
@@ -284,8 +314,13 @@ impl Step {
         }
         for local in 0..self.ranks.len() {
             if due(self.ranks[local].verdict.kill_at) {
-                self.ranks[local].verdict.kill_at = None;
-                if self.ranks[local].phase == Phase::Running {
+                let rank = &mut self.ranks[local];
+                rank.verdict.kill_at = None;
+                if rank.phase == Phase::Running {
+                    if rank.verdict.hung_up {
+                        let why = "closed its PMI connection without MPI_Finalize".into();
+                        rank.verdict.fault.get_or_insert(Fault::Protocol(why));
+                    }
                     out.push(Effect::Signal(local, SIGKILL));
                 }
             }
@@ -293,6 +328,7 @@ impl Step {
                 self.report_exit_if_known(now, local, out);
             }
         }
+        self.settle_absence(now, out);
         self.settle_sweep(now, out);
     }
 
@@ -349,7 +385,7 @@ impl Step {
         let waiting = self.ending.swept && self.ending.done.is_none();
         let abandon = self.ending.abandon_at.filter(|_| waiting);
         let ranks = self.ranks.iter().flat_map(|rank| [rank.verdict.kill_at, rank.verdict.report_at]).flatten();
-        self.ending.kill_at.into_iter().chain(abandon).chain(ranks)
+        self.ending.kill_at.into_iter().chain(self.ending.absent_at).chain(abandon).chain(ranks)
     }
 }
 

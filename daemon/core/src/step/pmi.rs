@@ -94,7 +94,7 @@ impl Step {
                 return self.ask_head(local, name_call::Op::Unpublish(service.into()), out);
             }
             Request::Spawn(_) => Reply::SpawnResult { rc: 1, errcodes: Vec::new() },
-            Request::Abort { exit_code, .. } => return self.on_abort(now, local, exit_code, out),
+            Request::Abort { exit_code, .. } => return self.on_abort(now, local, exit_code),
             Request::Finalize => {
                 self.ranks[local].pmi.finalized = true;
                 Reply::FinalizeAck
