@@ -62,11 +62,9 @@ impl Dvm {
             dvm.add(&[]);
         }
         if dvm.options.nodes > 1 {
-            let head = dvm.listen();
-            let join = ["--join", &head].map(str::to_owned);
-            let rest: Vec<Node> = (1..dvm.options.nodes).map(|at| dvm.node(at, &join)).collect();
-            dvm.nodes.extend(rest);
-            (1..dvm.options.nodes).for_each(|at| dvm.ready(at));
+            // One after the other: node ids, and with them the order of placement, follow the names.
+            let join = ["--join".to_owned(), dvm.listen()];
+            (1..dvm.options.nodes).for_each(|_| dvm.add(&join));
         }
         dvm
     }

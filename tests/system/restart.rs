@@ -78,9 +78,10 @@ fn output_and_codes_of_the_time_without_a_daemon_are_not_lost() {
     let printed = job.out();
     for rank in 0..2 {
         let label = format!("[{rank}] ");
-        let lines: Vec<&str> = printed.lines().filter_map(|line| line.strip_prefix(&label)).collect();
-        let numbers = lines.iter().skip(1).map(|line| line.parse::<u32>());
-        assert!(numbers.eq((1..=20_000).map(Ok)), "every line of rank {rank} comes once, in order");
+        let numbers: Vec<&str> = printed.lines().filter_map(|line| line.strip_prefix(&label)).skip(1).collect();
+        let wrong = (1..=20_000).zip(&numbers).find(|(expected, line)| line.parse() != Ok(*expected));
+        assert_eq!(wrong, None, "a line of rank {rank} is not the one expected");
+        assert_eq!(numbers.len(), 20_000, "lines of rank {rank}");
     }
     job.fails(4);
 }
