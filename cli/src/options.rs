@@ -185,9 +185,9 @@ pub(crate) struct Launch {
     /// Write one file per rank and stream into this directory instead
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// Between TERM and KILL when the job is ended
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
-    pub(crate) kill_grace: Duration,
+    /// Between TERM and KILL when the job is ended [default: jobs.kill_grace of the head, 5s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) kill_grace: Option<Duration>,
     /// The programs after ` : `.
     #[arg(skip)]
     pub(crate) others: Vec<Segment>,

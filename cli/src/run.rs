@@ -26,7 +26,6 @@ pub(crate) struct View {
 
 /// Submits a job, follows it, and returns its exit code.
 pub(crate) async fn run(mut client: Client, spec: JobSpec, view: View, forward_stdin: bool) -> Result<u8, Failure> {
-    let grace_ms = spec.kill_grace_ms;
     let mut interrupts = Interrupts::listen()?;
     let submitting = async {
         let mut events = dvm::answer("submitting", client.submit(spec)).await?;
@@ -34,7 +33,7 @@ pub(crate) async fn run(mut client: Client, spec: JobSpec, view: View, forward_s
         Ok((events, first))
     };
     let (events, first) = interrupts.unless_pressed(submitting).await?;
-    Follow::new(client, view, Role::Owner { grace_ms, forward_stdin }).story(interrupts, events, first).await
+    Follow::new(client, view, Role::Owner { forward_stdin }).story(interrupts, events, first).await
 }
 
 /// Follows a job that was submitted elsewhere, and returns its exit code.
@@ -71,7 +70,7 @@ pub(crate) async fn submit(mut client: Client, spec: JobSpec) -> Result<(u64, Op
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// The job is ours and ends with us.
-    Owner { grace_ms: u64, forward_stdin: bool },
+    Owner { forward_stdin: bool },
     /// We only look.
     Watcher,
 }
@@ -162,14 +161,13 @@ impl Follow {
 
     /// The code to leave with, if we are to leave now.
     fn on_interrupt(&mut self, step: Step) -> Option<u8> {
-        let Role::Owner { grace_ms, .. } = self.role else {
+        let Role::Owner { .. } = self.role else {
             say(&format!("job {0} goes on; see it again with: rsctl attach {0}", self.job));
             return Some(exit::CANCELLED);
         };
         match step {
             Step::Cancel => {
-                let grace = print::duration(grace_ms);
-                say(&format!("cancelling job {}: TERM now, KILL after {grace} (Ctrl-C again: KILL now)", self.job));
+                say(&format!("cancelling job {}: TERM now, KILL after its grace (Ctrl-C again: KILL now)", self.job));
                 self.cancel(None);
             }
             Step::Kill => {

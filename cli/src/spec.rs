@@ -51,7 +51,7 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         oversubscribe: launch.oversubscribe || launch.map_by.oversubscribe,
         // 0 means none there; what is asked for is never none.
         timeout_ms: launch.timeout.map_or(0, |timeout| ms(timeout).max(1)),
-        kill_grace_ms: ms(launch.kill_grace),
+        kill_grace_ms: launch.kill_grace.map(ms),
         attached: stdin.is_some(),
         stdin: Some(StdinTarget { target: Some(stdin.unwrap_or(Target::None(true))) }),
         output_dir: launch.output.as_deref().map(|dir| path(dir, here)).unwrap_or_default(),
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn times_are_milliseconds_and_a_time_out_of_nothing_is_not_none() {
         let spec = spec("run --timeout 0 --kill-grace 250ms --map-by node:oversubscribe a").unwrap();
-        assert_eq!((spec.timeout_ms, spec.kill_grace_ms, spec.oversubscribe, spec.map_by), (1, 250, true, 1));
+        assert_eq!((spec.timeout_ms, spec.kill_grace_ms, spec.oversubscribe, spec.map_by), (1, Some(250), true, 1));
     }
 
     #[test]

@@ -449,7 +449,7 @@ fn ctrl_c_cancels_twice_kills() {
     let pid = Pid::from_raw(child.id().cast_signed());
     let mut line = lines_of(&mut child);
     assert_eq!(line(), "up");
-    assert_eq!(stage.submitted().kill_grace_ms, 9000);
+    assert_eq!(stage.submitted().kill_grace_ms, Some(9000));
     kill(pid, Signal::SIGTERM).unwrap();
     assert_eq!(line(), "rsctl: cancelling job 7: TERM now, KILL after 9.0s (Ctrl-C again: KILL now)");
     assert_eq!(stage.asked(), Asked::Cancel(7, None));

@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use rsd_core::JobId;
 use rsd_core::rsd::{Answer, Call, Input, PmiOp, Refused};
 use rsd_proto::services::{dvm_server::Dvm, link_server::Link, pmi_server::Pmi};
@@ -134,26 +133,22 @@ impl Dvm for HeadService {
         let mut job = None;
         let mut delivered_bytes = 0;
         let none = || refusal(Code::InvalidArgument, exit::USAGE, "the input names no job");
-        // One chunk is held back, so that the last one carries the end.
-        let mut held: Option<Bytes> = None;
         loop {
             let chunk = chunks.message().await?;
             let eof = chunk.is_none();
-            if let Some(chunk) = &chunk {
-                job.get_or_insert(chunk.job);
+            let chunk = chunk.unwrap_or_default();
+            let job = *job.get_or_insert(chunk.job);
+            if job == 0 && eof {
+                return Err(none());
             }
-            if let Some(data) = held.take().or_else(|| eof.then(Bytes::new)) {
-                let bytes = data.len() as u64;
-                let job = job.ok_or_else(none)?;
-                match self.door.call(Call::Stdin { job, data, eof }).await {
-                    Answer::Stopped => delivered_bytes += bytes,
-                    Answer::Refused(refused) => return Err(status_of(refused)),
-                    other => return Err(unexpected(&other)),
-                }
+            let bytes = chunk.data.len() as u64;
+            match self.door.call(Call::Stdin { job, data: chunk.data, eof }).await {
+                Answer::Stopped => delivered_bytes += bytes,
+                Answer::Refused(refused) => return Err(status_of(refused)),
+                other => return Err(unexpected(&other)),
             }
-            match chunk {
-                Some(chunk) => held = Some(chunk.data),
-                None => return Ok(Response::new(InputReply { delivered_bytes })),
+            if eof {
+                return Ok(Response::new(InputReply { delivered_bytes }));
             }
         }
     }

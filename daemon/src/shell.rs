@@ -95,6 +95,7 @@ pub(crate) fn tuning(settings: &Settings) -> Tuning {
         arity: settings.tree.arity,
         reattach_grace: settings.link.reattach_grace,
         orphan_deadline: settings.step.orphan_deadline,
+        kill_grace: settings.jobs.kill_grace,
         output_window: settings.output.window,
         line_max: usize::try_from(settings.output.line_max).unwrap_or(usize::MAX),
         jobs_kept: settings.jobs.keep,

@@ -43,6 +43,8 @@ pub struct Tuning {
     pub reattach_grace: Duration,
     /// How long a step without its daemon lets its ranks run on.
     pub orphan_deadline: Duration,
+    /// Between TERM and KILL for jobs that do not say.
+    pub kill_grace: Duration,
     /// Unacknowledged output of one step, in bytes.
     pub output_window: u64,
     /// A line longer than this is passed on in pieces, in bytes.
@@ -57,6 +59,7 @@ impl Default for Tuning {
             arity: 32,
             reattach_grace: Duration::from_secs(60),
             orphan_deadline: Duration::from_secs(600),
+            kill_grace: Duration::from_secs(5),
             output_window: 1 << 20,
             line_max: 256 << 10,
             jobs_kept: 1000,
