@@ -89,7 +89,7 @@ fn a_host_file_with_a_slip() {
     says(&said("node0 slots=2\nnode0 solts=2\n"), &["hosts:2:7", "node0 solts=2", "slots=N"]);
     says(&said("node0 slots=two\n"), &["hosts:1:", "slots=two"]);
     says(&said("user@node0\n"), &["hosts:1:1", "not supported"]);
-    says(&said("# nothing\n"), &["hosts", "no hosts"]);
+    says(&said("# nothing\n"), &["hosts", "no host"]);
     says(&dvm.ctl("run -n 1 --hostfile nowhere true").fails(240), &["nowhere"]);
     says(&dvm.ctl("run -n 1 --host node0:x true").fails(240), &["node0:x"]);
 }

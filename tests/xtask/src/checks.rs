@@ -63,6 +63,6 @@ fn dependencies() -> anyhow::Result<()> {
         quiet(cargo(["install", "--quiet", "--locked", "cargo-deny", "--root"]).arg(&tools))?;
     }
     let mut check = Command::new(program);
-    check.current_dir(places::root()).args(["--offline", "check", "licenses", "bans", "sources"]);
+    check.current_dir(places::root()).args(["check", "licenses", "bans", "sources"]);
     quiet(&mut check).map(drop)
 }

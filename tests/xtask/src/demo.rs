@@ -55,10 +55,10 @@ fn play(stage: &Stage) -> anyhow::Result<()> {
     stage.fail("rsctl run -n 20 ./pi", 243)?;
 
     stage.say("A daemon can go while its ranks stay: here the one of node3 is killed, and started again.");
-    stage.run("rsctl submit -n 16 sh -c 'sleep 2; echo done'")?;
+    stage.run("rsctl submit -n 16 sh -c 'sleep 2; echo \"rank $RSD_RANK on $RSD_NODE_NAME is done\"'")?;
     stage.run(&format!("kill -9 {}", stage.pid("node3")?))?;
     stage.run(&format!("rsd start --name node3 --join {head} --slots 4"))?;
-    stage.run("rsctl wait last && rsctl logs last -l | tail -n 4")?;
+    stage.run("rsctl wait last && rsctl logs last | grep node3")?;
 
     stage.say("All that has happened:");
     stage.run("rsctl ps -a")?;
