@@ -87,9 +87,9 @@ pub struct JobSpec {
     /// 0: none.
     #[prost(uint64, tag = "5")]
     pub timeout_ms: u64,
-    /// Between TERM and KILL.
-    #[prost(uint64, tag = "6")]
-    pub kill_grace_ms: u64,
+    /// Between TERM and KILL; absent: the head's setting.
+    #[prost(uint64, optional, tag = "6")]
+    pub kill_grace_ms: ::core::option::Option<u64>,
     #[prost(message, optional, tag = "7")]
     pub stdin: ::core::option::Option<StdinTarget>,
     /// Absolute directory on each rank's node for one file per rank and stream; empty: output goes to the job's log.
@@ -188,8 +188,6 @@ pub struct JobInfo {
     /// Its PMI name.
     #[prost(string, tag = "14")]
     pub namespace: ::prost::alloc::string::String,
-    #[prost(uint32, tag = "15")]
-    pub uid: u32,
 }
 /// One event of a job's story. The sequence of a job is its log: append-only, and what every client follows.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -763,16 +761,16 @@ pub struct Kv {
     #[prost(bytes = "bytes", tag = "2")]
     pub value: ::prost::bytes::Bytes,
 }
-/// All ranks of `nodes` nodes below the sender are in fence `epoch` (1, 2, …). Replaces what it said of this epoch before.
+/// All ranks of these nodes are in fence `epoch` (1, 2, …). A fact: it stays true, whichever way it comes and however often.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FenceUp {
     #[prost(uint64, tag = "1")]
     pub job: u64,
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
-    #[prost(uint32, tag = "3")]
-    pub nodes: u32,
-    /// Encoded KvBatch each.
+    #[prost(uint32, repeated, tag = "3")]
+    pub nodes: ::prost::alloc::vec::Vec<u32>,
+    /// Their puts, encoded KvBatch each.
     #[prost(bytes = "bytes", repeated, tag = "4")]
     pub batches: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
@@ -793,19 +791,19 @@ pub struct RankFailed {
     #[prost(message, optional, tag = "2")]
     pub exit: ::core::option::Option<RankExit>,
 }
-/// All ranks of `nodes` nodes below the sender have ended. Replaces what it said before.
+/// All ranks of these nodes have ended, and their output has been acknowledged. A fact, as FenceUp.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Done {
     #[prost(uint64, tag = "1")]
     pub job: u64,
-    #[prost(uint32, tag = "2")]
-    pub nodes: u32,
+    #[prost(uint32, repeated, tag = "2")]
+    pub nodes: ::prost::alloc::vec::Vec<u32>,
     /// Those that did not end well.
     #[prost(message, repeated, tag = "3")]
     pub exits: ::prost::alloc::vec::Vec<RankExit>,
-    /// The lowest rank among all that ended, to name one when others wait for it.
-    #[prost(uint32, tag = "4")]
-    pub lowest_rank: u32,
+    /// fences\[i\] is the last fence that nodes\[i\] was in.
+    #[prost(uint64, repeated, tag = "4")]
+    pub fences: ::prost::alloc::vec::Vec<u64>,
 }
 /// The head has counted everyone out: forget the job.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

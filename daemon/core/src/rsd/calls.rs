@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Down, JobInfo, JobSpec, NodeInfo, PmiCall, down, job_event, pmi_call, stdin_target};
 
 use super::job::{Job, Life, Why};
-use super::{Effect, ReqId, Rsd, Stopping};
+use super::{Effect, LinkId, ReqId, Rsd, Stopping};
 use crate::{JobId, NodeId, Now};
 
 /// A client's request. Job 0 is the last one submitted.
@@ -48,6 +48,15 @@ pub enum PmiOp {
     Fence,
     /// Where the rank is.
     Info,
+}
+
+/// A rank's request that waits for its step's answer.
+#[derive(Debug)]
+pub(super) struct PmiRequest {
+    req: ReqId,
+    job: JobId,
+    /// Not yet sent: the step is starting or coming back.
+    waiting: Option<Down>,
 }
 
 /// The answer to a [`Call`].
@@ -111,9 +120,9 @@ impl Rsd {
             }
             Call::ListNodes { load } => self.list_nodes(now, req, load, out),
             Call::GetJob(job) => self.with_job(req, job, out, |_, _, _| Ok(())),
-            Call::Signal { job, rank, signal } => self.with_job(req, job, out, |rsd, job, out| {
-                rsd.signal(job, rank, signal, out)
-            }),
+            Call::Signal { job, rank, signal } => {
+                self.with_job(req, job, out, |rsd, job, out| rsd.signal(job, rank, signal, out))
+            }
             Call::Cancel { job, grace_ms } => self.with_job(req, job, out, |rsd, job, out| {
                 rsd.cancel(now, job, grace_ms, "cancelled", out);
                 Ok(())
@@ -164,7 +173,9 @@ impl Rsd {
         let Some(job) = self.head.as_ref().and_then(|head| head.jobs.get(&id)) else { return Ok(()) };
         let refused = |exit_code, text| Err(Refused { exit_code, text });
         match job.life {
-            Life::Queued { .. } => return refused(exit::NO_SUCH_JOB, format!("job {id} is queued: it has no ranks yet")),
+            Life::Queued { .. } => {
+                return refused(exit::NO_SUCH_JOB, format!("job {id} is queued: it has no ranks yet"));
+            }
             Life::Ended(_) => return refused(exit::NO_SUCH_JOB, format!("job {id} has ended")),
             Life::Running { .. } | Life::Ending { .. } => {}
         }
@@ -251,47 +262,61 @@ impl Rsd {
 
     // --- ranks ---
 
-    fn on_pmi_request(
-        &mut self,
-        req: ReqId,
-        job: JobId,
-        rank: u32,
-        namespace: &str,
-        op: PmiOp,
-        out: &mut Vec<Effect>,
-    ) {
-        if !matches!(self.steps.get(&job), Some(Some(_))) {
+    fn on_pmi_request(&mut self, req: ReqId, job: JobId, rank: u32, namespace: &str, op: PmiOp, out: &mut Vec<Effect>) {
+        let Some(step) = self.steps.get(&job).copied().filter(|_| self.relays.contains_key(&job)) else {
             let text = format!("job {job} has no ranks on this node: ask the daemon that RSD_SOCKET names");
             return refuse(req, exit::NO_SUCH_JOB, text, out);
-        }
+        };
         if !namespace.starts_with(&super::head::namespace_prefix(&self.dvm, job)) {
-            return refuse(req, exit::NO_SUCH_JOB, "the namespace is not that job's: see RSD_PMI_NAMESPACE".into(), out);
+            return refuse(
+                req,
+                exit::NO_SUCH_JOB,
+                "the namespace is not that job's: see RSD_PMI_NAMESPACE".into(),
+                out,
+            );
         }
         let call = self.next_pmi_call;
         self.next_pmi_call += 1;
-        self.pmi_calls.insert(call, (req, job));
         let op = match op {
             PmiOp::Put(key, value) => pmi_call::Op::Put(wire::Kv { key, value }),
             PmiOp::Get(key) => pmi_call::Op::Get(key),
             PmiOp::Fence => pmi_call::Op::Fence(true),
             PmiOp::Info => pmi_call::Op::Info(true),
         };
-        self.to_step(job, Down { body: Some(down::Body::PmiCall(PmiCall { job, call, rank, op: Some(op) })) }, out);
+        let down = Down { body: Some(down::Body::PmiCall(PmiCall { job, call, rank, op: Some(op) })) };
+        // A rank may be quicker than its step's way to us.
+        let waiting = if step.is_none() { Some(down.clone()) } else { None };
+        self.pmi_calls.insert(call, PmiRequest { req, job, waiting });
+        self.to_step(job, down, out);
+    }
+
+    /// A step is there: asks what its ranks have asked meanwhile.
+    pub(super) fn on_step_attached(&mut self, job: JobId, link: LinkId, out: &mut Vec<Effect>) {
+        self.on_step_detached(job, out);
+        let waiting = self.pmi_calls.values_mut().filter(|request| request.job == job);
+        let downs = waiting.filter_map(|request| request.waiting.take());
+        out.extend(downs.map(|down| Effect::Down { link, down }));
+    }
+
+    /// A step's link is cut: what went to it may never be answered.
+    pub(super) fn on_step_detached(&mut self, job: JobId, out: &mut Vec<Effect>) {
+        self.refuse_pmi_calls(out, |request| request.job == job && request.waiting.is_none());
     }
 
     pub(super) fn on_pmi_result(&mut self, result: wire::PmiResult, out: &mut Vec<Effect>) {
-        if let Some((req, _)) = self.pmi_calls.remove(&result.call) {
+        if let Some(PmiRequest { req, .. }) = self.pmi_calls.remove(&result.call) {
             out.push(Effect::Answer { req, answer: Answer::Pmi(Box::new(result)) });
         }
     }
 
     /// A step is gone: what its ranks asked gets no other answer.
     pub(super) fn drop_pmi_calls(&mut self, job: JobId, out: &mut Vec<Effect>) {
-        let open: Vec<u64> = self.pmi_calls.iter().filter(|(_, (_, of))| *of == job).map(|(call, _)| *call).collect();
-        for call in open {
-            if let Some((req, _)) = self.pmi_calls.remove(&call) {
-                refuse(req, exit::NO_SUCH_JOB, format!("job {job} is over on this node"), out);
-            }
+        self.refuse_pmi_calls(out, |request| request.job == job);
+    }
+
+    fn refuse_pmi_calls(&mut self, out: &mut Vec<Effect>, which: impl Fn(&PmiRequest) -> bool) {
+        for (_, PmiRequest { req, job, .. }) in self.pmi_calls.extract_if(.., |_, request| which(request)) {
+            refuse(req, exit::NO_SUCH_JOB, format!("job {job} is over on this node"), out);
         }
     }
 }

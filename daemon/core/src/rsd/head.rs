@@ -146,6 +146,15 @@ impl Head {
         self.nodes.values().filter(|node| with_away || node.away.is_none()).map(offer).collect()
     }
 
+    /// See [`Rsd::leftovers`].
+    pub(super) fn leftovers(&self) -> Vec<String> {
+        let alive = self.jobs.values().filter(|job| !job.is_over()).map(|job| format!("job {}", job.id));
+        let queued = self.queue.iter().map(|job| format!("job {job} in the queue"));
+        let probes = self.probes.keys().map(|probe| format!("probe {probe}"));
+        let names = self.names.values().map(|published| format!("a name of job {}", published.job));
+        alive.chain(queued).chain(probes).chain(names).collect()
+    }
+
     pub(super) fn next_deadline(&self, tuning: &Tuning) -> Option<Duration> {
         let jobs = self.jobs.values().filter_map(|job| match job.life {
             Life::Running { until } => until,
@@ -219,10 +228,9 @@ impl Rsd {
         let jobs: Vec<JobId> = alive.filter(concerned).map(|job| job.id).collect();
         for id in jobs {
             let Some(launch) = self.head.as_ref().and_then(|head| head.jobs[&id].launch.clone()) else { continue };
-            let map = self.head.as_ref().map(|head| head.jobs[&id].map.clone()).unwrap_or_default();
-            self.to_children_of(&map, &Down { body: Some(down::Body::Launch(launch)) }, out);
+            self.to_children_with(nodes, &Down { body: Some(down::Body::Launch(launch)) }, out);
             if let Some(kill) = self.relays.get(&id).and_then(|relay| relay.kill.clone()) {
-                self.to_job(id, &Down { body: Some(down::Body::Kill(kill)) }, out);
+                self.to_children_with(nodes, &Down { body: Some(down::Body::Kill(kill)) }, out);
             }
         }
     }
@@ -256,7 +264,10 @@ impl Rsd {
     fn give_up_nodes(&mut self, now: Now, id: JobId, nodes: &[NodeId], why: &str, out: &mut Vec<Effect>) {
         for node in nodes {
             let Some(relay) = self.relays.get_mut(&id) else { return };
-            relay.lose(1);
+            if relay.is_done(*node) {
+                continue;
+            }
+            relay.lose(*node);
             let exits = tree::lost_ranks(relay.map.ranks_on(*node), *node, why);
             for exit in exits {
                 self.on_rank_failed(now, wire::RankFailed { job: id, exit: Some(exit) }, out);
@@ -316,7 +327,8 @@ impl Rsd {
         head.memory.next_job += 1;
         out.push(Effect::Remember(head.memory));
         let namespace = namespace_prefix(&self.dvm, id);
-        let job = Job::new(now, id, spec, namespace, reason);
+        let grace_ms = u64::try_from(self.tuning.kill_grace.as_millis()).unwrap_or(u64::MAX);
+        let job = Job::new(now, id, spec, namespace, reason, grace_ms);
         out.push(log(now, id, job.submitted()));
         head.jobs.insert(id, job);
         head.queue.push_back(id);
@@ -370,8 +382,7 @@ impl Rsd {
         let map = placement.map.clone();
         let Some(job) = head.jobs.get_mut(&id) else { return };
         let readers = job.spec.as_ref().map(|spec| stdin_nodes(spec, &map)).unwrap_or_default();
-        let (launch, event) =
-            job.start(now, placement.map, placement.app_sizes, placement.used, names, universe_size);
+        let (launch, event) = job.start(now, placement.map, placement.app_sizes, placement.used, names, universe_size);
         job.stdin.set_readers(readers.into_iter());
         out.push(log(now, id, event));
         self.on_launch(now, launch, out);
@@ -397,16 +408,17 @@ impl Rsd {
         if !matches!(job.life, Life::Running { .. }) {
             return;
         }
-        let note = format!("ended without taking part in fence {epoch}, in which ranks on other nodes wait for it for ever");
-        let exit = RankExit {
+        let note =
+            format!("ended without taking part in fence {epoch}, in which ranks on other nodes wait for it for ever");
+        // If a rank has exited with an error, it is the one to name.
+        let exited_well = || RankExit {
             rank,
             node: job.map.node_of(rank).unwrap_or(0),
             how: Some(wire::rank_exit::How::Exited(0)),
-            note,
-            fatal: true,
             code: 1,
             ..Default::default()
         };
+        let exit = RankExit { note, fatal: true, ..job.cause().cloned().unwrap_or_else(exited_well) };
         self.on_rank_failed(now, wire::RankFailed { job: id, exit: Some(exit) }, out);
     }
 
@@ -615,4 +627,3 @@ fn request(spec: &JobSpec) -> place::Request {
 fn waiting(refusal: &place::Refusal) -> String {
     refusal.to_string().lines().next().unwrap_or_default().to_owned()
 }
-

@@ -65,10 +65,10 @@ pub(super) enum Why {
 }
 
 impl Job {
-    pub(super) fn new(now: Now, id: JobId, spec: JobSpec, namespace: String, reason: String) -> Job {
+    pub(super) fn new(now: Now, id: JobId, spec: JobSpec, namespace: String, reason: String, grace_ms: u64) -> Job {
         Job {
             id,
-            grace_ms: spec.kill_grace_ms,
+            grace_ms: spec.kill_grace_ms.unwrap_or(grace_ms),
             life: Life::Queued { reason },
             command: command_line(&spec),
             namespace,
@@ -127,6 +127,11 @@ impl Job {
         (launch, job_event::Body::Placed(placed))
     }
 
+    /// What went wrong first.
+    pub(super) fn cause(&self) -> Option<&RankExit> {
+        self.cause.as_ref()
+    }
+
     /// Takes in how a rank ended. True if this is news.
     pub(super) fn take_exit(&mut self, exit: &RankExit) -> bool {
         let before = self.exits.get(&exit.rank);
@@ -164,8 +169,7 @@ impl Job {
     /// It never ran and never will.
     pub(super) fn fail_queued(&mut self, now: Now, why: String) -> job_event::Body {
         let how = Some(wire::rank_exit::How::Failed(why));
-        self.cause =
-            Some(RankExit { how, code: u32::from(exit::NOT_PLACED), fatal: true, ..Default::default() });
+        self.cause = Some(RankExit { how, code: u32::from(exit::NOT_PLACED), fatal: true, ..Default::default() });
         self.end(now, None)
     }
 
@@ -191,7 +195,6 @@ impl Job {
             exits: self.exits.values().cloned().collect(),
             queued_reason,
             namespace: self.namespace.clone(),
-            uid: 0,
         }
     }
 
@@ -206,7 +209,8 @@ fn command_line(spec: &JobSpec) -> String {
     let app = |app: &wire::App| {
         let words = app.argv.iter().map(|word| {
             let word = String::from_utf8_lossy(word);
-            let plain = !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&b));
+            let plain =
+                !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&b));
             if plain { word.into_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
         });
         words.collect::<Vec<_>>().join(" ")

@@ -13,7 +13,7 @@ mod relay;
 mod stdin;
 mod tree;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use rsd_proto::v1::{self as wire, Down, NodeInfo, Up, down, up};
@@ -25,7 +25,7 @@ pub use calls::{Answer, Call, PmiOp, Refused};
 pub use head::Memory;
 
 use head::Head;
-use relay::{Relay, Via};
+use relay::Relay;
 
 /// The shell's number for a stream from a child or a step; never used twice.
 pub type LinkId = u64;
@@ -101,13 +101,16 @@ pub struct Rsd {
     children: BTreeMap<LinkId, tree::Child>,
     /// The child through which each node below is reached.
     via: HashMap<NodeId, LinkId>,
-    /// Steps of this node, by job; the link is absent while a step is starting or coming back.
+    /// Steps of this node, by job; the link is absent while a step is starting or coming back. One whose relay is gone is
+    /// sent away when it comes.
     steps: BTreeMap<JobId, Option<LinkId>>,
     relays: BTreeMap<JobId, Relay>,
     head: Option<Head>,
     parent_up: bool,
+    /// Nodes below us that the parent was told of by [`Rsd::hello`].
+    told: BTreeSet<NodeId>,
     /// gRPC Pmi requests under way to a local step.
-    pmi_calls: HashMap<u64, (ReqId, JobId)>,
+    pmi_calls: BTreeMap<u64, calls::PmiRequest>,
     next_pmi_call: u64,
     stopping: Option<Stopping>,
 }
@@ -149,7 +152,8 @@ impl Rsd {
             relays: BTreeMap::new(),
             head: None,
             parent_up: false,
-            pmi_calls: HashMap::new(),
+            told: BTreeSet::new(),
+            pmi_calls: BTreeMap::new(),
             next_pmi_call: 1,
             stopping: None,
         };
@@ -160,7 +164,9 @@ impl Rsd {
         }
         for (job, map) in steps {
             rsd.steps.insert(job, None);
-            rsd.ensure_relay(job, map);
+            if !is_head {
+                rsd.ensure_relay(job, map);
+            } // else the job is forgotten, and its step is to be sent away
         }
         rsd
     }
@@ -193,16 +199,30 @@ impl Rsd {
     }
 
     /// What this daemon tells a parent first.
-    pub fn hello(&self, redirected: bool) -> wire::Hello {
-        let below = self.children.values().flat_map(|child| child.nodes.values());
-        let nodes = std::iter::once(&self.me).chain(below).cloned().collect();
+    pub fn hello(&mut self, redirected: bool) -> wire::Hello {
+        self.told = self.via.keys().copied().collect();
+        let nodes = std::iter::once(self.me.clone()).chain(self.below()).collect();
         let who = wire::NodeHello { nodes, dvm: self.dvm.clone(), redirected };
         wire::Hello { version: rsd_proto::VERSION.into(), who: Some(wire::hello::Who::Node(who)) }
+    }
+
+    fn below(&self) -> impl Iterator<Item = NodeInfo> + '_ {
+        self.children.values().flat_map(|child| child.nodes.values()).cloned()
     }
 
     /// Its node id, the head's being 0.
     pub fn node(&self) -> NodeId {
         self.me.node
+    }
+
+    /// What it still keeps for jobs, one word or two each; nothing when all are over.
+    #[doc(hidden)]
+    pub fn leftovers(&self) -> Vec<String> {
+        let steps = self.steps.keys().map(|job| format!("step of job {job}"));
+        let relays = self.relays.iter().map(|(job, relay)| format!("relay of job {job}: {relay:?}"));
+        let calls = self.pmi_calls.keys().map(|call| format!("PMI call {call}"));
+        let head = self.head.iter().flat_map(Head::leftovers);
+        steps.chain(relays).chain(calls).chain(head).collect()
     }
 
     /// Whether it owns the jobs.
@@ -287,26 +307,23 @@ impl Rsd {
 
     fn release(&mut self, job: JobId, out: &mut Vec<Effect>) {
         self.to_job(job, &Down { body: Some(down::Body::Release(wire::Release { job })) }, out);
-        self.relays.remove(&job);
-        if self.steps.get(&job).is_some_and(Option::is_none) {
-            // Its process is gone, or will be told when it comes back.
-            self.steps.remove(&job);
+        let relay = self.relays.remove(&job);
+        if relay.is_some_and(|relay| relay.step_gone) && self.steps.remove(&job).is_some() {
             out.push(Effect::ForgetStep(job));
-        }
+        } // else its link closes, or it is told when it comes back, or the shell says that its process is gone
     }
 
     fn on_up(&mut self, now: Now, link: LinkId, up: Up, out: &mut Vec<Effect>) {
-        let via = match self.steps.iter().find(|(_, step)| **step == Some(link)) {
-            Some(_) => Via::Step,
-            None if self.children.contains_key(&link) => Via::Child(link),
-            None => return, // closed already
-        };
+        let is_open = self.children.contains_key(&link) || self.steps.values().any(|step| *step == Some(link));
+        if !is_open {
+            return;
+        }
         let Some(body) = up.body.clone() else { return };
         match body {
-            up::Body::FenceUp(fence) => self.on_fence_up(link, via, fence, out),
+            up::Body::FenceUp(fence) => self.on_fence_up(link, fence, out),
             up::Body::Done(done) => {
                 if let Some(relay) = self.relays.get_mut(&done.job) {
-                    relay.done(via, done);
+                    relay.done(done);
                 }
             }
             up::Body::Resume(resume) => self.on_resume(link, resume, out),
@@ -335,9 +352,9 @@ impl Rsd {
         }
     }
 
-    fn on_fence_up(&mut self, link: LinkId, via: Via, fence: wire::FenceUp, out: &mut Vec<Effect>) {
+    fn on_fence_up(&mut self, link: LinkId, fence: wire::FenceUp, out: &mut Vec<Effect>) {
         let Some(relay) = self.relays.get_mut(&fence.job) else { return };
-        if let Some(missed) = relay.fence_up(via, fence) {
+        if let Some(missed) = relay.fence_up(fence) {
             out.push(Effect::Down { link, down: Down { body: Some(down::Body::FenceDown(missed)) } });
         }
     }
@@ -371,6 +388,10 @@ impl Rsd {
                     }
                 }
             }
+            // Those that have moved away say it all again elsewhere.
+            if self.relays.get(&job).is_some_and(Relay::is_deserted) {
+                self.relays.remove(&job);
+            }
         }
     }
 
@@ -384,8 +405,7 @@ impl Rsd {
     fn recount(&mut self, job: JobId) {
         let Some(relay) = self.relays.get_mut(&job) else { return };
         let (me, via) = (self.me.node, &self.via);
-        let here = relay.map.nodes().iter().filter(|node| **node == me || via.contains_key(node)).count();
-        relay.expect(here as u32);
+        relay.set_here(|node| node == me || via.contains_key(&node));
     }
 
     // --- sending ---
@@ -401,9 +421,11 @@ impl Rsd {
     }
 
     fn to_children_of(&self, map: &TaskMap, down: &Down, out: &mut Vec<Effect>) {
-        let mut links: Vec<LinkId> = map.nodes().iter().filter_map(|node| self.via.get(node).copied()).collect();
-        links.sort_unstable();
-        links.dedup();
+        self.to_children_with(map.nodes(), down, out);
+    }
+
+    fn to_children_with(&self, nodes: &[NodeId], down: &Down, out: &mut Vec<Effect>) {
+        let links: BTreeSet<LinkId> = nodes.iter().filter_map(|node| self.via.get(node).copied()).collect();
         out.extend(links.into_iter().map(|link| Effect::Down { link, down: down.clone() }));
     }
 

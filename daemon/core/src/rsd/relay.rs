@@ -1,28 +1,21 @@
 //! One job as one daemon of the tree sees it: who below takes part, and the two things that are gathered on the way up, the
 //! fence and the end.
 //!
-//! A daemon forwards one message when everyone below it has spoken; the first one on the way up whose count reaches the
-//! whole job turns the fence around, so a job within a subtree never bothers the rest. Contributions are kept by the way they
-//! came and replaced by later ones of the same way, so that repeats after a cut link do no harm. Cost: one message up and one
-//! down per node and fence.
+//! Both are gathered as facts about nodes, *node 7 is in fence 3*, *node 7 has ended*, that stay true for ever. So repeats,
+//! detours and ways that nobody knows yet to be dead do no harm, and nothing is ever counted twice. A daemon forwards one
+//! message when everyone below it has spoken; the first one on the way up that knows of the whole job turns the fence around,
+//! so a job within a subtree never bothers the rest. If that subtree falls apart later, those who have moved away may have
+//! missed the result: a daemon that does not reach the whole job any more tells it upwards, as everyone's contribution.
+//!
+//! Cost: one message up and one down per node and fence, with the ids of the nodes below; N log N comparisons on the head.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use rsd_proto::v1::{Done, FenceDown, FenceUp, Kill, RankExit};
 
-use super::LinkId;
-use crate::JobId;
 use crate::taskmap::TaskMap;
-
-/// Where a contribution comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Via {
-    /// The step of this node.
-    Step,
-    /// A daemon below.
-    Child(LinkId),
-}
+use crate::{JobId, NodeId};
 
 /// What a daemon keeps of a job.
 #[derive(Debug)]
@@ -31,20 +24,67 @@ pub(super) struct Relay {
     pub(super) map: TaskMap,
     is_head: bool,
     /// Job nodes at or below this daemon that are connected now.
-    expected: u32,
-    fences: BTreeMap<u64, BTreeMap<Via, (u32, Vec<Bytes>)>>,
+    here: BTreeSet<NodeId>,
+    fences: BTreeMap<u64, Gathered>,
     /// The last fence that came by, for those who missed it.
     last: Option<FenceDown>,
-    done: BTreeMap<Via, Done>,
-    /// Nodes that will never say anything again (head only).
-    lost: u32,
-    sent_fence: (u64, u32),
-    sent_done: u32,
+    /// Nodes that have ended; on the head also those that are lost.
+    done: BTreeMap<NodeId, Ended>,
+    /// What the parent knows: of the first open fence so many nodes, the last result, so many ends.
+    sent_fence: (u64, usize),
+    sent_last: u64,
+    sent_done: usize,
+    was_stuck: bool,
     /// A kill that passed by: for a step that was still starting.
     pub(super) kill: Option<Kill>,
+    /// This node's step has ended as a process.
+    pub(super) step_gone: bool,
+    /// It had not said that its ranks have ended: what is said in its name.
+    pub(super) step_lost: Option<RankExit>,
 }
 
-/// What a contribution leads to.
+#[derive(Debug, Default)]
+struct Ended {
+    /// The last fence that it was in.
+    fence: u64,
+    /// What did not end well.
+    exits: Vec<RankExit>,
+}
+
+/// One fence on its way up.
+#[derive(Debug, Default)]
+struct Gathered {
+    inside: BTreeSet<NodeId>,
+    contributions: Vec<Contribution>,
+}
+
+#[derive(Debug)]
+struct Contribution {
+    nodes: Vec<NodeId>,
+    batches: Vec<Bytes>,
+}
+
+impl Gathered {
+    /// Takes a contribution that says something new, instead of those that it includes.
+    fn add(&mut self, nodes: Vec<NodeId>, batches: Vec<Bytes>) {
+        let known = nodes.iter().filter(|node| self.inside.contains(node)).count();
+        if known == nodes.len() {
+            return;
+        }
+        if known > 0 {
+            let new: BTreeSet<NodeId> = nodes.iter().copied().collect();
+            self.contributions.retain(|before| !before.nodes.iter().all(|node| new.contains(node)));
+        }
+        self.inside.extend(&nodes);
+        self.contributions.push(Contribution { nodes, batches });
+    }
+
+    fn batches(&self) -> Vec<Bytes> {
+        self.contributions.iter().flat_map(|contribution| contribution.batches.iter().cloned()).collect()
+    }
+}
+
+/// What facts lead to.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Pass this up.
@@ -55,7 +95,7 @@ pub(super) enum Step {
     Done(Done),
     /// Head only: nobody is left.
     Over(Vec<RankExit>),
-    /// Head only: `rank`'s node has ended while the others wait in a fence.
+    /// Head only: the node of `rank` has ended while the others wait in a fence.
     Stuck { rank: u32, epoch: u64 },
 }
 
@@ -65,108 +105,145 @@ impl Relay {
             job,
             map,
             is_head,
-            expected: 0,
+            here: BTreeSet::new(),
             fences: BTreeMap::new(),
             last: None,
             done: BTreeMap::new(),
-            lost: 0,
             sent_fence: (0, 0),
+            sent_last: 0,
             sent_done: 0,
+            was_stuck: false,
             kill: None,
+            step_gone: false,
+            step_lost: None,
         }
     }
 
-    /// The tree below changed: so many of the job's nodes are connected here now.
-    pub(super) fn expect(&mut self, nodes: u32) {
-        self.expected = nodes;
+    /// The tree below changed: who of the job is connected here now.
+    pub(super) fn set_here(&mut self, is_here: impl Fn(NodeId) -> bool) {
+        self.here = self.map.nodes().iter().copied().filter(|node| is_here(*node)).collect();
     }
 
-    /// A way is gone, and what came by it will come again by another.
-    pub(super) fn forget(&mut self, via: Via) {
-        for contributions in self.fences.values_mut() {
-            contributions.remove(&via);
-        }
-        self.done.remove(&via);
+    /// Nobody here has a part in the job any more.
+    pub(super) fn is_deserted(&self) -> bool {
+        !self.is_head && self.here.is_empty()
     }
 
     /// The way up is new: what was forwarded on the old one is forwarded again.
     pub(super) fn forget_sent(&mut self) {
-        self.sent_fence = (0, 0);
-        self.sent_done = 0;
-    }
-
-    /// So many nodes are lost for good.
-    pub(super) fn lose(&mut self, nodes: u32) {
-        self.lost += nodes;
+        (self.sent_fence, self.sent_last, self.sent_done) = ((0, 0), 0, 0);
     }
 
     /// Takes a contribution to a fence. Returns the answer for a sender that missed it.
-    pub(super) fn fence_up(&mut self, via: Via, fence: FenceUp) -> Option<FenceDown> {
+    pub(super) fn fence_up(&mut self, fence: FenceUp) -> Option<FenceDown> {
         if let Some(last) = self.last.as_ref().filter(|last| fence.epoch <= last.epoch) {
-            return (fence.epoch == last.epoch).then(|| last.clone());
+            // One before the last is a keeper's repeat: the last tells whoever passed it on that both are over.
+            return Some(last.clone());
         }
-        self.fences.entry(fence.epoch).or_default().insert(via, (fence.nodes, fence.batches));
+        self.fences.entry(fence.epoch).or_default().add(fence.nodes, fence.batches);
         None
     }
 
-    /// A fence's result passes by on its way down. False: an old one, that nobody below waits for.
+    /// A fence's result comes from above.
     pub(super) fn fence_down(&mut self, fence: &FenceDown) {
+        self.sent_last = self.sent_last.max(fence.epoch);
+        self.close_fence(fence);
+    }
+
+    fn close_fence(&mut self, fence: &FenceDown) {
         if self.last.as_ref().is_none_or(|last| last.epoch < fence.epoch) {
             self.last = Some(fence.clone());
             self.fences = self.fences.split_off(&(fence.epoch + 1));
         }
     }
 
-    pub(super) fn done(&mut self, via: Via, done: Done) {
-        self.done.insert(via, done);
+    pub(super) fn done(&mut self, done: Done) {
+        let fences = done.fences.into_iter().chain(std::iter::repeat(0));
+        for (node, fence) in done.nodes.into_iter().zip(fences) {
+            let exits = done.exits.iter().filter(|exit| exit.node == node).cloned();
+            self.done.entry(node).or_insert_with(|| Ended { fence, exits: exits.collect() });
+        }
     }
 
-    /// Whether this way has ended already.
-    pub(super) fn is_done(&self, via: Via) -> bool {
-        self.done.contains_key(&via)
+    /// A node will never say anything again.
+    pub(super) fn lose(&mut self, node: NodeId) {
+        self.done.entry(node).or_default();
+    }
+
+    pub(super) fn is_done(&self, node: NodeId) -> bool {
+        self.done.contains_key(&node)
     }
 
     /// What is ripe. To be called after every change, until it returns nothing.
     pub(super) fn advance(&mut self) -> Option<Step> {
-        let total = self.map.nodes().len() as u32;
-        let done: u32 = self.done.values().map(|done| done.nodes).sum();
-        if let Some((&epoch, contributions)) = self.fences.first_key_value() {
-            let inside: u32 = contributions.values().map(|(nodes, _)| nodes).sum();
-            let batches = || contributions.values().flat_map(|(_, batches)| batches.iter().cloned()).collect();
-            if inside >= total {
-                let fence = FenceDown { job: self.job, epoch, batches: batches() };
-                self.fence_down(&fence);
-                return Some(Step::FenceDown(fence));
-            }
-            if self.is_head && done > 0 && inside > 0 && inside + done + self.lost >= total {
-                let rank = self.done.values().map(|done| done.lowest_rank).min().unwrap_or(0);
-                self.fences.clear();
-                return Some(Step::Stuck { rank, epoch });
-            }
-            if !self.is_head && inside > 0 && inside + done >= self.expected && self.sent_fence != (epoch, inside) {
-                let batches = batches();
-                self.sent_fence = (epoch, inside);
-                return Some(Step::FenceUp(FenceUp { job: self.job, epoch, nodes: inside, batches }));
-            }
+        let ripe = self.advance_fence();
+        if ripe.is_some() {
+            return ripe;
         }
         if self.is_head {
-            let over = done + self.lost >= total;
-            return over.then(|| Step::Over(self.merged().exits));
+            let over = self.everyone(|node| self.done.contains_key(&node));
+            return over.then(|| Step::Over(self.exits()));
         }
-        let inside = self.fences.values().next().map_or(0, |c| c.values().map(|(nodes, _)| nodes).sum());
-        if done > 0 && done + inside >= self.expected && self.sent_done != done {
-            self.sent_done = done;
-            return Some(Step::Done(self.merged()));
+        if self.sent_done < self.done.len() && self.all_here_have_spoken() {
+            self.sent_done = self.done.len();
+            let nodes = self.done.keys().copied().collect();
+            let fences = self.done.values().map(|ended| ended.fence).collect();
+            return Some(Step::Done(Done { job: self.job, nodes, exits: self.exits(), fences }));
         }
         None
     }
 
-    fn merged(&self) -> Done {
-        Done {
-            job: self.job,
-            nodes: self.done.values().map(|done| done.nodes).sum(),
-            exits: self.done.values().flat_map(|done| done.exits.iter().cloned()).collect(),
-            lowest_rank: self.done.values().map(|done| done.lowest_rank).min().unwrap_or(0),
+    fn exits(&self) -> Vec<RankExit> {
+        self.done.values().flat_map(|ended| ended.exits.iter().cloned()).collect()
+    }
+
+    fn advance_fence(&mut self) -> Option<Step> {
+        let total = self.map.nodes().len();
+        if let Some(last) = self.last.as_ref().filter(|last| last.epoch > self.sent_last)
+            && !self.is_head
+            && self.here.len() < total
+        {
+            self.sent_last = last.epoch;
+            let (nodes, batches) = (self.map.nodes().to_vec(), last.batches.clone());
+            return Some(Step::FenceUp(FenceUp { job: self.job, epoch: last.epoch, nodes, batches }));
         }
+        let (&epoch, gathered) = self.fences.first_key_value()?;
+        let inside = gathered.inside.len();
+        if inside >= total && self.everyone(|node| gathered.inside.contains(&node)) {
+            let fence = FenceDown { job: self.job, epoch, batches: gathered.batches() };
+            self.close_fence(&fence);
+            return Some(Step::FenceDown(fence));
+        }
+        if self.is_head {
+            let spoken = |node| gathered.inside.contains(&node) || self.done.contains_key(&node);
+            if self.was_stuck || self.done.is_empty() || inside + self.done.len() < total || !self.everyone(spoken) {
+                return None;
+            }
+            // One that was in this fence has its result; whoever handed that out tells us still.
+            let missing =
+                self.done.iter().filter(|(node, ended)| ended.fence < epoch && !gathered.inside.contains(node));
+            let rank = missing.filter_map(|(node, _)| self.map.ranks_on(*node).next()).min()?;
+            self.was_stuck = true;
+            return Some(Step::Stuck { rank, epoch });
+        }
+        if self.sent_fence != (epoch, inside) && self.all_here_have_spoken() {
+            let nodes = gathered.inside.iter().copied().collect();
+            let fence = FenceUp { job: self.job, epoch, nodes, batches: gathered.batches() };
+            self.sent_fence = (epoch, inside);
+            return Some(Step::FenceUp(fence));
+        }
+        None
+    }
+
+    fn everyone(&self, is_so: impl Fn(NodeId) -> bool) -> bool {
+        self.map.nodes().iter().all(|node| is_so(*node))
+    }
+
+    /// Whoever is connected here has ended or is in the first open fence.
+    fn all_here_have_spoken(&self) -> bool {
+        let inside = self.fences.values().next().map(|gathered| &gathered.inside);
+        let spoken = self.done.len() + inside.map_or(0, BTreeSet::len);
+        let has_spoken = |node| self.done.contains_key(node) || inside.is_some_and(|inside| inside.contains(node));
+        spoken >= self.here.len() && self.here.iter().all(has_spoken)
     }
 }

@@ -61,7 +61,8 @@ impl StdinFeed {
             self.outbox.ack(taken);
         }
         let (req, eof) = self.waiting?;
-        let ready = job_over || self.nobody_reads() || if eof { self.outbox.is_drained() } else { self.outbox.is_open() };
+        let ready =
+            job_over || self.nobody_reads() || if eof { self.outbox.is_drained() } else { self.outbox.is_open() };
         if ready {
             self.waiting = None;
         }

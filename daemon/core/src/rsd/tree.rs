@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use rsd_proto::v1::{self as wire, Down, NodeInfo, Up, down, hello::Who, up};
 
-use super::relay::Via;
 use super::{Effect, LinkId, Rsd};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now};
@@ -15,6 +14,7 @@ use crate::{JobId, NodeId, Now};
 /// A daemon directly below.
 #[derive(Debug)]
 pub(super) struct Child {
+    node: NodeId,
     /// It and everyone below it.
     pub(super) nodes: BTreeMap<NodeId, NodeInfo>,
 }
@@ -37,7 +37,10 @@ impl Rsd {
             // A job that is over, or none of ours: the step has missed its release.
             _ if !known => send(link, down::Body::Release(wire::Release { job }), out),
             Some(Ok(_)) => {
-                self.steps.insert(job, Some(link));
+                if let Some(Some(before)) = self.steps.insert(job, Some(link)) {
+                    out.push(Effect::Close { link: before });
+                }
+                self.on_step_attached(job, link, out);
                 if let Some(kill) = self.relays.get(&job).and_then(|relay| relay.kill.clone()) {
                     send(link, down::Body::Kill(kill), out);
                 }
@@ -76,6 +79,12 @@ impl Rsd {
             out.push(Effect::Close { link });
             return;
         }
+        // Who knocks again has lost the link that it had.
+        let before = self.children.iter().find(|(_, child)| child.node == nodes[0].node).map(|(link, _)| *link);
+        if let Some(before) = before {
+            self.on_link_closed(now, before, out);
+            out.push(Effect::Close { link: before });
+        }
         nodes[0].parent = self.me.node;
         let welcome = wire::Welcome {
             node: nodes[0].node,
@@ -84,7 +93,7 @@ impl Rsd {
             parent: self.me.node,
             version: rsd_proto::VERSION.into(),
         };
-        self.children.insert(link, Child { nodes: BTreeMap::new() });
+        self.children.insert(link, Child { node: nodes[0].node, nodes: BTreeMap::new() });
         send(link, down::Body::Welcome(welcome), out);
         self.on_nodes_up(now, link, nodes, out);
     }
@@ -148,14 +157,11 @@ impl Rsd {
             let nodes: Vec<NodeId> = child.nodes.keys().copied().collect();
             self.on_nodes_away(now, link, nodes, out);
             self.children.remove(&link);
-            for relay in self.relays.values_mut() {
-                relay.forget(Via::Child(link));
-            }
             return;
         }
         let job = self.steps.iter().find(|(_, step)| **step == Some(link)).map(|(job, _)| *job);
         if let Some(job) = job {
-            self.drop_pmi_calls(job, out);
+            self.on_step_detached(job, out);
             if self.relays.contains_key(&job) {
                 // It comes back, or the shell says that its process is gone.
                 self.steps.insert(job, None);
@@ -171,7 +177,21 @@ impl Rsd {
         self.become_node(welcome.node, welcome.name, welcome.dvm, out);
         self.me.parent = welcome.parent;
         self.parent_up = true;
+        self.tell_changes(out);
         self.resync(out);
+    }
+
+    /// Tells the parent who has come and gone below since it was told who is there.
+    fn tell_changes(&mut self, out: &mut Vec<Effect>) {
+        let told = std::mem::take(&mut self.told);
+        let nodes: Vec<NodeInfo> = self.below().filter(|node| !told.contains(&node.node)).collect();
+        if !nodes.is_empty() {
+            self.pass_up(Up { body: Some(up::Body::NodesUp(wire::NodesUp { nodes })) }, out);
+        }
+        let nodes: Vec<NodeId> = told.into_iter().filter(|node| !self.via.contains_key(node)).collect();
+        if !nodes.is_empty() {
+            self.pass_up(Up { body: Some(up::Body::NodesAway(wire::NodesAway { nodes })) }, out);
+        }
     }
 
     /// The head says who we are and where to go.
@@ -204,6 +224,10 @@ impl Rsd {
             let resume = wire::Resume { job: *job, map: Some((&relay.map).into()) };
             if self.parent_up {
                 out.push(Effect::Up(Up { body: Some(up::Body::Resume(resume)) }));
+                if let Some(exit) = relay.step_lost.clone() {
+                    let failed = wire::RankFailed { job: *job, exit: Some(exit) };
+                    out.push(Effect::Up(Up { body: Some(up::Body::RankFailed(failed)) }));
+                }
             }
         }
         let down = Down { body: Some(down::Body::Resync(wire::Resync {})) };
@@ -216,21 +240,24 @@ impl Rsd {
     /// A step that will never speak again: speaks for it.
     pub(super) fn on_step_lost(&mut self, now: Now, job: JobId, why: String, out: &mut Vec<Effect>) {
         let Some(step) = self.steps.get_mut(&job) else { return };
-        *step = None;
+        if let Some(link) = step.take() {
+            out.push(Effect::Close { link });
+        }
+        self.drop_pmi_calls(job, out);
+        let node = self.me.node;
         let Some(relay) = self.relays.get_mut(&job) else {
             self.steps.remove(&job);
             out.push(Effect::ForgetStep(job));
             return;
         };
-        if relay.is_done(Via::Step) {
+        relay.step_gone = true;
+        if relay.is_done(node) {
             return;
         }
-        let node = self.me.node;
         let exits: Vec<wire::RankExit> = lost_ranks(relay.map.ranks_on(node), node, &why);
-        let done = wire::Done { job, nodes: 1, lowest_rank: exits.first().map_or(0, |exit| exit.rank), exits };
-        relay.forget(Via::Step);
-        relay.done(Via::Step, done.clone());
-        if let Some(first) = done.exits.into_iter().next() {
+        relay.step_lost = exits.first().cloned();
+        relay.done(wire::Done { job, nodes: vec![node], exits, fences: vec![0] });
+        if let Some(first) = relay.step_lost.clone() {
             let failed = wire::RankFailed { job, exit: Some(first) };
             if self.head.is_some() {
                 self.on_rank_failed(now, failed, out);
@@ -244,6 +271,7 @@ impl Rsd {
 
     /// The parent stops the DVM.
     pub(super) fn on_stop(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.to_children(&Down { body: Some(down::Body::Stop(wire::Stop {})) }, out);
         let jobs: Vec<JobId> = self.relays.keys().copied().collect();
         for job in jobs {
             self.release(job, out);

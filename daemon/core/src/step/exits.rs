@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Stream, rank_exit::How, up};
 
-use super::{Effect, Local, Phase, StdinState, Status, Step};
+use super::{Effect, Local, Phase, Status, StdinState, Step};
 use crate::Now;
 
 /// A dead rank's streams may take this long to reach their end before it is reported without: a child of it may hold them
@@ -64,7 +64,11 @@ impl Verdict {
     /// The last whole lines written.
     fn last_stderr(&self) -> Bytes {
         let bytes: Vec<u8> = self.stderr_tail.iter().copied().collect();
-        let cut = if bytes.len() < STDERR_TAIL_BYTES { 0 } else { bytes.iter().position(|b| *b == b'\n').map_or(0, |at| at + 1) };
+        let cut = if bytes.len() < STDERR_TAIL_BYTES {
+            0
+        } else {
+            bytes.iter().position(|b| *b == b'\n').map_or(0, |at| at + 1)
+        };
         Bytes::copy_from_slice(&bytes[cut..])
     }
 }
@@ -176,15 +180,9 @@ impl Step {
     }
 
     /// The head has forgotten the job: nothing of it may stay.
-    pub(super) fn on_release(&mut self, out: &mut Vec<Effect>) {
+    pub(super) fn on_release(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.ending.released = true;
-        if self.ending.done.is_none() {
-            for (local, rank) in self.ranks.iter().enumerate() {
-                if rank.phase == Phase::Running {
-                    out.push(Effect::Signal(local, SIGKILL));
-                }
-            }
-        }
+        self.kill(now, 0, out);
     }
 
     /// Reports a rank's end as soon as it has ended and its last words are in.
@@ -275,7 +273,11 @@ impl Step {
         };
         if *self.ending.absent_at.get_or_insert(now.mono + ABSENCE) <= now.mono {
             let others = if in_mpi == 1 { "1 rank of its node is" } else { "other ranks of its node are" };
-            self.condemn(local, format!("without calling MPI_Init, but {others} in MPI and cannot go on without it"), out);
+            self.condemn(
+                local,
+                format!("without calling MPI_Init, but {others} in MPI and cannot go on without it"),
+                out,
+            );
         }
     }
 
@@ -361,10 +363,11 @@ impl Step {
             return;
         }
         self.settle_output(out);
-        if self.ending.done.is_none() {
+        // Behind the last acknowledgement: whoever hears that this node is done has heard all it had to say.
+        if self.ending.done.is_none() && self.outbox.is_drained() {
             let exits = self.ranks.iter().filter_map(|rank| rank.verdict.report.clone()).collect();
-            let lowest_rank = self.ranks.first().map_or(0, |rank| rank.rank);
-            let done = wire::Done { job: self.job, nodes: 1, exits, lowest_rank };
+            let fence = self.fence.sent.last().map_or(0, |sent| sent.epoch);
+            let done = wire::Done { job: self.job, nodes: vec![self.node], exits, fences: vec![fence] };
             self.send(up::Body::Done(done.clone()), out);
             self.ending.done = Some(done);
         }
@@ -375,14 +378,15 @@ impl Step {
     }
 
     pub(super) fn resend_exits(&self, out: &mut Vec<Effect>) {
-        match &self.ending.done {
-            Some(done) => self.send(up::Body::Done(done.clone()), out),
-            None => (0..self.ranks.len()).for_each(|local| self.send_report(local, out)),
+        // An end of the whole waits on its way for others; a failure must not.
+        (0..self.ranks.len()).for_each(|local| self.send_report(local, out));
+        if let Some(done) = &self.ending.done {
+            self.send(up::Body::Done(done.clone()), out);
         }
     }
 
     pub(super) fn exit_deadlines(&self) -> impl Iterator<Item = Duration> {
-        let waiting = self.ending.swept && self.ending.done.is_none();
+        let waiting = self.ranks.iter().any(|rank| rank.lines.iter().any(super::Lines::is_open));
         let abandon = self.ending.abandon_at.filter(|_| waiting);
         let ranks = self.ranks.iter().flat_map(|rank| [rank.verdict.kill_at, rank.verdict.report_at]).flatten();
         self.ending.kill_at.into_iter().chain(self.ending.absent_at).chain(abandon).chain(ranks)

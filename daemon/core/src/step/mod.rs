@@ -180,6 +180,8 @@ enum Waiter {
     Pmi1 { tag: Option<u32> },
     /// The gRPC service: the daemon's call number.
     Call(u64),
+    /// The gRPC service of a daemon that is gone, and its call with it.
+    Nobody,
 }
 
 /// Questions to the head that wait for their answer.
@@ -237,6 +239,11 @@ impl Step {
             }
             Input::LinkDown => {
                 self.link_up = false;
+                for (_, waiter) in &mut self.fence.waiting {
+                    if let Waiter::Call(_) = waiter {
+                        *waiter = Waiter::Nobody;
+                    }
+                }
                 self.orphaned_at.get_or_insert(now.mono + self.tuning.orphan_deadline);
             }
             Input::Down(down) => self.on_down(now, down, out),
@@ -251,7 +258,9 @@ impl Step {
         if self.orphaned_at.is_some_and(|at| at <= now.mono) {
             self.orphaned_at = None;
             self.ending.orphaned = true;
-            self.kill(now, self.launch_spec().kill_grace_ms, out);
+            let grace = self.tuning.kill_grace.as_millis();
+            let grace_ms = self.launch_spec().kill_grace_ms.unwrap_or(u64::try_from(grace).unwrap_or(u64::MAX));
+            self.kill(now, grace_ms, out);
         }
         self.settle_end(out);
     }
@@ -281,7 +290,7 @@ impl Step {
             down::Body::FenceDown(fence) => self.on_fence_down(now, fence, out),
             down::Body::Signal(signal) => self.on_signal(signal, out),
             down::Body::Kill(kill) => self.kill(now, kill.grace_ms, out),
-            down::Body::Release(_) => self.on_release(out),
+            down::Body::Release(_) => self.on_release(now, out),
             down::Body::OutputAck(ack) => self.outbox.ack(ack.offset),
             down::Body::Stdin(stdin) => self.on_stdin(stdin, out),
             down::Body::PmiCall(call) => self.on_pmi_call(call, out),
@@ -344,7 +353,7 @@ impl Step {
             self.complete_fence(out);
             return;
         }
-        let fence = wire::FenceUp { job: self.job, epoch: self.fence.epoch, nodes: 1, batches };
+        let fence = wire::FenceUp { job: self.job, epoch: self.fence.epoch, nodes: vec![self.node], batches };
         self.fence.sent.retain(|sent| sent.epoch + 1 == fence.epoch);
         self.fence.sent.push(fence.clone());
         self.send(up::Body::FenceUp(fence), out);
@@ -370,6 +379,7 @@ impl Step {
             match waiter {
                 Waiter::Pmi1 { tag } => self.answer_barrier(local, tag, out),
                 Waiter::Call(call) => self.answer_call(call, Ok(None), out),
+                Waiter::Nobody => {}
             }
         }
     }
@@ -385,7 +395,12 @@ impl Step {
         if to_file {
             out.push(Effect::OutputFile(local, stream, Bytes::copy_from_slice(bytes)));
         } else if let Some(record) = rank.lines[stream as usize].feed(bytes) {
-            self.fresh.push(wire::Record { rank: rank.rank, stream: stream.into(), data: record.data, more: record.more });
+            self.fresh.push(wire::Record {
+                rank: rank.rank,
+                stream: stream.into(),
+                data: record.data,
+                more: record.more,
+            });
         }
     }
 
@@ -448,7 +463,8 @@ impl Step {
             Some(first) => (open.fold(first, u64::min), false),
             None => (self.stdin.received(), true),
         };
-        if self.ranks.iter().all(|rank| rank.stdin == StdinState::Null) || (offset == self.stdin_acked && !closed && !resume)
+        if self.ranks.iter().all(|rank| rank.stdin == StdinState::Null)
+            || (offset == self.stdin_acked && !closed && !resume)
         {
             return;
         }

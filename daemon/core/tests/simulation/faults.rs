@@ -1,0 +1,401 @@
+//! What may break while jobs run: links, daemons, steps, nodes, the head.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rsd_core::rsd::Call;
+use rsd_core::{JobId, Tuning};
+use rsd_proto::v1::{JobSpec, JobState, MapBy, rank_exit::How};
+
+use crate::checks::{Seed, on, spec, with_stdin};
+use crate::ranks::{self, Op};
+use crate::world::{Event, Fault, World};
+
+/// A DVM deep enough for every role, with windows small enough to be full.
+fn deep(seed: u64, nodes: usize) -> World {
+    World::new(seed, nodes, 3, Tuning { arity: 2, output_window: 400, ..Tuning::default() })
+}
+
+/// A program that uses all that a cut could spoil: fences, output and standard input.
+fn busy_program(world: &mut World) -> usize {
+    world.program(|rank, size, rng| {
+        let mut script = vec![Op::Init];
+        for round in 0..4 {
+            script.extend(ranks::rounds(rank, size, round..round + 1, rng));
+            script.extend(ranks::output(rank, 2, rng));
+        }
+        if rank == 0 {
+            script.push(Op::ReadStdin);
+        }
+        script.extend([Op::Finalize, Op::Exit(0)]);
+        script
+    })
+}
+
+/// Jobs on many and on few nodes, with standard input for each.
+fn submit_busy_jobs(world: &mut World, nodes: usize) -> Vec<JobId> {
+    let program = busy_program(world);
+    let mut jobs = Vec::new();
+    for n in [2 * nodes as u32, 4, 1] {
+        let mut spec = with_stdin(0, spec(program, n));
+        spec.set_map_by(if world.rng.chance(2) { MapBy::Node } else { MapBy::Slot });
+        let job = world.submit(spec);
+        let chunks = (0..10).map(|number| Bytes::from(format!("chunk {number} of {job}\n").repeat(2000))).collect();
+        world.feed_stdin(job, chunks);
+        jobs.push(job);
+    }
+    jobs
+}
+
+fn assert_busy_jobs_done(world: &mut World, jobs: &[JobId]) {
+    for job in jobs {
+        world.assert_done(*job);
+        let fed: String = (0..10).map(|number| format!("chunk {number} of {job}\n").repeat(2000)).collect();
+        assert!(world.records[&(*job, 0)].stdin == fed.as_bytes(), "rank 0 of job {job} read what was sent");
+    }
+}
+
+/// Lets each fault happen at a random moment of the next `within`.
+fn plan(world: &mut World, within: Duration, faults: impl IntoIterator<Item = Fault>) {
+    for fault in faults {
+        let at = world.rng.within(within);
+        world.after(at, Event::Fault(fault));
+    }
+}
+
+#[test]
+fn cut_links_are_not_noticed_by_jobs() {
+    for seed in 0..120 {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 9);
+        let jobs = submit_busy_jobs(&mut world, 9);
+        let cuts = (0..12).map(|number| if number % 2 == 0 { Fault::CutAnyLink } else { Fault::CutAnyStep });
+        plan(&mut world, Duration::from_millis(300), cuts);
+        world.run();
+        assert_busy_jobs_done(&mut world, &jobs);
+        world.assert_at_rest();
+        assert_eq!(world.nodes_up(), 9);
+    }
+}
+
+#[test]
+fn a_link_whose_ends_notice_late_is_no_worse() {
+    for seed in 0..60 {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 9);
+        world.notice = Duration::from_secs(30);
+        let jobs = submit_busy_jobs(&mut world, 9);
+        plan(&mut world, Duration::from_millis(300), [Fault::CutAnyLink, Fault::CutAnyStep, Fault::CutAnyLink]);
+        world.run();
+        assert_busy_jobs_done(&mut world, &jobs);
+        world.assert_at_rest();
+        assert_eq!(world.nodes_up(), 9);
+    }
+}
+
+#[test]
+fn daemons_restart_under_running_jobs() {
+    for seed in 0..150 {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 9);
+        let jobs = submit_busy_jobs(&mut world, 9);
+        let restarts: Vec<Fault> = (0..4)
+            .map(|_| Fault::Restart(1 + world.rng.index(8), world.rng.within(Duration::from_millis(400))))
+            .collect();
+        plan(&mut world, Duration::from_millis(400), restarts);
+        world.run();
+        assert_busy_jobs_done(&mut world, &jobs);
+        world.assert_at_rest();
+        assert_eq!(world.nodes_up(), 9);
+    }
+}
+
+/// The whole life of a short job, one moment after the other.
+#[test]
+fn a_daemon_may_restart_at_any_moment_of_a_job() {
+    for seed in 0..120 {
+        let _seed = Seed(seed);
+        let mut world = World::new(7, 4, 1, Tuning { arity: 2, ..Tuning::default() });
+        let program = world.program(|rank, size, _| {
+            let mut script = vec![Op::Init];
+            script.extend([Op::Put(format!("k{rank}"), format!("v{rank}")), Op::Fence]);
+            script.extend((0..size).map(|other| Op::Get(format!("k{other}"), format!("v{other}"))));
+            script.extend([Op::Finalize, Op::Exit(0)]);
+            script
+        });
+        let job = world.submit(spec(program, 4));
+        let machine = 1 + (seed % 3) as usize;
+        let at = Duration::from_micros(150 * (seed / 3));
+        world.after(at, Event::Fault(Fault::Restart(machine, Duration::from_millis(30))));
+        world.run();
+        world.assert_done(job);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_dead_step_fails_its_job_and_no_other() {
+    for seed in 0..40 {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 6);
+        let program = world.program(|_, _, _| vec![Op::Init, Op::Fence, Op::Hang]);
+        let other = world.program(|rank, size, rng| ranks::mpi(rank, size, 3, rng));
+        let job = world.submit(on(&["n4".into(), "n5".into()], spec(program, 4)));
+        let other = world.submit(on(&["n0".into(), "n1".into(), "n2".into()], spec(other, 6)));
+        plan(&mut world, Duration::from_millis(30), [Fault::CutAnyLink]);
+        let at = Duration::from_millis(3) + world.rng.within(Duration::from_millis(30));
+        world.after(at, Event::Fault(Fault::KillStep(4)));
+        world.run();
+        let info = world.assert_ended(job, JobState::Failed, 242);
+        let cause = info.cause.expect("there is one");
+        assert!(matches!(&cause.how, Some(How::Failed(why)) if why.contains("step")), "{cause:?}");
+        world.assert_done(other);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_lost_node_fails_its_jobs_by_name_when_its_grace_is_over() {
+    for seed in 0..40 {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 9);
+        let jobs = [Op::Fence, Op::Hang].map(|last| {
+            let program = world.program(move |rank, size, rng| {
+                let mut script = vec![Op::Init];
+                script.extend(ranks::rounds(rank, size, 0..2, rng));
+                script.extend(ranks::output(rank, 3, rng));
+                script.extend([Op::Sleep(Duration::from_secs(1)), last.clone(), Op::Hang]);
+                script
+            });
+            world.submit(spec(program, 9))
+        });
+        let lost = 1 + world.rng.index(8);
+        plan(&mut world, Duration::from_millis(200), [Fault::Lose(lost)]);
+        let start = world.now;
+        world.run();
+        assert!(world.now < start + Duration::from_secs(120), "it took until {:?}", world.now);
+        for job in jobs {
+            if world.job(job).map.is_some_and(|map| map.nodes.contains(&world.node(lost))) {
+                let info = world.assert_ended(job, JobState::Failed, 242);
+                let cause = info.cause.expect("there is one");
+                let named = matches!(&cause.how, Some(How::Failed(why)) if why.contains(&format!("n{lost} ")));
+                assert!(named, "{cause:?}");
+                world.assert_output_true(job);
+            } else {
+                world.call(0, Call::Cancel { job, grace_ms: None });
+                world.run();
+            }
+        }
+        world.assert_at_rest();
+        assert_eq!(world.nodes().len(), 8, "it is no longer counted");
+        let program = world.program(|rank, size, rng| ranks::mpi(rank, size, 2, rng));
+        let after = world.submit(spec(program, 24));
+        world.run();
+        world.assert_done(after);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn children_of_a_lost_node_find_another_parent() {
+    for seed in 0..60 {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 12);
+        let nodes = world.nodes();
+        let parents: Vec<u32> = nodes.iter().map(|node| node.parent).filter(|parent| *parent != 0).collect();
+        let inner = world.rng.pick(&parents).expect("12 nodes of arity 2 have inner nodes");
+        let lost = world.machine(inner);
+        let hosts: Vec<String> = nodes.iter().filter(|node| node.node != inner).map(|node| node.name.clone()).collect();
+        let program = world.program(|rank, size, rng| {
+            let mut script = vec![Op::Init];
+            for round in 0..6 {
+                script.extend(ranks::rounds(rank, size, round..round + 1, rng));
+                script.extend(ranks::output(rank, 2, rng));
+                script.push(Op::Sleep(rng.within(Duration::from_millis(600))));
+            }
+            script.extend([Op::Finalize, Op::Exit(0)]);
+            script
+        });
+        // One job on all others, one only below the lost node.
+        let below: Vec<String> = nodes.iter().filter(|node| node.parent == inner).map(|n| n.name.clone()).collect();
+        let jobs = [
+            world.submit(on(&hosts, spec(program, 2 * hosts.len() as u32))),
+            world.submit(on(&below, spec(program, below.len() as u32))),
+        ];
+        plan(&mut world, Duration::from_millis(1500), [Fault::Lose(lost)]);
+        world.run();
+        for job in jobs {
+            world.assert_done(job);
+        }
+        world.assert_at_rest();
+        assert_eq!(world.nodes_up(), 11);
+    }
+}
+
+#[test]
+fn a_node_without_a_network_comes_back_in_time_or_too_late() {
+    for seed in 0..60 {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 9);
+        let late = seed % 2 == 0;
+        let program = world.program(move |rank, size, rng| {
+            let mut script = vec![Op::Init];
+            script.extend(ranks::rounds(rank, size, 0..2, rng));
+            script.push(Op::Sleep(Duration::from_secs(if late { 500 } else { 2 })));
+            script.extend(ranks::rounds(rank, size, 2..4, rng));
+            script.extend([Op::Finalize, Op::Exit(0)]);
+            script
+        });
+        let job = world.submit(spec(program, 27));
+        let time = Duration::from_secs(if late { 100 } else { 40 });
+        let cut_off = 1 + world.rng.index(8);
+        plan(&mut world, Duration::from_millis(2500), [Fault::Isolate(cut_off, time)]);
+        world.run();
+        if late {
+            world.assert_ended(job, JobState::Failed, 242);
+        } else {
+            world.assert_done(job);
+        }
+        world.assert_at_rest();
+        assert_eq!(world.nodes_up(), 9, "it is back");
+    }
+}
+
+#[test]
+fn an_end_that_was_decided_reaches_nodes_that_were_away() {
+    for seed in 0..60 {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 9);
+        let program = world.program(|_, _, _| vec![Op::Init, Op::Fence, Op::Hang]);
+        let failing = world.program(|rank, _, rng| {
+            let end = if rank == 13 { Op::Abort(9) } else { Op::Hang };
+            vec![Op::Init, Op::Sleep(rng.within(Duration::from_millis(50))), Op::Fence, end]
+        });
+        let cancelled = world.submit(spec(program, 9));
+        let failed = world.submit(spec(failing, 18));
+        let timed = world.submit(JobSpec { timeout_ms: 50, oversubscribe: true, ..spec(program, 18) });
+        let restarts: Vec<Fault> = (0..3)
+            .map(|_| Fault::Restart(1 + world.rng.index(8), world.rng.within(Duration::from_millis(300))))
+            .collect();
+        plan(&mut world, Duration::from_millis(100), restarts);
+        plan(&mut world, Duration::from_millis(100), [Fault::CutAnyLink; 6]);
+        plan(&mut world, Duration::from_millis(100), [Fault::CutAnyStep; 4]);
+        let pause = world.rng.within(Duration::from_millis(60));
+        world.run_for(pause);
+        world.call(0, Call::Cancel { job: cancelled, grace_ms: None });
+        let start = world.now;
+        world.run();
+        world.assert_ended(cancelled, JobState::Cancelled, 130);
+        world.assert_ended(failed, JobState::Failed, 9);
+        world.assert_ended(timed, JobState::TimedOut, 124);
+        world.assert_at_rest();
+        assert!(world.now < start + Duration::from_secs(15), "nobody had to be given up: {:?}", world.now);
+    }
+}
+
+#[test]
+fn a_head_that_restarts_has_lost_its_jobs_and_nothing_of_them_stays() {
+    for seed in 0..40 {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 9);
+        let program = world.program(|rank, size, rng| {
+            let mut script = ranks::mpi(rank, size, 3, rng);
+            script.insert(3, Op::Sleep(Duration::from_millis(100)));
+            script
+        });
+        let before = world.submit(spec(program, 27));
+        plan(&mut world, Duration::from_millis(100), [Fault::Restart(0, Duration::from_millis(50))]);
+        world.run();
+        assert_eq!(world.nodes_up(), 9, "everyone is back");
+        world.logs.clear();
+        world.assert_at_rest();
+        let after = world.submit(spec(program, 27));
+        assert!(after > before, "numbers are not used twice");
+        world.run();
+        world.assert_done(after);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_step_without_a_daemon_ends_its_ranks_in_the_end() {
+    for seed in 0..20 {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 4);
+        let program = world.program(|_, _, _| vec![Op::Init, Op::Fence, Op::Hang]);
+        let job = world.submit(spec(program, 12));
+        world.run_for(Duration::from_millis(50));
+        world.kill_daemon(2);
+        let orphaned = |world: &World| !world.machines[2].steps.is_empty();
+        world.run_while(orphaned);
+        world.assert_ended(job, JobState::Failed, 242);
+        let expected = world.tuning.orphan_deadline.as_secs();
+        assert!((expected..expected + 10).contains(&world.now.as_secs()), "{:?}", world.now);
+        world.run();
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_daemon_that_is_stopped_says_good_bye() {
+    for seed in 0..30 {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 9);
+        let program = world.program(|_, _, _| vec![Op::Init, Op::Fence, Op::Hang]);
+        let job = world.submit(spec(program, 27));
+        let pause = world.rng.within(Duration::from_millis(50));
+        world.run_for(pause);
+        let stopped = 1 + world.rng.index(8);
+        world.call(stopped, Call::Shutdown { force: true });
+        let start = world.now;
+        world.run();
+        let info = world.assert_ended(job, JobState::Failed, 242);
+        let how = info.cause.and_then(|cause| cause.how);
+        assert!(matches!(&how, Some(How::Failed(why)) if why.contains("stop")), "{how:?}");
+        world.assert_at_rest();
+        assert_eq!(world.nodes().len(), 8);
+        assert!(world.now < start + Duration::from_secs(15), "it was not waited for: {:?}", world.now);
+    }
+}
+
+#[test]
+fn the_head_stops_every_daemon_below_it() {
+    for seed in 0..30 {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 9);
+        let program = world.program(|_, _, _| vec![Op::Init, Op::Fence, Op::Hang]);
+        world.submit(spec(program, 27));
+        let pause = world.rng.within(Duration::from_millis(50));
+        world.run_for(pause);
+        world.call(0, Call::Shutdown { force: true });
+        world.run();
+        let left: Vec<usize> = (0..9).filter(|id| world.machines[*id].daemon.is_some()).collect();
+        assert_eq!(left, Vec::<usize>::new(), "they live on");
+        assert!(world.steps.is_empty());
+    }
+}
+
+#[test]
+fn anything_may_break_at_once() {
+    for seed in 0..150 {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 12);
+        let mut jobs = submit_busy_jobs(&mut world, 12);
+        jobs.extend(submit_busy_jobs(&mut world, 6));
+        let mut faults = vec![Fault::CutAnyLink; 8];
+        faults.extend([Fault::CutAnyStep; 8]);
+        for _ in 0..5 {
+            let machine = 1 + world.rng.index(11);
+            faults.push(Fault::Restart(machine, world.rng.within(Duration::from_millis(3000))));
+        }
+        for _ in 0..2 {
+            let machine = 1 + world.rng.index(11);
+            faults.push(Fault::Isolate(machine, world.rng.within(Duration::from_secs(20))));
+        }
+        plan(&mut world, Duration::from_millis(1500), faults);
+        world.run();
+        assert_busy_jobs_done(&mut world, &jobs);
+        world.assert_at_rest();
+        assert_eq!(world.nodes_up(), 12);
+    }
+}

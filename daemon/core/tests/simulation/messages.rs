@@ -1,0 +1,89 @@
+//! What a job costs in messages between daemons: N - 1 to launch N nodes, 2(N - 1) per fence, N - 1 to end, none per rank.
+
+use rsd_core::Tuning;
+use rsd_proto::v1::MapBy;
+
+use crate::checks::{Seed, on, spec};
+use crate::ranks;
+use crate::world::World;
+
+fn arity(arity: usize) -> Tuning {
+    Tuning { arity, ..Tuning::default() }
+}
+
+#[test]
+fn a_job_on_every_node_costs_what_the_tree_costs() {
+    for (seed, nodes, width, slots, fences) in [
+        (1, 1, 32, 4, 2),
+        (2, 2, 32, 4, 3),
+        (3, 3, 2, 4, 3),
+        (4, 31, 2, 3, 2),
+        (5, 40, 3, 2, 2),
+        (6, 33, 32, 4, 2),
+        (7, 34, 32, 4, 2),
+        (8, 200, 32, 4, 2),
+        (9, 100, 2, 1, 2),
+    ] {
+        let _seed = Seed(seed);
+        let mut world = World::new(seed, nodes, slots, arity(width));
+        let program = world.program(move |rank, size, rng| ranks::mpi(rank, size, fences, rng));
+        for map_by in [MapBy::Slot, MapBy::Node] {
+            world.traffic.clear();
+            let mut spec = spec(program, nodes as u32 * slots);
+            spec.set_map_by(map_by);
+            let job = world.submit(spec);
+            world.run();
+            world.assert_done(job);
+            world.assert_at_rest();
+            assert_costs(&world, nodes, fences as usize);
+        }
+    }
+}
+
+#[test]
+fn a_thousand_nodes_are_no_exception() {
+    for (seed, nodes, width) in [(1, 1024, 32), (2, 257, 4)] {
+        let _seed = Seed(seed);
+        let mut world = World::new(seed, nodes, 1, arity(width));
+        world.traffic.clear();
+        let program = world.program(|rank, size, rng| ranks::mpi(rank, size, 1, rng));
+        let job = world.submit(spec(program, nodes as u32));
+        world.run();
+        world.assert_done(job);
+        world.assert_at_rest();
+        assert_costs(&world, nodes, 1);
+    }
+}
+
+fn assert_costs(world: &World, nodes: usize, fences: usize) {
+    let edges = nodes - 1;
+    let kinds = ["launch", "fence up", "fence down", "done", "release"];
+    let counts = kinds.map(|kind| world.count(kind));
+    assert_eq!(counts, [edges, fences * edges, fences * edges, edges, edges], "{kinds:?} on {nodes} nodes");
+    assert_eq!(counts.iter().sum::<usize>(), world.traffic.len(), "nothing else is sent: {:?}", world.traffic);
+}
+
+#[test]
+fn a_job_within_a_subtree_fences_within_it() {
+    for seed in 0..20 {
+        let _seed = Seed(seed);
+        let mut world = World::new(seed, 23, 2, arity(2));
+        let nodes = world.nodes();
+        // An inner node that has children, and its children.
+        let parents: Vec<u32> = nodes.iter().filter(|n| n.node != 0).map(|n| n.parent).filter(|p| *p != 0).collect();
+        let top = world.rng.pick(&parents).expect("23 nodes of arity 2 have inner nodes");
+        let members: Vec<_> = nodes.iter().filter(|n| n.node != 0 && (n.node == top || n.parent == top)).collect();
+        let hosts: Vec<String> = members.iter().map(|node| node.name.clone()).collect();
+        let ids: Vec<u32> = members.iter().map(|node| node.node).collect();
+        world.traffic.clear();
+        let program = world.program(|rank, size, rng| ranks::mpi(rank, size, 3, rng));
+        let job = world.submit(on(&hosts, spec(program, 2 * hosts.len() as u32)));
+        world.run();
+        world.assert_done(job);
+        world.assert_at_rest();
+        let machines: Vec<usize> = ids.into_iter().map(|id| world.machine(id)).collect();
+        let fences: Vec<_> = world.traffic.iter().filter(|(kind, ..)| kind.starts_with("fence")).collect();
+        assert_eq!(fences.len(), 3 * 2 * (machines.len() - 1));
+        assert!(fences.iter().all(|(_, from, to)| machines.contains(from) && machines.contains(to)), "{fences:?}");
+    }
+}

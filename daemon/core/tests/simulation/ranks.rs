@@ -1,0 +1,268 @@
+//! A rank: a program of a few steps that speaks PMI-1 to its launcher, byte for byte.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rsd_core::step::{Status, Stream};
+use rsd_proto::pmi::v1::{Reply, ReplyDecoder, Request};
+
+use crate::rng::Rng;
+
+/// One thing that a rank does.
+#[derive(Debug, Clone)]
+pub(crate) enum Op {
+    /// The whole opening: init, maxes, the job's name.
+    Init,
+    Put(String, String),
+    Fence,
+    /// Asks for a key and insists on its value.
+    Get(String, String),
+    /// The placement, as clients ask for it.
+    Mapping,
+    Finalize,
+    Publish(String, String),
+    /// The answer must be this port.
+    Lookup(String, String),
+    Write(Stream, Vec<u8>),
+    Sleep(Duration),
+    /// Reads standard input to its end.
+    ReadStdin,
+    /// The same fence through the gRPC service.
+    CallFence,
+    Abort(i32),
+    Exit(i32),
+    Die(i32),
+    /// Waits for ever.
+    Hang,
+}
+
+/// What a rank does to the world.
+#[derive(Debug)]
+pub(crate) enum Act {
+    Pmi(Vec<u8>),
+    Write(Stream, Vec<u8>),
+    Sleep(Duration),
+    CallFence,
+    End(Status),
+}
+
+/// What a rank waits for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wait {
+    Nothing,
+    Reply,
+    Clock,
+    Stdin,
+    Call,
+    Ever,
+}
+
+#[derive(Debug)]
+pub(crate) struct Rank {
+    pub(crate) rank: u32,
+    script: VecDeque<Op>,
+    opening: VecDeque<Request>,
+    kvsname: Vec<u8>,
+    decoder: ReplyDecoder,
+    /// What the reply must be, in words.
+    asked: Option<Op>,
+    wait: Wait,
+    pub(crate) stdin_open: bool,
+    pub(crate) alive: bool,
+    /// TERM does not end it.
+    pub(crate) stubborn: bool,
+}
+
+impl Rank {
+    pub(crate) fn new(rank: u32, script: Vec<Op>, stubborn: bool) -> Rank {
+        Rank {
+            rank,
+            script: script.into(),
+            opening: VecDeque::new(),
+            kvsname: Vec::new(),
+            decoder: ReplyDecoder::new(),
+            asked: None,
+            wait: Wait::Nothing,
+            stdin_open: true,
+            alive: true,
+            stubborn,
+        }
+    }
+
+    /// What it does until it has to wait for something.
+    pub(crate) fn go(&mut self) -> Vec<Act> {
+        let mut acts = Vec::new();
+        while self.alive && self.wait == Wait::Nothing {
+            if let Some(request) = self.opening.pop_front() {
+                self.ask(request, Op::Init, &mut acts);
+                continue;
+            }
+            let Some(op) = self.script.pop_front() else { panic!("rank {} has no end in its script", self.rank) };
+            let kvsname = self.kvsname.clone();
+            match op.clone() {
+                Op::Init => {
+                    let init = Request::Init { version: 1, subversion: 1 };
+                    self.opening.extend([init, Request::GetMaxes, Request::GetMyKvsname]);
+                }
+                Op::Put(key, value) => {
+                    self.ask(Request::Put { kvsname, key: key.into(), value: value.into() }, op, &mut acts);
+                }
+                Op::Fence => self.ask(Request::BarrierIn { group: None }, op, &mut acts),
+                Op::Get(key, _) => self.ask(Request::Get { kvsname, key: key.into() }, op, &mut acts),
+                Op::Mapping => {
+                    self.ask(Request::Get { kvsname, key: "PMI_process_mapping".into() }, op, &mut acts);
+                }
+                Op::Finalize => self.ask(Request::Finalize, op, &mut acts),
+                Op::Publish(service, port) => {
+                    self.ask(Request::PublishName { service: service.into(), port: port.into() }, op, &mut acts);
+                }
+                Op::Lookup(service, _) => self.ask(Request::LookupName { service: service.into() }, op, &mut acts),
+                Op::Write(stream, bytes) => acts.push(Act::Write(stream, bytes)),
+                Op::Sleep(time) => {
+                    self.wait = Wait::Clock;
+                    acts.push(Act::Sleep(time));
+                }
+                Op::ReadStdin => {
+                    if self.stdin_open {
+                        self.wait = Wait::Stdin;
+                        self.script.push_front(Op::ReadStdin);
+                    }
+                }
+                Op::CallFence => {
+                    self.wait = Wait::Call;
+                    acts.push(Act::CallFence);
+                }
+                Op::Abort(exit_code) => {
+                    acts.push(Act::Pmi(line(&Request::Abort { exit_code, message: b"giving up".to_vec() })));
+                    self.wait = Wait::Ever; // the launcher ends it
+                }
+                Op::Exit(code) => {
+                    self.wait = Wait::Ever;
+                    acts.push(Act::End(Status::Exited(code)));
+                }
+                Op::Die(signal) => {
+                    self.wait = Wait::Ever;
+                    acts.push(Act::End(Status::Signaled(signal)));
+                }
+                Op::Hang => self.wait = Wait::Ever,
+            }
+        }
+        acts
+    }
+
+    fn ask(&mut self, request: Request, op: Op, acts: &mut Vec<Act>) {
+        acts.push(Act::Pmi(line(&request)));
+        self.asked = Some(op);
+        self.wait = Wait::Reply;
+    }
+
+    /// Bytes came from the launcher.
+    pub(crate) fn on_pmi(&mut self, bytes: &[u8]) -> Vec<Act> {
+        self.decoder.feed(bytes);
+        let Some(reply) = self.decoder.next() else { return Vec::new() };
+        let reply = reply.expect("the launcher writes what the client half reads");
+        let asked = self.asked.take().unwrap_or_else(|| panic!("rank {} got {reply:?} unasked", self.rank));
+        let right = match (&asked, &reply) {
+            (Op::Init, Reply::ResponseToInit { rc: 0, .. } | Reply::Maxes { .. }) => true,
+            (Op::Init, Reply::MyKvsname(name)) => {
+                self.kvsname.clone_from(name);
+                true
+            }
+            (Op::Put(..), Reply::PutResult { rc: 0 })
+            | (Op::Fence, Reply::BarrierOut { rc: 0, tag: None })
+            | (Op::Finalize, Reply::FinalizeAck)
+            | (Op::Publish(..), Reply::PublishResult { rc: 0 }) => true,
+            (Op::Get(_, wanted), Reply::GetResult(Some(value))) => value == wanted.as_bytes(),
+            (Op::Mapping, Reply::GetResult(Some(value))) => value.starts_with(b"(vector"),
+            (Op::Lookup(_, wanted), Reply::LookupResult(Some(port))) => port == wanted.as_bytes(),
+            _ => false,
+        };
+        assert!(right, "rank {} asked {asked:?} and was told {reply:?}", self.rank);
+        assert!(self.decoder.next().is_none(), "rank {} was told more than it asked", self.rank);
+        self.resume(&Wait::Reply)
+    }
+
+    pub(crate) fn on_wake(&mut self) -> Vec<Act> {
+        self.resume(&Wait::Clock)
+    }
+
+    pub(crate) fn on_stdin_end(&mut self) -> Vec<Act> {
+        self.stdin_open = false;
+        self.resume(&Wait::Stdin)
+    }
+
+    pub(crate) fn on_call_answered(&mut self) -> Vec<Act> {
+        self.resume(&Wait::Call)
+    }
+
+    fn resume(&mut self, from: &Wait) -> Vec<Act> {
+        if self.wait != *from {
+            return Vec::new();
+        }
+        self.wait = Wait::Nothing;
+        self.go()
+    }
+}
+
+fn line(request: &Request) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    request.encode(&mut bytes).expect("these requests are short");
+    bytes
+}
+
+// --- programs ---
+
+/// An MPI program: init, `fences` rounds of put, fence and gets, finalize, exit. With `who` ranks in all it asks for everyone's
+/// keys if they are few, else for a sample.
+pub(crate) fn mpi(rank: u32, size: u32, fences: u32, rng: &mut Rng) -> Vec<Op> {
+    let mut script = vec![Op::Init, Op::Mapping];
+    script.extend(rounds(rank, size, 0..fences, rng));
+    script.extend([Op::Finalize, Op::Exit(0)]);
+    script
+}
+
+/// Rounds of put, fence and gets.
+pub(crate) fn rounds(rank: u32, size: u32, rounds: std::ops::Range<u32>, rng: &mut Rng) -> Vec<Op> {
+    let mut script = Vec::new();
+    for round in rounds {
+        script.push(Op::Put(key(rank, round), value(rank, round)));
+        if rng.chance(4) {
+            script.push(Op::Sleep(rng.within(Duration::from_millis(20))));
+        }
+        script.push(Op::Fence);
+        let others: Vec<u32> = if size <= 24 {
+            (0..size).collect()
+        } else {
+            (0..4).map(|_| rng.below(u64::from(size)) as u32).chain([0, size - 1, (rank + 1) % size]).collect()
+        };
+        script.extend(others.into_iter().map(|other| Op::Get(key(other, round), value(other, round))));
+    }
+    script
+}
+
+fn key(rank: u32, round: u32) -> String {
+    format!("bc-{round}-{rank}")
+}
+
+fn value(rank: u32, round: u32) -> String {
+    format!("tcp$rank={rank} round={round}$")
+}
+
+/// Lines, and a last one without an end, in writes that do not care for lines.
+pub(crate) fn output(rank: u32, lines: u64, rng: &mut Rng) -> Vec<Op> {
+    let mut text = Vec::new();
+    for number in 0..lines {
+        text.extend_from_slice(format!("rank {rank} line {number} {}\n", "x".repeat(rng.index(60))).as_bytes());
+    }
+    text.extend_from_slice(b"and no end");
+    let mut script = Vec::new();
+    while !text.is_empty() {
+        let rest = text.split_off((1 + rng.index(120)).min(text.len()));
+        let stream = if rng.chance(5) { Stream::Stderr } else { Stream::Stdout };
+        script.push(Op::Write(stream, std::mem::replace(&mut text, rest)));
+        if rng.chance(4) {
+            script.push(Op::Sleep(rng.within(Duration::from_millis(5))));
+        }
+    }
+    script
+}

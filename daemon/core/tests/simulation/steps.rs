@@ -1,0 +1,387 @@
+//! Step processes and their ranks, as the shell around [`Step`] runs them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use rsd_core::step::{Effect, Input, RankStart, Status, Stream};
+use rsd_core::taskmap::TaskMap;
+use rsd_core::{JobId, Step};
+use rsd_proto::v1::{self as wire, Down, Hello, LaunchBody, Up, down, hello, up};
+
+use crate::ranks::{Act, Rank};
+use crate::world::{Event, Lower, MachineId, Pid, Way, World};
+
+pub(crate) use rsd_core::step::Local;
+
+const RETRY_MIN: Duration = Duration::from_millis(20);
+const RETRY_MAX: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub(crate) struct StepProc {
+    pub(crate) machine: MachineId,
+    pub(crate) job: JobId,
+    pub(crate) namespace: String,
+    core: Step,
+    size: u32,
+    program: Vec<usize>,
+    pub(crate) ranks: Vec<Option<RankProc>>,
+    /// Read from the ranks' pipes only while the core wants it.
+    output: VecDeque<Input>,
+    link: Option<u64>,
+    dialing: Option<u64>,
+    pause: Duration,
+    tick: Option<Duration>,
+    over: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct RankProc {
+    pub(crate) rank: Rank,
+    reads_stdin: bool,
+    /// When the last bytes arrive: PMI to the step, PMI to the rank, output, input.
+    last: [Duration; 4],
+}
+
+const PMI_UP: usize = 0;
+const PMI_DOWN: usize = 1;
+const OUTPUT: usize = 2;
+const STDIN: usize = 3;
+
+/// What happens to a rank.
+#[derive(Debug)]
+pub(crate) enum RankEvent {
+    Run,
+    Pmi(Bytes),
+    Stdin(Bytes),
+    StdinEnd,
+    Signal(i32),
+    Wake,
+    CallAnswered,
+}
+
+impl World {
+    pub(crate) fn boot_step(&mut self, machine: MachineId, launch: Bytes) {
+        let launch = wire::Launch::decode(launch).expect("what was written is read");
+        let job = launch.job;
+        let Some(pid) = self.machines[machine].steps.get(&job).copied() else { return }; // killed before it began
+        let map = TaskMap::try_from(launch.map.expect("a launch has a map")).expect("it fits together");
+        let body = LaunchBody::decode(launch.body).expect("the body decodes");
+        let spec = body.spec.clone().expect("it has a spec");
+        let number = |app: &wire::App| String::from_utf8_lossy(&app.argv[1]).parse().expect("argv[1] is a program");
+        let (size, node) = (map.size(), self.node(machine));
+        let namespace = body.namespace.clone();
+        let step = StepProc {
+            machine,
+            job,
+            namespace,
+            core: Step::new(job, node, map, body, self.tuning).expect("the launch fits together"),
+            size,
+            program: spec.apps.iter().map(number).collect(),
+            ranks: Vec::new(),
+            output: VecDeque::new(),
+            link: None,
+            dialing: None,
+            pause: RETRY_MIN,
+            tick: None,
+            over: false,
+        };
+        self.steps.insert(pid, step);
+        self.after(Duration::ZERO, Event::StepDial(pid));
+        self.feed_step(pid, Input::Start);
+    }
+
+    /// The process is gone, and its ranks with it: by itself, or killed.
+    pub(crate) fn end_step(&mut self, pid: Pid) {
+        let Some(machine) = (0..self.machines.len()).find(|id| self.machines[*id].steps.values().any(|of| *of == pid))
+        else {
+            return;
+        };
+        self.steps.remove(&pid);
+        let steps = &mut self.machines[machine].steps;
+        let job = *steps.iter().find(|(_, of)| **of == pid).expect("just found").0;
+        steps.remove(&job);
+        self.break_wires_of(|wire| wire.lower == Lower::Step(pid));
+        if let Some(daemon) = self.machines[machine].daemon {
+            let delay = self.delay();
+            self.after(delay, Event::StepLost { pid: daemon, job, why: "its step process ended unasked" });
+        }
+    }
+
+    // --- the core and its effects ---
+
+    pub(crate) fn feed_step(&mut self, pid: Pid, input: Input) {
+        let Some(mut step) = self.steps.remove(&pid) else { return };
+        match input {
+            Input::Output(..) | Input::OutputClosed(..) => step.output.push_back(input),
+            input => self.step_inputs(pid, &mut step, vec![input]),
+        }
+        if self.rng.chance(3) {
+            // The shell takes what else is there before it settles.
+            let delay = self.rng.within(Duration::from_micros(50));
+            self.after(delay, Event::StepSettle(pid));
+        } else {
+            self.settle(pid, &mut step);
+        }
+        self.keep_step(pid, step);
+    }
+
+    pub(crate) fn settle_step(&mut self, pid: Pid) {
+        let Some(mut step) = self.steps.remove(&pid) else { return };
+        self.settle(pid, &mut step);
+        self.keep_step(pid, step);
+    }
+
+    fn step_inputs(&mut self, pid: Pid, step: &mut StepProc, mut inputs: Vec<Input>) {
+        let now = self.now();
+        let mut effects = Vec::new();
+        while let Some(input) = inputs.pop() {
+            step.core.handle(now, input, &mut effects);
+            for effect in effects.drain(..) {
+                inputs.extend(self.perform_step(pid, step, effect));
+            }
+        }
+    }
+
+    fn settle(&mut self, pid: Pid, step: &mut StepProc) {
+        loop {
+            let now = self.now();
+            let mut effects = Vec::new();
+            step.core.settle(now, &mut effects);
+            for effect in effects {
+                if let Some(input) = self.perform_step(pid, step, effect) {
+                    self.step_inputs(pid, step, vec![input]);
+                }
+            }
+            if !step.core.wants_output() {
+                return;
+            }
+            let Some(input) = step.output.pop_front() else { return };
+            self.step_inputs(pid, step, vec![input]);
+        }
+    }
+
+    fn keep_step(&mut self, pid: Pid, step: StepProc) {
+        if step.over {
+            if step.link.is_none() {
+                self.machines[step.machine].launches.remove(&step.job);
+            }
+            let alive: Vec<u32> = step.ranks.iter().flatten().filter(|r| r.rank.alive).map(|r| r.rank.rank).collect();
+            assert!(alive.is_empty(), "the step of job {} left while ranks {alive:?} ran", step.job);
+            return self.end_step(pid);
+        }
+        self.steps.insert(pid, step);
+        self.schedule_step_tick(pid);
+    }
+
+    fn schedule_step_tick(&mut self, pid: Pid) {
+        let Some(step) = self.steps.get_mut(&pid) else { return };
+        let Some(deadline) = step.core.next_deadline() else { return };
+        if step.tick.is_none_or(|tick| deadline < tick) {
+            step.tick = Some(deadline);
+            self.at(deadline, Event::StepTick(pid));
+        }
+    }
+
+    /// Whether a step has something to do at this time; if not, its clock is set anew.
+    pub(crate) fn is_step_due(&mut self, pid: Pid, at: Duration) -> bool {
+        let Some(step) = self.steps.get_mut(&pid) else { return false };
+        if step.core.next_deadline().is_some_and(|due| due <= at) {
+            return true;
+        }
+        step.tick = None;
+        self.schedule_step_tick(pid);
+        false
+    }
+
+    pub(crate) fn tick_step(&mut self, pid: Pid) {
+        if let Some(step) = self.steps.get_mut(&pid) {
+            step.tick = None;
+            self.feed_step(pid, Input::Tick);
+        }
+    }
+
+    fn perform_step(&mut self, pid: Pid, step: &mut StepProc, effect: Effect) -> Option<Input> {
+        match effect {
+            Effect::Spawn(start) => return Some(self.spawn(pid, step, &start)),
+            Effect::PmiSend(local, bytes) => self.send_to_rank(pid, step, local, PMI_DOWN, RankEvent::Pmi(bytes)),
+            Effect::PmiClose(local) => self.send_from_rank(pid, step, local, PMI_UP, Input::PmiClosed(local)),
+            Effect::StdinWrite(local, bytes) => self.send_to_rank(pid, step, local, STDIN, RankEvent::Stdin(bytes)),
+            Effect::StdinClose(local) => self.send_to_rank(pid, step, local, STDIN, RankEvent::StdinEnd),
+            Effect::Signal(local, signal) => {
+                let delay = self.delay();
+                self.after(delay, Event::Rank(pid, local, RankEvent::Signal(signal)));
+            }
+            Effect::Sweep => {
+                let delay = self.rng.within(Duration::from_millis(4));
+                self.after(delay, Event::StepInput(pid, Input::Swept));
+            }
+            Effect::OutputFile(..) => {}
+            Effect::Up(up) => {
+                if let Some(link) = step.link {
+                    self.send(link, Way::Up, Some(up.encode_to_vec().into()));
+                }
+            }
+            Effect::Exit => step.over = true,
+        }
+        None
+    }
+
+    // --- its link ---
+
+    pub(crate) fn dial_step(&mut self, pid: Pid) {
+        let Some(step) = self.steps.get(&pid) else { return };
+        let Some(upper) = self.machines[step.machine].daemon else { return self.step_link_lost(pid, false) };
+        let hello = Hello {
+            version: rsd_proto::VERSION.into(),
+            who: Some(hello::Who::Step(step.core.hello(u32::try_from(pid).expect("few processes")))),
+        };
+        let wire = self.connect(Lower::Step(pid), upper);
+        if let Some(step) = self.steps.get_mut(&pid) {
+            step.dialing = Some(wire);
+        }
+        self.send(wire, Way::Up, Some(Up { body: Some(up::Body::Hello(hello)) }.encode_to_vec().into()));
+    }
+
+    pub(crate) fn step_from_above(&mut self, pid: Pid, wire: u64, down: Option<Down>) {
+        let Some(step) = self.steps.get_mut(&pid) else { return };
+        if step.dialing != Some(wire) && step.link != Some(wire) {
+            return;
+        }
+        match down {
+            Some(Down { body: Some(down::Body::Welcome(_)) }) => {
+                (step.link, step.dialing) = (Some(wire), None);
+                self.feed_step(pid, Input::LinkUp);
+            }
+            Some(down) => self.feed_step(pid, Input::Down(down)),
+            None => {
+                self.send_eof(wire, Way::Up);
+                self.step_link_lost(pid, true);
+            }
+        }
+    }
+
+    fn step_link_lost(&mut self, pid: Pid, in_order: bool) {
+        let Some(step) = self.steps.get_mut(&pid) else { return };
+        (step.link, step.dialing) = (None, None);
+        if in_order {
+            step.pause = RETRY_MIN;
+        }
+        let pause = step.pause;
+        step.pause = (pause * 2).min(RETRY_MAX);
+        self.after(pause, Event::StepDial(pid));
+        self.feed_step(pid, Input::LinkDown);
+    }
+
+    // --- ranks ---
+
+    fn spawn(&mut self, pid: Pid, step: &mut StepProc, start: &RankStart) -> Input {
+        let Some(program) = step.program.get(start.app) else { panic!("no program {}", start.app) };
+        let script = self.script(*program, start.rank, step.size);
+        step.ranks.resize_with(step.ranks.len().max(start.local + 1), || None);
+        self.records.entry((step.job, start.rank)).or_default();
+        if script.is_empty() {
+            return Input::StartFailed(start.local, "there is no such program".into());
+        }
+        let rank = Rank::new(start.rank, script, self.rng.chance(6));
+        step.ranks[start.local] = Some(RankProc { rank, reads_stdin: start.reads_stdin, last: [self.now; 4] });
+        let delay = self.delay();
+        self.after(delay, Event::Rank(pid, start.local, RankEvent::Run));
+        Input::Started(start.local)
+    }
+
+    fn arrival(&mut self, step: &mut StepProc, local: Local, what: usize) -> Option<Duration> {
+        let delay = self.delay();
+        let rank = step.ranks.get_mut(local)?.as_mut()?;
+        rank.last[what] = rank.last[what].max(self.now + delay);
+        Some(rank.last[what])
+    }
+
+    fn send_to_rank(&mut self, pid: Pid, step: &mut StepProc, local: Local, what: usize, event: RankEvent) {
+        if let Some(at) = self.arrival(step, local, what) {
+            self.at(at, Event::Rank(pid, local, event));
+        }
+    }
+
+    fn send_from_rank(&mut self, pid: Pid, step: &mut StepProc, local: Local, what: usize, input: Input) {
+        if let Some(at) = self.arrival(step, local, what) {
+            self.at(at, Event::StepInput(pid, input));
+        }
+    }
+
+    pub(crate) fn rank_event(&mut self, pid: Pid, local: Local, event: RankEvent) {
+        let Some(mut step) = self.steps.remove(&pid) else { return };
+        let key = |rank: &Rank| (step.job, rank.rank);
+        let mut acts = Vec::new();
+        let mut told = None;
+        if let Some(Some(RankProc { rank, .. })) = step.ranks.get_mut(local)
+            && rank.alive
+        {
+            acts = match event {
+                RankEvent::Run => rank.go(),
+                RankEvent::Pmi(bytes) => rank.on_pmi(&bytes),
+                RankEvent::Stdin(bytes) => {
+                    told = Some(Input::StdinWritten(local, bytes.len() as u64));
+                    self.records.entry(key(rank)).or_default().stdin.extend_from_slice(&bytes);
+                    Vec::new()
+                }
+                RankEvent::StdinEnd => {
+                    told = Some(Input::StdinClosed(local));
+                    rank.on_stdin_end()
+                }
+                RankEvent::Signal(signal) if signal == 9 || !rank.stubborn => {
+                    vec![Act::End(Status::Signaled(signal))]
+                }
+                RankEvent::Signal(_) => Vec::new(),
+                RankEvent::Wake => rank.on_wake(),
+                RankEvent::CallAnswered => rank.on_call_answered(),
+            };
+        }
+        for act in acts {
+            self.act(pid, &mut step, local, act);
+        }
+        self.steps.insert(pid, step);
+        if let Some(input) = told {
+            self.feed_step(pid, input);
+        }
+    }
+
+    fn act(&mut self, pid: Pid, step: &mut StepProc, local: Local, act: Act) {
+        let Some(Some(RankProc { rank, reads_stdin, .. })) = step.ranks.get_mut(local) else { return };
+        let (job, number, reads_stdin) = (step.job, rank.rank, *reads_stdin);
+        match act {
+            Act::Pmi(mut bytes) => {
+                while !bytes.is_empty() {
+                    let whole = self.rng.chance(2);
+                    let at = if whole { bytes.len() } else { 1 + self.rng.index(bytes.len()) };
+                    let rest = bytes.split_off(at);
+                    let input = Input::Pmi(local, std::mem::replace(&mut bytes, rest).into());
+                    self.send_from_rank(pid, step, local, PMI_UP, input);
+                }
+            }
+            Act::Write(stream, bytes) => {
+                let record = self.records.entry((job, number)).or_default();
+                record.written[stream as usize].extend_from_slice(&bytes);
+                self.send_from_rank(pid, step, local, OUTPUT, Input::Output(local, stream, bytes.into()));
+            }
+            Act::Sleep(time) => self.after(time, Event::Rank(pid, local, RankEvent::Wake)),
+            Act::CallFence => self.call_fence(step, pid, local, number),
+            Act::End(status) => {
+                rank.alive = false;
+                if let Status::Exited(_) = status {
+                    self.records.entry((job, number)).or_default().finished = true;
+                }
+                self.send_from_rank(pid, step, local, PMI_UP, Input::PmiClosed(local));
+                for stream in [Stream::Stdout, Stream::Stderr] {
+                    self.send_from_rank(pid, step, local, OUTPUT, Input::OutputClosed(local, stream));
+                }
+                if reads_stdin {
+                    self.send_from_rank(pid, step, local, STDIN, Input::StdinClosed(local));
+                }
+                let delay = self.delay();
+                self.after(delay, Event::StepInput(pid, Input::Exited(local, status)));
+            }
+        }
+    }
+}

@@ -1,0 +1,869 @@
+//! A whole DVM in one thread: machines with daemons, steps and ranks, the links between them, and the clock.
+//!
+//! The world does what the shells around [`Rsd`] and [`Step`] do, and nothing else decides when: every delay, every order
+//! between links and every cut comes from the seed. Messages are encoded and decoded on their way, and keep their order
+//! within a link only.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use rsd_core::rsd::{Answer, Call, Effect, Input, LinkId, Memory, PmiOp, ReqId, Start};
+use rsd_core::step;
+use rsd_core::taskmap::TaskMap;
+use rsd_core::{JobId, NodeId, Now, Rsd, Tuning};
+use rsd_proto::v1::{self as wire, Down, JobEvent, JobInfo, JobSpec, NodeInfo, Up, down, hello, up};
+
+use crate::ranks::Op;
+use crate::rng::Rng;
+use crate::steps::{Local, RankEvent, StepProc};
+
+pub(crate) type MachineId = usize;
+/// A process, daemon or step; never used twice.
+pub(crate) type Pid = u64;
+type WireId = u64;
+
+const RETRY_MIN: Duration = Duration::from_millis(20);
+const RETRY_MAX: Duration = Duration::from_millis(500);
+const DIAL_DEADLINE: Duration = Duration::from_secs(5);
+const KNOCKS: u32 = 6;
+/// More events than this are a storm.
+const EVENTS_MAX: u64 = 3_000_000;
+
+pub(crate) type Program = Rc<dyn Fn(u32, u32, &mut Rng) -> Vec<Op>>;
+
+/// What is due at some time.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Deliver {
+        wire: WireId,
+        way: Way,
+        packet: Option<Bytes>,
+    },
+    /// An end of a wire finds out that it is cut.
+    Broken {
+        wire: WireId,
+        way: Way,
+    },
+    Dial(Pid),
+    DialTimeout(Pid, WireId),
+    Tick(Pid),
+    Load {
+        pid: Pid,
+        probe: u64,
+    },
+    StepLost {
+        pid: Pid,
+        job: JobId,
+        why: &'static str,
+    },
+    StepBoot {
+        machine: MachineId,
+        launch: Bytes,
+    },
+    StepDial(Pid),
+    StepTick(Pid),
+    StepSettle(Pid),
+    StepInput(Pid, step::Input),
+    Rank(Pid, Local, RankEvent),
+    Restart(MachineId),
+    Reconnect(MachineId),
+    Fault(Fault),
+    Feed(JobId),
+}
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fault {
+    /// Some link between two daemons.
+    CutAnyLink,
+    /// Some step's link.
+    CutAnyStep,
+    /// kill -9, and a new daemon after this long.
+    Restart(MachineId, Duration),
+    /// The daemon's machine loses its power.
+    Lose(MachineId),
+    KillStep(MachineId),
+    /// No network for this long; the links' ends notice on their own.
+    Isolate(MachineId, Duration),
+}
+
+/// The direction of a message, or the end of a wire that receives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Up,
+    Down,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lower {
+    Daemon(Pid),
+    Step(Pid),
+}
+
+#[derive(Debug)]
+struct Wire {
+    lower: Lower,
+    upper: Pid,
+    /// The upper daemon's name for it, once it has said who it is.
+    link: Option<LinkId>,
+    /// Arrival of the last message each way.
+    last: [Duration; 2],
+    /// What arrives later each way is lost.
+    cut: [Option<Duration>; 2],
+}
+
+/// A host: what it keeps on disk, and what runs there.
+#[derive(Debug, Default)]
+pub(crate) struct Machine {
+    name: String,
+    slots: u32,
+    /// Its port changes with every restart.
+    port_moves: bool,
+    incarnation: u64,
+    isolated: bool,
+    pub(crate) daemon: Option<Pid>,
+    pub(crate) steps: BTreeMap<JobId, Pid>,
+    identity: (NodeId, String, String),
+    memory: Memory,
+    pub(crate) launches: BTreeMap<JobId, Bytes>,
+}
+
+#[derive(Debug)]
+struct Daemon {
+    machine: MachineId,
+    core: Rsd,
+    links: HashMap<LinkId, WireId>,
+    next_link: LinkId,
+    parent: Option<WireId>,
+    uplink: Uplink,
+    tick: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct Uplink {
+    address: String,
+    redirected: bool,
+    pause: Duration,
+    knocks: u32,
+    dialing: Option<WireId>,
+}
+
+/// What a rank did, as the world saw it.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) written: [Vec<u8>; 2],
+    pub(crate) stdin: Vec<u8>,
+    /// It came to the end of its script.
+    pub(crate) finished: bool,
+}
+
+pub(crate) struct World {
+    pub(crate) rng: Rng,
+    pub(crate) now: Duration,
+    queue: BinaryHeap<Reverse<(Duration, u64)>>,
+    events: HashMap<u64, Event>,
+    scheduled: u64,
+    handled: u64,
+    next_id: u64,
+    pub(crate) tuning: Tuning,
+    pub(crate) machines: Vec<Machine>,
+    daemons: BTreeMap<Pid, Daemon>,
+    pub(crate) steps: BTreeMap<Pid, StepProc>,
+    wires: BTreeMap<WireId, Wire>,
+    programs: Vec<Program>,
+    pub(crate) records: BTreeMap<(JobId, u32), Record>,
+    pub(crate) logs: BTreeMap<JobId, Vec<JobEvent>>,
+    answers: HashMap<ReqId, Answer>,
+    callers: HashMap<ReqId, (Pid, Local)>,
+    feeds: BTreeMap<JobId, VecDeque<Bytes>>,
+    fed: HashMap<ReqId, JobId>,
+    /// Messages between daemons: kind, sending machine, receiving machine.
+    pub(crate) traffic: Vec<(&'static str, MachineId, MachineId)>,
+    /// A cut is noticed at the latest after this.
+    pub(crate) notice: Duration,
+    trace: bool,
+}
+
+impl World {
+    /// Machine 0 is the head; all others join it at random moments. Returns when the DVM is whole.
+    pub(crate) fn new(seed: u64, nodes: usize, slots: u32, tuning: Tuning) -> World {
+        let mut world = World {
+            rng: Rng::new(seed),
+            now: Duration::from_secs(1),
+            queue: BinaryHeap::new(),
+            events: HashMap::new(),
+            scheduled: 0,
+            handled: 0,
+            next_id: 1,
+            tuning,
+            machines: Vec::new(),
+            daemons: BTreeMap::new(),
+            steps: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            programs: Vec::new(),
+            records: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            answers: HashMap::new(),
+            callers: HashMap::new(),
+            feeds: BTreeMap::new(),
+            fed: HashMap::new(),
+            traffic: Vec::new(),
+            notice: Duration::from_millis(2),
+            trace: std::env::var_os("SIMULATION_TRACE").is_some(),
+        };
+        for machine in 0..nodes {
+            let port_moves = machine > 0 && world.rng.chance(2);
+            let name = format!("n{machine}");
+            world.machines.push(Machine { name, slots, port_moves, ..Machine::default() });
+            let at = if machine == 0 { Duration::ZERO } else { world.rng.within(Duration::from_millis(100)) };
+            world.after(at, Event::Restart(machine));
+        }
+        world.machines[0].identity = (0, "d0".into(), "n0".into());
+        world.run();
+        assert_eq!(world.nodes_up(), nodes, "everyone has joined");
+        world
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        Now { mono: self.now, unix_ms: 1_700_000_000_000 + self.now.as_millis() as u64 }
+    }
+
+    pub(crate) fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    pub(crate) fn after(&mut self, delay: Duration, event: Event) {
+        self.at(self.now + delay, event);
+    }
+
+    pub(crate) fn at(&mut self, at: Duration, event: Event) {
+        self.scheduled += 1;
+        self.queue.push(Reverse((at.max(self.now), self.scheduled)));
+        self.events.insert(self.scheduled, event);
+    }
+
+    /// How long something on the way takes: mostly microseconds, now and then long enough to be overtaken by all else.
+    pub(crate) fn delay(&mut self) -> Duration {
+        let max = if self.rng.chance(24) { 5_000 } else { 150 };
+        Duration::from_micros(5 + self.rng.below(max))
+    }
+
+    /// Until nothing is left to happen.
+    pub(crate) fn run(&mut self) {
+        self.run_while(|_| true);
+    }
+
+    /// Until something holds, or nothing is left to happen.
+    pub(crate) fn run_while(&mut self, goes_on: impl Fn(&World) -> bool) {
+        while goes_on(self) {
+            let Some(Reverse((at, number))) = self.queue.pop() else { return };
+            let Some(event) = self.events.remove(&number) else { continue };
+            if self.is_stale(&event, at) {
+                continue;
+            }
+            self.now = at;
+            self.handled += 1;
+            assert!(self.handled < EVENTS_MAX, "the DVM does not come to rest: {event:?}");
+            if self.trace {
+                eprintln!("{:>12?} {}", self.now, self.told(&event));
+            }
+            self.happen(event);
+        }
+    }
+
+    /// A clock that rings for something which has happened meanwhile does not make time pass.
+    fn is_stale(&mut self, event: &Event, at: Duration) -> bool {
+        match event {
+            Event::Tick(pid) => {
+                let Some(daemon) = self.daemons.get_mut(pid) else { return true };
+                let due = daemon.core.next_deadline();
+                if due.is_some_and(|due| due <= at) {
+                    return false;
+                }
+                daemon.tick = None;
+                self.schedule_tick(*pid);
+                true
+            }
+            Event::StepTick(pid) => !self.is_step_due(*pid, at),
+            Event::DialTimeout(pid, wire) => {
+                self.daemons.get(pid).is_none_or(|daemon| daemon.uplink.dialing != Some(*wire))
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        // Something has to happen at the end for the clock to get there.
+        self.at(end, Event::Feed(JobId::MAX));
+        self.run_while(|world| world.now < end);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Deliver { wire, way, packet } => self.deliver(wire, way, packet),
+            Event::Broken { wire, way } => self.notice(wire, way),
+            Event::Dial(pid) => self.dial(pid),
+            Event::DialTimeout(pid, wire) => {
+                if self.daemons.get(&pid).is_some_and(|daemon| daemon.uplink.dialing == Some(wire)) {
+                    self.send_eof(wire, Way::Up);
+                    self.dial_failed(pid);
+                }
+            }
+            Event::Tick(pid) => self.tick(pid),
+            Event::Load { pid, probe } => {
+                self.handle(pid, Input::Load { probe, load: wire::NodeLoad { load1: 0.5, ..Default::default() } });
+            }
+            Event::StepLost { pid, job, why } => self.handle(pid, Input::StepLost { job, why: why.into() }),
+            Event::StepBoot { machine, launch } => self.boot_step(machine, launch),
+            Event::StepDial(pid) => self.dial_step(pid),
+            Event::StepTick(pid) => self.tick_step(pid),
+            Event::StepSettle(pid) => self.settle_step(pid),
+            Event::StepInput(pid, input) => self.feed_step(pid, input),
+            Event::Rank(pid, local, event) => self.rank_event(pid, local, event),
+            Event::Restart(machine) => self.start_daemon(machine),
+            Event::Reconnect(machine) => self.machines[machine].isolated = false,
+            Event::Fault(fault) => self.fail(fault),
+            Event::Feed(job) => self.feed(job),
+        }
+    }
+
+    // --- daemons ---
+
+    fn start_daemon(&mut self, id: MachineId) {
+        if self.machines[id].daemon.is_some() {
+            return;
+        }
+        let (pid, now, is_head) = (self.id(), self.now(), id == 0);
+        let machine = &mut self.machines[id];
+        machine.incarnation += 1;
+        machine.daemon = Some(pid);
+        let (node, dvm, name) = machine.identity.clone();
+        let launches = machine.launches.iter().map(|(job, bytes)| {
+            let launch = wire::Launch::decode(bytes.clone()).expect("what was written is read");
+            (*job, TaskMap::try_from(launch.map.expect("a launch has a map")).expect("it fits together"))
+        });
+        let inventory = wire::Inventory { slots: machine.slots, slots_reason: "--slots".into(), ..Default::default() };
+        let start = Start {
+            me: NodeInfo {
+                node,
+                name: if name.is_empty() { machine.name.clone() } else { name },
+                inventory: Some(inventory),
+                ..Default::default()
+            },
+            dvm,
+            head_addr: (!is_head).then(|| "m0".to_owned()),
+            memory: machine.memory,
+            steps: launches.collect(),
+        };
+        let gone: Vec<JobId> =
+            machine.launches.keys().filter(|job| !machine.steps.contains_key(job)).copied().collect();
+        let me = NodeInfo { listen: self.address(id), ..start.me };
+        let core = Rsd::new(now, Start { me, ..start }, self.tuning);
+        let uplink = Uplink { address: "m0".into(), redirected: false, pause: RETRY_MIN, knocks: 0, dialing: None };
+        let daemon =
+            Daemon { machine: id, core, links: HashMap::new(), next_link: 1, parent: None, uplink, tick: None };
+        self.daemons.insert(pid, daemon);
+        for job in gone {
+            self.after(Duration::ZERO, Event::StepLost { pid, job, why: "it died while its daemon was away" });
+        }
+        if !is_head {
+            self.after(Duration::ZERO, Event::Dial(pid));
+        }
+    }
+
+    fn address(&self, machine: MachineId) -> String {
+        let Machine { port_moves, incarnation, .. } = &self.machines[machine];
+        if *port_moves { format!("m{machine}:{incarnation}") } else { format!("m{machine}") }
+    }
+
+    /// One input, and what follows from it.
+    pub(crate) fn handle(&mut self, pid: Pid, input: Input) {
+        let now = self.now();
+        let Some(daemon) = self.daemons.get_mut(&pid) else { return };
+        let mut effects = Vec::new();
+        daemon.core.handle(now, input, &mut effects);
+        for effect in effects {
+            self.perform(pid, effect);
+        }
+        self.schedule_tick(pid);
+    }
+
+    fn schedule_tick(&mut self, pid: Pid) {
+        let Some(daemon) = self.daemons.get_mut(&pid) else { return };
+        let Some(deadline) = daemon.core.next_deadline() else { return };
+        if daemon.tick.is_none_or(|tick| deadline < tick) {
+            daemon.tick = Some(deadline);
+            self.at(deadline, Event::Tick(pid));
+        }
+    }
+
+    fn tick(&mut self, pid: Pid) {
+        if let Some(daemon) = self.daemons.get_mut(&pid) {
+            daemon.tick = None;
+            self.handle(pid, Input::Tick);
+        }
+    }
+
+    fn perform(&mut self, pid: Pid, effect: Effect) {
+        let Some(daemon) = self.daemons.get_mut(&pid) else { return };
+        let machine = daemon.machine;
+        match effect {
+            Effect::Down { link, down } => {
+                if let Some(wire) = daemon.links.get(&link).copied() {
+                    self.count_down(wire, machine, &down);
+                    self.send(wire, Way::Down, Some(down.encode_to_vec().into()));
+                }
+            }
+            Effect::Up(up) => {
+                if let Some(wire) = daemon.parent {
+                    let above = self.wires.get(&wire).and_then(|wire| self.daemons.get(&wire.upper));
+                    if let Some(above) = above {
+                        self.traffic.push((kind_up(&up), machine, above.machine));
+                    }
+                    self.send(wire, Way::Up, Some(up.encode_to_vec().into()));
+                }
+            }
+            Effect::Close { link } => {
+                if let Some(wire) = daemon.links.remove(&link) {
+                    self.send_eof(wire, Way::Down);
+                }
+            }
+            Effect::StartStep(launch) => {
+                let file = Bytes::from(launch.encode_to_vec());
+                self.machines[machine].launches.insert(launch.job, file.clone());
+                let pid = self.id();
+                self.machines[machine].steps.insert(launch.job, pid);
+                let delay = self.rng.within(Duration::from_millis(3));
+                self.after(delay, Event::StepBoot { machine, launch: file });
+            }
+            Effect::ForgetStep(job) => drop(self.machines[machine].launches.remove(&job)),
+            Effect::MeasureLoad { probe } => self.after(Duration::ZERO, Event::Load { pid, probe }),
+            Effect::Answer { req, answer } => self.answer(req, answer),
+            Effect::Log { job, event } => {
+                let event = JobEvent::decode(&*event.encode_to_vec()).expect("what was encoded decodes");
+                self.logs.entry(job).or_default().push(event);
+            }
+            Effect::DropLog(job) => drop(self.logs.remove(&job)),
+            Effect::Remember(memory) => self.machines[machine].memory = memory,
+            Effect::Identity { node, dvm, name } => self.machines[machine].identity = (node, dvm, name),
+            Effect::Exit => {
+                // Behind its last words.
+                let ends = self.wires.iter().filter_map(|(id, wire)| match wire {
+                    wire if wire.upper == pid => Some((*id, Way::Down)),
+                    wire if wire.lower == Lower::Daemon(pid) => Some((*id, Way::Up)),
+                    _ => None,
+                });
+                for (wire, way) in ends.collect::<Vec<_>>() {
+                    self.send_eof(wire, way);
+                }
+                self.daemons.remove(&pid);
+                self.machines[machine].daemon = None;
+            }
+        }
+    }
+
+    /// The process is gone; its peers find out.
+    fn end_daemon(&mut self, pid: Pid) {
+        let Some(daemon) = self.daemons.remove(&pid) else { return };
+        self.machines[daemon.machine].daemon = None;
+        self.break_wires_of(|wire| wire.upper == pid || wire.lower == Lower::Daemon(pid));
+    }
+
+    // --- the way up, as the shell's uplink goes it ---
+
+    fn dial(&mut self, pid: Pid) {
+        let Some(daemon) = self.daemons.get(&pid) else { return };
+        let (machine, address) = (daemon.machine, daemon.uplink.address.clone());
+        let there = (0..self.machines.len()).find(|id| self.address(*id) == address);
+        let upper = there.filter(|id| self.reaches(machine, *id)).and_then(|id| self.machines[id].daemon);
+        let Some(upper) = upper else { return self.dial_failed(pid) };
+        let Some(daemon) = self.daemons.get_mut(&pid) else { return };
+        let hello = Up { body: Some(up::Body::Hello(daemon.core.hello(daemon.uplink.redirected))) };
+        let wire = self.connect(Lower::Daemon(pid), upper);
+        if let Some(daemon) = self.daemons.get_mut(&pid) {
+            daemon.uplink.dialing = Some(wire);
+        }
+        self.send(wire, Way::Up, Some(hello.encode_to_vec().into()));
+        self.after(DIAL_DEADLINE, Event::DialTimeout(pid, wire));
+    }
+
+    fn dial_failed(&mut self, pid: Pid) {
+        let Some(daemon) = self.daemons.get_mut(&pid) else { return };
+        daemon.uplink.dialing = None;
+        daemon.uplink.knocks += 1;
+        self.dial_later(pid);
+    }
+
+    fn dial_later(&mut self, pid: Pid) {
+        let Some(daemon) = self.daemons.get_mut(&pid) else { return };
+        let uplink = &mut daemon.uplink;
+        if uplink.knocks >= KNOCKS && uplink.address != "m0" {
+            (uplink.address, uplink.redirected, uplink.knocks) = ("m0".into(), false, 0);
+        }
+        let pause = uplink.pause;
+        uplink.pause = (pause * 2).min(RETRY_MAX);
+        self.after(pause, Event::Dial(pid));
+    }
+
+    /// A message from above, or the end.
+    fn on_from_above(&mut self, pid: Pid, wire: WireId, down: Option<Down>) {
+        let Some(daemon) = self.daemons.get_mut(&pid) else { return };
+        if daemon.uplink.dialing == Some(wire) {
+            daemon.uplink.dialing = None;
+            match down.and_then(|down| down.body) {
+                Some(down::Body::Welcome(welcome)) => {
+                    daemon.parent = Some(wire);
+                    self.handle(pid, Input::Welcome(welcome));
+                }
+                Some(down::Body::Redirect(redirect)) => {
+                    daemon.uplink.address.clone_from(&redirect.parent_addr);
+                    daemon.uplink.redirected = redirect.node != 0;
+                    self.send_eof(wire, Way::Up);
+                    self.handle(pid, Input::Redirected(redirect));
+                    self.after(Duration::ZERO, Event::Dial(pid));
+                }
+                Some(_) | None => {
+                    self.send_eof(wire, Way::Up);
+                    self.dial_failed(pid);
+                }
+            }
+        } else if daemon.parent == Some(wire) {
+            match down {
+                Some(down) => self.handle(pid, Input::Down(down)),
+                None => {
+                    daemon.parent = None;
+                    (daemon.uplink.redirected, daemon.uplink.pause, daemon.uplink.knocks) = (true, RETRY_MIN, 0);
+                    self.send_eof(wire, Way::Up);
+                    self.handle(pid, Input::ParentLost);
+                    self.dial_later(pid);
+                }
+            }
+        }
+    }
+
+    // --- wires ---
+
+    pub(crate) fn connect(&mut self, lower: Lower, upper: Pid) -> WireId {
+        let id = self.id();
+        self.wires.insert(id, Wire { lower, upper, link: None, last: [self.now; 2], cut: [None; 2] });
+        id
+    }
+
+    pub(crate) fn send(&mut self, id: WireId, way: Way, packet: Option<Bytes>) {
+        let delay = self.delay();
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        let at = (self.now + delay).max(wire.last[way as usize]);
+        wire.last[way as usize] = at;
+        self.at(at, Event::Deliver { wire: id, way, packet });
+    }
+
+    pub(crate) fn send_eof(&mut self, wire: WireId, way: Way) {
+        self.send(wire, way, None);
+    }
+
+    fn deliver(&mut self, id: WireId, way: Way, packet: Option<Bytes>) {
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        if wire.cut[way as usize].is_some_and(|cut| cut < self.now) {
+            return;
+        }
+        match (way, packet) {
+            (Way::Up, Some(bytes)) => {
+                let (pid, link) = (wire.upper, wire.link);
+                let up = Up::decode(bytes).expect("what was encoded decodes");
+                match (link, up.body) {
+                    (None, Some(up::Body::Hello(hello))) => {
+                        let Some(daemon) = self.daemons.get_mut(&pid) else { return };
+                        let link = daemon.next_link;
+                        daemon.next_link += 1;
+                        daemon.links.insert(link, id);
+                        wire.link = Some(link);
+                        self.handle(pid, Input::Hello { link, hello });
+                    }
+                    (Some(link), body) => self.handle(pid, Input::Up { link, up: Up { body } }),
+                    (None, body) => panic!("the first word is not hello but {body:?}"),
+                }
+            }
+            (Way::Down, Some(bytes)) => {
+                let down = Down::decode(bytes).expect("what was encoded decodes");
+                match wire.lower {
+                    Lower::Daemon(pid) => self.on_from_above(pid, id, Some(down)),
+                    Lower::Step(pid) => self.step_from_above(pid, id, Some(down)),
+                }
+            }
+            (way, None) => self.notice(id, way),
+        }
+    }
+
+    /// The end that `way` leads to sees that there is no more.
+    fn notice(&mut self, id: WireId, way: Way) {
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        match way {
+            Way::Up => {
+                let (pid, Some(link)) = (wire.upper, wire.link) else { return };
+                // Nothing after this.
+                wire.cut[0] = Some(Duration::ZERO);
+                wire.link = None;
+                if let Some(daemon) = self.daemons.get_mut(&pid) {
+                    daemon.links.remove(&link);
+                    self.handle(pid, Input::LinkClosed { link });
+                }
+            }
+            Way::Down => match wire.lower {
+                Lower::Daemon(pid) => self.on_from_above(pid, id, None),
+                Lower::Step(pid) => self.step_from_above(pid, id, None),
+            },
+        }
+    }
+
+    /// Cuts it: what is on the way may or may not arrive, and each end notices in its own time.
+    fn cut(&mut self, id: WireId) {
+        for way in [Way::Up, Way::Down] {
+            let at = self.now + self.rng.within(Duration::from_micros(300));
+            let noticed = at + Duration::from_micros(1) + self.rng.within(self.notice);
+            let Some(wire) = self.wires.get_mut(&id) else { return };
+            if wire.cut[way as usize].is_none() {
+                wire.cut[way as usize] = Some(at);
+                self.at(noticed, Event::Broken { wire: id, way });
+            }
+        }
+    }
+
+    pub(crate) fn break_wires_of(&mut self, of: impl Fn(&WireEnds) -> bool) {
+        let ends = |wire: &Wire| WireEnds { lower: wire.lower, upper: wire.upper };
+        let ids: Vec<WireId> = self.wires.iter().filter(|(_, wire)| of(&ends(wire))).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.cut(id);
+        }
+    }
+
+    fn machine_of(&self, lower: Lower) -> Option<MachineId> {
+        match lower {
+            Lower::Daemon(pid) => self.daemons.get(&pid).map(|daemon| daemon.machine),
+            Lower::Step(pid) => self.steps.get(&pid).map(|step| step.machine),
+        }
+    }
+
+    fn reaches(&self, from: MachineId, to: MachineId) -> bool {
+        from == to || !(self.machines[from].isolated || self.machines[to].isolated)
+    }
+
+    fn count_down(&mut self, id: WireId, from: MachineId, down: &Down) {
+        let Some(Wire { lower: Lower::Daemon(pid), .. }) = self.wires.get(&id) else { return };
+        if let Some(below) = self.daemons.get(pid) {
+            self.traffic.push((kind_down(down), from, below.machine));
+        }
+    }
+
+    // --- faults ---
+
+    pub(crate) fn kill_daemon(&mut self, machine: MachineId) {
+        if let Some(pid) = self.machines[machine].daemon {
+            self.end_daemon(pid);
+        }
+    }
+
+    fn fail(&mut self, fault: Fault) {
+        match fault {
+            Fault::CutAnyLink | Fault::CutAnyStep => {
+                let steps = matches!(fault, Fault::CutAnyStep);
+                let whole = |wire: &Wire| wire.cut == [None; 2] && matches!(wire.lower, Lower::Step(_)) == steps;
+                let ids: Vec<WireId> = self.wires.iter().filter(|(_, wire)| whole(wire)).map(|(id, _)| *id).collect();
+                if let Some(id) = self.rng.pick(&ids) {
+                    self.cut(id);
+                }
+            }
+            Fault::Restart(machine, after) => {
+                self.kill_daemon(machine);
+                self.after(after, Event::Restart(machine));
+            }
+            Fault::Lose(machine) => {
+                for pid in self.machines[machine].steps.values().copied().collect::<Vec<_>>() {
+                    self.end_step(pid);
+                }
+                self.kill_daemon(machine);
+            }
+            Fault::KillStep(machine) => {
+                let pids: Vec<Pid> = self.machines[machine].steps.values().copied().collect();
+                if let Some(pid) = self.rng.pick(&pids) {
+                    self.end_step(pid);
+                }
+            }
+            Fault::Isolate(machine, time) => {
+                self.machines[machine].isolated = true;
+                let here = self.machines[machine].daemon;
+                let across = |ends: &WireEnds| match ends.lower {
+                    Lower::Daemon(pid) => Some(pid) == here || Some(ends.upper) == here,
+                    Lower::Step(_) => false,
+                };
+                self.break_wires_of(across);
+                self.after(time, Event::Reconnect(machine));
+            }
+        }
+    }
+
+    // --- clients ---
+
+    pub(crate) fn program(&mut self, program: impl Fn(u32, u32, &mut Rng) -> Vec<Op> + 'static) -> usize {
+        self.programs.push(Rc::new(program));
+        self.programs.len() - 1
+    }
+
+    pub(crate) fn script(&mut self, program: usize, rank: u32, size: u32) -> Vec<Op> {
+        let program = Rc::clone(&self.programs[program]);
+        program(rank, size, &mut self.rng)
+    }
+
+    pub(crate) fn call(&mut self, machine: MachineId, call: Call) -> ReqId {
+        let req = self.id();
+        let pid = self.machines[machine].daemon.expect("a client finds a daemon");
+        self.handle(pid, Input::Call { req, call });
+        req
+    }
+
+    /// The answer, if it is there.
+    pub(crate) fn answered(&mut self, req: ReqId) -> Option<Answer> {
+        self.answers.remove(&req)
+    }
+
+    pub(crate) fn submit(&mut self, spec: JobSpec) -> JobId {
+        let req = self.call(0, Call::Submit(Box::new(spec)));
+        match self.answered(req) {
+            Some(Answer::Submitted(job)) => job,
+            other => panic!("submit was answered with {other:?}"),
+        }
+    }
+
+    pub(crate) fn job(&mut self, job: JobId) -> JobInfo {
+        let req = self.call(0, Call::GetJob(job));
+        match self.answered(req) {
+            Some(Answer::Job(info)) => *info,
+            other => panic!("job {job}: {other:?}"),
+        }
+    }
+
+    /// A rank asks through the gRPC service.
+    pub(crate) fn call_fence(&mut self, step: &StepProc, pid: Pid, local: Local, rank: u32) {
+        let req = self.id();
+        self.callers.insert(req, (pid, local));
+        let daemon = self.machines[step.machine].daemon.expect("the rank's daemon is there");
+        let call = Call::Pmi { job: step.job, rank, namespace: step.namespace.clone(), op: PmiOp::Fence };
+        self.handle(daemon, Input::Call { req, call });
+    }
+
+    /// Standard input for a job, chunk by chunk.
+    pub(crate) fn feed_stdin(&mut self, job: JobId, chunks: Vec<Bytes>) {
+        self.feeds.insert(job, chunks.into());
+        self.after(Duration::ZERO, Event::Feed(job));
+    }
+
+    fn feed(&mut self, job: JobId) {
+        let Some(chunks) = self.feeds.get_mut(&job) else { return };
+        let Some(data) = chunks.pop_front() else { return };
+        let eof = chunks.is_empty();
+        let req = self.id();
+        self.fed.insert(req, job);
+        if let Some(pid) = self.machines[0].daemon {
+            self.handle(pid, Input::Call { req, call: Call::Stdin { job, data, eof } });
+        }
+    }
+
+    /// Chunks that no answer has come for.
+    pub(crate) fn unfed(&self) -> usize {
+        self.fed.len() + self.feeds.values().map(VecDeque::len).sum::<usize>()
+    }
+
+    fn answer(&mut self, req: ReqId, answer: Answer) {
+        if let Some((pid, local)) = self.callers.remove(&req) {
+            assert!(matches!(answer, Answer::Pmi(_)), "a rank's call was refused: {answer:?}");
+            let delay = self.delay();
+            self.after(delay, Event::Rank(pid, local, RankEvent::CallAnswered));
+        } else if let Some(job) = self.fed.remove(&req) {
+            let delay = self.delay();
+            self.after(delay, Event::Feed(job));
+        } else {
+            self.answers.insert(req, answer);
+        }
+    }
+
+    // --- what there is ---
+
+    pub(crate) fn core(&self, machine: MachineId) -> Option<&Rsd> {
+        self.machines[machine].daemon.and_then(|pid| self.daemons.get(&pid)).map(|daemon| &daemon.core)
+    }
+
+    pub(crate) fn nodes(&mut self) -> Vec<NodeInfo> {
+        let req = self.call(0, Call::ListNodes { load: false });
+        match self.answered(req) {
+            Some(Answer::Nodes(nodes)) => nodes,
+            other => panic!("nodes: {other:?}"),
+        }
+    }
+
+    pub(crate) fn nodes_up(&mut self) -> usize {
+        self.nodes().iter().filter(|node| node.state() == wire::NodeState::Up).count()
+    }
+
+    /// The machine of a node, by the name that it started with.
+    pub(crate) fn machine(&mut self, node: NodeId) -> MachineId {
+        (0..self.machines.len()).find(|id| self.machines[*id].identity.0 == node).expect("every node is a machine")
+    }
+
+    pub(crate) fn node(&self, machine: MachineId) -> NodeId {
+        self.machines[machine].identity.0
+    }
+
+    /// How many messages of a kind went between daemons.
+    pub(crate) fn count(&self, kind: &str) -> usize {
+        self.traffic.iter().filter(|(of, ..)| *of == kind).count()
+    }
+
+    fn told(&self, event: &Event) -> String {
+        let Event::Deliver { wire, way, packet: Some(bytes) } = event else { return format!("{event:?}") };
+        let Some(found) = self.wires.get(wire) else { return format!("{event:?}") };
+        let message = match way {
+            Way::Up => format!("{:?}", Up::decode(bytes.clone())),
+            Way::Down => format!("{:?}", Down::decode(bytes.clone())),
+        };
+        let upper = self.daemons.get(&found.upper).map(|daemon| daemon.machine);
+        let lower = self.machine_of(found.lower);
+        format!("wire {wire} {way:?} {:?}={lower:?} of {upper:?} cut {:?}: {message}", found.lower, found.cut)
+    }
+}
+
+/// Who a wire connects.
+#[derive(Debug)]
+pub(crate) struct WireEnds {
+    pub(crate) lower: Lower,
+    pub(crate) upper: Pid,
+}
+
+fn kind_up(up: &Up) -> &'static str {
+    match &up.body {
+        Some(up::Body::Hello(wire::Hello { who: Some(hello::Who::Node(_) | hello::Who::Step(_)), .. })) => "hello",
+        Some(up::Body::FenceUp(_)) => "fence up",
+        Some(up::Body::Done(_)) => "done",
+        Some(up::Body::Output(_)) => "output",
+        Some(up::Body::RankFailed(_)) => "rank failed",
+        Some(up::Body::Resume(_)) => "resume",
+        Some(up::Body::NodesUp(_) | up::Body::NodesAway(_) | up::Body::NodesGone(_)) => "nodes",
+        Some(_) | None => "other up",
+    }
+}
+
+fn kind_down(down: &Down) -> &'static str {
+    match &down.body {
+        Some(down::Body::Launch(_)) => "launch",
+        Some(down::Body::FenceDown(_)) => "fence down",
+        Some(down::Body::Release(_)) => "release",
+        Some(down::Body::OutputAck(_)) => "output ack",
+        Some(down::Body::Kill(_)) => "kill",
+        Some(down::Body::Resync(_)) => "resync",
+        Some(_) | None => "other down",
+    }
+}
