@@ -8,6 +8,7 @@ mod demo;
 mod places;
 mod setup;
 mod shell;
+mod stage;
 mod suite;
 
 use std::ffi::OsString;

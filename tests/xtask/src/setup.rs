@@ -29,7 +29,7 @@ const PACKAGES: [Package; 7] = [
 /// Wheels in an environment of their own, pinned: what tests and benches compare with does not change behind our back.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
-    wheels: &'static [&'static str],
+    pub(crate) wheels: &'static [&'static str],
 }
 
 /// The MPICH that tests and benches run beside Debian's.

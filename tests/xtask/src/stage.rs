@@ -1,0 +1,85 @@
+//! A directory of its own for daemons, so that the user's own are neither seen nor touched.
+//!
+//! A guard process stops the daemons when we leave, however we leave: it waits for the end of a pipe that only we hold.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::Context;
+
+use crate::places;
+
+/// Where daemons are started and all commands run.
+pub(crate) struct Stage {
+    dir: PathBuf,
+    binaries: PathBuf,
+    guard: Option<Child>,
+}
+
+impl Stage {
+    /// An empty directory below cargo's; `rsd` and `rsctl` are those in `binaries`.
+    pub(crate) fn set(name: &str, binaries: PathBuf) -> anyhow::Result<Stage> {
+        let dir = places::target()?.join(name);
+        // The guard of the one before has stopped what ran there.
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("remove the old {}", dir.display()))?;
+        }
+        fs::create_dir_all(&dir)?;
+        let mut stage = Stage { dir, binaries, guard: None };
+        stage.guard = Some(stage.post_guard()?);
+        Ok(stage)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A command there, which finds these daemons and no others.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(std::iter::once(self.binaries.clone()).chain(std::env::split_paths(&path)))?;
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RSD_")) {
+            command.env_remove(name);
+        }
+        command.current_dir(&self.dir).env("PATH", path).env("RSD_RUNTIME_DIR", &self.dir).stdin(Stdio::null());
+        Ok(command)
+    }
+
+    /// What a daemon has written about itself.
+    pub(crate) fn record(&self, daemon: &str) -> anyhow::Result<serde_json::Value> {
+        let path = self.dir.join(daemon).join("daemon.json");
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// Where a daemon listens.
+    pub(crate) fn listen(&self, daemon: &str) -> anyhow::Result<String> {
+        let listen = self.record(daemon)?["listen"].as_str().map(str::to_owned);
+        listen.with_context(|| format!("{daemon} does not say where it listens"))
+    }
+
+    /// A daemon's process.
+    pub(crate) fn pid(&self, daemon: &str) -> anyhow::Result<u64> {
+        self.record(daemon)?["pid"].as_u64().with_context(|| format!("{daemon} does not say its process id"))
+    }
+
+    fn post_guard(&self) -> anyhow::Result<Child> {
+        // Ctrl-C goes to all of us; the guard outlives it.
+        const WATCH: &str = "trap '' INT TERM HUP QUIT; cat >/dev/null
+            for daemon in */daemon.json; do rsd stop --force --dvm \"${daemon%/*}\" >/dev/null 2>&1; done; exit 0";
+        self.command("sh")?.args(["-c", WATCH]).stdin(Stdio::piped()).spawn().context("start the guard")
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Some(mut guard) = self.guard.take() {
+            drop(guard.stdin.take());
+            // It ends by itself now; there is nothing to learn from how.
+            let _ = guard.wait();
+        }
+    }
+}
