@@ -30,8 +30,7 @@ pub(super) struct Relay {
     last: Option<FenceDown>,
     /// Nodes that have ended; on the head also those that are lost.
     done: BTreeMap<NodeId, Ended>,
-    /// What the parent knows: of the first open fence so many nodes, the last result, so many ends.
-    sent_fence: (u64, usize),
+    /// What the parent knows: the last result, and so many ends.
     sent_last: u64,
     sent_done: usize,
     was_stuck: bool,
@@ -56,6 +55,8 @@ struct Ended {
 struct Gathered {
     inside: BTreeSet<NodeId>,
     contributions: Vec<Contribution>,
+    /// So many nodes the parent knows of.
+    sent: usize,
 }
 
 #[derive(Debug)]
@@ -109,7 +110,6 @@ impl Relay {
             fences: BTreeMap::new(),
             last: None,
             done: BTreeMap::new(),
-            sent_fence: (0, 0),
             sent_last: 0,
             sent_done: 0,
             was_stuck: false,
@@ -131,7 +131,8 @@ impl Relay {
 
     /// The way up is new: what was forwarded on the old one is forwarded again.
     pub(super) fn forget_sent(&mut self) {
-        (self.sent_fence, self.sent_last, self.sent_done) = ((0, 0), 0, 0);
+        (self.sent_last, self.sent_done) = (0, 0);
+        self.fences.values_mut().for_each(|gathered| gathered.sent = 0);
     }
 
     /// Takes a contribution to a fence. Returns the answer for a sender that missed it.
@@ -184,7 +185,7 @@ impl Relay {
             let over = self.everyone(|node| self.done.contains_key(&node));
             return over.then(|| Step::Over(self.exits()));
         }
-        if self.sent_done < self.done.len() && self.all_here_have_spoken() {
+        if self.sent_done < self.done.len() && self.all_here_have_spoken(0) {
             self.sent_done = self.done.len();
             let nodes = self.done.keys().copied().collect();
             let fences = self.done.values().map(|ended| ended.fence).collect();
@@ -207,43 +208,59 @@ impl Relay {
             let (nodes, batches) = (self.map.nodes().to_vec(), last.batches.clone());
             return Some(Step::FenceUp(FenceUp { job: self.job, epoch: last.epoch, nodes, batches }));
         }
-        let (&epoch, gathered) = self.fences.first_key_value()?;
-        let inside = gathered.inside.len();
-        if inside >= total && self.everyone(|node| gathered.inside.contains(&node)) {
-            let fence = FenceDown { job: self.job, epoch, batches: gathered.batches() };
-            self.close_fence(&fence);
-            return Some(Step::FenceDown(fence));
-        }
-        if self.is_head {
-            let spoken = |node| gathered.inside.contains(&node) || self.done.contains_key(&node);
-            if self.was_stuck || self.done.is_empty() || inside + self.done.len() < total || !self.everyone(spoken) {
-                return None;
+        // More than one is open only when some have missed a result.
+        for (&epoch, gathered) in &self.fences {
+            if gathered.inside.len() >= total && self.everyone(|node| gathered.inside.contains(&node)) {
+                let fence = FenceDown { job: self.job, epoch, batches: gathered.batches() };
+                self.close_fence(&fence);
+                return Some(Step::FenceDown(fence));
             }
-            // One that was in this fence has its result; whoever handed that out tells us still.
-            let missing =
-                self.done.iter().filter(|(node, ended)| ended.fence < epoch && !gathered.inside.contains(node));
-            let rank = missing.filter_map(|(node, _)| self.map.ranks_on(*node).next()).min()?;
-            self.was_stuck = true;
-            return Some(Step::Stuck { rank, epoch });
-        }
-        if self.sent_fence != (epoch, inside) && self.all_here_have_spoken() {
-            let nodes = gathered.inside.iter().copied().collect();
-            let fence = FenceUp { job: self.job, epoch, nodes, batches: gathered.batches() };
-            self.sent_fence = (epoch, inside);
-            return Some(Step::FenceUp(fence));
+            if self.is_head {
+                if let Some(rank) = self.missing_for_ever(epoch) {
+                    self.was_stuck = true;
+                    return Some(Step::Stuck { rank, epoch });
+                }
+            } else if gathered.sent != gathered.inside.len() && self.all_here_have_spoken(epoch) {
+                let nodes = gathered.inside.iter().copied().collect();
+                let fence = FenceUp { job: self.job, epoch, nodes, batches: gathered.batches() };
+                self.fences.entry(epoch).and_modify(|gathered| gathered.sent = gathered.inside.len());
+                return Some(Step::FenceUp(fence));
+            }
         }
         None
+    }
+
+    /// When everyone has entered this fence or ended: the first rank of those that have ended without it.
+    fn missing_for_ever(&self, epoch: u64) -> Option<u32> {
+        if self.was_stuck || self.done.is_empty() || !self.have_spoken(self.map.nodes(), epoch) {
+            return None;
+        }
+        // Who was in this fence has its result: whoever handed that out will tell us.
+        let missing = self.done.iter().filter(|(node, ended)| ended.fence < epoch && !self.is_inside(**node, epoch));
+        missing.filter_map(|(node, _)| self.map.ranks_on(*node).next()).min()
     }
 
     fn everyone(&self, is_so: impl Fn(NodeId) -> bool) -> bool {
         self.map.nodes().iter().all(|node| is_so(*node))
     }
 
-    /// Whoever is connected here has ended or is in the first open fence.
-    fn all_here_have_spoken(&self) -> bool {
-        let inside = self.fences.values().next().map(|gathered| &gathered.inside);
-        let spoken = self.done.len() + inside.map_or(0, BTreeSet::len);
-        let has_spoken = |node| self.done.contains_key(node) || inside.is_some_and(|inside| inside.contains(node));
-        spoken >= self.here.len() && self.here.iter().all(has_spoken)
+    /// Whoever is connected here has ended or is in this open fence; or in a later one, with the result of this.
+    fn all_here_have_spoken(&self, epoch: u64) -> bool {
+        self.have_spoken(&self.here, epoch)
+    }
+
+    fn have_spoken<'a>(
+        &self,
+        nodes: impl IntoIterator<Item = &'a NodeId, IntoIter: ExactSizeIterator>,
+        epoch: u64,
+    ) -> bool {
+        let mut nodes = nodes.into_iter();
+        let inside: usize = self.fences.range(epoch..).map(|(_, gathered)| gathered.inside.len()).sum();
+        inside + self.done.len() >= nodes.len()
+            && nodes.all(|node| self.done.contains_key(node) || self.is_inside(*node, epoch))
+    }
+
+    fn is_inside(&self, node: NodeId, epoch: u64) -> bool {
+        self.fences.range(epoch..).any(|(_, gathered)| gathered.inside.contains(&node))
     }
 }

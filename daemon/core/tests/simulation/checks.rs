@@ -1,6 +1,7 @@
 //! What must hold when a DVM has come to rest.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use rsd_core::JobId;
 use rsd_proto::v1::{App, Host, JobInfo, JobSpec, JobState, StdinTarget, job_event, stdin_target};
@@ -16,6 +17,16 @@ impl Drop for Seed {
         if std::thread::panicking() {
             eprintln!("the seed was {}", self.0);
         }
+    }
+}
+
+/// So many seeds, or those that `SIMULATION_SEEDS` names: `37`, or `100..5000`.
+pub(crate) fn seeds(count: u64) -> Range<u64> {
+    let Ok(named) = std::env::var("SIMULATION_SEEDS") else { return 0..count };
+    let number = |text: &str| text.parse::<u64>().expect("SIMULATION_SEEDS is a number or a range of them");
+    match named.split_once("..") {
+        Some((first, end)) => number(first)..number(end),
+        None => number(&named)..number(&named) + 1,
     }
 }
 

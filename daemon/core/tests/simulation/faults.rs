@@ -7,7 +7,7 @@ use rsd_core::rsd::Call;
 use rsd_core::{JobId, Tuning};
 use rsd_proto::v1::{JobSpec, JobState, MapBy, rank_exit::How};
 
-use crate::checks::{Seed, on, spec, with_stdin};
+use crate::checks::{Seed, on, seeds, spec, with_stdin};
 use crate::ranks::{self, Op};
 use crate::world::{Event, Fault, World};
 
@@ -65,7 +65,7 @@ fn plan(world: &mut World, within: Duration, faults: impl IntoIterator<Item = Fa
 
 #[test]
 fn cut_links_are_not_noticed_by_jobs() {
-    for seed in 0..120 {
+    for seed in seeds(120) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
         let jobs = submit_busy_jobs(&mut world, 9);
@@ -80,7 +80,7 @@ fn cut_links_are_not_noticed_by_jobs() {
 
 #[test]
 fn a_link_whose_ends_notice_late_is_no_worse() {
-    for seed in 0..60 {
+    for seed in seeds(60) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
         world.notice = Duration::from_secs(30);
@@ -95,7 +95,7 @@ fn a_link_whose_ends_notice_late_is_no_worse() {
 
 #[test]
 fn daemons_restart_under_running_jobs() {
-    for seed in 0..150 {
+    for seed in seeds(150) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
         let jobs = submit_busy_jobs(&mut world, 9);
@@ -113,7 +113,7 @@ fn daemons_restart_under_running_jobs() {
 /// The whole life of a short job, one moment after the other.
 #[test]
 fn a_daemon_may_restart_at_any_moment_of_a_job() {
-    for seed in 0..120 {
+    for seed in seeds(120) {
         let _seed = Seed(seed);
         let mut world = World::new(7, 4, 1, Tuning { arity: 2, ..Tuning::default() });
         let program = world.program(|rank, size, _| {
@@ -135,7 +135,7 @@ fn a_daemon_may_restart_at_any_moment_of_a_job() {
 
 #[test]
 fn a_dead_step_fails_its_job_and_no_other() {
-    for seed in 0..40 {
+    for seed in seeds(40) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 6);
         let program = world.program(|_, _, _| vec![Op::Init, Op::Fence, Op::Hang]);
@@ -156,7 +156,7 @@ fn a_dead_step_fails_its_job_and_no_other() {
 
 #[test]
 fn a_lost_node_fails_its_jobs_by_name_when_its_grace_is_over() {
-    for seed in 0..40 {
+    for seed in seeds(40) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
         let jobs = [Op::Fence, Op::Hang].map(|last| {
@@ -198,7 +198,7 @@ fn a_lost_node_fails_its_jobs_by_name_when_its_grace_is_over() {
 
 #[test]
 fn children_of_a_lost_node_find_another_parent() {
-    for seed in 0..60 {
+    for seed in seeds(60) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 12);
         let nodes = world.nodes();
@@ -234,7 +234,7 @@ fn children_of_a_lost_node_find_another_parent() {
 
 #[test]
 fn a_node_without_a_network_comes_back_in_time_or_too_late() {
-    for seed in 0..60 {
+    for seed in seeds(60) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
         let late = seed % 2 == 0;
@@ -263,7 +263,7 @@ fn a_node_without_a_network_comes_back_in_time_or_too_late() {
 
 #[test]
 fn an_end_that_was_decided_reaches_nodes_that_were_away() {
-    for seed in 0..60 {
+    for seed in seeds(60) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
         let program = world.program(|_, _, _| vec![Op::Init, Op::Fence, Op::Hang]);
@@ -295,7 +295,7 @@ fn an_end_that_was_decided_reaches_nodes_that_were_away() {
 
 #[test]
 fn a_head_that_restarts_has_lost_its_jobs_and_nothing_of_them_stays() {
-    for seed in 0..40 {
+    for seed in seeds(40) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
         let program = world.program(|rank, size, rng| {
@@ -319,7 +319,7 @@ fn a_head_that_restarts_has_lost_its_jobs_and_nothing_of_them_stays() {
 
 #[test]
 fn a_step_without_a_daemon_ends_its_ranks_in_the_end() {
-    for seed in 0..20 {
+    for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 4);
         let program = world.program(|_, _, _| vec![Op::Init, Op::Fence, Op::Hang]);
@@ -338,7 +338,7 @@ fn a_step_without_a_daemon_ends_its_ranks_in_the_end() {
 
 #[test]
 fn a_daemon_that_is_stopped_says_good_bye() {
-    for seed in 0..30 {
+    for seed in seeds(30) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
         let program = world.program(|_, _, _| vec![Op::Init, Op::Fence, Op::Hang]);
@@ -360,7 +360,7 @@ fn a_daemon_that_is_stopped_says_good_bye() {
 
 #[test]
 fn the_head_stops_every_daemon_below_it() {
-    for seed in 0..30 {
+    for seed in seeds(30) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
         let program = world.program(|_, _, _| vec![Op::Init, Op::Fence, Op::Hang]);
@@ -377,7 +377,7 @@ fn the_head_stops_every_daemon_below_it() {
 
 #[test]
 fn anything_may_break_at_once() {
-    for seed in 0..150 {
+    for seed in seeds(150) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 12);
         let mut jobs = submit_busy_jobs(&mut world, 12);

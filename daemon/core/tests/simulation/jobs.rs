@@ -8,7 +8,7 @@ use rsd_core::step::Stream;
 use rsd_core::{JobId, Tuning};
 use rsd_proto::v1::{JobSpec, JobState, MapBy, job_event, rank_exit::How};
 
-use crate::checks::{Seed, on, spec, with_stdin};
+use crate::checks::{Seed, on, seeds, spec, with_stdin};
 use crate::ranks::{self, Op};
 use crate::rng::Rng;
 use crate::world::World;
@@ -25,7 +25,7 @@ fn placed_at(world: &World, job: JobId) -> Option<u64> {
 
 #[test]
 fn many_jobs_share_the_nodes_in_order_of_submission() {
-    for seed in 0..25 {
+    for seed in seeds(25) {
         let _seed = Seed(seed);
         let mut world = small(seed);
         let program = world.program(|rank, size, rng| {
@@ -57,7 +57,7 @@ fn many_jobs_share_the_nodes_in_order_of_submission() {
 
 #[test]
 fn a_job_that_waits_is_overtaken_only_by_one_that_needs_no_free_slot() {
-    for seed in 0..25 {
+    for seed in seeds(25) {
         let _seed = Seed(seed);
         let mut world = small(seed);
         let program = world.program(|_, _, _| vec![Op::Sleep(Duration::from_secs(1)), Op::Exit(0)]);
@@ -106,7 +106,7 @@ fn the_first_cause_decides_how_a_job_ends() {
         ("exit behind all", || vec![Op::Init, Op::Fence, Op::Fence, Op::Finalize, Op::Exit(5)], JobState::Failed, 5),
     ];
     for (what, deed, state, code) in deeds {
-        for seed in 0..8 {
+        for seed in seeds(8) {
             let _seed = Seed(seed);
             let mut world = small(seed);
             let program = world.program(move |rank, _, rng| match rank {
@@ -137,7 +137,7 @@ fn the_first_cause_decides_how_a_job_ends() {
 
 #[test]
 fn a_node_that_is_through_while_others_wait_for_it_ends_the_job() {
-    for seed in 0..20 {
+    for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = small(seed);
         let program = world.program(|rank, _, _| match rank {
@@ -155,7 +155,7 @@ fn a_node_that_is_through_while_others_wait_for_it_ends_the_job() {
 
 #[test]
 fn programs_that_do_not_speak_pmi_may_exit_as_they_like() {
-    for seed in 0..10 {
+    for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = small(seed);
         let program = world.program(|rank, _, rng| {
@@ -173,7 +173,7 @@ fn programs_that_do_not_speak_pmi_may_exit_as_they_like() {
 
 #[test]
 fn a_job_ends_when_it_is_cancelled_or_its_time_is_over() {
-    for seed in 0..20 {
+    for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = small(seed);
         let program = world.program(|rank, _, _| match rank % 3 {
@@ -248,7 +248,7 @@ fn standard_input_arrives_whole_at_the_rank_that_reads_it() {
 
 #[test]
 fn standard_input_that_nobody_reads_holds_nobody_up() {
-    for seed in 0..10 {
+    for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = small(seed);
         let program = world.program(|_, _, rng| vec![Op::Sleep(rng.within(Duration::from_millis(3))), Op::Exit(0)]);
@@ -263,7 +263,7 @@ fn standard_input_that_nobody_reads_holds_nobody_up() {
 
 #[test]
 fn published_names_are_found_by_other_nodes_and_forgotten_with_the_job() {
-    for seed in 0..10 {
+    for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = small(seed);
         let program = world.program(|rank, _, _| {
@@ -285,7 +285,7 @@ fn published_names_are_found_by_other_nodes_and_forgotten_with_the_job() {
 
 #[test]
 fn ranks_of_both_dialects_meet_in_one_fence() {
-    for seed in 0..10 {
+    for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = small(seed);
         let program = world.program(|rank, _, _| match rank % 2 {
@@ -301,7 +301,7 @@ fn ranks_of_both_dialects_meet_in_one_fence() {
 
 #[test]
 fn loads_of_all_nodes_are_gathered_in_one_round() {
-    for seed in 0..10 {
+    for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = World::new(seed, 20, 1, Tuning { arity: 3, ..Tuning::default() });
         let req = world.call(0, Call::ListNodes { load: true });

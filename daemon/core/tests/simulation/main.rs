@@ -1,7 +1,8 @@
 //! Whole DVMs in one thread with a virtual clock: daemons, steps and ranks, links that cut and come back, nodes that die.
 //!
-//! Every run is made of one seed, which a failure names; `SIMULATION_TRACE=1` prints what happens. A run ends when nothing is
-//! left to happen, so a wait without an end or a storm of messages is found too.
+//! Every run is made of one seed, which a failure names; `SIMULATION_SEEDS=37` repeats it, and with `SIMULATION_TRACE=1`
+//! prints what happens. A run ends when nothing is left to happen, so a wait without an end or a storm of messages is
+//! found too.
 //!
 //! - [`world`], [`steps`], [`ranks`]: the model. [`checks`]: what must hold at its end.
 //! - [`messages`]: how many messages a job costs. [`jobs`]: lives of jobs. [`faults`]: what may break meanwhile.

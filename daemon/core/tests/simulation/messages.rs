@@ -3,7 +3,7 @@
 use rsd_core::Tuning;
 use rsd_proto::v1::MapBy;
 
-use crate::checks::{Seed, on, spec};
+use crate::checks::{Seed, on, seeds, spec};
 use crate::ranks;
 use crate::world::World;
 
@@ -65,7 +65,7 @@ fn assert_costs(world: &World, nodes: usize, fences: usize) {
 
 #[test]
 fn a_job_within_a_subtree_fences_within_it() {
-    for seed in 0..20 {
+    for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = World::new(seed, 23, 2, arity(2));
         let nodes = world.nodes();
