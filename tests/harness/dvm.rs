@@ -184,8 +184,6 @@ impl Dvm {
             .env_remove("RSD_DVM")
             .env_remove("RSD_LOG")
             .env_remove("RSD_CONFIG")
-            // Debian's and the wheel's MPICH both spin; with more ranks than cores they must not.
-            .env("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
             .env("OPENBLAS_NUM_THREADS", "1")
     }
 
