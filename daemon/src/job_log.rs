@@ -108,8 +108,13 @@ impl Log {
                     let _ = file.set_len(written);
                     writer.file = None;
                     let text = match room {
-                        true => format!("output from here on is lost: the head cannot write {}: {error}", self.path.display()),
-                        false => format!("output from here on is not kept: the job has written {limit_bytes} bytes (jobs.log_max)"),
+                        true => format!(
+                            "output from here on is lost: the head cannot write {}: {error}",
+                            self.path.display()
+                        ),
+                        false => format!(
+                            "output from here on is not kept: the job has written {limit_bytes} bytes (jobs.log_max)"
+                        ),
                     };
                     let body = Some(job_event::Body::Notice(text));
                     writer.memory.push(JobEvent { at_ms: event.at_ms, body });

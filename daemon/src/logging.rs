@@ -9,8 +9,9 @@ use tracing_subscriber::prelude::*;
 
 /// Logs to stderr, which a daemon in the background has pointed at its log file.
 pub(crate) fn start(level: &str, format: LogFormat) -> anyhow::Result<()> {
-    let filter: Targets =
-        level.parse().with_context(|| format!("log level {level:?}: use error, warn, info, debug, trace or info,rsd=debug"))?;
+    let filter: Targets = level
+        .parse()
+        .with_context(|| format!("log level {level:?}: use error, warn, info, debug, trace or info,rsd=debug"))?;
     let registry = tracing_subscriber::registry();
     match format {
         LogFormat::Text => {

@@ -87,8 +87,6 @@ pub(crate) struct StatusOptions {
 #[derive(Debug, Args)]
 pub(crate) struct StepOptions {
     pub(crate) state_dir: PathBuf,
-    pub(crate) job: u64,
-    pub(crate) node: u32,
 }
 
 fn log_format(word: &str) -> Result<LogFormat, &'static str> {

@@ -62,7 +62,9 @@ fn ask<T>(
             Ok(Err(status)) => {
                 Err(failed(exit_code(&status).unwrap_or(exit::UNREACHABLE), status.message().to_owned()))
             }
-            Err(_) => Err(failed(exit::UNREACHABLE, format!("the daemon in {place} did not answer within {DEADLINE:?}"))),
+            Err(_) => {
+                Err(failed(exit::UNREACHABLE, format!("the daemon in {place} did not answer within {DEADLINE:?}")))
+            }
         }
     })
 }
@@ -123,7 +125,10 @@ fn to_text(status: &StatusReply, now_ms: u64) -> String {
     ];
     match status.head {
         true => {
-            rows.push(("DVM", format!("{} nodes, {} of {} slots in use", status.nodes, status.slots_in_use, status.slots)));
+            rows.push((
+                "DVM",
+                format!("{} nodes, {} of {} slots in use", status.nodes, status.slots_in_use, status.slots),
+            ));
             rows.push(("jobs", format!("{} not over", status.jobs)));
         }
         false => rows.push(("jobs", format!("{} with ranks here", status.jobs))),

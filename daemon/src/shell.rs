@@ -16,19 +16,28 @@ use tracing::{debug, error, info};
 use crate::job_log::JobLogs;
 use crate::load;
 use crate::state_dir::{Identity, StateDir};
-use crate::steps;
+use crate::steps::Steps;
 
 /// What happens around a daemon.
 #[derive(Debug)]
 pub(crate) enum Event {
     Input(Input),
     /// A child or a step has connected: where to send what is for it.
-    Link { link: LinkId, down: mpsc::UnboundedSender<Result<Down, Status>> },
+    Link {
+        link: LinkId,
+        down: mpsc::UnboundedSender<Result<Down, Status>>,
+    },
     /// The parent is reached: where to send what is for it.
     Parent(mpsc::UnboundedSender<Up>),
     /// What to tell a parent first.
-    HelloWanted { redirected: bool, hello: oneshot::Sender<Hello> },
-    Call { call: Call, answer: oneshot::Sender<Answer> },
+    HelloWanted {
+        redirected: bool,
+        hello: oneshot::Sender<Hello>,
+    },
+    Call {
+        call: Call,
+        answer: oneshot::Sender<Answer>,
+    },
     /// Leave at once; steps live on.
     Terminate,
 }
@@ -59,7 +68,8 @@ impl Door {
     pub(crate) async fn call(&self, call: Call) -> Answer {
         let (answer, reply) = oneshot::channel();
         self.send(Event::Call { call, answer });
-        let gone = || Refused { exit_code: rsd_proto::transport::exit::UNREACHABLE, text: "the daemon is stopping".into() };
+        let gone =
+            || Refused { exit_code: rsd_proto::transport::exit::UNREACHABLE, text: "the daemon is stopping".into() };
         reply.await.unwrap_or_else(|_| Answer::Refused(gone()))
     }
 }
@@ -109,6 +119,7 @@ pub(crate) struct Shell {
     state_dir: Arc<StateDir>,
     identity: Identity,
     logs: Arc<JobLogs>,
+    steps: Steps,
     door: Door,
     links: HashMap<LinkId, mpsc::UnboundedSender<Result<Down, Status>>>,
     parent: Option<mpsc::UnboundedSender<Up>>,
@@ -129,12 +140,14 @@ impl Shell {
         door: Door,
         ready: oneshot::Sender<Identity>,
     ) -> Shell {
+        let steps = Steps::new(Arc::clone(&state_dir), door.clone());
         let mut shell = Shell {
             core,
             clock,
             state_dir,
             identity,
             logs,
+            steps,
             door,
             links: HashMap::new(),
             parent: None,
@@ -155,8 +168,14 @@ impl Shell {
         while !self.over {
             let wait = self.core.next_deadline().map(|at| self.clock.instant(at));
             let wait = wait.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let refill = self.steps.refill_at().unwrap_or(wait);
             let event = tokio::select! {
+                biased;
                 event = inbox.recv() => event,
+                () = tokio::time::sleep_until(refill.into()), if refill < wait => {
+                    self.steps.refill();
+                    continue;
+                }
                 () = tokio::time::sleep_until(wait.into()) => Some(Event::Input(Input::Tick)),
             };
             let Some(event) = event else { break };
@@ -170,6 +189,7 @@ impl Shell {
                 match &input {
                     Input::LinkClosed { link } => drop(self.links.remove(link)),
                     Input::ParentLost => self.parent = None,
+                    Input::StepLost { .. } => self.steps.one_has_ended(),
                     _ => {}
                 }
                 self.handle(input);
@@ -210,8 +230,7 @@ impl Shell {
             }
             Effect::Close { link } => drop(self.links.remove(&link)),
             Effect::StartStep(launch) => {
-                let started = steps::start(&self.state_dir, self.core.node(), &launch, self.door.clone());
-                if let Err(error) = started {
+                if let Err(error) = self.steps.start(self.core.node(), &launch) {
                     error!(job = launch.job, error = format!("{error:#}"), "cannot start a step");
                     let why = format!("cannot start its step: {error:#}");
                     self.door.send(Event::Input(Input::StepLost { job: launch.job, why }));

@@ -34,8 +34,10 @@ pub(crate) struct Command<'a> {
     pub(crate) program: &'a CStr,
     /// The arguments, the program's name as the user gave it first.
     pub(crate) argv: &'a [CString],
-    /// The whole environment, each `NAME=value`.
+    /// The environment that all processes of a program share, each `NAME=value`.
     pub(crate) env: &'a [CString],
+    /// The rest of it: what is this process's own.
+    pub(crate) own_env: &'a [CString],
     /// The working directory, absolute.
     pub(crate) wdir: &'a CStr,
     /// Becomes file descriptor 0.
@@ -128,7 +130,8 @@ fn culprit(command: &Command<'_>, errno: Errno) -> SpawnError {
     match errno {
         Errno::ENOENT => SpawnError::NoInterpreter { interpreter: program::interpreter(&path), path },
         Errno::E2BIG => {
-            let bytes = command.argv.iter().chain(command.env).map(|text| text.count_bytes() + 1).sum();
+            let bytes =
+                command.argv.iter().chain(command.env).chain(command.own_env).map(|text| text.count_bytes() + 1).sum();
             SpawnError::TooLong { path, bytes }
         }
         Errno::EAGAIN => SpawnError::TooManyProcesses { path },
@@ -151,7 +154,7 @@ fn start(command: &Command<'_>, program: &CStr, argv: &[CString]) -> Result<Pid,
     actions.chdir(command.wdir)?;
     let attributes = Attributes::new()?;
     let argv = pointers(argv);
-    let envp = pointers(command.env);
+    let envp = pointers(command.env.iter().chain(command.own_env));
     let mut pid = 0;
     // SAFETY: both arrays end in null and point to C strings that `command` and `argv` keep alive until the call ends.
     let errno = unsafe {
@@ -179,8 +182,8 @@ fn copy_endangered(moves: &mut [(BorrowedFd<'_>, RawFd)]) -> Result<Vec<Option<O
         .collect()
 }
 
-fn pointers(texts: &[CString]) -> Vec<*mut libc::c_char> {
-    texts.iter().map(|text| text.as_ptr().cast_mut()).chain([ptr::null_mut()]).collect()
+fn pointers<'a>(texts: impl IntoIterator<Item = &'a CString>) -> Vec<*mut libc::c_char> {
+    texts.into_iter().map(|text| text.as_ptr().cast_mut()).chain([ptr::null_mut()]).collect()
 }
 
 fn check(errno: libc::c_int) -> Result<(), Errno> {

@@ -211,8 +211,7 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
     }
     let (failed, failure) = oneshot::channel();
     if let Some(join) = options.join.clone() {
-        let uplink =
-            Uplink { join, dial_deadline: settings.link.dial_deadline, retry_max: settings.link.retry_max };
+        let uplink = Uplink { join, dial_deadline: settings.link.dial_deadline, retry_max: settings.link.retry_max };
         tokio::spawn(uplink::keep(uplink, door.clone(), failed));
     }
     watch_signals(door.clone(), options.private)?;
@@ -241,7 +240,9 @@ fn listen_unix(state_dir: &StateDir) -> anyhow::Result<UnixListener> {
     let _ = std::fs::remove_file(&path);
     let too_long = path.as_os_str().len() > 107;
     let listener = UnixListener::bind(&path).map_err(|error| match too_long {
-        true => anyhow!("the path {} is too long for a unix socket (107 bytes): use a shorter --state-dir", path.display()),
+        true => {
+            anyhow!("the path {} is too long for a unix socket (107 bytes): use a shorter --state-dir", path.display())
+        }
         false => anyhow!("listen on {}: {error}", path.display()),
     })?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
@@ -271,7 +272,9 @@ fn identity(options: &StartOptions, before: Option<Identity>) -> anyhow::Result<
 
 fn random_id() -> anyhow::Result<String> {
     let mut bytes = [0; 8];
-    std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("read /dev/urandom")?;
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .context("read /dev/urandom")?;
     Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
 }
 

@@ -7,13 +7,13 @@
 //! daemon.json   what it is: how rsctl finds it
 //! identity.json who it was, for a restart: node id, DVM and name; a head's counters
 //! jobs/N.log    a job's events (head)
-//! steps/N       the launch of a job that runs here; locked (flock) by its step as long as that lives
+//! steps/N       the launch of a job that runs here; locked (flock) by its step for as long as that lives
 //! ```
 //!
 //! The directory is ours alone (0700). Nothing in it is trusted to be there: what does not parse counts as absent.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -72,7 +72,13 @@ impl StateDir {
     pub(crate) fn open(path: &Path) -> anyhow::Result<StateDir> {
         make_private(path)?;
         let path = path.canonicalize().with_context(|| format!("open the state directory {}", path.display()))?;
-        let lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path.join("rsd.lock"));
+        let lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path.join("rsd.lock"));
         let lock = lock.with_context(|| format!("open {}", path.join("rsd.lock").display()))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -145,14 +151,12 @@ impl StateDir {
         }
     }
 
-    /// Writes a launch down and locks it; the step inherits the open file and with it the lock.
-    pub(crate) fn new_step(&self, launch: &Launch) -> anyhow::Result<File> {
+    /// Writes a launch down for its step.
+    pub(crate) fn write_step(&self, launch: &Launch) -> anyhow::Result<()> {
         let path = step(&self.path, launch.job);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&path);
-        let mut file = file.with_context(|| format!("write {}", path.display()))?;
-        file.lock().context("lock the step")?;
-        file.write_all(&launch.encode_to_vec()).with_context(|| format!("write {}", path.display()))?;
-        Ok(file)
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let written = file.and_then(|mut file| file.write_all(&launch.encode_to_vec()));
+        written.with_context(|| format!("write {}", path.display()))
     }
 
     pub(crate) fn forget_step(&self, job: JobId) {
@@ -174,6 +178,17 @@ fn known_step(path: &Path) -> Option<KnownStep> {
     Some(KnownStep { job, launch, alive })
 }
 
+/// A step takes its launch: the file stays locked for as long as the result lives.
+pub(crate) fn take_step(state_dir: &Path, job: JobId) -> anyhow::Result<(Launch, File)> {
+    let path = step(state_dir, job);
+    let mut file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
+    file.try_lock().with_context(|| format!("lock {}", path.display()))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).with_context(|| format!("read {}", path.display()))?;
+    let launch = Launch::decode(&*bytes).with_context(|| format!("read {}", path.display()))?;
+    Ok((launch, file))
+}
+
 /// The unix socket of the daemon in a state directory.
 pub(crate) fn socket(state_dir: &Path) -> PathBuf {
     state_dir.join("rsd.sock")
@@ -185,9 +200,8 @@ pub(crate) fn step(state_dir: &Path, job: JobId) -> PathBuf {
 }
 
 fn running(state_dir: &Path) -> String {
-    let read = || -> Option<serde_json::Value> {
-        serde_json::from_slice(&fs::read(state_dir.join("daemon.json")).ok()?).ok()
-    };
+    let read =
+        || -> Option<serde_json::Value> { serde_json::from_slice(&fs::read(state_dir.join("daemon.json")).ok()?).ok() };
     match read() {
         Some(daemon) => format!(
             "the daemon {} (pid {})",

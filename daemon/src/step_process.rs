@@ -9,10 +9,8 @@ mod link;
 mod ranks;
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{Read, Seek};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -21,10 +19,13 @@ use nix::unistd::Pid;
 use prost::Message;
 use rsd_core::step::{Effect, Input, Local, Status};
 use rsd_core::taskmap::TaskMap;
-use rsd_core::Step;
-use rsd_proto::v1::{Launch, LaunchBody, Up};
+use rsd_core::{JobId, NodeId, Step};
+use rsd_proto::v1::{LaunchBody, Up};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tonic::transport::Channel;
 use tracing::{debug, warn};
 
 use crate::options::StepOptions;
@@ -36,6 +37,8 @@ use ranks::Ranks;
 
 /// Between TERM and KILL for what the ranks left running.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
+/// Ranks started at once; their pipes and sockets are open twice meanwhile.
+const SPAWN_CHUNK: usize = 32;
 /// Output messages that may wait for the core.
 const OUTPUT_QUEUE: usize = 16;
 
@@ -54,23 +57,31 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     reap::become_subreaper().context("become a subreaper")?;
     let settings = crate::start::settings()?;
     crate::logging::start(&settings.log.level, settings.log.format)?;
-
-    // Standard input is the launch, and its lock says to daemons that we live: it stays open.
-    let mut launch = Vec::new();
-    let mut file = File::from(std::io::stdin().as_fd().try_clone_to_owned().context("open the launch")?);
-    file.rewind().and_then(|()| file.read_to_end(&mut launch)).context("read the launch")?;
-    let launch = Launch::decode(&*launch).context("read the launch")?;
-    let map = launch.map.context("the launch has no map")?;
-    let map = TaskMap::try_from(map).map_err(|error| anyhow!("the launch's map: {error}"))?;
-    let body = LaunchBody::decode(launch.body).context("read the launch")?;
-    let tuning = crate::shell::tuning(&settings);
-    let core = Step::new(options.job, options.node, map, body.clone(), tuning).map_err(|error| anyhow!(error))?;
-
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
-    tokio::task::LocalSet::new().block_on(&runtime, run(options, core, body))
+    let tuning = crate::shell::tuning(&settings);
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let first_link = link::dial_daemon(&options.state_dir).await;
+        let Some((job, node)) = wait_for_order().await? else { return Ok(()) };
+        // The lock says to daemons that we live.
+        let (launch, _lock) = state_dir::take_step(&options.state_dir, job)?;
+        let map = launch.map.context("the launch has no map")?;
+        let map = TaskMap::try_from(map).map_err(|error| anyhow!("the launch's map: {error}"))?;
+        let body = LaunchBody::decode(launch.body).context("read the launch")?;
+        let core = Step::new(job, node, map, body.clone(), tuning).map_err(|error| anyhow!(error))?;
+        run(&options.state_dir, core, body, first_link).await
+    })
 }
 
-async fn run(options: StepOptions, core: Step, launch: LaunchBody) -> anyhow::Result<()> {
+/// The job to hold and this node's id, once the daemon has one for us; None when the daemon is gone before.
+async fn wait_for_order() -> anyhow::Result<Option<(JobId, NodeId)>> {
+    let stdin = std::io::stdin().as_fd().try_clone_to_owned().context("open standard input")?;
+    let stdin = BufReader::new(pipe::Receiver::from_owned_fd(stdin).context("open standard input")?);
+    let Some(order) = stdin.lines().next_line().await.context("wait for an order")? else { return Ok(None) };
+    let words = order.split_once(' ').and_then(|(job, node)| Some((job.parse().ok()?, node.parse().ok()?)));
+    words.map(Some).with_context(|| format!("the order {order:?} is not a job and a node"))
+}
+
+async fn run(state_dir: &Path, core: Step, launch: LaunchBody, first_link: Option<Channel>) -> anyhow::Result<()> {
     let (events, mut inbox) = mpsc::unbounded_channel();
     let (output, mut output_inbox) = mpsc::channel(OUTPUT_QUEUE);
     let mut ends = signal(SignalKind::child()).context("watch for ended ranks")?;
@@ -82,15 +93,15 @@ async fn run(options: StepOptions, core: Step, launch: LaunchBody) -> anyhow::Re
         hello: core.hello(std::process::id()),
         core,
         clock: Clock::start(),
-        ranks: Ranks::new(&options.state_dir, launch, events.clone(), output),
+        ranks: Ranks::new(state_dir, launch, events.clone(), output),
         pids: HashMap::new(),
         up: None,
         sweep: None,
         namespace,
-        state_dir: options.state_dir.clone(),
+        state_dir: state_dir.to_owned(),
         over: false,
     };
-    tokio::task::spawn_local(link::keep(state_dir::socket(&options.state_dir), process.hello.clone(), events));
+    tokio::task::spawn_local(link::keep(state_dir.to_owned(), process.hello.clone(), events, first_link));
     tokio::task::yield_now().await;
     process.take([Input::Start]).await;
 
@@ -144,16 +155,27 @@ impl StepProcess {
         }
         self.core.settle(now, &mut effects);
         while !effects.is_empty() {
-            let mut spawned = 0;
+            let mut starts = Vec::new();
             for effect in std::mem::take(&mut effects) {
-                spawned += usize::from(matches!(effect, Effect::Spawn(_)));
-                if let Some(input) = self.perform(effect) {
+                if let Effect::Spawn(start) = effect {
+                    starts.push(start);
+                } else if let Some(input) = self.perform(effect) {
                     self.core.handle(self.clock.now(), input, &mut effects);
                 }
-                if spawned % 8 == 1 {
-                    // Starting many ranks takes long: let the link and the first ones go on.
-                    tokio::task::yield_now().await;
+            }
+            for starts in starts.chunks(SPAWN_CHUNK) {
+                for (local, pid) in self.ranks.spawn(starts) {
+                    let input = match pid {
+                        Ok(pid) => {
+                            self.pids.insert(pid, local);
+                            Input::Started(local)
+                        }
+                        Err(why) => Input::StartFailed(local, why),
+                    };
+                    self.core.handle(self.clock.now(), input, &mut effects);
                 }
+                // Starting many ranks takes long: let the link and the first ones go on.
+                tokio::task::yield_now().await;
             }
             self.core.settle(self.clock.now(), &mut effects);
         }
@@ -186,16 +208,8 @@ impl StepProcess {
 
     fn perform(&mut self, effect: Effect) -> Option<Input> {
         match effect {
-            Effect::Spawn(start) => {
-                let local = start.local;
-                match self.ranks.spawn(&start) {
-                    Ok(pid) => {
-                        self.pids.insert(pid, local);
-                        return Some(Input::Started(local));
-                    }
-                    Err(why) => return Some(Input::StartFailed(local, why)),
-                }
-            }
+            // Only ever what follows from Input::Start, which `take` performs together.
+            Effect::Spawn(_) => {}
             Effect::PmiSend(local, bytes) => self.ranks.pmi_send(local, &bytes),
             Effect::PmiClose(local) => self.ranks.pmi_close(local),
             Effect::StdinWrite(local, bytes) => self.ranks.stdin_write(local, bytes),
@@ -302,4 +316,3 @@ impl StepProcess {
         }
     }
 }
-

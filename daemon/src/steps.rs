@@ -1,45 +1,107 @@
 //! The step processes of this daemon: started, watched, and cleaned up after when one dies.
 
 use std::fs::File;
-use std::io::Seek;
+use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
 use rsd_core::JobId;
 use rsd_core::rsd::Input;
 use rsd_proto::v1::{Launch, LaunchBody};
+use tokio::process::Child;
 use tracing::{info, warn};
 
 use crate::reap;
 use crate::shell::{Door, Event};
 use crate::state_dir::{self, StateDir};
 
-/// Starts the step of a job; its end is told to the shell. It lives on when the daemon does not.
-pub(crate) fn start(state_dir: &StateDir, node: u32, launch: &Launch, door: Door) -> anyhow::Result<()> {
-    let mut file = state_dir.new_step(launch)?;
-    file.rewind().context("write the launch")?;
-    let job = launch.job;
-    // Our own program, also when its file has been replaced since: daemon and step are always of one version.
-    let mut child = tokio::process::Command::new("/proc/self/exe")
-        .arg0("rsd")
-        .arg("step")
-        .arg(state_dir.path())
-        .arg(job.to_string())
-        .arg(node.to_string())
-        .stdin(Stdio::from(file))
-        .stdout(Stdio::null())
-        .spawn()
-        .context("start `rsd step`")?;
-    let namespace = namespace(launch);
-    tokio::spawn(async move {
-        let how = match child.wait().await {
-            Ok(status) => status.to_string(),
-            Err(error) => error.to_string(),
+/// A launch is busy for about so long; starting a process meanwhile would hold it up.
+const REFILL_PAUSE: Duration = Duration::from_millis(20);
+
+/// Where steps come from: one process waits in reserve, already connected, so that a launch need not wait for a program to
+/// start.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    state_dir: Arc<StateDir>,
+    door: Door,
+    reserve: Option<Child>,
+    refill_at: Option<Instant>,
+}
+
+impl Steps {
+    pub(crate) fn new(state_dir: Arc<StateDir>, door: Door) -> Steps {
+        Steps { state_dir, door, reserve: None, refill_at: Some(Instant::now()) }
+    }
+
+    /// Gives a launch to a step; the step's end is told to the shell. It lives on when the daemon does not.
+    pub(crate) fn start(&mut self, node: u32, launch: &Launch) -> anyhow::Result<()> {
+        self.state_dir.write_step(launch)?;
+        let order = format!("{} {node}\n", launch.job);
+        let ready = self.reserve.take().and_then(|mut child| hand(&mut child, &order).is_ok().then_some(child));
+        let mut child = match ready {
+            Some(child) => child,
+            None => {
+                let mut child = self.spawn()?;
+                hand(&mut child, &order).context("give a launch to `rsd step`")?;
+                child
+            }
         };
-        ended(&door, job, &namespace, &how);
-    });
+        self.refill_at = Some(Instant::now() + REFILL_PAUSE);
+        let (job, namespace, door) = (launch.job, namespace(launch), self.door.clone());
+        tokio::spawn(async move {
+            let how = match child.wait().await {
+                Ok(status) => status.to_string(),
+                Err(error) => error.to_string(),
+            };
+            ended(&door, job, &namespace, &how);
+        });
+        Ok(())
+    }
+
+    /// When [`Steps::refill`] is wanted.
+    pub(crate) fn refill_at(&self) -> Option<Instant> {
+        self.refill_at
+    }
+
+    /// A step has ended: a short job is over, and the next one may come at once.
+    pub(crate) fn one_has_ended(&mut self) {
+        if self.reserve.is_none() {
+            self.refill_at = Some(Instant::now());
+        }
+    }
+
+    /// Makes sure that the next launch finds a step waiting.
+    pub(crate) fn refill(&mut self) {
+        self.refill_at = None;
+        if self.reserve.is_none() {
+            match self.spawn() {
+                Ok(child) => self.reserve = Some(child),
+                Err(error) => warn!(error = format!("{error:#}"), "no step in reserve: launches are slower"),
+            }
+        }
+    }
+
+    fn spawn(&self) -> anyhow::Result<Child> {
+        // Our own program, also when its file has been replaced since: daemon and step are always of one version.
+        tokio::process::Command::new("/proc/self/exe")
+            .arg0("rsd")
+            .arg("step")
+            .arg(self.state_dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("start `rsd step`")
+    }
+}
+
+/// An order is far smaller than a pipe: it is written whole, or the step is gone.
+fn hand(child: &mut Child, order: &str) -> anyhow::Result<()> {
+    let stdin = child.stdin.take().context("it has no standard input")?.into_owned_fd()?;
+    File::from(stdin).write_all(order.as_bytes())?;
     Ok(())
 }
 

@@ -86,7 +86,9 @@ async fn attach(uplink: &Uplink, address: &str, redirected: bool, door: &Door) -
     };
     let (hello, wanted) = oneshot::channel();
     door.send(Event::HelloWanted { redirected, hello });
-    let Ok(hello) = wanted.await else { return Attempt::Failed { why: "the daemon is stopping".into(), hopeless: true } };
+    let Ok(hello) = wanted.await else {
+        return Attempt::Failed { why: "the daemon is stopping".into(), hopeless: true };
+    };
     let (sender, receiver) = mpsc::unbounded_channel();
     // The receiver is right here.
     let _ = sender.send(Up { body: Some(up::Body::Hello(hello)) });

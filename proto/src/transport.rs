@@ -19,10 +19,10 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc;
-use tonic::transport::server::Connected;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
+use tonic::transport::server::Connected;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
@@ -57,7 +57,9 @@ pub enum DialError {
     #[error("nobody listens there ({0})")]
     NotRunning(io::Error),
     /// The socket belongs to another user.
-    #[error("its socket belongs to uid {owner_uid}, you are uid {own_uid}: use the daemon of your own user (rsd start)")]
+    #[error(
+        "its socket belongs to uid {owner_uid}, you are uid {own_uid}: use the daemon of your own user (rsd start)"
+    )]
     NotPermitted {
         /// Who owns the socket.
         owner_uid: u32,

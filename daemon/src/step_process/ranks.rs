@@ -25,6 +25,8 @@ use crate::state_dir;
 
 /// The descriptor that a rank finds in PMI_FD.
 const PMI_FD: i32 = 3;
+/// So many ranks and more are started from two threads.
+const TWO_THREADS: usize = 4;
 const READ_BYTES: usize = 64 << 10;
 /// A client that does not read its answers has broken the protocol.
 const PMI_BACKLOG_BYTES: usize = 4 << 20;
@@ -56,6 +58,43 @@ struct RankIo {
     pmi: Option<PmiSocket>,
     stdin: Option<mpsc::UnboundedSender<Option<Bytes>>>,
     files: Option<[OutputFile; 2]>,
+}
+
+/// All that a rank needs to start.
+#[derive(Debug)]
+struct Ready {
+    app: usize,
+    env: Vec<CString>,
+    files: Option<[OutputFile; 2]>,
+    out: OwnedFd,
+    out_end: OwnedFd,
+    err: OwnedFd,
+    err_end: OwnedFd,
+    pmi: std::os::unix::net::UnixStream,
+    pmi_end: OwnedFd,
+    stdin: Option<(OwnedFd, OwnedFd)>,
+}
+
+impl Ready {
+    /// The system call itself; for any thread.
+    fn start(&self, programs: &[Option<Result<Program, String>>], null: Option<&File>) -> Result<Pid, String> {
+        let program = programs[self.app].as_ref().ok_or("its program is unknown")?;
+        let program = program.as_ref().map_err(|why| why.clone())?;
+        let null = null.map(|file| file.as_fd());
+        let stdin = self.stdin.as_ref().map(|(_, theirs)| theirs.as_fd()).or(null).ok_or("it has no standard input")?;
+        let spawned = spawn::spawn(&Command {
+            program: &program.path,
+            argv: &program.argv,
+            env: &program.env,
+            own_env: &self.env,
+            wdir: &program.wdir,
+            stdin,
+            stdout: self.out_end.as_fd(),
+            stderr: self.err_end.as_fd(),
+            pass: Some((self.pmi_end.as_fd(), PMI_FD)),
+        });
+        spawned.map_err(|error| error.to_string())
+    }
 }
 
 #[derive(Debug)]
@@ -93,8 +132,36 @@ impl Ranks {
         }
     }
 
-    /// Starts a rank. The error is a sentence.
-    pub(super) fn spawn(&mut self, start: &RankStart) -> Result<Pid, String> {
+    /// Starts ranks, from two threads if there are many: most of a start is the kernel's work, and done in parallel. The
+    /// errors are sentences.
+    pub(super) fn spawn(&mut self, starts: &[RankStart]) -> Vec<(Local, Result<Pid, String>)> {
+        let ready: Vec<_> = starts.iter().map(|start| self.prepare(start)).collect();
+        let (programs, null) = (&self.programs, self.null.as_ref());
+        let start =
+            |ready: &Result<Ready, String>| ready.as_ref().map_err(String::clone).and_then(|r| r.start(programs, null));
+        let pids: Vec<_> = match ready.len() {
+            0..TWO_THREADS => ready.iter().map(start).collect(),
+            many => std::thread::scope(|scope| {
+                let (mine, other) = ready.split_at(many / 2);
+                let other = scope.spawn(|| other.iter().map(start).collect::<Vec<_>>());
+                let mut pids: Vec<_> = mine.iter().map(start).collect();
+                match other.join() {
+                    Ok(others) => pids.extend(others),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+                pids
+            }),
+        };
+        let spawned = starts.iter().zip(ready).zip(pids).map(|((start, ready), pid)| {
+            let adopted = pid.and_then(|pid| ready.map(|ready| (pid, ready)));
+            let pid = adopted.and_then(|(pid, ready)| self.adopt(start.local, ready).map(|()| pid));
+            (start.local, pid)
+        });
+        spawned.collect()
+    }
+
+    /// Makes what a rank is connected by.
+    fn prepare(&mut self, start: &RankStart) -> Result<Ready, String> {
         let broken = |what: &str, error: &dyn std::fmt::Display| format!("cannot make its {what}: {error}");
         if self.io.len() <= start.local {
             self.io.resize_with(start.local + 1, RankIo::default);
@@ -103,44 +170,30 @@ impl Ranks {
         let (out, out_end) = spawn::output_pipe().map_err(|e| broken("output pipe", &e))?;
         let (err, err_end) = spawn::output_pipe().map_err(|e| broken("output pipe", &e))?;
         let (pmi, pmi_end) = spawn::socket_pair().map_err(|e| broken("PMI socket", &e))?;
-        let stdin = if start.reads_stdin {
-            Some(spawn::input_pipe().map_err(|e| broken("input pipe", &e))?)
-        } else {
-            None
-        };
+        let stdin =
+            if start.reads_stdin { Some(spawn::input_pipe().map_err(|e| broken("input pipe", &e))?) } else { None };
         if self.null.is_none() {
             self.null = Some(File::open("/dev/null").map_err(|e| broken("standard input", &e))?);
         }
-        let prepared = self.programs[start.app].get_or_insert_with(|| prepare(&self.launch, start.app, &self.state_dir));
-        let program = prepared.as_mut().map_err(|why| why.clone())?;
-        let null = self.null.as_ref().map(|file| file.as_fd());
-        let child_stdin = stdin.as_ref().map(|(_, theirs)| theirs.as_fd()).or(null).ok_or("has no standard input")?;
+        let launch = &self.launch;
+        let program = self.programs[start.app].get_or_insert_with(|| prepare(launch, start.app, &self.state_dir));
+        program.as_ref().map_err(|why| why.clone())?;
+        let env = start.env.iter().filter_map(|var| CString::new(var.as_str()).ok()).collect();
+        Ok(Ready { app: start.app, env, files, out, out_end, err, err_end, pmi, pmi_end, stdin })
+    }
 
-        let common = program.env.len();
-        program.env.extend(start.env.iter().filter_map(|var| CString::new(var.as_str()).ok()));
-        let spawned = spawn::spawn(&Command {
-            program: &program.path,
-            argv: &program.argv,
-            env: &program.env,
-            wdir: &program.wdir,
-            stdin: child_stdin,
-            stdout: out_end.as_fd(),
-            stderr: err_end.as_fd(),
-            pass: Some((pmi_end.as_fd(), PMI_FD)),
-        });
-        program.env.truncate(common);
-        let pid = spawned.map_err(|error| error.to_string())?;
-
-        let local = start.local;
-        self.read_output(local, Stream::Stdout, out).map_err(|e| broken("output pipe", &e))?;
-        self.read_output(local, Stream::Stderr, err).map_err(|e| broken("output pipe", &e))?;
-        let pmi = self.serve_pmi(local, pmi).map_err(|e| broken("PMI socket", &e))?;
-        let stdin = match stdin {
+    /// It runs: its pipes and its socket are served from now on.
+    fn adopt(&mut self, local: Local, ready: Ready) -> Result<(), String> {
+        let broken = |what: &str, error: &dyn std::fmt::Display| format!("cannot serve its {what}: {error}");
+        self.read_output(local, Stream::Stdout, ready.out).map_err(|e| broken("output pipe", &e))?;
+        self.read_output(local, Stream::Stderr, ready.err).map_err(|e| broken("output pipe", &e))?;
+        let pmi = self.serve_pmi(local, ready.pmi).map_err(|e| broken("PMI socket", &e))?;
+        let stdin = match ready.stdin {
             Some((ours, _)) => Some(self.feed_stdin(local, ours).map_err(|e| broken("input pipe", &e))?),
             None => None,
         };
-        self.io[local] = RankIo { pmi: Some(pmi), stdin, files };
-        Ok(pid)
+        self.io[local] = RankIo { pmi: Some(pmi), stdin, files: ready.files };
+        Ok(())
     }
 
     fn open_files(&self, rank: u32) -> Result<Option<[OutputFile; 2]>, String> {

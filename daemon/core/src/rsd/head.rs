@@ -192,7 +192,7 @@ impl Rsd {
         if room {
             return None;
         }
-        let parent = roomiest(&head.nodes, me, arity, &below)?;
+        let parent = roomiest(&head.nodes, me, arity, joiner.node, &below)?;
         let parent_addr = head.nodes[&parent].info.listen.clone();
         joiner.parent = parent;
         // Its place is taken until it comes or its grace is over.
@@ -583,26 +583,27 @@ fn free_name(nodes: &BTreeMap<NodeId, Node>, joiner: &NodeInfo) -> String {
     names.find(|name| !taken(name)).expect("there are more numbers than nodes")
 }
 
-/// The node nearest to the root that can take one more child, and is not below the joiner itself.
-fn roomiest(nodes: &BTreeMap<NodeId, Node>, head: NodeId, arity: usize, below: &[NodeId]) -> Option<NodeId> {
+/// The node nearest to the root that can take one more child, and is not `below` the joiner, nor was when last heard of.
+fn roomiest(
+    nodes: &BTreeMap<NodeId, Node>,
+    head: NodeId,
+    arity: usize,
+    joiner: NodeId,
+    below: &[NodeId],
+) -> Option<NodeId> {
     let mut children: HashMap<NodeId, usize> = HashMap::new();
     for node in nodes.values().filter(|node| node.info.node != head) {
         *children.entry(node.info.parent).or_default() += 1;
     }
-    let depth = |mut node: NodeId| {
-        let mut depth = 0;
-        while node != head && depth < nodes.len() {
-            node = nodes.get(&node).map_or(head, |found| found.info.parent);
-            depth += 1;
-        }
-        depth
-    };
+    let above = |node: &NodeId| nodes.get(node).map(|found| found.info.parent);
+    let way_up = |node| std::iter::successors(Some(node), above).take(nodes.len()).take_while(|node| *node != head);
     let fits = |node: &&Node| {
         let id = node.info.node;
         let open = node.away.is_none() && !node.info.listen.is_empty();
-        id != head && open && !below.contains(&id) && children.get(&id).copied().unwrap_or(0) < arity
+        let room = children.get(&id).copied().unwrap_or(0) < arity;
+        id != head && open && room && !below.contains(&id) && !way_up(id).any(|node| node == joiner)
     };
-    nodes.values().filter(fits).map(|node| node.info.node).min_by_key(|id| (depth(*id), *id))
+    nodes.values().filter(fits).map(|node| node.info.node).min_by_key(|id| (way_up(*id).count(), *id))
 }
 
 fn request(spec: &JobSpec) -> place::Request {

@@ -322,6 +322,10 @@ impl Rsd {
         match body {
             up::Body::FenceUp(fence) => self.on_fence_up(link, fence, out),
             up::Body::Done(done) => {
+                // A report may be late, having been lost on a way that this has not gone.
+                for exit in done.exits.iter().filter(|_| self.head.is_some()).cloned().collect::<Vec<_>>() {
+                    self.on_rank_failed(now, wire::RankFailed { job: done.job, exit: Some(exit) }, out);
+                }
                 if let Some(relay) = self.relays.get_mut(&done.job) {
                     relay.done(done);
                 }

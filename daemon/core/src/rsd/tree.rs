@@ -56,6 +56,16 @@ impl Rsd {
             return;
         }
         let ours = hello.dvm == self.dvm && nodes[0].node != 0;
+        if ours {
+            // Who knocks again has lost the link that it had.
+            let before = self.children.iter().find(|(_, child)| child.node == nodes[0].node).map(|(link, _)| *link);
+            if let Some(before) = before {
+                self.on_link_closed(now, before, out);
+                out.push(Effect::Close { link: before });
+            }
+        }
+        // A node that we are below ourselves would be cut off from the head together with us.
+        let in_a_circle = nodes.iter().any(|node| node.node == self.me.node);
         if self.head.is_some() {
             if !ours {
                 // Its children, if it has any, knock again themselves.
@@ -67,7 +77,7 @@ impl Rsd {
                 out.push(Effect::Close { link });
                 return;
             }
-        } else if !(ours && hello.redirected) {
+        } else if !(ours && hello.redirected) || in_a_circle {
             let redirect = wire::Redirect {
                 node: if ours { nodes[0].node } else { 0 },
                 name: nodes[0].name.clone(),
@@ -78,12 +88,6 @@ impl Rsd {
             send(link, down::Body::Redirect(redirect), out);
             out.push(Effect::Close { link });
             return;
-        }
-        // Who knocks again has lost the link that it had.
-        let before = self.children.iter().find(|(_, child)| child.node == nodes[0].node).map(|(link, _)| *link);
-        if let Some(before) = before {
-            self.on_link_closed(now, before, out);
-            out.push(Effect::Close { link: before });
         }
         nodes[0].parent = self.me.node;
         let welcome = wire::Welcome {
@@ -100,6 +104,12 @@ impl Rsd {
 
     /// These nodes are below this child now, whatever was known of them before.
     pub(super) fn on_nodes_up(&mut self, now: Now, link: LinkId, nodes: Vec<NodeInfo>, out: &mut Vec<Effect>) {
+        if nodes.iter().any(|node| node.node == self.me.node) {
+            // Two nodes have taken each other for parents at the same time.
+            self.on_link_closed(now, link, out);
+            out.push(Effect::Close { link });
+            return;
+        }
         for node in &nodes {
             if let Some(before) = self.via.insert(node.node, link)
                 && before != link

@@ -143,8 +143,8 @@ fn a_dead_step_fails_its_job_and_no_other() {
         let job = world.submit(on(&["n4".into(), "n5".into()], spec(program, 4)));
         let other = world.submit(on(&["n0".into(), "n1".into(), "n2".into()], spec(other, 6)));
         plan(&mut world, Duration::from_millis(30), [Fault::CutAnyLink]);
-        let at = Duration::from_millis(3) + world.rng.within(Duration::from_millis(30));
-        world.after(at, Event::Fault(Fault::KillStep(4)));
+        world.run_while(|world| world.machines[4].steps.is_empty());
+        plan(&mut world, Duration::from_millis(30), [Fault::KillStep(4)]);
         world.run();
         let info = world.assert_ended(job, JobState::Failed, 242);
         let cause = info.cause.expect("there is one");
