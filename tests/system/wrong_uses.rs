@@ -23,7 +23,7 @@ fn programs_that_cannot_run() {
     let dvm = Dvm::start(2);
     let here = dvm.scratch().display().to_string();
     dvm.file("text", "no program");
-    let run = |program: &str| dvm.rsctl(["run", "-n", "2", "--map-by", "node", program]).fails(247);
+    let run = |program: &str| dvm.rsctl(["run", "-n", "1", program]).fails(247);
     says(&run("./missing"), &["rank 0 on node0", "program ./missing: not found", &here]);
     says(&run("no-such-program"), &["program no-such-program: not found", "PATH"]);
     says(&run("./text"), &["rank 0 on node0", "text: ", "not executable"]);
