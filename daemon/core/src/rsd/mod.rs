@@ -207,7 +207,8 @@ impl Rsd {
     }
 
     fn below(&self) -> impl Iterator<Item = NodeInfo> + '_ {
-        self.children.values().flat_map(|child| child.nodes.values()).cloned()
+        let nodes = self.children.iter().flat_map(|(link, child)| child.nodes.values().map(move |node| (link, node)));
+        nodes.filter(|(link, node)| self.via.get(&node.node) == Some(link)).map(|(_, node)| node.clone())
     }
 
     /// Its node id, the head's being 0.

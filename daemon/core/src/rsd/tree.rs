@@ -15,7 +15,8 @@ use crate::{JobId, NodeId, Now};
 #[derive(Debug)]
 pub(super) struct Child {
     node: NodeId,
-    /// It and everyone below it.
+    /// It and everyone below it, by its own account: a child that has not yet noticed that a node has moved away counts
+    /// it still, and [`Rsd::via`] says which account is the latest.
     pub(super) nodes: BTreeMap<NodeId, NodeInfo>,
 }
 
@@ -110,18 +111,15 @@ impl Rsd {
             out.push(Effect::Close { link });
             return;
         }
-        for node in &nodes {
-            if let Some(before) = self.via.insert(node.node, link)
-                && before != link
-                && let Some(child) = self.children.get_mut(&before)
-            {
-                child.nodes.remove(&node.node);
-            }
-            if let Some(child) = self.children.get_mut(&link) {
-                child.nodes.insert(node.node, node.clone());
-            }
+        if let Some(child) = self.children.get_mut(&link) {
+            child.nodes.extend(nodes.iter().map(|node| (node.node, node.clone())));
         }
+        self.via.extend(nodes.iter().map(|node| (node.node, link)));
         self.recount_all();
+        self.announce(now, nodes, out);
+    }
+
+    fn announce(&mut self, now: Now, nodes: Vec<NodeInfo>, out: &mut Vec<Effect>) {
         if self.head.is_some() {
             self.nodes_are_up(now, nodes, out);
         } else {
@@ -130,7 +128,7 @@ impl Rsd {
     }
 
     pub(super) fn on_nodes_away(&mut self, now: Now, link: LinkId, nodes: Vec<NodeId>, out: &mut Vec<Effect>) {
-        let nodes = self.drop_nodes(link, nodes);
+        let nodes = self.drop_nodes(now, link, nodes, out);
         if nodes.is_empty() {
         } else if self.head.is_some() {
             self.nodes_are_away(now, &nodes);
@@ -140,7 +138,10 @@ impl Rsd {
     }
 
     pub(super) fn on_nodes_gone(&mut self, now: Now, link: LinkId, nodes: Vec<NodeId>, out: &mut Vec<Effect>) {
-        let nodes = self.drop_nodes(link, nodes);
+        for child in self.children.values_mut() {
+            child.nodes.retain(|node, _| !nodes.contains(node));
+        }
+        let nodes = self.drop_nodes(now, link, nodes, out);
         if nodes.is_empty() {
         } else if self.head.is_some() {
             self.nodes_are_lost(now, &nodes, "was stopped", out);
@@ -149,17 +150,33 @@ impl Rsd {
         }
     }
 
-    /// Forgets nodes that are reached through this link; returns those that were.
-    fn drop_nodes(&mut self, link: LinkId, nodes: Vec<NodeId>) -> Vec<NodeId> {
-        let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| self.via.get(node) == Some(&link)).collect();
-        for node in &nodes {
-            self.via.remove(node);
-            if let Some(child) = self.children.get_mut(&link) {
-                child.nodes.remove(node);
+    /// Forgets nodes that were reached through this link; returns those that are reached no more.
+    fn drop_nodes(&mut self, now: Now, link: LinkId, nodes: Vec<NodeId>, out: &mut Vec<Effect>) -> Vec<NodeId> {
+        if let Some(child) = self.children.get_mut(&link) {
+            child.nodes.retain(|node, _| !nodes.contains(node));
+        }
+        let (mut lost, mut found) = (Vec::new(), BTreeMap::<LinkId, Vec<NodeInfo>>::new());
+        let reached: Vec<NodeId> = nodes.into_iter().filter(|node| self.via.get(node) == Some(&link)).collect();
+        for node in reached {
+            // The account that is withdrawn may have been the older one, come late by another way.
+            match self.children.iter().find_map(|(link, child)| Some((*link, child.nodes.get(&node)?.clone()))) {
+                Some((other, info)) => {
+                    self.via.insert(node, other);
+                    found.entry(other).or_default().push(info);
+                }
+                None => {
+                    self.via.remove(&node);
+                    lost.push(node);
+                }
             }
         }
         self.recount_all();
-        nodes
+        for (other, infos) in found {
+            // What was sent to them meanwhile went the wrong way.
+            self.announce(now, infos, out);
+            send(other, down::Body::Resync(wire::Resync {}), out);
+        }
+        lost
     }
 
     pub(super) fn on_link_closed(&mut self, now: Now, link: LinkId, out: &mut Vec<Effect>) {

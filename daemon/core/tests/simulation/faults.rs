@@ -399,3 +399,68 @@ fn anything_may_break_at_once() {
         assert_eq!(world.nodes_up(), 12);
     }
 }
+
+/// Jobs of every kind and every fault there is: they all end, whichever way, and nothing stays.
+#[test]
+fn whatever_breaks_every_job_ends_and_nothing_stays() {
+    for seed in seeds(150) {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 12);
+        world.notice = world.rng.pick(&[1, 100, 5_000, 30_000]).map_or(world.notice, Duration::from_millis);
+        let busy = busy_program(&mut world);
+        let aborting = world.program(|rank, size, rng| {
+            let mut script = vec![Op::Init];
+            script.extend(ranks::rounds(rank, size, 0..2, rng));
+            script.extend(ranks::output(rank, 4, rng));
+            script.push(if rank == size / 2 { Op::Abort(9) } else { Op::Fence });
+            script.extend([Op::Fence, Op::Finalize, Op::Exit(0)]);
+            script
+        });
+        let hanging = world.program(|_, _, _| vec![Op::Init, Op::Fence, Op::Hang]);
+        let plain = world.program(|rank, _, rng| {
+            let mut script = ranks::output(rank, 9, rng);
+            script.push(Op::Exit(rng.below(3) as i32));
+            script
+        });
+        let head_restarts = seed % 4 == 0;
+        let mut faults = vec![Fault::CutAnyLink; 6];
+        faults.extend([Fault::CutAnyStep; 6]);
+        for _ in 0..3 {
+            let machine = if head_restarts { world.rng.index(12) } else { 1 + world.rng.index(11) };
+            faults.push(Fault::Restart(machine, world.rng.within(Duration::from_secs(2))));
+            faults.push(Fault::KillStep(world.rng.index(12)));
+            faults.push(Fault::Isolate(1 + world.rng.index(11), world.rng.within(Duration::from_secs(100))));
+        }
+        faults.push(Fault::Lose(1 + world.rng.index(11)));
+        plan(&mut world, Duration::from_secs(2), faults);
+        for _ in 0..10 {
+            let program = world.rng.pick(&[busy, aborting, hanging, plain]).expect("four");
+            let n = 1 + world.rng.below(24) as u32;
+            if world.machines[0].daemon.is_some() {
+                // Refused when a head that has just come back knows few nodes yet.
+                let spec = JobSpec { timeout_ms: 20_000, ..spec(program, n) };
+                world.call(0, Call::Submit(Box::new(spec)));
+                if world.rng.chance(4) {
+                    world.call(0, Call::Cancel { job: 0, grace_ms: Some(100) });
+                }
+            }
+            let pause = world.rng.within(Duration::from_millis(400));
+            world.run_for(pause);
+        }
+        world.run();
+        if head_restarts {
+            world.logs.clear(); // and with them those that it has forgotten
+        }
+        world.assert_at_rest();
+        for job in world.logs.keys().copied().collect::<Vec<_>>() {
+            world.assert_output_true(job);
+        }
+        let alive = world.machines.iter().filter(|machine| machine.daemon.is_some()).count();
+        assert_eq!(world.nodes_up(), alive);
+        let program = world.program(|rank, size, rng| ranks::mpi(rank, size, 2, rng));
+        let after = world.submit(spec(program, 3 * alive as u32));
+        world.run();
+        world.assert_done(after);
+        world.assert_at_rest();
+    }
+}
