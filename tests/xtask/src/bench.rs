@@ -35,7 +35,7 @@ pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     step("build for release", || quiet(&mut cargo(BUILD)))?;
     let release = places::target()?.join("release");
     let stage = Stage::set("bench", release)?;
-    println!();
+    println!("\n{}", machine()?);
     launches(&stage)?;
     worlds(&stage)?;
     forming(&stage)?;
@@ -103,10 +103,24 @@ fn fences(stage: &Stage) -> anyhow::Result<()> {
         let told: serde_json::Value = serde_json::from_slice(&output.stdout).context("read what `fence` prints")?;
         let [median, fastest, most] =
             ["median_us", "min_us", "p99_us"].map(|name| told[name].as_f64().unwrap_or(f64::NAN));
-        println!("| {nodes} daemons | {median:.0} | {fastest:.0} | {most:.0} |");
+        let daemons = if nodes == 1 { "1 daemon".to_owned() } else { format!("{nodes} daemons") };
+        println!("| {daemons} | {median:.0} | {fastest:.0} | {most:.0} |");
         stop(stage, "node0")?;
     }
     Ok(())
+}
+
+/// What all this was measured on, and whether anything else ran there.
+fn machine() -> anyhow::Result<String> {
+    let read = |path: &str| fs::read_to_string(path).with_context(|| format!("read {path}"));
+    let cpus = read("/proc/cpuinfo")?;
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("an unknown CPU");
+    let cores = std::thread::available_parallelism()?;
+    let kernel = read("/proc/sys/kernel/osrelease")?;
+    let load = read("/proc/loadavg")?;
+    let load = load.split(' ').next().unwrap_or("?");
+    let model = model.trim_start_matches([' ', '\t', ':']);
+    Ok(format!("{cores} CPUs ({model}), Linux {}, load {load} before; medians of {ROUNDS} in turn\n", kernel.trim()))
 }
 
 // --- commands ---
