@@ -6,7 +6,7 @@
 //! - [`kvs`], [`outbox`]: the store that ranks exchange keys through, and streams that survive cut links.
 //!
 //! The shell (package `rsd`) turns sockets, timers and processes into inputs and performs the effects. So a DVM of a
-//! thousand nodes runs in one thread of a test: see `tests/simulation.rs`.
+//! thousand nodes runs in one thread of a test: see `tests/simulation`.
 
 pub mod kvs;
 pub mod outbox;

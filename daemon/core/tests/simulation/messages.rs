@@ -21,8 +21,8 @@ fn a_job_on_every_node_costs_what_the_tree_costs() {
         (5, 40, 3, 2, 2),
         (6, 33, 32, 4, 2),
         (7, 34, 32, 4, 2),
-        (8, 200, 32, 4, 2),
-        (9, 100, 2, 1, 2),
+        (8, 100, 32, 4, 2),
+        (9, 70, 2, 1, 2),
     ] {
         let _seed = Seed(seed);
         let mut world = World::new(seed, nodes, slots, arity(width));
@@ -42,17 +42,16 @@ fn a_job_on_every_node_costs_what_the_tree_costs() {
 
 #[test]
 fn a_thousand_nodes_are_no_exception() {
-    for (seed, nodes, width) in [(1, 1024, 32), (2, 257, 4)] {
-        let _seed = Seed(seed);
-        let mut world = World::new(seed, nodes, 1, arity(width));
-        world.traffic.clear();
-        let program = world.program(|rank, size, rng| ranks::mpi(rank, size, 1, rng));
-        let job = world.submit(spec(program, nodes as u32));
-        world.run();
-        world.assert_done(job);
-        world.assert_at_rest();
-        assert_costs(&world, nodes, 1);
-    }
+    let _seed = Seed(1);
+    let nodes = 1024;
+    let mut world = World::new(1, nodes, 1, arity(32));
+    world.traffic.clear();
+    let program = world.program(|rank, size, rng| ranks::mpi(rank, size, 1, rng));
+    let job = world.submit(spec(program, nodes as u32));
+    world.run();
+    world.assert_done(job);
+    world.assert_at_rest();
+    assert_costs(&world, nodes, 1);
 }
 
 fn assert_costs(world: &World, nodes: usize, fences: usize) {

@@ -74,7 +74,7 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    pub(crate) fn new(rank: u32, script: Vec<Op>, stubborn: bool) -> Rank {
+    pub(crate) fn new(rank: u32, script: Vec<Op>, stdin_open: bool, stubborn: bool) -> Rank {
         Rank {
             rank,
             script: script.into(),
@@ -83,7 +83,7 @@ impl Rank {
             decoder: ReplyDecoder::new(),
             asked: None,
             wait: Wait::Nothing,
-            stdin_open: true,
+            stdin_open,
             alive: true,
             stubborn,
         }
@@ -191,8 +191,9 @@ impl Rank {
         self.resume(&Wait::Stdin)
     }
 
-    pub(crate) fn on_call_answered(&mut self) -> Vec<Act> {
-        self.resume(&Wait::Call)
+    /// A fence that failed may have been or not: the rank gives up.
+    pub(crate) fn on_call_answered(&mut self, done: bool) -> Vec<Act> {
+        if done { self.resume(&Wait::Call) } else { vec![Act::End(Status::Exited(1))] }
     }
 
     fn resume(&mut self, from: &Wait) -> Vec<Act> {

@@ -58,7 +58,8 @@ pub(crate) enum RankEvent {
     StdinEnd,
     Signal(i32),
     Wake,
-    CallAnswered,
+    /// True: the fence is done.
+    CallAnswered(bool),
 }
 
 impl World {
@@ -284,7 +285,7 @@ impl World {
         if script.is_empty() {
             return Input::StartFailed(start.local, "there is no such program".into());
         }
-        let rank = Rank::new(start.rank, script, self.rng.chance(6));
+        let rank = Rank::new(start.rank, script, start.reads_stdin, self.rng.chance(6));
         step.ranks[start.local] = Some(RankProc { rank, reads_stdin: start.reads_stdin, last: [self.now; 4] });
         let delay = self.delay();
         self.after(delay, Event::Rank(pid, start.local, RankEvent::Run));
@@ -335,7 +336,7 @@ impl World {
                 }
                 RankEvent::Signal(_) => Vec::new(),
                 RankEvent::Wake => rank.on_wake(),
-                RankEvent::CallAnswered => rank.on_call_answered(),
+                RankEvent::CallAnswered(done) => rank.on_call_answered(done),
             };
         }
         for act in acts {

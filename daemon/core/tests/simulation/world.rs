@@ -178,7 +178,8 @@ pub(crate) struct World {
     pub(crate) records: BTreeMap<(JobId, u32), Record>,
     pub(crate) logs: BTreeMap<JobId, Vec<JobEvent>>,
     answers: HashMap<ReqId, Answer>,
-    callers: HashMap<ReqId, (Pid, Local)>,
+    /// Ranks that wait for an answer: their daemon, step and number there.
+    callers: BTreeMap<ReqId, (Pid, Pid, Local)>,
     feeds: BTreeMap<JobId, VecDeque<Bytes>>,
     fed: HashMap<ReqId, JobId>,
     /// Messages between daemons: kind, sending machine, receiving machine.
@@ -208,7 +209,7 @@ impl World {
             records: BTreeMap::new(),
             logs: BTreeMap::new(),
             answers: HashMap::new(),
-            callers: HashMap::new(),
+            callers: BTreeMap::new(),
             feeds: BTreeMap::new(),
             fed: HashMap::new(),
             traffic: Vec::new(),
@@ -464,6 +465,7 @@ impl World {
                 }
                 self.daemons.remove(&pid);
                 self.machines[machine].daemon = None;
+                self.fail_calls_to(pid);
             }
         }
     }
@@ -473,6 +475,13 @@ impl World {
         let Some(daemon) = self.daemons.remove(&pid) else { return };
         self.machines[daemon.machine].daemon = None;
         self.break_wires_of(|wire| wire.upper == pid || wire.lower == Lower::Daemon(pid));
+        self.fail_calls_to(pid);
+    }
+
+    fn fail_calls_to(&mut self, pid: Pid) {
+        for (_, (_, step, local)) in self.callers.extract_if(.., |_, (daemon, ..)| *daemon == pid).collect::<Vec<_>>() {
+            self.after(Duration::ZERO, Event::Rank(step, local, RankEvent::CallAnswered(false)));
+        }
     }
 
     // --- the way up, as the shell's uplink goes it ---
@@ -749,9 +758,11 @@ impl World {
 
     /// A rank asks through the gRPC service.
     pub(crate) fn call_fence(&mut self, step: &StepProc, pid: Pid, local: Local, rank: u32) {
+        let Some(daemon) = self.machines[step.machine].daemon else {
+            return self.after(Duration::ZERO, Event::Rank(pid, local, RankEvent::CallAnswered(false)));
+        };
         let req = self.id();
-        self.callers.insert(req, (pid, local));
-        let daemon = self.machines[step.machine].daemon.expect("the rank's daemon is there");
+        self.callers.insert(req, (daemon, pid, local));
         let call = Call::Pmi { job: step.job, rank, namespace: step.namespace.clone(), op: PmiOp::Fence };
         self.handle(daemon, Input::Call { req, call });
     }
@@ -773,16 +784,16 @@ impl World {
         }
     }
 
-    /// Chunks that no answer has come for.
-    pub(crate) fn unfed(&self) -> usize {
-        self.fed.len() + self.feeds.values().map(VecDeque::len).sum::<usize>()
+    /// Chunks of standard input and calls of ranks that no answer has come for.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.fed.len() + self.feeds.values().map(VecDeque::len).sum::<usize>() + self.callers.len()
     }
 
     fn answer(&mut self, req: ReqId, answer: Answer) {
-        if let Some((pid, local)) = self.callers.remove(&req) {
-            assert!(matches!(answer, Answer::Pmi(_)), "a rank's call was refused: {answer:?}");
+        if let Some((_, pid, local)) = self.callers.remove(&req) {
+            let done = matches!(answer, Answer::Pmi(_));
             let delay = self.delay();
-            self.after(delay, Event::Rank(pid, local, RankEvent::CallAnswered));
+            self.after(delay, Event::Rank(pid, local, RankEvent::CallAnswered(done)));
         } else if let Some(job) = self.fed.remove(&req) {
             let delay = self.delay();
             self.after(delay, Event::Feed(job));
