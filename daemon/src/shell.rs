@@ -210,7 +210,9 @@ impl Shell {
     fn handle(&mut self, input: Input) {
         let mut effects = Vec::new();
         self.core.handle(self.clock.now(), input, &mut effects);
-        for effect in effects {
+        // A launch goes first: what is written down about it is written while its ranks start.
+        let (starts, rest): (Vec<_>, Vec<_>) = effects.into_iter().partition(|e| matches!(e, Effect::StartStep(_)));
+        for effect in starts.into_iter().chain(rest) {
             self.perform(effect);
         }
     }
