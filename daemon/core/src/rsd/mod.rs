@@ -1,10 +1,10 @@
 //! A daemon, as a state machine: a node of the tree that passes jobs down and their fences, output and ends up; and, on the
 //! head, the owner of jobs and placement.
 //!
-//! - [`tree`]: who is below, and how children join, leave, vanish and come back.
-//! - [`relay`]: a job as every daemon sees it.
-//! - [`head`]: what only the head does: nodes, placement, the queue. [`job`]: one job's life.
-//! - [`calls`]: what clients ask.
+//! - `tree`: who is below, and how children join, leave, vanish and come back.
+//! - `relay`: a job as every daemon sees it.
+//! - `head`: what only the head does: nodes, placement, the queue. `job`: one job's life.
+//! - `calls`: what clients ask.
 
 mod calls;
 mod head;

@@ -1,7 +1,7 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
-//! It owns what a rank can see of its launcher: the PMI dialogue ([`pmi`]), the fence's local half, the key-value store, the
-//! way its output takes ([`lines`]) and the verdict over its end ([`exits`]). It is a leaf of the daemons' tree and keeps
+//! It owns what a rank can see of its launcher: the PMI dialogue (`pmi`), the fence's local half, the key-value store, the
+//! way its output takes (`lines`) and the verdict over its end (`exits`). It is a leaf of the daemons' tree and keeps
 //! everything that must not be lost until it is answered, so that any daemon above may die and come back.
 
 mod exits;
