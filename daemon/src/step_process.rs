@@ -38,7 +38,7 @@ use ranks::Ranks;
 /// Between TERM and KILL for what the ranks left running.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
 /// Ranks started at once; their pipes and sockets are open twice meanwhile.
-const SPAWN_CHUNK: usize = 32;
+const SPAWN_CHUNK: usize = 64;
 /// Output messages that may wait for the core.
 const OUTPUT_QUEUE: usize = 16;
 
@@ -174,6 +174,7 @@ impl StepProcess {
                     };
                     self.core.handle(self.clock.now(), input, &mut effects);
                 }
+                debug!(ranks = starts.len(), "started");
                 // Starting many ranks takes long: let the link and the first ones go on.
                 tokio::task::yield_now().await;
             }
@@ -216,6 +217,7 @@ impl StepProcess {
             Effect::StdinClose(local) => self.ranks.stdin_close(local),
             Effect::Signal(local, number) => self.signal(local, number),
             Effect::Sweep => {
+                debug!("all ranks have ended");
                 self.sweep = Some((Leftovers::default(), Instant::now() + LEFTOVER_GRACE));
                 return self.sweep_on();
             }

@@ -20,7 +20,7 @@ use crate::shell::{Door, Event};
 use crate::state_dir::{self, StateDir};
 
 /// A launch is busy for about so long; starting a process meanwhile would hold it up.
-const REFILL_PAUSE: Duration = Duration::from_millis(20);
+const REFILL_PAUSE: Duration = Duration::from_millis(250);
 
 /// Where steps come from: one process waits in reserve, already connected, so that a launch need not wait for a program to
 /// start.

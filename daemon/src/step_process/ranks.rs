@@ -25,8 +25,8 @@ use crate::state_dir;
 
 /// The descriptor that a rank finds in PMI_FD.
 const PMI_FD: i32 = 3;
-/// So many ranks and more are started from two threads.
-const TWO_THREADS: usize = 4;
+/// Threads that start ranks, if there are so many.
+const THREADS: usize = 4;
 const READ_BYTES: usize = 64 << 10;
 /// A client that does not read its answers has broken the protocol.
 const PMI_BACKLOG_BYTES: usize = 4 << 20;
@@ -132,7 +132,7 @@ impl Ranks {
         }
     }
 
-    /// Starts ranks, from two threads if there are many: most of a start is the kernel's work, and done in parallel. The
+    /// Starts ranks, from several threads if there are many: most of a start is the kernel's work, and done in parallel. The
     /// errors are sentences.
     pub(super) fn spawn(&mut self, starts: &[RankStart]) -> Vec<(Local, Result<Pid, String>)> {
         let ready: Vec<_> = starts.iter().map(|start| self.prepare(start)).collect();
@@ -140,14 +140,18 @@ impl Ranks {
         let start =
             |ready: &Result<Ready, String>| ready.as_ref().map_err(String::clone).and_then(|r| r.start(programs, null));
         let pids: Vec<_> = match ready.len() {
-            0..TWO_THREADS => ready.iter().map(start).collect(),
+            0..THREADS => ready.iter().map(start).collect(),
             many => std::thread::scope(|scope| {
-                let (mine, other) = ready.split_at(many / 2);
-                let other = scope.spawn(|| other.iter().map(start).collect::<Vec<_>>());
+                let mut shares = ready.chunks(many.div_ceil(THREADS));
+                let mine = shares.next().unwrap_or_default();
+                let others: Vec<_> =
+                    shares.map(|share| scope.spawn(move || share.iter().map(start).collect::<Vec<_>>())).collect();
                 let mut pids: Vec<_> = mine.iter().map(start).collect();
-                match other.join() {
-                    Ok(others) => pids.extend(others),
-                    Err(panic) => std::panic::resume_unwind(panic),
+                for other in others {
+                    match other.join() {
+                        Ok(others) => pids.extend(others),
+                        Err(panic) => std::panic::resume_unwind(panic),
+                    }
                 }
                 pids
             }),
