@@ -266,12 +266,9 @@ impl Link for LinkService {
             };
             door.send(Event::Link { link, down: sender });
             door.send(Event::Input(Input::Hello { link, hello }));
-            loop {
-                // The shell closes a link by dropping its sender; the child then ends this stream too.
-                match ups.message().await {
-                    Ok(Some(up)) => door.send(Event::Input(Input::Up { link, up })),
-                    Ok(None) | Err(_) => break,
-                }
+            // The shell closes a link by dropping its sender; the child then ends this stream too.
+            while let Ok(Some(up)) = ups.message().await {
+                door.send(Event::Input(Input::Up { link, up }));
             }
             door.send(Event::Input(Input::LinkClosed { link }));
         });
