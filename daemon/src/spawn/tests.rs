@@ -76,8 +76,17 @@ fn refusal(program: &Path, wdir: &Path, env: &[CString]) -> SpawnError {
     let fd = null.as_fd();
     let argv = [c(program)];
     let (program, wdir) = (c(program), c(wdir));
-    let command =
-        Command { program: &program, argv: &argv, env, wdir: &wdir, stdin: fd, stdout: fd, stderr: fd, pass: None };
+    let command = Command {
+        program: &program,
+        argv: &argv,
+        env,
+        own_env: &[],
+        wdir: &wdir,
+        stdin: fd,
+        stdout: fd,
+        stderr: fd,
+        pass: None,
+    };
     spawn(&command).expect_err("this cannot start")
 }
 
