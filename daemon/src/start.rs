@@ -33,7 +33,7 @@ use crate::logging;
 use crate::options::StartOptions;
 use crate::serve::{About, HeadService, LinkService, PmiService};
 use crate::shell::{self, Clock, Door, Event, Shell};
-use crate::state_dir::{Identity, Registration, StateDir};
+use crate::state_dir::{Identity, Registration, StateDir, make_private};
 use crate::steps;
 use crate::uplink::{self, Uplink};
 
@@ -53,7 +53,11 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
     check_listen(options.listen.as_deref())?;
     let state_dir = match &options.state_dir {
         Some(path) => std::path::absolute(path).context("find the state directory")?,
-        None => runtime_dir().join(options.name.as_deref().unwrap_or("default")),
+        None => {
+            // The runtime directory may be below /tmp, where anybody could have made it first.
+            make_private(&runtime_dir())?;
+            runtime_dir().join(options.name.as_deref().unwrap_or("default"))
+        }
     };
     if options.foreground { foreground(options, &state_dir) } else { background(&options, &state_dir) }
 }

@@ -217,13 +217,13 @@ fn is_running(state_dir: &Path) -> bool {
     lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// A directory that nobody else may enter.
-fn make_private(path: &Path) -> anyhow::Result<()> {
+/// A directory that is ours, and that nobody else may enter.
+pub(crate) fn make_private(path: &Path) -> anyhow::Result<()> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.with_context(|| format!("make the state directory {}", path.display()))?;
+    made.with_context(|| format!("make the directory {}", path.display()))?;
     let meta = fs::metadata(path)?;
     if meta.uid() != nix::unistd::geteuid().as_raw() {
-        bail!("the state directory {} belongs to uid {}: choose another with --state-dir", path.display(), meta.uid());
+        bail!("the directory {} belongs to uid {}: choose another with --state-dir", path.display(), meta.uid());
     }
     if meta.mode() & 0o077 != 0 {
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
