@@ -267,7 +267,7 @@ impl Rsd {
             let text = format!("job {job} has no ranks on this node: ask the daemon that RSD_SOCKET names");
             return refuse(req, exit::NO_SUCH_JOB, text, out);
         };
-        if !namespace.starts_with(&super::head::namespace_prefix(&self.dvm, job)) {
+        if namespace != super::head::namespace(&self.dvm, job) {
             return refuse(
                 req,
                 exit::NO_SUCH_JOB,

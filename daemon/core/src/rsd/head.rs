@@ -8,7 +8,7 @@ use rsd_proto::v1::{self as wire, Down, JobSpec, NodeInfo, NodeState, RankExit, 
 
 use super::calls::{exit, log, refuse, stdin_nodes};
 use super::job::{Job, Life, Why};
-use super::{Answer, Effect, ReqId, Rsd, tree};
+use super::{Answer, Effect, ReqId, Rsd};
 use crate::place::{self, NodeOffer};
 use crate::{JobId, NodeId, Now, Tuning};
 
@@ -17,7 +17,7 @@ const HEAD: NodeId = 0;
 /// After its last KILL a job's nodes get this long to say that they are done.
 const LAST_WORDS: Duration = Duration::from_secs(20);
 /// How long `ListNodes` waits for loads.
-const LOAD_DEADLINE: Duration = Duration::from_secs(1);
+pub(super) const LOAD_DEADLINE: Duration = Duration::from_secs(1);
 /// Names that a DVM's jobs may have published at once.
 const NAMES_MAX: usize = 65_536;
 
@@ -39,25 +39,25 @@ impl Default for Memory {
 /// The head's own state.
 #[derive(Debug)]
 pub(super) struct Head {
-    memory: Memory,
+    pub(super) memory: Memory,
     pub(super) nodes: BTreeMap<NodeId, Node>,
     pub(super) jobs: BTreeMap<JobId, Job>,
     /// Waiting for slots, in order of submission.
-    queue: VecDeque<JobId>,
+    pub(super) queue: VecDeque<JobId>,
     /// Ended, oldest first.
-    ended: VecDeque<JobId>,
+    pub(super) ended: VecDeque<JobId>,
     names: HashMap<Bytes, Published>,
-    probes: BTreeMap<u64, Probe>,
-    next_probe: u64,
+    pub(super) probes: BTreeMap<u64, Probe>,
+    pub(super) next_probe: u64,
     /// Something changed that may let a queued job start.
-    try_queue: bool,
+    pub(super) try_queue: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Node {
-    info: NodeInfo,
+    pub(super) info: NodeInfo,
     /// While it is away: since when.
-    away: Option<Duration>,
+    pub(super) away: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -67,10 +67,10 @@ struct Published {
 }
 
 #[derive(Debug)]
-struct Probe {
-    req: ReqId,
-    deadline: Duration,
-    missing: u32,
+pub(super) struct Probe {
+    pub(super) req: ReqId,
+    pub(super) deadline: Duration,
+    pub(super) missing: u32,
 }
 
 impl Head {
@@ -104,7 +104,7 @@ impl Head {
         self.in_use().values().sum()
     }
 
-    fn in_use(&self) -> HashMap<NodeId, u32> {
+    pub(super) fn in_use(&self) -> HashMap<NodeId, u32> {
         let mut in_use = HashMap::new();
         for (node, ranks) in self.jobs.values().filter(|job| !job.is_over()).flat_map(|job| &job.used) {
             *in_use.entry(*node).or_insert(0) += ranks;
@@ -167,149 +167,12 @@ impl Head {
     }
 }
 
-/// What the name of every job's KVS begins with; unique for ever, as MPI libraries name shared memory after it.
-pub(super) fn namespace_prefix(dvm: &str, job: JobId) -> String {
+/// The name of a job's KVS; unique for ever, as MPI libraries name shared memory after it.
+pub(super) fn namespace(dvm: &str, job: JobId) -> String {
     format!("rsd-{dvm}-{job}")
 }
 
 impl Rsd {
-    // --- nodes ---
-
-    /// A joiner knocks: gives it (the first of `nodes`) its id and name, or says where else to knock.
-    pub(super) fn admit(&mut self, now: Now, nodes: &mut [NodeInfo]) -> Option<wire::Redirect> {
-        let (me, dvm, arity) = (self.me.node, self.dvm.clone(), self.tuning.arity);
-        let room = self.children.len() < arity;
-        let head = self.head.as_mut()?;
-        let below: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
-        let joiner = nodes.first_mut()?;
-        if joiner.node == 0 {
-            joiner.node = head.memory.next_node;
-            head.memory.next_node += 1;
-        }
-        head.memory.next_node = head.memory.next_node.max(joiner.node + 1);
-        joiner.name = free_name(&head.nodes, joiner);
-        joiner.joined_ms = now.unix_ms;
-        if room {
-            return None;
-        }
-        let parent = roomiest(&head.nodes, me, arity, joiner.node, &below)?;
-        let parent_addr = head.nodes[&parent].info.listen.clone();
-        joiner.parent = parent;
-        // Its place is taken until it comes or its grace is over.
-        head.nodes.insert(joiner.node, Node { info: joiner.clone(), away: Some(now.mono) });
-        Some(wire::Redirect { node: joiner.node, name: joiner.name.clone(), dvm, parent, parent_addr })
-    }
-
-    pub(super) fn nodes_are_up(&mut self, now: Now, nodes: Vec<NodeInfo>, out: &mut Vec<Effect>) {
-        let Some(head) = &mut self.head else { return };
-        let mut back = Vec::new();
-        for mut info in nodes {
-            if let Some(known) = head.nodes.get(&info.node) {
-                info.joined_ms = known.info.joined_ms;
-                info.name = known.info.name.clone();
-            } else {
-                info.name = free_name(&head.nodes, &info);
-                info.joined_ms = now.unix_ms;
-            }
-            head.memory.next_node = head.memory.next_node.max(info.node + 1);
-            back.push(info.node);
-            head.nodes.insert(info.node, Node { info, away: None });
-        }
-        head.try_queue = true;
-        out.push(Effect::Remember(head.memory));
-        self.relaunch(&back, out);
-    }
-
-    /// Nodes that came (back) may have missed the launch of a job or its kill; those that have not know the repeat.
-    fn relaunch(&mut self, nodes: &[NodeId], out: &mut Vec<Effect>) {
-        let Some(head) = &self.head else { return };
-        let concerned = |job: &&Job| job.map.nodes().iter().any(|node| nodes.contains(node));
-        let alive = head.jobs.values().filter(|job| !job.is_over());
-        let jobs: Vec<JobId> = alive.filter(concerned).map(|job| job.id).collect();
-        for id in jobs {
-            let Some(launch) = self.head.as_ref().and_then(|head| head.jobs[&id].launch.clone()) else { continue };
-            self.to_children_with(nodes, &Down { body: Some(down::Body::Launch(launch)) }, out);
-            if let Some(kill) = self.relays.get(&id).and_then(|relay| relay.kill.clone()) {
-                self.to_children_with(nodes, &Down { body: Some(down::Body::Kill(kill)) }, out);
-            }
-        }
-    }
-
-    pub(super) fn nodes_are_away(&mut self, now: Now, nodes: &[NodeId]) {
-        let Some(head) = &mut self.head else { return };
-        for node in nodes {
-            if let Some(node) = head.nodes.get_mut(node) {
-                node.away.get_or_insert(now.mono);
-            }
-        }
-    }
-
-    /// These nodes are not coming back: their jobs fail.
-    pub(super) fn nodes_are_lost(&mut self, now: Now, nodes: &[NodeId], why: &str, out: &mut Vec<Effect>) {
-        for node in nodes {
-            let Some(gone) = self.head.as_mut().and_then(|head| head.nodes.remove(node)) else { continue };
-            let why = format!("its node {} {why}", gone.info.name);
-            let head = self.head.iter().flat_map(|head| head.jobs.values());
-            let jobs: Vec<JobId> =
-                head.filter(|job| !job.is_over() && job.map.count_on(*node) > 0).map(|job| job.id).collect();
-            for id in jobs {
-                self.give_up_nodes(now, id, &[*node], &why, out);
-            }
-        }
-        if let Some(head) = &mut self.head {
-            head.try_queue = true;
-        }
-    }
-
-    fn give_up_nodes(&mut self, now: Now, id: JobId, nodes: &[NodeId], why: &str, out: &mut Vec<Effect>) {
-        for node in nodes {
-            let Some(relay) = self.relays.get_mut(&id) else { return };
-            if relay.is_done(*node) {
-                continue;
-            }
-            relay.lose(*node);
-            let exits = tree::lost_ranks(relay.map.ranks_on(*node), *node, why);
-            for exit in exits {
-                self.on_rank_failed(now, wire::RankFailed { job: id, exit: Some(exit) }, out);
-            }
-        }
-    }
-
-    pub(super) fn list_nodes(&mut self, now: Now, req: ReqId, load: bool, out: &mut Vec<Effect>) {
-        let Some(head) = &mut self.head else { return };
-        let missing = head.nodes.values().filter(|node| node.away.is_none()).count() as u32;
-        let probe = head.next_probe;
-        head.next_probe += 1;
-        for node in head.nodes.values_mut() {
-            node.info.load = None;
-        }
-        let deadline = if load { now.mono + LOAD_DEADLINE } else { now.mono };
-        head.probes.insert(probe, Probe { req, deadline, missing });
-        if load {
-            out.push(Effect::MeasureLoad { probe });
-            self.to_children(&Down { body: Some(down::Body::LoadProbe(wire::LoadProbe { probe })) }, out);
-        }
-    }
-
-    pub(super) fn on_load(&mut self, mut report: wire::LoadReport, out: &mut Vec<Effect>) {
-        if report.node == self.me.node
-            && let Some(load) = &mut report.load
-        {
-            load.steps = self.steps.len() as u32;
-        }
-        let Some(head) = &mut self.head else {
-            return self.pass_up(wire::Up { body: Some(wire::up::Body::Load(report)) }, out);
-        };
-        if let Some(node) = head.nodes.get_mut(&report.node) {
-            node.info.load = report.load;
-        }
-        if let Some(probe) = head.probes.get_mut(&report.probe) {
-            probe.missing = probe.missing.saturating_sub(1);
-        }
-    }
-
-    // --- jobs ---
-
     pub(super) fn submit(&mut self, now: Now, req: ReqId, spec: JobSpec, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         if self.stopping.is_some() {
@@ -326,7 +189,7 @@ impl Rsd {
         let id = head.memory.next_job;
         head.memory.next_job += 1;
         out.push(Effect::Remember(head.memory));
-        let namespace = namespace_prefix(&self.dvm, id);
+        let namespace = namespace(&self.dvm, id);
         let grace_ms = u64::try_from(self.tuning.kill_grace.as_millis()).unwrap_or(u64::MAX);
         let job = Job::new(now, id, spec, namespace, reason, grace_ms);
         out.push(log(now, id, job.submitted()));
@@ -573,37 +436,6 @@ impl Rsd {
             }
         }
     }
-}
-
-/// The name that a node asked for, with a number behind it if another has it.
-fn free_name(nodes: &BTreeMap<NodeId, Node>, joiner: &NodeInfo) -> String {
-    let taken = |name: &str| nodes.values().any(|node| node.info.node != joiner.node && node.info.name == name);
-    let numbered = (2..).map(|number| format!("{}-{number}", joiner.name));
-    let mut names = std::iter::once(joiner.name.clone()).chain(numbered);
-    names.find(|name| !taken(name)).expect("there are more numbers than nodes")
-}
-
-/// The node nearest to the root that can take one more child, and is not `below` the joiner, nor was when last heard of.
-fn roomiest(
-    nodes: &BTreeMap<NodeId, Node>,
-    head: NodeId,
-    arity: usize,
-    joiner: NodeId,
-    below: &[NodeId],
-) -> Option<NodeId> {
-    let mut children: HashMap<NodeId, usize> = HashMap::new();
-    for node in nodes.values().filter(|node| node.info.node != head) {
-        *children.entry(node.info.parent).or_default() += 1;
-    }
-    let above = |node: &NodeId| nodes.get(node).map(|found| found.info.parent);
-    let way_up = |node| std::iter::successors(Some(node), above).take(nodes.len()).take_while(|node| *node != head);
-    let fits = |node: &&Node| {
-        let id = node.info.node;
-        let open = node.away.is_none() && !node.info.listen.is_empty();
-        let room = children.get(&id).copied().unwrap_or(0) < arity;
-        id != head && open && room && !below.contains(&id) && !way_up(id).any(|node| node == joiner)
-    };
-    nodes.values().filter(fits).map(|node| node.info.node).min_by_key(|id| (way_up(*id).count(), *id))
 }
 
 fn request(spec: &JobSpec) -> place::Request {

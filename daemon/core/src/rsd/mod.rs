@@ -9,6 +9,7 @@
 mod calls;
 mod head;
 mod job;
+mod nodes;
 mod relay;
 mod stdin;
 mod tree;
