@@ -215,9 +215,11 @@ fn probe(state_dir: &Path) -> Result<Option<Daemon>, FindError> {
 
 /// Whose it is, if it is not ours.
 fn denied(place: &Path, error: io::Error) -> FindError {
-    match fs::metadata(place) {
-        Ok(meta) => FindError::NotPermitted { place: place.to_owned(), owner_uid: meta.uid() },
-        Err(_) => FindError::Io { place: place.to_owned(), error },
+    // It may lie below a directory that we may not even look into: that one's owner is who keeps us out.
+    let seen = place.ancestors().find_map(|place| Some((place, fs::metadata(place).ok()?)));
+    match seen {
+        Some((place, meta)) => FindError::NotPermitted { place: place.to_owned(), owner_uid: meta.uid() },
+        None => FindError::Io { place: place.to_owned(), error },
     }
 }
 

@@ -1,4 +1,4 @@
-//! The one place where a gRPC connection is made ([`dial`]) and the one where it is accepted ([`Gate`], [`refusal`]).
+//! The one place where a gRPC connection is made ([`dial`]) and the one where it is accepted ([`accept`], [`CheckStamp`]).
 //!
 //! Addresses are a unix socket, or TCP on loopback. A unix socket is mode 0600 and its peer's uid is checked; on loopback
 //! TCP, where the kernel attaches no credentials, the owner of the peer's socket is looked up in `/proc/net/tcp`. So in both
@@ -113,8 +113,9 @@ pub async fn dial(target: &Target, deadline: Duration) -> Result<Channel, DialEr
     channel.map_err(|error| DialError::Io(io::Error::other(error)))
 }
 
-/// How often an idle connection is probed, and how long the answer may take.
-pub const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// How often an idle connection is probed, and how long the answer may take: long enough for a machine whose cores are all
+/// taken by spinning ranks.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 fn explain(path: &Path, error: io::Error) -> DialError {
     use std::os::unix::fs::MetadataExt;
