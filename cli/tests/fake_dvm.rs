@@ -451,7 +451,7 @@ fn ctrl_c_cancels_twice_kills() {
     assert_eq!(line(), "up");
     assert_eq!(stage.submitted().kill_grace_ms, Some(9000));
     kill(pid, Signal::SIGTERM).unwrap();
-    assert_eq!(line(), "rsctl: cancelling job 7: TERM now, KILL after 9.0s (Ctrl-C again: KILL now)");
+    assert_eq!(line(), "rsctl: cancelling job 7: TERM now, KILL after its grace (Ctrl-C again: KILL now)");
     assert_eq!(stage.asked(), Asked::Cancel(7, None));
     kill(pid, Signal::SIGINT).unwrap();
     assert_eq!(line(), "rsctl: killing job 7 (Ctrl-C again: leave without waiting)");
