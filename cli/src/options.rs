@@ -6,7 +6,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use rsd_proto::v1::MapBy;
 use rsd_proto::v1::stdin_target::Target as StdinTarget;
 
 use crate::exit::Failure;
@@ -244,7 +243,7 @@ pub(crate) enum Shell {
 /// The value of `--map-by`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mapping {
-    pub(crate) by: MapBy,
+    pub(crate) by: &'static str,
     pub(crate) oversubscribe: bool,
 }
 
@@ -256,8 +255,8 @@ impl FromStr for Mapping {
         let lower = text.to_ascii_lowercase();
         let (policy, modifier) = lower.split_once(':').map_or((&*lower, None), |(policy, rest)| (policy, Some(rest)));
         let by = match policy {
-            "slot" | "" => MapBy::Slot,
-            "node" => MapBy::Node,
+            "slot" | "" => "slot",
+            "node" => "node",
             _ => return Err(format!("there is no mapping by {policy} in this version; {FORMS}")),
         };
         match modifier {
@@ -417,9 +416,9 @@ mod tests {
     #[test]
     fn mappings_of_this_version() {
         let by = |text: &str| text.parse::<Mapping>().map(|m| (m.by, m.oversubscribe));
-        assert_eq!(by("slot"), Ok((MapBy::Slot, false)));
-        assert_eq!(by("node:OVERSUBSCRIBE"), Ok((MapBy::Node, true)));
-        assert_eq!(by(":oversubscribe"), Ok((MapBy::Slot, true)));
+        assert_eq!(by("slot"), Ok(("slot", false)));
+        assert_eq!(by("node:OVERSUBSCRIBE"), Ok(("node", true)));
+        assert_eq!(by(":oversubscribe"), Ok(("slot", true)));
         assert!(by("core").unwrap_err().contains("no mapping by core"));
         assert!(by("slot:pe=2").unwrap_err().contains("no modifier pe=2"));
         assert!(by("").is_err());

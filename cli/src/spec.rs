@@ -55,6 +55,7 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         attached: stdin.is_some(),
         stdin: Some(StdinTarget { target: Some(stdin.unwrap_or(Target::None(true))) }),
         output_dir: launch.output.as_deref().map(|dir| path(dir, here)).unwrap_or_default(),
+        ..JobSpec::default()
     })
 }
 
@@ -229,7 +230,10 @@ mod tests {
     #[test]
     fn times_are_milliseconds_and_a_time_out_of_nothing_is_not_none() {
         let spec = spec("run --timeout 0 --kill-grace 250ms --map-by node:oversubscribe a").unwrap();
-        assert_eq!((spec.timeout_ms, spec.kill_grace_ms, spec.oversubscribe, spec.map_by), (1, Some(250), true, 1));
+        assert_eq!(
+            (spec.timeout_ms, spec.kill_grace_ms, spec.oversubscribe, &*spec.map_by),
+            (1, Some(250), true, "node")
+        );
     }
 
     #[test]

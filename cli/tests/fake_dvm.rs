@@ -19,8 +19,8 @@ use rsd_proto::v1::job_event::{Body, Killing, Output as OutputEvent, Placed, Que
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{
     CancelRequest, InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, JobState, ListJobsReply,
-    ListJobsRequest, ListNodesReply, ListNodesRequest, LogsRequest, NodeInfo, RankExit, Record, ShutdownReply,
-    ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Stream,
+    ListJobsRequest, ListNodesReply, ListNodesRequest, LogsRequest, NodeInfo, PlanReply, PlanRequest, RankExit, Record,
+    ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Stream,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -119,6 +119,10 @@ impl Dvm for Fake {
     async fn submit(&self, request: Request<JobSpec>) -> Result<Response<Events>, Status> {
         self.0.tell(Asked::Submit(Box::new(request.into_inner())));
         Ok(self.0.story())
+    }
+
+    async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanReply>, Status> {
+        Err(Status::unimplemented("no test asks for a plan"))
     }
 
     async fn attach(&self, request: Request<JobSelector>) -> Result<Response<Events>, Status> {

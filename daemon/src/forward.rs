@@ -7,8 +7,8 @@ use rsd_proto::services::dvm_server::Dvm;
 use rsd_proto::transport::{Stamped, Target, dial, dvm_client, exit, refusal};
 use rsd_proto::v1::{
     CancelRequest, InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, ListJobsReply, ListJobsRequest,
-    ListNodesReply, ListNodesRequest, LogsRequest, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
-    StatusRequest,
+    ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, Record, ShutdownReply, ShutdownRequest,
+    SignalRequest, StatusReply, StatusRequest,
 };
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -49,6 +49,9 @@ impl Dvm for ForwardService {
 
     async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
         boxed(self.head().await?.submit(request.into_inner()).await?)
+    }
+    async fn plan(&self, request: Request<PlanRequest>) -> Reply<PlanReply> {
+        self.head().await?.plan(request.into_inner()).await
     }
     async fn attach(&self, request: Request<JobSelector>) -> Reply<Self::AttachStream> {
         boxed(self.head().await?.attach(request.into_inner()).await?)

@@ -9,9 +9,9 @@ use rsd_proto::services::{dvm_server::Dvm, link_server::Link, pmi_server::Pmi};
 use rsd_proto::transport::{exit, refusal};
 use rsd_proto::v1::{
     CancelRequest, Down, InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, ListJobsReply,
-    ListJobsRequest, ListNodesReply, ListNodesRequest, LogsRequest, PmiDone, PmiGet, PmiInfo, PmiPut, PmiRank,
-    PmiResult, PmiValue, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Up,
-    job_event, up,
+    ListJobsRequest, ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, PmiDone, PmiGet, PmiInfo,
+    PmiPut, PmiRank, PmiResult, PmiValue, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
+    StatusRequest, Up, job_event, up,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
@@ -119,6 +119,10 @@ impl Dvm for HeadService {
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    async fn plan(&self, _: Request<PlanRequest>) -> Reply<PlanReply> {
+        Err(Status::unimplemented("this version does not plan yet"))
     }
 
     async fn attach(&self, request: Request<JobSelector>) -> Reply<Self::AttachStream> {

@@ -188,6 +188,7 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
                 hwthreads: inventory.hwthreads,
                 memory_bytes: inventory.memory_bytes,
                 hostname: inventory.hostname.clone(),
+                ..Default::default()
             }),
             listen: listen.clone(),
             version: rsd_proto::VERSION.into(),

@@ -15,14 +15,22 @@
 //!
 //! Cost: O(nodes · log ranks) for the counts, and for the numbering O(nodes) by slot, O(ranks) by node.
 
+pub mod cpuset;
 mod hosts;
+pub mod policy;
 mod refusal;
+pub mod topology;
 
 pub use refusal::{Refusal, Row, Shortage};
 
+use std::sync::Arc;
+
 use crate::NodeId;
 use crate::taskmap::{self, TaskMap, TaskMapBuilder};
+use cpuset::CpuSet;
 use hosts::Seat;
+use policy::{Directive, Policy};
+use topology::Topology;
 
 /// As many ranks as one program may ask for.
 pub const ASKED_MAX: u32 = 1 << 20;
@@ -40,6 +48,21 @@ pub struct NodeOffer {
     pub slots_reason: String,
     /// How many of them other jobs use; more than there are when oversubscribed.
     pub in_use: u32,
+    /// Its processor.
+    pub topology: Arc<Topology>,
+    /// The threads that ranks may use at all: within the affinity mask and the cpuset.
+    pub usable: CpuSet,
+    /// Those of them that ranks of other jobs are bound to.
+    pub taken: CpuSet,
+    /// Its GPUs, shared by nodes alike.
+    pub gpus: Arc<[Gpu]>,
+}
+
+/// What placement needs to know of a GPU; it is known by its place in [`NodeOffer::gpus`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Gpu {
+    /// The threads nearest to it; empty: not known.
+    pub near: CpuSet,
 }
 
 /// What a job asks for.
@@ -47,10 +70,34 @@ pub struct NodeOffer {
 pub struct Request {
     /// Its programs, in rank order.
     pub apps: Vec<App>,
-    /// The order of filling and numbering.
-    pub map_by: MapBy,
+    /// How they are mapped, numbered and bound.
+    pub policy: Policy,
     /// Whether there may be more ranks than slots.
     pub oversubscribe: bool,
+    /// For [`Directive::Rankfile`].
+    pub rankfile: Vec<RankPlace>,
+}
+
+impl Request {
+    fn order(&self) -> MapBy {
+        match self.policy.map_by.directive {
+            Some(Directive::Node) => MapBy::Node,
+            Some(_) | None => MapBy::Slot,
+        }
+    }
+}
+
+/// One rank of a rankfile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankPlace {
+    /// Its number.
+    pub rank: u32,
+    /// A node's name.
+    pub host: String,
+    /// Its cpus as written; empty: all.
+    pub cpus: String,
+    /// Where the user wrote it: "rankfile ./ranks:3".
+    pub source: String,
 }
 
 /// One program of a job.
@@ -78,7 +125,7 @@ pub struct Host {
 
 /// The order in which nodes are filled and ranks numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MapBy {
+enum MapBy {
     /// Node by node.
     Slot,
     /// One rank per node in rounds.
@@ -94,6 +141,56 @@ pub struct Placement {
     pub app_sizes: Vec<u32>,
     /// How many slots it takes, in the order of the nodes' first ranks.
     pub used: Vec<(NodeId, u32)>,
+    /// The different ways in which a node's ranks are bound; nodes whose ranks are bound alike share one.
+    pub bindings: Vec<Arc<[RankBinding]>>,
+    /// The next `count` nodes of the map have `bindings[index]`: (count, index), over all of `map.nodes()`.
+    pub binding_runs: Vec<(u32, u32)>,
+    /// What was asked, defaults filled in.
+    pub policy: Policy,
+    /// What the user should know, a sentence each.
+    pub notices: Vec<String>,
+}
+
+/// How one of a node's ranks is bound; in rank order within its node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RankBinding {
+    /// Hardware threads by logical index; empty: unbound.
+    pub threads: CpuSet,
+    /// Its GPUs, places in [`NodeOffer::gpus`].
+    pub gpus: Vec<u32>,
+    /// Why it is here.
+    pub reason: Reason,
+}
+
+/// Why a rank is on its node. Its text is for people: "slot 2 of 4".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The `nth` (from 1) of the `of` slots that the node offered.
+    Slot {
+        /// From 1.
+        nth: u32,
+        /// As many.
+        of: u32,
+    },
+    /// Beyond the slots, the `nth` (from 1) of the `of` that are the node's share.
+    Share {
+        /// From 1.
+        nth: u32,
+        /// As many.
+        of: u32,
+    },
+    /// The user said so: seq, rankfile.
+    Listed,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reason::Slot { nth, of } => write!(f, "slot {nth} of {of}"),
+            Reason::Share { nth, of } => write!(f, "slot pass 2, share {nth} of {of}"),
+            Reason::Listed => f.write_str("listed"),
+        }
+    }
 }
 
 /// Places a job, or says what is missing and what would work. `head` is the node that `localhost` means.
@@ -131,7 +228,7 @@ fn try_place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Pla
             return Err(Obstacle::Short { app: at, asked: app.n, seats });
         };
         let runs = seats.iter().zip(&counts).map(|(seat, count)| (nodes[seat.node].id, *count));
-        number(runs.collect(), request.map_by, &mut map);
+        number(runs.collect(), request.order(), &mut map);
         for (seat, count) in seats.iter().zip(&counts) {
             placed[seat.node] += count;
         }
@@ -146,7 +243,8 @@ fn try_place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Pla
         return Err(Obstacle::ZeroRanks);
     }
     let used = map.counts();
-    Ok(Placement { map, app_sizes, used })
+    let (bindings, binding_runs, policy) = (Vec::new(), Vec::new(), request.policy.clone());
+    Ok(Placement { map, app_sizes, used, bindings, binding_runs, policy, notices: Vec::new() })
 }
 
 /// How many of `n` ranks each seat takes, or nothing if they do not fit.
@@ -159,7 +257,7 @@ fn share_out(seats: &[Seat], n: Option<u32>, request: &Request) -> Option<Vec<u3
         None => u32::try_from(offered).unwrap_or(u32::MAX).min(taskmap::RANKS_MAX + 1),
     };
     let mut counts = vec![0; seats.len()];
-    let rest = match request.map_by {
+    let rest = match request.order() {
         MapBy::Slot => fill(&mut counts, &offers, n),
         MapBy::Node => deal(&mut counts, &offers, n),
     };
@@ -169,7 +267,7 @@ fn share_out(seats: &[Seat], n: Option<u32>, request: &Request) -> Option<Vec<u3
     if !request.oversubscribe {
         return None;
     }
-    let rest = match request.map_by {
+    let rest = match request.order() {
         MapBy::Slot => {
             let room: Vec<u32> = seats.iter().zip(&counts).map(|(seat, count)| seat.room - count).collect();
             let mut shares = vec![0; seats.len()];

@@ -56,6 +56,19 @@ pub struct App {
     #[prost(message, repeated, tag = "5")]
     pub hosts: ::prost::alloc::vec::Vec<Host>,
 }
+/// One rank of a rankfile: where it runs, and on which cpus, as written: "0-3", "0:1,1:0-2" (package:core), "" for all.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RankPlace {
+    #[prost(uint32, tag = "1")]
+    pub rank: u32,
+    #[prost(string, tag = "2")]
+    pub host: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub cpus: ::prost::alloc::string::String,
+    /// Where the user wrote it: "rankfile ./ranks:3".
+    #[prost(string, tag = "4")]
+    pub source: ::prost::alloc::string::String,
+}
 /// Who reads the client's standard input; everyone else reads /dev/null.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StdinTarget {
@@ -80,8 +93,28 @@ pub struct JobSpec {
     pub apps: ::prost::alloc::vec::Vec<App>,
     #[prost(message, repeated, tag = "2")]
     pub env: ::prost::alloc::vec::Vec<EnvVar>,
-    #[prost(enumeration = "MapBy", tag = "3")]
-    pub map_by: i32,
+    /// Placement as options write it, in canonical form: "package:pe=2:span", "slot", "core:overload-allowed"; empty: the default.
+    /// Texts, because their grammar is where they are checked, and because a newer rsctl then gets a sentence, not a wrong answer.
+    #[prost(string, tag = "3")]
+    pub map_by: ::prost::alloc::string::String,
+    #[prost(string, tag = "10")]
+    pub rank_by: ::prost::alloc::string::String,
+    #[prost(string, tag = "11")]
+    pub bind_to: ::prost::alloc::string::String,
+    #[prost(string, tag = "12")]
+    pub mem_bind: ::prost::alloc::string::String,
+    /// "openmpi5" or "hydra"; empty: our own rules.
+    #[prost(string, tag = "13")]
+    pub compat: ::prost::alloc::string::String,
+    /// 0: GPUs play no part.
+    #[prost(uint32, tag = "14")]
+    pub gpus_per_rank: u32,
+    /// Set CUDA_VISIBLE_DEVICES to them, by UUID.
+    #[prost(bool, tag = "15")]
+    pub gpus_visible: bool,
+    /// For map_by "rankfile".
+    #[prost(message, repeated, tag = "16")]
+    pub rankfile: ::prost::alloc::vec::Vec<RankPlace>,
     #[prost(bool, tag = "4")]
     pub oversubscribe: bool,
     /// 0: none.
@@ -254,7 +287,7 @@ pub mod job_event {
     }
 }
 /// What a node is and offers, as its daemon measured it at start.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Inventory {
     #[prost(uint32, tag = "1")]
     pub slots: u32,
@@ -269,6 +302,89 @@ pub struct Inventory {
     pub memory_bytes: u64,
     #[prost(string, tag = "6")]
     pub hostname: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "7")]
+    pub topology: ::core::option::Option<Topology>,
+    /// Hardware threads that ranks may use, by logical index; empty: all.
+    #[prost(message, repeated, tag = "8")]
+    pub usable: ::prost::alloc::vec::Vec<Range>,
+    #[prost(message, repeated, tag = "9")]
+    pub gpus: ::prost::alloc::vec::Vec<Gpu>,
+}
+/// first .. first + count.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Range {
+    #[prost(uint32, tag = "1")]
+    pub first: u32,
+    #[prost(uint32, tag = "2")]
+    pub count: u32,
+}
+/// A node's processor; threads are numbered in the order of the tree, so every object is a range of them.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Topology {
+    /// threads\[i\] is the kernel's number of logical thread i.
+    #[prost(uint32, repeated, tag = "1")]
+    pub threads: ::prost::alloc::vec::Vec<u32>,
+    #[prost(message, repeated, tag = "2")]
+    pub levels: ::prost::alloc::vec::Vec<TopologyLevel>,
+}
+/// The objects of one kind in logical order: threads first\[i\] .. first\[i\] + count\[i\], os\[i\] is the kernel's number.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TopologyLevel {
+    /// 0 package, 1 numa, 2 l3, 3 l2, 4 l1, 5 core.
+    #[prost(uint32, tag = "1")]
+    pub kind: u32,
+    #[prost(uint32, repeated, tag = "2")]
+    pub first: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "3")]
+    pub count: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "4")]
+    pub os: ::prost::alloc::vec::Vec<u32>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Gpu {
+    /// The driver's number.
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
+    /// "GPU-…"; empty where the driver tells none.
+    #[prost(string, tag = "2")]
+    pub uuid: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
+    /// "0000:3b:00.0".
+    #[prost(string, tag = "4")]
+    pub pci: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "5")]
+    pub memory_bytes: u64,
+    /// The hardware threads nearest to it, by logical index; empty: not known.
+    #[prost(message, repeated, tag = "6")]
+    pub near: ::prost::alloc::vec::Vec<Range>,
+}
+/// How one rank is bound.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RankBinding {
+    /// Hardware threads by logical index; empty: unbound.
+    #[prost(message, repeated, tag = "1")]
+    pub threads: ::prost::alloc::vec::Vec<Range>,
+    /// Indexes into Inventory.gpus.
+    #[prost(uint32, repeated, tag = "2")]
+    pub gpus: ::prost::alloc::vec::Vec<u32>,
+    /// Why it is here, for people: "slot 2 of 4", "slot pass 2, share 2 of 4".
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
+}
+/// The bindings of a node's ranks, in rank order. Nodes whose ranks are bound alike share one.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeBinding {
+    #[prost(message, repeated, tag = "1")]
+    pub ranks: ::prost::alloc::vec::Vec<RankBinding>,
+}
+/// The next `nodes` nodes of the task map have `binding`, an index.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BindingRun {
+    #[prost(uint32, tag = "1")]
+    pub nodes: u32,
+    #[prost(uint32, tag = "2")]
+    pub binding: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodeInfo {
@@ -309,32 +425,6 @@ pub struct NodeLoad {
     pub daemon_rss_bytes: u64,
     #[prost(uint32, tag = "4")]
     pub steps: u32,
-}
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum MapBy {
-    Slot = 0,
-    Node = 1,
-}
-impl MapBy {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Slot => "MAP_BY_SLOT",
-            Self::Node => "MAP_BY_NODE",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "MAP_BY_SLOT" => Some(Self::Slot),
-            "MAP_BY_NODE" => Some(Self::Node),
-            _ => None,
-        }
-    }
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -434,6 +524,98 @@ impl NodeState {
         }
     }
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PlanRequest {
+    #[prost(message, optional, tag = "1")]
+    pub spec: ::core::option::Option<JobSpec>,
+    /// As if no other job ran.
+    #[prost(bool, tag = "2")]
+    pub idle: bool,
+    /// Plan for a machine that is not there: every host named by the job is a node of this topology, a synthetic description or an
+    /// XML document as hwloc reads them. Only for `rsd plan`, which reads a PlanRequest from its standard input; a daemon refuses it.
+    #[prost(string, tag = "3")]
+    pub topology: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PlanReply {
+    #[prost(oneof = "plan_reply::Outcome", tags = "1, 2")]
+    pub outcome: ::core::option::Option<plan_reply::Outcome>,
+}
+/// Nested message and enum types in `PlanReply`.
+pub mod plan_reply {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Outcome {
+        #[prost(message, tag = "1")]
+        Plan(super::Plan),
+        #[prost(message, tag = "2")]
+        Refused(super::PlanRefusal),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Plan {
+    #[prost(message, optional, tag = "1")]
+    pub map: ::core::option::Option<TaskMap>,
+    /// nodes\[i\] is about map.nodes\[i\].
+    #[prost(message, repeated, tag = "2")]
+    pub nodes: ::prost::alloc::vec::Vec<PlanNode>,
+    #[prost(uint32, repeated, tag = "3")]
+    pub app_sizes: ::prost::alloc::vec::Vec<u32>,
+    /// Nodes alike share one.
+    #[prost(message, repeated, tag = "4")]
+    pub topologies: ::prost::alloc::vec::Vec<Topology>,
+    #[prost(message, repeated, tag = "5")]
+    pub bindings: ::prost::alloc::vec::Vec<NodeBinding>,
+    /// The policy as resolved, defaults filled in: "slot", "node", "numa:if-supported".
+    #[prost(string, tag = "6")]
+    pub map_by: ::prost::alloc::string::String,
+    #[prost(string, tag = "7")]
+    pub rank_by: ::prost::alloc::string::String,
+    #[prost(string, tag = "8")]
+    pub bind_to: ::prost::alloc::string::String,
+    /// What the user should know, a sentence each: "bound to nothing: 8 ranks on 2 cores".
+    #[prost(string, repeated, tag = "9")]
+    pub notices: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PlanNode {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub slots: u32,
+    #[prost(string, tag = "3")]
+    pub slots_reason: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "4")]
+    pub in_use: u32,
+    /// Indexes into Plan.topologies and Plan.bindings.
+    #[prost(uint32, tag = "5")]
+    pub topology: u32,
+    #[prost(uint32, tag = "6")]
+    pub binding: u32,
+    /// Hardware threads that ranks may use, by logical index, and those that other jobs are bound to.
+    #[prost(message, repeated, tag = "7")]
+    pub usable: ::prost::alloc::vec::Vec<Range>,
+    #[prost(message, repeated, tag = "8")]
+    pub taken: ::prost::alloc::vec::Vec<Range>,
+    #[prost(message, repeated, tag = "9")]
+    pub gpus: ::prost::alloc::vec::Vec<Gpu>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PlanRefusal {
+    /// What a launch would say, over several lines.
+    #[prost(string, tag = "1")]
+    pub text: ::prost::alloc::string::String,
+    /// Short of slots: what was asked (absent: one rank per slot) and what is free.
+    #[prost(uint32, optional, tag = "2")]
+    pub asked: ::core::option::Option<u32>,
+    #[prost(uint64, optional, tag = "3")]
+    pub free: ::core::option::Option<u64>,
+    /// What each node offers, and why.
+    #[prost(message, repeated, tag = "4")]
+    pub nodes: ::prost::alloc::vec::Vec<PlanNode>,
+    /// What would work, as one would type it.
+    #[prost(string, repeated, tag = "5")]
+    pub fixes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
 /// job 0: the last one submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JobSelector {
@@ -504,7 +686,7 @@ pub struct ListNodesReply {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatusRequest {}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StatusReply {
     #[prost(string, tag = "1")]
     pub dvm: ::prost::alloc::string::String,
@@ -747,6 +929,11 @@ pub struct LaunchBody {
     pub node_names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(uint32, tag = "5")]
     pub universe_size: u32,
+    #[prost(message, repeated, tag = "6")]
+    pub bindings: ::prost::alloc::vec::Vec<NodeBinding>,
+    /// Over map.nodes.
+    #[prost(message, repeated, tag = "7")]
+    pub binding_runs: ::prost::alloc::vec::Vec<BindingRun>,
 }
 /// One batch of puts, in order.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -102,6 +102,25 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Submit"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Where a job would go, by the code that places it; nothing is launched.
+        pub async fn plan(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::PlanRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::PlanReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/Plan");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Plan"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The story of a job from its beginning, following until it ends.
         pub async fn attach(
             &mut self,
@@ -349,6 +368,11 @@ pub mod dvm_server {
             &self,
             request: tonic::Request<crate::v1::JobSpec>,
         ) -> std::result::Result<tonic::Response<Self::SubmitStream>, tonic::Status>;
+        /// Where a job would go, by the code that places it; nothing is launched.
+        async fn plan(
+            &self,
+            request: tonic::Request<crate::v1::PlanRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::PlanReply>, tonic::Status>;
         /// Server streaming response type for the Attach method.
         type AttachStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<crate::v1::JobEvent, tonic::Status>,
@@ -538,6 +562,49 @@ pub mod dvm_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/Plan" => {
+                    #[allow(non_camel_case_types)]
+                    struct PlanSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::PlanRequest>
+                    for PlanSvc<T> {
+                        type Response = crate::v1::PlanReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::PlanRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::plan(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PlanSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

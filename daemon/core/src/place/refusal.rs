@@ -35,6 +35,9 @@ pub enum Refusal {
     /// More ranks than slots free.
     #[error("{0}")]
     NotEnoughSlots(Box<Shortage>),
+    /// The policy is none.
+    #[error(transparent)]
+    Policy(#[from] super::policy::PolicyError),
     /// More ranks than `max_slots` allows.
     #[error("{0}")]
     MaxSlots(Box<Shortage>),
@@ -57,7 +60,11 @@ impl Refusal {
     pub fn fits_when_idle(&self) -> bool {
         match self {
             Refusal::NotEnoughSlots(shortage) | Refusal::MaxSlots(shortage) => shortage.fits_when_idle,
-            Refusal::UnknownHost { .. } | Refusal::NoNodes | Refusal::ZeroRanks | Refusal::TooMany { .. } => false,
+            Refusal::UnknownHost { .. }
+            | Refusal::NoNodes
+            | Refusal::ZeroRanks
+            | Refusal::Policy(_)
+            | Refusal::TooMany { .. } => false,
         }
     }
 }
@@ -162,7 +169,7 @@ impl Case<'_> {
             return None;
         }
         let placement = self.placed(&Request { oversubscribe: true, ..self.request.clone() })?;
-        Some(format!("--oversubscribe (=> {})", layout(self.nodes, &placement, self.request.map_by)))
+        Some(format!("--oversubscribe (=> {})", layout(self.nodes, &placement, self.request.order())))
     }
 
     /// More slots in the host list, on the nodes, or both: the smallest number, the same for all.

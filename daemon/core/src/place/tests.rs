@@ -3,10 +3,22 @@
 
 use proptest::prelude::*;
 
+use super::topology::Kind;
 use super::*;
 
 fn node(id: NodeId, slots: u32) -> NodeOffer {
-    NodeOffer { id, name: format!("node{id}"), slots, slots_reason: format!("{slots} cores"), in_use: 0 }
+    let topology = Arc::new(Topology::regular(&[(Kind::Core, slots.clamp(1, 64))]).unwrap());
+    NodeOffer {
+        id,
+        name: format!("node{id}"),
+        slots,
+        slots_reason: format!("{slots} cores"),
+        in_use: 0,
+        usable: topology.all(),
+        topology,
+        taken: CpuSet::EMPTY,
+        gpus: Arc::new([]),
+    }
 }
 
 fn nodes(slots: &[u32]) -> Vec<NodeOffer> {
@@ -29,8 +41,13 @@ fn hostfile(lines: &[&str]) -> Vec<Host> {
 }
 
 fn request(n: Option<u32>, hosts: Vec<Host>, flags: &str) -> Request {
-    let map_by = if flags.contains("node") { MapBy::Node } else { MapBy::Slot };
-    Request { apps: vec![App { n, hosts }], map_by, oversubscribe: flags.contains("oversubscribe") }
+    job(vec![App { n, hosts }], flags.contains("node"), flags.contains("oversubscribe"))
+}
+
+fn job(apps: Vec<App>, by_node: bool, oversubscribe: bool) -> Request {
+    let mut policy = Policy::default();
+    policy.map_by.directive = Some(if by_node { Directive::Node } else { Directive::Slot });
+    Request { apps, policy, oversubscribe, rankfile: Vec::new() }
 }
 
 fn ranks(placement: &Placement) -> String {
@@ -117,8 +134,7 @@ fn slots_in_use_are_not_offered_but_take_their_share_of_overflow() {
 #[test]
 fn programs_are_placed_one_after_another_on_what_is_left() {
     let app = |n, hosts: &[&str]| App { n, hosts: hostfile(hosts) };
-    let mut job =
-        Request { apps: vec![app(Some(3), &[]), app(Some(2), &[])], map_by: MapBy::Slot, oversubscribe: false };
+    let mut job = job(vec![app(Some(3), &[]), app(Some(2), &[])], false, false);
     let placement = place(&nodes(&[2, 4]), &job, 0).unwrap();
     assert_eq!((ranks(&placement).as_str(), &placement.app_sizes[..]), ("0 1 / 2 3 4", &[3, 2][..]));
 
@@ -129,7 +145,7 @@ fn programs_are_placed_one_after_another_on_what_is_left() {
     assert_eq!(placement.map.ranks_on(1).collect::<Vec<_>>(), [0, 3, 4, 5]);
     assert_eq!(placement.used, [(1, 4), (0, 2)]);
 
-    job.map_by = MapBy::Node;
+    job.policy.map_by.directive = Some(Directive::Node);
     job.apps = vec![app(Some(2), &[]), app(Some(4), &[])];
     assert_eq!(ranks(&place(&nodes(&[3, 3]), &job, 0).unwrap()), "0 2 4 / 1 3 5");
 }
@@ -138,7 +154,7 @@ fn programs_are_placed_one_after_another_on_what_is_left() {
 fn a_host_list_counts_the_ranks_of_the_whole_job() {
     let list = hostfile(&["node0:2:3"]);
     let app = App { n: Some(2), hosts: list };
-    let mut job = Request { apps: vec![app.clone(), app], map_by: MapBy::Slot, oversubscribe: false };
+    let mut job = self::job(vec![app.clone(), app], false, false);
     assert_eq!(
         refusal(&nodes(&[8]), &job).to_string(),
         "2 ranks asked for program 2, 0 slots free on 1 node\n  \
@@ -285,7 +301,7 @@ fn what_makes_no_sense_is_refused_by_name() {
     let many = refusal(&nodes(&[1; 20]), &request(Some(1), vec![host("x", None, None)], "")).to_string();
     assert!(many.ends_with("node6, node7 and 12 more"), "{many}");
     assert_eq!(refusal(&[], &request(Some(1), Vec::new(), "")), Refusal::NoNodes);
-    let no_program = Request { apps: Vec::new(), map_by: MapBy::Slot, oversubscribe: false };
+    let no_program = job(Vec::new(), false, false);
     assert_eq!(refusal(&nodes(&[1]), &no_program), Refusal::ZeroRanks);
 }
 
@@ -299,7 +315,7 @@ fn numbers_that_no_machine_has_overflow_nothing() {
     let listed = request(Some(5), vec![entry(), entry()], "oversubscribe");
     assert_eq!(place(&huge, &listed, 0).unwrap().used, [(0, 5)]);
     let app = App { n: Some(ASKED_MAX), hosts: Vec::new() };
-    let many = Request { apps: vec![app; 10_000], map_by: MapBy::Slot, oversubscribe: true };
+    let many = job(vec![app; 10_000], false, true);
     assert!(matches!(refusal(&nodes(&[1]), &many), Refusal::TooMany { .. }));
 }
 
@@ -334,11 +350,7 @@ proptest! {
         } else {
             Vec::new()
         };
-        let request = Request {
-            apps: asked.iter().map(|n| App { n: *n, hosts: hosts.clone() }).collect(),
-            map_by: if by_node { MapBy::Node } else { MapBy::Slot },
-            oversubscribe,
-        };
+        let request = job(asked.iter().map(|n| App { n: *n, hosts: hosts.clone() }).collect(), by_node, oversubscribe);
         let offer = |id: usize| {
             let (slots, in_use, cap, max) = slots[id];
             let free = slots.saturating_sub(in_use);
@@ -346,7 +358,7 @@ proptest! {
         };
         let room = |id: usize| if listed { slots[id].3.unwrap_or(u32::MAX) } else { u32::MAX };
         match place(&offers, &request, 0) {
-            Ok(Placement { map, app_sizes, used }) => {
+            Ok(Placement { map, app_sizes, used, .. }) => {
                 let mut ranks: Vec<u32> = map.nodes().iter().flat_map(|id| map.ranks_on(*id)).collect();
                 ranks.sort_unstable();
                 prop_assert_eq!(ranks, (0..map.size()).collect::<Vec<_>>());

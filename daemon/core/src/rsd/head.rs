@@ -1,6 +1,7 @@
 //! What only the head does: it knows the nodes, places jobs, keeps the queue and pronounces how jobs end.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +10,9 @@ use rsd_proto::v1::{self as wire, Down, JobSpec, NodeInfo, NodeState, RankExit, 
 use super::calls::{exit, log, refuse, stdin_nodes};
 use super::job::{Job, Life, Why};
 use super::{Answer, Effect, ReqId, Rsd};
+use crate::place::cpuset::CpuSet;
+use crate::place::policy::Policy;
+use crate::place::topology::{Kind, Topology};
 use crate::place::{self, NodeOffer};
 use crate::{JobId, NodeId, Now, Tuning};
 
@@ -58,6 +62,18 @@ pub(super) struct Node {
     pub(super) info: NodeInfo,
     /// While it is away: since when.
     pub(super) away: Option<Duration>,
+    /// Its processor, from `info`; a single thread where that makes no sense.
+    topology: Arc<Topology>,
+}
+
+impl Node {
+    pub(super) fn new(info: NodeInfo, away: Option<Duration>) -> Node {
+        let told = info.inventory.as_ref().and_then(|inventory| inventory.topology.as_ref());
+        let topology = told
+            .and_then(|told| Topology::try_from(told).ok())
+            .unwrap_or_else(|| Topology::regular(&[(Kind::Core, 1)]).expect("one core is a machine"));
+        Node { info, away, topology: Arc::new(topology) }
+    }
 }
 
 #[derive(Debug)]
@@ -77,7 +93,7 @@ impl Head {
     pub(super) fn new(memory: Memory, me: NodeInfo) -> Head {
         Head {
             memory,
-            nodes: BTreeMap::from([(me.node, Node { info: me, away: None })]),
+            nodes: BTreeMap::from([(me.node, Node::new(me, None))]),
             jobs: BTreeMap::new(),
             queue: VecDeque::new(),
             ended: VecDeque::new(),
@@ -115,7 +131,7 @@ impl Head {
     /// Where a job goes now, or why nowhere. A node whose link is down takes nothing, but a job that needs it can wait for it
     /// to come back.
     fn place(&self, spec: &JobSpec) -> Result<place::Placement, place::Refusal> {
-        let mut wanted = request(spec);
+        let mut wanted = request(spec)?;
         let refusal = match place::place(&self.offers(false), &wanted, HEAD) {
             Ok(placement) => return Ok(placement),
             Err(refusal) if refusal.fits_when_idle() => return Err(refusal),
@@ -141,6 +157,10 @@ impl Head {
                 slots: inventory.slots,
                 slots_reason: if away { "its link is down".into() } else { inventory.slots_reason },
                 in_use: if away { used.max(inventory.slots) } else { used },
+                topology: node.topology.clone(),
+                usable: node.topology.all(),
+                taken: CpuSet::EMPTY,
+                gpus: Arc::new([]),
             }
         };
         self.nodes.values().filter(|node| with_away || node.away.is_none()).map(offer).collect()
@@ -438,7 +458,7 @@ impl Rsd {
     }
 }
 
-fn request(spec: &JobSpec) -> place::Request {
+fn request(spec: &JobSpec) -> Result<place::Request, place::Refusal> {
     let host = |host: &wire::Host| place::Host {
         name: host.name.clone(),
         slots: host.slots,
@@ -446,14 +466,18 @@ fn request(spec: &JobSpec) -> place::Request {
         source: host.source.clone(),
     };
     let app = |app: &wire::App| place::App { n: app.n, hosts: app.hosts.iter().map(host).collect() };
-    place::Request {
+    let rank = |place: &wire::RankPlace| place::RankPlace {
+        rank: place.rank,
+        host: place.host.clone(),
+        cpus: place.cpus.clone(),
+        source: place.source.clone(),
+    };
+    Ok(place::Request {
         apps: spec.apps.iter().map(app).collect(),
-        map_by: match spec.map_by() {
-            wire::MapBy::Slot => place::MapBy::Slot,
-            wire::MapBy::Node => place::MapBy::Node,
-        },
+        policy: Policy { map_by: spec.map_by.parse()?, ..Policy::default() },
         oversubscribe: spec.oversubscribe,
-    }
+        rankfile: spec.rankfile.iter().map(rank).collect(),
+    })
 }
 
 /// Why a job waits, in one line.

@@ -119,6 +119,8 @@ impl Job {
             app_sizes,
             node_names: node_names.clone(),
             universe_size,
+            bindings: Vec::new(),
+            binding_runs: Vec::new(),
         };
         let launch = wire::Launch { job: self.id, map: Some((&map).into()), body: body.encode_to_vec().into() };
         let placed = job_event::Placed { map: Some((&map).into()), node_names: node_names.clone() };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rsd_core::rsd::Call;
 use rsd_core::{JobId, Tuning};
-use rsd_proto::v1::{JobSpec, JobState, MapBy, rank_exit::How};
+use rsd_proto::v1::{JobSpec, JobState, rank_exit::How};
 
 use crate::checks::{Seed, on, seeds, spec, with_stdin};
 use crate::ranks::{self, Op};
@@ -38,7 +38,7 @@ fn submit_busy_jobs(world: &mut World, nodes: usize) -> Vec<JobId> {
     let mut jobs = Vec::new();
     for n in [2 * nodes as u32, 4, 1] {
         let mut spec = with_stdin(0, spec(program, n));
-        spec.set_map_by(if world.rng.chance(2) { MapBy::Node } else { MapBy::Slot });
+        spec.map_by = if world.rng.chance(2) { "node" } else { "slot" }.into();
         let job = world.submit(spec);
         let chunks = (0..10).map(|number| Bytes::from(format!("chunk {number} of {job}\n").repeat(2000))).collect();
         world.feed_stdin(job, chunks);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rsd_core::rsd::{Answer, Call};
 use rsd_core::step::Stream;
 use rsd_core::{JobId, Tuning};
-use rsd_proto::v1::{JobSpec, JobState, MapBy, job_event, rank_exit::How};
+use rsd_proto::v1::{JobSpec, JobState, job_event, rank_exit::How};
 
 use crate::checks::{Seed, on, seeds, spec, with_stdin};
 use crate::ranks::{self, Op};
@@ -40,7 +40,7 @@ fn many_jobs_share_the_nodes_in_order_of_submission() {
         for _ in 0..12 {
             let n = 1 + world.rng.below(20) as u32;
             let mut spec = spec(program, n);
-            spec.set_map_by(if world.rng.chance(2) { MapBy::Node } else { MapBy::Slot });
+            spec.map_by = if world.rng.chance(2) { "node" } else { "slot" }.into();
             jobs.push(world.submit(spec));
             let pause = world.rng.within(Duration::from_millis(30));
             world.run_for(pause);
@@ -122,7 +122,7 @@ fn the_first_cause_decides_how_a_job_ends() {
                 ],
             });
             let mut spec = spec(program, 20);
-            spec.set_map_by(if seed % 2 == 0 { MapBy::Node } else { MapBy::Slot });
+            spec.map_by = if seed % 2 == 0 { "node" } else { "slot" }.into();
             let job = world.submit(spec);
             world.run();
             let info = world.assert_ended(job, state, code);

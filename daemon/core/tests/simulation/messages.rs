@@ -1,7 +1,6 @@
 //! What a job costs in messages between daemons: N - 1 to launch N nodes, 2(N - 1) per fence, N - 1 to end, none per rank.
 
 use rsd_core::Tuning;
-use rsd_proto::v1::MapBy;
 
 use crate::checks::{Seed, on, seeds, spec};
 use crate::ranks;
@@ -27,10 +26,10 @@ fn a_job_on_every_node_costs_what_the_tree_costs() {
         let _seed = Seed(seed);
         let mut world = World::new(seed, nodes, slots, arity(width));
         let program = world.program(move |rank, size, rng| ranks::mpi(rank, size, fences, rng));
-        for map_by in [MapBy::Slot, MapBy::Node] {
+        for map_by in ["slot", "node"] {
             world.traffic.clear();
             let mut spec = spec(program, nodes as u32 * slots);
-            spec.set_map_by(map_by);
+            spec.map_by = map_by.into();
             let job = world.submit(spec);
             world.run();
             world.assert_done(job);
