@@ -1,7 +1,32 @@
-//! What a user may ask of placement and binding, as values. Its text forms, both ways: `FromStr` and `Display`; what travels
-//! between processes is the text.
+//! What a user may ask of placement and binding, as values. Its text forms, both ways: `FromStr` and `Display`;
+//! what travels between processes is the text.
+//!
+//! The grammar, in any case of letters:
+//!
+//! ```text
+//! map-by    = [directive] { ":" modifier }
+//! directive = "slot" | "node" | object | "ppr:" N ":" (object | "node") | "seq" | "rankfile" | "pe-list=" cpus
+//! modifier  = "pe=" N | "span" | "nolocal" | "hwtcpus" | "corecpus" | "oversubscribe" | "nooversubscribe"
+//!           | "ordered"   with pe-list        | "file=" FILE   with seq and rankfile, and only as an option
+//! rank-by   = "slot" | "node" | "fill" | "span"
+//! bind-to   = ("none" | object) { ":" ("overload-allowed" | "no-overload" | "if-supported") }
+//! mem-bind  = "none" | "local" | "preferred" | "interleave"
+//! compat    = "rsd" | "openmpi5" | "hydra"
+//! object    = "hwthread" | "core" | "l1cache" | "l2cache" | "l3cache" | "numa" | "package"
+//! ```
+//!
+//! Directives and modifiers are Open MPI 5's; what is synonymous elsewhere (`socket`, `l3`, `hwt`, `prefer`) is read and never
+//! written. An empty text is the default.
+
+mod map_by;
+mod parse;
+mod print;
+mod words;
+mod wrong;
 
 use super::topology::Kind;
+pub use map_by::MapByOption;
+pub use wrong::PolicyError;
 
 /// Everything that a job says of placement besides its hosts. The default asks for nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -115,48 +140,5 @@ pub enum Compat {
     Hydra,
 }
 
-/// A word of a policy that nobody knows, or that does not fit there. The text names it and what is accepted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct PolicyError {
-    /// For people.
-    pub text: String,
-}
-
-impl std::str::FromStr for MapBy {
-    type Err = PolicyError;
-
-    fn from_str(text: &str) -> Result<MapBy, PolicyError> {
-        let lower = text.to_ascii_lowercase();
-        let mut words = lower.split(':');
-        let directive = match words.next().unwrap_or_default() {
-            "" => None,
-            "slot" => Some(Directive::Slot),
-            "node" => Some(Directive::Node),
-            other => return Err(PolicyError { text: format!("there is no mapping by {other}") }),
-        };
-        let mut map_by = MapBy { directive, ..MapBy::default() };
-        for word in words {
-            match word {
-                "oversubscribe" => map_by.oversubscribe = Some(true),
-                "nooversubscribe" => map_by.oversubscribe = Some(false),
-                other => return Err(PolicyError { text: format!("there is no modifier {other}") }),
-            }
-        }
-        Ok(map_by)
-    }
-}
-
-impl std::fmt::Display for MapBy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.directive {
-            Some(Directive::Node) => f.write_str("node")?,
-            _ => f.write_str("slot")?,
-        }
-        match self.oversubscribe {
-            Some(true) => f.write_str(":oversubscribe"),
-            Some(false) => f.write_str(":nooversubscribe"),
-            None => Ok(()),
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -472,10 +472,12 @@ fn request(spec: &JobSpec) -> Result<place::Request, place::Refusal> {
         cpus: place.cpus.clone(),
         source: place.source.clone(),
     };
+    let JobSpec { map_by, rank_by, bind_to, mem_bind, compat, gpus_per_rank, .. } = spec;
+    let policy = Policy::from_texts(map_by, rank_by, bind_to, mem_bind, compat, *gpus_per_rank)?;
     Ok(place::Request {
         apps: spec.apps.iter().map(app).collect(),
-        policy: Policy { map_by: spec.map_by.parse()?, ..Policy::default() },
-        oversubscribe: spec.oversubscribe,
+        oversubscribe: spec.oversubscribe || policy.map_by.oversubscribe == Some(true),
+        policy,
         rankfile: spec.rankfile.iter().map(rank).collect(),
     })
 }
