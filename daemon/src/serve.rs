@@ -121,8 +121,9 @@ impl Dvm for HeadService {
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
-    async fn plan(&self, _: Request<PlanRequest>) -> Reply<PlanReply> {
-        Err(Status::unimplemented("this version does not plan yet"))
+    async fn plan(&self, request: Request<PlanRequest>) -> Reply<PlanReply> {
+        let call = Call::Plan(Box::new(request.into_inner()));
+        expect!(self.door.call(call).await, Answer::Plan(reply) => *reply)
     }
 
     async fn attach(&self, request: Request<JobSelector>) -> Reply<Self::AttachStream> {

@@ -256,7 +256,7 @@ impl Shell {
             }
             Effect::Log { job, event } => {
                 debug!(job, ?event, "job");
-                self.logs.append(job, event);
+                self.logs.append(job, *event);
             }
             Effect::DropLog(job) => self.logs.drop_log(job),
             Effect::Remember(memory) => {

@@ -2,7 +2,7 @@
 //!
 //! - [`Rsd`]: a daemon. Every daemon is a node of the [`tree`](rsd); the head also owns the jobs.
 //! - [`Step`]: the part of one job on one node: its ranks, their PMI, output and exits.
-//! - [`place`] and [`taskmap`]: which rank goes where.
+//! - [`place`] and [`taskmap`]: which rank goes where. [`plan`]: asking for it, and the answer, as messages.
 //! - [`kvs`], [`outbox`]: the store that ranks exchange keys through, and streams that survive cut links.
 //!
 //! The shell (package `rsd`) turns sockets, timers and processes into inputs and performs the effects. So a DVM of a
@@ -11,6 +11,7 @@
 pub mod kvs;
 pub mod outbox;
 pub mod place;
+pub mod plan;
 pub mod rsd;
 pub mod step;
 pub mod taskmap;

@@ -29,7 +29,7 @@ use crate::NodeId;
 use crate::taskmap::{self, TaskMap, TaskMapBuilder};
 use cpuset::CpuSet;
 use hosts::Seat;
-use policy::{Directive, Policy};
+use policy::{Compat, Directive, Policy, PolicyError};
 use topology::Topology;
 
 /// As many ranks as one program may ask for.
@@ -52,10 +52,13 @@ pub struct NodeOffer {
     pub topology: Arc<Topology>,
     /// The threads that ranks may use at all: within the affinity mask and the cpuset.
     pub usable: CpuSet,
-    /// Those of them that ranks of other jobs are bound to.
+    /// Those of them that other jobs hold: the threads of every live placement that is [`exclusive`](Placement::exclusive).
+    /// No binding touches them. What default bindings use, and those with `overload-allowed`, is not held.
     pub taken: CpuSet,
     /// Its GPUs, shared by nodes alike.
     pub gpus: Arc<[Gpu]>,
+    /// Those of them, by their places, that ranks of other jobs have; all that `gpus_per_rank` gave.
+    pub gpus_taken: CpuSet,
 }
 
 /// What placement needs to know of a GPU; it is known by its place in [`NodeOffer::gpus`].
@@ -145,6 +148,9 @@ pub struct Placement {
     pub bindings: Vec<Arc<[RankBinding]>>,
     /// The next `count` nodes of the map have `bindings[index]`: (count, index), over all of `map.nodes()`.
     pub binding_runs: Vec<(u32, u32)>,
+    /// Whether its ranks hold the threads that they are bound to against other jobs: the user asked for the binding, and
+    /// without `overload-allowed`.
+    pub exclusive: bool,
     /// What was asked, defaults filled in.
     pub policy: Policy,
     /// What the user should know, a sentence each.
@@ -205,10 +211,16 @@ enum Obstacle {
     ZeroRanks,
     TooMany { asked: u64 },
     UnknownHost(Host),
+    Policy(PolicyError),
     Short { app: usize, asked: Option<u32>, seats: Vec<Seat> },
 }
 
 fn try_place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Placement, Obstacle> {
+    match request.policy.compat {
+        Compat::Rsd => {}
+        Compat::OpenMpi5 => return Err(unknown_rules("openmpi5")),
+        Compat::Hydra => return Err(unknown_rules("hydra")),
+    }
     if nodes.is_empty() {
         return Err(Obstacle::NoNodes);
     }
@@ -244,7 +256,14 @@ fn try_place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Pla
     }
     let used = map.counts();
     let (bindings, binding_runs, policy) = (Vec::new(), Vec::new(), request.policy.clone());
-    Ok(Placement { map, app_sizes, used, bindings, binding_runs, policy, notices: Vec::new() })
+    let (exclusive, notices) = (false, Vec::new());
+    Ok(Placement { map, app_sizes, used, bindings, binding_runs, exclusive, policy, notices })
+}
+
+fn unknown_rules(whose: &str) -> Obstacle {
+    Obstacle::Policy(PolicyError {
+        text: format!("the rules of {whose} are not known here; leave out --compat {whose}"),
+    })
 }
 
 /// How many of `n` ranks each seat takes, or nothing if they do not fit.

@@ -221,6 +221,11 @@ pub struct JobInfo {
     /// Its PMI name.
     #[prost(string, tag = "14")]
     pub namespace: ::prost::alloc::string::String,
+    /// Once placed: how its ranks are bound, over map.nodes.
+    #[prost(message, repeated, tag = "15")]
+    pub bindings: ::prost::alloc::vec::Vec<NodeBinding>,
+    #[prost(message, repeated, tag = "16")]
+    pub binding_runs: ::prost::alloc::vec::Vec<BindingRun>,
 }
 /// One event of a job's story. The sequence of a job is its log: append-only, and what every client follows.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -309,6 +314,9 @@ pub struct Inventory {
     pub usable: ::prost::alloc::vec::Vec<Range>,
     #[prost(message, repeated, tag = "9")]
     pub gpus: ::prost::alloc::vec::Vec<Gpu>,
+    /// The topology is another machine's (HWLOC_SYNTHETIC, HWLOC_XMLFILE): ranks are planned on it, and not bound.
+    #[prost(bool, tag = "10")]
+    pub imagined: bool,
 }
 /// first .. first + count.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -734,7 +742,7 @@ pub struct ShutdownRequest {
 pub struct ShutdownReply {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Up {
-    #[prost(oneof = "up::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "up::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
     pub body: ::core::option::Option<up::Body>,
 }
 /// Nested message and enum types in `Up`.
@@ -767,6 +775,8 @@ pub mod up {
         PmiResult(super::PmiResult),
         #[prost(message, tag = "13")]
         NameCall(super::NameCall),
+        #[prost(message, tag = "14")]
+        Notice(super::Notice),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -934,6 +944,9 @@ pub struct LaunchBody {
     /// Over map.nodes.
     #[prost(message, repeated, tag = "7")]
     pub binding_runs: ::prost::alloc::vec::Vec<BindingRun>,
+    /// The user asked for them: a rank that cannot be bound so does not start. Else it starts unbound, with a notice.
+    #[prost(bool, tag = "8")]
+    pub bindings_required: bool,
 }
 /// One batch of puts, in order.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -969,6 +982,16 @@ pub struct FenceDown {
     pub epoch: u64,
     #[prost(bytes = "bytes", repeated, tag = "3")]
     pub batches: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+}
+/// What a step has to say to the user, a sentence; at most one per step. Kept until Release, as RankFailed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Notice {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, tag = "2")]
+    pub node: u32,
+    #[prost(string, tag = "3")]
+    pub text: ::prost::alloc::string::String,
 }
 /// Sent at once when a rank ends otherwise than well.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

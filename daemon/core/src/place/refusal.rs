@@ -107,6 +107,7 @@ pub(super) fn explain(nodes: &[NodeOffer], request: &Request, head: NodeId, obst
         Obstacle::NoNodes => Refusal::NoNodes,
         Obstacle::ZeroRanks => Refusal::ZeroRanks,
         Obstacle::TooMany { asked } => Refusal::TooMany { asked },
+        Obstacle::Policy(error) => Refusal::Policy(error),
         Obstacle::UnknownHost(host) => Refusal::UnknownHost {
             host: host.name,
             named_in: host.source,

@@ -18,6 +18,7 @@ fn node(id: NodeId, slots: u32) -> NodeOffer {
         topology,
         taken: CpuSet::EMPTY,
         gpus: Arc::new([]),
+        gpus_taken: CpuSet::EMPTY,
     }
 }
 

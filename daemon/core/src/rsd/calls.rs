@@ -15,6 +15,8 @@ use crate::{JobId, NodeId, Now};
 pub enum Call {
     /// Answered with [`Answer::Submitted`].
     Submit(Box<JobSpec>),
+    /// [`Answer::Plan`].
+    Plan(Box<wire::PlanRequest>),
     /// [`Answer::Job`].
     GetJob(JobId),
     /// [`Answer::Jobs`], the newest last; `all`: also those that have ended.
@@ -64,9 +66,11 @@ pub(super) struct PmiRequest {
 pub enum Answer {
     /// The new job's number.
     Submitted(JobId),
+    /// Where a job would go, or why nowhere.
+    Plan(Box<wire::PlanReply>),
     /// One job.
     Job(Box<JobInfo>),
-    /// Several.
+    /// Several, without their bindings.
     Jobs(Vec<JobInfo>),
     /// The DVM's nodes, by id.
     Nodes(Vec<NodeInfo>),
@@ -109,6 +113,7 @@ impl Rsd {
             Call::Shutdown { force } => self.on_shutdown(now, req, force, out),
             Call::Pmi { job, rank, namespace, op } => self.on_pmi_request(req, job, rank, &namespace, op, out),
             Call::Submit(spec) => self.submit(now, req, *spec, out),
+            Call::Plan(request) => self.on_plan(req, &request, out),
             Call::Stdin { job, data, eof } => match self.resolve(job) {
                 Some(job) => self.on_stdin_chunk(req, job, data, eof, out),
                 None => self.answer_no_such_job(req, job, out),
@@ -134,6 +139,21 @@ impl Rsd {
         }
     }
 
+    fn on_plan(&self, req: ReqId, request: &wire::PlanRequest, out: &mut Vec<Effect>) {
+        if !request.topology.is_empty() {
+            let text = "a daemon plans on its own nodes: for a topology of your own, rsctl plan --topology needs none";
+            return refuse(req, exit::USAGE, text.into(), out);
+        }
+        let (Some(head), Some(spec)) = (&self.head, &request.spec) else {
+            return refuse(req, exit::USAGE, "the request names no job to plan".into(), out);
+        };
+        if spec.apps.is_empty() {
+            return refuse(req, exit::USAGE, "the request names no program: rsctl plan -n 4 ./a.out".into(), out);
+        }
+        let reply = head.plan(spec, request.idle);
+        out.push(Effect::Answer { req, answer: Answer::Plan(Box::new(reply)) });
+    }
+
     /// Does something to a job and answers with what it is then.
     fn with_job(
         &mut self,
@@ -145,7 +165,7 @@ impl Rsd {
         let Some(found) = self.resolve(job) else { return self.answer_no_such_job(req, job, out) };
         let answer = match act(self, found, out) {
             Ok(()) => match self.head.as_ref().and_then(|head| head.jobs.get(&found)) {
-                Some(job) => Answer::Job(Box::new(job.info())),
+                Some(job) => Answer::Job(Box::new(job.info_in_full())),
                 None => return self.answer_no_such_job(req, job, out),
             },
             Err(refused) => Answer::Refused(refused),
@@ -335,5 +355,5 @@ pub(super) fn refuse(req: ReqId, exit_code: u8, text: String, out: &mut Vec<Effe
 }
 
 pub(super) fn log(now: Now, job: JobId, body: job_event::Body) -> Effect {
-    Effect::Log { job, event: wire::JobEvent { at_ms: now.unix_ms, body: Some(body) } }
+    Effect::Log { job, event: Box::new(wire::JobEvent { at_ms: now.unix_ms, body: Some(body) }) }
 }

@@ -1,6 +1,7 @@
 //! What only the head does: it knows the nodes, places jobs, keeps the queue and pronounces how jobs end.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +12,9 @@ use super::calls::{exit, log, refuse, stdin_nodes};
 use super::job::{Job, Life, Why};
 use super::{Answer, Effect, ReqId, Rsd};
 use crate::place::cpuset::CpuSet;
-use crate::place::policy::Policy;
 use crate::place::topology::{Kind, Topology};
-use crate::place::{self, NodeOffer};
-use crate::{JobId, NodeId, Now, Tuning};
+use crate::place::{self, Gpu, NodeOffer};
+use crate::{JobId, NodeId, Now, Tuning, plan};
 
 /// The head's own id.
 const HEAD: NodeId = 0;
@@ -45,6 +45,7 @@ impl Default for Memory {
 pub(super) struct Head {
     pub(super) memory: Memory,
     pub(super) nodes: BTreeMap<NodeId, Node>,
+    alike: Alike,
     pub(super) jobs: BTreeMap<JobId, Job>,
     /// Waiting for slots, in order of submission.
     pub(super) queue: VecDeque<JobId>,
@@ -59,21 +60,60 @@ pub(super) struct Head {
 
 #[derive(Debug)]
 pub(super) struct Node {
+    /// Without its topology.
     pub(super) info: NodeInfo,
     /// While it is away: since when.
     pub(super) away: Option<Duration>,
-    /// Its processor, from `info`; a single thread where that makes no sense.
+    /// Its processor; a single thread where it tells none that makes sense.
     topology: Arc<Topology>,
+    usable: CpuSet,
+    gpus: Arc<[Gpu]>,
 }
 
-impl Node {
-    pub(super) fn new(info: NodeInfo, away: Option<Duration>) -> Node {
-        let told = info.inventory.as_ref().and_then(|inventory| inventory.topology.as_ref());
+/// What nodes alike share.
+#[derive(Debug, Default)]
+struct Alike {
+    topologies: HashSet<Arc<Topology>>,
+    gpus: HashSet<Arc<[Gpu]>>,
+}
+
+impl Alike {
+    /// The node of that account, which was taken at its word before only if it made sense.
+    fn node(&mut self, mut info: NodeInfo, away: Option<Duration>) -> Node {
+        let inventory = info.inventory.get_or_insert_default();
+        let told = inventory.topology.take();
         let topology = told
-            .and_then(|told| Topology::try_from(told).ok())
+            .and_then(|told| Topology::try_from(&told).ok())
             .unwrap_or_else(|| Topology::regular(&[(Kind::Core, 1)]).expect("one core is a machine"));
-        Node { info, away, topology: Arc::new(topology) }
+        let usable = match plan::cpu_set(&inventory.usable, topology.threads()) {
+            none if none.is_empty() => topology.all(),
+            some => some,
+        };
+        let gpus = plan::gpus(&inventory.gpus, topology.threads());
+        let (topology, gpus) = (shared(&mut self.topologies, Arc::new(topology)), shared(&mut self.gpus, gpus.into()));
+        Node { info, away, topology, usable, gpus }
     }
+}
+
+/// The one that is equal, or this one from now on. What nobody has any more is let go.
+fn shared<T: ?Sized + Eq + Hash>(known: &mut HashSet<Arc<T>>, new: Arc<T>) -> Arc<T> {
+    if let Some(known) = known.get(&new) {
+        return Arc::clone(known);
+    }
+    known.retain(|known| Arc::strong_count(known) > 1);
+    known.insert(Arc::clone(&new));
+    new
+}
+
+/// What the nodes are to offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// What those that are up have left.
+    Now,
+    /// The same, and those away as if they were full.
+    WithAway,
+    /// All that those that are up have.
+    Idle,
 }
 
 #[derive(Debug)]
@@ -91,9 +131,11 @@ pub(super) struct Probe {
 
 impl Head {
     pub(super) fn new(memory: Memory, me: NodeInfo) -> Head {
+        let mut alike = Alike::default();
         Head {
             memory,
-            nodes: BTreeMap::from([(me.node, Node::new(me, None))]),
+            nodes: BTreeMap::from([(me.node, alike.node(me, None))]),
+            alike,
             jobs: BTreeMap::new(),
             queue: VecDeque::new(),
             ended: VecDeque::new(),
@@ -102,6 +144,10 @@ impl Head {
             next_probe: 1,
             try_queue: false,
         }
+    }
+
+    pub(super) fn insert_node(&mut self, info: NodeInfo, away: Option<Duration>) {
+        self.nodes.insert(info.node, self.alike.node(info, away));
     }
 
     pub(super) fn job_mut(&mut self, job: JobId) -> Option<&mut Job> {
@@ -130,40 +176,72 @@ impl Head {
 
     /// Where a job goes now, or why nowhere. A node whose link is down takes nothing, but a job that needs it can wait for it
     /// to come back.
-    fn place(&self, spec: &JobSpec) -> Result<place::Placement, place::Refusal> {
-        let mut wanted = request(spec)?;
-        let refusal = match place::place(&self.offers(false), &wanted, HEAD) {
+    fn place(&self, wanted: &place::Request) -> Result<place::Placement, place::Refusal> {
+        let refusal = match place::place(&self.offers(Asked::Now), wanted, HEAD) {
             Ok(placement) => return Ok(placement),
             Err(refusal) if refusal.fits_when_idle() => return Err(refusal),
             Err(refusal) => refusal,
         };
-        wanted.oversubscribe = false;
-        match place::place(&self.offers(true), &wanted, HEAD) {
+        let wanted = place::Request { oversubscribe: false, ..wanted.clone() };
+        match place::place(&self.offers(Asked::WithAway), &wanted, HEAD) {
             Err(with_away) if with_away.fits_when_idle() => Err(with_away),
             Ok(_) | Err(_) => Err(refusal),
         }
     }
 
-    /// What the nodes that are up offer now; those away, if asked for, as if they were full.
-    fn offers(&self, with_away: bool) -> Vec<NodeOffer> {
-        let in_use = self.in_use();
-        let offer = |node: &Node| {
-            let inventory = node.info.inventory.clone().unwrap_or_default();
-            let used = in_use.get(&node.info.node).copied().unwrap_or(0);
+    /// Where a job would go; `idle`: if no other ran.
+    pub(super) fn plan(&self, spec: &JobSpec, idle: bool) -> wire::PlanReply {
+        let offers = self.offers(if idle { Asked::Idle } else { Asked::Now });
+        let outcome = plan::request(spec).and_then(|wanted| match idle {
+            true => place::place(&offers, &wanted, HEAD),
+            false => self.place(&wanted),
+        });
+        let inventory = |node| self.nodes.get(&node).and_then(|node| node.info.inventory.as_ref());
+        plan::reply(&offers, &outcome, |node| inventory(node).map(|found| found.gpus.clone()).unwrap_or_default())
+    }
+
+    /// What the nodes offer.
+    fn offers(&self, asked: Asked) -> Vec<NodeOffer> {
+        let (in_use, mut held) = match asked {
+            Asked::Now | Asked::WithAway => (self.in_use(), self.held()),
+            Asked::Idle => (HashMap::new(), HashMap::new()),
+        };
+        let mut offer = |node: &Node| {
+            let id = node.info.node;
+            let (slots, reason) = match &node.info.inventory {
+                Some(inventory) => (inventory.slots, inventory.slots_reason.as_str()),
+                None => (0, ""),
+            };
+            let used = in_use.get(&id).copied().unwrap_or(0);
             let away = node.away.is_some();
+            let (taken, gpus_taken) = held.remove(&id).unwrap_or_default();
             NodeOffer {
-                id: node.info.node,
+                id,
                 name: node.info.name.clone(),
-                slots: inventory.slots,
-                slots_reason: if away { "its link is down".into() } else { inventory.slots_reason },
-                in_use: if away { used.max(inventory.slots) } else { used },
-                topology: node.topology.clone(),
-                usable: node.topology.all(),
-                taken: CpuSet::EMPTY,
-                gpus: Arc::new([]),
+                slots,
+                slots_reason: if away { "its link is down".into() } else { reason.into() },
+                in_use: if away { used.max(slots) } else { used },
+                topology: Arc::clone(&node.topology),
+                usable: node.usable.clone(),
+                taken,
+                gpus: Arc::clone(&node.gpus),
+                gpus_taken,
             }
         };
-        self.nodes.values().filter(|node| with_away || node.away.is_none()).map(offer).collect()
+        let there = |node: &&Node| node.away.is_none() || asked == Asked::WithAway;
+        self.nodes.values().filter(there).map(&mut offer).collect()
+    }
+
+    /// The threads and GPUs that jobs have for themselves, by node.
+    fn held(&self) -> HashMap<NodeId, (CpuSet, CpuSet)> {
+        let mut held: HashMap<NodeId, (CpuSet, CpuSet)> = HashMap::new();
+        let alive = self.jobs.values().filter(|job| !job.is_over());
+        for (node, threads, gpus) in alive.flat_map(|job| job.bound.held(job.map.nodes())) {
+            let (all_threads, all_gpus) = held.entry(node).or_default();
+            *all_threads = all_threads.or(threads);
+            *all_gpus = all_gpus.or(gpus);
+        }
+        held
     }
 
     /// See [`Rsd::leftovers`].
@@ -201,7 +279,11 @@ impl Rsd {
         if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
             return refuse(req, exit::USAGE, "no program named: rsctl submit -n 4 ./a.out".into(), out);
         }
-        let reason = match head.place(&spec) {
+        let wanted = match plan::request(&spec) {
+            Ok(wanted) => wanted,
+            Err(refusal) => return refuse(req, exit::NOT_PLACED, refusal.to_string(), out),
+        };
+        let reason = match head.place(&wanted) {
             Ok(_) => "other jobs are first".to_owned(),
             Err(refusal) if refusal.fits_when_idle() => waiting(&refusal),
             Err(refusal) => return refuse(req, exit::NOT_PLACED, refusal.to_string(), out),
@@ -239,7 +321,7 @@ impl Rsd {
                 head.queue.push_back(id);
                 continue;
             }
-            let placed = head.place(spec);
+            let placed = plan::request(spec).and_then(|wanted| head.place(&wanted));
             let Some(job) = head.jobs.get_mut(&id) else { continue };
             match placed {
                 Ok(placement) => self.start_job(now, id, placement, out),
@@ -262,13 +344,22 @@ impl Rsd {
         let Some(head) = &mut self.head else { return };
         let names = placement.map.nodes().iter().map(|node| head.nodes[node].info.name.clone()).collect();
         let universe_size = head.slots().max(placement.map.size());
-        let map = placement.map.clone();
         let Some(job) = head.jobs.get_mut(&id) else { return };
-        let readers = job.spec.as_ref().map(|spec| stdin_nodes(spec, &map)).unwrap_or_default();
-        let (launch, event) = job.start(now, placement.map, placement.app_sizes, placement.used, names, universe_size);
+        let readers = job.spec.as_ref().map(|spec| stdin_nodes(spec, &placement.map)).unwrap_or_default();
+        let notices = placement.notices.clone();
+        let (launch, event) = job.start(now, placement, names, universe_size);
         job.stdin.set_readers(readers.into_iter());
         out.push(log(now, id, event));
+        out.extend(notices.into_iter().map(|text| log(now, id, job_event::Body::Notice(text))));
         self.on_launch(now, launch, out);
+    }
+
+    /// What a step has to say; after a cut link once more.
+    pub(super) fn on_notice(&mut self, now: Now, notice: &wire::Notice, out: &mut Vec<Effect>) {
+        let Some(job) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&notice.job)) else { return };
+        if let Some(text) = job.take_notice(notice) {
+            out.push(log(now, notice.job, job_event::Body::Notice(text)));
+        }
     }
 
     pub(super) fn on_rank_failed(&mut self, now: Now, failed: wire::RankFailed, out: &mut Vec<Effect>) {
@@ -456,30 +547,6 @@ impl Rsd {
             }
         }
     }
-}
-
-fn request(spec: &JobSpec) -> Result<place::Request, place::Refusal> {
-    let host = |host: &wire::Host| place::Host {
-        name: host.name.clone(),
-        slots: host.slots,
-        max_slots: host.max_slots,
-        source: host.source.clone(),
-    };
-    let app = |app: &wire::App| place::App { n: app.n, hosts: app.hosts.iter().map(host).collect() };
-    let rank = |place: &wire::RankPlace| place::RankPlace {
-        rank: place.rank,
-        host: place.host.clone(),
-        cpus: place.cpus.clone(),
-        source: place.source.clone(),
-    };
-    let JobSpec { map_by, rank_by, bind_to, mem_bind, compat, gpus_per_rank, .. } = spec;
-    let policy = Policy::from_texts(map_by, rank_by, bind_to, mem_bind, compat, *gpus_per_rank)?;
-    Ok(place::Request {
-        apps: spec.apps.iter().map(app).collect(),
-        oversubscribe: spec.oversubscribe || policy.map_by.oversubscribe == Some(true),
-        policy,
-        rankfile: spec.rankfile.iter().map(rank).collect(),
-    })
 }
 
 /// Why a job waits, in one line.

@@ -1,15 +1,20 @@
 //! One job's life on the head: queued, running, ending, ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, RankExit, job_event};
 
+use super::bound::Bound;
 use super::calls::exit;
 use super::stdin::StdinFeed;
 use crate::outbox::Inbox;
+use crate::place::Placement;
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now};
+
+/// Steps whose notices are passed on; they mostly say the same.
+const NOTICES_MAX: usize = 8;
 
 /// A job as the head keeps it.
 #[derive(Debug)]
@@ -30,6 +35,9 @@ pub(super) struct Job {
     node_names: Vec<String>,
     /// Ranks on each node: the slots in use.
     pub(super) used: Vec<(NodeId, u32)>,
+    pub(super) bound: Bound,
+    /// Nodes whose step has said something.
+    noticed: BTreeSet<NodeId>,
     cause: Option<RankExit>,
     exits: BTreeMap<u32, RankExit>,
     exit_code: u32,
@@ -78,6 +86,8 @@ impl Job {
             map: TaskMap::default(),
             node_names: Vec::new(),
             used: Vec::new(),
+            bound: Bound::default(),
+            noticed: BTreeSet::new(),
             cause: None,
             exits: BTreeMap::new(),
             exit_code: 0,
@@ -100,15 +110,15 @@ impl Job {
     pub(super) fn start(
         &mut self,
         now: Now,
-        map: TaskMap,
-        app_sizes: Vec<u32>,
-        used: Vec<(NodeId, u32)>,
+        placement: Placement,
         node_names: Vec<String>,
         universe_size: u32,
     ) -> (wire::Launch, job_event::Body) {
         use prost::Message;
         let spec = self.spec.take();
         let timeout_ms = spec.as_ref().map_or(0, |spec| spec.timeout_ms);
+        let bound = Bound::new(&placement, spec.as_ref());
+        let Placement { map, app_sizes, used, .. } = placement;
         let until = (timeout_ms > 0).then(|| now.mono + Duration::from_millis(timeout_ms));
         self.life = Life::Running { until };
         self.started_ms = now.unix_ms;
@@ -119,12 +129,13 @@ impl Job {
             app_sizes,
             node_names: node_names.clone(),
             universe_size,
-            bindings: Vec::new(),
-            binding_runs: Vec::new(),
+            bindings: bound.bindings.clone(),
+            binding_runs: bound.runs.clone(),
+            bindings_required: bound.required,
         };
         let launch = wire::Launch { job: self.id, map: Some((&map).into()), body: body.encode_to_vec().into() };
         let placed = job_event::Placed { map: Some((&map).into()), node_names: node_names.clone() };
-        (self.map, self.used, self.node_names) = (map, used, node_names);
+        (self.map, self.used, self.bound, self.node_names) = (map, used, bound, node_names);
         self.launch = Some(launch.clone());
         (launch, job_event::Body::Placed(placed))
     }
@@ -197,7 +208,21 @@ impl Job {
             exits: self.exits.values().cloned().collect(),
             queued_reason,
             namespace: self.namespace.clone(),
+            ..Default::default()
         }
+    }
+
+    /// With what is too much for lists and logs.
+    pub(super) fn info_in_full(&self) -> JobInfo {
+        let Bound { bindings, runs, .. } = &self.bound;
+        JobInfo { bindings: bindings.clone(), binding_runs: runs.clone(), ..self.info() }
+    }
+
+    /// Takes in what a node's step has to say: the sentence, if it is news and there are not too many of them.
+    pub(super) fn take_notice(&mut self, notice: &wire::Notice) -> Option<String> {
+        let fits = self.noticed.len() < NOTICES_MAX && self.map.count_on(notice.node) > 0 && !self.is_over();
+        let news = fits && self.noticed.insert(notice.node);
+        news.then(|| format!("{}: {}", self.node_name(notice.node), notice.text))
     }
 
     /// The node's name, for sentences.

@@ -3,9 +3,10 @@
 //!
 //! - `tree`: who is below, and how children join, leave, vanish and come back.
 //! - `relay`: a job as every daemon sees it.
-//! - `head`: what only the head does: nodes, placement, the queue. `job`: one job's life.
+//! - `head`: what only the head does: nodes, placement, the queue. `job`: one job's life. `bound`: the cpus it has.
 //! - `calls`: what clients ask.
 
+mod bound;
 mod calls;
 mod head;
 mod job;
@@ -80,7 +81,7 @@ pub enum Effect {
     /// Answer a request.
     Answer { req: ReqId, answer: Answer },
     /// Append to a job's log.
-    Log { job: JobId, event: wire::JobEvent },
+    Log { job: JobId, event: Box<wire::JobEvent> },
     /// Throw a job's log away.
     DropLog(JobId),
     /// Write down what must survive a restart.
@@ -347,6 +348,10 @@ impl Rsd {
             },
             up::Body::StdinAck(ack) => match self.head {
                 Some(_) => self.on_stdin_ack(ack, out),
+                None => self.pass_up(up, out),
+            },
+            up::Body::Notice(notice) => match self.head {
+                Some(_) => self.on_notice(now, &notice, out),
                 None => self.pass_up(up, out),
             },
             up::Body::Load(report) => self.on_load(report, out),

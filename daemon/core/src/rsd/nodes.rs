@@ -31,7 +31,7 @@ impl Rsd {
         let parent_addr = head.nodes[&parent].info.listen.clone();
         joiner.parent = parent;
         // Its place is taken until it comes or its grace is over.
-        head.nodes.insert(joiner.node, Node::new(joiner.clone(), Some(now.mono)));
+        head.insert_node(joiner.clone(), Some(now.mono));
         Some(wire::Redirect { node: joiner.node, name: joiner.name.clone(), dvm, parent, parent_addr })
     }
 
@@ -48,7 +48,7 @@ impl Rsd {
             }
             head.memory.next_node = head.memory.next_node.max(info.node + 1);
             back.push(info.node);
-            head.nodes.insert(info.node, Node::new(info, None));
+            head.insert_node(info, None);
         }
         head.try_queue = true;
         out.push(Effect::Remember(head.memory));

@@ -1,0 +1,85 @@
+//! Between a job as clients write it and placement as values: what a [`JobSpec`] asks for, and where its ranks go as messages.
+//!
+//! A launch, a plan asked of a head and `rsd plan` for machines that are not there go through these functions, so that they
+//! cannot differ. What is decided is [`place`](crate::place)'s.
+
+mod imagine;
+mod reply;
+
+pub use imagine::imagine;
+pub use reply::{reply, slots_of};
+
+use rsd_proto::v1::{self as wire, JobSpec};
+
+use crate::place::cpuset::CpuSet;
+use crate::place::policy::{Directive, Policy};
+use crate::place::{self, Gpu, Placement, RankBinding, Refusal, Request};
+
+/// What a job asks of placement. Fails where a policy's text is none.
+pub fn request(spec: &JobSpec) -> Result<Request, Refusal> {
+    let host = |host: &wire::Host| place::Host {
+        name: host.name.clone(),
+        slots: host.slots,
+        max_slots: host.max_slots,
+        source: host.source.clone(),
+    };
+    let app = |app: &wire::App| place::App { n: app.n, hosts: app.hosts.iter().map(host).collect() };
+    let rank = |place: &wire::RankPlace| place::RankPlace {
+        rank: place.rank,
+        host: place.host.clone(),
+        cpus: place.cpus.clone(),
+        source: place.source.clone(),
+    };
+    let JobSpec { map_by, rank_by, bind_to, mem_bind, compat, gpus_per_rank, .. } = spec;
+    let policy = Policy::from_texts(map_by, rank_by, bind_to, mem_bind, compat, *gpus_per_rank)?;
+    Ok(Request {
+        apps: spec.apps.iter().map(app).collect(),
+        oversubscribe: spec.oversubscribe || policy.map_by.oversubscribe == Some(true),
+        policy,
+        rankfile: spec.rankfile.iter().map(rank).collect(),
+    })
+}
+
+/// Whether a rank that cannot be bound as planned may not run at all: the user asked for the binding, and not
+/// `if-supported`.
+pub fn is_binding_required(policy: &Policy) -> bool {
+    let listed = match policy.map_by.directive {
+        Some(Directive::Rankfile | Directive::PeList { .. }) => true,
+        Some(Directive::Slot | Directive::Node | Directive::Object(_) | Directive::Ppr { .. } | Directive::Seq)
+        | None => false,
+    };
+    match policy.bind_to {
+        Some(bind_to) => bind_to.kind.is_some() && !bind_to.if_supported,
+        None => listed || policy.map_by.pe.is_some(),
+    }
+}
+
+/// A placement's bindings as messages, and over how many nodes each holds.
+pub fn bindings(placement: &Placement) -> (Vec<wire::NodeBinding>, Vec<wire::BindingRun>) {
+    let rank = |rank: &RankBinding| wire::RankBinding {
+        threads: ranges(&rank.threads),
+        gpus: rank.gpus.clone(),
+        reason: rank.reason.to_string(),
+    };
+    let node = |ranks: &[RankBinding]| wire::NodeBinding { ranks: ranks.iter().map(rank).collect() };
+    let run = |(nodes, binding): &(u32, u32)| wire::BindingRun { nodes: *nodes, binding: *binding };
+    (placement.bindings.iter().map(|ranks| node(ranks)).collect(), placement.binding_runs.iter().map(run).collect())
+}
+
+/// A set as ranges.
+pub fn ranges(set: &CpuSet) -> Vec<wire::Range> {
+    set.ranges().into_iter().map(|range| wire::Range { first: range.start, count: range.end - range.start }).collect()
+}
+
+/// The numbers below `end` of ranges that a peer sent.
+pub fn cpu_set(ranges: &[wire::Range], end: u32) -> CpuSet {
+    ranges.iter().flat_map(|range| range.first.min(end)..range.first.saturating_add(range.count).min(end)).collect()
+}
+
+/// What placement needs to know of GPUs on a node of so many hardware threads.
+pub fn gpus(gpus: &[wire::Gpu], threads: u32) -> Vec<Gpu> {
+    gpus.iter().map(|gpu| Gpu { near: cpu_set(&gpu.near, threads) }).collect()
+}
+
+#[cfg(test)]
+mod tests;

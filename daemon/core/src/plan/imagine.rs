@@ -1,0 +1,102 @@
+//! Nodes that are not there: those that a job's host lists name, all with one topology.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rsd_proto::v1::{Host, JobSpec};
+
+use crate::place::NodeOffer;
+use crate::place::cpuset::CpuSet;
+use crate::place::policy::MapBy;
+use crate::place::topology::{Kind, Topology};
+
+/// The most nodes.
+const NODES_MAX: usize = 1 << 16;
+
+/// The hosts of a job as idle nodes of this topology, numbered by first mention; without host lists one node, `node0`. A host
+/// with slots in a list has as many, one mentioned k times without them k, and any other one per core (per hardware thread
+/// with `hwtcpus`). Fails with a sentence where a list names nodes by what only a DVM has, an order or being idle.
+pub fn imagine(spec: &JobSpec, topology: Topology) -> Result<Vec<NodeOffer>, String> {
+    let hwtcpus = spec.map_by.parse::<MapBy>().is_ok_and(|map_by| map_by.hwtcpus);
+    let (cpus, cpu) = match hwtcpus {
+        true => (topology.threads(), "hardware thread"),
+        false => (topology.objects(Kind::Core).len() as u32, "core"),
+    };
+    let own = (cpus, format!("{cpus} {cpu}{}", if cpus == 1 { "" } else { "s" }));
+    let mut hosts = Hosts::default();
+    for app in &spec.apps {
+        let mut told: HashMap<usize, Vec<&Host>> = HashMap::new();
+        for host in app.hosts.iter().filter(|host| !host.name.starts_with('^')) {
+            if host.name.starts_with('+') {
+                let (name, source) = (&host.name, &host.source);
+                return Err(format!(
+                    "{name} ({source}) means a node of a running DVM: with a topology of your own, write its name"
+                ));
+            }
+            told.entry(hosts.find(&host.name)?).or_default().push(host);
+        }
+        for (at, entries) in told {
+            hosts.tell(at, &entries);
+        }
+    }
+    for place in &spec.rankfile {
+        hosts.find(&place.host)?;
+    }
+    if hosts.names.is_empty() {
+        hosts.find("node0")?;
+    }
+    let (topology, gpus): (_, Arc<[_]>) = (Arc::new(topology), Arc::new([]));
+    let node = |(at, (name, slots)): (usize, (String, Option<(u32, String)>))| {
+        let (slots, slots_reason) = slots.unwrap_or_else(|| own.clone());
+        NodeOffer {
+            id: at as u32,
+            name,
+            slots,
+            slots_reason,
+            in_use: 0,
+            usable: topology.all(),
+            topology: Arc::clone(&topology),
+            taken: CpuSet::EMPTY,
+            gpus: Arc::clone(&gpus),
+            gpus_taken: CpuSet::EMPTY,
+        }
+    };
+    Ok(hosts.names.into_iter().zip(hosts.slots).enumerate().map(node).collect())
+}
+
+#[derive(Default)]
+struct Hosts {
+    names: Vec<String>,
+    by_name: HashMap<String, usize>,
+    /// What the lists say of each, and where; the most of several programs' lists.
+    slots: Vec<Option<(u32, String)>>,
+}
+
+impl Hosts {
+    fn find(&mut self, name: &str) -> Result<usize, String> {
+        let folded = name.to_ascii_lowercase();
+        if let Some(at) = self.by_name.get(&folded) {
+            return Ok(*at);
+        }
+        if self.names.len() == NODES_MAX {
+            return Err(format!("more than {NODES_MAX} hosts named: a plan is for as many at most"));
+        }
+        self.names.push(name.to_owned());
+        self.slots.push(None);
+        self.by_name.insert(folded, self.names.len() - 1);
+        Ok(self.names.len() - 1)
+    }
+
+    fn tell(&mut self, at: usize, entries: &[&Host]) {
+        let slots = match entries {
+            [] | [Host { slots: None, max_slots: None, .. }] => return,
+            many => many
+                .iter()
+                .map(|host| host.slots.or(host.max_slots).unwrap_or(1))
+                .fold(0u32, |sum, slots| sum.saturating_add(slots)),
+        };
+        if self.slots[at].as_ref().is_none_or(|(before, _)| *before < slots) {
+            self.slots[at] = Some((slots, entries[0].source.clone()));
+        }
+    }
+}
