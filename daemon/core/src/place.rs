@@ -118,12 +118,17 @@ pub struct App {
 pub struct Host {
     /// A node's name, in full or up to its first dot; `localhost` is the head.
     pub name: String,
-    /// How many slots the job may use there.
+    /// How many slots the job may use there; [`Host::WHOLE`]: all of them.
     pub slots: Option<u32>,
     /// The most ranks of the job there, also when oversubscribing.
     pub max_slots: Option<u32>,
     /// Where the user wrote it: "hostfile ./hosts:1", "--host".
     pub source: String,
+}
+
+impl Host {
+    /// As many slots as the node has: `a:*`, which differs from `a` where others' rules are followed.
+    pub const WHOLE: u32 = u32::MAX;
 }
 
 /// The order in which nodes are filled and ranks numbered.
