@@ -9,6 +9,7 @@ mod json;
 mod options;
 mod output;
 mod placement;
+mod plan;
 mod print;
 mod private;
 mod run;
@@ -50,6 +51,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Man { directory } => return write_man_pages(directory),
         Command::Run(_)
         | Command::Submit(_)
+        | Command::Plan(_)
         | Command::Ps { .. }
         | Command::Job(_)
         | Command::Logs(_)
@@ -99,6 +101,17 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
             }
             Ok(0)
         }
+        Command::Plan(options) => match plan::topology(&options)? {
+            Some(topology) => plan::plan(plan::Source::Elsewhere(topology), &options, json).await,
+            None => {
+                let (client, private) = place.client_or_private().await?;
+                let code = plan::plan(plan::Source::Dvm(client), &options, json).await;
+                if let Some(private) = private {
+                    private.stop().await;
+                }
+                code
+            }
+        },
         Command::Ps { all } => jobs::ps(place.client().await?, all, json).await,
         Command::Job(JobCommand::Show { job }) => jobs::show(place.client().await?, job, json).await,
         Command::Logs(logs) => jobs::logs(place.client().await?, &logs, json).await,

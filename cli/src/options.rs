@@ -9,6 +9,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use rsd_proto::v1::stdin_target::Target as StdinTarget;
 
 use crate::exit::Failure;
+use crate::plan::options::{self as plan, PlanOptions};
 use crate::selectors::{Selector, whole_job};
 use crate::{signals, spelling};
 
@@ -46,6 +47,9 @@ pub(crate) enum Command {
     /// Start a job and leave it running; prints its number
     #[command(after_help = SUBMIT_HELP)]
     Submit(Launch),
+    /// Show where a job's ranks would go, and why; nothing is started
+    #[command(mut_args(in_plan))]
+    Plan(Box<PlanOptions>),
     /// List jobs
     Ps {
         /// Ended jobs as well
@@ -109,6 +113,13 @@ pub(crate) enum Command {
     },
 }
 
+/// An argument of `run` as `plan` has it: no program is needed, and what has no part in placement is not shown.
+fn in_plan(arg: clap::Arg) -> clap::Arg {
+    let elsewhere = plan::ELSEWHERE.contains(&arg.get_id().as_str());
+    let required = arg.is_required_set() && arg.get_id() != "program";
+    arg.required(required).hide(elsewhere)
+}
+
 const RUN_HELP: &str = "\
 Examples:
   rsctl run -n 4 ./a.out
@@ -142,7 +153,7 @@ pub(crate) enum JobCommand {
 }
 
 /// One program of a job; of several, what stands between two ` : `.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 pub(crate) struct Segment {
     /// How many ranks [default: one per slot offered]
     #[arg(short, long = "np", value_name = "N", value_parser = ranks, allow_negative_numbers = true)]
@@ -165,7 +176,7 @@ pub(crate) struct Segment {
 }
 
 /// A job to be.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Launch {
     #[command(flatten)]
     pub(crate) first: Segment,
@@ -314,9 +325,16 @@ pub(crate) fn read(args: &[OsString]) -> Result<Cli, Unread> {
         .try_get_matches_from(argv)
         .and_then(|matches| Cli::from_arg_matches(&matches))
         .map_err(|error| Unread::Clap(error, None))?;
-    let others = segments[1..].iter().map(|args| read_segment(args)).collect::<Result<Vec<_>, _>>()?;
+    let planned = matches!(cli.command, Command::Plan(_));
+    let others = segments[1..].iter().map(|args| read_segment(args, planned)).collect::<Result<Vec<_>, _>>()?;
     match &mut cli.command {
         Command::Run(Run { launch, .. }) | Command::Submit(launch) => launch.others = others,
+        Command::Plan(options) => {
+            options.run.launch.others = others;
+            if let Some(text) = &options.diff {
+                options.other = Some(plan::overlay(options.run.launch.clone(), text)?);
+            }
+        }
         Command::Ps { .. }
         | Command::Job(_)
         | Command::Logs(_)
@@ -331,11 +349,12 @@ pub(crate) fn read(args: &[OsString]) -> Result<Cli, Unread> {
     Ok(cli)
 }
 
-fn read_segment(args: &[OsString]) -> Result<Segment, Unread> {
+fn read_segment(args: &[OsString], planned: bool) -> Result<Segment, Unread> {
     const ONLY: &str =
         "after ` : ` stand only -n, --host, --hostfile, --wdir and -x; other options go before the first program";
     // Not attributes of the type: the first program's command would get them too.
     let command = Segment::command().name("rsctl run … :").no_binary_name(true).disable_help_flag(true);
+    let command = if planned { command.mut_args(in_plan) } else { command };
     let args = spelling::translate(args, &command).map_err(Unread::Failure)?;
     let matches = command.try_get_matches_from(args).and_then(|matches| Segment::from_arg_matches(&matches));
     matches.map_err(|error| Unread::Clap(error, Some(ONLY)))

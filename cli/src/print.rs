@@ -9,7 +9,12 @@ use crate::exit::Failure;
 /// Prints on stdout. A reader who has left is no failure to talk about, but none to hide from scripts either.
 pub(crate) fn out(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// What has come of writing to stdout.
+pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::new(BROKEN_PIPE, "")),
         Err(error) => Err(Failure::new(exit::INTERNAL, format!("cannot write to standard output: {error}"))),

@@ -91,7 +91,7 @@ impl Private {
 }
 
 /// `rsd`, of the same build if there is one.
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name("rsd"));
     beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from("rsd"))
 }

@@ -43,7 +43,7 @@ pub(crate) fn translate(args: &[OsString], command: &clap::Command) -> Result<Ve
 }
 
 /// The commands that take options of other launchers for granted.
-const LAUNCHING: [&str; 2] = ["run", "submit"];
+const LAUNCHING: [&str; 3] = ["run", "submit", "plan"];
 
 /// Options of other launchers, and what to write here.
 const FOREIGN: [(&[&str], &str); 18] = [

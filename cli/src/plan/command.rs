@@ -1,0 +1,90 @@
+//! The command that asks for a plan in full: what was left to defaults is written out.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+
+use rsd_proto::v1::{JobSpec, Plan};
+
+use crate::options::{Launch, Segment};
+
+/// `rsctl run …`, as one would type it.
+pub(crate) fn full(launch: &Launch, spec: &JobSpec, plan: &Plan) -> String {
+    let mut words: Vec<OsString> = vec!["rsctl".into(), "run".into()];
+    let mut policy = |option: &str, value: &str| {
+        if !value.is_empty() {
+            words.extend([option.into(), value.into()]);
+        }
+    };
+    policy("--map-by", &plan.map_by);
+    policy("--rank-by", &plan.rank_by);
+    policy("--bind-to", &plan.bind_to);
+    policy("--mem-bind", &spec.mem_bind);
+    policy("--compat", &spec.compat);
+    if spec.gpus_per_rank > 0 {
+        policy("--gpus-per-rank", &spec.gpus_per_rank.to_string());
+    }
+    let told = plan.map_by.contains("oversubscribe");
+    let flags = [("--oversubscribe", spec.oversubscribe && !told), ("--gpus-visible", spec.gpus_visible)];
+    words.extend(flags.into_iter().filter(|(_, set)| *set).map(|(flag, _)| flag.into()));
+    for (at, segment) in std::iter::once(&launch.first).chain(&launch.others).enumerate() {
+        if at > 0 {
+            words.push(":".into());
+        }
+        words.extend(segment_words(segment, plan.app_sizes.get(at).copied().or(segment.n)));
+    }
+    words.iter().map(|word| quoted(&word.to_string_lossy()).into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+fn segment_words(segment: &Segment, n: Option<u32>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
+    n.iter().for_each(|n| words.extend(["-n".into(), n.to_string().into()]));
+    segment.host.iter().for_each(|host| words.extend(["--host".into(), host.into()]));
+    segment.hostfile.iter().for_each(|file| words.extend(["--hostfile".into(), file.into()]));
+    match &segment.program[..] {
+        [] => words.push("PROGRAM".into()),
+        program => words.extend(program.iter().cloned()),
+    }
+    words
+}
+
+/// For a shell.
+fn quoted(word: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%^".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', "'\\''")).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{self, Command};
+
+    #[test]
+    fn what_was_left_out_is_written_out() {
+        let args: Vec<_> = "plan --host a:2,b:2 ./a x=$y : --host b ./b".split(' ').map(OsString::from).collect();
+        let Command::Plan(options) = options::read(&args).unwrap().command else { panic!("it is a plan") };
+        let plan = Plan {
+            app_sizes: vec![4, 2],
+            map_by: "slot".into(),
+            rank_by: "slot".into(),
+            bind_to: "core".into(),
+            ..Plan::default()
+        };
+        let spec = JobSpec { oversubscribe: true, gpus_per_rank: 1, ..JobSpec::default() };
+        assert_eq!(
+            full(&options.run.launch, &spec, &plan),
+            "rsctl run --map-by slot --rank-by slot --bind-to core --gpus-per-rank 1 --oversubscribe \
+             -n 4 --host a:2,b:2 ./a 'x=$y' : -n 2 --host b ./b"
+        );
+    }
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_read_more_into_them() {
+        let vectors = [("a:2,b", "a:2,b"), ("gpu[0-3]", "'gpu[0-3]'"), ("it's", "'it'\\''s'"), ("", "''")];
+        for (word, typed) in vectors {
+            assert_eq!(quoted(word), typed);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What `plan` is asked, and how a second set of options is laid over the first.
+
+use std::ffi::OsString;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, FromArgMatches};
+
+use crate::exit::Failure;
+use crate::options::{Launch, Run, Unread};
+use crate::spelling;
+
+/// `plan`.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct PlanOptions {
+    #[command(flatten)]
+    pub(crate) run: Run,
+    /// Plan as if no other job ran
+    #[arg(long, help_heading = "Plan")]
+    pub(crate) idle: bool,
+    /// Plan for a machine that is not there: `pack:2 core:8 pu:2`, or an XML file of lstopo; every host named is one
+    #[arg(long, value_name = "SYNTHETIC|FILE.xml", conflicts_with = "idle", help_heading = "Plan")]
+    pub(crate) topology: Option<String>,
+    /// Compare with the plan that these options make, laid over the others
+    #[arg(long, value_name = "'OPTIONS'", allow_hyphen_values = true, help_heading = "Plan")]
+    pub(crate) diff: Option<String>,
+    /// A line for every rank: where it is and why
+    #[arg(long, help_heading = "Plan")]
+    pub(crate) reasons: bool,
+    /// The launch of `diff`.
+    #[arg(skip)]
+    pub(crate) other: Option<Launch>,
+}
+
+/// Placement, taught by examples; the system tests run each and compare.
+pub(crate) const HELP: &str = include_str!("help.txt");
+
+/// Options of a launch that change nothing about where ranks go; `plan` takes them, so that a `run` needs only its first word
+/// changed, and its help does not show them.
+pub(crate) const ELSEWHERE: [&str; 7] = ["label", "stdin", "env_file", "timeout", "output", "kill_grace", "export"];
+
+/// `options` laid over a launch: what they set is theirs, the rest stays. Hosts are one thing, however they are named.
+pub(crate) fn overlay(mut launch: Launch, options: &str) -> Result<Launch, Unread> {
+    const NAME: &str = "rsctl plan --diff";
+    let command = Launch::augment_args_for_update(clap::Command::new(NAME))
+        .no_binary_name(true)
+        .disable_help_flag(true)
+        .mut_args(|arg| arg.required(false));
+    let words = words(options).map_err(Unread::Failure)?;
+    let words = spelling::translate(&words, &command).map_err(Unread::Failure)?;
+    let unread = |error| Unread::Clap(error, Some("--diff takes options of run, as one word: --diff '--map-by node'"));
+    let mut matches = command.try_get_matches_from(words).map_err(unread)?;
+    // What nobody said must not win over what the first options say.
+    let said = |matches: &ArgMatches, id: &str| matches.value_source(id) != Some(ValueSource::DefaultValue);
+    let ids: Vec<String> = matches.ids().map(|id| id.as_str().to_owned()).collect();
+    let unsaid: Vec<String> = ids.into_iter().filter(|id| !said(&matches, id)).collect();
+    for id in &unsaid {
+        let _ = matches.try_clear_id(id);
+    }
+    if matches.contains_id("program") {
+        let text = "--diff takes options only: the program is that of the plan, as in --diff '--map-by node'";
+        return Err(Unread::Failure(Failure::usage(text)));
+    }
+    if matches.contains_id("host") || matches.contains_id("hostfile") {
+        launch.first.host.clear();
+        launch.first.hostfile = None;
+    }
+    launch.update_from_arg_matches_mut(&mut matches).map_err(unread)?;
+    Ok(launch)
+}
+
+/// As a shell would cut it at blanks, with `'…'` and `"…"` around what holds some.
+fn words(text: &str) -> Result<Vec<OsString>, Failure> {
+    let mut words: Vec<OsString> = Vec::new();
+    let (mut word, mut quote) = (None::<String>, None);
+    for c in text.chars() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            Some(_) => word.get_or_insert_default().push(c),
+            None if c == '\'' || c == '"' => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            None if c.is_whitespace() => words.extend(word.take().map(OsString::from)),
+            None => word.get_or_insert_default().push(c),
+        }
+    }
+    if let Some(open) = quote {
+        return Err(Failure::usage(format!("--diff {text}: the last {open} is not closed")));
+    }
+    words.extend(word.map(OsString::from));
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{self, Command};
+
+    fn plan(text: &[&str]) -> Result<PlanOptions, String> {
+        let args: Vec<OsString> = ["plan"].iter().chain(text).map(OsString::from).collect();
+        match options::read(&args) {
+            Ok(cli) => match cli.command {
+                Command::Plan(options) => Ok(*options),
+                other => panic!("{other:?}"),
+            },
+            Err(Unread::Clap(error, tip)) => Err(format!("{error}{}", tip.unwrap_or_default())),
+            Err(Unread::Failure(failure)) => Err(failure.text),
+        }
+    }
+
+    #[test]
+    fn a_launch_is_planned_by_its_first_word() {
+        let options = plan(&["-n", "2", "-l", "--stdin", "none", "--timeout", "5s", "./a", "-n", "9"]).unwrap();
+        assert_eq!(options.run.launch.first.n, Some(2));
+        assert_eq!(options.run.launch.first.program, ["./a", "-n", "9"]);
+    }
+
+    #[test]
+    fn a_plan_needs_no_program() {
+        assert!(plan(&["-n", "2"]).unwrap().run.launch.first.program.is_empty());
+        let two = plan(&["-n", "2", ":", "-n", "1", "--host", "b"]).unwrap().run.launch;
+        assert_eq!((two.first.n, two.others.len(), two.others[0].n), (Some(2), 1, Some(1)));
+    }
+
+    #[test]
+    fn a_diff_is_laid_over_the_first_options() {
+        let options = plan(&["-n", "2", "--hostfile", "h", "--oversubscribe", "--diff", "-n 4 --host 'a,b'", "./a"]);
+        let options = options.unwrap();
+        let (first, other) = (options.run.launch, options.other.unwrap());
+        assert_eq!((first.first.n, first.first.hostfile.is_some(), first.first.host.len()), (Some(2), true, 0));
+        assert_eq!((other.first.n, other.first.hostfile, &other.first.host[..]), (Some(4), None, &["a,b".into()][..]));
+        assert_eq!((other.oversubscribe, &other.first.program[..]), (true, &["./a".into()][..]));
+    }
+
+    #[test]
+    fn a_diff_that_is_none_says_what_it_takes() {
+        assert!(plan(&["--diff", "--map-by node ./b"]).unwrap_err().contains("takes options only"));
+        assert!(plan(&["--diff", "--map-by 'node"]).unwrap_err().contains("not closed"));
+        assert!(plan(&["--diff", "--no-such"]).unwrap_err().contains("--diff takes options of run"));
+    }
+}

@@ -1,0 +1,228 @@
+//! A plan for people: which node takes which ranks and on what grounds, where on its processor they run, and why there.
+
+use std::fmt::Write;
+
+use rsd_core::place::cpuset::CpuSet;
+
+use super::look::{Look, Paint};
+use super::view::{Bound, Node, View, names, whole_cores};
+use super::{drawing, reasons};
+use crate::placement;
+use crate::print::{Align, table};
+
+/// Nodes with a row of their own; of more, neighbours alike share one.
+const ROWS: usize = 24;
+/// Different processors or bindings that are drawn.
+const DRAWINGS: usize = 4;
+/// Ranks with a line of their own, if nobody asks for more.
+const FEW: u32 = 8;
+/// Runs of ranks named in a row.
+const RUNS: usize = 4;
+
+/// All of it. `every_reason`: a line per rank, however many.
+pub(crate) fn text(view: &View<'_>, command: &str, every_reason: bool, look: &Look) -> String {
+    let mut text = format!("{}\n\n{}", heading(view), nodes(view));
+    text.push_str(&drawings(view, look));
+    text.push_str(&match every_reason || view.ranks() <= FEW {
+        true => each_rank(view),
+        false => folded_reasons(view, look),
+    });
+    let plan = view.plan;
+    let _ = write!(text, "\nmapped by {}, numbered by {}, bound to {}\n", plan.map_by, plan.rank_by, plan.bind_to);
+    plan.notices.iter().for_each(|notice| text.push_str(&format!("note: {notice}\n")));
+    let _ = writeln!(text, "in full: {command}");
+    text
+}
+
+/// "12 ranks of 2 programs (1 + 11) on 2 nodes".
+pub(crate) fn heading(view: &View<'_>) -> String {
+    let sizes: Vec<String> = view.plan.app_sizes.iter().map(u32::to_string).collect();
+    let programs = match sizes.len() {
+        0 | 1 => String::new(),
+        many => format!(" of {many} programs ({})", sizes.join(" + ")),
+    };
+    format!("{}{programs} on {}", count(view.ranks(), "rank"), count(view.nodes.len() as u32, "node"))
+}
+
+/// "1 rank", "2 ranks".
+pub(crate) fn count(number: u32, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// The table of nodes.
+fn nodes(view: &View<'_>) -> String {
+    let alike = |a: &Node<'_>, b: &Node<'_>| {
+        let offer = |node: &Node<'_>| (node.told.slots, node.told.in_use, node.count(), node.group);
+        view.nodes.len() > ROWS && offer(a) == offer(b) && a.told.slots_reason == b.told.slots_reason
+    };
+    let runs: Vec<&[Node<'_>]> = view.nodes.chunk_by(alike).collect();
+    let cpus: Vec<String> = view.groups.iter().map(|group| cpus_each(view, &view.nodes[group.nodes[0]])).collect();
+    let busy = view.nodes.iter().any(|node| node.told.in_use > 0);
+    let cells = |run: &&[Node<'_>]| {
+        let [first, ..] = run else { return Vec::new() };
+        let slots = format!("{} ({})", first.told.slots, first.told.slots_reason);
+        let each = if run.len() > 1 { " each" } else { "" };
+        let mut cells = vec![names(run.iter().map(|node| &*node.told.name)), slots + each];
+        if busy {
+            cells.push(format!("{}{each}", first.told.in_use));
+        }
+        cells.extend([format!("{}{each}", first.count()), which(run), cpus[first.group].clone()]);
+        cells
+    };
+    let rows: Vec<Vec<String>> = runs.iter().take(ROWS).map(cells).collect();
+    const LEFT: Align = Align::Left;
+    let mut text = match busy {
+        true => {
+            let columns = [
+                ("NODE", LEFT),
+                ("SLOTS", LEFT),
+                ("IN USE", LEFT),
+                ("RANKS", LEFT),
+                ("WHICH", LEFT),
+                ("EACH ON", LEFT),
+            ];
+            table(columns, &fixed(rows))
+        }
+        false => {
+            let columns = [("NODE", LEFT), ("SLOTS", LEFT), ("RANKS", LEFT), ("WHICH", LEFT), ("EACH ON", LEFT)];
+            table(columns, &fixed(rows))
+        }
+    };
+    let hidden: usize = runs.iter().skip(ROWS).map(|run| run.len()).sum();
+    if hidden > 0 {
+        let _ = writeln!(text, "and {hidden} more nodes (--json lists all)");
+    }
+    text
+}
+
+fn fixed<const N: usize>(rows: Vec<Vec<String>>) -> Vec<[String; N]> {
+    rows.into_iter().filter_map(|row| row.try_into().ok()).collect()
+}
+
+/// The ranks of nodes that follow each other.
+fn which(run: &[Node<'_>]) -> String {
+    match run {
+        [] => String::new(),
+        [only] => few(&only.ranges),
+        [first, .., last] => {
+            let whole = run.windows(2).all(|pair| match (&pair[0].ranges[..], &pair[1].ranges[..]) {
+                ([(_, end)], [(start, _)]) => end + 1 == *start,
+                _ => false,
+            });
+            match (whole, first.ranges.first(), last.ranges.last()) {
+                (true, Some((start, _)), Some((_, end))) => placement::ranges(&[(*start, *end)]),
+                _ => format!("{} to {}", few(&first.ranges), few(&last.ranges)),
+            }
+        }
+    }
+}
+
+/// "0,8,16,24,..".
+pub(crate) fn few(ranges: &[(u32, u32)]) -> String {
+    match ranges.len() <= RUNS {
+        true => placement::ranges(ranges),
+        false => format!("{},..", placement::ranges(&ranges[..RUNS])),
+    }
+}
+
+/// What each of a node's ranks may run on: "1 core", "2-3 cores", "any".
+fn cpus_each(view: &View<'_>, node: &Node<'_>) -> String {
+    let topology = view.topology(node);
+    let cores = |bound: &Bound<'_>| topology.and_then(|topology| whole_cores(topology, &bound.threads));
+    let sizes = |size: &dyn Fn(&Bound<'_>) -> Option<u32>| -> Option<(u32, u32)> {
+        let sizes: Option<Vec<u32>> = view.bounds(node).map(|(_, bound)| size(bound)).collect();
+        let sizes = sizes?;
+        Some((*sizes.iter().min()?, *sizes.iter().max()?))
+    };
+    let text = |(least, most): (u32, u32), what: &str| match (least, most) {
+        (_, 0) => "any cpu".to_owned(),
+        (0, _) => format!("any cpu, or up to {}", count(most, what)),
+        (least, most) if least == most => count(most, what),
+        (least, most) => format!("{least}-{most} {what}s"),
+    };
+    match sizes(&|bound| cores(bound).map(|cores| cores.len())) {
+        Some(cores) => text(cores, "core"),
+        None => sizes(&|bound| Some(bound.threads.len())).map_or_else(String::new, |threads| text(threads, "thread")),
+    }
+}
+
+/// One drawing for all nodes that look alike.
+fn drawings(view: &View<'_>, look: &Look) -> String {
+    let mut text = String::new();
+    let mut drawn = 0;
+    let mut left_out = 0;
+    for group in &view.groups {
+        let [first, others @ ..] = &group.nodes[..] else { continue };
+        if drawn == DRAWINGS {
+            left_out += group.nodes.len();
+            continue;
+        }
+        let node = &view.nodes[*first];
+        let drawing = drawing::draw(view, node, look);
+        if drawing.is_empty() {
+            continue;
+        }
+        let title = match others {
+            [] => node.told.name.clone(),
+            others => format!("{}; alike, with ranks of their own: {}", node.told.name, view.names(others)),
+        };
+        let _ = write!(text, "\n{}\n{drawing}", look.paint(&title, Paint::Bold));
+        drawn += 1;
+    }
+    if left_out > 0 {
+        let _ = writeln!(text, "\n{left_out} more nodes differ from these (--json has all; --host chooses)");
+    }
+    text
+}
+
+/// A line per rank.
+fn each_rank(view: &View<'_>) -> String {
+    let gpus = view.nodes.iter().any(|node| view.bounds(node).any(|(_, bound)| !bound.gpus.is_empty()));
+    let rows = view.seats().into_iter().zip(0_u32..).map(|(seat, rank)| {
+        let node = &view.nodes[seat.node as usize];
+        let bound = view.bound(node, seat.local);
+        let cpus = if bound.threads.is_empty() { "any cpu".to_owned() } else { view.cpus(node, bound) };
+        (rank.to_string(), node.told.name.clone(), cpus, gpu_list(bound.gpus), bound.reason.to_owned())
+    });
+    const LEFT: Align = Align::Left;
+    let table = match gpus {
+        true => {
+            let columns = [("RANK", Align::Right), ("NODE", LEFT), ("ON", LEFT), ("GPU", LEFT), ("BECAUSE", LEFT)];
+            table(columns, &rows.map(|(a, b, c, d, e)| [a, b, c, d, e]).collect::<Vec<_>>())
+        }
+        false => {
+            let columns = [("RANK", Align::Right), ("NODE", LEFT), ("ON", LEFT), ("BECAUSE", LEFT)];
+            table(columns, &rows.map(|(a, b, c, _, e)| [a, b, c, e]).collect::<Vec<_>>())
+        }
+    };
+    format!("\n{table}")
+}
+
+fn gpu_list(gpus: &[u32]) -> String {
+    let set: CpuSet = gpus.iter().copied().collect();
+    super::view::list(&set)
+}
+
+/// A line per group of nodes: the reasons of its ranks, in their order.
+fn folded_reasons(view: &View<'_>, look: &Look) -> String {
+    // Nodes that differ in other things may have the same reasons.
+    let mut lines: Vec<(Vec<usize>, String)> = Vec::new();
+    for group in &view.groups {
+        let node = &view.nodes[group.nodes[0]];
+        let text = reasons::fold(view.bounds(node).map(|(_, bound)| bound.reason)).join("; ");
+        match lines.iter_mut().find(|(_, known)| *known == text) {
+            Some((nodes, _)) => nodes.extend(&group.nodes),
+            None => lines.push((group.nodes.clone(), text)),
+        }
+    }
+    lines.iter_mut().for_each(|(nodes, _)| nodes.sort_unstable());
+    let mut text =
+        format!("\n{}\n", look.paint("why there, in the order of a node's ranks (--reasons: each)", Paint::Bold));
+    let shown = lines.iter().take(ROWS).map(|(nodes, reasons)| (view.names(nodes), reasons));
+    let width = shown.clone().map(|(names, _)| names.chars().count()).max().unwrap_or(0);
+    shown.for_each(|(names, reasons)| text.push_str(&format!("  {names:width$}  {reasons}\n")));
+    if lines.len() > ROWS {
+        let _ = writeln!(text, "  and {} others", lines.len() - ROWS);
+    }
+    text
+}
