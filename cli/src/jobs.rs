@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rsd_proto::transport::exit;
 use rsd_proto::v1::{
-    JobInfo, JobSelector, JobState, ListJobsRequest, ListNodesRequest, LogsRequest, NodeInfo, SignalRequest, Stream,
+    JobInfo, JobSelector, JobState, ListJobsRequest, ListNodesRequest, LogsRequest, NodeBinding, NodeInfo, RankBinding,
+    SignalRequest, Stream,
 };
 use serde_json::json;
 
@@ -12,6 +13,7 @@ use crate::dvm::{self, Client};
 use crate::exit::Failure;
 use crate::options::{Logs, OutputStream};
 use crate::output::Output;
+use crate::placement::NodeRanks;
 use crate::print::{self, Align, out, say, table};
 use crate::selectors::Selector;
 use crate::{json, placement, run, verdict};
@@ -90,7 +92,7 @@ fn now_ms() -> u64 {
 pub(crate) async fn show(mut client: Client, selector: Selector, as_json: bool) -> Result<u8, Failure> {
     let info = dvm::job(&mut client, selector).await?;
     match as_json {
-        true => out(&(json::document(json::job(&info)) + "\n"))?,
+        true => out(&(json::document(json::job_with_bindings(&info)) + "\n"))?,
         false => out(&description(&info, now_ms()))?,
     }
     Ok(0)
@@ -128,13 +130,8 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
     let map = info.map.clone().unwrap_or_default();
     let placed = placement::by_node(&map, &info.node_names);
     if !placed.is_empty() {
-        let columns = [("NODE", Align::Left), ("RANKS", Align::Right), ("WHICH", Align::Left)];
-        let rows: Vec<_> = placed
-            .iter()
-            .map(|node| [node.name.clone(), node.count().to_string(), placement::ranges(&node.ranges)])
-            .collect();
         text.push('\n');
-        text.push_str(&table(columns, &rows));
+        text.push_str(&placed_table(info, &placed));
     }
     if let Some(verdict) = verdict::verdict(info, |_| false) {
         text.push_str(&format!("\n{verdict}\n"));
@@ -145,6 +142,40 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
         own.iter().for_each(|exit| text.push_str(&format!("{}\n", verdict::describe(exit, info))));
     }
     text
+}
+
+/// Where its ranks are, and the threads of each where any is bound.
+fn placed_table(info: &JobInfo, placed: &[NodeRanks]) -> String {
+    let cells = |node: &NodeRanks| [node.name.clone(), node.count().to_string(), placement::ranges(&node.ranges)];
+    let columns = [("NODE", Align::Left), ("RANKS", Align::Right), ("WHICH", Align::Left)];
+    let bound: Vec<String> = placement::bindings(info).map(threads_of_each).collect();
+    if bound.iter().all(String::is_empty) {
+        return table(columns, &placed.iter().map(cells).collect::<Vec<_>>());
+    }
+    let [node, ranks, which] = columns;
+    let rows = placed.iter().zip(bound.into_iter().chain(std::iter::repeat(String::new())));
+    let rows = rows.map(|(place, bound)| {
+        let [node, ranks, which] = cells(place);
+        [node, ranks, which, bound]
+    });
+    table([node, ranks, which, ("HARDWARE THREADS OF EACH", Align::Left)], &rows.collect::<Vec<_>>())
+}
+
+/// `0-1 2-3 any 6-7 ..`; empty where none is bound.
+fn threads_of_each(binding: &NodeBinding) -> String {
+    const SHOWN: usize = 8;
+    if binding.ranks.iter().all(|rank| rank.threads.is_empty()) {
+        return String::new();
+    }
+    let one = |rank: &RankBinding| match rank.threads.is_empty() {
+        true => "any".to_owned(),
+        false => placement::list(&placement::threads(rank)),
+    };
+    let mut texts: Vec<String> = binding.ranks.iter().take(SHOWN).map(one).collect();
+    if binding.ranks.len() > SHOWN {
+        texts.push("..".to_owned());
+    }
+    texts.join(" ")
 }
 
 /// `wait`: the code of the first job that failed, in the order named.
@@ -287,7 +318,7 @@ fn nodes_table(nodes: &[NodeInfo]) -> String {
 #[cfg(test)]
 mod tests {
     use rsd_proto::v1::rank_exit::How;
-    use rsd_proto::v1::{Block, Inventory, NodeLoad, RankExit, TaskMap};
+    use rsd_proto::v1::{BindingRun, Block, Inventory, NodeLoad, Range, RankExit, TaskMap};
 
     use super::*;
 
@@ -361,6 +392,26 @@ n1        4  4-7
 job 7 failed: rank 3 on n1 called MPI_Abort with code 7
 "
         );
+    }
+
+    #[test]
+    fn a_job_whose_ranks_are_bound_shows_their_threads() {
+        let bound = |first| RankBinding { threads: vec![Range { first, count: 2 }], ..RankBinding::default() };
+        let info = JobInfo {
+            bindings: vec![
+                NodeBinding { ranks: vec![bound(0), RankBinding::default(), bound(4), bound(6)] },
+                NodeBinding { ranks: (0..12).map(|rank| bound(2 * rank)).collect() },
+            ],
+            binding_runs: vec![BindingRun { nodes: 1, binding: 0 }, BindingRun { nodes: 1, binding: 1 }],
+            ..failed()
+        };
+        assert!(description(&info, 62_500).contains(
+            "
+NODE  RANKS  WHICH  HARDWARE THREADS OF EACH
+n0        4  0-3    0-1 any 4-5 6-7
+n1        4  4-7    0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15 ..
+"
+        ));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rsd_proto::v1::job_event::Body;
 use rsd_proto::v1::rank_exit::How;
-use rsd_proto::v1::{JobEvent, JobInfo, JobState, NodeInfo, NodeState, RankExit, Record, Stream};
+use rsd_proto::v1::{JobEvent, JobInfo, JobState, NodeInfo, NodeState, RankBinding, RankExit, Record, Stream};
 use serde_json::{Map, Value, json};
 
 use crate::placement;
@@ -41,6 +41,25 @@ pub(crate) fn job(info: &JobInfo) -> Value {
         "exits": info.exits.iter().map(rank_exit).collect::<Vec<_>>(),
         "queued_reason": text(&info.queued_reason),
     })
+}
+
+/// With how its ranks are bound: hardware threads by logical index on the node, empty for unbound ones.
+pub(crate) fn job_with_bindings(info: &JobInfo) -> Value {
+    let bound = |(rank, binding): (u32, &RankBinding)| {
+        json!({
+            "rank": rank,
+            "pus": placement::threads(binding).iter().collect::<Vec<u32>>(),
+            "gpus": binding.gpus,
+            "reason": binding.reason,
+        })
+    };
+    let nodes = placement::by_node(&info.map.clone().unwrap_or_default(), &info.node_names);
+    let mut value = job(info);
+    for (at, (node, binding)) in nodes.iter().zip(placement::bindings(info)).enumerate() {
+        let ranks = node.ranges.iter().flat_map(|(first, last)| *first..=*last);
+        value["placement"][at]["bindings"] = ranks.zip(&binding.ranks).map(bound).collect();
+    }
+    value
 }
 
 pub(crate) fn node(info: &NodeInfo) -> Value {
@@ -179,7 +198,7 @@ fn base64(data: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rsd_proto::v1::{Block, TaskMap};
+    use rsd_proto::v1::{BindingRun, Block, NodeBinding, Range, TaskMap};
 
     use super::*;
 
@@ -198,6 +217,28 @@ mod tests {
         assert_eq!(data("hé\n".as_bytes()), json!({"rank": 1, "stream": "stderr", "more": false, "data": "hé\n"}));
         assert_eq!(data(b"\xff")["data_base64"], "/w==");
         assert_eq!(data(b"\xff").get("data"), None);
+    }
+
+    #[test]
+    fn a_job_shown_has_its_bindings() {
+        let range = |first| RankBinding {
+            threads: vec![Range { first, count: 2 }],
+            gpus: vec![first],
+            reason: "slot 1 of 1".into(),
+        };
+        let info = JobInfo {
+            map: Some(TaskMap {
+                nodes: vec![0, 4],
+                blocks: vec![Block { first_node: 0, nodes: 2, ranks_per_node: 1 }],
+            }),
+            bindings: vec![NodeBinding { ranks: vec![range(2)] }],
+            binding_runs: vec![BindingRun { nodes: 2, binding: 0 }],
+            ..JobInfo::default()
+        };
+        let placement = &job_with_bindings(&info)["placement"];
+        let bound = |rank: u32| json!([{"rank": rank, "pus": [2, 3], "gpus": [2], "reason": "slot 1 of 1"}]);
+        assert_eq!((&placement[0]["bindings"], &placement[1]["bindings"]), (&bound(0), &bound(1)));
+        assert_eq!(job(&info)["placement"][0].get("bindings"), None);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Which ranks run where, for people: a job's task map as ranges per node.
 
-use rsd_proto::v1::{Block, TaskMap};
+use rsd_core::place::cpuset::CpuSet;
+use rsd_core::place::topology::THREADS_MAX;
+use rsd_proto::v1::{BindingRun, Block, JobInfo, NodeBinding, Range, RankBinding, TaskMap};
 
 /// One node's ranks, as inclusive ranges in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +36,32 @@ pub(crate) fn by_node(map: &TaskMap, names: &[String]) -> Vec<NodeRanks> {
         }
     }
     nodes
+}
+
+/// How the ranks of a job's nodes are bound, node by node in the order of its task map; nothing where that is not told.
+pub(crate) fn bindings(info: &JobInfo) -> impl Iterator<Item = &NodeBinding> {
+    let run = |run: &BindingRun| (info.bindings.get(run.binding as usize), run.nodes as usize);
+    info.binding_runs
+        .iter()
+        .map(run)
+        .map_while(|(binding, nodes)| Some((binding?, nodes)))
+        .flat_map(|(binding, nodes)| std::iter::repeat_n(binding, nodes))
+}
+
+/// The hardware threads that a rank is bound to, by logical index; none: unbound.
+pub(crate) fn threads(binding: &RankBinding) -> CpuSet {
+    set(&binding.threads)
+}
+
+/// The set that the ranges of a message describe, as far as a processor can have so many.
+pub(crate) fn set(ranges: &[Range]) -> CpuSet {
+    let most = THREADS_MAX as u32;
+    ranges.iter().flat_map(|range| range.first..range.first.saturating_add(range.count.min(most))).collect()
+}
+
+/// "0-3,8".
+pub(crate) fn list(set: &CpuSet) -> String {
+    ranges(&set.ranges().into_iter().map(|range| (range.start, range.end - 1)).collect::<Vec<_>>())
 }
 
 /// `0-3,8,10-11`.

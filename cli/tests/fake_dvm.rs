@@ -16,11 +16,13 @@ use nix::unistd::Pid;
 use rsd_proto::services::dvm_server::{Dvm, DvmServer};
 use rsd_proto::transport::{self, exit, refusal};
 use rsd_proto::v1::job_event::{Body, Killing, Output as OutputEvent, Placed, Queued, Submitted};
+use rsd_proto::v1::plan_reply::Outcome;
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{
-    CancelRequest, InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, JobState, ListJobsReply,
-    ListJobsRequest, ListNodesReply, ListNodesRequest, LogsRequest, NodeInfo, PlanReply, PlanRequest, RankExit, Record,
-    ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Stream,
+    Block, CancelRequest, InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, JobState, ListJobsReply,
+    ListJobsRequest, ListNodesReply, ListNodesRequest, LogsRequest, NodeInfo, Plan, PlanNode, PlanRefusal, PlanReply,
+    PlanRequest, RankExit, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Stream,
+    TaskMap,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -36,6 +38,7 @@ enum Asked {
     Cancel(u64, Option<u64>),
     Signal(u64, Option<u32>, i32),
     Logs(LogsRequest),
+    Plan(Box<PlanRequest>),
 }
 
 /// What the daemon does next in a job's story.
@@ -53,6 +56,7 @@ enum Act {
 struct Played {
     story: Mutex<VecDeque<Act>>,
     jobs: Vec<JobInfo>,
+    plans: Mutex<VecDeque<PlanReply>>,
     asked: mpsc::Sender<Asked>,
     cancels: tokio::sync::watch::Sender<usize>,
     input_ended: tokio::sync::watch::Sender<bool>,
@@ -121,8 +125,10 @@ impl Dvm for Fake {
         Ok(self.0.story())
     }
 
-    async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanReply>, Status> {
-        Err(Status::unimplemented("no test asks for a plan"))
+    async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanReply>, Status> {
+        self.0.tell(Asked::Plan(Box::new(request.into_inner())));
+        let reply = self.0.plans.lock().unwrap().pop_front();
+        reply.map(Response::new).ok_or_else(|| refusal(Code::InvalidArgument, exit::USAGE, "there is no mapping by x"))
     }
 
     async fn attach(&self, request: Request<JobSelector>) -> Result<Response<Events>, Status> {
@@ -217,11 +223,20 @@ impl Stage {
     }
 
     fn with_jobs(story: impl IntoIterator<Item = Act>, jobs: Vec<JobInfo>) -> Stage {
+        Stage::with(story, jobs, Vec::new())
+    }
+
+    fn with_plans(plans: Vec<PlanReply>) -> Stage {
+        Stage::with([], Vec::new(), plans)
+    }
+
+    fn with(story: impl IntoIterator<Item = Act>, jobs: Vec<JobInfo>, plans: Vec<PlanReply>) -> Stage {
         let mut stage = Stage::empty();
         let (asked, receiver) = mpsc::channel();
         let played = Arc::new(Played {
             story: Mutex::new(story.into_iter().collect()),
             jobs,
+            plans: Mutex::new(plans.into()),
             asked,
             cancels: tokio::sync::watch::channel(0).0,
             input_ended: tokio::sync::watch::channel(false).0,
@@ -671,4 +686,72 @@ fn usage_is_240_and_help_is_not() {
     let man = stage.base.join("man");
     assert_eq!(stage.output(&["man", man.to_str().unwrap()]).code, Some(0));
     assert!(man.join("rsctl-run.1").is_file());
+}
+
+/// Two ranks on a node of this name.
+fn planned(name: &str) -> PlanReply {
+    let map = TaskMap { nodes: vec![0], blocks: vec![Block { first_node: 0, nodes: 1, ranks_per_node: 2 }] };
+    let node = PlanNode { name: name.into(), slots: 2, slots_reason: "2 cores".into(), ..PlanNode::default() };
+    let plan = Plan { map: Some(map), nodes: vec![node], app_sizes: vec![2], map_by: "slot".into(), ..Plan::default() };
+    PlanReply { outcome: Some(Outcome::Plan(plan)) }
+}
+
+#[test]
+fn a_plan_is_asked_with_the_options_of_run_and_printed() {
+    let stage = Stage::with_plans(vec![planned("n0")]);
+    let said = stage.output(&["plan", "--idle", "-n", "2", "--host", "n0:2", "-x", "A=1", "-l", "./a", "b c"]);
+    assert_eq!((said.code, &*said.err), (Some(0), ""));
+    let text = "\
+2 ranks on 1 node
+
+NODE  SLOTS        RANKS  WHICH  EACH ON
+n0    2 (2 cores)  2      0-1    any cpu
+
+RANK  NODE  ON       BECAUSE
+   0  n0    any cpu
+   1  n0    any cpu
+
+mapped by slot
+in full: rsctl run --map-by slot -n 2 --host n0:2 ./a 'b c'
+";
+    assert_eq!(said.text(), text);
+    let Asked::Plan(request) = stage.asked() else { panic!("a plan is asked for") };
+    let spec = request.spec.unwrap();
+    assert!(request.idle && request.topology.is_empty() && spec.env.is_empty(), "{spec:?}");
+    assert_eq!((spec.apps[0].n, &*spec.apps[0].hosts[0].name), (Some(2), "n0"));
+}
+
+#[test]
+fn a_plan_that_is_refused_says_what_run_says_and_exits_as_it() {
+    let text = "3 ranks asked, 2 slots free on 1 node\nfix:  -n 2";
+    let refused = PlanRefusal { text: text.into(), asked: Some(3), free: Some(2), ..PlanRefusal::default() };
+    let refused = PlanReply { outcome: Some(Outcome::Refused(refused)) };
+    let stage = Stage::with_plans(vec![refused.clone()]);
+    let said = stage.output(&["plan", "-n", "3"]);
+    assert_eq!(said, Said { code: Some(243), out: Vec::new(), err: format!("rsctl: {text}\n") });
+    let said = Stage::with_plans(vec![refused]).output(&["plan", "-n", "3", "--json"]);
+    assert_eq!((said.code, &*said.err), (Some(243), ""));
+    assert!(said.text().contains("\"refused\":{\"asked\":3,\"fixes\":[],\"free\":2,"), "{}", said.text());
+}
+
+#[test]
+fn a_mapping_that_the_daemon_does_not_know_is_a_wrong_use() {
+    let said = Stage::with_plans(Vec::new()).output(&["plan", "-n", "3"]);
+    assert_eq!((said.code, &*said.err), (Some(240), "rsctl: there is no mapping by x\n"));
+}
+
+#[test]
+fn two_plans_are_compared() {
+    let stage = Stage::with_plans(vec![planned("n0"), planned("n1")]);
+    let said = stage.output(&["plan", "-n", "2", "--diff", "--map-by node"]);
+    assert_eq!((said.code, &*said.err), (Some(0), ""));
+    assert!(said.text().contains("plan a: 2 ranks on 1 node\n"), "{}", said.text());
+    let moves = "2 of 2 ranks differ: 2 to another node\n  rank 0: n0 -> n1\n  rank 1: n0 -> n1\n";
+    assert!(said.text().ends_with(moves), "{}", said.text());
+    let asked = [stage.asked(), stage.asked()].map(|asked| match asked {
+        Asked::Plan(request) => request.spec.unwrap().map_by,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(asked[1], "node");
+    assert_ne!(asked[0], "node");
 }

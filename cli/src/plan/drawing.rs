@@ -15,8 +15,8 @@ use rsd_core::place::cpuset::CpuSet;
 use rsd_core::place::topology::{Kind, Topology};
 
 use super::look::{Look, Paint};
-use super::view::{Node, View, list, set, whole_cores};
-use crate::placement;
+use super::view::{Node, View, whole_cores};
+use crate::placement::{self, list, set};
 
 /// Cells are not made wider than this for a long text in one; it is cut.
 const CELL_MAX: usize = 11;

@@ -10,8 +10,9 @@ use rsd_proto::v1::{Gpu, PlanNode, PlanRefusal, PlanReply, plan_reply::Outcome};
 use serde_json::{Value, json};
 
 use super::diff::Difference;
-use super::view::{Bound, Node, Seat, View, set};
+use super::view::{Bound, Node, Seat, View};
 use crate::json::SCHEMA;
+use crate::placement::set;
 
 /// One plan, or the refusal.
 pub(crate) fn reply(reply: &PlanReply, command: &str, out: &mut impl Write) -> io::Result<()> {

@@ -28,7 +28,9 @@ pub(crate) fn text(view: &View<'_>, command: &str, every_reason: bool, look: &Lo
         false => folded_reasons(view, look),
     });
     let plan = view.plan;
-    let _ = write!(text, "\nmapped by {}, numbered by {}, bound to {}\n", plan.map_by, plan.rank_by, plan.bind_to);
+    let policy = [("mapped by", &plan.map_by), ("numbered by", &plan.rank_by), ("bound to", &plan.bind_to)];
+    let told = policy.iter().filter(|(_, value)| !value.is_empty()).map(|(what, value)| format!("{what} {value}"));
+    let _ = writeln!(text, "\n{}", told.collect::<Vec<_>>().join(", "));
     plan.notices.iter().for_each(|notice| text.push_str(&format!("note: {notice}\n")));
     let _ = writeln!(text, "in full: {command}");
     text
@@ -200,7 +202,7 @@ fn each_rank(view: &View<'_>) -> String {
 
 fn gpu_list(gpus: &[u32]) -> String {
     let set: CpuSet = gpus.iter().copied().collect();
-    super::view::list(&set)
+    placement::list(&set)
 }
 
 /// A line per group of nodes: the reasons of its ranks, in their order.

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use rsd_core::place::cpuset::CpuSet;
-use rsd_core::place::topology::{Kind, THREADS_MAX, Topology};
-use rsd_proto::v1::{Plan, PlanNode, Range};
+use rsd_core::place::topology::{Kind, Topology};
+use rsd_proto::v1::{Plan, PlanNode};
 
-use crate::placement;
+use crate::placement::{self, list, set};
 
 /// A plan.
 pub(crate) struct View<'a> {
@@ -159,12 +159,6 @@ fn local_ranks<'b>(node: &'b Node<'_>) -> impl Iterator<Item = (u32, u32)> + use
     node.ranges.iter().flat_map(|(first, last)| *first..=*last).zip(0..)
 }
 
-/// The set that the ranges of a message describe, as far as a processor can have so many.
-pub(crate) fn set(ranges: &[Range]) -> CpuSet {
-    let most = THREADS_MAX as u32;
-    ranges.iter().flat_map(|range| range.first..range.first.saturating_add(range.count).min(most)).collect()
-}
-
 /// The cores that these threads are all of, if they are whole cores.
 pub(crate) fn whole_cores(topology: &Topology, threads: &CpuSet) -> Option<CpuSet> {
     let cores = topology.objects_of(Kind::Core, threads);
@@ -175,11 +169,6 @@ pub(crate) fn whole_cores(topology: &Topology, threads: &CpuSet) -> Option<CpuSe
 
 fn numbered(what: &str, set: &CpuSet) -> String {
     format!("{what}{} {}", if set.len() == 1 { "" } else { "s" }, list(set))
-}
-
-/// "0-3,8".
-pub(crate) fn list(set: &CpuSet) -> String {
-    placement::ranges(&set.ranges().into_iter().map(|range| (range.start, range.end - 1)).collect::<Vec<_>>())
 }
 
 /// Names with numbers that follow each other become one, in the form that host lists take: "node[0-9],login". Names beyond
