@@ -15,6 +15,7 @@
 //!
 //! Cost: O(nodes · log ranks) for the counts, and for the numbering O(nodes) by slot, O(ranks) by node.
 
+mod compat;
 pub mod cpuset;
 mod hosts;
 pub mod policy;
@@ -221,13 +222,13 @@ enum Obstacle {
 }
 
 fn try_place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Placement, Obstacle> {
-    match request.policy.compat {
-        Compat::Rsd => {}
-        Compat::OpenMpi5 => return Err(unknown_rules("openmpi5")),
-        Compat::Hydra => return Err(unknown_rules("hydra")),
-    }
     if nodes.is_empty() {
         return Err(Obstacle::NoNodes);
+    }
+    match request.policy.compat {
+        Compat::Rsd => {}
+        Compat::OpenMpi5 => return compat::openmpi5::place(nodes, request, head),
+        Compat::Hydra => return compat::hydra::place(nodes, request, head),
     }
     let mut map = TaskMapBuilder::default();
     let mut app_sizes = Vec::new();
@@ -263,12 +264,6 @@ fn try_place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Pla
     let (bindings, binding_runs, policy) = (Vec::new(), Vec::new(), request.policy.clone());
     let (exclusive, notices) = (false, Vec::new());
     Ok(Placement { map, app_sizes, used, bindings, binding_runs, exclusive, policy, notices })
-}
-
-fn unknown_rules(whose: &str) -> Obstacle {
-    Obstacle::Policy(PolicyError {
-        text: format!("the rules of {whose} are not known here; leave out --compat {whose}"),
-    })
 }
 
 /// How many of `n` ranks each seat takes, or nothing if they do not fit.

@@ -31,11 +31,9 @@ pub(super) fn seats(nodes: &[NodeOffer], placed: &[u32], hosts: &[Host], head: N
     if hosts.is_empty() {
         return Ok((0..nodes.len()).map(|node| Mentions::default().seat(nodes, placed, node)).collect());
     }
-    let names = Names::new(nodes, head);
     let mut order = Vec::new();
     let mut mentions: HashMap<usize, Mentions<'_>> = HashMap::new();
-    for host in hosts {
-        let node = names.find(&host.name).ok_or_else(|| host.clone())?;
+    for (node, host) in entries(nodes, hosts, head)? {
         let mentioned = mentions.entry(node).or_default();
         if mentioned.entries.is_empty() {
             order.push(node);
@@ -43,6 +41,16 @@ pub(super) fn seats(nodes: &[NodeOffer], placed: &[u32], hosts: &[Host], head: N
         mentioned.entries.push(host);
     }
     Ok(order.into_iter().map(|node| mentions[&node].seat(nodes, placed, node)).collect())
+}
+
+/// The node of each entry of a list, in its order. Fails with the first host that is no node.
+pub(super) fn entries<'a>(
+    nodes: &[NodeOffer],
+    hosts: &'a [Host],
+    head: NodeId,
+) -> Result<Vec<(usize, &'a Host)>, Host> {
+    let names = Names::new(nodes, head);
+    hosts.iter().map(|host| names.find(&host.name).map(|node| (node, host)).ok_or_else(|| host.clone())).collect()
 }
 
 /// Everything that a list says of one node.

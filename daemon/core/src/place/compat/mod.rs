@@ -1,0 +1,53 @@
+//! Where others would have put the ranks: `--compat` gives their historical answers, what they get wrong included.
+//!
+//! - [`openmpi5`]: Open MPI 5.0.11 (PRRTE 3.0.14).
+//! - [`hydra`]: MPICH's Hydra 5.0.
+//!
+//! Both place one rank at a time, as those do: O(ranks · cpus of a node) at worst. What they have no word for (`seq`,
+//! `rankfile`, `pe-list`) is placed by our own rule; GPUs per rank are refused.
+//!
+//! ```text
+//! request ─▶ rules (defaults filled in) ─▶ ranks on nodes, each with an object ─▶ numbers ─▶ layout ─▶ Placement
+//!                                              machine: a node's cpus, in a row
+//! ```
+
+pub(super) mod hydra;
+mod layout;
+mod machine;
+pub(super) mod openmpi5;
+#[cfg(test)]
+mod tests;
+
+use super::policy::{Compat, Directive, Policy, PolicyError};
+use super::{NodeOffer, Obstacle, Placement, Request, try_place};
+use crate::NodeId;
+
+/// Whether these rules are silent about what is asked, so that ours place it.
+fn is_silent(policy: &Policy) -> bool {
+    match policy.map_by.directive {
+        Some(Directive::Seq | Directive::Rankfile | Directive::PeList { .. }) => true,
+        None | Some(Directive::Slot | Directive::Node | Directive::Object(_) | Directive::Ppr { .. }) => false,
+    }
+}
+
+/// What our own rule makes of a request.
+fn place_our_way(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Placement, Obstacle> {
+    let mut request = request.clone();
+    let compat = std::mem::replace(&mut request.policy.compat, Compat::Rsd);
+    let mut placement = try_place(nodes, &request, head)?;
+    placement.policy.compat = compat;
+    Ok(placement)
+}
+
+/// A refusal that needs no more than a sentence.
+fn refuse(text: impl Into<String>) -> Obstacle {
+    Obstacle::Policy(PolicyError { text: text.into() })
+}
+
+/// GPUs are ours alone.
+fn without_gpus(policy: &Policy) -> Result<(), Obstacle> {
+    match policy.gpus_per_rank {
+        0 => Ok(()),
+        _ => Err(refuse("--gpus-per-rank has no meaning under --compat; leave one of them out")),
+    }
+}

@@ -1,0 +1,216 @@
+//! A job while its ranks are handed out: what its nodes have left.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::super::machine::{Machine, Unit};
+use super::node::{NoCpu, Node, Rank};
+use super::rules::{Map, Mapping, Rules};
+use super::wrong::Failure;
+use crate::NodeId;
+use crate::place::cpuset::CpuSet;
+use crate::place::hosts::{self, Seat};
+use crate::place::topology::Kind;
+use crate::place::{ASKED_MAX, Host, NodeOffer, Obstacle, Request};
+
+/// All nodes that the job was offered so far.
+pub(super) struct Job<'a> {
+    offers: &'a [NodeOffer],
+    unit: Unit,
+    nodes: HashMap<usize, Node>,
+    machines: HashMap<(usize, CpuSet), Arc<Machine>>,
+    /// Offers in the order in which their nodes were first used.
+    order: Vec<usize>,
+    /// Nodes whose ranks are not bound although nobody said so.
+    pub(super) unbound: Vec<usize>,
+}
+
+/// A node in a program's list.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// Index into the offers.
+    pub(super) node: usize,
+    /// Slots that the program may fill.
+    pub(super) offer: u32,
+    /// Ranks that it may get at all.
+    room: u32,
+    /// Ranks that it got.
+    pub(super) placed: u32,
+}
+
+impl Place {
+    pub(super) fn is_full(&self) -> bool {
+        self.placed >= self.offer
+    }
+
+    pub(super) fn is_at_max(&self) -> bool {
+        self.placed >= self.room
+    }
+}
+
+/// What a program has to go by.
+pub(super) struct Program {
+    /// All of its list.
+    pub(super) seats: Vec<Seat>,
+    /// Those that may take ranks, in the order of the list.
+    pub(super) places: Vec<Place>,
+    /// How many ranks.
+    pub(super) n: u32,
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(offers: &'a [NodeOffer], unit: Unit) -> Job<'a> {
+        let (nodes, machines) = (HashMap::new(), HashMap::new());
+        Job { offers, unit, nodes, machines, order: Vec::new(), unbound: Vec::new() }
+    }
+
+    /// The nodes for a program, and how many ranks it has. What it may use of them is what is left then.
+    pub(super) fn program(
+        &mut self,
+        request: &Request,
+        app: usize,
+        mapping: &Mapping,
+        head: NodeId,
+    ) -> Result<Program, Failure> {
+        match request.apps[app].n {
+            Some(0) => return Err(Obstacle::ZeroRanks.into()),
+            Some(asked) if asked > ASKED_MAX => return Err(Obstacle::TooMany { asked: asked.into() }.into()),
+            Some(_) | None => {}
+        }
+        let seats = self.seats(request, app, mapping, head)?;
+        let kept = seats.iter().filter(|seat| seat.room > 0 && (seat.offer > 0 || mapping.oversubscribe));
+        let places: Vec<Place> =
+            kept.map(|seat| Place { node: seat.node, offer: seat.offer, room: seat.room, placed: 0 }).collect();
+        let offered: u64 = places.iter().map(|place| u64::from(place.offer)).sum();
+        for place in &places {
+            self.open(place.node);
+        }
+        let n = match request.apps[app].n {
+            Some(n) => u64::from(n),
+            None => self.natural(&places, mapping, offered),
+        };
+        let n = u32::try_from(n).ok().filter(|n| *n <= ASKED_MAX).ok_or(Obstacle::TooMany { asked: n })?;
+        if n == 0 || places.is_empty() || (u64::from(n) > offered && !mapping.oversubscribe) {
+            return Err(Obstacle::Short { app, asked: request.apps[app].n, seats }.into());
+        }
+        Ok(Program { seats, places, n })
+    }
+
+    /// As our own rule seats a program, but for what a list says of slots.
+    fn seats(&self, request: &Request, app: usize, mapping: &Mapping, head: NodeId) -> Result<Vec<Seat>, Obstacle> {
+        let placed: Vec<u32> =
+            (0..self.offers.len()).map(|at| self.nodes.get(&at).map_or(0, |node| node.ranks.len() as u32)).collect();
+        let hosts: Vec<Host> = request.apps[app].hosts.iter().map(one_slot).collect();
+        let mut seats = hosts::seats(self.offers, &placed, &hosts, head).map_err(Obstacle::UnknownHost)?;
+        if request.policy.map_by.nolocal {
+            seats.retain(|seat| self.offers[seat.node].id != head);
+        }
+        for seat in &mut seats {
+            let own = &self.offers[seat.node];
+            let counted = slots(own, mapping.threads);
+            // What a list says counts, also where the node has fewer.
+            let listed = seat.cap.filter(|cap| *cap < Host::WHOLE).unwrap_or(counted);
+            let free = listed.max(counted).saturating_sub(own.in_use);
+            seat.offer = free.min(listed).saturating_sub(seat.placed).min(seat.room);
+        }
+        Ok(seats)
+    }
+
+    /// How many ranks there are if nobody says so: `ppr` fills its objects, `pe` the cpus, others the slots.
+    fn natural(&self, places: &[Place], mapping: &Mapping, offered: u64) -> u64 {
+        let machines = places.iter().map(|place| &self.nodes[&place.node].machine);
+        match mapping.map {
+            Map::Ppr(count, per) => {
+                let objects = machines.map(|machine| per.map_or(1, |kind| machine.objects(kind).len()) as u64);
+                objects.map(|objects| objects * u64::from(count)).sum()
+            }
+            Map::Slot | Map::Node | Map::Object(_) if mapping.pe > 1 => {
+                let fitting: u64 = machines.map(|machine| (machine.all().len() / mapping.pe as usize) as u64).sum();
+                fitting.clamp(1, offered.max(1))
+            }
+            Map::Slot | Map::Node | Map::Object(_) => offered,
+        }
+    }
+
+    /// Makes a node known, and remembers what it has left.
+    fn open(&mut self, at: usize) {
+        let (offers, unit) = (self.offers, self.unit);
+        let own = &offers[at];
+        let node = self.nodes.entry(at).or_insert_with(|| {
+            let key = (Arc::as_ptr(&own.topology) as usize, own.usable.clone());
+            let known = self.machines.entry(key);
+            let machine = Arc::clone(known.or_insert_with(|| Arc::new(Machine::new(&own.topology, &own.usable, unit))));
+            Node::new(machine, &own.taken)
+        });
+        node.begin();
+    }
+
+    pub(super) fn node(&self, place: &Place) -> &Node {
+        &self.nodes[&place.node]
+    }
+
+    /// The nodes that were used, in that order.
+    pub(super) fn used(&self) -> impl Iterator<Item = (usize, &Node)> {
+        self.order.iter().map(|at| (*at, &self.nodes[at]))
+    }
+
+    /// A node takes part from now on.
+    pub(super) fn enter(&mut self, place: &Place) {
+        if self.nodes.get_mut(&place.node).is_some_and(Node::enter) {
+            self.order.push(place.node);
+        }
+    }
+
+    /// Adds a rank of program `app`, on an object or anywhere on its node, bound to `bind`. Only cpus that were free in `turn`
+    /// are for it.
+    pub(super) fn add(
+        &mut self,
+        app: usize,
+        place: &mut Place,
+        rules: &Rules,
+        bind: Option<Kind>,
+        object: Option<usize>,
+        turn: &[bool],
+    ) -> Result<(), NoCpu> {
+        let Some(node) = self.nodes.get_mut(&place.node) else { return Err(NoCpu) };
+        let region = match (rules.mapping.map.object(), object) {
+            (Some(kind), Some(object)) => node.machine.objects(kind)[object].cpus.clone(),
+            _ => node.machine.all(),
+        };
+        let pe = rules.mapping.pe as usize;
+        let threads = match bind {
+            None => CpuSet::EMPTY,
+            Some(_) if pe > 1 => node.bind_many(pe, region, object.is_some(), turn)?,
+            Some(kind) => node.bind_one(kind, rules, region, turn)?,
+        };
+        place.placed += 1;
+        node.turns.insert(app, (place.offer, place.placed));
+        node.ranks.push(Rank { app, object, threads, nth: place.placed });
+        Ok(())
+    }
+
+    /// What the user should know.
+    pub(super) fn notices(&self) -> Vec<String> {
+        let Some(first) = self.unbound.first() else { return Vec::new() };
+        let others = match self.unbound.len() {
+            1 => String::new(),
+            more => format!(" and {} more nodes", more - 1),
+        };
+        vec![format!(
+            "ranks on {}{others} are not bound: more slots than cpus are offered there",
+            self.offers[*first].name
+        )]
+    }
+}
+
+/// A name on the command line without a number is one slot.
+fn one_slot(host: &Host) -> Host {
+    let counted = host.slots.is_some() || host.max_slots.is_some() || host.source.starts_with("hostfile ");
+    Host { slots: if counted { host.slots } else { Some(1) }, ..host.clone() }
+}
+
+/// A node's slots: where it has as many as cores because nobody said otherwise, its threads if those are the cpus.
+fn slots(own: &NodeOffer, threads: bool) -> u32 {
+    let cores = || own.topology.objects_of(Kind::Core, &own.usable).len();
+    if threads && own.slots == cores() { own.usable.len() } else { own.slots }
+}

@@ -1,0 +1,244 @@
+//! Which node, and which object of it, takes how many ranks of a program. Every function returns how many ranks it placed:
+//! fewer than asked where these rules find no more room.
+
+use super::job::{Job, Place};
+use super::node::NoCpu;
+use super::rules::{Map, Rules};
+use crate::place::topology::Kind;
+
+/// A program whose turn it is.
+#[derive(Clone, Copy)]
+pub(super) struct Turn<'r> {
+    pub(super) app: usize,
+    pub(super) n: u32,
+    pub(super) rules: &'r Rules,
+}
+
+/// Places a program's ranks. A rank that these rules cannot bind, where they give up at once, counts as one that found no room.
+pub(super) fn map(job: &mut Job<'_>, program: Turn<'_>, places: Vec<Place>) -> u32 {
+    match program.rules.mapping.map {
+        Map::Slot => by_slot(job, program, places),
+        Map::Node => by_node(job, program, places),
+        Map::Object(kind) => by_object(job, program, places, kind),
+        Map::Ppr(count, None) => ppr_node(job, program, places, count),
+        Map::Ppr(count, Some(kind)) => ppr_object(job, program, places, count, kind),
+    }
+}
+
+/// Node by node; then equal shares.
+fn by_slot(job: &mut Job<'_>, program: Turn<'_>, mut places: Vec<Place>) -> u32 {
+    let mut left = program.n;
+    places.retain_mut(|place| {
+        let mut wanted = place.offer;
+        visit(job, program, place, &mut wanted, &mut left)
+    });
+    if left > 0 && !places.is_empty() {
+        let nodes = places.len() as u32;
+        let (share, more) = (left / nodes, left % nodes);
+        for (nth, place) in places.iter_mut().enumerate() {
+            let mut wanted = share + u32::from((nth as u32) < more);
+            visit(job, program, place, &mut wanted, &mut left);
+        }
+    }
+    program.n - left
+}
+
+/// Twice over the nodes.
+fn by_node(job: &mut Job<'_>, program: Turn<'_>, mut places: Vec<Place>) -> u32 {
+    let mut left = program.n;
+    for _round in 0..2 {
+        if left == 0 || places.is_empty() {
+            break;
+        }
+        let mut wanted = (left / places.len() as u32).max(1);
+        places.retain_mut(|place| visit(job, program, place, &mut wanted, &mut left));
+    }
+    program.n - left
+}
+
+/// Gives a node as many ranks as wanted, or as it can take: `wanted` becomes that. False once it is at its `max_slots`.
+fn visit(job: &mut Job<'_>, program: Turn<'_>, place: &mut Place, wanted: &mut u32, left: &mut u32) -> bool {
+    if *left == 0 {
+        return true;
+    }
+    let Turn { app, rules, .. } = program;
+    let oversubscribe = rules.mapping.oversubscribe;
+    if !oversubscribe {
+        *wanted = place.offer.min(*wanted);
+    }
+    if !oversubscribe && place.is_full() {
+        return true;
+    }
+    if place.is_at_max() {
+        return false;
+    }
+    let bind = binding_on(job, rules, place, *wanted, *wanted);
+    let node = job.node(place);
+    if bind.is_some() && !rules.overload {
+        let fitting = node.free_in(node.machine.all()) as u32 / rules.mapping.pe;
+        if fitting == 0 && *wanted > 0 {
+            return true;
+        }
+        *wanted = fitting.min(*wanted);
+    }
+    let turn = node.turn();
+    job.enter(place);
+    for _ in 0..*wanted {
+        if *left == 0 || job.add(app, place, rules, bind, None, &turn).is_err() {
+            break;
+        }
+        *left -= 1;
+        if !oversubscribe && place.is_full() {
+            break;
+        }
+    }
+    true
+}
+
+/// How ranks are bound on a node: a default binding is dropped where `cpus` are wanted that the node does not have, for no more
+/// `ranks` than it offers slots.
+fn binding_on(job: &mut Job<'_>, rules: &Rules, place: &Place, ranks: u32, cpus: u32) -> Option<Kind> {
+    let node = job.node(place);
+    let dropped = cpus as usize > node.free_in(node.machine.all()) && ranks <= place.offer && !rules.explicit;
+    if dropped && rules.bind.is_some() && !job.unbound.contains(&place.node) {
+        job.unbound.push(place.node);
+    }
+    rules.bind.filter(|_| !dropped)
+}
+
+/// One rank per object in turn.
+fn by_object(job: &mut Job<'_>, program: Turn<'_>, mut places: Vec<Place>, kind: Kind) -> u32 {
+    let mut left = program.n;
+    let mut stuck = false;
+    while left > 0 && !stuck {
+        let before = left;
+        places.retain_mut(|place| {
+            match fill_objects(job, program, place, kind, &mut left) {
+                Ok(stays) => stays && !stuck,
+                // It gives up as a whole.
+                Err(NoCpu) => {
+                    stuck = true;
+                    false
+                }
+            }
+        });
+        stuck |= left == before;
+    }
+    program.n - left
+}
+
+/// Rounds over a node's objects, one with `span`. False once the node is full, at its `max_slots`, or has no such objects.
+fn fill_objects(
+    job: &mut Job<'_>,
+    program: Turn<'_>,
+    place: &mut Place,
+    kind: Kind,
+    left: &mut u32,
+) -> Result<bool, NoCpu> {
+    let Turn { app, rules, .. } = program;
+    let objects = job.node(place).machine.objects(kind).len();
+    let mut short = false;
+    loop {
+        let before = *left;
+        for object in 0..objects {
+            if *left == 0 {
+                return Ok(true);
+            }
+            let node = job.node(place);
+            let free = node.free_in(node.machine.objects(kind)[object].cpus.clone());
+            if free < rules.mapping.pe as usize && !rules.overload {
+                short = true;
+                continue;
+            }
+            if place.is_at_max() || (place.is_full() && !rules.mapping.oversubscribe) {
+                return Ok(false);
+            }
+            let turn = node.turn();
+            job.enter(place);
+            job.add(app, place, rules, rules.bind, Some(object), &turn)?;
+            *left -= 1;
+            if place.is_full() && !rules.mapping.oversubscribe {
+                return Ok(false);
+            }
+        }
+        if rules.mapping.span || short || *left == before {
+            return Ok(objects > 0);
+        }
+    }
+}
+
+/// So many on each node.
+fn ppr_node(job: &mut Job<'_>, program: Turn<'_>, places: Vec<Place>, count: u32) -> u32 {
+    let Turn { app, n, rules } = program;
+    let mut left = n;
+    for mut place in places {
+        if left == 0 {
+            break;
+        }
+        let bind = binding_on(job, rules, &place, count, count.saturating_mul(rules.mapping.pe));
+        let all = job.node(&place).machine.all();
+        if !has_room(job, rules, &place, bind, all, count) {
+            continue;
+        }
+        let turn = job.node(&place).turn();
+        job.enter(&place);
+        for _ in 0..count {
+            if left == 0 {
+                break;
+            }
+            if job.add(app, &mut place, rules, bind, None, &turn).is_err() {
+                return n - left;
+            }
+            left -= 1;
+            if place.is_full() && !rules.mapping.oversubscribe {
+                break;
+            }
+        }
+    }
+    n - left
+}
+
+/// So many on each object, also beyond what was asked for.
+fn ppr_object(job: &mut Job<'_>, program: Turn<'_>, places: Vec<Place>, count: u32, kind: Kind) -> u32 {
+    let Turn { app, n, rules } = program;
+    let mut placed = 0;
+    for mut place in places {
+        if placed >= n {
+            break;
+        }
+        let objects = job.node(&place).machine.objects(kind).len();
+        let ranks = count.saturating_mul(objects as u32);
+        let bind = binding_on(job, rules, &place, ranks, ranks.saturating_mul(rules.mapping.pe));
+        for object in 0..objects {
+            let cpus = job.node(&place).machine.objects(kind)[object].cpus.clone();
+            if placed >= n || !has_room(job, rules, &place, bind, cpus, count) {
+                continue;
+            }
+            let turn = job.node(&place).turn();
+            job.enter(&place);
+            for _ in 0..count {
+                if job.add(app, &mut place, rules, bind, Some(object), &turn).is_err() {
+                    return placed.min(n - 1);
+                }
+                placed += 1;
+                if place.is_full() && !rules.mapping.oversubscribe {
+                    break;
+                }
+            }
+        }
+    }
+    placed
+}
+
+/// Whether `count` ranks may go to these cpus of a node.
+fn has_room(
+    job: &Job<'_>,
+    rules: &Rules,
+    place: &Place,
+    bind: Option<Kind>,
+    cpus: std::ops::Range<usize>,
+    count: u32,
+) -> bool {
+    let slot = !place.is_at_max() && (!place.is_full() || rules.mapping.oversubscribe);
+    slot && (bind.is_none() || job.node(place).free_in(cpus) as u32 / rules.mapping.pe >= count)
+}

@@ -1,0 +1,77 @@
+//! How placed ranks are numbered: program by program, over the nodes in the order in which they were first used.
+//!
+//! ```text
+//! two nodes of two objects, four ranks each
+//!          slot            node            fill            span
+//! object   0       1       0       1       0       1       0       1
+//! node 0   0 2     1 3     0 4     2 6     0 1     2 3     0 4     1 5
+//! node 1   4 6     5 7     1 5     3 7     4 5     6 7     2 6     3 7
+//! ```
+
+use super::super::layout::Layout;
+use super::job::Job;
+use super::node::{Node, Rank};
+use crate::place::policy::RankBy;
+use crate::place::{NodeOffer, RankBinding, Reason};
+
+/// Numbers the ranks of each program; program i was meant to have `sizes[i]`.
+pub(super) fn number(nodes: &[NodeOffer], job: &Job<'_>, by: RankBy, sizes: &[u32]) -> Layout {
+    let mut layout = Layout::default();
+    for (app, size) in sizes.iter().enumerate() {
+        let queues = queues(job, app, by);
+        let size = *size as usize;
+        let ranks = match by {
+            RankBy::Slot => queues.concat(),
+            // Whole rounds, even beyond what was asked for.
+            RankBy::Node => deal(queues, size),
+            RankBy::Fill => queues.into_iter().flatten().take(size).collect(),
+            RankBy::Span => deal(queues, size).into_iter().take(size).collect(),
+        };
+        layout.next_app();
+        for (at, node, rank) in ranks {
+            layout.push(nodes, at, binding(node, rank));
+        }
+    }
+    layout
+}
+
+type Placed<'j> = (usize, &'j Node, &'j Rank);
+
+/// A program's ranks in the order of placing: a queue for each node, or for each object.
+fn queues<'j>(job: &'j Job<'_>, app: usize, by: RankBy) -> Vec<Vec<Placed<'j>>> {
+    let mut queues = Vec::new();
+    for (at, node) in job.used() {
+        let own = node.ranks.iter().filter(|rank| rank.app == app).map(|rank| (at, node, rank));
+        match by {
+            RankBy::Slot | RankBy::Node => queues.push(own.collect()),
+            RankBy::Fill | RankBy::Span => {
+                let mut ranks: Vec<Placed<'_>> = own.collect();
+                ranks.sort_by_key(|(_, _, rank)| rank.object);
+                queues.extend(ranks.chunk_by(|a, b| a.2.object == b.2.object).map(<[_]>::to_vec));
+            }
+        }
+    }
+    queues
+}
+
+/// One of each queue in turn, until there are enough at the end of a round.
+fn deal<T: Copy>(mut queues: Vec<Vec<T>>, enough: usize) -> Vec<T> {
+    let mut dealt = Vec::new();
+    for round in 0.. {
+        queues.retain(|queue| queue.len() > round);
+        if queues.is_empty() || dealt.len() >= enough {
+            break;
+        }
+        dealt.extend(queues.iter().map(|queue| queue[round]));
+    }
+    dealt
+}
+
+fn binding(node: &Node, rank: &Rank) -> RankBinding {
+    let (offer, count) = node.turns.get(&rank.app).copied().unwrap_or_default();
+    let reason = match rank.nth.checked_sub(offer).filter(|nth| *nth > 0) {
+        None => Reason::Slot { nth: rank.nth, of: offer },
+        Some(nth) => Reason::Share { nth, of: count - offer },
+    };
+    RankBinding { threads: rank.threads.clone(), gpus: Vec::new(), reason }
+}

@@ -1,0 +1,40 @@
+//! What Open MPI 5.0.11 answered to 759 placement requests, and what `--compat openmpi5` answers: rank by rank the same node
+//! and the same binding, or refused for want of slots where it refused. See README.md for the data.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail with the test")]
+
+mod answer;
+mod case;
+
+use rsd_core::place::{Refusal, place};
+
+use answer::Answer;
+use case::{Case, Outcome};
+
+#[test]
+fn openmpi5_answers_as_recorded() {
+    let cases: Vec<Case> = include_str!("openmpi-5.0.11.jsonl").lines().map(Case::parse).collect();
+    assert_eq!(cases.len(), 759);
+    let mut wrong = Vec::new();
+    for (at, case) in cases.iter().enumerate() {
+        let nodes = case.nodes();
+        let got = place(&nodes, &case.request(), 0);
+        let complaint = match (&case.outcome, &got) {
+            (Outcome::Refused, Err(Refusal::NotEnoughSlots(_))) => None,
+            (Outcome::Mapped(expected), Ok(placement)) => {
+                let got = Answer::of(placement, &nodes);
+                let expected = Answer::recorded(expected, &nodes[0].topology);
+                (got != expected).then(|| format!("expected {expected}\n  but was {got}"))
+            }
+            (Outcome::Mapped(_), Err(refusal)) => Some(format!("expected a placement\n  but was {refusal}")),
+            (Outcome::Refused, Ok(placement)) => {
+                Some(format!("expected a refusal for want of slots\n  but was {}", Answer::of(placement, &nodes)))
+            }
+            (Outcome::Refused, Err(refusal)) => {
+                Some(format!("expected a refusal for want of slots\n  but was {refusal}"))
+            }
+        };
+        wrong.extend(complaint.map(|complaint| format!("line {}: {case}\n  {complaint}", at + 1)));
+    }
+    assert!(wrong.is_empty(), "{} of {} cases differ:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
