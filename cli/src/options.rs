@@ -1,8 +1,9 @@
 //! The command line: what clap reads, prints as help, completes in shells and writes as man pages.
 
+pub(crate) mod placing;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -12,6 +13,7 @@ use crate::exit::Failure;
 use crate::plan::options::{self as plan, PlanOptions};
 use crate::selectors::{Selector, whole_job};
 use crate::{signals, spelling};
+use placing::{PLACEMENT, Placing};
 
 /// Run parallel programs on the daemons of rsd
 #[derive(Debug, Parser)]
@@ -158,11 +160,11 @@ pub(crate) struct Segment {
     /// How many ranks [default: one per slot offered]
     #[arg(short, long = "np", value_name = "N", value_parser = ranks, allow_negative_numbers = true)]
     pub(crate) n: Option<u32>,
-    /// Nodes to use, in this order: `a,b:2` (2 slots of b)
-    #[arg(long, value_name = "NODE[:SLOTS],…")]
+    /// Nodes to use, in this order: `a,b:2` (2 slots of b), `gpu[01-16]`, `+n2` (the third), `+e:2` (two idle ones), `^c` (not c)
+    #[arg(long, value_name = "NODE[:SLOTS],…", help_heading = PLACEMENT)]
     pub(crate) host: Vec<String>,
-    /// A file with a node per line: `a slots=4 max_slots=8`, `b:2`
-    #[arg(long, value_name = "FILE", conflicts_with = "host")]
+    /// A file with a node per line: `a slots=4 max_slots=8`, `b:2`; --host then chooses from it
+    #[arg(long, value_name = "FILE", help_heading = PLACEMENT)]
     pub(crate) hostfile: Option<PathBuf>,
     /// Where the ranks start [default: here]
     #[arg(long, value_name = "DIR")]
@@ -180,12 +182,8 @@ pub(crate) struct Segment {
 pub(crate) struct Launch {
     #[command(flatten)]
     pub(crate) first: Segment,
-    /// Fill node after node (slot), or one rank per node in turn (node)
-    #[arg(long, value_name = "slot|node[:oversubscribe]", default_value = "slot")]
-    pub(crate) map_by: Mapping,
-    /// Place more ranks than there are slots
-    #[arg(long)]
-    pub(crate) oversubscribe: bool,
+    #[command(flatten)]
+    pub(crate) placing: Placing,
     /// A file of variables for the ranks: NAME=VALUE per line
     #[arg(long, value_name = "FILE")]
     pub(crate) env_file: Vec<PathBuf>,
@@ -249,34 +247,6 @@ pub(crate) enum Shell {
     Bash,
     Zsh,
     Fish,
-}
-
-/// The value of `--map-by`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mapping {
-    pub(crate) by: &'static str,
-    pub(crate) oversubscribe: bool,
-}
-
-impl FromStr for Mapping {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Mapping, String> {
-        const FORMS: &str = "here is `slot` or `node`, each with `:oversubscribe` if wanted";
-        let lower = text.to_ascii_lowercase();
-        let (policy, modifier) = lower.split_once(':').map_or((&*lower, None), |(policy, rest)| (policy, Some(rest)));
-        let by = match policy {
-            "slot" | "" => "slot",
-            "node" => "node",
-            _ => return Err(format!("there is no mapping by {policy} in this version; {FORMS}")),
-        };
-        match modifier {
-            None if policy.is_empty() => Err(FORMS.to_owned()),
-            None | Some("nooversubscribe") => Ok(Mapping { by, oversubscribe: false }),
-            Some("oversubscribe") => Ok(Mapping { by, oversubscribe: true }),
-            Some(other) => Err(format!("there is no modifier {other} in this version; {FORMS}")),
-        }
-    }
 }
 
 /// As many ranks as a job may have; more is a slip of the finger, which no daemon needs to see.
@@ -433,14 +403,17 @@ mod tests {
     }
 
     #[test]
-    fn mappings_of_this_version() {
-        let by = |text: &str| text.parse::<Mapping>().map(|m| (m.by, m.oversubscribe));
-        assert_eq!(by("slot"), Ok(("slot", false)));
-        assert_eq!(by("node:OVERSUBSCRIBE"), Ok(("node", true)));
-        assert_eq!(by(":oversubscribe"), Ok(("slot", true)));
-        assert!(by("core").unwrap_err().contains("no mapping by core"));
-        assert!(by("slot:pe=2").unwrap_err().contains("no modifier pe=2"));
-        assert!(by("").is_err());
+    fn policies_are_read_and_wrong_ones_answered() {
+        let placing = launch("run --map-by socket:PE=2 --rank-by span --bind-to core ./a").placing;
+        assert_eq!(placing.map_by.unwrap().map_by.to_string(), "package:pe=2");
+        assert!(complaint("run --map-by cores ./a").contains("did you mean `core`?"));
+        assert!(complaint("run --map-by= ./a").contains("give a mapping: slot"));
+        assert!(complaint("run --rank-by core ./a").contains("write `span`, one per object in turn, or `fill`"));
+        assert!(complaint("run --bind-to core:2 ./a").contains("--map-by slot:pe=2"));
+        assert!(complaint("run --mem-bind near ./a").contains("none, local (only near memory), preferred"));
+        assert!(complaint("run --compat ompi4 ./a").contains("`openmpi5`"));
+        assert!(complaint("run --gpus-per-rank 0 ./a").contains("0 is not in 1..=1024"));
+        assert!(complaint("run --gpus-visible ./a").contains("--gpus-per-rank <N>"));
     }
 
     #[test]

@@ -9,10 +9,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rsd_config::host::{HostEntry, Slots};
+use rsd_config::{hostfile, hostlist, rankfile};
+use rsd_core::place;
+use rsd_core::place::policy::{Compat, Policy};
 use rsd_proto::v1::stdin_target::Target;
-use rsd_proto::v1::{App, EnvVar, Host, JobSpec, StdinTarget};
+use rsd_proto::v1::{App, EnvVar, Host, JobSpec, RankPlace, StdinTarget};
 
 use crate::exit::Failure;
+use crate::options::placing::Listing;
 use crate::options::{Launch, Segment};
 
 /// Where and with what we were called.
@@ -38,24 +43,32 @@ impl Here {
 
 /// The job that `launch` describes; `stdin` None and not `attached` for one that nobody follows.
 pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> Result<JobSpec, Failure> {
-    let first_hosts = hosts(&launch.first)?;
+    let (policy, listing) = launch.placing.policy()?;
+    let first_hosts = first_hosts(launch, listing)?;
     let mut apps = vec![app(&launch.first, first_hosts.clone(), here)?];
     for segment in &launch.others {
         let own = hosts(segment)?;
         apps.push(app(segment, if own.is_empty() { first_hosts.clone() } else { own }, here)?);
     }
+    let Policy { map_by, rank_by, bind_to, mem_bind, compat, gpus_per_rank } = policy;
     Ok(JobSpec {
         apps,
         env: environment(&launch.env_file, here)?,
-        map_by: launch.map_by.by.into(),
-        oversubscribe: launch.oversubscribe || launch.map_by.oversubscribe,
+        oversubscribe: map_by.oversubscribe == Some(true),
+        map_by: map_by.to_string(),
+        rank_by: rank_by.map(|rank_by| rank_by.to_string()).unwrap_or_default(),
+        bind_to: bind_to.map(|bind_to| bind_to.to_string()).unwrap_or_default(),
+        mem_bind: mem_bind.map(|mem_bind| mem_bind.to_string()).unwrap_or_default(),
+        compat: if compat == Compat::Rsd { String::new() } else { compat.to_string() },
+        gpus_per_rank,
+        gpus_visible: launch.placing.gpus_visible,
+        rankfile: ranks(listing)?,
         // 0 means none there; what is asked for is never none.
         timeout_ms: launch.timeout.map_or(0, |timeout| ms(timeout).max(1)),
         kill_grace_ms: launch.kill_grace.map(ms),
         attached: stdin.is_some(),
         stdin: Some(StdinTarget { target: Some(stdin.unwrap_or(Target::None(true))) }),
         output_dir: launch.output.as_deref().map(|dir| path(dir, here)).unwrap_or_default(),
-        ..JobSpec::default()
     })
 }
 
@@ -66,27 +79,58 @@ fn app(segment: &Segment, hosts: Vec<Host>, here: &Here) -> Result<App, Failure>
     Ok(App { argv, n: segment.n, env, wdir: path(wdir, here), hosts })
 }
 
-/// What `--host` or `--hostfile` lists; empty for every node.
-fn hosts(segment: &Segment) -> Result<Vec<Host>, Failure> {
-    let mut entries = Vec::new();
-    for list in &segment.host {
-        entries.extend(rsd_config::hostlist::parse(list).map_err(Failure::usage)?);
-    }
-    if let Some(file) = &segment.hostfile {
-        let name = file.display().to_string();
-        let text = read(file)?;
-        entries.extend(rsd_config::hostfile::parse(&text, &name).map_err(Failure::usage)?);
-        if entries.is_empty() {
-            return Err(Failure::usage(format!("{name} lists no hosts")));
+/// The hosts of the first program: of its options, or of the file that the mapping follows.
+fn first_hosts(launch: &Launch, listing: Listing<'_>) -> Result<Vec<Host>, Failure> {
+    let own = hosts(&launch.first)?;
+    match listing {
+        Listing::Seq(None) if own.is_empty() => {
+            Err(Failure::usage("--map-by seq follows a list of hosts: give --hostfile FILE or --host a,b,a"))
         }
+        Listing::Seq(Some(_)) if !own.is_empty() => {
+            Err(Failure::usage("two lists of hosts: leave out file= of --map-by, or --host and --hostfile"))
+        }
+        Listing::Seq(Some(file)) => Ok(listed(Path::new(file))?.into_iter().map(host).collect()),
+        Listing::None | Listing::Seq(None) | Listing::Rankfile(_) => Ok(own),
     }
-    let host = |entry: rsd_config::hostfile::HostEntry| Host {
-        name: entry.name,
-        slots: entry.slots,
-        max_slots: entry.max_slots,
-        source: entry.source,
+}
+
+/// What `--host` and `--hostfile` list; empty for every node.
+fn hosts(segment: &Segment) -> Result<Vec<Host>, Failure> {
+    let list = segment.host.join(",");
+    let entries = match &segment.hostfile {
+        Some(file) if segment.host.is_empty() => listed(file)?,
+        Some(file) => hostlist::choose(&list, &listed(file)?, &file.display().to_string()).map_err(Failure::usage)?,
+        None if segment.host.is_empty() => Vec::new(),
+        None => hostlist::parse(&list).map_err(Failure::usage)?,
     };
     Ok(entries.into_iter().map(host).collect())
+}
+
+fn listed(file: &Path) -> Result<Vec<HostEntry>, Failure> {
+    hostfile::parse(&read(file)?, &file.display().to_string()).map_err(Failure::usage)
+}
+
+/// As a job carries it. Accounts and ports are for starting daemons, which these are already.
+fn host(entry: HostEntry) -> Host {
+    let slots = match entry.slots {
+        Slots::Unsaid => None,
+        Slots::Whole => Some(place::Host::WHOLE),
+        Slots::Count(count) => Some(count),
+    };
+    Host { name: entry.host.to_string(), slots, max_slots: entry.max_slots, source: entry.source }
+}
+
+/// The ranks of a rank file.
+fn ranks(listing: Listing<'_>) -> Result<Vec<RankPlace>, Failure> {
+    let Listing::Rankfile(file) = listing else { return Ok(Vec::new()) };
+    let entries = rankfile::parse(&read(file)?, &file.display().to_string()).map_err(Failure::usage)?;
+    let rank = |entry: rankfile::RankEntry| RankPlace {
+        rank: entry.rank,
+        host: entry.host,
+        cpus: entry.cpus,
+        source: entry.source,
+    };
+    Ok(entries.into_iter().map(rank).collect())
 }
 
 /// Our environment without what another launcher put there, and over it the files'.
@@ -232,8 +276,99 @@ mod tests {
         let spec = spec("run --timeout 0 --kill-grace 250ms --map-by node:oversubscribe a").unwrap();
         assert_eq!(
             (spec.timeout_ms, spec.kill_grace_ms, spec.oversubscribe, &*spec.map_by),
-            (1, Some(250), true, "node")
+            (1, Some(250), true, "node:oversubscribe")
         );
+    }
+
+    /// A file of this test's own with this text.
+    fn file(name: &str, text: &str) -> String {
+        let directory = std::env::temp_dir().join(format!("rsctl-spec-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    fn host_names(spec: &JobSpec) -> Vec<String> {
+        let slots = |host: &Host| match host.slots {
+            None => String::new(),
+            Some(place::Host::WHOLE) => ":*".to_owned(),
+            Some(count) => format!(":{count}"),
+        };
+        spec.apps[0].hosts.iter().map(|host| format!("{}{}", host.name, slots(host))).collect()
+    }
+
+    #[test]
+    fn placement_travels_as_canonical_text() {
+        let options = "--map-by Socket:pe=2:NOLOCAL --use-hwthread-cpus --rank-by FILL --bind-to l3:if-supported \
+                       --mem-bind prefer --compat mpich --gpus-per-rank 2 --gpus-visible --oversubscribe";
+        let spec = spec(&format!("run {options} a")).unwrap();
+        assert_eq!(spec.map_by, "package:pe=2:nolocal:hwtcpus:oversubscribe");
+        assert_eq!((&*spec.rank_by, &*spec.bind_to, &*spec.mem_bind), ("fill", "l3cache:if-supported", "preferred"));
+        assert_eq!((&*spec.compat, spec.gpus_per_rank, spec.gpus_visible), ("hydra", 2, true));
+        assert!(spec.oversubscribe);
+        let plain = super::tests::spec("run a").unwrap();
+        assert_eq!([&*plain.map_by, &*plain.rank_by, &*plain.bind_to, &*plain.mem_bind, &*plain.compat], [""; 5]);
+        assert!(!plain.oversubscribe && plain.gpus_per_rank == 0 && plain.rankfile.is_empty());
+    }
+
+    #[test]
+    fn hosts_travel_as_they_are_named() {
+        let listed = spec("run --host a:*,b:2,gpu[1-2] --host +n2,+e:3,^c x").unwrap();
+        assert_eq!(host_names(&listed), ["a:*", "b:2", "gpu1", "gpu2", "+n2", "+e:3", "^c"]);
+        let hosts = file("filtered", "a slots=4 max_slots=6\nb:2\n");
+        let chosen = spec(&format!("run --hostfile {hosts} --host b,a:1 x")).unwrap();
+        assert_eq!(host_names(&chosen), ["b:2", "a:1"]);
+        assert_eq!(chosen.apps[0].hosts[1].max_slots, Some(6));
+        assert_eq!(chosen.apps[0].hosts[1].source, format!("--host, hostfile {hosts}:1"));
+        let error = spec(&format!("run --hostfile {hosts} --host c x")).unwrap_err();
+        assert!(error.starts_with(&format!("--host, character 1: `c` is not in {hosts}\n")), "{error}");
+    }
+
+    #[test]
+    fn a_rank_file_is_read_here() {
+        let ranks = file("ranks", "rank 0=a slot=0-1\nrank 1=b slot=1:0,2\n");
+        for options in [format!("--rankfile {ranks}"), format!("--map-by rankfile:file={ranks}")] {
+            let spec = spec(&format!("run {options} x")).unwrap();
+            assert_eq!(spec.map_by, "rankfile");
+            let found: Vec<_> = spec.rankfile.iter().map(|r| (r.rank, &*r.host, &*r.cpus, &*r.source)).collect();
+            let source = |line: u32| format!("rankfile {ranks}:{line}");
+            assert_eq!(found, [(0, "a", "0-1", &*source(1)), (1, "b", "1:0,1:2", &*source(2))]);
+        }
+        let both = spec(&format!("run --map-by rankfile --rankfile {ranks} x")).unwrap();
+        assert_eq!((both.rankfile.len(), &*both.map_by), (2, "rankfile"));
+        let more = spec(&format!("run --rankfile {ranks} --map-by :oversubscribe x")).unwrap();
+        assert_eq!(more.map_by, "rankfile:oversubscribe");
+    }
+
+    #[test]
+    fn seq_follows_a_list_of_hosts() {
+        let hosts = file("seq", "a\nb\na\n");
+        let names = |text: String| spec(&text).map(|spec| (spec.map_by.clone(), host_names(&spec)));
+        let expected = ("seq".to_owned(), ["a", "b", "a"].map(str::to_owned).to_vec());
+        assert_eq!(names(format!("run --map-by seq --hostfile {hosts} x")), Ok(expected.clone()));
+        assert_eq!(names(format!("run --map-by seq:file={hosts} x")), Ok(expected.clone()));
+        assert_eq!(names("run --map-by seq --host a,b,a x".into()), Ok(expected));
+        assert!(names("run --map-by seq x".into()).unwrap_err().contains("give --hostfile FILE or --host a,b,a"));
+        assert!(names(format!("run --map-by seq:file={hosts} --host a x")).unwrap_err().contains("two lists of hosts"));
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused_by_name() {
+        let vectors = [
+            ("--oversubscribe --map-by slot:nooversubscribe", "leave out one"),
+            ("--map-by rankfile", "--map-by rankfile needs the file: --rankfile FILE"),
+            ("--map-by rankfile:file=f --rankfile f", "two rank files"),
+            ("--map-by node --rankfile f", "--map-by node: a rank file says where each rank goes"),
+            ("--map-by seq --rankfile f", "--map-by seq: a rank file says where each rank goes"),
+            ("--map-by :pe=2 --rankfile f", "leave out pe, span and nolocal"),
+            ("--rankfile f --rank-by slot", "--rank-by slot: a rankfile numbers the ranks itself"),
+            ("--rankfile /nonexistent/ranks", "cannot read /nonexistent/ranks"),
+        ];
+        for (options, expected) in vectors {
+            let error = spec(&format!("run {options} x")).unwrap_err();
+            assert!(error.contains(expected), "{options}: {error}");
+        }
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(crate) fn translate(args: &[OsString], command: &clap::Command) -> Result<Ve
 const LAUNCHING: [&str; 3] = ["run", "submit", "plan"];
 
 /// Options of other launchers, and what to write here.
-const FOREIGN: [(&[&str], &str); 18] = [
+const FOREIGN: [(&[&str], &str); 19] = [
     (&["-c", "--n", "-ntasks", "--ntasks"], "-n N"),
     (&["-H", "-hosts", "--hosts", "-hostlist", "-w", "--nodelist"], "--host a,b:2"),
     (&["-f", "-machinefile", "--machinefile", "--default-hostfile"], "--hostfile FILE"),
@@ -67,18 +67,8 @@ const FOREIGN: [(&[&str], &str); 18] = [
         &["-ppn", "--ppn", "-perhost", "--npernode", "-npernode", "-N", "--ntasks-per-node"],
         "--host a:2,b:2 (ranks per node)",
     ),
-    (
-        &[
-            "--bind-to",
-            "-bind-to",
-            "--report-bindings",
-            "-report-bindings",
-            "--rank-by",
-            "--cpu-set",
-            "--use-hwthread-cpus",
-        ],
-        "nothing: ranks are not bound in this version",
-    ),
+    (&["--report-bindings", "-report-bindings"], "nothing: `rsctl plan` shows where ranks are bound"),
+    (&["--cpu-set"], "--map-by pe-list=0,2,4-7"),
     (&["--mca", "-mca", "--gmca", "--prtemca", "--omca"], "-x OMPI_MCA_name=value"),
     (
         &["--allow-run-as-root", "-launcher", "--launcher", "-bootstrap", "-rmk", "--personality", "--prefix"],
@@ -176,9 +166,7 @@ mod tests {
         assert!(translated("run -hostfile h ./a").unwrap_err().contains("--hostfile"));
         assert!(translated("run -ppn 2 ./a").unwrap_err().contains("--host a:2,b:2"));
         assert!(translated("run --mca btl self ./a").unwrap_err().contains("-x OMPI_MCA_name=value"));
-        assert!(translated("submit --bind-to core ./a").unwrap_err().contains("not bound"));
         assert!(translated("submit -l ./a").unwrap_err().contains("rsctl logs -l"));
-        assert!(translated("run --bind-to=core ./a").unwrap_err().contains("not bound"));
         assert_eq!(translated("run ./a --bind-to core").unwrap(), "run ./a --bind-to core");
     }
 

@@ -1,7 +1,7 @@
-//! What users write for rsd: settings, host files and host lists, environment files, durations, sizes and names.
+//! What users write for rsd: settings, host files and host lists, rank files, environment files, durations, sizes and names.
 //!
-//! - [`hostfile`], [`hostlist`], [`envfile`]: read text, and answer a mistake with its line, column and the accepted form
-//!   ([`syntax`]).
+//! - [`hostfile`], [`hostlist`] (both made of [`host`]), [`rankfile`], [`envfile`]: read text, and answer a mistake with its
+//!   line, column and the accepted form ([`syntax`]).
 //! - [`settings`]: every key is documented in `rsd.toml`, which is also the built-in default.
 //! - [`duration`], [`size`]: `5s`, `1MiB`.
 //! - [`runtime_dir`], [`find`], [`dvm_name`]: where a user's DVMs are, which one is meant, and what they may be called.
@@ -13,8 +13,11 @@ pub mod duration;
 pub mod dvm_name;
 pub mod envfile;
 pub mod find;
+pub mod host;
 pub mod hostfile;
 pub mod hostlist;
+mod ranges;
+pub mod rankfile;
 mod runtime;
 pub mod settings;
 pub mod size;

@@ -61,6 +61,37 @@ impl<C: fmt::Display> fmt::Display for SyntaxError<C> {
 
 impl<C: fmt::Debug + fmt::Display> Error for SyntaxError<C> {}
 
+/// The text with blanks where comments are: from `#` or `//` to the line's end, and `/* … */` over any lines. Every byte that
+/// stays keeps its place. Fails with the line, from 1, and the byte in it where a comment begins that does not end.
+pub(crate) fn without_comments(text: &str) -> Result<String, (usize, usize)> {
+    let mut bare = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['#', '/']) {
+        let (before, comment) = rest.split_at(at);
+        bare.push_str(before);
+        let length = if comment.starts_with('#') || comment.starts_with("//") {
+            comment.find(['\n', '\r']).unwrap_or(comment.len())
+        } else if let Some(inside) = comment.strip_prefix("/*") {
+            let Some(length) = inside.find("*/") else {
+                let before = &text[..text.len() - comment.len()];
+                let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+                return Err((before.matches('\n').count() + 1, before.len() - line_start));
+            };
+            length + 4
+        } else {
+            bare.push('/');
+            rest = &comment[1..];
+            continue;
+        };
+        for c in comment[..length].chars() {
+            if matches!(c, '\n' | '\r') { bare.push(c) } else { bare.extend(std::iter::repeat_n(' ', c.len_utf8())) }
+        }
+        rest = &comment[length..];
+    }
+    bare.push_str(rest);
+    Ok(bare)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +113,23 @@ mod tests {
     fn a_mistake_at_the_end_points_behind_the_text() {
         let error = SyntaxError::new("--host", None, "a:", (2, "no"), "yes");
         assert_eq!(error.to_string(), "--host, character 3: no\n  a:\n    ^\naccepted: yes");
+    }
+
+    #[test]
+    fn comments_become_blanks_and_nothing_moves() {
+        let vectors = [
+            ("a # b\nc", "a    \nc"),
+            ("a// b /* c\r\nd", "a         \r\nd"),
+            ("a /* é\n# */ b # é", "a      \n     b     "),
+            ("a /b/ c", "a /b/ c"),
+            ("/*/ a */b", "        b"),
+            ("", ""),
+        ];
+        for (text, bare) in vectors {
+            assert_eq!(without_comments(text).as_deref(), Ok(bare), "{text:?}");
+            assert_eq!(text.len(), bare.len());
+        }
+        assert_eq!(without_comments("a\nb /* c\n"), Err((2, 2)));
+        assert_eq!(without_comments("/*/"), Err((1, 0)));
     }
 }

@@ -130,7 +130,7 @@ mod tests {
         let (first, other) = (options.run.launch, options.other.unwrap());
         assert_eq!((first.first.n, first.first.hostfile.is_some(), first.first.host.len()), (Some(2), true, 0));
         assert_eq!((other.first.n, other.first.hostfile, &other.first.host[..]), (Some(4), None, &["a,b".into()][..]));
-        assert_eq!((other.oversubscribe, &other.first.program[..]), (true, &["./a".into()][..]));
+        assert_eq!((other.placing.oversubscribe, &other.first.program[..]), (true, &["./a".into()][..]));
     }
 
     #[test]

@@ -1,0 +1,123 @@
+//! Options of placement: what they are called, what they take, and what of it goes together.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rsd_core::place::policy::{BindTo, Compat, Directive, MapBy, MapByOption, MemBind, Policy, PolicyError, RankBy};
+
+use crate::exit::Failure;
+
+/// The heading above them in help.
+pub(crate) const PLACEMENT: &str = "Placement";
+
+/// As many GPUs as a rank may ask for; more is a slip of the finger.
+const GPUS_MAX: i64 = 1024;
+
+/// How ranks are mapped, numbered and bound.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = PLACEMENT)]
+pub(crate) struct Placing {
+    /// Where ranks go: slot, node, core, l3cache, numa, package, ppr:2:node, seq, pe-list=0,2; then :pe=N :span … [default: slot]
+    #[arg(long, value_name = "MAPPING", value_parser = mapping)]
+    pub(crate) map_by: Option<MapByOption>,
+    /// How ranks are numbered: slot, node, fill, span [default: by the mapping]
+    #[arg(long, value_name = "ORDER")]
+    pub(crate) rank_by: Option<RankBy>,
+    /// What a rank may run on: none, hwthread, core, l3cache, numa, package [default: its share of the node's cores]
+    #[arg(long, value_name = "CPUS")]
+    pub(crate) bind_to: Option<BindTo>,
+    /// Where its memory comes from: none, local, preferred, interleave [default: none]
+    #[arg(long, value_name = "MEMORY")]
+    pub(crate) mem_bind: Option<MemBind>,
+    /// Place more ranks than there are slots
+    #[arg(long)]
+    pub(crate) oversubscribe: bool,
+    /// Count hardware threads as cpus, not cores
+    #[arg(long)]
+    pub(crate) use_hwthread_cpus: bool,
+    /// A file with a line per rank: `rank 0=a slot=0-3` (cores), `rank 1=b slot=0:1` (core 1 of package 0)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rankfile: Option<PathBuf>,
+    /// GPUs for each rank, the nearest to its cores
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=GPUS_MAX))]
+    pub(crate) gpus_per_rank: Option<u32>,
+    /// Let a rank see no other GPUs: set CUDA_VISIBLE_DEVICES
+    #[arg(long, requires = "gpus_per_rank")]
+    pub(crate) gpus_visible: bool,
+    /// Place as another launcher did: openmpi5, hydra
+    #[arg(long, value_name = "LAUNCHER")]
+    pub(crate) compat: Option<Compat>,
+}
+
+fn mapping(text: &str) -> Result<MapByOption, PolicyError> {
+    match text.trim().is_empty() {
+        true => Err(PolicyError { text: "give a mapping: slot, node, core, numa, package, …".into() }),
+        false => text.parse(),
+    }
+}
+
+/// The files that a mapping follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listing<'a> {
+    /// The hosts alone say where ranks go.
+    None,
+    /// A host file for the programs that name no hosts, of which rank i takes the i-th entry.
+    Seq(Option<&'a str>),
+    /// A rank file.
+    Rankfile(&'a std::path::Path),
+}
+
+impl Placing {
+    /// What is asked for, all options together, and the file that goes with it.
+    pub(crate) fn policy(&self) -> Result<(Policy, Listing<'_>), Failure> {
+        let (mut map_by, file) = match &self.map_by {
+            Some(MapByOption { map_by, file }) => (map_by.clone(), file.as_deref()),
+            None => (MapBy::default(), None),
+        };
+        if self.oversubscribe && map_by.oversubscribe == Some(false) {
+            let text = "--oversubscribe and nooversubscribe of --map-by contradict each other: leave out one";
+            return Err(Failure::usage(text));
+        }
+        if self.oversubscribe {
+            map_by.oversubscribe = Some(true);
+        }
+        map_by.hwtcpus |= self.use_hwthread_cpus;
+        let listing = match (&map_by.directive, file, &self.rankfile) {
+            (Some(Directive::Rankfile), Some(_), Some(_)) => {
+                return Err(Failure::usage("two rank files: leave out --rankfile, or file= of --map-by"));
+            }
+            (Some(Directive::Rankfile), Some(file), None) => Listing::Rankfile(file.as_ref()),
+            (Some(Directive::Rankfile) | None, None, Some(file)) => {
+                let fits = map_by.pe.is_none() && !map_by.span && !map_by.nolocal;
+                if !fits {
+                    let text =
+                        format!("--map-by {map_by}: a rank file says all of that; leave out pe, span and nolocal");
+                    return Err(Failure::usage(text));
+                }
+                map_by.directive = Some(Directive::Rankfile);
+                Listing::Rankfile(file)
+            }
+            (Some(Directive::Rankfile), None, None) => {
+                return Err(Failure::usage("--map-by rankfile needs the file: --rankfile FILE"));
+            }
+            (Some(_), _, Some(_)) => {
+                let text = format!(
+                    "--map-by {map_by}: a rank file says where each rank goes; leave out --map-by or --rankfile"
+                );
+                return Err(Failure::usage(text));
+            }
+            (Some(Directive::Seq), file, None) => Listing::Seq(file),
+            (None, Some(_), _) | (Some(_) | None, _, None) => Listing::None,
+        };
+        let policy = Policy {
+            map_by,
+            rank_by: self.rank_by,
+            bind_to: self.bind_to,
+            mem_bind: self.mem_bind,
+            compat: self.compat.unwrap_or_default(),
+            gpus_per_rank: self.gpus_per_rank.unwrap_or(0),
+        };
+        policy.check().map_err(Failure::usage)?;
+        Ok((policy, listing))
+    }
+}
