@@ -1,37 +1,62 @@
-//! Which rank goes to which node: how many ranks each node takes, and how they are numbered.
+//! Where a job's ranks go: which node, which number, which cpus and GPUs; or why they do not fit, and what would.
 //!
 //! The rule, for one program at a time on what the programs before it left:
-//! 1. A node offers `min(slots - in use, cap from the host list)`. A host list's cap counts the ranks of the whole job.
-//! 2. Offers are filled in list order (by slot), or one per node in rounds (by node).
-//! 3. If ranks remain and the job may oversubscribe, nodes below their `max_slots` take the rest: by slot in equal shares on top
-//!    of what they have, by node as further rounds, those that have fewest first. Earlier nodes take what does not divide.
-//!    `max_slots` is hard: what a node may not take goes to the others.
-//! 4. By slot the ranks are numbered node by node, by node in rounds.
 //!
-//! This is what Open MPI 5 documents and mostly does; it differs where that release crosses `max_slots`, and by node where
-//! it oversubscribes one node while another has slots free.
+//! 1. A node offers `min(slots - in use, cap from the host list)`. A host list's cap counts the ranks of the whole job. Who asks
+//!    for cpus (`pe=N`, `pe-list`) or GPUs for each rank is offered no more ranks than the node has of them.
+//! 2. Offers are filled in list order. By node, and by objects that span, nodes take turns instead.
+//! 3. If ranks remain and the job may oversubscribe, nodes below their `max_slots` take the rest in equal shares. Earlier nodes take
+//!    what does not divide. `max_slots` is hard: what a node may not take goes to the others.
+//! 4. That is so whatever ranks are mapped to: an object only says where on its node a rank goes. Ranks take objects in turn,
+//!    passing over full ones. A kind that a node lacks is replaced by the next larger, with a notice.
+//! 5. Ranks are numbered program after program: by slot node by node, by node in turns, by objects object by object, spanning
+//!    one per object in turn.
+//! 6. A default binding never fails a launch: with more ranks than free cores they are left unbound, with a notice.
+//! 7. Otherwise it gives each rank an equal share of its node, in whole cores, no two ranks the same: floor(free cores / ranks),
+//!    within its object and a NUMA node where that fits. A share that is the whole node needs no binding.
+//! 8. A binding that was asked for is kept or refused. No two ranks share a cpu, and none is another job's, unless
+//!    `overload-allowed`; then ranks of the job may share, and still none is another job's.
 //!
-//! Where on its node a rank runs is left to others: only counts per node are decided here.
+//! Counts by slot are what Open MPI 5 documents and mostly does; they differ where that release crosses `max_slots`, and by node
+//! where it oversubscribes one node while another has slots free. `--compat` gives its own answers.
 //!
-//! Cost: O(nodes · log ranks) for the counts, and for the numbering O(nodes) by slot, O(ranks) by node.
+//! ```text
+//! NodeOffer, Request ─▶ place ─▶ Placement { map, bindings, policy, notices }
+//!                          └───▶ Refusal { what was asked, what there is, what would work }
+//! ```
+//!
+//! Cost: O(nodes · log ranks) for the counts; for the numbering O(nodes) by slot, O(ranks) in turns; for the rest, O(ranks of a
+//! node · its cpus) for each node that is unlike the others.
 
-mod compat;
 pub mod cpuset;
-mod hosts;
 pub mod policy;
-mod refusal;
 pub mod topology;
 
-pub use refusal::{Refusal, Row, Shortage};
+mod compat;
+mod rule;
+
+mod bind;
+mod counts;
+mod gpus;
+mod hosts;
+mod listed;
+mod local;
+mod machine;
+mod number;
+mod refusal;
+mod wants;
+
+pub use refusal::{Lack, Refusal, Row, Shortage};
 
 use std::sync::Arc;
 
 use crate::NodeId;
-use crate::taskmap::{self, TaskMap, TaskMapBuilder};
+use crate::taskmap::TaskMap;
+use bind::Unbindable;
 use cpuset::CpuSet;
 use hosts::Seat;
-use policy::{Compat, Directive, Policy, PolicyError};
-use topology::Topology;
+use policy::{Compat, Policy, PolicyError};
+use topology::{Kind, Topology};
 
 /// As many ranks as one program may ask for.
 pub const ASKED_MAX: u32 = 1 << 20;
@@ -82,15 +107,6 @@ pub struct Request {
     pub rankfile: Vec<RankPlace>,
 }
 
-impl Request {
-    fn order(&self) -> MapBy {
-        match self.policy.map_by.directive {
-            Some(Directive::Node) => MapBy::Node,
-            Some(_) | None => MapBy::Slot,
-        }
-    }
-}
-
 /// One rank of a rankfile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankPlace {
@@ -132,15 +148,6 @@ impl Host {
     pub const WHOLE: u32 = u32::MAX;
 }
 
-/// The order in which nodes are filled and ranks numbered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum MapBy {
-    /// Node by node.
-    Slot,
-    /// One rank per node in rounds.
-    Node,
-}
-
 /// Where a job's ranks go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
@@ -174,7 +181,7 @@ pub struct RankBinding {
     pub reason: Reason,
 }
 
-/// Why a rank is on its node. Its text is for people: "slot 2 of 4".
+/// Why a rank is where it is. Its text is for people: "slot 2 of 4".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The `nth` (from 1) of the `of` slots that the node offered.
@@ -191,6 +198,17 @@ pub enum Reason {
         /// As many.
         of: u32,
     },
+    /// `ppr`: the `nth` (from 1) of `of` on an object.
+    PerObject {
+        /// From 1.
+        nth: u32,
+        /// As many.
+        of: u32,
+        /// What the object is; absent: the node.
+        kind: Option<Kind>,
+        /// Which of those that ranks may use, from 0.
+        object: u32,
+    },
     /// The user said so: seq, rankfile.
     Listed,
 }
@@ -200,6 +218,10 @@ impl std::fmt::Display for Reason {
         match self {
             Reason::Slot { nth, of } => write!(f, "slot {nth} of {of}"),
             Reason::Share { nth, of } => write!(f, "slot pass 2, share {nth} of {of}"),
+            Reason::PerObject { nth, of, kind: Some(kind), object } => {
+                write!(f, "{nth} of {of} on {} {object}", kind.name())
+            }
+            Reason::PerObject { nth, of, kind: None, .. } => write!(f, "{nth} of {of} on the node"),
             Reason::Listed => f.write_str("listed"),
         }
     }
@@ -215,10 +237,25 @@ pub fn place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Pla
 enum Obstacle {
     NoNodes,
     ZeroRanks,
-    TooMany { asked: u64 },
+    TooMany {
+        asked: u64,
+    },
     UnknownHost(Host),
     Policy(PolicyError),
-    Short { app: usize, asked: Option<u32>, seats: Vec<Seat> },
+    Short {
+        app: usize,
+        asked: Option<u32>,
+        seats: Vec<Seat>,
+    },
+    /// The ranks of a node (an index) cannot be bound as asked.
+    Unbindable {
+        node: usize,
+        why: Unbindable,
+    },
+    /// What the user listed is another job's.
+    Taken {
+        text: String,
+    },
 }
 
 fn try_place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Placement, Obstacle> {
@@ -226,131 +263,9 @@ fn try_place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Pla
         return Err(Obstacle::NoNodes);
     }
     match request.policy.compat {
-        Compat::Rsd => {}
-        Compat::OpenMpi5 => return compat::openmpi5::place(nodes, request, head),
-        Compat::Hydra => return compat::hydra::place(nodes, request, head),
-    }
-    let mut map = TaskMapBuilder::default();
-    let mut app_sizes = Vec::new();
-    let mut total = 0;
-    // How many ranks of this job are on each node so far.
-    let mut placed = vec![0; nodes.len()];
-    for (at, app) in request.apps.iter().enumerate() {
-        match app.n {
-            Some(0) => return Err(Obstacle::ZeroRanks),
-            Some(asked) if asked > ASKED_MAX => return Err(Obstacle::TooMany { asked: asked.into() }),
-            Some(_) | None => {}
-        }
-        let seats = hosts::seats(nodes, &placed, &app.hosts, head).map_err(Obstacle::UnknownHost)?;
-        let Some(counts) = share_out(&seats, app.n, request) else {
-            return Err(Obstacle::Short { app: at, asked: app.n, seats });
-        };
-        let runs = seats.iter().zip(&counts).map(|(seat, count)| (nodes[seat.node].id, *count));
-        number(runs.collect(), request.order(), &mut map);
-        for (seat, count) in seats.iter().zip(&counts) {
-            placed[seat.node] += count;
-        }
-        total += counts.iter().map(|count| u64::from(*count)).sum::<u64>();
-        if total > u64::from(taskmap::RANKS_MAX) {
-            return Err(Obstacle::TooMany { asked: total });
-        }
-        app_sizes.push(counts.iter().sum());
-    }
-    let map = map.build().map_err(|error| Obstacle::TooMany { asked: error.ranks })?;
-    if map.size() == 0 {
-        return Err(Obstacle::ZeroRanks);
-    }
-    let used = map.counts();
-    let (bindings, binding_runs, policy) = (Vec::new(), Vec::new(), request.policy.clone());
-    let (exclusive, notices) = (false, Vec::new());
-    Ok(Placement { map, app_sizes, used, bindings, binding_runs, exclusive, policy, notices })
-}
-
-/// How many of `n` ranks each seat takes, or nothing if they do not fit.
-fn share_out(seats: &[Seat], n: Option<u32>, request: &Request) -> Option<Vec<u32>> {
-    let offers: Vec<u32> = seats.iter().map(|seat| seat.offer).collect();
-    let offered: u64 = offers.iter().map(|offer| u64::from(*offer)).sum();
-    let n = match n {
-        Some(n) => n,
-        None if offered == 0 => return None,
-        None => u32::try_from(offered).unwrap_or(u32::MAX).min(taskmap::RANKS_MAX + 1),
-    };
-    let mut counts = vec![0; seats.len()];
-    let rest = match request.order() {
-        MapBy::Slot => fill(&mut counts, &offers, n),
-        MapBy::Node => deal(&mut counts, &offers, n),
-    };
-    if rest == 0 {
-        return Some(counts);
-    }
-    if !request.oversubscribe {
-        return None;
-    }
-    let rest = match request.order() {
-        MapBy::Slot => {
-            let room: Vec<u32> = seats.iter().zip(&counts).map(|(seat, count)| seat.room - count).collect();
-            let mut shares = vec![0; seats.len()];
-            let rest = deal(&mut shares, &room, rest);
-            counts.iter_mut().zip(shares).for_each(|(count, share)| *count += share);
-            rest
-        }
-        MapBy::Node => {
-            let room: Vec<u32> = seats.iter().map(|seat| seat.room).collect();
-            deal(&mut counts, &room, rest)
-        }
-    };
-    (rest == 0).then_some(counts)
-}
-
-/// Fills up to `caps` in order; returns what is left.
-fn fill(counts: &mut [u32], caps: &[u32], mut rest: u32) -> u32 {
-    for (count, cap) in counts.iter_mut().zip(caps) {
-        *count = rest.min(*cap);
-        rest -= *count;
-    }
-    rest
-}
-
-/// Hands out one each in rounds to those that have fewest and are below their cap; returns what is left. Cost: the level that
-/// all reach is searched for by halving, one pass each.
-fn deal(counts: &mut [u32], caps: &[u32], rest: u32) -> u32 {
-    let needed = |level: u32, counts: &[u32]| -> u64 {
-        counts.iter().zip(caps).map(|(count, cap)| u64::from(level.min(*cap).saturating_sub(*count))).sum()
-    };
-    let (mut level, mut above) = (0, caps.iter().copied().max().unwrap_or(0));
-    while level < above {
-        let middle = above - (above - level) / 2;
-        if needed(middle, counts) <= u64::from(rest) {
-            level = middle;
-        } else {
-            above = middle - 1;
-        }
-    }
-    let mut rest = rest - u32::try_from(needed(level, counts)).expect("no more is needed than there is");
-    for (count, cap) in counts.iter_mut().zip(caps) {
-        *count = level.min(*cap).max(*count);
-        if rest > 0 && *count == level && level < *cap {
-            *count += 1;
-            rest -= 1;
-        }
-    }
-    rest
-}
-
-/// Numbers the ranks of one program, given as its counts in list order.
-fn number(mut open: Vec<(NodeId, u32)>, map_by: MapBy, map: &mut TaskMapBuilder) {
-    match map_by {
-        MapBy::Slot => open.into_iter().for_each(|(id, count)| map.push(id, count)),
-        MapBy::Node => loop {
-            open.retain(|(_, count)| *count > 0);
-            if open.is_empty() {
-                break;
-            }
-            for (id, count) in &mut open {
-                map.push(*id, 1);
-                *count -= 1;
-            }
-        },
+        Compat::Rsd => rule::place(nodes, request, head),
+        Compat::OpenMpi5 => compat::openmpi5::place(nodes, request, head),
+        Compat::Hydra => compat::hydra::place(nodes, request, head),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use super::topology::Kind;
 use super::{Host, NodeOffer};
 use crate::NodeId;
 
@@ -23,6 +24,46 @@ pub(super) struct Seat {
     pub(super) source: Option<String>,
     /// How many entries name it besides.
     pub(super) more_entries: usize,
+    /// `offer` and `room` as the slots alone would have them.
+    pub(super) by_slots: (u32, u32),
+    /// What else there is too little of for more ranks.
+    pub(super) limit: Option<Limit>,
+    /// How many ranks `ppr` puts here.
+    pub(super) wanted: Option<u32>,
+}
+
+/// What ranks need besides a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limit {
+    /// What is counted.
+    pub(super) of: Scarce,
+    /// As many for each rank.
+    pub(super) each: u32,
+    /// As many are free.
+    pub(super) free: u32,
+    /// As many ranks could use if no other job ran.
+    pub(super) at_all: u32,
+}
+
+/// What may be short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scarce {
+    /// Cores or threads.
+    Cpus(Kind),
+    /// GPUs.
+    Gpus,
+}
+
+impl Seat {
+    /// Takes no more ranks than there is enough of something for.
+    pub(super) fn limit(&mut self, limit: Limit) {
+        let fits = (limit.free / limit.each.max(1)).saturating_sub(self.placed);
+        if fits < self.room {
+            self.offer = self.offer.min(fits);
+            self.room = fits;
+            self.limit = Some(limit);
+        }
+    }
 }
 
 /// The seats for one program, in the order of its list, or of the nodes if it has none. `placed[i]` ranks of the job are on
@@ -65,14 +106,18 @@ impl Mentions<'_> {
         let cap = self.cap();
         let room = self.max().unwrap_or(u32::MAX).saturating_sub(placed);
         let free = own.slots.saturating_sub(own.in_use);
+        let offer = free.min(cap.unwrap_or(free)).saturating_sub(placed).min(room);
         Seat {
             node,
             cap,
-            offer: free.min(cap.unwrap_or(free)).saturating_sub(placed).min(room),
+            offer,
             room,
             placed,
             source: self.entries.first().map(|entry| entry.source.clone()),
             more_entries: self.entries.len().saturating_sub(1),
+            by_slots: (offer, room),
+            limit: None,
+            wanted: None,
         }
     }
 
@@ -82,7 +127,7 @@ impl Mentions<'_> {
             _ => {
                 let slots = self.entries.iter().map(|entry| entry.slots.or(entry.max_slots).unwrap_or(1));
                 let sum = slots.fold(0u32, u32::saturating_add);
-                Some(sum.min(self.max().unwrap_or(u32::MAX)))
+                Some(sum.min(self.max().unwrap_or(u32::MAX))).filter(|cap| *cap != Host::WHOLE)
             }
         }
     }

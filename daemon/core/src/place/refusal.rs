@@ -2,20 +2,25 @@
 //!
 //! Every fix offered was tried with the code that places jobs.
 
+mod fixes;
+
 use std::fmt;
 
 use thiserror::Error;
 
-use super::hosts::Seat;
-use super::{ASKED_MAX, Host, MapBy, NodeOffer, Obstacle, Placement, Request, try_place};
+use super::bind::word;
+use super::hosts::{Limit, Scarce, Seat};
+use super::policy::{Compat, Directive, MapBy};
+use super::topology::Kind;
+use super::{ASKED_MAX, NodeOffer, Obstacle, Request, try_place};
 use crate::NodeId;
+use crate::place::cpuset::CpuSet;
+use fixes::Case;
 
 /// Nodes shown one by one; more are counted.
 const ROWS_SHOWN: usize = 6;
 /// Names of nodes shown when a host is unknown.
 const NAMES_SHOWN: usize = 8;
-/// Nodes, and ranges on each, shown of a placement.
-const LAYOUT_SHOWN: usize = 4;
 
 /// Why a job is not placed. Its text says all of it, over several lines.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -32,15 +37,18 @@ pub enum Refusal {
         /// How many nodes there are besides.
         more: usize,
     },
-    /// More ranks than slots free.
+    /// More ranks than slots free, or than there are cpus or GPUs for.
     #[error("{0}")]
     NotEnoughSlots(Box<Shortage>),
-    /// The policy is none.
+    /// The policy is none, or contradicts itself or what there is.
     #[error(transparent)]
     Policy(#[from] super::policy::PolicyError),
     /// More ranks than `max_slots` allows.
     #[error("{0}")]
     MaxSlots(Box<Shortage>),
+    /// The binding asked for cannot be had.
+    #[error("{0}")]
+    Binding(Box<Shortage>),
     /// There is no node at all.
     #[error("the DVM has no node to place ranks on")]
     NoNodes,
@@ -58,13 +66,20 @@ pub enum Refusal {
 impl Refusal {
     /// Whether the same request is placed once the other jobs have ended: it may wait.
     pub fn fits_when_idle(&self) -> bool {
+        self.shortage().is_some_and(|shortage| shortage.fits_when_idle)
+    }
+
+    /// What is short, where something is.
+    pub fn shortage(&self) -> Option<&Shortage> {
         match self {
-            Refusal::NotEnoughSlots(shortage) | Refusal::MaxSlots(shortage) => shortage.fits_when_idle,
+            Refusal::NotEnoughSlots(shortage) | Refusal::MaxSlots(shortage) | Refusal::Binding(shortage) => {
+                Some(shortage)
+            }
             Refusal::UnknownHost { .. }
             | Refusal::NoNodes
             | Refusal::ZeroRanks
             | Refusal::Policy(_)
-            | Refusal::TooMany { .. } => false,
+            | Refusal::TooMany { .. } => None,
         }
     }
 }
@@ -78,8 +93,8 @@ pub struct Shortage {
     pub asked: Option<u32>,
     /// How many could be placed.
     pub free: u64,
-    /// Whether `max_slots` is what limits it.
-    pub max_slots: bool,
+    /// What there is too little of.
+    pub lack: Lack,
     /// The nodes that it may use, up to a few.
     pub rows: Vec<Row>,
     /// How many nodes there are besides.
@@ -88,6 +103,31 @@ pub struct Shortage {
     pub fixes: Vec<String>,
     /// It fits when no other job runs.
     pub fits_when_idle: bool,
+}
+
+/// What there is too little of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lack {
+    /// Slots.
+    Slots,
+    /// `max_slots`.
+    MaxSlots,
+    /// Cores or threads for `pe=N` and `pe-list`.
+    Cpus {
+        /// For each rank.
+        each: u32,
+        /// Which.
+        kind: Kind,
+    },
+    /// GPUs.
+    Gpus {
+        /// For each rank.
+        each: u32,
+    },
+    /// Room for as many on each object: the `ppr:N:object`.
+    PerObject(String),
+    /// What ranks were to be bound to: what was asked, and why not.
+    Binding(String),
 }
 
 /// What a node has to give, for people.
@@ -114,153 +154,100 @@ pub(super) fn explain(nodes: &[NodeOffer], request: &Request, head: NodeId, obst
             known: nodes.iter().take(NAMES_SHOWN).map(|node| node.name.clone()).collect(),
             more: nodes.len().saturating_sub(NAMES_SHOWN),
         },
-        Obstacle::Short { app, asked, seats } => {
-            let max_slots = request.oversubscribe && asked.is_some();
-            let limit = |seat: &Seat| u64::from(if max_slots { seat.room } else { seat.offer });
-            let free = seats.iter().map(limit).sum();
-            let shown = if seats.len() > ROWS_SHOWN { ROWS_SHOWN - 1 } else { seats.len() };
-            let fits_when_idle = try_place(&idle(nodes), request, head).is_ok();
-            let case = Case { nodes, request, head, app, asked, free, seats: &seats };
-            let shortage = Box::new(Shortage {
-                program: (request.apps.len() > 1).then_some(app + 1),
-                asked,
-                free,
-                max_slots,
-                rows: seats.iter().take(shown).map(|seat| row(&nodes[seat.node], seat, max_slots)).collect(),
-                more_nodes: seats.len() - shown,
-                fixes: if fits_when_idle { Vec::new() } else { case.fixes() },
-                fits_when_idle,
-            });
-            if max_slots { Refusal::MaxSlots(shortage) } else { Refusal::NotEnoughSlots(shortage) }
+        Obstacle::Short { app, asked, seats } => short(nodes, request, head, app, asked, &seats),
+        Obstacle::Unbindable { node, why } => {
+            unbindable(nodes, request, head, format!("{}: {} {why}", asked_binding(request), nodes[node].name))
         }
+        Obstacle::Taken { text } => unbindable(nodes, request, head, text),
+    }
+}
+
+fn short(
+    nodes: &[NodeOffer],
+    request: &Request,
+    head: NodeId,
+    app: usize,
+    asked: Option<u32>,
+    seats: &[Seat],
+) -> Refusal {
+    let oversubscribed = request.oversubscribe && asked.is_some();
+    let lack = lack(request, asked, oversubscribed, seats);
+    let most = |seat: &Seat| if oversubscribed { seat.room } else { seat.offer };
+    let free = match lack {
+        // Up to the first node that cannot take what belongs on it.
+        Lack::PerObject(_) => {
+            let wanted = |seat: &Seat| seat.wanted.unwrap_or(0);
+            let whole = seats.iter().take_while(|seat| wanted(seat) <= most(seat)).count();
+            let whole_ranks: u64 = seats[..whole].iter().map(|seat| u64::from(wanted(seat))).sum();
+            whole_ranks + seats.get(whole).map_or(0, |seat| u64::from(most(seat)))
+        }
+        Lack::Slots | Lack::MaxSlots | Lack::Cpus { .. } | Lack::Gpus { .. } | Lack::Binding(_) => {
+            seats.iter().map(|seat| u64::from(most(seat))).sum()
+        }
+    };
+    let shown = if seats.len() > ROWS_SHOWN { ROWS_SHOWN - 1 } else { seats.len() };
+    let fits_when_idle = try_place(&idle(nodes), request, head).is_ok();
+    let max_slots = lack == Lack::MaxSlots;
+    let case = Case { nodes, request, head, app, asked, free, seats };
+    let shortage = Box::new(Shortage {
+        program: (request.apps.len() > 1).then_some(app + 1),
+        asked,
+        free,
+        rows: seats.iter().take(shown).map(|seat| row(&nodes[seat.node], seat, max_slots)).collect(),
+        more_nodes: seats.len() - shown,
+        fixes: if fits_when_idle { Vec::new() } else { case.fixes(&lack) },
+        lack,
+        fits_when_idle,
+    });
+    if max_slots { Refusal::MaxSlots(shortage) } else { Refusal::NotEnoughSlots(shortage) }
+}
+
+fn lack(request: &Request, asked: Option<u32>, oversubscribed: bool, seats: &[Seat]) -> Lack {
+    if let (Some(Directive::Ppr { .. }), Compat::Rsd) = (&request.policy.map_by.directive, request.policy.compat) {
+        let directive = request.policy.map_by.directive.clone();
+        return Lack::PerObject(MapBy { directive, ..MapBy::default() }.to_string());
+    }
+    let slots = |seat: &Seat| u64::from(if oversubscribed { seat.by_slots.1 } else { seat.by_slots.0 });
+    let enough_slots = seats.iter().map(slots).sum::<u64>() >= u64::from(asked.unwrap_or(1));
+    match seats.iter().find_map(|seat| seat.limit).filter(|_| enough_slots) {
+        Some(Limit { of: Scarce::Cpus(kind), each, .. }) => Lack::Cpus { each, kind },
+        Some(Limit { of: Scarce::Gpus, each, .. }) => Lack::Gpus { each },
+        None if oversubscribed => Lack::MaxSlots,
+        None => Lack::Slots,
+    }
+}
+
+fn unbindable(nodes: &[NodeOffer], request: &Request, head: NodeId, text: String) -> Refusal {
+    let fits_when_idle = try_place(&idle(nodes), request, head).is_ok();
+    let asked = request.apps.iter().map(|app| app.n).sum::<Option<u32>>();
+    let case = Case { nodes, request, head, app: 0, asked, free: 0, seats: &[] };
+    let free = case.most_bound();
+    Refusal::Binding(Box::new(Shortage {
+        program: None,
+        asked,
+        free: free.into(),
+        rows: Vec::new(),
+        more_nodes: 0,
+        fixes: if fits_when_idle { Vec::new() } else { case.binding_fixes(free) },
+        lack: Lack::Binding(text),
+        fits_when_idle,
+    }))
+}
+
+/// What the user said of binding, as typed.
+fn asked_binding(request: &Request) -> String {
+    let policy = &request.policy;
+    match (policy.bind_to, policy.map_by.pe) {
+        (_, Some(pe)) => format!("pe={pe}"),
+        (Some(bind_to), None) => format!("--bind-to {bind_to}"),
+        (None, None) => format!("--map-by {}", policy.map_by),
     }
 }
 
 fn idle(nodes: &[NodeOffer]) -> Vec<NodeOffer> {
-    nodes.iter().map(|node| NodeOffer { in_use: 0, ..node.clone() }).collect()
-}
-
-/// A request that does not fit, to try changes on.
-struct Case<'a> {
-    nodes: &'a [NodeOffer],
-    request: &'a Request,
-    head: NodeId,
-    app: usize,
-    asked: Option<u32>,
-    free: u64,
-    seats: &'a [Seat],
-}
-
-impl Case<'_> {
-    fn fixes(&self) -> Vec<String> {
-        [self.fewer(), self.oversubscribe(), self.more_slots(), self.higher_max()].into_iter().flatten().collect()
-    }
-
-    fn fewer(&self) -> Option<String> {
-        let n = u32::try_from(self.free).ok().filter(|n| *n > 0)?;
-        self.asked?;
-        let mut request = self.request.clone();
-        request.apps[self.app].n = Some(n);
-        self.placed(&request)?;
-        Some(if request.apps.len() > 1 { format!("-n {n} for program {}", self.app + 1) } else { format!("-n {n}") })
-    }
-
-    fn oversubscribe(&self) -> Option<String> {
-        if self.request.oversubscribe {
-            return None;
-        }
-        let placement = self.placed(&Request { oversubscribe: true, ..self.request.clone() })?;
-        Some(format!("--oversubscribe (=> {})", layout(self.nodes, &placement, self.request.order())))
-    }
-
-    /// More slots in the host list, on the nodes, or both: the smallest number, the same for all.
-    fn more_slots(&self) -> Option<String> {
-        let asked = self.asked.filter(|_| !self.request.oversubscribe)?;
-        let nodes = |slots| self.nodes_with(slots);
-        if self.seats.iter().all(|seat| seat.cap.is_none()) {
-            let slots = smallest(asked, |slots| try_place(&nodes(slots), self.request, self.head).is_ok())?;
-            return Some(format!("rsd start --slots {slots}"));
-        }
-        let list = self.list()?;
-        let request = |slots| self.request_with(|host| host.slots = Some(slots));
-        let below_max = |slots| list.hosts.iter().all(|host| host.max_slots.is_none_or(|max| slots <= max));
-        if let Some(slots) = smallest(asked, |slots| self.placed(&request(slots)).is_some()).filter(|s| below_max(*s)) {
-            return Some(list.with("slots", slots));
-        }
-        let both = |slots| try_place(&nodes(slots), &request(slots), self.head).is_ok();
-        let slots = smallest(asked, both).filter(|slots| below_max(*slots))?;
-        Some(format!("{} and rsd start --slots {slots}", list.with("slots", slots)))
-    }
-
-    fn higher_max(&self) -> Option<String> {
-        let asked = self.asked.filter(|_| self.request.oversubscribe)?;
-        let list = self.list().filter(|list| list.file.is_some())?;
-        let request = |max| self.request_with(|host| host.max_slots = Some(max));
-        let max = smallest(asked, |max| self.placed(&request(max)).is_some())?;
-        let above_slots = list.hosts.iter().all(|host| host.slots.is_none_or(|slots| slots <= max));
-        above_slots.then(|| list.with("max_slots", max))
-    }
-
-    fn placed(&self, request: &Request) -> Option<Placement> {
-        try_place(self.nodes, request, self.head).ok()
-    }
-
-    /// The nodes, if those that the program may use had as many slots each.
-    fn nodes_with(&self, slots: u32) -> Vec<NodeOffer> {
-        let mut nodes = self.nodes.to_vec();
-        self.seats.iter().for_each(|seat| nodes[seat.node].slots = slots);
-        nodes
-    }
-
-    /// The request with the program's host list changed, also for the other programs that use it.
-    fn request_with(&self, change: impl Fn(&mut Host)) -> Request {
-        let mut request = self.request.clone();
-        let list = &self.request.apps[self.app].hosts;
-        request.apps.iter_mut().filter(|app| app.hosts == *list).flat_map(|app| &mut app.hosts).for_each(change);
-        request
-    }
-
-    /// The host list, if one can say in a few words how to change it: each node once, with a number, all in one place.
-    fn list(&self) -> Option<List<'_>> {
-        let hosts = &self.request.apps[self.app].hosts[..];
-        let file = hosts.first().and_then(|host| file_of(&host.source));
-        let plain = |host: &Host| (host.slots.is_some() || host.max_slots.is_some()) && file_of(&host.source) == file;
-        let plain = hosts.len() == self.seats.len() && hosts.iter().all(plain);
-        (plain && (file.is_some() || hosts.len() <= LAYOUT_SHOWN)).then_some(List { hosts, file })
-    }
-}
-
-struct List<'a> {
-    hosts: &'a [Host],
-    /// Absent: it stands on the command line.
-    file: Option<&'a str>,
-}
-
-impl List<'_> {
-    fn with(&self, key: &str, number: u32) -> String {
-        match self.file {
-            Some(file) => format!("{key}={number} in {file}"),
-            None => {
-                let hosts: Vec<String> = self.hosts.iter().map(|host| format!("{}:{number}", host.name)).collect();
-                format!("--host {}", hosts.join(","))
-            }
-        }
-    }
-}
-
-/// The smallest of 1 to `most` that works, where whatever is larger works as well.
-fn smallest(most: u32, works: impl Fn(u32) -> bool) -> Option<u32> {
-    let (mut low, mut high) = (1, most);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if works(middle) { high = middle } else { low = middle + 1 }
-    }
-    works(low).then_some(low)
-}
-
-/// "./hosts" of "hostfile ./hosts:1".
-fn file_of(source: &str) -> Option<&str> {
-    source.strip_prefix("hostfile ")?.rsplit_once(':').map(|(file, _)| file)
+    let idle =
+        |node: &NodeOffer| NodeOffer { in_use: 0, taken: CpuSet::EMPTY, gpus_taken: CpuSet::EMPTY, ..node.clone() };
+    nodes.iter().map(idle).collect()
 }
 
 fn row(node: &NodeOffer, seat: &Seat, max_slots: bool) -> Row {
@@ -268,7 +255,7 @@ fn row(node: &NodeOffer, seat: &Seat, max_slots: bool) -> Row {
         0 => source.to_owned(),
         more => format!("{source} and {more} more"),
     };
-    let offers = match (&seat.source, seat.cap) {
+    let mut offers = match (&seat.source, seat.cap) {
         (Some(by), _) if max_slots => format!("at most {} ({})", count(seat.room, "rank"), source(by)),
         (Some(by), Some(cap)) if cap > node.slots => {
             let by = source(by.strip_prefix("hostfile ").unwrap_or(by));
@@ -277,6 +264,20 @@ fn row(node: &NodeOffer, seat: &Seat, max_slots: bool) -> Row {
         (Some(by), Some(cap)) => format!("{} ({})", count(cap, "slot"), source(by)),
         (Some(_), None) | (None, _) => format!("{} ({})", count(node.slots, "slot"), node.slots_reason),
     };
+    if let Some(Limit { of, free, at_all, .. }) = seat.limit {
+        let what = match of {
+            Scarce::Cpus(kind) => count(free, word(kind)),
+            Scarce::Gpus => count(free, "GPU"),
+        };
+        let others = match at_all.saturating_sub(free) {
+            0 => String::new(),
+            others => format!(" ({others} held by other jobs)"),
+        };
+        offers.push_str(&format!(", {what} free{others}"));
+    }
+    if let Some(wanted) = seat.wanted {
+        offers.push_str(&format!(", {} wanted", count(wanted, "rank")));
+    }
     let mut taken = match seat.cap {
         Some(cap) if cap < node.slots && node.in_use > 0 => format!("{} of {} in use", node.in_use, node.slots),
         Some(_) | None => format!("{} in use", node.in_use),
@@ -285,35 +286,6 @@ fn row(node: &NodeOffer, seat: &Seat, max_slots: bool) -> Row {
         taken.push_str(&format!(", {} for this job's other programs", seat.placed));
     }
     Row { name: node.name.clone(), offers, taken }
-}
-
-/// "node0: 0-3, node1: 4-7", shortened where it is long.
-fn layout(nodes: &[NodeOffer], placement: &Placement, map_by: MapBy) -> String {
-    let name = |id: NodeId| nodes.iter().find(|node| node.id == id).map_or("?", |node| &node.name);
-    let ranks = |id: NodeId| {
-        let ranges = placement.map.ranges_on(id);
-        let mut texts: Vec<String> =
-            ranges.iter().take(LAYOUT_SHOWN).map(|range| range_text(range.start, range.end)).collect();
-        if ranges.len() > LAYOUT_SHOWN {
-            texts.push("…".into());
-        }
-        // Runs are told apart by commas, single ranks in rounds by blanks.
-        texts.join(match map_by {
-            MapBy::Slot => ",",
-            MapBy::Node => " ",
-        })
-    };
-    let ids = placement.map.nodes();
-    let mut texts: Vec<String> =
-        ids.iter().take(LAYOUT_SHOWN).map(|id| format!("{}: {}", name(*id), ranks(*id))).collect();
-    if ids.len() > LAYOUT_SHOWN {
-        texts.push("…".into());
-    }
-    texts.join(", ")
-}
-
-fn range_text(first: u32, end: u32) -> String {
-    if end - first == 1 { first.to_string() } else { format!("{first}-{}", end - 1) }
 }
 
 fn count(number: u32, what: &str) -> String {
@@ -326,23 +298,40 @@ fn unknown_host(host: &str, source: &str, known: &[String], more: usize) -> Stri
     format!("host {host} ({source}) is no node of this DVM; its nodes are {known}{more}")
 }
 
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Shortage {
+    /// What was asked, and how much of it there is.
+    fn headline(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Lack::Binding(text) = &self.lack {
+            return f.write_str(text);
+        }
         match self.asked {
             Some(asked) => write!(f, "{} asked", count(asked, "rank"))?,
             None => write!(f, "one rank per slot asked")?,
+        }
+        match &self.lack {
+            Lack::Slots | Lack::MaxSlots | Lack::Binding(_) => {}
+            Lack::Cpus { each, kind } => write!(f, " with {} each", count(*each, word(*kind)))?,
+            Lack::Gpus { each } => write!(f, " with {} each", count(*each, "GPU"))?,
+            Lack::PerObject(ppr) => write!(f, " by {ppr}")?,
         }
         if let Some(program) = self.program {
             write!(f, " for program {program}")?;
         }
         let free = u32::try_from(self.free).unwrap_or(u32::MAX);
-        match self.max_slots {
-            true => write!(f, ", max_slots allows {free}")?,
-            false => write!(f, ", {} free", count(free, "slot"))?,
+        match self.lack {
+            Lack::MaxSlots => write!(f, ", max_slots allows {free}")?,
+            Lack::Slots => write!(f, ", {} free", count(free, "slot"))?,
+            Lack::Cpus { .. } | Lack::Gpus { .. } | Lack::PerObject(_) | Lack::Binding(_) => {
+                write!(f, ", room for {free}")?
+            }
         }
-        let nodes = self.rows.len() + self.more_nodes;
-        write!(f, " on {}", count(nodes as u32, "node"))?;
+        write!(f, " on {}", count((self.rows.len() + self.more_nodes) as u32, "node"))
+    }
+}
 
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.headline(f)?;
         let width = |text: fn(&Row) -> &str| self.rows.iter().map(|row| text(row).chars().count()).max().unwrap_or(0);
         let (name, offers) = (width(|row| &row.name), width(|row| &row.offers));
         for row in &self.rows {

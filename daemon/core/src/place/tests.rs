@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::topology::Kind;
+use super::policy::Directive;
 use super::*;
 
 fn node(id: NodeId, slots: u32) -> NodeOffer {

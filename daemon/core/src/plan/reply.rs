@@ -69,10 +69,9 @@ pub fn slots_of(offer: &NodeOffer) -> wire::PlanNode {
 
 fn refused(nodes: &[NodeOffer], refusal: &Refusal) -> wire::PlanRefusal {
     let text = refusal.to_string();
-    let (Refusal::NotEnoughSlots(shortage) | Refusal::MaxSlots(shortage)) = refusal else {
+    let Some(Shortage { asked, free, rows, fixes, .. }) = refusal.shortage() else {
         return wire::PlanRefusal { text, ..Default::default() };
     };
-    let Shortage { asked, free, rows, fixes, .. } = &**shortage;
     // Those that the text shows: the others are counted there.
     let shown = nodes.iter().filter(|node| rows.iter().any(|row| row.name == node.name));
     wire::PlanRefusal {
