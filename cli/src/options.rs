@@ -132,6 +132,9 @@ Examples:
 Of several programs joined by ` : ` each has its own -n, --host, --hostfile, --wdir and -x; one that
 names no hosts uses those of the first. All other options stand before the first program.
 
+`rsctl plan --help` explains placement, `rsctl plan` with the same options shows what they do. Options
+as Open MPI, Hydra and srun spell them are understood, or answered with ours.
+
 Ctrl-C once cancels the job (TERM, then KILL after --kill-grace), twice kills it, three times leaves
 at once. Where no daemon runs, one is started for this job alone.";
 
@@ -160,7 +163,7 @@ pub(crate) struct Segment {
     /// How many ranks [default: one per slot offered]
     #[arg(short, long = "np", value_name = "N", value_parser = ranks, allow_negative_numbers = true)]
     pub(crate) n: Option<u32>,
-    /// Nodes to use, in this order: `a,b:2` (2 slots of b), `gpu[01-16]`, `+n2` (the third), `+e:2` (two idle ones), `^c` (not c)
+    /// Nodes to use, in this order: `a,b:2` (2 slots of b), `gpu[01-16]`, `+n2` (the third), `+e:2` (2 idle ones), `^c` (not c)
     #[arg(long, value_name = "NODE[:SLOTS],…", help_heading = PLACEMENT)]
     pub(crate) host: Vec<String>,
     /// A file with a node per line: `a slots=4 max_slots=8`, `b:2`; --host then chooses from it

@@ -1,12 +1,15 @@
-//! The command line before clap sees it: MPMD segments, `-np`, and options of other launchers.
+//! The command line before clap sees it: MPMD segments, `-np`, and options of other launchers ([`foreign`]).
 //!
 //! clap knows no single-dash long options (`-np`, `-hostfile`: it would read `-h -o …` and print its help), and an option
 //! that it does not know says nothing about what to write instead. So the options before the program's name are looked at
 //! first, with clap's own definitions as the list of those that take a value.
 
+mod foreign;
+
 use std::ffi::{OsStr, OsString};
 
 use crate::exit::Failure;
+use foreign::Answer;
 
 /// Cuts at every argument that is `:` alone. `["run", "-n", "1", "a", ":", "-n", "2", "b"]` gives two segments.
 pub(crate) fn segments(args: &[OsString]) -> Vec<&[OsString]> {
@@ -27,58 +30,117 @@ pub(crate) fn translate(args: &[OsString], command: &clap::Command) -> Result<Ve
             }
         }
     };
-    let mut ours = args.to_vec();
-    let end = start + program_at(&args[start..], launch);
+    let mut ours = args[..start].to_vec();
     let mut at = start;
-    while at < end {
-        let Some(token) = args[at].to_str() else { break };
-        if token == "-np" {
-            ours[at] = "-n".into();
-        } else if let Some(text) = correction(token, launch) {
-            return Err(Failure::usage(text));
-        }
-        at += if takes_value(token, launch) { 2 } else { 1 };
+    while let Some(token) = args.get(at).and_then(|arg| arg.to_str()).filter(|token| is_option(token)) {
+        let (words, used) = one(token, args.get(at + 1), launch).map_err(Failure::usage)?;
+        ours.extend(words);
+        at += used;
     }
+    ours.extend_from_slice(&args[at..]);
     Ok(ours)
 }
 
+/// An option in our spelling, with its value where it takes one, and how many of the arguments it was.
+fn one(token: &str, next: Option<&OsString>, command: &clap::Command) -> Result<(Vec<OsString>, usize), String> {
+    let (name, own_value) = token.split_once('=').map_or((token, None), |(name, value)| (name, Some(value)));
+    if command.get_name() == "submit"
+        && let Some((_, why)) = ATTACHED.iter().find(|(option, _)| *option == name)
+    {
+        return Err((*why).to_owned());
+    }
+    let ours = match name {
+        "-np" => Some("--np".to_owned()),
+        _ => is_ours(name, command).then(|| name.to_owned()).or_else(|| {
+            // `-map-by` is `--map-by`.
+            let doubled = format!("-{name}");
+            (name.len() > 2 && !name.starts_with("--") && is_ours(&doubled, command)).then_some(doubled)
+        }),
+    };
+    if let Some(ours) = ours {
+        return Ok(match (own_value, next) {
+            (Some(value), _) => (vec![format!("{ours}={value}").into()], 1),
+            (None, Some(next)) if takes_value(&ours, command) => (vec![ours.into(), next.clone()], 2),
+            (None, _) => (vec![ours.into()], 1),
+        });
+    }
+    match foreign::find(name) {
+        // clap says what is wrong with it.
+        None => Ok((vec![token.into()], 1)),
+        Some((_, answer)) => answered(name, own_value, next.and_then(|next| next.to_str()), *answer),
+    }
+}
+
+/// What becomes of another launcher's option.
+fn answered(
+    name: &str,
+    own_value: Option<&str>,
+    next: Option<&str>,
+    answer: Answer,
+) -> Result<(Vec<OsString>, usize), String> {
+    let value = own_value.or_else(|| next.filter(|next| !is_option(next)));
+    let typed = |value: &str| format!("{name}{}{value}", if own_value.is_some() { "=" } else { " " });
+    let write = |ours: &str| {
+        let shown = value.filter(|_| ours.contains("{}")).map_or(name.to_owned(), typed);
+        let ours = ours.replace("{}", value.unwrap_or("N"));
+        Err(format!("`{shown}` is another launcher's option; here write {ours}"))
+    };
+    let taken = |words: &[&str], valued: bool| {
+        let words = words.iter().map(|word| word.replace("{}", value.unwrap_or_default()).into()).collect();
+        (words, if valued && own_value.is_none() { 2 } else { 1 })
+    };
+    let missing = || Err(format!("`{name}` needs a value"));
+    match (answer, value) {
+        (Answer::Same(words), _) if !words.iter().any(|word| word.contains("{}")) => Ok(taken(words, false)),
+        (Answer::Same(_) | Answer::Hosts, None) => missing(),
+        (Answer::Same(words), Some(_)) => Ok(taken(words, true)),
+        (Answer::ByValue(known, ours), value) => {
+            match known.iter().find(|(known, _)| value.is_some_and(|value| value.eq_ignore_ascii_case(known))) {
+                Some((_, words)) => Ok(taken(words, true)),
+                None => write(ours),
+            }
+        }
+        (Answer::Hosts, Some(hosts)) => match hosts.split(',').find(|host| !host.contains(':')) {
+            None => Ok(taken(&["--host", "{}"], true)),
+            Some(host) => Err(format!(
+                "`{}`: a host alone is one slot there and the whole node here; write --host with {host}:1 or {host}:*",
+                typed(hosts)
+            )),
+        },
+        (Answer::Write(ours), _) => write(ours),
+        (Answer::Leave(why), _) => Err(format!("`{name}` is another launcher's option; leave it out: {why}")),
+        (Answer::Either(meanings), value) => {
+            let one = |(meaning, ours): &(&str, &str)| format!("{meaning}: write {ours}");
+            let both = meanings.iter().map(one).collect::<Vec<_>>().join("; ").replace("{}", value.unwrap_or("N"));
+            Err(format!("`{}` is {both}", value.map_or(name.to_owned(), typed)))
+        }
+    }
+}
+
+/// Whether the command has an option of exactly this name.
+fn is_ours(name: &str, command: &clap::Command) -> bool {
+    command.get_arguments().any(|arg| is_named(arg, name)) || GLOBAL.iter().any(|(global, _)| *global == name)
+}
+
+fn is_named(arg: &clap::Arg, name: &str) -> bool {
+    match name.strip_prefix("--") {
+        Some(long) => arg.get_long_and_visible_aliases().is_some_and(|names| names.contains(&long)),
+        None => name.strip_prefix('-').is_some_and(|short| {
+            let mut letters = short.chars();
+            letters.next().is_some_and(|letter| arg.get_short() == Some(letter)) && letters.next().is_none()
+        }),
+    }
+}
+
+fn is_option(token: &str) -> bool {
+    token.starts_with('-') && token != "-" && token != "--"
+}
+
+/// Options that clap takes from the root only when it builds a command, and whether they take a value.
+const GLOBAL: [(&str, bool); 4] = [("--dvm", true), ("--json", false), ("--help", false), ("-h", false)];
+
 /// The commands that take options of other launchers for granted.
 const LAUNCHING: [&str; 3] = ["run", "submit", "plan"];
-
-/// Options of other launchers, and what to write here.
-const FOREIGN: [(&[&str], &str); 19] = [
-    (&["-c", "--n", "-ntasks", "--ntasks"], "-n N"),
-    (&["-H", "-hosts", "--hosts", "-hostlist", "-w", "--nodelist"], "--host a,b:2"),
-    (&["-f", "-machinefile", "--machinefile", "--default-hostfile"], "--hostfile FILE"),
-    (&["--wd", "-wd", "--cwd", "-dir", "--chdir", "-D"], "--wdir DIR"),
-    (&["-genv", "--genv", "-env", "--env"], "-x NAME=VALUE"),
-    (
-        &["-genvlist", "--genvlist", "-envlist", "--envlist"],
-        "-x NAME for each (the whole environment is forwarded anyway)",
-    ),
-    (&["-genvall", "--genvall", "-envall", "--envall", "--export-all"], "nothing: the whole environment is forwarded"),
-    (&["--tag-output", "-tag-output", "-prepend-rank", "--prepend-rank"], "--label"),
-    (&["--output-filename", "-output-filename", "-outfile-pattern", "-errfile-pattern"], "--output DIR"),
-    (&["-s"], "--stdin all, --stdin none or --stdin RANK"),
-    (&["--nooversubscribe", "-nooversubscribe"], "nothing: this is the default"),
-    (&["--bynode", "-bynode", "-rr"], "--map-by node"),
-    (&["--byslot", "-byslot"], "--map-by slot"),
-    (
-        &["-ppn", "--ppn", "-perhost", "--npernode", "-npernode", "-N", "--ntasks-per-node"],
-        "--host a:2,b:2 (ranks per node)",
-    ),
-    (&["--report-bindings", "-report-bindings"], "nothing: `rsctl plan` shows where ranks are bound"),
-    (&["--cpu-set"], "--map-by pe-list=0,2,4-7"),
-    (&["--mca", "-mca", "--gmca", "--prtemca", "--omca"], "-x OMPI_MCA_name=value"),
-    (
-        &["--allow-run-as-root", "-launcher", "--launcher", "-bootstrap", "-rmk", "--personality", "--prefix"],
-        "nothing: it is not needed here",
-    ),
-    (
-        &["--display", "-display", "--display-map", "-display-map"],
-        "nothing, and then `rsctl job show last` for the placement",
-    ),
-];
 
 /// Options of `run` that a detached job has no use for, and what has.
 const ATTACHED: [(&str, &str); 3] = [
@@ -87,46 +149,19 @@ const ATTACHED: [(&str, &str); 3] = [
     ("--stdin", "nobody forwards standard input to a submitted job: use `rsctl run`"),
 ];
 
-/// The sentence for an option that is not ours but has an equivalent.
-fn correction(token: &str, command: &clap::Command) -> Option<String> {
-    let name = token.split_once('=').map_or(token, |(name, _)| name);
-    if command.get_name() == "submit"
-        && let Some((_, why)) = ATTACHED.iter().find(|(option, _)| *option == name)
-    {
-        return Some((*why).to_owned());
-    }
-    let long = |name: &str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
-    if let Some((_, ours)) = FOREIGN.iter().find(|(names, _)| names.contains(&name)) {
-        return Some(format!("`{name}` is another launcher's option; here write {ours}"));
-    }
-    let bare = name.strip_prefix('-').filter(|rest| rest.len() > 1 && !rest.starts_with('-'))?;
-    long(bare).then(|| format!("`{name}` is spelled --{bare} here"))
-}
-
 /// Where the first argument stands that is neither an option nor an option's value.
 fn program_at(args: &[OsString], command: &clap::Command) -> usize {
     let mut at = 0;
-    while let Some(token) = args.get(at).and_then(|arg| arg.to_str()) {
-        if token == "--" || token == "-" || !token.starts_with('-') {
-            break;
-        }
+    while let Some(token) = args.get(at).and_then(|arg| arg.to_str()).filter(|token| is_option(token)) {
         at += if takes_value(token, command) { 2 } else { 1 };
     }
     at.min(args.len())
 }
 
 fn takes_value(token: &str, command: &clap::Command) -> bool {
-    let named = |arg: &clap::Arg| match token.strip_prefix("--") {
-        Some(long) => arg.get_long_and_visible_aliases().is_some_and(|names| names.contains(&long)),
-        None => token.strip_prefix('-').is_some_and(|short| {
-            let mut letters = short.chars();
-            letters.next().is_some_and(|letter| arg.get_short() == Some(letter)) && letters.next().is_none()
-        }),
-    };
     token == "-np"
-        || command.get_arguments().any(|arg| named(arg) && arg.get_action().takes_values())
-        // Taken from the root only when clap builds the command.
-        || token == "--dvm"
+        || command.get_arguments().any(|arg| is_named(arg, token) && arg.get_action().takes_values())
+        || GLOBAL.contains(&(token, true))
 }
 
 /// Whether the argument is the name of a command that launches.
@@ -153,37 +188,236 @@ mod tests {
 
     #[test]
     fn np_is_n_before_the_program_and_untouched_after_it() {
-        assert_eq!(translated("run -np 4 ./a -np 5").unwrap(), "run -n 4 ./a -np 5");
-        assert_eq!(translated("--dvm d run -x A=1 -np 4 -l ./a").unwrap(), "--dvm d run -x A=1 -n 4 -l ./a");
+        assert_eq!(translated("run -np 4 ./a -np 5").unwrap(), "run --np 4 ./a -np 5");
+        assert_eq!(translated("--dvm d run -x A=1 -np 4 -l ./a").unwrap(), "--dvm d run -x A=1 --np 4 -l ./a");
+        assert_eq!(translated("run --dvm d -np=4 ./a").unwrap(), "run --dvm d --np=4 ./a");
         assert_eq!(translated("run --host -np ./a").unwrap(), "run --host -np ./a");
         assert_eq!(translated("signal last USR1").unwrap(), "signal last USR1");
         let segment = translate(&words("-np 2 b -np"), &Segment::command()).unwrap();
-        assert_eq!(segment, words("-n 2 b -np"));
+        assert_eq!(segment, words("--np 2 b -np"));
+    }
+
+    #[test]
+    fn our_long_options_may_have_one_dash() {
+        let vectors = [
+            ("run -host a:2 -hostfile h ./a", "run --host a:2 --hostfile h ./a"),
+            (
+                "run -map-by socket -bind-to core -rank-by=fill ./a",
+                "run --map-by socket --bind-to core --rank-by=fill ./a",
+            ),
+            ("run -oversubscribe -timeout 5s ./a -host b", "run --oversubscribe --timeout 5s ./a -host b"),
+            ("submit -wdir /w -use-hwthread-cpus ./a", "submit --wdir /w --use-hwthread-cpus ./a"),
+            ("plan -gpus-per-rank 2 ./a", "plan --gpus-per-rank 2 ./a"),
+        ];
+        for (typed, ours) in vectors {
+            assert_eq!(translated(typed).as_deref(), Ok(ours));
+        }
+    }
+
+    #[test]
+    fn what_means_the_same_is_taken_as_ours() {
+        let vectors = [
+            ("--n 4", "-n 4"),
+            ("-ntasks 4", "-n 4"),
+            ("--ntasks=4", "-n 4"),
+            ("-npernode 2", "--map-by ppr:2:node"),
+            ("--npernode=2", "--map-by ppr:2:node"),
+            ("-pernode", "--map-by ppr:1:node"),
+            ("--pernode", "--map-by ppr:1:node"),
+            ("-H a:2,b:1", "--host a:2,b:1"),
+            ("-hosts a:2", "--host a:2"),
+            ("--hosts=a:2,b:*", "--host a:2,b:*"),
+            ("-hostlist a:1", "--host a:1"),
+            ("--hostlist a:1", "--host a:1"),
+            ("-machinefile h", "--hostfile h"),
+            ("--machinefile=h", "--hostfile h"),
+            ("-bynode", "--map-by node"),
+            ("--bynode", "--map-by node"),
+            ("-byslot", "--map-by slot"),
+            ("--byslot", "--map-by slot"),
+            ("-m cyclic", "--map-by node"),
+            ("--distribution=cyclic", "--map-by node"),
+            ("--distribution Block", "--map-by slot"),
+            ("--taskmap=block", "--map-by slot"),
+            ("-rf r", "--rankfile r"),
+            ("-O", "--oversubscribe"),
+            ("--overcommit", "--oversubscribe"),
+            ("-bind-to-core", "--bind-to core"),
+            ("--bind-to-core", "--bind-to core"),
+            ("-bind-to-socket", "--bind-to package"),
+            ("--bind-to-socket", "--bind-to package"),
+            ("-bind-to-none", "--bind-to none"),
+            ("--bind-to-none", "--bind-to none"),
+            ("--cpu-bind=cores", "--bind-to core"),
+            ("--cpu-bind threads", "--bind-to hwthread"),
+            ("--cpu-bind=sockets", "--bind-to package"),
+            ("--cpu-bind=ldoms", "--bind-to numa"),
+            ("--cpu-bind=none", "--bind-to none"),
+            ("--cpu_bind=no", "--bind-to none"),
+            ("-membind firsttouch", "--mem-bind none"),
+            ("--membind=firsttouch", "--mem-bind none"),
+            ("--gpus-per-task=2", "--gpus-per-rank 2 --gpus-visible"),
+            ("-gpus-per-proc 1", "--gpus-per-rank 1 --gpus-visible"),
+            ("--gpus-per-proc 1", "--gpus-per-rank 1 --gpus-visible"),
+            ("--wd /w", "--wdir /w"),
+            ("-wd /w", "--wdir /w"),
+            ("--cwd=/w", "--wdir /w"),
+            ("-cwd /w", "--wdir /w"),
+            ("-dir /w", "--wdir /w"),
+            ("-D /w", "--wdir /w"),
+            ("--chdir /w", "--wdir /w"),
+            ("-genvall", ""),
+            ("--genvall", ""),
+            ("-envall", ""),
+            ("--envall", ""),
+            ("--export-all", ""),
+            ("--export=ALL", ""),
+            ("--allow-run-as-root", ""),
+        ];
+        for (typed, ours) in vectors {
+            let ours = format!("run -l {ours} ./a -O").split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(translated(&format!("run -l {typed} ./a -O")), Ok(ours), "{typed}");
+        }
+        let same = |answer: &Answer| matches!(answer, Answer::Same(_) | Answer::ByValue(..) | Answer::Hosts);
+        let tested = |name: &&str| vectors.iter().any(|(typed, _)| typed.split([' ', '=']).next() == Some(name));
+        let rows = foreign::ROWS.iter().filter(|(_, answer)| same(answer));
+        let untested: Vec<&str> = rows.flat_map(|(names, _)| *names).copied().filter(|name| !tested(name)).collect();
+        assert!(untested.is_empty(), "{untested:?}");
+    }
+
+    #[test]
+    fn what_is_taken_as_ours_is_read_by_clap() {
+        for (names, answer) in foreign::ROWS {
+            let values: &[&str] = match answer {
+                Answer::Same(_) => &["2"],
+                Answer::ByValue(known, _) => &known.iter().map(|(value, _)| *value).collect::<Vec<_>>(),
+                Answer::Hosts => &["a:2"],
+                Answer::Write(_) | Answer::Leave(_) | Answer::Either(_) => &[],
+            };
+            for (name, value) in names.iter().flat_map(|name| values.iter().map(move |value| (name, value))) {
+                let args = words(&format!("run {name}={value} ./a"));
+                assert!(crate::options::read(&args).is_ok(), "{name}={value}");
+            }
+        }
     }
 
     #[test]
     fn options_of_other_launchers_are_answered_with_ours() {
-        assert!(translated("run -hostfile h ./a").unwrap_err().contains("--hostfile"));
-        assert!(translated("run -ppn 2 ./a").unwrap_err().contains("--host a:2,b:2"));
-        assert!(translated("run --mca btl self ./a").unwrap_err().contains("-x OMPI_MCA_name=value"));
+        let vectors = [
+            (
+                "-ppn 2",
+                "`-ppn 2` is another launcher's option; here write --map-by ppr:2:node (ranks per node; no wrapping around)",
+            ),
+            (
+                "--ppn=2",
+                "`--ppn=2` is another launcher's option; here write --map-by ppr:2:node (ranks per node; no wrapping around)",
+            ),
+            (
+                "-perhost",
+                "`-perhost` is another launcher's option; here write --map-by ppr:N:node (ranks per node; no wrapping around)",
+            ),
+            (
+                "--ntasks-per-node=4",
+                "`--ntasks-per-node=4` is another launcher's option; here write --map-by ppr:4:node",
+            ),
+            (
+                "-npersocket 2",
+                "`-npersocket 2` is another launcher's option; here write --map-by ppr:2:package --bind-to package",
+            ),
+            (
+                "--ntasks-per-socket 2",
+                "`--ntasks-per-socket 2` is another launcher's option; here write --map-by ppr:2:package",
+            ),
+            ("--cpus-per-task=4", "`--cpus-per-task=4` is another launcher's option; here write --map-by slot:pe=4"),
+            ("--cpus-per-proc 4", "`--cpus-per-proc 4` is another launcher's option; here write --map-by slot:pe=4"),
+            (
+                "-N 2",
+                "`-N 2` is in Open MPI ranks per node: write --map-by ppr:2:node; \
+                 in srun and flux the number of nodes: write --host with their names, or --host +e:2 for idle ones",
+            ),
+            (
+                "-c 4",
+                "`-c 4` is in Open MPI the number of ranks: write -n 4; in srun cpus per rank: write --map-by slot:pe=4",
+            ),
+            (
+                "-s",
+                "`-s` is in Hydra who reads standard input: write --stdin all, --stdin none or --stdin RANK; \
+                 in srun that other jobs may share the nodes: write nothing: they always may",
+            ),
+            (
+                "-H a:2,b",
+                "`-H a:2,b`: a host alone is one slot there and the whole node here; write --host with b:1 or b:*",
+            ),
+            ("-hosts", "`-hosts` needs a value"),
+            ("-machinefile -l", "`-machinefile` needs a value"),
+            (
+                "-f h",
+                "`-f h` is another launcher's option; here write --hostfile h (a host without a number is the whole node)",
+            ),
+            ("-w a,b", "`-w a,b` is another launcher's option; here write --host a,b"),
+            (
+                "--exclude=a",
+                "`--exclude=a` is another launcher's option; here write --host ^a (and ^ before each further name)",
+            ),
+            ("--cpu-list 0,2", "`--cpu-list 0,2` is another launcher's option; here write --map-by pe-list=0,2"),
+            ("--nolocal", "`--nolocal` is another launcher's option; here write --map-by slot:nolocal"),
+            (
+                "--report-bindings",
+                "`--report-bindings` is another launcher's option; leave it out: \
+                 `rsctl plan` with the same options shows where ranks are bound",
+            ),
+            (
+                "--display map",
+                "`--display` is another launcher's option; leave it out: `rsctl plan` with the same options shows where ranks go",
+            ),
+            ("--mca btl self", "`--mca` is another launcher's option; here write -x OMPI_MCA_name=value"),
+            ("-rr", "`-rr` is another launcher's option; here write --map-by node"),
+            ("-G 2", "`-G` is another launcher's option; here write --gpus-per-rank N"),
+        ];
+        for (typed, expected) in vectors {
+            assert_eq!(translated(&format!("run {typed} ./a")), Err(expected.to_owned()), "{typed}");
+        }
+        let text = translated("run --cpu-bind=verbose,cores ./a").unwrap_err();
+        assert!(text.contains("here write --bind-to core, hwthread, package, numa or none"), "{text}");
+        assert!(translated("run --distribution=plane=2 ./a").unwrap_err().contains("--rankfile FILE (any)"));
+        assert!(
+            translated("run -membind local ./a").unwrap_err().contains("--mem-bind local, preferred or interleave")
+        );
         assert!(translated("submit -l ./a").unwrap_err().contains("rsctl logs -l"));
-        assert_eq!(translated("run ./a --bind-to core").unwrap(), "run ./a --bind-to core");
+        assert_eq!(translated("run ./a -ppn 2").unwrap(), "run ./a -ppn 2");
     }
 
     #[test]
-    fn no_option_of_ours_is_taken_for_another_launchers() {
-        for name in LAUNCHING {
-            let cli = Cli::command();
-            let command = cli.find_subcommand(name).unwrap();
-            for arg in command.get_arguments() {
-                if let Some(long) = arg.get_long() {
-                    assert_eq!(correction(&format!("--{long}"), command), None);
-                }
-                if let Some(short) = arg.get_short() {
-                    assert_eq!(correction(&format!("-{short}"), command), None);
-                }
+    fn every_row_is_answered_or_taken_under_each_of_its_names() {
+        for (names, answer) in foreign::ROWS {
+            for name in *names {
+                let outcome = translated(&format!("run {name} x ./a"));
+                let expected = match answer {
+                    Answer::Same(_) => outcome.is_ok(),
+                    Answer::ByValue(..) | Answer::Write(_) => outcome.is_err_and(|text| text.contains("; here write ")),
+                    Answer::Hosts => outcome.is_err_and(|text| text.contains("write --host with x:1")),
+                    Answer::Leave(_) => outcome.is_err_and(|text| text.contains("; leave it out: ")),
+                    Answer::Either(_) => outcome.is_err_and(|text| text.matches(": write ").count() > 1),
+                };
+                assert!(expected, "{name}");
             }
         }
+    }
+
+    #[test]
+    fn no_option_of_ours_is_taken_for_another_launchers_and_no_name_is_listed_twice() {
+        let mut listed: Vec<&str> = foreign::ROWS.iter().flat_map(|(names, _)| *names).copied().collect();
+        for name in LAUNCHING {
+            let mut cli = Cli::command();
+            cli.build();
+            let command = cli.find_subcommand(name).unwrap();
+            let taken: Vec<&&str> = listed.iter().filter(|name| is_ours(name, command)).collect();
+            assert!(taken.is_empty(), "{taken:?}");
+        }
+        let all = listed.len();
+        listed.sort_unstable();
+        listed.dedup();
+        assert_eq!(listed.len(), all);
     }
 
     #[test]

@@ -15,37 +15,36 @@ const GPUS_MAX: i64 = 1024;
 
 /// How ranks are mapped, numbered and bound.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = PLACEMENT)]
 pub(crate) struct Placing {
-    /// Where ranks go: slot, node, core, l3cache, numa, package, ppr:2:node, seq, pe-list=0,2; then :pe=N :span … [default: slot]
-    #[arg(long, value_name = "MAPPING", value_parser = mapping)]
+    /// Where ranks go: slot, node, core, numa, package, ppr:2:node, …, then :pe=2 :span … [default: slot]
+    #[arg(long, help_heading = PLACEMENT, value_name = "MAPPING", value_parser = mapping)]
     pub(crate) map_by: Option<MapByOption>,
     /// How ranks are numbered: slot, node, fill, span [default: by the mapping]
-    #[arg(long, value_name = "ORDER")]
+    #[arg(long, help_heading = PLACEMENT, value_name = "ORDER")]
     pub(crate) rank_by: Option<RankBy>,
-    /// What a rank may run on: none, hwthread, core, l3cache, numa, package [default: its share of the node's cores]
-    #[arg(long, value_name = "CPUS")]
+    /// What a rank may run on: none, hwthread, core, l3cache, numa, package [default: its share of the node]
+    #[arg(long, help_heading = PLACEMENT, value_name = "CPUS")]
     pub(crate) bind_to: Option<BindTo>,
-    /// Where its memory comes from: none, local, preferred, interleave [default: none]
-    #[arg(long, value_name = "MEMORY")]
+    /// Where its memory comes from: none, local, preferred, interleave [default: as the kernel likes]
+    #[arg(long, help_heading = PLACEMENT, value_name = "MEMORY")]
     pub(crate) mem_bind: Option<MemBind>,
     /// Place more ranks than there are slots
-    #[arg(long)]
+    #[arg(long, help_heading = PLACEMENT)]
     pub(crate) oversubscribe: bool,
     /// Count hardware threads as cpus, not cores
-    #[arg(long)]
+    #[arg(long, help_heading = PLACEMENT)]
     pub(crate) use_hwthread_cpus: bool,
-    /// A file with a line per rank: `rank 0=a slot=0-3` (cores), `rank 1=b slot=0:1` (core 1 of package 0)
-    #[arg(long, value_name = "FILE")]
+    /// A file with a line per rank: `rank 0=a slot=0-3`, `rank 1=b slot=0:1` (package 0, core 1)
+    #[arg(long, help_heading = PLACEMENT, value_name = "FILE")]
     pub(crate) rankfile: Option<PathBuf>,
     /// GPUs for each rank, the nearest to its cores
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=GPUS_MAX))]
+    #[arg(long, help_heading = PLACEMENT, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=GPUS_MAX))]
     pub(crate) gpus_per_rank: Option<u32>,
     /// Let a rank see no other GPUs: set CUDA_VISIBLE_DEVICES
-    #[arg(long, requires = "gpus_per_rank")]
+    #[arg(long, help_heading = PLACEMENT, requires = "gpus_per_rank")]
     pub(crate) gpus_visible: bool,
     /// Place as another launcher did: openmpi5, hydra
-    #[arg(long, value_name = "LAUNCHER")]
+    #[arg(long, help_heading = PLACEMENT, value_name = "LAUNCHER")]
     pub(crate) compat: Option<Compat>,
 }
 
