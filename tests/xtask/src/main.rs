@@ -5,6 +5,7 @@
 mod bench;
 mod checks;
 mod demo;
+mod install;
 mod places;
 mod setup;
 mod shell;
@@ -21,7 +22,7 @@ struct Command {
     run: fn(&[OsString]) -> anyhow::Result<()>,
 }
 
-const COMMANDS: [Command; 6] = [
+const COMMANDS: [Command; 7] = [
     Command { name: "demo", args: "", about: "four daemons and a real MPI program on this machine", run: demo::demo },
     Command { name: "test", args: "[NAME]", about: "all tests, or those whose name contains NAME", run: suite::test },
     Command {
@@ -29,6 +30,12 @@ const COMMANDS: [Command; 6] = [
         args: "",
         about: "format, lints, docs, licences, generated files, all tests",
         run: checks::ci,
+    },
+    Command {
+        name: "install",
+        args: "[--prefix DIR]",
+        about: "rsd, rsctl, manual pages, completions; into ~/.local",
+        run: install::install,
     },
     Command { name: "setup", args: "", about: "install what building and testing need", run: setup::setup },
     Command { name: "proto", args: "", about: "write the generated modules of proto/ anew", run: checks::proto },
@@ -41,7 +48,7 @@ fn main() -> ExitCode {
     let Some(command) = named else {
         eprintln!("usage: cargo xtask COMMAND");
         for Command { name, args, about, .. } in COMMANDS {
-            eprintln!("  {:<12}  {about}", format!("{name} {args}"));
+            eprintln!("  {:<22}  {about}", format!("{name} {args}"));
         }
         return ExitCode::from(2);
     };

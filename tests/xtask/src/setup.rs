@@ -16,6 +16,7 @@ struct Package {
     there: fn() -> bool,
 }
 
+/// The first [`TO_BUILD`] are for building, the others for tests.
 const PACKAGES: [Package; 7] = [
     Package { name: "gcc", there: || runs("cc", &["--version"]) },
     Package { name: "pkg-config", there: || runs("pkg-config", &["--version"]) },
@@ -25,6 +26,8 @@ const PACKAGES: [Package; 7] = [
     Package { name: "python3", there: || runs("python3", &["--version"]) },
     Package { name: "python3-venv", there: || runs("python3", &["-c", "import ensurepip, venv"]) },
 ];
+
+const TO_BUILD: usize = 3;
 
 /// Wheels in an environment of their own, pinned: what tests and benches compare with does not change behind our back.
 pub(crate) struct Peer {
@@ -43,7 +46,17 @@ pub(crate) fn setup(_args: &[OsString]) -> anyhow::Result<()> {
 
 /// Installs the Debian packages that are missing.
 pub(crate) fn packages() -> anyhow::Result<()> {
-    let missing: Vec<&str> = PACKAGES.iter().filter(|package| !(package.there)()).map(|package| package.name).collect();
+    install(&PACKAGES)
+}
+
+/// Those of them without which nothing builds.
+pub(crate) fn for_building() -> anyhow::Result<()> {
+    install(&PACKAGES[..TO_BUILD])
+}
+
+fn install(packages: &[Package]) -> anyhow::Result<()> {
+    let absent = || packages.iter().filter(|package| !(package.there)()).map(|package| package.name);
+    let missing: Vec<&str> = absent().collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -58,7 +71,7 @@ pub(crate) fn packages() -> anyhow::Result<()> {
         quiet(&mut command(apt.iter().map(String::as_str).chain(missing.iter().copied())))?;
         Ok(())
     })?;
-    let still: Vec<&str> = PACKAGES.iter().filter(|package| !(package.there)()).map(|package| package.name).collect();
+    let still: Vec<&str> = absent().collect();
     anyhow::ensure!(still.is_empty(), "installed, but not to be seen: {}", still.join(" "));
     Ok(())
 }

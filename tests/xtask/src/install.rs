@@ -1,0 +1,86 @@
+//! `cargo xtask install`: the programs as they are meant to be used, their manual pages and completions, under one prefix.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::places;
+use crate::setup;
+use crate::shell::{cargo, quiet, step};
+
+/// `cargo xtask install [--prefix DIR]`.
+pub(crate) fn install(args: &[OsString]) -> anyhow::Result<()> {
+    let prefix = match args {
+        [] => default_prefix()?,
+        [option, prefix] if option == "--prefix" && !prefix.is_empty() => std::path::absolute(prefix)?,
+        _ => bail!("say where to: cargo xtask install --prefix DIR (default: ~/.local)"),
+    };
+    setup::for_building()?;
+    let built = build()?;
+    step(&format!("install under {}", prefix.display()), || copy(&built, &prefix))?;
+    let bin = prefix.join("bin");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|dir| dir == bin) {
+        println!("{} is not in your PATH", bin.display());
+    }
+    Ok(())
+}
+
+/// Builds for release; returns the directory with the programs.
+///
+/// rsctl is linked whole and at a fixed address: it starts anew with every command, and a third of its time went into
+/// loading libraries and relocating itself. (It needs no library that would have to be exchangeable; rsd does: hwloc, and
+/// drivers that it loads.) Where there is no libc to link so, it is linked as usual.
+pub(crate) fn build() -> anyhow::Result<PathBuf> {
+    const ALL: [&str; 6] = ["build", "--release", "--package=rsd", "--package=rsd-mpi", "--bins", "--examples"];
+    const RSCTL: [&str; 5] = ["rustc", "--release", "--package=rsctl", "--bin=rsctl", "--"];
+    const WHOLE: [&str; 4] = ["-C", "target-feature=+crt-static", "-C", "relocation-model=static"];
+    step("build for release", || {
+        quiet(&mut cargo(ALL))?;
+        let whole =
+            cfg!(all(target_os = "linux", target_env = "gnu")).then(|| cargo(RSCTL.iter().chain(&WHOLE)).output());
+        match whole {
+            Some(Ok(output)) if output.status.success() => {}
+            Some(_) | None => drop(quiet(&mut cargo(RSCTL))?),
+        }
+        Ok(places::target()?.join("release"))
+    })
+}
+
+fn default_prefix() -> anyhow::Result<PathBuf> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).context("HOME is not set: say --prefix DIR")?;
+    Ok(Path::new(&home).join(".local"))
+}
+
+fn copy(built: &Path, prefix: &Path) -> anyhow::Result<()> {
+    let rsctl = built.join("rsctl");
+    for program in ["rsd", "rsctl"] {
+        put(&fs::read(built.join(program))?, &prefix.join("bin").join(program), 0o755)?;
+    }
+    let man = prefix.join("share/man/man1");
+    quiet(Command::new(&rsctl).arg("man").arg(&man))?;
+    for (shell, file) in [
+        ("bash", "share/bash-completion/completions/rsctl"),
+        ("zsh", "share/zsh/site-functions/_rsctl"),
+        ("fish", "share/fish/vendor_completions.d/rsctl.fish"),
+    ] {
+        let script = quiet(Command::new(&rsctl).args([OsStr::new("completion"), OsStr::new(shell)]))?.stdout;
+        put(&script, &prefix.join(file), 0o644)?;
+    }
+    Ok(())
+}
+
+/// Writes beside the place and renames: a program that runs goes on with the file that it has.
+fn put(bytes: &[u8], place: &Path, mode: u32) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let failed = || format!("write {}", place.display());
+    let dir = place.parent().with_context(failed)?;
+    fs::create_dir_all(dir).with_context(failed)?;
+    let beside = place.with_extension("new");
+    fs::write(&beside, bytes).with_context(failed)?;
+    fs::set_permissions(&beside, fs::Permissions::from_mode(mode)).with_context(failed)?;
+    fs::rename(&beside, place).with_context(failed)
+}
