@@ -1,11 +1,14 @@
 //! Host lists: which nodes the names mean, in which order, and how much of each the job may use.
 
+mod meaning;
+
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::topology::Kind;
 use super::{Host, NodeOffer};
 use crate::NodeId;
+pub(super) use meaning::{Meaning, entries};
 
 /// A node in the place that a host list gives it.
 #[derive(Debug, Clone)]
@@ -82,16 +85,6 @@ pub(super) fn seats(nodes: &[NodeOffer], placed: &[u32], hosts: &[Host], head: N
         mentioned.entries.push(host);
     }
     Ok(order.into_iter().map(|node| mentions[&node].seat(nodes, placed, node)).collect())
-}
-
-/// The node of each entry of a list, in its order. Fails with the first host that is no node.
-pub(super) fn entries<'a>(
-    nodes: &[NodeOffer],
-    hosts: &'a [Host],
-    head: NodeId,
-) -> Result<Vec<(usize, &'a Host)>, Host> {
-    let names = Names::new(nodes, head);
-    hosts.iter().map(|host| names.find(&host.name).map(|node| (node, host)).ok_or_else(|| host.clone())).collect()
 }
 
 /// Everything that a list says of one node.

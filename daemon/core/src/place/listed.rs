@@ -71,6 +71,9 @@ fn by_file(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Vec<L
     };
     let hosts: Vec<Host> = places.iter().map(host).collect();
     let mut listed = hosts::entries(nodes, &hosts, head).map_err(Obstacle::UnknownHost)?;
+    if listed.len() != hosts.len() {
+        return refuse("each line of a rankfile names one host: a name, or +n2 for the third node");
+    }
     let mut programs = Vec::with_capacity(request.apps.len());
     for app in &request.apps {
         let others = listed.split_off(listed.len().min(app.n.map_or(usize::MAX, |n| n as usize)));

@@ -9,10 +9,10 @@ use std::fmt;
 use thiserror::Error;
 
 use super::bind::word;
-use super::hosts::{Limit, Scarce, Seat};
+use super::hosts::{Limit, Meaning, Scarce, Seat};
 use super::policy::{Compat, Directive, MapBy};
 use super::topology::Kind;
-use super::{ASKED_MAX, NodeOffer, Obstacle, Request, try_place};
+use super::{ASKED_MAX, Host, NodeOffer, Obstacle, Request, try_place};
 use crate::NodeId;
 use crate::place::cpuset::CpuSet;
 use fixes::Case;
@@ -36,6 +36,30 @@ pub enum Refusal {
         known: Vec<String>,
         /// How many nodes there are besides.
         more: usize,
+    },
+    /// A host list names a node by its place, and there are not as many.
+    #[error("there is no node {host} ({named_in}): the DVM has {nodes}, from +n0; see: rsctl nodes")]
+    NoSuchPlace {
+        /// As the user wrote it.
+        host: String,
+        /// Where.
+        named_in: String,
+        /// How many nodes there are.
+        nodes: usize,
+    },
+    /// A host list wants more idle nodes than there are.
+    #[error("{}", few_idle(host, named_in, *idle, *nodes, *fits_when_idle))]
+    FewIdle {
+        /// As the user wrote it.
+        host: String,
+        /// Where.
+        named_in: String,
+        /// How many no other job uses.
+        idle: usize,
+        /// How many nodes there are.
+        nodes: usize,
+        /// There are enough when no other job runs.
+        fits_when_idle: bool,
     },
     /// More ranks than slots free, or than there are cpus or GPUs for.
     #[error("{0}")]
@@ -66,7 +90,10 @@ pub enum Refusal {
 impl Refusal {
     /// Whether the same request is placed once the other jobs have ended: it may wait.
     pub fn fits_when_idle(&self) -> bool {
-        self.shortage().is_some_and(|shortage| shortage.fits_when_idle)
+        match self {
+            Refusal::FewIdle { fits_when_idle, .. } => *fits_when_idle,
+            refusal => refusal.shortage().is_some_and(|shortage| shortage.fits_when_idle),
+        }
     }
 
     /// What is short, where something is.
@@ -76,6 +103,8 @@ impl Refusal {
                 Some(shortage)
             }
             Refusal::UnknownHost { .. }
+            | Refusal::NoSuchPlace { .. }
+            | Refusal::FewIdle { .. }
             | Refusal::NoNodes
             | Refusal::ZeroRanks
             | Refusal::Policy(_)
@@ -148,18 +177,43 @@ pub(super) fn explain(nodes: &[NodeOffer], request: &Request, head: NodeId, obst
         Obstacle::ZeroRanks => Refusal::ZeroRanks,
         Obstacle::TooMany { asked } => Refusal::TooMany { asked },
         Obstacle::Policy(error) => Refusal::Policy(error),
-        Obstacle::UnknownHost(host) => Refusal::UnknownHost {
-            host: host.name,
-            named_in: host.source,
-            known: nodes.iter().take(NAMES_SHOWN).map(|node| node.name.clone()).collect(),
-            more: nodes.len().saturating_sub(NAMES_SHOWN),
-        },
+        Obstacle::UnknownHost(host) => no_such_host(nodes, request, head, host),
         Obstacle::Short { app, asked, seats } => short(nodes, request, head, app, asked, &seats),
         Obstacle::Unbindable { node, why } => {
             unbindable(nodes, request, head, format!("{}: {} {why}", asked_binding(request), nodes[node].name))
         }
         Obstacle::Taken { text } => unbindable(nodes, request, head, text),
     }
+}
+
+fn no_such_host(nodes: &[NodeOffer], request: &Request, head: NodeId, host: Host) -> Refusal {
+    let Host { name, source: named_in, .. } = host;
+    match Meaning::of(&name) {
+        Meaning::Nth(_) => Refusal::NoSuchPlace { host: name, named_in, nodes: nodes.len() },
+        Meaning::Idle(_) => Refusal::FewIdle {
+            host: name,
+            named_in,
+            idle: nodes.iter().filter(|node| node.in_use == 0).count(),
+            nodes: nodes.len(),
+            fits_when_idle: try_place(&idle(nodes), request, head).is_ok(),
+        },
+        Meaning::Named(_) | Meaning::Excluded(_) => Refusal::UnknownHost {
+            host: name,
+            named_in,
+            known: nodes.iter().take(NAMES_SHOWN).map(|node| node.name.clone()).collect(),
+            more: nodes.len().saturating_sub(NAMES_SHOWN),
+        },
+    }
+}
+
+fn few_idle(host: &str, named_in: &str, idle: usize, nodes: usize, fits_when_idle: bool) -> String {
+    let advice = match (fits_when_idle, idle) {
+        (true, _) => String::new(),
+        (false, 0) => "; leave it out, or name nodes".to_owned(),
+        (false, _) => format!("; at most +e:{idle} that the list does not name otherwise"),
+    };
+    let are = if idle == 1 { "is" } else { "are" };
+    format!("{host} ({named_in}): {idle} of {nodes} nodes {are} idle{advice}")
 }
 
 fn short(
