@@ -5,50 +5,67 @@
 //! [`Inventory::slots_reason`]. Two hardware threads of one core are one core: ranks that share a core's arithmetic
 //! units gain nothing from the second thread.
 //!
-//! `decide` is a function over plain values; [`measure`] only reads them: hwloc for the cores (2.x loads no I/O
-//! devices unless asked to, and the topology is dropped at once), `/proc` and the cgroup file system for the limits.
+//! `decide` is a function over plain values; [`measure`] only reads them: hwloc for the processor (2.x loads no I/O
+//! devices unless asked to, and its own topology is dropped at once), `/proc` and the cgroup file system for the limits,
+//! the environment for what a batch system grants ([`manager`]), the driver for the GPUs ([`gpus`]).
 
 mod cgroup;
+mod gpus;
+mod manager;
+mod nvml;
+mod topology;
+
+pub(crate) use topology::{Machine, read as machine};
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use hwloc2::{ObjectType, Topology, TopologyFlag};
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
+use rsd_core::place::cpuset::CpuSet;
+use rsd_core::place::topology::{Kind, Topology};
+use rsd_core::plan::ranges;
+use rsd_proto::v1 as wire;
 
 use crate::load::memory;
-
-/// What a node brings into its DVM.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Inventory {
-    /// Ranks that are placed here without oversubscribing.
-    pub(crate) slots: u32,
-    /// Where `slots` comes from, in words: `2 of 8 cores (affinity mask)`.
-    pub(crate) slots_reason: String,
-    /// Cores of the machine, also those that we may not use.
-    pub(crate) cores: u32,
-    /// Hardware threads of the machine, also those that we may not use.
-    pub(crate) hwthreads: u32,
-    /// Memory of the machine.
-    pub(crate) memory_bytes: u64,
-    /// The machine's name as `gethostname` has it.
-    pub(crate) hostname: String,
-}
+use crate::spawn::CpuMask;
 
 /// Looks at this machine; `slots_override` is the user's word against the measured default.
-pub(crate) fn measure(slots_override: Option<u32>) -> Inventory {
+pub(crate) fn measure(slots_override: Option<u32>) -> wire::Inventory {
     let limits = cgroup::limits(&|path: &Path| std::fs::read_to_string(path).ok());
-    let found = Found { cores: read_cores(), affinity: read_affinity(), cpuset: limits.cpuset, quota: limits.quota };
+    let hostname =
+        nix::unistd::gethostname().map_or_else(|_| "localhost".to_owned(), |name| name.to_string_lossy().into_owned());
+    let machine = topology::read();
+    let imagined = machine.as_ref().is_some_and(|machine| !machine.is_this);
+    let topology = machine.map(|machine| machine.topology);
+    let found = match imagined {
+        // What limits this machine says nothing about that one.
+        true => Found { imagined, cores: topology.as_ref().map(cores), ..Found::default() },
+        false => Found {
+            cores: topology.as_ref().map(cores),
+            affinity: read_affinity(),
+            cpuset: limits.cpuset,
+            quota: limits.quota,
+            granted: manager::word(&|name| std::env::var(name).ok(), &hostname),
+            imagined,
+        },
+    };
     let verdict = decide(&found, slots_override);
-    Inventory {
+    let topology = topology.or_else(|| known_threads(&found));
+    let usable = topology.as_ref().map(|topology| usable(topology, &found)).unwrap_or_default();
+    let gpus = match imagined {
+        true => Vec::new(),
+        false => gpus::read(Path::new("/"), topology.as_ref()),
+    };
+    wire::Inventory {
         slots: verdict.slots,
         slots_reason: verdict.reason,
         cores: verdict.cores,
         hwthreads: verdict.hwthreads,
         memory_bytes: memory().total_bytes,
-        hostname: nix::unistd::gethostname()
-            .map_or_else(|_| "localhost".to_owned(), |name| name.to_string_lossy().into_owned()),
+        hostname,
+        usable: ranges(&usable),
+        topology: topology.as_ref().map(wire::Topology::from),
+        gpus,
+        imagined,
     }
 }
 
@@ -61,6 +78,18 @@ struct Found {
     cpuset: Option<BTreeSet<u32>>,
     /// CPU time per time.
     quota: Option<f64>,
+    /// What a batch system grants, and the variable that says so.
+    granted: Option<(u32, &'static str)>,
+    /// The cores are another machine's.
+    imagined: bool,
+}
+
+impl Found {
+    /// Whether we may run on a cpu.
+    fn allows(&self, cpu: u32) -> bool {
+        let within = |mask: &Option<BTreeSet<u32>>| mask.as_ref().is_none_or(|mask| mask.contains(&cpu));
+        within(&self.affinity) && within(&self.cpuset)
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -92,6 +121,13 @@ fn decide(found: &Found, slots_override: Option<u32>) -> Verdict {
             reason = format!("cpu quota {} of {}", (quota * 100.0).floor() / 100.0, plural(cores as usize, "core"));
         }
     }
+    if let Some((granted, variable)) = found.granted.filter(|(granted, _)| (1..slots).contains(granted)) {
+        slots = granted;
+        reason = format!("{granted} of {} ({variable})", plural(cores as usize, "core"));
+    }
+    if found.imagined {
+        reason = format!("{reason} of another machine's topology");
+    }
     if let Some(asked) = slots_override {
         slots = asked;
         reason = "--slots".to_owned();
@@ -103,7 +139,7 @@ fn decide(found: &Found, slots_override: Option<u32>) -> Verdict {
 fn usable_cores(cores: &[Vec<u32>], found: &Found) -> (u32, String) {
     let allows = |mask: &Option<BTreeSet<u32>>, cpu: &u32| mask.as_ref().is_none_or(|mask| mask.contains(cpu));
     let within = |test: &dyn Fn(&u32) -> bool| cores.iter().filter(|core| core.iter().any(test)).count();
-    let both = within(&|cpu| allows(&found.affinity, cpu) && allows(&found.cpuset, cpu));
+    let both = within(&|cpu| found.allows(*cpu));
     if both == cores.len() {
         return (count(both), plural(both, "core"));
     }
@@ -126,21 +162,27 @@ fn plural(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// All cores of the machine, those included that the cgroup hides from us: the reason speaks of "2 of 8".
-fn read_cores() -> Option<Vec<Vec<u32>>> {
-    let topology = Topology::with_flags(vec![TopologyFlag::IncludeDisallowed])?;
-    // A machine that does not tell its cores (some virtual ones) still tells its hardware threads.
-    let objects = match topology.objects_with_type(&ObjectType::Core) {
-        Ok(cores) if !cores.is_empty() => cores,
-        Ok(_) | Err(_) => topology.objects_with_type(&ObjectType::PU).ok()?,
-    };
-    Some(objects.iter().filter_map(|core| core.cpuset()).map(|set| set.into_iter().collect()).collect())
+/// The cores by their threads' numbers.
+fn cores(topology: &Topology) -> Vec<Vec<u32>> {
+    let threads = |core: &rsd_core::place::topology::Object| CpuSet::range(core.threads.clone());
+    topology.objects(Kind::Core).iter().map(|core| topology.os_threads(&threads(core))).collect()
 }
 
-/// `None` on a machine of more than 1,024 hardware threads, which the kernel does not fit into this mask.
+/// Where hwloc tells nothing: the threads that we may run on.
+fn known_threads(found: &Found) -> Option<Topology> {
+    let threads: Vec<u32> = found.affinity.as_ref().or(found.cpuset.as_ref())?.iter().copied().collect();
+    Topology::new(&threads, []).ok()
+}
+
+/// The threads that ranks may use; all, where none would be left.
+fn usable(topology: &Topology, found: &Found) -> CpuSet {
+    let threads = topology.objects(Kind::Thread).iter().zip(0..);
+    let usable: CpuSet = threads.filter(|(thread, _)| found.allows(thread.os)).map(|(_, at)| at).collect();
+    if usable.is_empty() { topology.all() } else { usable }
+}
+
 fn read_affinity() -> Option<BTreeSet<u32>> {
-    let mask = sched_getaffinity(Pid::from_raw(0)).ok()?;
-    Some((0..CpuSet::count()).filter(|cpu| mask.is_set(*cpu).unwrap_or(false)).map(count).collect())
+    CpuMask::current().ok().map(|mask| mask.cpus().into_iter().collect())
 }
 
 #[cfg(test)]
@@ -220,10 +262,37 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_system_lowers_the_offer_and_never_raises_it() {
+        let granted = |slots| Found { granted: Some((slots, "SLURM_CPUS_ON_NODE")), ..found(8, 1) };
+        assert_eq!(words(&granted(3)), (3, "3 of 8 cores (SLURM_CPUS_ON_NODE)".into()));
+        assert_eq!(words(&granted(16)), (8, "8 cores".into()));
+        assert_eq!(words(&granted(0)), (8, "8 cores".into()));
+        assert_eq!(words(&Found { quota: Some(2.0), ..granted(3) }), (2, "cpu quota 2 of 8 cores".into()));
+    }
+
+    #[test]
+    fn another_machines_topology_is_named_as_such() {
+        let imagined = Found { imagined: true, ..found(8, 2) };
+        assert_eq!(words(&imagined), (8, "8 cores of another machine's topology".into()));
+        assert_eq!(decide(&imagined, Some(3)).reason, "--slots");
+    }
+
+    #[test]
+    fn threads_outside_the_masks_are_not_usable() {
+        let topology = Topology::new(&[0, 4, 1, 5], []).expect("four threads");
+        let masked = Found { affinity: set([1, 4]), ..Found::default() };
+        assert_eq!(usable(&topology, &masked).to_string(), "1-2", "logical numbers");
+        assert_eq!(usable(&topology, &Found { cpuset: set([9]), ..Found::default() }), topology.all());
+        let known = known_threads(&masked).expect("the mask is known");
+        assert_eq!(known.os_threads(&known.all()), [1, 4]);
+    }
+
+    #[test]
     fn this_machine_can_be_measured() {
         let here = measure(None);
         assert!(here.slots >= 1 && here.slots <= here.cores && here.cores <= here.hwthreads, "{here:?}");
         assert!(here.memory_bytes > 1 << 20 && !here.hostname.is_empty(), "{here:?}");
         assert!(here.slots_reason.contains("core"), "{here:?}");
+        assert!(here.topology.is_some() && !here.usable.is_empty() && !here.imagined, "{here:?}");
     }
 }

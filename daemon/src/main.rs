@@ -8,7 +8,7 @@
 //! - [`state_dir`]: what a daemon keeps on disk, and how it is found.
 //! - [`shell`]: the loop around `rsd_core::Rsd`. [`serve`], [`forward`], [`uplink`], [`job_log`], [`steps`]: its surroundings.
 //! - [`step_process`]: the loop around `rsd_core::Step`. [`spawn`], [`reap`]: processes.
-//! - [`inventory`], [`load`]: what the node has and does.
+//! - [`inventory`], [`load`]: what the node has and does. [`plan`]: the same of machines that are not there, for `rsctl plan`.
 
 mod forward;
 mod inventory;
@@ -16,6 +16,7 @@ mod job_log;
 mod load;
 mod logging;
 mod options;
+mod plan;
 mod query;
 mod reap;
 mod serve;
@@ -39,6 +40,8 @@ fn main() -> ExitCode {
         Command::Stop(options) => query::stop(options),
         Command::Status(options) => query::status(options),
         Command::Step(options) => step_process::main(options),
+        Command::Plan => plan::plan(),
+        Command::Topology => plan::topology(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -28,6 +28,12 @@ pub(crate) enum Command {
     /// Hold the ranks of one job on this node (started by the daemon)
     #[command(hide = true)]
     Step(StepOptions),
+    /// Answer an encoded plan request on standard input (asked by `rsctl plan --topology`)
+    #[command(hide = true)]
+    Plan,
+    /// Write the topology that hwloc's environment variables describe (asked by `rsd plan`)
+    #[command(hide = true)]
+    Topology,
 }
 
 #[derive(Debug, Clone, Args)]

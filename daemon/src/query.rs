@@ -20,7 +20,7 @@ const GONE_DEADLINE: Duration = Duration::from_secs(10);
 #[error("{text}")]
 pub(crate) struct Failed {
     pub(crate) code: u8,
-    text: String,
+    pub(crate) text: String,
 }
 
 impl From<FindError> for Failed {

@@ -1,18 +1,23 @@
 //! Starts rank processes, and collects the status of those that ended.
 //!
 //! `posix_spawn` and not fork: the child borrows this process's memory until it executes, so a start costs the same
-//! whatever the step holds, and no code of ours runs between fork and exec. It is also the one module of the daemon
-//! that may use `unsafe`; what decides around it ([`resolve`], reaping) does without.
+//! whatever the step holds, and no code of ours runs between fork and exec. Besides `nvml` it is the one module of the
+//! daemon that may use `unsafe`; what decides around it ([`resolve`], reaping) does without.
 //!
-//! A rank gets: its own process group (so that a signal reaches it and its children, but no session of its own, so
-//! that terminals behave), default signal dispositions, an empty signal mask, file descriptors 0 to 2 and at most one
-//! more. Everything else that this process has open is close-on-exec, with [`seal_inherited`] also what it inherited.
+//! A rank gets: the cpus and the memory policy that it is bound to, its own process group (so that a signal reaches it and
+//! its children, but no session of its own, so that terminals behave), default signal dispositions, an empty signal mask,
+//! file descriptors 0 to 2 and at most one more. Everything else that this process has open is close-on-exec, with
+//! [`seal_inherited`] also what it inherited.
 
-#![expect(unsafe_code, reason = "posix_spawn and waitpid are C functions over pointers")]
+#![expect(unsafe_code, reason = "posix_spawn, waitpid and sched_setaffinity are C functions over pointers")]
 
+mod confine;
+mod crew;
 mod pipe;
 mod program;
 
+pub(crate) use confine::{ConfineError, CpuMask, MemoryPolicy};
+pub(crate) use crew::{Crew, Process};
 pub(crate) use pipe::{input_pipe, output_pipe, socket_pair};
 pub(crate) use program::{Interpreter, ProgramError, WdirError, check_wdir, resolve};
 
@@ -48,6 +53,10 @@ pub(crate) struct Command<'a> {
     pub(crate) stderr: BorrowedFd<'a>,
     /// One more, and the number that it has in the child: 3 or more.
     pub(crate) pass: Option<(BorrowedFd<'a>, RawFd)>,
+    /// Where it may run, by the kernel's numbers, ascending; empty: where this process may.
+    pub(crate) cpus: &'a [u32],
+    /// Where its memory comes from; absent: as this process's.
+    pub(crate) memory: Option<&'a MemoryPolicy>,
 }
 
 /// Why a process did not start.
@@ -81,6 +90,9 @@ pub(crate) enum SpawnError {
         /// Their size.
         bytes: usize,
     },
+    /// It may not run, or have memory, where it should.
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
     /// No room for one more process.
     #[error("program {}: this node allows no more processes (see ulimit -u, cgroup pids.max)", path.display())]
     TooManyProcesses {
@@ -99,6 +111,19 @@ pub(crate) enum SpawnError {
 
 /// Starts the process; it leads its own process group, whose number is the process's.
 pub(crate) fn spawn(command: &Command<'_>) -> Result<Pid, SpawnError> {
+    let spawn = || spawn_here(command);
+    let with_memory = || match command.memory {
+        Some(policy) => confine::with_memory(policy, spawn)?,
+        None => spawn(),
+    };
+    match command.cpus {
+        [] => with_memory(),
+        cpus => confine::on_cpus(cpus, with_memory)?,
+    }
+}
+
+/// Starts it where the calling thread may run.
+fn spawn_here(command: &Command<'_>) -> Result<Pid, SpawnError> {
     match start(command, command.program, command.argv) {
         Ok(pid) => Ok(pid),
         Err(Errno::ENOEXEC) => start_as_script(command),

@@ -167,6 +167,7 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
     let mut identity = identity(&options, before.clone())?;
     let inventory = inventory::measure(options.slots);
     info!(slots = inventory.slots, reason = inventory.slots_reason, cores = inventory.cores, "measured this node");
+    state_dir.write_inventory(&inventory)?;
     let name = options.name.clone().unwrap_or_else(|| short(&inventory.hostname));
     if identity.name.is_empty() || options.name.is_some() {
         identity.name = name;
@@ -181,15 +182,7 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
         me: NodeInfo {
             node: identity.node,
             name: identity.name.clone(),
-            inventory: Some(wire::Inventory {
-                slots: inventory.slots,
-                slots_reason: inventory.slots_reason.clone(),
-                cores: inventory.cores,
-                hwthreads: inventory.hwthreads,
-                memory_bytes: inventory.memory_bytes,
-                hostname: inventory.hostname.clone(),
-                ..Default::default()
-            }),
+            inventory: Some(inventory.clone()),
             listen: listen.clone(),
             version: rsd_proto::VERSION.into(),
             pid: std::process::id(),
@@ -369,7 +362,7 @@ fn announce(
     state_dir: &StateDir,
     identity: &Identity,
     listen: &str,
-    inventory: &inventory::Inventory,
+    inventory: &wire::Inventory,
 ) -> anyhow::Result<Option<Registration>> {
     let daemon_name = options.name.as_deref().unwrap_or("default");
     state_dir.write_daemon(&serde_json::json!({

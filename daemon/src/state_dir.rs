@@ -6,6 +6,7 @@
 //! rsd.log       its log, when it runs in the background
 //! daemon.json   what it is: how rsctl finds it
 //! identity.json who it was, for a restart: node id, DVM and name; a head's counters
+//! inventory     what the node has, for the steps
 //! jobs/N.log    a job's events (head)
 //! steps/N       the launch of a job that runs here; locked (flock) by its step for as long as that lives
 //! ```
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use prost::Message;
 use rsd_core::JobId;
-use rsd_proto::v1::Launch;
+use rsd_proto::v1::{Inventory, Launch};
 use serde::{Deserialize, Serialize};
 
 /// The directory of one daemon, locked.
@@ -116,6 +117,11 @@ impl StateDir {
         replace(&self.path.join("identity.json"), &serde_json::to_vec(identity)?)
     }
 
+    /// Says to the steps what the node has.
+    pub(crate) fn write_inventory(&self, inventory: &Inventory) -> anyhow::Result<()> {
+        replace(&self.path.join("inventory"), &inventory.encode_to_vec())
+    }
+
     /// Says to rsctl what runs here.
     pub(crate) fn write_daemon(&self, daemon: &serde_json::Value) -> anyhow::Result<()> {
         replace(&self.path.join("daemon.json"), &serde_json::to_vec(daemon)?)
@@ -187,6 +193,12 @@ pub(crate) fn take_step(state_dir: &Path, job: JobId) -> anyhow::Result<(Launch,
     file.read_to_end(&mut bytes).with_context(|| format!("read {}", path.display()))?;
     let launch = Launch::decode(&*bytes).with_context(|| format!("read {}", path.display()))?;
     Ok((launch, file))
+}
+
+/// What the node of a step has; nothing where its daemon has not said so.
+pub(crate) fn inventory(state_dir: &Path) -> Inventory {
+    let told = fs::read(state_dir.join("inventory")).ok();
+    told.and_then(|told| Inventory::decode(&*told).ok()).unwrap_or_default()
 }
 
 /// The unix socket of the daemon in a state directory.

@@ -33,7 +33,7 @@ use crate::reap::{self, Exit, Leftovers, Swept};
 use crate::shell::Clock;
 use crate::spawn;
 use crate::state_dir;
-use ranks::Ranks;
+use ranks::{Ranks, Started};
 
 /// Between TERM and KILL for what the ranks left running.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
@@ -67,7 +67,8 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
         let map = launch.map.context("the launch has no map")?;
         let map = TaskMap::try_from(map).map_err(|error| anyhow!("the launch's map: {error}"))?;
         let body = LaunchBody::decode(launch.body).context("read the launch")?;
-        let core = Step::new(job, node, map, body.clone(), tuning).map_err(|error| anyhow!(error))?;
+        let inventory = state_dir::inventory(&options.state_dir);
+        let core = Step::new(job, node, map, body.clone(), &inventory, tuning).map_err(|error| anyhow!(error))?;
         run(&options.state_dir, core, body, first_link).await
     })
 }
@@ -164,10 +165,13 @@ impl StepProcess {
                 }
             }
             for starts in starts.chunks(SPAWN_CHUNK) {
-                for (local, pid) in self.ranks.spawn(starts) {
-                    let input = match pid {
-                        Ok(pid) => {
+                for (local, started) in self.ranks.spawn(starts) {
+                    let input = match started {
+                        Ok(Started { pid, unbound }) => {
                             self.pids.insert(pid, local);
+                            if let Some(why) = unbound {
+                                self.core.handle(self.clock.now(), Input::Unbound(local, why), &mut effects);
+                            }
                             Input::Started(local)
                         }
                         Err(why) => Input::StartFailed(local, why),

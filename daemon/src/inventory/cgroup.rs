@@ -93,7 +93,7 @@ fn find(groups: &str, mounts: &str, hierarchy: Hierarchy) -> Option<Place> {
 }
 
 /// `0-3,8,10-11`; `None` if the text is empty or no list.
-fn cpu_list(text: &str) -> Option<BTreeSet<u32>> {
+pub(super) fn cpu_list(text: &str) -> Option<BTreeSet<u32>> {
     let mut cpus = BTreeSet::new();
     for range in text.trim().split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

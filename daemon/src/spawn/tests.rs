@@ -51,6 +51,8 @@ fn run(script: &str, wdir: &Path, stdin: BorrowedFd<'_>, pass: Option<(BorrowedF
         stdout: theirs.as_fd(),
         stderr: theirs.as_fd(),
         pass,
+        cpus: &[],
+        memory: None,
     })
     .expect("a shell");
     drop(theirs);
@@ -86,6 +88,8 @@ fn refusal(program: &Path, wdir: &Path, env: &[CString]) -> SpawnError {
         stdout: fd,
         stderr: fd,
         pass: None,
+        cpus: &[],
+        memory: None,
     };
     spawn(&command).expect_err("this cannot start")
 }
@@ -169,6 +173,8 @@ fn a_text_without_an_interpreter_line_is_run_by_a_shell() {
         stdout: theirs.as_fd(),
         stderr: null.as_fd(),
         pass: None,
+        cpus: &[],
+        memory: None,
     })
     .expect("a shell for it");
     drop(theirs);

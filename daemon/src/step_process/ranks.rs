@@ -7,12 +7,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::Pid;
 use rsd_core::Step;
-use rsd_core::step::{Input, Local, RankStart, Stream};
+use rsd_core::step::{Bound, Input, Local, Memory, RankStart, Stream};
 use rsd_proto::v1::LaunchBody;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -20,13 +21,11 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
 use super::Event;
-use crate::spawn::{self, Command};
+use crate::spawn::{self, Command, ConfineError, Crew, MemoryPolicy, Process, SpawnError};
 use crate::state_dir;
 
 /// The descriptor that a rank finds in PMI_FD.
 const PMI_FD: i32 = 3;
-/// Threads that start ranks, if there are so many.
-const THREADS: usize = 4;
 const READ_BYTES: usize = 64 << 10;
 /// A client that does not read its answers has broken the protocol.
 const PMI_BACKLOG_BYTES: usize = 4 << 20;
@@ -37,9 +36,10 @@ pub(super) struct Ranks {
     launch: LaunchBody,
     state_dir: PathBuf,
     /// How to start each program of the job; made when its first rank starts.
-    programs: Vec<Option<Result<Program, String>>>,
+    programs: Vec<Option<Result<Arc<Program>, String>>>,
     io: Vec<RankIo>,
-    null: Option<File>,
+    /// Made when the first ranks start, if there are several.
+    crew: Option<Crew>,
     events: mpsc::UnboundedSender<Event>,
     output: mpsc::Sender<Input>,
 }
@@ -60,41 +60,74 @@ struct RankIo {
     files: Option<[OutputFile; 2]>,
 }
 
-/// All that a rank needs to start.
+/// A rank's program, what is its own in its environment, and its output files.
+type Prepared = (Arc<Program>, Vec<CString>, Option<[OutputFile; 2]>);
+
+/// A rank that runs.
 #[derive(Debug)]
-struct Ready {
-    app: usize,
-    env: Vec<CString>,
-    files: Option<[OutputFile; 2]>,
-    out: OwnedFd,
-    out_end: OwnedFd,
-    err: OwnedFd,
-    err_end: OwnedFd,
-    pmi: std::os::unix::net::UnixStream,
-    pmi_end: OwnedFd,
-    stdin: Option<(OwnedFd, OwnedFd)>,
+pub(super) struct Started {
+    pub(super) pid: Pid,
+    /// Without the cpus that it was to have: why.
+    pub(super) unbound: Option<String>,
 }
 
-impl Ready {
-    /// The system call itself; for any thread.
-    fn start(&self, programs: &[Option<Result<Program, String>>], null: Option<&File>) -> Result<Pid, String> {
-        let program = programs[self.app].as_ref().ok_or("its program is unknown")?;
-        let program = program.as_ref().map_err(|why| why.clone())?;
-        let null = null.map(|file| file.as_fd());
-        let stdin = self.stdin.as_ref().map(|(_, theirs)| theirs.as_fd()).or(null).ok_or("it has no standard input")?;
-        let spawned = spawn::spawn(&Command {
-            program: &program.path,
-            argv: &program.argv,
-            env: &program.env,
-            own_env: &self.env,
-            wdir: &program.wdir,
-            stdin,
-            stdout: self.out_end.as_fd(),
-            stderr: self.err_end.as_fd(),
-            pass: Some((self.pmi_end.as_fd(), PMI_FD)),
-        });
-        spawned.map_err(|error| error.to_string())
+/// What a rank is connected by, our ends.
+#[derive(Debug)]
+struct Ends {
+    out: OwnedFd,
+    err: OwnedFd,
+    pmi: OwnedFd,
+    stdin: Option<OwnedFd>,
+}
+
+impl Ends {
+    fn into_vec(self) -> Vec<OwnedFd> {
+        [Some(self.out), Some(self.err), Some(self.pmi), self.stdin].into_iter().flatten().collect()
     }
+
+    fn from_vec(ends: Vec<OwnedFd>) -> Option<Ends> {
+        let mut ends = ends.into_iter();
+        Some(Ends { out: ends.next()?, err: ends.next()?, pmi: ends.next()?, stdin: ends.next() })
+    }
+}
+
+/// Makes what a rank is connected by, and starts it; for any thread. A binding that nobody asked for does not hold it up: the
+/// remark says why it has none.
+fn start(program: &Program, own_env: &[CString], bound: &Bound, reads_stdin: bool) -> Result<Process, String> {
+    let broken = |what: &str, error: &dyn std::fmt::Display| format!("cannot make its {what}: {error}");
+    let (out, out_end) = spawn::output_pipe().map_err(|e| broken("output pipe", &e))?;
+    let (err, err_end) = spawn::output_pipe().map_err(|e| broken("output pipe", &e))?;
+    let (pmi, pmi_end) = spawn::socket_pair().map_err(|e| broken("PMI socket", &e))?;
+    let (stdin, stdin_end) = match reads_stdin {
+        true => spawn::input_pipe().map(|(ours, theirs)| (Some(ours), theirs)).map_err(|e| broken("input pipe", &e))?,
+        false => (None, File::open("/dev/null").map_err(|e| broken("standard input", &e))?.into()),
+    };
+    let memory = bound.memory.as_ref().map(|memory| match memory {
+        Memory::Only(nodes) => MemoryPolicy::only(nodes),
+        Memory::First(nodes) => MemoryPolicy::first(nodes),
+        Memory::InTurn(nodes) => MemoryPolicy::in_turn(nodes),
+    });
+    let command = Command {
+        program: &program.path,
+        argv: &program.argv,
+        env: &program.env,
+        own_env,
+        wdir: &program.wdir,
+        stdin: stdin_end.as_fd(),
+        stdout: out_end.as_fd(),
+        stderr: err_end.as_fd(),
+        pass: Some((pmi_end.as_fd(), PMI_FD)),
+        cpus: &bound.cpus,
+        memory: memory.as_ref(),
+    };
+    let (spawned, remark) = match spawn::spawn(&command) {
+        Err(SpawnError::Confine(why)) if !bound.required && !matches!(why, ConfineError::Memory(_)) => {
+            (spawn::spawn(&Command { cpus: &[], ..command }), why.to_string())
+        }
+        spawned => (spawned, String::new()),
+    };
+    let pid = spawned.map_err(|error| error.to_string())?;
+    Ok(Process { pid, ends: Ends { out, err, pmi: pmi.into(), stdin }.into_vec(), remark })
 }
 
 #[derive(Debug)]
@@ -126,78 +159,78 @@ impl Ranks {
             state_dir: state_dir.to_owned(),
             programs: (0..apps).map(|_| None).collect(),
             io: Vec::new(),
-            null: None,
+            crew: None,
             events,
             output,
         }
     }
 
-    /// Starts ranks, from several threads if there are many: most of a start is the kernel's work, and done in parallel. The
-    /// errors are sentences.
-    pub(super) fn spawn(&mut self, starts: &[RankStart]) -> Vec<(Local, Result<Pid, String>)> {
-        let ready: Vec<_> = starts.iter().map(|start| self.prepare(start)).collect();
-        let (programs, null) = (&self.programs, self.null.as_ref());
-        let start =
-            |ready: &Result<Ready, String>| ready.as_ref().map_err(String::clone).and_then(|r| r.start(programs, null));
-        let pids: Vec<_> = match ready.len() {
-            0..THREADS => ready.iter().map(start).collect(),
-            many => std::thread::scope(|scope| {
-                let mut shares = ready.chunks(many.div_ceil(THREADS));
-                let mine = shares.next().unwrap_or_default();
-                let others: Vec<_> =
-                    shares.map(|share| scope.spawn(move || share.iter().map(start).collect::<Vec<_>>())).collect();
-                let mut pids: Vec<_> = mine.iter().map(start).collect();
-                for other in others {
-                    match other.join() {
-                        Ok(others) => pids.extend(others),
-                        Err(panic) => std::panic::resume_unwind(panic),
-                    }
-                }
-                pids
-            }),
+    /// Starts ranks; several by the crew. The errors are sentences.
+    pub(super) fn spawn(&mut self, starts: &[RankStart]) -> Vec<(Local, Result<Started, String>)> {
+        if let [only] = starts {
+            let started = self.prepare(only).and_then(|(program, env, files)| {
+                let process = start(&program, &env, &only.bound, only.reads_stdin)?;
+                self.adopt(only.local, process, files)
+            });
+            return vec![(only.local, started)];
+        }
+        let mut crew = match self.crew.take().map_or_else(Crew::new, Ok) {
+            Ok(crew) => crew,
+            Err(error) => {
+                let why = format!("cannot make the threads that start it: {error}");
+                return starts.iter().map(|start| (start.local, Err(why.clone()))).collect();
+            }
         };
-        let spawned = starts.iter().zip(ready).zip(pids).map(|((start, ready), pid)| {
-            let adopted = pid.and_then(|pid| ready.map(|ready| (pid, ready)));
-            let pid = adopted.and_then(|(pid, ready)| self.adopt(start.local, ready).map(|()| pid));
-            (start.local, pid)
-        });
-        spawned.collect()
+        let mut running = Vec::with_capacity(starts.len());
+        let mut files = Vec::with_capacity(starts.len());
+        for (at, rank) in (0..).zip(starts) {
+            let (bound, reads_stdin) = (rank.bound.clone(), rank.reads_stdin);
+            match self.prepare(rank) {
+                Ok((program, env, own)) => {
+                    files.push(own);
+                    crew.start(at, Box::new(move || start(&program, &env, &bound, reads_stdin)));
+                }
+                Err(why) => {
+                    files.push(None);
+                    running.push((rank.local, Err(why)));
+                }
+            }
+        }
+        while let Some((at, process)) = crew.next() {
+            let (local, files) = (starts[at as usize].local, files[at as usize].take());
+            running.push((local, process.and_then(|process| self.adopt(local, process, files))));
+        }
+        self.crew = Some(crew);
+        running
     }
 
-    /// Makes what a rank is connected by.
-    fn prepare(&mut self, start: &RankStart) -> Result<Ready, String> {
-        let broken = |what: &str, error: &dyn std::fmt::Display| format!("cannot make its {what}: {error}");
+    /// What a rank is started with.
+    fn prepare(&mut self, start: &RankStart) -> Result<Prepared, String> {
         if self.io.len() <= start.local {
             self.io.resize_with(start.local + 1, RankIo::default);
         }
         let files = self.open_files(start.rank)?;
-        let (out, out_end) = spawn::output_pipe().map_err(|e| broken("output pipe", &e))?;
-        let (err, err_end) = spawn::output_pipe().map_err(|e| broken("output pipe", &e))?;
-        let (pmi, pmi_end) = spawn::socket_pair().map_err(|e| broken("PMI socket", &e))?;
-        let stdin =
-            if start.reads_stdin { Some(spawn::input_pipe().map_err(|e| broken("input pipe", &e))?) } else { None };
-        if self.null.is_none() {
-            self.null = Some(File::open("/dev/null").map_err(|e| broken("standard input", &e))?);
-        }
         let launch = &self.launch;
-        let program = self.programs[start.app].get_or_insert_with(|| prepare(launch, start.app, &self.state_dir));
-        program.as_ref().map_err(|why| why.clone())?;
+        let make = || prepare(launch, start.app, &self.state_dir).map(Arc::new);
+        let program = self.programs[start.app].get_or_insert_with(make).clone()?;
         let env = start.env.iter().filter_map(|var| CString::new(var.as_str()).ok()).collect();
-        Ok(Ready { app: start.app, env, files, out, out_end, err, err_end, pmi, pmi_end, stdin })
+        Ok((program, env, files))
     }
 
     /// It runs: its pipes and its socket are served from now on.
-    fn adopt(&mut self, local: Local, ready: Ready) -> Result<(), String> {
+    fn adopt(&mut self, local: Local, process: Process, files: Option<[OutputFile; 2]>) -> Result<Started, String> {
+        let ends = Ends::from_vec(process.ends).ok_or("its pipes were lost")?;
         let broken = |what: &str, error: &dyn std::fmt::Display| format!("cannot serve its {what}: {error}");
-        self.read_output(local, Stream::Stdout, ready.out).map_err(|e| broken("output pipe", &e))?;
-        self.read_output(local, Stream::Stderr, ready.err).map_err(|e| broken("output pipe", &e))?;
-        let pmi = self.serve_pmi(local, ready.pmi).map_err(|e| broken("PMI socket", &e))?;
-        let stdin = match ready.stdin {
-            Some((ours, _)) => Some(self.feed_stdin(local, ours).map_err(|e| broken("input pipe", &e))?),
+        self.read_output(local, Stream::Stdout, ends.out).map_err(|e| broken("output pipe", &e))?;
+        self.read_output(local, Stream::Stderr, ends.err).map_err(|e| broken("output pipe", &e))?;
+        let pmi = self.serve_pmi(local, ends.pmi.into()).map_err(|e| broken("PMI socket", &e))?;
+        let stdin = match ends.stdin {
+            Some(ours) => Some(self.feed_stdin(local, ours).map_err(|e| broken("input pipe", &e))?),
             None => None,
         };
-        self.io[local] = RankIo { pmi: Some(pmi), stdin, files: ready.files };
-        Ok(())
+        self.io[local] = RankIo { pmi: Some(pmi), stdin, files };
+        let unbound = Some(process.remark).filter(|why| !why.is_empty());
+        Ok(Started { pid: process.pid, unbound })
     }
 
     fn open_files(&self, rank: u32) -> Result<Option<[OutputFile; 2]>, String> {
@@ -298,7 +331,12 @@ impl Ranks {
                 // As large as what is there, not more: there may be hundreds of these.
                 let mut buffer = BytesMut::with_capacity(READ_BYTES);
                 let input = match receiver.try_read_buf(&mut buffer) {
-                    Ok(0) => break,
+                    Ok(0) => {
+                        // Mostly it is on its way out, and will next close its other descriptors: let it do so on this core,
+                        // instead of being woken for each.
+                        std::thread::yield_now();
+                        break;
+                    }
                     Ok(n) => Input::Output(local, stream, Bytes::copy_from_slice(&buffer[..n])),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                     Err(_) => break,

@@ -14,12 +14,14 @@ pub fn is_launcher_variable(name: &[u8]) -> bool {
 pub const PREFIXES: [&str; 6] = ["PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_"];
 
 /// Single variables.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 16] = [
     "MPIRUN_RSH_LAUNCH",
     "MPI_LOCALNRANKS",
     "MPI_LOCALRANKID",
     "PRTE_LAUNCHED",
+    "RSD_CPUS",
     "RSD_DVM",
+    "RSD_GPUS",
     "RSD_JOB",
     "RSD_LOCAL_RANK",
     "RSD_LOCAL_SIZE",

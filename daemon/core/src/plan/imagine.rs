@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use rsd_proto::v1::{Host, JobSpec};
 
-use crate::place::NodeOffer;
 use crate::place::cpuset::CpuSet;
 use crate::place::policy::MapBy;
 use crate::place::topology::{Kind, Topology};
+use crate::place::{self, NodeOffer};
 
 /// The most nodes.
 const NODES_MAX: usize = 1 << 16;
@@ -28,10 +28,7 @@ pub fn imagine(spec: &JobSpec, topology: Topology) -> Result<Vec<NodeOffer>, Str
         let mut told: HashMap<usize, Vec<&Host>> = HashMap::new();
         for host in app.hosts.iter().filter(|host| !host.name.starts_with('^')) {
             if host.name.starts_with('+') {
-                let (name, source) = (&host.name, &host.source);
-                return Err(format!(
-                    "{name} ({source}) means a node of a running DVM: with a topology of your own, write its name"
-                ));
+                return Err(of_a_dvm(&host.name, &host.source));
             }
             told.entry(hosts.find(&host.name)?).or_default().push(host);
         }
@@ -40,6 +37,9 @@ pub fn imagine(spec: &JobSpec, topology: Topology) -> Result<Vec<NodeOffer>, Str
         }
     }
     for place in &spec.rankfile {
+        if place.host.starts_with('+') {
+            return Err(of_a_dvm(&place.host, &place.source));
+        }
         hosts.find(&place.host)?;
     }
     if hosts.names.is_empty() {
@@ -62,6 +62,10 @@ pub fn imagine(spec: &JobSpec, topology: Topology) -> Result<Vec<NodeOffer>, Str
         }
     };
     Ok(hosts.names.into_iter().zip(hosts.slots).enumerate().map(node).collect())
+}
+
+fn of_a_dvm(name: &str, source: &str) -> String {
+    format!("{name} ({source}) means a node of a running DVM: with a topology of your own, write its name")
 }
 
 #[derive(Default)]
@@ -90,6 +94,7 @@ impl Hosts {
     fn tell(&mut self, at: usize, entries: &[&Host]) {
         let slots = match entries {
             [] | [Host { slots: None, max_slots: None, .. }] => return,
+            many if many.iter().any(|host| host.slots == Some(place::Host::WHOLE)) => return,
             many => many
                 .iter()
                 .map(|host| host.slots.or(host.max_slots).unwrap_or(1))

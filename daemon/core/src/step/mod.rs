@@ -4,6 +4,7 @@
 //! way its output takes (`lines`) and the verdict over its end (`exits`). It is a leaf of the daemons' tree and keeps
 //! everything that must not be lost until it is answered, so that any daemon above may die and come back.
 
+mod bound;
 mod exits;
 mod lines;
 mod pmi;
@@ -20,6 +21,7 @@ use crate::outbox::{Inbox, Outbox};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now, Tuning};
 
+pub use bound::{Bound, Memory};
 pub use spawn::RankStart;
 
 use exits::Ending;
@@ -36,6 +38,8 @@ pub use rsd_proto::v1::Stream;
 pub enum Input {
     /// Begin: every rank is to be started.
     Start,
+    /// A rank is about to run without what it was to be bound to: why, as a sentence.
+    Unbound(Local, String),
     /// A rank runs.
     Started(Local),
     /// A rank could not be started: why, as a sentence.
@@ -120,6 +124,10 @@ pub struct Step {
     stdin: Inbox,
     stdin_acked: u64,
     ending: Ending,
+    /// Ranks that run unbound and why, until all have started.
+    unbound: Vec<(Local, String)>,
+    /// What the user should know, to be sent on every new link.
+    notice: Option<String>,
     link_up: bool,
     attached_before: bool,
     /// With the link cut: when to give up.
@@ -131,6 +139,7 @@ pub struct Step {
 struct Rank {
     rank: u32,
     app: usize,
+    part: bound::Part,
     phase: Phase,
     pmi: pmi::Conn,
     lines: [Lines; 2],
@@ -192,10 +201,19 @@ struct Calls {
 }
 
 impl Step {
-    /// The part of `job` on `node`, nothing started. Fails with a sentence when the launch does not fit together, which is
-    /// the sender's fault.
-    pub fn new(job: JobId, node: NodeId, map: TaskMap, launch: LaunchBody, tuning: Tuning) -> Result<Step, String> {
-        let ranks = spawn::local_ranks(node, &map, &launch, tuning)?;
+    /// The part of `job` on `node`, of which `inventory` tells; nothing started. Fails with a sentence when the launch does not
+    /// fit together, which is the sender's fault.
+    pub fn new(
+        job: JobId,
+        node: NodeId,
+        map: TaskMap,
+        launch: LaunchBody,
+        inventory: &wire::Inventory,
+        tuning: Tuning,
+    ) -> Result<Step, String> {
+        let here = map.count_on(node) as usize;
+        let (parts, notice) = bound::parts(node, &map, &launch, inventory, here)?;
+        let ranks = spawn::local_ranks(node, &map, &launch, parts, tuning)?;
         Ok(Step {
             job,
             node,
@@ -211,6 +229,8 @@ impl Step {
             stdin: Inbox::default(),
             stdin_acked: 0,
             ending: Ending::default(),
+            unbound: Vec::new(),
+            notice,
             link_up: false,
             attached_before: false,
             orphaned_at: None,
@@ -220,7 +240,8 @@ impl Step {
     /// Takes one input at a time and appends what is to be done about it.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Effect>) {
         match input {
-            Input::Start => self.start(out),
+            Input::Start => self.start(now, out),
+            Input::Unbound(local, why) => self.on_unbound(local, why),
             Input::Started(local) => self.on_started(now, local, out),
             Input::StartFailed(local, why) => self.on_start_failed(now, local, why, out),
             Input::Pmi(local, bytes) => self.on_pmi(now, local, &bytes, out),
@@ -253,6 +274,7 @@ impl Step {
 
     /// After a batch of inputs: sends the batch's output and does what is due by time or by the ranks' state.
     pub fn settle(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.settle_notice(out);
         self.settle_output(out);
         self.settle_exits(now, out);
         if self.orphaned_at.is_some_and(|at| at <= now.mono) {
@@ -311,6 +333,7 @@ impl Step {
             self.send(up::Body::Resume(wire::Resume { job: self.job, map: Some((&self.map).into()) }), out);
         }
         self.attached_before = true;
+        self.send_notice(out);
         for fence in self.fence.sent.clone() {
             self.send(up::Body::FenceUp(fence), out);
         }

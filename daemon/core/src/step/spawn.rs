@@ -4,10 +4,11 @@ use bytes::Bytes;
 use rsd_proto::pmi::environment::is_launcher_variable;
 use rsd_proto::v1::{EnvVar, JobSpec, LaunchBody, stdin_target::Target};
 
+use super::bound::{Bound, Part};
 use super::lines::Lines;
 use super::{Effect, Local, Phase, Rank, StdinState, Step, exits, pmi};
 use crate::taskmap::TaskMap;
-use crate::{NodeId, Tuning};
+use crate::{NodeId, Now, Tuning};
 
 /// One rank to start. Its argv and working directory are those of `LaunchBody.spec.apps[app]`, its environment is
 /// [`Step::environment`] of that app plus `env`.
@@ -21,15 +22,18 @@ pub struct RankStart {
     pub app: usize,
     /// What differs from rank to rank, as `NAME=VALUE`; the shell adds PMI_FD.
     pub env: Vec<String>,
+    /// What it may use of its node.
+    pub bound: Bound,
     /// Whether it reads the client's standard input; else /dev/null.
     pub reads_stdin: bool,
 }
 
-/// The node's ranks in rank order.
+/// The node's ranks in rank order, `parts[i]` being what the i-th may use of it.
 pub(super) fn local_ranks(
     node: NodeId,
     map: &TaskMap,
     launch: &LaunchBody,
+    parts: Vec<Part>,
     tuning: Tuning,
 ) -> Result<Vec<Rank>, String> {
     let spec = launch.spec.as_ref().ok_or("the launch has no job in it")?;
@@ -43,8 +47,9 @@ pub(super) fn local_ranks(
         return Err("the launch names no program".into());
     }
     let whole_lines = map.size() > 1;
-    let ranks = map.ranks_on(node).map(|rank| Rank {
+    let ranks = map.ranks_on(node).zip(parts).map(|(rank, part)| Rank {
         rank,
+        part,
         app: app_of(&launch.app_sizes, rank),
         phase: Phase::Starting,
         pmi: pmi::Conn::default(),
@@ -76,11 +81,19 @@ fn reads_stdin(spec: &JobSpec, rank: u32) -> bool {
 }
 
 impl Step {
-    pub(super) fn start(&mut self, out: &mut Vec<Effect>) {
+    pub(super) fn start(&mut self, now: Now, out: &mut Vec<Effect>) {
         let here = self.ranks.len();
         let node_index = self.map.nodes().iter().position(|node| *node == self.node).unwrap_or(0);
         let node_name = self.launch.node_names[node_index].clone();
+        let mut failed = Vec::new();
         for (local, rank) in self.ranks.iter().enumerate() {
+            let (bound, part_env) = match &rank.part {
+                Ok(part) => part.clone(),
+                Err(why) => {
+                    failed.push((local, why.clone()));
+                    continue;
+                }
+            };
             let number = rank.rank;
             let size = self.map.size();
             let mut env = vec![
@@ -102,18 +115,27 @@ impl Step {
                 format!("RSD_NODE_NAME={node_name}"),
             ];
             env.push(format!("RSD_PMI_NAMESPACE={}", self.launch.namespace));
+            env.extend(part_env);
             let reads_stdin = rank.stdin != StdinState::Null;
-            out.push(Effect::Spawn(RankStart { local, rank: number, app: rank.app, env, reads_stdin }));
+            out.push(Effect::Spawn(RankStart { local, rank: number, app: rank.app, env, bound, reads_stdin }));
+        }
+        for (local, why) in failed {
+            self.on_start_failed(now, local, why, out);
         }
     }
 
     /// The environment of an app, `NAME=VALUE` each: the client's without what other launchers left in it, then the app's
-    /// own on top.
+    /// own on top. With `gpus_visible` each rank is told its GPUs in their place.
     pub fn environment(launch: &LaunchBody, app: usize) -> Vec<Bytes> {
         let Some(spec) = &launch.spec else { return Vec::new() };
         let own = spec.apps.get(app).map_or(&[][..], |app| &app.env);
         let overridden = |var: &&EnvVar| !own.iter().any(|other| other.name == var.name);
         let inherited = spec.env.iter().filter(overridden).filter(|var| !is_launcher_variable(&var.name));
-        inherited.chain(own).map(|EnvVar { name, value }| [name, &b"="[..], value].concat().into()).collect()
+        let ours = |var: &&EnvVar| !(spec.gpus_visible && var.name == b"CUDA_VISIBLE_DEVICES"[..]);
+        inherited
+            .chain(own)
+            .filter(ours)
+            .map(|EnvVar { name, value }| [name, &b"="[..], value].concat().into())
+            .collect()
     }
 }

@@ -77,7 +77,8 @@ impl World {
             machine,
             job,
             namespace,
-            core: Step::new(job, node, map, body, self.tuning).expect("the launch fits together"),
+            core: Step::new(job, node, map, body, &self.machines[machine].inventory, self.tuning)
+                .expect("the launch fits together"),
             size,
             program: spec.apps.iter().map(number).collect(),
             ranks: Vec::new(),

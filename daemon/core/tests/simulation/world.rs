@@ -120,7 +120,7 @@ struct Wire {
 #[derive(Debug, Default)]
 pub(crate) struct Machine {
     name: String,
-    slots: u32,
+    pub(crate) inventory: wire::Inventory,
     /// Its port changes with every restart.
     port_moves: bool,
     incarnation: u64,
@@ -192,6 +192,13 @@ pub(crate) struct World {
 impl World {
     /// Machine 0 is the head; all others join it at random moments. Returns when the DVM is whole.
     pub(crate) fn new(seed: u64, nodes: usize, slots: u32, tuning: Tuning) -> World {
+        let inventory = wire::Inventory { slots, slots_reason: "--slots".into(), ..Default::default() };
+        World::of(seed, vec![inventory; nodes], tuning)
+    }
+
+    /// Machines that have this.
+    pub(crate) fn of(seed: u64, inventories: Vec<wire::Inventory>, tuning: Tuning) -> World {
+        let nodes = inventories.len();
         let mut world = World {
             rng: Rng::new(seed),
             now: Duration::from_secs(1),
@@ -216,10 +223,10 @@ impl World {
             notice: Duration::from_millis(2),
             trace: std::env::var_os("SIMULATION_TRACE").is_some(),
         };
-        for machine in 0..nodes {
+        for (machine, inventory) in inventories.into_iter().enumerate() {
             let port_moves = machine > 0 && world.rng.chance(2);
             let name = format!("n{machine}");
-            world.machines.push(Machine { name, slots, port_moves, ..Machine::default() });
+            world.machines.push(Machine { name, inventory, port_moves, ..Machine::default() });
             let at = if machine == 0 { Duration::ZERO } else { world.rng.within(Duration::from_millis(100)) };
             world.after(at, Event::Restart(machine));
         }
@@ -349,7 +356,7 @@ impl World {
             let launch = wire::Launch::decode(bytes.clone()).expect("what was written is read");
             (*job, TaskMap::try_from(launch.map.expect("a launch has a map")).expect("it fits together"))
         });
-        let inventory = wire::Inventory { slots: machine.slots, slots_reason: "--slots".into(), ..Default::default() };
+        let inventory = machine.inventory.clone();
         let start = Start {
             me: NodeInfo {
                 node,

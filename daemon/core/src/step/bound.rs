@@ -1,0 +1,194 @@
+//! What each rank may use of its node: the launch speaks of hardware threads and GPUs by their places on the node, the kernel and
+//! the ranks want its numbers.
+
+use rsd_proto::v1::{self as wire, LaunchBody, up};
+
+use super::{Effect, Local, Phase, Step};
+use crate::NodeId;
+use crate::place::cpuset::CpuSet;
+use crate::place::policy::MemBind;
+use crate::place::topology::{Kind, Topology};
+use crate::plan::cpu_set;
+use crate::taskmap::TaskMap;
+
+/// Where a rank may run, and where its memory comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bound {
+    /// The kernel's numbers of its cpus, ascending; empty: wherever its daemon may.
+    pub cpus: Vec<u32>,
+    /// Absent: the kernel's default.
+    pub memory: Option<Memory>,
+    /// If these cpus cannot be had, the rank is not to start; else it starts without. Memory was always asked for.
+    pub required: bool,
+}
+
+/// From which NUMA nodes, by the kernel's numbers, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Memory {
+    /// From these alone.
+    Only(Vec<u32>),
+    /// From these first.
+    First(Vec<u32>),
+    /// From these in turn.
+    InTurn(Vec<u32>),
+}
+
+/// A rank's part of its node, and its variables; or why it cannot have that, as a sentence.
+pub(super) type Part = Result<(Bound, Vec<String>), String>;
+
+/// The parts of a node's `here` ranks, in rank order, and what the user should know of them. Fails with a sentence when the
+/// launch does not fit together.
+pub(super) fn parts(
+    node: NodeId,
+    map: &TaskMap,
+    launch: &LaunchBody,
+    inventory: &wire::Inventory,
+    here: usize,
+) -> Result<(Vec<Part>, Option<String>), String> {
+    let ranks = &binding_of(node, map, launch)?.ranks[..];
+    if !ranks.is_empty() && ranks.len() != here {
+        return Err(format!("the launch binds {} ranks of node {node}, which has {here}", ranks.len()));
+    }
+    let spec = launch.spec.as_ref().ok_or("the launch has no job in it")?;
+    let mem_bind = match &spec.mem_bind[..] {
+        "" => MemBind::None,
+        text => text.parse().map_err(|error| format!("the launch's memory binding: {error}"))?,
+    };
+    let here_is = Here {
+        topology: inventory.topology.as_ref().and_then(|told| Topology::try_from(told).ok()),
+        inventory,
+        mem_bind,
+        required: launch.bindings_required,
+        gpus_visible: spec.gpus_visible,
+    };
+    let unbound = wire::RankBinding::default();
+    let parts = (0..here).map(|local| here_is.part(ranks.get(local).unwrap_or(&unbound))).collect();
+    let asked = mem_bind != MemBind::None || ranks.iter().any(|rank| !rank.threads.is_empty());
+    let imagined = (inventory.imagined && asked).then(|| {
+        "the ranks are not bound: the topology of this node is not its own (HWLOC_SYNTHETIC or HWLOC_XMLFILE was set for \
+         its daemon)"
+            .to_owned()
+    });
+    Ok((parts, imagined))
+}
+
+fn binding_of(node: NodeId, map: &TaskMap, launch: &LaunchBody) -> Result<wire::NodeBinding, String> {
+    if launch.binding_runs.is_empty() {
+        return Ok(wire::NodeBinding::default());
+    }
+    let index = map.nodes().iter().position(|id| *id == node).ok_or("the launch is not for this node")?;
+    let mut behind = 0;
+    let run = launch.binding_runs.iter().find(|run| {
+        behind += u64::from(run.nodes);
+        (index as u64) < behind
+    });
+    let binding = run.and_then(|run| launch.bindings.get(run.binding as usize));
+    binding.cloned().ok_or_else(|| format!("the launch does not say how the ranks of node {node} are bound"))
+}
+
+/// What the parts are cut from.
+struct Here<'a> {
+    topology: Option<Topology>,
+    inventory: &'a wire::Inventory,
+    mem_bind: MemBind,
+    required: bool,
+    gpus_visible: bool,
+}
+
+impl Here<'_> {
+    fn part(&self, binding: &wire::RankBinding) -> Part {
+        let mut env = self.gpus(binding)?;
+        let Some(topology) = self.topology.as_ref().filter(|_| !self.inventory.imagined) else {
+            let unknown = !self.inventory.imagined && self.required && !binding.threads.is_empty();
+            return match unknown {
+                true => Err("its node does not tell its cpus: restart its daemon, or use --bind-to none".into()),
+                false => Ok((Bound::default(), env)),
+            };
+        };
+        let threads = cpu_set(&binding.threads, topology.threads());
+        let wanted: u64 = binding.threads.iter().map(|range| u64::from(range.count)).sum();
+        if u64::from(threads.len()) != wanted {
+            return Err("its node has other cpus than when the job was placed: submit it again".into());
+        }
+        let cpus = topology.os_threads(&threads);
+        if !cpus.is_empty() {
+            env.push(format!("RSD_CPUS={}", cpus.iter().copied().collect::<CpuSet>()));
+        }
+        let memory = self.memory(topology, &threads);
+        Ok((Bound { cpus, memory, required: self.required }, env))
+    }
+
+    fn memory(&self, topology: &Topology, threads: &CpuSet) -> Option<Memory> {
+        let usable = cpu_set(&self.inventory.usable, topology.threads());
+        let threads = match (threads.is_empty(), usable.is_empty()) {
+            (false, _) => threads.clone(),
+            (true, false) => usable,
+            (true, true) => topology.all(),
+        };
+        let known = topology.objects(Kind::Numa);
+        let nodes = topology.objects_of(Kind::Numa, &threads);
+        let nodes: CpuSet = nodes.iter().filter_map(|at| known.get(at as usize)).map(|node| node.os).collect();
+        let nodes: Vec<u32> = nodes.iter().collect();
+        if nodes.is_empty() {
+            // All memory is alike.
+            return None;
+        }
+        match self.mem_bind {
+            MemBind::None => None,
+            MemBind::Local => Some(Memory::Only(nodes)),
+            MemBind::Preferred => Some(Memory::First(nodes)),
+            MemBind::Interleave => Some(Memory::InTurn(nodes)),
+        }
+    }
+
+    /// The variables about its GPUs.
+    fn gpus(&self, binding: &wire::RankBinding) -> Result<Vec<String>, String> {
+        if binding.gpus.is_empty() {
+            return Ok(Vec::new());
+        }
+        let gpu = |place: &u32| {
+            let known = self.inventory.gpus.get(*place as usize);
+            known.ok_or_else(|| format!("its node has no GPU {place} any more: restart its daemon"))
+        };
+        let gpus: Vec<&wire::Gpu> = binding.gpus.iter().map(gpu).collect::<Result<_, _>>()?;
+        let list = |of: &dyn Fn(&wire::Gpu) -> String| gpus.iter().map(|gpu| of(gpu)).collect::<Vec<_>>().join(",");
+        let mut env = vec![format!("RSD_GPUS={}", list(&|gpu| gpu.index.to_string()))];
+        if self.gpus_visible {
+            if let Some(nameless) = gpus.iter().find(|gpu| gpu.uuid.is_empty()) {
+                let index = nameless.index;
+                return Err(format!(
+                    "GPU {index} of its node has no UUID to make it visible by (libnvidia-ml.so.1 tells them): leave out \
+                     --gpus-visible and use RSD_GPUS"
+                ));
+            }
+            env.push(format!("CUDA_VISIBLE_DEVICES={}", list(&|gpu| gpu.uuid.clone())));
+        }
+        Ok(env)
+    }
+}
+
+impl Step {
+    /// A rank starts without what it was to be bound to: why, as a sentence.
+    pub(super) fn on_unbound(&mut self, local: Local, why: String) {
+        self.unbound.push((local, why));
+    }
+
+    /// When the last rank has started: says, once, which are unbound and why.
+    pub(super) fn settle_notice(&mut self, out: &mut Vec<Effect>) {
+        if self.unbound.is_empty() || self.ranks.iter().any(|rank| rank.phase == Phase::Starting) {
+            return;
+        }
+        let unbound = std::mem::take(&mut self.unbound);
+        let ranks: CpuSet = unbound.iter().map(|(local, _)| self.ranks[*local].rank).collect();
+        let (who, why) = (if unbound.len() == 1 { "rank" } else { "ranks" }, &unbound[0].1);
+        let text = format!("{who} {ranks} {} unbound: {why}", if unbound.len() == 1 { "runs" } else { "run" });
+        self.notice.get_or_insert(text);
+        self.send_notice(out);
+    }
+
+    pub(super) fn send_notice(&self, out: &mut Vec<Effect>) {
+        if let Some(text) = self.notice.clone() {
+            self.send(up::Body::Notice(wire::Notice { job: self.job, node: self.node, text }), out);
+        }
+    }
+}

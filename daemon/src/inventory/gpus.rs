@@ -1,0 +1,236 @@
+//! The GPUs of this node: which there are by the kernel's own account, and what their driver tells of them.
+//!
+//! The kernel lists devices with a PCI class of display or 3D controller and says which cpus are nearest to each. Where
+//! NVIDIA's driver is there, it is asked for its GPUs' names, memory and UUIDs ([`nvml`]), and its word is the last: in a
+//! container it knows which of them we may use. GPUs of AMD's driver have no UUID. A node without either driver has no GPUs, and
+//! finding that out is a look at two directories.
+//!
+//! Files: the kernel's ABI/testing/sysfs-bus-pci and ABI/testing/sysfs-devices-system-cpu.
+
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rsd_core::place::cpuset::CpuSet;
+use rsd_core::place::topology::{Kind, Topology};
+use rsd_core::plan::ranges;
+use rsd_proto::v1::Gpu;
+
+use super::nvml::{self, Device};
+
+/// A driver whose device hangs answers late or never; the daemon goes on without.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// The GPUs below the file system's `root`, nearness by the threads of `topology`.
+pub(super) fn read(root: &Path, topology: Option<&Topology>) -> Vec<Gpu> {
+    let found = on_pci(root);
+    let nvidia = found.iter().any(|gpu| gpu.driver == Driver::Nvidia) || root.join("dev/nvidiactl").exists();
+    let told = if nvidia { ask_nvidia() } else { None };
+    merge(found, told, topology)
+}
+
+/// What NVIDIA's driver tells; None if it does not.
+fn ask_nvidia() -> Option<Vec<Device>> {
+    let (answer, answered) = mpsc::channel();
+    let asking = std::thread::Builder::new().name("nvml".into()).spawn(move || {
+        // Nobody hears it when it comes too late.
+        let _ = answer.send(nvml::devices());
+    });
+    let why = match (asking, answered.recv_timeout(ANSWER)) {
+        (Ok(_), Ok(Ok(devices))) => return Some(devices),
+        (Ok(_), Ok(Err(error))) => error.to_string(),
+        (Ok(_), Err(_)) => format!("it did not answer within {} s", ANSWER.as_secs()),
+        (Err(error), _) => error.to_string(),
+    };
+    tracing::warn!(why, "cannot ask the NVIDIA driver: its GPUs have no names and UUIDs here");
+    None
+}
+
+/// A GPU by the kernel's account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Found {
+    /// "0000:3b:00.0".
+    address: String,
+    driver: Driver,
+    /// The cpus nearest to it, by the kernel's numbers; none: not known.
+    near: Vec<u32>,
+    /// The NUMA node that it is at, by the kernel's number.
+    numa: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Driver {
+    Nvidia,
+    Amd,
+}
+
+/// By address.
+fn on_pci(root: &Path) -> Vec<Found> {
+    let devices = fs::read_dir(root.join("sys/bus/pci/devices")).into_iter().flatten().flatten();
+    let mut found: Vec<Found> = devices.filter_map(|entry| gpu(root, &entry.path())).collect();
+    found.sort_by(|a, b| a.address.cmp(&b.address));
+    found
+}
+
+fn gpu(root: &Path, device: &Path) -> Option<Found> {
+    let file = |name: &str| fs::read_to_string(device.join(name)).ok().map(|text| text.trim().to_owned());
+    // 0x03ssii: display controllers; ss 00 with a screen, 02 without.
+    let class = file("class")?;
+    if !class.starts_with("0x0300") && !class.starts_with("0x0302") && !class.starts_with("0x0380") {
+        return None;
+    }
+    let driver = match fs::read_link(device.join("driver")).ok()?.file_name()?.to_str()? {
+        "nvidia" => Driver::Nvidia,
+        // One that only draws has no compute driver beside it.
+        "amdgpu" if root.join("sys/class/kfd").exists() => Driver::Amd,
+        _ => return None,
+    };
+    Some(Found {
+        address: device.file_name()?.to_str()?.to_ascii_lowercase(),
+        driver,
+        near: file("local_cpulist").and_then(|text| super::cgroup::cpu_list(&text)).into_iter().flatten().collect(),
+        numa: file("numa_node").and_then(|text| text.parse().ok()),
+    })
+}
+
+/// What the driver tells, in its order, then those that have another driver; without its word, all that were found.
+fn merge(found: Vec<Found>, told: Option<Vec<Device>>, topology: Option<&Topology>) -> Vec<Gpu> {
+    let near_of = |gpu: &Found| ranges(&near(gpu, topology));
+    let known = |device: &Device| Gpu {
+        index: device.index,
+        uuid: device.uuid.clone(),
+        name: device.name.clone(),
+        pci: device.address.clone(),
+        memory_bytes: device.memory_bytes,
+        near: found.iter().find(|gpu| gpu.address == device.address).map(near_of).unwrap_or_default(),
+    };
+    let gpus: Vec<Gpu> = told.iter().flatten().map(known).collect();
+    let silent = found.iter().filter(|gpu| told.is_none() || gpu.driver != Driver::Nvidia);
+    let first = gpus.iter().map(|gpu| gpu.index + 1).max().unwrap_or(0);
+    let silent = silent.zip(first..).map(|(gpu, index)| Gpu {
+        index,
+        pci: gpu.address.clone(),
+        near: near_of(gpu),
+        ..Gpu::default()
+    });
+    gpus.iter().cloned().chain(silent).collect()
+}
+
+/// The hardware threads nearest to it, by logical index; none when all are alike.
+fn near(gpu: &Found, topology: Option<&Topology>) -> CpuSet {
+    let Some(topology) = topology else { return CpuSet::EMPTY };
+    let threads = topology.objects(Kind::Thread).iter().zip(0..);
+    let by_cpus: CpuSet = threads.filter(|(thread, _)| gpu.near.contains(&thread.os)).map(|(_, at)| at).collect();
+    let numa = topology.objects(Kind::Numa).iter().find(|node| Some(node.os) == gpu.numa);
+    let near = match (by_cpus.is_empty(), numa) {
+        (true, Some(node)) => CpuSet::range(node.threads.clone()),
+        _ => by_cpus,
+    };
+    if near == topology.all() { CpuSet::EMPTY } else { near }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A `/sys` of its own, which goes away with the test.
+    struct Root(std::path::PathBuf);
+
+    impl Root {
+        fn new(name: &str) -> Root {
+            let root = std::env::temp_dir().join(format!("rsd-gpus-{name}-{}", std::process::id()));
+            fs::create_dir_all(root.join("sys/bus/pci/devices")).expect("a scratch directory");
+            Root(root)
+        }
+
+        fn device(&self, address: &str, class: &str, driver: &str, files: &[(&str, &str)]) {
+            let device = self.0.join("sys/bus/pci/devices").join(address);
+            fs::create_dir_all(&device).expect("a scratch directory");
+            fs::write(device.join("class"), class).expect("a scratch file");
+            symlink(format!("../../../drivers/{driver}"), device.join("driver")).expect("a scratch link");
+            for (name, text) in files {
+                fs::write(device.join(name), text).expect("a scratch file");
+            }
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn two_nodes() -> Topology {
+        Topology::regular(&[(Kind::Numa, 2), (Kind::Core, 4)]).expect("eight cores")
+    }
+
+    fn threads(gpu: &Gpu) -> Vec<(u32, u32)> {
+        gpu.near.iter().map(|range| (range.first, range.count)).collect()
+    }
+
+    type Shown<'a> = (u32, &'a str, &'a str, Vec<(u32, u32)>);
+
+    fn shown(gpus: &[Gpu]) -> Vec<Shown<'_>> {
+        gpus.iter().map(|gpu| (gpu.index, &*gpu.pci, &*gpu.uuid, threads(gpu))).collect()
+    }
+
+    #[test]
+    fn the_kernel_tells_which_there_are_and_where() {
+        let root = Root::new("sysfs");
+        root.device("0000:c1:00.0", "0x030200\n", "amdgpu", &[("local_cpulist", "\n"), ("numa_node", "1\n")]);
+        root.device("0000:3b:00.0", "0x030000\n", "amdgpu", &[("local_cpulist", "0-3\n"), ("numa_node", "-1\n")]);
+        root.device("0000:01:00.0", "0x030000\n", "ast", &[("local_cpulist", "0-7\n")]);
+        root.device("0000:02:00.0", "0x020000\n", "mlx5_core", &[("local_cpulist", "0-7\n")]);
+        root.device("0000:d1:00.0", "0x038000\n", "amdgpu", &[("local_cpulist", "0-7\n")]);
+        assert_eq!(read(&root.0, Some(&two_nodes())), [], "without a compute driver they only draw");
+        fs::create_dir_all(root.0.join("sys/class/kfd")).expect("a scratch directory");
+        let gpus = read(&root.0, Some(&two_nodes()));
+        assert_eq!(
+            shown(&gpus),
+            [
+                (0, "0000:3b:00.0", "", vec![(0, 4)]),
+                (1, "0000:c1:00.0", "", vec![(4, 4)]),
+                (2, "0000:d1:00.0", "", vec![]), // near to all is near to none
+            ]
+        );
+        assert_eq!(read(&root.0.join("nowhere"), None), []);
+    }
+
+    #[test]
+    fn what_the_driver_tells_of_its_gpus_is_the_last_word() {
+        let found = |address: &str, driver, near: &[u32]| Found {
+            address: address.into(),
+            driver,
+            near: near.to_vec(),
+            numa: None,
+        };
+        let told = |index, address: &str, uuid: &str| Device {
+            index,
+            uuid: uuid.into(),
+            name: "T".into(),
+            address: address.into(),
+            memory_bytes: 16 << 30,
+        };
+        let found = vec![
+            found("0000:3b:00.0", Driver::Nvidia, &[0, 1]),
+            found("0000:5e:00.0", Driver::Nvidia, &[2]),
+            found("0000:c1:00.0", Driver::Nvidia, &[4, 5]),
+            found("0000:d1:00.0", Driver::Amd, &[7]),
+        ];
+        let driver = vec![told(0, "0000:c1:00.0", "GPU-b"), told(2, "0000:3b:00.0", "GPU-a")];
+        let gpus = merge(found.clone(), Some(driver), Some(&two_nodes()));
+        assert_eq!(
+            shown(&gpus),
+            [
+                (0, "0000:c1:00.0", "GPU-b", vec![(4, 2)]),
+                (2, "0000:3b:00.0", "GPU-a", vec![(0, 2)]),
+                (3, "0000:d1:00.0", "", vec![(7, 1)]),
+            ]
+        );
+        let silent = merge(found, None, Some(&two_nodes()));
+        assert_eq!(silent.iter().map(|gpu| &*gpu.pci).collect::<Vec<_>>().len(), 4);
+    }
+}

@@ -1,0 +1,181 @@
+//! What NVIDIA's driver tells of its GPUs, by the library that comes with it.
+//!
+//! The library is loaded when it is needed and let go again: a node without the driver has none, and rsd is built without it.
+//! Besides `spawn`, this is the one module of the daemon that may use `unsafe`: a loaded library's functions are whatever one
+//! says they are. Names, signatures and structures: NVML API Reference, `nvml.h` (their `_v2` and `_v3` names are what
+//! drivers of the last ten years have).
+
+#![expect(unsafe_code, reason = "the functions of a library that is loaded at run time")]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use libloading::{Library, Symbol};
+
+/// The name by which every driver installs it.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+/// NVML_DEVICE_UUID_V2_BUFFER_SIZE and NVML_DEVICE_NAME_V2_BUFFER_SIZE.
+const TEXT_BYTES: usize = 96;
+/// More than fit into any machine.
+const DEVICES_MAX: c_uint = 1024;
+
+/// A GPU by its driver's account.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Device {
+    /// The driver's number.
+    pub(super) index: u32,
+    /// "GPU-…".
+    pub(super) uuid: String,
+    pub(super) name: String,
+    /// "0000:3b:00.0", as the kernel writes it.
+    pub(super) address: String,
+    pub(super) memory_bytes: u64,
+}
+
+/// Why the driver cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NvmlError {
+    /// It is not installed, or older than the functions used here.
+    #[error("load {LIBRARY}: {0}")]
+    Load(#[from] libloading::Error),
+    /// It says no.
+    #[error("{what}: {text} ({code})")]
+    Refused {
+        /// The function.
+        what: &'static str,
+        /// NVML's number for it.
+        code: c_int,
+        /// NVML's words for it.
+        text: String,
+    },
+}
+
+type Handle = *mut c_void;
+type Plain = unsafe extern "C" fn() -> c_int;
+type ErrorText = unsafe extern "C" fn(c_int) -> *const c_char;
+type Count = unsafe extern "C" fn(*mut c_uint) -> c_int;
+type ByIndex = unsafe extern "C" fn(c_uint, *mut Handle) -> c_int;
+type Text = unsafe extern "C" fn(Handle, *mut c_char, c_uint) -> c_int;
+type Pci = unsafe extern "C" fn(Handle, *mut PciInfo) -> c_int;
+type Memory = unsafe extern "C" fn(Handle, *mut MemoryInfo) -> c_int;
+
+/// `nvmlPciInfo_t`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct PciInfo {
+    bus_id_legacy: [u8; 16],
+    domain: c_uint,
+    bus: c_uint,
+    device: c_uint,
+    device_id: c_uint,
+    subsystem_id: c_uint,
+    bus_id: [u8; 32],
+}
+
+/// `nvmlMemory_t`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct MemoryInfo {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+/// The GPUs that this process may use, in the driver's order.
+pub(super) fn devices() -> Result<Vec<Device>, NvmlError> {
+    // SAFETY: loading it runs its initialisers, which is what it is installed for.
+    let library = unsafe { Library::new(LIBRARY) }?;
+    let nvml = Nvml::open(&library)?;
+    let devices = nvml.devices();
+    nvml.close();
+    devices
+}
+
+/// The functions used; initialised.
+struct Nvml<'a> {
+    shutdown: Symbol<'a, Plain>,
+    error_text: Symbol<'a, ErrorText>,
+    count: Symbol<'a, Count>,
+    by_index: Symbol<'a, ByIndex>,
+    uuid: Symbol<'a, Text>,
+    name: Symbol<'a, Text>,
+    pci: Symbol<'a, Pci>,
+    memory: Symbol<'a, Memory>,
+}
+
+impl<'a> Nvml<'a> {
+    fn open(library: &'a Library) -> Result<Nvml<'a>, NvmlError> {
+        // SAFETY: the names and signatures are those of nvml.h, and the symbols do not outlive the library.
+        let (init, nvml): (Symbol<'_, Plain>, _) = unsafe {
+            let nvml = Nvml {
+                shutdown: library.get(b"nvmlShutdown\0")?,
+                error_text: library.get(b"nvmlErrorString\0")?,
+                count: library.get(b"nvmlDeviceGetCount_v2\0")?,
+                by_index: library.get(b"nvmlDeviceGetHandleByIndex_v2\0")?,
+                uuid: library.get(b"nvmlDeviceGetUUID\0")?,
+                name: library.get(b"nvmlDeviceGetName\0")?,
+                pci: library.get(b"nvmlDeviceGetPciInfo_v3\0")?,
+                memory: library.get(b"nvmlDeviceGetMemoryInfo\0")?,
+            };
+            (library.get(b"nvmlInit_v2\0")?, nvml)
+        };
+        // SAFETY: it takes nothing; everything else may be called once it has succeeded.
+        nvml.check("nvmlInit_v2", unsafe { init() })?;
+        Ok(nvml)
+    }
+
+    fn close(self) {
+        // SAFETY: it was initialised, and nothing of it is used after this.
+        let _ = unsafe { (self.shutdown)() };
+    }
+
+    fn devices(&self) -> Result<Vec<Device>, NvmlError> {
+        let mut count = 0;
+        // SAFETY: the result is a local.
+        self.check("nvmlDeviceGetCount_v2", unsafe { (self.count)(&mut count) })?;
+        // One that does not answer (another user's, fallen off the bus) is not ours to use.
+        Ok((0..count.min(DEVICES_MAX)).filter_map(|index| self.device(index).ok()).collect())
+    }
+
+    fn device(&self, index: c_uint) -> Result<Device, NvmlError> {
+        let (mut handle, mut pci, mut memory) = (std::ptr::null_mut(), PciInfo::default(), MemoryInfo::default());
+        // SAFETY: the results are locals of the types that the functions fill, and the handle is what the first one made.
+        unsafe {
+            self.check("nvmlDeviceGetHandleByIndex_v2", (self.by_index)(index, &mut handle))?;
+            self.check("nvmlDeviceGetPciInfo_v3", (self.pci)(handle, &mut pci))?;
+            // What has no memory of its own (it shares the processor's) says so by an error.
+            if (self.memory)(handle, &mut memory) != 0 {
+                memory = MemoryInfo::default();
+            }
+        }
+        let PciInfo { domain, bus, device, .. } = pci;
+        Ok(Device {
+            index,
+            uuid: self.text(handle, "nvmlDeviceGetUUID", &self.uuid)?,
+            name: self.text(handle, "nvmlDeviceGetName", &self.name)?,
+            address: format!("{domain:04x}:{bus:02x}:{device:02x}.0"),
+            memory_bytes: memory.total,
+        })
+    }
+
+    fn text(&self, handle: Handle, what: &'static str, ask: &Text) -> Result<String, NvmlError> {
+        let mut bytes = [0u8; TEXT_BYTES];
+        // SAFETY: the handle is a device's, and the buffer has as many bytes as it says.
+        self.check(what, unsafe { ask(handle, bytes.as_mut_ptr().cast(), TEXT_BYTES as c_uint) })?;
+        let text = CStr::from_bytes_until_nul(&bytes).map(CStr::to_string_lossy).unwrap_or_default();
+        Ok(text.into_owned())
+    }
+
+    fn check(&self, what: &'static str, code: c_int) -> Result<(), NvmlError> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: it takes any number and yields a text that is there for good, or nothing.
+        let text = unsafe { (self.error_text)(code) };
+        let text = match text.is_null() {
+            true => "error".to_owned(),
+            // SAFETY: just found not to be null.
+            false => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
+        };
+        Err(NvmlError::Refused { what, code, text })
+    }
+}

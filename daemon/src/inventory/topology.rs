@@ -1,0 +1,163 @@
+//! The processor as hwloc sees it, as a value.
+//!
+//! hwloc itself takes another machine's in place of this one where HWLOC_SYNTHETIC or HWLOC_XMLFILE say so; ranks are then
+//! planned on that and not bound, unless HWLOC_THISSYSTEM=1 says that it is this machine's after all.
+//!
+//! hwloc numbers threads in the order of its tree, and every object of the tree is a range of them. NUMA nodes hang beside the
+//! tree, where the bindings for Rust do not reach; but every thread tells the NUMA nodes that it is local to, which is the same.
+
+use std::collections::BTreeMap;
+
+use hwloc2::{ObjectType, TopologyFlag, TopologyObject};
+use rsd_core::place::cpuset::CpuSet;
+use rsd_core::place::topology::{Kind, Object, Topology};
+
+/// What hwloc told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Machine {
+    pub(crate) topology: Topology,
+    /// It is the machine that we run on: processes can be bound to its threads.
+    pub(crate) is_this: bool,
+}
+
+/// Reads the whole machine, those threads included that the cgroup hides from us: the reason for the slots speaks of
+/// "2 of 8 cores". `None` when hwloc has none that makes sense. Loads no I/O devices; the library's memory is given back.
+pub(crate) fn read() -> Option<Machine> {
+    let found = hwloc2::Topology::with_flags(vec![TopologyFlag::IncludeDisallowed])?;
+    // hwloc offers no binding for what is not this machine.
+    let is_this = found.support().cpu().set_current_process();
+    let threads: Vec<Thread> = objects(&found, ObjectType::PU).into_iter().map(Thread::of).collect();
+    let of = |kind, object_type| {
+        let sets = objects(&found, object_type).into_iter().map(|object| (cpus(object), object.os_index()));
+        (kind, sets.collect::<Vec<_>>())
+    };
+    let levels = [
+        of(Kind::Package, ObjectType::Package),
+        of(Kind::L3, ObjectType::L3Cache),
+        of(Kind::L2, ObjectType::L2Cache),
+        of(Kind::L1, ObjectType::L1Cache),
+        of(Kind::Core, ObjectType::Core),
+    ];
+    build(&threads, levels).map(|topology| Machine { topology, is_this })
+}
+
+/// A hardware thread: the kernel's number, and those of the NUMA nodes that it is local to.
+#[derive(Debug, Clone)]
+struct Thread {
+    os: u32,
+    numa: Vec<u32>,
+}
+
+impl Thread {
+    fn of(object: &TopologyObject) -> Thread {
+        let numa = object.nodeset().map(|set| set.into_iter().collect()).unwrap_or_default();
+        Thread { os: object.os_index(), numa }
+    }
+}
+
+/// The objects of a type in logical order; none if the machine has or tells none.
+fn objects(found: &hwloc2::Topology, object_type: ObjectType) -> Vec<&TopologyObject> {
+    found.objects_with_type(&object_type).unwrap_or_default()
+}
+
+fn cpus(object: &TopologyObject) -> Vec<u32> {
+    object.cpuset().map(|set| set.into_iter().collect()).unwrap_or_default()
+}
+
+/// Objects by the kernel's numbers of their threads, each with its own number.
+type Level = (Kind, Vec<(Vec<u32>, u32)>);
+
+fn build(threads: &[Thread], levels: impl IntoIterator<Item = Level>) -> Option<Topology> {
+    let logical: BTreeMap<u32, u32> = threads.iter().zip(0..).map(|(thread, at)| (thread.os, at)).collect();
+    let mut objects = Vec::new();
+    for (kind, sets) in levels {
+        let sets = sets.into_iter().map(|(cpus, os)| {
+            let threads: CpuSet = cpus.iter().filter_map(|cpu| logical.get(cpu).copied()).collect();
+            (threads, os)
+        });
+        objects.extend(whole(sets).into_iter().map(|object| (kind, object)));
+    }
+    objects.extend(whole(numa_nodes(threads)).into_iter().map(|object| (Kind::Numa, object)));
+    let os: Vec<u32> = threads.iter().map(|thread| thread.os).collect();
+    Topology::new(&os, objects).ok()
+}
+
+/// The NUMA nodes by their threads. A thread that several are local to (fast memory beside large, memory of the whole machine
+/// beside that of a package) belongs to the one with the fewest threads, of those to the one with the lowest number.
+fn numa_nodes(threads: &[Thread]) -> Vec<(CpuSet, u32)> {
+    let mut nodes: BTreeMap<u32, CpuSet> = BTreeMap::new();
+    for (thread, at) in threads.iter().zip(0..) {
+        thread.numa.iter().for_each(|node| nodes.entry(*node).or_default().insert(at));
+    }
+    let mut nodes: Vec<(CpuSet, u32)> = nodes.into_iter().map(|(os, threads)| (threads, os)).collect();
+    nodes.sort_by_key(|(threads, os)| (threads.len(), *os));
+    let mut covered = CpuSet::EMPTY;
+    nodes.retain(|(threads, _)| {
+        let free = !threads.intersects(&covered);
+        if free {
+            covered = covered.or(threads);
+        }
+        free
+    });
+    nodes
+}
+
+/// Those that are one range of threads each, in logical order; an object in pieces tells nothing that one could place by.
+fn whole(sets: impl IntoIterator<Item = (CpuSet, u32)>) -> Vec<Object> {
+    let one = |(set, os): (CpuSet, u32)| match &set.ranges()[..] {
+        [range] => Some(Object { threads: range.clone(), os }),
+        _ => None,
+    };
+    let mut objects: Vec<Object> = sets.into_iter().filter_map(one).collect();
+    objects.sort_by_key(|object| object.threads.start);
+    objects
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn threads(numa: &[&[u32]]) -> Vec<Thread> {
+        numa.iter().zip(0..).map(|(numa, os)| Thread { os, numa: numa.to_vec() }).collect()
+    }
+
+    fn ranges(topology: &Topology, kind: Kind) -> Vec<(std::ops::Range<u32>, u32)> {
+        topology.objects(kind).iter().map(|object| (object.threads.clone(), object.os)).collect()
+    }
+
+    #[test]
+    fn logical_numbers_follow_the_tree_and_not_the_kernel() {
+        let threads: Vec<Thread> = [0, 4, 1, 5].map(|os| Thread { os, numa: vec![0] }).into();
+        let cores = vec![(vec![0, 4], 0), (vec![1, 5], 1)];
+        let topology = build(&threads, [(Kind::Core, cores)]).unwrap();
+        assert_eq!(ranges(&topology, Kind::Core), [(0..2, 0), (2..4, 1)]);
+        assert_eq!(topology.os_threads(&CpuSet::range(1..3)), [1, 4]);
+        assert_eq!(ranges(&topology, Kind::Numa), [(0..4, 0)]);
+    }
+
+    #[test]
+    fn of_several_numa_nodes_the_nearest_counts() {
+        // Memory of the whole machine (2), and one node per package.
+        let far = threads(&[&[0, 2], &[0, 2], &[1, 2], &[1, 2]]);
+        assert_eq!(ranges(&build(&far, []).unwrap(), Kind::Numa), [(0..2, 0), (2..4, 1)]);
+        // Fast memory (2 and 3) beside the ordinary.
+        let fast = threads(&[&[0, 2], &[0, 2], &[1, 3], &[1, 3]]);
+        assert_eq!(ranges(&build(&fast, []).unwrap(), Kind::Numa), [(0..2, 0), (2..4, 1)]);
+        assert_eq!(ranges(&build(&threads(&[&[], &[]]), []).unwrap(), Kind::Numa), []);
+    }
+
+    #[test]
+    fn a_machine_that_tells_no_cores_has_one_per_thread_and_a_broken_object_is_left_out() {
+        let topology = build(&threads(&[&[0], &[0], &[0]]), [(Kind::L3, vec![(vec![0, 2], 0), (vec![], 1)])]).unwrap();
+        assert_eq!(topology.objects(Kind::Core).len(), 3);
+        assert_eq!(ranges(&topology, Kind::L3), []);
+        assert_eq!(build(&[], []), None);
+    }
+
+    #[test]
+    fn this_machine_has_a_topology() {
+        let Machine { topology, is_this } = read().unwrap();
+        assert!(is_this && topology.threads() >= 1, "{topology:?}");
+        assert!(topology.objects(Kind::Numa).iter().all(|node| !node.threads.is_empty()), "{topology:?}");
+    }
+}

@@ -1,0 +1,271 @@
+//! Threads that start processes, each with a table of file descriptors of its own.
+//!
+//! ```text
+//! step's thread                    crew thread (own table: a dozen descriptors)
+//!   start(order) ──────────────────▶ makes pipes and socket, posix_spawn, closes the child's ends
+//!   next() ◀── pid + our ends ────── SCM_RIGHTS, and closes its own
+//! ```
+//!
+//! A new process copies its parent's table and closes what is close-on-exec, one by one. From the step's own table, with three
+//! descriptors for every rank already there, that makes the start of n ranks cost n². From a table of its own each costs the
+//! same. Most of a start is the kernel's work, so two threads start nearly twice as many.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::mpsc;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg, socketpair,
+};
+use nix::unistd::Pid;
+
+/// Threads; with two cores or more it is two that pay, more do not start faster.
+const THREADS: usize = 2;
+/// A reason longer than this is cut.
+const TEXT_BYTES_MAX: usize = 4096;
+/// Our ends of one process's pipes and sockets.
+const ENDS_MAX: usize = 8;
+
+/// Starts one process; or says, in a sentence, why not.
+pub(crate) type Order = Box<dyn FnOnce() -> Result<Process, String> + Send>;
+
+/// A process that was started.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    /// Our ends of what it is connected by.
+    pub(crate) ends: Vec<OwnedFd>,
+    /// What there is to say of how it was started; mostly nothing.
+    pub(crate) remark: String,
+}
+
+/// One thread at work.
+#[derive(Debug)]
+struct Member {
+    orders: mpsc::Sender<(u64, Order)>,
+    replies: OwnedFd,
+    /// Orders that it has not answered.
+    waiting: Vec<u64>,
+}
+
+/// The threads. They end with the crew.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    members: Vec<Member>,
+}
+
+/// What became of an order.
+pub(crate) type Started = (u64, Result<Process, String>);
+
+impl Crew {
+    /// To be made while this process has few descriptors: the threads begin with copies of them.
+    pub(crate) fn new() -> std::io::Result<Crew> {
+        let members = (0..THREADS).map(|_| Member::new()).collect::<std::io::Result<_>>()?;
+        Ok(Crew { members })
+    }
+
+    /// Hands out an order; [`Crew::next`] tells how it went, under the same key.
+    pub(crate) fn start(&mut self, key: u64, order: Order) {
+        let member = self.members.iter_mut().min_by_key(|member| member.waiting.len()).expect("there are members");
+        member.waiting.push(key);
+        // A member that is gone says so by the end of its socket.
+        let _ = member.orders.send((key, order));
+    }
+
+    /// Waits for the next order to be carried out; None when none is under way.
+    pub(crate) fn next(&mut self) -> Option<Started> {
+        loop {
+            let at: Vec<usize> = (0..self.members.len()).filter(|i| !self.members[*i].waiting.is_empty()).collect();
+            if at.is_empty() {
+                return None;
+            }
+            let replies = |i: &usize| PollFd::new(self.members[*i].replies.as_fd(), PollFlags::POLLIN);
+            let mut polled: Vec<PollFd<'_>> = at.iter().map(replies).collect();
+            match poll(&mut polled, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => return Some((self.members[at[0]].give_up()?, Err(gone(errno)))),
+            }
+            let Some(ready) = polled.iter().position(|fd| fd.any().unwrap_or(false)) else { continue };
+            let member = &mut self.members[at[ready]];
+            match member.reply() {
+                Ok(Some(started)) => return Some(started),
+                Ok(None) => {}
+                Err(errno) => return Some((member.give_up()?, Err(gone(errno)))),
+            }
+        }
+    }
+}
+
+/// Gives the calling thread a table of its own, with nothing in it but the standard streams and this descriptor.
+fn own_table(socket: RawFd) -> Result<OwnedFd, Errno> {
+    unshare(CloneFlags::CLONE_FILES)?;
+    let close = |first: RawFd, last: libc::c_uint| {
+        if first.unsigned_abs() <= last {
+            // SAFETY: what is closed are this table's copies, which nobody has a handle of; the originals are in the other one.
+            // A kernel before 5.9 leaves them open, which costs time only.
+            unsafe { libc::syscall(libc::SYS_close_range, first.unsigned_abs(), last, 0 as libc::c_uint) };
+        }
+    };
+    close(3, socket.unsigned_abs() - 1);
+    close(socket + 1, libc::c_uint::MAX);
+    // SAFETY: the number is open in this table, and its other handle belongs to the other one.
+    Ok(unsafe { OwnedFd::from_raw_fd(socket) })
+}
+
+impl Member {
+    fn new() -> std::io::Result<Member> {
+        let (replies, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        let (orders, inbox) = mpsc::channel::<(u64, Order)>();
+        let (own, is_own) = mpsc::channel();
+        let number = theirs.as_raw_fd();
+        std::thread::Builder::new().name("crew".into()).stack_size(256 << 10).spawn(move || {
+            let socket = own_table(number);
+            let _ = own.send(socket.as_ref().err().copied()); // the maker waits for it
+            let Ok(socket) = socket else { return };
+            while let Ok((key, order)) = inbox.recv() {
+                if reply(&socket, key, order()).is_err() {
+                    return;
+                }
+            }
+        })?;
+        if let Some(errno) = is_own.recv().map_err(std::io::Error::other)? {
+            return Err(errno.into());
+        }
+        // The thread has one of its own, whose end is to be seen when the thread is gone.
+        drop(theirs);
+        Ok(Member { orders, replies, waiting: Vec::new() })
+    }
+
+    fn give_up(&mut self) -> Option<u64> {
+        self.waiting.pop()
+    }
+
+    fn reply(&mut self) -> Result<Option<Started>, Errno> {
+        let mut bytes = [0; 12 + TEXT_BYTES_MAX];
+        let mut space = nix::cmsg_space!([RawFd; ENDS_MAX]);
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        let message = match recvmsg::<()>(self.replies.as_raw_fd(), &mut parts, Some(&mut space), flags) {
+            Err(Errno::EINTR) => return Ok(None),
+            other => other?,
+        };
+        let length = message.bytes;
+        let mut ends = Vec::new();
+        for control in message.cmsgs()? {
+            if let ControlMessageOwned::ScmRights(fds) = control {
+                // SAFETY: the kernel has just made these descriptors for us.
+                ends.extend(fds.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+            }
+        }
+        let Some((head, text)) = bytes[..length].split_at_checked(12) else { return Err(Errno::EPIPE) };
+        let key = u64::from_ne_bytes(head[..8].try_into().expect("eight bytes"));
+        let pid = i32::from_ne_bytes(head[8..].try_into().expect("four bytes"));
+        self.waiting.retain(|waiting| *waiting != key);
+        let text = String::from_utf8_lossy(text).into_owned();
+        let how = match pid {
+            1.. => Ok(Process { pid: Pid::from_raw(pid), ends, remark: text }),
+            ..1 => Err(text),
+        };
+        Ok(Some((key, how)))
+    }
+}
+
+fn gone(errno: Errno) -> String {
+    format!("the thread that starts ranks is gone: {}", errno.desc())
+}
+
+fn reply(socket: &OwnedFd, key: u64, how: Result<Process, String>) -> Result<(), Errno> {
+    let (pid, ends, text) = match how {
+        Ok(Process { pid, ends, remark }) => (pid.as_raw(), ends, remark),
+        Err(text) => (0, Vec::new(), text),
+    };
+    let text = &text.as_bytes()[..text.len().min(TEXT_BYTES_MAX)];
+    let head = [&key.to_ne_bytes()[..], &pid.to_ne_bytes()].concat();
+    let fds: Vec<RawFd> = ends.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&fds)];
+    let rights = if fds.is_empty() { &[][..] } else { &rights };
+    loop {
+        match sendmsg::<()>(
+            socket.as_raw_fd(),
+            &[IoSlice::new(&head), IoSlice::new(text)],
+            rights,
+            MsgFlags::empty(),
+            None,
+        ) {
+            Err(Errno::EINTR) => {}
+            other => return other.map(drop),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::fs::File;
+    use std::io::Read;
+
+    use nix::unistd::pipe2;
+
+    use super::*;
+
+    fn open_files() -> usize {
+        std::fs::read_dir("/proc/self/fd").expect("our own").count()
+    }
+
+    /// An order that "starts" process `pid`, and hands out the end of a pipe with `text` in it.
+    fn order(pid: i32, text: &'static str) -> Order {
+        Box::new(move || {
+            let (read, write) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|e| e.to_string())?;
+            nix::unistd::write(&write, text.as_bytes()).map_err(|e| e.to_string())?;
+            Ok(Process { pid: Pid::from_raw(pid), ends: vec![read], remark: format!("{text}, too") })
+        })
+    }
+
+    #[test]
+    fn every_order_is_answered_once_with_its_own_ends() {
+        let mut crew = Crew::new().expect("threads");
+        let before = open_files();
+        for key in 0..100 {
+            crew.start(key, order(1000 + key as i32, if key.is_multiple_of(2) { "even" } else { "odd" }));
+        }
+        let mut answers = HashMap::new();
+        while let Some((key, how)) = crew.next() {
+            let Process { pid, mut ends, remark } = how.expect("it works");
+            let mut text = String::new();
+            File::from(ends.pop().expect("an end")).read_to_string(&mut text).expect("a pipe");
+            assert_eq!(remark, format!("{text}, too"));
+            assert_eq!(answers.insert(key, (pid.as_raw(), text)), None);
+        }
+        let expected = |key: u64| (1000 + key as i32, if key.is_multiple_of(2) { "even" } else { "odd" }.to_owned());
+        assert_eq!(answers, (0..100).map(|key| (key, expected(key))).collect());
+        // Tests beside this one open files too.
+        assert!(open_files() < before + 50);
+    }
+
+    #[test]
+    fn a_reason_is_passed_on_and_a_long_one_cut() {
+        let mut crew = Crew::new().expect("threads");
+        crew.start(7, Box::new(|| Err("no such program".into())));
+        assert!(matches!(crew.next(), Some((7, Err(text))) if text == "no such program"));
+        crew.start(8, Box::new(|| Err("x".repeat(2 * TEXT_BYTES_MAX))));
+        assert!(matches!(crew.next(), Some((8, Err(text))) if text.len() == TEXT_BYTES_MAX));
+        assert!(crew.next().is_none());
+    }
+
+    #[test]
+    fn a_thread_that_dies_answers_for_all_its_orders() {
+        let mut crew = Crew::new().expect("threads");
+        (0..4).for_each(|key| crew.start(key, Box::new(|| panic!("on purpose"))));
+        let mut failed: Vec<u64> = std::iter::from_fn(|| crew.next())
+            .map(|(key, how)| {
+                assert!(how.expect_err("it died").starts_with("the thread that starts ranks is gone"));
+                key
+            })
+            .collect();
+        failed.sort_unstable();
+        assert_eq!(failed, [0, 1, 2, 3]);
+    }
+}
