@@ -25,7 +25,7 @@ use crate::NodeId;
 use crate::taskmap::{self, TaskMap, TaskMapBuilder};
 
 /// The most ranks on one node: each has a binding of its own.
-const NODE_RANKS_MAX: u32 = 1 << 16;
+pub(super) const NODE_RANKS_MAX: u32 = 1 << 16;
 
 /// Places a job by our rule.
 pub(super) fn place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Placement, Obstacle> {
@@ -326,7 +326,7 @@ impl<'a> Notices<'a> {
     }
 }
 
-fn crowded(node: &str, ranks: u32) -> Obstacle {
+pub(super) fn crowded(node: &str, ranks: u32) -> Obstacle {
     refuse(format!(
         "{ranks} ranks on {node}; a node takes at most {NODE_RANKS_MAX}, so name more nodes or ask for fewer ranks"
     ))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::NodeId;
 use crate::place::policy::Policy;
+use crate::place::rule::{NODE_RANKS_MAX, crowded};
 use crate::place::{NodeOffer, Obstacle, Placement, RankBinding};
 use crate::taskmap::TaskMapBuilder;
 
@@ -42,6 +43,9 @@ impl Layout {
         let map = std::mem::take(&mut self.map).build().map_err(|error| Obstacle::TooMany { asked: error.ranks })?;
         if map.size() == 0 {
             return Err(Obstacle::ZeroRanks);
+        }
+        if let Some((at, ranks)) = self.bindings.iter().find(|(_, ranks)| ranks.len() > NODE_RANKS_MAX as usize) {
+            return Err(crowded(&nodes[*at].name, ranks.len() as u32));
         }
         let mut by_id: HashMap<NodeId, _> =
             self.bindings.drain().map(|(offer, bindings)| (nodes[offer].id, bindings)).collect();

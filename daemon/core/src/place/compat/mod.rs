@@ -8,13 +8,13 @@
 //!
 //! ```text
 //! request ─▶ rules (defaults filled in) ─▶ ranks on nodes, each with an object ─▶ numbers ─▶ layout ─▶ Placement
-//!                                              machine: a node's cpus, in a row
+//!                                              processor: a node's cpus, in a row
 //! ```
 
 pub(super) mod hydra;
 mod layout;
-mod machine;
 pub(super) mod openmpi5;
+mod processor;
 #[cfg(test)]
 mod tests;
 

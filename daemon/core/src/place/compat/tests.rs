@@ -184,26 +184,49 @@ fn openmpi5_wants_slots() {
 }
 
 #[test]
-fn openmpi5_refuses_more_ranks_than_cpus_within_the_slots() {
+fn openmpi5_refuses_within_the_slots_and_what_would_work_is_said() {
     let vectors = [
-        // By core, as is the default.
-        ("na:8", Some(8), ""),
-        // It offers slots that it has no cpus for, and knows no sharing.
-        ("8,8", Some(10), "map-by=slot bind-to=core"),
-        // The node with one slot halves what the other may take.
-        ("1,5", Some(6), "map-by=node"),
-        // A core holds one rank.
-        ("2,2", Some(4), "map-by=ppr:2:core"),
+        // By core is the default.
+        (
+            "na:8",
+            8,
+            "",
+            "8 ranks asked; Open MPI 5.0.11 finds room for 2 (--bind-to core)\n\
+             fix one of:  -n 2   |  --bind-to core:overload-allowed  |  --bind-to none",
+        ),
+        (
+            "8,8",
+            10,
+            "map-by=slot bind-to=core",
+            "10 ranks asked; Open MPI 5.0.11 finds room for 4 (--bind-to core)\n\
+             fix one of:  -n 4   |  --bind-to core:overload-allowed  |  --bind-to none",
+        ),
+        // The node with one slot holds down what the other takes.
+        (
+            "1,5",
+            6,
+            "map-by=node",
+            "6 ranks asked; Open MPI 5.0.11 finds room for 3 (--bind-to numa)\n\
+             fix:  --map-by slot",
+        ),
+        // There is no third-level cache.
+        (
+            "2,2",
+            4,
+            "map-by=ppr:2:l3cache",
+            "4 ranks asked; Open MPI 5.0.11 finds room for 0 (--bind-to l3cache)\n\
+             fix one of:  --map-by slot  |  leave --compat out",
+        ),
     ];
-    for (hosts, n, options) in vectors {
-        let refusal = refusal(TWO_CORES, &request(Compat::OpenMpi5, hosts, n, options));
-        assert!(matches!(refusal, Refusal::Policy(_)), "{hosts} {options}: {refusal}");
+    for (hosts, n, options, expected) in vectors {
+        let refusal = refusal(TWO_CORES, &request(Compat::OpenMpi5, hosts, Some(n), options));
+        assert_eq!(refusal.to_string(), expected, "{hosts} {options}");
+        assert!(!refusal.fits_when_idle());
     }
-    assert_eq!(
-        refusal(TWO_CORES, &request(Compat::OpenMpi5, "na:8", Some(8), "")).to_string(),
-        "8 ranks asked; Open MPI 5.0.11 finds room for 2 of them, bound to core, and refuses\n\
-         fix one of:  --bind-to none  |  --bind-to core:overload-allowed  |  --map-by slot"
-    );
+    let mut busy = nodes(TWO_CORES);
+    busy[0].taken = CpuSet::range(0..1);
+    let refusal = place(&busy, &request(Compat::OpenMpi5, "na:2", None, "bind-to=core"), 0).unwrap_err();
+    assert!(refusal.fits_when_idle(), "{refusal}");
 }
 
 #[test]
@@ -301,6 +324,25 @@ fn reasons_tell_slots_from_shares() {
     let expected = ["slot 1 of 2", "slot 2 of 2", "slot pass 2, share 1 of 2", "slot pass 2, share 2 of 2"];
     assert_eq!(reasons(Compat::OpenMpi5, 8, "map-by=slot:oversubscribe"), [expected]);
     assert_eq!(reasons(Compat::Hydra, 8, ""), [expected]);
+    assert_eq!(reasons(Compat::OpenMpi5, 4, "map-by=ppr:1:core"), [["1 of 1 on core 0", "1 of 1 on core 1"]]);
+    assert_eq!(reasons(Compat::OpenMpi5, 4, "map-by=ppr:2:node"), [["1 of 2 on the node", "2 of 2 on the node"]]);
+}
+
+#[test]
+fn what_neither_has_a_word_for_is_placed_by_our_rule() {
+    for compat in [Compat::OpenMpi5, Compat::Hydra] {
+        let placement = place(&nodes(TWO_CORES), &request(compat, "nb,na,nb", Some(3), "map-by=seq"), 0).unwrap();
+        assert_eq!((ranks(&placement), placement.policy.compat), ("0 2 / 1".into(), compat));
+    }
+}
+
+#[test]
+fn too_many_ranks_on_one_node_are_refused() {
+    for compat in [Compat::OpenMpi5, Compat::Hydra] {
+        let many = request(compat, "na:2", Some(100_000), "map-by=slot:oversubscribe");
+        let refusal = refusal(TWO_CORES, &many).to_string();
+        assert!(refusal.starts_with("100000 ranks on na; a node takes at most 65536"), "{refusal}");
+    }
 }
 
 #[test]

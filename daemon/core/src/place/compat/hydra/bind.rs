@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::super::machine::{Machine, Unit};
+use super::super::processor::{Processor, Unit};
 use super::super::refuse;
 use crate::place::cpuset::CpuSet;
 use crate::place::policy::{BindTo, Directive, MapBy, Policy};
@@ -63,8 +63,8 @@ impl<'a> Binder<'a> {
         if let Some(sets) = self.alike.get(&key) {
             return Ok(Arc::clone(sets));
         }
-        let machine = Machine::new(&node.topology, &key.1, Unit::Thread);
-        let sets: Arc<[CpuSet]> = turns(&machine, kind, self.map, self.pe).into();
+        let processor = Processor::new(&node.topology, &key.1, Unit::Thread);
+        let sets: Arc<[CpuSet]> = turns(&processor, kind, self.map, self.pe).into();
         if sets.is_empty() && self.bind.is_some_and(|bind| !bind.if_supported) {
             return Err(refuse(format!(
                 "{} has no {} to bind ranks to\nfix one of:  --bind-to core  |  --bind-to {}:if-supported",
@@ -95,13 +95,13 @@ impl<'a> Binder<'a> {
 }
 
 /// The sets that one rank after another gets: `pe` objects of `kind` each, in turn over the objects of `map`.
-fn turns(machine: &Machine, kind: Kind, map: Option<Kind>, pe: usize) -> Vec<CpuSet> {
-    let all: Vec<&CpuSet> = machine.objects(kind).iter().map(|object| &object.threads).collect();
+fn turns(processor: &Processor, kind: Kind, map: Option<Kind>, pe: usize) -> Vec<CpuSet> {
+    let all: Vec<&CpuSet> = processor.objects(kind).iter().map(|object| &object.threads).collect();
     let groups: Vec<Vec<&CpuSet>> = match map {
         None => vec![all],
         Some(map) => {
             let within = |outer: &CpuSet| all.iter().filter(|own| own.intersects(outer)).copied().collect();
-            machine.objects(map).iter().map(|outer| within(&outer.threads)).collect()
+            processor.objects(map).iter().map(|outer| within(&outer.threads)).collect()
         }
     };
     let group_sets = |group: &Vec<&CpuSet>| -> Vec<CpuSet> {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::super::machine::{Machine, Unit};
+use super::super::processor::{Processor, Unit};
 use super::node::{NoCpu, Node, Rank};
 use super::rules::{Map, Mapping, Rules};
 use super::wrong::Failure;
@@ -18,7 +18,7 @@ pub(super) struct Job<'a> {
     offers: &'a [NodeOffer],
     unit: Unit,
     nodes: HashMap<usize, Node>,
-    machines: HashMap<(usize, CpuSet), Arc<Machine>>,
+    processors: HashMap<(usize, CpuSet), Arc<Processor>>,
     /// Offers in the order in which their nodes were first used.
     order: Vec<usize>,
     /// Nodes whose ranks are not bound although nobody said so.
@@ -48,6 +48,19 @@ impl Place {
     }
 }
 
+/// Where on its node a rank goes.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'t> {
+    /// What it is bound to; absent: nothing.
+    pub(super) bind: Option<Kind>,
+    /// The object that it is mapped to, if it is to one.
+    pub(super) object: Option<usize>,
+    /// The how manieth it is of those that `ppr` puts together, from 1.
+    pub(super) nth: Option<u32>,
+    /// Only cpus that were free then are for it.
+    pub(super) turn: &'t [bool],
+}
+
 /// What a program has to go by.
 pub(super) struct Program {
     /// All of its list.
@@ -60,8 +73,8 @@ pub(super) struct Program {
 
 impl<'a> Job<'a> {
     pub(super) fn new(offers: &'a [NodeOffer], unit: Unit) -> Job<'a> {
-        let (nodes, machines) = (HashMap::new(), HashMap::new());
-        Job { offers, unit, nodes, machines, order: Vec::new(), unbound: Vec::new() }
+        let (nodes, processors) = (HashMap::new(), HashMap::new());
+        Job { offers, unit, nodes, processors, order: Vec::new(), unbound: Vec::new() }
     }
 
     /// The nodes for a program, and how many ranks it has. What it may use of them is what is left then.
@@ -109,23 +122,25 @@ impl<'a> Job<'a> {
             let own = &self.offers[seat.node];
             let counted = slots(own, mapping.threads);
             // What a list says counts, also where the node has fewer.
-            let listed = seat.cap.filter(|cap| *cap < Host::WHOLE).unwrap_or(counted);
+            let listed = seat.cap.unwrap_or(counted);
             let free = listed.max(counted).saturating_sub(own.in_use);
             seat.offer = free.min(listed).saturating_sub(seat.placed).min(seat.room);
+            seat.by_slots = (seat.offer, seat.room);
         }
         Ok(seats)
     }
 
     /// How many ranks there are if nobody says so: `ppr` fills its objects, `pe` the cpus, others the slots.
     fn natural(&self, places: &[Place], mapping: &Mapping, offered: u64) -> u64 {
-        let machines = places.iter().map(|place| &self.nodes[&place.node].machine);
+        let processors = places.iter().map(|place| &self.nodes[&place.node].processor);
         match mapping.map {
             Map::Ppr(count, per) => {
-                let objects = machines.map(|machine| per.map_or(1, |kind| machine.objects(kind).len()) as u64);
+                let objects = processors.map(|processor| per.map_or(1, |kind| processor.objects(kind).len()) as u64);
                 objects.map(|objects| objects * u64::from(count)).sum()
             }
             Map::Slot | Map::Node | Map::Object(_) if mapping.pe > 1 => {
-                let fitting: u64 = machines.map(|machine| (machine.all().len() / mapping.pe as usize) as u64).sum();
+                let fitting: u64 =
+                    processors.map(|processor| (processor.all().len() / mapping.pe as usize) as u64).sum();
                 fitting.clamp(1, offered.max(1))
             }
             Map::Slot | Map::Node | Map::Object(_) => offered,
@@ -138,9 +153,10 @@ impl<'a> Job<'a> {
         let own = &offers[at];
         let node = self.nodes.entry(at).or_insert_with(|| {
             let key = (Arc::as_ptr(&own.topology) as usize, own.usable.clone());
-            let known = self.machines.entry(key);
-            let machine = Arc::clone(known.or_insert_with(|| Arc::new(Machine::new(&own.topology, &own.usable, unit))));
-            Node::new(machine, &own.taken)
+            let known = self.processors.entry(key);
+            let processor =
+                Arc::clone(known.or_insert_with(|| Arc::new(Processor::new(&own.topology, &own.usable, unit))));
+            Node::new(processor, &own.taken)
         });
         node.begin();
     }
@@ -161,31 +177,22 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Adds a rank of program `app`, on an object or anywhere on its node, bound to `bind`. Only cpus that were free in `turn`
-    /// are for it.
-    pub(super) fn add(
-        &mut self,
-        app: usize,
-        place: &mut Place,
-        rules: &Rules,
-        bind: Option<Kind>,
-        object: Option<usize>,
-        turn: &[bool],
-    ) -> Result<(), NoCpu> {
+    /// Adds a rank of program `app`.
+    pub(super) fn add(&mut self, app: usize, place: &mut Place, rules: &Rules, spot: Spot<'_>) -> Result<(), NoCpu> {
         let Some(node) = self.nodes.get_mut(&place.node) else { return Err(NoCpu) };
-        let region = match (rules.mapping.map.object(), object) {
-            (Some(kind), Some(object)) => node.machine.objects(kind)[object].cpus.clone(),
-            _ => node.machine.all(),
+        let region = match (rules.mapping.map.object(), spot.object) {
+            (Some(kind), Some(object)) => node.processor.objects(kind)[object].cpus.clone(),
+            _ => node.processor.all(),
         };
         let pe = rules.mapping.pe as usize;
-        let threads = match bind {
+        let threads = match spot.bind {
             None => CpuSet::EMPTY,
-            Some(_) if pe > 1 => node.bind_many(pe, region, object.is_some(), turn)?,
-            Some(kind) => node.bind_one(kind, rules, region, turn)?,
+            Some(_) if pe > 1 => node.bind_many(pe, region, spot.object.is_some(), spot.turn)?,
+            Some(kind) => node.bind_one(kind, rules, region, spot.turn)?,
         };
         place.placed += 1;
         node.turns.insert(app, (place.offer, place.placed));
-        node.ranks.push(Rank { app, object, threads, nth: place.placed });
+        node.ranks.push(Rank { app, object: spot.object, threads, nth: spot.nth.unwrap_or(place.placed) });
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Which node, and which object of it, takes how many ranks of a program. Every function returns how many ranks it placed:
 //! fewer than asked where these rules find no more room.
 
-use super::job::{Job, Place};
+use super::job::{Job, Place, Spot};
 use super::node::NoCpu;
 use super::rules::{Map, Rules};
 use crate::place::topology::Kind;
@@ -75,7 +75,7 @@ fn visit(job: &mut Job<'_>, program: Turn<'_>, place: &mut Place, wanted: &mut u
     let bind = binding_on(job, rules, place, *wanted, *wanted);
     let node = job.node(place);
     if bind.is_some() && !rules.overload {
-        let fitting = node.free_in(node.machine.all()) as u32 / rules.mapping.pe;
+        let fitting = node.free_in(node.processor.all()) as u32 / rules.mapping.pe;
         if fitting == 0 && *wanted > 0 {
             return true;
         }
@@ -83,8 +83,9 @@ fn visit(job: &mut Job<'_>, program: Turn<'_>, place: &mut Place, wanted: &mut u
     }
     let turn = node.turn();
     job.enter(place);
+    let spot = Spot { bind, object: None, nth: None, turn: &turn };
     for _ in 0..*wanted {
-        if *left == 0 || job.add(app, place, rules, bind, None, &turn).is_err() {
+        if *left == 0 || job.add(app, place, rules, spot).is_err() {
             break;
         }
         *left -= 1;
@@ -99,7 +100,7 @@ fn visit(job: &mut Job<'_>, program: Turn<'_>, place: &mut Place, wanted: &mut u
 /// `ranks` than it offers slots.
 fn binding_on(job: &mut Job<'_>, rules: &Rules, place: &Place, ranks: u32, cpus: u32) -> Option<Kind> {
     let node = job.node(place);
-    let dropped = cpus as usize > node.free_in(node.machine.all()) && ranks <= place.offer && !rules.explicit;
+    let dropped = cpus as usize > node.free_in(node.processor.all()) && ranks <= place.offer && !rules.explicit;
     if dropped && rules.bind.is_some() && !job.unbound.contains(&place.node) {
         job.unbound.push(place.node);
     }
@@ -113,14 +114,10 @@ fn by_object(job: &mut Job<'_>, program: Turn<'_>, mut places: Vec<Place>, kind:
     while left > 0 && !stuck {
         let before = left;
         places.retain_mut(|place| {
-            match fill_objects(job, program, place, kind, &mut left) {
-                Ok(stays) => stays && !stuck,
-                // It gives up as a whole.
-                Err(NoCpu) => {
-                    stuck = true;
-                    false
-                }
-            }
+            // Where one rank cannot be bound, it gives up as a whole.
+            let stays = if stuck { Ok(false) } else { fill_objects(job, program, place, kind, &mut left) };
+            stuck |= stays.is_err();
+            stays.unwrap_or(false)
         });
         stuck |= left == before;
     }
@@ -136,7 +133,7 @@ fn fill_objects(
     left: &mut u32,
 ) -> Result<bool, NoCpu> {
     let Turn { app, rules, .. } = program;
-    let objects = job.node(place).machine.objects(kind).len();
+    let objects = job.node(place).processor.objects(kind).len();
     let mut short = false;
     loop {
         let before = *left;
@@ -145,7 +142,7 @@ fn fill_objects(
                 return Ok(true);
             }
             let node = job.node(place);
-            let free = node.free_in(node.machine.objects(kind)[object].cpus.clone());
+            let free = node.free_in(node.processor.objects(kind)[object].cpus.clone());
             if free < rules.mapping.pe as usize && !rules.overload {
                 short = true;
                 continue;
@@ -155,7 +152,7 @@ fn fill_objects(
             }
             let turn = node.turn();
             job.enter(place);
-            job.add(app, place, rules, rules.bind, Some(object), &turn)?;
+            job.add(app, place, rules, Spot { bind: rules.bind, object: Some(object), nth: None, turn: &turn })?;
             *left -= 1;
             if place.is_full() && !rules.mapping.oversubscribe {
                 return Ok(false);
@@ -176,17 +173,18 @@ fn ppr_node(job: &mut Job<'_>, program: Turn<'_>, places: Vec<Place>, count: u32
             break;
         }
         let bind = binding_on(job, rules, &place, count, count.saturating_mul(rules.mapping.pe));
-        let all = job.node(&place).machine.all();
+        let all = job.node(&place).processor.all();
         if !has_room(job, rules, &place, bind, all, count) {
             continue;
         }
         let turn = job.node(&place).turn();
         job.enter(&place);
-        for _ in 0..count {
+        for nth in 1..=count {
             if left == 0 {
                 break;
             }
-            if job.add(app, &mut place, rules, bind, None, &turn).is_err() {
+            let spot = Spot { bind, object: None, nth: Some(nth), turn: &turn };
+            if job.add(app, &mut place, rules, spot).is_err() {
                 return n - left;
             }
             left -= 1;
@@ -206,18 +204,19 @@ fn ppr_object(job: &mut Job<'_>, program: Turn<'_>, places: Vec<Place>, count: u
         if placed >= n {
             break;
         }
-        let objects = job.node(&place).machine.objects(kind).len();
+        let objects = job.node(&place).processor.objects(kind).len();
         let ranks = count.saturating_mul(objects as u32);
         let bind = binding_on(job, rules, &place, ranks, ranks.saturating_mul(rules.mapping.pe));
         for object in 0..objects {
-            let cpus = job.node(&place).machine.objects(kind)[object].cpus.clone();
+            let cpus = job.node(&place).processor.objects(kind)[object].cpus.clone();
             if placed >= n || !has_room(job, rules, &place, bind, cpus, count) {
                 continue;
             }
             let turn = job.node(&place).turn();
             job.enter(&place);
-            for _ in 0..count {
-                if job.add(app, &mut place, rules, bind, Some(object), &turn).is_err() {
+            for nth in 1..=count {
+                let spot = Spot { bind, object: Some(object), nth: Some(nth), turn: &turn };
+                if job.add(app, &mut place, rules, spot).is_err() {
                     return placed.min(n - 1);
                 }
                 placed += 1;

@@ -77,10 +77,10 @@ fn attempt(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Place
             if mapping.oversubscribe && room < u64::from(n) {
                 return Err(Obstacle::Short { app, asked: request.apps[app].n, seats }.into());
             }
-            return Err(Failure::Unplaced { asked: n, placed, policy: Box::new(policy) });
+            return Err(Failure::Unplaced { app, asked: n, placed, bind: policy.bind_to.and_then(|bind| bind.kind) });
         }
     }
-    let mut layout = number::number(nodes, &job, mapping.rank, &sizes);
+    let mut layout = number::number(nodes, &job, &mapping, &sizes);
     layout.notices = job.notices();
     Ok(layout.finish(nodes, policy, rules.is_exclusive(request))?)
 }

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::machine::Machine;
+use super::super::processor::Processor;
 use super::rules::Rules;
 use crate::place::cpuset::CpuSet;
 use crate::place::topology::Kind;
 
 /// A node, and the ranks that it got, in that order.
 pub(super) struct Node {
-    pub(super) machine: Arc<Machine>,
+    pub(super) processor: Arc<Processor>,
     /// `free[i]`: no rank has used up cpu i.
     free: Vec<bool>,
     /// As it was when the program's first rank came.
@@ -28,7 +28,7 @@ pub(super) struct Rank {
     /// What it is mapped by, if by an object.
     pub(super) object: Option<usize>,
     pub(super) threads: CpuSet,
-    /// The how manieth of its program on its node, from 1.
+    /// The how manieth of its program on its node, or of those that `ppr` puts together; from 1.
     pub(super) nth: u32,
 }
 
@@ -36,9 +36,9 @@ pub(super) struct Rank {
 pub(super) struct NoCpu;
 
 impl Node {
-    pub(super) fn new(machine: Arc<Machine>, taken: &CpuSet) -> Node {
-        let free = machine.free_of(taken);
-        Node { machine, start: free.clone(), free, ranks: Vec::new(), turns: HashMap::new(), used: false }
+    pub(super) fn new(processor: Arc<Processor>, taken: &CpuSet) -> Node {
+        let free = processor.free_of(taken);
+        Node { processor, start: free.clone(), free, ranks: Vec::new(), turns: HashMap::new(), used: false }
     }
 
     /// Another program comes.
@@ -69,11 +69,11 @@ impl Node {
         region: Range<usize>,
         turn: &[bool],
     ) -> Result<CpuSet, NoCpu> {
-        if self.machine.objects(kind).is_empty() {
+        if self.processor.objects(kind).is_empty() {
             return if rules.explicit { Err(NoCpu) } else { Ok(CpuSet::EMPTY) };
         }
         let mut free = region.filter(|cpu| self.free[*cpu] && turn[*cpu]);
-        let found = free.find_map(|cpu| self.machine.holder(kind, cpu).map(|object| (cpu, object.threads.clone())));
+        let found = free.find_map(|cpu| self.processor.holder(kind, cpu).map(|object| (cpu, object.threads.clone())));
         let Some((cpu, threads)) = found else {
             return if rules.required { Err(NoCpu) } else { Ok(CpuSet::EMPTY) };
         };
@@ -92,7 +92,7 @@ impl Node {
         object: bool,
         turn: &[bool],
     ) -> Result<CpuSet, NoCpu> {
-        let packages = self.machine.objects(Kind::Package);
+        let packages = self.processor.objects(Kind::Package);
         let regions: Vec<Range<usize>> = match object || packages.is_empty() {
             true => vec![region],
             false => packages.iter().map(|package| package.cpus.clone()).collect(),
@@ -101,6 +101,6 @@ impl Node {
         let enough = |cpus: &Vec<usize>| if object { !cpus.is_empty() } else { cpus.len() == pe };
         let cpus = regions.into_iter().map(free).find(enough).ok_or(NoCpu)?;
         cpus.iter().for_each(|cpu| self.free[*cpu] = false);
-        Ok(self.machine.threads_of(cpus))
+        Ok(self.processor.threads_of(cpus))
     }
 }

@@ -11,11 +11,13 @@
 use super::super::layout::Layout;
 use super::job::Job;
 use super::node::{Node, Rank};
+use super::rules::{Map, Mapping};
 use crate::place::policy::RankBy;
 use crate::place::{NodeOffer, RankBinding, Reason};
 
 /// Numbers the ranks of each program; program i was meant to have `sizes[i]`.
-pub(super) fn number(nodes: &[NodeOffer], job: &Job<'_>, by: RankBy, sizes: &[u32]) -> Layout {
+pub(super) fn number(nodes: &[NodeOffer], job: &Job<'_>, mapping: &Mapping, sizes: &[u32]) -> Layout {
+    let by = mapping.rank;
     let mut layout = Layout::default();
     for (app, size) in sizes.iter().enumerate() {
         let queues = queues(job, app, by);
@@ -29,7 +31,8 @@ pub(super) fn number(nodes: &[NodeOffer], job: &Job<'_>, by: RankBy, sizes: &[u3
         };
         layout.next_app();
         for (at, node, rank) in ranks {
-            layout.push(nodes, at, binding(node, rank));
+            let (threads, reason) = (rank.threads.clone(), reason(node, rank, mapping.map));
+            layout.push(nodes, at, RankBinding { threads, gpus: Vec::new(), reason });
         }
     }
     layout
@@ -67,11 +70,13 @@ fn deal<T: Copy>(mut queues: Vec<Vec<T>>, enough: usize) -> Vec<T> {
     dealt
 }
 
-fn binding(node: &Node, rank: &Rank) -> RankBinding {
+fn reason(node: &Node, rank: &Rank, map: Map) -> Reason {
     let (offer, count) = node.turns.get(&rank.app).copied().unwrap_or_default();
-    let reason = match rank.nth.checked_sub(offer).filter(|nth| *nth > 0) {
-        None => Reason::Slot { nth: rank.nth, of: offer },
-        Some(nth) => Reason::Share { nth, of: count - offer },
-    };
-    RankBinding { threads: rank.threads.clone(), gpus: Vec::new(), reason }
+    match (map, rank.nth.checked_sub(offer).filter(|nth| *nth > 0)) {
+        (Map::Ppr(of, kind), _) => {
+            Reason::PerObject { nth: rank.nth, of, kind, object: rank.object.unwrap_or(0) as u32 }
+        }
+        (Map::Slot | Map::Node | Map::Object(_), None) => Reason::Slot { nth: rank.nth, of: offer },
+        (Map::Slot | Map::Node | Map::Object(_), Some(nth)) => Reason::Share { nth, of: count - offer },
+    }
 }

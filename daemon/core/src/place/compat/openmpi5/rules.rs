@@ -1,6 +1,6 @@
 //! What is asked, with this release's defaults filled in.
 
-use super::super::machine::Unit;
+use super::super::processor::Unit;
 use super::super::refuse;
 use crate::place::policy::{BindTo, Compat, Directive, MapBy, Policy, RankBy};
 use crate::place::topology::Kind;

@@ -4,6 +4,7 @@ use super::super::{place_our_way, refuse};
 use super::attempt;
 use crate::NodeId;
 use crate::place::policy::{BindTo, Directive, Policy};
+use crate::place::topology::Kind;
 use crate::place::{NodeOffer, Obstacle, Request};
 
 /// What an attempt ran into.
@@ -12,10 +13,11 @@ pub(super) enum Failure {
     Obstacle(Obstacle),
     /// Slots there are, but not as these rules go about it.
     Unplaced {
+        app: usize,
         asked: u32,
         placed: u32,
-        /// Defaults filled in.
-        policy: Box<Policy>,
+        /// What ranks are bound to.
+        bind: Option<Kind>,
     },
 }
 
@@ -26,45 +28,35 @@ impl From<Obstacle> for Failure {
 }
 
 impl Failure {
-    /// The words, and those fixes that work.
+    /// The words. Where another binding would help, or the end of other jobs, that is found as for our own rule; else another
+    /// mapping is looked for here.
     pub(super) fn explain(self, nodes: &[NodeOffer], request: &Request, head: NodeId) -> Obstacle {
-        let (asked, placed, policy) = match self {
+        let (app, asked, placed, bind) = match self {
             Failure::Obstacle(obstacle) => return obstacle,
-            Failure::Unplaced { asked, placed, policy } => (asked, placed, policy),
+            Failure::Unplaced { app, asked, placed, bind } => (app, asked, placed, bind),
         };
-        let bound = policy.bind_to.and_then(|bind| bind.kind).map_or("none", |kind| kind.name());
-        let mut text = format!(
-            "{asked} ranks asked; Open MPI 5.0.11 finds room for {placed} of them, bound to {bound}, and refuses"
-        );
-        let fixes = fixes(nodes, request, head, &policy);
+        let program = if request.apps.len() > 1 { format!(" for program {}", app + 1) } else { String::new() };
+        let bound = bind.map_or(String::new(), |kind| format!(" (--bind-to {})", kind.name()));
+        let mut text = format!("{asked} ranks asked{program}; Open MPI 5.0.11 finds room for {placed}{bound}");
+        let with = |change: &dyn Fn(&mut Policy)| {
+            let mut request = request.clone();
+            change(&mut request.policy);
+            attempt(nodes, &request, head).is_ok()
+        };
+        let unbound = BindTo { kind: None, overload_allowed: false, if_supported: false };
+        if with(&|policy| policy.bind_to = Some(unbound)) {
+            return Obstacle::Taken { text };
+        }
+        let mut fixes = Vec::new();
+        if with(&|policy| policy.map_by.directive = Some(Directive::Slot)) {
+            fixes.push("--map-by slot");
+        }
+        if place_our_way(nodes, request, head).is_ok() {
+            fixes.push("leave --compat out");
+        }
         if !fixes.is_empty() {
             text.push_str(&format!("\nfix{}:  {}", if fixes.len() > 1 { " one of" } else { "" }, fixes.join("  |  ")));
         }
         refuse(text)
     }
-}
-
-fn fixes(nodes: &[NodeOffer], request: &Request, head: NodeId, policy: &Policy) -> Vec<String> {
-    let changed = |change: &dyn Fn(&mut Policy)| {
-        let mut request = request.clone();
-        change(&mut request.policy);
-        request
-    };
-    let unbound = BindTo { kind: None, overload_allowed: false, if_supported: false };
-    let mut fixes = Vec::new();
-    let mut offer = |text: String, request: Request| {
-        if attempt(nodes, &request, head).is_ok() {
-            fixes.push(text);
-        }
-    };
-    if let Some(kind) = policy.bind_to.and_then(|bind| bind.kind) {
-        let shared = BindTo { kind: Some(kind), overload_allowed: true, ..unbound };
-        offer("--bind-to none".into(), changed(&|policy| policy.bind_to = Some(unbound)));
-        offer(format!("--bind-to {}:overload-allowed", kind.name()), changed(&|policy| policy.bind_to = Some(shared)));
-    }
-    offer("--map-by slot".into(), changed(&|policy| policy.map_by.directive = Some(Directive::Slot)));
-    if place_our_way(nodes, request, head).is_ok() {
-        fixes.push("leave --compat out".into());
-    }
-    fixes
 }

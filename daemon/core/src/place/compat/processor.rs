@@ -30,7 +30,7 @@ impl Unit {
 
 /// See the drawing above.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(super) struct Processor {
     /// The threads of each cpu.
     cpus: Vec<CpuSet>,
     /// By [`Kind`]: the objects that hold a usable thread, in logical order.
@@ -46,8 +46,8 @@ pub(super) struct Object {
     pub(super) cpus: Range<usize>,
 }
 
-impl Machine {
-    pub(super) fn new(topology: &Topology, usable: &CpuSet, unit: Unit) -> Machine {
+impl Processor {
+    pub(super) fn new(topology: &Topology, usable: &CpuSet, unit: Unit) -> Processor {
         let held = |threads: &Range<u32>| usable.and(&CpuSet::range(threads.clone()));
         let cpus = topology.objects(unit.kind()).iter().map(|cpu| held(&cpu.threads));
         let cpus: Vec<CpuSet> = cpus.filter(|threads| !threads.is_empty()).collect();
@@ -60,7 +60,7 @@ impl Machine {
             });
             objects.filter(|object| !object.threads.is_empty()).collect()
         });
-        Machine { cpus, objects }
+        Processor { cpus, objects }
     }
 
     pub(super) fn objects(&self, kind: Kind) -> &[Object] {
