@@ -29,8 +29,10 @@ pub struct EnvVar {
 /// One entry of a host list, in the user's order; the same name may come again.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Host {
+    /// A node's name; "+n2": the third node; "+e", "+e:2": idle nodes, all or two; "^a": not a.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
+    /// 4294967295: all that the node has.
     #[prost(uint32, optional, tag = "2")]
     pub slots: ::core::option::Option<u32>,
     #[prost(uint32, optional, tag = "3")]
@@ -61,6 +63,7 @@ pub struct App {
 pub struct RankPlace {
     #[prost(uint32, tag = "1")]
     pub rank: u32,
+    /// A name or "+n2".
     #[prost(string, tag = "2")]
     pub host: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
