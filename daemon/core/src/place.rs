@@ -103,7 +103,7 @@ pub struct Request {
     pub policy: Policy,
     /// Whether there may be more ranks than slots.
     pub oversubscribe: bool,
-    /// For [`Directive::Rankfile`].
+    /// For [`Directive::Rankfile`](policy::Directive::Rankfile).
     pub rankfile: Vec<RankPlace>,
 }
 

@@ -10,6 +10,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::bind::word;
 use super::cpuset::CpuSet;
 use super::machine::Machine;
 use super::policy::{Directive, PolicyError};
@@ -125,7 +126,7 @@ pub(super) fn in_rank_order(request: &Request) -> Result<Vec<&RankPlace>, Obstac
     if let Some(missing) =
         order.iter().position(Option::is_none).or((ranks > order.len() as u64).then_some(order.len()))
     {
-        return refuse(format!("{last} is the last line, and none has said where rank {missing} of {ranks} goes"));
+        return refuse(format!("{last} is the last line, and none says where rank {missing} of {ranks} goes"));
     }
     Ok(order.into_iter().flatten().collect())
 }
@@ -146,7 +147,9 @@ pub(super) fn threads(
             continue;
         }
         let mut set = CpuSet::EMPTY;
-        for threads in cpus(machine, wants.cpu, &line.cpus).map_err(|text| policy(format!("{source}: {text}")))? {
+        for threads in
+            cpus(machine, wants.cpu, &node.name, &line.cpus).map_err(|text| policy(format!("{source}: {text}")))?
+        {
             set = set.or(&threads);
         }
         if let Binding::Object(kind) = wants.binding {
@@ -154,22 +157,26 @@ pub(super) fn threads(
             set = parts.fold(set.clone(), |all, part| all.or(&part));
         }
         let name = &node.name;
-        let beyond = set.minus(&machine.usable);
-        if let Some(thread) = beyond.first() {
+        let cpu =
+            |thread: u32| format!("{} {}", word(wants.cpu), machine.topology.object_of(wants.cpu, thread).unwrap_or(0));
+        if let Some(thread) = set.minus(&machine.usable).first() {
+            let usable = machine.topology.objects_of(wants.cpu, &machine.usable);
             return refuse(format!(
-                "{source}: hardware thread {thread} of {name} may not be used here; usable are {}",
-                machine.usable
+                "{source}: {} of {name} may not be used; {}s {usable} may",
+                cpu(thread),
+                word(wants.cpu)
             ));
         }
         if let Some(thread) = set.and(&node.taken).first() {
             return Err(Obstacle::Taken {
-                text: format!("{source}: hardware thread {thread} of {name} is held by another job"),
+                text: format!("{source}: {} of {name} is held by another job", cpu(thread)),
             });
         }
         for thread in set.iter().filter(|_| !wants.overload) {
             if let Some(first) = owner.insert(thread, line) {
                 return refuse(format!(
-                    "{source}: hardware thread {thread} of {name} is rank {}'s already, by {}; to share it, say --bind-to {}:overload-allowed",
+                    "{source}: {} of {name} is rank {}'s already, by {}; to share it, say --bind-to {}:overload-allowed",
+                    cpu(thread),
                     first.rank,
                     first.source,
                     wants.cpu.name()
@@ -182,7 +189,7 @@ pub(super) fn threads(
 }
 
 /// The threads of each cpu that a line names, or what is wrong with it.
-fn cpus(machine: &Machine<'_>, cpu: Kind, text: &str) -> Result<Vec<CpuSet>, String> {
+fn cpus(machine: &Machine<'_>, cpu: Kind, node: &str, text: &str) -> Result<Vec<CpuSet>, String> {
     let all = machine.topology.objects(cpu);
     let mut package: Option<(u32, std::ops::Range<u32>)> = None;
     let mut found = Vec::new();
@@ -192,10 +199,7 @@ fn cpus(machine: &Machine<'_>, cpu: Kind, text: &str) -> Result<Vec<CpuSet>, Str
                 let at = number_of(number, text)?;
                 let packages = machine.topology.objects(Kind::Package);
                 let object = packages.get(at as usize).ok_or_else(|| {
-                    format!(
-                        "there is no package {at} in {text}; the node has {} of them, numbered from 0",
-                        packages.len()
-                    )
+                    format!("there is no package {at} in {text}; {node} has {}, numbered from 0", packages.len())
                 })?;
                 package = Some((at, object.threads.clone()));
                 range
@@ -212,11 +216,11 @@ fn cpus(machine: &Machine<'_>, cpu: Kind, text: &str) -> Result<Vec<CpuSet>, Str
             None => (number_of(range, text)?, number_of(range, text)?),
         };
         if first > last {
-            return Err(format!("{range} in {text} runs backwards; write {last}-{first}"));
+            return Err(format!("{range} runs backwards; write {last}-{first}"));
         }
         if last as usize >= there.len() {
-            let (count, name) = (there.len(), cpu.name());
-            let whose = package.as_ref().map_or("the node".to_owned(), |(at, _)| format!("package {at}"));
+            let (count, name) = (there.len(), word(cpu));
+            let whose = package.as_ref().map_or(node.to_owned(), |(at, _)| format!("package {at}"));
             return Err(format!("there is no {name} {last} in {text}; {whose} has {count}, numbered from 0"));
         }
         found.extend(there[first as usize..=last as usize].iter().map(|threads| {

@@ -360,6 +360,7 @@ impl Shortage {
         }
         match self.asked {
             Some(asked) => write!(f, "{} asked", count(asked, "rank"))?,
+            None if matches!(self.lack, Lack::PerObject(_)) => write!(f, "ranks asked")?,
             None => write!(f, "one rank per slot asked")?,
         }
         match &self.lack {

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::bind::Unbindable;
+use super::bind::{self, Unbindable};
 use super::counts::{self, Room};
 use super::hosts::{self, Limit, Scarce, Seat};
 use super::local::{self, Local, Part};
@@ -311,17 +311,16 @@ impl<'a> Notices<'a> {
     fn texts(&self) -> Vec<String> {
         let others = |count: u32| match count {
             0 | 1 => String::new(),
-            2 => "; so is 1 more node".to_owned(),
-            count => format!("; so are {} more nodes", count - 1),
+            2 => "; 1 more node is like it".to_owned(),
+            count => format!("; {} more nodes are like it", count - 1),
         };
         let elsewhere = self.elsewhere.iter().map(|(node, kind, instead, count)| {
-            let (kind, instead) = (kind.name(), instead.map_or("node", Kind::name));
-            format!("{node} has no {kind}, so it is mapped by {instead}{}", others(*count))
+            let (kind, instead) = (bind::word(*kind), instead.map_or("node", Kind::name));
+            format!("{node} has no {kind}, so ranks are mapped by {instead} there{}", others(*count))
         });
-        let unbound = self
-            .unbound
-            .iter()
-            .map(|(node, why, count)| format!("ranks on {node} are not bound: it {why}{}", others(*count)));
+        let unbound = self.unbound.iter();
+        let unbound =
+            unbound.map(|(node, why, count)| format!("ranks on {node} are not bound: it {why}{}", others(*count)));
         elsewhere.chain(unbound).collect()
     }
 }

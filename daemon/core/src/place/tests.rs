@@ -6,6 +6,10 @@ use proptest::prelude::*;
 use super::policy::Directive;
 use super::*;
 
+mod binding;
+mod mapping;
+mod properties;
+
 fn node(id: NodeId, slots: u32) -> NodeOffer {
     let topology = Arc::new(Topology::regular(&[(Kind::Core, slots.clamp(1, 64))]).unwrap());
     NodeOffer {

@@ -15,6 +15,7 @@
 //! or refused.
 
 use super::Request;
+use super::bind::word;
 use super::policy::{BindTo, Directive, Policy, PolicyError, RankBy};
 use super::topology::Kind;
 
@@ -81,15 +82,17 @@ impl Wants<'_> {
             (None, None) if listed => Binding::ListShare,
             (None, None) => Binding::Share,
         };
+        if let (Directive::Seq | Directive::Rankfile, Some(_)) = (&directive, policy.rank_by) {
+            let text =
+                "seq and rankfile say which rank goes where, so ranks are not numbered anew; leave out --rank-by";
+            return Err(PolicyError { text: text.into() });
+        }
         let rank_by = match directive {
+            Directive::Seq | Directive::Rankfile => RankBy::Slot,
             _ if map_by.span => RankBy::Span,
             Directive::Node => RankBy::Node,
             Directive::Object(_) => RankBy::Fill,
-            Directive::Slot
-            | Directive::Ppr { .. }
-            | Directive::Seq
-            | Directive::Rankfile
-            | Directive::PeList { .. } => RankBy::Slot,
+            Directive::Slot | Directive::Ppr { .. } | Directive::PeList { .. } => RankBy::Slot,
         };
         Ok(Wants {
             directive,
@@ -162,11 +165,13 @@ impl Wants<'_> {
 }
 
 fn two_bindings(kind: Kind, pe: u32, cpu: Kind) -> PolicyError {
-    let (kind, cpu) = (kind.name(), cpu.name());
+    let (each, other, name) = (word(cpu), word(kind), kind.name());
+    let plural = if pe == 1 { "" } else { "s" };
     PolicyError {
         text: format!(
-            "pe={pe} binds each rank to {pe} of kind {cpu}, and --bind-to {kind} to a {kind}; leave one of them out, or say \
-             --bind-to {cpu}"
+            "pe={pe} gives each rank {pe} {each}{plural}, and --bind-to {name} a {other}; leave one of them out, or say \
+             --bind-to {}",
+            cpu.name()
         ),
     }
 }

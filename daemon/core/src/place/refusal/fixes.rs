@@ -58,12 +58,7 @@ impl Case<'_> {
             request.apps[0].n = Some(n);
             self.placed(&request).is_some()
         };
-        let (mut low, mut high) = (0, app.n.unwrap_or(all));
-        while low < high {
-            let middle = high - (high - low) / 2;
-            if works(middle) { low = middle } else { high = middle - 1 }
-        }
-        low
+        largest(app.n.unwrap_or(all), works).unwrap_or(0)
     }
 
     fn bound(&self, bind_to: BindTo) -> Option<Placement> {
@@ -78,8 +73,7 @@ impl Case<'_> {
             request.policy.map_by.pe = Some(pe);
             request
         };
-        let pe = self.request.policy.map_by.pe?;
-        let pe = (1..pe).rev().find(|pe| self.placed(&request(*pe)).is_some())?;
+        let pe = largest(self.request.policy.map_by.pe?.saturating_sub(1), |pe| self.placed(&request(pe)).is_some())?;
         Some(format!("--map-by {}", request(pe).policy.map_by))
     }
 
@@ -89,8 +83,10 @@ impl Case<'_> {
             request.policy.gpus_per_rank = gpus;
             self.placed(&request)
         };
-        let gpus = (0..self.request.policy.gpus_per_rank.min(64)).rev().find(|gpus| with(*gpus).is_some())?;
-        Some(if gpus == 0 { "no --gpus-per-rank".to_owned() } else { format!("--gpus-per-rank {gpus}") })
+        match largest(self.request.policy.gpus_per_rank.saturating_sub(1), |gpus| with(gpus).is_some()) {
+            Some(gpus) => Some(format!("--gpus-per-rank {gpus}")),
+            None => with(0).map(|_| "leave out --gpus-per-rank".to_owned()),
+        }
     }
 
     fn fewer(&self) -> Option<String> {
@@ -188,6 +184,16 @@ impl List<'_> {
             }
         }
     }
+}
+
+/// The largest of 1 to `most` that works, where whatever is smaller works as well.
+fn largest(most: u32, works: impl Fn(u32) -> bool) -> Option<u32> {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = high - (high - low) / 2;
+        if works(middle) { low = middle } else { high = middle - 1 }
+    }
+    (low > 0).then_some(low)
 }
 
 /// The smallest of 1 to `most` that works, where whatever is larger works as well.
