@@ -17,6 +17,7 @@ use std::sync::mpsc;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::SigSet;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg, socketpair,
 };
@@ -101,6 +102,8 @@ impl Crew {
 
 /// Gives the calling thread a table of its own, with nothing in it but the standard streams and this descriptor.
 fn own_table(socket: RawFd) -> Result<OwnedFd, Errno> {
+    // A handler that ran here would find none of the descriptors that it knows.
+    SigSet::all().thread_block()?;
     unshare(CloneFlags::CLONE_FILES)?;
     let close = |first: RawFd, last: libc::c_uint| {
         if first.unsigned_abs() <= last {
