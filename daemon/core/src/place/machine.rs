@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::cpuset::CpuSet;
 use super::policy::Directive;
 use super::topology::{Kind, Topology};
-use super::wants::Wants;
+use super::wants::{Binding, Wants};
 use super::{Gpu, NodeOffer};
 
 /// A processor and what is free of it.
@@ -25,7 +25,7 @@ pub(super) struct Machine<'a> {
     pub(super) usable: CpuSet,
     /// Cores with no thread taken: their usable threads. In the order in which they are given out.
     pub(super) cores: Vec<CpuSet>,
-    /// Threads that are not taken, likewise.
+    /// Threads that are not taken, likewise; none where nobody asks for threads.
     pub(super) threads: Vec<CpuSet>,
     /// The objects that ranks are mapped to, as their usable threads; none: mapped to no object.
     pub(super) objects: Vec<CpuSet>,
@@ -61,7 +61,8 @@ impl<'a> Machine<'a> {
             places.into_iter().map(whole).filter(free).collect()
         };
         let union = |sets: &[CpuSet]| sets.iter().fold(CpuSet::EMPTY, |all, set| all.or(set));
-        let (mut cores, mut threads) = (pick(Kind::Core), pick(Kind::Thread));
+        let by_thread = wants.cpu == Kind::Thread || wants.binding == Binding::Object(Kind::Thread);
+        let (mut cores, mut threads) = (pick(Kind::Core), if by_thread { pick(Kind::Thread) } else { Vec::new() });
         let usable = match (listed, wants.cpu) {
             (None, _) => usable,
             (Some(_), Kind::Thread) => {

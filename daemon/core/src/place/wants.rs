@@ -68,7 +68,10 @@ impl Wants<'_> {
         let map_by = &policy.map_by;
         let directive = map_by.directive.clone().unwrap_or(Directive::Slot);
         let bound = policy.bind_to.and_then(|bind_to| bind_to.kind);
-        let by_thread = map_by.hwtcpus || directive == Directive::Object(Kind::Thread) || bound == Some(Kind::Thread);
+        // Listed cpus are what the mapping calls so, whatever ranks are bound to.
+        let names_cpus = matches!(directive, Directive::PeList { .. } | Directive::Rankfile);
+        let bound_to_threads = bound == Some(Kind::Thread) && !names_cpus;
+        let by_thread = map_by.hwtcpus || directive == Directive::Object(Kind::Thread) || bound_to_threads;
         let cpu = if by_thread { Kind::Thread } else { Kind::Core };
         let listed = matches!(directive, Directive::PeList { .. });
         let binding = match (policy.bind_to, map_by.pe) {

@@ -63,6 +63,8 @@ fn an_object_asked_for_is_the_rank_s_own() {
         (2, "", "none", "0: 1:"),
         (2, "", "l3cache:if-supported", "0: 1:"),
         (4, "", "package:if-supported", "0: 1: 2: 3:"),
+        (2, "pe-list=2,5", "hwthread", "0:2 1:2"), // both threads of core 2
+        (2, "pe-list=2,5", "package", "0:2 1:5"),  // what is listed of it
     ];
     for (n, map_by, bind_to, expected) in vectors {
         assert_eq!(
@@ -94,6 +96,10 @@ fn a_binding_that_cannot_be_is_refused_with_what_would_work() {
         "--bind-to core: node0 has 8 cores free for 12 ranks\n\
          fix one of:  -n 8   |  --bind-to hwthread  |  --bind-to core:overload-allowed  |  --bind-to none"
     );
+    assert!(
+        text(&nodes, 20, "slot:oversubscribe", "core")
+            .starts_with("--bind-to core: node0 has 8 cores free for 20 ranks")
+    ); // OMPI: overload
     assert_eq!(
         text(&nodes, 1, "", "l3cache"),
         "--bind-to l3cache: node0 has no L3 cache\nfix one of:  --bind-to core  |  --bind-to none"

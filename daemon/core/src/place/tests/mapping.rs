@@ -90,6 +90,25 @@ fn objects_take_turns_within_their_node_and_slots_decide_between_nodes() {
 }
 
 #[test]
+fn ranks_are_numbered_as_mapped_or_as_asked() {
+    let nodes = nodes(&[2, 2]);
+    let numbered = |map_by, rank_by| ranks(&place(&nodes, &ask(4, map_by, rank_by, ""), 0).unwrap());
+    assert_eq!(numbered("node", ""), "0 2 / 1 3"); // OMPI
+    assert_eq!(numbered("node", "slot"), "0 1 / 2 3"); // OMPI
+    assert_eq!(numbered("slot", "node"), "0 2 / 1 3"); // OMPI
+    assert_eq!(numbered("slot", "span"), "0 2 / 1 3");
+    assert_eq!(numbered("core", ""), "0 1 / 2 3");
+    assert_eq!(numbered("core", "span"), "0 1 / 2 3");
+    assert_eq!(numbered("core", "node"), "0 2 / 1 3");
+    let mut listed = ask(2, "seq", "node", "");
+    listed.apps[0].hosts = hostfile(&["node0", "node1"]);
+    assert_eq!(
+        refusal(&nodes, &listed).to_string(),
+        "seq and rankfile say which rank goes where, so ranks are not numbered anew; leave out --rank-by"
+    );
+}
+
+#[test]
 fn overflow_is_the_same_whatever_ranks_are_mapped_to() {
     let nodes = [of(0, 2, &server()), of(1, 2, &server())];
     for map_by in ["slot", "core", "package", "numa", "hwthread", "l3cache"] {
