@@ -5,8 +5,10 @@
 //! found too.
 //!
 //! - [`world`], [`steps`], [`ranks`]: the model. [`checks`]: what must hold at its end.
-//! - [`messages`]: how many messages a job costs. [`jobs`]: lives of jobs. [`faults`]: what may break meanwhile.
+//! - [`messages`]: how many messages a job costs. [`jobs`]: lives of jobs. [`bindings`]: what ranks have of their nodes.
+//!   [`faults`]: what may break meanwhile.
 
+mod bindings;
 mod checks;
 mod faults;
 mod jobs;

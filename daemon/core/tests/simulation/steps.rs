@@ -282,7 +282,8 @@ impl World {
         let Some(program) = step.program.get(start.app) else { panic!("no program {}", start.app) };
         let script = self.script(*program, start.rank, step.size);
         step.ranks.resize_with(step.ranks.len().max(start.local + 1), || None);
-        self.records.entry((step.job, start.rank)).or_default();
+        let record = self.records.entry((step.job, start.rank)).or_default();
+        (record.bound, record.env) = (start.bound.clone(), start.env.clone());
         if script.is_empty() {
             return Input::StartFailed(start.local, "there is no such program".into());
         }

@@ -157,6 +157,9 @@ struct Uplink {
 pub(crate) struct Record {
     pub(crate) written: [Vec<u8>; 2],
     pub(crate) stdin: Vec<u8>,
+    /// What it was to have of its node, and its variables.
+    pub(crate) bound: step::Bound,
+    pub(crate) env: Vec<String>,
     /// It came to the end of its script.
     pub(crate) finished: bool,
 }
