@@ -179,3 +179,45 @@ impl<'a> Nvml<'a> {
         Err(NvmlError::Refused { what, code, text })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Where a library is looked for counts from the start of a process, so the test runs itself again.
+    const AGAIN: &str = "RSD_TEST_FAKE_NVML";
+
+    #[test]
+    fn the_driver_tells_of_those_that_answer() {
+        if std::env::var_os(AGAIN).is_some() {
+            let devices = devices().expect("the fake driver is there");
+            let shown: Vec<_> =
+                devices.iter().map(|d| (d.index, &*d.uuid, &*d.name, &*d.address, d.memory_bytes)).collect();
+            assert_eq!(
+                shown,
+                [
+                    (0, "GPU-0000-0", "Fake 100", "0000:3b:00.0", 16 << 30),
+                    (2, "GPU-0000-2", "Fake 102", "0002:3b:00.0", 0),
+                ]
+            );
+            return;
+        }
+        let dir = std::env::temp_dir().join(format!("rsd-nvml-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a scratch directory");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_nvml.c");
+        let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(dir.join(LIBRARY)).arg(source).status();
+        assert!(built.expect("a C compiler").success());
+        let again = Command::new(std::env::current_exe().expect("our own program"))
+            .args(["--exact", "inventory::nvml::tests::the_driver_tells_of_those_that_answer"])
+            .env(AGAIN, "1")
+            .env("LD_LIBRARY_PATH", &dir)
+            .output()
+            .expect("our own program");
+        let _ = std::fs::remove_dir_all(&dir);
+        let said = String::from_utf8_lossy(&again.stdout);
+        assert!(again.status.success() && said.contains("1 passed"), "{said}");
+    }
+}
