@@ -15,11 +15,13 @@ mod confine;
 mod crew;
 mod pipe;
 mod program;
+mod warm;
 
 pub(crate) use confine::{ConfineError, CpuMask, MemoryPolicy};
 pub(crate) use crew::{Crew, Process};
 pub(crate) use pipe::{input_pipe, output_pipe, socket_pair};
 pub(crate) use program::{Interpreter, ProgramError, WdirError, check_wdir, resolve};
+pub(crate) use warm::map_own_text;
 
 use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;

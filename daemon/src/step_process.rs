@@ -23,9 +23,8 @@ use rsd_core::{JobId, NodeId, Step};
 use rsd_proto::v1::{LaunchBody, Up};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal as Arrivals, SignalKind, signal};
 use tokio::sync::mpsc;
-use tonic::transport::Channel;
 use tracing::{debug, warn};
 
 use crate::options::StepOptions;
@@ -33,6 +32,7 @@ use crate::reap::{self, Exit, Leftovers, Swept};
 use crate::shell::Clock;
 use crate::spawn;
 use crate::state_dir;
+use link::Line;
 use ranks::{Ranks, Started};
 
 /// Between TERM and KILL for what the ranks left running.
@@ -60,16 +60,19 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     let tuning = crate::shell::tuning(&settings);
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        let first_link = link::dial_daemon(&options.state_dir).await;
+        // All that does not need the order is done before it comes: a launch waits for what follows.
+        let first_line = link::open(&options.state_dir).await;
+        let signals = Signals::listen()?;
+        let inventory = state_dir::inventory(&options.state_dir);
+        spawn::map_own_text();
         let Some((job, node)) = wait_for_order().await? else { return Ok(()) };
         // The lock says to daemons that we live.
         let (launch, _lock) = state_dir::take_step(&options.state_dir, job)?;
         let map = launch.map.context("the launch has no map")?;
         let map = TaskMap::try_from(map).map_err(|error| anyhow!("the launch's map: {error}"))?;
         let body = LaunchBody::decode(launch.body).context("read the launch")?;
-        let inventory = state_dir::inventory(&options.state_dir);
         let core = Step::new(job, node, map, body.clone(), &inventory, tuning).map_err(|error| anyhow!(error))?;
-        run(&options.state_dir, core, body, first_link).await
+        run(&options.state_dir, core, body, signals, first_line).await
     })
 }
 
@@ -82,12 +85,36 @@ async fn wait_for_order() -> anyhow::Result<Option<(JobId, NodeId)>> {
     words.map(Some).with_context(|| format!("the order {order:?} is not a job and a node"))
 }
 
-async fn run(state_dir: &Path, core: Step, launch: LaunchBody, first_link: Option<Channel>) -> anyhow::Result<()> {
+/// The signals that a step has to do with.
+struct Signals {
+    child: Arrivals,
+    /// The daemon may be stopped by these; its ranks are not.
+    _ignored: [Arrivals; 3],
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Signals> {
+        let listen = |kind| signal(kind).context("watch for signals");
+        Ok(Signals {
+            child: listen(SignalKind::child())?,
+            _ignored: [
+                listen(SignalKind::terminate())?,
+                listen(SignalKind::interrupt())?,
+                listen(SignalKind::hangup())?,
+            ],
+        })
+    }
+}
+
+async fn run(
+    state_dir: &Path,
+    core: Step,
+    launch: LaunchBody,
+    mut signals: Signals,
+    first_line: Option<Line>,
+) -> anyhow::Result<()> {
     let (events, mut inbox) = mpsc::unbounded_channel();
     let (output, mut output_inbox) = mpsc::channel(OUTPUT_QUEUE);
-    let mut ends = signal(SignalKind::child()).context("watch for ended ranks")?;
-    // The daemon may be stopped by these; its ranks are not.
-    let _ignored = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?];
 
     let namespace = launch.namespace.clone();
     let mut process = StepProcess {
@@ -102,7 +129,7 @@ async fn run(state_dir: &Path, core: Step, launch: LaunchBody, first_link: Optio
         state_dir: state_dir.to_owned(),
         over: false,
     };
-    tokio::task::spawn_local(link::keep(state_dir.to_owned(), process.hello.clone(), events, first_link));
+    tokio::task::spawn_local(link::keep(state_dir.to_owned(), process.hello.clone(), events, first_line));
     tokio::task::yield_now().await;
     process.take([Input::Start]).await;
 
@@ -122,7 +149,7 @@ async fn run(state_dir: &Path, core: Step, launch: LaunchBody, first_link: Optio
                     process.take([input]).await;
                 }
             }
-            _ = ends.recv() => process.reap(),
+            _ = signals.child.recv() => process.reap(),
             () = tokio::time::sleep_until(deadline.into()) => {
                 process.tick();
             }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rsd_core::step::Input;
 use rsd_proto::transport::{Target, dial, link_client};
-use rsd_proto::v1::{Hello, StepHello, Up, down, hello, up};
+use rsd_proto::v1::{Down, Hello, StepHello, Up, down, hello, up};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::transport::Channel;
+use tonic::Streaming;
 use tracing::debug;
 
 use super::Event;
@@ -18,27 +18,38 @@ const DIAL_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_millis(500);
 
-/// A connection to the daemon, nothing sent yet; None if there is no daemon just now.
-pub(super) async fn dial_daemon(state_dir: &Path) -> Option<Channel> {
-    let target = Target::Unix(state_dir::socket(state_dir));
-    dial(&target, DIAL_DEADLINE).await.inspect_err(|error| debug!(%error, "cannot reach the daemon")).ok()
+/// A stream to the daemon in both directions, before the first message.
+pub(super) struct Line {
+    ups: mpsc::UnboundedSender<Up>,
+    downs: Streaming<Down>,
 }
 
-/// Attaches, passes messages, and attaches again, until the step's loop is gone. `first` is used before any is dialled.
+/// A line to the daemon; None if there is no daemon just now.
+pub(super) async fn open(state_dir: &Path) -> Option<Line> {
+    let target = Target::Unix(state_dir::socket(state_dir));
+    let channel =
+        dial(&target, DIAL_DEADLINE).await.inspect_err(|error| debug!(%error, "cannot reach the daemon")).ok()?;
+    let (ups, receiver) = mpsc::unbounded_channel();
+    let attaching = link_client(channel).attach(UnboundedReceiverStream::new(receiver)).await;
+    let downs = attaching.inspect_err(|status| debug!(%status, "the daemon refuses the link")).ok()?.into_inner();
+    Some(Line { ups, downs })
+}
+
+/// Attaches, passes messages, and attaches again, until the step's loop is gone. `first` is used before any is opened.
 pub(super) async fn keep(
     state_dir: PathBuf,
     hello: StepHello,
     events: mpsc::UnboundedSender<Event>,
-    mut first: Option<Channel>,
+    mut first: Option<Line>,
 ) {
     let mut pause = RETRY_MIN;
     while !events.is_closed() {
-        let channel = match first.take() {
-            Some(channel) => Some(channel),
-            None => dial_daemon(&state_dir).await,
+        let line = match first.take() {
+            Some(line) => Some(line),
+            None => open(&state_dir).await,
         };
-        if let Some(channel) = channel {
-            match attach(channel, &hello, &events).await {
+        if let Some(line) = line {
+            match serve(line, &hello, &events).await {
                 Ok(()) => pause = RETRY_MIN,
                 Err(error) => debug!(error, "the link to the daemon failed"),
             }
@@ -52,14 +63,12 @@ pub(super) async fn keep(
 }
 
 /// One link, from its first message to its end.
-async fn attach(channel: Channel, hello: &StepHello, events: &mpsc::UnboundedSender<Event>) -> Result<(), String> {
-    let (sender, receiver) = mpsc::unbounded_channel();
+async fn serve(line: Line, hello: &StepHello, events: &mpsc::UnboundedSender<Event>) -> Result<(), String> {
+    let Line { ups, mut downs } = line;
     let who = Some(hello::Who::Step(hello.clone()));
     let first = Hello { version: rsd_proto::VERSION.into(), who };
-    sender.send(Up { body: Some(up::Body::Hello(first)) }).map_err(|_| "closed")?;
-    let response = link_client(channel).attach(UnboundedReceiverStream::new(receiver)).await;
-    let mut downs = response.map_err(|status| status.message().to_owned())?.into_inner();
-    let mut sender = Some(sender);
+    ups.send(Up { body: Some(up::Body::Hello(first)) }).map_err(|_| "closed")?;
+    let mut sender = Some(ups);
     loop {
         let down = match downs.message().await {
             Ok(Some(down)) => down,
