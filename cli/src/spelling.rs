@@ -110,9 +110,10 @@ fn answered(
         (Answer::Write(ours), _) => write(ours),
         (Answer::Leave(why), _) => Err(format!("`{name}` is another launcher's option; leave it out: {why}")),
         (Answer::Either(meanings), value) => {
+            let shown = value.filter(|_| meanings.iter().any(|(_, ours)| ours.contains("{}")));
             let one = |(meaning, ours): &(&str, &str)| format!("{meaning}: write {ours}");
             let both = meanings.iter().map(one).collect::<Vec<_>>().join("; ").replace("{}", value.unwrap_or("N"));
-            Err(format!("`{}` is {both}", value.map_or(name.to_owned(), typed)))
+            Err(format!("`{}` means two things: {both}", shown.map_or(name.to_owned(), typed)))
         }
     }
 }
@@ -313,7 +314,7 @@ mod tests {
                 "`--ppn=2` is another launcher's option; here write --map-by ppr:2:node (ranks per node; no wrapping around)",
             ),
             (
-                "-perhost",
+                "-perhost -l",
                 "`-perhost` is another launcher's option; here write --map-by ppr:N:node (ranks per node; no wrapping around)",
             ),
             (
@@ -332,23 +333,23 @@ mod tests {
             ("--cpus-per-proc 4", "`--cpus-per-proc 4` is another launcher's option; here write --map-by slot:pe=4"),
             (
                 "-N 2",
-                "`-N 2` is in Open MPI ranks per node: write --map-by ppr:2:node; \
+                "`-N 2` means two things: in Open MPI ranks per node: write --map-by ppr:2:node; \
                  in srun and flux the number of nodes: write --host with their names, or --host +e:2 for idle ones",
             ),
             (
                 "-c 4",
-                "`-c 4` is in Open MPI the number of ranks: write -n 4; in srun cpus per rank: write --map-by slot:pe=4",
+                "`-c 4` means two things: in Open MPI the number of ranks: write -n 4; in srun cpus per rank: write --map-by slot:pe=4",
             ),
             (
                 "-s",
-                "`-s` is in Hydra who reads standard input: write --stdin all, --stdin none or --stdin RANK; \
+                "`-s` means two things: in Hydra who reads standard input: write --stdin all, --stdin none or --stdin RANK; \
                  in srun that other jobs may share the nodes: write nothing: they always may",
             ),
             (
                 "-H a:2,b",
                 "`-H a:2,b`: a host alone is one slot there and the whole node here; write --host with b:1 or b:*",
             ),
-            ("-hosts", "`-hosts` needs a value"),
+            ("-hosts -l", "`-hosts` needs a value"),
             ("-machinefile -l", "`-machinefile` needs a value"),
             (
                 "-f h",

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use rsd_proto::v1::{JobSpec, Plan};
 
+use crate::options::placing::Listing;
 use crate::options::{Launch, Segment};
 
 /// `rsctl run …`, as one would type it.
@@ -15,8 +16,16 @@ pub(crate) fn full(launch: &Launch, spec: &JobSpec, plan: &Plan) -> String {
             words.extend([option.into(), value.into()]);
         }
     };
+    let listing = launch.placing.policy().map_or(Listing::None, |(_, listing)| listing);
     policy("--map-by", &plan.map_by);
-    policy("--rank-by", &plan.rank_by);
+    match listing {
+        // It numbers the ranks itself.
+        Listing::Rankfile(file) => policy("--rankfile", &file.to_string_lossy()),
+        Listing::Seq(_) | Listing::None => policy("--rank-by", &plan.rank_by),
+    }
+    if let Listing::Seq(Some(file)) = listing {
+        policy("--hostfile", file);
+    }
     policy("--bind-to", &plan.bind_to);
     policy("--mem-bind", &spec.mem_bind);
     policy("--compat", &spec.compat);
@@ -60,6 +69,27 @@ fn quoted(word: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
     use crate::options::{self, Command};
+
+    #[test]
+    fn files_that_list_ranks_are_named_as_options() {
+        let vectors = [
+            ("--rankfile r", "rankfile", "rsctl run --map-by rankfile --rankfile r -n 2 ./a"),
+            ("--map-by rankfile:file=r", "rankfile", "rsctl run --map-by rankfile --rankfile r -n 2 ./a"),
+            ("--map-by seq:file=h", "seq", "rsctl run --map-by seq --rank-by slot --hostfile h -n 2 ./a"),
+            ("--map-by seq --hostfile h", "seq", "rsctl run --map-by seq --rank-by slot -n 2 --hostfile h ./a"),
+        ];
+        for (typed, map_by, expected) in vectors {
+            let args: Vec<_> = format!("plan {typed} ./a").split(' ').map(OsString::from).collect();
+            let Command::Plan(options) = options::read(&args).unwrap().command else { panic!("it is a plan") };
+            let (map_by, rank_by) = (map_by.into(), "slot".into());
+            let plan = Plan { app_sizes: vec![2], map_by, rank_by, ..Plan::default() };
+            let command = full(&options.run.launch, &JobSpec::default(), &plan);
+            assert_eq!(command, expected);
+            let again: Vec<_> = command.split(' ').skip(1).map(OsString::from).collect();
+            let Command::Run(again) = options::read(&again).unwrap().command else { panic!("it is a run") };
+            assert!(again.launch.placing.policy().is_ok(), "{command}");
+        }
+    }
 
     #[test]
     fn what_was_left_out_is_written_out() {
