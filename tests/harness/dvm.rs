@@ -33,6 +33,8 @@ pub struct Dvm {
     dir: PathBuf,
     nodes: Vec<Node>,
     options: Options,
+    /// Variables of the daemons.
+    env: Vec<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -57,7 +59,17 @@ impl Dvm {
     /// When a daemon does not get ready.
     #[track_caller]
     pub fn start_with(options: Options) -> Dvm {
-        let mut dvm = Dvm { dir: directory(), nodes: Vec::new(), options };
+        Dvm::start_in(options, &[])
+    }
+
+    /// The same, with these variables for the daemons.
+    ///
+    /// # Panics
+    /// When a daemon does not get ready.
+    #[track_caller]
+    pub fn start_in(options: Options, env: &[(&str, &str)]) -> Dvm {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let mut dvm = Dvm { dir: directory(), nodes: Vec::new(), options, env };
         if dvm.options.nodes > 0 {
             dvm.add(&[]);
         }
@@ -107,6 +119,9 @@ impl Dvm {
         let mut call = self.call(built::rsd()).args(["start", "--foreground", "--name", &name, "--slots", &slots]);
         if at == 0 && self.options.nodes > 1 {
             call = call.args(["--listen", "127.0.0.1:0"]);
+        }
+        for (name, value) in &self.env {
+            call = call.env(name, value);
         }
         let daemon = call.args(&self.options.args).args(args).deadline(READY).start();
         Node { name, daemon: Some(daemon) }

@@ -9,6 +9,7 @@ mod launch;
 mod load;
 mod mpi;
 mod output;
+mod placement;
 mod pmi;
 mod restart;
 mod wrong_uses;
