@@ -75,11 +75,15 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
     let Cli { dvm, json, command } = cli;
     let place = Place::new(dvm);
     match command {
-        Command::Run(Run { launch, stdin, label }) => {
+        Command::Run(Run { launch, show_plan, stdin, label }) => {
             let spec = spec::job_spec(&launch, Some(stdin), &Here::now()?)?;
             let forward_stdin = stdin != Target::None(true) && input::is_there();
             let (client, private) = place.client_or_private().await?;
-            let code = run::run(client, spec, View { label, json }, forward_stdin).await;
+            let shown = if show_plan { plan::show(&client, &launch).await } else { Ok(()) };
+            let code = match shown {
+                Ok(()) => run::run(client, spec, View { label, json }, forward_stdin).await,
+                Err(failure) => Err(failure),
+            };
             if let Some(private) = private {
                 tokio::select! {
                     () = private.stop() => {}

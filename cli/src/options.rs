@@ -212,6 +212,9 @@ pub(crate) struct Run {
     /// Put `[rank] ` before every line
     #[arg(short, long)]
     pub(crate) label: bool,
+    /// Print on stderr where the ranks go, as `rsctl plan` does, before they start
+    #[arg(long)]
+    pub(crate) show_plan: bool,
     /// Who reads standard input: a rank, `all` or `none`
     #[arg(long, value_name = "RANK|all|none", default_value = "0", value_parser = stdin_target)]
     pub(crate) stdin: StdinTarget,

@@ -60,10 +60,23 @@ pub(crate) async fn plan(source: Source, options: &PlanOptions, as_json: bool) -
     }
 }
 
+/// Prints on stderr where a job that is about to be submitted would go now. Of one that does not fit the submission tells.
+pub(crate) async fn show(client: &Client, launch: &Launch) -> Result<(), Failure> {
+    let mut source = Source::Dvm(client.clone());
+    let answer = Answer::to(&mut source, launch, false, &Here::now()?).await?;
+    if let Ok(view) = answer.view() {
+        // Not of standard output: that is the job's.
+        let text = answer.text(&view, false, &Look::PLAIN);
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+    Ok(())
+}
+
 /// A reply, and the command that asks for the same in full.
 struct Answer {
     reply: PlanReply,
     command: String,
+    default_binding: bool,
 }
 
 impl Answer {
@@ -79,7 +92,12 @@ impl Answer {
             Some(Outcome::Plan(plan)) => command::full(launch, &spec, plan),
             Some(Outcome::Refused(_)) | None => String::new(),
         };
-        Ok(Answer { reply, command })
+        Ok(Answer { reply, command, default_binding: spec.bind_to.is_empty() })
+    }
+
+    fn text(&self, view: &View<'_>, every_reason: bool, look: &Look) -> String {
+        let asked = text::Asked { command: &self.command, default_binding: self.default_binding };
+        text::text(view, &asked, every_reason, look)
     }
 
     /// The plan, or the sentences of the refusal.
@@ -97,7 +115,7 @@ fn one(answer: &Answer, options: &PlanOptions, as_json: bool) -> Result<u8, Fail
     let code = if view.is_ok() { 0 } else { exit::NOT_PLACED };
     match view {
         _ if as_json => stream(|out| json::reply(&answer.reply, &answer.command, out))?,
-        Ok(view) => print::out(&text::text(&view, &answer.command, options.reasons, &Look::of_stdout()))?,
+        Ok(view) => print::out(&answer.text(&view, options.reasons, &Look::of_stdout()))?,
         Err(text) => say(text),
     }
     Ok(code)
@@ -118,7 +136,7 @@ fn two(a: &Answer, b: &Answer, options: &PlanOptions, as_json: bool) -> Result<u
             match view {
                 Ok(view) => {
                     let title = look.paint(&format!("plan {name}"), Paint::Bold);
-                    let text = text::text(view, &answer.command, options.reasons, &look);
+                    let text = answer.text(view, options.reasons, &look);
                     print::out(&format!("{title}: {text}\n"))?;
                 }
                 Err(text) => say(&format!("plan {name}: {text}")),

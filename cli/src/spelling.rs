@@ -364,8 +364,8 @@ mod tests {
             ("--nolocal", "`--nolocal` is another launcher's option; here write --map-by slot:nolocal"),
             (
                 "--report-bindings",
-                "`--report-bindings` is another launcher's option; leave it out: \
-                 `rsctl plan` with the same options shows where ranks are bound",
+                "`--report-bindings` is another launcher's option; here write --show-plan with run; \
+                 `rsctl plan` with the same options shows it and starts nothing",
             ),
             (
                 "--display map",

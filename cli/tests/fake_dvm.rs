@@ -635,8 +635,13 @@ fn beside(stage: &Stage, rsd: &str) -> Command {
     use std::os::unix::fs::PermissionsExt;
     let bin = stage.base.join("bin");
     fs::create_dir(&bin).unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_rsctl"), bin.join("rsctl")).unwrap();
-    fs::write(bin.join("rsd"), rsd).unwrap();
+    // By a process of its own: a child that another test starts meanwhile must not hold it open for writing.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_rsctl")).arg(bin.join("rsctl")).status().unwrap();
+    assert!(copied.success());
+    let mut written =
+        Command::new("tee").arg(bin.join("rsd")).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    written.stdin.take().unwrap().write_all(rsd.as_bytes()).unwrap();
+    assert!(written.wait().unwrap().success());
     fs::set_permissions(bin.join("rsd"), fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new(bin.join("rsctl"));
     command.env("RSD_RUNTIME_DIR", stage.base.join("rsd")).env_remove("RSD_DVM").stdin(Stdio::null());
@@ -754,4 +759,31 @@ fn two_plans_are_compared() {
     });
     assert_eq!(asked[1], "node");
     assert_ne!(asked[0], "node");
+}
+
+#[test]
+fn what_rsd_says_of_a_topology_is_said_and_so_is_that_it_does_not_answer() {
+    let stage = Stage::empty();
+    let script =
+        "#!/bin/sh\n[ \"$1\" = plan ] || exit 9\ncat > /dev/null\necho 'rsd: no such topology' >&2\nexit 240\n";
+    let said = Said::of(beside(&stage, script).args(["plan", "--topology", "pack:x"]).output().unwrap());
+    assert_eq!(said, Said { code: Some(240), out: Vec::new(), err: "rsctl: no such topology\n".into() });
+
+    let stage = Stage::empty();
+    let said = Said::of(beside(&stage, "#!/bin/sh\nexit 2\n").args(["plan", "--topology", "pu:1"]).output().unwrap());
+    assert_eq!((said.code, said.err.contains("rsd plan failed: exit status: 2")), (Some(255), true), "{said:?}");
+}
+
+#[test]
+fn a_run_may_show_its_plan_first_and_one_that_does_not_fit_is_told_of_once() {
+    let story = || [submitted(), output(vec![record(0, Stream::Stdout, b"out\n")]), the_end(ended(JobState::Done, 0))];
+    let said = Stage::with(story(), Vec::new(), vec![planned("n0")]).output(&["run", "--show-plan", "-n", "2", "a"]);
+    assert_eq!((said.code, said.text()), (Some(0), "out\n"));
+    assert!(said.err.starts_with("2 ranks on 1 node\n\nNODE "), "{}", said.err);
+
+    let refused =
+        PlanReply { outcome: Some(Outcome::Refused(PlanRefusal { text: "no".into(), ..PlanRefusal::default() })) };
+    let story = [Act::Refuse(refusal(Code::FailedPrecondition, exit::NOT_PLACED, "no"))];
+    let said = Stage::with(story, Vec::new(), vec![refused]).output(&["run", "--show-plan", "a"]);
+    assert_eq!(said, Said { code: Some(243), out: Vec::new(), err: "rsctl: no\n".into() });
 }

@@ -10,6 +10,7 @@ mod load;
 mod mpi;
 mod output;
 mod placement;
+mod plan;
 mod pmi;
 mod restart;
 mod wrong_uses;

@@ -8,7 +8,7 @@ use rsd_proto::v1::{JobSpec, Plan};
 use crate::options::placing::Listing;
 use crate::options::{Launch, Segment};
 
-/// `rsctl run …`, as one would type it.
+/// `rsctl run …`, as one would type it; it places as the plan does.
 pub(crate) fn full(launch: &Launch, spec: &JobSpec, plan: &Plan) -> String {
     let mut words: Vec<OsString> = vec!["rsctl".into(), "run".into()];
     let mut policy = |option: &str, value: &str| {
@@ -26,7 +26,8 @@ pub(crate) fn full(launch: &Launch, spec: &JobSpec, plan: &Plan) -> String {
     if let Listing::Seq(Some(file)) = listing {
         policy("--hostfile", file);
     }
-    policy("--bind-to", &plan.bind_to);
+    // What a default binding comes to has no name: a rank's share of the cores depends on its neighbours.
+    policy("--bind-to", &spec.bind_to);
     policy("--mem-bind", &spec.mem_bind);
     policy("--compat", &spec.compat);
     if spec.gpus_per_rank > 0 {
@@ -99,10 +100,10 @@ mod tests {
             app_sizes: vec![4, 2],
             map_by: "slot".into(),
             rank_by: "slot".into(),
-            bind_to: "core".into(),
+            bind_to: "core:if-supported".into(),
             ..Plan::default()
         };
-        let spec = JobSpec { oversubscribe: true, gpus_per_rank: 1, ..JobSpec::default() };
+        let spec = JobSpec { bind_to: "core".into(), oversubscribe: true, gpus_per_rank: 1, ..JobSpec::default() };
         assert_eq!(
             full(&options.run.launch, &spec, &plan),
             "rsctl run --map-by slot --rank-by slot --bind-to core --gpus-per-rank 1 --oversubscribe \

@@ -97,7 +97,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Packages, NUMA nodes and caches, and the numbers of the cells. Kinds whose objects are the same stand in one row; those
-    /// that are single cells say nothing.
+    /// that are single cells, or the whole, say nothing.
     fn objects(&self, map_by: &str, bind_to: &str) -> Vec<Row> {
         let named = |kind: Kind| map_by.contains(kind.name()) || bind_to.contains(kind.name());
         let shown = |kind: &Kind| match kind {
@@ -117,7 +117,8 @@ impl<'a> Grid<'a> {
                     Some(cells.first()?.start..cells.last()?.end)
                 })
                 .collect();
-            if ranges.iter().all(|range| range.len() == 1) {
+            let whole = kind != Kind::Package && ranges.len() == 1 && ranges[0].len() == self.cells.len();
+            if whole || ranges.iter().all(|range| range.len() == 1) {
                 continue;
             }
             match levels.iter_mut().find(|(_, known)| *known == ranges) {

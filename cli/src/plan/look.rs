@@ -22,16 +22,18 @@ pub(crate) enum Paint {
 }
 
 impl Look {
+    /// Where nobody says how wide it is: lines that fit a page.
+    pub(crate) const PLAIN: Look = Look { width: 100, rich: false };
+
     /// That of standard output.
     pub(crate) fn of_stdout() -> Look {
-        /// Lines that fit a page, where nobody says how wide it is.
-        const PAGE: usize = 100;
         const NARROWEST: usize = 40;
-        let width = terminal_size::terminal_size().map_or(PAGE, |(width, _)| usize::from(width.0).max(NARROWEST));
+        let width =
+            terminal_size::terminal_size().map_or(Look::PLAIN.width, |(width, _)| usize::from(width.0).max(NARROWEST));
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let terminal = std::io::stdout().is_terminal();
-        Look { width: if terminal { width } else { PAGE }, rich: terminal && !plain && !dumb }
+        Look { width: if terminal { width } else { Look::PLAIN.width }, rich: terminal && !plain && !dumb }
     }
 
     /// `text` as it is to look; plain where there are no colours.

@@ -37,7 +37,8 @@ pub(crate) const HELP: &str = include_str!("help.txt");
 
 /// Options of a launch that change nothing about where ranks go; `plan` takes them, so that a `run` needs only its first word
 /// changed, and its help does not show them.
-pub(crate) const ELSEWHERE: [&str; 7] = ["label", "stdin", "env_file", "timeout", "output", "kill_grace", "export"];
+pub(crate) const ELSEWHERE: [&str; 9] =
+    ["label", "stdin", "env_file", "timeout", "output", "kill_grace", "export", "wdir", "show_plan"];
 
 /// `options` laid over a launch: what they set is theirs, the rest stays. Hosts are one thing, however they are named.
 pub(crate) fn overlay(mut launch: Launch, options: &str) -> Result<Launch, Unread> {
@@ -64,6 +65,10 @@ pub(crate) fn overlay(mut launch: Launch, options: &str) -> Result<Launch, Unrea
     if matches.contains_id("host") || matches.contains_id("hostfile") {
         launch.first.host.clear();
         launch.first.hostfile = None;
+    }
+    // A rank file is a mapping.
+    if matches.contains_id("map_by") || matches.contains_id("rankfile") {
+        (launch.placing.map_by, launch.placing.rankfile) = (None, None);
     }
     launch.update_from_arg_matches_mut(&mut matches).map_err(unread)?;
     Ok(launch)

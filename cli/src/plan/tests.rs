@@ -11,7 +11,7 @@ use super::look::Look;
 use super::view::View;
 use super::{json as document, text};
 
-const PAGE: Look = Look { width: 100, rich: false };
+const PAGE: Look = Look::PLAIN;
 
 fn ranges(cpus: &[u32]) -> Vec<Range> {
     let set: CpuSet = cpus.iter().copied().collect();
@@ -64,7 +64,8 @@ fn plan(topology: &[(Kind, u32)], nodes: Vec<PlanNode>, bindings: Vec<NodeBindin
 const TWO_PACKAGES: [(Kind, u32); 3] = [(Kind::Package, 2), (Kind::Core, 4), (Kind::Thread, 2)];
 
 fn shown(plan: &Plan, look: &Look) -> String {
-    text::text(&View::new(plan), "rsctl run PROGRAM", false, look)
+    let asked = text::Asked { command: "rsctl run PROGRAM", default_binding: plan.bind_to == "none" };
+    text::text(&View::new(plan), &asked, false, look)
 }
 
 /// What stands under the node's name.
@@ -223,7 +224,7 @@ RANK  NODE  ON       BECAUSE
    0  n     any cpu  slot 1 of 1
    1  n     any cpu  slot pass 2, share 1 of 1
 
-mapped by slot, numbered by slot, bound to none
+mapped by slot, numbered by slot, bound to none (the default)
 in full: rsctl run PROGRAM
 "
     );

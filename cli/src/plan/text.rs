@@ -19,8 +19,16 @@ const FEW: u32 = 8;
 /// Runs of ranks named in a row.
 const RUNS: usize = 4;
 
+/// What the plan answers.
+pub(crate) struct Asked<'a> {
+    /// The command in full.
+    pub(crate) command: &'a str,
+    /// Nobody asked for a binding.
+    pub(crate) default_binding: bool,
+}
+
 /// All of it. `every_reason`: a line per rank, however many.
-pub(crate) fn text(view: &View<'_>, command: &str, every_reason: bool, look: &Look) -> String {
+pub(crate) fn text(view: &View<'_>, asked: &Asked<'_>, every_reason: bool, look: &Look) -> String {
     let mut text = format!("{}\n\n{}", heading(view), nodes(view));
     text.push_str(&drawings(view, look));
     text.push_str(&match every_reason || view.ranks() <= FEW {
@@ -30,9 +38,10 @@ pub(crate) fn text(view: &View<'_>, command: &str, every_reason: bool, look: &Lo
     let plan = view.plan;
     let policy = [("mapped by", &plan.map_by), ("numbered by", &plan.rank_by), ("bound to", &plan.bind_to)];
     let told = policy.iter().filter(|(_, value)| !value.is_empty()).map(|(what, value)| format!("{what} {value}"));
-    let _ = writeln!(text, "\n{}", told.collect::<Vec<_>>().join(", "));
+    let default = if asked.default_binding && !plan.bind_to.is_empty() { " (the default)" } else { "" };
+    let _ = writeln!(text, "\n{}{default}", told.collect::<Vec<_>>().join(", "));
     plan.notices.iter().for_each(|notice| text.push_str(&format!("note: {notice}\n")));
-    let _ = writeln!(text, "in full: {command}");
+    let _ = writeln!(text, "in full: {}", asked.command);
     text
 }
 

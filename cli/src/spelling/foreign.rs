@@ -122,7 +122,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (
         &["-report-bindings", "--report-bindings"],
-        Leave("`rsctl plan` with the same options shows where ranks are bound"),
+        Write("--show-plan with run; `rsctl plan` with the same options shows it and starts nothing"),
     ),
     (
         &[

@@ -1,0 +1,191 @@
+//! Where a job would go: what is planned, for nodes that run and for machines that are not there.
+
+use rsd_tests::{Call, Dvm, Options};
+use serde_json::{Value, json};
+
+/// Only the directory: nothing runs.
+fn nowhere() -> Dvm {
+    Dvm::start_with(Options { nodes: 0, slots: 0, args: Vec::new() })
+}
+
+/// `rsctl` with the words of a line, as a shell cuts it.
+fn shell(dvm: &Dvm, line: &str) -> Call {
+    let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+    for c in line.chars().chain([' ']) {
+        match c {
+            '\'' => quoted = !quoted,
+            ' ' if !quoted => words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty())),
+            c => word.push(c),
+        }
+    }
+    dvm.rsctl(words.iter().skip_while(|word| *word == "rsctl"))
+}
+
+fn read(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
+}
+
+/// (node, cores) of each rank.
+fn places(plan: &Value) -> Vec<(String, Vec<u64>)> {
+    let ranks = plan["ranks"].as_array().unwrap_or_else(|| panic!("no ranks in {plan}"));
+    let numbers = |value: &Value| value.as_array().expect("a list").iter().filter_map(Value::as_u64).collect();
+    ranks.iter().map(|rank| (rank["node"].as_str().expect("a name").to_owned(), numbers(&rank["cores"]))).collect()
+}
+
+/// The examples of `rsctl plan --help`: lines that begin with `$` are typed, and those below are printed, in this order;
+/// `...` stands for any others.
+#[test]
+fn the_examples_of_the_help_print_what_they_show() {
+    let dvm = nowhere();
+    let help = dvm.rsctl(["plan", "--help"]).ok();
+    let mut examples = 0;
+    let mut lines = help.lines().peekable();
+    while let Some(line) = lines.next() {
+        let Some(command) = line.trim_start().strip_prefix("$ ") else { continue };
+        let indent = line.len() - line.trim_start().len();
+        let ended = shell(&dvm, command).end();
+        let printed = format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        let mut rest = printed.lines();
+        let (mut shown, mut gap) = (0, true);
+        while let Some(line) = lines.next_if(|line| !line.trim().is_empty()) {
+            let line = line.get(indent..).unwrap_or_default().trim_end();
+            if line == "..." {
+                gap = true;
+                continue;
+            }
+            let found = if gap { rest.any(|printed| printed == line) } else { rest.next() == Some(line) };
+            assert!(found, "`{command}` does not print {line:?} there, but:\n{printed}");
+            (shown, gap) = (shown + 1, false);
+        }
+        assert!(shown > 0, "`{command}` shows nothing");
+        examples += 1;
+    }
+    assert!(examples >= 8, "{examples} examples in:\n{help}");
+}
+
+#[test]
+fn the_plan_of_the_readme_is_what_is_printed() {
+    let readme = include_str!("../../README.md");
+    let (_, rest) = readme.split_once("\nrsctl plan ").expect("the README shows a plan");
+    let (command, rest) = rest.split_once("\n```\n\n```\n").expect("and what it prints");
+    let (printed, _) = rest.split_once("```").expect("to its end");
+    assert_eq!(shell(&nowhere(), &format!("rsctl plan {command}")).ok(), printed);
+}
+
+#[test]
+fn a_plan_needs_no_daemon_and_no_hosts() {
+    let dvm = nowhere();
+    let plan = shell(&dvm, "rsctl plan --topology 'pack:2 core:4 pu:2' --bind-to core -n 4 --json").ok();
+    let plan = read(&plan);
+    let core = |core: u64| ("node0".to_owned(), vec![core]);
+    assert_eq!(places(&plan), [core(0), core(1), core(2), core(3)]);
+    assert_eq!(plan["ranks"][3]["pus"], json!([6, 7]));
+    assert_eq!((&plan["nodes"][0]["cores"], &plan["nodes"][0]["pus"]), (&json!(8), &json!(16)));
+    let two = shell(&dvm, "rsctl plan --topology 'core:2 pu:1' --host a:2,b:2 -n 3 --bind-to none --json").ok();
+    let unbound = |node: &str| (node.to_owned(), Vec::new());
+    assert_eq!(places(&read(&two)), [unbound("a"), unbound("a"), unbound("b")]);
+}
+
+#[test]
+fn an_xml_file_is_a_topology_too() {
+    let dvm = nowhere();
+    let cores: String = (0..4)
+        .map(|at| {
+            let bit = format!("0x{:08x}", 1 << at);
+            let sets = format!("cpuset=\"{bit}\" complete_cpuset=\"{bit}\" nodeset=\"0x1\" complete_nodeset=\"0x1\"");
+            format!(
+                "<object type=\"Core\" os_index=\"{at}\" {sets} gp_index=\"{}\">\
+                 <object type=\"PU\" os_index=\"{at}\" {sets} gp_index=\"{}\"/></object>",
+                10 + at,
+                20 + at
+            )
+        })
+        .collect();
+    let sets = "cpuset=\"0xf\" complete_cpuset=\"0xf\" nodeset=\"0x1\" complete_nodeset=\"0x1\"";
+    let xml = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n\
+         <topology version=\"2.0\"><object type=\"Machine\" os_index=\"0\" {sets} allowed_cpuset=\"0xf\" \
+         allowed_nodeset=\"0x1\" gp_index=\"1\"><object type=\"NUMANode\" os_index=\"0\" {sets} gp_index=\"2\" \
+         local_memory=\"1073741824\"/><object type=\"Package\" os_index=\"0\" {sets} gp_index=\"3\">{cores}</object>\
+         </object></topology>\n"
+    );
+    dvm.file("four.xml", xml);
+    let plan = read(&shell(&dvm, "rsctl plan --topology four.xml --bind-to core --json").ok());
+    let core = |core: u64| ("node0".to_owned(), vec![core]);
+    assert_eq!(places(&plan), [core(0), core(1), core(2), core(3)]);
+    assert!(shell(&dvm, "rsctl plan --topology five.xml").fails(240).contains("cannot read five.xml"));
+}
+
+#[test]
+fn a_topology_that_is_none_is_a_wrong_use() {
+    let dvm = nowhere();
+    let said = shell(&dvm, "rsctl plan --topology 'pack:two' -n 1").fails(240);
+    assert!(said.contains("pack:2"), "{said}");
+    let said = shell(&dvm, "rsctl plan --topology 'core:2 pu:1' --host +n1 -n 1").fails(240);
+    assert!(said.contains("+n1"), "{said}");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_as_run_refuses_it() {
+    let dvm = Dvm::start(2);
+    let planned = dvm.ctl("plan -n 9 true").fails(243);
+    assert_eq!(planned, dvm.ctl("run -n 9 true").fails(243));
+    let ended = dvm.ctl("plan -n 9 --json true").end();
+    assert_eq!(ended.status.code(), Some(243));
+    let refused = &read(&String::from_utf8_lossy(&ended.stdout))["refused"];
+    assert_eq!((&refused["asked"], &refused["free"]), (&json!(9), &json!(8)));
+    assert_eq!(format!("rsctl: {}\n", refused["text"].as_str().expect("a text")), planned);
+}
+
+#[test]
+fn the_plan_is_where_the_ranks_run() {
+    let dvm = Dvm::start(2);
+    for options in ["-n 5", "-n 5 --map-by node", "-n 10 --oversubscribe", "-n 2 --host node1:1,node0:1"] {
+        let plan = read(&dvm.ctl(&format!("plan {options} --json")).ok());
+        let printed =
+            dvm.rsctl(["run"]).args(options.split(' ')).args(["sh", "-c", "echo $RSD_RANK $RSD_NODE_NAME"]).ok();
+        let mut ran: Vec<(u32, &str)> = printed
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .filter_map(|(r, n)| Some((r.parse().ok()?, n)))
+            .collect();
+        ran.sort_unstable();
+        let planned = places(&plan);
+        let planned: Vec<(u32, &str)> = (0..).zip(planned.iter().map(|(node, _)| &**node)).collect();
+        assert_eq!(ran, planned, "{options}");
+        // What is called the same in full places the same.
+        let full = plan["command"].as_str().expect("a command").replace("rsctl run", "rsctl plan --json");
+        assert_eq!(places(&read(&shell(&dvm, &full.replace("PROGRAM", "true")).ok())), places(&plan), "{full}");
+    }
+}
+
+#[test]
+fn a_plan_goes_around_other_jobs_unless_it_is_for_an_idle_dvm() {
+    let dvm = Dvm::start(2);
+    let job = dvm.submit(["-n", "3", "sleep", "1000"]);
+    let nodes = |line: &str| places(&read(&dvm.ctl(line).ok())).into_iter().map(|(node, _)| node).collect::<Vec<_>>();
+    assert_eq!(nodes("plan -n 2 --json"), ["node0", "node1"]);
+    assert_eq!(nodes("plan -n 2 --idle --json"), ["node0", "node0"]);
+    dvm.rsctl(["cancel", "--grace", "0", &job]).ok();
+    dvm.rsctl(["wait", &job]).end();
+}
+
+#[test]
+fn where_no_daemon_runs_one_answers_for_this_machine() {
+    let dvm = nowhere();
+    let ended = dvm.ctl("plan -n 1 --json true").end();
+    assert_eq!(ended.status.code(), Some(0));
+    assert_eq!(places(&read(&String::from_utf8_lossy(&ended.stdout))).len(), 1);
+}
+
+#[test]
+fn ten_thousand_nodes_are_planned_while_one_looks_on() {
+    let dvm = nowhere();
+    let topology = "pack:2 numa:4 core:4 pu:1";
+    let hosts = "node[0-9999]";
+    let text = dvm.rsctl(["plan", "--topology", topology, "--host", hosts, "--bind-to", "core"]).ok();
+    assert!(text.starts_with("320000 ranks on 10000 nodes\n"), "{}", &text[..200]);
+    assert!(text.lines().count() < 80, "{text}");
+    let json = dvm.rsctl(["plan", "--topology", topology, "--host", hosts, "--map-by", "node", "--json"]).ok();
+    assert_eq!(json.matches("{\"rank\":").count(), 320_000);
+}
