@@ -106,6 +106,14 @@ fn to_json(status: &StatusReply) -> serde_json::Value {
             "hwthreads": inventory.hwthreads,
             "memory_bytes": inventory.memory_bytes,
             "hostname": inventory.hostname,
+            "imagined": inventory.imagined,
+            "gpus": inventory.gpus.iter().map(|gpu| serde_json::json!({
+                "index": gpu.index,
+                "uuid": gpu.uuid,
+                "name": gpu.name,
+                "pci": gpu.pci,
+                "memory_bytes": gpu.memory_bytes,
+            })).collect::<Vec<_>>(),
         },
     })
 }
@@ -123,6 +131,13 @@ fn to_text(status: &StatusReply, now_ms: u64) -> String {
         ("role", role),
         ("this node", format!("{} slots ({})", inventory.slots, inventory.slots_reason)),
     ];
+    for gpu in &inventory.gpus {
+        let name = if gpu.name.is_empty() { "without a name" } else { &gpu.name };
+        rows.push((
+            "GPU",
+            format!("{} {name}, {} ({})", gpu.index, gpu.pci, if gpu.uuid.is_empty() { "no UUID" } else { &gpu.uuid }),
+        ));
+    }
     match status.head {
         true => {
             rows.push((

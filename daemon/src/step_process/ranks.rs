@@ -413,3 +413,33 @@ fn prepare(launch: &LaunchBody, app: usize, state_dir: &Path) -> Result<Program,
         env,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::wait::waitpid;
+
+    use super::*;
+
+    /// No machine has so many.
+    const NO_CPU: u32 = 60_000;
+
+    fn start_on(cpus: &[u32], required: bool) -> Result<Process, String> {
+        let text = |text: &str| CString::new(text).expect("no zero in it");
+        let program = Program { path: text("/bin/true"), argv: vec![text("true")], wdir: text("/"), env: Vec::new() };
+        let bound = Bound { cpus: cpus.to_vec(), memory: None, required };
+        start(&program, &[], &bound, false)
+    }
+
+    #[test]
+    fn a_rank_starts_without_a_binding_that_nobody_asked_for_and_not_without_another() {
+        let unbound = start_on(&[NO_CPU], false).expect("it runs anywhere");
+        assert!(unbound.remark.starts_with("cannot run on cpus 60000"), "{}", unbound.remark);
+        let free = start_on(&[], true).expect("it is not bound");
+        assert_eq!(free.remark, "");
+        for process in [unbound, free] {
+            waitpid(process.pid, None).expect("our child");
+        }
+        let refused = start_on(&[NO_CPU], true).expect_err("it is not to run elsewhere");
+        assert!(refused.contains("--bind-to none"), "{refused}");
+    }
+}

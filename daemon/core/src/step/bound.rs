@@ -192,3 +192,106 @@ impl Step {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rsd_proto::v1::{Gpu, Inventory, JobSpec, NodeBinding, Range, RankBinding};
+
+    use super::*;
+    use crate::taskmap::TaskMapBuilder;
+
+    fn map() -> TaskMap {
+        let mut map = TaskMapBuilder::default();
+        map.push(3, 2);
+        map.push(5, 1);
+        map.build().unwrap()
+    }
+
+    fn inventory() -> Inventory {
+        let topology = Topology::regular(&[(Kind::Numa, 2), (Kind::Core, 2), (Kind::Thread, 2)]).unwrap();
+        let gpu = |index: u32, uuid: &str| Gpu { index, uuid: uuid.into(), ..Gpu::default() };
+        Inventory {
+            topology: Some((&topology).into()),
+            gpus: vec![gpu(0, "GPU-a"), gpu(4, "")],
+            ..Inventory::default()
+        }
+    }
+
+    fn rank(first: u32, count: u32, gpus: &[u32]) -> RankBinding {
+        let threads = if count == 0 { Vec::new() } else { vec![Range { first, count }] };
+        RankBinding { threads, gpus: gpus.to_vec(), ..RankBinding::default() }
+    }
+
+    fn launch(bindings: &[&[RankBinding]], runs: &[(u32, u32)]) -> LaunchBody {
+        LaunchBody {
+            spec: Some(JobSpec::default()),
+            bindings: bindings.iter().map(|ranks| NodeBinding { ranks: ranks.to_vec() }).collect(),
+            binding_runs: runs
+                .iter()
+                .map(|(nodes, binding)| wire::BindingRun { nodes: *nodes, binding: *binding })
+                .collect(),
+            ..LaunchBody::default()
+        }
+    }
+
+    fn on(node: NodeId, launch: &LaunchBody, here: usize) -> Result<Vec<Part>, String> {
+        parts(node, &map(), launch, &inventory(), here).map(|(parts, _)| parts)
+    }
+
+    fn cpus(part: &Part) -> &[u32] {
+        &part.as_ref().unwrap().0.cpus
+    }
+
+    #[test]
+    fn each_node_takes_its_own_from_the_launch() {
+        let launch = launch(&[&[rank(0, 2, &[])], &[rank(2, 2, &[]), rank(0, 0, &[0])]], &[(1, 1), (1, 0)]);
+        let parts = on(3, &launch, 2).unwrap();
+        assert_eq!((cpus(&parts[0]), cpus(&parts[1])), (&[2, 3][..], &[][..]));
+        assert_eq!(parts[0].as_ref().unwrap().1, ["RSD_CPUS=2-3"]);
+        assert_eq!(parts[1].as_ref().unwrap().1, ["RSD_GPUS=0"]);
+        assert_eq!(cpus(&on(5, &launch, 1).unwrap()[0]), [0, 1]);
+        let plain = LaunchBody { spec: Some(JobSpec::default()), ..LaunchBody::default() };
+        assert_eq!(on(5, &plain, 1).unwrap(), [Ok(Default::default())]);
+    }
+
+    #[test]
+    fn a_launch_that_does_not_fit_is_refused() {
+        let wrong = launch(&[&[rank(0, 2, &[])]], &[(2, 0)]);
+        assert_eq!(on(3, &wrong, 2), Err("the launch binds 1 ranks of node 3, which has 2".into()));
+        let short = launch(&[&[]], &[(1, 0)]);
+        assert_eq!(on(5, &short, 1), Err("the launch does not say how the ranks of node 5 are bound".into()));
+        let beyond = launch(&[&[rank(7, 2, &[]), rank(0, 0, &[9])]], &[(1, 0)]);
+        let parts = on(3, &beyond, 2).unwrap();
+        assert!(parts[0].as_ref().is_err_and(|why| why.starts_with("its node has other cpus")));
+        assert!(parts[1].as_ref().is_err_and(|why| why.starts_with("its node has no GPU 9")));
+    }
+
+    #[test]
+    fn memory_follows_the_cpus_and_of_an_unbound_rank_all_that_is_usable() {
+        let with = |mem_bind: &str, binding: RankBinding, usable: Vec<Range>| {
+            let mut launch = launch(&[&[binding]], &[(2, 0)]);
+            launch.spec = Some(JobSpec { mem_bind: mem_bind.into(), ..JobSpec::default() });
+            let (parts, _) = parts(5, &map(), &launch, &Inventory { usable, ..inventory() }, 1).unwrap();
+            parts[0].as_ref().unwrap().0.memory.clone()
+        };
+        assert_eq!(with("", rank(0, 2, &[]), vec![]), None);
+        assert_eq!(with("local", rank(4, 2, &[]), vec![]), Some(Memory::Only(vec![1])));
+        assert_eq!(with("preferred", rank(2, 4, &[]), vec![]), Some(Memory::First(vec![0, 1])));
+        assert_eq!(with("interleave", rank(0, 0, &[]), vec![]), Some(Memory::InTurn(vec![0, 1])));
+        assert_eq!(
+            with("interleave", rank(0, 0, &[]), vec![Range { first: 5, count: 2 }]),
+            Some(Memory::InTurn(vec![1]))
+        );
+    }
+
+    #[test]
+    fn gpus_are_made_visible_by_uuid_or_not_at_all() {
+        let with = |gpus: &[u32]| {
+            let mut launch = launch(&[&[rank(0, 0, gpus)]], &[(2, 0)]);
+            launch.spec = Some(JobSpec { gpus_visible: true, ..JobSpec::default() });
+            on(5, &launch, 1).unwrap().remove(0)
+        };
+        assert_eq!(with(&[0]).unwrap().1, ["RSD_GPUS=0", "CUDA_VISIBLE_DEVICES=GPU-a"]);
+        assert!(with(&[0, 1]).is_err_and(|why| why.starts_with("GPU 4 of its node has no UUID")));
+    }
+}

@@ -236,6 +236,34 @@ fn on_another_machines_topology_nobody_is_bound_and_it_is_said_once() {
 }
 
 #[test]
+fn what_cannot_be_bound_runs_unbound_unless_it_was_asked_for() {
+    for seed in seeds(20) {
+        let _seed = Seed(seed);
+        let mut world = World::of(seed, vec![laptop(), laptop()], Tuning::default());
+        world.machines[1].refuses_binding = true;
+        let program = world.program(|_, _, rng| vec![Op::Sleep(rng.within(Duration::from_millis(5))), Op::Exit(0)]);
+        for _ in 0..2 {
+            let at = world.rng.within(Duration::from_millis(10));
+            world.after(at, Event::Fault(Fault::CutAnyStep));
+        }
+        let default = world.submit(spec(program, 8));
+        world.run();
+        world.assert_done(default);
+        let refuses = rsd_core::taskmap::TaskMap::try_from(world.job(default).map.expect("it was placed"));
+        let node = world.node(1);
+        let ranks: Vec<u32> = refuses.expect("it fits together").ranks_on(node).collect();
+        let (first, last) = (ranks[0], ranks[3]);
+        assert_eq!(notices(&world, default), [format!("n1: ranks {first}-{last} run unbound: its cpuset has changed")]);
+        let asked = world.submit(bound(spec(program, 8), "core"));
+        world.run();
+        let info = world.assert_ended(asked, JobState::Failed, 247);
+        let how = info.cause.and_then(|cause| cause.how);
+        assert_eq!(how, Some(wire::rank_exit::How::Failed("its cpuset has changed".into())));
+        world.assert_at_rest();
+    }
+}
+
+#[test]
 fn a_daemon_plans_on_its_own_nodes_only() {
     let mut world = World::of(5, vec![laptop()], Tuning::default());
     let program = world.program(|_, _, _| vec![Op::Exit(0)]);

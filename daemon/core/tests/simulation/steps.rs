@@ -287,6 +287,14 @@ impl World {
         if script.is_empty() {
             return Input::StartFailed(start.local, "there is no such program".into());
         }
+        if self.machines[step.machine].refuses_binding && !start.bound.cpus.is_empty() {
+            let why = "its cpuset has changed".to_owned();
+            if start.bound.required {
+                return Input::StartFailed(start.local, why);
+            }
+            let now = self.now();
+            step.core.handle(now, Input::Unbound(start.local, why), &mut Vec::new());
+        }
         let rank = Rank::new(start.rank, script, start.reads_stdin, self.rng.chance(6));
         step.ranks[start.local] = Some(RankProc { rank, reads_stdin: start.reads_stdin, last: [self.now; 4] });
         let delay = self.delay();

@@ -121,6 +121,8 @@ struct Wire {
 pub(crate) struct Machine {
     name: String,
     pub(crate) inventory: wire::Inventory,
+    /// The kernel lets nobody be bound.
+    pub(crate) refuses_binding: bool,
     /// Its port changes with every restart.
     port_moves: bool,
     incarnation: u64,
