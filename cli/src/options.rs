@@ -256,7 +256,7 @@ pub(crate) enum Shell {
 }
 
 /// As many ranks as a job may have; more is a slip of the finger, which no daemon needs to see.
-const RANKS_MAX: u32 = 1 << 20;
+const RANKS_MAX: u32 = 1 << 24;
 
 fn ranks(text: &str) -> Result<u32, String> {
     match text.parse() {
@@ -402,7 +402,7 @@ mod tests {
     fn counts_must_be_sensible() {
         assert!(complaint("run -n 0 ./a").contains("at least one rank"));
         assert!(complaint("run -n -3 ./a").contains("at least one rank"));
-        assert!(complaint("run -n 99999999999 ./a").contains("at most 1048576"));
+        assert!(complaint("run -n 99999999999 ./a").contains("at most 16777216"));
         assert!(complaint("run -n four ./a").contains("number of ranks"));
         assert_eq!(launch("run -n4 ./a").first.n, Some(4));
         assert_eq!(launch("run --np=4 ./a").first.n, Some(4));

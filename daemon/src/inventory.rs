@@ -2,7 +2,7 @@
 //!
 //! The default is one slot per core that this process may really use. Three things narrow the machine: the affinity
 //! mask (`sched_getaffinity`), the cgroup's cpuset and the cgroup's CPU quota; the smallest wins and is named in
-//! [`Inventory::slots_reason`]. Two hardware threads of one core are one core: ranks that share a core's arithmetic
+//! `Inventory.slots_reason`. Two hardware threads of one core are one core: ranks that share a core's arithmetic
 //! units gain nothing from the second thread.
 //!
 //! `decide` is a function over plain values; [`measure`] only reads them: hwloc for the processor (2.x loads no I/O

@@ -59,7 +59,7 @@ use policy::{Compat, Policy, PolicyError};
 use topology::{Kind, Topology};
 
 /// As many ranks as one program may ask for.
-pub const ASKED_MAX: u32 = 1 << 20;
+pub const ASKED_MAX: u32 = 1 << 24;
 
 /// What a node has to give.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Between a job as clients write it and placement as values: what a [`JobSpec`] asks for, and where its ranks go as messages.
 //!
 //! A launch, a plan asked of a head and `rsd plan` for machines that are not there go through these functions, so that they
-//! cannot differ. What is decided is [`place`](crate::place)'s.
+//! cannot differ. What is decided is [`crate::place`]'s.
 
 mod imagine;
 mod reply;

@@ -298,7 +298,7 @@ fn who_only_finds_the_slots_busy_may_wait() {
 fn what_makes_no_sense_is_refused_by_name() {
     let refuse = |n, hosts| refusal(&nodes(&[2, 2]), &request(n, hosts, "oversubscribe")).to_string();
     assert_eq!(refuse(Some(0), Vec::new()), "0 ranks asked; a job has at least 1");
-    assert_eq!(refuse(Some(2_000_000), Vec::new()), "2000000 ranks asked; a job has at most 1048576");
+    assert_eq!(refuse(Some(20_000_000), Vec::new()), "20000000 ranks asked; a job has at most 16777216");
     assert_eq!(
         refuse(Some(1), hostfile(&["node0", "nodeX:2"])),
         "host nodeX (hostfile ./hosts:2) is no node of this DVM; its nodes are node0, node1"
