@@ -160,6 +160,42 @@ fn the_plan_is_where_the_ranks_run() {
 }
 
 #[test]
+fn the_command_in_full_places_the_same() {
+    let dvm = nowhere();
+    dvm.file("hosts", "b slots=3\na slots=4\n");
+    dvm.file("ranks", "rank 1=a slot=0-1\nrank 0=b slot=3\n");
+    let options = [
+        "",
+        "-n 3",
+        "-n 3 --map-by node --host a:4,b:4",
+        "--map-by package --hostfile hosts",
+        "-n 5 --map-by package:span --rank-by fill --host a,b",
+        "--map-by ppr:2:package --bind-to package:overload-allowed",
+        "--map-by slot:pe=3",
+        "--map-by slot:hwtcpus",
+        "-n 20 --oversubscribe",
+        "--map-by pe-list=0,2,5:ordered",
+        "--map-by seq --hostfile hosts",
+        "--map-by seq:file=hosts",
+        "--rankfile ranks",
+        "-n 3 --bind-to hwthread --rank-by node --host a:2,b:2",
+        "-n 12 --compat openmpi5 --host a:8,b:8",
+        "-n 5 --compat hydra --host a:2,b:2",
+        "-n 2 --host a : -n 3 --host b,a",
+    ];
+    for options in options {
+        let plan = |options: &str| {
+            let line = format!("rsctl plan --json --topology 'pack:2 core:4 pu:2' {options}");
+            read(&shell(&dvm, &line).ok())
+        };
+        let first = plan(options);
+        let command = first["command"].as_str().expect("a command").to_owned();
+        let full = command.strip_prefix("rsctl run ").unwrap_or_else(|| panic!("{command}"));
+        assert_eq!(first["ranks"], plan(full)["ranks"], "{options} in full: {command}");
+    }
+}
+
+#[test]
 fn a_plan_goes_around_other_jobs_unless_it_is_for_an_idle_dvm() {
     let dvm = Dvm::start(2);
     let job = dvm.submit(["-n", "3", "sleep", "1000"]);

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 
+use rsd_core::place::policy::{Directive, MapBy};
 use rsd_proto::v1::{JobSpec, Plan};
 
 use crate::options::placing::Listing;
@@ -16,15 +17,22 @@ pub(crate) fn full(launch: &Launch, spec: &JobSpec, plan: &Plan) -> String {
             words.extend([option.into(), value.into()]);
         }
     };
-    let listing = launch.placing.policy().map_or(Listing::None, |(_, listing)| listing);
     policy("--map-by", &plan.map_by);
-    match listing {
-        // It numbers the ranks itself.
-        Listing::Rankfile(file) => policy("--rankfile", &file.to_string_lossy()),
-        Listing::Seq(_) | Listing::None => policy("--rank-by", &plan.rank_by),
+    // A list of hosts or a rank file numbers the ranks itself.
+    let listed = plan.map_by.parse::<MapBy>().is_ok_and(|map_by| match map_by.directive {
+        Some(Directive::Seq | Directive::Rankfile) => true,
+        Some(
+            Directive::Slot | Directive::Node | Directive::Object(_) | Directive::Ppr { .. } | Directive::PeList { .. },
+        )
+        | None => false,
+    });
+    if !listed {
+        policy("--rank-by", &plan.rank_by);
     }
-    if let Listing::Seq(Some(file)) = listing {
-        policy("--hostfile", file);
+    match launch.placing.policy().map_or(Listing::None, |(_, listing)| listing) {
+        Listing::Rankfile(file) => policy("--rankfile", &file.to_string_lossy()),
+        Listing::Seq(Some(file)) => policy("--hostfile", file),
+        Listing::Seq(None) | Listing::None => {}
     }
     // What a default binding comes to has no name: a rank's share of the cores depends on its neighbours.
     policy("--bind-to", &spec.bind_to);
@@ -76,8 +84,8 @@ mod tests {
         let vectors = [
             ("--rankfile r", "rankfile", "rsctl run --map-by rankfile --rankfile r -n 2 ./a"),
             ("--map-by rankfile:file=r", "rankfile", "rsctl run --map-by rankfile --rankfile r -n 2 ./a"),
-            ("--map-by seq:file=h", "seq", "rsctl run --map-by seq --rank-by slot --hostfile h -n 2 ./a"),
-            ("--map-by seq --hostfile h", "seq", "rsctl run --map-by seq --rank-by slot -n 2 --hostfile h ./a"),
+            ("--map-by seq:file=h", "seq", "rsctl run --map-by seq --hostfile h -n 2 ./a"),
+            ("--map-by seq --hostfile h", "seq", "rsctl run --map-by seq -n 2 --hostfile h ./a"),
         ];
         for (typed, map_by, expected) in vectors {
             let args: Vec<_> = format!("plan {typed} ./a").split(' ').map(OsString::from).collect();
