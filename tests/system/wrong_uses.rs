@@ -87,11 +87,41 @@ fn a_host_file_with_a_slip() {
         dvm.ctl("run -n 1 --hostfile hosts true").fails(240)
     };
     says(&said("node0 slots=2\nnode0 solts=2\n"), &["hosts:2:7", "node0 solts=2", "slots=N"]);
+    says(&said("node0 slots=2\nnode0 slots=2\n"), &["hosts:2:1", "on line 1 as well", "list it once"]);
     says(&said("node0 slots=two\n"), &["hosts:1:", "slots=two"]);
-    says(&said("user@node0\n"), &["hosts:1:1", "not supported"]);
+    says(&said("node[1-0]\n"), &["hosts:1:6", "write 0-1"]);
+    says(&said("/* nothing\n"), &["hosts:1:1", "does not end"]);
     says(&said("# nothing\n"), &["hosts", "no host"]);
     says(&dvm.ctl("run -n 1 --hostfile nowhere true").fails(240), &["nowhere"]);
     says(&dvm.ctl("run -n 1 --host node0:x true").fails(240), &["node0:x"]);
+    dvm.file("hosts", "node0 slots=2\n");
+    says(&dvm.ctl("run -n 1 --hostfile hosts --host node9 true").fails(240), &["`node9` is not in hosts"]);
+    says(&dvm.ctl("run -n 1 --host +n5 true").fails(243), &["there is no node +n5", "the DVM has 1"]);
+    says(&dvm.ctl("run -n 1 --host +e:2 true").fails(243), &["+e:2", "1 of 1 nodes is idle"]);
+}
+
+#[test]
+fn a_rank_file_with_a_slip() {
+    let dvm = Dvm::start(1);
+    let said = |text: &str, code: u8| {
+        dvm.file("ranks", text);
+        dvm.ctl("run --rankfile ranks true").fails(code.into())
+    };
+    says(&said("rank 0=node0 slot=x\n", 240), &["ranks:1:19", "rank N=HOST slot=CPUS"]);
+    says(&said("rank 0=node0\nrank 0=node0\n", 240), &["ranks:2:6", "on line 1 as well"]);
+    says(&said("rank 1=node0\n", 243), &["there is no rank 1", "ranks:1"]);
+    says(&dvm.ctl("run --map-by rankfile true").fails(240), &["--rankfile FILE"]);
+}
+
+#[test]
+fn options_of_other_launchers_are_answered_with_the_right_ones() {
+    let dvm = Dvm::start(1);
+    says(&dvm.ctl("run -ppn 1 true").fails(240), &["--map-by ppr:1:node"]);
+    says(&dvm.ctl("run -N 1 true").fails(240), &["--map-by ppr:1:node", "--host +e:1"]);
+    says(&dvm.ctl("run --bind-to core:2 true").fails(240), &["--map-by slot:pe=2"]);
+    for same in ["-npernode 1", "-map-by socket -np 1", "--cpu-bind=none -n 1", "-H node0:1 -bynode"] {
+        dvm.ctl(&format!("run {same} true")).ok();
+    }
 }
 
 #[test]
@@ -107,7 +137,9 @@ fn options_that_do_not_exist() {
     let dvm = Dvm::start(1);
     says(&dvm.ctl("run --no-such-option true").fails(240), &["--no-such-option"]);
     says(&dvm.ctl("no-such-command").fails(240), &["no-such-command"]);
-    says(&dvm.ctl("run -n 1 --map-by core true").fails(240), &["slot", "node"]);
+    says(&dvm.ctl("run -n 1 --map-by cores true").fails(240), &["did you mean `core`?", "slot, node"]);
+    says(&dvm.ctl("run -n 1 --rank-by socket true").fails(240), &["span", "fill"]);
+    says(&dvm.ctl("run -n 1 --compat openmpi4 true").fails(240), &["openmpi5"]);
 }
 
 #[test]
