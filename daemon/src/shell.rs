@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rsd_config::settings::Settings;
 use rsd_core::rsd::{Answer, Call, Effect, Input, LinkId, Refused, ReqId};
-use rsd_core::{Now, Rsd, Tuning};
+use rsd_core::{JobId, Now, Rsd, Tuning};
 use rsd_proto::v1::{Down, Hello, NodeLoad, Up};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
@@ -17,6 +17,10 @@ use crate::job_log::JobLogs;
 use crate::load;
 use crate::state_dir::{Identity, StateDir};
 use crate::steps::Steps;
+
+/// Job numbers are set aside on disk by as many at a time: replacing a file makes the kernel write at once, which a short job
+/// would notice. After a crash the rest of them stays unused.
+const JOB_NUMBERS_AHEAD: u64 = 32;
 
 /// What happens around a daemon.
 #[derive(Debug)]
@@ -117,7 +121,9 @@ pub(crate) struct Shell {
     core: Rsd,
     clock: Clock,
     state_dir: Arc<StateDir>,
+    /// As it is on disk: `next_job` may be ahead of the one that comes next.
     identity: Identity,
+    next_job: JobId,
     logs: Arc<JobLogs>,
     steps: Steps,
     door: Door,
@@ -145,6 +151,7 @@ impl Shell {
             core,
             clock,
             state_dir,
+            next_job: identity.next_job,
             identity,
             logs,
             steps,
@@ -180,6 +187,10 @@ impl Shell {
             };
             let Some(event) = event else { break };
             self.on_event(event);
+        }
+        if self.core.is_head() && self.identity.next_job != self.next_job {
+            self.identity.next_job = self.next_job;
+            self.write_identity();
         }
     }
 
@@ -260,9 +271,10 @@ impl Shell {
             }
             Effect::DropLog(job) => self.logs.drop_log(job),
             Effect::Remember(memory) => {
-                let (next_job, next_node) = (memory.next_job, memory.next_node);
-                if (self.identity.next_job, self.identity.next_node) != (next_job, next_node) {
-                    (self.identity.next_job, self.identity.next_node) = (next_job, next_node);
+                self.next_job = memory.next_job;
+                if self.identity.next_job < memory.next_job || self.identity.next_node != memory.next_node {
+                    self.identity.next_job = memory.next_job + JOB_NUMBERS_AHEAD;
+                    self.identity.next_node = memory.next_node;
                     self.write_identity();
                 }
             }
