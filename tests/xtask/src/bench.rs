@@ -8,7 +8,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -205,13 +207,15 @@ type Contender<'a> = &'a dyn Fn() -> anyhow::Result<Command>;
 /// Between two timed commands.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Runs the contenders in turn. The first round warms up and does not count.
+/// Runs the contenders in turn, forwards and backwards: what one leaves behind it meets each of the others. The first round warms
+/// up and does not count.
 fn in_turn<const N: usize>(contenders: [Contender<'_>; N]) -> anyhow::Result<[Times; N]> {
     let mut all: [Times; N] = std::array::from_fn(|_| Times::default());
     for round in 0..=ROUNDS {
-        for (contender, times) in contenders.iter().zip(&mut all) {
-            // What one leaves to be done behind it, such as our daemon's next step in reserve, must not cost the other.
-            std::thread::sleep(PAUSE);
+        let forwards = 0..N;
+        let order: Vec<usize> = if round % 2 == 0 { forwards.collect() } else { forwards.rev().collect() };
+        for at in order {
+            let (contender, times) = (&contenders[at], &mut all[at]);
             match timed(contender()?)? {
                 _ if round == 0 => {}
                 Run::Took(ms) => times.ms.push(ms),
@@ -230,27 +234,31 @@ enum Run {
     Failed,
 }
 
-/// Runs a command in a process group of its own.
+/// Runs a command in a process group of its own, after a pause. Nothing but the command happens in the time that is measured.
 fn timed(mut command: Command) -> anyhow::Result<Run> {
     command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
+    let group = Arc::new(AtomicU32::new(0));
+    let (done, ended) = mpsc::channel::<()>();
+    let watched = Arc::clone(&group);
+    let watchdog = std::thread::spawn(move || {
+        let hung = ended.recv_timeout(PAUSE + DEADLINE) == Err(RecvTimeoutError::Timeout);
+        if hung {
+            let group = format!("-{}", watched.load(Ordering::Relaxed));
+            succeeds(Command::new("kill").args(["-9", "--", &group]));
+        }
+        hung
+    });
+    // What one leaves to be done behind it, such as our daemon's next step in reserve, must not cost the other.
+    std::thread::sleep(PAUSE);
     let since = Instant::now();
     let mut child = command.spawn().with_context(|| format!("start {}", command.get_program().display()))?;
-    let group = format!("-{}", child.id());
-    let (sender, ended) = mpsc::channel();
-    let waiter = std::thread::spawn(move || {
-        let status = child.wait();
-        // Nobody listens any more after the deadline.
-        let _ = sender.send((since.elapsed(), status));
-    });
-    let run = match ended.recv_timeout(DEADLINE) {
-        Ok((took, Ok(status))) if status.success() => Run::Took(took.as_secs_f64() * 1e3),
-        Ok(_) => Run::Failed,
-        Err(_) => {
-            succeeds(Command::new("kill").args(["-9", "--", &group]));
-            Run::Hung
-        }
-    };
-    // It has ended, or was killed: there is nothing more to learn from it.
-    let _ = waiter.join();
-    Ok(run)
+    group.store(child.id(), Ordering::Relaxed);
+    let status = child.wait()?;
+    let took = since.elapsed();
+    drop(done);
+    Ok(match watchdog.join() {
+        Ok(false) if status.success() => Run::Took(took.as_secs_f64() * 1e3),
+        Ok(false) => Run::Failed,
+        Ok(true) | Err(_) => Run::Hung,
+    })
 }
