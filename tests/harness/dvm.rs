@@ -97,6 +97,13 @@ impl Dvm {
         daemon.gone();
     }
 
+    /// Ends a daemon alone as a service manager does (SIGTERM); its steps and their ranks are not touched.
+    pub fn terminate(&mut self, at: usize) {
+        let daemon = self.nodes[at].daemon.take().expect("the daemon runs");
+        daemon.signal(Signal::SIGTERM);
+        daemon.gone();
+    }
+
     /// Starts it again in its old state directory.
     #[track_caller]
     pub fn restart(&mut self, at: usize) {

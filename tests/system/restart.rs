@@ -108,3 +108,21 @@ fn a_killed_head_leaves_a_sentence_and_nothing_else() {
     // The ranks live on until their daemon is back and ends what has no client any more.
     dvm.restart(0);
 }
+
+#[test]
+fn no_job_number_is_used_twice() {
+    let mut dvm = Dvm::start(1);
+    let submit = |dvm: &Dvm| {
+        let job: u64 = dvm.submit(["-n", "1", "true"]).parse().expect("a number");
+        dvm.ctl("wait last").ok();
+        job
+    };
+    assert_eq!((submit(&dvm), submit(&dvm)), (1, 2));
+    dvm.terminate(0);
+    dvm.restart(0);
+    assert_eq!(submit(&dvm), 3);
+    // A head that was killed may have used any of those that it had set aside.
+    dvm.kill(0);
+    dvm.restart(0);
+    assert!(submit(&dvm) > 3);
+}
