@@ -1,7 +1,21 @@
-//! The thin MPI library of rsd, as far as it goes: how a process finds out who it is and exchanges addresses with its peers.
+//! The thin MPI library of rsd: `libmpi_abi.so.1`, the MPI 5.0 standard ABI.
 //!
-//! There is no MPI interface here yet: no `MPI_Init`, no communicators, no transports, and no C library to link. What is here
-//! is [`bootstrap`], a client of the process management interface that works under any launcher that speaks PMI-1
-//! (rsd, Hydra, Flux, …). The library will start through it; the fence bench does already.
+//! It is loaded into other people's programs, so it has no threads of its own, no async runtime and no global state but one.
+//! From the outside in:
+//!
+//! - [`abi`]: constants, handles, the exported functions, all generated from tables; [`api`]: what they do, by chapter.
+//! - [`object`]: what handles stand for; [`datatype`]: layouts and the pack engine.
+//! - [`coll`]: collective operations as schedules of messages.
+//! - [`engine`]: matching and protocol, pure: simulated as whole worlds in one thread.
+//! - [`memory`]: what the user lends for a message.
+//! - [`bootstrap`]: how a process finds out who it is, and exchanges addresses, under any PMI-1 launcher.
 
+pub mod abi;
+pub mod api;
 pub mod bootstrap;
+pub mod coll;
+pub mod datatype;
+pub mod engine;
+pub mod error;
+pub mod memory;
+pub mod object;

@@ -1,0 +1,668 @@
+//! The constants of the MPI 5.0 standard ABI. Generated from `abi/constants.tsv` by `cargo xtask abi`: do not edit.
+
+/// `MPI_OP_NULL`.
+pub const MPI_OP_NULL: usize = 0x00000020;
+/// `MPI_SUM`.
+pub const MPI_SUM: usize = 0x00000021;
+/// `MPI_MIN`.
+pub const MPI_MIN: usize = 0x00000022;
+/// `MPI_MAX`.
+pub const MPI_MAX: usize = 0x00000023;
+/// `MPI_PROD`.
+pub const MPI_PROD: usize = 0x00000024;
+/// `MPI_BAND`.
+pub const MPI_BAND: usize = 0x00000028;
+/// `MPI_BOR`.
+pub const MPI_BOR: usize = 0x00000029;
+/// `MPI_BXOR`.
+pub const MPI_BXOR: usize = 0x0000002a;
+/// `MPI_LAND`.
+pub const MPI_LAND: usize = 0x00000030;
+/// `MPI_LOR`.
+pub const MPI_LOR: usize = 0x00000031;
+/// `MPI_LXOR`.
+pub const MPI_LXOR: usize = 0x00000032;
+/// `MPI_MINLOC`.
+pub const MPI_MINLOC: usize = 0x00000038;
+/// `MPI_MAXLOC`.
+pub const MPI_MAXLOC: usize = 0x00000039;
+/// `MPI_REPLACE`.
+pub const MPI_REPLACE: usize = 0x0000003c;
+/// `MPI_NO_OP`.
+pub const MPI_NO_OP: usize = 0x0000003d;
+/// `MPI_COMM_NULL`.
+pub const MPI_COMM_NULL: usize = 0x00000100;
+/// `MPI_COMM_WORLD`.
+pub const MPI_COMM_WORLD: usize = 0x00000101;
+/// `MPI_COMM_SELF`.
+pub const MPI_COMM_SELF: usize = 0x00000102;
+/// `MPI_GROUP_NULL`.
+pub const MPI_GROUP_NULL: usize = 0x00000108;
+/// `MPI_GROUP_EMPTY`.
+pub const MPI_GROUP_EMPTY: usize = 0x00000109;
+/// `MPI_WIN_NULL`.
+pub const MPI_WIN_NULL: usize = 0x00000110;
+/// `MPI_FILE_NULL`.
+pub const MPI_FILE_NULL: usize = 0x00000118;
+/// `MPI_SESSION_NULL`.
+pub const MPI_SESSION_NULL: usize = 0x00000120;
+/// `MPI_MESSAGE_NULL`.
+pub const MPI_MESSAGE_NULL: usize = 0x00000128;
+/// `MPI_MESSAGE_NO_PROC`.
+pub const MPI_MESSAGE_NO_PROC: usize = 0x00000129;
+/// `MPI_INFO_NULL`.
+pub const MPI_INFO_NULL: usize = 0x00000130;
+/// `MPI_INFO_ENV`.
+pub const MPI_INFO_ENV: usize = 0x00000131;
+/// `MPI_ERRHANDLER_NULL`.
+pub const MPI_ERRHANDLER_NULL: usize = 0x00000140;
+/// `MPI_ERRORS_ARE_FATAL`.
+pub const MPI_ERRORS_ARE_FATAL: usize = 0x00000141;
+/// `MPI_ERRORS_ABORT`.
+pub const MPI_ERRORS_ABORT: usize = 0x00000142;
+/// `MPI_ERRORS_RETURN`.
+pub const MPI_ERRORS_RETURN: usize = 0x00000143;
+/// `MPI_REQUEST_NULL`.
+pub const MPI_REQUEST_NULL: usize = 0x00000180;
+/// `MPI_DATATYPE_NULL`.
+pub const MPI_DATATYPE_NULL: usize = 0x00000200;
+/// `MPI_AINT`.
+pub const MPI_AINT: usize = 0x00000201;
+/// `MPI_COUNT`.
+pub const MPI_COUNT: usize = 0x00000202;
+/// `MPI_OFFSET`.
+pub const MPI_OFFSET: usize = 0x00000203;
+/// `MPI_PACKED`.
+pub const MPI_PACKED: usize = 0x00000207;
+/// `MPI_SHORT`.
+pub const MPI_SHORT: usize = 0x00000208;
+/// `MPI_INT`.
+pub const MPI_INT: usize = 0x00000209;
+/// `MPI_LONG`.
+pub const MPI_LONG: usize = 0x0000020a;
+/// `MPI_LONG_LONG`.
+pub const MPI_LONG_LONG: usize = 0x0000020b;
+/// `MPI_UNSIGNED_SHORT`.
+pub const MPI_UNSIGNED_SHORT: usize = 0x0000020c;
+/// `MPI_UNSIGNED`.
+pub const MPI_UNSIGNED: usize = 0x0000020d;
+/// `MPI_UNSIGNED_LONG`.
+pub const MPI_UNSIGNED_LONG: usize = 0x0000020e;
+/// `MPI_UNSIGNED_LONG_LONG`.
+pub const MPI_UNSIGNED_LONG_LONG: usize = 0x0000020f;
+/// `MPI_FLOAT`.
+pub const MPI_FLOAT: usize = 0x00000210;
+/// `MPI_C_FLOAT_COMPLEX`.
+pub const MPI_C_FLOAT_COMPLEX: usize = 0x00000212;
+/// `MPI_CXX_FLOAT_COMPLEX`.
+pub const MPI_CXX_FLOAT_COMPLEX: usize = 0x00000213;
+/// `MPI_DOUBLE`.
+pub const MPI_DOUBLE: usize = 0x00000214;
+/// `MPI_C_DOUBLE_COMPLEX`.
+pub const MPI_C_DOUBLE_COMPLEX: usize = 0x00000216;
+/// `MPI_CXX_DOUBLE_COMPLEX`.
+pub const MPI_CXX_DOUBLE_COMPLEX: usize = 0x00000217;
+/// `MPI_LOGICAL`.
+pub const MPI_LOGICAL: usize = 0x00000218;
+/// `MPI_INTEGER`.
+pub const MPI_INTEGER: usize = 0x00000219;
+/// `MPI_REAL`.
+pub const MPI_REAL: usize = 0x0000021a;
+/// `MPI_COMPLEX`.
+pub const MPI_COMPLEX: usize = 0x0000021b;
+/// `MPI_DOUBLE_PRECISION`.
+pub const MPI_DOUBLE_PRECISION: usize = 0x0000021c;
+/// `MPI_DOUBLE_COMPLEX`.
+pub const MPI_DOUBLE_COMPLEX: usize = 0x0000021d;
+/// `MPI_CHARACTER`.
+pub const MPI_CHARACTER: usize = 0x0000021e;
+/// `MPI_LONG_DOUBLE`.
+pub const MPI_LONG_DOUBLE: usize = 0x00000220;
+/// `MPI_C_LONG_DOUBLE_COMPLEX`.
+pub const MPI_C_LONG_DOUBLE_COMPLEX: usize = 0x00000224;
+/// `MPI_CXX_LONG_DOUBLE_COMPLEX`.
+pub const MPI_CXX_LONG_DOUBLE_COMPLEX: usize = 0x00000225;
+/// `MPI_FLOAT_INT`.
+pub const MPI_FLOAT_INT: usize = 0x00000228;
+/// `MPI_DOUBLE_INT`.
+pub const MPI_DOUBLE_INT: usize = 0x00000229;
+/// `MPI_LONG_INT`.
+pub const MPI_LONG_INT: usize = 0x0000022a;
+/// `MPI_2INT`.
+pub const MPI_2INT: usize = 0x0000022b;
+/// `MPI_SHORT_INT`.
+pub const MPI_SHORT_INT: usize = 0x0000022c;
+/// `MPI_LONG_DOUBLE_INT`.
+pub const MPI_LONG_DOUBLE_INT: usize = 0x0000022d;
+/// `MPI_2REAL`.
+pub const MPI_2REAL: usize = 0x00000230;
+/// `MPI_2DOUBLE_PRECISION`.
+pub const MPI_2DOUBLE_PRECISION: usize = 0x00000231;
+/// `MPI_2INTEGER`.
+pub const MPI_2INTEGER: usize = 0x00000232;
+/// `MPI_C_BOOL`.
+pub const MPI_C_BOOL: usize = 0x00000238;
+/// `MPI_CXX_BOOL`.
+pub const MPI_CXX_BOOL: usize = 0x00000239;
+/// `MPI_WCHAR`.
+pub const MPI_WCHAR: usize = 0x0000023c;
+/// `MPI_INT8_T`.
+pub const MPI_INT8_T: usize = 0x00000240;
+/// `MPI_UINT8_T`.
+pub const MPI_UINT8_T: usize = 0x00000241;
+/// `MPI_CHAR`.
+pub const MPI_CHAR: usize = 0x00000243;
+/// `MPI_SIGNED_CHAR`.
+pub const MPI_SIGNED_CHAR: usize = 0x00000244;
+/// `MPI_UNSIGNED_CHAR`.
+pub const MPI_UNSIGNED_CHAR: usize = 0x00000245;
+/// `MPI_BYTE`.
+pub const MPI_BYTE: usize = 0x00000247;
+/// `MPI_INT16_T`.
+pub const MPI_INT16_T: usize = 0x00000248;
+/// `MPI_UINT16_T`.
+pub const MPI_UINT16_T: usize = 0x00000249;
+/// `MPI_INT32_T`.
+pub const MPI_INT32_T: usize = 0x00000250;
+/// `MPI_UINT32_T`.
+pub const MPI_UINT32_T: usize = 0x00000251;
+/// `MPI_INT64_T`.
+pub const MPI_INT64_T: usize = 0x00000258;
+/// `MPI_UINT64_T`.
+pub const MPI_UINT64_T: usize = 0x00000259;
+/// `MPI_LOGICAL1`.
+pub const MPI_LOGICAL1: usize = 0x000002c0;
+/// `MPI_INTEGER1`.
+pub const MPI_INTEGER1: usize = 0x000002c1;
+/// `MPI_LOGICAL2`.
+pub const MPI_LOGICAL2: usize = 0x000002c8;
+/// `MPI_INTEGER2`.
+pub const MPI_INTEGER2: usize = 0x000002c9;
+/// `MPI_REAL2`.
+pub const MPI_REAL2: usize = 0x000002ca;
+/// `MPI_LOGICAL4`.
+pub const MPI_LOGICAL4: usize = 0x000002d0;
+/// `MPI_INTEGER4`.
+pub const MPI_INTEGER4: usize = 0x000002d1;
+/// `MPI_REAL4`.
+pub const MPI_REAL4: usize = 0x000002d2;
+/// `MPI_COMPLEX4`.
+pub const MPI_COMPLEX4: usize = 0x000002d3;
+/// `MPI_LOGICAL8`.
+pub const MPI_LOGICAL8: usize = 0x000002d8;
+/// `MPI_INTEGER8`.
+pub const MPI_INTEGER8: usize = 0x000002d9;
+/// `MPI_REAL8`.
+pub const MPI_REAL8: usize = 0x000002da;
+/// `MPI_COMPLEX8`.
+pub const MPI_COMPLEX8: usize = 0x000002db;
+/// `MPI_LOGICAL16`.
+pub const MPI_LOGICAL16: usize = 0x000002e0;
+/// `MPI_INTEGER16`.
+pub const MPI_INTEGER16: usize = 0x000002e1;
+/// `MPI_REAL16`.
+pub const MPI_REAL16: usize = 0x000002e2;
+/// `MPI_COMPLEX16`.
+pub const MPI_COMPLEX16: usize = 0x000002e3;
+/// `MPI_COMPLEX32`.
+pub const MPI_COMPLEX32: usize = 0x000002eb;
+/// `MPI_VERSION`.
+pub const MPI_VERSION: i32 = 5;
+/// `MPI_SUBVERSION`.
+pub const MPI_SUBVERSION: i32 = 0;
+/// `MPI_ABI_VERSION`.
+pub const MPI_ABI_VERSION: i32 = 1;
+/// `MPI_ABI_SUBVERSION`.
+pub const MPI_ABI_SUBVERSION: i32 = 0;
+/// `MPI_MAX_DATAREP_STRING`.
+pub const MPI_MAX_DATAREP_STRING: i32 = 128;
+/// `MPI_MAX_ERROR_STRING`.
+pub const MPI_MAX_ERROR_STRING: i32 = 512;
+/// `MPI_MAX_INFO_KEY`.
+pub const MPI_MAX_INFO_KEY: i32 = 256;
+/// `MPI_MAX_INFO_VAL`.
+pub const MPI_MAX_INFO_VAL: i32 = 1024;
+/// `MPI_MAX_LIBRARY_VERSION_STRING`.
+pub const MPI_MAX_LIBRARY_VERSION_STRING: i32 = 8192;
+/// `MPI_MAX_OBJECT_NAME`.
+pub const MPI_MAX_OBJECT_NAME: i32 = 128;
+/// `MPI_MAX_PORT_NAME`.
+pub const MPI_MAX_PORT_NAME: i32 = 1024;
+/// `MPI_MAX_PROCESSOR_NAME`.
+pub const MPI_MAX_PROCESSOR_NAME: i32 = 256;
+/// `MPI_MAX_STRINGTAG_LEN`.
+pub const MPI_MAX_STRINGTAG_LEN: i32 = 1024;
+/// `MPI_MAX_PSET_NAME_LEN`.
+pub const MPI_MAX_PSET_NAME_LEN: i32 = 1024;
+/// `MPI_BSEND_OVERHEAD`.
+pub const MPI_BSEND_OVERHEAD: i32 = 512;
+/// `MPI_F_STATUS_SIZE`.
+pub const MPI_F_STATUS_SIZE: i32 = 8;
+/// `MPI_F_SOURCE`.
+pub const MPI_F_SOURCE: i32 = 0;
+/// `MPI_F_TAG`.
+pub const MPI_F_TAG: i32 = 1;
+/// `MPI_F_ERROR`.
+pub const MPI_F_ERROR: i32 = 2;
+/// `MPI_SUCCESS`.
+pub const MPI_SUCCESS: i32 = 0;
+/// `MPI_ERR_BUFFER`.
+pub const MPI_ERR_BUFFER: i32 = 1;
+/// `MPI_ERR_COUNT`.
+pub const MPI_ERR_COUNT: i32 = 2;
+/// `MPI_ERR_TYPE`.
+pub const MPI_ERR_TYPE: i32 = 3;
+/// `MPI_ERR_TAG`.
+pub const MPI_ERR_TAG: i32 = 4;
+/// `MPI_ERR_COMM`.
+pub const MPI_ERR_COMM: i32 = 5;
+/// `MPI_ERR_RANK`.
+pub const MPI_ERR_RANK: i32 = 6;
+/// `MPI_ERR_REQUEST`.
+pub const MPI_ERR_REQUEST: i32 = 7;
+/// `MPI_ERR_ROOT`.
+pub const MPI_ERR_ROOT: i32 = 8;
+/// `MPI_ERR_GROUP`.
+pub const MPI_ERR_GROUP: i32 = 9;
+/// `MPI_ERR_OP`.
+pub const MPI_ERR_OP: i32 = 10;
+/// `MPI_ERR_TOPOLOGY`.
+pub const MPI_ERR_TOPOLOGY: i32 = 11;
+/// `MPI_ERR_DIMS`.
+pub const MPI_ERR_DIMS: i32 = 12;
+/// `MPI_ERR_ARG`.
+pub const MPI_ERR_ARG: i32 = 13;
+/// `MPI_ERR_UNKNOWN`.
+pub const MPI_ERR_UNKNOWN: i32 = 14;
+/// `MPI_ERR_TRUNCATE`.
+pub const MPI_ERR_TRUNCATE: i32 = 15;
+/// `MPI_ERR_OTHER`.
+pub const MPI_ERR_OTHER: i32 = 16;
+/// `MPI_ERR_INTERN`.
+pub const MPI_ERR_INTERN: i32 = 17;
+/// `MPI_ERR_PENDING`.
+pub const MPI_ERR_PENDING: i32 = 18;
+/// `MPI_ERR_IN_STATUS`.
+pub const MPI_ERR_IN_STATUS: i32 = 19;
+/// `MPI_ERR_ACCESS`.
+pub const MPI_ERR_ACCESS: i32 = 20;
+/// `MPI_ERR_AMODE`.
+pub const MPI_ERR_AMODE: i32 = 21;
+/// `MPI_ERR_ASSERT`.
+pub const MPI_ERR_ASSERT: i32 = 22;
+/// `MPI_ERR_BAD_FILE`.
+pub const MPI_ERR_BAD_FILE: i32 = 23;
+/// `MPI_ERR_BASE`.
+pub const MPI_ERR_BASE: i32 = 24;
+/// `MPI_ERR_CONVERSION`.
+pub const MPI_ERR_CONVERSION: i32 = 25;
+/// `MPI_ERR_DISP`.
+pub const MPI_ERR_DISP: i32 = 26;
+/// `MPI_ERR_DUP_DATAREP`.
+pub const MPI_ERR_DUP_DATAREP: i32 = 27;
+/// `MPI_ERR_FILE_EXISTS`.
+pub const MPI_ERR_FILE_EXISTS: i32 = 28;
+/// `MPI_ERR_FILE_IN_USE`.
+pub const MPI_ERR_FILE_IN_USE: i32 = 29;
+/// `MPI_ERR_FILE`.
+pub const MPI_ERR_FILE: i32 = 30;
+/// `MPI_ERR_INFO_KEY`.
+pub const MPI_ERR_INFO_KEY: i32 = 31;
+/// `MPI_ERR_INFO_NOKEY`.
+pub const MPI_ERR_INFO_NOKEY: i32 = 32;
+/// `MPI_ERR_INFO_VALUE`.
+pub const MPI_ERR_INFO_VALUE: i32 = 33;
+/// `MPI_ERR_INFO`.
+pub const MPI_ERR_INFO: i32 = 34;
+/// `MPI_ERR_IO`.
+pub const MPI_ERR_IO: i32 = 35;
+/// `MPI_ERR_KEYVAL`.
+pub const MPI_ERR_KEYVAL: i32 = 36;
+/// `MPI_ERR_LOCKTYPE`.
+pub const MPI_ERR_LOCKTYPE: i32 = 37;
+/// `MPI_ERR_NAME`.
+pub const MPI_ERR_NAME: i32 = 38;
+/// `MPI_ERR_NO_MEM`.
+pub const MPI_ERR_NO_MEM: i32 = 39;
+/// `MPI_ERR_NOT_SAME`.
+pub const MPI_ERR_NOT_SAME: i32 = 40;
+/// `MPI_ERR_NO_SPACE`.
+pub const MPI_ERR_NO_SPACE: i32 = 41;
+/// `MPI_ERR_NO_SUCH_FILE`.
+pub const MPI_ERR_NO_SUCH_FILE: i32 = 42;
+/// `MPI_ERR_PORT`.
+pub const MPI_ERR_PORT: i32 = 43;
+/// `MPI_ERR_QUOTA`.
+pub const MPI_ERR_QUOTA: i32 = 44;
+/// `MPI_ERR_READ_ONLY`.
+pub const MPI_ERR_READ_ONLY: i32 = 45;
+/// `MPI_ERR_RMA_ATTACH`.
+pub const MPI_ERR_RMA_ATTACH: i32 = 46;
+/// `MPI_ERR_RMA_CONFLICT`.
+pub const MPI_ERR_RMA_CONFLICT: i32 = 47;
+/// `MPI_ERR_RMA_RANGE`.
+pub const MPI_ERR_RMA_RANGE: i32 = 48;
+/// `MPI_ERR_RMA_SHARED`.
+pub const MPI_ERR_RMA_SHARED: i32 = 49;
+/// `MPI_ERR_RMA_SYNC`.
+pub const MPI_ERR_RMA_SYNC: i32 = 50;
+/// `MPI_ERR_SERVICE`.
+pub const MPI_ERR_SERVICE: i32 = 51;
+/// `MPI_ERR_SIZE`.
+pub const MPI_ERR_SIZE: i32 = 52;
+/// `MPI_ERR_SPAWN`.
+pub const MPI_ERR_SPAWN: i32 = 53;
+/// `MPI_ERR_UNSUPPORTED_DATAREP`.
+pub const MPI_ERR_UNSUPPORTED_DATAREP: i32 = 54;
+/// `MPI_ERR_UNSUPPORTED_OPERATION`.
+pub const MPI_ERR_UNSUPPORTED_OPERATION: i32 = 55;
+/// `MPI_ERR_WIN`.
+pub const MPI_ERR_WIN: i32 = 56;
+/// `MPI_ERR_RMA_FLAVOR`.
+pub const MPI_ERR_RMA_FLAVOR: i32 = 57;
+/// `MPI_ERR_PROC_ABORTED`.
+pub const MPI_ERR_PROC_ABORTED: i32 = 58;
+/// `MPI_ERR_VALUE_TOO_LARGE`.
+pub const MPI_ERR_VALUE_TOO_LARGE: i32 = 59;
+/// `MPI_ERR_SESSION`.
+pub const MPI_ERR_SESSION: i32 = 60;
+/// `MPI_ERR_ERRHANDLER`.
+pub const MPI_ERR_ERRHANDLER: i32 = 61;
+/// `MPI_ERR_ABI`.
+pub const MPI_ERR_ABI: i32 = 62;
+/// `MPI_T_ERR_CANNOT_INIT`.
+pub const MPI_T_ERR_CANNOT_INIT: i32 = 1001;
+/// `MPI_T_ERR_NOT_ACCESSIBLE`.
+pub const MPI_T_ERR_NOT_ACCESSIBLE: i32 = 1002;
+/// `MPI_T_ERR_NOT_INITIALIZED`.
+pub const MPI_T_ERR_NOT_INITIALIZED: i32 = 1003;
+/// `MPI_T_ERR_NOT_SUPPORTED`.
+pub const MPI_T_ERR_NOT_SUPPORTED: i32 = 1004;
+/// `MPI_T_ERR_MEMORY`.
+pub const MPI_T_ERR_MEMORY: i32 = 1005;
+/// `MPI_T_ERR_INVALID`.
+pub const MPI_T_ERR_INVALID: i32 = 1006;
+/// `MPI_T_ERR_INVALID_INDEX`.
+pub const MPI_T_ERR_INVALID_INDEX: i32 = 1007;
+/// `MPI_T_ERR_INVALID_ITEM`.
+pub const MPI_T_ERR_INVALID_ITEM: i32 = 1008;
+/// `MPI_T_ERR_INVALID_SESSION`.
+pub const MPI_T_ERR_INVALID_SESSION: i32 = 1009;
+/// `MPI_T_ERR_INVALID_HANDLE`.
+pub const MPI_T_ERR_INVALID_HANDLE: i32 = 1010;
+/// `MPI_T_ERR_INVALID_NAME`.
+pub const MPI_T_ERR_INVALID_NAME: i32 = 1011;
+/// `MPI_T_ERR_OUT_OF_HANDLES`.
+pub const MPI_T_ERR_OUT_OF_HANDLES: i32 = 1012;
+/// `MPI_T_ERR_OUT_OF_SESSIONS`.
+pub const MPI_T_ERR_OUT_OF_SESSIONS: i32 = 1013;
+/// `MPI_T_ERR_CVAR_SET_NOT_NOW`.
+pub const MPI_T_ERR_CVAR_SET_NOT_NOW: i32 = 1014;
+/// `MPI_T_ERR_CVAR_SET_NEVER`.
+pub const MPI_T_ERR_CVAR_SET_NEVER: i32 = 1015;
+/// `MPI_T_ERR_PVAR_NO_WRITE`.
+pub const MPI_T_ERR_PVAR_NO_WRITE: i32 = 1016;
+/// `MPI_T_ERR_PVAR_NO_STARTSTOP`.
+pub const MPI_T_ERR_PVAR_NO_STARTSTOP: i32 = 1017;
+/// `MPI_T_ERR_PVAR_NO_ATOMIC`.
+pub const MPI_T_ERR_PVAR_NO_ATOMIC: i32 = 1018;
+/// `MPI_ERR_LASTCODE`.
+pub const MPI_ERR_LASTCODE: i32 = 16383;
+/// `MPI_MODE_APPEND`.
+pub const MPI_MODE_APPEND: i32 = 1;
+/// `MPI_MODE_CREATE`.
+pub const MPI_MODE_CREATE: i32 = 2;
+/// `MPI_MODE_DELETE_ON_CLOSE`.
+pub const MPI_MODE_DELETE_ON_CLOSE: i32 = 4;
+/// `MPI_MODE_EXCL`.
+pub const MPI_MODE_EXCL: i32 = 8;
+/// `MPI_MODE_RDONLY`.
+pub const MPI_MODE_RDONLY: i32 = 16;
+/// `MPI_MODE_RDWR`.
+pub const MPI_MODE_RDWR: i32 = 32;
+/// `MPI_MODE_SEQUENTIAL`.
+pub const MPI_MODE_SEQUENTIAL: i32 = 64;
+/// `MPI_MODE_UNIQUE_OPEN`.
+pub const MPI_MODE_UNIQUE_OPEN: i32 = 128;
+/// `MPI_MODE_WRONLY`.
+pub const MPI_MODE_WRONLY: i32 = 256;
+/// `MPI_MODE_NOCHECK`.
+pub const MPI_MODE_NOCHECK: i32 = 1024;
+/// `MPI_MODE_NOPRECEDE`.
+pub const MPI_MODE_NOPRECEDE: i32 = 2048;
+/// `MPI_MODE_NOPUT`.
+pub const MPI_MODE_NOPUT: i32 = 4096;
+/// `MPI_MODE_NOSTORE`.
+pub const MPI_MODE_NOSTORE: i32 = 8192;
+/// `MPI_MODE_NOSUCCEED`.
+pub const MPI_MODE_NOSUCCEED: i32 = 16384;
+/// `MPI_ANY_SOURCE`.
+pub const MPI_ANY_SOURCE: i32 = -1;
+/// `MPI_ANY_TAG`.
+pub const MPI_ANY_TAG: i32 = -2;
+/// `MPI_PROC_NULL`.
+pub const MPI_PROC_NULL: i32 = -3;
+/// `MPI_ROOT`.
+pub const MPI_ROOT: i32 = -4;
+/// `MPI_UNDEFINED`.
+pub const MPI_UNDEFINED: i32 = -32766;
+/// `MPI_THREAD_SINGLE`.
+pub const MPI_THREAD_SINGLE: i32 = 0;
+/// `MPI_THREAD_FUNNELED`.
+pub const MPI_THREAD_FUNNELED: i32 = 1024;
+/// `MPI_THREAD_SERIALIZED`.
+pub const MPI_THREAD_SERIALIZED: i32 = 2048;
+/// `MPI_THREAD_MULTIPLE`.
+pub const MPI_THREAD_MULTIPLE: i32 = 4096;
+/// `MPI_ORDER_C`.
+pub const MPI_ORDER_C: i32 = 0xC;
+/// `MPI_ORDER_FORTRAN`.
+pub const MPI_ORDER_FORTRAN: i32 = 0xF;
+/// `MPI_DISTRIBUTE_NONE`.
+pub const MPI_DISTRIBUTE_NONE: i32 = 16;
+/// `MPI_DISTRIBUTE_BLOCK`.
+pub const MPI_DISTRIBUTE_BLOCK: i32 = 17;
+/// `MPI_DISTRIBUTE_CYCLIC`.
+pub const MPI_DISTRIBUTE_CYCLIC: i32 = 18;
+/// `MPI_DISTRIBUTE_DFLT_DARG`.
+pub const MPI_DISTRIBUTE_DFLT_DARG: i32 = 19;
+/// `MPI_COMBINER_NAMED`.
+pub const MPI_COMBINER_NAMED: i32 = 101;
+/// `MPI_COMBINER_DUP`.
+pub const MPI_COMBINER_DUP: i32 = 102;
+/// `MPI_COMBINER_CONTIGUOUS`.
+pub const MPI_COMBINER_CONTIGUOUS: i32 = 103;
+/// `MPI_COMBINER_VECTOR`.
+pub const MPI_COMBINER_VECTOR: i32 = 104;
+/// `MPI_COMBINER_HVECTOR`.
+pub const MPI_COMBINER_HVECTOR: i32 = 105;
+/// `MPI_COMBINER_INDEXED`.
+pub const MPI_COMBINER_INDEXED: i32 = 106;
+/// `MPI_COMBINER_HINDEXED`.
+pub const MPI_COMBINER_HINDEXED: i32 = 107;
+/// `MPI_COMBINER_INDEXED_BLOCK`.
+pub const MPI_COMBINER_INDEXED_BLOCK: i32 = 108;
+/// `MPI_COMBINER_HINDEXED_BLOCK`.
+pub const MPI_COMBINER_HINDEXED_BLOCK: i32 = 109;
+/// `MPI_COMBINER_STRUCT`.
+pub const MPI_COMBINER_STRUCT: i32 = 110;
+/// `MPI_COMBINER_SUBARRAY`.
+pub const MPI_COMBINER_SUBARRAY: i32 = 111;
+/// `MPI_COMBINER_DARRAY`.
+pub const MPI_COMBINER_DARRAY: i32 = 112;
+/// `MPI_COMBINER_F90_REAL`.
+pub const MPI_COMBINER_F90_REAL: i32 = 113;
+/// `MPI_COMBINER_F90_COMPLEX`.
+pub const MPI_COMBINER_F90_COMPLEX: i32 = 114;
+/// `MPI_COMBINER_F90_INTEGER`.
+pub const MPI_COMBINER_F90_INTEGER: i32 = 115;
+/// `MPI_COMBINER_RESIZED`.
+pub const MPI_COMBINER_RESIZED: i32 = 116;
+/// `MPI_COMBINER_VALUE_INDEX`.
+pub const MPI_COMBINER_VALUE_INDEX: i32 = 117;
+/// `MPIX_TYPECLASS_LOGICAL`.
+pub const MPIX_TYPECLASS_LOGICAL: i32 = 191;
+/// `MPI_TYPECLASS_INTEGER`.
+pub const MPI_TYPECLASS_INTEGER: i32 = 192;
+/// `MPI_TYPECLASS_REAL`.
+pub const MPI_TYPECLASS_REAL: i32 = 193;
+/// `MPI_TYPECLASS_COMPLEX`.
+pub const MPI_TYPECLASS_COMPLEX: i32 = 194;
+/// `MPI_IDENT`.
+pub const MPI_IDENT: i32 = 201;
+/// `MPI_CONGRUENT`.
+pub const MPI_CONGRUENT: i32 = 202;
+/// `MPI_SIMILAR`.
+pub const MPI_SIMILAR: i32 = 203;
+/// `MPI_UNEQUAL`.
+pub const MPI_UNEQUAL: i32 = 204;
+/// `MPI_CART`.
+pub const MPI_CART: i32 = 211;
+/// `MPI_GRAPH`.
+pub const MPI_GRAPH: i32 = 212;
+/// `MPI_DIST_GRAPH`.
+pub const MPI_DIST_GRAPH: i32 = 213;
+/// `MPI_COMM_TYPE_SHARED`.
+pub const MPI_COMM_TYPE_SHARED: i32 = 221;
+/// `MPI_COMM_TYPE_HW_UNGUIDED`.
+pub const MPI_COMM_TYPE_HW_UNGUIDED: i32 = 222;
+/// `MPI_COMM_TYPE_HW_GUIDED`.
+pub const MPI_COMM_TYPE_HW_GUIDED: i32 = 223;
+/// `MPI_COMM_TYPE_RESOURCE_GUIDED`.
+pub const MPI_COMM_TYPE_RESOURCE_GUIDED: i32 = 224;
+/// `MPI_LOCK_EXCLUSIVE`.
+pub const MPI_LOCK_EXCLUSIVE: i32 = 301;
+/// `MPI_LOCK_SHARED`.
+pub const MPI_LOCK_SHARED: i32 = 302;
+/// `MPI_WIN_FLAVOR_CREATE`.
+pub const MPI_WIN_FLAVOR_CREATE: i32 = 311;
+/// `MPI_WIN_FLAVOR_ALLOCATE`.
+pub const MPI_WIN_FLAVOR_ALLOCATE: i32 = 312;
+/// `MPI_WIN_FLAVOR_DYNAMIC`.
+pub const MPI_WIN_FLAVOR_DYNAMIC: i32 = 313;
+/// `MPI_WIN_FLAVOR_SHARED`.
+pub const MPI_WIN_FLAVOR_SHARED: i32 = 314;
+/// `MPI_WIN_UNIFIED`.
+pub const MPI_WIN_UNIFIED: i32 = 321;
+/// `MPI_WIN_SEPARATE`.
+pub const MPI_WIN_SEPARATE: i32 = 322;
+/// `MPI_SEEK_CUR`.
+pub const MPI_SEEK_CUR: i32 = 401;
+/// `MPI_SEEK_END`.
+pub const MPI_SEEK_END: i32 = 402;
+/// `MPI_SEEK_SET`.
+pub const MPI_SEEK_SET: i32 = 403;
+/// `MPI_KEYVAL_INVALID`.
+pub const MPI_KEYVAL_INVALID: i32 = 0;
+/// `MPI_TAG_UB`.
+pub const MPI_TAG_UB: i32 = 501;
+/// `MPI_IO`.
+pub const MPI_IO: i32 = 502;
+/// `MPI_HOST`.
+pub const MPI_HOST: i32 = 503;
+/// `MPI_WTIME_IS_GLOBAL`.
+pub const MPI_WTIME_IS_GLOBAL: i32 = 504;
+/// `MPI_APPNUM`.
+pub const MPI_APPNUM: i32 = 505;
+/// `MPI_LASTUSEDCODE`.
+pub const MPI_LASTUSEDCODE: i32 = 506;
+/// `MPI_UNIVERSE_SIZE`.
+pub const MPI_UNIVERSE_SIZE: i32 = 507;
+/// `MPI_WIN_BASE`.
+pub const MPI_WIN_BASE: i32 = 601;
+/// `MPI_WIN_DISP_UNIT`.
+pub const MPI_WIN_DISP_UNIT: i32 = 602;
+/// `MPI_WIN_SIZE`.
+pub const MPI_WIN_SIZE: i32 = 603;
+/// `MPI_WIN_CREATE_FLAVOR`.
+pub const MPI_WIN_CREATE_FLAVOR: i32 = 604;
+/// `MPI_WIN_MODEL`.
+pub const MPI_WIN_MODEL: i32 = 605;
+/// `MPI_T_CB_REQUIRE_NONE`.
+pub const MPI_T_CB_REQUIRE_NONE: i32 = 0x00;
+/// `MPI_T_CB_REQUIRE_MPI_RESTRICTED`.
+pub const MPI_T_CB_REQUIRE_MPI_RESTRICTED: i32 = 0x03;
+/// `MPI_T_CB_REQUIRE_THREAD_SAFE`.
+pub const MPI_T_CB_REQUIRE_THREAD_SAFE: i32 = 0x0F;
+/// `MPI_T_CB_REQUIRE_ASYNC_SIGNAL_SAFE`.
+pub const MPI_T_CB_REQUIRE_ASYNC_SIGNAL_SAFE: i32 = 0x3F;
+/// `MPI_T_SOURCE_ORDERED`.
+pub const MPI_T_SOURCE_ORDERED: i32 = 1;
+/// `MPI_T_SOURCE_UNORDERED`.
+pub const MPI_T_SOURCE_UNORDERED: i32 = 2;
+/// `MPI_T_VERBOSITY_USER_BASIC`.
+pub const MPI_T_VERBOSITY_USER_BASIC: i32 = 0x09;
+/// `MPI_T_VERBOSITY_USER_DETAIL`.
+pub const MPI_T_VERBOSITY_USER_DETAIL: i32 = 0x0a;
+/// `MPI_T_VERBOSITY_USER_ALL`.
+pub const MPI_T_VERBOSITY_USER_ALL: i32 = 0x0c;
+/// `MPI_T_VERBOSITY_TUNER_BASIC`.
+pub const MPI_T_VERBOSITY_TUNER_BASIC: i32 = 0x11;
+/// `MPI_T_VERBOSITY_TUNER_DETAIL`.
+pub const MPI_T_VERBOSITY_TUNER_DETAIL: i32 = 0x12;
+/// `MPI_T_VERBOSITY_TUNER_ALL`.
+pub const MPI_T_VERBOSITY_TUNER_ALL: i32 = 0x14;
+/// `MPI_T_VERBOSITY_MPIDEV_BASIC`.
+pub const MPI_T_VERBOSITY_MPIDEV_BASIC: i32 = 0x21;
+/// `MPI_T_VERBOSITY_MPIDEV_DETAIL`.
+pub const MPI_T_VERBOSITY_MPIDEV_DETAIL: i32 = 0x22;
+/// `MPI_T_VERBOSITY_MPIDEV_ALL`.
+pub const MPI_T_VERBOSITY_MPIDEV_ALL: i32 = 0x24;
+/// `MPI_T_BIND_NO_OBJECT`.
+pub const MPI_T_BIND_NO_OBJECT: i32 = 1;
+/// `MPI_T_BIND_MPI_COMM`.
+pub const MPI_T_BIND_MPI_COMM: i32 = 2;
+/// `MPI_T_BIND_MPI_DATATYPE`.
+pub const MPI_T_BIND_MPI_DATATYPE: i32 = 3;
+/// `MPI_T_BIND_MPI_ERRHANDLER`.
+pub const MPI_T_BIND_MPI_ERRHANDLER: i32 = 4;
+/// `MPI_T_BIND_MPI_FILE`.
+pub const MPI_T_BIND_MPI_FILE: i32 = 5;
+/// `MPI_T_BIND_MPI_GROUP`.
+pub const MPI_T_BIND_MPI_GROUP: i32 = 6;
+/// `MPI_T_BIND_MPI_OP`.
+pub const MPI_T_BIND_MPI_OP: i32 = 7;
+/// `MPI_T_BIND_MPI_REQUEST`.
+pub const MPI_T_BIND_MPI_REQUEST: i32 = 8;
+/// `MPI_T_BIND_MPI_WIN`.
+pub const MPI_T_BIND_MPI_WIN: i32 = 9;
+/// `MPI_T_BIND_MPI_MESSAGE`.
+pub const MPI_T_BIND_MPI_MESSAGE: i32 = 10;
+/// `MPI_T_BIND_MPI_INFO`.
+pub const MPI_T_BIND_MPI_INFO: i32 = 11;
+/// `MPI_T_BIND_MPI_SESSION`.
+pub const MPI_T_BIND_MPI_SESSION: i32 = 12;
+/// `MPI_T_SCOPE_CONSTANT`.
+pub const MPI_T_SCOPE_CONSTANT: i32 = 1;
+/// `MPI_T_SCOPE_READONLY`.
+pub const MPI_T_SCOPE_READONLY: i32 = 2;
+/// `MPI_T_SCOPE_LOCAL`.
+pub const MPI_T_SCOPE_LOCAL: i32 = 3;
+/// `MPI_T_SCOPE_GROUP`.
+pub const MPI_T_SCOPE_GROUP: i32 = 4;
+/// `MPI_T_SCOPE_GROUP_EQ`.
+pub const MPI_T_SCOPE_GROUP_EQ: i32 = 5;
+/// `MPI_T_SCOPE_ALL`.
+pub const MPI_T_SCOPE_ALL: i32 = 6;
+/// `MPI_T_SCOPE_ALL_EQ`.
+pub const MPI_T_SCOPE_ALL_EQ: i32 = 7;
+/// `MPI_T_PVAR_CLASS_STATE`.
+pub const MPI_T_PVAR_CLASS_STATE: i32 = 1;
+/// `MPI_T_PVAR_CLASS_LEVEL`.
+pub const MPI_T_PVAR_CLASS_LEVEL: i32 = 2;
+/// `MPI_T_PVAR_CLASS_SIZE`.
+pub const MPI_T_PVAR_CLASS_SIZE: i32 = 3;
+/// `MPI_T_PVAR_CLASS_PERCENTAGE`.
+pub const MPI_T_PVAR_CLASS_PERCENTAGE: i32 = 4;
+/// `MPI_T_PVAR_CLASS_HIGHWATERMARK`.
+pub const MPI_T_PVAR_CLASS_HIGHWATERMARK: i32 = 5;
+/// `MPI_T_PVAR_CLASS_LOWWATERMARK`.
+pub const MPI_T_PVAR_CLASS_LOWWATERMARK: i32 = 6;
+/// `MPI_T_PVAR_CLASS_COUNTER`.
+pub const MPI_T_PVAR_CLASS_COUNTER: i32 = 7;
+/// `MPI_T_PVAR_CLASS_AGGREGATE`.
+pub const MPI_T_PVAR_CLASS_AGGREGATE: i32 = 8;
+/// `MPI_T_PVAR_CLASS_TIMER`.
+pub const MPI_T_PVAR_CLASS_TIMER: i32 = 9;
+/// `MPI_T_PVAR_CLASS_GENERIC`.
+pub const MPI_T_PVAR_CLASS_GENERIC: i32 = 10;

@@ -1,0 +1,164 @@
+//! Handles: numbers that name an object of one class.
+//!
+//! The ABI makes them pointers to incomplete types and gives the predefined ones values below 0x400. Those that we make are
+//! never addresses, but
+//!
+//! ```text
+//! bit 63      40 39     32 31 30 29       21 20        0
+//!    ┌──────────┬─────────┬──┬──┬───────────┬───────────┐
+//!    │    0     │  class  │ 0│ 1│generation │   slot    │
+//!    └──────────┴─────────┴──┴──┴───────────┴───────────┘
+//! ```
+//!
+//! so that the lower half alone is a positive `int` unlike any predefined handle (what `MPI_Comm_toint` gives), garbage is
+//! told from an object, and so is a handle whose object has been freed.
+
+/// Slots that one table can have: two million objects of a class at a time.
+pub const SLOTS: u32 = 1 << SLOT_BITS;
+
+const SLOT_BITS: u32 = 21;
+const GENERATION_BITS: u32 = 9;
+const MADE: u32 = 1 << 30;
+
+/// Where an object lies in its table, and which of the slot's objects in turn it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Index in the table.
+    pub slot: u32,
+    /// Counts the objects that had the slot, modulo 512.
+    pub generation: u32,
+}
+
+impl Place {
+    /// The generation that follows this one in the same slot.
+    #[inline]
+    pub fn next_generation(self) -> u32 {
+        (self.generation + 1) & ((1 << GENERATION_BITS) - 1)
+    }
+
+    #[inline]
+    fn to_low(self) -> u32 {
+        MADE | (self.generation << SLOT_BITS) | self.slot
+    }
+
+    #[inline]
+    fn from_low(low: u32) -> Option<Self> {
+        let place = Self { slot: low & (SLOTS - 1), generation: (low & !MADE) >> SLOT_BITS };
+        (low & MADE != 0 && low >> 31 == 0).then_some(place)
+    }
+}
+
+/// A class of handles.
+pub trait Handle: Copy + Eq + std::fmt::Debug {
+    /// Distinguishes the classes; in bits 32 to 39.
+    const CLASS: u8;
+
+    /// From what C passes.
+    fn from_bits(bits: usize) -> Self;
+
+    /// As C sees it.
+    fn bits(self) -> usize;
+
+    /// The handle of the object at a place of this class's table.
+    #[inline]
+    fn made(place: Place) -> Self {
+        Self::from_bits((usize::from(Self::CLASS) << 32) | place.to_low() as usize)
+    }
+
+    /// Where its object lies; none for a predefined handle, one of another class, or garbage.
+    #[inline]
+    fn place(self) -> Option<Place> {
+        if self.bits() >> 32 == usize::from(Self::CLASS) { Place::from_low(self.bits() as u32) } else { None }
+    }
+
+    /// What `MPI_X_toint` gives: for a predefined handle its own value.
+    #[inline]
+    fn to_int(self) -> i32 {
+        self.bits() as u32 as i32
+    }
+
+    /// What `MPI_X_fromint` gives.
+    #[inline]
+    fn from_int(int: i32) -> Self {
+        match Place::from_low(int as u32) {
+            Some(place) => Self::made(place),
+            None => Self::from_bits(int as u32 as usize),
+        }
+    }
+}
+
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident = $class:literal, null $null:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(transparent)]
+        pub struct $name(pub usize);
+
+        impl $name {
+            /// The predefined handle of no object.
+            pub const NULL: Self = Self($null);
+        }
+
+        impl Handle for $name {
+            const CLASS: u8 = $class;
+
+            #[inline]
+            fn from_bits(bits: usize) -> Self {
+                Self(bits)
+            }
+
+            #[inline]
+            fn bits(self) -> usize {
+                self.0
+            }
+        }
+    )*};
+}
+
+handles! {
+    /// `MPI_Comm`.
+    CommHandle = 1, null 0x100;
+    /// `MPI_Group`.
+    GroupHandle = 2, null 0x108;
+    /// `MPI_Win`.
+    WinHandle = 3, null 0x110;
+    /// `MPI_File`.
+    FileHandle = 4, null 0x118;
+    /// `MPI_Session`.
+    SessionHandle = 5, null 0x120;
+    /// `MPI_Message`.
+    MessageHandle = 6, null 0x128;
+    /// `MPI_Info`.
+    InfoHandle = 7, null 0x130;
+    /// `MPI_Errhandler`.
+    ErrhandlerHandle = 8, null 0x140;
+    /// `MPI_Request`.
+    RequestHandle = 9, null 0x180;
+    /// `MPI_Datatype`.
+    DatatypeHandle = 10, null 0x200;
+    /// `MPI_Op`.
+    OpHandle = 11, null 0x20;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_made_handle_leads_back_to_its_place_and_no_other_value_does() {
+        for slot in [0, 1, 77, SLOTS - 1] {
+            for generation in [0, 1, 511] {
+                let place = Place { slot, generation };
+                let handle = CommHandle::made(place);
+                assert_eq!(handle.place(), Some(place));
+                assert_eq!(CommHandle::from_int(handle.to_int()), handle);
+                assert!(handle.to_int() > 0x3ff);
+                assert_eq!(GroupHandle::from_bits(handle.bits()).place(), None, "another class");
+            }
+        }
+        for bits in [0, 1, 0x101, 0x3ff, 0x1000, usize::MAX, 0x7fff_1234_5678] {
+            assert_eq!(CommHandle(bits).place(), None);
+        }
+        assert_eq!(CommHandle::from_int(0x101), CommHandle(0x101));
+    }
+}

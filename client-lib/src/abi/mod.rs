@@ -1,0 +1,14 @@
+//! The border to C: the MPI 5.0 standard ABI as types, constants and exported functions.
+//!
+//! What can be data is data (`abi/*.tsv`), from which `cargo xtask abi` writes [`constants`] and the exported functions. A
+//! handle is a number ([`handle`]), a status is 32 bytes ([`status`]).
+
+pub mod constants;
+pub mod handle;
+pub mod status;
+
+pub use handle::{
+    CommHandle, DatatypeHandle, ErrhandlerHandle, FileHandle, GroupHandle, InfoHandle, MessageHandle, OpHandle,
+    RequestHandle, SessionHandle, WinHandle,
+};
+pub use status::Status;

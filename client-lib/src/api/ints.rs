@@ -1,0 +1,91 @@
+//! Integers that are `int` in one form of a function and `MPI_Count` or `MPI_Aint` in the other.
+
+#![expect(unsafe_code, reason = "arrays that C passes by address")]
+
+use std::ffi::c_int;
+
+use crate::error::{MpiError, MpiResult};
+
+/// An array of integers that the caller owns.
+#[derive(Debug, Clone, Copy)]
+pub enum Ints {
+    /// `const int []`.
+    Narrow(*const c_int),
+    /// `const MPI_Count []` or `const MPI_Aint []`.
+    Wide(*const i64),
+}
+
+impl Ints {
+    /// Whether there is none.
+    pub fn is_null(self) -> bool {
+        match self {
+            Self::Narrow(array) => array.is_null(),
+            Self::Wide(array) => array.is_null(),
+        }
+    }
+
+    /// Element `index`.
+    ///
+    /// # Safety
+    ///
+    /// The array must have it.
+    #[inline]
+    pub unsafe fn get(self, index: usize) -> i64 {
+        match self {
+            // SAFETY: the caller's promise.
+            Self::Narrow(array) => i64::from(unsafe { array.add(index).read() }),
+            // SAFETY: the caller's promise.
+            Self::Wide(array) => unsafe { array.add(index).read() },
+        }
+    }
+
+    /// The first `count` elements.
+    ///
+    /// # Safety
+    ///
+    /// The array must have them.
+    pub unsafe fn to_vec(self, count: usize) -> Vec<i64> {
+        // SAFETY: the caller's promise.
+        (0..count).map(|index| unsafe { self.get(index) }).collect()
+    }
+}
+
+/// Where a function puts an integer, or several.
+#[derive(Debug, Clone, Copy)]
+pub enum IntsOut {
+    /// `int *`.
+    Narrow(*mut c_int),
+    /// `MPI_Count *` or `MPI_Aint *`.
+    Wide(*mut i64),
+}
+
+impl IntsOut {
+    /// Whether there is no place.
+    pub fn is_null(self) -> bool {
+        match self {
+            Self::Narrow(place) => place.is_null(),
+            Self::Wide(place) => place.is_null(),
+        }
+    }
+
+    /// Puts element `index`; a value that does not fit is an error of class `MPI_ERR_VALUE_TOO_LARGE`.
+    ///
+    /// # Safety
+    ///
+    /// There must be memory for it.
+    #[inline]
+    pub unsafe fn put(self, index: usize, value: i64) -> MpiResult {
+        match self {
+            Self::Narrow(place) => {
+                let value = c_int::try_from(value).map_err(|_| {
+                    MpiError::value_too_large(format!("{value} does not fit an int: call the form ending in _c"))
+                })?;
+                // SAFETY: the caller's promise.
+                unsafe { place.add(index).write(value) };
+            }
+            // SAFETY: the caller's promise.
+            Self::Wide(place) => unsafe { place.add(index).write(value) },
+        }
+        Ok(())
+    }
+}

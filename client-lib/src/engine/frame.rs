@@ -1,0 +1,230 @@
+//! What one process says to another: the head of every frame.
+//!
+//! A frame is a head of 16, 24 or 40 bytes, and for some kinds a payload, whose length the transport carries in its own way.
+//! A message that fits one frame travels as [`Frame::Eager`]. A longer one is announced ([`Frame::Ready`]); once the receiver
+//! has a place for it, it either takes it out of the sender's memory and says [`Frame::Done`], or asks for it
+//! ([`Frame::Clear`]) and gets it as [`Frame::Part`]s in order. Frames between two processes arrive in the order sent.
+
+/// By what a receive finds its message (MPI 5.0 §3.2.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Envelope {
+    /// The communicator's context: one for its point-to-point messages, another for its collectives.
+    pub context: u32,
+    /// The sender's rank in the communicator.
+    pub rank: u32,
+    /// As sent.
+    pub tag: i32,
+}
+
+/// Memory of the sender that the receiver may read by itself; what the words mean is the transport's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// An address in the sender's memory.
+    pub address: u64,
+    /// Which of the sender's tickets, or the like.
+    pub ticket: u32,
+}
+
+/// The head of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frame {
+    /// A whole message; payload: its bytes.
+    Eager {
+        /// Where it belongs.
+        envelope: Envelope,
+    },
+    /// A whole message whose sender waits until a receive has matched it (`MPI_Ssend`), which the receiver tells with
+    /// [`Frame::Done`]; payload: its bytes.
+    EagerSync {
+        /// Where it belongs.
+        envelope: Envelope,
+        /// The sender's number for it.
+        send: u32,
+    },
+    /// A message is ready; no payload.
+    Ready {
+        /// Where it belongs.
+        envelope: Envelope,
+        /// The sender's number for it.
+        send: u32,
+        /// Packed bytes of the message.
+        len: u64,
+        /// Where the receiver may fetch it, if the transport offers that.
+        region: Option<Region>,
+    },
+    /// Send it: there is a place for it; no payload.
+    Clear {
+        /// The sender's number.
+        send: u32,
+        /// The receiver's number.
+        receive: u32,
+        /// How many bytes are wanted from the start: fewer than announced if the place is too small.
+        len: u64,
+    },
+    /// The next bytes of a message; payload: these.
+    Part {
+        /// The receiver's number.
+        receive: u32,
+    },
+    /// The receiver has all it wants: the send is over; no payload.
+    Done {
+        /// The sender's number.
+        send: u32,
+    },
+    /// No more frames will come from this process, which is about to finalize; no payload.
+    Bye,
+}
+
+/// The longest head.
+pub const HEAD_MAX: usize = 40;
+
+/// Bytes that are no head of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("understand a frame of kind {kind} with a head of {len} bytes")]
+pub struct BadFrame {
+    /// The first byte.
+    pub kind: u8,
+    /// How many bytes there were.
+    pub len: usize,
+}
+
+impl Frame {
+    /// Writes the head; returns its length: 16, 24 or 40. Words are in the machine's byte order: processes of different
+    /// ones do not talk to each other (transports refuse that when they connect).
+    #[inline]
+    pub fn encode(&self, into: &mut [u8; HEAD_MAX]) -> usize {
+        match *self {
+            Self::Eager { envelope } => {
+                put_envelope(into, 1, envelope);
+                16
+            }
+            Self::EagerSync { envelope, send } => {
+                put_envelope(into, 2, envelope);
+                put_u32(into, 16, send);
+                put_u32(into, 20, 0);
+                24
+            }
+            Self::Ready { envelope, send, len, region } => {
+                put_envelope(into, 3 + u8::from(region.is_some()), envelope);
+                let region = region.unwrap_or(Region { address: 0, ticket: 0 });
+                put_u32(into, 16, send);
+                put_u32(into, 20, region.ticket);
+                put_u64(into, 24, len);
+                put_u64(into, 32, region.address);
+                40
+            }
+            Self::Clear { send, receive, len } => {
+                put_numbers(into, 5, send, receive);
+                put_u64(into, 16, len);
+                24
+            }
+            Self::Part { receive } => {
+                put_numbers(into, 6, 0, receive);
+                16
+            }
+            Self::Done { send } => {
+                put_numbers(into, 7, send, 0);
+                16
+            }
+            Self::Bye => {
+                put_numbers(into, 8, 0, 0);
+                16
+            }
+        }
+    }
+
+    /// The head at the start of `bytes`, and its length.
+    #[inline]
+    pub fn decode(bytes: &[u8]) -> Result<(Self, usize), BadFrame> {
+        let bad = || BadFrame { kind: bytes.first().copied().unwrap_or(0), len: bytes.len() };
+        let Some(first) = bytes.first_chunk::<16>() else { return Err(bad()) };
+        let envelope = Envelope { context: u32_at(first, 4), rank: u32_at(first, 8), tag: u32_at(first, 12) as i32 };
+        let (send, receive) = (u32_at(first, 4), u32_at(first, 8));
+        Ok(match first[0] {
+            1 => (Self::Eager { envelope }, 16),
+            2 => {
+                let Some(head) = bytes.first_chunk::<24>() else { return Err(bad()) };
+                (Self::EagerSync { envelope, send: u32_at(head, 16) }, 24)
+            }
+            kind @ (3 | 4) => {
+                let Some(head) = bytes.first_chunk::<40>() else { return Err(bad()) };
+                let region = (kind == 4).then(|| Region { address: u64_at(head, 32), ticket: u32_at(head, 20) });
+                (Self::Ready { envelope, send: u32_at(head, 16), len: u64_at(head, 24), region }, 40)
+            }
+            5 => {
+                let Some(head) = bytes.first_chunk::<24>() else { return Err(bad()) };
+                (Self::Clear { send, receive, len: u64_at(head, 16) }, 24)
+            }
+            6 => (Self::Part { receive }, 16),
+            7 => (Self::Done { send }, 16),
+            8 => (Self::Bye, 16),
+            _ => return Err(bad()),
+        })
+    }
+}
+
+#[inline]
+fn put_envelope(into: &mut [u8; HEAD_MAX], kind: u8, envelope: Envelope) {
+    put_u32(into, 0, u32::from(kind));
+    put_u32(into, 4, envelope.context);
+    put_u32(into, 8, envelope.rank);
+    put_u32(into, 12, envelope.tag as u32);
+}
+
+#[inline]
+fn put_numbers(into: &mut [u8; HEAD_MAX], kind: u8, send: u32, receive: u32) {
+    put_u32(into, 0, u32::from(kind));
+    put_u32(into, 4, send);
+    put_u32(into, 8, receive);
+    put_u32(into, 12, 0);
+}
+
+#[inline]
+fn put_u32(into: &mut [u8; HEAD_MAX], at: usize, value: u32) {
+    into[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+}
+
+#[inline]
+fn put_u64(into: &mut [u8; HEAD_MAX], at: usize, value: u64) {
+    into[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+}
+
+#[inline]
+fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[inline]
+fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
+    (u64::from(u32_at(bytes, at + 4)) << 32) | u64::from(u32_at(bytes, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_frame_comes_back_from_its_bytes() {
+        let envelope = Envelope { context: 7, rank: u32::MAX, tag: -5 };
+        let region = Region { address: 0x7fff_0000_1234_5678, ticket: 9 };
+        let frames = [
+            (Frame::Eager { envelope }, 16),
+            (Frame::EagerSync { envelope, send: 3 }, 24),
+            (Frame::Ready { envelope, send: 3, len: u64::MAX, region: Some(region) }, 40),
+            (Frame::Ready { envelope, send: 3, len: 0, region: None }, 40),
+            (Frame::Clear { send: 3, receive: 4, len: 1 << 40 }, 24),
+            (Frame::Part { receive: 4 }, 16),
+            (Frame::Done { send: 3 }, 16),
+            (Frame::Bye, 16),
+        ];
+        for (frame, len) in frames {
+            let mut head = [0xaa; HEAD_MAX];
+            assert_eq!(frame.encode(&mut head), len);
+            assert_eq!(Frame::decode(&head), Ok((frame, len)));
+            assert_eq!(Frame::decode(&head[..len]), Ok((frame, len)));
+            assert!(Frame::decode(&head[..len - 1]).is_err());
+        }
+        assert_eq!(Frame::decode(&[0; 40]), Err(BadFrame { kind: 0, len: 40 }));
+        assert_eq!(Frame::decode(&[9; 40]), Err(BadFrame { kind: 9, len: 40 }));
+    }
+}

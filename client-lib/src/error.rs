@@ -1,0 +1,90 @@
+//! What an MPI call fails with: an error class of the standard and a sentence.
+
+use std::borrow::Cow;
+
+use crate::abi::constants;
+
+/// An error of one of the standard's classes (MPI 5.0 §9.4). The text says what was wrong with which argument and reads after
+/// the function's name and a colon.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct MpiError {
+    /// `MPI_ERR_…`, or a class or code that the user has added.
+    pub class: i32,
+    /// Lower case, no full stop: "rank 7 is not in the communicator (0 to 3)".
+    pub text: Cow<'static, str>,
+}
+
+/// What the functions behind the exported ones return.
+pub type MpiResult<T = ()> = Result<T, MpiError>;
+
+impl MpiError {
+    /// With a text of its own.
+    #[cold]
+    pub fn new(class: i32, text: impl Into<Cow<'static, str>>) -> Self {
+        Self { class, text: text.into() }
+    }
+}
+
+macro_rules! classes {
+    ($($(#[$doc:meta])* $name:ident $class:ident;)*) => {
+        impl MpiError {$(
+            $(#[$doc])*
+            #[cold]
+            pub fn $name(text: impl Into<Cow<'static, str>>) -> Self {
+                Self::new(constants::$class, text)
+            }
+        )*}
+    };
+}
+
+classes! {
+    /// An invalid buffer pointer.
+    buffer MPI_ERR_BUFFER;
+    /// An invalid count.
+    count MPI_ERR_COUNT;
+    /// An invalid datatype.
+    datatype MPI_ERR_TYPE;
+    /// An invalid tag.
+    tag MPI_ERR_TAG;
+    /// An invalid communicator.
+    comm MPI_ERR_COMM;
+    /// An invalid rank.
+    rank MPI_ERR_RANK;
+    /// An invalid request.
+    request MPI_ERR_REQUEST;
+    /// An invalid root.
+    root MPI_ERR_ROOT;
+    /// An invalid group.
+    group MPI_ERR_GROUP;
+    /// An invalid operation.
+    op MPI_ERR_OP;
+    /// An invalid argument of another kind.
+    arg MPI_ERR_ARG;
+    /// A message longer than the memory to receive it.
+    truncate MPI_ERR_TRUNCATE;
+    /// An error of its own kind.
+    other MPI_ERR_OTHER;
+    /// An error of this library.
+    intern MPI_ERR_INTERN;
+    /// No memory left.
+    no_mem MPI_ERR_NO_MEM;
+    /// An info key longer than `MPI_MAX_INFO_KEY`.
+    info_key MPI_ERR_INFO_KEY;
+    /// An info value longer than `MPI_MAX_INFO_VAL`.
+    info_value MPI_ERR_INFO_VALUE;
+    /// An info key that is not there.
+    info_nokey MPI_ERR_INFO_NOKEY;
+    /// An invalid info object.
+    info MPI_ERR_INFO;
+    /// An invalid key value.
+    keyval MPI_ERR_KEYVAL;
+    /// An invalid error handler.
+    errhandler MPI_ERR_ERRHANDLER;
+    /// What this library does not do.
+    unsupported MPI_ERR_UNSUPPORTED_OPERATION;
+    /// A peer that has died or cannot be reached any more.
+    proc_aborted MPI_ERR_PROC_ABORTED;
+    /// A value that does not fit the caller's type.
+    value_too_large MPI_ERR_VALUE_TOO_LARGE;
+}

@@ -1,0 +1,189 @@
+//! The user's memory: what a message is sent from and received into.
+//!
+//! A [`Buffer`] is made once, at the border to C, from address, count and datatype; from then on it is a value with a length
+//! in packed bytes, of which any part can be read or written. That the memory stays the library's until the operation is
+//! over is the caller's side of every MPI call; this module and the copy loops of `datatype` are where it is relied upon.
+
+#![expect(unsafe_code, reason = "copies from and to memory that the user has lent")]
+
+use std::sync::Arc;
+
+use crate::datatype::Layout;
+
+/// Memory lent by the user for one operation. Cheap to clone: it does not own what it points to.
+#[derive(Debug, Clone)]
+pub struct Buffer {
+    base: *mut u8,
+    len: usize,
+    shape: Shape,
+}
+
+#[derive(Debug, Clone)]
+enum Shape {
+    Contiguous,
+    /// `count` elements of a layout with holes, one extent apart.
+    Scattered {
+        layout: Arc<Layout>,
+    },
+}
+
+// SAFETY: a buffer is an address; whoever made it has promised that the memory may be used from any thread of the process
+// until the operation is over (MPI 5.0 §3.7).
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// No memory, for messages without data.
+    pub const EMPTY: Self = Self { base: std::ptr::null_mut(), len: 0, shape: Shape::Contiguous };
+
+    /// `len` bytes at `base`.
+    ///
+    /// # Safety
+    ///
+    /// The bytes must be readable, and writable where something is received into them, as long as the value or a clone of it
+    /// is used; `base` may be anything if `len` is 0.
+    #[inline]
+    pub unsafe fn contiguous(base: *mut u8, len: usize) -> Self {
+        Self { base, len, shape: Shape::Contiguous }
+    }
+
+    /// `count` elements with a layout, the first at `base`, one extent apart.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Buffer::contiguous`], for all bytes that the layout names.
+    pub unsafe fn new(base: *mut u8, count: usize, layout: &Arc<Layout>) -> Self {
+        let len = layout.size() * count;
+        if len == 0 {
+            return Self::EMPTY;
+        }
+        match layout.contiguous_at(count) {
+            Some(offset) => Self { base: base.wrapping_offset(offset), len, shape: Shape::Contiguous },
+            None => Self { base, len, shape: Shape::Scattered { layout: Arc::clone(layout) } },
+        }
+    }
+
+    /// How many bytes it holds, packed.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of the first byte, if the bytes lie side by side.
+    #[inline]
+    pub fn as_contiguous(&self) -> Option<*mut u8> {
+        match self.shape {
+            Shape::Contiguous => Some(self.base),
+            Shape::Scattered { .. } => None,
+        }
+    }
+
+    /// The bytes, if they lie side by side.
+    #[inline]
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        let base = self.as_contiguous()?;
+        if self.len == 0 {
+            return Some(&[]);
+        }
+        // SAFETY: whoever made the buffer has promised that these bytes are readable while it is used.
+        Some(unsafe { std::slice::from_raw_parts(base, self.len) })
+    }
+
+    /// Copies the packed bytes from `at` on into `into`; both ends must lie within the buffer.
+    #[inline]
+    pub fn read(&self, at: usize, into: &mut [u8]) {
+        assert!(at <= self.len && into.len() <= self.len - at, "{} bytes at {at} of {}", into.len(), self.len);
+        if into.is_empty() {
+            return;
+        }
+        match &self.shape {
+            // SAFETY: within the memory that whoever made the buffer has promised; `into` is ours, so they do not overlap.
+            Shape::Contiguous => unsafe {
+                std::ptr::copy_nonoverlapping(self.base.add(at), into.as_mut_ptr(), into.len());
+            },
+            // SAFETY: as above, for the bytes of the layout.
+            Shape::Scattered { layout } => unsafe { layout.pack(self.base, at, into) },
+        }
+    }
+
+    /// Copies `from` over the packed bytes from `at` on; both ends must lie within the buffer.
+    #[inline]
+    pub fn write(&self, at: usize, from: &[u8]) {
+        assert!(at <= self.len && from.len() <= self.len - at, "{} bytes at {at} of {}", from.len(), self.len);
+        if from.is_empty() {
+            return;
+        }
+        match &self.shape {
+            // SAFETY: within the memory that whoever made the buffer has promised to be writable. The user may have lent the
+            // same memory for sending, against the standard's rules: `copy` is defined even then.
+            Shape::Contiguous => unsafe {
+                std::ptr::copy(from.as_ptr(), self.base.add(at), from.len());
+            },
+            // SAFETY: as above, for the bytes of the layout.
+            Shape::Scattered { layout } => unsafe { layout.unpack(self.base, at, from) },
+        }
+    }
+
+    /// The pieces of memory that hold the packed bytes from `at` on, in packed order, until `visit` says no or `len` bytes
+    /// are named: for calls that take lists of pieces (`readv`, `process_vm_readv`).
+    pub fn pieces(&self, at: usize, len: usize, mut visit: impl FnMut(*mut u8, usize) -> bool) {
+        assert!(at <= self.len && len <= self.len - at, "{len} bytes at {at} of {}", self.len);
+        if len == 0 {
+            return;
+        }
+        match &self.shape {
+            Shape::Contiguous => drop(visit(self.base.wrapping_add(at), len)),
+            Shape::Scattered { layout } => layout.pieces(self.base, at, len, &mut visit),
+        }
+    }
+}
+
+/// The bytes of one frame that follow its head.
+#[derive(Debug, Clone, Copy)]
+pub struct Payload<'a> {
+    buffer: &'a Buffer,
+    at: usize,
+    len: usize,
+}
+
+impl<'a> Payload<'a> {
+    /// None.
+    pub const NONE: Payload<'static> = Payload { buffer: &Buffer::EMPTY, at: 0, len: 0 };
+
+    /// `len` packed bytes of a buffer, from `at` on.
+    #[inline]
+    pub fn new(buffer: &'a Buffer, at: usize, len: usize) -> Self {
+        assert!(at <= buffer.len() && len <= buffer.len() - at, "{len} bytes at {at} of {}", buffer.len());
+        Self { buffer, at, len }
+    }
+
+    /// How many bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes, if they lie side by side.
+    #[inline]
+    pub fn as_bytes(&self) -> Option<&'a [u8]> {
+        Some(&self.buffer.as_bytes()?[self.at..self.at + self.len])
+    }
+
+    /// Copies them all; `into` is as long as they are.
+    #[inline]
+    pub fn copy_to(&self, into: &mut [u8]) {
+        assert_eq!(into.len(), self.len);
+        self.buffer.read(self.at, into);
+    }
+}

@@ -1,0 +1,3 @@
+//! The objects behind handles: communicators, groups, attributes, error handlers, info.
+
+pub mod table;

@@ -1,0 +1,112 @@
+//! The objects of one class, found by handle.
+
+use std::marker::PhantomData;
+
+use crate::abi::handle::{Handle, Place, SLOTS};
+
+/// Objects `T` behind handles `H`. Finding, adding and taking out are a few instructions each; the memory of a slot is used
+/// again, under another generation.
+#[derive(Debug)]
+pub struct Table<H, T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+    class: PhantomData<H>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+impl<H: Handle, T> Default for Table<H, T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), class: PhantomData }
+    }
+}
+
+impl<H: Handle, T> Table<H, T> {
+    /// Adds an object; none if the table is full, with two million of them.
+    pub fn add(&mut self, value: T) -> Option<H> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.slots.len() < SLOTS as usize => {
+                self.slots.push(Slot { generation: 0, value: None });
+                (self.slots.len() - 1) as u32
+            }
+            None => return None,
+        };
+        let entry = &mut self.slots[slot as usize];
+        entry.value = Some(value);
+        Some(H::made(Place { slot, generation: entry.generation }))
+    }
+
+    /// The object, unless the handle is none of this table's or its object has been taken out.
+    #[inline]
+    pub fn get(&self, handle: H) -> Option<&T> {
+        let place = handle.place()?;
+        let slot = self.slots.get(place.slot as usize)?;
+        if slot.generation == place.generation { slot.value.as_ref() } else { None }
+    }
+
+    /// As [`Table::get`].
+    #[inline]
+    pub fn get_mut(&mut self, handle: H) -> Option<&mut T> {
+        let place = handle.place()?;
+        let slot = self.slots.get_mut(place.slot as usize)?;
+        if slot.generation == place.generation { slot.value.as_mut() } else { None }
+    }
+
+    /// Takes the object out; its handle is invalid from now on.
+    pub fn take(&mut self, handle: H) -> Option<T> {
+        let place = handle.place()?;
+        let slot = self.slots.get_mut(place.slot as usize)?;
+        if slot.generation != place.generation {
+            return None;
+        }
+        let value = slot.value.take()?;
+        slot.generation = place.next_generation();
+        self.free.push(place.slot);
+        Some(value)
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All objects, in the order of their slots.
+    pub fn iter(&self) -> impl Iterator<Item = (H, &T)> {
+        self.slots.iter().enumerate().filter_map(|(slot, entry)| {
+            let place = Place { slot: slot as u32, generation: entry.generation };
+            entry.value.as_ref().map(|value| (H::made(place), value))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::CommHandle;
+
+    #[test]
+    fn a_handle_is_invalid_once_its_object_is_taken_out() {
+        let mut table = Table::<CommHandle, &str>::default();
+        let a = table.add("a").unwrap();
+        let b = table.add("b").unwrap();
+        assert_eq!((table.get(a), table.get(b), table.len()), (Some(&"a"), Some(&"b"), 2));
+        assert_eq!(table.take(a), Some("a"));
+        assert_eq!((table.get(a), table.len()), (None, 1));
+        assert_eq!(table.take(a), None);
+        let c = table.add("c").unwrap();
+        assert_eq!((c.place().unwrap().slot, c == a), (a.place().unwrap().slot, false));
+        assert_eq!((table.get(a), table.get(c)), (None, Some(&"c")));
+        assert_eq!(table.get(CommHandle::NULL), None);
+        assert_eq!(table.iter().map(|(_, value)| *value).collect::<Vec<_>>(), ["c", "b"]);
+    }
+}
