@@ -21,9 +21,10 @@ pub struct Buffer {
 #[derive(Debug, Clone)]
 enum Shape {
     Contiguous,
-    /// `count` elements of a layout with holes, one extent apart.
+    /// Elements of a layout with holes, one extent apart, from packed byte `start` on.
     Scattered {
         layout: Arc<Layout>,
+        start: usize,
     },
 }
 
@@ -58,7 +59,7 @@ impl Buffer {
         }
         match layout.contiguous_at(count) {
             Some(offset) => Self { base: base.wrapping_offset(offset), len, shape: Shape::Contiguous },
-            None => Self { base, len, shape: Shape::Scattered { layout: Arc::clone(layout) } },
+            None => Self { base, len, shape: Shape::Scattered { layout: Arc::clone(layout), start: 0 } },
         }
     }
 
@@ -94,6 +95,18 @@ impl Buffer {
         Some(unsafe { std::slice::from_raw_parts(base, self.len) })
     }
 
+    /// Its packed bytes from `at` on, `len` of them; both ends must lie within the buffer.
+    #[inline]
+    pub fn part(&self, at: usize, len: usize) -> Self {
+        assert!(at <= self.len && len <= self.len - at, "{len} bytes at {at} of {}", self.len);
+        match &self.shape {
+            Shape::Contiguous => Self { base: self.base.wrapping_add(at), len, shape: Shape::Contiguous },
+            Shape::Scattered { layout, start } => {
+                Self { base: self.base, len, shape: Shape::Scattered { layout: Arc::clone(layout), start: start + at } }
+            }
+        }
+    }
+
     /// Copies the packed bytes from `at` on into `into`; both ends must lie within the buffer.
     #[inline]
     pub fn read(&self, at: usize, into: &mut [u8]) {
@@ -107,7 +120,7 @@ impl Buffer {
                 std::ptr::copy_nonoverlapping(self.base.add(at), into.as_mut_ptr(), into.len());
             },
             // SAFETY: as above, for the bytes of the layout.
-            Shape::Scattered { layout } => unsafe { layout.pack(self.base, at, into) },
+            Shape::Scattered { layout, start } => unsafe { layout.pack(self.base, start + at, into) },
         }
     }
 
@@ -125,7 +138,7 @@ impl Buffer {
                 std::ptr::copy(from.as_ptr(), self.base.add(at), from.len());
             },
             // SAFETY: as above, for the bytes of the layout.
-            Shape::Scattered { layout } => unsafe { layout.unpack(self.base, at, from) },
+            Shape::Scattered { layout, start } => unsafe { layout.unpack(self.base, start + at, from) },
         }
     }
 
@@ -138,7 +151,7 @@ impl Buffer {
         }
         match &self.shape {
             Shape::Contiguous => drop(visit(self.base.wrapping_add(at), len)),
-            Shape::Scattered { layout } => layout.pieces(self.base, at, len, &mut visit),
+            Shape::Scattered { layout, start } => layout.pieces(self.base, start + at, len, &mut visit),
         }
     }
 }
