@@ -206,6 +206,66 @@ pub const MPI_REAL16: usize = 0x000002e2;
 pub const MPI_COMPLEX16: usize = 0x000002e3;
 /// `MPI_COMPLEX32`.
 pub const MPI_COMPLEX32: usize = 0x000002eb;
+/// `MPI_BOTTOM`.
+pub const MPI_BOTTOM: usize = 0;
+/// `MPI_IN_PLACE`.
+pub const MPI_IN_PLACE: usize = 1;
+/// `MPI_BUFFER_AUTOMATIC`.
+pub const MPI_BUFFER_AUTOMATIC: usize = 2;
+/// `MPI_ARGV_NULL`.
+pub const MPI_ARGV_NULL: usize = 0;
+/// `MPI_ARGVS_NULL`.
+pub const MPI_ARGVS_NULL: usize = 0;
+/// `MPI_ERRCODES_IGNORE`.
+pub const MPI_ERRCODES_IGNORE: usize = 0;
+/// `MPI_STATUS_IGNORE`.
+pub const MPI_STATUS_IGNORE: usize = 0;
+/// `MPI_STATUSES_IGNORE`.
+pub const MPI_STATUSES_IGNORE: usize = 0;
+/// `MPI_UNWEIGHTED`.
+pub const MPI_UNWEIGHTED: usize = 10;
+/// `MPI_WEIGHTS_EMPTY`.
+pub const MPI_WEIGHTS_EMPTY: usize = 11;
+/// `MPI_DISPLACEMENT_CURRENT`.
+pub const MPI_DISPLACEMENT_CURRENT: i64 = -1;
+/// `MPI_NULL_COPY_FN`.
+pub const MPI_NULL_COPY_FN: usize = 0x0;
+/// `MPI_DUP_FN`.
+pub const MPI_DUP_FN: usize = 0x1;
+/// `MPI_NULL_DELETE_FN`.
+pub const MPI_NULL_DELETE_FN: usize = 0x0;
+/// `MPI_COMM_NULL_COPY_FN`.
+pub const MPI_COMM_NULL_COPY_FN: usize = 0x0;
+/// `MPI_COMM_DUP_FN`.
+pub const MPI_COMM_DUP_FN: usize = 0x1;
+/// `MPI_COMM_NULL_DELETE_FN`.
+pub const MPI_COMM_NULL_DELETE_FN: usize = 0x0;
+/// `MPI_TYPE_NULL_COPY_FN`.
+pub const MPI_TYPE_NULL_COPY_FN: usize = 0x0;
+/// `MPI_TYPE_DUP_FN`.
+pub const MPI_TYPE_DUP_FN: usize = 0x1;
+/// `MPI_TYPE_NULL_DELETE_FN`.
+pub const MPI_TYPE_NULL_DELETE_FN: usize = 0x0;
+/// `MPI_WIN_NULL_COPY_FN`.
+pub const MPI_WIN_NULL_COPY_FN: usize = 0x0;
+/// `MPI_WIN_DUP_FN`.
+pub const MPI_WIN_DUP_FN: usize = 0x1;
+/// `MPI_WIN_NULL_DELETE_FN`.
+pub const MPI_WIN_NULL_DELETE_FN: usize = 0x0;
+/// `MPI_CONVERSION_FN_NULL`.
+pub const MPI_CONVERSION_FN_NULL: usize = 0x0;
+/// `MPI_CONVERSION_FN_NULL_C`.
+pub const MPI_CONVERSION_FN_NULL_C: usize = 0x0;
+/// `MPI_T_ENUM_NULL`.
+pub const MPI_T_ENUM_NULL: usize = 0;
+/// `MPI_T_CVAR_HANDLE_NULL`.
+pub const MPI_T_CVAR_HANDLE_NULL: usize = 0;
+/// `MPI_T_PVAR_SESSION_NULL`.
+pub const MPI_T_PVAR_SESSION_NULL: usize = 0;
+/// `MPI_T_PVAR_HANDLE_NULL`.
+pub const MPI_T_PVAR_HANDLE_NULL: usize = 0;
+/// `MPI_T_PVAR_ALL_HANDLES`.
+pub const MPI_T_PVAR_ALL_HANDLES: usize = 1;
 /// `MPI_VERSION`.
 pub const MPI_VERSION: i32 = 5;
 /// `MPI_SUBVERSION`.
@@ -214,6 +274,10 @@ pub const MPI_SUBVERSION: i32 = 0;
 pub const MPI_ABI_VERSION: i32 = 1;
 /// `MPI_ABI_SUBVERSION`.
 pub const MPI_ABI_SUBVERSION: i32 = 0;
+/// `MPI_LONG_LONG_INT`.
+pub const MPI_LONG_LONG_INT: usize = MPI_LONG_LONG;
+/// `MPI_C_COMPLEX`.
+pub const MPI_C_COMPLEX: usize = MPI_C_FLOAT_COMPLEX;
 /// `MPI_MAX_DATAREP_STRING`.
 pub const MPI_MAX_DATAREP_STRING: i32 = 128;
 /// `MPI_MAX_ERROR_STRING`.

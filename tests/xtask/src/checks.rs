@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::Context;
 
+use crate::abi;
 use crate::places;
 use crate::setup;
 use crate::shell::{cargo, quiet, step, succeeds};
@@ -54,7 +55,7 @@ fn fresh() -> anyhow::Result<()> {
         let same = read(scratch.join(&name))? == read(generated().join(&name))?;
         anyhow::ensure!(same, "proto/src/generated/{} is out of date: cargo xtask proto", name.display());
     }
-    Ok(())
+    abi::check()
 }
 
 /// What `deny.toml` says of the packages that we depend on. Advisories change without us and are not asked for.

@@ -2,6 +2,7 @@
 //!
 //! Builds with Rust and gcc alone, on a machine where nothing else is installed yet.
 
+mod abi;
 mod bench;
 mod checks;
 mod demo;
@@ -22,7 +23,7 @@ struct Command {
     run: fn(&[OsString]) -> anyhow::Result<()>,
 }
 
-const COMMANDS: [Command; 7] = [
+const COMMANDS: [Command; 8] = [
     Command { name: "demo", args: "", about: "four daemons and a real MPI program on this machine", run: demo::demo },
     Command { name: "test", args: "[NAME]", about: "all tests, or those whose name contains NAME", run: suite::test },
     Command {
@@ -39,6 +40,12 @@ const COMMANDS: [Command; 7] = [
     },
     Command { name: "setup", args: "", about: "install what building and testing need", run: setup::setup },
     Command { name: "proto", args: "", about: "write the generated modules of proto/ anew", run: checks::proto },
+    Command {
+        name: "abi",
+        args: "[--check]",
+        about: "write the MPI library's interface anew from its tables",
+        run: abi::abi,
+    },
     Command { name: "bench", args: "launch", about: "launch times beside other launchers", run: bench::bench },
 ];
 

@@ -1,0 +1,48 @@
+//! The functions of the chapter `info`. Generated from `abi/*.tsv` by `cargo xtask abi`: do not edit.
+
+use super::*;
+
+exports! {
+    fn MPI_Abi_get_info PMPI_Abi_get_info(info: *mut InfoHandle) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Comm_get_info PMPI_Comm_get_info(comm: CommHandle, info_used: *mut InfoHandle) -> c_int
+        => unsupported(Scope::Comm(comm));
+    fn MPI_Comm_set_info PMPI_Comm_set_info(comm: CommHandle, info: InfoHandle) -> c_int
+        => unsupported(Scope::Comm(comm));
+    fn MPI_Info_create PMPI_Info_create(info: *mut InfoHandle) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Info_create_env PMPI_Info_create_env(argc: c_int, argv: *mut *mut c_char, info: *mut InfoHandle) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Info_delete PMPI_Info_delete(info: InfoHandle, key: *const c_char) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Info_dup PMPI_Info_dup(info: InfoHandle, newinfo: *mut InfoHandle) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Info_free PMPI_Info_free(info: *mut InfoHandle) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Info_fromint PMPI_Info_fromint(info: c_int) -> InfoHandle
+        => unsupported(Scope::World);
+    fn MPI_Info_get PMPI_Info_get(
+        info: InfoHandle, key: *const c_char, valuelen: c_int, value: *mut c_char, flag: *mut c_int
+    ) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Info_get_nkeys PMPI_Info_get_nkeys(info: InfoHandle, nkeys: *mut c_int) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Info_get_nthkey PMPI_Info_get_nthkey(info: InfoHandle, n: c_int, key: *mut c_char) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Info_get_string PMPI_Info_get_string(
+        info: InfoHandle, key: *const c_char, buflen: *mut c_int, value: *mut c_char, flag: *mut c_int
+    ) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Info_get_valuelen PMPI_Info_get_valuelen(
+        info: InfoHandle, key: *const c_char, valuelen: *mut c_int, flag: *mut c_int
+    ) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Info_set PMPI_Info_set(info: InfoHandle, key: *const c_char, value: *const c_char) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Info_toint PMPI_Info_toint(info: InfoHandle) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Win_get_info PMPI_Win_get_info(win: WinHandle, info_used: *mut InfoHandle) -> c_int
+        => unsupported(Scope::Win(win));
+    fn MPI_Win_set_info PMPI_Win_set_info(win: WinHandle, info: InfoHandle) -> c_int
+        => unsupported(Scope::Win(win));
+}

@@ -1,0 +1,36 @@
+//! The functions of the chapter `partitioned`. Generated from `abi/*.tsv` by `cargo xtask abi`: do not edit.
+
+use super::*;
+
+exports! {
+    fn MPI_Parrived PMPI_Parrived(request: RequestHandle, partition: c_int, flag: *mut c_int) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Pready PMPI_Pready(partition: c_int, request: RequestHandle) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Pready_list PMPI_Pready_list(
+        length: c_int, array_of_partitions: *const c_int, request: RequestHandle
+    ) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Pready_range PMPI_Pready_range(partition_low: c_int, partition_high: c_int, request: RequestHandle) -> c_int
+        => unsupported(Scope::World);
+    fn MPI_Precv_init PMPI_Precv_init(
+        buf: *mut c_void, partitions: c_int, count: c_int, datatype: DatatypeHandle, dest: c_int, tag: c_int,
+        comm: CommHandle, info: InfoHandle, request: *mut RequestHandle
+    ) -> c_int
+        => unsupported(Scope::Comm(comm));
+    fn MPI_Precv_init_c PMPI_Precv_init_c(
+        buf: *mut c_void, partitions: c_int, count: i64, datatype: DatatypeHandle, dest: c_int, tag: c_int,
+        comm: CommHandle, info: InfoHandle, request: *mut RequestHandle
+    ) -> c_int
+        => unsupported(Scope::Comm(comm));
+    fn MPI_Psend_init PMPI_Psend_init(
+        buf: *const c_void, partitions: c_int, count: c_int, datatype: DatatypeHandle, dest: c_int, tag: c_int,
+        comm: CommHandle, info: InfoHandle, request: *mut RequestHandle
+    ) -> c_int
+        => unsupported(Scope::Comm(comm));
+    fn MPI_Psend_init_c PMPI_Psend_init_c(
+        buf: *const c_void, partitions: c_int, count: i64, datatype: DatatypeHandle, dest: c_int, tag: c_int,
+        comm: CommHandle, info: InfoHandle, request: *mut RequestHandle
+    ) -> c_int
+        => unsupported(Scope::Comm(comm));
+}

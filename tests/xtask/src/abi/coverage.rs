@@ -1,0 +1,28 @@
+//! From tables to prose: what is there and what is not yet.
+
+use std::fmt::Write;
+
+use super::tables::{Function, Tables};
+
+/// `COVERAGE.md`.
+pub(super) fn page(tables: &Tables) -> String {
+    let done = |function: &&Function| tables.implementation(function).is_some();
+    let all = tables.functions.len();
+    let sum = tables.functions.iter().filter(done).count();
+    let mut text = format!(
+        "# What is there of the MPI 5.0 standard ABI\n\n\
+         Generated from `*.tsv` by `cargo xtask abi`: do not edit. {sum} of {all} functions are implemented. The others can be\n\
+         linked and called; they report `MPI_ERR_UNSUPPORTED_OPERATION` to the error handler.\n\n\
+         | chapter | implemented | of |\n|---|---|---|\n"
+    );
+    for chapter in tables.chapters() {
+        let functions = || tables.functions.iter().filter(|function| function.chapter == chapter);
+        let _ = writeln!(text, "| {chapter} | {} | {} |", functions().filter(done).count(), functions().count());
+    }
+    text += "\n| function | chapter | |\n|---|---|---|\n";
+    for function in &tables.functions {
+        let state = if done(&function) { "implemented" } else { "unsupported" };
+        let _ = writeln!(text, "| {} | {} | {state} |", function.name, function.chapter);
+    }
+    text
+}
