@@ -4,9 +4,9 @@ use super::*;
 
 exports! {
     fn MPI_Aint_add PMPI_Aint_add(base: i64, disp: i64) -> i64
-        => unsupported(Scope::World);
+        => plain() fortran::aint_add(base, disp);
     fn MPI_Aint_diff PMPI_Aint_diff(addr1: i64, addr2: i64) -> i64
-        => unsupported(Scope::World);
+        => plain() fortran::aint_diff(addr1, addr2);
     fn MPI_Get_address PMPI_Get_address(location: *const c_void, address: *mut i64) -> c_int
         => unsupported(Scope::World);
     fn MPI_Get_count PMPI_Get_count(status: *const Status, datatype: DatatypeHandle, count: *mut c_int) -> c_int
@@ -168,7 +168,7 @@ exports! {
     fn MPI_Type_free PMPI_Type_free(datatype: *mut DatatypeHandle) -> c_int
         => unsupported(Scope::World);
     fn MPI_Type_fromint PMPI_Type_fromint(datatype: c_int) -> DatatypeHandle
-        => unsupported(Scope::World);
+        => plain() fortran::from_int(datatype);
     fn MPI_Type_get_contents PMPI_Type_get_contents(
         datatype: DatatypeHandle, max_integers: c_int, max_addresses: c_int, max_datatypes: c_int,
         array_of_integers: *mut c_int, array_of_addresses: *mut i64, array_of_datatypes: *mut DatatypeHandle
@@ -237,7 +237,7 @@ exports! {
     fn MPI_Type_size_x PMPI_Type_size_x(datatype: DatatypeHandle, size: *mut i64) -> c_int
         => unsupported(Scope::World);
     fn MPI_Type_toint PMPI_Type_toint(datatype: DatatypeHandle) -> c_int
-        => unsupported(Scope::World);
+        => plain() fortran::to_int(datatype);
     fn MPI_Type_vector PMPI_Type_vector(
         count: c_int, blocklength: c_int, stride: c_int, oldtype: DatatypeHandle, newtype: *mut DatatypeHandle
     ) -> c_int

@@ -4,7 +4,7 @@ use super::*;
 
 exports! {
     fn MPI_Abi_get_version PMPI_Abi_get_version(abi_major: *mut c_int, abi_minor: *mut c_int) -> c_int
-        => unsupported(Scope::World);
+        => call_always(Scope::World) about::abi_get_version(abi_major, abi_minor);
     fn MPI_Alloc_mem PMPI_Alloc_mem(size: i64, info: InfoHandle, baseptr: *mut c_void) -> c_int
         => unsupported(Scope::World);
     fn MPI_Errhandler_free PMPI_Errhandler_free(errhandler: *mut ErrhandlerHandle) -> c_int
@@ -18,11 +18,11 @@ exports! {
     fn MPI_Get_hw_resource_info PMPI_Get_hw_resource_info(hw_info: *mut InfoHandle) -> c_int
         => unsupported(Scope::World);
     fn MPI_Get_library_version PMPI_Get_library_version(version: *mut c_char, resultlen: *mut c_int) -> c_int
-        => unsupported(Scope::World);
+        => call_always(Scope::World) about::get_library_version(version, resultlen);
     fn MPI_Get_processor_name PMPI_Get_processor_name(name: *mut c_char, resultlen: *mut c_int) -> c_int
         => unsupported(Scope::World);
     fn MPI_Get_version PMPI_Get_version(version: *mut c_int, subversion: *mut c_int) -> c_int
-        => unsupported(Scope::World);
+        => call_always(Scope::World) about::get_version(version, subversion);
     fn MPI_Init PMPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char) -> c_int
         => unsupported(Scope::World);
     fn MPI_Init_thread PMPI_Init_thread(
@@ -42,7 +42,7 @@ exports! {
     fn MPI_Win_set_name PMPI_Win_set_name(win: WinHandle, win_name: *const c_char) -> c_int
         => unsupported(Scope::Win(win));
     fn MPI_Wtick PMPI_Wtick() -> f64
-        => unsupported(Scope::World);
+        => plain() about::wtick();
     fn MPI_Wtime PMPI_Wtime() -> f64
-        => unsupported(Scope::World);
+        => plain() about::wtime();
 }

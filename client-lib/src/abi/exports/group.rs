@@ -16,7 +16,7 @@ exports! {
     fn MPI_Group_free PMPI_Group_free(group: *mut GroupHandle) -> c_int
         => unsupported(Scope::World);
     fn MPI_Group_fromint PMPI_Group_fromint(group: c_int) -> GroupHandle
-        => unsupported(Scope::World);
+        => plain() fortran::from_int(group);
     fn MPI_Group_incl PMPI_Group_incl(
         group: GroupHandle, n: c_int, ranks: *const c_int, newgroup: *mut GroupHandle
     ) -> c_int
@@ -38,7 +38,7 @@ exports! {
     fn MPI_Group_size PMPI_Group_size(group: GroupHandle, size: *mut c_int) -> c_int
         => unsupported(Scope::World);
     fn MPI_Group_toint PMPI_Group_toint(group: GroupHandle) -> c_int
-        => unsupported(Scope::World);
+        => plain() fortran::to_int(group);
     fn MPI_Group_translate_ranks PMPI_Group_translate_ranks(
         group1: GroupHandle, n: c_int, ranks1: *const c_int, group2: GroupHandle, ranks2: *mut c_int
     ) -> c_int

@@ -20,7 +20,7 @@ exports! {
     fn MPI_Info_free PMPI_Info_free(info: *mut InfoHandle) -> c_int
         => unsupported(Scope::World);
     fn MPI_Info_fromint PMPI_Info_fromint(info: c_int) -> InfoHandle
-        => unsupported(Scope::World);
+        => plain() fortran::from_int(info);
     fn MPI_Info_get PMPI_Info_get(
         info: InfoHandle, key: *const c_char, valuelen: c_int, value: *mut c_char, flag: *mut c_int
     ) -> c_int
@@ -40,7 +40,7 @@ exports! {
     fn MPI_Info_set PMPI_Info_set(info: InfoHandle, key: *const c_char, value: *const c_char) -> c_int
         => unsupported(Scope::World);
     fn MPI_Info_toint PMPI_Info_toint(info: InfoHandle) -> c_int
-        => unsupported(Scope::World);
+        => plain() fortran::to_int(info);
     fn MPI_Win_get_info PMPI_Win_get_info(win: WinHandle, info_used: *mut InfoHandle) -> c_int
         => unsupported(Scope::Win(win));
     fn MPI_Win_set_info PMPI_Win_set_info(win: WinHandle, info: InfoHandle) -> c_int

@@ -14,7 +14,7 @@ exports! {
     fn MPI_File_delete PMPI_File_delete(filename: *const c_char, info: InfoHandle) -> c_int
         => unsupported(Scope::World);
     fn MPI_File_fromint PMPI_File_fromint(file: c_int) -> FileHandle
-        => unsupported(Scope::World);
+        => plain() fortran::from_int(file);
     fn MPI_File_get_amode PMPI_File_get_amode(fh: FileHandle, amode: *mut c_int) -> c_int
         => unsupported(Scope::File(fh));
     fn MPI_File_get_atomicity PMPI_File_get_atomicity(fh: FileHandle, flag: *mut c_int) -> c_int
@@ -242,7 +242,7 @@ exports! {
     fn MPI_File_sync PMPI_File_sync(fh: FileHandle) -> c_int
         => unsupported(Scope::File(fh));
     fn MPI_File_toint PMPI_File_toint(file: FileHandle) -> c_int
-        => unsupported(Scope::File(file));
+        => plain() fortran::to_int(file);
     fn MPI_File_write PMPI_File_write(
         fh: FileHandle, buf: *const c_void, count: c_int, datatype: DatatypeHandle, status: *mut Status
     ) -> c_int

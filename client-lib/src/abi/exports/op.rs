@@ -12,7 +12,7 @@ exports! {
     fn MPI_Op_free PMPI_Op_free(op: *mut OpHandle) -> c_int
         => unsupported(Scope::World);
     fn MPI_Op_fromint PMPI_Op_fromint(op: c_int) -> OpHandle
-        => unsupported(Scope::World);
+        => plain() fortran::from_int(op);
     fn MPI_Op_toint PMPI_Op_toint(op: OpHandle) -> c_int
-        => unsupported(Scope::World);
+        => plain() fortran::to_int(op);
 }

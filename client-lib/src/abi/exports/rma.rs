@@ -149,7 +149,7 @@ exports! {
     fn MPI_Win_free PMPI_Win_free(win: *mut WinHandle) -> c_int
         => unsupported(Scope::World);
     fn MPI_Win_fromint PMPI_Win_fromint(win: c_int) -> WinHandle
-        => unsupported(Scope::World);
+        => plain() fortran::from_int(win);
     fn MPI_Win_get_group PMPI_Win_get_group(win: WinHandle, group: *mut GroupHandle) -> c_int
         => unsupported(Scope::Win(win));
     fn MPI_Win_lock PMPI_Win_lock(lock_type: c_int, rank: c_int, assert: c_int, win: WinHandle) -> c_int
@@ -173,7 +173,7 @@ exports! {
     fn MPI_Win_test PMPI_Win_test(win: WinHandle, flag: *mut c_int) -> c_int
         => unsupported(Scope::Win(win));
     fn MPI_Win_toint PMPI_Win_toint(win: WinHandle) -> c_int
-        => unsupported(Scope::Win(win));
+        => plain() fortran::to_int(win);
     fn MPI_Win_unlock PMPI_Win_unlock(rank: c_int, win: WinHandle) -> c_int
         => unsupported(Scope::Win(win));
     fn MPI_Win_unlock_all PMPI_Win_unlock_all(win: WinHandle) -> c_int

@@ -44,7 +44,7 @@ exports! {
     fn MPI_Session_flush_buffer PMPI_Session_flush_buffer(session: SessionHandle) -> c_int
         => unsupported(Scope::Session(session));
     fn MPI_Session_fromint PMPI_Session_fromint(session: c_int) -> SessionHandle
-        => unsupported(Scope::World);
+        => plain() fortran::from_int(session);
     fn MPI_Session_get_errhandler PMPI_Session_get_errhandler(
         session: SessionHandle, errhandler: *mut ErrhandlerHandle
     ) -> c_int
@@ -76,5 +76,5 @@ exports! {
     ) -> c_int
         => unsupported(Scope::Session(session));
     fn MPI_Session_toint PMPI_Session_toint(session: SessionHandle) -> c_int
-        => unsupported(Scope::Session(session));
+        => plain() fortran::to_int(session);
 }
