@@ -1,1 +1,27 @@
-//! Collective operations as schedules.
+//! Collective operations as schedules of messages (MPI 5.0 §6).
+//!
+//! A call becomes a [schedule]: what this rank sends, receives, copies and combines, as data, built by a pure function
+//! per algorithm ([`barrier`], [`bcast`], [`gather`], [`allgather`], [`alltoall`], [`reduce`], [`allreduce`], [`reduce_scatter`],
+//! [`scan`]), of which [`choice`] picks one. A [`run`] carries it out over whatever takes messages ([`run::Courier`]), on the
+//! memory that [`operands`] lend to it; the blocking, the non-blocking and the persistent form of a function differ only in
+//! who drives it.
+
+pub mod schedule;
+
+pub mod allgather;
+pub mod allreduce;
+pub mod alltoall;
+pub mod barrier;
+pub mod bcast;
+pub mod gather;
+pub mod reduce;
+pub mod reduce_scatter;
+pub mod scan;
+
+mod accumulator;
+pub mod choice;
+mod halving;
+
+pub use choice::Call;
+pub use halving::Vector;
+pub use schedule::{Area, Here, Schedule, Slice, Step};

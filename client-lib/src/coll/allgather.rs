@@ -1,0 +1,54 @@
+//! `MPI_Allgather` and `MPI_Allgatherv`: the phases that take blocks from where they are to everywhere. Each rank's own block is
+//! in its place beforehand, but for [`bruck`].
+
+use super::schedule::{Here, Schedule, Slice, powers_below};
+
+/// Recursive doubling, for n a power of two: in round k, two ranks 2ᵏ apart exchange all that they have. `range(from, to)` is
+/// where the blocks of these ranks lie side by side. log₂ n rounds; each rank sends all blocks but one, once.
+pub fn doubling(schedule: &mut Schedule, here: Here, range: impl Fn(u32, u32) -> Slice) {
+    for distance in powers_below(here.size) {
+        let mine = here.rank & !(distance - 1);
+        let theirs = mine ^ distance;
+        let partner = here.peer(here.rank ^ distance);
+        schedule.recv(partner, range(theirs, theirs + distance));
+        schedule.send(partner, range(mine, mine + distance));
+        schedule.wait();
+    }
+}
+
+/// Round the ring: each rank passes on to the next what it got from the one before. n - 1 rounds; each rank sends all blocks
+/// but one, once, and talks to two others only.
+pub fn ring(schedule: &mut Schedule, here: Here, block: impl Fn(u32) -> Slice) {
+    for round in 1..here.size {
+        schedule.recv(here.peer(here.back(1)), block(here.back(round)));
+        schedule.send(here.peer(here.next(1)), block(here.back(round - 1)));
+        schedule.wait();
+    }
+}
+
+/// Bruck: in round k each rank gets from the one 2ᵏ further on as many blocks as it has. For any n in ⌈log₂ n⌉ rounds; each
+/// rank sends all blocks but one, once. Memory: all blocks, which lie there from this rank's on and are copied to their
+/// places at the end.
+pub fn bruck(schedule: &mut Schedule, here: Here, own: Slice, block: impl Fn(u32) -> Slice) {
+    let starts: Vec<u64> = std::iter::once(0)
+        .chain((0..here.size).scan(0, |end, distance| {
+            *end += block(here.next(distance)).len;
+            Some(*end)
+        }))
+        .collect();
+    let all = schedule.temporary(starts[here.size as usize]);
+    let range = |from: u32, to: u32| {
+        let start = starts[from as usize];
+        all.part(start, starts[to as usize] - start)
+    };
+    schedule.copy(own, range(0, 1));
+    for distance in powers_below(here.size) {
+        let many = distance.min(here.size - distance);
+        schedule.recv(here.peer(here.next(distance)), range(distance, distance + many));
+        schedule.send(here.peer(here.back(distance)), range(0, many));
+        schedule.wait();
+    }
+    for distance in 0..here.size {
+        schedule.copy(range(distance, distance + 1), block(here.next(distance)));
+    }
+}

@@ -1,0 +1,16 @@
+//! `MPI_Barrier`.
+
+use super::schedule::{Area, Here, Schedule, Slice, powers_below};
+
+/// Dissemination: in round `k` each rank tells the one 2ᵏ further on that it, and all that it has heard of, are there.
+/// ⌈log₂ n⌉ rounds, n empty messages in each.
+pub fn dissemination(here: Here) -> Schedule {
+    let mut schedule = Schedule::default();
+    let nothing = Slice::all(Area::Recv, 0);
+    for distance in powers_below(here.size) {
+        schedule.recv_even_none(here.back(distance), nothing);
+        schedule.send_even_none(here.next(distance), nothing);
+        schedule.wait();
+    }
+    schedule
+}
