@@ -159,20 +159,33 @@ impl Buffer {
 /// The bytes of one frame that follow its head.
 #[derive(Debug, Clone, Copy)]
 pub struct Payload<'a> {
-    buffer: &'a Buffer,
-    at: usize,
+    bytes: Bytes<'a>,
     len: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Bytes<'a> {
+    /// From here on in a buffer.
+    Lent(&'a Buffer, usize),
+    /// The library's own.
+    Own(&'a [u8]),
 }
 
 impl<'a> Payload<'a> {
     /// None.
-    pub const NONE: Payload<'static> = Payload { buffer: &Buffer::EMPTY, at: 0, len: 0 };
+    pub const NONE: Payload<'static> = Payload { bytes: Bytes::Own(&[]), len: 0 };
 
     /// `len` packed bytes of a buffer, from `at` on.
     #[inline]
     pub fn new(buffer: &'a Buffer, at: usize, len: usize) -> Self {
         assert!(at <= buffer.len() && len <= buffer.len() - at, "{len} bytes at {at} of {}", buffer.len());
-        Self { buffer, at, len }
+        Self { bytes: Bytes::Lent(buffer, at), len }
+    }
+
+    /// These bytes.
+    #[inline]
+    pub fn bytes(bytes: &'a [u8]) -> Self {
+        Self { bytes: Bytes::Own(bytes), len: bytes.len() }
     }
 
     /// How many bytes.
@@ -190,13 +203,19 @@ impl<'a> Payload<'a> {
     /// The bytes, if they lie side by side.
     #[inline]
     pub fn as_bytes(&self) -> Option<&'a [u8]> {
-        Some(&self.buffer.as_bytes()?[self.at..self.at + self.len])
+        match self.bytes {
+            Bytes::Lent(buffer, at) => Some(&buffer.as_bytes()?[at..at + self.len]),
+            Bytes::Own(bytes) => Some(bytes),
+        }
     }
 
     /// Copies them all; `into` is as long as they are.
     #[inline]
     pub fn copy_to(&self, into: &mut [u8]) {
         assert_eq!(into.len(), self.len);
-        self.buffer.read(self.at, into);
+        match self.bytes {
+            Bytes::Lent(buffer, at) => buffer.read(at, into),
+            Bytes::Own(bytes) => into.copy_from_slice(bytes),
+        }
     }
 }

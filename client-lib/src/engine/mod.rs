@@ -1,9 +1,24 @@
 //! What decides about messages: which receive gets which message, and in what steps it travels.
 //!
-//! Pure: no I/O, no clock, no environment. [`frame`] is what processes say to each other, [`transport`] what carries it and
-//! what the engine asks of it; [`core`](Engine) matches and keeps the requests.
+//! Pure: no I/O, no clock, no environment. [`frame`] is what processes say to each other, [`Transport`] what carries it and
+//! [`Sink`] what it is passed on to; [`Engine`] is what the library asks. Within: `matching` decides who gets what, `core` takes
+//! what comes in, `outbox` sends what there is room for, `state` is what is remembered of each request and message.
 
 pub mod frame;
+mod request;
 mod transport;
 
+mod operations;
+
+mod core;
+mod outbox;
+
+mod matching;
+mod peers;
+mod slab;
+mod state;
+
+pub use frame::{Envelope, Frame, Region};
+pub use operations::Engine;
+pub use request::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TagMatch};
 pub use transport::{FrameLimits, Landing, Peer, PullRefused, Refusal, Sink, Transport};

@@ -53,6 +53,10 @@ pub trait Transport {
     /// Copies the first `len` bytes of a message from the sender's memory into a buffer at least as long.
     fn pull(&mut self, from: Peer, region: Region, into: &Buffer, len: usize) -> Result<(), PullRefused>;
 
+    /// Has no more to do with this peer, which has sent what makes no sense: passes on no frame of it and writes to no landing
+    /// from now on.
+    fn cut(&mut self, peer: Peer);
+
     /// Sleeps until there may be something to poll, or this long.
     fn park(&mut self, limit: Duration);
 }

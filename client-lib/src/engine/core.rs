@@ -1,0 +1,470 @@
+//! What comes in: frames are matched, numbers checked, requests carried on. What needs the transport in turn is left as an
+//! errand or in a peer's backlog.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::frame::{Envelope, Frame};
+use super::matching::{Posted, Unexpected};
+use super::peers::{Peers, Queued, Standing};
+use super::request::{Outcome, Source};
+use super::slab::{Id, Slab};
+use super::state::{Announcement, Content, Context, Early, Errand, Message, Request, State};
+use super::transport::{Landing, Peer, Sink};
+use crate::error::MpiError;
+use crate::memory::Buffer;
+
+/// Everything but the transport.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) me: Peer,
+    pub(super) requests: Slab<Request>,
+    pub(super) contexts: HashMap<u32, Context, BuildHasherDefault<NumberHasher>>,
+    pub(super) posted: Posted,
+    pub(super) unexpected: Unexpected,
+    pub(super) messages: Slab<Message>,
+    /// Frames for contexts that are not open yet: a peer may have made the communicator earlier. Not bounded, just as
+    /// unexpected messages are not.
+    pub(super) early: HashMap<u32, Vec<Early>>,
+    pub(super) peers: Peers,
+    pub(super) errands: VecDeque<Errand>,
+    spare: Vec<Vec<u8>>,
+}
+
+/// So many buffers of unexpected messages are kept for the next ones, if they are not longer than [`SPARE_BYTES`].
+const SPARE: usize = 64;
+const SPARE_BYTES: usize = 4096;
+
+/// What becomes of a message that has come.
+pub(super) enum Match {
+    /// This receive gets it, into this memory.
+    Posted(Id, Buffer),
+    /// It has to wait for its receive.
+    Unexpected,
+    /// It has to wait for its context.
+    Early,
+}
+
+impl Sink for Core {
+    #[inline]
+    fn on_frame(&mut self, from: Peer, frame: Frame, payload: &[u8]) {
+        if self.peers.is_lost(from) {
+            return;
+        }
+        match frame {
+            Frame::Eager { envelope } => self.on_eager(from, envelope, None, payload),
+            Frame::EagerSync { envelope, send } => self.on_eager(from, envelope, Some(send), payload),
+            Frame::Ready { envelope, send, len, region } => {
+                self.on_ready(Announcement { from, envelope, send, len, region });
+            }
+            Frame::Clear { send, receive, len } => self.on_clear(from, send, receive, len),
+            Frame::Part { receive } => self.on_part(from, receive, payload),
+            Frame::Done { send } => self.on_done(from, send),
+            Frame::Bye => self.peers.relation(from).standing = Standing::Finalized,
+        }
+    }
+
+    fn landing(&mut self, from: Peer, frame: &Frame, len: usize) -> Option<Landing> {
+        if len == 0 || self.peers.is_lost(from) {
+            return None;
+        }
+        match *frame {
+            Frame::Eager { envelope } | Frame::EagerSync { envelope, .. } => self.land_eager(from, envelope, len),
+            Frame::Part { receive } => {
+                let id = self.requests.find(receive)?;
+                match &self.requests.get(id)?.state {
+                    State::Incoming { message, buffer, at, end } if message.from == from && len <= end - at => {
+                        Some(Landing { buffer: buffer.clone(), at: *at })
+                    }
+                    _other => None,
+                }
+            }
+            Frame::Ready { .. } | Frame::Clear { .. } | Frame::Done { .. } | Frame::Bye => None,
+        }
+    }
+
+    fn on_landed(&mut self, from: Peer, frame: Frame, len: usize) {
+        if self.peers.is_lost(from) {
+            return;
+        }
+        match frame {
+            Frame::Eager { .. } => self.on_landed_eager(from, None),
+            Frame::EagerSync { send, .. } => self.on_landed_eager(from, Some(send)),
+            Frame::Part { receive } => self.on_part_here(from, receive, len, None),
+            Frame::Ready { .. } | Frame::Clear { .. } | Frame::Done { .. } | Frame::Bye => {}
+        }
+    }
+
+    fn on_lost(&mut self, peer: Peer, reason: &str) {
+        self.lose(peer, reason);
+    }
+}
+
+impl Core {
+    pub(super) fn new(me: Peer) -> Self {
+        Self {
+            me,
+            requests: Slab::default(),
+            contexts: HashMap::default(),
+            posted: Posted::default(),
+            unexpected: Unexpected::default(),
+            messages: Slab::default(),
+            early: HashMap::new(),
+            peers: Peers::default(),
+            errands: VecDeque::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// A whole message.
+    #[inline]
+    fn on_eager(&mut self, from: Peer, envelope: Envelope, sync: Option<u32>, payload: &[u8]) {
+        match self.match_posted(from, envelope) {
+            Ok(Match::Posted(id, buffer)) => {
+                let outcome = fill(&buffer, envelope, payload);
+                self.finish(id, outcome);
+                if let Some(send) = sync {
+                    self.say(from, Frame::Done { send });
+                }
+            }
+            Ok(Match::Unexpected) => {
+                let bytes = self.keep_bytes(payload);
+                let content = match sync {
+                    None => Content::Bytes(bytes),
+                    Some(send) => Content::Sync { bytes, send },
+                };
+                self.keep(Message { from, envelope, content });
+            }
+            Ok(Match::Early) => {
+                let frame = match sync {
+                    None => Frame::Eager { envelope },
+                    Some(send) => Frame::EagerSync { envelope, send },
+                };
+                self.keep_early(envelope.context, Early { from, frame, payload: payload.to_vec() });
+            }
+            Err(Stranger) => self.lose_stranger(from, envelope),
+        }
+    }
+
+    /// Word of a long message.
+    fn on_ready(&mut self, message: Announcement) {
+        let Announcement { from, envelope, send, len, region } = message;
+        match self.match_posted(from, envelope) {
+            Ok(Match::Posted(id, buffer)) => {
+                self.set(id, State::Matched { message, buffer });
+                self.errands.push_back(Errand::Fetch(id));
+            }
+            Ok(Match::Unexpected) => {
+                self.keep(Message { from, envelope, content: Content::Ready { send, len, region } });
+            }
+            Ok(Match::Early) => {
+                let frame = Frame::Ready { envelope, send, len, region };
+                self.keep_early(envelope.context, Early { from, frame, payload: Vec::new() });
+            }
+            Err(Stranger) => self.lose_stranger(from, envelope),
+        }
+    }
+
+    /// The receive that gets this message is not posted any more.
+    #[inline]
+    pub(super) fn match_posted(&mut self, from: Peer, envelope: Envelope) -> Result<Match, Stranger> {
+        let Some(context) = self.contexts.get_mut(&envelope.context) else { return Ok(Match::Early) };
+        if context.members.get(envelope.rank as usize) != Some(&from) {
+            return Err(Stranger);
+        }
+        let Some((entry, slot)) = self.posted.find(&context.seen, envelope) else { return Ok(Match::Unexpected) };
+        self.posted.remove(&mut context.seen, entry);
+        let Some((id, Request { state: State::Posted { buffer, .. }, .. })) = self.requests.at_mut(slot) else {
+            unreachable!("only receives in state posted are in the lists of posted ones");
+        };
+        Ok(Match::Posted(id, std::mem::replace(buffer, Buffer::EMPTY)))
+    }
+
+    /// The transport may write an eager message straight into the memory of the receive that gets it, if it fits.
+    fn land_eager(&mut self, from: Peer, envelope: Envelope, len: usize) -> Option<Landing> {
+        let context = self.contexts.get_mut(&envelope.context)?;
+        if context.members.get(envelope.rank as usize) != Some(&from) {
+            return None;
+        }
+        let (entry, slot) = self.posted.find(&context.seen, envelope)?;
+        let (id, request) = self.requests.at_mut(slot)?;
+        let State::Posted { buffer, .. } = &request.state else { return None };
+        if len > buffer.len() {
+            return None;
+        }
+        let landing = Landing { buffer: buffer.clone(), at: 0 };
+        request.state = State::Landing { from, envelope, len };
+        self.posted.remove(&mut context.seen, entry);
+        self.peers.relation(from).landing = Some(id);
+        Some(landing)
+    }
+
+    fn on_landed_eager(&mut self, from: Peer, sync: Option<u32>) {
+        let Some(id) = self.peers.relation(from).landing.take() else { return };
+        let Some(Request { state: State::Landing { envelope, len, .. }, .. }) = self.requests.get(id) else { return };
+        let outcome = Outcome::received(envelope.rank, envelope.tag, *len as u64, *len);
+        self.finish(id, outcome);
+        if let Some(send) = sync {
+            self.say(from, Frame::Done { send });
+        }
+    }
+
+    /// The receiver asks for a message in parts.
+    fn on_clear(&mut self, from: Peer, send: u32, receive: u32, len: u64) {
+        let Some(id) = self.requests.find(send) else {
+            return self.reject(from, "it asked for a message that is not there");
+        };
+        let Some(request) = self.requests.get_mut(id) else { return };
+        let State::Announced { to, buffer, region } = &mut request.state else {
+            return self.reject(from, "it asked for a message that was not announced");
+        };
+        if *to != from || len > buffer.len() as u64 {
+            return self.reject(from, "it asked for more than was announced to it");
+        }
+        let (buffer, region) = (std::mem::replace(buffer, Buffer::EMPTY), region.take());
+        if let Some(region) = region {
+            self.errands.push_back(Errand::Withdraw(from, region));
+        }
+        if len == 0 {
+            return self.finish(id, Outcome::sent(buffer.len()));
+        }
+        self.set(id, State::Streaming { to: from, receive, buffer, at: 0, end: len as usize });
+        self.peers.relation(from).streams.push_back(id);
+        self.peers.mark_busy(from);
+    }
+
+    /// The receiver has what it wants of a message.
+    fn on_done(&mut self, from: Peer, send: u32) {
+        let Some(id) = self.requests.find(send) else {
+            return self.reject(from, "it received a message that is not there");
+        };
+        let Some(request) = self.requests.get_mut(id) else { return };
+        let State::Announced { to, buffer, region } = &mut request.state else {
+            return self.reject(from, "it received a message that was not announced");
+        };
+        if *to != from {
+            return self.reject(from, "it received a message of another process");
+        }
+        let (bytes, region) = (buffer.len(), region.take());
+        if let Some(region) = region {
+            self.errands.push_back(Errand::Withdraw(from, region));
+        }
+        self.finish(id, Outcome::sent(bytes));
+    }
+
+    #[inline]
+    fn on_part(&mut self, from: Peer, receive: u32, payload: &[u8]) {
+        self.on_part_here(from, receive, payload.len(), Some(payload));
+    }
+
+    /// The next `len` bytes of a long message: these, or in place already.
+    #[inline]
+    fn on_part_here(&mut self, from: Peer, receive: u32, len: usize, payload: Option<&[u8]>) {
+        let Some(id) = self.requests.find(receive) else {
+            return self.reject(from, "it sent part of a message nobody receives");
+        };
+        let Some(Request { state: State::Incoming { message, buffer, at, end }, .. }) = self.requests.get_mut(id)
+        else {
+            return self.reject(from, "it sent part of a message that was not asked for");
+        };
+        if message.from != from || len == 0 || len > *end - *at {
+            return self.reject(from, "it sent more of a message than was asked for");
+        }
+        if let Some(payload) = payload {
+            buffer.write(*at, payload);
+        }
+        *at += len;
+        if *at == *end {
+            let Envelope { rank, tag, .. } = message.envelope;
+            let outcome = Outcome::received(rank, tag, message.len, buffer.len());
+            self.finish(id, outcome);
+        }
+    }
+
+    /// Keeps a message until a receive asks for it.
+    #[inline]
+    pub(super) fn keep(&mut self, message: Message) {
+        let (from, envelope) = (message.from, message.envelope);
+        let Some(context) = self.contexts.get(&envelope.context) else { return };
+        match self.messages.add(message) {
+            Some(id) => self.unexpected.add(&context.seen, envelope, id.slot),
+            None => self.reject(from, "more than 16777216 messages wait to be received"),
+        }
+    }
+
+    #[cold]
+    fn keep_early(&mut self, context: u32, early: Early) {
+        self.early.entry(context).or_default().push(early);
+    }
+
+    /// Copies bytes, into memory that was used before where there is some.
+    #[inline]
+    pub(super) fn keep_bytes(&mut self, bytes: &[u8]) -> Vec<u8> {
+        if bytes.is_empty() {
+            return Vec::new();
+        }
+        let mut kept = self.spare.pop().unwrap_or_default();
+        kept.extend_from_slice(bytes);
+        kept
+    }
+
+    /// The bytes are not needed any more.
+    #[inline]
+    pub(super) fn recycle(&mut self, mut bytes: Vec<u8>) {
+        if (1..=SPARE_BYTES).contains(&bytes.capacity()) && self.spare.len() < SPARE {
+            bytes.clear();
+            self.spare.push(bytes);
+        }
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, id: Id, state: State) {
+        if let Some(request) = self.requests.get_mut(id) {
+            request.state = state;
+        }
+    }
+
+    #[inline]
+    pub(super) fn finish(&mut self, id: Id, outcome: Outcome) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        if request.forgotten {
+            self.requests.remove(id);
+        } else {
+            request.state = State::Finished(outcome);
+        }
+    }
+
+    /// Sends a frame without payload, in its turn.
+    pub(super) fn say(&mut self, to: Peer, frame: Frame) {
+        self.queue(to, Queued::Head(frame));
+    }
+
+    pub(super) fn queue(&mut self, to: Peer, queued: Queued) {
+        let relation = self.peers.relation(to);
+        if relation.is_lost() {
+            return;
+        }
+        relation.backlog.push_back(queued);
+        self.peers.mark_busy(to);
+    }
+
+    #[cold]
+    fn lose_stranger(&mut self, from: Peer, envelope: Envelope) {
+        self.reject(
+            from,
+            &format!("it sent as rank {} of communicator {}, which it is not", envelope.rank, envelope.context),
+        );
+    }
+
+    /// Listens no more to a peer whose frames make no sense.
+    #[cold]
+    fn reject(&mut self, peer: Peer, reason: &str) {
+        self.lose(peer, reason);
+        self.errands.push_back(Errand::Cut(peer));
+    }
+
+    /// Ends what depends on a peer from which nothing will come any more. Messages that are here stay.
+    #[cold]
+    pub(super) fn lose(&mut self, peer: Peer, reason: &str) {
+        let relation = self.peers.relation(peer);
+        let finalized = match relation.standing {
+            Standing::Lost(_) => return,
+            Standing::Finalized => true,
+            Standing::Present => {
+                relation.standing = Standing::Lost(reason.into());
+                false
+            }
+        };
+        relation.backlog.clear();
+        relation.copied = 0;
+        relation.streams.clear();
+        relation.landing = None;
+        let failed: Vec<Id> =
+            self.requests.iter().filter(|(_, it)| it.state.depends_on() == Some(peer)).map(|it| it.0).collect();
+        for id in failed {
+            self.fail(id, peer);
+        }
+        if !finalized {
+            self.lose_member(peer);
+        }
+    }
+
+    /// Receives that wait for a message of a lost peer, or of anybody where it is a member, fail.
+    fn lose_member(&mut self, peer: Peer) {
+        for context in self.contexts.values_mut().filter(|context| context.members.contains(&peer)) {
+            context.lost.get_or_insert(peer);
+        }
+        let mut failed = Vec::new();
+        for (id, request) in self.requests.iter() {
+            let State::Posted { entry, .. } = request.state else { continue };
+            let (number, source) = self.posted.asks(entry);
+            let Some(context) = self.contexts.get_mut(&number) else { continue };
+            if context.broken_for(source, &self.peers).is_some() {
+                self.posted.remove(&mut context.seen, entry);
+                failed.push(id);
+            }
+        }
+        for id in failed {
+            self.fail(id, peer);
+        }
+    }
+
+    fn fail(&mut self, id: Id, peer: Peer) {
+        if let Some(Request { state: State::Announced { to, region: Some(region), .. }, .. }) = self.requests.get(id) {
+            self.errands.push_back(Errand::Withdraw(*to, *region));
+        }
+        let error = self.peers.failure(peer);
+        self.finish(id, Outcome::failed(error));
+    }
+}
+
+impl Context {
+    /// The lost peer that makes a receive fail.
+    #[inline]
+    pub(super) fn broken_for(&self, source: Source, peers: &Peers) -> Option<Peer> {
+        let lost = self.lost?;
+        match source {
+            Source::Any => Some(lost),
+            Source::Rank(rank) => self.members.get(rank as usize).copied().filter(|peer| peers.is_lost(*peer)),
+        }
+    }
+}
+
+/// The sender is not the member of the communicator that it says.
+pub(super) struct Stranger;
+
+/// Receives a message whose bytes are here.
+#[inline]
+pub(super) fn fill(buffer: &Buffer, envelope: Envelope, bytes: &[u8]) -> Outcome {
+    let room = buffer.len();
+    buffer.write(0, &bytes[..bytes.len().min(room)]);
+    Outcome::received(envelope.rank, envelope.tag, bytes.len() as u64, room)
+}
+
+/// Why a communicator that is not there cannot be used.
+#[cold]
+pub(super) fn not_open(context: u32) -> MpiError {
+    MpiError::intern(format!("communicator {context} is not open"))
+}
+
+/// Spreads small numbers; nobody chooses them to collide.
+#[derive(Debug, Default)]
+pub(super) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+}

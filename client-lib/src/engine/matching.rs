@@ -1,0 +1,409 @@
+//! Which receive gets which message (MPI 5.0 §3.5): of the receives that a message suits, the one posted first; of the messages
+//! that suit a receive, the one that arrived first.
+//!
+//! Everything waiting is in first-in-first-out lists by (context, source, tag), where source and tag may be "any", found by
+//! hash: [`Posted`] receives in one list each, so that a message looks at no more than four list heads; [`Unexpected`]
+//! messages in one list for each way to ask for them that their context has seen. All of it costs the same however much is
+//! waiting.
+
+use super::frame::Envelope;
+use super::request::{Source, TagMatch};
+
+/// No entry, no list.
+const NONE: u32 = u32::MAX;
+
+/// What a list is found by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key {
+    context: u32,
+    /// 0 if any.
+    rank: u32,
+    /// 0 if any.
+    tag: i32,
+    class: Class,
+}
+
+/// What is exact about a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Exact,
+    AnySource,
+    AnyTag,
+    Anything,
+}
+
+const CLASSES: [Class; 4] = [Class::Exact, Class::AnySource, Class::AnyTag, Class::Anything];
+
+impl Key {
+    #[inline]
+    fn of(context: u32, source: Source, tag: TagMatch) -> Self {
+        match (source, tag) {
+            (Source::Rank(rank), TagMatch::Value(tag)) => Self { context, rank, tag, class: Class::Exact },
+            (Source::Any, TagMatch::Value(tag)) => Self { context, rank: 0, tag, class: Class::AnySource },
+            (Source::Rank(rank), TagMatch::Any) => Self { context, rank, tag: 0, class: Class::AnyTag },
+            (Source::Any, TagMatch::Any) => Self { context, rank: 0, tag: 0, class: Class::Anything },
+        }
+    }
+
+    /// What a receive of this class would ask for to get the message.
+    #[inline]
+    fn under(envelope: Envelope, class: Class) -> Self {
+        let Envelope { context, rank, tag } = envelope;
+        match class {
+            Class::Exact => Self { context, rank, tag, class },
+            Class::AnySource => Self { context, rank: 0, tag, class },
+            Class::AnyTag => Self { context, rank, tag: 0, class },
+            Class::Anything => Self { context, rank: 0, tag: 0, class },
+        }
+    }
+
+    #[inline]
+    fn source(self) -> Source {
+        match self.class {
+            Class::Exact | Class::AnyTag => Source::Rank(self.rank),
+            Class::AnySource | Class::Anything => Source::Any,
+        }
+    }
+
+    /// Multiplicative: all bits of the key reach the upper ones.
+    #[inline]
+    fn hash(self) -> u32 {
+        let (rank, tag) = (u64::from(self.rank), u64::from(self.tag as u32));
+        let context = (u64::from(self.context) << 2 | self.class as u64).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        ((rank << 32 | tag) ^ context).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32) as u32
+    }
+}
+
+/// What a context remembers for matching.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Seen {
+    /// How many receives of each class are posted.
+    posted: [u32; 4],
+    /// Whether unexpected messages are kept in lists of this class.
+    indexed: [bool; 4],
+}
+
+/// Receives that wait for a message.
+#[derive(Debug, Default)]
+pub(super) struct Posted {
+    lists: Lists<Receive>,
+    stamp: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Receive {
+    request: u32,
+    /// Counts receives, to tell which of two lists' first was posted first.
+    stamp: u64,
+}
+
+impl Posted {
+    /// Adds a receive; what is returned stands for it until it is matched.
+    #[inline]
+    pub(super) fn post(&mut self, seen: &mut Seen, context: u32, source: Source, tag: TagMatch, request: u32) -> u32 {
+        let key = Key::of(context, source, tag);
+        seen.posted[key.class as usize] += 1;
+        self.stamp += 1;
+        self.lists.push(key, Receive { request, stamp: self.stamp })
+    }
+
+    /// The receive that gets a message with this envelope.
+    #[inline]
+    pub(super) fn find(&self, seen: &Seen, envelope: Envelope) -> Option<(u32, u32)> {
+        let mut best: Option<(u32, Receive)> = None;
+        for class in CLASSES {
+            if seen.posted[class as usize] == 0 {
+                continue;
+            }
+            let Some(entry) = self.lists.first(Key::under(envelope, class)) else { continue };
+            let receive = *self.lists.value(entry);
+            if best.is_none_or(|(_, other)| receive.stamp < other.stamp) {
+                best = Some((entry, receive));
+            }
+        }
+        best.map(|(entry, receive)| (entry, receive.request))
+    }
+
+    /// Removes a receive, which was found or is not wanted any more.
+    #[inline]
+    pub(super) fn remove(&mut self, seen: &mut Seen, entry: u32) {
+        seen.posted[self.lists.key(entry).class as usize] -= 1;
+        self.lists.remove(entry);
+    }
+
+    /// The context and source that a receive asks for.
+    pub(super) fn asks(&self, entry: u32) -> (u32, Source) {
+        let key = self.lists.key(entry);
+        (key.context, key.source())
+    }
+}
+
+/// Messages that no receive has asked for yet.
+#[derive(Debug, Default)]
+pub(super) struct Unexpected {
+    lists: Lists<u32>,
+    /// `links[m][c]`: the entry of message m in its list of class c.
+    links: Vec<[u32; 4]>,
+}
+
+impl Unexpected {
+    /// Adds the message with this number, a small one: numbers are indices.
+    #[inline]
+    pub(super) fn add(&mut self, seen: &Seen, envelope: Envelope, message: u32) {
+        let at = message as usize;
+        if at >= self.links.len() {
+            self.links.resize(at + 1, [NONE; 4]);
+        }
+        for class in CLASSES {
+            if Self::kept(seen, class) {
+                self.links[at][class as usize] = self.lists.push(Key::under(envelope, class), message);
+            }
+        }
+    }
+
+    /// Exact requests are usual; the list of everything is what the others are made from when they are first needed.
+    #[inline]
+    fn kept(seen: &Seen, class: Class) -> bool {
+        match class {
+            Class::Exact | Class::Anything => true,
+            Class::AnySource | Class::AnyTag => seen.indexed[class as usize],
+        }
+    }
+
+    /// The message that a receive gets; `envelope_of` tells a message's envelope.
+    #[inline]
+    pub(super) fn find(
+        &mut self,
+        seen: &mut Seen,
+        context: u32,
+        source: Source,
+        tag: TagMatch,
+        envelope_of: impl Fn(u32) -> Option<Envelope>,
+    ) -> Option<u32> {
+        if self.lists.is_empty() {
+            return None;
+        }
+        let key = Key::of(context, source, tag);
+        if !Self::kept(seen, key.class) {
+            self.index(seen, key.class, context, envelope_of);
+        }
+        self.lists.first(key).map(|entry| *self.lists.value(entry))
+    }
+
+    #[cold]
+    fn index(&mut self, seen: &mut Seen, class: Class, context: u32, envelope_of: impl Fn(u32) -> Option<Envelope>) {
+        seen.indexed[class as usize] = true;
+        let mut next = self.lists.first(Key::of(context, Source::Any, TagMatch::Any));
+        while let Some(entry) = next {
+            let message = *self.lists.value(entry);
+            if let Some(envelope) = envelope_of(message) {
+                self.links[message as usize][class as usize] = self.lists.push(Key::under(envelope, class), message);
+            }
+            next = self.lists.next(entry);
+        }
+    }
+
+    /// Removes a message, which was found.
+    #[inline]
+    pub(super) fn remove(&mut self, message: u32) {
+        for entry in std::mem::replace(&mut self.links[message as usize], [NONE; 4]) {
+            if entry != NONE {
+                self.lists.remove(entry);
+            }
+        }
+    }
+
+    /// The first message of a context.
+    pub(super) fn first(&self, context: u32) -> Option<u32> {
+        self.lists.first(Key::of(context, Source::Any, TagMatch::Any)).map(|entry| *self.lists.value(entry))
+    }
+}
+
+/// First-in-first-out lists of `V` by key, linked through vectors:
+///
+/// ```text
+/// buckets[hash] → list {key, next} → list …      (another key with the same hash)
+///                   ↓ head
+///                 entry ⇄ entry ⇄ entry           (tail)
+/// ```
+#[derive(Debug)]
+struct Lists<V> {
+    /// As many as a power of two, and at least as many as lists.
+    buckets: Vec<u32>,
+    lists: Vec<List>,
+    entries: Vec<Entry<V>>,
+    /// First of the lists not used, linked by `next`.
+    free_list: u32,
+    free_entry: u32,
+    used: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct List {
+    key: Key,
+    head: u32,
+    tail: u32,
+    next: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry<V> {
+    list: u32,
+    next: u32,
+    previous: u32,
+    value: V,
+}
+
+impl<V> Default for Lists<V> {
+    fn default() -> Self {
+        let (lists, entries) = (Vec::new(), Vec::new());
+        Self { buckets: vec![NONE; 16], lists, entries, free_list: NONE, free_entry: NONE, used: 0 }
+    }
+}
+
+impl<V: Copy> Lists<V> {
+    #[inline]
+    fn push(&mut self, key: Key, value: V) -> u32 {
+        let list = match self.find(key) {
+            Some(list) => list,
+            None => self.open(key),
+        };
+        let tail = self.lists[list as usize].tail;
+        let entry = Entry { list, next: NONE, previous: tail, value };
+        let at = self.free_entry;
+        let at = if at == NONE {
+            self.entries.push(entry);
+            (self.entries.len() - 1) as u32
+        } else {
+            self.free_entry = self.entries[at as usize].next;
+            self.entries[at as usize] = entry;
+            at
+        };
+        if tail == NONE {
+            self.lists[list as usize].head = at;
+        } else {
+            self.entries[tail as usize].next = at;
+        }
+        self.lists[list as usize].tail = at;
+        at
+    }
+
+    #[inline]
+    fn first(&self, key: Key) -> Option<u32> {
+        self.find(key).map(|list| self.lists[list as usize].head)
+    }
+
+    /// The entry after this one.
+    #[inline]
+    fn next(&self, entry: u32) -> Option<u32> {
+        let next = self.entries[entry as usize].next;
+        (next != NONE).then_some(next)
+    }
+
+    #[inline]
+    fn value(&self, entry: u32) -> &V {
+        &self.entries[entry as usize].value
+    }
+
+    #[inline]
+    fn key(&self, entry: u32) -> Key {
+        self.lists[self.entries[entry as usize].list as usize].key
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    #[inline]
+    fn remove(&mut self, entry: u32) {
+        let Entry { list, next, previous, .. } = self.entries[entry as usize];
+        match previous {
+            NONE => self.lists[list as usize].head = next,
+            _ => self.entries[previous as usize].next = next,
+        }
+        match next {
+            NONE => self.lists[list as usize].tail = previous,
+            _ => self.entries[next as usize].previous = previous,
+        }
+        self.entries[entry as usize].next = self.free_entry;
+        self.free_entry = entry;
+        if next == NONE && previous == NONE {
+            self.close(list);
+        }
+    }
+
+    #[inline]
+    fn find(&self, key: Key) -> Option<u32> {
+        let mut at = self.buckets[self.bucket(key)];
+        while at != NONE {
+            let list = &self.lists[at as usize];
+            if list.key == key {
+                return Some(at);
+            }
+            at = list.next;
+        }
+        None
+    }
+
+    #[inline]
+    fn bucket(&self, key: Key) -> usize {
+        key.hash() as usize & (self.buckets.len() - 1)
+    }
+
+    #[inline]
+    fn open(&mut self, key: Key) -> u32 {
+        if self.used == self.buckets.len() {
+            self.widen();
+        }
+        let bucket = self.bucket(key);
+        let list = List { key, head: NONE, tail: NONE, next: self.buckets[bucket] };
+        let at = self.free_list;
+        let at = if at == NONE {
+            self.lists.push(list);
+            (self.lists.len() - 1) as u32
+        } else {
+            self.free_list = self.lists[at as usize].next;
+            self.lists[at as usize] = list;
+            at
+        };
+        self.buckets[bucket] = at;
+        self.used += 1;
+        at
+    }
+
+    /// An empty list is not kept: keys come and go, as tags that count messages do.
+    #[inline]
+    fn close(&mut self, list: u32) {
+        let List { key, next, .. } = self.lists[list as usize];
+        let bucket = self.bucket(key);
+        let mut at = self.buckets[bucket];
+        if at == list {
+            self.buckets[bucket] = next;
+        } else {
+            while self.lists[at as usize].next != list {
+                at = self.lists[at as usize].next;
+            }
+            self.lists[at as usize].next = next;
+        }
+        self.lists[list as usize].next = self.free_list;
+        self.free_list = list;
+        self.used -= 1;
+    }
+
+    /// Twice the buckets; called when all lists are in use.
+    #[cold]
+    fn widen(&mut self) {
+        let old = std::mem::take(&mut self.buckets);
+        self.buckets = vec![NONE; old.len() * 2];
+        for mut at in old {
+            while at != NONE {
+                let List { key, next, .. } = self.lists[at as usize];
+                let bucket = self.bucket(key);
+                self.lists[at as usize].next = self.buckets[bucket];
+                self.buckets[bucket] = at;
+                at = next;
+            }
+        }
+    }
+}

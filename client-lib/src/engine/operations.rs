@@ -1,0 +1,414 @@
+//! What the library asks of the engine.
+
+use std::sync::Arc;
+
+use super::core::{Core, Match, Stranger, fill, not_open};
+use super::frame::{Envelope, Frame, Region};
+use super::peers::{Queued, Standing};
+use super::request::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TagMatch};
+use super::slab::Id;
+use super::state::{Announcement, Content, Context, Errand, Message, Request, State};
+use super::transport::{Peer, Refusal, Sink, Transport};
+use crate::error::{MpiError, MpiResult};
+use crate::memory::{Buffer, Payload};
+
+/// Matches messages and keeps the requests of one process. Nothing here blocks: what is pending goes on in
+/// [`Engine::progress`].
+#[derive(Debug)]
+pub struct Engine<T> {
+    core: Core,
+    transport: T,
+}
+
+/// So many bytes for one peer are copied when there is no room for them, so that their sends are over; later ones wait.
+const COPIED_MAX: usize = 64 << 10;
+
+/// A message to this process itself is copied if no receive waits for it and it is not longer than this.
+const OWN_MAX: usize = 4 << 10;
+
+impl<T: Transport> Engine<T> {
+    /// For the process `me`.
+    pub fn new(me: Peer, transport: T) -> Self {
+        Self { core: Core::new(me), transport }
+    }
+
+    /// What carries the frames.
+    #[inline]
+    pub fn transport(&self) -> &T {
+        &self.transport
+    }
+
+    /// As [`Engine::transport`].
+    #[inline]
+    pub fn transport_mut(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// From now on messages of a communicator are received: `members[r]` is the process that sends as rank r. What has come
+    /// for it already is looked at now.
+    pub fn open(&mut self, context: u32, members: Arc<[Peer]>) {
+        let lost = members.iter().copied().find(|peer| self.core.peers.is_lost(*peer));
+        self.core.contexts.insert(context, Context { members, seen: Default::default(), lost });
+        for early in self.core.early.remove(&context).unwrap_or_default() {
+            self.core.on_frame(early.from, early.frame, &early.payload);
+        }
+    }
+
+    /// No more messages of the communicator are received: those that wait are dropped, receives that wait fail. Sends are not
+    /// concerned, nor receives that a message has matched.
+    pub fn close(&mut self, context: u32) {
+        while let Some(message) = self.core.unexpected.first(context) {
+            self.core.unexpected.remove(message);
+            if let Some((id, _)) = self.core.messages.at(message) {
+                self.core.messages.remove(id);
+            }
+        }
+        let Some(mut closed) = self.core.contexts.remove(&context) else { return };
+        let mut failed = Vec::new();
+        for (id, request) in self.core.requests.iter() {
+            let State::Posted { entry, .. } = request.state else { continue };
+            if self.core.posted.asks(entry).0 == context {
+                self.core.posted.remove(&mut closed.seen, entry);
+                failed.push(id);
+            }
+        }
+        for id in failed {
+            self.core.finish(id, Outcome::failed(MpiError::comm("the communicator was freed before a message came")));
+        }
+    }
+
+    /// Sends a message to a process, which receives it from `envelope.rank`. The buffer has to stay as it is until the send
+    /// is over. A short message in standard mode is over at once if there is room for it, without a request.
+    #[inline]
+    pub fn send(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
+        let at_once = match mode {
+            Mode::Standard | Mode::Ready => to != self.core.me && self.core.peers.is_clear(to),
+            Mode::Synchronous => false,
+        };
+        let len = buffer.len();
+        if at_once && len <= self.transport.limits(to).eager {
+            match self.transport.try_send(to, &Frame::Eager { envelope }, Payload::new(&buffer, 0, len)) {
+                Ok(()) => return Started::Over(Outcome::sent(len)),
+                Err(Refusal::Full) => {}
+                Err(Refusal::Lost) => return Started::Over(Outcome::failed(self.core.peers.failure(to))),
+            }
+        }
+        self.send_in_steps(envelope, to, mode, buffer)
+    }
+
+    fn send_in_steps(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
+        if to == self.core.me {
+            return self.core.send_to_self(envelope, mode, buffer);
+        }
+        if self.core.peers.is_lost(to) {
+            return Started::Over(Outcome::failed(self.core.peers.failure(to)));
+        }
+        let started = if buffer.len() > self.transport.limits(to).eager {
+            let region = self.transport.offer(to, &buffer);
+            self.core.announce(envelope, to, buffer, region)
+        } else {
+            self.core.send_eager(envelope, to, mode, buffer)
+        };
+        self.core.flush(&mut self.transport);
+        self.settle(started)
+    }
+
+    /// Receives a message of a communicator into the buffer: one that has come, or the next to come. From a peer that is lost
+    /// only what has come is received; from anybody too, if a member is lost.
+    #[inline]
+    pub fn recv(&mut self, context: u32, source: Source, tag: TagMatch, buffer: Buffer) -> Started {
+        match self.core.find_message(context, source, tag) {
+            Ok(None) => self.core.post(context, source, tag, buffer),
+            Ok(Some(id)) => {
+                self.core.unexpected.remove(id.slot);
+                self.receive(id, buffer)
+            }
+            Err(error) => Started::Over(Outcome::failed(error)),
+        }
+    }
+
+    /// Receives a message that was taken out of matching.
+    pub fn mrecv(&mut self, message: MessageId, buffer: Buffer) -> Started {
+        self.receive(message.0, buffer)
+    }
+
+    #[inline]
+    fn receive(&mut self, id: Id, buffer: Buffer) -> Started {
+        let Some(message) = self.core.messages.remove(id) else {
+            return Started::Over(Outcome::failed(MpiError::request("the message was received before")));
+        };
+        match message.content {
+            Content::Bytes(bytes) => {
+                let outcome = fill(&buffer, message.envelope, &bytes);
+                self.core.recycle(bytes);
+                Started::Over(outcome)
+            }
+            content => self.receive_in_steps(message.from, message.envelope, content, buffer),
+        }
+    }
+
+    fn receive_in_steps(&mut self, from: Peer, envelope: Envelope, content: Content, buffer: Buffer) -> Started {
+        let started = self.core.take_in(from, envelope, content, buffer);
+        self.core.flush(&mut self.transport);
+        self.settle(started)
+    }
+
+    /// A message that [`Engine::recv`] would receive now, without taking it.
+    pub fn probe(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<Probed>> {
+        Ok(self.find_probed(context, source, tag)?.map(|(_, probed)| probed))
+    }
+
+    /// As [`Engine::probe`]; nobody but [`Engine::mrecv`] receives the message from now on.
+    pub fn mprobe(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<(MessageId, Probed)>> {
+        let found = self.find_probed(context, source, tag)?;
+        if let Some((message, _)) = found {
+            self.core.unexpected.remove(message.0.slot);
+        }
+        Ok(found)
+    }
+
+    fn find_probed(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<(MessageId, Probed)>> {
+        let Some(id) = self.core.find_message(context, source, tag)? else {
+            return self.core.may_come(context, source).map(|()| None);
+        };
+        Ok(self.core.messages.get(id).map(|message| {
+            let Envelope { rank, tag, .. } = message.envelope;
+            (MessageId(id), Probed { source: rank, tag, bytes: message.content.len() })
+        }))
+    }
+
+    /// The outcome of a request that is over, which is then forgotten.
+    #[inline]
+    pub fn take(&mut self, id: RequestId) -> Option<Outcome> {
+        self.outcome(id)?;
+        match self.core.requests.remove(id.0)?.state {
+            State::Finished(outcome) => Some(outcome),
+            _unfinished => None,
+        }
+    }
+
+    /// The outcome of a request, if it is over.
+    #[inline]
+    pub fn outcome(&self, id: RequestId) -> Option<&Outcome> {
+        match &self.core.requests.get(id.0)?.state {
+            State::Finished(outcome) => Some(outcome),
+            _unfinished => None,
+        }
+    }
+
+    /// Whether a request was cancelled: only a receive that no message has matched can be. It is over then.
+    pub fn cancel(&mut self, id: RequestId) -> bool {
+        let Some(Request { state: State::Posted { entry, .. }, .. }) = self.core.requests.get(id.0) else {
+            return false;
+        };
+        let entry = *entry;
+        let Some(context) = self.core.contexts.get_mut(&self.core.posted.asks(entry).0) else { return false };
+        self.core.posted.remove(&mut context.seen, entry);
+        self.core.finish(id.0, Outcome::cancelled());
+        true
+    }
+
+    /// The request goes on, but its outcome will not be asked for (`MPI_Request_free`).
+    pub fn forget(&mut self, id: RequestId) {
+        if self.take(id).is_none()
+            && let Some(request) = self.core.requests.get_mut(id.0)
+        {
+            request.forgotten = true;
+        }
+    }
+
+    /// Passes on what has come and sends what there is room for; whether there was anything.
+    #[inline]
+    pub fn progress(&mut self) -> bool {
+        let came = self.transport.poll(&mut self.core);
+        self.core.flush(&mut self.transport) | came
+    }
+
+    /// Whether frames wait for room: [`Engine::progress`] has to be called again before long.
+    #[inline]
+    pub fn has_backlog(&self) -> bool {
+        !self.core.peers.busy.is_empty() || !self.core.errands.is_empty()
+    }
+
+    /// Whether everything that this process has sent is on its way, and no send is left.
+    pub fn quiet(&self) -> bool {
+        !self.has_backlog() && !self.core.requests.iter().any(|(_, request)| request.state.is_sending())
+    }
+
+    /// Tells peers that no more frames will come from here; to be said once the engine is [`Engine::quiet`].
+    pub fn say_bye(&mut self, peers: &[Peer]) {
+        let me = self.core.me;
+        for &peer in peers.iter().filter(|peer| **peer != me) {
+            self.core.peers.relation(peer).told_bye = true;
+            self.core.say(peer, Frame::Bye);
+        }
+        self.core.flush(&mut self.transport);
+    }
+
+    /// How many of the peers told have not said the same yet, and are not lost.
+    pub fn byes_missing(&self) -> usize {
+        let told = self.core.peers.iter().filter(|(_, relation)| relation.told_bye);
+        told.filter(|(_, relation)| relation.standing == Standing::Present).count()
+    }
+
+    /// A request that is over by now needs none.
+    fn settle(&mut self, started: Started) -> Started {
+        match started {
+            Started::Over(outcome) => Started::Over(outcome),
+            Started::Pending(id) => self.take(id).map_or(Started::Pending(id), Started::Over),
+        }
+    }
+}
+
+impl Core {
+    /// The message that a receive would get now.
+    #[inline]
+    fn find_message(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<Id>> {
+        let Some(open) = self.contexts.get_mut(&context) else { return Err(not_open(context)) };
+        let messages = &self.messages;
+        let envelope_of = |slot| messages.at(slot).map(|(_, message)| message.envelope);
+        let found = self.unexpected.find(&mut open.seen, context, source, tag, envelope_of);
+        Ok(found.and_then(|slot| self.messages.at(slot)).map(|(id, _)| id))
+    }
+
+    /// Whether a message of this source may still come.
+    #[inline]
+    fn may_come(&self, context: u32, source: Source) -> MpiResult {
+        let Some(open) = self.contexts.get(&context) else { return Err(not_open(context)) };
+        match open.broken_for(source, &self.peers) {
+            Some(peer) => Err(self.peers.failure(peer)),
+            None => Ok(()),
+        }
+    }
+
+    /// A receive waits for its message.
+    #[inline]
+    fn post(&mut self, context: u32, source: Source, tag: TagMatch, buffer: Buffer) -> Started {
+        if let Err(error) = self.may_come(context, source) {
+            return Started::Over(Outcome::failed(error));
+        }
+        let Some(open) = self.contexts.get_mut(&context) else {
+            return Started::Over(Outcome::failed(not_open(context)));
+        };
+        let Some(id) = self.requests.add(Request { state: State::Own, forgotten: false }) else { return too_many() };
+        let entry = self.posted.post(&mut open.seen, context, source, tag, id.slot);
+        self.set(id, State::Posted { entry, buffer });
+        Started::Pending(RequestId(id))
+    }
+
+    /// A message that is not here whole, or whose sender waits, has got its receive.
+    fn take_in(&mut self, from: Peer, envelope: Envelope, content: Content, buffer: Buffer) -> Started {
+        match content {
+            Content::Bytes(bytes) => Started::Over(fill(&buffer, envelope, &bytes)),
+            Content::Sync { bytes, send } => {
+                self.say(from, Frame::Done { send });
+                Started::Over(fill(&buffer, envelope, &bytes))
+            }
+            Content::Ready { .. } if self.peers.is_lost(from) => {
+                Started::Over(Outcome::failed(self.peers.failure(from)))
+            }
+            Content::Ready { send, len, region } => {
+                let message = Announcement { from, envelope, send, len, region };
+                self.start(State::Matched { message, buffer }, |core, id| core.errands.push_back(Errand::Fetch(id)))
+            }
+            Content::Own { send, buffer: source } => {
+                let outcome = copy(&source, &buffer, envelope);
+                self.finish(send, Outcome::sent(source.len()));
+                Started::Over(outcome)
+            }
+        }
+    }
+
+    fn announce(&mut self, envelope: Envelope, to: Peer, buffer: Buffer, region: Option<Region>) -> Started {
+        let len = buffer.len() as u64;
+        self.start(State::Announced { to, buffer, region }, |core, id| {
+            core.say(to, Frame::Ready { envelope, send: id.number(), len, region });
+        })
+    }
+
+    /// A short message for which there is no room, or whose receiver has to answer.
+    fn send_eager(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
+        let len = buffer.len();
+        match mode {
+            Mode::Standard | Mode::Ready => {
+                let relation = self.peers.relation(to);
+                if relation.copied + len <= COPIED_MAX {
+                    relation.copied += len;
+                    let bytes = self.keep_buffer(&buffer);
+                    self.queue(to, Queued::Copied { envelope, bytes });
+                    return Started::Over(Outcome::sent(len));
+                }
+                let frame = Frame::Eager { envelope };
+                self.start(State::Queued { to, frame, buffer }, |core, id| core.queue(to, Queued::Lent(id)))
+            }
+            Mode::Synchronous => {
+                let frame = Frame::EagerSync { envelope, send: 0 };
+                self.start(State::Queued { to, frame, buffer }, |core, id| {
+                    if let Some(Request { state: State::Queued { frame, .. }, .. }) = core.requests.get_mut(id) {
+                        *frame = Frame::EagerSync { envelope, send: id.number() };
+                    }
+                    core.queue(to, Queued::Lent(id));
+                })
+            }
+        }
+    }
+
+    /// The matching is the same, but nothing travels.
+    fn send_to_self(&mut self, envelope: Envelope, mode: Mode, buffer: Buffer) -> Started {
+        let len = buffer.len();
+        match self.match_posted(self.me, envelope) {
+            Ok(Match::Posted(id, into)) => {
+                let outcome = copy(&buffer, &into, envelope);
+                self.finish(id, outcome);
+                Started::Over(Outcome::sent(len))
+            }
+            Ok(Match::Unexpected) if len <= OWN_MAX && mode != Mode::Synchronous => {
+                let bytes = self.keep_buffer(&buffer);
+                self.keep(Message { from: self.me, envelope, content: Content::Bytes(bytes) });
+                Started::Over(Outcome::sent(len))
+            }
+            Ok(Match::Unexpected) => self.start(State::Own, |core, send| {
+                core.keep(Message { from: core.me, envelope, content: Content::Own { send, buffer } });
+            }),
+            Ok(Match::Early) => Started::Over(Outcome::failed(not_open(envelope.context))),
+            Err(Stranger) => Started::Over(Outcome::failed(MpiError::rank("the sender is not in the communicator"))),
+        }
+    }
+
+    /// Makes a request and does the first thing for it.
+    fn start(&mut self, state: State, first: impl FnOnce(&mut Self, Id)) -> Started {
+        let Some(id) = self.requests.add(Request { state, forgotten: false }) else { return too_many() };
+        first(self, id);
+        Started::Pending(RequestId(id))
+    }
+
+    fn keep_buffer(&mut self, buffer: &Buffer) -> Vec<u8> {
+        let mut bytes = self.keep_bytes(&[]);
+        bytes.resize(buffer.len(), 0);
+        buffer.read(0, &mut bytes);
+        bytes
+    }
+}
+
+#[cold]
+fn too_many() -> Started {
+    Started::Over(Outcome::failed(MpiError::no_mem("16777216 requests are not over yet")))
+}
+
+/// Receives a message of this process from its own memory.
+fn copy(from: &Buffer, into: &Buffer, envelope: Envelope) -> Outcome {
+    let (len, room) = (from.len(), into.len());
+    let wanted = len.min(room);
+    match from.as_bytes() {
+        Some(bytes) => into.write(0, &bytes[..wanted]),
+        None => {
+            let mut chunk = [0; 4096];
+            for at in (0..wanted).step_by(chunk.len()) {
+                let chunk = &mut chunk[..(wanted - at).min(4096)];
+                from.read(at, chunk);
+                into.write(at, chunk);
+            }
+        }
+    }
+    Outcome::received(envelope.rank, envelope.tag, len as u64, room)
+}

@@ -1,0 +1,176 @@
+//! What goes out: errands, backlogs and long messages, as far as the transport has room.
+
+use super::core::Core;
+use super::frame::Frame;
+use super::peers::{Queued, Relation, Standing};
+use super::request::Outcome;
+use super::slab::Id;
+use super::state::{Errand, Request, State};
+use super::transport::{Peer, Refusal, Transport};
+use crate::memory::{Buffer, Payload};
+
+/// So many frames go to one peer before it is another's turn.
+const TURN: usize = 8;
+
+impl Core {
+    /// Whether anything was done.
+    #[inline]
+    pub(super) fn flush<T: Transport>(&mut self, transport: &mut T) -> bool {
+        if self.errands.is_empty() && self.peers.busy.is_empty() {
+            return false;
+        }
+        self.flush_all(transport)
+    }
+
+    fn flush_all<T: Transport>(&mut self, transport: &mut T) -> bool {
+        let mut moved = self.run_errands(transport);
+        let mut at = 0;
+        while at < self.peers.busy.len() {
+            moved |= self.serve(self.peers.busy[at], transport);
+            if !self.peers.rest(at) {
+                at += 1;
+            }
+        }
+        moved | self.run_errands(transport)
+    }
+
+    fn run_errands<T: Transport>(&mut self, transport: &mut T) -> bool {
+        let mut moved = false;
+        while let Some(errand) = self.errands.pop_front() {
+            moved = true;
+            match errand {
+                Errand::Fetch(id) => self.fetch(id, transport),
+                Errand::Withdraw(peer, region) => transport.withdraw(peer, region),
+                Errand::Cut(peer) => transport.cut(peer),
+            }
+        }
+        moved
+    }
+
+    /// Gets a long message: out of the sender's memory where that can be read, or in parts.
+    fn fetch<T: Transport>(&mut self, id: Id, transport: &mut T) {
+        let Some(Request { state: State::Matched { message, buffer }, .. }) = self.requests.get_mut(id) else { return };
+        let (message, buffer) = (*message, std::mem::replace(buffer, Buffer::EMPTY));
+        let room = buffer.len();
+        let end = message.len.min(room as u64) as usize;
+        let pulled =
+            end == 0 || message.region.is_some_and(|region| transport.pull(message.from, region, &buffer, end).is_ok());
+        if pulled {
+            self.finish(id, Outcome::received(message.envelope.rank, message.envelope.tag, message.len, room));
+            self.say(message.from, Frame::Done { send: message.send });
+        } else {
+            self.set(id, State::Incoming { message, buffer, at: 0, end });
+            self.say(message.from, Frame::Clear { send: message.send, receive: id.number(), len: end as u64 });
+        }
+    }
+
+    /// Sends to one peer what there is room for; frames and parts of long messages take turns.
+    fn serve<T: Transport>(&mut self, peer: Peer, transport: &mut T) -> bool {
+        let mut moved = false;
+        for _ in 0..TURN {
+            let Some(relation) = self.peers.get(peer) else { break };
+            let sent = match relation.next() {
+                Next::Nothing => break,
+                Next::Frame => self.send_queued(peer, transport),
+                Next::Part => self.send_part(peer, transport),
+            };
+            match sent {
+                Ok(()) => moved = true,
+                Err(Refusal::Full) => break,
+                Err(Refusal::Lost) => {
+                    // Of a peer that is lost the transport tells; of one that has finalized, nobody does.
+                    if self.peers.relation(peer).standing == Standing::Finalized {
+                        self.lose(peer, "it has finalized");
+                    }
+                    break;
+                }
+            }
+        }
+        moved
+    }
+
+    fn send_queued<T: Transport>(&mut self, peer: Peer, transport: &mut T) -> Result<(), Refusal> {
+        let relation = self.peers.relation(peer);
+        match relation.backlog.front() {
+            None => return Ok(()),
+            Some(Queued::Head(frame)) => transport.try_send(peer, frame, Payload::NONE)?,
+            Some(Queued::Copied { envelope, bytes }) => {
+                transport.try_send(peer, &Frame::Eager { envelope: *envelope }, Payload::bytes(bytes))?;
+            }
+            Some(Queued::Lent(id)) => {
+                if let Some(Request { state: State::Queued { frame, buffer, .. }, .. }) = self.requests.get(*id) {
+                    transport.try_send(peer, frame, Payload::new(buffer, 0, buffer.len()))?;
+                }
+            }
+        }
+        relation.part_next = true;
+        match relation.backlog.pop_front() {
+            None | Some(Queued::Head(_)) => {}
+            Some(Queued::Copied { bytes, .. }) => {
+                relation.copied -= bytes.len();
+                self.recycle(bytes);
+            }
+            Some(Queued::Lent(id)) => self.on_lent_sent(id),
+        }
+        Ok(())
+    }
+
+    fn on_lent_sent(&mut self, id: Id) {
+        let Some(Request { state: State::Queued { to, frame, buffer }, .. }) = self.requests.get(id) else { return };
+        match frame {
+            Frame::EagerSync { .. } => {
+                let announced = State::Announced { to: *to, buffer: buffer.clone(), region: None };
+                self.set(id, announced);
+            }
+            Frame::Eager { .. }
+            | Frame::Ready { .. }
+            | Frame::Clear { .. }
+            | Frame::Part { .. }
+            | Frame::Done { .. }
+            | Frame::Bye => {
+                let outcome = Outcome::sent(buffer.len());
+                self.finish(id, outcome);
+            }
+        }
+    }
+
+    fn send_part<T: Transport>(&mut self, peer: Peer, transport: &mut T) -> Result<(), Refusal> {
+        let relation = self.peers.relation(peer);
+        let Some(&id) = relation.streams.front() else { return Ok(()) };
+        let Some(Request { state: State::Streaming { receive, buffer, at, end, .. }, .. }) = self.requests.get_mut(id)
+        else {
+            relation.streams.pop_front();
+            return Ok(());
+        };
+        let len = transport.limits(peer).part.clamp(1, *end - *at);
+        transport.try_send(peer, &Frame::Part { receive: *receive }, Payload::new(buffer, *at, len))?;
+        *at += len;
+        relation.part_next = false;
+        if *at < *end {
+            relation.streams.rotate_left(1);
+            return Ok(());
+        }
+        relation.streams.pop_front();
+        let outcome = Outcome::sent(buffer.len());
+        self.finish(id, outcome);
+        Ok(())
+    }
+}
+
+enum Next {
+    Nothing,
+    Frame,
+    Part,
+}
+
+impl Relation {
+    fn next(&self) -> Next {
+        match (self.backlog.is_empty(), self.streams.is_empty()) {
+            (true, true) => Next::Nothing,
+            (false, true) => Next::Frame,
+            (true, false) => Next::Part,
+            (false, false) if self.part_next => Next::Part,
+            (false, false) => Next::Frame,
+        }
+    }
+}

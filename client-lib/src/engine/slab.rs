@@ -1,0 +1,136 @@
+//! Values under numbers that are used again.
+
+/// The place of a value, and which of the values that were there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Id {
+    pub(super) slot: u32,
+    generation: u32,
+}
+
+impl Id {
+    /// For the wire: 24 bits of the slot, 8 of the generation.
+    #[inline]
+    pub(super) fn number(self) -> u32 {
+        self.slot | (self.generation << SLOT_BITS)
+    }
+}
+
+const SLOT_BITS: u32 = 24;
+
+/// Values `T`; adding, finding and removing cost a few instructions, and memory only when there are more than ever before.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    /// None if there are 2^24 already.
+    #[inline]
+    pub(super) fn add(&mut self, value: T) -> Option<Id> {
+        let Some(slot) = self.free.pop() else { return self.grow(value) };
+        let entry = &mut self.slots[slot as usize];
+        entry.value = Some(value);
+        Some(Id { slot, generation: entry.generation })
+    }
+
+    #[cold]
+    fn grow(&mut self, value: T) -> Option<Id> {
+        let slot = self.slots.len();
+        if slot >= 1 << SLOT_BITS {
+            return None;
+        }
+        self.slots.push(Slot { generation: 0, value: Some(value) });
+        Some(Id { slot: slot as u32, generation: 0 })
+    }
+
+    /// The value in this slot.
+    #[inline]
+    pub(super) fn at(&self, slot: u32) -> Option<(Id, &T)> {
+        let entry = self.slots.get(slot as usize)?;
+        entry.value.as_ref().map(|value| (Id { slot, generation: entry.generation }, value))
+    }
+
+    /// As [`Slab::at`].
+    #[inline]
+    pub(super) fn at_mut(&mut self, slot: u32) -> Option<(Id, &mut T)> {
+        let entry = self.slots.get_mut(slot as usize)?;
+        entry.value.as_mut().map(|value| (Id { slot, generation: entry.generation }, value))
+    }
+
+    #[inline]
+    pub(super) fn get(&self, id: Id) -> Option<&T> {
+        let entry = self.slots.get(id.slot as usize)?;
+        if entry.generation == id.generation { entry.value.as_ref() } else { None }
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, id: Id) -> Option<&mut T> {
+        let entry = self.slots.get_mut(id.slot as usize)?;
+        if entry.generation == id.generation { entry.value.as_mut() } else { None }
+    }
+
+    /// What a peer means by a number, if it is not mistaken.
+    #[inline]
+    pub(super) fn find(&self, number: u32) -> Option<Id> {
+        let slot = number & ((1 << SLOT_BITS) - 1);
+        let entry = self.slots.get(slot as usize)?;
+        let id = Id { slot, generation: entry.generation };
+        if id.number() == number && entry.value.is_some() { Some(id) } else { None }
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, id: Id) -> Option<T> {
+        let entry = self.slots.get_mut(id.slot as usize)?;
+        if entry.generation != id.generation {
+            return None;
+        }
+        let value = entry.value.take()?;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(id.slot);
+        Some(value)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Id, &T)> {
+        self.slots.iter().enumerate().filter_map(|(slot, entry)| {
+            let id = Id { slot: slot as u32, generation: entry.generation };
+            entry.value.as_ref().map(|value| (id, value))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_means_nothing_once_its_value_is_removed() {
+        let mut slab = Slab::default();
+        let a = slab.add("a").unwrap();
+        let b = slab.add("b").unwrap();
+        assert_eq!((slab.find(a.number()), slab.find(b.number())), (Some(a), Some(b)));
+        assert_eq!(slab.remove(a), Some("a"));
+        assert_eq!((slab.find(a.number()), slab.get(a), slab.remove(a)), (None, None, None));
+        let c = slab.add("c").unwrap();
+        assert_eq!((c.slot, slab.find(a.number()), slab.find(c.number())), (a.slot, None, Some(c)));
+        assert_eq!((slab.find(u32::MAX), slab.find(7), slab.len()), (None, None, 2));
+        assert_eq!(slab.iter().map(|(_, value)| *value).collect::<Vec<_>>(), ["c", "b"]);
+    }
+}
