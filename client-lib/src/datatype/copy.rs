@@ -1,0 +1,164 @@
+//! The loops that copy between packed bytes and their places.
+//!
+//! Runs of 1 to 32 bytes, as vectors of numbers have, are copied by moves of that very length; longer ones by the C library's
+//! `memmove`, which is defined even where a user has lent overlapping memory against the standard's rules.
+
+#![expect(unsafe_code, reason = "copies from and to memory that the user has lent")]
+
+use super::shape::Visitor;
+
+/// Copies what it visits to packed bytes.
+pub(super) type Pack = Copier<true>;
+/// Copies packed bytes to what it visits.
+pub(super) type Unpack = Copier<false>;
+
+/// Copies between what it visits and packed bytes in turn.
+pub(super) struct Copier<const PACK: bool> {
+    packed: *mut u8,
+}
+
+impl Copier<true> {
+    /// # Safety
+    ///
+    /// There must be room for all that will be visited, which must be readable.
+    #[inline]
+    pub(super) unsafe fn new(into: *mut u8) -> Self {
+        Self { packed: into }
+    }
+}
+
+impl Copier<false> {
+    /// # Safety
+    ///
+    /// There must be as many bytes as will be visited, and what is visited must be writable.
+    #[inline]
+    pub(super) unsafe fn new(from: *const u8) -> Self {
+        Self { packed: from.cast_mut() }
+    }
+}
+
+/// Calls `$copy::<N>` for a length that has a loop of its own, else `$other`.
+macro_rules! by_length {
+    ($len:expr, $self:ident.$copy:ident($($argument:expr),*), $other:expr) => {
+        match $len {
+            1 => $self.$copy::<1>($($argument),*),
+            2 => $self.$copy::<2>($($argument),*),
+            3 => $self.$copy::<3>($($argument),*),
+            4 => $self.$copy::<4>($($argument),*),
+            6 => $self.$copy::<6>($($argument),*),
+            8 => $self.$copy::<8>($($argument),*),
+            12 => $self.$copy::<12>($($argument),*),
+            16 => $self.$copy::<16>($($argument),*),
+            20 => $self.$copy::<20>($($argument),*),
+            24 => $self.$copy::<24>($($argument),*),
+            32 => $self.$copy::<32>($($argument),*),
+            _ => $other,
+        }
+    };
+}
+
+impl<const PACK: bool> Copier<PACK> {
+    #[inline(always)]
+    fn fixed<const N: usize>(&mut self, address: *mut u8) {
+        // SAFETY: whoever made this has promised that the bytes visited may be used, and that there are as many packed ones.
+        unsafe {
+            if PACK {
+                std::ptr::copy(address.cast_const(), self.packed, N);
+            } else {
+                std::ptr::copy(self.packed.cast_const(), address, N);
+            }
+            self.packed = self.packed.add(N);
+        }
+    }
+
+    #[inline(always)]
+    fn any(&mut self, address: *mut u8, len: usize) {
+        // SAFETY: as above.
+        unsafe {
+            if PACK {
+                std::ptr::copy(address.cast_const(), self.packed, len);
+            } else {
+                std::ptr::copy(self.packed.cast_const(), address, len);
+            }
+            self.packed = self.packed.add(len);
+        }
+    }
+
+    #[inline]
+    fn fixed_strided<const N: usize>(&mut self, address: *mut u8, stride: isize, count: usize) {
+        let mut address = address;
+        for _ in 0..count {
+            self.fixed::<N>(address);
+            address = address.wrapping_offset(stride);
+        }
+    }
+
+    #[inline]
+    fn fixed_scattered<const N: usize>(&mut self, address: *mut u8, offsets: &[isize]) {
+        for offset in offsets {
+            self.fixed::<N>(address.wrapping_offset(*offset));
+        }
+    }
+}
+
+impl<const PACK: bool> Visitor for Copier<PACK> {
+    #[inline]
+    fn run(&mut self, address: *mut u8, len: usize) -> bool {
+        by_length!(len, self.fixed(address), self.any(address, len));
+        true
+    }
+
+    fn strided(&mut self, address: *mut u8, stride: isize, len: usize, count: usize) -> bool {
+        by_length!(len, self.fixed_strided(address, stride, count), {
+            for index in 0..count {
+                self.any(address.wrapping_offset(stride.wrapping_mul(index as isize)), len);
+            }
+        });
+        true
+    }
+
+    fn scattered(&mut self, address: *mut u8, offsets: &[isize], len: usize) -> bool {
+        by_length!(len, self.fixed_scattered(address, offsets), {
+            for offset in offsets {
+                self.any(address.wrapping_offset(*offset), len);
+            }
+        });
+        true
+    }
+}
+
+/// Names what it visits, joined where it touches.
+pub(super) struct Pieces<'a> {
+    visit: &'a mut dyn FnMut(*mut u8, usize) -> bool,
+    /// Not named yet, for what follows may touch it.
+    last: (*mut u8, usize),
+}
+
+impl<'a> Pieces<'a> {
+    pub(super) fn new(visit: &'a mut dyn FnMut(*mut u8, usize) -> bool) -> Self {
+        Self { visit, last: (std::ptr::null_mut(), 0) }
+    }
+
+    /// Names the last piece.
+    pub(super) fn finish(self) {
+        if self.last.1 > 0 {
+            (self.visit)(self.last.0, self.last.1);
+        }
+    }
+}
+
+impl Visitor for Pieces<'_> {
+    fn run(&mut self, address: *mut u8, len: usize) -> bool {
+        let (start, before) = self.last;
+        if before > 0 && start.wrapping_add(before) == address {
+            self.last.1 += len;
+            return true;
+        }
+        self.last = (address, len);
+        if before > 0 && !(self.visit)(start, before) {
+            self.last.1 = 0;
+            return false;
+        }
+        true
+    }
+}

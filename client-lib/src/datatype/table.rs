@@ -1,0 +1,163 @@
+//! The datatypes that handles name, and what a program attaches to them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::element::Element;
+use super::object::{Datatype, TypeRef};
+use crate::abi::DatatypeHandle;
+use crate::abi::handle::Handle;
+use crate::error::{MpiError, MpiResult};
+use crate::object::table::Table;
+
+/// Datatypes by handle.
+#[derive(Debug, Default)]
+pub struct Types {
+    made: Table<DatatypeHandle, Entry>,
+    /// To predefined ones something can be attached as well.
+    predefined: HashMap<Element, Attached>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    datatype: Arc<Datatype>,
+    committed: bool,
+    attached: Attached,
+}
+
+/// What a program attaches to a datatype's handle.
+#[derive(Debug, Default)]
+pub struct Attached {
+    /// From `MPI_Type_set_name`.
+    pub name: Option<Vec<u8>>,
+}
+
+impl Types {
+    /// The datatype of a handle, committed or not. An error of class `MPI_ERR_TYPE` says what is wrong with the handle.
+    #[inline]
+    pub fn resolve(&self, handle: DatatypeHandle) -> MpiResult<&Datatype> {
+        match Element::of(handle) {
+            Some(element) => Ok(Datatype::predefined(element)),
+            None => Ok(&self.entry(handle)?.datatype),
+        }
+    }
+
+    /// As [`Types::resolve`], for communication: it must be committed.
+    #[inline]
+    pub fn resolve_committed(&self, handle: DatatypeHandle) -> MpiResult<&Datatype> {
+        if let Some(element) = Element::of(handle) {
+            return Ok(Datatype::predefined(element));
+        }
+        let entry = self.entry(handle)?;
+        if entry.committed { Ok(&entry.datatype) } else { Err(uncommitted()) }
+    }
+
+    /// As [`Types::resolve`], kept alive.
+    pub fn get(&self, handle: DatatypeHandle) -> MpiResult<TypeRef> {
+        match Element::of(handle) {
+            Some(element) => Ok(TypeRef::Predefined(Datatype::predefined(element))),
+            None => Ok(TypeRef::Made(Arc::clone(&self.entry(handle)?.datatype))),
+        }
+    }
+
+    /// As [`Types::resolve_committed`], kept alive.
+    pub fn get_committed(&self, handle: DatatypeHandle) -> MpiResult<TypeRef> {
+        self.resolve_committed(handle)?;
+        self.get(handle)
+    }
+
+    /// A handle for a datatype: its own if it is predefined, else a new one, not committed.
+    pub fn add(&mut self, datatype: TypeRef) -> MpiResult<DatatypeHandle> {
+        match datatype {
+            TypeRef::Predefined(datatype) => Ok(datatype.element().map_or(DatatypeHandle::NULL, Element::handle)),
+            TypeRef::Made(datatype) => {
+                let entry = Entry { datatype, committed: false, attached: Attached::default() };
+                self.made.add(entry).ok_or_else(|| MpiError::no_mem("there are two million datatypes already"))
+            }
+        }
+    }
+
+    /// A handle for what a constructor has made.
+    pub fn add_made(&mut self, datatype: Datatype) -> MpiResult<DatatypeHandle> {
+        self.add(TypeRef::Made(Arc::new(datatype)))
+    }
+
+    /// A copy, as committed as the old one (MPI 5.0 §5.1.10); its attachments are the caller's to copy.
+    pub fn dup(&mut self, handle: DatatypeHandle) -> MpiResult<DatatypeHandle> {
+        let copy = self.add_made(Datatype::dup(&self.get(handle)?)?)?;
+        if self.resolve_committed(handle).is_ok() {
+            self.commit(copy)?;
+        }
+        Ok(copy)
+    }
+
+    /// Lets the datatype be used for communication.
+    pub fn commit(&mut self, handle: DatatypeHandle) -> MpiResult {
+        if Element::of(handle).is_none() {
+            self.entry_mut(handle)?.committed = true;
+        }
+        Ok(())
+    }
+
+    /// Forgets a handle; what was made of the datatype, and operations under way with it, keep it alive. Predefined ones cannot
+    /// be freed.
+    pub fn free(&mut self, handle: DatatypeHandle) -> MpiResult<Attached> {
+        if let Some(element) = Element::of(handle) {
+            return Err(MpiError::datatype(format!("{} cannot be freed", element.name())));
+        }
+        match self.made.take(handle) {
+            Some(entry) => Ok(entry.attached),
+            None => Err(invalid(handle)),
+        }
+    }
+
+    /// What is attached to a datatype; none if nothing ever was.
+    pub fn attached(&self, handle: DatatypeHandle) -> MpiResult<Option<&Attached>> {
+        match Element::of(handle) {
+            Some(element) => Ok(self.predefined.get(&element)),
+            None => Ok(Some(&self.entry(handle)?.attached)),
+        }
+    }
+
+    /// As [`Types::attached`], to be changed.
+    pub fn attached_mut(&mut self, handle: DatatypeHandle) -> MpiResult<&mut Attached> {
+        match Element::of(handle) {
+            Some(element) => Ok(self.predefined.entry(element).or_default()),
+            None => Ok(&mut self.entry_mut(handle)?.attached),
+        }
+    }
+
+    /// The name: as set, or for a predefined datatype its own, else empty.
+    pub fn name(&self, handle: DatatypeHandle) -> MpiResult<&[u8]> {
+        let set = self.attached(handle)?.and_then(|attached| attached.name.as_deref());
+        Ok(set.unwrap_or_else(|| Element::of(handle).map_or(b"", |element| element.name().as_bytes())))
+    }
+
+    #[inline]
+    fn entry(&self, handle: DatatypeHandle) -> MpiResult<&Entry> {
+        match self.made.get(handle) {
+            Some(entry) => Ok(entry),
+            None => Err(invalid(handle)),
+        }
+    }
+
+    fn entry_mut(&mut self, handle: DatatypeHandle) -> MpiResult<&mut Entry> {
+        self.made.get_mut(handle).ok_or_else(|| invalid(handle))
+    }
+}
+
+#[cold]
+fn invalid(handle: DatatypeHandle) -> MpiError {
+    if handle == DatatypeHandle::NULL {
+        MpiError::datatype("the datatype is MPI_DATATYPE_NULL")
+    } else if handle.place().is_some() {
+        MpiError::datatype("the datatype has been freed")
+    } else {
+        MpiError::datatype(format!("{:#x} is no datatype", handle.0))
+    }
+}
+
+#[cold]
+fn uncommitted() -> MpiError {
+    MpiError::datatype("the datatype is not committed: call MPI_Type_commit first")
+}
