@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::abi::constants;
+use crate::abi::{CommHandle, constants};
 
 /// An error of one of the standard's classes (MPI 5.0 §9.4). The text says what was wrong with which argument and reads after
 /// the function's name and a colon.
@@ -13,6 +13,8 @@ pub struct MpiError {
     pub class: i32,
     /// Lower case, no full stop: "rank 7 is not in the communicator (0 to 3)".
     pub text: Cow<'static, str>,
+    /// The communicator whose error handler is asked, if that does not follow from the call's arguments: that of a request.
+    pub on: Option<CommHandle>,
 }
 
 /// What the functions behind the exported ones return.
@@ -22,7 +24,12 @@ impl MpiError {
     /// With a text of its own.
     #[cold]
     pub fn new(class: i32, text: impl Into<Cow<'static, str>>) -> Self {
-        Self { class, text: text.into() }
+        Self { class, text: text.into(), on: None }
+    }
+
+    /// As an error of an operation on this communicator.
+    pub fn on(self, comm: CommHandle) -> Self {
+        Self { on: Some(comm), ..self }
     }
 }
 

@@ -8,6 +8,8 @@
 //! - [`coll`]: collective operations as schedules of messages.
 //! - [`engine`]: matching and protocol, pure: simulated as whole worlds in one thread.
 //! - [`memory`]: what the user lends for a message.
+//! - [`transport`]: shared memory and TCP.
+//! - [`runtime`]: the one global state, how calls come in, how they wait; start and end.
 //! - [`bootstrap`]: how a process finds out who it is, and exchanges addresses, under any PMI-1 launcher.
 
 pub mod abi;
@@ -19,3 +21,5 @@ pub mod engine;
 pub mod error;
 pub mod memory;
 pub mod object;
+pub mod runtime;
+pub mod transport;

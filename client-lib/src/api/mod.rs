@@ -1,5 +1,11 @@
 //! The functions behind the exported ones, a file per chapter of the standard. They take what C passes, check every argument, and
 //! leave the work to the other modules.
 
+pub mod args;
+pub mod buffered;
+pub mod comm;
+pub mod env;
 pub mod fortran;
 pub mod ints;
+pub mod p2p;
+pub mod request;

@@ -21,7 +21,9 @@ pub mod scan;
 mod accumulator;
 pub mod choice;
 mod halving;
+mod running;
 
 pub use choice::Call;
 pub use halving::Vector;
+pub use running::{CollectiveId, Collectives};
 pub use schedule::{Area, Here, Schedule, Slice, Step};

@@ -30,7 +30,8 @@ impl<H: Handle, T> Table<H, T> {
     pub fn add(&mut self, value: T) -> Option<H> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
-            None if self.slots.len() < SLOTS as usize => {
+            // The last slot stays free, for handles that stand for no object of the table.
+            None if self.slots.len() < SLOTS as usize - 1 => {
                 self.slots.push(Slot { generation: 0, value: None });
                 (self.slots.len() - 1) as u32
             }

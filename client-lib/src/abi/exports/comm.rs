@@ -30,7 +30,7 @@ exports! {
     ) -> c_int
         => unsupported(Scope::Comm(comm));
     fn MPI_Comm_rank PMPI_Comm_rank(comm: CommHandle, rank: *mut c_int) -> c_int
-        => unsupported(Scope::Comm(comm));
+        => call(Scope::Comm(comm)) comm::comm_rank(comm, rank);
     fn MPI_Comm_remote_group PMPI_Comm_remote_group(comm: CommHandle, group: *mut GroupHandle) -> c_int
         => unsupported(Scope::Comm(comm));
     fn MPI_Comm_remote_size PMPI_Comm_remote_size(comm: CommHandle, size: *mut c_int) -> c_int
@@ -38,7 +38,7 @@ exports! {
     fn MPI_Comm_set_name PMPI_Comm_set_name(comm: CommHandle, comm_name: *const c_char) -> c_int
         => unsupported(Scope::Comm(comm));
     fn MPI_Comm_size PMPI_Comm_size(comm: CommHandle, size: *mut c_int) -> c_int
-        => unsupported(Scope::Comm(comm));
+        => call(Scope::Comm(comm)) comm::comm_size(comm, size);
     fn MPI_Comm_split PMPI_Comm_split(comm: CommHandle, color: c_int, key: c_int, newcomm: *mut CommHandle) -> c_int
         => unsupported(Scope::Comm(comm));
     fn MPI_Comm_split_type PMPI_Comm_split_type(

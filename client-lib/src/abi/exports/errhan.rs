@@ -4,7 +4,7 @@ use super::*;
 
 exports! {
     fn MPI_Abort PMPI_Abort(comm: CommHandle, errorcode: c_int) -> c_int
-        => unsupported(Scope::Comm(comm));
+        => call(Scope::Comm(comm)) env::abort(comm, errorcode);
     fn MPI_Add_error_class PMPI_Add_error_class(errorclass: *mut c_int) -> c_int
         => unsupported(Scope::World);
     fn MPI_Add_error_code PMPI_Add_error_code(errorclass: c_int, errorcode: *mut c_int) -> c_int

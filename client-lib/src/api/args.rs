@@ -1,0 +1,133 @@
+//! What a function makes of its arguments: checked, or an error of the standard's class.
+
+#![expect(unsafe_code, reason = "addresses that C passes")]
+
+use std::ffi::{c_int, c_void};
+
+use crate::abi::constants::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL};
+use crate::abi::{DatatypeHandle, Status};
+use crate::datatype::basic_size;
+use crate::engine::{Peer, Source, TagMatch};
+use crate::error::{MpiError, MpiResult};
+use crate::memory::Buffer;
+use crate::object::comm::Communicator;
+use crate::runtime::State;
+
+/// The largest tag, as `MPI_TAG_UB` says.
+pub const TAG_MAX: c_int = c_int::MAX;
+
+/// Memory for `count` elements.
+///
+/// # Safety
+///
+/// As the standard demands of the user: the memory is the library's until the operation is over.
+#[inline]
+pub unsafe fn buffer(state: &State, address: *const c_void, count: i64, datatype: DatatypeHandle) -> MpiResult<Buffer> {
+    let Ok(count) = usize::try_from(count) else { return Err(negative(count)) };
+    if let Some(size) = basic_size(datatype) {
+        let Some(len) = count.checked_mul(size).filter(|len| *len <= isize::MAX as usize) else {
+            return Err(MpiError::count(format!("{count} elements of {size} bytes are more than memory can be")));
+        };
+        if address.is_null() && len > 0 {
+            return Err(MpiError::buffer(format!("the buffer is null, for {count} elements")));
+        }
+        // SAFETY: the caller's promise.
+        return Ok(unsafe { Buffer::contiguous(address.cast_mut().cast(), len) });
+    }
+    let datatype = state.types.resolve_committed(datatype)?;
+    if datatype.size().checked_mul(count).is_none_or(|len| len > isize::MAX as usize) {
+        return Err(MpiError::count(format!(
+            "{count} elements of {} bytes are more than memory can be",
+            datatype.size()
+        )));
+    }
+    // SAFETY: the caller's promise. The address may be MPI_BOTTOM: the layout then has absolute ones.
+    Ok(unsafe { Buffer::new(address.cast_mut().cast(), count, datatype.layout()) })
+}
+
+#[cold]
+fn negative(count: i64) -> MpiError {
+    MpiError::count(format!("the count is {count}"))
+}
+
+/// Where a message goes: none for `MPI_PROC_NULL`.
+#[inline]
+pub fn destination(comm: &Communicator, rank: c_int) -> MpiResult<Option<Peer>> {
+    match usize::try_from(rank).ok().and_then(|rank| comm.group.members.get(rank)) {
+        Some(peer) => Ok(Some(*peer)),
+        None if rank == MPI_PROC_NULL => Ok(None),
+        None => Err(no_such_rank(comm, rank)),
+    }
+}
+
+/// Where a message comes from: none for `MPI_PROC_NULL`.
+#[inline]
+pub fn source(comm: &Communicator, rank: c_int) -> MpiResult<Option<Source>> {
+    match u32::try_from(rank) {
+        Ok(rank) if rank < comm.size() => Ok(Some(Source::Rank(rank))),
+        _ if rank == MPI_ANY_SOURCE => Ok(Some(Source::Any)),
+        _ if rank == MPI_PROC_NULL => Ok(None),
+        _ => Err(no_such_rank(comm, rank)),
+    }
+}
+
+/// The root of a collective.
+#[inline]
+pub fn root(comm: &Communicator, rank: c_int) -> MpiResult<u32> {
+    u32::try_from(rank).ok().filter(|rank| *rank < comm.size()).ok_or_else(|| {
+        MpiError::root(format!("the root {rank} is not a rank of the communicator (0 to {})", comm.size() - 1))
+    })
+}
+
+#[cold]
+fn no_such_rank(comm: &Communicator, rank: c_int) -> MpiError {
+    MpiError::rank(format!("{rank} is not a rank of the communicator (0 to {})", comm.size() - 1))
+}
+
+/// The tag of a message to send.
+#[inline]
+pub fn tag(tag: c_int) -> MpiResult<c_int> {
+    if tag >= 0 { Ok(tag) } else { Err(MpiError::tag(format!("the tag is {tag}: it must be 0 to {TAG_MAX}"))) }
+}
+
+/// The tag to look for.
+#[inline]
+pub fn tag_match(tag: c_int) -> MpiResult<TagMatch> {
+    match tag {
+        0.. => Ok(TagMatch::Value(tag)),
+        MPI_ANY_TAG => Ok(TagMatch::Any),
+        _ => Err(MpiError::tag(format!("the tag is {tag}: it must be 0 to {TAG_MAX}, or MPI_ANY_TAG"))),
+    }
+}
+
+/// Puts a result where the user wants it; an error of class `MPI_ERR_ARG` if that is nowhere.
+///
+/// # Safety
+///
+/// The place must be null or have room.
+#[inline]
+pub unsafe fn put<T>(place: *mut T, value: T) -> MpiResult {
+    if place.is_null() {
+        return Err(MpiError::arg("the place for a result is null"));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// Puts a status unless the user passes `MPI_STATUS_IGNORE`; the error field stays as it is (MPI 5.0 §3.2.5).
+///
+/// # Safety
+///
+/// The place must be null or have room.
+#[inline]
+pub unsafe fn put_status(place: *mut Status, status: Status) {
+    if !place.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let error = (&raw mut (*place).error).read();
+            place.write(status);
+            (&raw mut (*place).error).write(error);
+        }
+    }
+}

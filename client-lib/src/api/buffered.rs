@@ -1,0 +1,100 @@
+//! Buffers for buffered sends (MPI 5.0 §3.6).
+
+#![expect(unsafe_code, reason = "the border to C")]
+
+use std::ffi::c_void;
+
+use super::args::put;
+use super::ints::IntsOut;
+use crate::abi::CommHandle;
+use crate::abi::constants::MPI_BUFFER_AUTOMATIC;
+use crate::error::{MpiError, MpiResult};
+use crate::object::buffered::Owner;
+use crate::runtime::Runtime;
+
+/// `MPI_Buffer_attach`.
+///
+/// # Safety
+///
+/// As the standard demands of its caller; so for all functions here.
+pub unsafe fn buffer_attach(rt: &Runtime, buffer: *mut c_void, size: i64) -> MpiResult {
+    attach(rt, Owner::Process, buffer, size)
+}
+
+/// `MPI_Comm_attach_buffer`.
+///
+/// # Safety
+///
+/// See [`buffer_attach`].
+pub unsafe fn comm_attach_buffer(rt: &Runtime, comm: CommHandle, buffer: *mut c_void, size: i64) -> MpiResult {
+    rt.lock().comms.get(comm)?;
+    attach(rt, Owner::Comm(comm), buffer, size)
+}
+
+/// `MPI_Buffer_detach`.
+///
+/// # Safety
+///
+/// See [`buffer_attach`].
+pub unsafe fn buffer_detach(rt: &Runtime, buffer_addr: *mut c_void, size: IntsOut) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe { detach(rt, Owner::Process, buffer_addr, size) }
+}
+
+/// `MPI_Comm_detach_buffer`.
+///
+/// # Safety
+///
+/// See [`buffer_attach`].
+pub unsafe fn comm_detach_buffer(rt: &Runtime, comm: CommHandle, buffer_addr: *mut c_void, size: IntsOut) -> MpiResult {
+    rt.lock().comms.get(comm)?;
+    // SAFETY: the caller's promise.
+    unsafe { detach(rt, Owner::Comm(comm), buffer_addr, size) }
+}
+
+/// `MPI_Buffer_flush`.
+///
+/// # Safety
+///
+/// See [`buffer_attach`].
+pub unsafe fn buffer_flush(rt: &Runtime) -> MpiResult {
+    flush(rt, Owner::Process);
+    Ok(())
+}
+
+/// `MPI_Comm_flush_buffer`.
+///
+/// # Safety
+///
+/// See [`buffer_attach`].
+pub unsafe fn comm_flush_buffer(rt: &Runtime, comm: CommHandle) -> MpiResult {
+    rt.lock().comms.get(comm)?;
+    flush(rt, Owner::Comm(comm));
+    Ok(())
+}
+
+fn attach(rt: &Runtime, owner: Owner, buffer: *mut c_void, size: i64) -> MpiResult {
+    let automatic = buffer.addr() == MPI_BUFFER_AUTOMATIC;
+    let size = usize::try_from(size).map_err(|_| MpiError::arg(format!("the size of the buffer is {size}")))?;
+    if buffer.is_null() && size > 0 {
+        return Err(MpiError::buffer("the buffer is null"));
+    }
+    rt.lock().buffered.attach(owner, buffer, (!automatic).then_some(size))
+}
+
+fn flush(rt: &Runtime, owner: Owner) {
+    rt.wait(rt.lock(), |state| (!state.buffered.is_busy(owner, &mut state.engine)).then_some(()));
+}
+
+unsafe fn detach(rt: &Runtime, owner: Owner, buffer_addr: *mut c_void, size: IntsOut) -> MpiResult {
+    if buffer_addr.is_null() || size.is_null() {
+        return Err(MpiError::arg("the place for a result is null"));
+    }
+    flush(rt, owner);
+    let (address, length) = rt.lock().buffered.detach(owner).unwrap_or((std::ptr::null_mut(), Some(0)));
+    // SAFETY: the caller's promise: the address of an address.
+    unsafe {
+        put(buffer_addr.cast::<*mut c_void>(), address)?;
+        size.put(0, length.map_or(0, |length| length as i64))
+    }
+}

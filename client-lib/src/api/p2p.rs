@@ -1,0 +1,640 @@
+//! Point-to-point communication (MPI 5.0 §3).
+
+#![expect(unsafe_code, reason = "the border to C")]
+
+use std::ffi::{c_int, c_void};
+
+use super::args::{self, put, put_status};
+use super::request::add;
+use crate::abi::{CommHandle, DatatypeHandle, MessageHandle, RequestHandle, Status};
+use crate::engine::{Envelope, Mode, Outcome, Peer, Probed, Source, Started, TagMatch};
+use crate::error::{MpiError, MpiResult};
+use crate::memory::Buffer;
+use crate::object::request::{Active, Persistent, Request, Start};
+use crate::runtime::{Guard, Runtime, State};
+
+/// A message to send, all arguments checked.
+struct Sending {
+    envelope: Envelope,
+    to: Option<Peer>,
+    buffer: Buffer,
+}
+
+#[inline]
+unsafe fn sending(
+    state: &State,
+    buf: *const c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    dest: c_int,
+    tag: c_int,
+    comm: CommHandle,
+) -> MpiResult<Sending> {
+    let comm = state.comms.get(comm)?;
+    let tag = args::tag(tag)?;
+    let to = args::destination(comm, dest)?;
+    let envelope = Envelope { context: comm.context, rank: comm.rank, tag };
+    // SAFETY: the caller's promise.
+    Ok(Sending { envelope, to, buffer: unsafe { args::buffer(state, buf, count, datatype)? } })
+}
+
+/// A message to receive, all arguments checked.
+struct Receiving {
+    context: u32,
+    source: Option<Source>,
+    tag: TagMatch,
+    buffer: Buffer,
+}
+
+#[inline]
+unsafe fn receiving(
+    state: &State,
+    buf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    source: c_int,
+    tag: c_int,
+    comm: CommHandle,
+) -> MpiResult<Receiving> {
+    let comm = state.comms.get(comm)?;
+    let tag = args::tag_match(tag)?;
+    let source = args::source(comm, source)?;
+    // SAFETY: the caller's promise.
+    let buffer = unsafe { args::buffer(state, buf, count, datatype)? };
+    Ok(Receiving { context: comm.context, source, tag, buffer })
+}
+
+#[inline]
+fn blocking(guard: &mut Guard<'_>, started: Started) -> Outcome {
+    match started {
+        Started::Over(outcome) => outcome,
+        Started::Pending(id) => guard.wait(|state| state.engine.take(id)),
+    }
+}
+
+#[inline]
+fn of(outcome: Outcome) -> MpiResult {
+    outcome.error.map_or(Ok(()), Err)
+}
+
+#[inline]
+fn status_of(outcome: &Outcome) -> Status {
+    let mut status = Status::new(outcome.source as c_int, outcome.tag, outcome.bytes);
+    status.set_cancelled(outcome.cancelled);
+    status
+}
+
+/// Keeps a started operation as a request.
+#[inline]
+fn keep(state: &mut State, started: Started, receives: bool, comm: CommHandle) -> MpiResult<RequestHandle> {
+    match started {
+        Started::Pending(id) => add(state, Request::Message { id, receives, comm }),
+        Started::Over(outcome) if !receives && outcome.error.is_none() => Ok(RequestHandle::sent()),
+        Started::Over(outcome) => add(state, Request::Over { outcome: Some(outcome), receives, comm }),
+    }
+}
+
+macro_rules! sends {
+    ($($blocking:ident $starting:ident $init:ident $mode:ident $buffered:literal $names:literal;)*) => {$(
+        #[doc = concat!("Sends: ", $names, ".")]
+        ///
+        /// # Safety
+        ///
+        /// As the standard demands of its caller.
+        #[inline]
+        pub unsafe fn $blocking(
+            rt: &Runtime,
+            buf: *const c_void,
+            count: i64,
+            datatype: DatatypeHandle,
+            dest: c_int,
+            tag: c_int,
+            comm: CommHandle,
+        ) -> MpiResult {
+            let mut guard = rt.lock();
+            // SAFETY: the caller's promise.
+            let sending = unsafe { sending(&guard, buf, count, datatype, dest, tag, comm)? };
+            let Some(to) = sending.to else { return Ok(()) };
+            if $buffered {
+                return guard.send_buffered(comm, sending.envelope, to, &sending.buffer);
+            }
+            let started = guard.engine.send(sending.envelope, to, Mode::$mode, sending.buffer);
+            of(blocking(&mut guard, started))
+        }
+
+        #[doc = concat!("Starts to send: the non-blocking form of ", $names, ".")]
+        ///
+        /// # Safety
+        ///
+        /// As the standard demands of its caller.
+        #[expect(clippy::too_many_arguments, reason = "the standard's")]
+        #[inline]
+        pub unsafe fn $starting(
+            rt: &Runtime,
+            buf: *const c_void,
+            count: i64,
+            datatype: DatatypeHandle,
+            dest: c_int,
+            tag: c_int,
+            comm: CommHandle,
+            request: *mut RequestHandle,
+        ) -> MpiResult {
+            let mut guard = rt.lock();
+            // SAFETY: the caller's promise.
+            let sending = unsafe { sending(&guard, buf, count, datatype, dest, tag, comm)? };
+            let handle = match sending.to {
+                None => RequestHandle::sent(),
+                Some(to) if $buffered => {
+                    guard.send_buffered(comm, sending.envelope, to, &sending.buffer)?;
+                    RequestHandle::sent()
+                }
+                Some(to) => {
+                    let started = guard.engine.send(sending.envelope, to, Mode::$mode, sending.buffer);
+                    keep(&mut guard, started, false, comm)?
+                }
+            };
+            // SAFETY: the caller's promise.
+            unsafe { put(request, handle) }
+        }
+
+        #[doc = concat!("A request to send again and again: the persistent form of ", $names, ".")]
+        ///
+        /// # Safety
+        ///
+        /// As the standard demands of its caller.
+        #[expect(clippy::too_many_arguments, reason = "the standard's")]
+        pub unsafe fn $init(
+            rt: &Runtime,
+            buf: *const c_void,
+            count: i64,
+            datatype: DatatypeHandle,
+            dest: c_int,
+            tag: c_int,
+            comm: CommHandle,
+            request: *mut RequestHandle,
+        ) -> MpiResult {
+            let mut guard = rt.lock();
+            // SAFETY: the caller's promise.
+            let Sending { envelope, to, buffer } = unsafe { sending(&guard, buf, count, datatype, dest, tag, comm)? };
+            let start = Start::Send { envelope, to, mode: Mode::$mode, buffered: $buffered, buffer };
+            let handle = add(&mut guard, Request::Persistent(Box::new(Persistent { start, active: None, comm })))?;
+            // SAFETY: the caller's promise.
+            unsafe { put(request, handle) }
+        }
+    )*};
+}
+
+sends! {
+    send isend send_init Standard false "`MPI_Send`";
+    ssend issend ssend_init Synchronous false "`MPI_Ssend`";
+    rsend irsend rsend_init Ready false "`MPI_Rsend`";
+    bsend ibsend bsend_init Standard true "`MPI_Bsend`";
+}
+
+/// `MPI_Recv`.
+///
+/// # Safety
+///
+/// As the standard demands of its caller; so for all functions here.
+#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[inline]
+pub unsafe fn recv(
+    rt: &Runtime,
+    buf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    source: c_int,
+    tag: c_int,
+    comm: CommHandle,
+    status: *mut Status,
+) -> MpiResult {
+    let mut guard = rt.lock();
+    // SAFETY: the caller's promise.
+    let receiving = unsafe { receiving(&guard, buf, count, datatype, source, tag, comm)? };
+    let Some(source) = receiving.source else {
+        // SAFETY: the caller's promise.
+        unsafe { put_status(status, Status::PROC_NULL) };
+        return Ok(());
+    };
+    let started = guard.engine.recv(receiving.context, source, receiving.tag, receiving.buffer);
+    let outcome = blocking(&mut guard, started);
+    // SAFETY: the caller's promise.
+    unsafe { put_status(status, status_of(&outcome)) };
+    of(outcome)
+}
+
+/// `MPI_Irecv`.
+///
+/// # Safety
+///
+/// See [`recv`].
+#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[inline]
+pub unsafe fn irecv(
+    rt: &Runtime,
+    buf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    source: c_int,
+    tag: c_int,
+    comm: CommHandle,
+    request: *mut RequestHandle,
+) -> MpiResult {
+    let mut guard = rt.lock();
+    // SAFETY: the caller's promise.
+    let receiving = unsafe { receiving(&guard, buf, count, datatype, source, tag, comm)? };
+    let handle = match receiving.source {
+        Some(source) => {
+            let started = guard.engine.recv(receiving.context, source, receiving.tag, receiving.buffer);
+            keep(&mut guard, started, true, comm)?
+        }
+        None => add(&mut guard, Request::Over { outcome: None, receives: true, comm })?,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put(request, handle) }
+}
+
+/// `MPI_Recv_init`.
+///
+/// # Safety
+///
+/// See [`recv`].
+#[expect(clippy::too_many_arguments, reason = "the standard's")]
+pub unsafe fn recv_init(
+    rt: &Runtime,
+    buf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    source: c_int,
+    tag: c_int,
+    comm: CommHandle,
+    request: *mut RequestHandle,
+) -> MpiResult {
+    let mut guard = rt.lock();
+    // SAFETY: the caller's promise.
+    let receiving = unsafe { receiving(&guard, buf, count, datatype, source, tag, comm)? };
+    let Receiving { context, source, tag, buffer } = receiving;
+    let start = Start::Receive { context, source, tag, buffer };
+    let handle = add(&mut guard, Request::Persistent(Box::new(Persistent { start, active: None, comm })))?;
+    // SAFETY: the caller's promise.
+    unsafe { put(request, handle) }
+}
+
+/// `MPI_Sendrecv`.
+///
+/// # Safety
+///
+/// See [`recv`].
+#[expect(clippy::too_many_arguments, reason = "the standard's")]
+pub unsafe fn sendrecv(
+    rt: &Runtime,
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    dest: c_int,
+    sendtag: c_int,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: DatatypeHandle,
+    source: c_int,
+    recvtag: c_int,
+    comm: CommHandle,
+    status: *mut Status,
+) -> MpiResult {
+    let mut guard = rt.lock();
+    // SAFETY: the caller's promise.
+    let (sending, receiving) = unsafe {
+        let sending = sending(&guard, sendbuf, sendcount, sendtype, dest, sendtag, comm)?;
+        (sending, receiving(&guard, recvbuf, recvcount, recvtype, source, recvtag, comm)?)
+    };
+    exchange(&mut guard, sending, receiving, status)
+}
+
+/// `MPI_Sendrecv_replace`: what is received takes the place of what was sent, which is copied first.
+///
+/// # Safety
+///
+/// See [`recv`].
+#[expect(clippy::too_many_arguments, reason = "the standard's")]
+pub unsafe fn sendrecv_replace(
+    rt: &Runtime,
+    buf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    dest: c_int,
+    sendtag: c_int,
+    source: c_int,
+    recvtag: c_int,
+    comm: CommHandle,
+    status: *mut Status,
+) -> MpiResult {
+    let mut guard = rt.lock();
+    // SAFETY: the caller's promise.
+    let (mut sending, receiving) = unsafe {
+        let sending = sending(&guard, buf, count, datatype, dest, sendtag, comm)?;
+        (sending, receiving(&guard, buf, count, datatype, source, recvtag, comm)?)
+    };
+    let mut copy = packed(&sending.buffer);
+    // SAFETY: the copy outlives the operation, which `exchange` ends.
+    sending.buffer = unsafe { Buffer::contiguous(copy.as_mut_ptr(), copy.len()) };
+    exchange(&mut guard, sending, receiving, status)
+}
+
+fn exchange(guard: &mut Guard<'_>, sending: Sending, receiving: Receiving, status: *mut Status) -> MpiResult {
+    let received =
+        receiving.source.map(|source| guard.engine.recv(receiving.context, source, receiving.tag, receiving.buffer));
+    let sent = sending.to.map(|to| guard.engine.send(sending.envelope, to, Mode::Standard, sending.buffer));
+    let sent = sent.map_or(Ok(()), |started| of(blocking(guard, started)));
+    let (seen, received) = match received.map(|started| blocking(guard, started)) {
+        Some(outcome) => (status_of(&outcome), of(outcome)),
+        None => (Status::PROC_NULL, Ok(())),
+    };
+    // SAFETY: the callers' callers' promise.
+    unsafe { put_status(status, seen) };
+    sent.and(received)
+}
+
+/// The packed bytes of a buffer.
+fn packed(buffer: &Buffer) -> Vec<u8> {
+    let mut copy = vec![0; buffer.len()];
+    buffer.read(0, &mut copy);
+    copy
+}
+
+/// `MPI_Start`.
+///
+/// # Safety
+///
+/// See [`recv`].
+pub unsafe fn start(rt: &Runtime, request: *mut RequestHandle) -> MpiResult {
+    if request.is_null() {
+        return Err(MpiError::request("the place of the request is null"));
+    }
+    // SAFETY: the caller's promise.
+    start_one(&mut rt.lock(), unsafe { request.read() })
+}
+
+/// `MPI_Startall`.
+///
+/// # Safety
+///
+/// See [`recv`].
+pub unsafe fn startall(rt: &Runtime, count: c_int, requests: *mut RequestHandle) -> MpiResult {
+    let count = usize::try_from(count).map_err(|_| MpiError::arg(format!("the number of requests is {count}")))?;
+    if count > 0 && requests.is_null() {
+        return Err(MpiError::request("the array of requests is null"));
+    }
+    let mut guard = rt.lock();
+    for index in 0..count {
+        // SAFETY: the caller's promise.
+        start_one(&mut guard, unsafe { requests.add(index).read() })?;
+    }
+    Ok(())
+}
+
+fn start_one(state: &mut State, handle: RequestHandle) -> MpiResult {
+    let Some(Request::Persistent(persistent)) = state.requests.get(handle) else {
+        return Err(MpiError::request("the request is not a persistent one"));
+    };
+    if persistent.active.is_some() {
+        return Err(MpiError::request("the request is active already").on(persistent.comm));
+    }
+    let comm = persistent.comm;
+    let active = match persistent.start.clone() {
+        Start::Send { to: None, .. } | Start::Receive { source: None, .. } => Active::Over(None),
+        Start::Send { envelope, to: Some(to), buffered: true, buffer, .. } => {
+            state.send_buffered(comm, envelope, to, &buffer).map_err(|error| error.on(comm))?;
+            Active::Over(None)
+        }
+        Start::Send { envelope, to: Some(to), mode, buffered: false, buffer } => {
+            active(state.engine.send(envelope, to, mode, buffer))
+        }
+        Start::Receive { context, source: Some(source), tag, buffer } => {
+            active(state.engine.recv(context, source, tag, buffer))
+        }
+        Start::Collective(id) => {
+            state.start_collective(id)?;
+            Active::Collective(id)
+        }
+    };
+    if let Some(Request::Persistent(persistent)) = state.requests.get_mut(handle) {
+        persistent.active = Some(active);
+    }
+    Ok(())
+}
+
+fn active(started: Started) -> Active {
+    match started {
+        Started::Pending(id) => Active::Message(id),
+        Started::Over(outcome) => Active::Over(Some(outcome)),
+    }
+}
+
+/// Where and how to look for a message; no source for `MPI_PROC_NULL`.
+fn wanted(state: &State, source: c_int, tag: c_int, comm: CommHandle) -> MpiResult<(u32, Option<Source>, TagMatch)> {
+    let comm = state.comms.get(comm)?;
+    let tag = args::tag_match(tag)?;
+    Ok((comm.context, args::source(comm, source)?, tag))
+}
+
+fn status_of_probed(probed: &Probed) -> Status {
+    Status::new(probed.source as c_int, probed.tag, probed.bytes)
+}
+
+/// `MPI_Probe`.
+///
+/// # Safety
+///
+/// See [`recv`].
+pub unsafe fn probe(rt: &Runtime, source: c_int, tag: c_int, comm: CommHandle, status: *mut Status) -> MpiResult {
+    let mut guard = rt.lock();
+    let (context, source, tag) = wanted(&guard, source, tag, comm)?;
+    let seen = match source {
+        None => Status::PROC_NULL,
+        Some(source) => status_of_probed(&guard.wait(|state| state.engine.probe(context, source, tag).transpose())?),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put_status(status, seen) };
+    Ok(())
+}
+
+/// `MPI_Iprobe`.
+///
+/// # Safety
+///
+/// See [`recv`].
+pub unsafe fn iprobe(
+    rt: &Runtime,
+    source: c_int,
+    tag: c_int,
+    comm: CommHandle,
+    flag: *mut c_int,
+    status: *mut Status,
+) -> MpiResult {
+    let mut guard = rt.lock();
+    let (context, source, tag) = wanted(&guard, source, tag, comm)?;
+    let seen = match source {
+        None => Some(Status::PROC_NULL),
+        Some(source) => {
+            guard.step();
+            guard.engine.probe(context, source, tag)?.as_ref().map(status_of_probed)
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        put(flag, c_int::from(seen.is_some()))?;
+        if let Some(seen) = seen {
+            put_status(status, seen);
+        }
+    }
+    Ok(())
+}
+
+/// `MPI_Mprobe`.
+///
+/// # Safety
+///
+/// See [`recv`].
+pub unsafe fn mprobe(
+    rt: &Runtime,
+    source: c_int,
+    tag: c_int,
+    comm: CommHandle,
+    message: *mut MessageHandle,
+    status: *mut Status,
+) -> MpiResult {
+    let mut guard = rt.lock();
+    let (context, source, tag) = wanted(&guard, source, tag, comm)?;
+    let (handle, seen) = match source {
+        None => (MessageHandle::NO_PROC, Status::PROC_NULL),
+        Some(source) => {
+            let (id, probed) = guard.wait(|state| state.engine.mprobe(context, source, tag).transpose())?;
+            (guard.keep_message(id, comm)?, status_of_probed(&probed))
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        put_status(status, seen);
+        put(message, handle)
+    }
+}
+
+/// `MPI_Improbe`.
+///
+/// # Safety
+///
+/// See [`recv`].
+pub unsafe fn improbe(
+    rt: &Runtime,
+    source: c_int,
+    tag: c_int,
+    comm: CommHandle,
+    flag: *mut c_int,
+    message: *mut MessageHandle,
+    status: *mut Status,
+) -> MpiResult {
+    let mut guard = rt.lock();
+    let (context, source, tag) = wanted(&guard, source, tag, comm)?;
+    let found = match source {
+        None => Some((MessageHandle::NO_PROC, Status::PROC_NULL)),
+        Some(source) => {
+            guard.step();
+            match guard.engine.mprobe(context, source, tag)? {
+                Some((id, probed)) => Some((guard.keep_message(id, comm)?, status_of_probed(&probed))),
+                None => None,
+            }
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        put(flag, c_int::from(found.is_some()))?;
+        if let Some((handle, seen)) = found {
+            put_status(status, seen);
+            put(message, handle)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the message of a handle and begins to receive it; none for `MPI_MESSAGE_NO_PROC`.
+unsafe fn receive_message(
+    state: &mut State,
+    buf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    message: *mut MessageHandle,
+) -> MpiResult<Option<(Started, CommHandle)>> {
+    if message.is_null() {
+        return Err(MpiError::request("the place of the message is null"));
+    }
+    // SAFETY: the caller's promise.
+    let handle = unsafe { message.read() };
+    let started = if handle == MessageHandle::NO_PROC {
+        None
+    } else {
+        // SAFETY: the caller's promise.
+        let buffer = unsafe { args::buffer(state, buf, count, datatype)? };
+        let Some(kept) = state.messages.take(handle) else {
+            return Err(MpiError::request("the message was received already, is null, or never was one"));
+        };
+        Some((state.engine.mrecv(kept.id, buffer), kept.comm))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { message.write(MessageHandle::NULL) };
+    Ok(started)
+}
+
+/// `MPI_Mrecv`.
+///
+/// # Safety
+///
+/// See [`recv`].
+pub unsafe fn mrecv(
+    rt: &Runtime,
+    buf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    message: *mut MessageHandle,
+    status: *mut Status,
+) -> MpiResult {
+    let mut guard = rt.lock();
+    // SAFETY: the caller's promise.
+    let (seen, result) = match unsafe { receive_message(&mut guard, buf, count, datatype, message)? } {
+        None => (Status::PROC_NULL, Ok(())),
+        Some((started, comm)) => {
+            let outcome = blocking(&mut guard, started);
+            (status_of(&outcome), of(outcome).map_err(|error| error.on(comm)))
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put_status(status, seen) };
+    result
+}
+
+/// `MPI_Imrecv`.
+///
+/// # Safety
+///
+/// See [`recv`].
+pub unsafe fn imrecv(
+    rt: &Runtime,
+    buf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    message: *mut MessageHandle,
+    request: *mut RequestHandle,
+) -> MpiResult {
+    let mut guard = rt.lock();
+    // SAFETY: the caller's promise.
+    let handle = match unsafe { receive_message(&mut guard, buf, count, datatype, message)? } {
+        None => add(&mut guard, Request::Over { outcome: None, receives: true, comm: CommHandle::NULL })?,
+        Some((started, comm)) => keep(&mut guard, started, true, comm)?,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put(request, handle) }
+}
+
+impl MessageHandle {
+    /// `MPI_MESSAGE_NO_PROC`: what a probe of `MPI_PROC_NULL` finds.
+    pub const NO_PROC: Self = Self(crate::abi::constants::MPI_MESSAGE_NO_PROC);
+}

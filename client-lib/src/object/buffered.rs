@@ -1,0 +1,116 @@
+//! Buffered sends: messages copied aside, so that the send is over at once (MPI 5.0 §3.6).
+//!
+//! The buffer that the user attaches bounds how much may be under way; the copies lie in memory of ours, and what the user
+//! gets back when detaching is what was attached. `MPI_BUFFER_AUTOMATIC` has no bound.
+
+use std::ffi::c_void;
+
+use crate::abi::CommHandle;
+use crate::abi::constants::MPI_BSEND_OVERHEAD;
+use crate::engine::{Engine, Envelope, Mode, Peer, RequestId, Started, Transport};
+use crate::error::{MpiError, MpiResult};
+use crate::memory::Buffer;
+
+/// Who attached a buffer: the process, or a communicator of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// `MPI_Buffer_attach`.
+    Process,
+    /// `MPI_Comm_attach_buffer`.
+    Comm(CommHandle),
+}
+
+/// The attached buffers and the copies under way.
+#[derive(Debug, Default)]
+pub struct Buffered {
+    attached: Vec<Attached>,
+}
+
+#[derive(Debug)]
+struct Attached {
+    owner: Owner,
+    address: *mut c_void,
+    /// None if there is no bound.
+    size: Option<usize>,
+    sends: Vec<Copied>,
+}
+
+#[derive(Debug)]
+struct Copied {
+    id: RequestId,
+    /// What the message's buffer points to.
+    bytes: Box<[u8]>,
+}
+
+impl Buffered {
+    /// Attaches a buffer of `size` bytes, or one without a bound.
+    pub fn attach(&mut self, owner: Owner, address: *mut c_void, size: Option<usize>) -> MpiResult {
+        if self.attached.iter().any(|it| it.owner == owner) {
+            return Err(MpiError::buffer("a buffer is attached already: detach it first"));
+        }
+        self.attached.push(Attached { owner, address, size, sends: Vec::new() });
+        Ok(())
+    }
+
+    /// Whether a buffer is attached, with messages under way.
+    pub fn is_busy<T: Transport>(&mut self, owner: Owner, engine: &mut Engine<T>) -> bool {
+        self.of(owner).is_some_and(|attached| {
+            attached.collect(engine);
+            !attached.sends.is_empty()
+        })
+    }
+
+    /// Takes the buffer back: its address and size (none: no bound); none if there is none attached.
+    pub fn detach(&mut self, owner: Owner) -> Option<(*mut c_void, Option<usize>)> {
+        let index = self.attached.iter().position(|it| it.owner == owner)?;
+        let attached = self.attached.swap_remove(index);
+        Some((attached.address, attached.size))
+    }
+
+    /// Sends a copy. The bound of the communicator's buffer holds, or else that of the process.
+    pub fn send<T: Transport>(
+        &mut self,
+        engine: &mut Engine<T>,
+        comm: CommHandle,
+        envelope: Envelope,
+        to: Peer,
+        buffer: &Buffer,
+    ) -> MpiResult {
+        let owner = if self.of(Owner::Comm(comm)).is_some() { Owner::Comm(comm) } else { Owner::Process };
+        let Some(attached) = self.of(owner) else {
+            return Err(MpiError::buffer("no buffer is attached for buffered sends: call MPI_Buffer_attach"));
+        };
+        attached.collect(engine);
+        let overhead = MPI_BSEND_OVERHEAD as usize;
+        let used = attached.sends.iter().map(|copied| copied.bytes.len() + overhead).sum::<usize>();
+        let needed = buffer.len() + overhead;
+        if let Some(size) = attached.size.filter(|size| used + needed > *size) {
+            return Err(MpiError::buffer(format!(
+                "the attached buffer of {size} bytes has no room for {needed} more: {used} are in use"
+            )));
+        }
+        let mut bytes = vec![0; buffer.len()].into_boxed_slice();
+        buffer.read(0, &mut bytes);
+        #[expect(unsafe_code, reason = "the copy is ours")]
+        // SAFETY: the bytes are kept, and not touched, until the engine says that the send is over.
+        let copy = unsafe { Buffer::contiguous(bytes.as_mut_ptr(), bytes.len()) };
+        match engine.send(envelope, to, Mode::Standard, copy) {
+            Started::Over(outcome) => outcome.error.map_or(Ok(()), Err),
+            Started::Pending(id) => {
+                attached.sends.push(Copied { id, bytes });
+                Ok(())
+            }
+        }
+    }
+
+    fn of(&mut self, owner: Owner) -> Option<&mut Attached> {
+        self.attached.iter_mut().find(|it| it.owner == owner)
+    }
+}
+
+impl Attached {
+    /// Forgets the copies that have been sent. What has become of them, nobody asks: the sends were over long ago.
+    fn collect<T: Transport>(&mut self, engine: &mut Engine<T>) {
+        self.sends.retain(|copied| engine.take(copied.id).is_none());
+    }
+}

@@ -1,0 +1,108 @@
+//! From an error to what the user has asked for: an exit, a return code, or a function of theirs (MPI 5.0 §9.3).
+
+use std::ffi::{c_int, c_void};
+use std::io::Write;
+
+use super::{Phase, Runtime};
+use crate::abi::constants::MPI_ERR_OTHER;
+use crate::abi::{CommHandle, FileHandle, SessionHandle, WinHandle};
+use crate::error::{MpiError, MpiResult};
+use crate::object::errhandler::Errhandler;
+
+/// On which object's behalf a function has been called: whose error handler is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// None: that of `MPI_COMM_SELF` (MPI 5.0 §9.3).
+    World,
+    /// A communicator.
+    Comm(CommHandle),
+    /// A window.
+    Win(WinHandle),
+    /// A file.
+    File(FileHandle),
+    /// A session.
+    Session(SessionHandle),
+}
+
+/// What a function that is not built yet returns.
+#[cold]
+pub fn unsupported(name: &'static str) -> MpiResult {
+    Err(MpiError::unsupported(format!("{name} is not supported by this library yet")))
+}
+
+/// A function was called before `MPI_Init` or after `MPI_Finalize`.
+#[cold]
+pub(super) fn outside(runtime: &Runtime, name: &'static str) -> c_int {
+    let text = match runtime.phase() {
+        Phase::Before => "MPI is not initialised: call MPI_Init first",
+        Phase::Running | Phase::After => "MPI has been finalised",
+    };
+    raise(runtime, name, Scope::World, MpiError::other(text))
+}
+
+/// Does with the error what the error handler says; returns what the function then returns.
+#[cold]
+pub(super) fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiError) -> c_int {
+    let scope = error.on.map_or(scope, Scope::Comm);
+    let (errhandler, comm) = {
+        let state = runtime.lock();
+        let (found, comm) = match scope {
+            Scope::Comm(comm) => (state.comms.get(comm).ok().map(|found| found.errhandler), comm),
+            // A file's default is to return errors (MPI 5.0 §14.7).
+            Scope::File(_) => (Some(Errhandler::Return), CommHandle::NULL),
+            Scope::World | Scope::Win(_) | Scope::Session(_) => (None, CommHandle::NULL),
+        };
+        let default = || match &state.comms.own {
+            Some(own) => own.errhandler,
+            None => state.initial_errhandler,
+        };
+        (found.unwrap_or_else(default), comm)
+    };
+    let code = error.class;
+    match errhandler {
+        Errhandler::Return => code,
+        Errhandler::User { function, .. } => {
+            call_user(function, comm, code);
+            code
+        }
+        Errhandler::Fatal | Errhandler::Abort => {
+            let code = if code == 0 { MPI_ERR_OTHER } else { code };
+            die(runtime, &format!("{name}: {error}"), code)
+        }
+    }
+}
+
+#[expect(unsafe_code, reason = "an error handler is a function of the user's")]
+fn call_user(function: *const c_void, comm: CommHandle, code: c_int) {
+    type Function = unsafe extern "C" fn(*mut CommHandle, *mut c_int, ...);
+    let (mut comm, mut code) = (comm, code);
+    // SAFETY: the user has passed the address as a function of this type to MPI_Comm_create_errhandler.
+    unsafe {
+        let function = std::mem::transmute::<*const c_void, Function>(function);
+        function(&raw mut comm, &raw mut code);
+    }
+}
+
+/// Ends the job: says why, tells the process manager, and leaves.
+pub fn die(runtime: &Runtime, text: &str, code: c_int) -> ! {
+    let (rank, pmi) = {
+        let mut state = runtime.lock();
+        (state.world.as_ref().map(|world| world.rank), state.world.as_mut().and_then(|world| world.pmi.take()))
+    };
+    let who = rank.map(|rank| format!(" on rank {rank}")).unwrap_or_default();
+    let mut stderr = std::io::stderr().lock();
+    // Nobody is left to tell if even that fails.
+    let _ = writeln!(stderr, "MPI error{who}: {text}");
+    let _ = stderr.flush();
+    if let Some(pmi) = pmi {
+        let _ = pmi.abort(code, text);
+    }
+    leave(code)
+}
+
+/// Ends this process with an exit code, at once: handlers of `exit` could call the library again.
+#[expect(unsafe_code, reason = "_exit is C's")]
+fn leave(code: c_int) -> ! {
+    // SAFETY: ends the process; never returns.
+    unsafe { libc::_exit(if code & 0xff == 0 { 1 } else { code & 0xff }) }
+}

@@ -1,0 +1,134 @@
+//! The one global of the library: its state, the lock around it, and the way in for every exported function.
+//!
+//! [`call`] is the way in: is the library initialised? do it; if it fails, the error handler ([`errors`]). A function
+//! gets the [`Runtime`] and locks the [`State`] for as long as it works on it. User functions (operations, attribute copies, error
+//! handlers) are called with the state unlocked, for they may call the library again. [`wait`] is how a function waits.
+
+#![expect(unsafe_code, reason = "the one global state and its guard")]
+
+mod errors;
+mod lock;
+pub mod settings;
+mod start;
+mod state;
+mod wait;
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+pub use errors::{Scope, die, unsupported};
+pub use start::{FIRST_CONTEXT, finalize, init};
+pub use state::{Kept, State, World};
+
+use crate::abi::constants::MPI_SUCCESS;
+use crate::error::MpiResult;
+use lock::Lock;
+
+/// The library in this process.
+pub struct Runtime {
+    phase: AtomicU8,
+    lock: Lock,
+    state: UnsafeCell<Option<Box<State>>>,
+}
+
+// SAFETY: the state is reached through `lock` alone, whose guard is held by one thread at a time: by a mutex where there can be
+// several, by the user's promise (a thread level below MPI_THREAD_MULTIPLE) where there cannot.
+unsafe impl Sync for Runtime {}
+
+static RUNTIME: Runtime =
+    Runtime { phase: AtomicU8::new(Phase::Before as u8), lock: Lock::new(), state: UnsafeCell::new(None) };
+
+/// How far the world model's life has come (MPI 5.0 §11.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// `MPI_Init` has not been called.
+    Before = 0,
+    /// Between `MPI_Init` and `MPI_Finalize`.
+    Running = 1,
+    /// `MPI_Finalize` has been called.
+    After = 2,
+}
+
+/// The way in for functions that need an initialised library.
+#[inline(always)]
+pub fn call(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime) -> MpiResult) -> c_int {
+    if RUNTIME.phase.load(Ordering::Relaxed) != Phase::Running as u8 {
+        return errors::outside(&RUNTIME, name);
+    }
+    match body(&RUNTIME) {
+        Ok(()) => MPI_SUCCESS,
+        Err(error) => errors::raise(&RUNTIME, name, scope, error),
+    }
+}
+
+/// The way in for functions that may be called at any time.
+#[inline(always)]
+pub fn call_always(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime) -> MpiResult) -> c_int {
+    match body(&RUNTIME) {
+        Ok(()) => MPI_SUCCESS,
+        Err(error) => errors::raise(&RUNTIME, name, scope, error),
+    }
+}
+
+impl Runtime {
+    /// The state, for this thread alone until the guard is dropped. Not to be called while this thread holds a guard.
+    #[inline]
+    pub fn lock(&self) -> Guard<'_> {
+        self.lock.acquire();
+        // SAFETY: the lock is held.
+        let state = unsafe { &mut *self.state.get() };
+        if state.is_none() {
+            *state = Some(Box::default());
+        }
+        Guard { runtime: self }
+    }
+
+    /// Where the world model is in its life.
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Before,
+            1 => Phase::Running,
+            _ => Phase::After,
+        }
+    }
+}
+
+/// The state, locked.
+pub struct Guard<'a> {
+    runtime: &'a Runtime,
+}
+
+impl Guard<'_> {
+    /// The library whose state this is.
+    pub fn runtime(&self) -> &'static Runtime {
+        &RUNTIME
+    }
+}
+
+impl Deref for Guard<'_> {
+    type Target = State;
+
+    #[inline]
+    fn deref(&self) -> &State {
+        // SAFETY: the lock is held as long as the guard lives, and `lock` has made the state.
+        unsafe { (*self.runtime.state.get()).as_deref().unwrap_unchecked() }
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State {
+        // SAFETY: as for `deref`; the guard is borrowed for as long as the reference lives.
+        unsafe { (*self.runtime.state.get()).as_deref_mut().unwrap_unchecked() }
+    }
+}
+
+impl Drop for Guard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.runtime.lock.release();
+    }
+}

@@ -1,0 +1,115 @@
+//! What the user has set by `RSD_MPI_*` (the table is rsd-proto's, `library::SETTINGS`).
+
+use std::time::Duration;
+
+use rsd_proto::library::{SETTINGS, setting};
+
+use crate::error::{MpiError, MpiResult};
+
+/// The settings of one process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// `RSD_MPI_CMA`.
+    pub cma: bool,
+    /// `RSD_MPI_CONNECT_S`.
+    pub connect: Duration,
+    /// `RSD_MPI_INTERFACE`.
+    pub interface: Option<String>,
+    /// `RSD_MPI_SHM`.
+    pub shm: bool,
+    /// `RSD_MPI_SINGLETON`: whether a leftover of another launcher is no reason to fail.
+    pub singleton: bool,
+    /// `RSD_MPI_SPIN_US`; none if it depends on the cores.
+    pub spin: Option<Duration>,
+    /// `RSD_MPI_VERBOSE`: whether to tell the ways at the end.
+    pub tell_transports: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            cma: true,
+            connect: Duration::from_secs(30),
+            interface: None,
+            shm: true,
+            singleton: false,
+            spin: None,
+            tell_transports: false,
+        }
+    }
+}
+
+impl Settings {
+    /// From the variables of an environment; others than `RSD_MPI_*` are passed over. A name that is none or a value that is not
+    /// understood is an error that names what may be said.
+    pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> MpiResult<Self> {
+        let mut settings = Self::default();
+        for (name, value) in variables {
+            if name.starts_with("RSD_MPI_") {
+                settings.set(&name, &value)?;
+            }
+        }
+        Ok(settings)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> MpiResult {
+        let Some(setting) = setting(name) else {
+            let names = SETTINGS.iter().map(|setting| setting.name).collect::<Vec<_>>().join(", ");
+            return Err(MpiError::other(format!("{name} in the environment is no setting (there are {names})")));
+        };
+        let choose = |yes: &str, no: &str| match value {
+            _ if value == yes => Some(true),
+            _ if value == no => Some(false),
+            _ => None,
+        };
+        let number = || value.parse::<u64>().ok();
+        let understood = match name {
+            "RSD_MPI_CMA" => choose("auto", "off").map(|on| self.cma = on),
+            "RSD_MPI_CONNECT_S" => {
+                number().filter(|seconds| *seconds > 0).map(|seconds| self.connect = Duration::from_secs(seconds))
+            }
+            "RSD_MPI_INTERFACE" => (!value.is_empty()).then(|| self.interface = Some(value.to_owned())),
+            "RSD_MPI_SHM" => choose("on", "off").map(|on| self.shm = on),
+            "RSD_MPI_SINGLETON" => choose("allow", "refuse").map(|allow| self.singleton = allow),
+            "RSD_MPI_SPIN_US" => number().map(|spin| self.spin = Some(Duration::from_micros(spin))),
+            "RSD_MPI_VERBOSE" => choose("transports", "off").map(|tell| self.tell_transports = tell),
+            _ => None,
+        };
+        understood.ok_or_else(|| MpiError::other(format!("{name}={value:?} is not understood: say {}", setting.values)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> MpiResult<Settings> {
+        Settings::from_variables(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+    }
+
+    #[test]
+    fn every_setting_of_the_table_is_understood_and_changes_something() {
+        let vectors = [
+            ("RSD_MPI_CMA", "off"),
+            ("RSD_MPI_CONNECT_S", "5"),
+            ("RSD_MPI_INTERFACE", "eth0"),
+            ("RSD_MPI_SHM", "off"),
+            ("RSD_MPI_SINGLETON", "allow"),
+            ("RSD_MPI_SPIN_US", "0"),
+            ("RSD_MPI_VERBOSE", "transports"),
+        ];
+        assert_eq!(vectors.map(|(name, _)| name).to_vec(), SETTINGS.iter().map(|it| it.name).collect::<Vec<_>>());
+        for vector in vectors {
+            assert_ne!(of(&[vector]).unwrap(), Settings::default(), "{vector:?}");
+        }
+        assert_eq!(of(&[("PATH", "/bin"), ("RSD_DVM", "x")]).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named_with_what_may_be_said() {
+        let error = of(&[("RSD_MPI_CONNECT_S", "0")]).unwrap_err();
+        assert_eq!(error.text, "RSD_MPI_CONNECT_S=\"0\" is not understood: say seconds, at least 1");
+        let error = of(&[("RSD_MPI_SMH", "off")]).unwrap_err();
+        assert!(error.text.starts_with("RSD_MPI_SMH in the environment is no setting (there are RSD_MPI_CMA, "));
+    }
+}

@@ -1,0 +1,256 @@
+//! From `MPI_Init` to `MPI_Finalize`: who this process is, and how it finds the others.
+//!
+//! Everything that start-up needs comes over PMI-1, so it works under any launcher that speaks it. Ranks that all run on one
+//! node exchange nothing: their sockets' names follow from the job's name and the rank. Ranks on several nodes publish their
+//! addresses with one put and one fence, and look up a peer's when they first talk to it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rsd_proto::pmi::mapping;
+
+use super::settings::Settings;
+use super::{Phase, Runtime, State, World};
+use crate::abi::constants::{MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
+use crate::bootstrap::{BootstrapError, Env, Limits, Pmi};
+use crate::engine::{Engine, Peer};
+use crate::error::{MpiError, MpiResult};
+use crate::object::comm::Communicator;
+use crate::object::group::Group;
+use crate::transport::name::ProcessName;
+use crate::transport::{Neighbourhood, Ways};
+
+/// Contexts of the predefined communicators; each takes two.
+const WORLD_CONTEXT: u32 = 0;
+const SELF_CONTEXT: u32 = 2;
+/// The first context for communicators made later.
+pub const FIRST_CONTEXT: u32 = 4;
+
+/// `MPI_Init_thread`: returns the thread level that is provided, which is the one required.
+pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
+    let level = match required {
+        MPI_THREAD_SINGLE | MPI_THREAD_FUNNELED | MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE => required,
+        _ => return Err(MpiError::arg(format!("{required} is no thread level"))),
+    };
+    let mut state = runtime.lock();
+    match runtime.phase() {
+        Phase::Before => {}
+        Phase::Running => return Err(MpiError::other("MPI is initialised already")),
+        Phase::After => return Err(MpiError::other("MPI has been finalised: it cannot be initialised again")),
+    }
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
+    let settings = Settings::from_variables(variables.collect::<Vec<_>>())?;
+    let mut pmi = match Pmi::from_env(&Env::of_process(), Limits::default()) {
+        Ok(None) => alone(&settings)?,
+        Ok(Some(pmi)) => Some(pmi),
+        Err(error) => return Err(not_joined(&error)),
+    };
+    let (rank, size) = pmi.as_ref().map_or((0, 1), |pmi| (pmi.rank(), pmi.size()));
+    let appnum = pmi.as_ref().map_or(0, Pmi::appnum);
+    let nodes = match &mut pmi {
+        Some(pmi) if size > 1 => nodes(pmi)?,
+        Some(_) | None => vec![0; size as usize],
+    };
+    let ways = ways(&settings, pmi.as_mut(), &nodes, rank)?;
+    let oversubscribed = nodes.iter().filter(|node| **node == nodes[rank as usize]).count() > cores();
+    state.waiting.choose(settings.spin, oversubscribed);
+    state.engine = Engine::new(Peer(rank), ways);
+    open_predefined(&mut state, rank, size);
+    state.world = Some(World {
+        rank,
+        size,
+        nodes,
+        appnum,
+        thread_level: level,
+        main_thread: std::thread::current().id(),
+        pmi,
+        settings,
+    });
+    runtime.lock.set_alone(level != MPI_THREAD_MULTIPLE);
+    runtime.phase.store(Phase::Running as u8, Ordering::Release);
+    Ok(level)
+}
+
+/// `MPI_Finalize`: waits until everything that was sent has been taken by the peers it was sent to.
+pub fn finalize(runtime: &Runtime) -> MpiResult {
+    let mut state = runtime.lock();
+    state.wait(|state| state.engine.quiet().then_some(()));
+    let connected = state.engine.transport().connected();
+    state.engine.say_bye(&connected);
+    state.wait(|state| (state.engine.quiet() && state.engine.byes_missing() == 0).then_some(()));
+    state.wait(|state| state.engine.transport_mut().is_flushed().then_some(()));
+    if let Some(mut world) = state.world.take() {
+        if world.settings.tell_transports {
+            for line in state.engine.transport().describe(&world.nodes) {
+                eprintln!("{line}");
+            }
+        }
+        if let Some(pmi) = world.pmi.take() {
+            pmi.finalize().map_err(|error| MpiError::other(told("leave the job", &error)))?;
+        }
+    }
+    state.comms.world = None;
+    state.comms.own = None;
+    state.engine = Engine::new(Peer(0), Ways::default());
+    runtime.lock.set_alone(false);
+    runtime.phase.store(Phase::After as u8, Ordering::Release);
+    Ok(())
+}
+
+fn open_predefined(state: &mut State, rank: u32, size: u32) {
+    let world = Arc::new(Group::new((0..size).map(Peer).collect::<Vec<_>>(), Peer(rank)));
+    let own = Arc::new(Group::new(vec![Peer(rank)], Peer(rank)));
+    for (context, group) in [(WORLD_CONTEXT, &world), (SELF_CONTEXT, &own)] {
+        state.engine.open(context, Arc::clone(&group.members));
+        state.engine.open(context + 1, Arc::clone(&group.members));
+    }
+    let handler = state.initial_errhandler;
+    state.comms.world = Some(Communicator::new(WORLD_CONTEXT, world, rank, handler, "MPI_COMM_WORLD"));
+    state.comms.own = Some(Communicator::new(SELF_CONTEXT, own, 0, handler, "MPI_COMM_SELF"));
+}
+
+/// `nodes[rank]`, from the launcher's mapping; without one, ranks are on one node if their machines' names for this boot
+/// are equal.
+fn nodes(pmi: &mut Pmi) -> MpiResult<Vec<u32>> {
+    let failed = |error: BootstrapError| MpiError::other(told("ask the process manager where the ranks are", &error));
+    let size = pmi.size();
+    if let Some(text) = pmi.get("PMI_process_mapping").map_err(failed)?
+        && let Ok(text) = str::from_utf8(&text)
+        && let Ok(nodes) = mapping::parse(text, size).and_then(|blocks| mapping::expand(&blocks, size))
+    {
+        return Ok(nodes);
+    }
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let mine = format!("{}/{}", boot.trim(), nix::unistd::gethostname().unwrap_or_default().to_string_lossy());
+    pmi.put(&format!("rsd-node-{}", pmi.rank()), &mine).map_err(failed)?;
+    pmi.fence().map_err(failed)?;
+    let mut known = Vec::new();
+    let mut nodes = Vec::with_capacity(size as usize);
+    for rank in 0..size {
+        let name = pmi.get(&format!("rsd-node-{rank}")).map_err(failed)?;
+        let name = name.ok_or_else(|| MpiError::other(format!("rank {rank} has not said on which node it runs")))?;
+        let node = known.iter().position(|it| *it == name).unwrap_or_else(|| {
+            known.push(name);
+            known.len() - 1
+        });
+        nodes.push(node as u32);
+    }
+    Ok(nodes)
+}
+
+/// Makes the ways to the others.
+fn ways(settings: &Settings, pmi: Option<&mut Pmi>, nodes: &[u32], rank: u32) -> MpiResult<Ways> {
+    let Some(pmi) = pmi.filter(|_| nodes.len() > 1) else { return Ok(Ways::default()) };
+    let failed = |error: BootstrapError| MpiError::other(told("exchange addresses over the process manager", &error));
+    let name = ProcessName::new(pmi.kvsname(), rank);
+    let mut ways = Ways::new(Neighbourhood { name, nodes, settings })
+        .map_err(|error| MpiError::other(format!("cannot open a way to the other processes: {error}")))?;
+    let Some(address) = ways.address() else { return Ok(ways) };
+    // Some ranks are on other nodes: one fence. The secret is rank 0's.
+    pmi.put(&format!("rsd-tcp-{rank}"), &address).map_err(failed)?;
+    if rank == 0 {
+        pmi.put("rsd-secret", &fresh_secret()?).map_err(failed)?;
+    }
+    pmi.fence().map_err(failed)?;
+    let secret = pmi.get("rsd-secret").map_err(failed)?;
+    let secret = secret.as_deref().and_then(read_secret);
+    ways.set_secret(secret.ok_or_else(|| MpiError::other("rank 0 has put no secret for the job"))?);
+    Ok(ways)
+}
+
+/// 32 random bytes as 64 hexadecimal digits.
+fn fresh_secret() -> MpiResult<String> {
+    use std::io::Read;
+    let mut bytes = [0; 32];
+    let mut random = std::fs::File::open("/dev/urandom");
+    let read = random
+        .as_mut()
+        .map_err(|error| error.to_string())
+        .and_then(|random| random.read_exact(&mut bytes).map_err(|error| error.to_string()));
+    read.map_err(|error| MpiError::other(format!("cannot read /dev/urandom: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn read_secret(text: &[u8]) -> Option<[u8; 32]> {
+    let text = str::from_utf8(text).ok().filter(|text| text.len() == 64 && text.is_ascii())?;
+    let mut bytes = [0; 32];
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// No process manager: a world of one, unless a launcher of several processes has left its mark.
+fn alone(settings: &Settings) -> MpiResult<Option<Pmi>> {
+    // What each launcher tells its processes about their number, where it does not speak PMI-1 with them.
+    const MARKS: [(&str, &str); 3] = [
+        ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun, which speaks PMIx"),
+        ("SLURM_STEP_NUM_TASKS", "srun without PMI (try srun --mpi=pmi2, or rsctl inside the allocation)"),
+        ("MPI_LOCALNRANKS", "a launcher whose PMI variables were removed"),
+    ];
+    if settings.singleton {
+        return Ok(None);
+    }
+    for (variable, launcher) in MARKS {
+        let size = std::env::var(variable).ok().and_then(|value| value.parse::<u32>().ok());
+        if let Some(size) = size.filter(|size| *size > 1) {
+            return Err(MpiError::other(format!(
+                "{variable}={size} tells of {size} processes, but there is no PMI-1 process manager to join: this looks \
+                 like {launcher}. Start the program with rsctl run or mpiexec.hydra; or set RSD_MPI_SINGLETON=allow to run \
+                 as a world of one"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+fn not_joined(error: &BootstrapError) -> MpiError {
+    MpiError::other(format!(
+        "{}. If these variables are left over from another launcher, unset PMI_FD, PMI_RANK, PMI_SIZE, PMI_PORT and PMI_ID",
+        told("join the job", error)
+    ))
+}
+
+fn told(what: &str, error: &BootstrapError) -> String {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    format!("cannot {what}: failed to {error}{cause}")
+}
+
+/// Cores that processes of this node can run on.
+fn cores() -> usize {
+    std::fs::read_to_string("/sys/devices/system/cpu/online").ok().as_deref().and_then(count_list).unwrap_or(1)
+}
+
+/// How many numbers a list like `0-3,8` names.
+fn count_list(list: &str) -> Option<usize> {
+    list.trim().split(',').try_fold(0, |count, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+        Some(count + last.checked_sub(first)? + 1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_counted_from_the_kernels_list() {
+        assert_eq!(count_list("0\n"), Some(1));
+        assert_eq!(count_list("0-3,8,10-11\n"), Some(7));
+        assert_eq!(count_list("3-1"), None);
+        assert_eq!(count_list(""), None);
+        assert!(cores() >= 1);
+    }
+
+    #[test]
+    fn a_secret_comes_back_from_its_text() {
+        let (one, other) = (fresh_secret().unwrap(), fresh_secret().unwrap());
+        assert_ne!(one, other);
+        let bytes = read_secret(one.as_bytes()).unwrap();
+        assert_eq!(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), one);
+        assert_eq!(read_secret(&one.as_bytes()[1..]), None);
+        assert_eq!(read_secret(one.replace(|_: char| true, "g").as_bytes()), None);
+    }
+}

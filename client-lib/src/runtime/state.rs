@@ -1,0 +1,113 @@
+//! What the library knows.
+
+use crate::abi::{CommHandle, MessageHandle};
+use crate::bootstrap::Pmi;
+use crate::coll::{CollectiveId, Collectives};
+use crate::datatype::Types;
+use crate::engine::{Engine, Envelope, MessageId, Peer};
+use crate::error::{MpiError, MpiResult};
+use crate::memory::Buffer;
+use crate::object::buffered::Buffered;
+use crate::object::comm::Comms;
+use crate::object::errhandler::{Errhandler, Errhandlers};
+use crate::object::request::Requests;
+use crate::object::table::Table;
+use crate::runtime::settings::Settings;
+use crate::transport::Ways;
+
+/// All of it, behind one lock.
+pub struct State {
+    /// Messages.
+    pub engine: Engine<Ways>,
+    /// Communicators.
+    pub comms: Comms,
+    /// Error handlers made by the user.
+    pub errhandlers: Errhandlers,
+    /// Operations that the user knows by a handle.
+    pub requests: Requests,
+    /// Messages that a matched probe has taken out.
+    pub messages: Table<MessageHandle, Kept>,
+    /// Buffers for buffered sends.
+    pub buffered: Buffered,
+    /// Datatypes.
+    pub types: Types,
+    /// Collective operations under way.
+    pub collectives: Collectives,
+    /// What becomes of errors before `MPI_Init` and after `MPI_Finalize`.
+    pub initial_errhandler: Errhandler,
+    /// Who this process is, while the library is initialised.
+    pub world: Option<World>,
+    /// How waiting goes.
+    pub(super) waiting: super::wait::Waiting,
+}
+
+/// A message that a matched probe has taken out.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept {
+    /// The engine's.
+    pub id: MessageId,
+    /// On which communicator it was found.
+    pub comm: CommHandle,
+}
+
+/// This process among those that were started with it.
+pub struct World {
+    /// In `MPI_COMM_WORLD`.
+    pub rank: u32,
+    /// How many processes.
+    pub size: u32,
+    /// `nodes[rank]`: on which node, from 0.
+    pub nodes: Vec<u32>,
+    /// Which of the job's programs this is.
+    pub appnum: u32,
+    /// What `MPI_Init_thread` gave.
+    pub thread_level: i32,
+    /// The thread that has initialised the library.
+    pub main_thread: std::thread::ThreadId,
+    /// The way to the process manager; none in a singleton.
+    pub pmi: Option<Pmi>,
+    /// What the user has set.
+    pub settings: Settings,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            engine: Engine::new(crate::engine::Peer(0), Ways::default()),
+            comms: Comms::default(),
+            errhandlers: Errhandlers::default(),
+            requests: Table::default(),
+            messages: Table::default(),
+            buffered: Buffered::default(),
+            types: Types::default(),
+            collectives: Collectives::default(),
+            initial_errhandler: Errhandler::Fatal,
+            world: None,
+            waiting: super::wait::Waiting::default(),
+        }
+    }
+}
+
+impl State {
+    /// Gets on with everything that is under way; whether anything moved.
+    #[inline]
+    pub fn progress(&mut self) -> bool {
+        self.engine.progress()
+    }
+
+    /// Sends a copy of a buffer's bytes, which counts against the buffer that the user has attached.
+    pub fn send_buffered(&mut self, comm: CommHandle, envelope: Envelope, to: Peer, buffer: &Buffer) -> MpiResult {
+        self.buffered.send(&mut self.engine, comm, envelope, to, buffer)
+    }
+
+    /// Starts a persistent collective operation.
+    pub fn start_collective(&mut self, _: CollectiveId) -> MpiResult {
+        Err(MpiError::unsupported("persistent collective operations cannot be started yet"))
+    }
+
+    /// Keeps a message that a matched probe has taken out.
+    pub fn keep_message(&mut self, id: MessageId, comm: CommHandle) -> MpiResult<MessageHandle> {
+        let handle = self.messages.add(Kept { id, comm });
+        handle.ok_or_else(|| MpiError::no_mem("there are two million probed messages already"))
+    }
+}

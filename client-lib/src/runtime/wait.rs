@@ -1,0 +1,200 @@
+//! How a call waits: it polls while the core is its own, then gives the core away, then sleeps until something comes.
+//!
+//! With several threads in the library, one of those that wait sleeps on the transports' descriptors; the others sleep until
+//! it says that something has moved, or leaves and one of them takes its place.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{Guard, Runtime, State};
+
+/// How waiting goes in this process.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// Polls this long before anything else.
+    pub(super) spin: Duration,
+    /// Then yields this long between polls.
+    pub(super) yield_for: Duration,
+    /// A thread sleeps on the descriptors.
+    sleeper: bool,
+    /// Threads that wait for it.
+    others: u32,
+}
+
+impl Waiting {
+    /// Chooses by what the user says, or by whether ranks share cores.
+    pub(super) fn choose(&mut self, spin: Option<Duration>, oversubscribed: bool) {
+        self.spin = spin.unwrap_or(if oversubscribed { Duration::ZERO } else { SPIN });
+    }
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { spin: Duration::ZERO, yield_for: YIELD, sleeper: false, others: 0 }
+    }
+}
+
+/// A rank with a core of its own polls this long: waking up costs some microseconds, work between messages rarely a
+/// millisecond.
+const SPIN: Duration = Duration::from_millis(1);
+
+/// A rank that shares its core polls and yields this long before it sleeps: waking a sleeper costs more than a turn of the
+/// scheduler, until many ranks wait for something far away.
+const YIELD: Duration = Duration::from_micros(200);
+
+/// Longest sleep: deadlines of the transports are looked at this often.
+const SLEEP: Duration = Duration::from_millis(500);
+
+/// Counts what has moved, for threads that wait for another's polling.
+static MOVED: AtomicU32 = AtomicU32::new(0);
+
+impl Runtime {
+    /// Waits until `done` has a result, getting on with everything meanwhile.
+    pub fn wait<T>(&self, mut guard: Guard<'_>, done: impl FnMut(&mut State) -> Option<T>) -> T {
+        guard.wait(done)
+    }
+}
+
+impl Guard<'_> {
+    /// Waits until `done` has a result, getting on with everything meanwhile; other threads get the lock in between.
+    #[inline]
+    pub fn wait<T>(&mut self, mut done: impl FnMut(&mut State) -> Option<T>) -> T {
+        // Most waits end within a few polls: nothing is set up for these.
+        for _ in 0..16 {
+            if let Some(result) = done(self) {
+                return result;
+            }
+            self.step();
+        }
+        self.wait_long(done)
+    }
+
+    #[cold]
+    fn wait_long<T>(&mut self, mut done: impl FnMut(&mut State) -> Option<T>) -> T {
+        let mut idle = Idle::default();
+        let result = loop {
+            if let Some(result) = done(self) {
+                break result;
+            }
+            if self.step() {
+                idle = Idle::default();
+                self.tell_others();
+                continue;
+            }
+            match idle.next(&self.waiting) {
+                Pause::Spin => {
+                    std::hint::spin_loop();
+                    self.let_others_in();
+                }
+                Pause::Yield => self.unlocked(std::thread::yield_now),
+                Pause::Sleep => self.sleep(),
+            }
+        };
+        self.tell_others();
+        result
+    }
+
+    /// Gets on with everything that is under way; whether anything moved.
+    #[inline]
+    pub fn step(&mut self) -> bool {
+        self.progress()
+    }
+
+    /// Does something without the lock.
+    pub fn unlocked<T>(&mut self, body: impl FnOnce() -> T) -> T {
+        self.runtime.lock.release();
+        let result = body();
+        self.runtime.lock.acquire();
+        result
+    }
+
+    #[inline]
+    fn let_others_in(&mut self) {
+        if self.runtime.lock.is_wanted() {
+            self.unlocked(std::thread::yield_now);
+        }
+    }
+
+    /// Something has moved that other threads may wait for.
+    #[inline]
+    pub fn tell_others(&mut self) {
+        if self.waiting.others > 0 {
+            MOVED.fetch_add(1, Ordering::Release);
+            super::lock::futex_wake(&MOVED, i32::MAX);
+        }
+    }
+
+    fn sleep(&mut self) {
+        if self.waiting.sleeper {
+            let seen = MOVED.load(Ordering::Acquire);
+            self.waiting.others += 1;
+            self.unlocked(|| super::lock::futex_wait(&MOVED, seen, Some(SLEEP)));
+            self.waiting.others -= 1;
+            return;
+        }
+        let Some(sleep) = self.engine.transport_mut().prepare_sleep(SLEEP) else { return };
+        self.waiting.sleeper = true;
+        let woken = self.unlocked(|| sleep.sleep());
+        self.waiting.sleeper = false;
+        self.engine.transport_mut().wake(woken);
+    }
+}
+
+/// How long nothing has moved, in one wait.
+#[derive(Debug, Default)]
+struct Idle {
+    since: Option<Instant>,
+    polls: u32,
+    elapsed: Duration,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Pause {
+    Spin,
+    Yield,
+    Sleep,
+}
+
+impl Idle {
+    fn next(&mut self, waiting: &Waiting) -> Pause {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        self.polls += 1;
+        let yields = self.elapsed >= waiting.spin;
+        // A look at the clock costs as much as some polls.
+        if yields || self.polls.is_multiple_of(32) {
+            self.elapsed = since.elapsed();
+        }
+        if self.elapsed < waiting.spin {
+            Pause::Spin
+        } else if self.elapsed < waiting.spin + waiting.yield_for {
+            Pause::Yield
+        } else {
+            Pause::Sleep
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_polls_then_yields_then_sleeps() {
+        let waiting = Waiting { spin: Duration::from_micros(300), ..Waiting::default() };
+        let mut idle = Idle::default();
+        let mut seen = Vec::new();
+        while seen.last() != Some(&Pause::Sleep) {
+            let pause = idle.next(&waiting);
+            if seen.last() != Some(&pause) {
+                seen.push(pause);
+            }
+        }
+        assert_eq!(seen, [Pause::Spin, Pause::Yield, Pause::Sleep]);
+        assert!(idle.elapsed >= waiting.spin + waiting.yield_for);
+    }
+
+    #[test]
+    fn a_process_that_shares_its_core_does_not_spin() {
+        assert_eq!(Idle::default().next(&Waiting::default()), Pause::Yield);
+    }
+}

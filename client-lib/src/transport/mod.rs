@@ -1,0 +1,6 @@
+//! The ways to other processes: shared memory on one node, TCP between nodes. [`Ways`] chooses for each peer.
+
+pub mod name;
+mod ways;
+
+pub use ways::{Neighbourhood, Sleep, Ways, Woken};
