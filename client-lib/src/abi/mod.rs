@@ -4,6 +4,7 @@
 //! handle is a number ([`handle`]), a status is 32 bytes ([`status`]).
 
 pub mod constants;
+mod exports;
 pub mod handle;
 pub mod status;
 

@@ -1,6 +1,7 @@
 //! The functions behind the exported ones, a file per chapter of the standard. They take what C passes, check every argument, and
 //! leave the work to the other modules.
 
+pub mod about;
 pub mod args;
 pub mod buffered;
 pub mod comm;

@@ -13,7 +13,7 @@ use super::{
     CommHandle, DatatypeHandle, ErrhandlerHandle, FileHandle, GroupHandle, InfoHandle, MessageHandle, OpHandle,
     RequestHandle, SessionHandle, Status, WinHandle,
 };
-use crate::api::ints::{Ints, IntsOut};
+use crate::api::ints::*;
 use crate::error::MpiResult;
 use crate::runtime::{Runtime, Scope, call, call_always};
 
