@@ -29,7 +29,7 @@ use rsd_proto::v1::stdin_target::Target;
 
 use crate::dvm::Client;
 use crate::exit::Failure;
-use crate::options::{Cli, Command, JobCommand, Run, Shell, Unread};
+use crate::options::{Cli, Command, Global, JobCommand, Run, Shell, Unread};
 use crate::print::say;
 use crate::private::Private;
 use crate::run::View;
@@ -72,7 +72,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
 }
 
 async fn command(cli: Cli) -> Result<u8, Failure> {
-    let Cli { dvm, json, command } = cli;
+    let Cli { global: Global { dvm, json }, command } = cli;
     let place = Place::new(dvm);
     match command {
         Command::Run(Run { launch, show_plan, stdin, label }) => {

@@ -19,14 +19,21 @@ use placing::{PLACEMENT, Placing};
 #[derive(Debug, Parser)]
 #[command(name = "rsctl", version, after_help = HELP, max_term_width = 110)]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
     /// The daemon to ask: its name, or its state directory [default: $RSD_DVM, else the only one that runs]
     #[arg(long, global = true, value_name = "NAME|STATE_DIR")]
     pub(crate) dvm: Option<OsString>,
     /// Print JSON; `run` and `attach` print one event per line
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    #[command(subcommand)]
-    pub(crate) command: Command,
 }
 
 const HELP: &str = "\
@@ -290,7 +297,22 @@ pub(crate) enum Unread {
 
 /// Reads the arguments that follow the program's name.
 pub(crate) fn read(args: &[OsString]) -> Result<Cli, Unread> {
-    let command = Cli::command();
+    // Help and complaints come from the whole.
+    let lean = lean(args).and_then(|command| read_by(command, args).ok());
+    lean.map_or_else(|| read_by(Cli::command(), args), Ok)
+}
+
+/// All of the command line that a launch needs. The definitions of all commands take longer to build than a launch to read.
+fn lean(args: &[OsString]) -> Option<clap::Command> {
+    let launch = match args.first()?.to_str()? {
+        "run" => Run::augment_args(clap::Command::new("run")),
+        "submit" => Launch::augment_args(clap::Command::new("submit")),
+        _ => return None,
+    };
+    Some(Global::augment_args(clap::Command::new("rsctl")).subcommand(launch))
+}
+
+fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
     let segments = match spelling::launches(args, &command) {
         true => spelling::segments(args),
         false => vec![args],
