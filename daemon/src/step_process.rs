@@ -156,6 +156,8 @@ async fn run(
         }
         process.take([]).await;
     }
+    // On the daemon's core, mostly, which has yet to tell others of the end.
+    std::thread::yield_now();
     Ok(())
 }
 

@@ -54,6 +54,8 @@ impl Steps {
         let (job, namespace, door) = (launch.job, namespace(launch), self.door.clone());
         tokio::spawn(async move {
             let how = match child.wait().await {
+                // It has swept up itself.
+                Ok(status) if status.success() => return tell(&door, job, &status.to_string()),
                 Ok(status) => status.to_string(),
                 Err(error) => error.to_string(),
             };
@@ -126,9 +128,8 @@ pub(crate) fn mourn(launch: &Launch, door: &Door) {
     ended(door, launch.job, &namespace(launch), "it died while its daemon was away");
 }
 
+/// A step has ended that may have left something: if it was killed its ranks are orphans, known by their environment.
 fn ended(door: &Door, job: JobId, namespace: &str, how: &str) {
-    info!(job, how, "a step has ended");
-    // In the normal case there is nothing left. If the step was killed its ranks are orphans, known by their environment.
     match reap::processes_with_environ("RSD_PMI_NAMESPACE", namespace) {
         Ok(orphans) => {
             for pid in orphans {
@@ -139,6 +140,11 @@ fn ended(door: &Door, job: JobId, namespace: &str, how: &str) {
         Err(error) => warn!(job, %error, "cannot look for processes of a dead step"),
     }
     reap::remove_mpich_shm(namespace);
+    tell(door, job, how);
+}
+
+fn tell(door: &Door, job: JobId, how: &str) {
+    info!(job, how, "a step has ended");
     door.send(Event::Input(Input::StepLost { job, why: format!("its step process ended unasked ({how})") }));
 }
 
