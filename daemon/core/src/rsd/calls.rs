@@ -230,7 +230,7 @@ impl Rsd {
     fn status(&self) -> wire::StatusReply {
         let head = self.head.as_ref();
         let jobs = match head {
-            Some(head) => head.jobs.values().filter(|job| !job.is_over()).count(),
+            Some(head) => head.alive().count(),
             None => self.steps.len(),
         };
         wire::StatusReply {
@@ -254,7 +254,7 @@ impl Rsd {
 
     fn on_shutdown(&mut self, now: Now, req: ReqId, force: bool, out: &mut Vec<Effect>) {
         let busy: Vec<JobId> = match &self.head {
-            Some(head) => head.jobs.values().filter(|job| !job.is_over()).map(|job| job.id).collect(),
+            Some(head) => head.alive().map(|job| job.id).collect(),
             None => self.steps.keys().copied().collect(),
         };
         if !busy.is_empty() && !force {

@@ -1,6 +1,6 @@
 //! What only the head does: it knows the nodes, places jobs, keeps the queue and pronounces how jobs end.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +47,8 @@ pub(super) struct Head {
     pub(super) nodes: BTreeMap<NodeId, Node>,
     alike: Alike,
     pub(super) jobs: BTreeMap<JobId, Job>,
+    /// Those that are not over, which is few of them: every input looks through these.
+    alive: BTreeSet<JobId>,
     /// Waiting for slots, in order of submission.
     pub(super) queue: VecDeque<JobId>,
     /// Ended, oldest first.
@@ -137,6 +139,7 @@ impl Head {
             nodes: BTreeMap::from([(me.node, alike.node(me, None))]),
             alike,
             jobs: BTreeMap::new(),
+            alive: BTreeSet::new(),
             queue: VecDeque::new(),
             ended: VecDeque::new(),
             names: HashMap::new(),
@@ -154,8 +157,13 @@ impl Head {
         self.jobs.get_mut(&job)
     }
 
+    /// The jobs that are not over, oldest first.
+    pub(super) fn alive(&self) -> impl Iterator<Item = &Job> {
+        self.alive.iter().filter_map(|id| self.jobs.get(id))
+    }
+
     pub(super) fn is_alive(&self, job: JobId) -> bool {
-        self.jobs.get(&job).is_some_and(|job| !job.is_over())
+        self.alive.contains(&job)
     }
 
     pub(super) fn slots(&self) -> u32 {
@@ -168,7 +176,7 @@ impl Head {
 
     pub(super) fn in_use(&self) -> HashMap<NodeId, u32> {
         let mut in_use = HashMap::new();
-        for (node, ranks) in self.jobs.values().filter(|job| !job.is_over()).flat_map(|job| &job.used) {
+        for (node, ranks) in self.alive().flat_map(|job| &job.used) {
             *in_use.entry(*node).or_insert(0) += ranks;
         }
         in_use
@@ -235,7 +243,7 @@ impl Head {
     /// The threads and GPUs that jobs have for themselves, by node.
     fn held(&self) -> HashMap<NodeId, (CpuSet, CpuSet)> {
         let mut held: HashMap<NodeId, (CpuSet, CpuSet)> = HashMap::new();
-        let alive = self.jobs.values().filter(|job| !job.is_over());
+        let alive = self.alive();
         for (node, threads, gpus) in alive.flat_map(|job| job.bound.held(job.map.nodes())) {
             let (all_threads, all_gpus) = held.entry(node).or_default();
             *all_threads = all_threads.or(threads);
@@ -246,7 +254,7 @@ impl Head {
 
     /// See [`Rsd::leftovers`].
     pub(super) fn leftovers(&self) -> Vec<String> {
-        let alive = self.jobs.values().filter(|job| !job.is_over()).map(|job| format!("job {}", job.id));
+        let alive = self.alive().map(|job| format!("job {}", job.id));
         let queued = self.queue.iter().map(|job| format!("job {job} in the queue"));
         let probes = self.probes.keys().map(|probe| format!("probe {probe}"));
         let names = self.names.values().map(|published| format!("a name of job {}", published.job));
@@ -254,7 +262,7 @@ impl Head {
     }
 
     pub(super) fn next_deadline(&self, tuning: &Tuning) -> Option<Duration> {
-        let jobs = self.jobs.values().filter_map(|job| match job.life {
+        let jobs = self.alive().filter_map(|job| match job.life {
             Life::Running { until } => until,
             Life::Ending { until, .. } => Some(until),
             Life::Queued { .. } | Life::Ended(_) => None,
@@ -296,6 +304,7 @@ impl Rsd {
         let job = Job::new(now, id, spec, namespace, reason, grace_ms);
         out.push(log(now, id, job.submitted()));
         head.jobs.insert(id, job);
+        head.alive.insert(id);
         head.queue.push_back(id);
         self.run_queue(now, out);
         if let Some(job) = self.head.as_ref().and_then(|head| head.jobs.get(&id))
@@ -436,7 +445,11 @@ impl Rsd {
     /// A job that has ended is remembered until enough later ones have.
     pub(super) fn retire(&mut self, id: JobId, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
+        head.alive.remove(&id);
         head.ended.push_back(id);
+        if let Some(req) = head.jobs.get_mut(&id).and_then(|job| job.stdin.settle(true)) {
+            out.push(Effect::Answer { req, answer: Answer::Stopped });
+        }
         while head.ended.len() > self.tuning.jobs_kept {
             if let Some(old) = head.ended.pop_front() {
                 head.jobs.remove(&old);
@@ -493,14 +506,12 @@ impl Rsd {
             .map(|(id, _)| *id)
             .collect();
         let timed_out: Vec<(JobId, u64)> = head
-            .jobs
-            .values()
+            .alive()
             .filter(|job| matches!(job.life, Life::Running { until: Some(until) } if until <= now.mono))
             .map(|job| (job.id, job.grace_ms))
             .collect();
         let silent: Vec<JobId> = head
-            .jobs
-            .values()
+            .alive()
             .filter(|job| matches!(job.life, Life::Ending { until, .. } if until <= now.mono))
             .map(|job| job.id)
             .collect();
@@ -540,9 +551,8 @@ impl Rsd {
             };
             out.push(Effect::Answer { req, answer: Answer::Nodes(head.nodes.values().map(info).collect()) });
         }
-        for job in head.jobs.values_mut() {
-            let over = job.is_over();
-            if let Some(req) = job.stdin.settle(over) {
+        for id in &head.alive {
+            if let Some(req) = head.jobs.get_mut(id).and_then(|job| job.stdin.settle(false)) {
                 out.push(Effect::Answer { req, answer: Answer::Stopped });
             }
         }

@@ -59,8 +59,7 @@ impl Rsd {
     fn relaunch(&mut self, nodes: &[NodeId], out: &mut Vec<Effect>) {
         let Some(head) = &self.head else { return };
         let concerned = |job: &&Job| job.map.nodes().iter().any(|node| nodes.contains(node));
-        let alive = head.jobs.values().filter(|job| !job.is_over());
-        let jobs: Vec<JobId> = alive.filter(concerned).map(|job| job.id).collect();
+        let jobs: Vec<JobId> = head.alive().filter(concerned).map(|job| job.id).collect();
         for id in jobs {
             let Some(launch) = self.head.as_ref().and_then(|head| head.jobs[&id].launch.clone()) else { continue };
             self.to_children_with(nodes, &Down { body: Some(down::Body::Launch(launch)) }, out);
@@ -84,9 +83,8 @@ impl Rsd {
         for node in nodes {
             let Some(gone) = self.head.as_mut().and_then(|head| head.nodes.remove(node)) else { continue };
             let why = format!("its node {} {why}", gone.info.name);
-            let head = self.head.iter().flat_map(|head| head.jobs.values());
-            let jobs: Vec<JobId> =
-                head.filter(|job| !job.is_over() && job.map.count_on(*node) > 0).map(|job| job.id).collect();
+            let alive = self.head.iter().flat_map(|head| head.alive());
+            let jobs: Vec<JobId> = alive.filter(|job| job.map.count_on(*node) > 0).map(|job| job.id).collect();
             for id in jobs {
                 self.give_up_nodes(now, id, &[*node], &why, out);
             }

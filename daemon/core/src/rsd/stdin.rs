@@ -76,6 +76,9 @@ impl Rsd {
         let Some(found) = self.head.as_mut().and_then(|head| head.job_mut(job)) else {
             return self.answer_no_such_job(req, job, out);
         };
+        if found.is_over() {
+            return out.push(Effect::Answer { req, answer: super::Answer::Stopped });
+        }
         // One client feeds a job; a second one's chunk takes the first one's place in the queue for an answer.
         if let Some((before, _)) = found.stdin.waiting.replace((req, eof)) {
             out.push(Effect::Answer { req: before, answer: super::Answer::Stopped });
