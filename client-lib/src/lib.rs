@@ -5,6 +5,7 @@
 //!
 //! - [`abi`]: constants, handles, the exported functions, all generated from tables; [`api`]: what they do, by chapter.
 //! - [`object`]: what handles stand for; [`datatype`]: layouts and the pack engine.
+//! - [`op`]: operations of reductions.
 //! - [`coll`]: collective operations as schedules of messages.
 //! - [`engine`]: matching and protocol, pure: simulated as whole worlds in one thread.
 //! - [`memory`]: what the user lends for a message.
@@ -21,5 +22,6 @@ pub mod engine;
 pub mod error;
 pub mod memory;
 pub mod object;
+pub mod op;
 pub mod runtime;
 pub mod transport;

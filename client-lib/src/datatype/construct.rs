@@ -184,7 +184,9 @@ impl Datatype {
             c::MPI_ORDER_C => (0..sizes.len()).rev().collect(),
             c::MPI_ORDER_FORTRAN => (0..sizes.len()).collect(),
             _ => {
-                return Err(MpiError::arg(format!("the order is {order}: it must be MPI_ORDER_C or MPI_ORDER_FORTRAN")));
+                return Err(MpiError::arg(format!(
+                    "the order is {order}: it must be MPI_ORDER_C or MPI_ORDER_FORTRAN"
+                )));
             }
         };
         if dimensions.is_empty() {

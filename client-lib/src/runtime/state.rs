@@ -12,6 +12,7 @@ use crate::object::comm::Comms;
 use crate::object::errhandler::{Errhandler, Errhandlers};
 use crate::object::request::Requests;
 use crate::object::table::Table;
+use crate::op::Ops;
 use crate::runtime::settings::Settings;
 use crate::transport::Ways;
 
@@ -31,6 +32,8 @@ pub struct State {
     pub buffered: Buffered,
     /// Datatypes.
     pub types: Types,
+    /// Operations of the user's.
+    pub ops: Ops,
     /// Collective operations under way.
     pub collectives: Collectives,
     /// What becomes of errors before `MPI_Init` and after `MPI_Finalize`.
@@ -80,6 +83,7 @@ impl Default for State {
             messages: Table::default(),
             buffered: Buffered::default(),
             types: Types::default(),
+            ops: Ops::default(),
             collectives: Collectives::default(),
             initial_errhandler: Errhandler::Fatal,
             world: None,

@@ -1,0 +1,105 @@
+//! An operation on a datatype: what combines operands.
+
+#![expect(unsafe_code, reason = "calls functions of the user's, on memory of theirs")]
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use super::kernel::{Kernel, kernel};
+use super::table::{OpRef, UserOp};
+use crate::abi::DatatypeHandle;
+use crate::datatype::Datatype;
+use crate::error::{MpiError, MpiResult};
+
+/// Combines elements of one datatype by one operation.
+#[derive(Debug, Clone)]
+pub struct Reduction {
+    how: How,
+    commutes: bool,
+}
+
+#[derive(Debug, Clone)]
+enum How {
+    Kernel(Kernel),
+    User { op: Arc<UserOp>, datatype: DatatypeHandle, extent: isize },
+}
+
+type UserFunction = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut DatatypeHandle);
+type LargeUserFunction = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut i64, *mut DatatypeHandle);
+
+impl Reduction {
+    /// An error of class `MPI_ERR_OP` if the operation is not defined for the datatype: predefined ones are for predefined
+    /// datatypes only. A user's function is given the handle.
+    pub fn new(op: &OpRef, datatype: &Datatype, handle: DatatypeHandle) -> MpiResult<Self> {
+        let how = match op {
+            OpRef::Builtin(op) => {
+                let Some(element) = datatype.element() else {
+                    let text =
+                        format!("{} is not defined for derived datatypes: create an operation for it", op.name());
+                    return Err(MpiError::op(text));
+                };
+                op.check(element)?;
+                How::Kernel(kernel(*op, element.repr()).ok_or_else(|| op.unsupported(element))?)
+            }
+            OpRef::User(op) => How::User { op: Arc::clone(op), datatype: handle, extent: datatype.layout().extent() },
+        };
+        Ok(Self { how, commutes: op.commutes() })
+    }
+
+    /// Whether the order of operands may be changed.
+    #[inline]
+    pub fn commutes(&self) -> bool {
+        self.commutes
+    }
+
+    /// Whether [`Reduction::apply`] calls a function of the user's, which may call the library: its state must be unlocked.
+    #[inline]
+    pub fn calls_user(&self) -> bool {
+        matches!(self.how, How::User { .. })
+    }
+
+    /// `inout[i] = input[i] op inout[i]` for `count` elements, which lie as the datatype says, one extent apart.
+    ///
+    /// # Safety
+    ///
+    /// The elements' memory must be readable, and that of `inout` writable, at these addresses.
+    #[inline]
+    pub unsafe fn apply(&self, input: *const u8, inout: *mut u8, count: usize) {
+        match &self.how {
+            // SAFETY: the caller's promise.
+            How::Kernel(kernel) => unsafe { kernel.run(input, inout, count) },
+            // SAFETY: the caller's promise.
+            How::User { op, datatype, extent } => unsafe { call(op, *datatype, *extent, input, inout, count) },
+        }
+    }
+}
+
+/// Calls the function, several times if the count does not fit its type.
+unsafe fn call(op: &UserOp, datatype: DatatypeHandle, extent: isize, input: *const u8, inout: *mut u8, count: usize) {
+    let limit = if op.large { i64::MAX as usize } else { c_int::MAX as usize };
+    let mut done = 0;
+    while done < count {
+        let now = (count - done).min(limit);
+        let offset = extent.wrapping_mul(done as isize);
+        let input = input.wrapping_offset(offset).cast_mut().cast::<c_void>();
+        let inout = inout.wrapping_offset(offset).cast::<c_void>();
+        let mut datatype = datatype;
+        // SAFETY: the user has passed the address as a function of this type to MPI_Op_create, or of the other to
+        // MPI_Op_create_c; the elements are as the caller promises.
+        unsafe {
+            if op.large {
+                let function = std::mem::transmute::<*const c_void, LargeUserFunction>(op.function);
+                let mut len = now as i64;
+                function(input, inout, &raw mut len, &raw mut datatype);
+            } else {
+                let function = std::mem::transmute::<*const c_void, UserFunction>(op.function);
+                let mut len = now as c_int;
+                function(input, inout, &raw mut len, &raw mut datatype);
+            }
+        }
+        done += now;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! The operations that handles name.
+
+#![expect(unsafe_code, reason = "functions of the user's may be called from any thread")]
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use super::builtin::Builtin;
+use crate::abi::OpHandle;
+use crate::abi::handle::Handle;
+use crate::error::{MpiError, MpiResult};
+use crate::object::table::Table;
+
+/// What a handle stands for.
+#[derive(Debug, Clone)]
+pub enum OpRef {
+    /// A predefined operation.
+    Builtin(Builtin),
+    /// A function of the user's.
+    User(Arc<UserOp>),
+}
+
+/// An operation of the user's (MPI 5.0 §6.9.5).
+#[derive(Debug)]
+pub struct UserOp {
+    /// `MPI_User_function *`, or `MPI_User_function_c *` if `large`.
+    pub(super) function: *const c_void,
+    pub(super) large: bool,
+    commutes: bool,
+}
+
+// SAFETY: the address of a function, which the user has made for calling from whatever thread calls the library.
+unsafe impl Send for UserOp {}
+// SAFETY: as above; nothing is changed.
+unsafe impl Sync for UserOp {}
+
+impl OpRef {
+    /// Whether the order of operands may be changed.
+    pub fn commutes(&self) -> bool {
+        match self {
+            Self::Builtin(_) => true,
+            Self::User(op) => op.commutes,
+        }
+    }
+}
+
+/// Operations by handle.
+#[derive(Debug, Default)]
+pub struct Ops {
+    made: Table<OpHandle, Arc<UserOp>>,
+}
+
+impl Ops {
+    /// The operation of a handle. An error of class `MPI_ERR_OP` says what is wrong with the handle.
+    #[inline]
+    pub fn resolve(&self, handle: OpHandle) -> MpiResult<OpRef> {
+        match Builtin::of(handle) {
+            Some(op) => Ok(OpRef::Builtin(op)),
+            None => self.made.get(handle).map(|op| OpRef::User(Arc::clone(op))).ok_or_else(|| invalid(handle)),
+        }
+    }
+
+    /// A handle for a function; `large` if its length is an `MPI_Count`.
+    pub fn create(&mut self, function: *const c_void, large: bool, commutes: bool) -> MpiResult<OpHandle> {
+        if function.is_null() {
+            return Err(MpiError::arg("the function is null"));
+        }
+        self.made
+            .add(Arc::new(UserOp { function, large, commutes }))
+            .ok_or_else(|| MpiError::no_mem("there are two million operations already"))
+    }
+
+    /// Forgets a handle; reductions under way keep the operation. Predefined ones cannot be freed.
+    pub fn free(&mut self, handle: OpHandle) -> MpiResult {
+        if let Some(op) = Builtin::of(handle) {
+            return Err(MpiError::op(format!("{} cannot be freed", op.name())));
+        }
+        self.made.take(handle).map(drop).ok_or_else(|| invalid(handle))
+    }
+}
+
+#[cold]
+fn invalid(handle: OpHandle) -> MpiError {
+    if handle == OpHandle::NULL {
+        MpiError::op("the operation is MPI_OP_NULL")
+    } else if handle.place().is_some() {
+        MpiError::op("the operation has been freed")
+    } else {
+        MpiError::op(format!("{:#x} is no operation", handle.0))
+    }
+}
