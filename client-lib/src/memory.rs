@@ -6,6 +6,8 @@
 
 #![expect(unsafe_code, reason = "copies from and to memory that the user has lent")]
 
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use crate::datatype::Layout;
@@ -153,6 +155,29 @@ impl Buffer {
             Shape::Contiguous => drop(visit(self.base.wrapping_add(at), len)),
             Shape::Scattered { layout, start } => layout.pieces(self.base, start + at, len, &mut visit),
         }
+    }
+
+    /// Reads from a descriptor into the packed bytes from `at` on, at most `len`, and once these are filled into `rest`:
+    /// one system call. Returns how many bytes there were, both places together; 0 at the end of the stream.
+    #[inline]
+    pub fn read_from(&self, descriptor: BorrowedFd<'_>, at: usize, len: usize, rest: &mut [u8]) -> io::Result<usize> {
+        const PIECES: usize = 32;
+        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let mut list = [none; PIECES + 1];
+        let (mut count, mut named) = (0, 0);
+        self.pieces(at, len, |piece, piece_len| {
+            list[count] = libc::iovec { iov_base: piece.cast(), iov_len: piece_len };
+            count += 1;
+            named += piece_len;
+            count < PIECES
+        });
+        if named == len && !rest.is_empty() {
+            list[count] = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
+            count += 1;
+        }
+        // SAFETY: the pieces lie within the memory that whoever made the buffer has promised to be writable; `rest` is ours.
+        let got = unsafe { libc::readv(descriptor.as_raw_fd(), list.as_ptr(), count as libc::c_int) };
+        usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 }
 

@@ -1,6 +1,8 @@
 //! The ways to other processes: shared memory on one node, TCP between nodes. [`Ways`] chooses for each peer.
 
 pub mod name;
+pub mod poller;
+pub mod tcp;
 mod ways;
 
 pub use ways::{Neighbourhood, Sleep, Ways, Woken};

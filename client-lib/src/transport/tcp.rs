@@ -1,0 +1,429 @@
+//! Frames over TCP: one connection for each pair of processes that talk, made when the first of them wants to.
+//!
+//! Who can be reached is told by [`Tcp::expect`]; the address of a peer is asked for ([`Tcp::next_wanted`]) when there is
+//! something to send, and given by [`Tcp::locate`]. Both sides prove that they know the job's secret ([`hello`]). If two
+//! processes dial each other at the same time, the dial of the one with the smaller [`ProcessName`] is kept: it refuses the
+//! other's once its own may have been taken, and the other drops its own when that one's arrives.
+//!
+//! A send goes to the socket at once ([`link`]). For receiving, a connection on which something has come lately is read from by
+//! every poll, without asking whether there is something: one system call per message. Others are reported by the
+//! [`Poller`], whose reports the owner of this value passes to [`Tcp::on_ready`]. Nothing here blocks.
+//!
+//! What a stranger at the port can do: hold one of [`STRANGERS`] places for [`TcpConfig::hello_limit`]. Memory: 16 bytes for each peer,
+//! about 300 for each connection, one scratch buffer, and up to a frame for each connection whose peer is slow.
+//!
+//! A peer's process that ends is known as soon as the kernel knows; a host that vanishes after half a minute ([`socket`]).
+
+mod connecting;
+mod directory;
+mod greeting;
+mod hello;
+mod link;
+mod slab;
+mod socket;
+mod wire;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use directory::{Directory, Way};
+use greeting::{Greeting, Own};
+use link::{End, Got, Link};
+use slab::Slab;
+
+use super::name::ProcessName;
+use super::poller::{Owner, Poller, Ready, Token};
+use crate::engine::{Frame, FrameLimits, Peer, Refusal, Sink};
+use crate::memory::Payload;
+
+/// How this process takes part.
+#[derive(Debug)]
+pub struct TcpConfig {
+    /// Who it is.
+    pub me: ProcessName,
+    /// What all processes of the job know, and nobody else.
+    pub secret: [u8; 32],
+    /// Where others reach it.
+    pub listen: Listen,
+    /// The address to be told to others, if it is not the one that is listened at.
+    pub advertise: Option<IpAddr>,
+    /// How long an attempt to connect may take.
+    pub connect_limit: Duration,
+    /// How long somebody who has connected may be silent.
+    pub hello_limit: Duration,
+    /// How much goes into one frame; at most 4 MiB.
+    pub limits: FrameLimits,
+}
+
+/// A listening socket, made here or before.
+#[derive(Debug)]
+pub enum Listen {
+    /// At this address, on a port of the system's choice.
+    At(IpAddr),
+    /// By whoever started this process.
+    Inherited(OwnedFd),
+}
+
+/// Why there can be no TCP. Each text reads after "failed to".
+#[derive(Debug, thiserror::Error)]
+pub enum TcpError {
+    /// No socket at this address.
+    #[error("listen at {at}: {source}")]
+    Listen {
+        /// As configured.
+        at: IpAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The inherited descriptor is no listening socket.
+    #[error("listen on the socket that was inherited: {source}")]
+    Inherited {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The socket listens at all addresses, and none has been named for others.
+    #[error("tell others where this process listens: at every address of the host")]
+    NoAddress,
+}
+
+/// What holds when nobody says otherwise.
+pub const LIMITS: FrameLimits = FrameLimits { eager: 64 << 10, part: 512 << 10 };
+
+/// So many that have connected may be silent at a time; one more, and the one that came first is closed.
+pub const STRANGERS: usize = 64;
+
+/// A connection is read from by so many polls after the last message.
+const HEAT: u32 = 1_000;
+/// If more connections than this are hot, they are read from when the poller reports them.
+const HOT: usize = 4;
+/// At most so many reads from one connection in one poll.
+const READS: usize = 8;
+/// What a read brings goes here, unless it belongs to the user's memory.
+const SCRATCH: usize = 64 << 10;
+/// Polls without result between two looks at the clock.
+const PATIENCE: u32 = 256;
+/// How often open connections are looked at for hosts that have vanished.
+const LOOK: Duration = Duration::from_secs(5);
+/// How long nobody is accepted when there are no descriptors left.
+const REST: Duration = Duration::from_millis(100);
+
+/// The TCP part of a process's transport.
+#[derive(Debug)]
+pub struct Tcp {
+    own: Own,
+    limits: FrameLimits,
+    address: SocketAddr,
+    listener: TcpListener,
+    poller: Arc<Poller>,
+    directory: Directory,
+    links: Slab<Link>,
+    greetings: Slab<Greeting>,
+    /// Links that are polled.
+    active: Vec<u32>,
+    /// Peers whose address is asked for.
+    wanted: VecDeque<Peer>,
+    /// What the sink has not been told yet.
+    losses: VecDeque<(Peer, String)>,
+    scratch: Box<[u8]>,
+    /// Memory for what a socket does not take.
+    spare: Vec<u8>,
+    refused: u64,
+    idle_polls: u32,
+    next_look: Instant,
+    /// When to accept again.
+    resting: Option<Instant>,
+}
+
+/// What a number in the poller's set stands for.
+enum Id {
+    Listener,
+    Greeting(u32),
+    Link(u32),
+}
+
+impl Id {
+    const fn token(self) -> Token {
+        let id = match self {
+            Self::Listener => 0,
+            Self::Greeting(id) => (id << 1 | 1) + 1,
+            Self::Link(id) => (id << 1) + 1,
+        };
+        Token { owner: Owner::Tcp, id }
+    }
+
+    const fn of(token: Token) -> Self {
+        match token.id {
+            0 => Self::Listener,
+            id if (id - 1) & 1 == 1 => Self::Greeting((id - 1) >> 1),
+            id => Self::Link((id - 1) >> 1),
+        }
+    }
+}
+
+impl Tcp {
+    /// Listens, and knows nobody yet.
+    pub fn new(config: TcpConfig, poller: Arc<Poller>) -> Result<Self, TcpError> {
+        let TcpConfig { me, secret, listen, advertise, connect_limit, hello_limit, limits } = config;
+        let listener = match listen {
+            Listen::At(at) => socket::listen(at).map_err(|source| TcpError::Listen { at, source })?,
+            Listen::Inherited(socket) => socket::inherited(socket).map_err(|source| TcpError::Inherited { source })?,
+        };
+        let inherited = |source| TcpError::Inherited { source };
+        let mut address = listener.local_addr().map_err(inherited)?;
+        if let Some(advertise) = advertise {
+            address.set_ip(advertise);
+        }
+        if address.ip().is_unspecified() {
+            return Err(TcpError::NoAddress);
+        }
+        poller.add(&listener, Id::Listener.token()).map_err(inherited)?;
+        let limits =
+            FrameLimits { eager: limits.eager.min(wire::FRAME_MAX), part: limits.part.clamp(1, wire::FRAME_MAX) };
+        Ok(Self {
+            own: Own { me, secret, connect_limit, hello_limit },
+            limits,
+            address,
+            listener,
+            poller,
+            directory: Directory::new(me.world),
+            links: Slab::new(),
+            greetings: Slab::new(),
+            active: Vec::new(),
+            wanted: VecDeque::new(),
+            losses: VecDeque::new(),
+            scratch: vec![0; SCRATCH].into(),
+            spare: Vec::new(),
+            refused: 0,
+            idle_polls: 0,
+            next_look: Instant::now() + LOOK,
+            resting: None,
+        })
+    }
+
+    /// Where others reach this process: `a.b.c.d:port` or `[v6]:port`.
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// In place of the configured one: to be called before the first poll if the address had to be known first.
+    pub fn set_secret(&mut self, secret: [u8; 32]) {
+        self.own.secret = secret;
+    }
+
+    /// This peer can be reached over TCP, and may connect. Nothing happens until either side sends.
+    pub fn expect(&mut self, peer: Peer, name: ProcessName) {
+        self.directory.add(peer, name);
+    }
+
+    /// A peer whose address is needed now; each is named once.
+    pub fn next_wanted(&mut self) -> Option<Peer> {
+        while let Some(peer) = self.wanted.pop_front() {
+            if self.directory.way(peer) == Some(Way::Wanted) {
+                return Some(peer);
+            }
+        }
+        None
+    }
+
+    /// The address of a peer that was wanted, as [`Tcp::address`] has given it there, or why there is none.
+    pub fn locate(&mut self, peer: Peer, address: Result<&str, String>) {
+        if self.directory.way(peer) != Some(Way::Wanted) {
+            return;
+        }
+        let parsed = address.and_then(|text| {
+            text.parse::<SocketAddr>().map_err(|_| format!("its address reads {text:?}, which is none"))
+        });
+        match (parsed, self.directory.name(peer)) {
+            (Ok(address), Some(name)) => self.dial(peer, name, address),
+            (Err(why), _) => self.lose(peer, None, &why),
+            (Ok(_), None) => {}
+        }
+    }
+
+    /// How much goes into one frame.
+    #[inline]
+    pub fn limits(&self) -> FrameLimits {
+        self.limits
+    }
+
+    /// Sends a frame: one system call if the connection is there and not busy.
+    #[inline]
+    pub fn try_send(&mut self, to: Peer, frame: &Frame, payload: Payload<'_>) -> Result<(), Refusal> {
+        if let Some(Way::Open(id)) = self.directory.way(to) {
+            let Some(link) = self.links.get_mut(id) else { return Err(Refusal::Lost) };
+            let result = link.try_send(frame, payload, &mut self.spare);
+            if !link.polled && (result.is_err() || link.is_sending()) {
+                self.activate(id);
+            }
+            return result;
+        }
+        self.try_connect(to)
+    }
+
+    #[cold]
+    fn try_connect(&mut self, to: Peer) -> Result<(), Refusal> {
+        match self.directory.way(to) {
+            Some(Way::Unused) => {
+                self.directory.set(to, Way::Wanted);
+                self.wanted.push_back(to);
+                Err(Refusal::Full)
+            }
+            Some(Way::Wanted | Way::Dialled(_) | Way::Open(_)) => Err(Refusal::Full),
+            Some(Way::Lost | Way::Over) | None => Err(Refusal::Lost),
+        }
+    }
+
+    /// Passes on what has come, sends what waits; whether there was anything. To be called again as long as it is so.
+    #[inline]
+    pub fn poll<S: Sink>(&mut self, sink: &mut S) -> bool {
+        let mut moved = false;
+        if !self.losses.is_empty() {
+            moved = true;
+            while let Some((peer, reason)) = self.losses.pop_front() {
+                sink.on_lost(peer, &reason);
+            }
+        }
+        let crowded = self.active.len() > HOT;
+        let mut index = 0;
+        while let Some(&id) = self.active.get(index) {
+            match self.step(id, sink) {
+                Ok(true) => {
+                    moved = true;
+                    index += 1;
+                }
+                Ok(false) if self.cools_down(id, crowded) => drop(self.active.swap_remove(index)),
+                Ok(false) => index += 1,
+                Err(end) => {
+                    moved = true;
+                    self.active.swap_remove(index);
+                    self.end(id, &end);
+                }
+            }
+        }
+        if moved {
+            self.idle_polls = 0;
+        } else {
+            self.idle_polls += 1;
+            if self.idle_polls >= PATIENCE {
+                self.idle_polls = 0;
+                self.look_at_clock();
+            }
+        }
+        moved
+    }
+
+    /// Sends and reads on one link.
+    #[inline]
+    fn step<S: Sink>(&mut self, id: u32, sink: &mut S) -> Result<bool, End> {
+        let Some(link) = self.links.get_mut(id) else { return Ok(false) };
+        let mut moved = link.is_sending() && link.flush(&mut self.spare);
+        for _ in 0..READS {
+            match link.read(&mut self.scratch, sink)? {
+                Got::Nothing => break,
+                Got::Some => {
+                    moved = true;
+                    break;
+                }
+                Got::Full => moved = true,
+            }
+        }
+        if moved {
+            link.heat = HEAT;
+        }
+        Ok(moved)
+    }
+
+    /// After a poll without result: whether the link is left to the poller. Its last read has found nothing, so
+    /// the poller reports whatever comes.
+    #[inline]
+    fn cools_down(&mut self, id: u32, crowded: bool) -> bool {
+        let Some(link) = self.links.get_mut(id) else { return true };
+        link.heat = if crowded { 0 } else { link.heat.saturating_sub(1) };
+        link.polled = link.heat > 0 || link.is_sending();
+        !link.polled
+    }
+
+    fn activate(&mut self, id: u32) {
+        if let Some(link) = self.links.get_mut(id) {
+            link.heat = HEAT;
+            if !link.polled {
+                link.polled = true;
+                self.active.push(id);
+            }
+        }
+    }
+
+    /// A report of the poller's. The next poll passes on what came.
+    pub fn on_ready(&mut self, ready: Ready) {
+        match Id::of(ready.token) {
+            Id::Link(id) => self.activate(id),
+            Id::Greeting(id) => self.greet(id, Instant::now()),
+            Id::Listener => self.accept(Instant::now()),
+        }
+    }
+
+    /// To be called before sleeping until the poller reports something: how long one may sleep at most.
+    pub fn prepare_sleep(&mut self) -> Option<Duration> {
+        let now = self.look_at_clock();
+        if !self.losses.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let greetings = self.greetings.iter().filter_map(|(_, greeting)| match greeting {
+            Greeting::Dial(dial) => dial.deadline(),
+            Greeting::Answer(answer) => answer.deadline(),
+        });
+        let look = (self.links.len() > 0).then_some(self.next_look);
+        greetings.chain(look).chain(self.resting).min().map(|deadline| deadline.saturating_duration_since(now))
+    }
+
+    /// Has no more to do with this peer.
+    pub fn cut(&mut self, peer: Peer) {
+        match self.directory.way(peer) {
+            Some(Way::Open(id)) => {
+                self.active.retain(|active| *active != id);
+                self.close(id);
+            }
+            Some(Way::Dialled(id)) => self.drop_greeting(id),
+            Some(Way::Unused | Way::Wanted | Way::Lost | Way::Over) | None => {}
+        }
+        self.directory.set(peer, Way::Lost);
+    }
+
+    /// The peers with a connection.
+    pub fn connected(&self) -> Vec<Peer> {
+        self.links.iter().map(|(_, link)| link.peer).collect()
+    }
+
+    /// Whether the system has all that was taken. It arrives even if this process ends, unless something has come that was
+    /// not read: good-byes are to be exchanged before.
+    pub fn is_flushed(&self) -> bool {
+        self.links.iter().all(|(_, link)| !link.is_sending())
+    }
+
+    /// How many that have connected were none of the job's processes, or too slow to say so.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// For users: `tcp 10.0.0.2:4411`, or how far it is.
+    pub fn describe(&self, peer: Peer) -> String {
+        match self.directory.way(peer) {
+            Some(Way::Open(id)) => match self.links.get(id) {
+                Some(link) => format!("tcp {}", link.address),
+                None => "tcp".into(),
+            },
+            Some(Way::Unused) => "tcp (not used)".into(),
+            Some(Way::Wanted | Way::Dialled(_)) => "tcp (connecting)".into(),
+            Some(Way::Lost) => "tcp (lost)".into(),
+            Some(Way::Over) => "tcp (over)".into(),
+            None => "none".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

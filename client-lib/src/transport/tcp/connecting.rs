@@ -1,0 +1,244 @@
+//! How connections come to be and end: the decisions about dials, answers and clocks.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use super::directory::Way;
+use super::greeting::{Answer, Dial, Dialled, Greeting, Heard};
+use super::hello::Verdict;
+use super::link::{End, Link};
+use super::{Id, LOOK, REST, STRANGERS, Tcp, socket};
+use crate::engine::Peer;
+use crate::transport::name::ProcessName;
+
+impl Tcp {
+    pub(super) fn dial(&mut self, peer: Peer, name: ProcessName, address: SocketAddr) {
+        let now = Instant::now();
+        let dial = Dial::new(&self.own, peer, name, address, now);
+        let id = self.greetings.add(Greeting::Dial(dial));
+        self.directory.set(peer, Way::Dialled(id));
+        self.watch(id);
+        self.greet(id, now);
+    }
+
+    /// Lets the poller report the greeting's new socket.
+    fn watch(&mut self, id: u32) {
+        let socket = match self.greetings.get(id) {
+            Some(Greeting::Dial(dial)) => dial.socket(),
+            Some(Greeting::Answer(answer)) => Some(&answer.socket),
+            None => None,
+        };
+        if let Some(socket) = socket {
+            // Only memory can be missing; then the attempt's limit ends it.
+            let _ = self.poller.add(socket, Id::Greeting(id).token());
+        }
+    }
+
+    pub(super) fn greet(&mut self, id: u32, now: Instant) {
+        match self.greetings.get_mut(id) {
+            Some(Greeting::Dial(_)) => self.advance_dial(id, now),
+            Some(Greeting::Answer(_)) => self.advance_answer(id, now),
+            // The report is older than what became of it.
+            None => {}
+        }
+    }
+
+    fn advance_dial(&mut self, id: u32, now: Instant) {
+        let Some(Greeting::Dial(dial)) = self.greetings.get_mut(id) else { return };
+        let (peer, address) = (dial.peer, dial.address);
+        match dial.advance(&self.own, now) {
+            Dialled::Wait => {}
+            Dialled::Watch => self.watch(id),
+            Dialled::Open(socket) => {
+                self.greetings.take(id);
+                self.open(Link::new(socket, peer, address));
+            }
+            Dialled::Failed(why) => {
+                self.drop_greeting(id);
+                self.lose(peer, Some(address), &format!("it cannot be reached: {why}"));
+            }
+        }
+    }
+
+    pub(super) fn accept(&mut self, now: Instant) {
+        self.resting = None;
+        loop {
+            match self.listener.accept() {
+                Ok((socket, address)) => {
+                    let Ok(answer) = Answer::new(&self.own, socket, address, now) else { continue };
+                    self.make_room();
+                    let id = self.greetings.add(Greeting::Answer(answer));
+                    self.watch(id);
+                    self.advance_answer(id, now);
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return,
+                    ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
+                    // No descriptors, or no memory: whoever waits is accepted later.
+                    _ => {
+                        self.resting = Some(now + REST);
+                        return;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Closes the stranger that has been silent for longest if there are too many.
+    fn make_room(&mut self) {
+        let strangers = self.greetings.iter().filter_map(|(id, greeting)| match greeting {
+            Greeting::Answer(answer) => Some((answer.deadline()?, id)),
+            Greeting::Dial(_) => None,
+        });
+        let (count, oldest) = strangers.fold((0, None), |(count, oldest), stranger| {
+            (count + 1, Some(oldest.map_or(stranger, |oldest: (Instant, u32)| oldest.min(stranger))))
+        });
+        if let Some((_, id)) = oldest.filter(|_| count >= STRANGERS) {
+            self.refuse(id);
+        }
+    }
+
+    fn advance_answer(&mut self, id: u32, now: Instant) {
+        let Some(Greeting::Answer(answer)) = self.greetings.get_mut(id) else { return };
+        match answer.advance(&self.own, now) {
+            Heard::Wait => {}
+            Heard::Refused => self.refuse(id),
+            Heard::Gone => self.drop_greeting(id),
+            Heard::Named(name) => {
+                self.drop_older(id, name);
+                // The proof may be there already.
+                self.advance_answer(id, now);
+            }
+            Heard::Proved(name) => self.welcome(id, name),
+        }
+    }
+
+    /// One process is greeted once at a time: the older connection is one that it has given up.
+    fn drop_older(&mut self, id: u32, name: ProcessName) {
+        let older = self.greetings.iter().find(|(other, greeting)| match greeting {
+            Greeting::Answer(answer) => *other != id && answer.from() == Some(name),
+            Greeting::Dial(_) => false,
+        });
+        if let Some((older, _)) = older {
+            self.drop_greeting(older);
+        }
+    }
+
+    /// Decides what becomes of a connection whose other end has proved who it is.
+    fn welcome(&mut self, id: u32, name: ProcessName) {
+        let peer = self.directory.find(name);
+        let verdict = match peer.and_then(|peer| self.directory.way(peer)) {
+            None => Verdict::Later,
+            Some(Way::Unused | Way::Wanted) => Verdict::Welcome,
+            Some(Way::Dialled(own)) if self.own.me < name && self.may_be_taken(own) => Verdict::Yield,
+            Some(Way::Dialled(own)) => {
+                self.drop_greeting(own);
+                Verdict::Welcome
+            }
+            Some(Way::Open(_) | Way::Lost | Way::Over) => Verdict::Over,
+        };
+        let Some(Greeting::Answer(answer)) = self.greetings.take(id) else { return };
+        let told = answer.tell(verdict);
+        match (verdict, peer) {
+            // Even if it cannot be told: then the new link ends at once, with the reason.
+            (Verdict::Welcome, Some(peer)) => self.open(Link::new(answer.socket, peer, answer.address)),
+            (Verdict::Welcome | Verdict::Yield | Verdict::Later | Verdict::Over, _) => {
+                drop(told);
+                self.poller.remove(&answer.socket);
+            }
+        }
+    }
+
+    /// Whether the peer may have taken this dial for the connection between the two.
+    fn may_be_taken(&self, id: u32) -> bool {
+        match self.greetings.get(id) {
+            Some(Greeting::Dial(dial)) => dial.may_be_taken(),
+            Some(Greeting::Answer(_)) | None => false,
+        }
+    }
+
+    fn refuse(&mut self, id: u32) {
+        self.refused += 1;
+        self.drop_greeting(id);
+    }
+
+    pub(super) fn drop_greeting(&mut self, id: u32) {
+        match self.greetings.take(id) {
+            Some(Greeting::Dial(dial)) => {
+                if let Some(socket) = dial.socket() {
+                    self.poller.remove(socket);
+                }
+            }
+            Some(Greeting::Answer(answer)) => self.poller.remove(&answer.socket),
+            None => {}
+        }
+    }
+
+    fn open(&mut self, link: Link) {
+        let peer = link.peer;
+        let id = self.links.add(link);
+        self.directory.set(peer, Way::Open(id));
+        if let Some(link) = self.links.get(id) {
+            // It cannot fail: the socket is in the set, and nothing is added.
+            let _ = self.poller.change(&link.socket, Id::Link(id).token());
+        }
+        self.activate(id);
+    }
+
+    pub(super) fn end(&mut self, id: u32, end: &End) {
+        let Some(link) = self.close(id) else { return };
+        match end {
+            End::Orderly => self.directory.set(link.peer, Way::Over),
+            End::Closed | End::Io(_) | End::Bad(_) | End::Silent => {
+                self.lose(link.peer, Some(link.address), &end.to_string());
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, id: u32) -> Option<Link> {
+        let link = self.links.take(id)?;
+        self.poller.remove(&link.socket);
+        Some(link)
+    }
+
+    pub(super) fn lose(&mut self, peer: Peer, address: Option<SocketAddr>, why: &str) {
+        self.directory.set(peer, Way::Lost);
+        let who = self.directory.call(peer);
+        let reason = match address {
+            Some(address) => format!("{who} ({address}): {why}"),
+            None => format!("{who}: {why}"),
+        };
+        self.losses.push_back((peer, reason));
+    }
+
+    /// Does what is due; what time it is.
+    pub(super) fn look_at_clock(&mut self) -> Instant {
+        let now = Instant::now();
+        if self.greetings.len() > 0 {
+            for id in self.greetings.ids() {
+                let deadline = match self.greetings.get(id) {
+                    Some(Greeting::Dial(dial)) => dial.deadline(),
+                    Some(Greeting::Answer(answer)) => answer.deadline(),
+                    None => None,
+                };
+                if deadline.is_some_and(|deadline| deadline <= now) {
+                    self.greet(id, now);
+                }
+            }
+        }
+        if self.resting.is_some_and(|until| until <= now) {
+            self.accept(now);
+        }
+        if self.next_look <= now {
+            self.next_look = now + LOOK;
+            let silent = |(id, link): (u32, &Link)| socket::is_silent(&link.socket).then_some(id);
+            let silent = self.links.iter().filter_map(silent).collect::<Vec<_>>();
+            for id in silent {
+                self.active.retain(|active| *active != id);
+                self.end(id, &End::Silent);
+            }
+        }
+        now
+    }
+}

@@ -1,0 +1,159 @@
+//! Who is who, and how far one has come with each.
+
+use std::fmt::{self, Display};
+
+use crate::engine::Peer;
+use crate::transport::name::ProcessName;
+
+/// How far one has come with a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Nothing has been sent to it, nor come from it.
+    Unused,
+    /// There is something to send, and its address has been asked for.
+    Wanted,
+    /// It is being dialled: number of the greeting.
+    Dialled(u32),
+    /// Frames flow: number of the link.
+    Open(u32),
+    /// It has died or cannot be reached.
+    Lost,
+    /// It has said that it finalizes, and closed.
+    Over,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    world: u32,
+    rank: u32,
+    way: Way,
+}
+
+/// `entries[i]` for peer i; 16 bytes each.
+#[derive(Debug)]
+pub(super) struct Directory {
+    own: [u8; 16],
+    worlds: Vec<World>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct World {
+    name: [u8; 16],
+    /// Where its rank 0 would be if its ranks have numbers side by side, as they nearly always do.
+    first: u32,
+}
+
+/// No world: a peer that is not reached over TCP.
+const NOWHERE: u32 = u32::MAX;
+
+impl Directory {
+    /// For a process of this world.
+    pub(super) fn new(own: [u8; 16]) -> Self {
+        Self { own, worlds: Vec::new(), entries: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, peer: Peer, name: ProcessName) {
+        let world = match self.worlds.iter().position(|world| world.name == name.world) {
+            Some(world) => world,
+            None => {
+                self.worlds.push(World { name: name.world, first: peer.0.wrapping_sub(name.rank) });
+                self.worlds.len() - 1
+            }
+        };
+        let index = peer.0 as usize;
+        if index >= self.entries.len() {
+            self.entries.resize(index + 1, Entry { world: NOWHERE, rank: 0, way: Way::Unused });
+        }
+        if self.entries[index].world == NOWHERE {
+            self.entries[index] = Entry { world: world as u32, rank: name.rank, way: Way::Unused };
+        }
+    }
+
+    /// How to send to it: none if it is not expected here.
+    #[inline]
+    pub(super) fn way(&self, peer: Peer) -> Option<Way> {
+        self.entries.get(peer.0 as usize).filter(|entry| entry.world != NOWHERE).map(|entry| entry.way)
+    }
+
+    pub(super) fn set(&mut self, peer: Peer, way: Way) {
+        if let Some(entry) = self.entries.get_mut(peer.0 as usize) {
+            entry.way = way;
+        }
+    }
+
+    pub(super) fn name(&self, peer: Peer) -> Option<ProcessName> {
+        let entry = self.entries.get(peer.0 as usize)?;
+        let world = self.worlds.get(entry.world as usize)?;
+        Some(ProcessName { world: world.name, rank: entry.rank })
+    }
+
+    /// One comparison, or if the world's ranks do not have numbers side by side, as many as there are peers.
+    pub(super) fn find(&self, name: ProcessName) -> Option<Peer> {
+        let world = self.worlds.iter().position(|world| world.name == name.world)?;
+        let is = |entry: &Entry| entry.world == world as u32 && entry.rank == name.rank;
+        let guess = self.worlds[world].first.wrapping_add(name.rank);
+        if self.entries.get(guess as usize).is_some_and(is) {
+            return Some(Peer(guess));
+        }
+        self.entries.iter().position(is).map(|index| Peer(index as u32))
+    }
+
+    /// What to call it before users: "rank 3", or "rank 3 of another world".
+    pub(super) fn call(&self, peer: Peer) -> impl Display + use<> {
+        Called { name: self.name(peer), own: self.own }
+    }
+}
+
+struct Called {
+    name: Option<ProcessName>,
+    own: [u8; 16],
+}
+
+impl Display for Called {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name {
+            Some(name) if name.world == self.own => write!(f, "rank {}", name.rank),
+            Some(name) => write!(f, "rank {} of another world", name.rank),
+            None => write!(f, "a process"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn name(world: u8, rank: u32) -> ProcessName {
+        ProcessName { world: [world; 16], rank }
+    }
+
+    #[test]
+    fn peers_are_found_by_name_whatever_their_order() {
+        let mut directory = Directory::new([1; 16]);
+        for rank in [1, 2, 5] {
+            directory.add(Peer(rank), name(1, rank));
+        }
+        for (peer, rank) in [(6, 3), (7, 1), (8, 0)] {
+            directory.add(Peer(peer), name(2, rank));
+        }
+        for (wanted, peer) in [
+            (name(1, 1), Some(1)),
+            (name(1, 5), Some(5)),
+            (name(1, 3), None),
+            (name(2, 3), Some(6)),
+            (name(2, 1), Some(7)),
+            (name(2, 0), Some(8)),
+            (name(2, 2), None),
+            (name(3, 1), None),
+        ] {
+            assert_eq!(directory.find(wanted), peer.map(Peer), "{wanted:?}");
+        }
+        assert_eq!(directory.way(Peer(3)), None);
+        assert_eq!(directory.way(Peer(9)), None);
+        directory.set(Peer(5), Way::Open(4));
+        assert_eq!(directory.way(Peer(5)), Some(Way::Open(4)));
+        assert_eq!(directory.call(Peer(5)).to_string(), "rank 5");
+        assert_eq!(directory.call(Peer(6)).to_string(), "rank 3 of another world");
+    }
+}

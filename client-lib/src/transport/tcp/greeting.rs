@@ -1,0 +1,351 @@
+//! Sockets on which frames cannot flow yet: dialled or accepted ones in their handshake.
+//!
+//! An attempt to connect has a limit; a dialler that is connected waits as long as it takes, for the acceptor may be computing.
+//! For the same reason an acceptor waits for a proof as long as it takes, but for a hello only so long, after which it closes;
+//! a dialler whose hello came too late, as it was computing itself, finds that out and dials again.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::hello::{self, Acceptor, CHALLENGE, Dialler, HELLO, Nonce, PROOF, Secret, VERDICT, Verdict};
+use super::socket;
+use crate::engine::Peer;
+use crate::transport::name::ProcessName;
+
+/// What handshakes need to know of this process.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) me: ProcessName,
+    pub(super) secret: Secret,
+    pub(super) connect_limit: Duration,
+    pub(super) hello_limit: Duration,
+}
+
+/// One of either side.
+#[derive(Debug)]
+pub(super) enum Greeting {
+    Dial(Dial),
+    Answer(Answer),
+}
+
+/// This process wants to talk to a peer.
+#[derive(Debug)]
+pub(super) struct Dial {
+    pub(super) peer: Peer,
+    pub(super) address: SocketAddr,
+    to: ProcessName,
+    stage: Stage,
+    /// The pause before the next attempt, and when there is no next.
+    pause: Duration,
+    give_up: Option<Instant>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Connecting {
+        socket: TcpStream,
+        until: Instant,
+    },
+    Asked {
+        socket: TcpStream,
+        dialler: Dialler,
+        inbox: Inbox,
+    },
+    Proved {
+        socket: TcpStream,
+        inbox: Inbox,
+    },
+    Pausing {
+        until: Instant,
+    },
+    /// The peer dials this process and was first.
+    Yielded {
+        until: Instant,
+    },
+}
+
+/// What has come of a dial.
+#[derive(Debug)]
+pub(super) enum Dialled {
+    /// Nothing yet.
+    Wait,
+    /// There is a new socket to be watched.
+    Watch,
+    /// The peer is there.
+    Open(TcpStream),
+    /// It cannot be reached; the text reads after the peer's address and a colon.
+    Failed(String),
+}
+
+/// Shortest and longest pause between two attempts.
+const PAUSE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(500)];
+
+impl Dial {
+    /// Begins.
+    pub(super) fn new(own: &Own, peer: Peer, to: ProcessName, address: SocketAddr, now: Instant) -> Self {
+        let stage = Stage::Pausing { until: now };
+        let mut dial = Self { peer, address, to, stage, pause: PAUSE[0], give_up: None };
+        dial.connect(own, now);
+        dial
+    }
+
+    fn connect(&mut self, own: &Own, now: Instant) -> Option<io::Error> {
+        match socket::dial(self.address) {
+            Ok(socket) => self.stage = Stage::Connecting { socket, until: now + own.connect_limit },
+            Err(error) => return Some(error),
+        }
+        None
+    }
+
+    /// The socket to be watched.
+    pub(super) fn socket(&self) -> Option<&TcpStream> {
+        match &self.stage {
+            Stage::Connecting { socket, .. } | Stage::Asked { socket, .. } | Stage::Proved { socket, .. } => {
+                Some(socket)
+            }
+            Stage::Pausing { .. } | Stage::Yielded { .. } => None,
+        }
+    }
+
+    /// Whether the peer may take this connection for the one between the two.
+    pub(super) fn may_be_taken(&self) -> bool {
+        matches!(self.stage, Stage::Proved { .. })
+    }
+
+    /// When to call [`Dial::advance`] at the latest.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Connecting { until, .. } | Stage::Pausing { until } | Stage::Yielded { until } => Some(until),
+            Stage::Asked { .. } | Stage::Proved { .. } => None,
+        }
+    }
+
+    /// Gets on, as far as what has come allows.
+    pub(super) fn advance(&mut self, own: &Own, now: Instant) -> Dialled {
+        loop {
+            let stage = std::mem::replace(&mut self.stage, Stage::Pausing { until: now });
+            let next = match stage {
+                Stage::Connecting { socket, until } => match is_connected(&socket) {
+                    Ok(true) => match self.ask(own, socket) {
+                        Ok(next) => next,
+                        Err(error) => return Dialled::Failed(error.to_string()),
+                    },
+                    Ok(false) if now < until => return self.wait(Stage::Connecting { socket, until }),
+                    Ok(false) => return Dialled::Failed(format!("no answer within {:?}", own.connect_limit)),
+                    Err(error) => return Dialled::Failed(error.to_string()),
+                },
+                Stage::Asked { socket, dialler, mut inbox } => match inbox.fill::<CHALLENGE>(&socket) {
+                    Ok(None) => return self.wait(Stage::Asked { socket, dialler, inbox }),
+                    Ok(Some(challenge)) => {
+                        let proof = match dialler.on_challenge(&own.secret, &challenge) {
+                            Ok(proof) => proof,
+                            Err(refused) => return Dialled::Failed(format!("failed to {refused}")),
+                        };
+                        match (&socket).write_all(&proof) {
+                            Ok(()) => Stage::Proved { socket, inbox: Inbox::default() },
+                            Err(error) => return self.pause(own, now, &error.to_string()),
+                        }
+                    }
+                    Err(error) => return self.pause(own, now, &format!("failed to greet it: {error}")),
+                },
+                Stage::Proved { socket, mut inbox } => match inbox.fill::<VERDICT>(&socket) {
+                    Ok(None) => return self.wait(Stage::Proved { socket, inbox }),
+                    Ok(Some(verdict)) => match Dialler::on_verdict(&verdict) {
+                        Ok(Verdict::Welcome) => return Dialled::Open(socket),
+                        Ok(Verdict::Yield) => return self.wait(Stage::Yielded { until: now + own.connect_limit }),
+                        Ok(Verdict::Later) => return self.pause(own, now, "it does not know this process"),
+                        Ok(Verdict::Over) => {
+                            return Dialled::Failed("it has ended its connection with this process".into());
+                        }
+                        Err(refused) => return Dialled::Failed(format!("failed to {refused}")),
+                    },
+                    Err(error) => return self.pause(own, now, &format!("failed to greet it: {error}")),
+                },
+                Stage::Pausing { until } if now < until => return self.wait(Stage::Pausing { until }),
+                Stage::Pausing { .. } => {
+                    return match self.connect(own, now) {
+                        None => Dialled::Watch,
+                        Some(error) => Dialled::Failed(error.to_string()),
+                    };
+                }
+                Stage::Yielded { until } if now < until => return self.wait(Stage::Yielded { until }),
+                Stage::Yielded { .. } => {
+                    return Dialled::Failed(format!("its own connection has not come within {:?}", own.connect_limit));
+                }
+            };
+            self.stage = next;
+        }
+    }
+
+    fn wait(&mut self, stage: Stage) -> Dialled {
+        self.stage = stage;
+        Dialled::Wait
+    }
+
+    /// Says who this process is.
+    fn ask(&self, own: &Own, socket: TcpStream) -> io::Result<Stage> {
+        socket::set_options(&socket)?;
+        let (dialler, hello) = Dialler::new(&own.secret, own.me, self.to, nonce()?);
+        // A new socket has room for it.
+        (&socket).write_all(&hello)?;
+        Ok(Stage::Asked { socket, dialler, inbox: Inbox::default() })
+    }
+
+    /// Tries again later, for as long as one waits for a connection.
+    fn pause(&mut self, own: &Own, now: Instant, why: &str) -> Dialled {
+        let give_up = *self.give_up.get_or_insert(now + own.connect_limit);
+        if now >= give_up {
+            return Dialled::Failed(why.to_owned());
+        }
+        self.stage = Stage::Pausing { until: (now + self.pause).min(give_up) };
+        self.pause = (self.pause * 2).min(PAUSE[1]);
+        Dialled::Wait
+    }
+}
+
+/// Somebody wants to talk to this process.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) socket: TcpStream,
+    pub(super) address: SocketAddr,
+    inbox: Inbox,
+    stage: Hearing,
+}
+
+#[derive(Debug)]
+enum Hearing {
+    Hello { until: Instant },
+    Proof { acceptor: Acceptor },
+}
+
+/// What has come of it.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// Nothing yet.
+    Wait,
+    /// It knows the secret and says it is this process; the proof is still to come.
+    Named(ProcessName),
+    /// It is this process.
+    Proved(ProcessName),
+    /// It is none of ours, or too slow to say so.
+    Refused,
+    /// It knew the secret, and has gone.
+    Gone,
+}
+
+impl Answer {
+    pub(super) fn new(own: &Own, socket: TcpStream, address: SocketAddr, now: Instant) -> io::Result<Self> {
+        socket::set_options(&socket)?;
+        let stage = Hearing::Hello { until: now + own.hello_limit };
+        Ok(Self { socket, address, inbox: Inbox::default(), stage })
+    }
+
+    /// When it is too late for a hello, if none has come.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.stage {
+            Hearing::Hello { until } => Some(until),
+            Hearing::Proof { .. } => None,
+        }
+    }
+
+    /// Who it says it is.
+    pub(super) fn from(&self) -> Option<ProcessName> {
+        match &self.stage {
+            Hearing::Hello { .. } => None,
+            Hearing::Proof { acceptor } => Some(acceptor.from),
+        }
+    }
+
+    /// Gets on by one message, if that has come.
+    pub(super) fn advance(&mut self, own: &Own, now: Instant) -> Heard {
+        match &self.stage {
+            Hearing::Hello { until } => match self.inbox.fill::<HELLO>(&self.socket) {
+                Ok(None) if now >= *until || !Acceptor::may_begin(self.inbox.begun()) => Heard::Refused,
+                Ok(None) => Heard::Wait,
+                Ok(Some(hello)) => self.challenge(own, &hello),
+                Err(_) => Heard::Refused,
+            },
+            Hearing::Proof { acceptor } => match self.inbox.fill::<PROOF>(&self.socket) {
+                Ok(None) => Heard::Wait,
+                Ok(Some(proof)) if acceptor.on_proof(&own.secret, &proof).is_ok() => Heard::Proved(acceptor.from),
+                Ok(Some(_)) => Heard::Refused,
+                Err(_) => Heard::Gone,
+            },
+        }
+    }
+
+    fn challenge(&mut self, own: &Own, hello: &[u8; HELLO]) -> Heard {
+        let Ok(nonce) = nonce() else { return Heard::Refused };
+        match Acceptor::new(&own.secret, own.me, nonce, hello) {
+            Ok((acceptor, challenge)) if (&self.socket).write_all(&challenge).is_ok() => {
+                let from = acceptor.from;
+                self.inbox = Inbox::default();
+                self.stage = Hearing::Proof { acceptor };
+                Heard::Named(from)
+            }
+            Ok(_) | Err(hello::Refused::Foreign) => Heard::Refused,
+            Err(_) => {
+                // So that its user learns why; it does not matter if it cannot be told.
+                let _ = (&self.socket).write_all(&Acceptor::no_challenge());
+                Heard::Refused
+            }
+        }
+    }
+
+    /// Tells what becomes of it.
+    pub(super) fn tell(&self, verdict: Verdict) -> io::Result<()> {
+        (&self.socket).write_all(&Acceptor::verdict(verdict))
+    }
+}
+
+/// The bytes of a message of fixed length. No more is read than belongs to it: frames may follow.
+#[derive(Debug)]
+struct Inbox {
+    bytes: [u8; HELLO],
+    filled: usize,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self { bytes: [0; HELLO], filled: 0 }
+    }
+}
+
+impl Inbox {
+    /// The message, once all of it has come.
+    fn fill<const LEN: usize>(&mut self, mut socket: &TcpStream) -> io::Result<Option<[u8; LEN]>> {
+        while self.filled < LEN {
+            match socket.read(&mut self.bytes[self.filled..LEN]) {
+                Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "it closed the connection")),
+                Ok(count) => self.filled += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.bytes.first_chunk().copied())
+    }
+
+    fn begun(&self) -> &[u8] {
+        &self.bytes[..self.filled]
+    }
+}
+
+/// Whether the attempt to connect has come to an end, and a good one.
+fn is_connected(socket: &TcpStream) -> io::Result<bool> {
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    match socket.peer_addr() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn nonce() -> io::Result<Nonce> {
+    let mut nonce = [0; 32];
+    getrandom::fill(&mut nonce).map_err(io::Error::from)?;
+    Ok(nonce)
+}

@@ -1,0 +1,84 @@
+//! The system calls on TCP sockets, with the options that all of ours have.
+
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use nix::sys::socket::{
+    self, AddressFamily, Backlog, GetSockOpt, MsgFlags, SockFlag, SockType, SockaddrStorage, setsockopt, sockopt,
+};
+
+/// An idle connection is asked for a sign of life after this long.
+const IDLE_S: u32 = 10;
+/// Then this often.
+const ASK_S: u32 = 5;
+/// And given up after this many unanswered times: 30 s after the peer's host has vanished.
+const ASKS: u32 = 4;
+/// As long for data without acknowledgement.
+const SILENT: Duration = Duration::from_secs(30);
+
+/// A listening socket on a port of the system's choice.
+pub(super) fn listen(at: IpAddr) -> io::Result<TcpListener> {
+    ready_to_listen(TcpListener::bind(SocketAddr::new(at, 0))?)
+}
+
+/// A socket that whoever started this process has made; it need not listen yet.
+pub(super) fn inherited(descriptor: OwnedFd) -> io::Result<TcpListener> {
+    ready_to_listen(TcpListener::from(descriptor))
+}
+
+fn ready_to_listen(listener: TcpListener) -> io::Result<TcpListener> {
+    // Also asks for a longer queue than std does: all ranks of a job may dial one at the same time.
+    socket::listen(&listener, Backlog::MAXCONN)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Begins to connect; the socket becomes writable when that is over, and [`TcpStream::take_error`] says how it went.
+pub(super) fn dial(address: SocketAddr) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = TcpStream::from(socket::socket(family, SockType::Stream, flags, None)?);
+    match socket::connect(socket.as_raw_fd(), &SockaddrStorage::from(address)) {
+        Ok(()) | Err(nix::Error::EINPROGRESS) => Ok(socket),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Options of a connected socket. `TCP_USER_TIMEOUT` is not among them: it would also end connections to a peer that is alive
+/// and computing, whose receive buffer is full ([`is_silent`] looks closer).
+pub(super) fn set_options(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    socket.set_nodelay(true)?;
+    setsockopt(socket, sockopt::KeepAlive, &true)?;
+    setsockopt(socket, sockopt::TcpKeepIdle, &IDLE_S)?;
+    setsockopt(socket, sockopt::TcpKeepInterval, &ASK_S)?;
+    setsockopt(socket, sockopt::TcpKeepCount, &ASKS)?;
+    Ok(())
+}
+
+/// Sends the pieces one after the other, as much as there is room for. No SIGPIPE: the process is somebody else's.
+#[inline]
+pub(super) fn send(socket: &TcpStream, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    Ok(socket::sendmsg::<SockaddrStorage>(socket.as_raw_fd(), pieces, &[], flags, None)?)
+}
+
+/// Whether the peer's host has not acknowledged data for [`SILENT`], several repetitions included. One whose process does
+/// not read acknowledges all the same.
+pub(super) fn is_silent(socket: &TcpStream) -> bool {
+    let Ok(state) = state::State.get(socket) else { return false };
+    let repeated = state.tcpi_retransmits.max(state.tcpi_probes);
+    repeated >= 3 && Duration::from_millis(state.tcpi_last_ack_recv.into()) > SILENT
+}
+
+/// What the kernel says about a connection.
+mod state {
+    use nix::{getsockopt_impl, sockopt_impl};
+
+    sockopt_impl!(
+        /// `TCP_INFO`, in the shape of its first version.
+        State, GetOnly, libc::IPPROTO_TCP, libc::TCP_INFO, libc::tcp_info
+    );
+}

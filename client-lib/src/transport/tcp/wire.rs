@@ -1,0 +1,229 @@
+//! Frames on a stream of bytes: pure, both directions.
+//!
+//! ```text
+//! 0        4        8                        8+h                  8+h+p
+//! | p: u32 | h: u32 | head (engine::frame)    | payload            |   the next frame
+//! ```
+//!
+//! `h` is 16, 24 or 40, `p` at most [`FRAME_MAX`], and 0 for kinds without a payload; everything else is no stream of ours and
+//! ends the connection. Words are in the machine's order, which the handshake has compared. A message of any length is many
+//! frames, so no length here comes near 4 GiB.
+
+use crate::engine::frame::{BadFrame, Frame, HEAD_MAX};
+use crate::engine::{Landing, Peer, Sink};
+
+/// The longest payload of a frame, whatever the sender's own limits are: what a receiver may have to collect at once.
+pub(super) const FRAME_MAX: usize = 4 << 20;
+
+const PREFIX: usize = 8;
+
+/// The longest prefix and head.
+pub(super) const START_MAX: usize = PREFIX + HEAD_MAX;
+
+/// What comes before a payload.
+#[derive(Debug)]
+pub(super) struct Start {
+    bytes: [u8; START_MAX],
+    len: usize,
+}
+
+impl Start {
+    #[inline]
+    pub(super) fn new(frame: &Frame, payload: usize) -> Self {
+        let mut head = [0; HEAD_MAX];
+        let len = frame.encode(&mut head);
+        let mut bytes = [0; START_MAX];
+        bytes[..4].copy_from_slice(&(payload as u32).to_ne_bytes());
+        bytes[4..8].copy_from_slice(&(len as u32).to_ne_bytes());
+        bytes[8..].copy_from_slice(&head);
+        Self { bytes, len: PREFIX + len }
+    }
+
+    #[inline]
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Bytes that are no frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum BadStream {
+    #[error("a frame is announced with a head of {0} bytes")]
+    Head(u32),
+    #[error("a frame is announced with {0} bytes of payload")]
+    Payload(u32),
+    #[error("a frame has a head that cannot be understood")]
+    Frame(#[from] BadFrame),
+    #[error("a frame of a kind without payload is announced with {0} bytes of it")]
+    NoPayload(u32),
+}
+
+/// What has come of the current frame.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    peer: Peer,
+    start: [u8; START_MAX],
+    started: usize,
+    payload: Option<Underway>,
+    bye: bool,
+}
+
+/// A payload of which some is still to come.
+#[derive(Debug)]
+struct Underway {
+    frame: Frame,
+    len: usize,
+    done: usize,
+    into: Into,
+}
+
+#[derive(Debug)]
+enum Into {
+    /// The user's memory.
+    Landing(Landing),
+    /// Memory of ours, as nobody wants the message yet.
+    Collected(Vec<u8>),
+}
+
+impl Incoming {
+    pub(super) fn new(peer: Peer) -> Self {
+        Self { peer, start: [0; START_MAX], started: 0, payload: None, bye: false }
+    }
+
+    /// Whether the peer has said that nothing more will come.
+    pub(super) fn bye(&self) -> bool {
+        self.bye
+    }
+
+    /// Whether a frame has begun and not ended.
+    pub(super) fn is_within_a_frame(&self) -> bool {
+        self.started > 0 || self.payload.is_some()
+    }
+
+    /// Takes the next bytes of the stream, cut anywhere.
+    #[inline]
+    pub(super) fn feed<S: Sink>(&mut self, mut bytes: &[u8], sink: &mut S) -> Result<(), BadStream> {
+        while !bytes.is_empty() {
+            if self.payload.is_some() {
+                bytes = self.continue_payload(bytes, sink);
+                continue;
+            }
+            let (frame, start, payload) = if self.started == 0 {
+                match parse(bytes)? {
+                    Some(found) => found,
+                    None => {
+                        self.start[..bytes.len()].copy_from_slice(bytes);
+                        self.started = bytes.len();
+                        return Ok(());
+                    }
+                }
+            } else {
+                let before = self.started;
+                let more = bytes.len().min(START_MAX - before);
+                self.start[before..before + more].copy_from_slice(&bytes[..more]);
+                match parse(&self.start[..before + more])? {
+                    Some((frame, start, payload)) => {
+                        self.started = 0;
+                        (frame, start - before, payload)
+                    }
+                    None => {
+                        self.started = before + more;
+                        return Ok(());
+                    }
+                }
+            };
+            bytes = &bytes[start..];
+            if payload <= bytes.len() {
+                self.bye |= frame == Frame::Bye;
+                sink.on_frame(self.peer, frame, &bytes[..payload]);
+                bytes = &bytes[payload..];
+            } else {
+                self.begin_payload(frame, payload, sink);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the next bytes of the stream belong, if that is the user's memory: the landing, how much of it is
+    /// filled, and how much is not.
+    #[inline]
+    pub(super) fn wanted(&self) -> Option<(&Landing, usize, usize)> {
+        match &self.payload {
+            Some(Underway { len, done, into: Into::Landing(landing), .. }) => Some((landing, *done, len - done)),
+            _ => None,
+        }
+    }
+
+    /// The next `count` bytes of the stream have been read into the landing, at most as many as were wanted.
+    #[inline]
+    pub(super) fn landed<S: Sink>(&mut self, count: usize, sink: &mut S) {
+        if let Some(underway) = &mut self.payload {
+            underway.done += count.min(underway.len - underway.done);
+            self.end_payload(sink);
+        }
+    }
+
+    fn begin_payload<S: Sink>(&mut self, frame: Frame, len: usize, sink: &mut S) {
+        let fits = |landing: &Landing| landing.at.checked_add(len).is_some_and(|end| end <= landing.buffer.len());
+        let into = match sink.landing(self.peer, &frame, len).filter(fits) {
+            Some(landing) => Into::Landing(landing),
+            None => Into::Collected(Vec::with_capacity(len)),
+        };
+        self.payload = Some(Underway { frame, len, done: 0, into });
+    }
+
+    fn continue_payload<'a, S: Sink>(&mut self, bytes: &'a [u8], sink: &mut S) -> &'a [u8] {
+        let Some(underway) = &mut self.payload else { return bytes };
+        let (now, rest) = bytes.split_at(bytes.len().min(underway.len - underway.done));
+        match &mut underway.into {
+            Into::Landing(landing) => landing.buffer.write(landing.at + underway.done, now),
+            Into::Collected(collected) => collected.extend_from_slice(now),
+        }
+        underway.done += now.len();
+        self.end_payload(sink);
+        rest
+    }
+
+    fn end_payload<S: Sink>(&mut self, sink: &mut S) {
+        if let Some(Underway { frame, len, into, .. }) = self.payload.take_if(|underway| underway.done == underway.len)
+        {
+            match into {
+                Into::Landing(_) => sink.on_landed(self.peer, frame, len),
+                Into::Collected(collected) => sink.on_frame(self.peer, frame, &collected),
+            }
+        }
+    }
+}
+
+/// The frame that starts here, the length of prefix and head, and that of the payload; none as long as there are too few bytes.
+#[inline]
+fn parse(bytes: &[u8]) -> Result<Option<(Frame, usize, usize)>, BadStream> {
+    let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+    let Some(payload) = word(0) else { return Ok(None) };
+    if payload as usize > FRAME_MAX {
+        return Err(BadStream::Payload(payload));
+    }
+    let Some(head) = word(4) else { return Ok(None) };
+    if !matches!(head, 16 | 24 | 40) {
+        return Err(BadStream::Head(head));
+    }
+    let start = PREFIX + head as usize;
+    if bytes.len() < start {
+        return Ok(None);
+    }
+    let (frame, len) = Frame::decode(&bytes[PREFIX..start])?;
+    if len != head as usize {
+        return Err(BadStream::Head(head));
+    }
+    let carries = match frame {
+        Frame::Eager { .. } | Frame::EagerSync { .. } | Frame::Part { .. } => true,
+        Frame::Ready { .. } | Frame::Clear { .. } | Frame::Done { .. } | Frame::Bye => false,
+    };
+    if payload > 0 && !carries {
+        return Err(BadStream::NoPayload(payload));
+    }
+    Ok(Some((frame, start, payload as usize)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+use super::*;
+use crate::engine::frame::Envelope;
+use crate::memory::Buffer;
+
+const ENVELOPE: Envelope = Envelope { context: 1, rank: 2, tag: 3 };
+
+/// Remembers frames; parts land in memory of its own if it has some.
+#[derive(Default)]
+struct Heard {
+    frames: Vec<(Frame, Vec<u8>)>,
+    landing: Option<Vec<u8>>,
+}
+
+impl Sink for Heard {
+    fn on_frame(&mut self, _: Peer, frame: Frame, payload: &[u8]) {
+        self.frames.push((frame, payload.to_vec()));
+    }
+
+    #[expect(unsafe_code, reason = "lends memory as a user does")]
+    fn landing(&mut self, _: Peer, frame: &Frame, len: usize) -> Option<Landing> {
+        assert!(len > 0 && len <= FRAME_MAX, "{frame:?}");
+        let memory = self.landing.as_mut()?;
+        memory.resize(len + 3, 0xee);
+        // SAFETY: the memory stays where it is until the frame is over.
+        let buffer = unsafe { Buffer::contiguous(memory.as_mut_ptr(), memory.len()) };
+        Some(Landing { buffer, at: 3 })
+    }
+
+    fn on_landed(&mut self, _: Peer, frame: Frame, len: usize) {
+        let memory = self.landing.as_ref().unwrap();
+        self.frames.push((frame, memory[3..3 + len].to_vec()));
+    }
+
+    fn on_lost(&mut self, _: Peer, _: &str) {}
+}
+
+/// Numbers without end from a seed (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit as u64) as usize
+    }
+}
+
+fn messages() -> Vec<(Frame, Vec<u8>)> {
+    let payload = |len: usize| (0..len).map(|at| (at * 7 + len) as u8).collect::<Vec<_>>();
+    vec![
+        (Frame::Eager { envelope: ENVELOPE }, payload(0)),
+        (Frame::Eager { envelope: ENVELOPE }, payload(1)),
+        (Frame::EagerSync { envelope: ENVELOPE, send: 9 }, payload(300)),
+        (Frame::Ready { envelope: ENVELOPE, send: 9, len: 5 << 32, region: None }, Vec::new()),
+        (Frame::Clear { send: 9, receive: 4, len: u64::MAX }, Vec::new()),
+        (Frame::Part { receive: 4 }, payload(20_000)),
+        (Frame::Part { receive: 4 }, payload(1)),
+        (Frame::Done { send: 9 }, Vec::new()),
+        (Frame::Bye, Vec::new()),
+    ]
+}
+
+fn stream(messages: &[(Frame, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (frame, payload) in messages {
+        bytes.extend_from_slice(Start::new(frame, payload.len()).as_bytes());
+        bytes.extend_from_slice(payload);
+    }
+    bytes
+}
+
+#[test]
+fn frames_come_back_however_the_stream_is_cut() {
+    let messages = messages();
+    let bytes = stream(&messages);
+    for seed in 1..200 {
+        let mut dice = Dice(seed);
+        let landing = (seed % 2 == 0).then(Vec::new);
+        let (mut incoming, mut heard) = (Incoming::new(Peer(0)), Heard { landing, ..Heard::default() });
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let most = [1, 20, 5_000][seed as usize % 3];
+            let (now, later) = rest.split_at(rest.len().min(1 + dice.below(most)));
+            incoming.feed(now, &mut heard).unwrap();
+            rest = later;
+        }
+        assert_eq!(heard.frames, messages, "seed {seed}");
+        assert!(incoming.bye() && !incoming.is_within_a_frame());
+    }
+}
+
+#[test]
+fn what_was_read_straight_to_its_place_is_counted() {
+    let part = (Frame::Part { receive: 4 }, (0..100).collect::<Vec<u8>>());
+    let bytes = stream(std::slice::from_ref(&part));
+    let start = bytes.len() - 100;
+    let (mut incoming, mut heard) = (Incoming::new(Peer(0)), Heard { landing: Some(Vec::new()), ..Heard::default() });
+    incoming.feed(&bytes[..start + 10], &mut heard).unwrap();
+    while let Some((landing, filled, left)) = incoming.wanted() {
+        let now = left.min(35);
+        landing.buffer.write(landing.at + filled, &part.1[filled..filled + now]);
+        incoming.landed(now, &mut heard);
+    }
+    assert_eq!(heard.frames, [part]);
+}
+
+#[test]
+fn what_is_no_frame_is_refused_at_once() {
+    let refused = |bytes: &[u8]| Incoming::new(Peer(0)).feed(bytes, &mut Heard::default()).unwrap_err();
+    let word = |word: u32| word.to_ne_bytes();
+    assert_eq!(refused(&word(FRAME_MAX as u32 + 1)), BadStream::Payload(FRAME_MAX as u32 + 1));
+    assert_eq!(refused(&[word(0), word(17)].concat()), BadStream::Head(17));
+    assert_eq!(refused(b"GET / HTTP/1.1\r\n"), BadStream::Payload(u32::from_ne_bytes(*b"GET ")));
+    let mut done = stream(&[(Frame::Done { send: 1 }, Vec::new())]);
+    done[0] = 1;
+    assert_eq!(refused(&done), BadStream::NoPayload(1));
+    done[8] = 77;
+    assert!(matches!(refused(&done), BadStream::Frame(_)));
+    // A head longer than its kind's.
+    let mut long = stream(&[(Frame::Clear { send: 1, receive: 2, len: 3 }, Vec::new())]);
+    long[8] = 7;
+    assert_eq!(refused(&long), BadStream::Head(24));
+}
+
+/// Heads, lengths and cuts are changed at random: whatever comes, nothing panics, no frame is longer than allowed, and
+/// as much comes out as went in at most.
+#[test]
+fn a_stream_with_changed_bytes_never_panics() {
+    let bytes = stream(&messages());
+    let mut ends = [0, 0];
+    for seed in 1..4_000 {
+        let mut dice = Dice(seed);
+        let mut changed = bytes.clone();
+        for _ in 0..=dice.below(4) {
+            // Most often where heads are.
+            let limit = if dice.below(3) == 0 { changed.len() } else { 400 };
+            let at = dice.below(limit);
+            match dice.below(3) {
+                0 => changed[at] ^= 1 << dice.below(8),
+                1 => changed[at] = [0, 1, 16, 24, 40, 0x7f, 0x80, 0xff][dice.below(8)],
+                _ => drop(changed.remove(at)),
+            }
+        }
+        let landing = (seed % 2 == 0).then(Vec::new);
+        let (mut incoming, mut heard) = (Incoming::new(Peer(0)), Heard { landing, ..Heard::default() });
+        let mut rest = &changed[..];
+        let mut failed = false;
+        while !rest.is_empty() && !failed {
+            let (now, later) = rest.split_at(rest.len().min(1 + dice.below(3_000)));
+            failed = incoming.feed(now, &mut heard).is_err();
+            rest = later;
+        }
+        assert!(heard.frames.iter().map(|(_, payload)| payload.len()).sum::<usize>() <= changed.len());
+        ends[usize::from(failed)] += 1;
+    }
+    assert!(ends[0] > 100 && ends[1] > 100, "{ends:?}");
+}
