@@ -6,6 +6,7 @@ mod input;
 mod interrupts;
 mod jobs;
 mod json;
+mod mpi;
 mod options;
 mod output;
 mod placement;
@@ -29,7 +30,7 @@ use rsd_proto::v1::stdin_target::Target;
 
 use crate::dvm::Client;
 use crate::exit::Failure;
-use crate::options::{Cli, Command, Global, JobCommand, Run, Shell, Unread};
+use crate::options::{Cli, Command, Global, JobCommand, MpiCommand, Run, Shell, Unread};
 use crate::print::say;
 use crate::private::Private;
 use crate::run::View;
@@ -49,6 +50,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
     match &cli.command {
         Command::Completion { shell } => return complete(*shell),
         Command::Man { directory } => return write_man_pages(directory),
+        Command::Mpi(MpiCommand::Settings) => return mpi::settings(cli.global.json),
         Command::Run(_)
         | Command::Submit(_)
         | Command::Plan(_)
@@ -124,6 +126,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Signal { job, signal } => jobs::signal(place.client().await?, job, signal, json).await,
         Command::Cancel { jobs, grace } => jobs::cancel(place.client().await?, &jobs, grace, json).await,
         Command::Nodes => jobs::nodes(place.client().await?, json).await,
+        Command::Mpi(MpiCommand::Settings) => mpi::settings(json),
         Command::Completion { shell } => complete(shell),
         Command::Man { directory } => write_man_pages(&directory),
     }

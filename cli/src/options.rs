@@ -108,6 +108,9 @@ pub(crate) enum Command {
     },
     /// List nodes: slots, cores, load, memory
     Nodes,
+    /// About the MPI library of rsd
+    #[command(subcommand)]
+    Mpi(MpiCommand),
     /// Print the completions for a shell
     #[command(after_help = "Example:\n  rsctl completion bash > ~/.local/share/bash-completion/completions/rsctl")]
     Completion {
@@ -120,6 +123,14 @@ pub(crate) enum Command {
         /// It is made if it is not there
         directory: PathBuf,
     },
+}
+
+/// What there is to know about the MPI library.
+#[derive(Debug, Subcommand)]
+pub(crate) enum MpiCommand {
+    /// List what programs that use it read from their environment
+    #[command(after_help = "Example:\n  rsctl run -n 2 -x RSD_MPI_VERBOSE=transports ./a.out")]
+    Settings,
 }
 
 /// An argument of `run` as `plan` has it: no program is needed, and what has no part in placement is not shown.
@@ -341,6 +352,7 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Signal { .. }
         | Command::Cancel { .. }
         | Command::Nodes
+        | Command::Mpi(_)
         | Command::Completion { .. }
         | Command::Man { .. } => {}
     }
