@@ -224,3 +224,175 @@ fn number(value: i64, name: &str) -> MpiResult<usize> {
 fn length_of_block(value: i64) -> MpiResult<usize> {
     usize::try_from(value).map_err(|_| MpiError::arg(format!("the length of a block is {value}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::DatatypeHandle;
+    use crate::datatype::Element;
+    use std::sync::Arc;
+
+    fn predefined(handle: usize) -> TypeRef {
+        TypeRef::Predefined(Datatype::predefined(Element::of(DatatypeHandle(handle)).unwrap()))
+    }
+
+    fn made(datatype: MpiResult<Datatype>) -> TypeRef {
+        TypeRef::Made(Arc::new(datatype.unwrap()))
+    }
+
+    #[test]
+    fn the_arguments_are_given_back_in_the_types_of_the_form_that_was_called() {
+        type Given<'a> = (i32, &'a [i32], &'a [i64], &'a [i64], usize);
+        let int = predefined(c::MPI_INT);
+        let check = |make: &dyn Fn(Form) -> MpiResult<Datatype>, plain: Given<'_>, large: Given<'_>| {
+            for (form, expected) in [(Form::Int, plain), (Form::Count, large)] {
+                let made = make(form).unwrap();
+                let contents = made.contents();
+                let given = (
+                    contents.combiner,
+                    &contents.integers[..],
+                    &contents.addresses[..],
+                    &contents.counts[..],
+                    contents.types.len(),
+                );
+                assert_eq!(given, expected, "{form:?}");
+            }
+        };
+        let code = c::MPI_COMBINER_CONTIGUOUS;
+        check(&|form| Datatype::contiguous(form, 3, &int), (code, &[3], &[], &[], 1), (code, &[], &[], &[3], 1));
+        let code = c::MPI_COMBINER_VECTOR;
+        check(
+            &|form| Datatype::vector(form, Unit::Extents, 3, 2, -4, &int),
+            (code, &[3, 2, -4], &[], &[], 1),
+            (code, &[], &[], &[3, 2, -4], 1),
+        );
+        let code = c::MPI_COMBINER_HVECTOR;
+        check(
+            &|form| Datatype::vector(form, Unit::Bytes, 3, 2, -4, &int),
+            (code, &[3, 2], &[-4], &[], 1),
+            (code, &[], &[], &[3, 2, -4], 1),
+        );
+        let code = c::MPI_COMBINER_INDEXED;
+        check(
+            &|form| Datatype::indexed(form, Unit::Extents, &[1, 2], &[8, 9], &int),
+            (code, &[2, 1, 2, 8, 9], &[], &[], 1),
+            (code, &[], &[], &[2, 1, 2, 8, 9], 1),
+        );
+        let code = c::MPI_COMBINER_HINDEXED;
+        check(
+            &|form| Datatype::indexed(form, Unit::Bytes, &[1, 2], &[8, 9], &int),
+            (code, &[2, 1, 2], &[8, 9], &[], 1),
+            (code, &[], &[], &[2, 1, 2, 8, 9], 1),
+        );
+        let code = c::MPI_COMBINER_INDEXED_BLOCK;
+        check(
+            &|form| Datatype::indexed_block(form, Unit::Extents, 7, &[8, 9], &int),
+            (code, &[2, 7, 8, 9], &[], &[], 1),
+            (code, &[], &[], &[2, 7, 8, 9], 1),
+        );
+        let code = c::MPI_COMBINER_HINDEXED_BLOCK;
+        check(
+            &|form| Datatype::indexed_block(form, Unit::Bytes, 7, &[8, 9], &int),
+            (code, &[2, 7], &[8, 9], &[], 1),
+            (code, &[], &[], &[2, 7, 8, 9], 1),
+        );
+        let code = c::MPI_COMBINER_STRUCT;
+        check(
+            &|form| Datatype::structure(form, &[1, 2], &[0, 8], &[int.clone(), int.clone()]),
+            (code, &[2, 1, 2], &[0, 8], &[], 2),
+            (code, &[], &[], &[2, 1, 2, 0, 8], 2),
+        );
+        let code = c::MPI_COMBINER_RESIZED;
+        check(
+            &|form| Datatype::resized(form, -4, 12, &int),
+            (code, &[], &[-4, 12], &[], 1),
+            (code, &[], &[], &[-4, 12], 1),
+        );
+        let (code, order) = (c::MPI_COMBINER_SUBARRAY, c::MPI_ORDER_C);
+        check(
+            &|form| Datatype::subarray(form, &[4, 5], &[2, 3], &[1, 0], order, &int),
+            (code, &[2, 4, 5, 2, 3, 1, 0, order], &[], &[], 1),
+            (code, &[2, order], &[], &[4, 5, 2, 3, 1, 0], 1),
+        );
+        let code = c::MPI_COMBINER_DUP;
+        check(&|_| Datatype::dup(&int), (code, &[], &[], &[], 1), (code, &[], &[], &[], 1));
+    }
+
+    #[test]
+    fn what_cannot_be_addressed_is_an_error_and_never_wraps() {
+        let int = predefined(c::MPI_INT);
+        let many = i64::MAX;
+        let class = |made: MpiResult<Datatype>| made.map(|_| ()).unwrap_err().class;
+        assert_eq!(class(Datatype::contiguous(Form::Count, -1, &int)), c::MPI_ERR_COUNT);
+        for made in [
+            Datatype::contiguous(Form::Count, many, &int),
+            Datatype::vector(Form::Count, Unit::Extents, many, 1, 1, &int),
+            Datatype::vector(Form::Count, Unit::Extents, 2, 1, many, &int),
+            Datatype::vector(Form::Count, Unit::Bytes, 3, 1, many, &int),
+            Datatype::vector(Form::Count, Unit::Extents, 1, -1, 1, &int),
+            Datatype::indexed(Form::Count, Unit::Extents, &[many, many], &[0, 0], &int),
+            Datatype::indexed(Form::Count, Unit::Extents, &[1], &[i64::MIN], &int),
+            Datatype::indexed_block(Form::Count, Unit::Bytes, 1, &[i64::MIN, many], &int),
+            Datatype::structure(Form::Count, &[1], &[many], std::slice::from_ref(&int)),
+            Datatype::resized(Form::Count, many, 1, &int),
+            Datatype::subarray(Form::Count, &[many, many], &[1, 1], &[0, 0], c::MPI_ORDER_C, &int),
+            Datatype::subarray(Form::Int, &[4], &[2], &[3], c::MPI_ORDER_C, &int),
+            Datatype::subarray(Form::Int, &[4], &[2], &[0], 7, &int),
+            Datatype::subarray(Form::Int, &[], &[], &[], c::MPI_ORDER_C, &int),
+        ] {
+            assert_eq!(class(made), c::MPI_ERR_ARG);
+        }
+        // All on one place: little memory, but more bytes than can be counted.
+        let still = made(Datatype::resized(Form::Count, 0, 0, &int));
+        assert_eq!(class(Datatype::contiguous(Form::Count, many, &still)), c::MPI_ERR_ARG);
+        let far = made(Datatype::resized(Form::Count, 0, many / 2, &int));
+        assert_eq!(far.packed_len(usize::MAX).unwrap_err().class, c::MPI_ERR_COUNT);
+        assert_eq!(far.packed_len(4).unwrap_err().class, c::MPI_ERR_COUNT);
+        assert_eq!(far.span(4).unwrap_err().class, c::MPI_ERR_COUNT);
+        assert_eq!(far.packed_len(2), Ok(8));
+    }
+
+    #[test]
+    fn large_counts_cost_nothing() {
+        let int = predefined(c::MPI_INT);
+        let huge = made(Datatype::vector(Form::Count, Unit::Extents, 1 << 40, 3, 5, &int));
+        assert_eq!(huge.size(), 12 << 40);
+        assert_eq!(huge.extent(), (20 << 40) - 8);
+        let mut pieces = Vec::new();
+        huge.layout().pieces(std::ptr::null_mut(), (12 << 39) + 8, 16, &mut |address, len| {
+            pieces.push((address.addr(), len));
+            true
+        });
+        assert_eq!(pieces, [((20 << 39) + 8, 4), ((20 << 39) + 20, 12)]);
+        assert_eq!(huge.elements_of((12 << 39) + 8), Some((3 << 39) + 2));
+        let whole = made(Datatype::contiguous(Form::Count, 1 << 50, &int));
+        assert_eq!(whole.layout().contiguous_at(3), Some(0));
+    }
+
+    #[test]
+    fn datatypes_nest_as_deep_as_the_program_likes() {
+        let int = predefined(c::MPI_INT);
+        let mut deep = int.clone();
+        for _ in 0..200_000 {
+            deep = made(Datatype::dup(&deep));
+        }
+        assert_eq!((deep.size(), deep.elements()), (4, 1));
+        let mut list = int.clone();
+        for level in 1..400 {
+            list = made(Datatype::structure(Form::Int, &[1, 1], &[0, 8 * level], &[list, int.clone()]));
+        }
+        assert_eq!((list.size(), list.elements()), (1600, 400));
+        assert_eq!(list.extent(), 8 * 399 + 4);
+        let mut loops = int.clone();
+        for _ in 0..30 {
+            loops = made(Datatype::vector(Form::Int, Unit::Bytes, 2, 1, loops.extent() + 4, &loops));
+        }
+        assert_eq!((loops.size(), loops.elements_of(4 << 29)), (4 << 30, Some(1 << 29)));
+        let nothing = made(Datatype::contiguous(Form::Int, 0, &deep));
+        assert_eq!(
+            (nothing.size(), nothing.extent(), nothing.elements_of(0), nothing.count_of(0)),
+            (0, 0, Some(0), Some(0))
+        );
+        assert_eq!((nothing.elements_of(4), nothing.count_of(4), nothing.bytes_of(1)), (None, None, None));
+    }
+}

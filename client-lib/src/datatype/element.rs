@@ -279,6 +279,11 @@ impl Element {
         Some((value, index, value.size().next_multiple_of(index.repr().align())))
     }
 
+    /// The pair of a value and an index of these types, if there is one.
+    pub fn pair_of(value: Self, index: Self) -> Option<Self> {
+        Self::all().find(|pair| pair.halves().is_some_and(|halves| (halves.0, halves.1) == (value, index)))
+    }
+
     /// Bytes in `external32` (MPI 5.0 §14.5.2).
     pub(super) fn external_size(self) -> usize {
         match self.0 as usize + FIRST {

@@ -161,3 +161,60 @@ fn invalid(handle: DatatypeHandle) -> MpiError {
 fn uncommitted() -> MpiError {
     MpiError::datatype("the datatype is not committed: call MPI_Type_commit first")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::constants as c;
+    use crate::datatype::{Form, Unit};
+
+    const INT: DatatypeHandle = DatatypeHandle(c::MPI_INT);
+
+    #[test]
+    fn what_is_wrong_with_a_handle_is_said() {
+        let mut types = Types::default();
+        let text = |types: &Types, handle| types.resolve_committed(handle).unwrap_err().text.into_owned();
+        assert_eq!(text(&types, DatatypeHandle::NULL), "the datatype is MPI_DATATYPE_NULL");
+        assert_eq!(text(&types, DatatypeHandle(0)), "0x0 is no datatype");
+        assert_eq!(text(&types, DatatypeHandle(0x2ff)), "0x2ff is no datatype");
+        let int = types.get(INT).unwrap();
+        let two = types.add_made(Datatype::contiguous(Form::Int, 2, &int).unwrap()).unwrap();
+        assert_eq!(text(&types, two), "the datatype is not committed: call MPI_Type_commit first");
+        assert_eq!(types.resolve(two).unwrap().size(), 8);
+        types.commit(two).unwrap();
+        assert_eq!(types.resolve_committed(two).unwrap().size(), 8);
+        types.free(two).unwrap();
+        assert_eq!(text(&types, two), "the datatype has been freed");
+        assert_eq!(types.free(two).unwrap_err().class, c::MPI_ERR_TYPE);
+        assert_eq!(types.free(INT).unwrap_err().text, "MPI_INT cannot be freed");
+        assert_eq!(types.commit(INT), Ok(()));
+    }
+
+    #[test]
+    fn a_copy_is_as_committed_as_the_old_one_and_outlives_it() {
+        let mut types = Types::default();
+        let int = types.get(INT).unwrap();
+        let old = types.add_made(Datatype::vector(Form::Int, Unit::Extents, 2, 1, 3, &int).unwrap()).unwrap();
+        let raw = types.dup(old).unwrap();
+        assert!(types.resolve_committed(raw).is_err());
+        types.commit(old).unwrap();
+        let copy = types.dup(old).unwrap();
+        types.free(old).unwrap();
+        let copy = types.resolve_committed(copy).unwrap();
+        assert_eq!((copy.size(), copy.extent(), copy.contents().combiner), (8, 16, c::MPI_COMBINER_DUP));
+        assert_eq!(copy.contents().types[0].contents().combiner, c::MPI_COMBINER_VECTOR);
+        let copy = types.dup(INT).unwrap();
+        assert_eq!(types.resolve_committed(copy).unwrap().uniform(), Element::of(INT));
+    }
+
+    #[test]
+    fn names_can_be_set_even_of_predefined_datatypes() {
+        let mut types = Types::default();
+        assert_eq!(types.name(INT), Ok(&b"MPI_INT"[..]));
+        types.attached_mut(INT).unwrap().name = Some(b"number".to_vec());
+        assert_eq!(types.name(INT), Ok(&b"number"[..]));
+        let copy = types.dup(INT).unwrap();
+        assert_eq!(types.name(copy), Ok(&b""[..]));
+        assert!(types.name(DatatypeHandle::NULL).is_err());
+    }
+}

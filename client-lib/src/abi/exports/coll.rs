@@ -408,11 +408,11 @@ exports! {
     fn MPI_Reduce_local PMPI_Reduce_local(
         inbuf: *const c_void, inoutbuf: *mut c_void, count: c_int, datatype: DatatypeHandle, op: OpHandle
     ) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) op::reduce_local(inbuf, inoutbuf, i64::from(count), datatype, op);
     fn MPI_Reduce_local_c PMPI_Reduce_local_c(
         inbuf: *const c_void, inoutbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle
     ) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) op::reduce_local(inbuf, inoutbuf, count, datatype, op);
     fn MPI_Reduce_scatter PMPI_Reduce_scatter(
         sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: *const c_int, datatype: DatatypeHandle, op: OpHandle,
         comm: CommHandle

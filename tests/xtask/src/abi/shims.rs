@@ -72,7 +72,9 @@ fn body(tables: &Tables, function: &Function) -> String {
         Way::Always => format!("call_always({scope})"),
         Way::Plain => "plain()".to_owned(),
     };
-    list(&format!("        => {way} {}(", implementation.path), arguments(tables, function).into_iter(), ");")
+    let form = implementation.told_form.then(|| tables.narrow_of(function).is_some().to_string());
+    let arguments = arguments(tables, function).into_iter().chain(form);
+    list(&format!("        => {way} {}(", implementation.path), arguments, ");")
 }
 
 /// What the function behind is given: integers of the wider form, whichever form was called.

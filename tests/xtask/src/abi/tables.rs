@@ -61,6 +61,8 @@ pub(super) struct Implementation {
     /// Below `crate::api`.
     pub(super) path: String,
     pub(super) way: Way,
+    /// Whether it is told which form was called: its last argument is whether that was the one with large counts.
+    pub(super) told_form: bool,
 }
 
 /// How a shim calls what is behind it.
@@ -89,13 +91,16 @@ impl Tables {
             _ => bail!("callbacks.tsv: {} needs three columns", row.join(" ")),
         });
         let implemented = rows("implemented.tsv")?.into_iter().map(|row| {
-            let (path, way) = match &row[1..] {
-                [path] => (path, Way::Inside),
-                [path, flag] if flag == "always" => (path, Way::Always),
-                [path, flag] if flag == "plain" => (path, Way::Plain),
-                _ => bail!("implemented.tsv: {}: `NAME PATH`, then `always`, `plain` or nothing", row.join(" ")),
+            let (path, way, told_form) = match &row[1..] {
+                [path] => (path, Way::Inside, false),
+                [path, flag] if flag == "always" => (path, Way::Always, false),
+                [path, flag] if flag == "plain" => (path, Way::Plain, false),
+                [path, flag] if flag == "form" => (path, Way::Inside, true),
+                _ => {
+                    bail!("implemented.tsv: {}: `NAME PATH`, then `always`, `plain`, `form` or nothing", row.join(" "))
+                }
             };
-            Ok((row[0].clone(), Implementation { path: path.clone(), way }))
+            Ok((row[0].clone(), Implementation { path: path.clone(), way, told_form }))
         });
         let tables = Tables {
             functions: functions.collect::<anyhow::Result<_>>()?,

@@ -1,0 +1,73 @@
+//! Operations of the user's, and reductions within one process (MPI 5.0 §6.9).
+
+#![expect(unsafe_code, reason = "the border to C")]
+#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+
+use std::ffi::{c_int, c_void};
+
+use super::args::{self, put};
+use crate::abi::constants::{MPI_ERR_ARG, MPI_IN_PLACE};
+use crate::abi::{DatatypeHandle, OpHandle};
+use crate::error::{MpiError, MpiResult};
+use crate::op::Reduction;
+use crate::runtime::Runtime;
+
+/// `MPI_Op_create`.
+pub unsafe fn op_create(
+    rt: &Runtime,
+    user_fn: *const c_void,
+    large: bool,
+    commute: c_int,
+    op: *mut OpHandle,
+) -> MpiResult {
+    if op.is_null() {
+        return Err(MpiError::new(MPI_ERR_ARG, "the place for the operation is null"));
+    }
+    let made = rt.lock().ops.create(user_fn, large, commute != 0)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(op, made) }
+}
+
+/// `MPI_Op_free`.
+pub unsafe fn op_free(rt: &Runtime, op: *mut OpHandle) -> MpiResult {
+    if op.is_null() {
+        return Err(MpiError::arg("the address of the operation is null"));
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        rt.lock().ops.free(op.read())?;
+        put(op, OpHandle::NULL)
+    }
+}
+
+/// `MPI_Op_commutative`.
+pub unsafe fn op_commutative(rt: &Runtime, op: OpHandle, commute: *mut c_int) -> MpiResult {
+    let commutes = rt.lock().ops.resolve(op)?.commutes();
+    // SAFETY: the caller's promise.
+    unsafe { put(commute, commutes.into()) }
+}
+
+/// `MPI_Reduce_local`. The state is unlocked while operands are combined: the user's function may call the library.
+pub unsafe fn reduce_local(
+    rt: &Runtime,
+    inbuf: *const c_void,
+    inoutbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+) -> MpiResult {
+    let state = rt.lock();
+    for buffer in [inbuf, inoutbuf.cast_const()] {
+        if buffer.addr() == MPI_IN_PLACE {
+            return Err(MpiError::buffer("MPI_Reduce_local takes no MPI_IN_PLACE"));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { args::buffer(&state, buffer, count, datatype)? };
+    }
+    let (count, kept) = (count as usize, state.types.get_committed(datatype)?);
+    let reduction = Reduction::new(&state.ops.resolve(op)?, &kept, datatype)?;
+    drop(state);
+    // SAFETY: the caller's promise.
+    unsafe { reduction.apply(inbuf.cast(), inoutbuf.cast(), count) };
+    Ok(())
+}

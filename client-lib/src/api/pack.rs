@@ -1,0 +1,210 @@
+//! Messages packed and unpacked by the program itself (MPI 5.0 §5.2 and §5.3).
+//!
+//! What `MPI_Pack` writes is the packed bytes and nothing else, so any part of it can be unpacked as any datatype.
+
+#![expect(unsafe_code, reason = "the border to C")]
+#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+
+use std::ffi::{CStr, c_char, c_void};
+
+use super::args;
+use super::datatype::put_if_it_fits;
+use super::ints::IntsOut;
+use crate::abi::{CommHandle, DatatypeHandle};
+use crate::error::{MpiError, MpiResult};
+use crate::runtime::Runtime;
+
+/// `MPI_Pack`.
+#[expect(clippy::too_many_arguments, reason = "the standard's")]
+pub unsafe fn pack(
+    rt: &Runtime,
+    inbuf: *const c_void,
+    incount: i64,
+    datatype: DatatypeHandle,
+    outbuf: *mut c_void,
+    outsize: i64,
+    position: IntsOut,
+    comm: CommHandle,
+) -> MpiResult {
+    let state = rt.lock();
+    state.comms.get(comm)?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let buffer = args::buffer(&state, inbuf, incount, datatype)?;
+        let at = position_at(position)?;
+        let part = Part::of(outbuf, outsize, at, buffer.len())?;
+        buffer.read(0, part.bytes());
+        position.put(0, part.end)
+    }
+}
+
+/// `MPI_Unpack`.
+#[expect(clippy::too_many_arguments, reason = "the standard's")]
+pub unsafe fn unpack(
+    rt: &Runtime,
+    inbuf: *const c_void,
+    insize: i64,
+    position: IntsOut,
+    outbuf: *mut c_void,
+    outcount: i64,
+    datatype: DatatypeHandle,
+    comm: CommHandle,
+) -> MpiResult {
+    let state = rt.lock();
+    state.comms.get(comm)?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let buffer = args::buffer(&state, outbuf, outcount, datatype)?;
+        let at = position_at(position)?;
+        let part = Part::of(inbuf.cast_mut(), insize, at, buffer.len())?;
+        buffer.write(0, part.bytes());
+        position.put(0, part.end)
+    }
+}
+
+/// `MPI_Pack_size`; a size that does not fit an `int` is `MPI_UNDEFINED`.
+pub unsafe fn pack_size(
+    rt: &Runtime,
+    incount: i64,
+    datatype: DatatypeHandle,
+    comm: CommHandle,
+    size: IntsOut,
+) -> MpiResult {
+    let state = rt.lock();
+    state.comms.get(comm)?;
+    let len = state.types.resolve_committed(datatype)?.packed_len(number(incount)?)?;
+    // SAFETY: the caller's promise.
+    unsafe { put_if_it_fits(size, i64::try_from(len).ok()) }
+}
+
+/// `MPI_Pack_external`.
+#[expect(clippy::too_many_arguments, reason = "the standard's")]
+pub unsafe fn pack_external(
+    rt: &Runtime,
+    datarep: *const c_char,
+    inbuf: *const c_void,
+    incount: i64,
+    datatype: DatatypeHandle,
+    outbuf: *mut c_void,
+    outsize: i64,
+    position: *mut i64,
+) -> MpiResult {
+    let state = rt.lock();
+    // SAFETY: the caller's promise.
+    unsafe {
+        only_external32(datarep)?;
+        args::buffer(&state, inbuf, incount, datatype)?;
+        let datatype = state.types.resolve_committed(datatype)?;
+        let (count, at) = (number(incount)?, position_at(IntsOut::Wide(position))?);
+        let part = Part::of(outbuf, outsize, at, datatype.external_len(count)?)?;
+        datatype.pack_external(inbuf.cast(), count, part.bytes());
+        position.write(part.end);
+    }
+    Ok(())
+}
+
+/// `MPI_Unpack_external`.
+#[expect(clippy::too_many_arguments, reason = "the standard's")]
+pub unsafe fn unpack_external(
+    rt: &Runtime,
+    datarep: *const c_char,
+    inbuf: *const c_void,
+    insize: i64,
+    position: *mut i64,
+    outbuf: *mut c_void,
+    outcount: i64,
+    datatype: DatatypeHandle,
+) -> MpiResult {
+    let state = rt.lock();
+    // SAFETY: the caller's promise.
+    unsafe {
+        only_external32(datarep)?;
+        args::buffer(&state, outbuf, outcount, datatype)?;
+        let datatype = state.types.resolve_committed(datatype)?;
+        let (count, at) = (number(outcount)?, position_at(IntsOut::Wide(position))?);
+        let part = Part::of(inbuf.cast_mut(), insize, at, datatype.external_len(count)?)?;
+        datatype.unpack_external(part.bytes(), outbuf.cast(), count);
+        position.write(part.end);
+    }
+    Ok(())
+}
+
+/// `MPI_Pack_external_size`.
+pub unsafe fn pack_external_size(
+    rt: &Runtime,
+    datarep: *const c_char,
+    incount: i64,
+    datatype: DatatypeHandle,
+    size: *mut i64,
+) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe { only_external32(datarep)? };
+    let len = rt.lock().types.resolve_committed(datatype)?.external_len(number(incount)?)?;
+    // SAFETY: the caller's promise.
+    unsafe { args::put(size, len as i64) }
+}
+
+/// Part of the memory with packed bytes.
+struct Part {
+    start: *mut u8,
+    len: usize,
+    /// The position after it.
+    end: i64,
+}
+
+impl Part {
+    fn of(memory: *mut c_void, size: i64, at: i64, len: usize) -> MpiResult<Self> {
+        if size < 0 || at < 0 || at > size || (size - at) as u64 > usize::MAX as u64 || len > (size - at) as usize {
+            return Err(MpiError::arg(format!(
+                "{len} packed bytes at position {at} are beyond the {size} that there are"
+            )));
+        }
+        if memory.is_null() && len > 0 {
+            return Err(MpiError::buffer("the buffer for packed bytes is null"));
+        }
+        Ok(Self { start: memory.cast::<u8>().wrapping_add(at as usize), len, end: at + len as i64 })
+    }
+
+    /// The bytes.
+    ///
+    /// # Safety
+    ///
+    /// The memory must be the caller's alone, and as long as was said.
+    unsafe fn bytes<'a>(&self) -> &'a mut [u8] {
+        if self.len == 0 {
+            return &mut [];
+        }
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+}
+
+unsafe fn position_at(position: IntsOut) -> MpiResult<i64> {
+    if position.is_null() {
+        return Err(MpiError::arg("the address of the position is null"));
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe {
+        match position {
+            IntsOut::Narrow(place) => place.read().into(),
+            IntsOut::Wide(place) => place.read(),
+        }
+    })
+}
+
+fn number(count: i64) -> MpiResult<usize> {
+    usize::try_from(count).map_err(|_| MpiError::count(format!("the count is {count}")))
+}
+
+unsafe fn only_external32(datarep: *const c_char) -> MpiResult {
+    if datarep.is_null() {
+        return Err(MpiError::arg("the data representation is null"));
+    }
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(datarep) };
+    if name == c"external32" {
+        return Ok(());
+    }
+    let text = format!("the data representation is \"{}\": it must be \"external32\"", name.to_string_lossy());
+    Err(MpiError::new(crate::abi::constants::MPI_ERR_UNSUPPORTED_DATAREP, text))
+}
