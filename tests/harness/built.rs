@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
+use crate::prefix;
+
 /// Cargo's target directory.
 pub fn target() -> PathBuf {
     let me = std::env::current_exe().expect("a test knows its own program");
@@ -30,10 +32,20 @@ pub fn fence() -> &'static Path {
     FENCE.get_or_init(|| fresh("examples/fence"))
 }
 
+/// The MPI library under a prefix, as it is installed: `bin/mpicc` and `bin/mpicxx` are its compilers.
+pub fn library() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| {
+        let library = fresh(prefix::BUILT);
+        let built = library.parent().expect("it lies in a folder");
+        prefix::stage(built).unwrap_or_else(|error| panic!("cannot write below {}: {error}", built.display()))
+    })
+}
+
 /// Finds a program, which must be as new as its sources: cargo builds it for its own package's tests, not for these.
 fn fresh(name: &str) -> PathBuf {
     const HOW: &str =
-        "build it first: cargo build -p rsd -p rsctl -p rsd-mpi --bins --examples (cargo xtask test does)";
+        "build it first: cargo build -p rsd -p rsctl -p rsd-mpi --lib --bins --examples (cargo xtask test does)";
     let me = std::env::current_exe().expect("a test knows its own program");
     let path = me.ancestors().nth(2).expect("cargo builds tests four levels deep").join(name);
     let Some(built) = modified(&path) else { panic!("{} is not there: {HOW}", path.display()) };

@@ -12,11 +12,12 @@ pub mod built;
 mod call;
 mod dvm;
 mod leftovers;
+mod prefix;
 pub mod processes;
 mod programs;
 mod watched;
 
 pub use call::{Call, Ended, Running};
 pub use dvm::{Dvm, Options};
-pub use programs::{Mpi, plain, python};
+pub use programs::{Mpi, hydra, mpi4py_for_the_abi, plain, python};
 pub use watched::eventually;

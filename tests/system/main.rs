@@ -6,6 +6,7 @@ mod daemons;
 mod exits;
 mod jobs;
 mod launch;
+mod library;
 mod load;
 mod mpi;
 mod output;
@@ -13,6 +14,7 @@ mod placement;
 mod plan;
 mod pmi;
 mod restart;
+mod surface;
 mod wrong_uses;
 
 /// Both MPICHs: the old PMI dialect and the new one.

@@ -1,4 +1,5 @@
-//! `cargo xtask install`: the programs as they are meant to be used, their manual pages and completions, under one prefix.
+//! `cargo xtask install`: the programs as they are meant to be used, the MPI library with what programs are built with,
+//! manual pages and completions, under one prefix.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -8,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use crate::places;
+use crate::prefix;
 use crate::setup;
 use crate::shell::{cargo, quiet, step};
 
@@ -35,7 +37,8 @@ pub(crate) fn install(args: &[OsString]) -> anyhow::Result<()> {
 /// loading libraries and relocating itself. (It needs no library that would have to be exchangeable; rsd does: hwloc, and
 /// drivers that it loads.) Where there is no libc to link so, it is linked as usual.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
-    const ALL: [&str; 6] = ["build", "--release", "--package=rsd", "--package=rsd-mpi", "--bins", "--examples"];
+    const ALL: [&str; 7] =
+        ["build", "--release", "--package=rsd", "--package=rsd-mpi", "--lib", "--bins", "--examples"];
     const RSCTL: [&str; 5] = ["rustc", "--release", "--package=rsctl", "--bin=rsctl", "--"];
     const WHOLE: [&str; 4] = ["-C", "target-feature=+crt-static", "-C", "relocation-model=static"];
     step("build for release", || {
@@ -60,6 +63,11 @@ fn copy(built: &Path, prefix: &Path) -> anyhow::Result<()> {
     for program in ["rsd", "rsctl"] {
         put(&fs::read(built.join(program))?, &prefix.join("bin").join(program), 0o755)?;
     }
+    put(&fs::read(built.join(prefix::BUILT))?, &prefix.join(prefix::LOADED), 0o755)?;
+    prefix::put_link(prefix::LINK.as_ref(), &prefix.join(prefix::LINKED))?;
+    for file in prefix::files()? {
+        put(&file.text, &prefix.join(file.place), file.mode)?;
+    }
     let man = prefix.join("share/man/man1");
     quiet(Command::new(&rsctl).arg("man").arg(&man))?;
     for (shell, file) in [
@@ -73,14 +81,6 @@ fn copy(built: &Path, prefix: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes beside the place and renames: a program that runs goes on with the file that it has.
 fn put(bytes: &[u8], place: &Path, mode: u32) -> anyhow::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let failed = || format!("write {}", place.display());
-    let dir = place.parent().with_context(failed)?;
-    fs::create_dir_all(dir).with_context(failed)?;
-    let beside = place.with_extension("new");
-    fs::write(&beside, bytes).with_context(failed)?;
-    fs::set_permissions(&beside, fs::Permissions::from_mode(mode)).with_context(failed)?;
-    fs::rename(&beside, place).with_context(failed)
+    prefix::put(bytes, place, mode).with_context(|| format!("write {}", place.display()))
 }

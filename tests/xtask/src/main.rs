@@ -8,6 +8,8 @@ mod checks;
 mod demo;
 mod install;
 mod places;
+#[path = "../../harness/prefix.rs"]
+mod prefix;
 mod setup;
 mod shell;
 mod stage;
@@ -35,7 +37,7 @@ const COMMANDS: [Command; 8] = [
     Command {
         name: "install",
         args: "[--prefix DIR]",
-        about: "rsd, rsctl, manual pages, completions; into ~/.local",
+        about: "rsd, rsctl, the MPI library, manual pages, completions; into ~/.local",
         run: install::install,
     },
     Command { name: "setup", args: "", about: "install what building and testing need", run: setup::setup },
@@ -46,7 +48,7 @@ const COMMANDS: [Command; 8] = [
         about: "write the MPI library's interface anew from its tables",
         run: abi::abi,
     },
-    Command { name: "bench", args: "launch", about: "launch times beside other launchers", run: bench::bench },
+    Command { name: "bench", args: "launch|mpi", about: "figures beside other launchers and MPIs", run: bench::bench },
 ];
 
 fn main() -> ExitCode {

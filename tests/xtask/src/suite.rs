@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use crate::places;
+use crate::prefix;
 use crate::setup;
 use crate::shell::{cargo, heading, quiet, shown, step};
 
@@ -17,6 +19,8 @@ pub(crate) fn test(args: &[OsString]) -> anyhow::Result<()> {
     setup::setup(&[])?;
     step("build the unit tests", || quiet(cargo(UNITS).args(["--quiet", "--no-run"])))?;
     step("build the programs", || quiet(&mut cargo(BINARIES)))?;
+    let library = step("lay the MPI library's prefix", || Ok(prefix::stage(&places::binaries()?)?))?;
+    setup::mpi4py(&library)?;
     step("build the system tests", || quiet(cargo(SYSTEM).args(["--quiet", "--no-run"])))?;
     heading("unit tests");
     shown(cargo(UNITS).arg("--quiet").args(args))?;

@@ -1,0 +1,86 @@
+//! The MPI library as programs are built with it: compilers, header and library under one prefix. Shared with xtask.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// What a program is linked with, below the prefix.
+pub(crate) const LINKED: &str = "lib/libmpi_abi.so";
+/// What it loads.
+pub(crate) const LOADED: &str = "lib/libmpi_abi.so.1";
+/// What the former is a link to.
+pub(crate) const LINK: &str = "libmpi_abi.so.1";
+/// What cargo calls the library.
+pub(crate) const BUILT: &str = "librsd_mpi.so";
+
+/// A file below the prefix.
+#[derive(Debug)]
+pub(crate) struct File {
+    /// Below the prefix.
+    pub(crate) place: &'static str,
+    /// Permissions.
+    pub(crate) mode: u32,
+    /// Its contents.
+    pub(crate) text: Vec<u8>,
+}
+
+/// All files but the library itself.
+pub(crate) fn files() -> io::Result<Vec<File>> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("client-lib"));
+    let sources = sources.into_iter().find(|folder| folder.exists()).unwrap_or_default();
+    let files = [
+        ("include/mpi.h", 0o644, "abi/mpi.h"),
+        ("bin/mpicc", 0o755, "prefix/bin/mpicc"),
+        ("bin/mpicxx", 0o755, "prefix/bin/mpicc"),
+        ("lib/pkgconfig/rsd-mpi.pc", 0o644, "prefix/lib/pkgconfig/rsd-mpi.pc"),
+    ];
+    let read = |(place, mode, source): (&'static str, u32, &str)| {
+        let text = fs::read_to_string(sources.join(source))?.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+        Ok(File { place, mode, text: text.into_bytes() })
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// Lays a prefix for the library in `built`, one of cargo's folders, and in it; returns it. The library is linked to, so
+/// that it is always the one built last. Processes may do so at the same time.
+pub(crate) fn stage(built: &Path) -> io::Result<PathBuf> {
+    let prefix = built.join("mpi-prefix");
+    for file in files()? {
+        let place = prefix.join(file.place);
+        if fs::read(&place).ok().as_ref() != Some(&file.text) {
+            put(&file.text, &place, file.mode)?;
+        }
+    }
+    for (place, target) in [(LOADED, built.join(BUILT)), (LINKED, PathBuf::from(LINK))] {
+        let place = prefix.join(place);
+        if fs::read_link(&place).ok().as_ref() != Some(&target) {
+            put_link(&target, &place)?;
+        }
+    }
+    Ok(prefix)
+}
+
+/// Writes beside the place and renames: a program that runs goes on with the file that it has.
+pub(crate) fn put(bytes: &[u8], place: &Path, mode: u32) -> io::Result<()> {
+    replace(place, |beside| {
+        fs::write(beside, bytes)?;
+        fs::set_permissions(beside, fs::Permissions::from_mode(mode))
+    })
+}
+
+/// As [`put`], a symbolic link.
+pub(crate) fn put_link(target: &Path, place: &Path) -> io::Result<()> {
+    replace(place, |beside| symlink(target, beside))
+}
+
+fn replace(place: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let folder = place.parent().unwrap_or(place);
+    fs::create_dir_all(folder)?;
+    let name = place.file_name().unwrap_or_default().display();
+    let beside = folder.join(format!(".{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
+    // What a process of this number has left there.
+    let _ = fs::remove_file(&beside);
+    make(&beside)?;
+    fs::rename(&beside, place)
+}
