@@ -82,7 +82,7 @@ pub fn finalize(runtime: &Runtime) -> MpiResult {
     state.wait(|state| state.engine.transport_mut().is_flushed().then_some(()));
     if let Some(mut world) = state.world.take() {
         if world.settings.tell_transports {
-            for line in state.engine.transport().describe(&world.nodes) {
+            for line in state.engine.transport().describe(world.rank) {
                 eprintln!("{line}");
             }
         }

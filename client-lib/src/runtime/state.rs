@@ -96,7 +96,25 @@ impl State {
     /// Gets on with everything that is under way; whether anything moved.
     #[inline]
     pub fn progress(&mut self) -> bool {
-        self.engine.progress()
+        let moved = self.engine.progress();
+        if let Some(peer) = self.engine.transport_mut().next_wanted() {
+            self.locate(peer);
+            return true;
+        }
+        moved
+    }
+
+    /// Asks the process manager where a peer on another node is.
+    #[cold]
+    fn locate(&mut self, peer: Peer) {
+        let pmi = self.world.as_mut().and_then(|world| world.pmi.as_mut());
+        let address = match pmi.map(|pmi| pmi.get(&format!("rsd-tcp-{}", peer.0))) {
+            Some(Ok(Some(address))) => String::from_utf8(address).map_err(|_| "its address is no text".to_owned()),
+            Some(Ok(None)) => Err("it has told nobody its address".to_owned()),
+            Some(Err(error)) => Err(format!("its address could not be asked for: {error}")),
+            None => Err("there is no process manager to ask for its address".to_owned()),
+        };
+        self.engine.transport_mut().locate(peer, address.as_deref().map_err(Clone::clone));
     }
 
     /// Sends a copy of a buffer's bytes, which counts against the buffer that the user has attached.

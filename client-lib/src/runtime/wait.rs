@@ -136,7 +136,7 @@ impl Guard<'_> {
         self.waiting.sleeper = true;
         let woken = self.unlocked(|| sleep.sleep());
         self.waiting.sleeper = false;
-        self.engine.transport_mut().wake(woken);
+        self.engine.transport_mut().wake(&woken);
     }
 }
 

@@ -1,7 +1,9 @@
 //! The ways to other processes: shared memory on one node, TCP between nodes. [`Ways`] chooses for each peer.
 
+mod address;
 pub mod name;
 pub mod poller;
+pub mod shm;
 pub mod tcp;
 mod ways;
 

@@ -6,9 +6,10 @@
 //! an eventfd that is never read serves as a doorbell.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 /// Which transport a descriptor belongs to.
@@ -130,6 +131,14 @@ impl Poller {
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
         EpollEvent::new(flags, token.word())
     }
+}
+
+/// Sleeps until a descriptor is readable, at most this long (rounded up to milliseconds). A signal wakes it, too.
+pub fn wait_readable(descriptor: BorrowedFd<'_>, limit: Duration) {
+    let limit_ms = limit.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
+    let limit = PollTimeout::try_from(limit_ms).unwrap_or(PollTimeout::MAX);
+    // Whatever it says, the caller looks for itself.
+    let _ = poll(&mut [PollFd::new(descriptor, PollFlags::POLLIN)], limit);
 }
 
 #[cfg(test)]

@@ -1,9 +1,15 @@
 //! Which way leads to which peer, and how a process sleeps while nothing comes over any of them.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::address;
 use super::name::ProcessName;
+use super::poller::{self, Owner, Poller, Ready, Reports, Token};
+use super::shm::{Shm, ShmConfig};
+use super::tcp::{self, Listen, Tcp, TcpConfig};
 use crate::engine::{Frame, FrameLimits, Peer, PullRefused, Refusal, Region, Sink, Transport};
 use crate::memory::{Buffer, Payload};
 use crate::runtime::settings::Settings;
@@ -21,88 +27,306 @@ pub struct Neighbourhood<'a> {
 
 /// The ways of one process. Without any, it is alone.
 #[derive(Debug, Default)]
-pub struct Ways {}
+pub struct Ways {
+    shm: Option<Shm>,
+    tcp: Option<Tcp>,
+    /// `routes[peer]`.
+    routes: Vec<Route>,
+    /// What TCP's descriptors are in; shared memory's, too, if there is both.
+    poller: Option<Arc<Poller>>,
+    /// Shared memory's own set, for sleeping without the state.
+    shm_set: Option<Arc<OwnedFd>>,
+    polls: u32,
+}
+
+/// By which part a peer is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    /// It is this process.
+    Own,
+    /// It is on this node.
+    Shm,
+    /// It is on another one.
+    Tcp,
+}
+
+/// Polls between two looks at TCP's descriptors, where there is shared memory to poll as well: a look is a system call.
+const LOOK_EVERY: u32 = 64;
 
 impl Ways {
     /// Ways to all ranks of a world; none is connected yet.
-    pub fn new(_: Neighbourhood<'_>) -> io::Result<Self> {
-        Ok(Self {})
+    pub fn new(neighbourhood: Neighbourhood<'_>) -> io::Result<Self> {
+        let Neighbourhood { name, nodes, settings } = neighbourhood;
+        let here = nodes[name.rank as usize];
+        let route = |(rank, node): (usize, &u32)| match () {
+            () if rank == name.rank as usize => Route::Own,
+            () if *node == here && settings.shm => Route::Shm,
+            () => Route::Tcp,
+        };
+        let routes = nodes.iter().enumerate().map(route).collect::<Vec<_>>();
+        let mut ways = Self { routes, ..Self::default() };
+        if ways.routes.contains(&Route::Tcp) {
+            let poller = Arc::new(Poller::new()?);
+            let config = TcpConfig {
+                me: name,
+                secret: [0; 32],
+                listen: Listen::At(address::of(settings.interface.as_deref())?),
+                advertise: None,
+                connect_limit: settings.connect,
+                hello_limit: settings.connect,
+                limits: tcp::LIMITS,
+            };
+            let made = Tcp::new(config, Arc::clone(&poller)).map_err(|error| io::Error::other(error.to_string()))?;
+            ways.tcp = Some(made);
+            ways.poller = Some(poller);
+        }
+        if ways.routes.contains(&Route::Shm) {
+            let config = ShmConfig { cma: settings.cma, connect_limit: settings.connect, ..ShmConfig::new(name) };
+            let shm = Shm::new(config)?;
+            if let Some(poller) = &ways.poller {
+                poller.add(shm.fd(), Token { owner: Owner::Shm, id: 0 })?;
+            }
+            ways.shm_set = Some(Arc::new(shm.fd().try_clone_to_owned()?));
+            ways.shm = Some(shm);
+        }
+        for (rank, route) in ways.routes.iter().enumerate() {
+            let peer = Peer(rank as u32);
+            let name = ProcessName { world: name.world, rank: rank as u32 };
+            match (route, &mut ways.shm, &mut ways.tcp) {
+                (Route::Shm, Some(shm), _) => shm.expect(peer, name),
+                (Route::Tcp, _, Some(tcp)) => tcp.expect(peer, name),
+                (Route::Own | Route::Shm | Route::Tcp, _, _) => {}
+            }
+        }
+        Ok(ways)
     }
 
     /// Where processes on other nodes reach this one; none if there are no other nodes.
     pub fn address(&self) -> Option<String> {
-        None
+        self.tcp.as_ref().map(Tcp::address)
     }
 
     /// What proves to processes of other nodes that they belong to one job.
-    pub fn set_secret(&mut self, _: [u8; 32]) {}
+    pub fn set_secret(&mut self, secret: [u8; 32]) {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.set_secret(secret);
+        }
+    }
+
+    /// A peer on another node whose address is needed now.
+    #[inline]
+    pub fn next_wanted(&mut self) -> Option<Peer> {
+        self.tcp.as_mut().and_then(Tcp::next_wanted)
+    }
+
+    /// The address of a peer that was wanted, or why there is none.
+    pub fn locate(&mut self, peer: Peer, address: Result<&str, String>) {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.locate(peer, address);
+        }
+    }
 
     /// The peers that were talked to.
     pub fn connected(&self) -> Vec<Peer> {
-        Vec::new()
+        let shm = self.shm.as_ref().map(Shm::connected).unwrap_or_default();
+        let tcp = self.tcp.as_ref().map(Tcp::connected).unwrap_or_default();
+        [shm, tcp].concat()
     }
 
     /// Whether everything that was taken has left this process.
     pub fn is_flushed(&mut self) -> bool {
-        true
+        self.tcp.as_ref().is_none_or(Tcp::is_flushed)
     }
 
     /// One line for each peer that was talked to: which way, and why.
-    pub fn describe(&self, _: &[u32]) -> Vec<String> {
-        Vec::new()
+    pub fn describe(&self, me: u32) -> Vec<String> {
+        let describe = |peer: &Peer| match (self.route(*peer), &self.shm, &self.tcp) {
+            (Some(Route::Shm), Some(shm), _) => format!("{me}<->{} {}", peer.0, shm.describe(*peer)),
+            (Some(Route::Tcp), _, Some(tcp)) => format!("{me}<->{} {}", peer.0, tcp.describe(*peer)),
+            _ => format!("{me}<->{} self", peer.0),
+        };
+        self.connected().iter().map(describe).collect()
     }
 
     /// Announces to all peers that this process is about to sleep, for at most `limit`; none if something has come meanwhile.
     pub fn prepare_sleep(&mut self, limit: Duration) -> Option<Sleep> {
-        Some(Sleep { limit })
+        let mut limit = limit;
+        if let Some(tcp) = &mut self.tcp {
+            limit = tcp.prepare_sleep().map_or(limit, |within| within.min(limit));
+            if limit.is_zero() {
+                return None;
+            }
+        }
+        if let Some(shm) = &mut self.shm {
+            limit = shm.sleep_limit().map_or(limit, |within| within.min(limit));
+            if !shm.prepare_sleep() {
+                return None;
+            }
+        }
+        let on = match (&self.poller, &self.shm) {
+            (Some(poller), _) => On::Poller(Arc::clone(poller)),
+            (None, Some(_)) => self.shm_set.clone().map_or(On::Nothing, On::Shm),
+            (None, None) => On::Nothing,
+        };
+        Some(Sleep { on, limit })
     }
 
     /// Takes back the announcement.
-    pub fn wake(&mut self, _: Woken) {}
+    pub fn wake(&mut self, woken: &Woken) {
+        if let Some(shm) = &mut self.shm {
+            shm.awake();
+            shm.look_soon();
+        }
+        for ready in woken.reports.iter().flat_map(Reports::iter) {
+            self.on_ready(ready);
+        }
+        self.polls = LOOK_EVERY;
+    }
+
+    fn on_ready(&mut self, ready: Ready) {
+        match ready.token.owner {
+            Owner::Tcp => {
+                if let Some(tcp) = &mut self.tcp {
+                    tcp.on_ready(ready);
+                }
+            }
+            Owner::Shm => {
+                if let Some(shm) = &mut self.shm {
+                    shm.look_soon();
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn route(&self, peer: Peer) -> Option<Route> {
+        self.routes.get(peer.0 as usize).copied()
+    }
+
+    fn poll_tcp<S: Sink>(&mut self, sink: &mut S) -> bool {
+        let (Some(tcp), Some(poller)) = (&mut self.tcp, &self.poller) else { return false };
+        let came = tcp.poll(sink);
+        self.polls += 1;
+        if came || (self.shm.is_some() && self.polls < LOOK_EVERY) {
+            return came;
+        }
+        self.polls = 0;
+        let mut reports = Reports::default();
+        if poller.wait(&mut reports, Duration::ZERO).is_err() {
+            return came;
+        }
+        let mut ready = false;
+        for report in reports.iter() {
+            ready = true;
+            self.on_ready(report);
+        }
+        match &mut self.tcp {
+            Some(tcp) if ready => tcp.poll(sink),
+            Some(_) | None => came,
+        }
+    }
 }
 
 /// A sleep that is about to begin, without the state.
 #[derive(Debug)]
 pub struct Sleep {
+    on: On,
     limit: Duration,
+}
+
+#[derive(Debug)]
+enum On {
+    Poller(Arc<Poller>),
+    /// Shared memory's own set.
+    Shm(Arc<OwnedFd>),
+    Nothing,
 }
 
 /// What ended a sleep.
 #[derive(Debug)]
-pub struct Woken {}
+pub struct Woken {
+    reports: Option<Reports>,
+}
 
 impl Sleep {
     /// Sleeps until something may have come, or the time is over.
     pub fn sleep(self) -> Woken {
-        std::thread::sleep(self.limit);
-        Woken {}
+        match self.on {
+            On::Poller(poller) => {
+                let mut reports = Reports::default();
+                // A set that cannot be waited for is looked at again by the next poll.
+                let _ = poller.wait(&mut reports, self.limit);
+                Woken { reports: Some(reports) }
+            }
+            On::Shm(fd) => {
+                poller::wait_readable(fd.as_fd(), self.limit);
+                Woken { reports: None }
+            }
+            On::Nothing => {
+                std::thread::sleep(self.limit);
+                Woken { reports: None }
+            }
+        }
     }
 }
 
 impl Transport for Ways {
-    fn limits(&self, _: Peer) -> FrameLimits {
-        FrameLimits { eager: 0, part: 0 }
+    #[inline]
+    fn limits(&self, to: Peer) -> FrameLimits {
+        match (self.route(to), &self.shm, &self.tcp) {
+            (Some(Route::Shm), Some(shm), _) => shm.limits(to),
+            (Some(Route::Tcp), _, Some(tcp)) => tcp.limits(),
+            _ => FrameLimits { eager: 0, part: 0 },
+        }
     }
 
-    fn try_send(&mut self, _: Peer, _: &Frame, _: Payload<'_>) -> Result<(), Refusal> {
-        Err(Refusal::Lost)
+    #[inline]
+    fn try_send(&mut self, to: Peer, frame: &Frame, payload: Payload<'_>) -> Result<(), Refusal> {
+        match (self.route(to), &mut self.shm, &mut self.tcp) {
+            (Some(Route::Shm), Some(shm), _) => shm.try_send(to, frame, payload),
+            (Some(Route::Tcp), _, Some(tcp)) => tcp.try_send(to, frame, payload),
+            _ => Err(Refusal::Lost),
+        }
     }
 
-    fn poll<S: Sink>(&mut self, _: &mut S) -> bool {
-        false
+    #[inline]
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> bool {
+        let came = self.shm.as_mut().is_some_and(|shm| shm.poll(sink));
+        if self.tcp.is_some() { self.poll_tcp(sink) | came } else { came }
     }
 
-    fn offer(&mut self, _: Peer, _: &Buffer) -> Option<Region> {
-        None
+    fn offer(&mut self, to: Peer, buffer: &Buffer) -> Option<Region> {
+        match (self.route(to), &mut self.shm) {
+            (Some(Route::Shm), Some(shm)) => shm.offer(to, buffer),
+            _ => None,
+        }
     }
 
-    fn withdraw(&mut self, _: Peer, _: Region) {}
-
-    fn cut(&mut self, _: Peer) {}
-
-    fn pull(&mut self, _: Peer, _: Region, _: &Buffer, _: usize) -> Result<(), PullRefused> {
-        Err(PullRefused)
+    fn withdraw(&mut self, to: Peer, region: Region) {
+        if let (Some(Route::Shm), Some(shm)) = (self.route(to), &mut self.shm) {
+            shm.withdraw(to, region);
+        }
     }
 
-    fn park(&mut self, _: Duration) {}
+    fn pull(&mut self, from: Peer, region: Region, into: &Buffer, len: usize) -> Result<(), PullRefused> {
+        match (self.route(from), &mut self.shm) {
+            (Some(Route::Shm), Some(shm)) => shm.pull(from, region, into, len),
+            _ => Err(PullRefused),
+        }
+    }
+
+    fn cut(&mut self, peer: Peer) {
+        match (self.route(peer), &mut self.shm, &mut self.tcp) {
+            (Some(Route::Shm), Some(shm), _) => shm.cut(peer),
+            (Some(Route::Tcp), _, Some(tcp)) => tcp.cut(peer),
+            _ => {}
+        }
+    }
+
+    fn park(&mut self, limit: Duration) {
+        if let Some(sleep) = self.prepare_sleep(limit) {
+            let woken = sleep.sleep();
+            self.wake(&woken);
+        }
+    }
 }

@@ -15,11 +15,6 @@ pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 #[cfg(not(loom))]
 impl<T> UnsafeCell<T> {
-    #[cfg(test)]
-    pub(super) fn new(value: T) -> Self {
-        Self(std::cell::UnsafeCell::new(value))
-    }
-
     #[inline(always)]
     pub(super) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())

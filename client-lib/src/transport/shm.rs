@@ -1,0 +1,403 @@
+//! Shared memory: frames between processes of one node.
+//!
+//! Each process has one segment ([`segment`]) with the ring in which it receives ([`ring`]) and the cells from which it sends
+//! ([`cells`]). A frame up to 56 bytes, head included, goes into a slot of the receiver's ring; a longer payload goes into a
+//! cell of the sender's, which the slot names and from which the receiver copies. In the steady state that is no system call, no
+//! allocation and no lock, and one cache line per small frame.
+//!
+//! Processes find each other by unix sockets ([`socket`]) whose names follow from their own, when they first talk
+//! ([`connect`]); they pass each other segment and doorbell there. The connection stays open and tells of the peer's death. What it
+//! had sent before it died still arrives.
+//!
+//! [`Shm`] is one part of the process's transport: it has the methods of [`crate::engine::Transport`] for the peers it has been told
+//! to expect, and a descriptor that becomes readable when there is something to do ([`Shm::fd`]).
+
+mod cells;
+mod cma;
+mod connect;
+mod hello;
+mod link;
+mod member;
+mod ring;
+mod segment;
+mod socket;
+mod sync;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::engine::frame::{Frame, Region};
+use crate::engine::{FrameLimits, Peer, PullRefused, Refusal, Sink};
+use crate::memory::{Buffer, Payload};
+use crate::transport::name::ProcessName;
+
+use cells::Pool;
+use connect::Caller;
+use link::{Link, State};
+use ring::{DATA, Receiver, SlotData};
+use segment::{Geometry, LARGE, Segment};
+use sync::Ordering;
+
+/// How shared memory is to be set up.
+#[derive(Debug, Clone)]
+pub struct ShmConfig {
+    /// This process.
+    pub me: ProcessName,
+    /// Slots of the ring: a power of two.
+    pub slots: u32,
+    /// Cells of 4 KiB.
+    pub small_cells: u32,
+    /// Cells of 64 KiB.
+    pub large_cells: u32,
+    /// How long a peer may take to start listening.
+    pub connect_limit: Duration,
+    /// Whether long messages may be read out of the sender's memory.
+    pub cma: bool,
+}
+
+impl ShmConfig {
+    /// What was measured to serve well.
+    pub fn new(me: ProcessName) -> Self {
+        let connect_limit = Duration::from_secs(30);
+        Self { me, slots: 1024, small_cells: 64, large_cells: 32, connect_limit, cma: true }
+    }
+}
+
+/// The shared memory of one process.
+#[derive(Debug)]
+pub struct Shm {
+    config: ShmConfig,
+    segment: Segment,
+    receiver: Receiver,
+    pool: Pool,
+    /// `routes[peer]`: the number of its link, or [`NO_LINK`].
+    routes: Vec<u16>,
+    /// Its index is what a peer signs its frames with.
+    links: Vec<Link>,
+    /// Something is to be done besides the ring: calls, deaths.
+    unsettled: bool,
+    /// Polls since the sockets were last looked at.
+    polls: u32,
+    names: HashMap<ProcessName, u16>,
+    losses: Vec<(Peer, String)>,
+    /// Frames signed by nobody.
+    strays: u64,
+    callers: HashMap<u32, Caller>,
+    next_caller: u32,
+    listener: OwnedFd,
+    segment_fd: OwnedFd,
+    bell: EventFd,
+    epoll: Epoll,
+    namespaces: [u64; 2],
+}
+
+const NO_LINK: u16 = u16::MAX;
+/// Frames taken in one poll: enough to be quick, few enough to come back.
+const BATCH: usize = 64;
+/// Polls between two looks at the sockets, which take a system call; and while a connection is being made.
+const LOOK_EVERY: u32 = 1024;
+const LOOK_EVERY_UNSETTLED: u32 = 16;
+
+/// The lower half of a note: what follows the frame's head.
+const IN_CELL: u32 = 0x100;
+/// Where a slot names the cell and the length, if there is one.
+const CELL_AT: usize = DATA - 8;
+
+/// The kind of memory that a buffer lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// The processor's own.
+    Host,
+}
+
+/// Asks for the kind of the memory at an address. This library was built without any accelerator's interface, so there is
+/// one answer; each further kind is one more way of copying.
+pub fn memory_kind(_: *const u8) -> MemoryKind {
+    MemoryKind::Host
+}
+
+impl Shm {
+    /// Makes the segment and starts to listen.
+    pub fn new(config: ShmConfig) -> io::Result<Self> {
+        let geometry = Geometry { slots: config.slots, small: config.small_cells, large: config.large_cells };
+        let geometry = geometry.checked().ok_or(io::ErrorKind::InvalidInput)?;
+        let (segment, segment_fd) = Segment::create(geometry)?;
+        let listener = socket::listen_as(config.me)?;
+        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, connect::LISTENER))?;
+        // Edge-triggered, so that nobody has to read it.
+        epoll.add(&bell, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, connect::BELL))?;
+        if config.cma {
+            cma::allow();
+        }
+        segment.nonce().store(connect::nonce(config.me), Ordering::Relaxed);
+        Ok(Self {
+            pool: Pool::new(geometry),
+            receiver: Receiver::default(),
+            routes: Vec::new(),
+            links: Vec::new(),
+            unsettled: false,
+            polls: 0,
+            names: HashMap::new(),
+            losses: Vec::new(),
+            strays: 0,
+            callers: HashMap::new(),
+            next_caller: 0,
+            namespaces: cma::namespaces(),
+            config,
+            segment,
+            listener,
+            segment_fd,
+            bell,
+            epoll,
+        })
+    }
+
+    /// From now on there is a peer of this name on this node. It may not have started yet; nothing happens before either sends
+    /// something to the other.
+    pub fn expect(&mut self, peer: Peer, name: ProcessName) {
+        let index = peer.0 as usize;
+        if self.links.len() >= NO_LINK as usize || self.names.contains_key(&name) {
+            return;
+        }
+        if self.routes.len() <= index {
+            self.routes.resize(index + 1, NO_LINK);
+        }
+        let link = self.links.len() as u16;
+        self.routes[index] = link;
+        self.names.insert(name, link);
+        self.links.push(Link { peer, name, state: State::Idle, bye: false });
+    }
+
+    #[inline(always)]
+    fn route(&self, peer: Peer) -> Option<usize> {
+        self.routes.get(peer.0 as usize).map(|link| *link as usize).filter(|link| *link < self.links.len())
+    }
+
+    /// As [`crate::engine::Transport::limits`].
+    #[inline]
+    pub fn limits(&self, _: Peer) -> FrameLimits {
+        FrameLimits { eager: LARGE, part: LARGE }
+    }
+
+    /// As [`crate::engine::Transport::try_send`].
+    #[inline]
+    pub fn try_send(&mut self, to: Peer, frame: &Frame, payload: Payload<'_>) -> Result<(), Refusal> {
+        let Some(index) = self.route(to) else { return Err(Refusal::Lost) };
+        let State::Up(up) = &mut self.links[index].state else { return self.call(index) };
+        let len = payload.len();
+        let ring = up.segment.ring();
+        let cell = if len <= DATA - head_len(frame) {
+            None
+        } else {
+            if !ring.has_room(&mut up.known_head) {
+                up.starved = true;
+                return Err(Refusal::Full);
+            }
+            let cell = self.pool.take(&self.segment, len, index as u16).ok_or(Refusal::Full)?;
+            payload.copy_to(self.segment.cell_mut(cell, len).ok_or(Refusal::Full)?);
+            Some(cell)
+        };
+        let intent = self.segment.intent();
+        let named = u64::from(up.ring_id) << 32;
+        let intend =
+            |position: u64| intent.store(named | u64::from(position.wrapping_add(1) as u32), Ordering::Relaxed);
+        let Some(position) = ring.claim(&mut up.known_head, intend) else {
+            intent.store(0, Ordering::Relaxed);
+            up.starved = true;
+            cell.inspect(|cell| self.pool.undo(*cell));
+            return Err(Refusal::Full);
+        };
+        let note = up.sign | cell.map_or(len as u32, |_| IN_CELL);
+        ring.publish(position, note, |data| {
+            let Some(head) = data.first_chunk_mut() else { return };
+            let head_len = frame.encode(head);
+            match cell {
+                None => payload.copy_to(&mut data[head_len..head_len + len]),
+                Some(cell) => {
+                    data[CELL_AT..CELL_AT + 4].copy_from_slice(&cell.to_ne_bytes());
+                    data[CELL_AT + 4..].copy_from_slice(&(len as u32).to_ne_bytes());
+                }
+            }
+        });
+        intent.store(0, Ordering::Release);
+        up.wake();
+        Ok(())
+    }
+
+    /// As [`crate::engine::Transport::poll`].
+    #[inline]
+    pub fn poll<S: Sink>(&mut self, sink: &mut S) -> bool {
+        let came = self.poll_ring(sink);
+        self.polls += 1;
+        if self.polls >= LOOK_EVERY || (self.unsettled && self.polls >= LOOK_EVERY_UNSETTLED) {
+            return self.poll_sockets(sink) | came;
+        }
+        came
+    }
+
+    /// Passes on what is in the ring; whether there was anything.
+    #[inline]
+    pub fn poll_ring<S: Sink>(&mut self, sink: &mut S) -> bool {
+        for taken in 0..BATCH {
+            let Some((note, data)) = self.segment.ring().take(&mut self.receiver) else { return taken > 0 };
+            if self.segment.ring().give_room(&mut self.receiver) {
+                self.wake_all();
+            }
+            self.deliver(note, &data, sink);
+        }
+        true
+    }
+
+    /// Looks at connections: who calls, who has answered, who has died. For when [`Shm::fd`] is readable; a poll does it now and
+    /// then by itself.
+    #[cold]
+    pub fn poll_sockets<S: Sink>(&mut self, sink: &mut S) -> bool {
+        self.polls = 0;
+        let mut came = self.look();
+        if self.unsettled {
+            came |= self.settle(Instant::now(), sink);
+        }
+        came
+    }
+
+    #[inline]
+    fn deliver<S: Sink>(&mut self, note: u32, data: &SlotData, sink: &mut S) {
+        let index = (note >> 16) as usize;
+        if !matches!(self.links.get(index), Some(Link { state: State::Up(_), .. })) && !self.is_answered(index) {
+            self.strays += 1;
+            return;
+        }
+        let Link { peer, state: State::Up(up), bye, .. } = &mut self.links[index] else { return };
+        let Ok((frame, head_len)) = Frame::decode(&data.0) else {
+            return self.lose(index, "it has sent what is no frame");
+        };
+        *bye |= frame == Frame::Bye;
+        if note & IN_CELL == 0 {
+            let Some(payload) = data.0.get(head_len..head_len + (note & 0xff) as usize) else {
+                return self.lose(index, "it has sent a frame that does not fit its slot");
+            };
+            return sink.on_frame(*peer, frame, payload);
+        }
+        let word = |at: usize| u32::from_ne_bytes([data.0[at], data.0[at + 1], data.0[at + 2], data.0[at + 3]]);
+        let (cell, len) = (word(CELL_AT), word(CELL_AT + 4) as usize);
+        let (Some(payload), Some(state)) = (up.segment.cell(cell, len), up.segment.cell_state(cell)) else {
+            return self.lose(index, "it has sent a frame in a cell that it does not have");
+        };
+        sink.on_frame(*peer, frame, payload);
+        if cells::give_back(state) {
+            up.wake();
+        }
+    }
+
+    /// Some sender has waited for room in our ring: it is not known which.
+    #[cold]
+    fn wake_all(&self) {
+        for link in &self.links {
+            if let State::Up(up) = &link.state {
+                up.wake();
+            }
+        }
+    }
+
+    /// As [`crate::engine::Transport::offer`].
+    pub fn offer(&mut self, to: Peer, buffer: &Buffer) -> Option<Region> {
+        let State::Up(up) = &self.links[self.route(to)?].state else { return None };
+        // If we can read its memory, it most likely can read ours; and otherwise asks for the message after all.
+        let cma::Verdict::Yes(_) = up.cma else { return None };
+        Some(Region { address: buffer.as_contiguous()? as u64, ticket: 0 })
+    }
+
+    /// As [`crate::engine::Transport::withdraw`].
+    pub fn withdraw(&mut self, _: Peer, _: Region) {}
+
+    /// As [`crate::engine::Transport::pull`].
+    pub fn pull(&mut self, from: Peer, region: Region, into: &Buffer, len: usize) -> Result<(), PullRefused> {
+        let State::Up(up) = &self.links[self.route(from).ok_or(PullRefused)?].state else { return Err(PullRefused) };
+        match &up.cma {
+            cma::Verdict::Yes(pid) if len <= into.len() => cma::read(*pid, region.address, into, 0, len),
+            _ => Err(PullRefused),
+        }
+    }
+
+    /// Readable when there may be something to do, provided that the process has been about to sleep ([`Shm::prepare_sleep`])
+    /// since the last poll.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+
+    /// Asks all peers to ring from now on. False, and nothing asked, if something has come meanwhile or a refused frame may be
+    /// taken now.
+    pub fn prepare_sleep(&mut self) -> bool {
+        if !self.segment.ring().prepare_sleep(&self.receiver) {
+            return false;
+        }
+        let mut ready = self.pool.has_refilled(&self.segment);
+        for link in &mut self.links {
+            if let State::Up(up) = &mut link.state
+                && up.starved
+            {
+                up.starved = !up.segment.ring().has_room(&mut up.known_head);
+                ready |= !up.starved;
+            }
+        }
+        if ready {
+            self.awake();
+        }
+        !ready
+    }
+
+    /// Takes [`Shm::prepare_sleep`] back.
+    pub fn awake(&mut self) {
+        self.segment.ring().awake();
+    }
+
+    /// When to poll again at the latest, even if nothing comes.
+    pub fn sleep_limit(&self) -> Option<Duration> {
+        if self.unsettled { Some(self.next_call(Instant::now())) } else { None }
+    }
+
+    /// As [`crate::engine::Transport::park`], for a process that has no other way.
+    pub fn park(&mut self, limit: Duration) {
+        if self.prepare_sleep() {
+            let limit = self.sleep_limit().map_or(limit, |sooner| sooner.min(limit));
+            let limit = PollTimeout::try_from(limit + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
+            let _ = poll(&mut [PollFd::new(self.fd(), PollFlags::POLLIN)], limit);
+            self.awake();
+        }
+        self.polls = LOOK_EVERY;
+    }
+
+    /// By which way frames go to a peer, and why.
+    pub fn describe(&self, peer: Peer) -> String {
+        match self.route(peer).map(|index| &self.links[index].state) {
+            None => "not on this node".into(),
+            Some(State::Idle) => "not talked to".into(),
+            Some(State::Calling(call)) => format!("connecting: {}", call.last),
+            Some(State::Over) => "over".into(),
+            Some(State::Up(up)) => match &up.cma {
+                cma::Verdict::Yes(_) => "cma".into(),
+                cma::Verdict::No(reason) => format!("copy through cells (cma: {reason}; {})", cma::devices()),
+            },
+        }
+    }
+}
+
+/// How long a frame's head is.
+#[inline(always)]
+fn head_len(frame: &Frame) -> usize {
+    match frame {
+        Frame::Eager { .. } | Frame::Part { .. } | Frame::Done { .. } | Frame::Bye => 16,
+        Frame::EagerSync { .. } | Frame::Clear { .. } => 24,
+        Frame::Ready { .. } => 40,
+    }
+}

@@ -1,0 +1,369 @@
+//! How two processes come to talk, and how one notices that the other has died.
+//!
+//! Whoever has something to send calls the other's socket and says hello; the other answers with its own hello, and both are connected:
+//! there is one connection per pair, for both directions. If both call at once, the call of the smaller name is the one: its owner hangs
+//! up on the other's call, whose owner drops it when it sees the smaller one's. A call that nobody answers, since the peer has
+//! not started yet, or does not expect us yet, is repeated until a deadline.
+//!
+//! A connection that ends, or a process that ends, is a peer that has died, unless it has said farewell. Frames that it has
+//! put into the ring by then still arrive. If it died between claiming a slot and publishing it, the slot is left out: each process
+//! keeps the position that it is about to claim in its own segment, where the receiver finds it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
+
+use super::cma::{self, Verdict};
+use super::hello::Hello;
+use super::link::{Call, State, Up};
+use super::segment::Segment;
+use super::socket::{self, Heard};
+use super::sync::Ordering;
+use super::{NO_LINK, Shm};
+use crate::engine::{Refusal, Sink};
+use crate::transport::name::ProcessName;
+
+/// Tokens: a link by its number, a caller by its own with [`CALLER`] added.
+pub(super) const LISTENER: u64 = u64::MAX;
+pub(super) const BELL: u64 = u64::MAX - 1;
+const CALLER: u64 = 1 << 32;
+
+/// How long a caller may take to say hello.
+const HELLO_LIMIT: Duration = Duration::from_secs(10);
+/// Callers that have not yet said who they are.
+const CALLERS: usize = 1024;
+/// Between two calls, doubling.
+const FIRST_PAUSE: Duration = Duration::from_micros(200);
+const LAST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Somebody who has not said hello yet.
+#[derive(Debug)]
+pub(super) struct Caller {
+    socket: OwnedFd,
+    since: Instant,
+}
+
+/// A word that no other process has at the same place.
+pub(super) fn nonce(me: ProcessName) -> u64 {
+    use std::hash::BuildHasher;
+    std::collections::hash_map::RandomState::new().hash_one(me) | 1
+}
+
+/// How the intents of senders name a ring.
+fn ring_id(nonce: u64) -> u32 {
+    nonce as u32
+}
+
+impl Shm {
+    /// A frame for a peer that is not connected.
+    #[cold]
+    pub(super) fn call(&mut self, index: usize) -> Result<(), Refusal> {
+        match &self.links[index].state {
+            State::Idle => {
+                let now = Instant::now();
+                let deadline = now + self.config.connect_limit;
+                let call = Call { socket: None, deadline, next_try: now, tries: 0, last: "not tried yet".into() };
+                self.links[index].state = State::Calling(call);
+                self.try_call(index, now);
+                Err(Refusal::Full)
+            }
+            State::Calling(_) | State::Up(_) => Err(Refusal::Full),
+            State::Over => Err(Refusal::Lost),
+        }
+    }
+
+    fn try_call(&mut self, index: usize, now: Instant) {
+        self.unsettled = true;
+        let name = self.links[index].name;
+        let connected = socket::call(name).map_err(|errno| match errno {
+            Errno::ECONNREFUSED => "nobody listens there".to_string(),
+            errno => errno.desc().to_string(),
+        });
+        let connected = match connected {
+            Ok(socket) => match socket::process_behind(&socket) {
+                Ok(pid) => self.greet(&socket, index).map(|()| (socket, pid)).map_err(|error| error.to_string()),
+                Err(reason) => return self.lose(index, &reason),
+            },
+            Err(reason) => Err(reason),
+        };
+        let connected = connected.and_then(|(socket, pid)| {
+            let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, index as u64);
+            self.epoll.add(&socket, event).map_err(|errno| errno.desc().to_string())?;
+            Ok((socket, pid))
+        });
+        let State::Calling(call) = &mut self.links[index].state else { return };
+        match connected {
+            Ok(socket) => call.socket = Some(socket),
+            Err(reason) => call.put_off(now, reason),
+        }
+    }
+
+    fn greet(&self, socket: &OwnedFd, index: usize) -> nix::Result<()> {
+        let nonce = self.segment.nonce();
+        let hello = Hello {
+            from: self.config.me,
+            to: self.links[index].name,
+            sign: index as u16,
+            geometry: self.segment.geometry(),
+            nonce: nonce.load(Ordering::Relaxed),
+            probe: std::ptr::from_ref(nonce) as u64,
+            namespaces: self.namespaces,
+        };
+        socket::say(socket, &hello, self.segment_fd.as_fd(), self.bell.as_fd())
+    }
+
+    /// Handles whatever the sockets tell; whether they told anything.
+    pub(super) fn look(&mut self) -> bool {
+        let mut events = [EpollEvent::empty(); 64];
+        let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        for event in &events[..count] {
+            match event.data() {
+                LISTENER => self.answer_all(),
+                BELL => {}
+                token if token & CALLER != 0 => self.hear_caller(token as u32),
+                token => drop(self.hear_link(token as usize)),
+            }
+        }
+        count > 0
+    }
+
+    fn answer_all(&mut self) {
+        let now = Instant::now();
+        self.callers.retain(|_, caller| now - caller.since < HELLO_LIMIT);
+        while let Some(socket) = socket::answer(&self.listener) {
+            if self.callers.len() >= CALLERS || socket::process_behind(&socket).is_err() {
+                continue;
+            }
+            let id = self.next_caller;
+            self.next_caller = self.next_caller.wrapping_add(1);
+            let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, CALLER | u64::from(id));
+            if self.epoll.add(&socket, event).is_ok() {
+                self.callers.insert(id, Caller { socket, since: now });
+                // Most have said hello by now.
+                self.hear_caller(id);
+            }
+        }
+    }
+
+    fn hear_caller(&mut self, id: u32) {
+        let Some(caller) = self.callers.get(&id) else { return };
+        let (packet, fds) = match socket::hear(&caller.socket) {
+            Heard::Nothing => return,
+            Heard::Packet(packet, fds) => (packet, fds),
+            Heard::End => return drop(self.callers.remove(&id)),
+        };
+        let Some(Caller { socket, .. }) = self.callers.remove(&id) else { return };
+        let _ = self.epoll.delete(&socket);
+        // Whoever is refused finds the connection closed, and calls again if there is a reason to.
+        let Ok(hello) = Hello::decode(&packet) else { return };
+        let Some(index) = self.names.get(&hello.from).map(|index| *index as usize) else { return };
+        let ours_wins = self.config.me < hello.from;
+        match &self.links[index].state {
+            State::Idle => {}
+            State::Calling(call) if call.socket.is_none() || !ours_wins => {}
+            State::Calling(_) | State::Up(_) | State::Over => return,
+        }
+        let Ok(pid) = socket::process_behind(&socket) else { return };
+        if hello.to != self.config.me || self.greet(&socket, index).is_err() {
+            return;
+        }
+        self.connect(index, socket, pid, &hello, fds);
+    }
+
+    /// Something has happened at the socket of a link, or its process has ended; whether the link is up now.
+    fn hear_link(&mut self, index: usize) -> bool {
+        let Some(link) = self.links.get_mut(index) else { return false };
+        match &mut link.state {
+            State::Idle | State::Over => false,
+            State::Calling(call) => {
+                let Some((socket, _)) = &call.socket else { return false };
+                match socket::hear(socket) {
+                    Heard::Nothing => false,
+                    Heard::End => {
+                        call.put_off(Instant::now(), "it hung up".into());
+                        false
+                    }
+                    Heard::Packet(packet, fds) => {
+                        let Some((socket, pid)) = call.socket.take() else { return false };
+                        let _ = self.epoll.delete(&socket);
+                        match Hello::decode(&packet) {
+                            Ok(hello) if hello.from == link.name => self.connect(index, socket, pid, &hello, fds),
+                            Ok(hello) => self.lose(index, &format!("{} answers in its place", hello.from)),
+                            Err(error) => self.lose(index, &error.to_string()),
+                        }
+                        matches!(self.links[index].state, State::Up(_))
+                    }
+                }
+            }
+            State::Up(up) => {
+                let ended = up.process.as_ref().is_some_and(is_readable);
+                if up.ends_at.is_none() && (ended || matches!(socket::hear(&up.socket), Heard::End)) {
+                    let _ = self.epoll.delete(&up.socket);
+                    if let Some(process) = up.process.take() {
+                        let _ = self.epoll.delete(&process);
+                    }
+                    let slots = self.segment.ring().slots.len() as u64;
+                    up.ends_at = Some(self.segment.ring().tail().min(self.receiver.next() + slots));
+                    self.unsettled = true;
+                }
+                true
+            }
+        }
+    }
+
+    /// Whether a link that was still calling is up after all: a peer may send as soon as it has answered.
+    #[cold]
+    pub(super) fn is_answered(&mut self, index: usize) -> bool {
+        self.hear_link(index)
+    }
+
+    fn connect(&mut self, index: usize, socket: OwnedFd, pid: i32, hello: &Hello, fds: Vec<OwnedFd>) {
+        match self.make_up(socket, pid, hello, fds) {
+            Ok(up) => {
+                let events = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
+                let _ = self.epoll.add(&up.socket, EpollEvent::new(events, index as u64));
+                if let Some(process) = &up.process {
+                    let _ = self.epoll.add(process, EpollEvent::new(EpollFlags::EPOLLIN, index as u64));
+                }
+                self.links[index].state = State::Up(Box::new(up));
+            }
+            Err(error) => self.lose(index, &error.to_string()),
+        }
+    }
+
+    fn make_up(&self, socket: OwnedFd, pid: i32, hello: &Hello, fds: Vec<OwnedFd>) -> io::Result<Up> {
+        let [segment, bell]: [OwnedFd; 2] =
+            fds.try_into().map_err(|_| io::Error::other("it has not passed its segment and its doorbell"))?;
+        let segment = Segment::open(segment.as_fd(), hello.geometry)?;
+        socket::set_nonblocking(&bell)?;
+        let cma = match self.config.cma {
+            true => cma::probe(pid, hello.probe, hello.nonce, [self.namespaces, hello.namespaces]),
+            false => Verdict::No("switched off".into()),
+        };
+        let mut up = Up::new(segment, bell, socket, hello.sign, ring_id(hello.nonce), cma);
+        up.process = socket::process_fd(pid);
+        Ok(up)
+    }
+
+    /// Gets on with calls, deaths and what is to be told; whether there was anything.
+    pub(super) fn settle<S: Sink>(&mut self, now: Instant, sink: &mut S) -> bool {
+        let mut came = false;
+        let mut unsettled = false;
+        for index in 0..self.links.len() {
+            match &self.links[index].state {
+                State::Calling(call) if call.socket.is_none() && now >= call.deadline => {
+                    let (tries, last) = (call.tries, call.last.clone());
+                    let reason = format!(
+                        "it could not be reached on this node: {tries} calls to the socket @{}, the last: {last}",
+                        socket::address_of(self.links[index].name)
+                    );
+                    self.lose(index, &reason);
+                }
+                State::Calling(call) if call.socket.is_none() && now >= call.next_try => self.try_call(index, now),
+                State::Up(up) => {
+                    if let Some(end) = up.ends_at {
+                        came |= self.drain(index, end, sink);
+                    }
+                }
+                State::Idle | State::Calling(_) | State::Over => {}
+            }
+            unsettled |= match &self.links[index].state {
+                State::Calling(_) => true,
+                State::Up(up) => up.ends_at.is_some(),
+                State::Idle | State::Over => false,
+            };
+        }
+        self.unsettled = unsettled;
+        for (peer, reason) in std::mem::take(&mut self.losses) {
+            sink.on_lost(peer, &reason);
+            came = true;
+        }
+        came
+    }
+
+    /// Passes on what came before a peer's death, and then tells of that.
+    fn drain<S: Sink>(&mut self, index: usize, end: u64, sink: &mut S) -> bool {
+        let mut came = false;
+        while self.receiver.next() < end {
+            came |= self.poll_ring(sink);
+            if self.receiver.next() >= end {
+                break;
+            }
+            let unclaimed = self.segment.ring().tail() <= self.receiver.next();
+            if !unclaimed && !self.is_claimed_by_the_dead() {
+                return came; // somebody alive is about to publish it
+            }
+            // It may have been published just before its sender died.
+            if !self.poll_ring(sink) {
+                self.segment.ring().skip(&mut self.receiver);
+            }
+        }
+        self.lose(index, "it has ended without a farewell");
+        true
+    }
+
+    /// Whether the next slot is claimed by a peer that has died, and by nobody else.
+    fn is_claimed_by_the_dead(&self) -> bool {
+        let position = self.receiver.next().wrapping_add(1) as u32;
+        let claim = u64::from(ring_id(self.segment.nonce().load(Ordering::Relaxed))) << 32 | u64::from(position);
+        let mut dead = false;
+        for link in &self.links {
+            match &link.state {
+                State::Up(up) if up.segment.intent().load(Ordering::Acquire) == claim => match up.ends_at {
+                    Some(_) => dead = true,
+                    None => return false,
+                },
+                // Whatever it has claimed cannot be seen yet.
+                State::Calling(call) if call.socket.is_some() => return false,
+                State::Idle | State::Calling(_) | State::Up(_) | State::Over => {}
+            }
+        }
+        dead
+    }
+
+    /// Nothing more will come from this peer.
+    #[cold]
+    pub(super) fn lose(&mut self, index: usize, reason: &str) {
+        let link = &mut self.links[index];
+        if matches!(link.state, State::Over) {
+            return;
+        }
+        if !link.bye {
+            self.losses.push((link.peer, format!("{}: {reason}", link.name)));
+        }
+        link.state = State::Over;
+        debug_assert!(index < NO_LINK as usize);
+        self.pool.reclaim(index as u16);
+        self.unsettled = true;
+    }
+
+    /// How long until a call has to be repeated.
+    pub(super) fn next_call(&self, now: Instant) -> Duration {
+        if !self.losses.is_empty() {
+            return Duration::ZERO;
+        }
+        let due = self.links.iter().filter_map(|link| match &link.state {
+            State::Calling(call) => Some(call.next_try.saturating_duration_since(now)),
+            State::Up(up) if up.ends_at.is_some() => Some(FIRST_PAUSE),
+            State::Idle | State::Up(_) | State::Over => None,
+        });
+        due.min().unwrap_or(LAST_PAUSE)
+    }
+}
+
+impl Call {
+    fn put_off(&mut self, now: Instant, reason: String) {
+        self.socket = None;
+        self.tries += 1;
+        self.last = reason;
+        self.next_try = now + FIRST_PAUSE.saturating_mul(1 << self.tries.min(10)).min(LAST_PAUSE);
+    }
+}
+
+fn is_readable(fd: &OwnedFd) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) == Ok(1)
+}

@@ -1,0 +1,87 @@
+//! What is known of one peer, and how far the connection to it has come.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use super::cma::Verdict;
+use super::segment::Segment;
+use crate::engine::Peer;
+use crate::transport::name::ProcessName;
+
+/// One peer on this node.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) peer: Peer,
+    pub(super) name: ProcessName,
+    pub(super) state: State,
+    /// It has said that nothing more will come.
+    pub(super) bye: bool,
+}
+
+/// Idle → (Calling →) Up → Over.
+#[derive(Debug)]
+pub(super) enum State {
+    /// Not talked to yet.
+    Idle,
+    /// We want to talk to it.
+    Calling(Call),
+    /// Frames can go both ways.
+    Up(Box<Up>),
+    /// Dead, unreachable, or gone after its farewell.
+    Over,
+}
+
+/// An attempt to connect, and what came of those before.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// With the process number at the other end. Our packet is sent, theirs has not come; none between two attempts.
+    pub(super) socket: Option<(OwnedFd, i32)>,
+    pub(super) deadline: Instant,
+    pub(super) next_try: Instant,
+    pub(super) tries: u32,
+    pub(super) last: String,
+}
+
+/// A connected peer.
+#[derive(Debug)]
+pub(super) struct Up {
+    /// The peer's segment.
+    pub(super) segment: Segment,
+    /// How far the peer has told us that it has emptied its ring.
+    pub(super) known_head: u64,
+    /// What our frames are signed with there, in the place where the note has it.
+    pub(super) sign: u32,
+    /// The peer's ring, as our intents name it.
+    pub(super) ring_id: u32,
+    /// Its ring was full.
+    pub(super) starved: bool,
+    pub(super) cma: Verdict,
+    bell: OwnedFd,
+    /// Open as long as the peer lives.
+    pub(super) socket: OwnedFd,
+    /// Becomes readable when the process ends, even if a child of it still holds the socket.
+    pub(super) process: Option<OwnedFd>,
+    /// The peer is dead; up to this position of our ring there may be frames of it.
+    pub(super) ends_at: Option<u64>,
+}
+
+impl Up {
+    pub(super) fn new(segment: Segment, bell: OwnedFd, socket: OwnedFd, sign: u16, ring_id: u32, cma: Verdict) -> Self {
+        let sign = u32::from(sign) << 16;
+        Self { segment, known_head: 0, sign, ring_id, starved: false, cma, bell, socket, process: None, ends_at: None }
+    }
+
+    /// Wakes the peer if it sleeps.
+    #[inline(always)]
+    pub(super) fn wake(&self) {
+        if self.segment.ring().wake() {
+            self.ring_bell();
+        }
+    }
+
+    #[cold]
+    fn ring_bell(&self) {
+        // It can only fail when the bell has been rung more often than 64 bits count, or is none.
+        let _ = nix::unistd::write(self.bell.as_fd(), &1u64.to_ne_bytes());
+    }
+}

@@ -1,0 +1,300 @@
+//! The ring in which a process receives: many senders, one receiver, no lock.
+//!
+//! ```text
+//!  tail (senders claim here)      head (the receiver is done up to here)      asleep, starved
+//!  └ 128 bytes                    └ 128 bytes                                 └ 128 bytes
+//!
+//!  slot, 64 bytes:  | position + 1: u32 | note: u32 | data: 56 bytes |
+//! ```
+//!
+//! A sender claims a position by adding one to `tail`, fills the slot of that position (modulo the slots), and publishes it by
+//! writing its first eight bytes at once. The receiver looks at the one slot that is next: an idle poll reads one cache line, which
+//! stays in its cache until a sender writes there. It tells how far it is only after each quarter of the ring, and senders look at
+//! that only when the room they know of is used up; so in the steady state a message moves one line from core to core.
+//!
+//! Before it sleeps, the receiver sets `asleep` and then looks at `tail`; a sender moves `tail` and then looks at `asleep`. A full
+//! barrier between the two on both sides leaves no way for both to miss each other. A sender without room does the same with
+//! `starved` and `head`.
+//!
+//! The memory is shared with processes that may do anything to it: positions are only ever used modulo the number of slots,
+//! and what a slot holds is copied out once before it is looked at. What it means is not this module's business.
+//!
+//! Proof: `RUSTFLAGS="--cfg loom" cargo test -p rsd-mpi --release --lib loom_`
+
+#![expect(unsafe_code, reason = "slots are written and read through pointers; the ring says by whom")]
+
+use super::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence, fence_after_rmw};
+
+/// Bytes of data in a slot.
+pub(super) const DATA: usize = 56;
+
+/// The words beside the slots. All zero is an empty ring.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct RingHead {
+    tail: Line<AtomicU64>,
+    head: Line<AtomicU64>,
+    sleep: Line<Sleep>,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Sleep {
+    asleep: AtomicU32,
+    starved: AtomicU32,
+}
+
+/// Room for one frame. All zero is a slot never written to.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Slot {
+    /// Position + 1 in the lower half, the note in the upper.
+    word: AtomicU64,
+    data: UnsafeCell<SlotData>,
+}
+
+/// What a slot carries, as the receiver has copied it.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(8))]
+pub(super) struct SlotData(pub(super) [u8; DATA]);
+
+/// A ring in somebody's memory. The number of slots is a power of two.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ring<'a> {
+    pub(super) head: &'a RingHead,
+    pub(super) slots: &'a [Slot],
+}
+
+/// The receiver's own memory of where it is.
+#[derive(Debug, Default)]
+pub(super) struct Receiver {
+    next: u64,
+    /// What `head` says.
+    told: u64,
+}
+
+impl Receiver {
+    /// The position that is taken next.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+}
+
+impl<'a> Ring<'a> {
+    #[inline(always)]
+    fn slot(self, position: u64) -> &'a Slot {
+        &self.slots[(position as usize) & (self.slots.len() - 1)]
+    }
+
+    /// Whether there is room, as far as `known_head` and, if that is not enough, the receiver tells. If there is none, the
+    /// receiver will ring once there is.
+    #[inline]
+    pub(super) fn has_room(self, known_head: &mut u64) -> bool {
+        let tail = self.head.tail.0.load(Ordering::Relaxed);
+        self.is_free(tail, known_head) || self.starve(tail, known_head)
+    }
+
+    #[inline(always)]
+    fn is_free(self, position: u64, known_head: &mut u64) -> bool {
+        let slots = self.slots.len() as u64;
+        if position.wrapping_sub(*known_head) < slots {
+            return true;
+        }
+        *known_head = self.head.head.0.load(Ordering::Acquire);
+        position.wrapping_sub(*known_head) < slots
+    }
+
+    #[cold]
+    fn starve(self, position: u64, known_head: &mut u64) -> bool {
+        self.head.sleep.0.starved.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.is_free(position, known_head)
+    }
+
+    /// Claims a position, telling `intend` each before it is tried; none if there is no room. It must be published, soon.
+    #[inline]
+    pub(super) fn claim(self, known_head: &mut u64, mut intend: impl FnMut(u64)) -> Option<u64> {
+        let mut tail = self.head.tail.0.load(Ordering::Relaxed);
+        loop {
+            if !self.is_free(tail, known_head) && !self.starve(tail, known_head) {
+                return None;
+            }
+            intend(tail);
+            let next = tail.wrapping_add(1);
+            match self.head.tail.0.compare_exchange_weak(tail, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => {
+                    fence_after_rmw(); // `tail` before `asleep`, which is read in `wake`
+                    return Some(tail);
+                }
+                Err(now) => tail = now,
+            }
+        }
+    }
+
+    /// Fills the slot of a claimed position and publishes it.
+    #[inline(always)]
+    pub(super) fn publish(self, position: u64, note: u32, fill: impl FnOnce(&mut [u8; DATA])) {
+        let slot = self.slot(position);
+        // SAFETY: a claimed slot is nobody else's until it is published. A peer that breaks this garbles what it is sent.
+        slot.data.with_mut(|data| fill(unsafe { &mut (*data).0 }));
+        let word = u64::from(note) << 32 | u64::from(position.wrapping_add(1) as u32);
+        slot.word.store(word, Ordering::Release);
+    }
+
+    /// After publishing: whether the receiver is to be woken, which is this sender's to do then.
+    #[inline(always)]
+    pub(super) fn wake(self) -> bool {
+        self.head.sleep.0.asleep.load(Ordering::Relaxed) != 0 && self.head.sleep.0.asleep.swap(0, Ordering::AcqRel) != 0
+    }
+
+    /// The next slot's note and data, if it has been published.
+    #[inline(always)]
+    pub(super) fn take(self, receiver: &mut Receiver) -> Option<(u32, SlotData)> {
+        let slot = self.slot(receiver.next);
+        let word = slot.word.load(Ordering::Acquire);
+        if word as u32 != receiver.next.wrapping_add(1) as u32 {
+            return None;
+        }
+        // SAFETY: a published slot is the receiver's until `head` passes it, and any bytes are a `SlotData`; volatile, so
+        // that what is checked later is this copy, whatever a peer writes meanwhile.
+        let data = slot.data.with(|data| unsafe { read(data) });
+        receiver.next += 1;
+        Some(((word >> 32) as u32, data))
+    }
+
+    /// Tells senders of the room in a quarter of the ring once that much has been taken; whether any is waiting for it.
+    #[inline(always)]
+    pub(super) fn give_room(self, receiver: &mut Receiver) -> bool {
+        receiver.next - receiver.told >= (self.slots.len() as u64).div_ceil(4) && self.tell(receiver)
+    }
+
+    fn tell(self, receiver: &mut Receiver) -> bool {
+        receiver.told = receiver.next;
+        self.head.head.0.store(receiver.next, Ordering::Release);
+        fence(Ordering::SeqCst);
+        let starved = &self.head.sleep.0.starved;
+        let any = starved.load(Ordering::Relaxed) != 0 && starved.swap(0, Ordering::AcqRel) != 0;
+        fence(Ordering::SeqCst); // `head` before the `asleep` of those who are woken
+        any
+    }
+
+    /// Leaves out the next slot: whoever claimed it has died before publishing it.
+    pub(super) fn skip(self, receiver: &mut Receiver) {
+        receiver.next += 1;
+    }
+
+    /// The position that will be claimed next.
+    pub(super) fn tail(self) -> u64 {
+        self.head.tail.0.load(Ordering::Acquire)
+    }
+
+    /// Asks senders to ring from now on; false, and nothing asked, if something is already claimed.
+    pub(super) fn prepare_sleep(self, receiver: &Receiver) -> bool {
+        self.head.sleep.0.asleep.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let idle = self.head.tail.0.load(Ordering::Relaxed) == receiver.next;
+        if !idle {
+            self.awake();
+        }
+        idle
+    }
+
+    /// Senders need not ring.
+    pub(super) fn awake(self) {
+        self.head.sleep.0.asleep.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Copies data out of shared memory, each word once.
+///
+/// # Safety
+///
+/// `data` must be readable.
+#[inline(always)]
+unsafe fn read(data: *const SlotData) -> SlotData {
+    let mut words = [0u64; DATA / 8];
+    for (index, word) in words.iter_mut().enumerate() {
+        // SAFETY: `SlotData` is that many aligned words, readable as the caller says.
+        *word = unsafe { data.cast::<u64>().add(index).read_volatile() };
+    }
+    // SAFETY: both are 56 bytes of which any value is valid.
+    unsafe { std::mem::transmute::<[u64; DATA / 8], SlotData>(words) }
+}
+
+#[cfg(all(test, loom))]
+#[path = "ring/models.rs"]
+mod models;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    struct Memory {
+        head: RingHead,
+        slots: Vec<Slot>,
+    }
+
+    impl Memory {
+        fn new(slots: usize) -> Self {
+            // SAFETY: all zero is an empty ring.
+            let head = unsafe { std::mem::zeroed() };
+            // SAFETY: all zero is an unused slot.
+            Self { head, slots: (0..slots).map(|_| unsafe { std::mem::zeroed() }).collect() }
+        }
+
+        fn ring(&self) -> Ring<'_> {
+            Ring { head: &self.head, slots: &self.slots }
+        }
+    }
+
+    fn send(ring: Ring<'_>, known: &mut u64, note: u32) -> bool {
+        let Some(position) = ring.claim(known, |_| ()) else { return false };
+        ring.publish(position, note, |data| data[0] = note as u8);
+        true
+    }
+
+    #[test]
+    fn a_ring_takes_as_many_as_it_has_slots_and_gives_them_back_by_quarters() {
+        let memory = Memory::new(8);
+        let (ring, mut receiver, mut known) = (memory.ring(), Receiver::default(), 0);
+        for round in 0..100 {
+            let mut sent = 0;
+            while send(ring, &mut known, round + sent) {
+                sent += 1;
+            }
+            assert_eq!(sent, if round == 0 { 8 } else { 2 }, "round {round}");
+            let mut room = false;
+            while !room {
+                let (note, data) = ring.take(&mut receiver).unwrap();
+                assert_eq!(data.0[0], note as u8);
+                room = ring.give_room(&mut receiver);
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_ring_gives_nothing_not_even_one_lap_later() {
+        let memory = Memory::new(4);
+        let (ring, mut receiver, mut known) = (memory.ring(), Receiver::default(), 0);
+        for note in 0..40 {
+            assert!(ring.take(&mut receiver).is_none());
+            assert!(send(ring, &mut known, note));
+            assert_eq!(ring.take(&mut receiver).map(|taken| taken.0), Some(note));
+            ring.give_room(&mut receiver);
+        }
+    }
+
+    #[test]
+    fn words_that_a_peer_has_garbled_leave_the_ring_full_or_empty_and_nothing_worse() {
+        let memory = Memory::new(4);
+        let (ring, mut receiver, mut known) = (memory.ring(), Receiver::default(), 0);
+        for garbage in [u64::MAX, 1 << 63, 0xffff_ffff, 12345] {
+            memory.head.tail.0.store(garbage, Ordering::Relaxed);
+            memory.head.head.0.store(garbage.rotate_left(7), Ordering::Relaxed);
+            let _ = send(ring, &mut known, 1);
+            memory.slots[0].word.store(garbage, Ordering::Relaxed);
+            let _ = ring.take(&mut receiver);
+            let _ = ring.give_room(&mut receiver);
+        }
+    }
+}

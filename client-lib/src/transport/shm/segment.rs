@@ -1,0 +1,245 @@
+//! The memory that a process shares with the peers it talks to: its ring, its cells, its tickets.
+//!
+//! ```text
+//!  0      | nonce | intent | ring's words |                    4,096 bytes
+//!  4,096  | slot 0 | slot 1 | …                                64 bytes each
+//!         | small cell 0 | small cell 1 | …                    64 + 4,096 bytes each
+//!         | large cell 0 | …                                   64 + 65,536 bytes each
+//!
+//!  cell:  | state: u32, … | data |
+//! ```
+//!
+//! A memfd that can neither shrink nor grow: whoever maps it can rely on its size, whatever its owner does. It has no name in
+//! any file system, lives as long as somebody maps it, and `/dev/shm` may be as small as it likes. One per process, so memory
+//! grows with the number of processes and not of pairs; pages that were never used do not exist.
+//!
+//! A child of fork does not get the mapping: it would write into the rings in its parent's name.
+
+#![expect(unsafe_code, reason = "maps memory and hands out parts of it, all within its bounds")]
+
+use std::io;
+use std::mem::size_of;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
+
+use super::ring::{Ring, RingHead, Slot};
+use super::sync::{AtomicU32, AtomicU64, Line};
+
+/// Bytes of data in a small cell.
+pub(super) const SMALL: usize = 4096;
+/// Bytes of data in a large cell.
+pub(super) const LARGE: usize = 65536;
+
+const HEAD_BYTES: usize = 4096;
+const CELL_HEAD: usize = 64;
+
+/// How many there are of what. The same on both sides of a link, or the link is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Geometry {
+    /// A power of two.
+    pub(super) slots: u32,
+    pub(super) small: u32,
+    pub(super) large: u32,
+}
+
+impl Geometry {
+    /// None if a segment cannot look like that: no power of two, or beyond all reason.
+    pub(super) fn checked(self) -> Option<Self> {
+        let sound =
+            self.slots.is_power_of_two() && self.slots <= 1 << 20 && self.small <= 1 << 16 && self.large <= 1 << 14;
+        sound.then_some(self)
+    }
+
+    fn cells_at(self) -> usize {
+        HEAD_BYTES + self.slots as usize * size_of::<Slot>()
+    }
+
+    /// Where a cell's head is, and how much data fits the cell; none if there is no such cell.
+    #[inline]
+    fn cell(self, cell: u32) -> Option<(usize, usize)> {
+        let small = cell.min(self.small) as usize;
+        let base = self.cells_at() + small * (CELL_HEAD + SMALL);
+        if cell < self.small {
+            return Some((base, SMALL));
+        }
+        let large = cell - self.small;
+        (large < self.large).then(|| (base + large as usize * (CELL_HEAD + LARGE), LARGE))
+    }
+
+    fn total(self) -> usize {
+        self.cells_at() + self.small as usize * (CELL_HEAD + SMALL) + self.large as usize * (CELL_HEAD + LARGE)
+    }
+}
+
+#[repr(C)]
+struct SegmentHead {
+    nonce: Line<AtomicU64>,
+    intent: Line<AtomicU64>,
+    ring: RingHead,
+}
+
+const _: () = assert!(size_of::<SegmentHead>() <= HEAD_BYTES);
+
+/// A mapped segment, one's own or a peer's.
+#[derive(Debug)]
+pub(super) struct Segment {
+    base: NonNull<u8>,
+    geometry: Geometry,
+    len: usize,
+}
+
+// SAFETY: a segment is shared between processes and hands out nothing but atomics and what the ring's protocol guards.
+unsafe impl Send for Segment {}
+
+impl Segment {
+    /// A new one, and the descriptor by which others map it.
+    pub(super) fn create(geometry: Geometry) -> io::Result<(Self, OwnedFd)> {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let fd = memfd_create("rsd-mpi", flags | MFdFlags::from_bits_retain(nix::libc::MFD_NOEXEC_SEAL))
+            .or_else(|_| memfd_create("rsd-mpi", flags))?; // kernels before 6.3
+        nix::unistd::ftruncate(&fd, geometry.total() as i64)?;
+        fcntl(&fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL))?;
+        Ok((Self::map(fd.as_fd(), geometry)?, fd))
+    }
+
+    /// A peer's. Refused if it could shrink under our hands or is smaller than its geometry says.
+    pub(super) fn open(fd: BorrowedFd<'_>, geometry: Geometry) -> io::Result<Self> {
+        let refuse = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidData, text.to_string()));
+        let Some(geometry) = geometry.checked() else { return refuse("its segment has an impossible shape") };
+        let seals = SealFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GET_SEALS)?);
+        if !seals.contains(SealFlag::F_SEAL_SHRINK) {
+            return refuse("its segment could shrink");
+        }
+        if (nix::sys::stat::fstat(fd)?.st_size as u64) < geometry.total() as u64 {
+            return refuse("its segment is shorter than it says");
+        }
+        Self::map(fd, geometry)
+    }
+
+    fn map(fd: BorrowedFd<'_>, geometry: Geometry) -> io::Result<Self> {
+        let len = geometry.total();
+        let size = NonZeroUsize::new(len).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let base =
+            unsafe { mmap(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0) }?;
+        let segment = Self { base: base.cast(), geometry, len };
+        // SAFETY: the mapping just made.
+        unsafe { madvise(base, len, MmapAdvise::MADV_DONTFORK) }?;
+        Ok(segment)
+    }
+
+    pub(super) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    #[inline(always)]
+    fn head(&self) -> &SegmentHead {
+        // SAFETY: the mapping begins with it, is page-aligned, and all bytes are valid atomics.
+        unsafe { self.base.cast::<SegmentHead>().as_ref() }
+    }
+
+    /// A word of the owner's choice, by which a peer checks that it reads the right process's memory.
+    pub(super) fn nonce(&self) -> &AtomicU64 {
+        &self.head().nonce.0
+    }
+
+    /// Which slot of whose ring the owner is about to claim, or has claimed and not yet published.
+    #[inline(always)]
+    pub(super) fn intent(&self) -> &AtomicU64 {
+        &self.head().intent.0
+    }
+
+    /// The ring in which the owner receives.
+    #[inline(always)]
+    pub(super) fn ring(&self) -> Ring<'_> {
+        // SAFETY: `slots` slots follow the head, within the mapping; all bytes are valid slots.
+        let slots = unsafe {
+            std::slice::from_raw_parts(self.base.add(HEAD_BYTES).cast::<Slot>().as_ptr(), self.geometry.slots as usize)
+        };
+        Ring { head: &self.head().ring, slots }
+    }
+
+    /// The state of one of the owner's cells; none if it has no such cell.
+    #[inline]
+    pub(super) fn cell_state(&self, cell: u32) -> Option<&AtomicU32> {
+        let (at, _) = self.geometry.cell(cell)?;
+        // SAFETY: cells lie within the mapping, at multiples of 64 bytes.
+        Some(unsafe { self.base.add(at).cast::<AtomicU32>().as_ref() })
+    }
+
+    /// The first `len` bytes of a cell; none if there is no such cell or it is smaller. A peer that keeps to the protocol leaves
+    /// them alone until the cell is given back; one that does not garbles its own message.
+    #[inline]
+    pub(super) fn cell(&self, cell: u32, len: usize) -> Option<&[u8]> {
+        let (at, room) = self.geometry.cell(cell)?;
+        // SAFETY: within the cell, which lies within the mapping.
+        (len <= room).then(|| unsafe { std::slice::from_raw_parts(self.base.add(at + CELL_HEAD).as_ptr(), len) })
+    }
+
+    /// As [`Segment::cell`], to be filled by the owner of the segment, who has taken the cell from its pool.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "the pool gives each cell to one frame at a time")]
+    pub(super) fn cell_mut(&self, cell: u32, len: usize) -> Option<&mut [u8]> {
+        let (at, room) = self.geometry.cell(cell)?;
+        // SAFETY: within the cell, which lies within the mapping and is used by nobody else now.
+        (len <= room).then(|| unsafe { std::slice::from_raw_parts_mut(self.base.add(at + CELL_HEAD).as_ptr(), len) })
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length; nothing that was handed out outlives the borrow of `self`.
+        let _ = unsafe { munmap(self.base.cast(), self.len) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const GEOMETRY: Geometry = Geometry { slots: 16, small: 3, large: 2 };
+
+    #[test]
+    fn cells_lie_side_by_side_and_end_with_the_segment() {
+        let mut end = HEAD_BYTES + 16 * 64;
+        for (cell, room) in [(0, SMALL), (1, SMALL), (2, SMALL), (3, LARGE), (4, LARGE)] {
+            assert_eq!(GEOMETRY.cell(cell), Some((end, room)));
+            end += CELL_HEAD + room;
+        }
+        assert_eq!(GEOMETRY.total(), end);
+        for cell in [5, 6, u32::MAX] {
+            assert_eq!(GEOMETRY.cell(cell), None);
+        }
+    }
+
+    #[test]
+    fn a_cell_is_never_longer_than_it_is() {
+        let (segment, _) = Segment::create(GEOMETRY).unwrap();
+        assert_eq!(segment.cell(2, SMALL).map(<[u8]>::len), Some(SMALL));
+        assert!(segment.cell(2, SMALL + 1).is_none());
+        assert!(segment.cell(4, LARGE + 1).is_none());
+        assert!(segment.cell(5, 0).is_none());
+        assert!(segment.cell_state(5).is_none());
+        segment.cell_mut(4, LARGE).unwrap().fill(7);
+        assert_eq!(segment.cell(4, LARGE).unwrap()[LARGE - 1], 7);
+    }
+
+    #[test]
+    fn segments_that_could_shrink_or_are_short_are_refused() {
+        let unsealed = memfd_create("test", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        nix::unistd::ftruncate(&unsealed, GEOMETRY.total() as i64).unwrap();
+        let text = |fd: &OwnedFd, geometry| Segment::open(fd.as_fd(), geometry).unwrap_err().to_string();
+        assert_eq!(text(&unsealed, GEOMETRY), "its segment could shrink");
+        let (_, fd) = Segment::create(GEOMETRY).unwrap();
+        assert!(Segment::open(fd.as_fd(), GEOMETRY).is_ok());
+        assert_eq!(text(&fd, Geometry { large: 99, ..GEOMETRY }), "its segment is shorter than it says");
+        assert_eq!(text(&fd, Geometry { slots: 15, ..GEOMETRY }), "its segment has an impossible shape");
+        assert_eq!(text(&fd, Geometry { small: u32::MAX, ..GEOMETRY }), "its segment has an impossible shape");
+        assert!(nix::unistd::ftruncate(&fd, 0).is_err());
+    }
+}

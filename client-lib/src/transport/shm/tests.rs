@@ -1,0 +1,301 @@
+//! Processes in one process, two threads, or really two.
+
+#![expect(unsafe_code, reason = "lends its own vectors")]
+
+use std::process::{Command, Stdio};
+
+use super::*;
+use crate::engine::Landing;
+use crate::engine::frame::Envelope;
+
+mod death;
+mod hostile;
+
+const ENVELOPE: Envelope = Envelope { context: 1, rank: 2, tag: 3 };
+const EAGER: Frame = Frame::Eager { envelope: ENVELOPE };
+
+#[derive(Debug, Default)]
+struct Inbox {
+    frames: Vec<(Peer, Frame, Vec<u8>)>,
+    lost: Vec<(Peer, String)>,
+}
+
+impl Sink for Inbox {
+    fn on_frame(&mut self, from: Peer, frame: Frame, payload: &[u8]) {
+        self.frames.push((from, frame, payload.to_vec()));
+    }
+
+    fn landing(&mut self, _: Peer, _: &Frame, _: usize) -> Option<Landing> {
+        None
+    }
+
+    fn on_landed(&mut self, _: Peer, _: Frame, _: usize) {}
+
+    fn on_lost(&mut self, peer: Peer, reason: &str) {
+        self.lost.push((peer, reason.into()));
+    }
+}
+
+/// A process: `world.of(rank)` knows ranks as peers of the same number.
+struct Process {
+    shm: Shm,
+    inbox: Inbox,
+}
+
+impl Process {
+    fn new(config: ShmConfig, ranks: u32) -> Self {
+        let me = config.me;
+        let mut shm = Shm::new(config).unwrap();
+        for rank in (0..ranks).filter(|rank| *rank != me.rank) {
+            shm.expect(Peer(rank), ProcessName { rank, ..me });
+        }
+        Self { shm, inbox: Inbox::default() }
+    }
+
+    fn poll(&mut self) {
+        self.shm.poll(&mut self.inbox);
+        self.shm.poll_sockets(&mut self.inbox);
+    }
+
+    fn try_send(&mut self, to: u32, frame: &Frame, bytes: &[u8]) -> Result<(), Refusal> {
+        let mut bytes = bytes.to_vec();
+        // SAFETY: the vector outlives the call.
+        let buffer = unsafe { Buffer::contiguous(bytes.as_mut_ptr(), bytes.len()) };
+        self.shm.try_send(Peer(to), frame, Payload::new(&buffer, 0, bytes.len()))
+    }
+}
+
+/// A config for a small world that no other test has.
+fn config(test: &str, rank: u32) -> ShmConfig {
+    let job = format!("{test} {}", std::process::id());
+    let me = ProcessName::new(job.as_bytes(), rank);
+    ShmConfig { slots: 16, small_cells: 4, large_cells: 2, ..ShmConfig::new(me) }
+}
+
+fn world<const N: usize>(test: &str, tweak: impl Fn(ShmConfig) -> ShmConfig) -> [Process; N] {
+    std::array::from_fn(|rank| Process::new(tweak(config(test, rank as u32)), N as u32))
+}
+
+/// Sends a frame, with everybody polling until it is taken.
+fn send(world: &mut [Process], from: u32, to: u32, frame: &Frame, bytes: &[u8]) {
+    loop {
+        match world[from as usize].try_send(to, frame, bytes) {
+            Ok(()) => return,
+            Err(Refusal::Full) => world.iter_mut().for_each(Process::poll),
+            Err(Refusal::Lost) => panic!("{:?}", world[from as usize].inbox.lost),
+        }
+    }
+}
+
+fn connect(world: &mut [Process]) {
+    send(world, 0, 1, &EAGER, &[]);
+    world[1].poll();
+    assert_eq!(world[1].inbox.frames.len(), 1);
+    world[1].inbox.frames.clear();
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + seed * 7 + (at >> 8)) as u8).collect()
+}
+
+#[test]
+fn frames_of_every_kind_and_length_arrive_whole_and_in_order_both_ways() {
+    let mut world: [Process; 2] = world("every kind", |config| config);
+    let kinds = [
+        EAGER,
+        Frame::EagerSync { envelope: ENVELOPE, send: 4 },
+        Frame::Ready { envelope: ENVELOPE, send: 4, len: 1 << 40, region: None },
+        Frame::Clear { send: 4, receive: 5, len: 6 },
+        Frame::Part { receive: 5 },
+        Frame::Done { send: 4 },
+    ];
+    let lengths = [0, 1, 15, 16, 17, 31, 32, 33, 39, 40, 41, 100, 4095, 4096, 4097, LARGE - 1, LARGE];
+    let mut sent = Vec::new();
+    for (seed, (frame, len)) in kinds.iter().flat_map(|kind| lengths.map(|len| (kind, len))).enumerate() {
+        send(&mut world, 0, 1, frame, &pattern(len, seed));
+        send(&mut world, 1, 0, frame, &pattern(len, seed));
+        sent.push((*frame, pattern(len, seed)));
+    }
+    world.iter_mut().for_each(Process::poll);
+    for (rank, process) in world.into_iter().enumerate() {
+        let frames = process.inbox.frames.into_iter().map(|(from, frame, bytes)| {
+            assert_eq!(from, Peer(1 - rank as u32));
+            (frame, bytes)
+        });
+        assert_eq!(frames.collect::<Vec<_>>(), sent);
+        assert!(process.inbox.lost.is_empty());
+        assert_eq!(process.shm.strays, 0);
+    }
+}
+
+#[test]
+fn all_call_all_at_once_and_nothing_is_lost_or_doubled() {
+    const N: usize = 12;
+    let mut world: [Process; N] = world("all call all", |config| config);
+    let mut left: Vec<(u32, u32, u8)> = (0..3u8)
+        .flat_map(|nth| (0..N as u32).flat_map(move |from| (0..N as u32).map(move |to| (from, to, nth))))
+        .filter(|(from, to, _)| from != to)
+        .collect();
+    while !left.is_empty() {
+        // Everybody tries before anybody polls: all calls cross.
+        let mut refused = Vec::new();
+        for (from, to, nth) in left {
+            if refused.iter().any(|(f, t, _)| (*f, *t) == (from, to))
+                || world[from as usize].try_send(to, &EAGER, &[from as u8, nth]).is_err()
+            {
+                refused.push((from, to, nth));
+            }
+        }
+        left = refused;
+        world.iter_mut().for_each(Process::poll);
+    }
+    world.iter_mut().for_each(Process::poll);
+    for (rank, process) in world.iter_mut().enumerate() {
+        assert!(process.inbox.lost.is_empty(), "{:?}", process.inbox.lost);
+        for from in (0..N as u32).filter(|from| *from as usize != rank) {
+            let got = process.inbox.frames.iter().filter(|frame| frame.0 == Peer(from));
+            let got: Vec<_> = got.map(|frame| frame.2.clone()).collect();
+            assert_eq!(got, [[from as u8, 0], [from as u8, 1], [from as u8, 2]]);
+        }
+        assert_eq!(process.inbox.frames.len(), 3 * (N - 1));
+    }
+}
+
+#[test]
+fn a_peer_that_starts_late_is_reached_when_it_has() {
+    let mut first = Process::new(config("late", 0), 2);
+    for _ in 0..100 {
+        assert_eq!(first.try_send(1, &EAGER, b"x"), Err(Refusal::Full));
+        first.poll();
+    }
+    assert_eq!(first.shm.describe(Peer(1)), "connecting: nobody listens there");
+    assert!(first.shm.sleep_limit().is_some_and(|limit| limit <= Duration::from_millis(50)));
+    let mut world = [first, Process::new(config("late", 1), 2)];
+    connect(&mut world);
+    assert_eq!(world[0].shm.describe(Peer(1)), "cma");
+    assert_eq!(world[0].shm.sleep_limit(), None);
+}
+
+#[test]
+fn a_full_ring_and_a_used_up_pool_refuse_until_the_receiver_has_polled() {
+    let mut world: [Process; 2] = world("full", |config| config);
+    connect(&mut world);
+    for (len, room) in [(8, 16), (100, 4), (5000, 2)] {
+        for round in 0..40 {
+            let mut sent = 0;
+            while world[0].try_send(1, &EAGER, &pattern(len, sent)).is_ok() {
+                sent += 1;
+            }
+            assert!(sent <= room && sent >= room * 3 / 4 - 1, "{sent} of {len} bytes in round {round}");
+            assert!(world[0].shm.prepare_sleep());
+            world[1].poll();
+            assert_eq!(std::mem::take(&mut world[1].inbox.frames).len(), sent);
+            // The receiver has rung, or would not have let the sender sleep.
+            assert!(!world[0].shm.prepare_sleep());
+        }
+    }
+}
+
+#[test]
+fn one_slow_receiver_does_not_keep_the_cells_of_others() {
+    let mut world: [Process; 3] = world("slow", |config| config);
+    send(&mut world, 0, 2, &EAGER, &[]);
+    connect(&mut world);
+    assert_eq!(world[0].try_send(2, &EAGER, &[1; 100]), Ok(()));
+    for _ in 0..50 {
+        assert_eq!(world[0].try_send(1, &EAGER, &[1; 100]), Ok(()));
+        world[1].poll();
+    }
+}
+
+#[test]
+fn sixty_four_megabytes_go_through_cells_when_there_is_no_cma() {
+    const LEN: usize = 64 << 20;
+    let [mut first, mut second]: [Process; 2] = world("64 MB", |config| ShmConfig { cma: false, ..config });
+    let source = pattern(LEN, 5);
+    let received = std::thread::scope(|scope| {
+        let receiver = scope.spawn(move || {
+            let mut received = Vec::with_capacity(LEN);
+            while received.len() < LEN {
+                second.shm.poll(&mut second.inbox);
+                second.inbox.frames.drain(..).for_each(|(_, _, bytes)| received.extend(bytes));
+                second.shm.park(Duration::from_secs(5));
+            }
+            (received, second.shm.describe(Peer(0)))
+        });
+        for part in source.chunks(LARGE) {
+            while first.try_send(1, &Frame::Part { receive: 1 }, part) == Err(Refusal::Full) {
+                first.shm.park(Duration::from_secs(5));
+                first.shm.poll(&mut first.inbox);
+            }
+        }
+        receiver.join().unwrap()
+    });
+    assert!(received.0 == source);
+    assert!(received.1.starts_with("copy through cells (cma: switched off; xpmem: "), "{}", received.1);
+}
+
+#[test]
+fn two_that_only_ever_sleep_wake_each_other() {
+    let [mut first, mut second]: [Process; 2] = world("sleepers", |config| config);
+    fn wait(process: &mut Process) {
+        let since = Instant::now();
+        while process.inbox.frames.is_empty() {
+            process.shm.poll(&mut process.inbox);
+            if process.inbox.frames.is_empty() {
+                process.shm.park(Duration::from_secs(20));
+            }
+            assert!(since.elapsed() < Duration::from_secs(10), "slept through a frame");
+        }
+        process.inbox.frames.clear();
+    }
+    fn tell(process: &mut Process, to: u32) {
+        while process.try_send(to, &EAGER, b"x").is_err() {
+            process.shm.park(Duration::from_secs(20));
+            process.shm.poll(&mut process.inbox);
+        }
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for _ in 0..500 {
+                wait(&mut second);
+                tell(&mut second, 0);
+            }
+        });
+        for _ in 0..500 {
+            tell(&mut first, 1);
+            wait(&mut first);
+        }
+    });
+}
+
+#[test]
+fn a_long_message_is_read_out_of_the_senders_memory() {
+    let mut world: [Process; 2] = world("pull", |config| config);
+    connect(&mut world);
+    let mut source = pattern(5 << 20, 1);
+    let mut target = vec![0; 5 << 20];
+    // SAFETY: both vectors live to the end of the test.
+    let (from, into) = unsafe {
+        (Buffer::contiguous(source.as_mut_ptr(), source.len()), Buffer::contiguous(target.as_mut_ptr(), target.len()))
+    };
+    let [first, second] = &mut world;
+    let region = first.shm.offer(Peer(1), &from).unwrap();
+    assert_eq!(second.shm.pull(Peer(0), region, &into, 3 << 20), Ok(()));
+    first.shm.withdraw(Peer(1), region);
+    assert_eq!(target[..3 << 20], source[..3 << 20]);
+    assert!(target[3 << 20..].iter().all(|byte| *byte == 0));
+    let nowhere = Region { address: 8, ..region };
+    assert_eq!(second.shm.pull(Peer(0), nowhere, &into, 100), Err(PullRefused));
+    assert_eq!(second.shm.pull(Peer(0), region, &into, 6 << 20), Err(PullRefused));
+    assert_eq!(second.shm.pull(Peer(7), region, &into, 1), Err(PullRefused));
+}
+
+#[test]
+fn nobody_is_sent_anything_who_is_not_expected() {
+    let [mut alone]: [Process; 1] = world("alone", |config| config);
+    assert_eq!(alone.try_send(0, &EAGER, b""), Err(Refusal::Lost));
+    assert_eq!(alone.try_send(u32::MAX, &EAGER, b""), Err(Refusal::Lost));
+    assert_eq!(alone.shm.describe(Peer(3)), "not on this node");
+    assert_eq!(memory_kind(std::ptr::null()), MemoryKind::Host);
+}

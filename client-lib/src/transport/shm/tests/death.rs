@@ -1,0 +1,143 @@
+//! Peers that end in every way.
+
+use std::io::{BufRead, BufReader};
+
+use super::*;
+
+const CHILD: &str = "RSD_MPI_TEST_CHILD_OF";
+
+/// Polls until a loss is told; what had come before it.
+fn until_lost(process: &mut Process) -> (Vec<Vec<u8>>, String) {
+    let since = Instant::now();
+    while process.inbox.lost.is_empty() {
+        process.shm.poll(&mut process.inbox);
+        process.shm.park(Duration::from_millis(100));
+        assert!(since.elapsed() < Duration::from_secs(10), "the loss was not noticed");
+    }
+    let frames = std::mem::take(&mut process.inbox.frames).into_iter().map(|frame| frame.2).collect();
+    let lost = std::mem::take(&mut process.inbox.lost);
+    assert_eq!(lost.len(), 1);
+    (frames, lost[0].1.clone())
+}
+
+#[test]
+fn what_a_peer_sent_before_it_died_still_arrives_and_then_its_death() {
+    let mut world: [Process; 2] = world("death", |config| config);
+    connect(&mut world);
+    let [mut first, mut second] = world;
+    assert_eq!(second.try_send(0, &EAGER, b"small"), Ok(()));
+    assert_eq!(second.try_send(0, &EAGER, &pattern(5000, 1)), Ok(()));
+    // Its cell is out when the peer dies.
+    assert_eq!(first.try_send(1, &EAGER, &[1; 5000]), Ok(()));
+    drop(second);
+    let (frames, reason) = until_lost(&mut first);
+    assert_eq!(frames, [b"small".to_vec(), pattern(5000, 1)]);
+    assert!(reason.starts_with("rank 1 of job ") && reason.ends_with(": it has ended without a farewell"), "{reason}");
+    assert_eq!(first.try_send(1, &EAGER, b""), Err(Refusal::Lost));
+    assert!(first.shm.prepare_sleep());
+    assert_eq!(first.shm.sleep_limit(), None);
+}
+
+#[test]
+fn a_peer_that_has_said_farewell_may_go() {
+    let mut world: [Process; 2] = world("farewell", |config| config);
+    connect(&mut world);
+    let [mut first, mut second] = world;
+    assert_eq!(second.try_send(0, &Frame::Bye, b""), Ok(()));
+    drop(second);
+    for _ in 0..10 {
+        first.poll();
+    }
+    assert_eq!(first.inbox.frames.len(), 1);
+    assert!(first.inbox.lost.is_empty());
+    assert_eq!(first.shm.describe(Peer(1)), "over");
+}
+
+#[test]
+fn a_peer_that_never_starts_is_lost_with_what_was_tried() {
+    let config = ShmConfig { connect_limit: Duration::from_millis(20), ..config("never", 0) };
+    let mut process = Process::new(config, 2);
+    assert_eq!(process.try_send(1, &EAGER, b""), Err(Refusal::Full));
+    let (_, reason) = until_lost(&mut process);
+    let expected = "it could not be reached on this node: ";
+    assert!(reason.contains(expected) && reason.ends_with("-1, the last: nobody listens there"), "{reason}");
+    assert_eq!(process.try_send(1, &EAGER, b""), Err(Refusal::Lost));
+}
+
+#[test]
+fn a_slot_that_the_dead_had_claimed_does_not_hold_up_the_living() {
+    let mut world: [Process; 3] = world("claimed", |config| config);
+    send(&mut world, 2, 0, &EAGER, &[]);
+    send(&mut world, 1, 0, &EAGER, &[]);
+    let [mut first, second, mut third] = world;
+    first.poll();
+    first.inbox.frames.clear();
+    // What `try_send` does up to the moment of death.
+    let State::Up(up) = &second.shm.links[0].state else { panic!("not connected") };
+    let (ring_id, intent) = (up.ring_id, second.shm.segment.intent());
+    let claimed = up.segment.ring().claim(&mut 0, |position| {
+        intent.store(u64::from(ring_id) << 32 | (position + 1), Ordering::Relaxed);
+    });
+    assert!(claimed.is_some());
+    assert_eq!(third.try_send(0, &EAGER, b"after"), Ok(()));
+    first.poll();
+    assert!(first.inbox.frames.is_empty());
+    drop(second);
+    let (frames, _) = until_lost(&mut first);
+    assert_eq!(frames, [b"after".to_vec()]);
+    for _ in 0..50 {
+        assert_eq!(third.try_send(0, &EAGER, b"more"), Ok(()));
+        first.poll();
+    }
+}
+
+/// Not a test by itself: what [`a_killed_process_is_noticed_and_its_last_words_are_heard`] starts. Sends, says so, and waits to be killed.
+#[test]
+fn child() {
+    let Ok(job) = std::env::var(CHILD) else { return };
+    let config = |rank| ShmConfig::new(ProcessName::new(job.as_bytes(), rank));
+    let mut process = Process::new(config(1), 2);
+    let mut memory = pattern(1 << 20, 9);
+    let address = memory.as_mut_ptr() as u64;
+    for bytes in [address.to_ne_bytes().to_vec(), pattern(30_000, 2)] {
+        while process.try_send(0, &EAGER, &bytes) == Err(Refusal::Full) {
+            process.poll();
+        }
+    }
+    println!("sent");
+    loop {
+        process.shm.poll(&mut process.inbox);
+        process.shm.park(Duration::from_secs(100));
+    }
+}
+
+#[test]
+fn a_killed_process_is_noticed_and_its_last_words_are_heard() {
+    let job = format!("killed {}", std::process::id());
+    let mut process = Process::new(ShmConfig::new(ProcessName::new(job.as_bytes(), 0)), 2);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "transport::shm::tests::death::child"])
+        .env(CHILD, &job)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while process.inbox.frames.is_empty() {
+        process.poll();
+    }
+    let address = u64::from_ne_bytes(process.inbox.frames[0].2[..].try_into().unwrap());
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.ends_with("sent")));
+    // While it lives, its memory can be read, unless this machine forbids that: then there is a reason.
+    let mut target = vec![0; 1 << 20];
+    // SAFETY: the vector lives to the end of the test.
+    let into = unsafe { Buffer::contiguous(target.as_mut_ptr(), target.len()) };
+    match process.shm.pull(Peer(1), Region { address, ticket: u32::MAX }, &into, 1 << 20) {
+        Ok(()) => assert!(target == pattern(1 << 20, 9)),
+        Err(PullRefused) => assert!(process.shm.describe(Peer(1)).starts_with("copy through cells (cma: ")),
+    }
+    child.kill().unwrap();
+    let (frames, reason) = until_lost(&mut process);
+    assert_eq!(frames.last(), Some(&pattern(30_000, 2)));
+    assert!(reason.ends_with("it has ended without a farewell"), "{reason}");
+    child.wait().unwrap();
+}

@@ -1,0 +1,124 @@
+//! Peers that write anything into the ring, or say anything on the socket.
+
+use std::os::fd::OwnedFd;
+
+use super::hello::Hello;
+use super::link::Up;
+use super::*;
+
+fn connected(test: &str) -> [Process; 2] {
+    let mut world = world(test, |config| config);
+    connect(&mut world);
+    // Both directions are up, and peer 1 is the one who misbehaves towards 0.
+    send(&mut world, 1, 0, &EAGER, b"");
+    world[0].poll();
+    world[0].inbox.frames.clear();
+    world
+}
+
+fn up(process: &Process) -> &Up {
+    match &process.shm.links[0].state {
+        State::Up(up) => up,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn put(process: &Process, note: u32, data: [u8; DATA]) {
+    let ring = up(process).segment.ring();
+    let position = ring.claim(&mut 0, |_| ()).unwrap();
+    ring.publish(position, note, |into| *into = data);
+}
+
+fn data(frame: &Frame, cell: u32, len: u32) -> [u8; DATA] {
+    let mut data = [0; DATA];
+    frame.encode(data.first_chunk_mut().unwrap());
+    data[CELL_AT..CELL_AT + 4].copy_from_slice(&cell.to_ne_bytes());
+    data[CELL_AT + 4..].copy_from_slice(&len.to_ne_bytes());
+    data
+}
+
+#[test]
+fn frames_that_cannot_be_are_the_end_of_a_peer_and_of_nothing_else() {
+    let vectors = [
+        (0, [0xff; DATA], "it has sent what is no frame"),
+        (0, [0; DATA], "it has sent what is no frame"),
+        (41, data(&EAGER, 0, 0), "it has sent a frame that does not fit its slot"),
+        (255, data(&Frame::Done { send: 1 }, 0, 0), "it has sent a frame that does not fit its slot"),
+        (IN_CELL, data(&EAGER, 6, 1), "it has sent a frame in a cell that it does not have"),
+        (IN_CELL, data(&EAGER, u32::MAX, 1), "it has sent a frame in a cell that it does not have"),
+        (IN_CELL, data(&EAGER, 0, 4097), "it has sent a frame in a cell that it does not have"),
+        (IN_CELL, data(&EAGER, 5, 65537), "it has sent a frame in a cell that it does not have"),
+        (IN_CELL, data(&EAGER, 4, u32::MAX), "it has sent a frame in a cell that it does not have"),
+    ];
+    for (nth, (note, data, reason)) in vectors.into_iter().enumerate() {
+        let [mut first, second] = connected(&format!("cannot be {nth}"));
+        put(&second, up(&second).sign | note, data);
+        first.poll();
+        assert!(first.inbox.frames.is_empty());
+        assert_eq!(first.inbox.lost.len(), 1, "{nth}");
+        assert!(first.inbox.lost[0].1.ends_with(reason), "{}", first.inbox.lost[0].1);
+        assert_eq!(first.try_send(1, &EAGER, b""), Err(Refusal::Lost));
+    }
+}
+
+#[test]
+fn frames_signed_by_nobody_are_counted_and_left() {
+    let [mut first, mut second] = connected("nobody");
+    put(&second, 1 << 16, data(&EAGER, 0, 0));
+    put(&second, 0xffff << 16, data(&EAGER, 0, 0));
+    assert_eq!(second.try_send(0, &EAGER, b"honest"), Ok(()));
+    first.poll();
+    assert_eq!(first.shm.strays, 2);
+    assert_eq!(first.inbox.frames.len(), 1);
+    assert!(first.inbox.lost.is_empty());
+}
+
+#[test]
+fn garbage_on_the_socket_harms_nobody() {
+    let [mut first]: [Process; 1] = world("garbage", |config| config);
+    let me = first.shm.config.me;
+    let hello = Hello {
+        from: ProcessName { rank: 1, ..me },
+        to: me,
+        sign: 0,
+        geometry: Geometry { slots: 16, small: 4, large: 2 },
+        nonce: 1,
+        probe: 8,
+        namespaces: [0, 0],
+    };
+    let say = |first: &mut Process, packet: &[u8]| {
+        let caller = socket::call(me).unwrap();
+        nix::unistd::write(&caller, packet).unwrap();
+        first.poll();
+        first.poll();
+        matches!(socket::hear(&caller), socket::Heard::End)
+    };
+    assert!(say(&mut first, b"GET / HTTP/1.1\r\n\r\n"));
+    assert!(say(&mut first, &[0; 1000]));
+    // Nobody of that name is expected.
+    assert!(say(&mut first, &hello.encode()));
+    first.shm.expect(Peer(1), hello.from);
+    // For somebody else.
+    assert!(say(&mut first, &Hello { to: hello.from, ..hello }.encode()));
+    assert!(first.inbox.lost.is_empty());
+    // Who says too little about itself is lost, since it is the one that is expected.
+    assert!(!say(&mut first, &hello.encode()));
+    assert_eq!(first.inbox.lost.len(), 1);
+    assert!(first.inbox.lost[0].1.ends_with("it has not passed its segment and its doorbell"));
+}
+
+#[test]
+fn silent_callers_are_bounded_and_keep_nobody_out() {
+    let mut world: [Process; 2] = world("silent", |config| config);
+    let me = world[0].shm.config.me;
+    let callers: Vec<OwnedFd> = (0..20).map(|_| socket::call(me).unwrap()).collect();
+    world[0].poll();
+    assert_eq!(world[0].shm.callers.len(), 20);
+    send(&mut world, 1, 0, &EAGER, b"x");
+    drop(callers);
+    for _ in 0..5 {
+        world[0].poll();
+    }
+    assert!(world[0].shm.callers.is_empty());
+    assert_eq!(world[0].inbox.frames.len(), 1);
+}
