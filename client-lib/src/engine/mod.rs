@@ -18,6 +18,13 @@ mod peers;
 mod slab;
 mod state;
 
+#[cfg(test)]
+pub(crate) mod bodies;
+#[cfg(test)]
+pub(crate) mod fake;
+#[cfg(test)]
+mod simulation;
+
 pub use frame::{Envelope, Frame, Region};
 pub use operations::Engine;
 pub use request::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TagMatch};

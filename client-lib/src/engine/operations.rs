@@ -251,6 +251,13 @@ impl<T: Transport> Engine<T> {
         told.filter(|(_, relation)| relation.standing == Standing::Present).count()
     }
 
+    /// Requests, messages, early frames and errands that are left.
+    #[cfg(test)]
+    pub(crate) fn leftovers(&self) -> [usize; 4] {
+        let core = &self.core;
+        [core.requests.len(), core.messages.len(), core.early.len(), core.errands.len()]
+    }
+
     /// A request that is over by now needs none.
     fn settle(&mut self, started: Started) -> Started {
         match started {

@@ -1,0 +1,381 @@
+//! Test bodies for whole worlds: the same run over any transport. Each checks what has to hold at its end.
+
+#![expect(unsafe_code, reason = "tests lend memory as a user does")]
+
+use std::sync::Arc;
+
+use super::fake::Rng;
+use super::frame::Envelope;
+use super::{Engine, Mode, Outcome, Peer, RequestId, Source, Started, TagMatch, Transport};
+use crate::memory::Buffer;
+
+/// Processes in one thread; process r is peer r.
+pub(crate) trait World {
+    /// What carries their frames.
+    type Carrier: Transport;
+
+    /// How many.
+    fn size(&self) -> usize;
+
+    /// The engine of one.
+    fn engine(&mut self, rank: usize) -> &mut Engine<Self::Carrier>;
+
+    /// One of them, or all, make progress.
+    fn step(&mut self);
+}
+
+/// Memory as a user lends it.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    base: *mut u8,
+    len: usize,
+}
+
+impl Memory {
+    /// That holds these bytes.
+    pub(crate) fn of(bytes: Vec<u8>) -> Self {
+        let bytes = bytes.into_boxed_slice();
+        Self { len: bytes.len(), base: Box::into_raw(bytes).cast() }
+    }
+
+    /// To receive so many bytes.
+    pub(crate) fn room(len: usize) -> Self {
+        Self::of(vec![0xee; len])
+    }
+
+    /// To be lent; not longer than the memory lives.
+    pub(crate) fn buffer(&self) -> Buffer {
+        // SAFETY: the memory is there until the value is dropped, which tests do when the operation is over.
+        unsafe { Buffer::contiguous(self.base, self.len) }
+    }
+
+    /// What it holds now.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: made from a box of this length, and nothing is written while tests look.
+        unsafe { std::slice::from_raw_parts(self.base, self.len) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::into_raw` of a slice of this length, once.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.base, self.len)) });
+    }
+}
+
+/// A send or receive under way, with its memory.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) rank: usize,
+    pub(crate) memory: Memory,
+    started: Started,
+}
+
+/// So many steps bring the worlds of these tests to their end, many times over.
+const STEPS: usize = 5_000_000;
+
+/// Opens a communicator of everybody in the world.
+pub(crate) fn open(world: &mut impl World, context: u32) {
+    let members: Arc<[Peer]> = (0..world.size() as u32).map(Peer).collect();
+    for rank in 0..world.size() {
+        world.engine(rank).open(context, Arc::clone(&members));
+    }
+}
+
+/// Starts to send bytes; `envelope.rank` sends.
+pub(crate) fn send(world: &mut impl World, envelope: Envelope, to: usize, mode: Mode, bytes: Vec<u8>) -> Pending {
+    let (rank, memory) = (envelope.rank as usize, Memory::of(bytes));
+    let started = world.engine(rank).send(envelope, Peer(to as u32), mode, memory.buffer());
+    Pending { rank, memory, started }
+}
+
+/// Starts to receive so many bytes.
+pub(crate) fn recv(
+    world: &mut impl World,
+    rank: usize,
+    context: u32,
+    source: Source,
+    tag: TagMatch,
+    room: usize,
+) -> Pending {
+    let memory = Memory::room(room);
+    let started = world.engine(rank).recv(context, source, tag, memory.buffer());
+    Pending { rank, memory, started }
+}
+
+impl Pending {
+    /// The request, if there is one.
+    pub(crate) fn id(&self) -> Option<RequestId> {
+        match self.started {
+            Started::Over(_) => None,
+            Started::Pending(id) => Some(id),
+        }
+    }
+
+    /// Whether it is over.
+    pub(crate) fn is_over(&self, world: &mut impl World) -> bool {
+        self.id().is_none_or(|id| world.engine(self.rank).outcome(id).is_some())
+    }
+
+    /// Lets the world go on until it is over.
+    pub(crate) fn wait(self, world: &mut impl World) -> (Outcome, Memory) {
+        let Self { rank, memory, started } = self;
+        let id = match started {
+            Started::Over(outcome) => return (outcome, memory),
+            Started::Pending(id) => id,
+        };
+        let mut outcome = None;
+        until(world, |world| {
+            outcome = world.engine(rank).take(id);
+            outcome.is_some()
+        });
+        (outcome.expect("just set"), memory)
+    }
+}
+
+/// Lets the world go on until something holds.
+pub(crate) fn until<W: World>(world: &mut W, mut holds: impl FnMut(&mut W) -> bool) {
+    for _ in 0..STEPS {
+        if holds(world) {
+            return;
+        }
+        world.step();
+    }
+    panic!("nothing comes of it after {STEPS} steps");
+}
+
+/// Bytes that tell who has sent them, and where in the message they are.
+pub(crate) fn pattern(envelope: Envelope, number: usize, len: usize) -> Vec<u8> {
+    let seed =
+        envelope.rank.wrapping_mul(31).wrapping_add(envelope.tag as u32).wrapping_mul(31).wrapping_add(number as u32);
+    (0..len as u32).map(|at| (at.wrapping_add(seed).wrapping_mul(0x9e37_79b9) >> 24) as u8).collect()
+}
+
+/// Everything has been said, received and asked for.
+pub(crate) fn finish(world: &mut impl World) {
+    until(world, |world| (0..world.size()).all(|rank| world.engine(rank).quiet()));
+    let everybody: Vec<Peer> = (0..world.size() as u32).map(Peer).collect();
+    for rank in 0..world.size() {
+        world.engine(rank).say_bye(&everybody);
+    }
+    until(world, |world| (0..world.size()).all(|rank| world.engine(rank).byes_missing() == 0));
+    until(world, |world| (0..world.size()).all(|rank| world.engine(rank).quiet()));
+    for rank in 0..world.size() {
+        assert_eq!(world.engine(rank).leftovers(), [0; 4], "rank {rank}: requests, messages, early frames, errands");
+    }
+}
+
+/// A message goes round, from each to the next, growing longer than any frame.
+pub(crate) fn ring(world: &mut impl World) {
+    open(world, 1);
+    let size = world.size();
+    for round in 0..4 {
+        let len = round * 700;
+        for rank in 0..size {
+            let envelope = Envelope { context: 1, rank: rank as u32, tag: round as i32 };
+            let next = (rank + 1) % size;
+            let expected = pattern(envelope, round, len);
+            let send = send(world, envelope, next, Mode::Standard, expected.clone());
+            let (tag, source) = (TagMatch::Value(round as i32), Source::Rank(rank as u32));
+            let (outcome, memory) = recv(world, next, 1, source, tag, len).wait(world);
+            assert_eq!((outcome.error, outcome.source, outcome.bytes), (None, rank as u32, len as u64));
+            assert_eq!(memory.bytes(), expected);
+            assert_eq!(send.wait(world).0.error, None);
+        }
+    }
+    finish(world);
+}
+
+/// Each sends to random others, itself included, messages of random lengths, tags and modes; receives are as wild as their
+/// communicator says, posted before and after. Of messages that could have come in either order, the first sent is received by
+/// the first posted.
+pub(crate) fn everybody_at_once(world: &mut impl World, seed: u64, messages: usize) {
+    let (mut rng, size) = (Rng(seed), world.size());
+    for context in 0..4 {
+        open(world, context);
+    }
+    let mut sends = Vec::new();
+    let mut receives = Vec::new();
+    let mut plans: Vec<(Envelope, usize)> = Vec::new();
+    for _ in 0..messages {
+        let rank = rng.below(size) as u32;
+        let envelope = Envelope { context: rng.below(4) as u32, rank, tag: rng.below(3) as i32 };
+        plans.push((envelope, rng.below(size)));
+    }
+    let (mut to_send, mut to_receive) = (0, 0);
+    while to_send < messages || to_receive < messages {
+        match rng.below(3) {
+            0 if to_send < messages => {
+                let (envelope, to) = plans[to_send];
+                let mode = [Mode::Standard, Mode::Synchronous, Mode::Ready][rng.below(3)];
+                let len = 4 + [0, rng.below(10), rng.below(3000)][rng.below(3)];
+                let mut bytes = (to_send as u32).to_ne_bytes().to_vec();
+                bytes.extend(pattern(envelope, to_send, len - 4));
+                sends.push(send(world, envelope, to, mode, bytes));
+                to_send += 1;
+            }
+            1 if to_receive < messages => {
+                let (Envelope { context, rank, tag }, to) = plans[to_receive];
+                let source = if context & 1 == 0 { Source::Rank(rank) } else { Source::Any };
+                let tag = if context & 2 == 0 { TagMatch::Value(tag) } else { TagMatch::Any };
+                receives.push((context, recv(world, to, context, source, tag, 3100)));
+                to_receive += 1;
+            }
+            _pause => world.step(),
+        }
+    }
+    // Per communicator, sender, receiver and tag: the number of the message received last.
+    let mut last = std::collections::HashMap::new();
+    for (context, receive) in receives {
+        let rank = receive.rank;
+        let (outcome, memory) = receive.wait(world);
+        assert_eq!(outcome.error, None);
+        let bytes = &memory.bytes()[..outcome.bytes as usize];
+        let number = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
+        let envelope = Envelope { context, rank: outcome.source, tag: outcome.tag };
+        assert_eq!(plans[number], (envelope, rank));
+        assert_eq!(bytes[4..], pattern(envelope, number, bytes.len() - 4));
+        let before = last.insert((envelope, rank), number);
+        assert!(before.is_none_or(|before| before < number), "message {number} was received after {before:?}");
+    }
+    for send in sends {
+        assert_eq!(send.wait(world).0.error, None);
+    }
+    finish(world);
+}
+
+/// Of a message that is too long, the memory gets what fits, and the receive tells.
+pub(crate) fn truncated(world: &mut impl World) {
+    open(world, 1);
+    let last = world.size() - 1;
+    for (number, (len, room)) in [(5, 4), (8, 0), (2000, 0), (2000, 1), (2000, 1999), (64, 63)].into_iter().enumerate()
+    {
+        for (posted_first, mode) in [(true, Mode::Standard), (false, Mode::Standard), (false, Mode::Synchronous)] {
+            let envelope = Envelope { context: 1, rank: 0, tag: 3 };
+            let bytes = pattern(envelope, number, len);
+            let early = posted_first.then(|| recv(world, last, 1, Source::Rank(0), TagMatch::Any, room));
+            let send = send(world, envelope, last, mode, bytes.clone());
+            for _ in 0..if posted_first { 0 } else { 50 } {
+                world.step();
+            }
+            let receive = early.unwrap_or_else(|| recv(world, last, 1, Source::Rank(0), TagMatch::Any, room));
+            let (outcome, memory) = receive.wait(world);
+            let error = outcome.error.expect("the message was too long");
+            assert_eq!(error.class, crate::abi::constants::MPI_ERR_TRUNCATE);
+            assert_eq!(error.text, format!("the message has {len} bytes, the memory to receive it {room}"));
+            assert_eq!((outcome.source, outcome.tag, outcome.bytes), (0, 3, room as u64));
+            assert_eq!(memory.bytes(), &bytes[..room]);
+            assert_eq!(send.wait(world).0.error, None);
+        }
+    }
+    finish(world);
+}
+
+/// Messages are probed before they are received, and taken out of matching, short and long.
+pub(crate) fn probed(world: &mut impl World) {
+    open(world, 1);
+    let last = world.size() - 1;
+    let mut sends = Vec::new();
+    for (tag, len) in [0, 5, 2000, 0, 5, 2000].into_iter().enumerate() {
+        let envelope = Envelope { context: 1, rank: 0, tag: tag as i32 };
+        sends.push(send(world, envelope, last, Mode::Standard, pattern(envelope, 0, len)));
+    }
+    let mut expected: Vec<(i32, usize)> = vec![(0, 0), (1, 5), (2, 2000), (3, 0), (4, 5), (5, 2000)];
+    for (at, tag) in [(3, TagMatch::Value(3)), (4, TagMatch::Any), (0, TagMatch::Any), (0, TagMatch::Value(2))] {
+        // The fourth may come only after the ones before it: all have been sent in this order.
+        until(world, |world| world.engine(last).probe(1, Source::Any, TagMatch::Value(5)) != Ok(None));
+        let at = if tag == TagMatch::Any { 0 } else { at };
+        let (expected_tag, len) = expected.remove(at);
+        let engine = world.engine(last);
+        let probed = engine.probe(1, Source::Rank(0), tag).expect("nobody is lost").expect("it has come");
+        assert_eq!((probed.source, probed.tag, probed.bytes), (0, expected_tag, len as u64));
+        let (message, again) = engine.mprobe(1, Source::Any, tag).expect("nobody is lost").expect("it has come");
+        assert_eq!(again, probed);
+        assert_eq!(engine.probe(1, Source::Any, TagMatch::Value(expected_tag)), Ok(None));
+        let memory = Memory::room(len);
+        let started = engine.mrecv(message, memory.buffer());
+        let (outcome, memory) = Pending { rank: last, memory, started }.wait(world);
+        assert_eq!((outcome.tag, outcome.error), (expected_tag, None));
+        assert_eq!(memory.bytes(), pattern(Envelope { context: 1, rank: 0, tag: expected_tag }, 0, len));
+    }
+    for (tag, len) in expected {
+        let (outcome, _) = recv(world, last, 1, Source::Any, TagMatch::Any, len).wait(world);
+        assert_eq!((outcome.tag, outcome.bytes), (tag, len as u64));
+    }
+    for send in sends {
+        assert_eq!(send.wait(world).0.error, None);
+    }
+    finish(world);
+}
+
+/// A receive that is cancelled gets no message; the next one does.
+pub(crate) fn cancelled(world: &mut impl World) {
+    open(world, 1);
+    let last = world.size() - 1;
+    for source in [Source::Rank(0), Source::Any] {
+        let first = recv(world, last, 1, source, TagMatch::Any, 8);
+        let second = recv(world, last, 1, source, TagMatch::Value(1), 8);
+        assert!(world.engine(last).cancel(first.id().expect("nothing was sent")));
+        let (outcome, _) = first.wait(world);
+        assert!(outcome.cancelled && outcome.error.is_none());
+        let envelope = Envelope { context: 1, rank: 0, tag: 1 };
+        let send = send(world, envelope, last, Mode::Synchronous, vec![7; 8]);
+        if let Some(id) = send.id() {
+            assert!(!world.engine(0).cancel(id), "sends cannot be cancelled");
+        }
+        let id = second.id().expect("nothing was sent");
+        until(world, |world| world.engine(last).outcome(id).is_some());
+        assert!(!world.engine(last).cancel(id), "it is over");
+        let (outcome, memory) = second.wait(world);
+        assert_eq!((outcome.cancelled, outcome.error, memory.bytes()), (false, None, &[7; 8][..]));
+        assert_eq!(send.wait(world).0.error, None);
+    }
+    finish(world);
+}
+
+/// A synchronous send is not over before its receive is posted; a short one in standard mode is.
+pub(crate) fn synchronous(world: &mut impl World) {
+    open(world, 1);
+    for to in [0, world.size() - 1] {
+        for len in [0, 5, 3000] {
+            let envelope = Envelope { context: 1, rank: 0, tag: 1 };
+            let send = send(world, envelope, to, Mode::Synchronous, pattern(envelope, 0, len));
+            until(world, |world| world.engine(to).probe(1, Source::Rank(0), TagMatch::Value(1)) != Ok(None));
+            for _ in 0..100 {
+                world.step();
+            }
+            assert!(!send.is_over(world));
+            let (outcome, memory) = recv(world, to, 1, Source::Rank(0), TagMatch::Value(1), len).wait(world);
+            assert_eq!((outcome.error, memory.bytes()), (None, &pattern(envelope, 0, len)[..]));
+            assert_eq!(send.wait(world).0.error, None);
+        }
+    }
+    finish(world);
+}
+
+/// Messages of a communicator that a process has not made yet wait until it has.
+pub(crate) fn opened_late(world: &mut impl World) {
+    let last = world.size() - 1;
+    let members: Arc<[Peer]> = (0..world.size() as u32).map(Peer).collect();
+    world.engine(0).open(9, Arc::clone(&members));
+    let lens = [3, 3000, 0, 64];
+    let envelope = Envelope { context: 9, rank: 0, tag: 0 };
+    let mut sends = Vec::new();
+    for (number, len) in lens.into_iter().enumerate() {
+        let mode = if number == 3 { Mode::Synchronous } else { Mode::Standard };
+        sends.push(send(world, envelope, last, mode, pattern(envelope, number, len)));
+    }
+    for _ in 0..500 {
+        world.step();
+    }
+    world.engine(last).open(9, members);
+    for (number, len) in lens.into_iter().enumerate() {
+        let (outcome, memory) = recv(world, last, 9, Source::Any, TagMatch::Value(0), len).wait(world);
+        assert_eq!((outcome.error, outcome.bytes), (None, len as u64));
+        assert_eq!(memory.bytes(), pattern(envelope, number, len));
+    }
+    for send in sends {
+        assert_eq!(send.wait(world).0.error, None);
+    }
+    finish(world);
+}

@@ -1,0 +1,334 @@
+//! Worlds of processes in one thread, over a transport that is as late, as full and as odd as a seed says.
+//!
+//! For tests only. [`FakeWorld`] holds one engine for each rank; frames between two of them keep their order, all else is
+//! random: when a frame arrives, which sender's comes first, when there is no room. [`Oddities`] tell what the transport can do.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::bodies::World;
+use super::frame::{Frame, Region};
+use super::{Engine, FrameLimits, Landing, Peer, PullRefused, Refusal, Sink, Transport};
+use crate::memory::{Buffer, Payload};
+
+/// Numbers that look random, the same for the same seed (splitmix64).
+#[derive(Debug, Clone)]
+pub(crate) struct Rng(pub(crate) u64);
+
+impl Rng {
+    /// A number below `limit`, which is not 0.
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((word ^ (word >> 31)) % limit as u64) as usize
+    }
+
+    /// True in so many of a hundred cases.
+    pub(crate) fn percent(&mut self, share: usize) -> bool {
+        self.below(100) < share
+    }
+}
+
+/// How the transport behaves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Oddities {
+    pub(crate) limits: FrameLimits,
+    /// So many frames fit between two processes.
+    pub(crate) room: usize,
+    /// In so many of a hundred cases there is no room all the same.
+    pub(crate) full: usize,
+    /// In so many of a hundred cases a frame that is there is not passed on yet.
+    pub(crate) late: usize,
+    /// Whether receivers may read the sender's memory; if so, they fail to in one of eight cases.
+    pub(crate) pull: bool,
+    /// Whether payloads are written to where they belong, piece by piece, as from a stream.
+    pub(crate) landing: bool,
+}
+
+impl Oddities {
+    /// Any that a transport might have.
+    pub(crate) fn random(rng: &mut Rng) -> Self {
+        let eager = [0, 1, 8, 64, 1000][rng.below(5)];
+        let part = [5, 64, 500][rng.below(3)];
+        Self {
+            limits: FrameLimits { eager, part },
+            room: 1 + rng.below(20),
+            full: [0, 30, 80][rng.below(3)],
+            late: [0, 50, 90][rng.below(3)],
+            pull: rng.percent(50),
+            landing: rng.percent(50),
+        }
+    }
+}
+
+/// What all processes of a world share.
+#[derive(Debug)]
+struct Net {
+    oddities: Oddities,
+    rng: Rng,
+    /// `pipes[to][from]`.
+    pipes: Vec<Vec<Pipe>>,
+    /// How many frames are on their way to each.
+    coming: Vec<usize>,
+    dead: Vec<bool>,
+    /// Memory that may be read, by its owner and ticket.
+    offered: HashMap<(Peer, u32), Buffer>,
+    tickets: u32,
+    scratch: Vec<Peer>,
+}
+
+impl Net {
+    /// From whom there is something, in random order.
+    fn senders(&mut self, to: Peer) -> Vec<Peer> {
+        let mut senders = std::mem::take(&mut self.scratch);
+        let pipes = self.pipes[to.0 as usize].iter().zip(&self.dead).enumerate();
+        senders.extend(pipes.filter(|(_, (pipe, dead))| pipe.has_news(**dead)).map(|(from, _)| Peer(from as u32)));
+        if !senders.is_empty() {
+            let first = self.rng.below(senders.len());
+            senders.rotate_left(first);
+        }
+        senders
+    }
+}
+
+impl Pipe {
+    fn has_news(&self, dead: bool) -> bool {
+        !self.shut && (dead || !self.packets.is_empty())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Pipe {
+    packets: VecDeque<(Frame, Vec<u8>)>,
+    /// A payload of which so many bytes are written to their landing.
+    landing: Option<(Landing, usize)>,
+    /// Whether the receiver has been told that the sender is dead, or wants no more of it.
+    shut: bool,
+}
+
+/// One process's end.
+#[derive(Debug)]
+pub(crate) struct Fake {
+    me: Peer,
+    net: Rc<RefCell<Net>>,
+}
+
+impl Transport for Fake {
+    fn limits(&self, _to: Peer) -> FrameLimits {
+        self.net.borrow().oddities.limits
+    }
+
+    fn try_send(&mut self, to: Peer, frame: &Frame, payload: Payload<'_>) -> Result<(), Refusal> {
+        let net = &mut *self.net.borrow_mut();
+        if net.dead[to.0 as usize] {
+            return Err(Refusal::Lost);
+        }
+        let pipe = &mut net.pipes[to.0 as usize][self.me.0 as usize];
+        if pipe.packets.len() >= net.oddities.room || net.rng.percent(net.oddities.full) {
+            return Err(Refusal::Full);
+        }
+        let allowed = match frame {
+            Frame::Eager { .. } | Frame::EagerSync { .. } => net.oddities.limits.eager,
+            Frame::Part { .. } => net.oddities.limits.part,
+            Frame::Ready { .. } | Frame::Clear { .. } | Frame::Done { .. } | Frame::Bye => 0,
+        };
+        assert!(payload.len() <= allowed, "{} bytes in {frame:?}", payload.len());
+        let mut bytes = vec![0; payload.len()];
+        payload.copy_to(&mut bytes);
+        let mut head = [0; super::frame::HEAD_MAX];
+        let len = frame.encode(&mut head);
+        assert_eq!(Frame::decode(&head), Ok((*frame, len)));
+        pipe.packets.push_back((*frame, bytes));
+        net.coming[to.0 as usize] += 1;
+        Ok(())
+    }
+
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> bool {
+        let mut senders = self.net.borrow_mut().senders(self.me);
+        let mut any = false;
+        for from in senders.drain(..) {
+            while self.pass_on(from, sink) {
+                any = true;
+            }
+        }
+        self.net.borrow_mut().scratch = senders;
+        any
+    }
+
+    fn offer(&mut self, _to: Peer, buffer: &Buffer) -> Option<Region> {
+        let net = &mut *self.net.borrow_mut();
+        if !net.oddities.pull {
+            return None;
+        }
+        net.tickets += 1;
+        net.offered.insert((self.me, net.tickets), buffer.clone());
+        Some(Region { address: 0, ticket: net.tickets })
+    }
+
+    fn withdraw(&mut self, _to: Peer, region: Region) {
+        let gone = self.net.borrow_mut().offered.remove(&(self.me, region.ticket));
+        assert!(gone.is_some(), "{region:?} was withdrawn before");
+    }
+
+    fn pull(&mut self, from: Peer, region: Region, into: &Buffer, len: usize) -> Result<(), PullRefused> {
+        let net = &mut *self.net.borrow_mut();
+        if net.rng.below(8) == 0 {
+            return Err(PullRefused);
+        }
+        let buffer = net.offered.get(&(from, region.ticket)).ok_or(PullRefused)?;
+        let mut bytes = vec![0; len];
+        buffer.read(0, &mut bytes);
+        into.write(0, &bytes);
+        Ok(())
+    }
+
+    fn cut(&mut self, peer: Peer) {
+        self.net.borrow_mut().pipes[self.me.0 as usize][peer.0 as usize].shut = true;
+    }
+
+    fn park(&mut self, _limit: Duration) {}
+}
+
+impl Fake {
+    /// Passes on the next frame of a peer, or some bytes of it; whether there was one that is not late.
+    fn pass_on<S: Sink>(&mut self, from: Peer, sink: &mut S) -> bool {
+        let mut net = self.net.borrow_mut();
+        let (late, landing, dead) = (net.oddities.late, net.oddities.landing, net.dead[from.0 as usize]);
+        let (me, sender) = (self.me.0 as usize, from.0 as usize);
+        if net.pipes[me][sender].shut || net.rng.percent(late) {
+            return false;
+        }
+        let piece = 1 + net.rng.below(100);
+        let pipe = &mut net.pipes[me][sender];
+        if let Some((landing, done)) = &mut pipe.landing {
+            let Some((frame, payload)) = pipe.packets.front() else { return false };
+            let end = (*done + piece).min(payload.len());
+            landing.buffer.write(landing.at + *done, &payload[*done..end]);
+            *done = end;
+            if end == payload.len() {
+                let (frame, len) = (*frame, payload.len());
+                pipe.landing = None;
+                pipe.packets.pop_front();
+                net.coming[me] -= 1;
+                drop(net);
+                sink.on_landed(from, frame, len);
+            }
+            return true;
+        }
+        let Some((frame, payload)) = pipe.packets.front() else {
+            if dead {
+                pipe.shut = true;
+                drop(net);
+                sink.on_lost(from, "it was killed");
+            }
+            return dead;
+        };
+        if landing && !payload.is_empty() {
+            let (frame, len) = (*frame, payload.len());
+            drop(net);
+            let place = sink.landing(from, &frame, len);
+            net = self.net.borrow_mut();
+            if let Some(place) = place {
+                net.pipes[me][sender].landing = Some((place, 0));
+                return true;
+            }
+        }
+        let Some((frame, payload)) = net.pipes[me][sender].packets.pop_front() else { return false };
+        net.coming[me] -= 1;
+        drop(net);
+        sink.on_frame(from, frame, &payload);
+        true
+    }
+}
+
+/// Processes that know each other, and nobody else.
+#[derive(Debug)]
+pub(crate) struct FakeWorld {
+    engines: Vec<Engine<Fake>>,
+    net: Rc<RefCell<Net>>,
+    rng: Rng,
+}
+
+impl FakeWorld {
+    /// Of so many processes, with random oddities.
+    pub(crate) fn new(size: usize, seed: u64) -> Self {
+        let mut rng = Rng(seed);
+        let oddities = Oddities::random(&mut rng);
+        Self::with(size, seed, oddities)
+    }
+
+    /// With these oddities.
+    pub(crate) fn with(size: usize, seed: u64, oddities: Oddities) -> Self {
+        let net = Rc::new(RefCell::new(Net {
+            oddities,
+            rng: Rng(seed ^ 0x5bd1_e995),
+            pipes: (0..size).map(|_| (0..size).map(|_| Pipe::default()).collect()).collect(),
+            coming: vec![0; size],
+            dead: vec![false; size],
+            offered: HashMap::new(),
+            tickets: 0,
+            scratch: Vec::new(),
+        }));
+        let engine = |rank| {
+            let me = Peer(rank as u32);
+            Engine::new(me, Fake { me, net: Rc::clone(&net) })
+        };
+        Self { engines: (0..size).map(engine).collect(), net: Rc::clone(&net), rng: Rng(seed ^ 0x2545_f491) }
+    }
+
+    /// The process is gone, and with it some of the last frames it has sent.
+    pub(crate) fn kill(&mut self, rank: usize) {
+        let net = &mut *self.net.borrow_mut();
+        net.dead[rank] = true;
+        for (to, coming) in net.pipes.iter_mut().zip(&mut net.coming) {
+            let pipe = &mut to[rank];
+            let landing = usize::from(pipe.landing.is_some());
+            let kept = landing + net.rng.below(pipe.packets.len() - landing + 1);
+            *coming -= pipe.packets.len() - kept;
+            pipe.packets.truncate(kept);
+        }
+    }
+
+    /// A frame that a process did not mean to send.
+    pub(crate) fn inject(&mut self, from: usize, to: usize, frame: Frame, payload: &[u8]) {
+        let net = &mut *self.net.borrow_mut();
+        net.pipes[to][from].packets.push_back((frame, payload.to_vec()));
+        net.coming[to] += 1;
+    }
+
+    fn is_busy(&self, rank: usize) -> bool {
+        let net = self.net.borrow();
+        !net.dead[rank] && (net.coming[rank] > 0 || self.engines[rank].has_backlog())
+    }
+
+    /// Whether nothing is on its way, and no memory lent.
+    pub(crate) fn is_silent(&self) -> bool {
+        let net = self.net.borrow();
+        net.offered.is_empty() && net.pipes.iter().flatten().all(|pipe| pipe.packets.is_empty())
+    }
+}
+
+impl World for FakeWorld {
+    type Carrier = Fake;
+
+    fn size(&self) -> usize {
+        self.engines.len()
+    }
+
+    fn engine(&mut self, rank: usize) -> &mut Engine<Fake> {
+        &mut self.engines[rank]
+    }
+
+    /// One that has something to do, if any has; somebody's death everybody notices some time.
+    fn step(&mut self) {
+        let size = self.engines.len();
+        let busy: Vec<usize> = (0..size).filter(|rank| self.is_busy(*rank)).collect();
+        let rank = if busy.is_empty() { self.rng.below(size) } else { busy[self.rng.below(busy.len())] };
+        if !self.net.borrow().dead[rank] {
+            self.engines[rank].progress();
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Whole worlds in one thread: the test bodies over a transport as odd as the seed says, and what happens when processes die
+//! or talk nonsense.
+
+use super::bodies::{self, Memory, Pending, World, open, recv, send, until};
+use super::fake::{FakeWorld, Oddities, Rng};
+use super::frame::{Envelope, Frame};
+use super::{FrameLimits, Mode, Outcome, Peer, Source, TagMatch};
+use crate::abi::constants::MPI_ERR_PROC_ABORTED;
+
+/// Runs in worlds of these sizes, under so many seeds.
+fn in_worlds(sizes: &[usize], seeds: u64, body: impl Fn(&mut FakeWorld, u64)) {
+    for &size in sizes {
+        for seed in 0..seeds {
+            let mut world = FakeWorld::new(size, seed << 8 | size as u64);
+            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&mut world, seed)));
+            if let Err(panic) = told {
+                eprintln!("size {size}, seed {seed}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+/// As [`in_worlds`], and nothing is left on the way.
+fn in_peace(sizes: &[usize], seeds: u64, body: impl Fn(&mut FakeWorld, u64)) {
+    in_worlds(sizes, seeds, |world, seed| {
+        body(world, seed);
+        assert!(world.is_silent());
+    });
+}
+
+#[test]
+fn a_message_comes_round() {
+    in_peace(&[1, 2, 3, 16], 10, |world, _| bodies::ring(world));
+    in_peace(&[130], 1, |world, _| bodies::ring(world));
+}
+
+#[test]
+fn everybody_hears_everybody_in_order() {
+    in_peace(&[1, 2, 5], 20, |world, seed| bodies::everybody_at_once(world, seed, 100));
+    in_peace(&[16], 4, |world, seed| bodies::everybody_at_once(world, seed, 400));
+    in_peace(&[130], 1, |world, seed| bodies::everybody_at_once(world, seed, 1000));
+}
+
+#[test]
+fn what_does_not_fit_is_told() {
+    in_peace(&[1, 2, 3], 16, |world, _| bodies::truncated(world));
+}
+
+#[test]
+fn what_is_probed_is_what_is_received() {
+    in_peace(&[1, 2, 3], 16, |world, _| bodies::probed(world));
+}
+
+#[test]
+fn what_is_cancelled_takes_no_message() {
+    in_peace(&[1, 2, 3], 16, |world, _| bodies::cancelled(world));
+}
+
+#[test]
+fn a_synchronous_send_waits_for_its_receive() {
+    in_peace(&[1, 2, 3], 16, |world, _| bodies::synchronous(world));
+}
+
+#[test]
+fn messages_wait_for_their_communicator() {
+    in_peace(&[2, 3], 16, |world, _| bodies::opened_late(world));
+}
+
+const ENVELOPE: Envelope = Envelope { context: 1, rank: 1, tag: 5 };
+
+/// The error of something that depended on rank 1.
+fn error_of(world: &mut FakeWorld, pending: Pending) -> String {
+    let error = pending.wait(world).0.error.expect("it depended on a lost process");
+    assert_eq!(error.class, MPI_ERR_PROC_ABORTED);
+    error.text.into_owned()
+}
+
+#[test]
+fn what_depends_on_a_lost_process_fails_and_nothing_else() {
+    in_worlds(&[3], 40, |world, seed| {
+        open(world, 1);
+        let from_0 = Envelope { rank: 0, ..ENVELOPE };
+        let here = send(world, ENVELOPE, 0, Mode::Standard, vec![1; 4]);
+        until(world, |world| world.engine(0).probe(1, Source::Rank(1), TagMatch::Any) != Ok(None));
+        let mut doomed = vec![
+            recv(world, 0, 1, Source::Rank(1), TagMatch::Value(6), 4000),
+            recv(world, 0, 1, Source::Any, TagMatch::Value(7), 4000),
+            send(world, from_0, 1, Mode::Standard, vec![0; 4000]),
+            send(world, from_0, 1, Mode::Synchronous, vec![0; 4]),
+        ];
+        let never = send(world, Envelope { tag: 6, ..ENVELOPE }, 0, Mode::Standard, vec![1; 4000]);
+        let fine = recv(world, 0, 1, Source::Rank(2), TagMatch::Any, 4);
+        // Half of the time the long message is on its way.
+        until(world, |world| seed % 2 == 0 || never.is_over(world));
+        world.kill(1);
+        let first = doomed.remove(0);
+        if first.is_over(world) {
+            assert_eq!(first.wait(world).0.error, None);
+        } else {
+            let (outcome, _) = first.wait(world);
+            assert!(outcome.error.is_none_or(|error| error.text == "process 1 is lost: it was killed"));
+        }
+        for pending in doomed {
+            assert_eq!(error_of(world, pending), "process 1 is lost: it was killed");
+        }
+        for source in [Source::Rank(1), Source::Any] {
+            let later = recv(world, 0, 1, source, TagMatch::Value(8), 4);
+            assert_eq!(error_of(world, later), "process 1 is lost: it was killed");
+            assert!(world.engine(0).probe(1, source, TagMatch::Value(8)).is_err());
+        }
+        let later = send(world, from_0, 1, Mode::Standard, vec![0; 1]);
+        assert_eq!(error_of(world, later), "process 1 is lost: it was killed");
+        world.engine(0).open(2, [Peer(0), Peer(1)].into());
+        let elsewhere = recv(world, 0, 2, Source::Any, TagMatch::Any, 4);
+        assert_eq!(error_of(world, elsewhere), "process 1 is lost: it was killed");
+
+        let (outcome, _) = recv(world, 0, 1, Source::Any, TagMatch::Value(5), 4).wait(world);
+        assert!(outcome.error.is_none() || !here.is_over(world), "short messages that have come are received");
+        let from_2 = send(world, Envelope { rank: 2, ..ENVELOPE }, 0, Mode::Standard, vec![3; 4]);
+        let (outcome, memory) = fine.wait(world);
+        assert_eq!((outcome.error, memory.bytes()), (None, &[3; 4][..]));
+        assert_eq!(from_2.wait(world).0.error, None);
+        until(world, |world| world.engine(0).quiet());
+        assert_eq!(world.engine(0).leftovers(), [0; 4]);
+    });
+}
+
+#[test]
+fn who_has_said_bye_is_not_lost() {
+    in_worlds(&[2], 20, |world, _| {
+        open(world, 1);
+        let receive = recv(world, 0, 1, Source::Rank(1), TagMatch::Any, 4);
+        let bye = [Peer(0)];
+        world.engine(1).say_bye(&bye);
+        world.engine(0).say_bye(&[Peer(1)]);
+        until(world, |world| world.engine(0).byes_missing() + world.engine(1).byes_missing() == 0);
+        world.kill(1);
+        for _ in 0..200 {
+            world.step();
+        }
+        assert!(!receive.is_over(world));
+        assert!(world.engine(0).cancel(receive.id().expect("nothing was sent")));
+        assert_eq!(receive.wait(world).0, Outcome { source: 0, tag: 0, bytes: 0, cancelled: true, error: None });
+        let late = send(world, Envelope { rank: 0, ..ENVELOPE }, 1, Mode::Synchronous, vec![0; 4]);
+        assert_eq!(error_of(world, late), "process 1 has finalized");
+        assert_eq!(world.engine(0).leftovers(), [0; 4]);
+    });
+}
+
+#[test]
+fn who_talks_nonsense_is_lost_for_a_reason() {
+    let limits = FrameLimits { eager: 64, part: 64 };
+    let oddities = Oddities { limits, room: 8, full: 0, late: 0, pull: false, landing: false };
+    let stranger = Envelope { rank: 2, ..ENVELOPE };
+    for (frame, payload, reason) in [
+        (Frame::Eager { envelope: stranger }, 4, "it sent as rank 2 of communicator 1, which it is not"),
+        (
+            Frame::Eager { envelope: Envelope { rank: 9, ..ENVELOPE } },
+            0,
+            "it sent as rank 9 of communicator 1, which it is not",
+        ),
+        (Frame::Done { send: 0x1234 }, 0, "it received a message that is not there"),
+        (Frame::Done { send: 0 }, 0, "it received a message that was not announced"),
+        (Frame::Done { send: 1 }, 0, "it received a message of another process"),
+        (Frame::Clear { send: 0x1234, receive: 0, len: 1 }, 0, "it asked for a message that is not there"),
+        (Frame::Clear { send: 0, receive: 0, len: 1 }, 0, "it asked for a message that was not announced"),
+        (Frame::Clear { send: 1, receive: 0, len: 1 }, 0, "it asked for more than was announced to it"),
+        (Frame::Part { receive: 0x1234 }, 4, "it sent part of a message nobody receives"),
+        (Frame::Part { receive: 0 }, 4, "it sent part of a message that was not asked for"),
+        (Frame::Part { receive: 2 }, 4, "it sent more of a message than was asked for"),
+    ] {
+        let mut world = FakeWorld::with(3, 1, oddities);
+        let world = &mut world;
+        open(world, 1);
+        // Requests 0 to 2 of rank 0: a receive; a send to, and a receive from, somebody else.
+        let doomed = recv(world, 0, 1, Source::Rank(1), TagMatch::Value(1), 4);
+        let other = send(world, Envelope { rank: 0, ..ENVELOPE }, 2, Mode::Standard, vec![0; 100]);
+        let long = recv(world, 0, 1, Source::Rank(2), TagMatch::Any, 100);
+        let long_send = send(world, Envelope { rank: 2, ..ENVELOPE }, 0, Mode::Standard, vec![7; 100]);
+        for rank in [0, 2, 0] {
+            world.engine(rank).progress();
+            if rank == 0 {
+                world.inject(1, 0, frame, &vec![0; payload]);
+            }
+        }
+        assert_eq!(error_of(world, doomed), format!("process 1 is lost: {reason}"), "{frame:?}");
+        let (outcome, memory) = recv(world, 2, 1, Source::Rank(0), TagMatch::Any, 100).wait(world);
+        assert_eq!((outcome.error, memory.bytes()), (None, &[0; 100][..]));
+        let (outcome, memory) = long.wait(world);
+        assert_eq!((outcome.error, memory.bytes()), (None, &[7; 100][..]));
+        assert_eq!((other.wait(world).0.error, long_send.wait(world).0.error), (None, None));
+    }
+}
+
+#[test]
+fn nonsense_does_not_panic() {
+    in_worlds(&[3], 60, |world, seed| {
+        let mut rng = Rng(seed);
+        open(world, 0);
+        open(world, 1);
+        let mut pending = Vec::new();
+        for _ in 0..60 {
+            let (rank, context, tag) = (rng.below(3) as u32, rng.below(2) as u32, rng.below(2) as i32);
+            let (envelope, to) = (Envelope { context, rank, tag }, rng.below(3));
+            let number = (rng.below(12) | rng.below(2) << 24) as u32;
+            let frame = match rng.below(16) {
+                0 => Frame::Eager { envelope },
+                1 => Frame::EagerSync { envelope: Envelope { context: rng.below(4) as u32, ..envelope }, send: number },
+                2 => Frame::Ready { envelope, send: number, len: u64::MAX >> rng.below(64), region: None },
+                3 => Frame::Clear { send: number, receive: rng.below(12) as u32, len: rng.below(2000) as u64 },
+                4 => Frame::Part { receive: number },
+                5 => Frame::Done { send: number },
+                6..11 => {
+                    let mode = [Mode::Standard, Mode::Synchronous][rng.below(2)];
+                    pending.push(send(world, envelope, to, mode, vec![1; rng.below(2000)]));
+                    continue;
+                }
+                _receive => {
+                    pending.push(recv(world, to, context, Source::Rank(rank), TagMatch::Value(tag), rng.below(2000)));
+                    continue;
+                }
+            };
+            world.inject(rank as usize, to, frame, &vec![0; rng.below(100)]);
+            for _ in 0..rng.below(20) {
+                world.step();
+            }
+        }
+        for _ in 0..1000 {
+            world.step();
+        }
+    });
+}
+
+#[test]
+fn short_sends_are_over_though_there_is_no_room_and_few_bytes_wait() {
+    let limits = FrameLimits { eager: 64 << 10, part: 64 };
+    let oddities = Oddities { limits, room: 1, full: 0, late: 0, pull: false, landing: false };
+    let world = &mut FakeWorld::with(2, 1, oddities);
+    open(world, 1);
+    let envelope = Envelope { rank: 0, ..ENVELOPE };
+    let mut sends: Vec<Pending> =
+        (0..4).map(|at| send(world, envelope, 1, Mode::Standard, vec![at; 30 << 10])).collect();
+    let over: Vec<bool> = sends.iter().map(|send| send.id().is_none()).collect();
+    assert_eq!(over, [true, true, true, false]);
+    sends.push(send(world, envelope, 1, Mode::Standard, vec![4; 4 << 10]));
+    for at in 0..5 {
+        let (outcome, memory) = recv(world, 1, 1, Source::Rank(0), TagMatch::Any, 30 << 10).wait(world);
+        assert_eq!((outcome.error, memory.bytes()[0]), (None, at));
+    }
+    for send in sends {
+        assert_eq!(send.wait(world).0.error, None);
+    }
+    bodies::finish(world);
+}
+
+#[test]
+fn what_is_forgotten_goes_on() {
+    in_peace(&[1, 2], 20, |world, _| {
+        open(world, 1);
+        let last = world.size() - 1;
+        let envelope = Envelope { rank: 0, ..ENVELOPE };
+        let bytes = Memory::of(bodies::pattern(envelope, 0, 2000));
+        let into = Memory::room(2000);
+        let send = world.engine(0).send(envelope, Peer(last as u32), Mode::Synchronous, bytes.buffer());
+        let receive = world.engine(last).recv(1, Source::Any, TagMatch::Any, into.buffer());
+        for (rank, started) in [(0, send), (last, receive)] {
+            if let super::Started::Pending(id) = started {
+                world.engine(rank).forget(id);
+            }
+        }
+        until(world, |world| (0..=last).all(|rank| world.engine(rank).leftovers() == [0; 4]));
+        assert_eq!(into.bytes(), bytes.bytes());
+        bodies::finish(world);
+    });
+}
+
+#[test]
+fn a_closed_communicator_leaves_nothing_behind() {
+    in_worlds(&[2], 10, |world, _| {
+        open(world, 1);
+        let sent = send(world, ENVELOPE, 0, Mode::Standard, vec![0; 1]);
+        until(world, |world| world.engine(0).probe(1, Source::Any, TagMatch::Any) != Ok(None));
+        let waiting = recv(world, 0, 1, Source::Any, TagMatch::Value(9), 4);
+        world.engine(0).close(1);
+        let error = waiting.wait(world).0.error.expect("no message may come");
+        assert_eq!(error.text, "the communicator was freed before a message came");
+        assert_eq!(world.engine(0).leftovers(), [0; 4]);
+        assert!(recv(world, 0, 1, Source::Any, TagMatch::Any, 1).wait(world).0.error.is_some());
+        drop(sent);
+    });
+}
