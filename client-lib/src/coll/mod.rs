@@ -21,9 +21,13 @@ pub mod scan;
 mod accumulator;
 pub mod choice;
 mod halving;
-mod running;
+
+pub mod operands;
+pub mod run;
+
+#[cfg(test)]
+mod tests;
 
 pub use choice::Call;
 pub use halving::Vector;
-pub use running::{CollectiveId, Collectives};
 pub use schedule::{Area, Here, Schedule, Slice, Step};

@@ -1,0 +1,283 @@
+//! The memory that a schedule works on: what the user lends, and what the library sets up for the time of the operation.
+
+#![expect(unsafe_code, reason = "memory lent by the user, and temporary memory that messages are received into")]
+
+use std::alloc::{self, Layout as Allocation};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::schedule::{Area, Slice};
+use crate::datatype::Layout;
+use crate::error::{MpiError, MpiResult};
+use crate::memory::Buffer;
+
+/// What the user lends for one operation.
+#[derive(Debug, Clone)]
+pub struct Operands {
+    /// [`Area::Send`].
+    pub send: Memory,
+    /// [`Area::Recv`].
+    pub recv: Memory,
+    /// [`Area::SendTo`], by rank.
+    pub send_to: Box<[Buffer]>,
+    /// [`Area::RecvFrom`], by rank.
+    pub recv_from: Box<[Buffer]>,
+    /// What is reduced; none if bytes are only moved.
+    pub elements: Option<Elements>,
+}
+
+/// Elements at an address.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    address: *mut u8,
+    buffer: Buffer,
+}
+
+// SAFETY: an address, as in `Buffer`.
+unsafe impl Send for Memory {}
+
+/// How the elements that a reduction works on lie in memory.
+#[derive(Debug, Clone)]
+pub struct Elements {
+    /// Where the bytes of one are.
+    pub layout: Arc<Layout>,
+    /// Distance from one to the next.
+    pub extent: isize,
+    /// Offset of the first byte of one.
+    pub lower: isize,
+    /// Offset of the end of its last byte.
+    pub upper: isize,
+}
+
+impl Memory {
+    /// None.
+    pub const NONE: Self = Self { address: std::ptr::null_mut(), buffer: Buffer::EMPTY };
+
+    /// The buffer, made of elements at this address.
+    pub fn new(address: *mut u8, buffer: Buffer) -> Self {
+        Self { address, buffer }
+    }
+}
+
+impl Operands {
+    /// Of an operation that moves bytes.
+    pub fn new(send: Buffer, recv: Buffer) -> Self {
+        let memory = |buffer| Memory::new(std::ptr::null_mut(), buffer);
+        Self { send: memory(send), recv: memory(recv), send_to: [].into(), recv_from: [].into(), elements: None }
+    }
+}
+
+impl Elements {
+    /// The memory of `len` packed bytes of elements: the offset of its first byte from their address, and its length.
+    fn span(&self, len: usize) -> MpiResult<(isize, usize)> {
+        let too_many = || MpiError::count(format!("{len} bytes of elements are more than memory can be"));
+        let Some(last) = (len / self.layout.size().max(1)).checked_sub(1) else { return Ok((0, 0)) };
+        let reach = isize::try_from(last).ok().and_then(|last| last.checked_mul(self.extent)).ok_or_else(too_many)?;
+        let lower = self.lower.checked_add(reach.min(0)).ok_or_else(too_many)?;
+        let upper = self.upper.checked_add(reach.max(0)).ok_or_else(too_many)?;
+        let len = upper.checked_sub(lower).and_then(|len| usize::try_from(len).ok()).ok_or_else(too_many)?;
+        Ok((lower, len))
+    }
+}
+
+/// Temporary memory; used again for the next operation.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    block: Block,
+    temporaries: Vec<Memory>,
+}
+
+/// Of this much memory, one operation leaves to the next what it had.
+const KEPT: usize = 4 << 20;
+
+/// Each temporary begins with a cache line of its own, which is also as aligned as any type wants it.
+const ALIGN: usize = 64;
+
+impl Workspace {
+    /// Sets up temporaries of these lengths in packed bytes.
+    pub fn prepare(&mut self, lens: &[u64], elements: Option<&Elements>) -> MpiResult {
+        self.temporaries.clear();
+        let too_many = || MpiError::no_mem("the temporary memory of this operation is more than memory can be");
+        let mut end = 0_usize;
+        for len in lens {
+            let len = usize::try_from(*len).map_err(|_| too_many())?;
+            let (_, span) = span(len, elements)?;
+            end = span.checked_next_multiple_of(ALIGN).and_then(|span| end.checked_add(span)).ok_or_else(too_many)?;
+        }
+        self.block.reserve(end)?;
+        let mut at = self.block.start.as_ptr();
+        for len in lens.iter().map(|len| *len as usize) {
+            let (lower, span) = span(len, elements)?;
+            let address = at.wrapping_offset(lower.wrapping_neg());
+            let buffer = match elements {
+                // SAFETY: the memory of the elements is that of `span`, in the block, which lives until the next operation.
+                Some(elements) => unsafe {
+                    Buffer::new(address, len / elements.layout.size().max(1), &elements.layout)
+                },
+                // SAFETY: `span` is `len`; the block lives until the next operation.
+                None => unsafe { Buffer::contiguous(address, len) },
+            };
+            self.temporaries.push(Memory::new(address, buffer));
+            at = at.wrapping_add(span.next_multiple_of(ALIGN));
+        }
+        Ok(())
+    }
+
+    /// After the operation: gives back what is too much to be kept.
+    pub fn trim(&mut self) {
+        self.temporaries.clear();
+        if self.block.len > KEPT {
+            self.block = Block::default();
+        }
+    }
+
+    /// The bytes of a slice.
+    #[inline]
+    pub(super) fn buffer(&self, operands: &Operands, slice: Slice) -> Buffer {
+        let (at, len) = (slice.at as usize, slice.len as usize);
+        match slice.area {
+            Area::SendTo(rank) => operands.send_to[rank as usize].part(at, len),
+            Area::RecvFrom(rank) => operands.recv_from[rank as usize].part(at, len),
+            area => self.memory(operands, area).buffer.part(at, len),
+        }
+    }
+
+    /// Where the first element of a slice is, and how many there are.
+    pub(super) fn elements(&self, operands: &Operands, slice: Slice) -> (*mut u8, usize) {
+        let (size, extent) = match &operands.elements {
+            Some(elements) => (elements.layout.size().max(1), elements.extent),
+            None => (1, 1),
+        };
+        let (first, count) = (slice.at as usize / size, slice.len as usize / size);
+        let address = self.memory(operands, slice.area).address;
+        (address.wrapping_offset(extent.wrapping_mul(first as isize)), count)
+    }
+
+    #[inline]
+    fn memory<'a>(&'a self, operands: &'a Operands, area: Area) -> &'a Memory {
+        match area {
+            Area::Send => &operands.send,
+            Area::Recv => &operands.recv,
+            Area::Temporary(index) => &self.temporaries[index as usize],
+            Area::SendTo(_) | Area::RecvFrom(_) => &Memory::NONE,
+        }
+    }
+}
+
+fn span(len: usize, elements: Option<&Elements>) -> MpiResult<(isize, usize)> {
+    elements.map_or(Ok((0, len)), |elements| elements.span(len))
+}
+
+/// Copies all bytes of one buffer to another one as long.
+pub(super) fn copy(from: &Buffer, to: &Buffer) {
+    if let Some(bytes) = from.as_bytes() {
+        to.write(0, bytes);
+        return;
+    }
+    let mut some = [0; 4096];
+    let mut at = 0;
+    while at < from.len() {
+        let len = some.len().min(from.len() - at);
+        from.read(at, &mut some[..len]);
+        to.write(at, &some[..len]);
+        at += len;
+    }
+}
+
+/// A message of a wrong length for a receive of `expected` bytes: one byte instead of none, or none.
+pub(super) fn wrong(expected: usize) -> Buffer {
+    static ONE: [u8; 1] = [0];
+    if expected > 0 {
+        return Buffer::EMPTY;
+    }
+    // SAFETY: the byte lives for ever, and is only sent.
+    unsafe { Buffer::contiguous(ONE.as_ptr().cast_mut(), 1) }
+}
+
+/// A piece of memory.
+#[derive(Debug)]
+struct Block {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is owned, as in a `Box<[u8]>`.
+unsafe impl Send for Block {}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self { start: NonNull::dangling(), len: 0 }
+    }
+}
+
+impl Block {
+    fn reserve(&mut self, len: usize) -> MpiResult {
+        if len <= self.len {
+            return Ok(());
+        }
+        *self = Self::default();
+        let len = len.next_power_of_two();
+        let no_memory = || MpiError::no_mem(format!("there is no memory for {len} bytes that this operation needs"));
+        let allocation = Allocation::from_size_align(len, ALIGN).map_err(|_| no_memory())?;
+        // SAFETY: the length is not 0. Zeros, as the bytes may be looked at before they are received.
+        let start = unsafe { alloc::alloc_zeroed(allocation) };
+        *self = Self { start: NonNull::new(start).ok_or_else(no_memory)?, len };
+        Ok(())
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: `reserve` has allocated it just so.
+            unsafe { alloc::dealloc(self.start.as_ptr(), Allocation::from_size_align_unchecked(self.len, ALIGN)) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporaries_have_room_for_the_elements_that_they_are_for() {
+        let layout = Arc::new(Layout::new(&[(-8, 4), (4, 2)], -24));
+        let elements = Elements { layout: Arc::clone(&layout), extent: -24, lower: -8, upper: 6 };
+        assert_eq!(elements.span(0).unwrap(), (0, 0));
+        assert_eq!(elements.span(6).unwrap(), (-8, 14));
+        assert_eq!(elements.span(18).unwrap(), (-56, 62));
+        let mut workspace = Workspace::default();
+        workspace.prepare(&[18, 0, 6], Some(&elements)).unwrap();
+        let operands = Operands { elements: Some(elements), ..Operands::new(Buffer::EMPTY, Buffer::EMPTY) };
+        let whole = Slice::all(Area::Temporary(0), 18);
+        let bytes: Vec<u8> = (1..19).collect();
+        workspace.buffer(&operands, whole).write(0, &bytes);
+        workspace.buffer(&operands, Slice::all(Area::Temporary(2), 6)).write(0, &[7; 6]);
+        let mut back = [0; 12];
+        workspace.buffer(&operands, whole.part(6, 12)).read(0, &mut back);
+        assert_eq!(back[..], bytes[6..]);
+        let (first, three) = workspace.elements(&operands, whole);
+        let (second, one) = workspace.elements(&operands, whole.part(6, 6));
+        assert_eq!((second as isize - first as isize, three, one), (-24, 3, 1));
+        assert_eq!(first as usize % 8, 0);
+    }
+
+    #[test]
+    fn impossible_lengths_are_errors() {
+        let mut workspace = Workspace::default();
+        for lens in [&[u64::MAX][..], &[1 << 62, 1 << 62], &[i64::MAX as u64]] {
+            assert!(workspace.prepare(lens, None).is_err());
+        }
+    }
+
+    #[test]
+    fn scattered_bytes_are_copied_in_packed_order() {
+        let layout = Arc::new(Layout::new(&[(0, 3)], 5));
+        let mut from: Vec<u8> = (0..250).flat_map(|n| [n, n, n, 0, 0]).cycle().take(10_000).collect();
+        let mut to = vec![0_u8; 10_000];
+        // SAFETY: both have room for 2,000 elements of 5 bytes and live until the end.
+        let [a, b] = [&mut from, &mut to].map(|bytes| unsafe { Buffer::new(bytes.as_mut_ptr(), 2_000, &layout) });
+        copy(&a, &b);
+        assert_eq!(from, to);
+    }
+}

@@ -1,0 +1,53 @@
+//! What becomes of a collective when something goes wrong: it ends everywhere, and no rank takes a wrong result for a right one.
+
+use std::cell::OnceCell;
+
+use super::case::{Case, Kind};
+use super::net::Net;
+use super::world::{Dice, Fabric};
+
+#[test]
+fn when_a_rank_dies_all_others_return_and_whoever_misses_something_knows() {
+    let mut failed = 0;
+    for kind in Kind::ALL {
+        for size in [2, 3, 5, 8, 13, 16] {
+            for sample in 0..6 {
+                let mut dice = Dice::new(u64::from(size) << 32 | sample << 8 | kind as u64 | 1 << 60);
+                let mut case = Case::sample(kind, size, &mut dice);
+                case.count = case.count.max(1);
+                let victim = dice.below(u64::from(size)) as u32;
+                let steps = dice.below(40);
+                let well = case.run_failing(Net::new(size, dice.next()), |net, runs, dice| {
+                    // Some way into the operation.
+                    for _ in 0..steps {
+                        let rank = dice.below(u64::from(size)) as u32;
+                        // A function of the user's would have to be called before going on.
+                        if !case.user && !case.holes[0] {
+                            drop(runs[rank as usize].advance(&mut net.courier(rank)));
+                        }
+                        net.stir(dice);
+                    }
+                    net.kill(victim);
+                    Some(victim)
+                });
+                failed += usize::from(well < size as usize - 1);
+            }
+        }
+    }
+    assert!(failed > 100, "only {failed} worlds noticed");
+}
+
+#[test]
+fn ranks_that_disagree_about_the_length_are_told_so() {
+    for kind in [Kind::Bcast, Kind::Allreduce, Kind::Allgather, Kind::Alltoall, Kind::Scan] {
+        let mut case = Case::sample(kind, 4, &mut Dice::new(3));
+        (case.count, case.how, case.in_place, case.root) = (8, Some(0), false, 0);
+        for count in [4, 16] {
+            let wrong = Case { count, prefixes: OnceCell::new(), ..case.clone() };
+            let results = case.run_mixed(&wrong, 0, Net::new(4, 1));
+            // A gather with room for more than there is has always worked everywhere.
+            let is_lenient = count == 4 && !matches!(kind, Kind::Allreduce | Kind::Scan);
+            assert!(is_lenient || results.iter().any(Result::is_err), "{kind:?}: {results:?}");
+        }
+    }
+}

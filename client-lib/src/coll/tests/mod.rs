@@ -1,0 +1,28 @@
+//! Every collective, in worlds of 1 to 130 ranks simulated in one thread, against what the standard says its result is.
+
+mod case;
+mod counts;
+mod failures;
+mod fold;
+mod net;
+mod world;
+
+use case::{Case, Kind};
+use world::Dice;
+
+/// Sizes of worlds: all small ones, and some large ones.
+const SIZES: [u32; 20] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 32, 64, 130];
+
+#[test]
+fn every_collective_gives_each_rank_its_result_and_touches_nothing_else() {
+    for kind in Kind::ALL {
+        for size in SIZES {
+            let samples = if size <= 17 { 6 } else { 1 };
+            for sample in 0..samples {
+                let mut dice = Dice::new(u64::from(size) << 32 | sample << 8 | kind as u64);
+                let case = Case::sample(kind, size, &mut dice);
+                case.run(net::Net::new(size, dice.next()));
+            }
+        }
+    }
+}

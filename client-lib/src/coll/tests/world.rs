@@ -1,0 +1,139 @@
+//! What the tests of collectives share: dice, and a world of runs that are driven in random order.
+
+use super::super::run::{Courier, Progress, Run, UserCall};
+use super::super::schedule::{Area, Schedule, Slice, Step};
+use crate::error::MpiResult;
+
+/// Random numbers, the same for the same seed.
+#[derive(Debug, Clone)]
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Below `end`.
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub(super) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+
+    pub(super) fn flip(&mut self) -> bool {
+        self.next() & 1 == 1
+    }
+}
+
+/// What connects the ranks of a world.
+pub(super) trait Fabric {
+    type Id: Copy;
+    type Courier<'a>: Courier<Id = Self::Id>
+    where
+        Self: 'a;
+
+    /// Of one rank.
+    fn courier(&mut self, rank: u32) -> Self::Courier<'_>;
+
+    /// Lets something happen; whether anything could.
+    fn stir(&mut self, dice: &mut Dice) -> bool;
+
+    /// Nothing may be left of what was sent and received.
+    fn assert_empty(&mut self);
+}
+
+/// Drives all runs to their ends, in random order; a world that stands still fails the test.
+pub(super) fn drive<F: Fabric>(
+    fabric: &mut F,
+    runs: &mut [Run<F::Id>],
+    dice: &mut Dice,
+    mut call: impl FnMut(UserCall),
+) -> Vec<MpiResult> {
+    let mut results: Vec<Option<MpiResult>> = runs.iter().map(|_| None).collect();
+    let mut left: Vec<usize> = (0..runs.len()).collect();
+    let mut still = 0;
+    while !left.is_empty() {
+        let mut moved = false;
+        for _ in 0..left.len().min(1 + dice.below(8) as usize) {
+            let turn = dice.below(left.len() as u64) as usize;
+            let rank = left[turn];
+            loop {
+                match runs[rank].advance(&mut fabric.courier(rank as u32)) {
+                    Progress::Pending => break,
+                    Progress::Call(user) => call(user),
+                    Progress::Done(result) => {
+                        results[rank] = Some(result);
+                        left.swap_remove(turn);
+                        moved = true;
+                        break;
+                    }
+                }
+            }
+            if left.is_empty() {
+                break;
+            }
+        }
+        for _ in 0..=dice.below(16) {
+            moved |= fabric.stir(dice);
+        }
+        still = if moved { 0 } else { still + 1 };
+        assert!(still < 1_000, "nothing moves: ranks {left:?} wait");
+    }
+    results.into_iter().map(|result| result.expect("every rank is done")).collect()
+}
+
+/// What builds a schedule has promised (see `schedule`).
+pub(super) fn assert_orderly(schedule: &Schedule, rank: u32, size: u32) {
+    let mut reads: Vec<Slice> = Vec::new();
+    let mut writes: Vec<Slice> = Vec::new();
+    let free = |slice: Slice, taken: &[Slice]| !taken.iter().any(|other| other.overlaps(slice));
+    for step in schedule.steps() {
+        let (read, written, peer) = match *step {
+            Step::Send { to, from } => (Some(from), None, Some(to)),
+            Step::Recv { from, into } => (None, Some(into), Some(from)),
+            Step::Copy { from, to } => {
+                assert_eq!(from.len, to.len);
+                assert!(!from.overlaps(to), "{step:?}");
+                (Some(from), Some(to), None)
+            }
+            Step::Combine { left, right } => {
+                assert_eq!(left.len, right.len);
+                assert!(!left.overlaps(right), "{step:?}");
+                assert!(free(right, &reads), "{step:?} writes what is being sent");
+                (Some(left), Some(right), None)
+            }
+            Step::Wait => {
+                reads.clear();
+                writes.clear();
+                continue;
+            }
+        };
+        assert!(peer.is_none_or(|peer| peer != rank && peer < size), "{step:?} of rank {rank}");
+        for slice in read.into_iter().chain(written) {
+            assert!(free(slice, &writes), "{step:?} touches what is being received");
+            if let Area::Temporary(index) = slice.area {
+                assert!(slice.at + slice.len <= schedule.temporaries()[index as usize], "{step:?}");
+            }
+        }
+        if let Some(written) = written {
+            assert!(free(written, &reads), "{step:?} writes what is being sent");
+        }
+        if peer.is_some() {
+            reads.extend(read);
+            writes.extend(written);
+        }
+    }
+    assert!(
+        !matches!(schedule.steps().last(), Some(Step::Send { .. } | Step::Recv { .. })),
+        "nothing waits at the end"
+    );
+}
