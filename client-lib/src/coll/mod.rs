@@ -24,10 +24,12 @@ mod halving;
 
 pub mod operands;
 pub mod run;
+mod running;
 
 #[cfg(test)]
 mod tests;
 
 pub use choice::Call;
 pub use halving::Vector;
+pub use running::{CollectiveId, Collectives};
 pub use schedule::{Area, Here, Schedule, Slice, Step};
