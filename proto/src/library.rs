@@ -16,6 +16,12 @@ pub struct Setting {
 /// All variables, in the order of their names.
 pub const SETTINGS: &[Setting] = &[
     Setting {
+        name: "RSD_MPI_CC",
+        values: "a command",
+        default: "cc",
+        meaning: "the compiler that mpicc runs; programs that run pass it over",
+    },
+    Setting {
         name: "RSD_MPI_CMA",
         values: "auto | off",
         default: "auto",
@@ -26,6 +32,12 @@ pub const SETTINGS: &[Setting] = &[
         values: "seconds, at least 1",
         default: "30",
         meaning: "how long to wait for the first contact with another process of the job before it is taken for dead",
+    },
+    Setting {
+        name: "RSD_MPI_CXX",
+        values: "a command",
+        default: "c++",
+        meaning: "the compiler that mpicxx runs; programs that run pass it over",
     },
     Setting {
         name: "RSD_MPI_INTERFACE",

@@ -64,6 +64,8 @@ impl Settings {
         };
         let number = || value.parse::<u64>().ok();
         let understood = match name {
+            // Those of the compilers' wrappers.
+            "RSD_MPI_CC" | "RSD_MPI_CXX" => Some(()),
             "RSD_MPI_CMA" => choose("auto", "off").map(|on| self.cma = on),
             "RSD_MPI_CONNECT_S" => {
                 number().filter(|seconds| *seconds > 0).map(|seconds| self.connect = Duration::from_secs(seconds))
@@ -98,7 +100,11 @@ mod tests {
             ("RSD_MPI_SPIN_US", "0"),
             ("RSD_MPI_VERBOSE", "transports"),
         ];
-        assert_eq!(vectors.map(|(name, _)| name).to_vec(), SETTINGS.iter().map(|it| it.name).collect::<Vec<_>>());
+        let wrappers = [("RSD_MPI_CC", "gcc"), ("RSD_MPI_CXX", "ccache g++")];
+        let mut names: Vec<_> = vectors.iter().chain(&wrappers).map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        assert_eq!(names, SETTINGS.iter().map(|it| it.name).collect::<Vec<_>>());
+        assert_eq!(of(&wrappers).unwrap(), Settings::default());
         for vector in vectors {
             assert_ne!(of(&[vector]).unwrap(), Settings::default(), "{vector:?}");
         }
@@ -110,6 +116,8 @@ mod tests {
         let error = of(&[("RSD_MPI_CONNECT_S", "0")]).unwrap_err();
         assert_eq!(error.text, "RSD_MPI_CONNECT_S=\"0\" is not understood: say seconds, at least 1");
         let error = of(&[("RSD_MPI_SMH", "off")]).unwrap_err();
-        assert!(error.text.starts_with("RSD_MPI_SMH in the environment is no setting (there are RSD_MPI_CMA, "));
+        assert!(
+            error.text.starts_with("RSD_MPI_SMH in the environment is no setting (there are RSD_MPI_CC, RSD_MPI_CMA, ")
+        );
     }
 }
