@@ -15,6 +15,10 @@ pub enum Mpi {
     Debian,
     /// The wheel's MPICH, 5.0.
     Wheel,
+    /// The same, by the standard ABI.
+    WheelAbi,
+    /// Ours.
+    Ours,
 }
 
 impl Mpi {
@@ -24,9 +28,34 @@ impl Mpi {
     /// When the compiler is missing or does not like it.
     #[track_caller]
     pub fn program(self, source: &str) -> String {
+        self.program_with(source, &[])
+    }
+
+    /// The same, with more flags for the compiler.
+    ///
+    /// # Panics
+    /// When the compiler is missing or does not like it.
+    #[track_caller]
+    pub fn program_with(self, source: &str, flags: &[&str]) -> String {
+        let compiler = match self {
+            Mpi::Debian => PathBuf::from("mpicc.mpich"),
+            Mpi::Wheel => wheel("bin/mpicc"),
+            Mpi::WheelAbi => wheel("bin/mpicc_abi"),
+            Mpi::Ours => built::library().join("bin/mpicc"),
+        };
+        compile(&compiler, source, flags)
+    }
+
+    /// The folder of its library, for LD_LIBRARY_PATH; of those that have the standard ABI.
+    ///
+    /// # Panics
+    /// When it is Debian's, which has not.
+    #[track_caller]
+    pub fn library_folder(self) -> PathBuf {
         match self {
-            Mpi::Debian => compile("mpicc.mpich".as_ref(), source),
-            Mpi::Wheel => compile(&wheel("bin/mpicc"), source),
+            Mpi::Debian => panic!("Debian's MPICH does not have the standard ABI"),
+            Mpi::Wheel | Mpi::WheelAbi => wheel("lib"),
+            Mpi::Ours => built::library().join("lib"),
         }
     }
 }
@@ -34,7 +63,19 @@ impl Mpi {
 /// A C program without MPI.
 #[track_caller]
 pub fn plain(source: &str) -> String {
-    compile("cc".as_ref(), source)
+    compile("cc".as_ref(), source, &[])
+}
+
+/// The launcher of the wheel's MPICH.
+#[track_caller]
+pub fn hydra() -> PathBuf {
+    wheel("bin/mpiexec.hydra")
+}
+
+/// The Python that has mpi4py for the standard ABI, and the folder of its tests.
+#[track_caller]
+pub fn mpi4py_for_the_abi() -> (PathBuf, PathBuf) {
+    (peer("mpi4py", "bin/python"), peer("mpi4py", "source/test"))
 }
 
 /// The Python that has mpi4py, and the path of a script for it.
@@ -49,19 +90,25 @@ fn folder() -> PathBuf {
 
 #[track_caller]
 fn wheel(file: &str) -> PathBuf {
-    let path = built::target().join("peers/mpich").join(file);
-    assert!(path.exists(), "{} is not there: cargo xtask setup", path.display());
+    peer("mpich", file)
+}
+
+#[track_caller]
+fn peer(name: &str, file: &str) -> PathBuf {
+    let path = built::target().join("peers").join(name).join(file);
+    assert!(path.exists(), "{} is not there: cargo xtask test makes it", path.display());
     path
 }
 
 #[track_caller]
-fn compile(compiler: &Path, source: &str) -> String {
+fn compile(compiler: &Path, source: &str, flags: &[&str]) -> String {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let path = folder().join(source);
     let text = fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
     let mut hasher = DefaultHasher::new();
-    (&text, compiler).hash(&mut hasher);
-    let stem = source.trim_end_matches(".c");
+    let mpi_h = compiler.parent().map(|bin| fs::read(bin.join("../include/mpi.h")).ok());
+    (&text, compiler, flags, headers_beside(&path), mpi_h).hash(&mut hasher);
+    let stem = source.trim_end_matches(".c").replace('/', "-");
     let programs = built::target().join("test-programs");
     let program = programs.join(format!("{stem}-{:016x}", hasher.finish()));
 
@@ -70,11 +117,21 @@ fn compile(compiler: &Path, source: &str) -> String {
     if !program.exists() {
         fs::create_dir_all(&programs).expect("the target directory is ours");
         let scratch = program.with_extension(std::process::id().to_string());
-        let output = Command::new(compiler).args(["-O2", "-o"]).arg(&scratch).arg(&path).arg("-lm").output();
+        let mut command = Command::new(compiler);
+        let output = command.args(["-O2", "-pthread", "-o"]).args([&scratch, &path]).args(flags).arg("-lm").output();
         let output =
             output.unwrap_or_else(|error| panic!("cannot run {}: {error}: cargo xtask setup", compiler.display()));
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         fs::rename(&scratch, &program).expect("the target directory is ours");
     }
     program.display().to_string()
+}
+
+/// What a program includes from its own folder.
+fn headers_beside(source: &Path) -> Vec<Vec<u8>> {
+    let folder = source.parent().expect("a program lies in a folder");
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut headers: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|ext| ext == "h")).collect();
+    headers.sort();
+    headers.iter().filter_map(|path| fs::read(path).ok()).collect()
 }

@@ -17,7 +17,7 @@ struct Package {
 }
 
 /// The first [`TO_BUILD`] are for building, the others for tests.
-const PACKAGES: [Package; 7] = [
+const PACKAGES: [Package; 8] = [
     Package { name: "gcc", there: || runs("cc", &["--version"]) },
     Package { name: "pkg-config", there: || runs("pkg-config", &["--version"]) },
     Package { name: "libhwloc-dev", there: || runs("pkg-config", &["--exists", "hwloc"]) },
@@ -25,6 +25,7 @@ const PACKAGES: [Package; 7] = [
     Package { name: "libmpich-dev", there: || runs("mpicc.mpich", &["-show"]) },
     Package { name: "python3", there: || runs("python3", &["--version"]) },
     Package { name: "python3-venv", there: || runs("python3", &["-c", "import ensurepip, venv"]) },
+    Package { name: "valgrind", there: || runs("valgrind", &["--version"]) },
 ];
 
 const TO_BUILD: usize = 3;
@@ -108,6 +109,36 @@ pub(crate) fn wheels(peer: &Peer) -> anyhow::Result<()> {
         }
         quiet(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
         quiet(Command::new(home.join("bin/pip")).args(["install", "--quiet"]).args(peer.wheels))?;
+        write(&stamp, &wanted)
+    })
+}
+
+/// mpi4py for the standard ABI, built from its source against the MPI library of ours under `prefix`, unless it is there and the
+/// header is the same. Its own tests lie in `source/test`.
+pub(crate) fn mpi4py(prefix: &Path) -> anyhow::Result<()> {
+    const RELEASE: &str = "mpi4py==4.1.2";
+    let home = places::peer("mpi4py")?;
+    let stamp = home.join("wheels");
+    let header = fs::read_to_string(prefix.join("include/mpi.h")).context("read mpi.h")?;
+    let wanted = format!("{RELEASE}\n{header}");
+    if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
+        return Ok(());
+    }
+    step(&format!("build {RELEASE} for the standard ABI"), || {
+        if home.exists() {
+            fs::remove_dir_all(&home).with_context(|| format!("remove the old {}", home.display()))?;
+        }
+        quiet(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
+        let pip = || Command::new(home.join("bin/pip"));
+        let source = home.join("source");
+        let fetch = ["download", "--quiet", "--no-deps", "--no-binary", "mpi4py", RELEASE, "--dest"];
+        quiet(pip().args(fetch).arg(&source))?;
+        let archive = source.join("mpi4py-4.1.2.tar.gz");
+        quiet(Command::new("tar").args(["xzf"]).arg(archive).args(["--strip-components=1", "-C"]).arg(&source))?;
+        // What it is tested for is not how fast it is.
+        let built = [("MPI4PY_BUILD_MPIABI", "1"), ("CFLAGS", "-O0")];
+        let mpicc = prefix.join("bin/mpicc");
+        quiet(pip().args(["install", "--quiet", "numpy>=2,<3"]).arg(&source).envs(built).env("MPICC", mpicc))?;
         write(&stamp, &wanted)
     })
 }

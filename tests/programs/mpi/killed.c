@@ -1,0 +1,41 @@
+/* The last rank dies without a word; each other one, waiting for a message from it, is told by an error of class
+ * MPI_ERR_PROC_ABORTED within a second, prints `rank N noticed` and ends. For launchers that leave the others alone. */
+#include "check.h"
+
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+int main(int argc, char **argv) {
+    begin(&argc, &argv);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    double since = 0;
+    int token;
+    if (rank == size - 1) {
+        for (int to = 0; to < size - 1; to++) {
+            since = now();
+            MPI_Ssend(&since, 1, MPI_DOUBLE, to, 1, MPI_COMM_WORLD);
+        }
+        raise(SIGKILL);
+    }
+    MPI_Recv(&since, 1, MPI_DOUBLE, size - 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    FAILS(MPI_Recv(&token, 1, MPI_INT, size - 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE), MPI_ERR_PROC_ABORTED);
+    double took = now() - since;
+    if (took > 1.5)
+        fprintf(stderr, "rank %d noticed after %.2f s\n", rank, took);
+    CHECK(took < 1.5);
+    /* Nothing can be received from it, and nothing sent. */
+    FAILS(MPI_Recv(&token, 1, MPI_INT, size - 1, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE), MPI_ERR_PROC_ABORTED);
+    CHECK(MPI_Ssend(&token, 1, MPI_INT, size - 1, 3, MPI_COMM_WORLD) != MPI_SUCCESS);
+    if (!wrong)
+        printf("rank %d noticed\n", rank);
+    fflush(stdout);
+    /* There is no MPI_Finalize without it. */
+    _exit(wrong != 0);
+}

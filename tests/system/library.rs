@@ -1,0 +1,235 @@
+//! The MPI library under real programs: C ones that check themselves (`programs/mpi`), other people's, and mpi4py; started by
+//! rsd, by both MPICHs' launchers and by nobody.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
+
+use crate::sorted;
+
+/// All that run on any number of ranks.
+const PROGRAMS: [&str; 10] =
+    ["p2p", "requests", "datatypes", "comms", "attributes", "errors", "collectives", "threads", "startup", "profiling"];
+
+fn ours(name: &str) -> String {
+    Mpi::Ours.program(&format!("mpi/{name}.c"))
+}
+
+fn theirs(name: &str) -> String {
+    Mpi::WheelAbi.program(&format!("mpi/{name}.c"))
+}
+
+/// The programs under rsctl, on as many ranks, placed in rounds over the nodes.
+fn pass(nodes: usize, ranks: usize, programs: &[&str]) {
+    let dvm = Dvm::start_with(Options { nodes, slots: ranks.div_ceil(nodes) as u32, args: Vec::new() });
+    let n = ranks.to_string();
+    for name in programs {
+        let line = ["run", "-n", &n, "--map-by", "node", &ours(name), if ranks > 4 { "few" } else { "all" }];
+        assert_eq!(dvm.rsctl(line).ok(), format!("{name} ok on {n}\n"));
+    }
+}
+
+#[test]
+fn programs_pass_alone_under_rsctl() {
+    pass(1, 1, &PROGRAMS);
+}
+
+#[test]
+fn programs_pass_on_two_ranks_that_share_memory() {
+    pass(1, 2, &PROGRAMS);
+}
+
+#[test]
+fn programs_pass_on_three_ranks_that_share_memory() {
+    pass(1, 3, &PROGRAMS);
+}
+
+#[test]
+fn programs_pass_on_four_ranks_that_share_memory() {
+    pass(1, 4, &PROGRAMS);
+}
+
+#[test]
+fn programs_pass_on_sixteen_ranks_on_two_cores() {
+    pass(1, 16, &["p2p", "requests", "comms", "collectives"]);
+}
+
+#[test]
+fn programs_pass_on_sixty_four_ranks_on_two_cores() {
+    pass(1, 64, &["comms", "collectives", "startup"]);
+}
+
+#[test]
+fn programs_pass_on_two_nodes() {
+    pass(2, 2, &PROGRAMS);
+}
+
+#[test]
+fn programs_pass_on_three_ranks_of_which_two_share_a_node() {
+    pass(2, 3, &PROGRAMS);
+}
+
+#[test]
+fn programs_pass_on_sixteen_ranks_of_two_nodes() {
+    pass(2, 16, &["p2p", "comms", "collectives"]);
+}
+
+#[test]
+fn a_message_of_more_than_two_gigabytes_arrives_by_both_ways() {
+    for nodes in [1, 2] {
+        pass(nodes, 2, &["huge"]);
+    }
+}
+
+// --- other launchers, or none ---
+
+#[test]
+fn programs_pass_without_a_launcher() {
+    for name in PROGRAMS {
+        assert_eq!(Call::new(ours(name)).ok(), format!("{name} ok on 1\n"));
+    }
+}
+
+#[test]
+fn programs_pass_under_the_launchers_of_both_mpichs() {
+    let launchers = [Path::new("mpiexec.mpich").to_owned(), hydra()];
+    for (launcher, n) in launchers.iter().flat_map(|launcher| ["1", "2", "4"].map(|n| (launcher, n))) {
+        for name in ["p2p", "comms", "collectives", "startup"] {
+            let ended = Call::new(launcher).args(["-n", n, &ours(name), "few"]).end();
+            assert_eq!(ended.ok(), format!("{name} ok on {n}\n"), "{}", launcher.display());
+        }
+    }
+}
+
+#[test]
+fn a_program_of_either_library_runs_on_the_other() {
+    for (program, library) in [("p2p", Mpi::WheelAbi), ("collectives", Mpi::WheelAbi), ("startup", Mpi::WheelAbi)] {
+        let call = Call::new(hydra()).env("LD_LIBRARY_PATH", library.library_folder());
+        assert_eq!(call.args(["-n", "2", &ours(program), "few"]).ok(), format!("{program} ok on 2\n"));
+    }
+    let said = Call::new(Mpi::Ours.program("about.c")).env("LD_LIBRARY_PATH", Mpi::WheelAbi.library_folder()).ok();
+    assert!(said.contains("MPICH"), "it was to run on the other library: {said}");
+
+    for program in PROGRAMS {
+        let call = Call::new(hydra()).env("LD_LIBRARY_PATH", Mpi::Ours.library_folder());
+        assert_eq!(call.args(["-n", "2", &theirs(program), "few"]).ok(), format!("{program} ok on 2\n"));
+    }
+    let said = Call::new(Mpi::WheelAbi.program("about.c")).env("LD_LIBRARY_PATH", Mpi::Ours.library_folder()).ok();
+    assert!(said.contains("rsd"), "it was to run on the other library: {said}");
+}
+
+// --- how jobs end ---
+
+#[test]
+fn abort_ends_all_ranks_with_its_code() {
+    let program = ours("abort");
+    let dvm = Dvm::start(2);
+    for n in ["1", "4", "8"] {
+        dvm.rsctl(["run", "-n", n, &program, "23"]).fails(23);
+        Call::new(hydra()).args(["-n", n, &program, "23"]).fails(23);
+    }
+    Call::new(&program).args(["23"]).fails(23);
+}
+
+#[test]
+fn a_fatal_error_names_the_function_and_the_reason() {
+    let dvm = Dvm::start(1);
+    let ended = dvm.rsctl(["run", "-n", "3", &ours("fatal")]).end();
+    assert!(!ended.status.success(), "{ended}");
+    let said = ended.err();
+    assert!(said.contains("MPI_Send") && said.contains("rank 44"), "{ended}");
+}
+
+#[test]
+fn the_others_are_told_of_a_rank_that_dies() {
+    for shm in ["on", "off"] {
+        let call =
+            Call::new(hydra()).env("RSD_MPI_SHM", shm).args(["-disable-auto-cleanup", "-n", "3", &ours("killed")]);
+        let ended = call.end();
+        assert_eq!(sorted(&ended.out()), ["rank 0 noticed", "rank 1 noticed"], "shared memory {shm}\n{ended}");
+    }
+    // Under rsctl they end with it.
+    Dvm::start(2).rsctl(["run", "-n", "4", "--map-by", "node", &ours("killed")]).fails(128 + 9);
+}
+
+#[test]
+fn a_rank_that_waits_costs_no_cpu() {
+    let dvm = Dvm::start(2);
+    for n in ["2", "4"] {
+        for map in ["slot", "node"] {
+            let line = ["run", "-n", n, "--map-by", map, &ours("idle"), "1"];
+            assert_eq!(dvm.rsctl(line).ok(), format!("idle ok on {n}\n"), "by {map}");
+        }
+    }
+}
+
+// --- under the eyes of others ---
+
+#[test]
+fn programs_pass_under_the_sanitizers_of_the_compiler() {
+    const FLAGS: [&str; 4] =
+        ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
+    let dvm = Dvm::start(1);
+    for name in ["p2p", "requests", "datatypes", "comms", "attributes", "errors", "collectives"] {
+        let program = Mpi::Ours.program_with(&format!("mpi/{name}.c"), &FLAGS);
+        let line = ["run", "-n", "3", "-x", "ASAN_OPTIONS=detect_leaks=0", &program, "few"];
+        assert_eq!(dvm.rsctl(line).ok(), format!("{name} ok on 3\n"));
+    }
+}
+
+#[test]
+fn memcheck_finds_nothing_in_a_world_of_one() {
+    const MEMCHECK: [&str; 6] = [
+        "--quiet",
+        "--error-exitcode=9",
+        "--leak-check=full",
+        "--errors-for-leak-kinds=definite",
+        "--show-leak-kinds=definite",
+        "--fair-sched=yes",
+    ];
+    for name in ["requests", "datatypes", "comms", "attributes", "errors", "startup"] {
+        let call = Call::new("valgrind").args(MEMCHECK).args([&ours(name), "few"]);
+        let ended = call.deadline(Duration::from_secs(180)).end();
+        assert_eq!(ended.ok(), format!("{name} ok on 1\n"));
+    }
+}
+
+// --- mpi4py ---
+
+#[test]
+fn mpi4py_says_hello_and_passes_a_ring() {
+    let (python, _) = mpi4py_for_the_abi();
+    let python = python.display().to_string();
+    let dvm = Dvm::start(1);
+    for n in [2, 3] {
+        let run = |program: &str| dvm.rsctl(["run", "-n", &n.to_string(), &python, "-m", "mpi4py.bench", program]).ok();
+        let said = run("helloworld");
+        for rank in 0..n {
+            assert!(said.contains(&format!("I am process {rank} of {n} on ")), "{said}");
+        }
+        assert!(run("ringtest").contains(&format!("({n} processes, 1 bytes)")));
+    }
+}
+
+#[test]
+fn mpi4py_passes_its_own_tests_of_messages() {
+    mpi4py_passes("test_p2p_buf");
+}
+
+#[test]
+fn mpi4py_passes_its_own_tests_of_collectives() {
+    mpi4py_passes("test_cco_buf");
+}
+
+fn mpi4py_passes(name: &str) {
+    let (python, tests) = mpi4py_for_the_abi();
+    let dvm = Dvm::start(1);
+    for n in ["2", "3"] {
+        let call = dvm.rsctl(["run", "-n", n]).args([&python, &tests.join("main.py")]);
+        let call = call.args(["--no-builddir", "-q", "-f", "-i", &format!("{name}\\.py$")]);
+        let ended = call.deadline(Duration::from_secs(180)).end();
+        let said = ended.err();
+        assert!(ended.status.success() && said.contains("\nOK"), "{ended}");
+    }
+}
