@@ -390,6 +390,9 @@ typedef void (MPI_T_event_free_cb_function)(MPI_T_event_registration event_regis
     void *user_data);
 typedef void (MPI_T_event_dropped_cb_function)(MPI_Count count, MPI_T_event_registration event_registration,
     int source_index, MPI_T_cb_safety cb_safety, void *user_data);
+typedef MPI_Comm_errhandler_function MPI_Comm_errhandler_fn;
+typedef MPI_File_errhandler_function MPI_File_errhandler_fn;
+typedef MPI_Win_errhandler_function MPI_Win_errhandler_fn;
 
 /* Handles of what is there from the beginning. */
 #define MPI_OP_NULL ((MPI_Op) 0x00000020)

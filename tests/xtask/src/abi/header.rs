@@ -43,6 +43,13 @@ typedef struct MPI_ABI_T_pvar_handle *MPI_T_pvar_handle;
 typedef struct MPI_ABI_T_pvar_session *MPI_T_pvar_session;
 ";
 
+/// Types that MPI 2 named otherwise, which old programs still do.
+const OLD_NAMES: &str = "\
+typedef MPI_Comm_errhandler_function MPI_Comm_errhandler_fn;
+typedef MPI_File_errhandler_function MPI_File_errhandler_fn;
+typedef MPI_Win_errhandler_function MPI_Win_errhandler_fn;
+";
+
 /// Enumerations that the standard names, and how their constants begin.
 const ENUMS: [(&str, &str); 2] = [("MPI_T_cb_safety", "MPI_T_CB_"), ("MPI_T_source_order", "MPI_T_SOURCE_")];
 
@@ -73,6 +80,7 @@ pub(super) fn header(tables: &Tables) -> String {
         let before = format!("typedef {} ({})(", callback.result, callback.name);
         let _ = writeln!(text, "{}", declaration(&before, callback));
     }
+    text += OLD_NAMES;
     text += "\n/* Handles of what is there from the beginning. */\n";
     defines(tables, &mut text, |one| one.group == Group::Handle);
     defines(tables, &mut text, |one| one.group == Group::Number && !tables.is_number(&one.value));
