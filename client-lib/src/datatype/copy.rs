@@ -1,11 +1,15 @@
 //! The loops that copy between packed bytes and their places.
 //!
 //! Runs of 1 to 32 bytes, as vectors of numbers have, are copied by moves of that very length; longer ones by the C library's
-//! `memmove`, which is defined even where a user has lent overlapping memory against the standard's rules.
+//! `memmove`, which is defined even where a user has lent overlapping memory against the standard's rules. Structures are copied
+//! field by field for as many at a time as stay in the nearest cache: a loop of equal moves each.
 
 #![expect(unsafe_code, reason = "copies from and to memory that the user has lent")]
 
-use super::shape::Visitor;
+use super::shape::{Run, Visitor};
+
+/// Packed bytes that stay in the nearest cache, with the memory that they lie in.
+const NEAR: usize = 4096;
 
 /// Copies what it visits to packed bytes.
 pub(super) type Pack = Copier<true>;
@@ -93,6 +97,31 @@ impl<const PACK: bool> Copier<PACK> {
         }
     }
 
+    /// From one place every `stride` bytes to one every `packed_stride`.
+    #[inline]
+    fn fixed_crossed<const N: usize>(
+        &mut self,
+        address: *mut u8,
+        stride: isize,
+        packed: *mut u8,
+        packed_stride: usize,
+        count: usize,
+    ) {
+        let (mut address, mut packed) = (address, packed);
+        for _ in 0..count {
+            // SAFETY: as above.
+            unsafe {
+                if PACK {
+                    std::ptr::copy(address.cast_const(), packed, N);
+                } else {
+                    std::ptr::copy(packed.cast_const(), address, N);
+                }
+            }
+            address = address.wrapping_offset(stride);
+            packed = packed.wrapping_add(packed_stride);
+        }
+    }
+
     #[inline]
     fn fixed_scattered<const N: usize>(&mut self, address: *mut u8, offsets: &[isize]) {
         for offset in offsets {
@@ -114,6 +143,28 @@ impl<const PACK: bool> Visitor for Copier<PACK> {
                 self.any(address.wrapping_offset(stride.wrapping_mul(index as isize)), len);
             }
         });
+        true
+    }
+
+    fn crossed(&mut self, address: *mut u8, stride: isize, runs: &[Run], size: usize, count: usize) -> bool {
+        let at_once = (NEAR / size).max(1);
+        let (mut address, mut left) = (address, count);
+        while left > 0 {
+            let count = left.min(at_once);
+            let start = self.packed;
+            for run in runs {
+                let (from, packed) = (address.wrapping_offset(run.offset), start.wrapping_add(run.at));
+                by_length!(run.len, self.fixed_crossed(from, stride, packed, size, count), {
+                    for index in 0..count {
+                        self.packed = packed.wrapping_add(size * index);
+                        self.any(from.wrapping_offset(stride.wrapping_mul(index as isize)), run.len);
+                    }
+                });
+            }
+            self.packed = start.wrapping_add(size * count);
+            address = address.wrapping_offset(stride.wrapping_mul(count as isize));
+            left -= count;
+        }
         true
     }
 

@@ -25,21 +25,25 @@ pub(super) struct Shape {
 enum Tree {
     /// `inner` so many times, `stride` bytes apart.
     Repeat { count: usize, stride: isize, inner: Shape },
-    /// Runs of one length.
+    /// Many runs of one length.
     Equal { len: usize, offsets: Box<[isize]> },
-    /// Runs of several lengths.
-    Runs(Box<[Run]>),
+    /// Runs of several lengths, or few.
+    Runs { runs: Box<[Run]>, span: usize },
     /// Trees.
     Parts(Box<[Part]>),
 }
 
+/// Bytes side by side.
 #[derive(Debug)]
-struct Run {
-    offset: isize,
+pub(super) struct Run {
+    pub(super) offset: isize,
     /// Packed bytes before it.
-    at: usize,
-    len: usize,
+    pub(super) at: usize,
+    pub(super) len: usize,
 }
+
+/// A list this short is visited run by run for many elements, if these do not overlap, and not element by element.
+const FEW: usize = 32;
 
 #[derive(Debug)]
 struct Part {
@@ -56,6 +60,16 @@ pub(super) trait Visitor {
     /// `count` runs of `len` bytes, `stride` bytes apart.
     fn strided(&mut self, address: *mut u8, stride: isize, len: usize, count: usize) -> bool {
         (0..count).all(|index| self.run(address.wrapping_offset(stride.wrapping_mul(index as isize)), len))
+    }
+
+    /// `count` elements of these runs, `stride` bytes apart, which do not overlap: their order does not matter where each run's
+    /// packed bytes are known, `size` bytes after those of the element before.
+    fn crossed(&mut self, address: *mut u8, stride: isize, runs: &[Run], size: usize, count: usize) -> bool {
+        let _ = size;
+        (0..count).all(|index| {
+            let address = address.wrapping_offset(stride.wrapping_mul(index as isize));
+            runs.iter().all(|run| self.run(address.wrapping_offset(run.offset), run.len))
+        })
     }
 
     /// Runs of `len` bytes at these offsets.
@@ -113,7 +127,9 @@ impl Shape {
             None => visitor.run(address, self.size),
             Some(Tree::Repeat { count, stride, inner }) => inner.visit_times(*count, *stride, address, visitor),
             Some(Tree::Equal { len, offsets }) => visitor.scattered(address, offsets, *len),
-            Some(Tree::Runs(runs)) => runs.iter().all(|run| visitor.run(address.wrapping_offset(run.offset), run.len)),
+            Some(Tree::Runs { runs, .. }) => {
+                runs.iter().all(|run| visitor.run(address.wrapping_offset(run.offset), run.len))
+            }
             Some(Tree::Parts(parts)) => parts.iter().all(|part| part.shape.visit_all(address, visitor)),
         }
     }
@@ -128,7 +144,7 @@ impl Shape {
             None => visitor.run(address.wrapping_add(from), to - from),
             Some(Tree::Repeat { stride, inner, .. }) => inner.visit_repeated(*stride, address, from, to, visitor),
             Some(Tree::Equal { len, offsets }) => visit_equal(*len, offsets, address, from, to, visitor),
-            Some(Tree::Runs(runs)) => {
+            Some(Tree::Runs { runs, .. }) => {
                 let first = runs.partition_point(|run| run.at + run.len <= from);
                 runs[first..].iter().take_while(|run| run.at < to).all(|run| {
                     let (from, to) = (from.max(run.at) - run.at, to.min(run.at + run.len) - run.at);
@@ -175,8 +191,12 @@ impl Shape {
 
     #[inline]
     fn visit_times<V: Visitor>(&self, count: usize, stride: isize, address: *mut u8, visitor: &mut V) -> bool {
-        if self.is_contiguous() {
-            return visitor.strided(address.wrapping_offset(self.offset), stride, self.size, count);
+        match self.tree.as_deref() {
+            None => return visitor.strided(address.wrapping_offset(self.offset), stride, self.size, count),
+            Some(Tree::Runs { runs, span }) if runs.len() <= FEW && stride.unsigned_abs() >= *span => {
+                return visitor.crossed(address.wrapping_offset(self.offset), stride, runs, self.size, count);
+            }
+            Some(_) => {}
         }
         (0..count).all(|index| self.visit_all(address.wrapping_offset(stride.wrapping_mul(index as isize)), visitor))
     }
@@ -286,10 +306,12 @@ fn flat(parts: &[Shape], size: usize) -> Shape {
         return Shape { offset, ..Shape::bytes(len) };
     }
     let count = runs.len();
-    let tree = if runs.iter().all(|run| run.len == len) {
+    let tree = if count > FEW && runs.iter().all(|run| run.len == len) {
         Tree::Equal { len, offsets: runs.iter().map(|run| run.offset).collect() }
     } else {
-        Tree::Runs(runs.into())
+        let start = runs.iter().map(|run| run.offset).min().unwrap_or(0);
+        let end = runs.iter().map(|run| run.offset.wrapping_add(run.len as isize)).max().unwrap_or(0);
+        Tree::Runs { runs: runs.into(), span: end.wrapping_sub(start) as usize }
     };
     Shape { offset: 0, size, runs: count, tree: Some(Arc::new(tree)) }
 }
