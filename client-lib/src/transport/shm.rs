@@ -22,7 +22,8 @@ mod ring;
 mod segment;
 mod socket;
 mod sync;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 
 use std::collections::HashMap;

@@ -134,7 +134,8 @@ fn is_free(segment: &Segment, cell: u32) -> bool {
     segment.cell_state(cell).is_some_and(|state| state.load(Ordering::Acquire) == FREE)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

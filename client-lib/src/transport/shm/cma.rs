@@ -106,7 +106,8 @@ pub(super) fn read(pid: i32, address: u64, into: &Buffer, at: usize, len: usize)
     Ok(())
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use std::sync::Arc;

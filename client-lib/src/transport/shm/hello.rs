@@ -89,7 +89,8 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], NotHello> {
     Ok(*bytes)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

@@ -221,11 +221,13 @@ unsafe fn read(data: *const SlotData) -> SlotData {
     unsafe { std::mem::transmute::<[u64; DATA / 8], SlotData>(words) }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 #[path = "ring/models.rs"]
 mod models;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

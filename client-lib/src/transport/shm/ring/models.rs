@@ -1,7 +1,6 @@
-//! All interleavings, as far as loom's bound on preemptions goes.
+//! All interleavings of a few steps, and all values that the memory model lets each of them read.
 
-use loom::sync::Arc;
-use loom::sync::atomic::AtomicBool;
+use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 use super::*;
@@ -9,7 +8,8 @@ use super::*;
 struct Memory {
     head: RingHead,
     slots: Vec<Slot>,
-    bell: AtomicBool,
+    /// Whether it has been rung since the last wait: a wake-up that is lost is a deadlock.
+    bell: (Mutex<bool>, Condvar),
 }
 
 impl Memory {
@@ -23,7 +23,7 @@ impl Memory {
             slots: (0..slots)
                 .map(|_| Slot { word: AtomicU64::new(0), data: UnsafeCell::new(SlotData([0; DATA])) })
                 .collect(),
-            bell: AtomicBool::new(false),
+            bell: (Mutex::new(false), Condvar::new()),
         })
     }
 
@@ -32,13 +32,16 @@ impl Memory {
     }
 
     fn ring_the_bell(&self) {
-        self.bell.store(true, Ordering::Release);
+        *self.bell.0.lock().unwrap() = true;
+        self.bell.1.notify_one();
     }
 
     fn wait_for_the_bell(&self) {
-        while !self.bell.swap(false, Ordering::AcqRel) {
-            thread::yield_now();
+        let mut rung = self.bell.0.lock().unwrap();
+        while !*rung {
+            rung = self.bell.1.wait(rung).unwrap();
         }
+        *rung = false;
     }
 
     fn send(&self, known: &mut u64, note: u32) -> bool {
@@ -57,102 +60,107 @@ impl Memory {
     }
 }
 
-fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
+/// What is taken after `order`, all senders having ended.
+fn drain(memory: &Memory, receiver: &mut Receiver, mut order: Vec<u32>) -> Vec<u32> {
+    while let Some(note) = memory.take(receiver) {
+        order.push(note);
+        memory.ring().give_room(receiver);
+    }
+    order
 }
 
 #[test]
 fn loom_frames_of_two_senders_arrive_whole_once_and_in_order() {
-    check(|| {
-        let memory = Memory::new(2);
-        let senders = [0u32, 1].map(|sender| {
+    loom::model(|| {
+        let memory = Memory::new(4);
+        let other = thread::spawn({
             let memory = Arc::clone(&memory);
-            thread::spawn(move || {
-                let mut known = 0;
-                for nth in 0..2 - sender {
-                    while !memory.send(&mut known, sender << 4 | nth) {
-                        thread::yield_now();
-                    }
-                }
-            })
+            move || assert!(memory.send(&mut 0, 20))
         });
-        let (mut receiver, mut next) = (Receiver::default(), [0, 0]);
-        while next != [2, 1] {
-            match memory.take(&mut receiver) {
-                Some(note) => {
-                    let sender = (note >> 4) as usize;
-                    assert_eq!(note & 15, next[sender]);
-                    next[sender] += 1;
-                    memory.ring().give_room(&mut receiver);
-                }
-                None => thread::yield_now(),
+        let first = thread::spawn({
+            let memory = Arc::clone(&memory);
+            move || {
+                let mut known = 0;
+                assert!(memory.send(&mut known, 10));
+                assert!(memory.send(&mut known, 11));
             }
-        }
-        senders.map(|sender| sender.join().unwrap());
-        assert_eq!(memory.take(&mut receiver), None);
+        });
+        let mut receiver = Receiver::default();
+        let early = memory.take(&mut receiver).into_iter().collect();
+        first.join().unwrap();
+        other.join().unwrap();
+        let order = drain(&memory, &mut receiver, early);
+        assert!([[10, 11, 20], [10, 20, 11], [20, 10, 11]].contains(&order[..].try_into().unwrap()), "{order:?}");
     });
 }
 
 #[test]
-fn loom_a_receiver_that_sleeps_is_woken() {
-    check(|| {
-        let memory = Memory::new(2);
+fn loom_a_slot_is_not_written_to_again_before_it_has_been_read() {
+    loom::model(|| {
+        let memory = Memory::new(1);
         let sender = thread::spawn({
             let memory = Arc::clone(&memory);
             move || {
                 let mut known = 0;
                 assert!(memory.send(&mut known, 1));
-                assert!(memory.send(&mut known, 2));
+                memory.send(&mut known, 2)
             }
         });
-        let (mut receiver, mut taken) = (Receiver::default(), 0);
-        while taken < 2 {
-            if let Some(note) = memory.take(&mut receiver) {
-                taken += 1;
-                assert_eq!(note, taken);
-            } else if memory.ring().prepare_sleep(&receiver) {
-                memory.wait_for_the_bell();
-                memory.ring().awake();
-            } else {
-                thread::yield_now();
-            }
+        let (mut receiver, mut order) = (Receiver::default(), Vec::new());
+        for _ in 0..2 {
+            order.extend(memory.take(&mut receiver));
+            memory.ring().give_room(&mut receiver);
+        }
+        let both = sender.join().unwrap();
+        assert_eq!(drain(&memory, &mut receiver, order), if both { vec![1, 2] } else { vec![1] });
+    });
+}
+
+#[test]
+fn loom_a_receiver_that_sleeps_is_woken() {
+    loom::model(|| {
+        let memory = Memory::new(2);
+        let sender = thread::spawn({
+            let memory = Arc::clone(&memory);
+            move || assert!(memory.send(&mut 0, 1))
+        });
+        let mut receiver = Receiver::default();
+        let mut taken = memory.take(&mut receiver);
+        if taken.is_none() && memory.ring().prepare_sleep(&receiver) {
+            memory.wait_for_the_bell();
+            memory.ring().awake();
+            taken = memory.take(&mut receiver);
+            assert_eq!(taken, Some(1));
         }
         sender.join().unwrap();
+        assert_eq!(taken.or_else(|| memory.take(&mut receiver)), Some(1));
     });
 }
 
 #[test]
 fn loom_a_sender_without_room_that_sleeps_is_woken() {
-    check(|| {
+    loom::model(|| {
         // The sender's own ring is only slept on; the receiver rings it there.
         let (memory, own) = (Memory::new(1), Memory::new(1));
+        let mut known = 0;
+        assert!(memory.send(&mut known, 1));
         let receiver = thread::spawn({
             let (memory, own) = (Arc::clone(&memory), Arc::clone(&own));
             move || {
-                let (mut receiver, mut taken) = (Receiver::default(), 0);
-                while taken < 2 {
-                    match memory.take(&mut receiver) {
-                        Some(_) => taken += 1,
-                        None => thread::yield_now(),
-                    }
-                    if memory.ring().give_room(&mut receiver) && own.ring().wake() {
-                        own.ring_the_bell();
-                    }
+                let mut receiver = Receiver::default();
+                assert_eq!(memory.take(&mut receiver), Some(1));
+                if memory.ring().give_room(&mut receiver) && own.ring().wake() {
+                    own.ring_the_bell();
                 }
             }
         });
-        let (mut known, mut sent) = (0, 0);
-        while sent < 2 {
-            if memory.send(&mut known, sent) {
-                sent += 1;
-            } else if own.ring().prepare_sleep(&Receiver::default()) {
-                if !memory.ring().has_room(&mut known) {
-                    own.wait_for_the_bell();
-                }
-                own.ring().awake();
+        if !memory.send(&mut known, 2) {
+            assert!(own.ring().prepare_sleep(&Receiver::default()));
+            if !memory.ring().has_room(&mut known) {
+                own.wait_for_the_bell();
             }
+            own.ring().awake();
+            assert!(memory.send(&mut known, 2));
         }
         receiver.join().unwrap();
     });
