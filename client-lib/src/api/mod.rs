@@ -5,6 +5,7 @@ pub mod about;
 pub mod args;
 pub mod buffered;
 pub mod comm;
+pub mod construct;
 pub mod datatype;
 pub mod env;
 pub mod fortran;

@@ -76,11 +76,11 @@ exports! {
     fn MPI_Type_contiguous PMPI_Type_contiguous(
         count: c_int, oldtype: DatatypeHandle, newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_contiguous(i64::from(count), oldtype, newtype, false);
+        => call(Scope::World) construct::type_contiguous(i64::from(count), oldtype, newtype, false);
     fn MPI_Type_contiguous_c PMPI_Type_contiguous_c(
         count: i64, oldtype: DatatypeHandle, newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_contiguous(count, oldtype, newtype, true);
+        => call(Scope::World) construct::type_contiguous(count, oldtype, newtype, true);
     fn MPI_Type_create_darray PMPI_Type_create_darray(
         size: c_int, rank: c_int, ndims: c_int, array_of_gsizes: *const c_int, array_of_distribs: *const c_int,
         array_of_dargs: *const c_int, array_of_psizes: *const c_int, order: c_int, oldtype: DatatypeHandle,
@@ -105,67 +105,67 @@ exports! {
         count: c_int, array_of_blocklengths: *const c_int, array_of_displacements: *const i64, oldtype: DatatypeHandle,
         newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_create_hindexed(
+        => call(Scope::World) construct::type_create_hindexed(
             i64::from(count), Ints::Narrow(array_of_blocklengths), array_of_displacements, oldtype, newtype, false
         );
     fn MPI_Type_create_hindexed_block PMPI_Type_create_hindexed_block(
         count: c_int, blocklength: c_int, array_of_displacements: *const i64, oldtype: DatatypeHandle,
         newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_create_hindexed_block(
+        => call(Scope::World) construct::type_create_hindexed_block(
             i64::from(count), i64::from(blocklength), array_of_displacements, oldtype, newtype, false
         );
     fn MPI_Type_create_hindexed_block_c PMPI_Type_create_hindexed_block_c(
         count: i64, blocklength: i64, array_of_displacements: *const i64, oldtype: DatatypeHandle,
         newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_create_hindexed_block(
+        => call(Scope::World) construct::type_create_hindexed_block(
             count, blocklength, array_of_displacements, oldtype, newtype, true
         );
     fn MPI_Type_create_hindexed_c PMPI_Type_create_hindexed_c(
         count: i64, array_of_blocklengths: *const i64, array_of_displacements: *const i64, oldtype: DatatypeHandle,
         newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_create_hindexed(
+        => call(Scope::World) construct::type_create_hindexed(
             count, Ints::Wide(array_of_blocklengths), array_of_displacements, oldtype, newtype, true
         );
     fn MPI_Type_create_hvector PMPI_Type_create_hvector(
         count: c_int, blocklength: c_int, stride: i64, oldtype: DatatypeHandle, newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_create_hvector(
+        => call(Scope::World) construct::type_create_hvector(
             i64::from(count), i64::from(blocklength), stride, oldtype, newtype, false
         );
     fn MPI_Type_create_hvector_c PMPI_Type_create_hvector_c(
         count: i64, blocklength: i64, stride: i64, oldtype: DatatypeHandle, newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_create_hvector(count, blocklength, stride, oldtype, newtype, true);
+        => call(Scope::World) construct::type_create_hvector(count, blocklength, stride, oldtype, newtype, true);
     fn MPI_Type_create_indexed_block PMPI_Type_create_indexed_block(
         count: c_int, blocklength: c_int, array_of_displacements: *const c_int, oldtype: DatatypeHandle,
         newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_create_indexed_block(
+        => call(Scope::World) construct::type_create_indexed_block(
             i64::from(count), i64::from(blocklength), Ints::Narrow(array_of_displacements), oldtype, newtype, false
         );
     fn MPI_Type_create_indexed_block_c PMPI_Type_create_indexed_block_c(
         count: i64, blocklength: i64, array_of_displacements: *const i64, oldtype: DatatypeHandle,
         newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_create_indexed_block(
+        => call(Scope::World) construct::type_create_indexed_block(
             count, blocklength, Ints::Wide(array_of_displacements), oldtype, newtype, true
         );
     fn MPI_Type_create_resized PMPI_Type_create_resized(
         oldtype: DatatypeHandle, lb: i64, extent: i64, newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_create_resized(oldtype, lb, extent, newtype, false);
+        => call(Scope::World) construct::type_create_resized(oldtype, lb, extent, newtype, false);
     fn MPI_Type_create_resized_c PMPI_Type_create_resized_c(
         oldtype: DatatypeHandle, lb: i64, extent: i64, newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_create_resized(oldtype, lb, extent, newtype, true);
+        => call(Scope::World) construct::type_create_resized(oldtype, lb, extent, newtype, true);
     fn MPI_Type_create_struct PMPI_Type_create_struct(
         count: c_int, array_of_blocklengths: *const c_int, array_of_displacements: *const i64,
         array_of_types: *const DatatypeHandle, newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_create_struct(
+        => call(Scope::World) construct::type_create_struct(
             i64::from(count), Ints::Narrow(array_of_blocklengths), array_of_displacements, array_of_types, newtype,
             false
         );
@@ -173,14 +173,14 @@ exports! {
         count: i64, array_of_blocklengths: *const i64, array_of_displacements: *const i64,
         array_of_types: *const DatatypeHandle, newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_create_struct(
+        => call(Scope::World) construct::type_create_struct(
             count, Ints::Wide(array_of_blocklengths), array_of_displacements, array_of_types, newtype, true
         );
     fn MPI_Type_create_subarray PMPI_Type_create_subarray(
         ndims: c_int, array_of_sizes: *const c_int, array_of_subsizes: *const c_int, array_of_starts: *const c_int,
         order: c_int, oldtype: DatatypeHandle, newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_create_subarray(
+        => call(Scope::World) construct::type_create_subarray(
             ndims, Ints::Narrow(array_of_sizes), Ints::Narrow(array_of_subsizes), Ints::Narrow(array_of_starts), order,
             oldtype, newtype, false
         );
@@ -188,7 +188,7 @@ exports! {
         ndims: c_int, array_of_sizes: *const i64, array_of_subsizes: *const i64, array_of_starts: *const i64,
         order: c_int, oldtype: DatatypeHandle, newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_create_subarray(
+        => call(Scope::World) construct::type_create_subarray(
             ndims, Ints::Wide(array_of_sizes), Ints::Wide(array_of_subsizes), Ints::Wide(array_of_starts), order,
             oldtype, newtype, true
         );
@@ -259,7 +259,7 @@ exports! {
         count: c_int, array_of_blocklengths: *const c_int, array_of_displacements: *const c_int,
         oldtype: DatatypeHandle, newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_indexed(
+        => call(Scope::World) construct::type_indexed(
             i64::from(count), Ints::Narrow(array_of_blocklengths), Ints::Narrow(array_of_displacements), oldtype,
             newtype, false
         );
@@ -267,7 +267,7 @@ exports! {
         count: i64, array_of_blocklengths: *const i64, array_of_displacements: *const i64, oldtype: DatatypeHandle,
         newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_indexed(
+        => call(Scope::World) construct::type_indexed(
             count, Ints::Wide(array_of_blocklengths), Ints::Wide(array_of_displacements), oldtype, newtype, true
         );
     fn MPI_Type_match_size PMPI_Type_match_size(typeclass: c_int, size: c_int, datatype: *mut DatatypeHandle) -> c_int
@@ -285,13 +285,13 @@ exports! {
     fn MPI_Type_vector PMPI_Type_vector(
         count: c_int, blocklength: c_int, stride: c_int, oldtype: DatatypeHandle, newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_vector(
+        => call(Scope::World) construct::type_vector(
             i64::from(count), i64::from(blocklength), i64::from(stride), oldtype, newtype, false
         );
     fn MPI_Type_vector_c PMPI_Type_vector_c(
         count: i64, blocklength: i64, stride: i64, oldtype: DatatypeHandle, newtype: *mut DatatypeHandle
     ) -> c_int
-        => call(Scope::World) datatype::type_vector(count, blocklength, stride, oldtype, newtype, true);
+        => call(Scope::World) construct::type_vector(count, blocklength, stride, oldtype, newtype, true);
     fn MPI_Unpack PMPI_Unpack(
         inbuf: *const c_void, insize: c_int, position: *mut c_int, outbuf: *mut c_void, outcount: c_int,
         datatype: DatatypeHandle, comm: CommHandle

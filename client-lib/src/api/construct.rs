@@ -1,0 +1,221 @@
+//! The constructors of datatypes (MPI 5.0 §5.1.2 to §5.1.9). Each is told whether the form with large counts was called.
+
+#![expect(unsafe_code, reason = "the border to C")]
+#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+
+use std::ffi::c_int;
+
+use super::args::put;
+use super::datatype::null_array;
+use super::ints::Ints;
+use crate::abi::DatatypeHandle;
+use crate::datatype::{Datatype, Form, TypeRef, Types, Unit};
+use crate::error::{MpiError, MpiResult};
+use crate::runtime::Runtime;
+
+/// `MPI_Type_contiguous`.
+pub unsafe fn type_contiguous(
+    rt: &Runtime,
+    count: i64,
+    oldtype: DatatypeHandle,
+    newtype: *mut DatatypeHandle,
+    large: bool,
+) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe { of_one(rt, oldtype, newtype, |old| Datatype::contiguous(form(large), count, old)) }
+}
+
+/// `MPI_Type_vector`.
+pub unsafe fn type_vector(
+    rt: &Runtime,
+    count: i64,
+    blocklength: i64,
+    stride: i64,
+    oldtype: DatatypeHandle,
+    newtype: *mut DatatypeHandle,
+    large: bool,
+) -> MpiResult {
+    let make = |old: &TypeRef| Datatype::vector(form(large), Unit::Extents, count, blocklength, stride, old);
+    // SAFETY: the caller's promise.
+    unsafe { of_one(rt, oldtype, newtype, make) }
+}
+
+/// `MPI_Type_create_hvector`.
+pub unsafe fn type_create_hvector(
+    rt: &Runtime,
+    count: i64,
+    blocklength: i64,
+    stride: i64,
+    oldtype: DatatypeHandle,
+    newtype: *mut DatatypeHandle,
+    large: bool,
+) -> MpiResult {
+    let make = |old: &TypeRef| Datatype::vector(form(large), Unit::Bytes, count, blocklength, stride, old);
+    // SAFETY: the caller's promise.
+    unsafe { of_one(rt, oldtype, newtype, make) }
+}
+
+/// `MPI_Type_indexed`.
+pub unsafe fn type_indexed(
+    rt: &Runtime,
+    count: i64,
+    blocklengths: Ints,
+    displacements: Ints,
+    oldtype: DatatypeHandle,
+    newtype: *mut DatatypeHandle,
+    large: bool,
+) -> MpiResult {
+    // SAFETY: the caller's promise.
+    let (lengths, displacements) = unsafe { (array(count, blocklengths)?, array(count, displacements)?) };
+    let make = |old: &TypeRef| Datatype::indexed(form(large), Unit::Extents, &lengths, &displacements, old);
+    // SAFETY: the caller's promise.
+    unsafe { of_one(rt, oldtype, newtype, make) }
+}
+
+/// `MPI_Type_create_hindexed`.
+pub unsafe fn type_create_hindexed(
+    rt: &Runtime,
+    count: i64,
+    blocklengths: Ints,
+    displacements: *const i64,
+    oldtype: DatatypeHandle,
+    newtype: *mut DatatypeHandle,
+    large: bool,
+) -> MpiResult {
+    // SAFETY: the caller's promise.
+    let (lengths, displacements) = unsafe { (array(count, blocklengths)?, array(count, Ints::Wide(displacements))?) };
+    let make = |old: &TypeRef| Datatype::indexed(form(large), Unit::Bytes, &lengths, &displacements, old);
+    // SAFETY: the caller's promise.
+    unsafe { of_one(rt, oldtype, newtype, make) }
+}
+
+/// `MPI_Type_create_indexed_block`.
+pub unsafe fn type_create_indexed_block(
+    rt: &Runtime,
+    count: i64,
+    blocklength: i64,
+    displacements: Ints,
+    oldtype: DatatypeHandle,
+    newtype: *mut DatatypeHandle,
+    large: bool,
+) -> MpiResult {
+    // SAFETY: the caller's promise.
+    let displacements = unsafe { array(count, displacements)? };
+    let make = |old: &TypeRef| Datatype::indexed_block(form(large), Unit::Extents, blocklength, &displacements, old);
+    // SAFETY: the caller's promise.
+    unsafe { of_one(rt, oldtype, newtype, make) }
+}
+
+/// `MPI_Type_create_hindexed_block`.
+pub unsafe fn type_create_hindexed_block(
+    rt: &Runtime,
+    count: i64,
+    blocklength: i64,
+    displacements: *const i64,
+    oldtype: DatatypeHandle,
+    newtype: *mut DatatypeHandle,
+    large: bool,
+) -> MpiResult {
+    // SAFETY: the caller's promise.
+    let displacements = unsafe { array(count, Ints::Wide(displacements))? };
+    let make = |old: &TypeRef| Datatype::indexed_block(form(large), Unit::Bytes, blocklength, &displacements, old);
+    // SAFETY: the caller's promise.
+    unsafe { of_one(rt, oldtype, newtype, make) }
+}
+
+/// `MPI_Type_create_struct`.
+pub unsafe fn type_create_struct(
+    rt: &Runtime,
+    count: i64,
+    blocklengths: Ints,
+    displacements: *const i64,
+    types: *const DatatypeHandle,
+    newtype: *mut DatatypeHandle,
+    large: bool,
+) -> MpiResult {
+    // SAFETY: the caller's promise.
+    let (lengths, displacements) = unsafe { (array(count, blocklengths)?, array(count, Ints::Wide(displacements))?) };
+    if types.is_null() && !lengths.is_empty() {
+        return Err(null_array());
+    }
+    let mut state = rt.lock();
+    let fields: MpiResult<Vec<TypeRef>> = (0..lengths.len())
+        // SAFETY: the caller's promise.
+        .map(|index| state.types.get(unsafe { types.add(index).read() }))
+        .collect();
+    let made = Datatype::structure(form(large), &lengths, &displacements, &fields?)?;
+    // SAFETY: the caller's promise.
+    unsafe { put_made(&mut state.types, made, newtype) }
+}
+
+/// `MPI_Type_create_resized`.
+pub unsafe fn type_create_resized(
+    rt: &Runtime,
+    oldtype: DatatypeHandle,
+    lb: i64,
+    extent: i64,
+    newtype: *mut DatatypeHandle,
+    large: bool,
+) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe { of_one(rt, oldtype, newtype, |old| Datatype::resized(form(large), lb, extent, old)) }
+}
+
+/// `MPI_Type_create_subarray`.
+#[expect(clippy::too_many_arguments, reason = "the standard's")]
+pub unsafe fn type_create_subarray(
+    rt: &Runtime,
+    ndims: c_int,
+    sizes: Ints,
+    subsizes: Ints,
+    starts: Ints,
+    order: c_int,
+    oldtype: DatatypeHandle,
+    newtype: *mut DatatypeHandle,
+    large: bool,
+) -> MpiResult {
+    if ndims < 1 {
+        return Err(MpiError::arg(format!("the number of dimensions is {ndims}")));
+    }
+    let ndims = i64::from(ndims);
+    // SAFETY: the caller's promise.
+    let (sizes, subsizes, starts) = unsafe { (array(ndims, sizes)?, array(ndims, subsizes)?, array(ndims, starts)?) };
+    let make = |old: &TypeRef| Datatype::subarray(form(large), &sizes, &subsizes, &starts, order, old);
+    // SAFETY: the caller's promise.
+    unsafe { of_one(rt, oldtype, newtype, make) }
+}
+
+fn form(large: bool) -> Form {
+    if large { Form::Count } else { Form::Int }
+}
+
+/// Makes a datatype of one other.
+unsafe fn of_one(
+    rt: &Runtime,
+    old: DatatypeHandle,
+    new: *mut DatatypeHandle,
+    make: impl FnOnce(&TypeRef) -> MpiResult<Datatype>,
+) -> MpiResult {
+    let mut state = rt.lock();
+    let made = make(&state.types.get(old)?)?;
+    // SAFETY: the caller's promise.
+    unsafe { put_made(&mut state.types, made, new) }
+}
+
+unsafe fn put_made(types: &mut Types, made: Datatype, place: *mut DatatypeHandle) -> MpiResult {
+    if place.is_null() {
+        return Err(MpiError::arg("the place for the new datatype is null"));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { put(place, types.add_made(made)?) }
+}
+
+/// `count` integers of the user's.
+unsafe fn array(count: i64, values: Ints) -> MpiResult<Vec<i64>> {
+    let count = usize::try_from(count).map_err(|_| MpiError::count(format!("the count is {count}")))?;
+    if values.is_null() && count > 0 {
+        return Err(null_array());
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { values.to_vec(count) })
+}
