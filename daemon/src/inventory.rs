@@ -66,6 +66,8 @@ pub(crate) fn measure(slots_override: Option<u32>) -> wire::Inventory {
         topology: topology.as_ref().map(wire::Topology::from),
         gpus,
         imagined,
+        // Which of the node's addresses others use depends on where they are.
+        address: String::new(),
     }
 }
 

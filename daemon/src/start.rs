@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use rsd_proto::services::dvm_server::DvmServer;
 use rsd_proto::services::link_server::LinkServer;
 use rsd_proto::services::pmi_server::PmiServer;
 use rsd_proto::transport::{self, CheckStamp, KEEP_ALIVE, MESSAGE_BYTES_MAX};
-use rsd_proto::v1::{self as wire, NodeInfo};
+use rsd_proto::v1::{self as wire, Inventory, NodeInfo};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
@@ -165,7 +166,8 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
     let (door, inbox) = Door::new();
     let before = state_dir.identity();
     let mut identity = identity(&options, before.clone())?;
-    let inventory = inventory::measure(options.slots);
+    let address = address(options.join.as_deref(), &listen).map(|address| address.to_string()).unwrap_or_default();
+    let inventory = Inventory { address, ..inventory::measure(options.slots) };
     info!(slots = inventory.slots, reason = inventory.slots_reason, cores = inventory.cores, "measured this node");
     state_dir.write_inventory(&inventory)?;
     let name = options.name.clone().unwrap_or_else(|| short(&inventory.hostname));
@@ -256,6 +258,21 @@ async fn listen_tcp(options: &StartOptions) -> anyhow::Result<Option<TcpListener
     };
     let listener = TcpListener::bind(wanted).await.with_context(|| format!("listen on {wanted}"))?;
     Ok(Some(listener))
+}
+
+/// By which of its addresses this node talks to the others: the one that leads to the DVM it joins, or the one it listens at.
+fn address(join: Option<&str>, listen: &str) -> Option<IpAddr> {
+    let Some(join) = join else {
+        return listen.parse::<SocketAddr>().ok().map(|at| at.ip()).filter(|ip| !ip.is_unspecified());
+    };
+    // Nothing is sent: the kernel only says which way it would go.
+    let any: SocketAddr = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
+    let any_v6: SocketAddr = (std::net::Ipv6Addr::UNSPECIFIED, 0).into();
+    join.to_socket_addrs().ok()?.find_map(|to| {
+        let socket = UdpSocket::bind(if to.is_ipv4() { any } else { any_v6 }).ok()?;
+        socket.connect(to).ok()?;
+        socket.local_addr().ok().map(|from| from.ip())
+    })
 }
 
 /// Who this daemon is: who it was, unless its role has changed.

@@ -320,6 +320,9 @@ pub struct Inventory {
     /// The topology is another machine's (HWLOC_SYNTHETIC, HWLOC_XMLFILE): ranks are planned on it, and not bound.
     #[prost(bool, tag = "10")]
     pub imagined: bool,
+    /// Where programs on this node listen for those on others: the address by which its daemon reaches them. Empty: not known.
+    #[prost(string, tag = "11")]
+    pub address: ::prost::alloc::string::String,
 }
 /// first .. first + count.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -14,7 +14,7 @@ pub fn is_launcher_variable(name: &[u8]) -> bool {
 pub const PREFIXES: [&str; 6] = ["PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_"];
 
 /// Single variables.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 17] = [
     "MPIRUN_RSH_LAUNCH",
     "MPI_LOCALNRANKS",
     "MPI_LOCALRANKID",
@@ -26,6 +26,7 @@ pub const NAMES: [&str; 16] = [
     "RSD_LOCAL_RANK",
     "RSD_LOCAL_SIZE",
     "RSD_NODE",
+    "RSD_NODE_ADDRESS",
     "RSD_NODE_NAME",
     "RSD_PMI_NAMESPACE",
     "RSD_RANK",

@@ -126,6 +126,8 @@ pub struct Step {
     ending: Ending,
     /// Ranks that run unbound and why, until all have started.
     unbound: Vec<(Local, String)>,
+    /// Where ranks listen for those on other nodes; empty if nobody knows.
+    address: String,
     /// What the user should know, to be sent on every new link.
     notice: Option<String>,
     link_up: bool,
@@ -231,6 +233,7 @@ impl Step {
             ending: Ending::default(),
             unbound: Vec::new(),
             notice,
+            address: inventory.address.clone(),
             link_up: false,
             attached_before: false,
             orphaned_at: None,

@@ -115,6 +115,9 @@ impl Step {
                 format!("RSD_NODE_NAME={node_name}"),
             ];
             env.push(format!("RSD_PMI_NAMESPACE={}", self.launch.namespace));
+            if !self.address.is_empty() {
+                env.push(format!("RSD_NODE_ADDRESS={}", self.address));
+            }
             env.extend(part_env);
             let reads_stdin = rank.stdin != StdinState::Null;
             out.push(Effect::Spawn(RankStart { local, rank: number, app: rank.app, env, bound, reads_stdin }));
