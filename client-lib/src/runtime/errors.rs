@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::io::Write;
+use std::time::Duration;
 
 use super::{Phase, Runtime};
 use crate::abi::constants::MPI_ERR_OTHER;
@@ -90,14 +91,31 @@ pub fn die(runtime: &Runtime, text: &str, code: c_int) -> ! {
         (state.world.as_ref().map(|world| world.rank), state.world.as_mut().and_then(|world| world.pmi.take()))
     };
     let who = rank.map(|rank| format!(" on rank {rank}")).unwrap_or_default();
-    let mut stderr = std::io::stderr().lock();
     // Nobody is left to tell if even that fails.
-    let _ = writeln!(stderr, "MPI error{who}: {text}");
-    let _ = stderr.flush();
+    let _ = std::io::stderr().write_all(format!("MPI error{who}: {text}\n").as_bytes());
+    if pmi.is_some() {
+        let_be_read();
+    }
     if let Some(pmi) = pmi {
         let _ = pmi.abort(code, text);
     }
     leave(code)
+}
+
+/// Waits, not long, until what was written to stderr has been read, if that is a pipe: Hydra, once it is told to abort, reads
+/// no more.
+#[expect(unsafe_code, reason = "asks how much lies in a pipe")]
+fn let_be_read() {
+    const LOOKS: usize = 100;
+    for _ in 0..LOOKS {
+        let mut unread: c_int = 0;
+        // SAFETY: the kernel writes one int there, or fails.
+        let asked = unsafe { libc::ioctl(libc::STDERR_FILENO, libc::FIONREAD, &raw mut unread) };
+        if asked != 0 || unread == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Ends this process with an exit code, at once: handlers of `exit` could call the library again.
