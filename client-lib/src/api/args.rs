@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "addresses that C passes")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::abi::constants::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL};
 use crate::abi::{DatatypeHandle, Status};
@@ -130,4 +130,55 @@ pub unsafe fn put_status(place: *mut Status, status: Status) {
             (&raw mut (*place).error).write(error);
         }
     }
+}
+
+/// An array of `count` elements; an error of class `MPI_ERR_ARG` if there are fewer than none, or some but no array.
+///
+/// # Safety
+///
+/// The array must have them, and stay as it is.
+pub unsafe fn elements<'a, T>(count: c_int, array: *const T, what: &str) -> MpiResult<&'a [T]> {
+    match usize::try_from(count) {
+        Err(_) => Err(MpiError::arg(format!("the number of {what} is {count}"))),
+        Ok(0) => Ok(&[]),
+        Ok(_) if array.is_null() => Err(MpiError::arg(format!("the array of {what} is null"))),
+        // SAFETY: the caller's promise.
+        Ok(count) => Ok(unsafe { std::slice::from_raw_parts(array, count) }),
+    }
+}
+
+/// A text that C passes, without its end; an error of class `MPI_ERR_ARG` if it is null.
+///
+/// # Safety
+///
+/// It must be null, or end with a byte of 0 and stay as it is.
+pub unsafe fn text<'a>(text: *const c_char, what: &str) -> MpiResult<&'a [u8]> {
+    if text.is_null() {
+        return Err(MpiError::arg(format!("the {what} is null")));
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { CStr::from_ptr(text) }.to_bytes())
+}
+
+/// Puts a text with its end where there is room for `room` bytes, and how long it is without it; what does not fit is cut.
+///
+/// # Safety
+///
+/// The place must be null or have the room.
+pub unsafe fn put_text(place: *mut c_char, room: usize, text: &[u8]) -> MpiResult<c_int> {
+    if place.is_null() || room == 0 {
+        return Err(MpiError::arg("the place for a text is null"));
+    }
+    let len = text.len().min(room - 1);
+    // SAFETY: the caller's promise.
+    unsafe {
+        place.copy_from_nonoverlapping(text.as_ptr().cast(), len);
+        place.add(len).write(0);
+    }
+    Ok(len as c_int)
+}
+
+/// An error of class `MPI_ERR_ARG` if a result is to be put nowhere: for functions that must find out before they begin.
+pub fn check_place<T>(place: *const T) -> MpiResult {
+    if place.is_null() { Err(MpiError::arg("the place for a result is null")) } else { Ok(()) }
 }

@@ -1,19 +1,31 @@
 //! Communicators (MPI 5.0 §7.4).
 
 #![expect(unsafe_code, reason = "the border to C")]
+#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
+use std::sync::Arc;
 
-use super::args::put;
-use crate::abi::CommHandle;
-use crate::error::MpiResult;
-use crate::runtime::Runtime;
+use super::args::{self, put, put_text, text};
+use super::attr::{self, Object};
+use super::request::add;
+use crate::abi::constants::{
+    MPI_COMM_SELF, MPI_COMM_TYPE_HW_GUIDED, MPI_COMM_TYPE_HW_UNGUIDED, MPI_COMM_TYPE_RESOURCE_GUIDED,
+    MPI_COMM_TYPE_SHARED, MPI_COMM_WORLD, MPI_CONGRUENT, MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_UNDEFINED,
+};
+use crate::abi::{CommHandle, GroupHandle, InfoHandle, RequestHandle};
+use crate::engine::Peer;
+use crate::error::{MpiError, MpiResult};
+use crate::object::agree::tag;
+use crate::object::attr::Attributes;
+use crate::object::buffered::Owner;
+use crate::object::comm::Communicator;
+use crate::object::creation::{Colour, Creation, ranks_in_parent};
+use crate::object::info::Info;
+use crate::object::request::Request;
+use crate::runtime::{Guard, Runtime, State};
 
 /// `MPI_Comm_size`.
-///
-/// # Safety
-///
-/// As the standard demands of its caller; so for all functions here.
 pub unsafe fn comm_size(rt: &Runtime, comm: CommHandle, size: *mut c_int) -> MpiResult {
     let found = rt.lock().comms.get(comm)?.size();
     // SAFETY: the caller's promise.
@@ -21,12 +33,349 @@ pub unsafe fn comm_size(rt: &Runtime, comm: CommHandle, size: *mut c_int) -> Mpi
 }
 
 /// `MPI_Comm_rank`.
-///
-/// # Safety
-///
-/// See [`comm_size`].
 pub unsafe fn comm_rank(rt: &Runtime, comm: CommHandle, rank: *mut c_int) -> MpiResult {
     let found = rt.lock().comms.get(comm)?.rank;
     // SAFETY: the caller's promise.
     unsafe { put(rank, found as c_int) }
+}
+
+/// `MPI_Comm_compare`.
+pub unsafe fn comm_compare(rt: &Runtime, comm1: CommHandle, comm2: CommHandle, result: *mut c_int) -> MpiResult {
+    let state = rt.lock();
+    let (one, two) = (state.comms.get(comm1)?, state.comms.get(comm2)?);
+    let found = match one.group.compare(&two.group) {
+        _ if comm1 == comm2 => MPI_IDENT,
+        MPI_IDENT => MPI_CONGRUENT,
+        other => other,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put(result, found) }
+}
+
+/// `MPI_Comm_test_inter`: there are no intercommunicators yet.
+pub unsafe fn comm_test_inter(rt: &Runtime, comm: CommHandle, flag: *mut c_int) -> MpiResult {
+    rt.lock().comms.get(comm)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(flag, 0) }
+}
+
+/// `MPI_Comm_remote_size`.
+pub unsafe fn comm_remote_size(rt: &Runtime, comm: CommHandle, _: *mut c_int) -> MpiResult {
+    rt.lock().comms.get(comm)?;
+    Err(no_remote())
+}
+
+/// `MPI_Comm_remote_group`.
+pub unsafe fn comm_remote_group(rt: &Runtime, comm: CommHandle, _: *mut GroupHandle) -> MpiResult {
+    rt.lock().comms.get(comm)?;
+    Err(no_remote())
+}
+
+fn no_remote() -> MpiError {
+    MpiError::comm("an intracommunicator has no remote group")
+}
+
+/// `MPI_Comm_get_parent`: this process was not spawned.
+pub unsafe fn comm_get_parent(_: &Runtime, parent: *mut CommHandle) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe { put(parent, CommHandle::NULL) }
+}
+
+/// `MPI_Comm_get_name`.
+pub unsafe fn comm_get_name(rt: &Runtime, comm: CommHandle, name: *mut c_char, resultlen: *mut c_int) -> MpiResult {
+    let state = rt.lock();
+    let found = &state.comms.get(comm)?.name;
+    // SAFETY: the caller's promise.
+    unsafe { put(resultlen, put_text(name, MPI_MAX_OBJECT_NAME as usize, found)?) }
+}
+
+/// `MPI_Comm_set_name`.
+pub unsafe fn comm_set_name(rt: &Runtime, comm: CommHandle, name: *const c_char) -> MpiResult {
+    // SAFETY: the caller's promise.
+    let name = unsafe { text(name, "name")? };
+    let end = name.len().min(MPI_MAX_OBJECT_NAME as usize - 1);
+    rt.lock().comms.get_mut(comm)?.name = name[..end].to_vec();
+    Ok(())
+}
+
+/// `MPI_Comm_set_info`: of hints, the standard's promises are kept.
+pub unsafe fn comm_set_info(rt: &Runtime, comm: CommHandle, info: InfoHandle) -> MpiResult {
+    let mut state = rt.lock();
+    let State { infos, comms, .. } = &mut *state;
+    let communicator = comms.get_mut(comm)?;
+    if let Some(hints) = infos.hints(info)? {
+        communicator.hints.take_assertions(hints);
+    }
+    Ok(())
+}
+
+/// `MPI_Comm_get_info`.
+pub unsafe fn comm_get_info(rt: &Runtime, comm: CommHandle, info_used: *mut InfoHandle) -> MpiResult {
+    let mut state = rt.lock();
+    let hints = state.comms.get(comm)?.hints.clone();
+    args::check_place(info_used)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(info_used, state.infos.add(hints)?) }
+}
+
+/// `MPI_Comm_dup`.
+pub unsafe fn comm_dup(rt: &Runtime, comm: CommHandle, newcomm: *mut CommHandle) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe { comm_dup_with_info(rt, comm, InfoHandle::NULL, newcomm) }
+}
+
+/// `MPI_Comm_dup_with_info`. Hints are not copied (MPI 5.0 §7.4.2).
+pub unsafe fn comm_dup_with_info(
+    rt: &Runtime,
+    comm: CommHandle,
+    info: InfoHandle,
+    newcomm: *mut CommHandle,
+) -> MpiResult {
+    args::check_place(newcomm)?;
+    let (hints, attributes) = copies(rt, comm, info)?;
+    let mut guard = rt.lock();
+    let creation = duplicate(&mut guard, comm, attributes.is_err())?;
+    let made = make(&mut guard, comm, creation);
+    let attributes = attributes?;
+    let handle = made?;
+    let communicator = guard.comms.get_mut(handle)?;
+    (communicator.hints, communicator.attributes) = (hints, attributes);
+    // SAFETY: the caller's promise.
+    unsafe { put(newcomm, handle) }
+}
+
+/// `MPI_Comm_idup`.
+pub unsafe fn comm_idup(
+    rt: &Runtime,
+    comm: CommHandle,
+    newcomm: *mut CommHandle,
+    request: *mut RequestHandle,
+) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe { comm_idup_with_info(rt, comm, InfoHandle::NULL, newcomm, request) }
+}
+
+/// `MPI_Comm_idup_with_info`.
+pub unsafe fn comm_idup_with_info(
+    rt: &Runtime,
+    comm: CommHandle,
+    info: InfoHandle,
+    newcomm: *mut CommHandle,
+    request: *mut RequestHandle,
+) -> MpiResult {
+    args::check_place(newcomm)?;
+    args::check_place(request)?;
+    let (hints, attributes) = copies(rt, comm, info)?;
+    let mut guard = rt.lock();
+    let state = &mut *guard;
+    let mut creation = duplicate(state, comm, attributes.is_err())?;
+    let attributes = match attributes {
+        Ok(attributes) => attributes,
+        Err(error) => {
+            // The others wait for this process's word.
+            creation.forgotten = true;
+            state.comms.begin(creation);
+            return Err(error);
+        }
+    };
+    let parent = state.comms.get(comm)?;
+    let errhandler = parent.errhandler;
+    let promised = Communicator::promised(Arc::clone(&parent.group), parent.rank, errhandler);
+    let handle = state.comms.add(Communicator { hints, attributes, ..promised })?;
+    state.errhandlers.used(errhandler);
+    creation.promised = Some(handle);
+    let id = state.comms.begin(creation);
+    let waited_for = add(state, Request::Creation { id, comm })?;
+    guard.step();
+    // SAFETY: the caller's promise.
+    unsafe {
+        put(newcomm, handle)?;
+        put(request, waited_for)
+    }
+}
+
+/// What a duplicate gets besides its context. The outer error is one of arguments; the inner one a copy function's, of which
+/// the other members have to be told.
+fn copies(rt: &Runtime, comm: CommHandle, info: InfoHandle) -> MpiResult<(Info, MpiResult<Attributes>)> {
+    let mut hints = Info::default();
+    {
+        let state = rt.lock();
+        state.comms.get(comm)?;
+        if let Some(given) = state.infos.hints(info)? {
+            hints.take_assertions(given);
+        }
+    }
+    Ok((hints, attr::copy_all(rt, Object::Comm(comm))))
+}
+
+fn duplicate(state: &mut State, comm: CommHandle, fails: bool) -> MpiResult<Creation> {
+    sweep(state);
+    let parent = state.comms.get_mut(comm)?;
+    let (circle, group) = (parent.circle_of_all(), Arc::clone(&parent.group));
+    Ok(Creation::of_group(circle, group, &mut state.comms.contexts, fails))
+}
+
+/// `MPI_Comm_split`.
+pub unsafe fn comm_split(
+    rt: &Runtime,
+    comm: CommHandle,
+    color: c_int,
+    key: c_int,
+    newcomm: *mut CommHandle,
+) -> MpiResult {
+    args::check_place(newcomm)?;
+    let colour = match color {
+        0.. => Some(color),
+        MPI_UNDEFINED => None,
+        _ => return Err(MpiError::arg(format!("the colour is {color}: it must be 0 or more, or MPI_UNDEFINED"))),
+    };
+    let made = split(&mut rt.lock(), comm, colour, key)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(newcomm, made) }
+}
+
+/// `MPI_Comm_split_type`: by the nodes that share memory; of other parts of the hardware nothing is known here.
+pub unsafe fn comm_split_type(
+    rt: &Runtime,
+    comm: CommHandle,
+    split_type: c_int,
+    key: c_int,
+    info: InfoHandle,
+    newcomm: *mut CommHandle,
+) -> MpiResult {
+    args::check_place(newcomm)?;
+    let mut guard = rt.lock();
+    let nodes: Vec<u32> = {
+        let group = &guard.comms.get(comm)?.group;
+        let nodes = guard.world.as_ref().map_or(&[][..], |world| &world.nodes);
+        group.members.iter().map(|peer| nodes.get(peer.0 as usize).copied().unwrap_or(0)).collect()
+    };
+    let mine = nodes.get(guard.comms.get(comm)?.rank as usize).map(|node| *node as Colour);
+    let guided =
+        guard.infos.hints(info)?.and_then(|hints| hints.get(b"mpi_hw_resource_type")) == Some(b"mpi_shared_memory");
+    let colour = match split_type {
+        MPI_UNDEFINED => None,
+        MPI_COMM_TYPE_SHARED => mine,
+        // Only parts that are smaller than the whole are wanted.
+        MPI_COMM_TYPE_HW_UNGUIDED => mine.filter(|_| nodes.iter().any(|node| *node != nodes[0])),
+        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => mine.filter(|_| guided),
+        _ => return Err(MpiError::arg(format!("{split_type} is no type to split by"))),
+    };
+    let made = split(&mut guard, comm, colour, key)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(newcomm, made) }
+}
+
+fn split(guard: &mut Guard<'_>, comm: CommHandle, colour: Option<Colour>, key: c_int) -> MpiResult<CommHandle> {
+    let state = &mut **guard;
+    sweep(state);
+    let parent = state.comms.get_mut(comm)?;
+    let circle = parent.circle_of_all();
+    let me = parent.peer(parent.rank).unwrap_or(Peer(0));
+    let creation = Creation::by_colour(circle, colour, key, me, &mut state.comms.contexts);
+    make(guard, comm, creation)
+}
+
+/// `MPI_Comm_create`: only the members of the group have anything to say to each other.
+pub unsafe fn comm_create(rt: &Runtime, comm: CommHandle, group: GroupHandle, newcomm: *mut CommHandle) -> MpiResult {
+    args::check_place(newcomm)?;
+    let mut guard = rt.lock();
+    let group = guard.groups.get(group)?;
+    let ranks = ranks_in_parent(&group, &guard.comms.get(comm)?.group)?;
+    let parent = guard.comms.get_mut(comm)?;
+    // Who is not in the group counts the call all the same.
+    let tag = parent.circle_of_all().tag;
+    let made = match group.rank {
+        None => CommHandle::NULL,
+        Some(place) => {
+            let circle = parent.circle(Some(ranks), place, tag);
+            sweep(&mut guard);
+            let creation = Creation::of_group(circle, group, &mut guard.comms.contexts, false);
+            make(&mut guard, comm, creation)?
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put(newcomm, made) }
+}
+
+/// `MPI_Comm_create_group`.
+pub unsafe fn comm_create_group(
+    rt: &Runtime,
+    comm: CommHandle,
+    group: GroupHandle,
+    tag: c_int,
+    newcomm: *mut CommHandle,
+) -> MpiResult {
+    args::check_place(newcomm)?;
+    let tag = args::tag(tag)?;
+    let mut guard = rt.lock();
+    let group = guard.groups.get(group)?;
+    let parent = guard.comms.get(comm)?;
+    let ranks = ranks_in_parent(&group, &parent.group)?;
+    let made = match group.rank {
+        None => CommHandle::NULL,
+        Some(place) => {
+            let circle = parent.circle(Some(ranks), place, tag::named(tag));
+            sweep(&mut guard);
+            let creation = Creation::of_group(circle, group, &mut guard.comms.contexts, false);
+            make(&mut guard, comm, creation)?
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put(newcomm, made) }
+}
+
+/// Waits until the communicator is made; null if this process is not in it. It inherits the error handler (MPI 5.0 §9.3).
+fn make(guard: &mut Guard<'_>, parent: CommHandle, creation: Creation) -> MpiResult<CommHandle> {
+    let id = guard.comms.begin(creation);
+    let Some(born) = guard.wait(|state| state.comms.take_born(id))? else { return Ok(CommHandle::NULL) };
+    let errhandler = guard.comms.get(parent)?.errhandler;
+    let handle = guard.comms.add(Communicator::born(born, errhandler))?;
+    guard.errhandlers.used(errhandler);
+    Ok(handle)
+}
+
+fn sweep(state: &mut State) {
+    let State { comms, engine, requests, .. } = state;
+    comms.sweep(engine, requests);
+}
+
+/// `MPI_Comm_free`. What is under way on the communicator goes on.
+pub unsafe fn comm_free(rt: &Runtime, comm: *mut CommHandle) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe { release(rt, comm, false) }
+}
+
+/// `MPI_Comm_disconnect`: waits for what is under way first.
+pub unsafe fn comm_disconnect(rt: &Runtime, comm: *mut CommHandle) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe { release(rt, comm, true) }
+}
+
+unsafe fn release(rt: &Runtime, place: *mut CommHandle, waits: bool) -> MpiResult {
+    if place.is_null() {
+        return Err(MpiError::comm("the place of the communicator is null"));
+    }
+    // SAFETY: the caller's promise.
+    let comm = unsafe { place.read() };
+    if comm.0 == MPI_COMM_WORLD || comm.0 == MPI_COMM_SELF {
+        return Err(MpiError::comm("MPI_COMM_WORLD and MPI_COMM_SELF cannot be freed"));
+    }
+    rt.lock().comms.get(comm)?;
+    attr::delete_all(rt, Object::Comm(comm)).map_err(|error| error.on(comm))?;
+    let mut guard = rt.lock();
+    if waits {
+        let context = guard.comms.get(comm)?.context;
+        guard.wait(|state| (!state.engine.has_receives(context)).then_some(()));
+    }
+    // An attached buffer goes when its messages have gone (MPI 5.0 §3.6).
+    let owner = Owner::Comm(comm);
+    guard.wait(|State { buffered, engine, .. }| (!buffered.is_busy(owner, engine)).then_some(()));
+    let state = &mut *guard;
+    let _ = state.buffered.detach(owner);
+    let freed = state.comms.free(comm)?;
+    state.errhandlers.unused(freed.errhandler);
+    sweep(state);
+    // SAFETY: the caller's promise.
+    unsafe { put(place, CommHandle::NULL) }
 }

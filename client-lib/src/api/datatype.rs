@@ -6,6 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use super::args::put;
+use super::attr::{self, Object};
 use super::ints::IntsOut;
 use crate::abi::constants as c;
 use crate::abi::{DatatypeHandle, Status};
@@ -21,7 +22,10 @@ pub unsafe fn type_commit(rt: &Runtime, datatype: *mut DatatypeHandle) -> MpiRes
 
 /// `MPI_Type_dup`.
 pub unsafe fn type_dup(rt: &Runtime, oldtype: DatatypeHandle, newtype: *mut DatatypeHandle) -> MpiResult {
-    let copy = rt.lock().types.dup(oldtype)?;
+    let attributes = attr::copy_all(rt, Object::Type(oldtype))?;
+    let mut state = rt.lock();
+    let copy = state.types.dup(oldtype)?;
+    state.types.attached_mut(copy)?.attributes = attributes;
     // SAFETY: the caller's promise.
     unsafe { put(newtype, copy) }
 }
@@ -30,6 +34,8 @@ pub unsafe fn type_dup(rt: &Runtime, oldtype: DatatypeHandle, newtype: *mut Data
 pub unsafe fn type_free(rt: &Runtime, datatype: *mut DatatypeHandle) -> MpiResult {
     // SAFETY: the caller's promise.
     let handle = unsafe { handle_at(datatype)? };
+    rt.lock().types.check_made(handle)?;
+    attr::delete_all(rt, Object::Type(handle))?;
     rt.lock().types.free(handle)?;
     // SAFETY: the caller's promise.
     unsafe { put(datatype, DatatypeHandle::NULL) }

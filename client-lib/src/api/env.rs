@@ -5,6 +5,7 @@
 use std::ffi::{c_char, c_int};
 
 use super::args::put;
+use super::attr;
 use crate::abi::CommHandle;
 use crate::abi::constants::{MPI_MAX_PROCESSOR_NAME, MPI_THREAD_SINGLE};
 use crate::error::{MpiError, MpiResult};
@@ -45,7 +46,8 @@ pub unsafe fn init_thread(
 ///
 /// See [`init`].
 pub unsafe fn finalize(rt: &Runtime) -> MpiResult {
-    runtime::finalize(rt)
+    let deleted = attr::delete_at_end(rt);
+    runtime::finalize(rt).and(deleted)
 }
 
 /// `MPI_Initialized`.

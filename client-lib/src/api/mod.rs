@@ -3,14 +3,22 @@
 
 pub mod about;
 pub mod args;
+pub mod attr;
 pub mod buffered;
 pub mod comm;
 pub mod construct;
 pub mod datatype;
 pub mod env;
+pub mod errcodes;
+pub mod errhandler;
 pub mod fortran;
+pub mod group;
+pub mod info;
 pub mod ints;
+pub mod memory;
 pub mod op;
 pub mod p2p;
 pub mod pack;
 pub mod request;
+pub mod status;
+pub mod topo;

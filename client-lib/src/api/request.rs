@@ -293,6 +293,7 @@ pub unsafe fn request_free(rt: &Runtime, request: *mut RequestHandle) -> MpiResu
                     }
                 }
                 Some(Request::Collective { id, .. }) => guard.collectives.forget(id),
+                Some(Request::Creation { id, .. }) => guard.comms.creations.forget(id),
                 Some(Request::General(it)) => general = Some(it),
                 Some(Request::Over { .. }) | None => {}
             },
@@ -321,7 +322,7 @@ pub unsafe fn cancel(rt: &Runtime, request: *mut RequestHandle) -> MpiResult {
             Some(Active::Over(_) | Active::Collective(_)) => None,
             None => return Err(MpiError::request("the request is not active")),
         },
-        Some(Request::Collective { .. }) => {
+        Some(Request::Collective { .. } | Request::Creation { .. }) => {
             return Err(MpiError::request("a collective operation cannot be cancelled"));
         }
         Some(Request::General(it)) => {
@@ -418,7 +419,7 @@ pub fn add(state: &mut State, request: Request) -> MpiResult<RequestHandle> {
 /// The request's end, if it has come; it is forgotten then, or inactive if it is persistent.
 #[inline]
 pub fn finish(state: &mut State, handle: RequestHandle) -> Option<Finished> {
-    let State { requests, engine, collectives, .. } = state;
+    let State { requests, engine, collectives, comms, .. } = state;
     let Some(request) = requests.get_mut(handle) else {
         return Some(Finished { gone: handle == RequestHandle::sent(), ..Finished::NOTHING });
     };
@@ -429,6 +430,10 @@ pub fn finish(state: &mut State, handle: RequestHandle) -> Option<Finished> {
         Request::Over { outcome, receives, comm } => Finished::of_message(outcome.take(), *receives, *comm, true),
         Request::Collective { id, comm } => {
             let error = collectives.take(*id)?.err().map(|error| error.on(*comm));
+            Finished { error, gone: true, ..Finished::NOTHING }
+        }
+        Request::Creation { id, comm } => {
+            let error = comms.take_born(*id)?.err().map(|error| error.on(*comm));
             Finished { error, gone: true, ..Finished::NOTHING }
         }
         Request::Persistent(persistent) => {
@@ -460,11 +465,12 @@ pub fn finish(state: &mut State, handle: RequestHandle) -> Option<Finished> {
 }
 
 /// Whether [`finish`] would give something.
-fn is_over(state: &State, handle: RequestHandle) -> bool {
+pub(super) fn is_over(state: &State, handle: RequestHandle) -> bool {
     match state.requests.get(handle) {
         None | Some(Request::Over { .. }) => true,
         Some(Request::Message { id, .. }) => state.engine.outcome(*id).is_some(),
         Some(Request::Collective { id, .. }) => state.collectives.is_over(*id),
+        Some(Request::Creation { id, .. }) => state.comms.creations.is_over(*id),
         Some(Request::Persistent(persistent)) => match &persistent.active {
             None | Some(Active::Over(_)) => true,
             Some(Active::Message(id)) => state.engine.outcome(*id).is_some(),
@@ -475,12 +481,12 @@ fn is_over(state: &State, handle: RequestHandle) -> bool {
 }
 
 /// The status of a request that is over, which stays as it is; that of a generalised one only its function knows.
-fn look(state: &State, handle: RequestHandle) -> (Status, Option<Generalized>) {
+pub(super) fn look(state: &State, handle: RequestHandle) -> (Status, Option<Generalized>) {
     let of = |outcome: Option<&crate::engine::Outcome>, receives, comm| {
         Finished::of_message(outcome.cloned(), receives, comm, false).status
     };
     match state.requests.get(handle) {
-        None | Some(Request::Collective { .. }) => (Status::EMPTY, None),
+        None | Some(Request::Collective { .. } | Request::Creation { .. }) => (Status::EMPTY, None),
         Some(Request::Over { outcome, receives, comm }) => (of(outcome.as_ref(), *receives, *comm), None),
         Some(Request::Message { id, receives, comm }) => (of(state.engine.outcome(*id), *receives, *comm), None),
         Some(Request::Persistent(persistent)) => {
@@ -496,7 +502,7 @@ fn look(state: &State, handle: RequestHandle) -> (Status, Option<Generalized>) {
 }
 
 /// Null and inactive requests are not.
-fn is_active(state: &State, handle: RequestHandle) -> bool {
+pub(super) fn is_active(state: &State, handle: RequestHandle) -> bool {
     match state.requests.get(handle) {
         None => handle == RequestHandle::sent(),
         Some(Request::Persistent(persistent)) => persistent.active.is_some(),
@@ -504,7 +510,7 @@ fn is_active(state: &State, handle: RequestHandle) -> bool {
     }
 }
 
-fn any_active(state: &State, requests: &[RequestHandle]) -> MpiResult<bool> {
+pub(super) fn any_active(state: &State, requests: &[RequestHandle]) -> MpiResult<bool> {
     let mut active = false;
     for handle in requests {
         known(state, *handle)?;
@@ -521,7 +527,7 @@ fn finish_any(state: &mut State, requests: &[RequestHandle]) -> Option<(usize, F
 }
 
 /// Looks, and if there is nothing, gets on with things once and looks again.
-fn poll<T>(guard: &mut Guard<'_>, mut look: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
+pub(super) fn poll<T>(guard: &mut Guard<'_>, mut look: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
     if let Some(found) = look(guard) {
         return Some(found);
     }
@@ -556,7 +562,7 @@ unsafe fn array<'a>(count: c_int, requests: *mut RequestHandle) -> MpiResult<&'a
 }
 
 /// The status of one of several requests: null if the user ignores them.
-fn nth(statuses: *mut Status, index: usize) -> *mut Status {
+pub(super) fn nth(statuses: *mut Status, index: usize) -> *mut Status {
     if statuses.is_null() { statuses } else { statuses.wrapping_add(index) }
 }
 

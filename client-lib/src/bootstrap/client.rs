@@ -85,6 +85,13 @@ impl Pmi {
         self.appnum
     }
 
+    /// How many processes there may be; none if the process manager does not know.
+    pub fn universe_size(&mut self) -> Result<Option<i32>, BootstrapError> {
+        let answer = self.ask("get_universe_size", &Request::GetUniverseSize)?;
+        let Reply::UniverseSize(size) = answer else { return Err(wrong("get_universe_size")) };
+        Ok(i32::try_from(size).ok().filter(|size| *size > 0))
+    }
+
     /// The job's name, unlike that of any other job.
     pub fn kvsname(&self) -> &[u8] {
         &self.kvsname

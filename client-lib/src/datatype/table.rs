@@ -8,6 +8,7 @@ use super::object::{Datatype, TypeRef};
 use crate::abi::DatatypeHandle;
 use crate::abi::handle::Handle;
 use crate::error::{MpiError, MpiResult};
+use crate::object::attr::Attributes;
 use crate::object::table::Table;
 
 /// Datatypes by handle.
@@ -30,6 +31,8 @@ struct Entry {
 pub struct Attached {
     /// From `MPI_Type_set_name`.
     pub name: Option<Vec<u8>>,
+    /// From `MPI_Type_set_attr`.
+    pub attributes: Attributes,
 }
 
 impl Types {
@@ -102,12 +105,18 @@ impl Types {
     /// Forgets a handle; what was made of the datatype, and operations under way with it, keep it alive. Predefined ones cannot
     /// be freed.
     pub fn free(&mut self, handle: DatatypeHandle) -> MpiResult<Attached> {
-        if let Some(element) = Element::of(handle) {
-            return Err(MpiError::datatype(format!("{} cannot be freed", element.name())));
-        }
+        self.check_made(handle)?;
         match self.made.take(handle) {
             Some(entry) => Ok(entry.attached),
             None => Err(invalid(handle)),
+        }
+    }
+
+    /// Whether a handle can be freed; an error of class `MPI_ERR_TYPE` if not.
+    pub fn check_made(&self, handle: DatatypeHandle) -> MpiResult {
+        match Element::of(handle) {
+            Some(element) => Err(MpiError::datatype(format!("{} cannot be freed", element.name()))),
+            None => self.entry(handle).map(drop),
         }
     }
 

@@ -77,6 +77,14 @@ impl<T: Transport> Engine<T> {
         }
     }
 
+    /// Whether a receive still waits for a message of the communicator.
+    pub fn has_receives(&self, context: u32) -> bool {
+        self.core.requests.iter().any(|(_, request)| match &request.state {
+            State::Posted { entry, .. } => self.core.posted.asks(*entry).0 == context,
+            _matched => false,
+        })
+    }
+
     /// Sends a message to a process, which receives it from `envelope.rank`. The buffer has to stay as it is until the send
     /// is over. A short message in standard mode is over at once if there is room for it, without a request.
     #[inline]

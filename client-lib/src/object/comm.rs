@@ -1,13 +1,23 @@
 //! Communicators: a group and a context of its own (MPI 5.0 §7.2.2).
+//!
+//! `MPI_Comm_free` is local: the handle goes at once, but the contexts stay open, and are not used again, until no receive
+//! that was started before can still get its message. Nothing has to be counted for that: [`Comms::sweep`] looks when a
+//! context is wanted.
 
 use std::sync::Arc;
 
+use super::agree::{Circle, tag};
+use super::attr::Attributes;
+use super::context::Contexts;
+use super::creation::{Born, Creation, CreationId, Creations};
 use super::errhandler::Errhandler;
 use super::group::Group;
+use super::info::Info;
+use super::request::{Request, Requests, Start};
 use super::table::Table;
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::abi::{CommHandle, handle::Handle};
-use crate::engine::Peer;
+use crate::engine::{Engine, Peer, Transport};
 use crate::error::{MpiError, MpiResult};
 
 /// An intracommunicator.
@@ -22,15 +32,42 @@ pub struct Communicator {
     /// What becomes of its errors.
     pub errhandler: Errhandler,
     /// As `MPI_Comm_set_name` left it.
-    pub name: String,
+    pub name: Vec<u8>,
     /// How many collective operations have been started on it: all members count alike.
     pub collectives: u32,
+    /// What the user has attached.
+    pub attributes: Attributes,
+    /// What the user has promised of how it is used.
+    pub hints: Info,
 }
+
+/// The context of a communicator that is promised but not made yet: nothing is ever received on it.
+const UNBORN: u32 = u32::MAX - 1;
 
 impl Communicator {
     /// With a name and error handler; nothing started on it yet.
     pub fn new(context: u32, group: Arc<Group>, rank: u32, errhandler: Errhandler, name: &str) -> Self {
-        Self { context, group, rank, errhandler, name: name.to_owned(), collectives: 0 }
+        Self {
+            context,
+            group,
+            rank,
+            errhandler,
+            name: name.into(),
+            collectives: 0,
+            attributes: Attributes::default(),
+            hints: Info::default(),
+        }
+    }
+
+    /// As a creation has made it.
+    pub fn born(born: Born, errhandler: Errhandler) -> Self {
+        let rank = born.group.rank.unwrap_or(0);
+        Self::new(born.context, born.group, rank, errhandler, "")
+    }
+
+    /// Promised: its context follows.
+    pub fn promised(group: Arc<Group>, rank: u32, errhandler: Errhandler) -> Self {
+        Self::new(UNBORN, group, rank, errhandler, "")
     }
 
     /// How many members.
@@ -49,6 +86,18 @@ impl Communicator {
     pub fn collective_context(&self) -> u32 {
         self.context + 1
     }
+
+    /// All members, for an operation that all take part in: it counts as one.
+    pub fn circle_of_all(&mut self) -> Circle {
+        let tag = tag::counted(self.collectives);
+        self.collectives = self.collectives.wrapping_add(1);
+        self.circle(None, self.rank, tag)
+    }
+
+    /// Some members, by their ranks, of which this process is the `place`-th.
+    pub fn circle(&self, ranks: Option<Arc<[u32]>>, place: u32, tag: i32) -> Circle {
+        Circle { context: self.collective_context(), members: Arc::clone(&self.group.members), ranks, place, tag }
+    }
 }
 
 /// All communicators of the process.
@@ -60,6 +109,18 @@ pub struct Comms {
     pub own: Option<Communicator>,
     /// Those made by the user.
     pub made: Table<CommHandle, Communicator>,
+    /// Those being made.
+    pub creations: Creations,
+    /// Which contexts are taken.
+    pub contexts: Contexts,
+    /// Those freed by the user whose contexts are still open.
+    freed: Vec<Freed>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Freed {
+    handle: CommHandle,
+    context: u32,
 }
 
 impl Comms {
@@ -83,6 +144,81 @@ impl Comms {
             _ => self.made.get_mut(handle),
         };
         found.ok_or_else(|| unknown(handle))
+    }
+
+    /// A handle for a communicator.
+    pub fn add(&mut self, communicator: Communicator) -> MpiResult<CommHandle> {
+        self.made.add(communicator).ok_or_else(|| MpiError::no_mem("there are two million communicators already"))
+    }
+
+    /// Gets on with communicators that are being made; whether any moved. One that was promised is usable once it is made.
+    #[inline]
+    pub fn progress<T: Transport>(&mut self, engine: &mut Engine<T>) -> bool {
+        !self.creations.is_empty() && self.get_on(engine)
+    }
+
+    fn get_on<T: Transport>(&mut self, engine: &mut Engine<T>) -> bool {
+        let moved = self.creations.poll(engine, &mut self.contexts);
+        let made = &mut self.made;
+        self.creations.settle(|creation| {
+            let promised = creation.promised.and_then(|promised| made.get_mut(promised));
+            if let (Some(communicator), Some(context)) = (promised, creation.context()) {
+                communicator.context = context;
+            }
+        });
+        moved
+    }
+
+    /// The end of a creation, if it has come. A promised communicator that came to nothing is gone.
+    pub fn take_born(&mut self, id: CreationId) -> Option<MpiResult<Option<Born>>> {
+        let creation = self.creations.take(id)?;
+        let promised = creation.promised;
+        let result = creation.into_result()?;
+        if let (Some(promised), Err(_)) = (promised, &result) {
+            let _ = self.made.take(promised);
+        }
+        Some(result)
+    }
+
+    /// Takes a communicator's handle from the user; its contexts stay open as long as [`Comms::sweep`] finds a reason.
+    pub fn free(&mut self, handle: CommHandle) -> MpiResult<Communicator> {
+        let Some(communicator) = self.made.take(handle) else { return Err(unknown(handle)) };
+        self.freed.push(Freed { handle, context: communicator.context });
+        Ok(communicator)
+    }
+
+    /// Closes the contexts of freed communicators on which nothing can come any more, and lets them be used again.
+    pub fn sweep<T: Transport>(&mut self, engine: &mut Engine<T>, requests: &Requests) {
+        let (creations, contexts) = (&self.creations, &mut self.contexts);
+        self.freed.retain(|freed| {
+            let in_use = engine.has_receives(freed.context)
+                || engine.has_receives(freed.context + 1)
+                || creations.use_context(freed.context + 1)
+                || requests.iter().any(|(_, request)| holds(request, freed.handle));
+            if !in_use {
+                engine.close(freed.context);
+                engine.close(freed.context + 1);
+                contexts.release(Contexts::number_of(freed.context));
+            }
+            in_use
+        });
+    }
+
+    /// Begins to make a communicator.
+    pub fn begin(&mut self, creation: Creation) -> CreationId {
+        self.creations.begin(creation)
+    }
+}
+
+/// Whether a request may yet start something on the communicator. A message under way is the engine's to know.
+fn holds(request: &Request, comm: CommHandle) -> bool {
+    match request {
+        Request::Message { .. } | Request::Over { .. } | Request::General(_) | Request::Creation { .. } => false,
+        Request::Collective { comm: on, .. } => *on == comm,
+        Request::Persistent(persistent) => match persistent.start {
+            Start::Receive { .. } | Start::Collective(_) => persistent.comm == comm,
+            Start::Send { .. } => false,
+        },
     }
 }
 

@@ -44,22 +44,37 @@ pub enum Of {
 #[expect(unsafe_code, reason = "an address of the user's code")]
 unsafe impl Send for Errhandler {}
 
-/// Those that users have made, counted: a freed one lives on where it is set (MPI 5.0 §9.3.4).
-#[derive(Debug, Default)]
+/// Those that users have made: a freed one lives on where it is set (MPI 5.0 §9.3.4), and can be asked for there again.
+#[derive(Debug)]
 pub struct Errhandlers {
     made: Table<ErrhandlerHandle, Made>,
+    /// Of files that are not open yet: that of `MPI_FILE_NULL` (MPI 5.0 §14.7).
+    pub file: Errhandler,
 }
 
 #[derive(Debug)]
 struct Made {
     function: *const c_void,
     of: Of,
+    /// How often the user may free it: it was made, or asked for, so many times.
+    held: u32,
+    /// How many objects have it.
+    uses: u32,
+}
+
+impl Default for Errhandlers {
+    fn default() -> Self {
+        Self { made: Table::default(), file: Errhandler::Return }
+    }
 }
 
 impl Errhandlers {
     /// A new one.
     pub fn create(&mut self, function: *const c_void, of: Of) -> MpiResult<ErrhandlerHandle> {
-        let handle = self.made.add(Made { function, of });
+        if function.is_null() {
+            return Err(MpiError::arg("the function of the error handler is null"));
+        }
+        let handle = self.made.add(Made { function, of, held: 1, uses: 0 });
         handle.ok_or_else(|| MpiError::no_mem("there are two million error handlers already"))
     }
 
@@ -75,10 +90,57 @@ impl Errhandlers {
                     "the error handler was made for a {:?}, not for a {of:?}",
                     made.of
                 ))),
-                None => Err(MpiError::errhandler("the error handler is null, was freed, or never was one")),
+                None => Err(unknown()),
             },
         }
     }
+
+    /// An object has it from now on.
+    pub fn used(&mut self, errhandler: Errhandler) {
+        if let Some(made) = self.made.get_mut(errhandler.handle()) {
+            made.uses += 1;
+        }
+    }
+
+    /// An object that had it has it no more.
+    pub fn unused(&mut self, errhandler: Errhandler) {
+        if let Some(made) = self.made.get_mut(errhandler.handle()) {
+            made.uses = made.uses.saturating_sub(1);
+        }
+        self.drop_unused(errhandler.handle());
+    }
+
+    /// The user has asked for it, and will free it.
+    pub fn held(&mut self, errhandler: Errhandler) -> ErrhandlerHandle {
+        if let Some(made) = self.made.get_mut(errhandler.handle()) {
+            made.held += 1;
+        }
+        errhandler.handle()
+    }
+
+    /// The user gives it up. A predefined one may be what the user was given, so it may be freed.
+    pub fn free(&mut self, handle: ErrhandlerHandle) -> MpiResult {
+        match handle.bits() {
+            MPI_ERRORS_ARE_FATAL | MPI_ERRORS_ABORT | MPI_ERRORS_RETURN => return Ok(()),
+            _ => match self.made.get_mut(handle) {
+                Some(made) if made.held > 0 => made.held -= 1,
+                Some(_) | None => return Err(unknown()),
+            },
+        }
+        self.drop_unused(handle);
+        Ok(())
+    }
+
+    fn drop_unused(&mut self, handle: ErrhandlerHandle) {
+        if self.made.get(handle).is_some_and(|made| made.held == 0 && made.uses == 0) {
+            let _ = self.made.take(handle);
+        }
+    }
+}
+
+#[cold]
+fn unknown() -> MpiError {
+    MpiError::errhandler("the error handler is null, was freed, or never was one")
 }
 
 impl Errhandler {
@@ -90,5 +152,43 @@ impl Errhandler {
             Self::Return => ErrhandlerHandle(MPI_ERRORS_RETURN),
             Self::User { handle, .. } => handle,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::constants::MPI_ERR_ERRHANDLER;
+
+    fn address() -> *const c_void {
+        std::ptr::without_provenance(4096)
+    }
+
+    #[test]
+    fn a_freed_one_lives_on_where_it_is_set() {
+        let mut all = Errhandlers::default();
+        let handle = all.create(address(), Of::Comm).unwrap();
+        let found = all.find(handle, Of::Comm).unwrap();
+        all.used(found);
+        assert_eq!(all.held(found), handle);
+        all.free(handle).unwrap();
+        all.free(handle).unwrap();
+        assert_eq!(all.free(handle).unwrap_err().class, MPI_ERR_ERRHANDLER);
+        assert_eq!(all.held(found), handle);
+        all.free(handle).unwrap();
+        all.unused(found);
+        assert_eq!(all.find(handle, Of::Comm).unwrap_err().class, MPI_ERR_ERRHANDLER);
+    }
+
+    #[test]
+    fn one_is_for_one_class_of_objects_and_predefined_ones_for_all() {
+        let mut all = Errhandlers::default();
+        let handle = all.create(address(), Of::Win).unwrap();
+        assert_eq!(all.find(handle, Of::Comm).unwrap_err().class, MPI_ERR_ERRHANDLER);
+        for predefined in [MPI_ERRORS_ARE_FATAL, MPI_ERRORS_ABORT, MPI_ERRORS_RETURN].map(ErrhandlerHandle) {
+            assert_eq!(all.find(predefined, Of::Session).unwrap().handle(), predefined);
+            all.free(predefined).unwrap();
+        }
+        assert!(all.create(std::ptr::null(), Of::Comm).is_err());
     }
 }

@@ -1,8 +1,17 @@
 //! The objects behind handles: communicators, groups, attributes, error handlers, info.
+//!
+//! How a communicator is made: [`creation`] carries [`agree`]'s exchanges on, by which [`context`] finds a context for it.
 
+pub mod agree;
+pub mod attr;
 pub mod buffered;
 pub mod comm;
+pub mod context;
+pub mod creation;
+pub mod dims;
+pub mod errcodes;
 pub mod errhandler;
 pub mod group;
+pub mod info;
 pub mod request;
 pub mod table;

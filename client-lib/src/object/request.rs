@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use super::creation::CreationId;
 use super::table::Table;
 use crate::abi::handle::{Handle, Place, SLOTS};
 use crate::abi::{CommHandle, RequestHandle, Status};
@@ -36,6 +37,13 @@ pub enum Request {
         /// Among those that run.
         id: CollectiveId,
         /// On which communicator.
+        comm: CommHandle,
+    },
+    /// A communicator that is being made.
+    Creation {
+        /// Among those that are being made.
+        id: CreationId,
+        /// Of which it is a copy.
         comm: CommHandle,
     },
     /// One that can be started again and again.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::{Phase, Runtime};
-use crate::abi::constants::MPI_ERR_OTHER;
+use crate::abi::constants::{MPI_COMM_SELF, MPI_ERR_OTHER};
 use crate::abi::{CommHandle, FileHandle, SessionHandle, WinHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::errhandler::Errhandler;
@@ -43,27 +43,26 @@ pub(super) fn outside(runtime: &Runtime, name: &'static str) -> c_int {
 
 /// Does with the error what the error handler says; returns what the function then returns.
 #[cold]
-pub(super) fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiError) -> c_int {
+pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiError) -> c_int {
     let scope = error.on.map_or(scope, Scope::Comm);
-    let (errhandler, comm) = {
+    let (errhandler, object) = {
         let state = runtime.lock();
-        let (found, comm) = match scope {
-            Scope::Comm(comm) => (state.comms.get(comm).ok().map(|found| found.errhandler), comm),
-            // A file's default is to return errors (MPI 5.0 §14.7).
-            Scope::File(_) => (Some(Errhandler::Return), CommHandle::NULL),
-            Scope::World | Scope::Win(_) | Scope::Session(_) => (None, CommHandle::NULL),
+        let found = match scope {
+            Scope::Comm(comm) => state.comms.get(comm).ok().map(|found| (found.errhandler, comm.0)),
+            // Files are not opened yet: what counts is what is set for those to come (MPI 5.0 §14.7).
+            Scope::File(file) => Some((state.errhandlers.file, file.0)),
+            Scope::World | Scope::Win(_) | Scope::Session(_) => None,
         };
-        let default = || match &state.comms.own {
-            Some(own) => own.errhandler,
-            None => state.initial_errhandler,
-        };
-        (found.unwrap_or_else(default), comm)
+        found.unwrap_or_else(|| match &state.comms.own {
+            Some(own) => (own.errhandler, MPI_COMM_SELF),
+            None => (state.initial_errhandler, MPI_COMM_SELF),
+        })
     };
     let code = error.class;
     match errhandler {
         Errhandler::Return => code,
         Errhandler::User { function, .. } => {
-            call_user(function, comm, code);
+            call_user(function, object, code);
             code
         }
         Errhandler::Fatal | Errhandler::Abort => {
@@ -74,13 +73,14 @@ pub(super) fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: 
 }
 
 #[expect(unsafe_code, reason = "an error handler is a function of the user's")]
-fn call_user(function: *const c_void, comm: CommHandle, code: c_int) {
-    type Function = unsafe extern "C" fn(*mut CommHandle, *mut c_int, ...);
-    let (mut comm, mut code) = (comm, code);
-    // SAFETY: the user has passed the address as a function of this type to MPI_Comm_create_errhandler.
+fn call_user(function: *const c_void, object: usize, code: c_int) {
+    /// Handles of all classes are of the size of an address.
+    type Function = unsafe extern "C" fn(*mut usize, *mut c_int, ...);
+    let (mut object, mut code) = (object, code);
+    // SAFETY: the user has passed the address as a function of this type, for this class of objects.
     unsafe {
         let function = std::mem::transmute::<*const c_void, Function>(function);
-        function(&raw mut comm, &raw mut code);
+        function(&raw mut object, &raw mut code);
     }
 }
 

@@ -18,7 +18,7 @@ use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-pub use errors::{Scope, die, unsupported};
+pub use errors::{Scope, die, raise, unsupported};
 pub use start::{FIRST_CONTEXT, finalize, init};
 pub use state::{Kept, State, World};
 

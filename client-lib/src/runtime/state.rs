@@ -7,9 +7,13 @@ use crate::datatype::Types;
 use crate::engine::{Engine, Envelope, MessageId, Peer};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
+use crate::object::attr::Keyvals;
 use crate::object::buffered::Buffered;
 use crate::object::comm::Comms;
+use crate::object::errcodes::ErrorCodes;
 use crate::object::errhandler::{Errhandler, Errhandlers};
+use crate::object::group::Groups;
+use crate::object::info::Infos;
 use crate::object::request::Requests;
 use crate::object::table::Table;
 use crate::op::Ops;
@@ -22,6 +26,14 @@ pub struct State {
     pub engine: Engine<Ways>,
     /// Communicators.
     pub comms: Comms,
+    /// Groups.
+    pub groups: Groups,
+    /// Keys of attributes.
+    pub keyvals: Keyvals,
+    /// Info objects.
+    pub infos: Infos,
+    /// Error classes and codes of the user's.
+    pub error_codes: ErrorCodes,
     /// Error handlers made by the user.
     pub errhandlers: Errhandlers,
     /// Operations that the user knows by a handle.
@@ -78,6 +90,10 @@ impl Default for State {
         Self {
             engine: Engine::new(crate::engine::Peer(0), Ways::default()),
             comms: Comms::default(),
+            groups: Groups::default(),
+            keyvals: Keyvals::default(),
+            infos: Infos::default(),
+            error_codes: ErrorCodes::default(),
             errhandlers: Errhandlers::default(),
             requests: Table::default(),
             messages: Table::default(),
@@ -96,7 +112,7 @@ impl State {
     /// Gets on with everything that is under way; whether anything moved.
     #[inline]
     pub fn progress(&mut self) -> bool {
-        let moved = self.engine.progress();
+        let moved = self.engine.progress() | self.comms.progress(&mut self.engine);
         if let Some(peer) = self.engine.transport_mut().next_wanted() {
             self.locate(peer);
             return true;

@@ -14,9 +14,9 @@ exports! {
     ) -> c_int
         => unsupported(Scope::Comm(comm));
     fn MPI_Comm_disconnect PMPI_Comm_disconnect(comm: *mut CommHandle) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) comm::comm_disconnect(comm);
     fn MPI_Comm_get_parent PMPI_Comm_get_parent(parent: *mut CommHandle) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) comm::comm_get_parent(parent);
     fn MPI_Comm_join PMPI_Comm_join(fd: c_int, intercomm: *mut CommHandle) -> c_int
         => unsupported(Scope::World);
     fn MPI_Comm_spawn PMPI_Comm_spawn(

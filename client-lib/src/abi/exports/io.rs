@@ -4,13 +4,13 @@ use super::*;
 
 exports! {
     fn MPI_File_call_errhandler PMPI_File_call_errhandler(fh: FileHandle, errorcode: c_int) -> c_int
-        => unsupported(Scope::File(fh));
+        => call(Scope::File(fh)) errhandler::file_call_errhandler(fh, errorcode);
     fn MPI_File_close PMPI_File_close(fh: *mut FileHandle) -> c_int
         => unsupported(Scope::World);
     fn MPI_File_create_errhandler PMPI_File_create_errhandler(
         file_errhandler_fn: *const c_void, errhandler: *mut ErrhandlerHandle
     ) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) errhandler::file_create_errhandler(file_errhandler_fn, errhandler);
     fn MPI_File_delete PMPI_File_delete(filename: *const c_char, info: InfoHandle) -> c_int
         => unsupported(Scope::World);
     fn MPI_File_fromint PMPI_File_fromint(file: c_int) -> FileHandle
@@ -22,7 +22,7 @@ exports! {
     fn MPI_File_get_byte_offset PMPI_File_get_byte_offset(fh: FileHandle, offset: i64, disp: *mut i64) -> c_int
         => unsupported(Scope::File(fh));
     fn MPI_File_get_errhandler PMPI_File_get_errhandler(file: FileHandle, errhandler: *mut ErrhandlerHandle) -> c_int
-        => unsupported(Scope::File(file));
+        => call(Scope::File(file)) errhandler::file_get_errhandler(file, errhandler);
     fn MPI_File_get_group PMPI_File_get_group(fh: FileHandle, group: *mut GroupHandle) -> c_int
         => unsupported(Scope::File(fh));
     fn MPI_File_get_info PMPI_File_get_info(fh: FileHandle, info_used: *mut InfoHandle) -> c_int
@@ -229,7 +229,7 @@ exports! {
     fn MPI_File_set_atomicity PMPI_File_set_atomicity(fh: FileHandle, flag: c_int) -> c_int
         => unsupported(Scope::File(fh));
     fn MPI_File_set_errhandler PMPI_File_set_errhandler(file: FileHandle, errhandler: ErrhandlerHandle) -> c_int
-        => unsupported(Scope::File(file));
+        => call(Scope::File(file)) errhandler::file_set_errhandler(file, errhandler);
     fn MPI_File_set_info PMPI_File_set_info(fh: FileHandle, info: InfoHandle) -> c_int
         => unsupported(Scope::File(fh));
     fn MPI_File_set_size PMPI_File_set_size(fh: FileHandle, size: i64) -> c_int

@@ -49,34 +49,36 @@ exports! {
     fn MPI_Request_get_status_all PMPI_Request_get_status_all(
         count: c_int, array_of_requests: *const RequestHandle, flag: *mut c_int, array_of_statuses: *mut Status
     ) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) status::request_get_status_all(count, array_of_requests, flag, array_of_statuses);
     fn MPI_Request_get_status_any PMPI_Request_get_status_any(
         count: c_int, array_of_requests: *const RequestHandle, indx: *mut c_int, flag: *mut c_int, status: *mut Status
     ) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) status::request_get_status_any(count, array_of_requests, indx, flag, status);
     fn MPI_Request_get_status_some PMPI_Request_get_status_some(
         incount: c_int, array_of_requests: *const RequestHandle, outcount: *mut c_int, array_of_indices: *mut c_int,
         array_of_statuses: *mut Status
     ) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) status::request_get_status_some(
+            incount, array_of_requests, outcount, array_of_indices, array_of_statuses
+        );
     fn MPI_Start PMPI_Start(request: *mut RequestHandle) -> c_int
         => call(Scope::World) p2p::start(request);
     fn MPI_Startall PMPI_Startall(count: c_int, array_of_requests: *mut RequestHandle) -> c_int
         => call(Scope::World) p2p::startall(count, array_of_requests);
     fn MPI_Status_get_error PMPI_Status_get_error(status: *const Status, error: *mut c_int) -> c_int
-        => unsupported(Scope::World);
+        => call_always(Scope::World) status::status_get_error(status, error);
     fn MPI_Status_get_source PMPI_Status_get_source(status: *const Status, source: *mut c_int) -> c_int
-        => unsupported(Scope::World);
+        => call_always(Scope::World) status::status_get_source(status, source);
     fn MPI_Status_get_tag PMPI_Status_get_tag(status: *const Status, tag: *mut c_int) -> c_int
-        => unsupported(Scope::World);
+        => call_always(Scope::World) status::status_get_tag(status, tag);
     fn MPI_Status_set_cancelled PMPI_Status_set_cancelled(status: *mut Status, flag: c_int) -> c_int
         => call(Scope::World) request::status_set_cancelled(status, flag);
     fn MPI_Status_set_error PMPI_Status_set_error(status: *mut Status, error: c_int) -> c_int
-        => unsupported(Scope::World);
+        => call_always(Scope::World) status::status_set_error(status, error);
     fn MPI_Status_set_source PMPI_Status_set_source(status: *mut Status, source: c_int) -> c_int
-        => unsupported(Scope::World);
+        => call_always(Scope::World) status::status_set_source(status, source);
     fn MPI_Status_set_tag PMPI_Status_set_tag(status: *mut Status, tag: c_int) -> c_int
-        => unsupported(Scope::World);
+        => call_always(Scope::World) status::status_set_tag(status, tag);
     fn MPI_Test PMPI_Test(request: *mut RequestHandle, flag: *mut c_int, status: *mut Status) -> c_int
         => call(Scope::World) request::test(request, flag, status);
     fn MPI_Test_cancelled PMPI_Test_cancelled(status: *const Status, flag: *mut c_int) -> c_int

@@ -30,7 +30,7 @@ exports! {
     fn MPI_Session_create_errhandler PMPI_Session_create_errhandler(
         session_errhandler_fn: *const c_void, errhandler: *mut ErrhandlerHandle
     ) -> c_int
-        => unsupported(Scope::World);
+        => call_always(Scope::World) errhandler::session_create_errhandler(session_errhandler_fn, errhandler);
     fn MPI_Session_detach_buffer PMPI_Session_detach_buffer(
         session: SessionHandle, buffer_addr: *mut c_void, size: *mut c_int
     ) -> c_int

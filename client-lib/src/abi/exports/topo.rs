@@ -29,7 +29,7 @@ exports! {
     fn MPI_Cartdim_get PMPI_Cartdim_get(comm: CommHandle, ndims: *mut c_int) -> c_int
         => unsupported(Scope::Comm(comm));
     fn MPI_Dims_create PMPI_Dims_create(nnodes: c_int, ndims: c_int, dims: *mut c_int) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) topo::dims_create(nnodes, ndims, dims);
     fn MPI_Dist_graph_create PMPI_Dist_graph_create(
         comm_old: CommHandle, n: c_int, sources: *const c_int, degrees: *const c_int, destinations: *const c_int,
         weights: *const c_int, info: InfoHandle, reorder: c_int, comm_dist_graph: *mut CommHandle
@@ -74,5 +74,5 @@ exports! {
     fn MPI_Graphdims_get PMPI_Graphdims_get(comm: CommHandle, nnodes: *mut c_int, nedges: *mut c_int) -> c_int
         => unsupported(Scope::Comm(comm));
     fn MPI_Topo_test PMPI_Topo_test(comm: CommHandle, status: *mut c_int) -> c_int
-        => unsupported(Scope::Comm(comm));
+        => call(Scope::Comm(comm)) topo::topo_test(comm, status);
 }

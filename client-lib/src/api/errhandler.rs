@@ -1,0 +1,113 @@
+//! Error handlers (MPI 5.0 §9.3, §9.5). Of windows, files and sessions there are none yet: handlers can be made for them, and
+//! set for files that are to be opened.
+
+#![expect(unsafe_code, reason = "the border to C")]
+#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+
+use std::ffi::{c_int, c_void};
+
+use super::args::{check_place, put};
+use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle};
+use crate::error::{MpiError, MpiResult};
+use crate::object::errhandler::Of;
+use crate::runtime::{Runtime, Scope, State, raise};
+
+macro_rules! creates {
+    ($($name:ident $of:ident $text:literal;)*) => {$(
+        #[doc = concat!("`MPI_", $text, "_create_errhandler`.")]
+        pub unsafe fn $name(rt: &Runtime, function: *const c_void, errhandler: *mut ErrhandlerHandle) -> MpiResult {
+            check_place(errhandler)?;
+            let made = rt.lock().errhandlers.create(function, Of::$of)?;
+            // SAFETY: the caller's promise.
+            unsafe { put(errhandler, made) }
+        }
+    )*};
+}
+
+creates! {
+    comm_create_errhandler Comm "Comm";
+    win_create_errhandler Win "Win";
+    file_create_errhandler File "File";
+    session_create_errhandler Session "Session";
+}
+
+/// `MPI_Errhandler_free`.
+pub unsafe fn errhandler_free(rt: &Runtime, errhandler: *mut ErrhandlerHandle) -> MpiResult {
+    check_place(errhandler)?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        rt.lock().errhandlers.free(errhandler.read())?;
+        put(errhandler, ErrhandlerHandle::NULL)
+    }
+}
+
+/// `MPI_Comm_set_errhandler`.
+pub unsafe fn comm_set_errhandler(rt: &Runtime, comm: CommHandle, errhandler: ErrhandlerHandle) -> MpiResult {
+    let mut state = rt.lock();
+    let State { comms, errhandlers, .. } = &mut *state;
+    let communicator = comms.get_mut(comm)?;
+    let new = errhandlers.find(errhandler, Of::Comm)?;
+    let old = std::mem::replace(&mut communicator.errhandler, new);
+    errhandlers.used(new);
+    errhandlers.unused(old);
+    Ok(())
+}
+
+/// `MPI_Comm_get_errhandler`.
+pub unsafe fn comm_get_errhandler(rt: &Runtime, comm: CommHandle, errhandler: *mut ErrhandlerHandle) -> MpiResult {
+    check_place(errhandler)?;
+    let mut state = rt.lock();
+    let found = state.comms.get(comm)?.errhandler;
+    // SAFETY: the caller's promise.
+    unsafe { put(errhandler, state.errhandlers.held(found)) }
+}
+
+/// `MPI_Comm_call_errhandler`.
+pub unsafe fn comm_call_errhandler(rt: &Runtime, comm: CommHandle, errorcode: c_int) -> MpiResult {
+    rt.lock().comms.get(comm)?;
+    call(rt, "MPI_Comm_call_errhandler", Scope::Comm(comm), errorcode)
+}
+
+/// `MPI_File_set_errhandler`: of `MPI_FILE_NULL`, the handler of files that are opened later.
+pub unsafe fn file_set_errhandler(rt: &Runtime, file: FileHandle, errhandler: ErrhandlerHandle) -> MpiResult {
+    null(file)?;
+    let mut state = rt.lock();
+    let new = state.errhandlers.find(errhandler, Of::File)?;
+    let old = std::mem::replace(&mut state.errhandlers.file, new);
+    state.errhandlers.used(new);
+    state.errhandlers.unused(old);
+    Ok(())
+}
+
+/// `MPI_File_get_errhandler`.
+pub unsafe fn file_get_errhandler(rt: &Runtime, file: FileHandle, errhandler: *mut ErrhandlerHandle) -> MpiResult {
+    null(file)?;
+    check_place(errhandler)?;
+    let mut state = rt.lock();
+    let found = state.errhandlers.file;
+    // SAFETY: the caller's promise.
+    unsafe { put(errhandler, state.errhandlers.held(found)) }
+}
+
+/// `MPI_File_call_errhandler`.
+pub unsafe fn file_call_errhandler(rt: &Runtime, file: FileHandle, errorcode: c_int) -> MpiResult {
+    null(file)?;
+    call(rt, "MPI_File_call_errhandler", Scope::File(file), errorcode)
+}
+
+fn null(file: FileHandle) -> MpiResult {
+    if file == FileHandle::NULL {
+        Ok(())
+    } else {
+        Err(MpiError::new(crate::abi::constants::MPI_ERR_FILE, "the file was closed or never was one"))
+    }
+}
+
+fn call(rt: &Runtime, name: &'static str, scope: Scope, code: c_int) -> MpiResult {
+    let text = match rt.lock().error_codes.text_of(code) {
+        Ok([]) | Err(_) => format!("the program has raised error {code}"),
+        Ok(text) => String::from_utf8_lossy(text).into_owned(),
+    };
+    raise(rt, name, scope, MpiError::new(code, text));
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! Small exchanges among the members of a communicator, for making other ones: the largest of some words, or everybody's bytes.
+//!
+//! Both go by dissemination: in round k each takes from the member 2^k before it, and gives to the one 2^k after it, what is known so
+//! far; after ⌈log2 n⌉ rounds everything is known everywhere. Taking a maximum twice does no harm, so n may be any
+//! number. Bytes on the wire per process: ⌈log2 n⌉ × 24 for words, n × the length of a block for blocks.
+//!
+//! The messages go over the parent's collective context with negative tags ([`tag`]), which no collective operation has.
+
+#![expect(unsafe_code, reason = "lends memory of its own to the engine")]
+
+use std::sync::Arc;
+
+use super::context::Words;
+use crate::engine::{Engine, Envelope, Mode, Outcome, Peer, RequestId, Source, Started, TagMatch, Transport};
+use crate::error::{MpiError, MpiResult};
+use crate::memory::Buffer;
+
+/// Tags of exchanges, all negative.
+pub mod tag {
+    /// For exchanges of all members, counted by `Communicator::collectives`.
+    const COUNTED: i64 = 1 << 24;
+
+    /// Of the `count`-th operation that all members take part in.
+    pub fn counted(count: u32) -> i32 {
+        -1 - (i64::from(count) % COUNTED) as i32
+    }
+
+    /// Of an operation of some members that the user has given a tag (`MPI_Comm_create_group`): different ones for different
+    /// tags, but for the uppermost 16 million, which are taken for the lowermost.
+    pub fn named(tag: i32) -> i32 {
+        (-1 - COUNTED - i64::from(tag) % ((1 << 31) - COUNTED)) as i32
+    }
+}
+
+/// The members that take part, and on what their messages go.
+#[derive(Debug, Clone)]
+pub struct Circle {
+    /// The collective context of the parent.
+    pub context: u32,
+    /// All members of the parent.
+    pub members: Arc<[Peer]>,
+    /// Ranks in the parent of those that take part, in the same order everywhere; none if all do.
+    pub ranks: Option<Arc<[u32]>>,
+    /// This process's place among those that take part.
+    pub place: u32,
+    /// From [`tag`].
+    pub tag: i32,
+}
+
+impl Circle {
+    /// How many take part.
+    pub fn size(&self) -> u32 {
+        self.ranks.as_ref().map_or(self.members.len(), |ranks| ranks.len()) as u32
+    }
+
+    /// The rank in the parent of the one at a place.
+    pub fn rank(&self, place: u32) -> u32 {
+        self.ranks.as_ref().map_or(place, |ranks| ranks[place as usize])
+    }
+}
+
+/// One process's part in an exchange.
+///
+/// Who has failed (a peer was lost, a message had a wrong length) goes through all rounds, as others wait for it, but gives
+/// empty messages from then on: so nobody waits in vain, and who depends on it learns of it.
+#[derive(Debug)]
+pub struct Exchange {
+    circle: Circle,
+    distance: u32,
+    known: Known,
+    round: Option<[Lent; 2]>,
+    failed: Option<MpiError>,
+}
+
+/// What is known so far.
+#[derive(Debug)]
+enum Known {
+    /// The largest of each word.
+    Largest(Words),
+    /// The blocks of this process and of those before it, backwards, of so many bytes each.
+    Blocks(Vec<u8>, usize),
+}
+
+/// What came of an exchange.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Exchanged {
+    /// The largest of each word.
+    Words(Words),
+    /// The blocks in the order of places.
+    Blocks(Vec<u8>),
+}
+
+/// Memory of ours under way, to or from another process.
+#[derive(Debug)]
+struct Lent {
+    started: Underway,
+    memory: Box<[u8]>,
+}
+
+#[derive(Debug)]
+enum Underway {
+    Pending(RequestId),
+    Over(Outcome),
+}
+
+impl Exchange {
+    /// All will know the largest of each word.
+    pub fn of_words(circle: Circle, words: Words) -> Self {
+        Self::new(circle, Known::Largest(words))
+    }
+
+    /// All will know all blocks, which have one length above 0.
+    pub fn of_blocks(circle: Circle, block: &[u8]) -> Self {
+        Self::new(circle, Known::Blocks(block.to_vec(), block.len()))
+    }
+
+    fn new(circle: Circle, known: Known) -> Self {
+        Self { circle, distance: 1, known, round: None, failed: None }
+    }
+
+    /// With whom.
+    pub fn circle(&self) -> &Circle {
+        &self.circle
+    }
+
+    /// Grows with every round.
+    pub fn distance(&self) -> u32 {
+        self.distance
+    }
+
+    /// Gets on; the result, once there is one. Not to be called again after that.
+    pub fn poll<T: Transport>(&mut self, engine: &mut Engine<T>) -> Option<MpiResult<Exchanged>> {
+        while self.distance < self.circle.size() {
+            if self.round.is_none() {
+                self.round = Some(self.start_round(engine));
+            }
+            if !self.round.iter_mut().flatten().all(|lent| lent.is_over(engine)) {
+                return None;
+            }
+            for (received, lent) in self.round.take().into_iter().flatten().enumerate() {
+                self.end(lent, received == 1);
+            }
+            self.distance = self.distance.saturating_mul(2);
+        }
+        Some(self.failed.take().map_or_else(|| Ok(self.result()), Err))
+    }
+
+    /// What is sent, and what is received.
+    fn start_round<T: Transport>(&mut self, engine: &mut Engine<T>) -> [Lent; 2] {
+        let Circle { context, place, tag, .. } = self.circle;
+        let (size, distance) = (self.circle.size(), self.distance);
+        let (before, after) = ((place + size - distance) % size, (place + distance) % size);
+        let from = Source::Rank(self.circle.rank(before));
+        let incoming = Lent::start(vec![0; self.len_of_round()].into(), |buffer| {
+            engine.recv(context, from, TagMatch::Value(tag), buffer)
+        });
+        let known: Box<[u8]> = match (&self.known, &self.failed) {
+            (_, Some(_)) => Box::default(),
+            (Known::Largest(words), None) => words.iter().flat_map(|word| word.to_ne_bytes()).collect(),
+            (Known::Blocks(bytes, _), None) => bytes[..self.len_of_round()].into(),
+        };
+        let envelope = Envelope { context, rank: self.circle.rank(place), tag };
+        let to = self.circle.members[self.circle.rank(after) as usize];
+        let outgoing = Lent::start(known, |buffer| engine.send(envelope, to, Mode::Standard, buffer));
+        [outgoing, incoming]
+    }
+
+    /// In the last round of blocks not all that is known is new to the other.
+    fn len_of_round(&self) -> usize {
+        match &self.known {
+            Known::Largest(words) => size_of_val(words),
+            Known::Blocks(_, len) => self.distance.min(self.circle.size() - self.distance) as usize * len,
+        }
+    }
+
+    fn end(&mut self, lent: Lent, received: bool) {
+        let Underway::Over(outcome) = lent.started else { return };
+        let error = match outcome.error {
+            None if received && outcome.bytes != lent.memory.len() as u64 => {
+                Some(MpiError::other("a member of the communicator has failed, or is in another call"))
+            }
+            error => error,
+        };
+        match (error, received) {
+            (Some(error), _) => self.failed = self.failed.take().or(Some(error)),
+            (None, true) => self.learn(&lent.memory),
+            (None, false) => {}
+        }
+    }
+
+    fn learn(&mut self, received: &[u8]) {
+        match &mut self.known {
+            Known::Largest(words) => {
+                for (word, bytes) in words.iter_mut().zip(received.chunks_exact(8)) {
+                    *word = bytes.try_into().map_or(*word, |bytes| u64::from_ne_bytes(bytes).max(*word));
+                }
+            }
+            Known::Blocks(bytes, _) => bytes.extend_from_slice(received),
+        }
+    }
+
+    fn result(&self) -> Exchanged {
+        let (size, place) = (self.circle.size() as usize, self.circle.place as usize);
+        match &self.known {
+            Known::Largest(words) => Exchanged::Words(*words),
+            Known::Blocks(bytes, len) => {
+                let mut ordered = vec![0; bytes.len()];
+                for (back, block) in bytes.chunks_exact(*len).enumerate() {
+                    let at = (place + size - back) % size * len;
+                    ordered[at..at + len].copy_from_slice(block);
+                }
+                Exchanged::Blocks(ordered)
+            }
+        }
+    }
+}
+
+impl Lent {
+    fn start(mut memory: Box<[u8]>, start: impl FnOnce(Buffer) -> Started) -> Self {
+        // SAFETY: the memory is kept, and not touched, until the engine says that the operation is over: `poll` waits for it,
+        // and whoever drops an exchange before its end drops the engine too.
+        let buffer = unsafe { Buffer::contiguous(memory.as_mut_ptr(), memory.len()) };
+        let started = match start(buffer) {
+            Started::Over(outcome) => Underway::Over(outcome),
+            Started::Pending(id) => Underway::Pending(id),
+        };
+        Self { started, memory }
+    }
+
+    fn is_over<T: Transport>(&mut self, engine: &mut Engine<T>) -> bool {
+        match self.started {
+            Underway::Over(_) => true,
+            Underway::Pending(id) => match engine.take(id) {
+                Some(outcome) => {
+                    self.started = Underway::Over(outcome);
+                    true
+                }
+                None => false,
+            },
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Contexts: the numbers that keep the messages of one communicator from those of another, and how processes agree on one.
+//!
+//! A communicator has two consecutive contexts, for its point-to-point messages and for its collectives; here they are counted
+//! as one. The members of a communicator that is being made have to find a number that is free in all of them, while other
+//! threads of theirs may do the same for other communicators, in another order. An [`Agreement`] takes, per attempt,
+//!
+//! 1. each member sets a free number aside and proposes it; all learn the largest and the smallest. If these are equal, as
+//!    they are where all members have made the same communicators, that is it: one exchange;
+//! 2. otherwise all try to set the largest aside, and learn whether all could: a second exchange. If not (another thread of
+//!    somebody has proposed that number for something else), all give it back and propose higher ones.
+//!
+//! Nobody waits for another agreement, so none can hold up another for ever; two that collide come apart since each leaves
+//! gaps of its own pseudo-random length, doubling with every attempt.
+
+use crate::error::{MpiError, MpiResult};
+
+/// The contexts of this process that communicators have, or may get.
+#[derive(Debug)]
+pub struct Contexts {
+    /// Bit `n`: number n is taken.
+    taken: Vec<u64>,
+}
+
+/// Numbers of `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
+const PREDEFINED: u64 = 0b11;
+
+impl Default for Contexts {
+    fn default() -> Self {
+        Self { taken: vec![PREDEFINED] }
+    }
+}
+
+impl Contexts {
+    /// The first of a number's two contexts.
+    pub fn context_of(number: u32) -> u32 {
+        2 * number
+    }
+
+    /// The number to which a context belongs.
+    pub fn number_of(context: u32) -> u32 {
+        context / 2
+    }
+
+    /// Sets aside the lowest free number that is not below `floor`.
+    fn propose(&mut self, floor: u32) -> u32 {
+        let first = floor as usize / 64;
+        let below = !0_u64 << (floor % 64);
+        let word = (first..self.taken.len())
+            .find(|word| !self.taken[*word] & if *word == first { below } else { !0 } != 0)
+            .unwrap_or(self.taken.len().max(first));
+        if word >= self.taken.len() {
+            self.taken.resize(word + 1, 0);
+        }
+        let free = !self.taken[word] & if word == first { below } else { !0 };
+        self.taken[word] |= 1 << free.trailing_zeros();
+        word as u32 * 64 + free.trailing_zeros()
+    }
+
+    /// Sets a number aside; whether it was free.
+    fn take(&mut self, number: u32) -> bool {
+        let word = number as usize / 64;
+        if word >= self.taken.len() {
+            self.taken.resize(word + 1, 0);
+        }
+        let bit = 1 << (number % 64);
+        let free = self.taken[word] & bit == 0;
+        self.taken[word] |= bit;
+        free
+    }
+
+    /// The number is free again.
+    pub fn release(&mut self, number: u32) {
+        if let Some(word) = self.taken.get_mut(number as usize / 64) {
+            *word &= !(1 << (number % 64));
+        }
+    }
+
+    /// How many are taken.
+    pub fn len(&self) -> u32 {
+        self.taken.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// Whether none is taken.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What members tell each other; all get the largest of each word.
+pub type Words = [u64; 3];
+
+/// One process's part in finding a number that is free in all members.
+#[derive(Debug)]
+pub struct Agreement {
+    /// Alike in all members, and unlike other agreements of the same processes.
+    salt: u64,
+    attempt: u32,
+    step: Step,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// This number is set aside here.
+    Proposed(u32),
+    /// All try this number; whether it is set aside here.
+    Tried(u32, bool),
+}
+
+/// How an agreement goes on.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// These words are to be exchanged.
+    Exchange(Words),
+    /// This number is set aside in all members.
+    Agreed(u32),
+}
+
+/// Larger than any number that has a context.
+const LIMIT: u32 = 1 << 30;
+
+impl Agreement {
+    /// Begins: what to exchange first. With `fails`, this process cannot go on, and none will.
+    pub fn start(contexts: &mut Contexts, salt: u64, fails: bool) -> (Self, Words) {
+        let number = contexts.propose(0);
+        (Self { salt, attempt: 0, step: Step::Proposed(number) }, proposal(number, fails))
+    }
+
+    /// Goes on with the largest of each word.
+    pub fn on_words(&mut self, contexts: &mut Contexts, words: Words) -> MpiResult<Next> {
+        match self.step {
+            Step::Proposed(mine) => {
+                let (largest, smallest, fails) = (words[0] as u32, !words[1] as u32, words[2] != 0);
+                if fails || largest >= LIMIT {
+                    self.give_up(contexts);
+                    return Err(failed(fails));
+                }
+                if largest == smallest {
+                    return Ok(Next::Agreed(mine));
+                }
+                let got = if mine == largest {
+                    true
+                } else {
+                    contexts.release(mine);
+                    contexts.take(largest)
+                };
+                self.step = Step::Tried(largest, got);
+                Ok(Next::Exchange([u64::from(!got), 0, 0]))
+            }
+            Step::Tried(number, _) if words[0] == 0 => Ok(Next::Agreed(number)),
+            Step::Tried(number, _) => {
+                self.give_up(contexts);
+                self.attempt += 1;
+                let mine = contexts.propose((number + 1 + self.gap()).min(LIMIT));
+                self.step = Step::Proposed(mine);
+                Ok(Next::Exchange(proposal(mine, false)))
+            }
+        }
+    }
+
+    /// What this process has set aside is free again.
+    pub fn give_up(&mut self, contexts: &mut Contexts) {
+        match self.step {
+            Step::Proposed(number) | Step::Tried(number, true) => contexts.release(number),
+            Step::Tried(_, false) => {}
+        }
+    }
+
+    /// Below 2 to the number of attempts.
+    fn gap(&self) -> u32 {
+        // The multiplier is 2^64 divided by the golden ratio: it spreads neighbouring numbers far apart.
+        let mixed = (self.salt ^ u64::from(self.attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 32) as u32 & ((1 << self.attempt.min(16)) - 1)
+    }
+}
+
+fn proposal(number: u32, fails: bool) -> Words {
+    [u64::from(number), !u64::from(number), u64::from(fails)]
+}
+
+#[cold]
+fn failed(fails: bool) -> MpiError {
+    match fails {
+        true => MpiError::other("another process could not make the communicator"),
+        false => MpiError::no_mem("there are a thousand million communicators already"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    #[test]
+    fn the_lowest_free_number_is_proposed_and_released_ones_come_again() {
+        let mut contexts = Contexts::default();
+        assert_eq!([0, 0, 0, 70, 70].map(|floor| contexts.propose(floor)), [2, 3, 4, 70, 71]);
+        contexts.release(3);
+        assert_eq!((contexts.propose(0), contexts.propose(0)), (3, 5));
+        assert!(!contexts.take(70) && contexts.take(72) && !contexts.take(72) && contexts.take(1000));
+        assert_eq!(contexts.len(), 2 + 4 + 3 + 1);
+        let full: Vec<u32> = (0..200).map(|_| contexts.propose(0)).collect();
+        assert_eq!(full.iter().collect::<BTreeSet<_>>().len(), 200);
+        assert!(contexts.propose(63) > 63);
+    }
+
+    /// An agreement of some processes, each of which gets on with it when its turn comes.
+    struct Op {
+        members: Vec<usize>,
+        parts: Vec<Part>,
+    }
+
+    enum Part {
+        Outside,
+        Waiting(Agreement, Words),
+        Going(Agreement, Words),
+        Done(u32),
+    }
+
+    impl Op {
+        /// One member does what it can; whether anything.
+        fn turn(&mut self, at: usize, contexts: &mut [Contexts], salt: u64) -> bool {
+            let all_there = self.parts.iter().all(|part| matches!(part, Part::Waiting(..)));
+            let mine = &mut contexts[self.members[at]];
+            match &mut self.parts[at] {
+                part @ Part::Outside => {
+                    let (agreement, words) = Agreement::start(mine, salt, false);
+                    *part = Part::Waiting(agreement, words);
+                    true
+                }
+                Part::Waiting(..) if all_there => {
+                    let mut words = [0; 3];
+                    for part in &self.parts {
+                        let Part::Waiting(_, theirs) = part else { unreachable!("all wait") };
+                        words = std::array::from_fn(|at| words[at].max(theirs[at]));
+                    }
+                    for part in &mut self.parts {
+                        let Part::Waiting(agreement, _) = std::mem::replace(part, Part::Outside) else {
+                            unreachable!("all wait")
+                        };
+                        *part = Part::Going(agreement, words);
+                    }
+                    true
+                }
+                Part::Waiting(..) | Part::Done(_) => false,
+                part @ Part::Going(..) => {
+                    let Part::Going(mut agreement, words) = std::mem::replace(part, Part::Outside) else {
+                        unreachable!("matched")
+                    };
+                    *part = match agreement.on_words(mine, words).unwrap() {
+                        Next::Agreed(number) => Part::Done(number),
+                        Next::Exchange(words) => Part::Waiting(agreement, words),
+                    };
+                    true
+                }
+            }
+        }
+    }
+
+    proptest! {
+        /// Processes with different histories agree on many communicators at once, in any order.
+        #[test]
+        fn all_members_get_one_number_that_none_had(
+            held in vec(btree_set(2_u32..30, 0..10), 6),
+            ops in vec(btree_set(0_usize..6, 1..6), 1..7),
+            turns in vec(any::<prop::sample::Index>(), 0..400),
+        ) {
+            let mut contexts: Vec<Contexts> = held.iter().map(|held| {
+                let mut one = Contexts::default();
+                held.iter().for_each(|number| assert!(one.take(*number)));
+                one
+            }).collect();
+            let mut ops: Vec<Op> = ops.iter().map(|members| Op {
+                members: members.iter().copied().collect(),
+                parts: members.iter().map(|_| Part::Outside).collect(),
+            }).collect();
+            let parts: Vec<(usize, usize)> = ops.iter().enumerate()
+                .flat_map(|(op, it)| (0..it.members.len()).map(move |at| (op, at))).collect();
+            for turn in turns {
+                let (op, at) = parts[turn.index(parts.len())];
+                ops[op].turn(at, &mut contexts, op as u64 * 7919);
+            }
+            // Then in turn, until all are done.
+            let mut rounds = 0;
+            while parts.iter().filter(|(op, at)| ops[*op].turn(*at, &mut contexts, *op as u64 * 7919)).count() > 0 {
+                rounds += 1;
+                prop_assert!(rounds < 500, "they do not come apart");
+            }
+            let mut at: BTreeMap<usize, BTreeSet<u32>> = BTreeMap::new();
+            for op in &ops {
+                let numbers: BTreeSet<u32> = op.parts.iter().map(|part| match part {
+                    Part::Done(number) => *number,
+                    Part::Outside | Part::Waiting(..) | Part::Going(..) => panic!("not done"),
+                }).collect();
+                prop_assert_eq!(numbers.len(), 1);
+                for member in &op.members {
+                    let number = *numbers.first().unwrap();
+                    prop_assert!(!held[*member].contains(&number) && number >= 2);
+                    prop_assert!(at.entry(*member).or_default().insert(number), "one process has it twice");
+                }
+            }
+            // Nothing else stays set aside.
+            for (process, contexts) in contexts.iter().enumerate() {
+                let made = at.get(&process).map_or(0, BTreeSet::len);
+                prop_assert_eq!(contexts.len() as usize, 2 + held[process].len() + made);
+            }
+        }
+    }
+
+    #[test]
+    fn a_member_that_cannot_go_on_fails_all_of_them() {
+        let mut both = [Contexts::default(), Contexts::default()];
+        let (mut a, one) = Agreement::start(&mut both[0], 1, false);
+        let (mut b, two) = Agreement::start(&mut both[1], 1, true);
+        let words: Words = std::array::from_fn(|at| one[at].max(two[at]));
+        assert!(a.on_words(&mut both[0], words).is_err() && b.on_words(&mut both[1], words).is_err());
+        assert_eq!([both[0].len(), both[1].len()], [2, 2]);
+    }
+}

@@ -1,0 +1,165 @@
+//! How to lay out processes in dimensions (MPI 5.0 §8.5.2): as close to each other in extent as divisors allow.
+
+use crate::abi::constants::MPI_ERR_DIMS;
+use crate::error::{MpiError, MpiResult};
+
+/// Fills in the dimensions that are 0, the largest first, so that the product of all is `nodes`. Errors of class
+/// `MPI_ERR_DIMS` if those that are given do not divide it, or are negative.
+pub fn create(nodes: i32, dims: &mut [i32]) -> MpiResult {
+    if nodes < 1 {
+        return Err(MpiError::arg(format!("the number of processes is {nodes}")));
+    }
+    let failed = |text: String| Err(MpiError::new(MPI_ERR_DIMS, text));
+    let mut rest = i64::from(nodes);
+    for dim in dims.iter().filter(|dim| **dim != 0) {
+        if *dim < 0 || rest % i64::from(*dim) != 0 {
+            return failed(format!("{nodes} processes do not fill a dimension of {dim}"));
+        }
+        rest /= i64::from(*dim);
+    }
+    let free = dims.iter().filter(|dim| **dim == 0).count();
+    if free == 0 && rest != 1 {
+        return failed(format!("the dimensions are all given, and hold fewer than {nodes} processes"));
+    }
+    let mut found = balanced(rest as u32, free).into_iter();
+    for dim in dims.iter_mut().filter(|dim| **dim == 0) {
+        *dim = found.next().map_or(1, |factor| factor as i32);
+    }
+    Ok(())
+}
+
+/// So many factors of a number, the largest first, of which the largest and the smallest differ least; among those, the
+/// ones whose largest is least.
+///
+/// The search tries the divisors for the largest factor from the root upwards, and cuts where the best cannot be reached any
+/// more: a few thousand steps for the numbers below 2^31 with most divisors.
+fn balanced(number: u32, factors: usize) -> Vec<u32> {
+    let divisors: Vec<u32> = {
+        let root = (1_u32..=46340).take_while(|divisor| u64::from(*divisor).pow(2) <= u64::from(number));
+        let low: Vec<u32> = root.filter(|divisor| number.is_multiple_of(*divisor)).collect();
+        let high = low.iter().rev().map(|divisor| number / divisor).filter(|high| Some(high) != low.last());
+        low.iter().copied().chain(high).collect()
+    };
+    let mut search = Search { divisors: &divisors, chosen: Vec::new(), best: Vec::new() };
+    if factors > 0 {
+        search.go(number, factors);
+    }
+    search.best
+}
+
+struct Search<'a> {
+    divisors: &'a [u32],
+    chosen: Vec<u32>,
+    best: Vec<u32>,
+}
+
+impl Search<'_> {
+    /// Chooses the remaining factors, none larger than the last that was chosen.
+    fn go(&mut self, number: u32, factors: usize) {
+        let largest = self.chosen.first().copied();
+        if factors == 1 {
+            if self.chosen.last().is_none_or(|last| number <= *last)
+                && self.is_better(largest.unwrap_or(number), number)
+            {
+                self.best = self.chosen.iter().copied().chain([number]).collect();
+            }
+            return;
+        }
+        let limit = self.chosen.last().copied().unwrap_or(u32::MAX);
+        for index in 0..self.divisors.len() {
+            let divisor = self.divisors[index];
+            if divisor > limit {
+                break;
+            }
+            // The largest of factors is not below the root, and the smallest not above it.
+            if !number.is_multiple_of(divisor) || power(divisor, factors) < u64::from(number) {
+                continue;
+            }
+            let largest = largest.unwrap_or(divisor);
+            let smallest = self.smallest_possible(largest);
+            if power(smallest, factors) > u64::from(number) {
+                // From here on every choice has a larger spread than the best.
+                if self.chosen.is_empty() {
+                    break;
+                }
+                continue;
+            }
+            self.chosen.push(divisor);
+            self.go(number / divisor, factors - 1);
+            self.chosen.pop();
+        }
+    }
+
+    /// What a last factor must be at least, for the spread to be less than the best one's.
+    fn smallest_possible(&self, largest: u32) -> u32 {
+        match (self.best.first(), self.best.last()) {
+            (Some(first), Some(last)) => (largest + 1).saturating_sub(first - last).max(1),
+            _ => 1,
+        }
+    }
+
+    fn is_better(&self, largest: u32, smallest: u32) -> bool {
+        match (self.best.first(), self.best.last()) {
+            (Some(first), Some(last)) => largest - smallest < first - last,
+            _ => true,
+        }
+    }
+}
+
+/// Saturating.
+fn power(base: u32, exponent: usize) -> u64 {
+    (0..exponent).fold(1_u64, |product, _| product.saturating_mul(u64::from(base)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(nodes: i32, dims: &[i32]) -> Result<Vec<i32>, i32> {
+        let mut dims = dims.to_vec();
+        create(nodes, &mut dims).map(|()| dims).map_err(|error| error.class)
+    }
+
+    #[test]
+    fn the_standards_examples() {
+        assert_eq!(of(6, &[0, 0]), Ok(vec![3, 2]));
+        assert_eq!(of(7, &[0, 0]), Ok(vec![7, 1]));
+        assert_eq!(of(6, &[0, 3, 0]), Ok(vec![2, 3, 1]));
+        assert_eq!(of(7, &[0, 3, 0]), Err(MPI_ERR_DIMS));
+        assert_eq!((of(6, &[-1, 0]), of(6, &[2, 2]), of(6, &[2, 3]), of(1, &[])).1, Err(MPI_ERR_DIMS));
+        assert_eq!((of(6, &[2, 3]), of(1, &[]), of(16, &[0, 0, 0])), (Ok(vec![2, 3]), Ok(vec![]), Ok(vec![4, 2, 2])));
+        assert_eq!(of(72, &[0, 0, 0]), Ok(vec![6, 4, 3]));
+        assert_eq!(of(i32::MAX, &[0, 0]), Ok(vec![i32::MAX, 1]));
+    }
+
+    #[test]
+    fn numbers_with_many_divisors_and_many_dimensions_take_no_time() {
+        for dims in 1..40 {
+            for nodes in [2_095_133_040, 1 << 30, 1_745_944_200, 735_134_400] {
+                let found = of(nodes, &vec![0; dims]).unwrap();
+                assert_eq!(found.iter().map(|dim| i64::from(*dim)).product::<i64>(), i64::from(nodes));
+                assert!(found.is_sorted_by(|one, next| one >= next));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_other_factors_are_closer(number in 1_u32..5000, factors in 1_usize..5) {
+            fn spreads(number: u32, factors: usize, limit: u32) -> Vec<(u32, u32)> {
+                if factors == 1 {
+                    return if number <= limit { vec![(number, number)] } else { vec![] };
+                }
+                let divisors = (1..=number.min(limit)).filter(|divisor| number.is_multiple_of(*divisor));
+                divisors.flat_map(|first| {
+                    spreads(number / first, factors - 1, first).into_iter().map(move |(_, last)| (first, last))
+                }).collect()
+            }
+            let found = balanced(number, factors);
+            let least = spreads(number, factors, u32::MAX).into_iter().map(|(first, last)| first - last).min().unwrap();
+            prop_assert_eq!(found.iter().product::<u32>(), number);
+            prop_assert_eq!((found.len(), found[0] - found[factors - 1]), (factors, least));
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Error classes and codes: the standard's, and those that users add (MPI 5.0 §9.4, §9.5).
+//!
+//! The codes that this library returns are the classes themselves. Numbers of the user's go up from `MPI_ERR_LASTCODE` and
+//! none is given twice.
+
+use std::collections::BTreeMap;
+
+use crate::abi::constants as c;
+use crate::error::{MpiError, MpiResult};
+
+/// What the standard's classes say.
+const CLASSES: &[(i32, &str)] = &[
+    (c::MPI_SUCCESS, "no error"),
+    (c::MPI_ERR_BUFFER, "invalid buffer: a null address, or memory that two arguments share"),
+    (c::MPI_ERR_COUNT, "invalid count: negative, or more than memory can hold"),
+    (c::MPI_ERR_TYPE, "invalid datatype: null, freed, or not committed"),
+    (c::MPI_ERR_TAG, "invalid tag: it must be 0 to MPI_TAG_UB, or MPI_ANY_TAG where messages are received"),
+    (c::MPI_ERR_COMM, "invalid communicator: null, freed, or of the wrong kind"),
+    (c::MPI_ERR_RANK, "invalid rank: not in the group"),
+    (c::MPI_ERR_REQUEST, "invalid request: null, freed, or of the wrong kind"),
+    (c::MPI_ERR_ROOT, "invalid root: not a rank of the communicator"),
+    (c::MPI_ERR_GROUP, "invalid group: null, freed, or not within another one"),
+    (c::MPI_ERR_OP, "invalid operation: null, freed, or not defined for the datatype"),
+    (c::MPI_ERR_TOPOLOGY, "invalid topology"),
+    (c::MPI_ERR_DIMS, "invalid dimensions"),
+    (c::MPI_ERR_ARG, "invalid argument"),
+    (c::MPI_ERR_UNKNOWN, "an error of unknown kind"),
+    (c::MPI_ERR_TRUNCATE, "a message is longer than the memory to receive it"),
+    (c::MPI_ERR_OTHER, "an error that has no class of its own"),
+    (c::MPI_ERR_INTERN, "an error of the MPI library itself"),
+    (c::MPI_ERR_PENDING, "the operation is neither complete nor has it failed"),
+    (c::MPI_ERR_IN_STATUS, "operations have failed: the error field of each status tells which and why"),
+    (c::MPI_ERR_ACCESS, "permission denied"),
+    (c::MPI_ERR_AMODE, "invalid access mode for the file"),
+    (c::MPI_ERR_ASSERT, "invalid assertion"),
+    (c::MPI_ERR_BAD_FILE, "invalid file name"),
+    (c::MPI_ERR_BASE, "invalid base address"),
+    (c::MPI_ERR_CONVERSION, "a conversion function of the user's has failed"),
+    (c::MPI_ERR_DISP, "invalid displacement"),
+    (c::MPI_ERR_DUP_DATAREP, "a data representation of this name is defined already"),
+    (c::MPI_ERR_FILE_EXISTS, "the file exists"),
+    (c::MPI_ERR_FILE_IN_USE, "the file is open in some process"),
+    (c::MPI_ERR_FILE, "invalid file handle"),
+    (c::MPI_ERR_INFO_KEY, "invalid info key: empty, or MPI_MAX_INFO_KEY characters or more"),
+    (c::MPI_ERR_INFO_NOKEY, "there is no such key in the info"),
+    (c::MPI_ERR_INFO_VALUE, "invalid info value: MPI_MAX_INFO_VAL characters or more"),
+    (c::MPI_ERR_INFO, "invalid info: null or freed"),
+    (c::MPI_ERR_IO, "input or output has failed"),
+    (c::MPI_ERR_KEYVAL, "invalid attribute key: freed, predefined, or for another class of objects"),
+    (c::MPI_ERR_LOCKTYPE, "invalid type of lock"),
+    (c::MPI_ERR_NAME, "the service name is not published"),
+    (c::MPI_ERR_NO_MEM, "out of memory"),
+    (c::MPI_ERR_NOT_SAME, "the processes of a collective call have passed different arguments"),
+    (c::MPI_ERR_NO_SPACE, "no space left for the file"),
+    (c::MPI_ERR_NO_SUCH_FILE, "the file does not exist"),
+    (c::MPI_ERR_PORT, "invalid port name"),
+    (c::MPI_ERR_QUOTA, "the quota is exceeded"),
+    (c::MPI_ERR_READ_ONLY, "the file or file system is read-only"),
+    (c::MPI_ERR_RMA_ATTACH, "memory cannot be attached to the window"),
+    (c::MPI_ERR_RMA_CONFLICT, "conflicting accesses to a window"),
+    (c::MPI_ERR_RMA_RANGE, "the target memory is not within the window"),
+    (c::MPI_ERR_RMA_SHARED, "the memory cannot be shared by the processes"),
+    (c::MPI_ERR_RMA_SYNC, "wrong synchronisation of accesses to a window"),
+    (c::MPI_ERR_SERVICE, "the service name cannot be taken back"),
+    (c::MPI_ERR_SIZE, "invalid size"),
+    (c::MPI_ERR_SPAWN, "processes could not be started"),
+    (c::MPI_ERR_UNSUPPORTED_DATAREP, "unsupported data representation"),
+    (c::MPI_ERR_UNSUPPORTED_OPERATION, "this library does not support the operation"),
+    (c::MPI_ERR_WIN, "invalid window: null or freed"),
+    (c::MPI_ERR_RMA_FLAVOR, "the window is of the wrong flavour"),
+    (c::MPI_ERR_PROC_ABORTED, "a process has died or cannot be reached any more"),
+    (c::MPI_ERR_VALUE_TOO_LARGE, "the value does not fit the type of the argument: call the form ending in _c"),
+    (c::MPI_ERR_SESSION, "invalid session"),
+    (c::MPI_ERR_ERRHANDLER, "invalid error handler: null, freed, or for another class of objects"),
+    (c::MPI_ERR_ABI, "what the program wants of the ABI cannot be had"),
+    (c::MPI_T_ERR_CANNOT_INIT, "the tools interface cannot be initialised"),
+    (c::MPI_T_ERR_NOT_ACCESSIBLE, "the tools interface is not accessible"),
+    (c::MPI_T_ERR_NOT_INITIALIZED, "the tools interface is not initialised"),
+    (c::MPI_T_ERR_NOT_SUPPORTED, "the tools interface does not support this"),
+    (c::MPI_T_ERR_MEMORY, "the tools interface is out of memory"),
+    (c::MPI_T_ERR_INVALID, "invalid use of the tools interface"),
+    (c::MPI_T_ERR_INVALID_INDEX, "invalid index of a variable, category or event"),
+    (c::MPI_T_ERR_INVALID_ITEM, "invalid index of an item of an enumeration"),
+    (c::MPI_T_ERR_INVALID_SESSION, "invalid session of the tools interface"),
+    (c::MPI_T_ERR_INVALID_HANDLE, "invalid handle of the tools interface"),
+    (c::MPI_T_ERR_INVALID_NAME, "there is no variable, category or event of this name"),
+    (c::MPI_T_ERR_OUT_OF_HANDLES, "the tools interface has no handle left"),
+    (c::MPI_T_ERR_OUT_OF_SESSIONS, "the tools interface has no session left"),
+    (c::MPI_T_ERR_CVAR_SET_NOT_NOW, "the control variable cannot be set now"),
+    (c::MPI_T_ERR_CVAR_SET_NEVER, "the control variable cannot be set any more"),
+    (c::MPI_T_ERR_PVAR_NO_WRITE, "the performance variable cannot be written or reset"),
+    (c::MPI_T_ERR_PVAR_NO_STARTSTOP, "the performance variable cannot be started or stopped"),
+    (c::MPI_T_ERR_PVAR_NO_ATOMIC, "the performance variable cannot be read and reset at once"),
+];
+
+/// What users have added.
+#[derive(Debug)]
+pub struct ErrorCodes {
+    added: BTreeMap<i32, Added>,
+    last: i32,
+}
+
+#[derive(Debug)]
+struct Added {
+    /// Its own number if it is a class.
+    class: i32,
+    text: Vec<u8>,
+}
+
+impl Default for ErrorCodes {
+    fn default() -> Self {
+        Self { added: BTreeMap::new(), last: c::MPI_ERR_LASTCODE }
+    }
+}
+
+impl ErrorCodes {
+    /// A new class.
+    pub fn add_class(&mut self) -> MpiResult<i32> {
+        let class = self.next()?;
+        self.added.insert(class, Added { class, text: Vec::new() });
+        Ok(class)
+    }
+
+    /// A new code of a class.
+    pub fn add_code(&mut self, class: i32) -> MpiResult<i32> {
+        if self.class_of(class)? != class {
+            return Err(MpiError::arg(format!("{class} is an error code and no class")));
+        }
+        let code = self.next()?;
+        self.added.insert(code, Added { class, text: Vec::new() });
+        Ok(code)
+    }
+
+    /// Sets the text of a class or code of the user's; what is too long is cut.
+    pub fn set_text(&mut self, code: i32, text: &[u8]) -> MpiResult {
+        let end = text.len().min(c::MPI_MAX_ERROR_STRING as usize - 1);
+        self.of_user(code)?.text = text[..end].to_vec();
+        Ok(())
+    }
+
+    /// Takes the text of a class or code of the user's away.
+    pub fn remove_text(&mut self, code: i32) -> MpiResult {
+        let added = self.of_user(code)?;
+        if added.text.is_empty() {
+            return Err(MpiError::arg(format!("the error code {code} has no text")));
+        }
+        added.text = Vec::new();
+        Ok(())
+    }
+
+    /// Takes a code of the user's away, which must have no text any more.
+    pub fn remove_code(&mut self, code: i32) -> MpiResult {
+        let added = self.of_user(code)?;
+        if added.class == code {
+            return Err(MpiError::arg(format!("{code} is an error class and no code")));
+        }
+        self.remove(code)
+    }
+
+    /// Takes a class of the user's away, which must have no codes and no text any more.
+    pub fn remove_class(&mut self, class: i32) -> MpiResult {
+        let added = self.of_user(class)?;
+        if added.class != class {
+            return Err(MpiError::arg(format!("{class} is an error code and no class")));
+        }
+        if let Some((code, _)) = self.added.iter().find(|(code, added)| added.class == class && **code != class) {
+            return Err(MpiError::arg(format!("the error class {class} has a code, {code}: remove that first")));
+        }
+        self.remove(class)
+    }
+
+    /// The class of a code, or of a class itself; an error of class `MPI_ERR_ARG` if it is neither.
+    pub fn class_of(&self, code: i32) -> MpiResult<i32> {
+        if standard(code).is_some() {
+            return Ok(code);
+        }
+        self.added.get(&code).map(|added| added.class).ok_or_else(|| unknown(code))
+    }
+
+    /// What a code says, at most `MPI_MAX_ERROR_STRING` - 1 bytes; nothing if the user has given it no text.
+    pub fn text_of(&self, code: i32) -> MpiResult<&[u8]> {
+        if let Some(text) = standard(code) {
+            return Ok(text.as_bytes());
+        }
+        self.added.get(&code).map(|added| added.text.as_slice()).ok_or_else(|| unknown(code))
+    }
+
+    /// The largest number that is or was in use, or `MPI_ERR_LASTCODE`.
+    pub fn last(&self) -> i32 {
+        self.last
+    }
+
+    fn next(&mut self) -> MpiResult<i32> {
+        self.last = self.last.checked_add(1).ok_or_else(|| MpiError::other("there are no error codes left"))?;
+        Ok(self.last)
+    }
+
+    fn remove(&mut self, code: i32) -> MpiResult {
+        if !self.of_user(code)?.text.is_empty() {
+            return Err(MpiError::arg(format!("the error code {code} has a text: remove that first")));
+        }
+        self.added.remove(&code);
+        Ok(())
+    }
+
+    fn of_user(&mut self, code: i32) -> MpiResult<&mut Added> {
+        match self.added.get_mut(&code) {
+            Some(added) => Ok(added),
+            None if standard(code).is_some() => Err(MpiError::arg(format!("the error class {code} is the standard's"))),
+            None => Err(unknown(code)),
+        }
+    }
+}
+
+fn standard(code: i32) -> Option<&'static str> {
+    let at = CLASSES.binary_search_by_key(&code, |(class, _)| *class).ok()?;
+    Some(CLASSES[at].1)
+}
+
+#[cold]
+fn unknown(code: i32) -> MpiError {
+    MpiError::arg(format!("{code} is no error code"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_of_the_standard_has_a_sentence_of_its_own() {
+        let codes = ErrorCodes::default();
+        let all = (c::MPI_SUCCESS..=c::MPI_ERR_ABI).chain(c::MPI_T_ERR_CANNOT_INIT..=c::MPI_T_ERR_PVAR_NO_ATOMIC);
+        let mut seen = std::collections::BTreeSet::new();
+        for class in all {
+            assert_eq!(codes.class_of(class), Ok(class));
+            let text = codes.text_of(class).unwrap();
+            assert!(!text.is_empty() && text.len() < c::MPI_MAX_ERROR_STRING as usize && seen.insert(text), "{class}");
+        }
+        assert!(CLASSES.is_sorted() && seen.len() == CLASSES.len());
+        for none in [-5, c::MPI_ERR_ABI + 1, c::MPI_ERR_LASTCODE, c::MPI_ERR_LASTCODE + 1] {
+            assert_eq!(codes.class_of(none).unwrap_err().class, c::MPI_ERR_ARG);
+        }
+    }
+
+    #[test]
+    fn users_add_and_remove_their_own_in_the_order_of_their_parts() {
+        let mut codes = ErrorCodes::default();
+        let class = codes.add_class().unwrap();
+        let code = codes.add_code(class).unwrap();
+        let other = codes.add_code(c::MPI_ERR_ARG).unwrap();
+        assert_eq!([class, code, other, codes.last()].map(|it| it - c::MPI_ERR_LASTCODE), [1, 2, 3, 3]);
+        assert_eq!([class, code, other].map(|it| codes.class_of(it)), [Ok(class), Ok(class), Ok(c::MPI_ERR_ARG)]);
+        codes.set_text(code, b"of my own").unwrap();
+        assert_eq!((codes.text_of(code), codes.text_of(class)), (Ok(&b"of my own"[..]), Ok(&b""[..])));
+        assert!(codes.add_code(code).is_err() && codes.set_text(c::MPI_ERR_ARG, b"mine").is_err());
+        assert!(
+            codes.remove_class(class).is_err() && codes.remove_code(code).is_err() && codes.remove_code(class).is_err()
+        );
+        assert!(codes.remove_text(class).is_err());
+        codes.remove_text(code).unwrap();
+        codes.remove_code(code).unwrap();
+        codes.remove_class(class).unwrap();
+        assert!(codes.class_of(code).is_err() && codes.class_of(class).is_err());
+        assert_eq!(codes.add_class().unwrap() - c::MPI_ERR_LASTCODE, 4, "no number is given twice");
+    }
+}
