@@ -74,7 +74,7 @@ fn blocking(guard: &mut Guard<'_>, started: Started) -> Outcome {
 
 #[inline]
 fn of(outcome: Outcome) -> MpiResult {
-    outcome.error.map_or(Ok(()), Err)
+    outcome.error.map_or(Ok(()), |error| Err(*error))
 }
 
 #[inline]

@@ -402,7 +402,7 @@ pub unsafe fn grequest_complete(rt: &Runtime, request: RequestHandle) -> MpiResu
     };
     general.complete = true;
     if !general.freed {
-        guard.tell_others();
+        guard.wake_others();
         return Ok(());
     }
     let general = general.clone();

@@ -9,7 +9,9 @@ use super::matching::{Posted, Unexpected};
 use super::peers::{Peers, Queued, Standing};
 use super::request::{Outcome, Source};
 use super::slab::{Id, Slab};
-use super::state::{Announcement, Content, Context, Early, Errand, Message, Request, State};
+use super::state::{
+    Announcement, Content, Context, Early, Errand, Incoming, Matched, Message, Request, State, Streaming,
+};
 use super::transport::{Landing, Peer, Sink};
 use crate::error::MpiError;
 use crate::memory::Buffer;
@@ -28,7 +30,9 @@ pub(super) struct Core {
     pub(super) early: HashMap<u32, Vec<Early>>,
     pub(super) peers: Peers,
     pub(super) errands: VecDeque<Errand>,
-    spare: Vec<Vec<u8>>,
+    pub(super) spare: Vec<Vec<u8>>,
+    /// How many requests have ended.
+    pub(super) finished: u64,
 }
 
 /// So many buffers of unexpected messages are kept for the next ones, if they are not longer than [`SPARE_BYTES`].
@@ -37,8 +41,8 @@ const SPARE_BYTES: usize = 4096;
 
 /// What becomes of a message that has come.
 pub(super) enum Match {
-    /// This receive gets it, into this memory.
-    Posted(Id, Buffer),
+    /// This receive gets it; it is still in state `Posted`, but in no list.
+    Posted(Id),
     /// It has to wait for its receive.
     Unexpected,
     /// It has to wait for its context.
@@ -73,8 +77,8 @@ impl Sink for Core {
             Frame::Part { receive } => {
                 let id = self.requests.find(receive)?;
                 match &self.requests.get(id)?.state {
-                    State::Incoming { message, buffer, at, end } if message.from == from && len <= end - at => {
-                        Some(Landing { buffer: buffer.clone(), at: *at })
+                    State::Incoming(it) if it.message.from == from && len <= it.end - it.at => {
+                        Some(Landing { buffer: it.buffer.clone(), at: it.at })
                     }
                     _other => None,
                 }
@@ -113,6 +117,7 @@ impl Core {
             peers: Peers::default(),
             errands: VecDeque::new(),
             spare: Vec::new(),
+            finished: 0,
         }
     }
 
@@ -120,9 +125,11 @@ impl Core {
     #[inline]
     fn on_eager(&mut self, from: Peer, envelope: Envelope, sync: Option<u32>, payload: &[u8]) {
         match self.match_posted(from, envelope) {
-            Ok(Match::Posted(id, buffer)) => {
-                let outcome = fill(&buffer, envelope, payload);
-                self.finish(id, outcome);
+            Ok(Match::Posted(id)) => {
+                if let Some(buffer) = self.posted_buffer(id) {
+                    let outcome = fill(buffer, envelope, payload);
+                    self.finish(id, outcome);
+                }
                 if let Some(send) = sync {
                     self.say(from, Frame::Done { send });
                 }
@@ -150,13 +157,12 @@ impl Core {
     fn on_ready(&mut self, message: Announcement) {
         let Announcement { from, envelope, send, len, region } = message;
         match self.match_posted(from, envelope) {
-            Ok(Match::Posted(id, buffer)) => {
-                self.set(id, State::Matched { message, buffer });
+            Ok(Match::Posted(id)) => {
+                let buffer = self.posted_buffer(id).map_or(Buffer::EMPTY, take_buffer);
+                self.set(id, State::Matched(Box::new(Matched { message, buffer })));
                 self.errands.push_back(Errand::Fetch(id));
             }
-            Ok(Match::Unexpected) => {
-                self.keep(Message { from, envelope, content: Content::Ready { send, len, region } });
-            }
+            Ok(Match::Unexpected) => self.keep(Message { from, envelope, content: Content::Ready(Box::new(message)) }),
             Ok(Match::Early) => {
                 let frame = Frame::Ready { envelope, send, len, region };
                 self.keep_early(envelope.context, Early { from, frame, payload: Vec::new() });
@@ -174,10 +180,19 @@ impl Core {
         }
         let Some((entry, slot)) = self.posted.find(&context.seen, envelope) else { return Ok(Match::Unexpected) };
         self.posted.remove(&mut context.seen, entry);
-        let Some((id, Request { state: State::Posted { buffer, .. }, .. })) = self.requests.at_mut(slot) else {
-            unreachable!("only receives in state posted are in the lists of posted ones");
-        };
-        Ok(Match::Posted(id, std::mem::replace(buffer, Buffer::EMPTY)))
+        match self.requests.at(slot) {
+            Some((id, _)) => Ok(Match::Posted(id)),
+            None => unreachable!("only receives in state posted are in the lists of posted ones"),
+        }
+    }
+
+    /// The memory of a receive in state `Posted`.
+    #[inline]
+    pub(super) fn posted_buffer(&mut self, id: Id) -> Option<&mut Buffer> {
+        match &mut self.requests.get_mut(id)?.state {
+            State::Posted { buffer, .. } => Some(buffer),
+            _other => None,
+        }
     }
 
     /// The transport may write an eager message straight into the memory of the receive that gets it, if it fits.
@@ -215,20 +230,21 @@ impl Core {
             return self.reject(from, "it asked for a message that is not there");
         };
         let Some(request) = self.requests.get_mut(id) else { return };
-        let State::Announced { to, buffer, region } = &mut request.state else {
+        let State::Announced(announced) = &mut request.state else {
             return self.reject(from, "it asked for a message that was not announced");
         };
-        if *to != from || len > buffer.len() as u64 {
+        if announced.to != from || len > announced.buffer.len() as u64 {
             return self.reject(from, "it asked for more than was announced to it");
         }
-        let (buffer, region) = (std::mem::replace(buffer, Buffer::EMPTY), region.take());
+        let (buffer, region) = (take_buffer(&mut announced.buffer), announced.region.take());
         if let Some(region) = region {
             self.errands.push_back(Errand::Withdraw(from, region));
         }
         if len == 0 {
             return self.finish(id, Outcome::sent(buffer.len()));
         }
-        self.set(id, State::Streaming { to: from, receive, buffer, at: 0, end: len as usize });
+        let streaming = Streaming { to: from, receive, buffer, at: 0, end: len as usize };
+        self.set(id, State::Streaming(Box::new(streaming)));
         self.peers.relation(from).streams.push_back(id);
         self.peers.mark_busy(from);
     }
@@ -239,13 +255,13 @@ impl Core {
             return self.reject(from, "it received a message that is not there");
         };
         let Some(request) = self.requests.get_mut(id) else { return };
-        let State::Announced { to, buffer, region } = &mut request.state else {
+        let State::Announced(announced) = &mut request.state else {
             return self.reject(from, "it received a message that was not announced");
         };
-        if *to != from {
+        if announced.to != from {
             return self.reject(from, "it received a message of another process");
         }
-        let (bytes, region) = (buffer.len(), region.take());
+        let (bytes, region) = (announced.buffer.len(), announced.region.take());
         if let Some(region) = region {
             self.errands.push_back(Errand::Withdraw(from, region));
         }
@@ -263,10 +279,10 @@ impl Core {
         let Some(id) = self.requests.find(receive) else {
             return self.reject(from, "it sent part of a message nobody receives");
         };
-        let Some(Request { state: State::Incoming { message, buffer, at, end }, .. }) = self.requests.get_mut(id)
-        else {
+        let Some(Request { state: State::Incoming(incoming), .. }) = self.requests.get_mut(id) else {
             return self.reject(from, "it sent part of a message that was not asked for");
         };
+        let Incoming { message, buffer, at, end } = &mut **incoming;
         if message.from != from || len == 0 || len > *end - *at {
             return self.reject(from, "it sent more of a message than was asked for");
         }
@@ -327,6 +343,7 @@ impl Core {
     #[inline]
     pub(super) fn finish(&mut self, id: Id, outcome: Outcome) {
         let Some(request) = self.requests.get_mut(id) else { return };
+        self.finished += 1;
         if request.forgotten {
             self.requests.remove(id);
         } else {
@@ -410,8 +427,10 @@ impl Core {
     }
 
     fn fail(&mut self, id: Id, peer: Peer) {
-        if let Some(Request { state: State::Announced { to, region: Some(region), .. }, .. }) = self.requests.get(id) {
-            self.errands.push_back(Errand::Withdraw(*to, *region));
+        if let Some(Request { state: State::Announced(announced), .. }) = self.requests.get(id)
+            && let Some(region) = announced.region
+        {
+            self.errands.push_back(Errand::Withdraw(peer, region));
         }
         let error = self.peers.failure(peer);
         self.finish(id, Outcome::failed(error));
@@ -432,6 +451,12 @@ impl Context {
 
 /// The sender is not the member of the communicator that it says.
 pub(super) struct Stranger;
+
+/// The buffer, of which a state that is about to change has no more use.
+#[inline]
+pub(super) fn take_buffer(buffer: &mut Buffer) -> Buffer {
+    std::mem::replace(buffer, Buffer::EMPTY)
+}
 
 /// Receives a message whose bytes are here.
 #[inline]

@@ -170,6 +170,12 @@ impl Unexpected {
         }
     }
 
+    /// Whether none waits.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.lists.used == 0
+    }
+
     /// The message that a receive gets; `envelope_of` tells a message's envelope.
     #[inline]
     pub(super) fn find(
@@ -180,9 +186,6 @@ impl Unexpected {
         tag: TagMatch,
         envelope_of: impl Fn(u32) -> Option<Envelope>,
     ) -> Option<u32> {
-        if self.lists.is_empty() {
-            return None;
-        }
         let key = Key::of(context, source, tag);
         if !Self::kept(seen, key.class) {
             self.index(seen, key.class, context, envelope_of);
@@ -308,11 +311,6 @@ impl<V: Copy> Lists<V> {
     #[inline]
     fn key(&self, entry: u32) -> Key {
         self.lists[self.entries[entry as usize].list as usize].key
-    }
-
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.used == 0
     }
 
     #[inline]

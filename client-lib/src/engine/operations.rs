@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::core::{Core, Match, Stranger, fill, not_open};
 use super::frame::{Envelope, Frame, Region};
-use super::peers::{Queued, Standing};
+use super::peers::{Queued, Standing, copied_cost};
 use super::request::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TagMatch};
 use super::slab::Id;
-use super::state::{Announcement, Content, Context, Errand, Message, Request, State};
+use super::state::{Announced, Content, Context, Errand, Matched, Message, Request, State, Waiting};
 use super::transport::{Peer, Refusal, Sink, Transport};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::{Buffer, Payload};
@@ -52,6 +52,7 @@ impl<T: Transport> Engine<T> {
         for early in self.core.early.remove(&context).unwrap_or_default() {
             self.core.on_frame(early.from, early.frame, &early.payload);
         }
+        self.core.flush(&mut self.transport);
     }
 
     /// No more messages of the communicator are received: those that wait are dropped, receives that wait fail. Sends are not
@@ -59,8 +60,9 @@ impl<T: Transport> Engine<T> {
     pub fn close(&mut self, context: u32) {
         while let Some(message) = self.core.unexpected.first(context) {
             self.core.unexpected.remove(message);
-            if let Some((id, _)) = self.core.messages.at(message) {
-                self.core.messages.remove(id);
+            let Some((id, _)) = self.core.messages.at(message) else { continue };
+            if let Some(Message { content: Content::Own(own), .. }) = self.core.messages.remove(id) {
+                self.core.finish(own.0, Outcome::failed(freed()));
             }
         }
         let Some(mut closed) = self.core.contexts.remove(&context) else { return };
@@ -73,7 +75,7 @@ impl<T: Transport> Engine<T> {
             }
         }
         for id in failed {
-            self.core.finish(id, Outcome::failed(MpiError::comm("the communicator was freed before a message came")));
+            self.core.finish(id, Outcome::failed(freed()));
         }
     }
 
@@ -125,13 +127,32 @@ impl<T: Transport> Engine<T> {
     /// only what has come is received; from anybody too, if a member is lost.
     #[inline]
     pub fn recv(&mut self, context: u32, source: Source, tag: TagMatch, buffer: Buffer) -> Started {
-        match self.core.find_message(context, source, tag) {
-            Ok(None) => self.core.post(context, source, tag, buffer),
-            Ok(Some(id)) => {
-                self.core.unexpected.remove(id.slot);
-                self.receive(id, buffer)
+        let core = &mut self.core;
+        let Some(open) = core.contexts.get_mut(&context) else {
+            return Started::Over(Outcome::failed(not_open(context)));
+        };
+        if !core.unexpected.is_empty() {
+            let envelope_of = |slot| core.messages.at(slot).map(|(_, message)| message.envelope);
+            if let Some(slot) = core.unexpected.find(&mut open.seen, context, source, tag, envelope_of) {
+                return self.receive_unexpected(slot, buffer);
             }
-            Err(error) => Started::Over(Outcome::failed(error)),
+        }
+        if open.lost.is_some()
+            && let Some(peer) = open.broken_for(source, &core.peers)
+        {
+            return Started::Over(Outcome::failed(core.peers.failure(peer)));
+        }
+        let Some(id) = core.requests.vacant() else { return too_many() };
+        let entry = core.posted.post(&mut open.seen, context, source, tag, id.slot);
+        core.requests.add(Request { state: State::Posted { entry, buffer }, forgotten: false });
+        Started::Pending(RequestId(id))
+    }
+
+    fn receive_unexpected(&mut self, slot: u32, buffer: Buffer) -> Started {
+        self.core.unexpected.remove(slot);
+        match self.core.messages.at(slot) {
+            Some((id, _)) => self.receive(id, buffer),
+            None => unreachable!("only messages that are there are in the lists of unexpected ones"),
         }
     }
 
@@ -142,21 +163,23 @@ impl<T: Transport> Engine<T> {
 
     #[inline]
     fn receive(&mut self, id: Id, buffer: Buffer) -> Started {
-        let Some(message) = self.core.messages.remove(id) else {
-            return Started::Over(Outcome::failed(MpiError::request("the message was received before")));
-        };
-        match message.content {
-            Content::Bytes(bytes) => {
-                let outcome = fill(&buffer, message.envelope, &bytes);
+        match self.core.messages.get_mut(id) {
+            Some(Message { envelope, content: Content::Bytes(bytes), .. }) => {
+                let outcome = fill(&buffer, *envelope, bytes);
+                let bytes = std::mem::take(bytes);
                 self.core.recycle(bytes);
+                self.core.messages.remove(id);
                 Started::Over(outcome)
             }
-            content => self.receive_in_steps(message.from, message.envelope, content, buffer),
+            _other => self.receive_in_steps(id, buffer),
         }
     }
 
-    fn receive_in_steps(&mut self, from: Peer, envelope: Envelope, content: Content, buffer: Buffer) -> Started {
-        let started = self.core.take_in(from, envelope, content, buffer);
+    fn receive_in_steps(&mut self, id: Id, buffer: Buffer) -> Started {
+        let Some(message) = self.core.messages.remove(id) else {
+            return Started::Over(Outcome::failed(MpiError::request("the message was received before")));
+        };
+        let started = self.core.take_in(message.from, message.envelope, message.content, buffer);
         self.core.flush(&mut self.transport);
         self.settle(started)
     }
@@ -188,11 +211,10 @@ impl<T: Transport> Engine<T> {
     /// The outcome of a request that is over, which is then forgotten.
     #[inline]
     pub fn take(&mut self, id: RequestId) -> Option<Outcome> {
-        self.outcome(id)?;
-        match self.core.requests.remove(id.0)?.state {
-            State::Finished(outcome) => Some(outcome),
-            _unfinished => None,
-        }
+        let State::Finished(outcome) = &mut self.core.requests.get_mut(id.0)?.state else { return None };
+        let outcome = std::mem::replace(outcome, Outcome::sent(0));
+        self.core.requests.remove(id.0);
+        Some(outcome)
     }
 
     /// The outcome of a request, if it is over.
@@ -230,6 +252,12 @@ impl<T: Transport> Engine<T> {
     pub fn progress(&mut self) -> bool {
         let came = self.transport.poll(&mut self.core);
         self.core.flush(&mut self.transport) | came
+    }
+
+    /// How many requests have ended so far: whoever sees the number change looks whether its own has.
+    #[inline]
+    pub fn finished(&self) -> u64 {
+        self.core.finished
     }
 
     /// Whether frames wait for room: [`Engine::progress`] has to be called again before long.
@@ -280,6 +308,9 @@ impl Core {
     #[inline]
     fn find_message(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<Id>> {
         let Some(open) = self.contexts.get_mut(&context) else { return Err(not_open(context)) };
+        if self.unexpected.is_empty() {
+            return Ok(None);
+        }
         let messages = &self.messages;
         let envelope_of = |slot| messages.at(slot).map(|(_, message)| message.envelope);
         let found = self.unexpected.find(&mut open.seen, context, source, tag, envelope_of);
@@ -296,21 +327,6 @@ impl Core {
         }
     }
 
-    /// A receive waits for its message.
-    #[inline]
-    fn post(&mut self, context: u32, source: Source, tag: TagMatch, buffer: Buffer) -> Started {
-        if let Err(error) = self.may_come(context, source) {
-            return Started::Over(Outcome::failed(error));
-        }
-        let Some(open) = self.contexts.get_mut(&context) else {
-            return Started::Over(Outcome::failed(not_open(context)));
-        };
-        let Some(id) = self.requests.add(Request { state: State::Own, forgotten: false }) else { return too_many() };
-        let entry = self.posted.post(&mut open.seen, context, source, tag, id.slot);
-        self.set(id, State::Posted { entry, buffer });
-        Started::Pending(RequestId(id))
-    }
-
     /// A message that is not here whole, or whose sender waits, has got its receive.
     fn take_in(&mut self, from: Peer, envelope: Envelope, content: Content, buffer: Buffer) -> Started {
         match content {
@@ -319,14 +335,15 @@ impl Core {
                 self.say(from, Frame::Done { send });
                 Started::Over(fill(&buffer, envelope, &bytes))
             }
-            Content::Ready { .. } if self.peers.is_lost(from) => {
+            Content::Ready(_) if self.peers.is_lost(from) => {
                 Started::Over(Outcome::failed(self.peers.failure(from)))
             }
-            Content::Ready { send, len, region } => {
-                let message = Announcement { from, envelope, send, len, region };
-                self.start(State::Matched { message, buffer }, |core, id| core.errands.push_back(Errand::Fetch(id)))
-            }
-            Content::Own { send, buffer: source } => {
+            Content::Ready(message) => self.start(
+                |_| State::Matched(Box::new(Matched { message: *message, buffer })),
+                |core, id| core.errands.push_back(Errand::Fetch(id)),
+            ),
+            Content::Own(own) => {
+                let (send, source) = *own;
                 let outcome = copy(&source, &buffer, envelope);
                 self.finish(send, Outcome::sent(source.len()));
                 Started::Over(outcome)
@@ -336,9 +353,10 @@ impl Core {
 
     fn announce(&mut self, envelope: Envelope, to: Peer, buffer: Buffer, region: Option<Region>) -> Started {
         let len = buffer.len() as u64;
-        self.start(State::Announced { to, buffer, region }, |core, id| {
-            core.say(to, Frame::Ready { envelope, send: id.number(), len, region });
-        })
+        self.start(
+            |_| State::Announced(Box::new(Announced { to, buffer, region })),
+            |core, id| core.say(to, Frame::Ready { envelope, send: id.number(), len, region }),
+        )
     }
 
     /// A short message for which there is no room, or whose receiver has to answer.
@@ -347,23 +365,24 @@ impl Core {
         match mode {
             Mode::Standard | Mode::Ready => {
                 let relation = self.peers.relation(to);
-                if relation.copied + len <= COPIED_MAX {
-                    relation.copied += len;
+                let cost = copied_cost(len);
+                if relation.copied + cost <= COPIED_MAX {
+                    relation.copied += cost;
                     let bytes = self.keep_buffer(&buffer);
                     self.queue(to, Queued::Copied { envelope, bytes });
                     return Started::Over(Outcome::sent(len));
                 }
-                let frame = Frame::Eager { envelope };
-                self.start(State::Queued { to, frame, buffer }, |core, id| core.queue(to, Queued::Lent(id)))
+                self.start(
+                    |_| State::Queued(Box::new(Waiting { to, frame: Frame::Eager { envelope }, buffer })),
+                    |core, id| core.queue(to, Queued::Lent(id)),
+                )
             }
             Mode::Synchronous => {
-                let frame = Frame::EagerSync { envelope, send: 0 };
-                self.start(State::Queued { to, frame, buffer }, |core, id| {
-                    if let Some(Request { state: State::Queued { frame, .. }, .. }) = core.requests.get_mut(id) {
-                        *frame = Frame::EagerSync { envelope, send: id.number() };
-                    }
-                    core.queue(to, Queued::Lent(id));
-                })
+                let frame = |id: Id| Frame::EagerSync { envelope, send: id.number() };
+                self.start(
+                    |id| State::Queued(Box::new(Waiting { to, frame: frame(id), buffer })),
+                    |core, id| core.queue(to, Queued::Lent(id)),
+                )
             }
         }
     }
@@ -372,9 +391,11 @@ impl Core {
     fn send_to_self(&mut self, envelope: Envelope, mode: Mode, buffer: Buffer) -> Started {
         let len = buffer.len();
         match self.match_posted(self.me, envelope) {
-            Ok(Match::Posted(id, into)) => {
-                let outcome = copy(&buffer, &into, envelope);
-                self.finish(id, outcome);
+            Ok(Match::Posted(id)) => {
+                if let Some(into) = self.posted_buffer(id) {
+                    let outcome = copy(&buffer, into, envelope);
+                    self.finish(id, outcome);
+                }
                 Started::Over(Outcome::sent(len))
             }
             Ok(Match::Unexpected) if len <= OWN_MAX && mode != Mode::Synchronous => {
@@ -382,27 +403,37 @@ impl Core {
                 self.keep(Message { from: self.me, envelope, content: Content::Bytes(bytes) });
                 Started::Over(Outcome::sent(len))
             }
-            Ok(Match::Unexpected) => self.start(State::Own, |core, send| {
-                core.keep(Message { from: core.me, envelope, content: Content::Own { send, buffer } });
-            }),
+            Ok(Match::Unexpected) => self.start(
+                |_| State::Own,
+                |core, send| {
+                    let content = Content::Own(Box::new((send, buffer)));
+                    core.keep(Message { from: core.me, envelope, content });
+                },
+            ),
             Ok(Match::Early) => Started::Over(Outcome::failed(not_open(envelope.context))),
             Err(Stranger) => Started::Over(Outcome::failed(MpiError::rank("the sender is not in the communicator"))),
         }
     }
 
     /// Makes a request and does the first thing for it.
-    fn start(&mut self, state: State, first: impl FnOnce(&mut Self, Id)) -> Started {
-        let Some(id) = self.requests.add(Request { state, forgotten: false }) else { return too_many() };
+    fn start(&mut self, state: impl FnOnce(Id) -> State, first: impl FnOnce(&mut Self, Id)) -> Started {
+        let Some(id) = self.requests.vacant() else { return too_many() };
+        self.requests.add(Request { state: state(id), forgotten: false });
         first(self, id);
         Started::Pending(RequestId(id))
     }
 
     fn keep_buffer(&mut self, buffer: &Buffer) -> Vec<u8> {
-        let mut bytes = self.keep_bytes(&[]);
+        let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.resize(buffer.len(), 0);
         buffer.read(0, &mut bytes);
         bytes
     }
+}
+
+#[cold]
+fn freed() -> MpiError {
+    MpiError::comm("the communicator was freed before the message was received")
 }
 
 #[cold]

@@ -1,13 +1,13 @@
 //! What goes out: errands, backlogs and long messages, as far as the transport has room.
 
-use super::core::Core;
+use super::core::{Core, take_buffer};
 use super::frame::Frame;
-use super::peers::{Queued, Relation, Standing};
+use super::peers::{Queued, Relation, Standing, copied_cost};
 use super::request::Outcome;
 use super::slab::Id;
-use super::state::{Errand, Request, State};
+use super::state::{Announced, Errand, Incoming, Request, State, Streaming};
 use super::transport::{Peer, Refusal, Transport};
-use crate::memory::{Buffer, Payload};
+use crate::memory::Payload;
 
 /// So many frames go to one peer before it is another's turn.
 const TURN: usize = 8;
@@ -49,8 +49,8 @@ impl Core {
 
     /// Gets a long message: out of the sender's memory where that can be read, or in parts.
     fn fetch<T: Transport>(&mut self, id: Id, transport: &mut T) {
-        let Some(Request { state: State::Matched { message, buffer }, .. }) = self.requests.get_mut(id) else { return };
-        let (message, buffer) = (*message, std::mem::replace(buffer, Buffer::EMPTY));
+        let Some(Request { state: State::Matched(matched), .. }) = self.requests.get_mut(id) else { return };
+        let (message, buffer) = (matched.message, take_buffer(&mut matched.buffer));
         let room = buffer.len();
         let end = message.len.min(room as u64) as usize;
         let pulled =
@@ -59,7 +59,7 @@ impl Core {
             self.finish(id, Outcome::received(message.envelope.rank, message.envelope.tag, message.len, room));
             self.say(message.from, Frame::Done { send: message.send });
         } else {
-            self.set(id, State::Incoming { message, buffer, at: 0, end });
+            self.set(id, State::Incoming(Box::new(Incoming { message, buffer, at: 0, end })));
             self.say(message.from, Frame::Clear { send: message.send, receive: id.number(), len: end as u64 });
         }
     }
@@ -98,8 +98,8 @@ impl Core {
                 transport.try_send(peer, &Frame::Eager { envelope: *envelope }, Payload::bytes(bytes))?;
             }
             Some(Queued::Lent(id)) => {
-                if let Some(Request { state: State::Queued { frame, buffer, .. }, .. }) = self.requests.get(*id) {
-                    transport.try_send(peer, frame, Payload::new(buffer, 0, buffer.len()))?;
+                if let Some(Request { state: State::Queued(it), .. }) = self.requests.get(*id) {
+                    transport.try_send(peer, &it.frame, Payload::new(&it.buffer, 0, it.buffer.len()))?;
                 }
             }
         }
@@ -107,7 +107,7 @@ impl Core {
         match relation.backlog.pop_front() {
             None | Some(Queued::Head(_)) => {}
             Some(Queued::Copied { bytes, .. }) => {
-                relation.copied -= bytes.len();
+                relation.copied -= copied_cost(bytes.len());
                 self.recycle(bytes);
             }
             Some(Queued::Lent(id)) => self.on_lent_sent(id),
@@ -116,11 +116,12 @@ impl Core {
     }
 
     fn on_lent_sent(&mut self, id: Id) {
-        let Some(Request { state: State::Queued { to, frame, buffer }, .. }) = self.requests.get(id) else { return };
-        match frame {
+        let Some(Request { state: State::Queued(it), .. }) = self.requests.get_mut(id) else { return };
+        let buffer = take_buffer(&mut it.buffer);
+        match it.frame {
             Frame::EagerSync { .. } => {
-                let announced = State::Announced { to: *to, buffer: buffer.clone(), region: None };
-                self.set(id, announced);
+                let announced = Announced { to: it.to, buffer, region: None };
+                self.set(id, State::Announced(Box::new(announced)));
             }
             Frame::Eager { .. }
             | Frame::Ready { .. }
@@ -128,8 +129,7 @@ impl Core {
             | Frame::Part { .. }
             | Frame::Done { .. }
             | Frame::Bye => {
-                let outcome = Outcome::sent(buffer.len());
-                self.finish(id, outcome);
+                self.finish(id, Outcome::sent(buffer.len()));
             }
         }
     }
@@ -137,11 +137,11 @@ impl Core {
     fn send_part<T: Transport>(&mut self, peer: Peer, transport: &mut T) -> Result<(), Refusal> {
         let relation = self.peers.relation(peer);
         let Some(&id) = relation.streams.front() else { return Ok(()) };
-        let Some(Request { state: State::Streaming { receive, buffer, at, end, .. }, .. }) = self.requests.get_mut(id)
-        else {
+        let Some(Request { state: State::Streaming(streaming), .. }) = self.requests.get_mut(id) else {
             relation.streams.pop_front();
             return Ok(());
         };
+        let Streaming { receive, buffer, at, end, .. } = &mut **streaming;
         let len = transport.limits(peer).part.clamp(1, *end - *at);
         transport.try_send(peer, &Frame::Part { receive: *receive }, Payload::new(buffer, *at, len))?;
         *at += len;

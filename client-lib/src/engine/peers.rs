@@ -21,7 +21,7 @@ pub(super) struct Peers {
 pub(super) struct Relation {
     /// Frames that wait for room, in order.
     pub(super) backlog: VecDeque<Queued>,
-    /// Bytes of payload in the backlog that are ours.
+    /// What the messages in the backlog that are copies count for.
     pub(super) copied: usize,
     /// Long messages being sent in parts, by turns.
     pub(super) streams: VecDeque<Id>,
@@ -56,6 +56,12 @@ pub(super) enum Queued {
     Copied { envelope: Envelope, bytes: Vec<u8> },
     /// An eager message in the user's memory, of a request in state `Queued`.
     Lent(Id),
+}
+
+/// What a copied message counts for: its bytes, and what it costs to keep it.
+#[inline]
+pub(super) fn copied_cost(len: usize) -> usize {
+    len + 64
 }
 
 impl Peers {

@@ -62,8 +62,8 @@ pub struct Outcome {
     pub bytes: u64,
     /// Whether it was cancelled, and nothing received.
     pub cancelled: bool,
-    /// What went wrong.
-    pub error: Option<MpiError>,
+    /// What went wrong; boxed, so that the usual outcome is small.
+    pub error: Option<Box<MpiError>>,
 }
 
 impl Outcome {
@@ -76,7 +76,7 @@ impl Outcome {
     /// Of a receive with room for `room` bytes, of a message of `len`.
     #[inline]
     pub(super) fn received(source: u32, tag: i32, len: u64, room: usize) -> Self {
-        let error = if len > room as u64 { Some(truncated(len, room)) } else { None };
+        let error = if len > room as u64 { Some(Box::new(truncated(len, room))) } else { None };
         Self { source, tag, bytes: len.min(room as u64), cancelled: false, error }
     }
 
@@ -88,7 +88,7 @@ impl Outcome {
     /// Of what failed before anything was sent or received.
     #[cold]
     pub(super) fn failed(error: MpiError) -> Self {
-        Self { source: 0, tag: 0, bytes: 0, cancelled: false, error: Some(error) }
+        Self { source: 0, tag: 0, bytes: 0, cancelled: false, error: Some(Box::new(error)) }
     }
 }
 

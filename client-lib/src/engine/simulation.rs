@@ -284,7 +284,7 @@ fn a_closed_communicator_leaves_nothing_behind() {
         let waiting = recv(world, 0, 1, Source::Any, TagMatch::Value(9), 4);
         world.engine(0).close(1);
         let error = waiting.wait(world).0.error.expect("no message may come");
-        assert_eq!(error.text, "the communicator was freed before a message came");
+        assert_eq!(error.text, "the communicator was freed before the message was received");
         assert_eq!(world.engine(0).leftovers(), [0; 4]);
         assert!(recv(world, 0, 1, Source::Any, TagMatch::Any, 1).wait(world).0.error.is_some());
         drop(sent);

@@ -37,23 +37,35 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
+    /// Where the next value will be; none if there are 2^24 already.
+    #[inline]
+    pub(super) fn vacant(&mut self) -> Option<Id> {
+        let slot = match self.free.last() {
+            Some(slot) => *slot,
+            None => self.grow()?,
+        };
+        Some(Id { slot, generation: self.slots[slot as usize].generation })
+    }
+
     /// None if there are 2^24 already.
     #[inline]
     pub(super) fn add(&mut self, value: T) -> Option<Id> {
-        let Some(slot) = self.free.pop() else { return self.grow(value) };
-        let entry = &mut self.slots[slot as usize];
-        entry.value = Some(value);
-        Some(Id { slot, generation: entry.generation })
+        let id = self.vacant()?;
+        self.free.pop();
+        self.slots[id.slot as usize].value = Some(value);
+        Some(id)
     }
 
+    /// Another free slot.
     #[cold]
-    fn grow(&mut self, value: T) -> Option<Id> {
+    fn grow(&mut self) -> Option<u32> {
         let slot = self.slots.len();
         if slot >= 1 << SLOT_BITS {
             return None;
         }
-        self.slots.push(Slot { generation: 0, value: Some(value) });
-        Some(Id { slot: slot as u32, generation: 0 })
+        self.slots.push(Slot { generation: 0, value: None });
+        self.free.push(slot as u32);
+        Some(slot as u32)
     }
 
     /// The value in this slot.

@@ -26,44 +26,89 @@ pub(super) struct Request {
 ///          Queued ─→ Announced, Finished                   (eager, without room)
 ///          Own ─→ Finished                                 (to this process itself)
 /// ```
+///
+/// What a short message does not need is boxed: the rest is copied often.
 #[derive(Debug)]
 pub(super) enum State {
     /// A receive that waits for a message.
     Posted { entry: u32, buffer: Buffer },
     /// A receive whose long message is announced and has to be fetched.
-    Matched { message: Announcement, buffer: Buffer },
-    /// A receive of a long message: of the `end` bytes wanted, `at` are here.
-    Incoming { message: Announcement, buffer: Buffer, at: usize, end: usize },
+    Matched(Box<Matched>),
+    /// A receive of a long message that comes in parts.
+    Incoming(Box<Incoming>),
     /// A receive into whose memory the transport is writing an eager message.
     Landing { from: Peer, envelope: Envelope, len: usize },
     /// A send of an eager message that waits in the peer's backlog for room.
-    Queued { to: Peer, frame: Frame, buffer: Buffer },
+    Queued(Box<Waiting>),
     /// A send of which the receiver has been told, and that it has to answer.
-    Announced { to: Peer, buffer: Buffer, region: Option<Region> },
-    /// A send of a long message that the receiver has asked for: of `end` bytes, `at` are sent.
-    Streaming { to: Peer, receive: u32, buffer: Buffer, at: usize, end: usize },
+    Announced(Box<Announced>),
+    /// A send of a long message in parts.
+    Streaming(Box<Streaming>),
     /// A send to this process itself that waits for its receive; the buffer is with the message.
     Own,
     /// Over.
     Finished(Outcome),
 }
 
+#[derive(Debug)]
+pub(super) struct Matched {
+    pub(super) message: Announcement,
+    pub(super) buffer: Buffer,
+}
+
+/// Of the `end` bytes wanted, `at` are here.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) message: Announcement,
+    pub(super) buffer: Buffer,
+    pub(super) at: usize,
+    pub(super) end: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) to: Peer,
+    pub(super) frame: Frame,
+    pub(super) buffer: Buffer,
+}
+
+#[derive(Debug)]
+pub(super) struct Announced {
+    pub(super) to: Peer,
+    pub(super) buffer: Buffer,
+    pub(super) region: Option<Region>,
+}
+
+/// Of the `end` bytes asked for, `at` are sent.
+#[derive(Debug)]
+pub(super) struct Streaming {
+    pub(super) to: Peer,
+    /// The receiver's number.
+    pub(super) receive: u32,
+    pub(super) buffer: Buffer,
+    pub(super) at: usize,
+    pub(super) end: usize,
+}
+
 impl State {
     /// Whether it is a send that is not over.
     pub(super) fn is_sending(&self) -> bool {
         match self {
-            Self::Queued { .. } | Self::Announced { .. } | Self::Streaming { .. } | Self::Own => true,
-            Self::Posted { .. } | Self::Matched { .. } | Self::Incoming { .. } => false,
+            Self::Queued(_) | Self::Announced(_) | Self::Streaming(_) | Self::Own => true,
+            Self::Posted { .. } | Self::Matched(_) | Self::Incoming(_) => false,
             Self::Landing { .. } | Self::Finished(_) => false,
         }
     }
 
-    /// The peer that it cannot do without, and whether it is a send.
+    /// The peer that it cannot do without.
     pub(super) fn depends_on(&self) -> Option<Peer> {
         match self {
-            Self::Matched { message, .. } | Self::Incoming { message, .. } => Some(message.from),
+            Self::Matched(it) => Some(it.message.from),
+            Self::Incoming(it) => Some(it.message.from),
             Self::Landing { from, .. } => Some(*from),
-            Self::Queued { to, .. } | Self::Announced { to, .. } | Self::Streaming { to, .. } => Some(*to),
+            Self::Queued(it) => Some(it.to),
+            Self::Announced(it) => Some(it.to),
+            Self::Streaming(it) => Some(it.to),
             Self::Posted { .. } | Self::Own | Self::Finished(_) => None,
         }
     }
@@ -85,17 +130,17 @@ pub(super) enum Content {
     /// All bytes; the sender waits to hear of it.
     Sync { bytes: Vec<u8>, send: u32 },
     /// Only word of it.
-    Ready { send: u32, len: u64, region: Option<Region> },
+    Ready(Box<Announcement>),
     /// Its bytes are in this process's own memory, of a request in state `Own`.
-    Own { send: Id, buffer: Buffer },
+    Own(Box<(Id, Buffer)>),
 }
 
 impl Content {
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) | Self::Sync { bytes, .. } => bytes.len() as u64,
-            Self::Ready { len, .. } => *len,
-            Self::Own { buffer, .. } => buffer.len() as u64,
+            Self::Ready(message) => message.len,
+            Self::Own(own) => own.1.len() as u64,
         }
     }
 }

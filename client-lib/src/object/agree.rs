@@ -179,7 +179,7 @@ impl Exchange {
             None if received && outcome.bytes != lent.memory.len() as u64 => {
                 Some(MpiError::other("a member of the communicator has failed, or is in another call"))
             }
-            error => error,
+            error => error.map(|error| *error),
         };
         match (error, received) {
             (Some(error), _) => self.failed = self.failed.take().or(Some(error)),

@@ -95,7 +95,7 @@ impl Buffered {
         // SAFETY: the bytes are kept, and not touched, until the engine says that the send is over.
         let copy = unsafe { Buffer::contiguous(bytes.as_mut_ptr(), bytes.len()) };
         match engine.send(envelope, to, Mode::Standard, copy) {
-            Started::Over(outcome) => outcome.error.map_or(Ok(()), Err),
+            Started::Over(outcome) => outcome.error.map_or(Ok(()), |error| Err(*error)),
             Started::Pending(id) => {
                 attached.sends.push(Copied { id, bytes });
                 Ok(())

@@ -22,6 +22,12 @@ impl Lock {
         self.alone.store(alone, Ordering::Relaxed);
     }
 
+    /// Whether no two threads call at a time.
+    #[inline]
+    pub(super) fn is_alone(&self) -> bool {
+        self.alone.load(Ordering::Relaxed)
+    }
+
     #[inline]
     pub(super) fn acquire(&self) {
         if self.alone.load(Ordering::Relaxed) {

@@ -129,6 +129,9 @@ impl DerefMut for Guard<'_> {
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
+        if !self.runtime.lock.is_alone() {
+            self.tell_others();
+        }
         self.runtime.lock.release();
     }
 }

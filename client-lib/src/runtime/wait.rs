@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Guard, Runtime, State};
+use crate::transport::Bell;
 
 /// How waiting goes in this process.
 #[derive(Debug)]
@@ -15,10 +16,12 @@ pub(super) struct Waiting {
     pub(super) spin: Duration,
     /// Then yields this long between polls.
     pub(super) yield_for: Duration,
-    /// A thread sleeps on the descriptors.
-    sleeper: bool,
+    /// By what the thread that sleeps on the descriptors is woken, if there is one.
+    sleeper: Option<Bell>,
     /// Threads that wait for it.
     others: u32,
+    /// How many requests had ended when sleeping threads were last told.
+    told: u64,
 }
 
 impl Waiting {
@@ -30,7 +33,7 @@ impl Waiting {
 
 impl Default for Waiting {
     fn default() -> Self {
-        Self { spin: Duration::ZERO, yield_for: YIELD, sleeper: false, others: 0 }
+        Self { spin: Duration::ZERO, yield_for: YIELD, sleeper: None, others: 0, told: 0 }
     }
 }
 
@@ -78,7 +81,7 @@ impl Guard<'_> {
             }
             if self.step() {
                 idle = Idle::default();
-                self.tell_others();
+                self.let_others_in();
                 continue;
             }
             match idle.next(&self.waiting) {
@@ -90,7 +93,10 @@ impl Guard<'_> {
                 Pause::Sleep => self.sleep(),
             }
         };
-        self.tell_others();
+        if self.waiting.others > 0 {
+            // One of them takes this one's place.
+            tell_threads();
+        }
         result
     }
 
@@ -102,6 +108,7 @@ impl Guard<'_> {
 
     /// Does something without the lock.
     pub fn unlocked<T>(&mut self, body: impl FnOnce() -> T) -> T {
+        self.tell_others();
         self.runtime.lock.release();
         let result = body();
         self.runtime.lock.acquire();
@@ -115,17 +122,28 @@ impl Guard<'_> {
         }
     }
 
-    /// Something has moved that other threads may wait for.
+    /// Wakes threads that sleep, if requests have ended since they were told last: one of these may be theirs.
     #[inline]
     pub fn tell_others(&mut self) {
+        let finished = self.engine.finished();
+        if self.waiting.told != finished {
+            self.waiting.told = finished;
+            self.wake_others();
+        }
+    }
+
+    /// Wakes threads that sleep, to look for themselves.
+    pub fn wake_others(&mut self) {
         if self.waiting.others > 0 {
-            MOVED.fetch_add(1, Ordering::Release);
-            super::lock::futex_wake(&MOVED, i32::MAX);
+            tell_threads();
+        }
+        if let Some(bell) = &self.waiting.sleeper {
+            bell.ring();
         }
     }
 
     fn sleep(&mut self) {
-        if self.waiting.sleeper {
+        if self.waiting.sleeper.is_some() {
             let seen = MOVED.load(Ordering::Acquire);
             self.waiting.others += 1;
             self.unlocked(|| super::lock::futex_wait(&MOVED, seen, Some(SLEEP)));
@@ -133,11 +151,18 @@ impl Guard<'_> {
             return;
         }
         let Some(sleep) = self.engine.transport_mut().prepare_sleep(SLEEP) else { return };
-        self.waiting.sleeper = true;
-        let woken = self.unlocked(|| sleep.sleep());
-        self.waiting.sleeper = false;
-        self.engine.transport_mut().wake(&woken);
+        // Before the mark is set: it is not this thread that has to be woken.
+        self.tell_others();
+        self.waiting.sleeper = Some(sleep.bell());
+        self.unlocked(|| sleep.sleep());
+        self.waiting.sleeper = None;
+        self.engine.transport_mut().wake();
     }
+}
+
+fn tell_threads() {
+    MOVED.fetch_add(1, Ordering::Release);
+    super::lock::futex_wake(&MOVED, i32::MAX);
 }
 
 /// How long nothing has moved, in one wait.

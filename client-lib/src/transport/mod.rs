@@ -7,4 +7,4 @@ pub mod shm;
 pub mod tcp;
 mod ways;
 
-pub use ways::{Neighbourhood, Sleep, Ways, Woken};
+pub use ways::{Bell, Neighbourhood, Sleep, Ways};

@@ -133,12 +133,19 @@ impl Poller {
     }
 }
 
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+}
+
 /// Sleeps until a descriptor is readable, at most this long (rounded up to milliseconds). A signal wakes it, too.
-pub fn wait_readable(descriptor: BorrowedFd<'_>, limit: Duration) {
+pub fn wait_readable<'a>(descriptors: impl Iterator<Item = BorrowedFd<'a>>, limit: Duration) {
     let limit_ms = limit.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
     let limit = PollTimeout::try_from(limit_ms).unwrap_or(PollTimeout::MAX);
+    let mut waited_for = descriptors.map(|it| PollFd::new(it, PollFlags::POLLIN)).collect::<Vec<_>>();
     // Whatever it says, the caller looks for itself.
-    let _ = poll(&mut [PollFd::new(descriptor, PollFlags::POLLIN)], limit);
+    let _ = poll(&mut waited_for, limit);
 }
 
 #[cfg(test)]
