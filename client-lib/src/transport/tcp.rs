@@ -90,8 +90,9 @@ pub enum TcpError {
     NoAddress,
 }
 
-/// What holds when nobody says otherwise.
-pub const LIMITS: FrameLimits = FrameLimits { eager: 64 << 10, part: 512 << 10 };
+/// What holds when nobody says otherwise. Over loopback long parts are best (4 MiB at 6.5 GB/s in parts of 1 MiB, 5.6 of
+/// 512 KiB, 4.2 of 256 KiB): each ends with a system call and a short segment.
+pub const LIMITS: FrameLimits = FrameLimits { eager: 128 << 10, part: 1 << 20 };
 
 /// So many that have connected may be silent at a time; one more, and the one that came first is closed.
 pub const STRANGERS: usize = 64;
@@ -102,8 +103,8 @@ const HEAT: u32 = 1_000;
 const HOT: usize = 4;
 /// At most so many reads from one connection in one poll.
 const READS: usize = 8;
-/// What a read brings goes here, unless it belongs to the user's memory.
-const SCRATCH: usize = 64 << 10;
+/// What a read brings goes here, unless it belongs to the user's memory: 64 KiB and their frame.
+const SCRATCH: usize = (64 << 10) + 512;
 /// Polls without result between two looks at the clock.
 const PATIENCE: u32 = 256;
 /// How often open connections are looked at for hosts that have vanished.
@@ -314,6 +315,12 @@ impl Tcp {
             }
         }
         moved
+    }
+
+    /// Whether [`Tcp::poll`] sees by itself what comes next, most likely: the poller need not be asked at every turn.
+    #[inline]
+    pub fn is_hot(&self) -> bool {
+        !self.active.is_empty() && self.active.len() <= HOT
     }
 
     /// Sends and reads on one link.

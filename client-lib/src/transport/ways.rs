@@ -10,8 +10,6 @@ use super::name::ProcessName;
 use super::poller::{self, Owner, Poller, Ready, Reports, Token};
 use super::shm::{Shm, ShmConfig};
 use super::tcp::{self, Listen, Tcp, TcpConfig};
-use nix::sys::eventfd::{EfdFlags, EventFd};
-
 use crate::engine::{Frame, FrameLimits, Peer, PullRefused, Refusal, Region, Sink, Transport};
 use crate::memory::{Buffer, Payload};
 use crate::runtime::settings::Settings;
@@ -36,9 +34,8 @@ pub struct Ways {
     routes: Vec<Route>,
     /// What TCP's descriptors are in; shared memory's, too, if there is both.
     poller: Option<Arc<Poller>>,
-    /// What is readable when something may have come: the poller, or without one shared memory's own set.
-    set: Option<Arc<OwnedFd>>,
-    bell: Option<Bell>,
+    /// Shared memory's own set, for sleeping without the state.
+    shm_set: Option<Arc<OwnedFd>>,
     polls: u32,
 }
 
@@ -53,7 +50,8 @@ enum Route {
     Tcp,
 }
 
-/// Polls between two looks at TCP's descriptors, where there is shared memory to poll as well: a look is a system call.
+/// Polls between two looks at TCP's descriptors, where there is shared memory to poll as well, or a connection that is polled
+/// without: a look is a system call.
 const LOOK_EVERY: u32 = 64;
 
 impl Ways {
@@ -80,7 +78,6 @@ impl Ways {
                 limits: tcp::LIMITS,
             };
             let made = Tcp::new(config, Arc::clone(&poller)).map_err(|error| io::Error::other(error.to_string()))?;
-            ways.set = Some(Arc::new(poller.as_fd().try_clone_to_owned()?));
             ways.tcp = Some(made);
             ways.poller = Some(poller);
         }
@@ -90,7 +87,7 @@ impl Ways {
             if let Some(poller) = &ways.poller {
                 poller.add(shm.fd(), Token { owner: Owner::Shm, id: 0 })?;
             }
-            ways.set.get_or_insert(Arc::new(shm.fd().try_clone_to_owned()?));
+            ways.shm_set = Some(Arc::new(shm.fd().try_clone_to_owned()?));
             ways.shm = Some(shm);
         }
         for (rank, route) in ways.routes.iter().enumerate() {
@@ -167,14 +164,22 @@ impl Ways {
                 return None;
             }
         }
-        Some(Sleep { on: self.set.clone(), bell: self.bell(), limit })
+        let on = match (&self.poller, &self.shm) {
+            (Some(poller), _) => On::Poller(Arc::clone(poller)),
+            (None, Some(_)) => self.shm_set.clone().map_or(On::Nothing, On::Shm),
+            (None, None) => On::Nothing,
+        };
+        Some(Sleep { on, limit })
     }
 
     /// Takes back the announcement.
-    pub fn wake(&mut self) {
+    pub fn wake(&mut self, woken: &Woken) {
         if let Some(shm) = &mut self.shm {
             shm.awake();
             shm.look_soon();
+        }
+        for ready in woken.reports.iter().flat_map(Reports::iter) {
+            self.on_ready(ready);
         }
         self.polls = LOOK_EVERY;
     }
@@ -194,12 +199,6 @@ impl Ways {
         }
     }
 
-    /// Made when it is first needed: most processes have one thread that waits, which nobody else wakes.
-    fn bell(&mut self) -> Bell {
-        let made = || EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).ok().map(Arc::new);
-        self.bell.get_or_insert_with(|| Bell(made())).clone()
-    }
-
     #[inline]
     fn route(&self, peer: Peer) -> Option<Route> {
         self.routes.get(peer.0 as usize).copied()
@@ -209,7 +208,7 @@ impl Ways {
         let (Some(tcp), Some(poller)) = (&mut self.tcp, &self.poller) else { return false };
         let came = tcp.poll(sink);
         self.polls += 1;
-        if came || (self.shm.is_some() && self.polls < LOOK_EVERY) {
+        if came || ((self.shm.is_some() || tcp.is_hot()) && self.polls < LOOK_EVERY) {
             return came;
         }
         self.polls = 0;
@@ -232,39 +231,42 @@ impl Ways {
 /// A sleep that is about to begin, without the state.
 #[derive(Debug)]
 pub struct Sleep {
-    on: Option<Arc<OwnedFd>>,
-    bell: Bell,
+    on: On,
     limit: Duration,
 }
 
-/// Wakes a thread of this process that sleeps.
-#[derive(Debug, Clone)]
-pub struct Bell(Option<Arc<EventFd>>);
+#[derive(Debug)]
+enum On {
+    Poller(Arc<Poller>),
+    /// Shared memory's own set.
+    Shm(Arc<OwnedFd>),
+    Nothing,
+}
 
-impl Bell {
-    /// The sleep ends, or the next one does at once.
-    pub fn ring(&self) {
-        if let Some(bell) = &self.0 {
-            // It fails if it was rung often enough already.
-            let _ = bell.write(1);
-        }
-    }
+/// What ended a sleep.
+#[derive(Debug)]
+pub struct Woken {
+    reports: Option<Reports>,
 }
 
 impl Sleep {
-    /// What ends it.
-    pub fn bell(&self) -> Bell {
-        self.bell.clone()
-    }
-
-    /// Sleeps until something may have come, the bell rings, or the time is over.
-    pub fn sleep(self) {
-        let set = self.on.as_deref().map(AsFd::as_fd);
-        let bell = self.bell.0.as_deref().map(AsFd::as_fd);
-        poller::wait_readable(set.into_iter().chain(bell), self.limit);
-        if let Some(bell) = &self.bell.0 {
-            // Nothing to read if it has not rung.
-            let _ = bell.read();
+    /// Sleeps until something may have come, or the time is over.
+    pub fn sleep(self) -> Woken {
+        match self.on {
+            On::Poller(poller) => {
+                let mut reports = Reports::default();
+                // A set that cannot be waited for is looked at again by the next poll.
+                let _ = poller.wait(&mut reports, self.limit);
+                Woken { reports: Some(reports) }
+            }
+            On::Shm(fd) => {
+                poller::wait_readable(fd.as_fd(), self.limit);
+                Woken { reports: None }
+            }
+            On::Nothing => {
+                std::thread::sleep(self.limit);
+                Woken { reports: None }
+            }
         }
     }
 }
@@ -324,8 +326,8 @@ impl Transport for Ways {
 
     fn park(&mut self, limit: Duration) {
         if let Some(sleep) = self.prepare_sleep(limit) {
-            sleep.sleep();
-            self.wake();
+            let woken = sleep.sleep();
+            self.wake(&woken);
         }
     }
 }

@@ -17,6 +17,9 @@ use crate::memory::Payload;
 /// As many bytes of small frames wait for a busy socket.
 const GATHER: usize = 64 << 10;
 
+/// Frames up to this length are copied to be sent as one piece.
+const SMALL: usize = 512;
+
 /// Buffers that have held more than this are shared once they are empty.
 const KEEP: usize = 64 << 10;
 
@@ -91,51 +94,65 @@ impl Link {
             return Err(Refusal::Lost);
         }
         let start = Start::new(frame, payload.len());
-        let total = start.as_bytes().len() + payload.len();
+        let total = start.as_bytes().len() + payload.len() + start.padding().len();
         if self.is_sending() {
             if self.out.len() - self.sent + total > GATHER {
                 return Err(Refusal::Full);
             }
-            self.keep(start.as_bytes(), payload, 0);
-        } else if let Some(bytes) = payload.as_bytes() {
-            let pieces = [IoSlice::new(start.as_bytes()), IoSlice::new(bytes)];
-            let pieces = if bytes.is_empty() { &pieces[..1] } else { &pieces[..] };
-            let sent = match socket::send(&self.socket, pieces) {
-                Ok(sent) => sent,
-                Err(error) if error.kind() == ErrorKind::WouldBlock && total > GATHER => return Err(Refusal::Full),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-                Err(error) => {
-                    self.broken = Some(error);
-                    return Err(Refusal::Lost);
-                }
-            };
+            self.keep(&start, payload);
+        } else if total <= SMALL {
+            // One piece costs the kernel less than three.
+            let mut piece = [0; SMALL];
+            let at = start.as_bytes().len();
+            piece[..at].copy_from_slice(start.as_bytes());
+            payload.copy_to(&mut piece[at..at + payload.len()]);
+            let sent = self.send(&[IoSlice::new(&piece[..total])], total)?;
             if sent < total {
                 std::mem::swap(&mut self.out, spare);
-                self.keep(start.as_bytes(), payload, sent);
+                self.out.extend_from_slice(&piece[sent..total]);
+            }
+        } else if let Some(bytes) = payload.as_bytes() {
+            let pieces = [IoSlice::new(start.as_bytes()), IoSlice::new(bytes), IoSlice::new(start.padding())];
+            let sent = self.send(&pieces, total)?;
+            if sent < total {
+                std::mem::swap(&mut self.out, spare);
+                let mut skip = sent;
+                for piece in pieces {
+                    self.out.extend_from_slice(piece.get(skip..).unwrap_or(&[]));
+                    skip = skip.saturating_sub(piece.len());
+                }
             }
         } else {
             // Memory with holes is packed first.
             std::mem::swap(&mut self.out, spare);
-            self.keep(start.as_bytes(), payload, 0);
+            self.keep(&start, payload);
             self.flush(spare);
         }
         self.said_bye = *frame == Frame::Bye;
         if self.broken.is_some() { Err(Refusal::Lost) } else { Ok(()) }
     }
 
-    /// Copies what is to be sent later: start and payload without their first `sent` bytes.
-    fn keep(&mut self, start: &[u8], payload: Payload<'_>, sent: usize) {
-        self.out.extend_from_slice(start.get(sent..).unwrap_or(&[]));
-        let skip = sent.saturating_sub(start.len());
-        match payload.as_bytes() {
-            Some(bytes) => self.out.extend_from_slice(&bytes[skip..]),
-            None => {
-                let at = self.out.len();
-                self.out.resize(at + payload.len(), 0);
-                payload.copy_to(&mut self.out[at..]);
-                self.out.drain(at..at + skip);
+    /// Sends as much as there is room for. If there is none, small frames are kept (0 is returned), and others refused.
+    #[inline]
+    fn send(&mut self, pieces: &[IoSlice<'_>], total: usize) -> Result<usize, Refusal> {
+        match socket::send(&self.socket, pieces) {
+            Ok(sent) => Ok(sent),
+            Err(error) if error.kind() == ErrorKind::WouldBlock && total > GATHER => Err(Refusal::Full),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+            Err(error) => {
+                self.broken = Some(error);
+                Err(Refusal::Lost)
             }
         }
+    }
+
+    /// Copies a frame, to be sent later.
+    fn keep(&mut self, start: &Start, payload: Payload<'_>) {
+        self.out.extend_from_slice(start.as_bytes());
+        let at = self.out.len();
+        self.out.resize(at + payload.len(), 0);
+        payload.copy_to(&mut self.out[at..]);
+        self.out.extend_from_slice(start.padding());
     }
 
     /// Whether something waits for room in the socket.

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, TcpStream};
 
 use super::greeting::Dial;
 use super::*;
+use crate::datatype::Layout;
 use crate::engine::Landing;
 use crate::engine::frame::Envelope;
 use crate::memory::Buffer;
@@ -36,32 +37,39 @@ struct Heard {
     lost: Vec<(Peer, String)>,
     memory: Vec<u8>,
     filled: usize,
+    /// The memory has holes: elements of this layout fill it.
+    layout: Option<Arc<Layout>>,
 }
 
 impl Heard {
+    #[expect(unsafe_code, reason = "lends memory as a user does")]
+    fn buffer(&self) -> Buffer {
+        let base = self.memory.as_ptr().cast_mut();
+        match &self.layout {
+            // SAFETY: the memory stays where it is as long as the test uses it.
+            None => unsafe { Buffer::contiguous(base, self.memory.len()) },
+            // SAFETY: as above; elements do not reach beyond their extent.
+            Some(layout) => unsafe { Buffer::new(base, self.memory.len() / layout.extent() as usize, layout) },
+        }
+    }
+
     fn has_place_for(&self, frame: &Frame, len: usize) -> bool {
-        *frame == (Frame::Part { receive: 0 }) && self.memory.len() - self.filled >= len
+        *frame == (Frame::Part { receive: 0 }) && self.buffer().len() - self.filled >= len
     }
 }
 
 impl Sink for Heard {
     fn on_frame(&mut self, from: Peer, frame: Frame, payload: &[u8]) {
         if self.has_place_for(&frame, payload.len()) {
-            self.memory[self.filled..self.filled + payload.len()].copy_from_slice(payload);
+            self.buffer().write(self.filled, payload);
             self.filled += payload.len();
         } else {
             self.frames.push((from, frame, payload.to_vec()));
         }
     }
 
-    #[expect(unsafe_code, reason = "lends memory as a user does")]
     fn landing(&mut self, _: Peer, frame: &Frame, len: usize) -> Option<Landing> {
-        if !self.has_place_for(frame, len) {
-            return None;
-        }
-        // SAFETY: the memory stays where it is as long as the test uses it.
-        let buffer = unsafe { Buffer::contiguous(self.memory.as_mut_ptr(), self.memory.len()) };
-        Some(Landing { buffer, at: self.filled })
+        self.has_place_for(frame, len).then(|| Landing { buffer: self.buffer(), at: self.filled })
     }
 
     fn on_landed(&mut self, _: Peer, _: Frame, len: usize) {

@@ -1,8 +1,6 @@
 //! Frames on open connections.
 
 use super::*;
-use crate::datatype::Layout;
-
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect()
 }
@@ -70,6 +68,25 @@ fn memory_with_holes_is_sent_packed() {
     send_in_parts(&mut pair, &every_other(&bytes), 0);
     until(&mut pair, |pair| pair[1].heard.filled == packed.len());
     assert!(pair[1].heard.memory == packed);
+}
+
+#[test]
+fn what_is_received_goes_between_holes() {
+    let mut pair = connected();
+    // Pieces that are worth a place in a system call's list, and ones that are not.
+    for (piece, extent) in [(3, 6), (5_000, 6_000)] {
+        let len = 200 * 5_000 / piece * piece;
+        let count = len / piece;
+        let bytes = pattern(len);
+        pair[1].heard.memory = vec![0xee; count * extent];
+        pair[1].heard.filled = 0;
+        pair[1].heard.layout = Some(Arc::new(Layout::new(&[(0, piece)], extent as isize)));
+        send_in_parts(&mut pair, &lent(&bytes), 0);
+        until(&mut pair, |pair| pair[1].heard.filled == len);
+        for (element, sent) in pair[1].heard.memory.chunks(extent).zip(bytes.chunks(piece)) {
+            assert!(element[..piece] == *sent && element[piece..].iter().all(|byte| *byte == 0xee));
+        }
+    }
 }
 
 #[test]
