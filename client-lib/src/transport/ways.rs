@@ -10,6 +10,8 @@ use super::name::ProcessName;
 use super::poller::{self, Owner, Poller, Ready, Reports, Token};
 use super::shm::{Shm, ShmConfig};
 use super::tcp::{self, Listen, Tcp, TcpConfig};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
 use crate::engine::{Frame, FrameLimits, Peer, PullRefused, Refusal, Region, Sink, Transport};
 use crate::memory::{Buffer, Payload};
 use crate::runtime::settings::Settings;
@@ -34,8 +36,9 @@ pub struct Ways {
     routes: Vec<Route>,
     /// What TCP's descriptors are in; shared memory's, too, if there is both.
     poller: Option<Arc<Poller>>,
-    /// Shared memory's own set, for sleeping without the state.
-    shm_set: Option<Arc<OwnedFd>>,
+    /// What is readable when something may have come: the poller, or without one shared memory's own set.
+    set: Option<Arc<OwnedFd>>,
+    bell: Option<Bell>,
     polls: u32,
 }
 
@@ -78,6 +81,7 @@ impl Ways {
                 limits: tcp::LIMITS,
             };
             let made = Tcp::new(config, Arc::clone(&poller)).map_err(|error| io::Error::other(error.to_string()))?;
+            ways.set = Some(Arc::new(poller.as_fd().try_clone_to_owned()?));
             ways.tcp = Some(made);
             ways.poller = Some(poller);
         }
@@ -87,7 +91,7 @@ impl Ways {
             if let Some(poller) = &ways.poller {
                 poller.add(shm.fd(), Token { owner: Owner::Shm, id: 0 })?;
             }
-            ways.shm_set = Some(Arc::new(shm.fd().try_clone_to_owned()?));
+            ways.set.get_or_insert(Arc::new(shm.fd().try_clone_to_owned()?));
             ways.shm = Some(shm);
         }
         for (rank, route) in ways.routes.iter().enumerate() {
@@ -164,22 +168,14 @@ impl Ways {
                 return None;
             }
         }
-        let on = match (&self.poller, &self.shm) {
-            (Some(poller), _) => On::Poller(Arc::clone(poller)),
-            (None, Some(_)) => self.shm_set.clone().map_or(On::Nothing, On::Shm),
-            (None, None) => On::Nothing,
-        };
-        Some(Sleep { on, limit })
+        Some(Sleep { on: self.set.clone(), bell: self.bell(), limit })
     }
 
     /// Takes back the announcement.
-    pub fn wake(&mut self, woken: &Woken) {
+    pub fn wake(&mut self) {
         if let Some(shm) = &mut self.shm {
             shm.awake();
             shm.look_soon();
-        }
-        for ready in woken.reports.iter().flat_map(Reports::iter) {
-            self.on_ready(ready);
         }
         self.polls = LOOK_EVERY;
     }
@@ -197,6 +193,12 @@ impl Ways {
                 }
             }
         }
+    }
+
+    /// Made when it is first needed: most processes have one thread that waits, which nobody else wakes.
+    fn bell(&mut self) -> Bell {
+        let made = || EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).ok().map(Arc::new);
+        self.bell.get_or_insert_with(|| Bell(made())).clone()
     }
 
     #[inline]
@@ -231,42 +233,39 @@ impl Ways {
 /// A sleep that is about to begin, without the state.
 #[derive(Debug)]
 pub struct Sleep {
-    on: On,
+    on: Option<Arc<OwnedFd>>,
+    bell: Bell,
     limit: Duration,
 }
 
-#[derive(Debug)]
-enum On {
-    Poller(Arc<Poller>),
-    /// Shared memory's own set.
-    Shm(Arc<OwnedFd>),
-    Nothing,
-}
+/// Wakes a thread of this process that sleeps.
+#[derive(Debug, Clone)]
+pub struct Bell(Option<Arc<EventFd>>);
 
-/// What ended a sleep.
-#[derive(Debug)]
-pub struct Woken {
-    reports: Option<Reports>,
+impl Bell {
+    /// The sleep ends, or the next one does at once.
+    pub fn ring(&self) {
+        if let Some(bell) = &self.0 {
+            // It fails if it was rung often enough already.
+            let _ = bell.write(1);
+        }
+    }
 }
 
 impl Sleep {
-    /// Sleeps until something may have come, or the time is over.
-    pub fn sleep(self) -> Woken {
-        match self.on {
-            On::Poller(poller) => {
-                let mut reports = Reports::default();
-                // A set that cannot be waited for is looked at again by the next poll.
-                let _ = poller.wait(&mut reports, self.limit);
-                Woken { reports: Some(reports) }
-            }
-            On::Shm(fd) => {
-                poller::wait_readable(fd.as_fd(), self.limit);
-                Woken { reports: None }
-            }
-            On::Nothing => {
-                std::thread::sleep(self.limit);
-                Woken { reports: None }
-            }
+    /// What ends it.
+    pub fn bell(&self) -> Bell {
+        self.bell.clone()
+    }
+
+    /// Sleeps until something may have come, the bell rings, or the time is over.
+    pub fn sleep(self) {
+        let set = self.on.as_deref().map(AsFd::as_fd);
+        let bell = self.bell.0.as_deref().map(AsFd::as_fd);
+        poller::wait_readable(set.into_iter().chain(bell), self.limit);
+        if let Some(bell) = &self.bell.0 {
+            // Nothing to read if it has not rung.
+            let _ = bell.read();
         }
     }
 }
@@ -326,8 +325,8 @@ impl Transport for Ways {
 
     fn park(&mut self, limit: Duration) {
         if let Some(sleep) = self.prepare_sleep(limit) {
-            let woken = sleep.sleep();
-            self.wake(&woken);
+            sleep.sleep();
+            self.wake();
         }
     }
 }
