@@ -170,7 +170,7 @@ pub(crate) fn ring(world: &mut impl World) {
     open(world, 1);
     let size = world.size();
     for round in 0..4 {
-        let len = round * 700;
+        let len = round * 400;
         for rank in 0..size {
             let envelope = Envelope { context: 1, rank: rank as u32, tag: round as i32 };
             let next = (rank + 1) % size;

@@ -301,9 +301,9 @@ impl Core {
     #[inline]
     pub(super) fn keep(&mut self, message: Message) {
         let (from, envelope) = (message.from, message.envelope);
-        let Some(context) = self.contexts.get(&envelope.context) else { return };
+        let Some(context) = self.contexts.get_mut(&envelope.context) else { return };
         match self.messages.add(message) {
-            Some(id) => self.unexpected.add(&context.seen, envelope, id.slot),
+            Some(id) => self.unexpected.add(&mut context.seen, envelope, id.slot),
             None => self.reject(from, "more than 16777216 messages wait to be received"),
         }
     }

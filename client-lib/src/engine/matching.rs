@@ -3,7 +3,7 @@
 //!
 //! Everything waiting is in first-in-first-out lists by (context, source, tag), where source and tag may be "any", found by
 //! hash: [`Posted`] receives in one list each, so that a message looks at no more than four list heads; [`Unexpected`]
-//! messages in one list for each way to ask for them that their context has seen. All of it costs the same however much is
+//! messages in one list for each way to ask for them that their context has seen, and all in the order they came. All of it costs the same however much is
 //! waiting.
 
 use super::frame::Envelope;
@@ -75,12 +75,22 @@ impl Key {
 }
 
 /// What a context remembers for matching.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     /// How many receives of each class are posted.
     posted: [u32; 4],
     /// Whether unexpected messages are kept in lists of this class.
     indexed: [bool; 4],
+    /// The unexpected messages that came first and last.
+    first: u32,
+    last: u32,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        let indexed = [true, false, false, false];
+        Self { posted: [0; 4], indexed, first: NONE, last: NONE }
+    }
 }
 
 /// Receives that wait for a message.
@@ -142,38 +152,54 @@ impl Posted {
 #[derive(Debug, Default)]
 pub(super) struct Unexpected {
     lists: Lists<u32>,
-    /// `links[m][c]`: the entry of message m in its list of class c.
-    links: Vec<[u32; 4]>,
+    /// By the message's number.
+    links: Vec<Links>,
+    waiting: usize,
 }
 
+/// Where a message is.
+#[derive(Debug, Clone, Copy)]
+struct Links {
+    /// Its entry in its list of each class.
+    entries: [u32; 3],
+    /// Its neighbours among all of its context.
+    next: u32,
+    previous: u32,
+}
+
+const UNLINKED: Links = Links { entries: [NONE; 3], next: NONE, previous: NONE };
+
+/// Classes with lists by key. The first is kept always, as it is what most receives ask for; another one of a context is
+/// made from the messages that wait when it is first asked for.
+const LISTED: [Class; 3] = [Class::Exact, Class::AnySource, Class::AnyTag];
+
 impl Unexpected {
-    /// Adds the message with this number, a small one: numbers are indices.
-    #[inline]
-    pub(super) fn add(&mut self, seen: &Seen, envelope: Envelope, message: u32) {
-        let at = message as usize;
-        if at >= self.links.len() {
-            self.links.resize(at + 1, [NONE; 4]);
-        }
-        for class in CLASSES {
-            if Self::kept(seen, class) {
-                self.links[at][class as usize] = self.lists.push(Key::under(envelope, class), message);
-            }
-        }
-    }
-
-    /// Exact requests are usual; the list of everything is what the others are made from when they are first needed.
-    #[inline]
-    fn kept(seen: &Seen, class: Class) -> bool {
-        match class {
-            Class::Exact | Class::Anything => true,
-            Class::AnySource | Class::AnyTag => seen.indexed[class as usize],
-        }
-    }
-
     /// Whether none waits.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.lists.used == 0
+        self.waiting == 0
+    }
+
+    /// Adds the message with this number, a small one: numbers are indices.
+    #[inline]
+    pub(super) fn add(&mut self, seen: &mut Seen, envelope: Envelope, message: u32) {
+        let at = message as usize;
+        if at >= self.links.len() {
+            self.links.resize(at + 1, UNLINKED);
+        }
+        let mut links = Links { previous: seen.last, ..UNLINKED };
+        for class in LISTED {
+            if seen.indexed[class as usize] {
+                links.entries[class as usize] = self.lists.push(Key::under(envelope, class), message);
+            }
+        }
+        self.links[at] = links;
+        match seen.last {
+            NONE => seen.first = message,
+            last => self.links[last as usize].next = message,
+        }
+        seen.last = message;
+        self.waiting += 1;
     }
 
     /// The message that a receive gets; `envelope_of` tells a message's envelope.
@@ -186,39 +212,57 @@ impl Unexpected {
         tag: TagMatch,
         envelope_of: impl Fn(u32) -> Option<Envelope>,
     ) -> Option<u32> {
+        if seen.first == NONE {
+            return None;
+        }
         let key = Key::of(context, source, tag);
-        if !Self::kept(seen, key.class) {
-            self.index(seen, key.class, context, envelope_of);
+        match key.class {
+            Class::Anything => return Some(seen.first),
+            Class::Exact => {}
+            Class::AnySource | Class::AnyTag if seen.indexed[key.class as usize] => {}
+            Class::AnySource | Class::AnyTag => self.index(seen, key.class, envelope_of),
         }
         self.lists.first(key).map(|entry| *self.lists.value(entry))
     }
 
     #[cold]
-    fn index(&mut self, seen: &mut Seen, class: Class, context: u32, envelope_of: impl Fn(u32) -> Option<Envelope>) {
+    fn index(&mut self, seen: &mut Seen, class: Class, envelope_of: impl Fn(u32) -> Option<Envelope>) {
         seen.indexed[class as usize] = true;
-        let mut next = self.lists.first(Key::of(context, Source::Any, TagMatch::Any));
-        while let Some(entry) = next {
-            let message = *self.lists.value(entry);
+        let mut message = seen.first;
+        while message != NONE {
             if let Some(envelope) = envelope_of(message) {
-                self.links[message as usize][class as usize] = self.lists.push(Key::under(envelope, class), message);
+                let entry = self.lists.push(Key::under(envelope, class), message);
+                self.links[message as usize].entries[class as usize] = entry;
             }
-            next = self.lists.next(entry);
+            message = self.links[message as usize].next;
         }
     }
 
     /// Removes a message, which was found.
     #[inline]
-    pub(super) fn remove(&mut self, message: u32) {
-        for entry in std::mem::replace(&mut self.links[message as usize], [NONE; 4]) {
+    pub(super) fn remove(&mut self, seen: &mut Seen, message: u32) {
+        let Links { entries, next, previous } = self.links[message as usize];
+        for entry in entries {
             if entry != NONE {
                 self.lists.remove(entry);
             }
         }
+        match previous {
+            NONE => seen.first = next,
+            _ => self.links[previous as usize].next = next,
+        }
+        match next {
+            NONE => seen.last = previous,
+            _ => self.links[next as usize].previous = previous,
+        }
+        self.waiting -= 1;
     }
+}
 
-    /// The first message of a context.
-    pub(super) fn first(&self, context: u32) -> Option<u32> {
-        self.lists.first(Key::of(context, Source::Any, TagMatch::Any)).map(|entry| *self.lists.value(entry))
+impl Seen {
+    /// The unexpected message that came first.
+    pub(super) fn first_unexpected(&self) -> Option<u32> {
+        (self.first != NONE).then_some(self.first)
     }
 }
 
@@ -294,13 +338,6 @@ impl<V: Copy> Lists<V> {
     #[inline]
     fn first(&self, key: Key) -> Option<u32> {
         self.find(key).map(|list| self.lists[list as usize].head)
-    }
-
-    /// The entry after this one.
-    #[inline]
-    fn next(&self, entry: u32) -> Option<u32> {
-        let next = self.entries[entry as usize].next;
-        (next != NONE).then_some(next)
     }
 
     #[inline]
@@ -464,7 +501,7 @@ mod tests {
                         let found = unexpected.find(seen, context, source, tag, of);
                         prop_assert_eq!(found, expected);
                         if let Some(message) = found {
-                            unexpected.remove(message);
+                            unexpected.remove(seen, message);
                         } else {
                             naive.posted.push((context, source, tag, number));
                             entries.push((posted.post(seen, context, source, tag, number), number));
@@ -497,7 +534,7 @@ mod tests {
             }
             for context in 0..2 {
                 let first = naive.messages.iter().find(|it| it.0.context == context).map(|it| it.1);
-                prop_assert_eq!(unexpected.first(context), first);
+                prop_assert_eq!(seen[context as usize].first_unexpected(), first);
             }
         }
     }

@@ -58,14 +58,14 @@ impl<T: Transport> Engine<T> {
     /// No more messages of the communicator are received: those that wait are dropped, receives that wait fail. Sends are not
     /// concerned, nor receives that a message has matched.
     pub fn close(&mut self, context: u32) {
-        while let Some(message) = self.core.unexpected.first(context) {
-            self.core.unexpected.remove(message);
+        let Some(mut closed) = self.core.contexts.remove(&context) else { return };
+        while let Some(message) = closed.seen.first_unexpected() {
+            self.core.unexpected.remove(&mut closed.seen, message);
             let Some((id, _)) = self.core.messages.at(message) else { continue };
             if let Some(Message { content: Content::Own(own), .. }) = self.core.messages.remove(id) {
                 self.core.finish(own.0, Outcome::failed(freed()));
             }
         }
-        let Some(mut closed) = self.core.contexts.remove(&context) else { return };
         let mut failed = Vec::new();
         for (id, request) in self.core.requests.iter() {
             let State::Posted { entry, .. } = request.state else { continue };
@@ -134,7 +134,11 @@ impl<T: Transport> Engine<T> {
         if !core.unexpected.is_empty() {
             let envelope_of = |slot| core.messages.at(slot).map(|(_, message)| message.envelope);
             if let Some(slot) = core.unexpected.find(&mut open.seen, context, source, tag, envelope_of) {
-                return self.receive_unexpected(slot, buffer);
+                core.unexpected.remove(&mut open.seen, slot);
+                return match core.messages.at(slot) {
+                    Some((id, _)) => self.receive(id, buffer),
+                    None => unreachable!("only messages that are there are in the lists of unexpected ones"),
+                };
             }
         }
         if open.lost.is_some()
@@ -146,14 +150,6 @@ impl<T: Transport> Engine<T> {
         let entry = core.posted.post(&mut open.seen, context, source, tag, id.slot);
         core.requests.add(Request { state: State::Posted { entry, buffer }, forgotten: false });
         Started::Pending(RequestId(id))
-    }
-
-    fn receive_unexpected(&mut self, slot: u32, buffer: Buffer) -> Started {
-        self.core.unexpected.remove(slot);
-        match self.core.messages.at(slot) {
-            Some((id, _)) => self.receive(id, buffer),
-            None => unreachable!("only messages that are there are in the lists of unexpected ones"),
-        }
     }
 
     /// Receives a message that was taken out of matching.
@@ -168,7 +164,7 @@ impl<T: Transport> Engine<T> {
                 let outcome = fill(&buffer, *envelope, bytes);
                 let bytes = std::mem::take(bytes);
                 self.core.recycle(bytes);
-                self.core.messages.remove(id);
+                self.core.messages.discard(id);
                 Started::Over(outcome)
             }
             _other => self.receive_in_steps(id, buffer),
@@ -192,8 +188,10 @@ impl<T: Transport> Engine<T> {
     /// As [`Engine::probe`]; nobody but [`Engine::mrecv`] receives the message from now on.
     pub fn mprobe(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<(MessageId, Probed)>> {
         let found = self.find_probed(context, source, tag)?;
-        if let Some((message, _)) = found {
-            self.core.unexpected.remove(message.0.slot);
+        if let Some((message, _)) = found
+            && let Some(open) = self.core.contexts.get_mut(&context)
+        {
+            self.core.unexpected.remove(&mut open.seen, message.0.slot);
         }
         Ok(found)
     }
@@ -212,8 +210,8 @@ impl<T: Transport> Engine<T> {
     #[inline]
     pub fn take(&mut self, id: RequestId) -> Option<Outcome> {
         let State::Finished(outcome) = &mut self.core.requests.get_mut(id.0)?.state else { return None };
-        let outcome = std::mem::replace(outcome, Outcome::sent(0));
-        self.core.requests.remove(id.0);
+        let outcome = outcome.take_out();
+        self.core.requests.discard(id.0);
         Some(outcome)
     }
 
@@ -335,9 +333,7 @@ impl Core {
                 self.say(from, Frame::Done { send });
                 Started::Over(fill(&buffer, envelope, &bytes))
             }
-            Content::Ready(_) if self.peers.is_lost(from) => {
-                Started::Over(Outcome::failed(self.peers.failure(from)))
-            }
+            Content::Ready(_) if self.peers.is_lost(from) => Started::Over(Outcome::failed(self.peers.failure(from))),
             Content::Ready(message) => self.start(
                 |_| State::Matched(Box::new(Matched { message: *message, buffer })),
                 |core, id| core.errands.push_back(Errand::Fetch(id)),

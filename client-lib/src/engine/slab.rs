@@ -115,6 +115,17 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    /// Drops the value where it is.
+    #[inline]
+    pub(super) fn discard(&mut self, id: Id) {
+        let Some(entry) = self.slots.get_mut(id.slot as usize) else { return };
+        if entry.generation == id.generation && entry.value.is_some() {
+            entry.value = None;
+            entry.generation = entry.generation.wrapping_add(1);
+            self.free.push(id.slot);
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
