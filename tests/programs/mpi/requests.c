@@ -225,6 +225,7 @@ static void cancelling(void) {
     MPI_Wait(&request, &status);
     MPI_Test_cancelled(&status, &cancelled);
     CHECK(cancelled && request != MPI_REQUEST_NULL);
+    MPI_Barrier(MPI_COMM_WORLD);
     MPI_Start(&request);
     MPI_Send(&token, 1, MPI_INT, right(), 3, MPI_COMM_WORLD);
     MPI_Wait(&request, &status);
