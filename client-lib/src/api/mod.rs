@@ -5,6 +5,7 @@ pub mod about;
 pub mod args;
 pub mod attr;
 pub mod buffered;
+pub mod coll;
 pub mod comm;
 pub mod construct;
 pub mod datatype;

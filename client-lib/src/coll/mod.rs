@@ -31,5 +31,5 @@ mod tests;
 
 pub use choice::Call;
 pub use halving::Vector;
-pub use running::{CollectiveId, Collectives};
+pub use running::{CollectiveId, Collectives, Members, Messages};
 pub use schedule::{Area, Here, Schedule, Slice, Step};

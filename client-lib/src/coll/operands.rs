@@ -4,10 +4,9 @@
 
 use std::alloc::{self, Layout as Allocation};
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use super::schedule::{Area, Slice};
-use crate::datatype::Layout;
+use crate::datatype::TypeRef;
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 
@@ -22,8 +21,8 @@ pub struct Operands {
     pub send_to: Box<[Buffer]>,
     /// [`Area::RecvFrom`], by rank.
     pub recv_from: Box<[Buffer]>,
-    /// What is reduced; none if bytes are only moved.
-    pub elements: Option<Elements>,
+    /// The datatype of what is combined; none if bytes are only moved.
+    pub elements: Option<TypeRef>,
 }
 
 /// Elements at an address.
@@ -36,19 +35,6 @@ pub struct Memory {
 // SAFETY: an address, as in `Buffer`.
 unsafe impl Send for Memory {}
 
-/// How the elements that a reduction works on lie in memory.
-#[derive(Debug, Clone)]
-pub struct Elements {
-    /// Where the bytes of one are.
-    pub layout: Arc<Layout>,
-    /// Distance from one to the next.
-    pub extent: isize,
-    /// Offset of the first byte of one.
-    pub lower: isize,
-    /// Offset of the end of its last byte.
-    pub upper: isize,
-}
-
 impl Memory {
     /// None.
     pub const NONE: Self = Self { address: std::ptr::null_mut(), buffer: Buffer::EMPTY };
@@ -57,6 +43,22 @@ impl Memory {
     pub fn new(address: *mut u8, buffer: Buffer) -> Self {
         Self { address, buffer }
     }
+
+    /// Packed bytes.
+    pub fn len(&self) -> u64 {
+        self.buffer.len() as u64
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+}
+
+impl Default for Operands {
+    fn default() -> Self {
+        Self::new(Buffer::EMPTY, Buffer::EMPTY)
+    }
 }
 
 impl Operands {
@@ -64,19 +66,6 @@ impl Operands {
     pub fn new(send: Buffer, recv: Buffer) -> Self {
         let memory = |buffer| Memory::new(std::ptr::null_mut(), buffer);
         Self { send: memory(send), recv: memory(recv), send_to: [].into(), recv_from: [].into(), elements: None }
-    }
-}
-
-impl Elements {
-    /// The memory of `len` packed bytes of elements: the offset of its first byte from their address, and its length.
-    fn span(&self, len: usize) -> MpiResult<(isize, usize)> {
-        let too_many = || MpiError::count(format!("{len} bytes of elements are more than memory can be"));
-        let Some(last) = (len / self.layout.size().max(1)).checked_sub(1) else { return Ok((0, 0)) };
-        let reach = isize::try_from(last).ok().and_then(|last| last.checked_mul(self.extent)).ok_or_else(too_many)?;
-        let lower = self.lower.checked_add(reach.min(0)).ok_or_else(too_many)?;
-        let upper = self.upper.checked_add(reach.max(0)).ok_or_else(too_many)?;
-        let len = upper.checked_sub(lower).and_then(|len| usize::try_from(len).ok()).ok_or_else(too_many)?;
-        Ok((lower, len))
     }
 }
 
@@ -95,7 +84,7 @@ const ALIGN: usize = 64;
 
 impl Workspace {
     /// Sets up temporaries of these lengths in packed bytes.
-    pub fn prepare(&mut self, lens: &[u64], elements: Option<&Elements>) -> MpiResult {
+    pub fn prepare(&mut self, lens: &[u64], elements: Option<&TypeRef>) -> MpiResult {
         self.temporaries.clear();
         let too_many = || MpiError::no_mem("the temporary memory of this operation is more than memory can be");
         let mut end = 0_usize;
@@ -111,9 +100,7 @@ impl Workspace {
             let address = at.wrapping_offset(lower.wrapping_neg());
             let buffer = match elements {
                 // SAFETY: the memory of the elements is that of `span`, in the block, which lives until the next operation.
-                Some(elements) => unsafe {
-                    Buffer::new(address, len / elements.layout.size().max(1), &elements.layout)
-                },
+                Some(elements) => unsafe { Buffer::new(address, len / elements.size().max(1), elements.layout()) },
                 // SAFETY: `span` is `len`; the block lives until the next operation.
                 None => unsafe { Buffer::contiguous(address, len) },
             };
@@ -145,7 +132,7 @@ impl Workspace {
     /// Where the first element of a slice is, and how many there are.
     pub(super) fn elements(&self, operands: &Operands, slice: Slice) -> (*mut u8, usize) {
         let (size, extent) = match &operands.elements {
-            Some(elements) => (elements.layout.size().max(1), elements.extent),
+            Some(elements) => (elements.size().max(1), elements.layout().extent()),
             None => (1, 1),
         };
         let (first, count) = (slice.at as usize / size, slice.len as usize / size);
@@ -164,8 +151,9 @@ impl Workspace {
     }
 }
 
-fn span(len: usize, elements: Option<&Elements>) -> MpiResult<(isize, usize)> {
-    elements.map_or(Ok((0, len)), |elements| elements.span(len))
+/// The memory of packed bytes: the offset of its first byte from the address of the elements, and its length.
+fn span(len: usize, elements: Option<&TypeRef>) -> MpiResult<(isize, usize)> {
+    elements.map_or(Ok((0, len)), |elements| elements.span(len / elements.size().max(1)))
 }
 
 /// Copies all bytes of one buffer to another one as long.
@@ -237,18 +225,27 @@ impl Drop for Block {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::abi::DatatypeHandle;
+    use crate::abi::constants::MPI_BYTE;
+    use crate::datatype::{Datatype, Element, Form, Layout, Unit};
+
+    /// Elements of 6 bytes in two pieces, backwards and from before their address on.
+    fn with_holes() -> TypeRef {
+        let byte = TypeRef::Predefined(Datatype::predefined(Element::of(DatatypeHandle(MPI_BYTE)).unwrap()));
+        let pieces = Datatype::indexed(Form::Count, Unit::Bytes, &[4, 2], &[-8, 4], &byte).unwrap();
+        TypeRef::Made(Arc::new(Datatype::resized(Form::Count, 0, -24, &TypeRef::Made(Arc::new(pieces))).unwrap()))
+    }
 
     #[test]
     fn temporaries_have_room_for_the_elements_that_they_are_for() {
-        let layout = Arc::new(Layout::new(&[(-8, 4), (4, 2)], -24));
-        let elements = Elements { layout: Arc::clone(&layout), extent: -24, lower: -8, upper: 6 };
-        assert_eq!(elements.span(0).unwrap(), (0, 0));
-        assert_eq!(elements.span(6).unwrap(), (-8, 14));
-        assert_eq!(elements.span(18).unwrap(), (-56, 62));
+        let elements = with_holes();
+        assert_eq!(span(18, Some(&elements)).unwrap(), (-56, 62));
         let mut workspace = Workspace::default();
         workspace.prepare(&[18, 0, 6], Some(&elements)).unwrap();
-        let operands = Operands { elements: Some(elements), ..Operands::new(Buffer::EMPTY, Buffer::EMPTY) };
+        let operands = Operands { elements: Some(elements), ..Operands::default() };
         let whole = Slice::all(Area::Temporary(0), 18);
         let bytes: Vec<u8> = (1..19).collect();
         workspace.buffer(&operands, whole).write(0, &bytes);

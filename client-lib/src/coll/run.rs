@@ -15,6 +15,7 @@ use super::schedule::{Schedule, Slice, Step};
 use crate::abi::constants::MPI_ERR_TRUNCATE;
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
+use crate::op::Reduction;
 
 /// What carries the messages of a run: in one context, between two ranks with one tag in the order sent.
 pub trait Courier {
@@ -40,17 +41,6 @@ pub enum Sent<I> {
     Pending(I),
 }
 
-/// What combines elements.
-#[derive(Debug, Clone, Copy)]
-pub enum Operation {
-    /// Nothing: bytes are only moved.
-    None,
-    /// One that is called here: left operands, right operands and results, how many.
-    Kernel(unsafe fn(*const u8, *mut u8, usize)),
-    /// One of the user's.
-    User,
-}
-
 /// How far a run has come.
 #[derive(Debug)]
 pub enum Progress {
@@ -63,26 +53,33 @@ pub enum Progress {
 }
 
 /// A call of a user's function.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct UserCall {
-    /// The left operands.
-    pub left: *const u8,
-    /// The right operands, to be overwritten with the results.
-    pub right: *mut u8,
-    /// How many elements.
-    pub count: usize,
+    reduction: Reduction,
+    left: *const u8,
+    right: *mut u8,
+    count: usize,
 }
 
 // SAFETY: addresses of memory that may be used from any thread until the operation is over.
 #[expect(unsafe_code, reason = "addresses that go from one thread of the user's to another")]
 unsafe impl Send for UserCall {}
 
+impl UserCall {
+    /// Calls the function, which may call the library.
+    #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
+    pub fn perform(&self) {
+        // SAFETY: as in `Run::combine`.
+        unsafe { self.reduction.apply(self.left, self.right, self.count) };
+    }
+}
+
 /// One rank's part in one collective operation.
 #[derive(Debug)]
 pub struct Run<I> {
     schedule: Arc<Schedule>,
     operands: Operands,
-    operation: Operation,
+    reduction: Option<Reduction>,
     tag: i32,
     workspace: Workspace,
     /// Index of the next step.
@@ -98,29 +95,49 @@ struct UnderWay<I> {
     from: Option<(u32, u64)>,
 }
 
+impl<I> Default for Run<I> {
+    fn default() -> Self {
+        Self {
+            schedule: Arc::default(),
+            operands: Operands::default(),
+            reduction: None,
+            tag: 0,
+            workspace: Workspace::default(),
+            next: 0,
+            under_way: Vec::new(),
+            failed: None,
+        }
+    }
+}
+
 impl<I: Copy> Run<I> {
-    /// Begins; an error if there is no memory for it.
-    pub fn new(
+    /// Gets ready for an operation, using again the memory of the one before, which is over; an error if there is no
+    /// memory for it. The tag is that of its messages.
+    pub fn prepare(
+        &mut self,
         schedule: Arc<Schedule>,
         operands: Operands,
-        operation: Operation,
+        reduction: Option<Reduction>,
         tag: i32,
-        mut workspace: Workspace,
-    ) -> MpiResult<Self> {
-        workspace.prepare(schedule.temporaries(), operands.elements.as_ref())?;
-        Ok(Self { schedule, operands, operation, tag, workspace, next: 0, under_way: Vec::new(), failed: None })
+    ) -> MpiResult {
+        self.workspace.prepare(schedule.temporaries(), operands.elements.as_ref())?;
+        (self.schedule, self.operands, self.reduction, self.tag) = (schedule, operands, reduction, tag);
+        self.restart();
+        Ok(())
     }
 
-    /// Begins again, after it was over.
+    /// Begins the same operation again, after it was over.
     pub fn restart(&mut self) {
         self.next = 0;
         self.failed = None;
     }
 
-    /// Its temporary memory, for another run.
-    pub fn into_workspace(mut self) -> Workspace {
+    /// Leaves all that it was lent, and memory that is too much to be kept for the next operation.
+    pub fn clear(&mut self) {
+        self.schedule = Arc::default();
+        self.operands = Operands::default();
+        self.reduction = None;
         self.workspace.trim();
-        self.workspace
     }
 
     /// Goes on as far as it can.
@@ -184,7 +201,7 @@ impl<I: Copy> Run<I> {
     fn note(&mut self, result: MpiResult<u64>, expected: Option<(u32, u64)>) {
         let error = match (result, expected) {
             (Ok(0), Some((from, 1..))) => gave_up(from),
-            (Ok(bytes), Some((from, expected))) if bytes < expected && !matches!(self.operation, Operation::None) => {
+            (Ok(bytes), Some((from, expected))) if bytes < expected && self.reduction.is_some() => {
                 too_short(from, bytes, expected)
             }
             (Err(error), Some((from, 0))) if error.class == MPI_ERR_TRUNCATE => gave_up(from),
@@ -194,23 +211,22 @@ impl<I: Copy> Run<I> {
         self.failed.get_or_insert(error);
     }
 
+    /// Combines, unless a function of the user's does.
     #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
     fn combine(&self, left: Slice, right: Slice) -> Option<UserCall> {
+        let reduction = self.reduction.as_ref()?;
         let (left, count) = self.workspace.elements(&self.operands, left);
         let (right, _) = self.workspace.elements(&self.operands, right);
-        match self.operation {
-            Operation::None => None,
-            Operation::Kernel(kernel) => {
-                // SAFETY: the schedule names slices that lie within what the user has lent and within temporaries.
-                unsafe { kernel(left, right, count) };
-                None
-            }
-            Operation::User => Some(UserCall { left, right, count }),
+        if reduction.calls_user() {
+            return Some(UserCall { reduction: reduction.clone(), left, right, count });
         }
+        // SAFETY: the schedule names slices that lie within what the user has lent and within temporaries.
+        unsafe { reduction.apply(left, right, count) };
+        None
     }
 }
 
-/// What is moved may be shorter than its place: that programs get away with everywhere.
+/// What is only moved may be shorter than its place: that programs get away with everywhere.
 #[cold]
 fn too_short(rank: u32, bytes: u64, expected: u64) -> MpiError {
     MpiError::truncate(format!("rank {rank} has {bytes} bytes where {expected} are to be combined with them"))

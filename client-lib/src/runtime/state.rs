@@ -112,7 +112,9 @@ impl State {
     /// Gets on with everything that is under way; whether anything moved.
     #[inline]
     pub fn progress(&mut self) -> bool {
-        let moved = self.engine.progress() | self.comms.progress(&mut self.engine);
+        let mut moved = self.engine.progress();
+        moved |= self.comms.progress(&mut self.engine);
+        moved |= self.collectives.advance(&mut self.engine);
         if let Some(peer) = self.engine.transport_mut().next_wanted() {
             self.locate(peer);
             return true;
@@ -138,9 +140,10 @@ impl State {
         self.buffered.send(&mut self.engine, comm, envelope, to, buffer)
     }
 
-    /// Starts a persistent collective operation.
-    pub fn start_collective(&mut self, _: CollectiveId) -> MpiResult {
-        Err(MpiError::unsupported("persistent collective operations cannot be started yet"))
+    /// Starts a collective operation that is not under way.
+    pub fn start_collective(&mut self, id: CollectiveId) -> MpiResult {
+        self.collectives.start(id, &mut self.engine);
+        Ok(())
     }
 
     /// Keeps a message that a matched probe has taken out.

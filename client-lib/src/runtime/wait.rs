@@ -103,7 +103,15 @@ impl Guard<'_> {
     /// Gets on with everything that is under way; whether anything moved.
     #[inline]
     pub fn step(&mut self) -> bool {
-        self.progress()
+        let moved = self.progress();
+        match self.collectives.next_call() {
+            None => moved,
+            Some((id, call)) => {
+                self.unlocked(|| call.perform());
+                self.collectives.called(id);
+                true
+            }
+        }
     }
 
     /// Does something without the lock.

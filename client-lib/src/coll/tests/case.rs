@@ -3,17 +3,18 @@
 #![expect(unsafe_code, reason = "lends memory, as the border to C does")]
 
 use std::cell::OnceCell;
+use std::fmt;
 use std::sync::Arc;
 
 use super::super::choice::{self, Allgather, Alltoall, Bcast, Call, Gather, Reduce, ReduceScatter};
 use super::super::halving::Vector;
-use super::super::operands::{Elements, Memory, Operands, Workspace};
-use super::super::run::{Operation, Run};
+use super::super::operands::{Memory, Operands};
+use super::super::run::Run;
 use super::super::schedule::{Area, Here, Schedule, Slice};
 use super::super::{allgather, barrier, scan};
 use super::fold::{self, Op};
 use super::world::{self, Dice, Fabric};
-use crate::datatype::Layout;
+use crate::datatype::TypeRef;
 use crate::error::MpiResult;
 use crate::memory::Buffer;
 
@@ -67,7 +68,7 @@ impl Kind {
 }
 
 /// A call.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Case {
     pub(super) kind: Kind,
     pub(super) size: u32,
@@ -89,6 +90,15 @@ pub(super) struct Case {
     pub(super) prefixes: OnceCell<Vec<Vec<u8>>>,
 }
 
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, size, root, in_place, count, uneven, op, holes, how, user, seed, prefixes: _ } = self;
+        let place = if *in_place { "in place" } else { "apart" };
+        write!(f, "{kind:?} of {size}, root {root}, {place}, {count} elements, uneven {uneven}, {op:?}, ")?;
+        write!(f, "holes {holes:?}, algorithm {how:?}, user {user}, seed {seed}")
+    }
+}
+
 /// Memory of one rank, and how its elements lie.
 struct Lent {
     bytes: Vec<u8>,
@@ -98,33 +108,22 @@ struct Lent {
     count: usize,
 }
 
-/// Elements of `unit` packed bytes; with holes they lie backwards in memory, in two pieces, from before their address on.
+/// Elements of `unit` packed bytes; see [`fold::with_holes`].
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     unit: usize,
     holes: bool,
 }
 
-const APART: isize = 12;
-
 impl Shape {
-    fn elements(self) -> Elements {
-        let unit = self.unit as isize;
-        if self.holes {
-            let half = self.unit / 2;
-            let (pieces, extent) = ([(-4, half), (APART - 4, self.unit - half)], -(APART + unit + 3));
-            let layout = Arc::new(Layout::new(&pieces, extent));
-            Elements { layout, extent, lower: -4, upper: APART - 4 + (self.unit - half) as isize }
-        } else {
-            let layout = Arc::new(Layout::new(&[(0, self.unit)], unit));
-            Elements { layout, extent: unit, lower: 0, upper: unit }
-        }
+    fn elements(self) -> TypeRef {
+        if self.holes { fold::with_holes(self.unit) } else { fold::without_holes(self.unit) }
     }
 }
 
 impl Lent {
     fn new(shape: Shape, count: u64, packed: Option<&[u8]>) -> Self {
-        let stride = shape.elements().extent.unsigned_abs();
+        let stride = shape.elements().extent().unsigned_abs() as usize;
         let bytes = vec![0xee; (count as usize + 2) * stride + 64];
         let mut lent = Self { before: bytes.clone(), bytes, shape, count: count as usize };
         if let Some(packed) = packed {
@@ -137,10 +136,10 @@ impl Lent {
     /// The address of the first element and all of them.
     fn memory(&mut self) -> (*mut u8, Buffer) {
         let elements = self.shape.elements();
-        let last = (self.count as isize - 1).max(0) * elements.extent;
+        let last = (self.count as isize - 1).max(0) * elements.layout().extent();
         let address = self.bytes.as_mut_ptr().wrapping_offset(32 - last.min(0));
         // SAFETY: `new` has left room for all elements on either side; the bytes live as long as the world.
-        (address, unsafe { Buffer::new(address, self.count, &elements.layout) })
+        (address, unsafe { Buffer::new(address, self.count, elements.layout()) })
     }
 
     fn lend(&mut self) -> Memory {
@@ -155,7 +154,14 @@ impl Lent {
             after.memory().1.write(0, packed);
         }
         if after.bytes != self.bytes {
-            panic!("{}: {:?} where {:?} should be", what(), self.packed(), after.packed());
+            let (is, should) = (self.packed(), after.packed());
+            let at = is.iter().zip(&should).position(|(is, should)| is != should);
+            panic!(
+                "{}: {} of {} packed bytes are wrong, from {at:?} on",
+                what(),
+                is.iter().zip(&should).filter(|(a, b)| a != b).count(),
+                is.len()
+            );
         }
     }
 
@@ -212,7 +218,7 @@ impl Case {
         let mut runs = self.runs(&mut ranks, 7);
         let mut dice = Dice::new(self.seed);
         for round in 0..2 {
-            for (rank, result) in self.drive(&mut fabric, &mut runs, &mut dice).into_iter().enumerate() {
+            for (rank, result) in world::drive(&mut fabric, &mut runs, &mut dice, None).into_iter().enumerate() {
                 assert_eq!(result, Ok(()), "rank {rank} of {self:?}");
             }
             for (rank, memory) in ranks.iter_mut().enumerate() {
@@ -234,7 +240,7 @@ impl Case {
         let mut runs = self.runs(&mut ranks, 7);
         let mut dice = Dice::new(self.seed);
         let gone = trouble(&mut fabric, &mut runs, &mut dice);
-        let results = self.drive(&mut fabric, &mut runs, &mut dice);
+        let results = world::drive(&mut fabric, &mut runs, &mut dice, gone);
         let mut well = 0;
         for (rank, result) in results.into_iter().enumerate().filter(|(rank, _)| Some(*rank as u32) != gone) {
             if result.is_ok() {
@@ -251,25 +257,15 @@ impl Case {
         let mut ranks: Vec<Rank> = (0..self.size).map(before).collect();
         let mut runs = self.runs(&mut ranks, 7);
         runs[rank as usize] = other.runs(&mut ranks, 7).swap_remove(rank as usize);
-        self.drive(&mut fabric, &mut runs, &mut Dice::new(self.seed))
-    }
-
-    fn drive<F: Fabric>(&self, fabric: &mut F, runs: &mut [Run<F::Id>], dice: &mut Dice) -> Vec<MpiResult> {
-        let Elements { extent, lower, .. } = self.shape(0).elements();
-        let apart = if self.shape(0).holes { APART } else { self.op.unit() as isize / 2 };
-        world::drive(fabric, runs, dice, |call| self.op.call(call, extent, lower, apart))
+        world::drive(&mut fabric, &mut runs, &mut Dice::new(self.seed), None)
     }
 
     fn runs<I: Copy>(&self, ranks: &mut [Rank], tag: i32) -> Vec<Run<I>> {
         let run = |(rank, memory): (usize, &mut Rank)| {
             let schedule = self.schedule(Here::new(rank as u32, self.size));
             world::assert_orderly(&schedule, rank as u32, self.size);
-            let operation = match self.op {
-                _ if !self.kind.reduces() => Operation::None,
-                _ if self.user || self.shape(0).holes => Operation::User,
-                Op::Sum => Operation::Kernel(fold::sum),
-                Op::Compose => Operation::Kernel(fold::compose),
-            };
+            let elements = self.kind.reduces().then(|| self.shape(0).elements());
+            let reduction = elements.as_ref().map(|it| self.op.reduction(it, self.user, self.shape(0).holes));
             let lend = |lent: &mut Option<Lent>| lent.as_mut().map_or(Memory::NONE, Lent::lend);
             let all = |lent: &mut [Lent]| lent.iter_mut().map(|lent| lent.memory().1).collect();
             let operands = Operands {
@@ -277,9 +273,11 @@ impl Case {
                 recv: lend(&mut memory.recv),
                 send_to: all(&mut memory.send_to),
                 recv_from: all(&mut memory.recv_from),
-                elements: self.kind.reduces().then(|| self.shape(0).elements()),
+                elements,
             };
-            Run::new(Arc::new(schedule), operands, operation, tag, Workspace::default()).unwrap()
+            let mut run = Run::default();
+            run.prepare(Arc::new(schedule), operands, reduction, tag).unwrap();
+            run
         };
         ranks.iter_mut().enumerate().map(run).collect()
     }

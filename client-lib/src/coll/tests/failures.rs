@@ -2,39 +2,56 @@
 
 use std::cell::OnceCell;
 
+use super::super::run::Progress;
 use super::case::{Case, Kind};
+use super::engines::Engines;
 use super::net::Net;
 use super::world::{Dice, Fabric};
 
-#[test]
-fn when_a_rank_dies_all_others_return_and_whoever_misses_something_knows() {
+/// Worlds of every kind, in each of which a rank dies some way into the operation; how many noticed.
+fn worlds_where_one_dies<F: Fabric>(
+    sizes: &[u32],
+    samples: u64,
+    make: impl Fn(u32, u64) -> F,
+    kill: impl Fn(&mut F, u32),
+) -> usize {
     let mut failed = 0;
     for kind in Kind::ALL {
-        for size in [2, 3, 5, 8, 13, 16] {
-            for sample in 0..6 {
+        for &size in sizes {
+            for sample in 0..samples {
                 let mut dice = Dice::new(u64::from(size) << 32 | sample << 8 | kind as u64 | 1 << 60);
                 let mut case = Case::sample(kind, size, &mut dice);
-                case.count = case.count.max(1);
+                case.count = case.count.clamp(1, 600);
                 let victim = dice.below(u64::from(size)) as u32;
                 let steps = dice.below(40);
-                let well = case.run_failing(Net::new(size, dice.next()), |net, runs, dice| {
-                    // Some way into the operation.
+                let well = case.run_failing(make(size, dice.next()), |world, runs, dice| {
                     for _ in 0..steps {
                         let rank = dice.below(u64::from(size)) as u32;
-                        // A function of the user's would have to be called before going on.
-                        if !case.user && !case.holes[0] {
-                            drop(runs[rank as usize].advance(&mut net.courier(rank)));
+                        while let Progress::Call(call) = runs[rank as usize].advance(&mut world.courier(rank)) {
+                            call.perform();
                         }
-                        net.stir(dice);
+                        world.stir(dice);
                     }
-                    net.kill(victim);
+                    kill(world, victim);
                     Some(victim)
                 });
                 failed += usize::from(well < size as usize - 1);
             }
         }
     }
+    failed
+}
+
+#[test]
+fn when_a_rank_dies_all_others_return_and_whoever_misses_something_knows() {
+    let failed = worlds_where_one_dies(&[2, 3, 5, 8, 13, 16], 6, Net::new, Net::kill);
     assert!(failed > 100, "only {failed} worlds noticed");
+}
+
+#[test]
+fn when_a_process_dies_all_others_return_over_engines() {
+    let failed = worlds_where_one_dies(&[2, 5, 8], 2, Engines::new, Engines::kill);
+    assert!(failed > 20, "only {failed} worlds noticed");
 }
 
 #[test]

@@ -2,7 +2,13 @@
 
 #![expect(unsafe_code, reason = "operations work on elements at addresses")]
 
-use super::super::run::UserCall;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use crate::abi::constants::{MPI_BYTE, MPI_SUM, MPI_UINT32_T};
+use crate::abi::{DatatypeHandle, OpHandle};
+use crate::datatype::{Datatype, Element, Form, TypeRef, Unit};
+use crate::op::{Ops, Reduction};
 
 /// How elements of a reduction look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,36 +47,89 @@ impl Op {
         }
     }
 
-    /// As the library would call a function of the user's, for elements `extent` bytes apart whose halves lie `apart` bytes apart
-    /// from `first` bytes after their addresses on.
-    pub(super) fn call(self, call: UserCall, extent: isize, first: isize, apart: isize) {
+    /// What a program would pass, for elements that lie as [`with_holes`] says or without holes.
+    pub(super) fn reduction(self, datatype: &Datatype, user: bool, holes: bool) -> Reduction {
+        let function = match (self, holes) {
+            (Self::Sum, false) if !user => {
+                let (sum, number) = (OpHandle(MPI_SUM), DatatypeHandle(MPI_UINT32_T));
+                let element = Element::of(number).expect("it is predefined");
+                let sum = Ops::default().resolve(sum).expect("it is predefined");
+                return Reduction::new(&sum, Datatype::predefined(element), number).expect("integers have a sum");
+            }
+            (Self::Sum, false) => sum as *const c_void,
+            (Self::Sum, true) => sum_with_holes as *const c_void,
+            (Self::Compose, false) => compose as *const c_void,
+            (Self::Compose, true) => compose_with_holes as *const c_void,
+        };
+        let mut ops = Ops::default();
+        let handle = ops.create(function, false, self == Self::Sum).expect("there is room");
+        let op = ops.resolve(handle).expect("it was just made");
+        Reduction::new(&op, datatype, DatatypeHandle(MPI_BYTE)).expect("a user's function takes any type")
+    }
+
+    /// For elements `extent` bytes apart whose halves lie `apart` bytes apart from `first` bytes after their addresses on.
+    unsafe fn combine(self, left: *const u8, right: *mut u8, count: c_int, extent: isize, first: isize, apart: isize) {
         let half = self.unit() / 2;
-        for index in 0..call.count as isize {
+        for index in 0..count as isize {
             let place =
                 |base: *mut u8, side: usize| base.wrapping_offset(index * extent + first + side as isize * apart);
             let mut packed = [[0_u8; 8]; 2];
-            for (packed, base) in packed.iter_mut().zip([call.left.cast_mut(), call.right]) {
+            for (packed, base) in packed.iter_mut().zip([left.cast_mut(), right]) {
                 for side in 0..2 {
                     // SAFETY: the run under test says that the elements are there; that is what is tested.
                     unsafe { place(base, side).copy_to(packed[side * half..].as_mut_ptr(), half) };
                 }
             }
-            let [left, mut right] = packed;
-            self.apply(&left[..self.unit()], &mut right[..self.unit()]);
+            let [left, mut result] = packed;
+            self.apply(&left[..self.unit()], &mut result[..self.unit()]);
             for side in 0..2 {
                 // SAFETY: as above.
-                unsafe { place(call.right, side).copy_from(right[side * half..].as_ptr(), half) };
+                unsafe { place(right, side).copy_from(result[side * half..].as_ptr(), half) };
             }
         }
     }
 }
 
-/// [`Op::Sum`] of packed elements, as a kernel.
-pub(super) unsafe fn sum(left: *const u8, right: *mut u8, count: usize) {
-    Op::Sum.call(UserCall { left, right, count }, 4, 0, 2);
+/// Elements of `unit` bytes that lie backwards in memory, in two pieces, from before their address on.
+pub(super) fn with_holes(unit: usize) -> TypeRef {
+    let byte =
+        TypeRef::Predefined(Datatype::predefined(Element::of(DatatypeHandle(MPI_BYTE)).expect("it is predefined")));
+    let half = unit as i64 / 2;
+    let pieces =
+        Datatype::indexed(Form::Count, Unit::Bytes, &[half, half], &[FIRST as i64, (FIRST + APART) as i64], &byte);
+    let pieces = TypeRef::Made(Arc::new(pieces.expect("two pieces are a type")));
+    let elements = Datatype::resized(Form::Count, 0, extent(unit) as i64, &pieces).expect("its extent may be negative");
+    TypeRef::Made(Arc::new(elements))
 }
 
-/// [`Op::Compose`] of packed elements, as a kernel.
-pub(super) unsafe fn compose(left: *const u8, right: *mut u8, count: usize) {
-    Op::Compose.call(UserCall { left, right, count }, 8, 0, 4);
+/// Elements of `unit` bytes side by side.
+pub(super) fn without_holes(unit: usize) -> TypeRef {
+    let byte =
+        TypeRef::Predefined(Datatype::predefined(Element::of(DatatypeHandle(MPI_BYTE)).expect("it is predefined")));
+    TypeRef::Made(Arc::new(
+        Datatype::contiguous(Form::Count, unit as i64, &byte).expect("bytes side by side are a type"),
+    ))
+}
+
+const FIRST: isize = -4;
+const APART: isize = 12;
+
+fn extent(unit: usize) -> isize {
+    -(APART + unit as isize + 3)
+}
+
+macro_rules! functions {
+    ($($name:ident $op:ident $extent:expr, $first:expr, $apart:expr;)*) => {$(
+        extern "C" fn $name(left: *mut c_void, right: *mut c_void, len: *mut c_int, _: *mut DatatypeHandle) {
+            // SAFETY: the library under test passes what the standard says.
+            unsafe { Op::$op.combine(left.cast(), right.cast(), *len, $extent, $first, $apart) };
+        }
+    )*};
+}
+
+functions! {
+    sum Sum 4, 0, 2;
+    compose Compose 8, 0, 4;
+    sum_with_holes Sum extent(4), FIRST, APART;
+    compose_with_holes Compose extent(8), FIRST, APART;
 }

@@ -2,6 +2,7 @@
 
 mod case;
 mod counts;
+mod engines;
 mod failures;
 mod fold;
 mod net;
@@ -22,6 +23,21 @@ fn every_collective_gives_each_rank_its_result_and_touches_nothing_else() {
                 let mut dice = Dice::new(u64::from(size) << 32 | sample << 8 | kind as u64);
                 let case = Case::sample(kind, size, &mut dice);
                 case.run(net::Net::new(size, dice.next()));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_collective_gives_each_rank_its_result_over_engines_and_an_odd_transport() {
+    for kind in Kind::ALL {
+        for size in SIZES {
+            let samples = if size <= 8 { 2 } else { u64::from(size <= 32 || kind == Kind::Allreduce) };
+            for sample in 0..samples {
+                let mut dice = Dice::new(u64::from(size) << 32 | sample << 8 | kind as u64 | 1 << 40);
+                let mut case = Case::sample(kind, size, &mut dice);
+                case.count = case.count.min(if size <= 8 { 300 } else { 20 });
+                case.run(engines::Engines::new(size, dice.next()));
             }
         }
     }

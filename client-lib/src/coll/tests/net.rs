@@ -133,6 +133,7 @@ impl Courier for End<'_> {
 }
 
 impl Fabric for Net {
+    const PATIENCE: usize = 1_000;
     type Id = u64;
     type Courier<'a> = End<'a>;
 

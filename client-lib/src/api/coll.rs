@@ -1,0 +1,190 @@
+//! Collective operations (MPI 5.0 §6): each function in its blocking, non-blocking and persistent form.
+//!
+//! A call's arguments become a `Plan` (`plan`), which the three forms carry out in their ways.
+
+#![expect(unsafe_code, reason = "the border to C")]
+#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(clippy::too_many_arguments, reason = "the standard's")]
+
+mod plan;
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use super::args::put;
+use super::ints::Ints;
+use super::request::add;
+use crate::abi::{CommHandle, DatatypeHandle, InfoHandle, OpHandle, RequestHandle};
+use crate::coll::run::{Progress, Run};
+use crate::coll::{CollectiveId, Members, Messages};
+use crate::engine::RequestId;
+use crate::error::{MpiError, MpiResult};
+use crate::object::request::{Persistent, Request, Start};
+use crate::runtime::{Guard, Runtime, State};
+use plan::{Plan, What};
+
+macro_rules! forms {
+    ($($plan:ident: $blocking:ident $starting:ident $init:ident ($($name:ident: $type:ty),*) $names:literal;)*) => {$(
+        #[doc = concat!("`MPI_", $names, "`.")]
+        pub unsafe fn $blocking(rt: &Runtime, $($name: $type),*) -> MpiResult {
+            let mut guard = rt.lock();
+            // SAFETY: the caller's promise.
+            let plan = unsafe { plan::$plan(&guard, $($name),*)? };
+            complete(&mut guard, plan)
+        }
+
+        #[doc = concat!("`MPI_", $names, "`, the non-blocking form.")]
+        pub unsafe fn $starting(rt: &Runtime, $($name: $type,)* request: *mut RequestHandle) -> MpiResult {
+            let mut guard = rt.lock();
+            // SAFETY: the caller's promise.
+            let plan = unsafe { plan::$plan(&guard, $($name),*)? };
+            // SAFETY: the caller's promise.
+            unsafe { start(&mut guard, plan, request) }
+        }
+
+        #[doc = concat!("`MPI_", $names, "`, the persistent form. No hints are known.")]
+        pub unsafe fn $init(rt: &Runtime, $($name: $type,)* _info: InfoHandle, request: *mut RequestHandle) -> MpiResult {
+            let mut guard = rt.lock();
+            // SAFETY: the caller's promise.
+            let plan = unsafe { plan::$plan(&guard, $($name),*)? };
+            // SAFETY: the caller's promise.
+            unsafe { init(&mut guard, plan, request) }
+        }
+    )*};
+}
+
+forms! {
+    barrier: barrier ibarrier barrier_init (comm: CommHandle) "Barrier";
+
+    bcast: bcast ibcast bcast_init
+        (buffer: *mut c_void, count: i64, datatype: DatatypeHandle, root: c_int, comm: CommHandle) "Bcast";
+
+    gather: gather igather gather_init
+        (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcount: i64,
+         recvtype: DatatypeHandle, root: c_int, comm: CommHandle) "Gather";
+
+    gatherv: gatherv igatherv gatherv_init
+        (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcounts: Ints,
+         displs: Ints, recvtype: DatatypeHandle, root: c_int, comm: CommHandle) "Gatherv";
+
+    scatter: scatter iscatter scatter_init
+        (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcount: i64,
+         recvtype: DatatypeHandle, root: c_int, comm: CommHandle) "Scatter";
+
+    scatterv: scatterv iscatterv scatterv_init
+        (sendbuf: *const c_void, sendcounts: Ints, displs: Ints, sendtype: DatatypeHandle, recvbuf: *mut c_void,
+         recvcount: i64, recvtype: DatatypeHandle, root: c_int, comm: CommHandle) "Scatterv";
+
+    allgather: allgather iallgather allgather_init
+        (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcount: i64,
+         recvtype: DatatypeHandle, comm: CommHandle) "Allgather";
+
+    allgatherv: allgatherv iallgatherv allgatherv_init
+        (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcounts: Ints,
+         displs: Ints, recvtype: DatatypeHandle, comm: CommHandle) "Allgatherv";
+
+    alltoall: alltoall ialltoall alltoall_init
+        (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcount: i64,
+         recvtype: DatatypeHandle, comm: CommHandle) "Alltoall";
+
+    alltoallv: alltoallv ialltoallv alltoallv_init
+        (sendbuf: *const c_void, sendcounts: Ints, sdispls: Ints, sendtype: DatatypeHandle, recvbuf: *mut c_void,
+         recvcounts: Ints, rdispls: Ints, recvtype: DatatypeHandle, comm: CommHandle) "Alltoallv";
+
+    alltoallw: alltoallw ialltoallw alltoallw_init
+        (sendbuf: *const c_void, sendcounts: Ints, sdispls: Ints, sendtypes: *const DatatypeHandle,
+         recvbuf: *mut c_void, recvcounts: Ints, rdispls: Ints, recvtypes: *const DatatypeHandle, comm: CommHandle)
+        "Alltoallw";
+
+    reduce: reduce ireduce reduce_init
+        (sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle, root: c_int,
+         comm: CommHandle) "Reduce";
+
+    allreduce: allreduce iallreduce allreduce_init
+        (sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle,
+         comm: CommHandle) "Allreduce";
+
+    reduce_scatter_block: reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init
+        (sendbuf: *const c_void, recvbuf: *mut c_void, recvcount: i64, datatype: DatatypeHandle, op: OpHandle,
+         comm: CommHandle) "Reduce_scatter_block";
+
+    reduce_scatter: reduce_scatter ireduce_scatter reduce_scatter_init
+        (sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: Ints, datatype: DatatypeHandle, op: OpHandle,
+         comm: CommHandle) "Reduce_scatter";
+
+    scan: scan iscan scan_init
+        (sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle,
+         comm: CommHandle) "Scan";
+
+    exscan: exscan iexscan exscan_init
+        (sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle,
+         comm: CommHandle) "Exscan";
+}
+
+/// Messages of persistent operations have tags of their own: these are started in any order, the others in one.
+const PERSISTENT_TAGS: u32 = 1 << 30;
+
+/// A run that is ready to begin.
+fn prepared(state: &mut State, plan: Plan, persistent: bool) -> MpiResult<(Run<RequestId>, Members)> {
+    let Plan { comm, members, what, operands, reduction } = plan;
+    let started = &mut state.comms.get_mut(comm)?.collectives;
+    let tag = (*started % PERSISTENT_TAGS) | if persistent { PERSISTENT_TAGS } else { 0 };
+    *started = started.wrapping_add(1);
+    let schedule = match what {
+        What::Call(call) => state.collectives.schedule(call, members.here),
+        What::Schedule(schedule) => Arc::new(schedule),
+    };
+    let mut run = state.collectives.spare();
+    run.prepare(schedule, operands, reduction, tag as i32)?;
+    Ok((run, members))
+}
+
+fn complete(guard: &mut Guard<'_>, plan: Plan) -> MpiResult {
+    let (mut run, members) = prepared(guard, plan, false)?;
+    let result = loop {
+        let progress = guard.wait(|state| match run.advance(&mut Messages::new(&mut state.engine, &members)) {
+            Progress::Pending => None,
+            progress => Some(progress),
+        });
+        match progress {
+            Progress::Done(result) => break result,
+            Progress::Call(call) => guard.unlocked(|| call.perform()),
+            Progress::Pending => {}
+        }
+    };
+    guard.collectives.keep(run);
+    result
+}
+
+unsafe fn start(guard: &mut Guard<'_>, plan: Plan, request: *mut RequestHandle) -> MpiResult {
+    there_is_a_place(request)?;
+    let comm = plan.comm;
+    let id = added(guard, plan, false)?;
+    let handle = add(guard, Request::Collective { id, comm })?;
+    guard.start_collective(id)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(request, handle) }
+}
+
+unsafe fn init(guard: &mut Guard<'_>, plan: Plan, request: *mut RequestHandle) -> MpiResult {
+    there_is_a_place(request)?;
+    let comm = plan.comm;
+    let id = added(guard, plan, true)?;
+    let persistent = Persistent { start: Start::Collective(id), active: None, comm };
+    let handle = add(guard, Request::Persistent(Box::new(persistent)))?;
+    // SAFETY: the caller's promise.
+    unsafe { put(request, handle) }
+}
+
+fn added(state: &mut State, plan: Plan, persistent: bool) -> MpiResult<CollectiveId> {
+    let (run, members) = prepared(state, plan, persistent)?;
+    Ok(state.collectives.add(run, members, persistent))
+}
+
+/// Looked at before anything is started, which could not be told of.
+fn there_is_a_place(request: *mut RequestHandle) -> MpiResult {
+    if request.is_null() {
+        return Err(MpiError::arg("the place for the request is null"));
+    }
+    Ok(())
+}
