@@ -13,6 +13,8 @@ static double now(void) {
 }
 
 int main(int argc, char **argv) {
+    /* Hydra tells of a rank's death by this signal, which would end the others. */
+    signal(SIGUSR1, SIG_IGN);
     begin(&argc, &argv);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     double since = 0;
