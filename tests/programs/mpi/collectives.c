@@ -388,22 +388,28 @@ static void of_the_user(long count) {
         OP(type, mpi, MPI_BAND, -1, (type)(all_ & x)); \
         OP(type, mpi, MPI_BOR, 0, (type)(all_ | x)); \
         OP(type, mpi, MPI_BXOR, 0, (type)(all_ ^ x)); \
+    } while (0)
+
+/* Types of more than one language have no logical operations (MPI 5.0, 6.9.2). */
+#define INTEGER(type, mpi) \
+    do { \
+        BITS(type, mpi); \
         OP(type, mpi, MPI_LAND, 1, all_ && x); \
         OP(type, mpi, MPI_LOR, 0, all_ || x); \
         OP(type, mpi, MPI_LXOR, 0, !all_ != !x); \
     } while (0)
 
 static void predefined(void) {
-    BITS(signed char, MPI_SIGNED_CHAR);
-    BITS(unsigned char, MPI_UNSIGNED_CHAR);
-    BITS(short, MPI_SHORT);
-    BITS(unsigned short, MPI_UNSIGNED_SHORT);
-    BITS(int, MPI_INT);
-    BITS(unsigned, MPI_UNSIGNED);
-    BITS(long, MPI_LONG);
-    BITS(unsigned long long, MPI_UNSIGNED_LONG_LONG);
-    BITS(signed char, MPI_INT8_T);
-    BITS(unsigned long, MPI_UINT64_T);
+    INTEGER(signed char, MPI_SIGNED_CHAR);
+    INTEGER(unsigned char, MPI_UNSIGNED_CHAR);
+    INTEGER(short, MPI_SHORT);
+    INTEGER(unsigned short, MPI_UNSIGNED_SHORT);
+    INTEGER(int, MPI_INT);
+    INTEGER(unsigned, MPI_UNSIGNED);
+    INTEGER(long, MPI_LONG);
+    INTEGER(unsigned long long, MPI_UNSIGNED_LONG_LONG);
+    INTEGER(signed char, MPI_INT8_T);
+    INTEGER(unsigned long, MPI_UINT64_T);
     BITS(MPI_Aint, MPI_AINT);
     BITS(MPI_Count, MPI_COUNT);
     ARITHMETIC(float, MPI_FLOAT);
