@@ -72,13 +72,16 @@ impl Builtin {
         ALL.iter().find(|(_, op, _)| *op == self).map_or("", |(.., name)| name)
     }
 
-    /// Whether reductions may use it with elements of this class.
+    /// Whether reductions may use it with elements of this class. The standard leaves the multi-language types out of the
+    /// logical operations; other libraries take them, and programs count on it.
     pub fn accepts(self, class: Class) -> bool {
         use Class::{Byte, CInteger, Complex, Floating, FortranInteger, Logical, MultiLanguage, Pair};
         match self {
             Self::Min | Self::Max => matches!(class, CInteger | FortranInteger | Floating | MultiLanguage),
             Self::Sum | Self::Prod => matches!(class, CInteger | FortranInteger | Floating | Complex | MultiLanguage),
-            Self::LogicalAnd | Self::LogicalOr | Self::LogicalXor => matches!(class, CInteger | Logical),
+            Self::LogicalAnd | Self::LogicalOr | Self::LogicalXor => {
+                matches!(class, CInteger | Logical | MultiLanguage)
+            }
             Self::BitAnd | Self::BitOr | Self::BitXor => {
                 matches!(class, CInteger | FortranInteger | Byte | MultiLanguage)
             }
