@@ -9,8 +9,19 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All that run on any number of ranks.
-const PROGRAMS: [&str; 10] =
-    ["p2p", "requests", "datatypes", "comms", "attributes", "errors", "collectives", "threads", "startup", "profiling"];
+const PROGRAMS: [&str; 11] = [
+    "p2p",
+    "requests",
+    "datatypes",
+    "comms",
+    "making",
+    "attributes",
+    "errors",
+    "collectives",
+    "threads",
+    "startup",
+    "profiling",
+];
 
 fn ours(name: &str) -> String {
     Mpi::Ours.program(&format!("mpi/{name}.c"))

@@ -68,7 +68,8 @@ pub struct Exchange {
     circle: Circle,
     distance: u32,
     known: Known,
-    round: Option<[Lent; 2]>,
+    incoming: Option<Lent>,
+    outgoing: Vec<Lent>,
     failed: Option<MpiError>,
 }
 
@@ -115,7 +116,7 @@ impl Exchange {
     }
 
     fn new(circle: Circle, known: Known) -> Self {
-        Self { circle, distance: 1, known, round: None, failed: None }
+        Self { circle, distance: 1, known, incoming: None, outgoing: Vec::new(), failed: None }
     }
 
     /// With whom.
@@ -131,22 +132,51 @@ impl Exchange {
     /// Gets on; the result, once there is one. Not to be called again after that.
     pub fn poll<T: Transport>(&mut self, engine: &mut Engine<T>) -> Option<MpiResult<Exchanged>> {
         while self.distance < self.circle.size() {
-            if self.round.is_none() {
-                self.round = Some(self.start_round(engine));
-            }
-            if !self.round.iter_mut().flatten().all(|lent| lent.is_over(engine)) {
-                return None;
-            }
-            for (received, lent) in self.round.take().into_iter().flatten().enumerate() {
-                self.end(lent, received == 1);
+            let incoming = match self.incoming.take() {
+                Some(incoming) => incoming,
+                None => self.start_round(engine),
+            };
+            match incoming.outcome(engine) {
+                Ok((outcome, memory)) => self.learn(outcome, &memory),
+                Err(pending) => {
+                    self.incoming = Some(pending);
+                    return None;
+                }
             }
             self.distance = self.distance.saturating_mul(2);
         }
-        Some(self.failed.take().map_or_else(|| Ok(self.result()), Err))
+        // Who has failed does not wait for others to take what they may never want.
+        for sent in std::mem::take(&mut self.outgoing) {
+            match sent.outcome(engine) {
+                Ok((Outcome { error, .. }, _)) => self.failed = self.failed.take().or(error.map(|error| *error)),
+                Err(pending) => self.outgoing.push(pending),
+            }
+        }
+        match self.failed.take() {
+            Some(error) => {
+                self.outgoing.drain(..).for_each(|sent| sent.leave(engine));
+                Some(Err(error))
+            }
+            None if self.outgoing.is_empty() => Some(Ok(self.result())),
+            None => None,
+        }
     }
 
-    /// What is sent, and what is received.
-    fn start_round<T: Transport>(&mut self, engine: &mut Engine<T>) -> [Lent; 2] {
+    /// Tells all that this process has failed, for those that go on to another exchange with it.
+    pub fn warn<T: Transport>(&self, engine: &mut Engine<T>) {
+        let Circle { context, place, tag, .. } = self.circle;
+        let envelope = Envelope { context, rank: self.circle.rank(place), tag };
+        for other in (0..self.circle.size()).filter(|other| *other != place) {
+            let to = self.circle.members[self.circle.rank(other) as usize];
+            // Nobody is left to tell if that fails, too.
+            if let Started::Pending(id) = engine.send(envelope, to, Mode::Standard, Buffer::EMPTY) {
+                engine.forget(id);
+            }
+        }
+    }
+
+    /// Sends what is known; what is received.
+    fn start_round<T: Transport>(&mut self, engine: &mut Engine<T>) -> Lent {
         let Circle { context, place, tag, .. } = self.circle;
         let (size, distance) = (self.circle.size(), self.distance);
         let (before, after) = ((place + size - distance) % size, (place + distance) % size);
@@ -161,8 +191,8 @@ impl Exchange {
         };
         let envelope = Envelope { context, rank: self.circle.rank(place), tag };
         let to = self.circle.members[self.circle.rank(after) as usize];
-        let outgoing = Lent::start(known, |buffer| engine.send(envelope, to, Mode::Standard, buffer));
-        [outgoing, incoming]
+        self.outgoing.push(Lent::start(known, |buffer| engine.send(envelope, to, Mode::Standard, buffer)));
+        incoming
     }
 
     /// In the last round of blocks not all that is known is new to the other.
@@ -173,22 +203,13 @@ impl Exchange {
         }
     }
 
-    fn end(&mut self, lent: Lent, received: bool) {
-        let Underway::Over(outcome) = lent.started else { return };
-        let error = match outcome.error {
-            None if received && outcome.bytes != lent.memory.len() as u64 => {
-                Some(MpiError::other("a member of the communicator has failed, or is in another call"))
-            }
-            error => error.map(|error| *error),
-        };
-        match (error, received) {
-            (Some(error), _) => self.failed = self.failed.take().or(Some(error)),
-            (None, true) => self.learn(&lent.memory),
-            (None, false) => {}
+    fn learn(&mut self, outcome: Outcome, received: &[u8]) {
+        let complete = outcome.bytes == received.len() as u64;
+        let strange = || MpiError::other("a member of the communicator has failed, or is in another call");
+        if let Some(error) = outcome.error.map(|error| *error).or_else(|| (!complete).then(strange)) {
+            self.failed = self.failed.take().or(Some(error));
+            return;
         }
-    }
-
-    fn learn(&mut self, received: &[u8]) {
         match &mut self.known {
             Known::Largest(words) => {
                 for (word, bytes) in words.iter_mut().zip(received.chunks_exact(8)) {
@@ -217,8 +238,8 @@ impl Exchange {
 
 impl Lent {
     fn start(mut memory: Box<[u8]>, start: impl FnOnce(Buffer) -> Started) -> Self {
-        // SAFETY: the memory is kept, and not touched, until the engine says that the operation is over: `poll` waits for it,
-        // and whoever drops an exchange before its end drops the engine too.
+        // SAFETY: the memory is kept, and not touched, until the engine says that the operation is over, or for ever; and
+        // whoever drops an exchange before its end drops the engine too.
         let buffer = unsafe { Buffer::contiguous(memory.as_mut_ptr(), memory.len()) };
         let started = match start(buffer) {
             Started::Over(outcome) => Underway::Over(outcome),
@@ -227,16 +248,22 @@ impl Lent {
         Self { started, memory }
     }
 
-    fn is_over<T: Transport>(&mut self, engine: &mut Engine<T>) -> bool {
+    /// What came of it, with its memory; or itself if it is not over.
+    fn outcome<T: Transport>(self, engine: &mut Engine<T>) -> Result<(Outcome, Box<[u8]>), Self> {
         match self.started {
-            Underway::Over(_) => true,
+            Underway::Over(outcome) => Ok((outcome, self.memory)),
             Underway::Pending(id) => match engine.take(id) {
-                Some(outcome) => {
-                    self.started = Underway::Over(outcome);
-                    true
-                }
-                None => false,
+                Some(outcome) => Ok((outcome, self.memory)),
+                None => Err(self),
             },
+        }
+    }
+
+    /// Lets a send be that may never end.
+    fn leave<T: Transport>(self, engine: &mut Engine<T>) {
+        if let Underway::Pending(id) = self.started {
+            engine.forget(id);
+            Box::leak(self.memory);
         }
     }
 }

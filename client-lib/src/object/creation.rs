@@ -116,6 +116,7 @@ impl Creation {
             match exchanged {
                 Ok(exchanged) => self.go_on(exchanged, engine, contexts),
                 Err(error) => {
+                    exchange.warn(engine);
                     if let Some(agreement) = agreement {
                         agreement.give_up(contexts);
                     }
@@ -252,3 +253,6 @@ pub fn ranks_in_parent(group: &Group, parent: &Group) -> MpiResult<Arc<[u32]>> {
     let ranks: Option<Arc<[u32]>> = group.ranks_in(parent).collect();
     ranks.ok_or_else(|| MpiError::group("the group is not within that of the communicator"))
 }
+
+#[cfg(test)]
+mod tests;

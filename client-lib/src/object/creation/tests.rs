@@ -1,0 +1,262 @@
+//! Whole worlds that make communicators, in one thread over a transport as odd as a seed says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::engine::bodies::World;
+use crate::engine::fake::{FakeWorld, Rng};
+use crate::object::agree::tag;
+use crate::object::comm::{Comms, Communicator};
+use crate::object::errhandler::Errhandler;
+use crate::object::request::Requests;
+use crate::runtime::FIRST_CONTEXT;
+
+/// Processes with communicators.
+struct Job {
+    world: FakeWorld,
+    comms: Vec<Comms>,
+    rng: Rng,
+    dead: Option<usize>,
+}
+
+/// What is asked of all that begin the same creation: it comes to nothing (none), or to a context with these members.
+type Results = Vec<Option<(u32, Vec<Peer>)>>;
+
+impl Job {
+    fn new(size: usize, seed: u64) -> Self {
+        let mut world = FakeWorld::new(size, seed);
+        let members: Arc<[Peer]> = (0..size as u32).map(Peer).collect();
+        let comms = (0..size as u32).map(|rank| {
+            world.engine(rank as usize).open(0, Arc::clone(&members));
+            world.engine(rank as usize).open(1, Arc::clone(&members));
+            let group = Arc::new(Group::new(Arc::clone(&members), Peer(rank)));
+            let communicator = Communicator::new(0, group, rank, Errhandler::Return, "world");
+            let mut comms = Comms::default();
+            comms.world = Some(communicator);
+            comms
+        });
+        let comms = comms.collect();
+        Self { world, comms, rng: Rng(seed ^ 0xabcd), dead: None }
+    }
+
+    fn size(&self) -> usize {
+        self.comms.len()
+    }
+
+    /// Sets numbers aside that others have not, as if communicators had been made with others.
+    fn differ(&mut self) {
+        for rank in 0..self.size() {
+            for _ in 0..self.rng.below(4) {
+                let color = Creation::by_colour(
+                    self.circle_of_self(rank),
+                    Some(0),
+                    0,
+                    Peer(rank as u32),
+                    &mut self.comms[rank].contexts,
+                );
+                let id = self.comms[rank].begin(color);
+                assert!(self.comms[rank].progress(self.world.engine(rank)));
+                let born = self.comms[rank].take_born(id).unwrap().unwrap().unwrap();
+                assert_eq!(born.group.size(), 1);
+            }
+        }
+    }
+
+    fn circle_of_self(&mut self, rank: usize) -> Circle {
+        let communicator = self.comms[rank].world.as_ref().unwrap();
+        communicator.circle(Some(Arc::from([rank as u32])), 0, tag::named(rank as i32))
+    }
+
+    fn split(&mut self, rank: usize, colour: Option<Colour>, key: i32) -> CreationId {
+        let comms = &mut self.comms[rank];
+        let circle = comms.world.as_mut().unwrap().circle_of_all();
+        let creation = Creation::by_colour(circle, colour, key, Peer(rank as u32), &mut comms.contexts);
+        comms.begin(creation)
+    }
+
+    fn dup(&mut self, rank: usize, fails: bool) -> CreationId {
+        let comms = &mut self.comms[rank];
+        let world = comms.world.as_mut().unwrap();
+        let (circle, group) = (world.circle_of_all(), Arc::clone(&world.group));
+        let creation = Creation::of_group(circle, group, &mut comms.contexts, fails);
+        comms.begin(creation)
+    }
+
+    fn create_group(&mut self, rank: usize, members: &[u32], user_tag: i32) -> CreationId {
+        let comms = &mut self.comms[rank];
+        let group = Group::new(members.iter().copied().map(Peer).collect::<Vec<_>>(), Peer(rank as u32));
+        let place = group.rank.unwrap();
+        let circle = comms.world.as_ref().unwrap().circle(Some(members.into()), place, tag::named(user_tag));
+        let creation = Creation::of_group(circle, Arc::new(group), &mut comms.contexts, false);
+        comms.begin(creation)
+    }
+
+    /// A random process gets on.
+    fn step(&mut self) {
+        self.world.step();
+        let rank = self.rng.below(self.size());
+        if Some(rank) != self.dead {
+            self.comms[rank].progress(self.world.engine(rank));
+        }
+    }
+
+    /// Until these are over; none for a process that did not begin it.
+    fn finish(&mut self, ids: &[Option<CreationId>]) -> Vec<Option<MpiResult<Option<Born>>>> {
+        for _ in 0..2_000_000 {
+            let over = |(rank, id): (usize, &Option<CreationId>)| {
+                id.is_none_or(|id| Some(rank) == self.dead || self.comms[rank].creations.is_over(id))
+            };
+            if ids.iter().enumerate().all(over) {
+                let take = |(rank, id): (usize, &Option<CreationId>)| self.comms[rank].take_born((*id)?);
+                return ids.iter().enumerate().map(take).collect();
+            }
+            self.step();
+        }
+        panic!("a creation does not end");
+    }
+
+    fn finish_well(&mut self, ids: &[Option<CreationId>]) -> Results {
+        let results = self.finish(ids).into_iter();
+        results
+            .map(|result| result.and_then(|it| it.unwrap()).map(|born| (born.context, born.group.members.to_vec())))
+            .collect()
+    }
+}
+
+/// In worlds of these sizes, under so many seeds.
+fn in_jobs(sizes: &[usize], seeds: u64, body: impl Fn(&mut Job, u64)) {
+    for &size in sizes {
+        for seed in 0..seeds {
+            let mut job = Job::new(size, seed << 8 | size as u64);
+            if seed % 2 == 1 {
+                job.differ();
+            }
+            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&mut job, seed)));
+            if let Err(panic) = told {
+                eprintln!("size {size}, seed {seed}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+#[test]
+fn all_of_one_colour_get_one_communicator_in_the_order_of_keys() {
+    in_jobs(&[1, 2, 3, 7, 16, 130], 6, |job, _| {
+        let size = job.size();
+        let said: Vec<(Option<Colour>, i32)> = (0..size)
+            .map(|_| (Some(job.rng.below(4) as i32 - 1).filter(|colour| *colour >= 0), job.rng.below(5) as i32 - 2))
+            .collect();
+        let ids: Vec<_> = (0..size).map(|rank| Some(job.split(rank, said[rank].0, said[rank].1))).collect();
+        let results = job.finish_well(&ids);
+        let mut groups: BTreeMap<Colour, Vec<(i32, Peer)>> = BTreeMap::new();
+        for (rank, (colour, key)) in said.iter().enumerate() {
+            if let Some(colour) = colour {
+                groups.entry(*colour).or_default().push((*key, Peer(rank as u32)));
+            }
+        }
+        for (rank, (colour, _)) in said.iter().enumerate() {
+            let Some(colour) = colour else {
+                assert!(results[rank].is_none());
+                continue;
+            };
+            let mut expected = groups[colour].clone();
+            expected.sort_unstable();
+            let (context, members) = results[rank].as_ref().unwrap();
+            assert_eq!(*members, expected.iter().map(|(_, peer)| *peer).collect::<Vec<_>>());
+            assert!(*context >= FIRST_CONTEXT && context % 2 == 0);
+            let first = expected[0].1.0 as usize;
+            assert_eq!(results[first].as_ref().unwrap().0, *context);
+        }
+    });
+}
+
+#[test]
+fn creations_that_each_process_begins_in_another_order_do_not_hold_each_other_up() {
+    in_jobs(&[2, 3, 5, 9], 20, |job, _| {
+        let size = job.size();
+        let circles: Vec<Vec<u32>> = (0..6)
+            .map(|_| {
+                let mut members: Vec<u32> = (0..size as u32).filter(|_| job.rng.percent(70)).collect();
+                members.reverse();
+                members
+            })
+            .collect();
+        // `ids[op][rank]`; two copies of the whole world come last, and first for others, but always in one order.
+        let mut ids: Vec<Vec<Option<CreationId>>> = vec![vec![None; size]; circles.len() + 2];
+        let mut left: Vec<(usize, usize)> =
+            (0..ids.len()).flat_map(|op| (0..size).map(move |rank| (op, rank))).collect();
+        while !left.is_empty() {
+            let (mut op, rank) = left.swap_remove(job.rng.below(left.len()));
+            if op > circles.len() && ids[circles.len()][rank].is_none() {
+                left.retain(|it| *it != (circles.len(), rank));
+                left.push((op, rank));
+                op = circles.len();
+            }
+            ids[op][rank] = match circles.get(op) {
+                Some(members) if members.contains(&(rank as u32)) => Some(job.create_group(rank, members, op as i32)),
+                Some(_) => None,
+                None => Some(job.dup(rank, false)),
+            };
+            (0..job.rng.below(20)).for_each(|_| job.step());
+        }
+        let mut seen: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); size];
+        for ids in &ids {
+            let results = job.finish_well(ids);
+            let contexts: BTreeSet<u32> = results.iter().flatten().map(|(context, _)| *context).collect();
+            assert!(contexts.len() <= 1, "{results:?}");
+            for (rank, (context, _)) in results.iter().enumerate().filter_map(|(rank, it)| Some((rank, it.as_ref()?))) {
+                assert!(seen[rank].insert(*context), "process {rank} has context {context} twice");
+            }
+        }
+    });
+}
+
+#[test]
+fn freed_contexts_are_used_again() {
+    in_jobs(&[1, 2, 3], 4, |job, _| {
+        let before: Vec<u32> = job.comms.iter().map(|comms| comms.contexts.len()).collect();
+        let mut highest = 0;
+        for _ in 0..40 {
+            let ids: Vec<_> = (0..job.size()).map(|rank| Some(job.dup(rank, false))).collect();
+            for (rank, result) in job.finish(&ids).into_iter().enumerate() {
+                let born = result.unwrap().unwrap().unwrap();
+                highest = highest.max(born.context);
+                let comms = &mut job.comms[rank];
+                let handle = comms.add(Communicator::born(born, Errhandler::Return)).unwrap();
+                comms.free(handle).unwrap();
+                assert!(comms.free(handle).is_err());
+                comms.sweep(job.world.engine(rank), &Requests::default());
+            }
+        }
+        assert_eq!(job.comms.iter().map(|comms| comms.contexts.len()).collect::<Vec<_>>(), before);
+        assert!(highest <= 2 * (before.iter().max().unwrap() + 1), "{highest}");
+    });
+}
+
+#[test]
+fn where_one_cannot_go_on_all_fail() {
+    in_jobs(&[1, 2, 3, 7], 6, |job, seed| {
+        let unlucky = seed as usize % job.size();
+        let before: Vec<u32> = job.comms.iter().map(|comms| comms.contexts.len()).collect();
+        let ids: Vec<_> = (0..job.size()).map(|rank| Some(job.dup(rank, rank == unlucky))).collect();
+        assert!(job.finish(&ids).into_iter().all(|result| result.unwrap().is_err()));
+        assert_eq!(job.comms.iter().map(|comms| comms.contexts.len()).collect::<Vec<_>>(), before);
+    });
+}
+
+#[test]
+fn nobody_waits_for_the_dead() {
+    in_jobs(&[2, 3, 5, 8], 40, |job, seed| {
+        let ids: Vec<_> = (0..job.size())
+            .map(|rank| Some(if seed % 3 == 0 { job.dup(rank, false) } else { job.split(rank, Some(0), 0) }))
+            .collect();
+        (0..job.rng.below(60)).for_each(|_| job.step());
+        let dead = job.rng.below(job.size());
+        job.dead = Some(dead);
+        job.world.kill(dead);
+        let results = job.finish(&ids);
+        // Who has it needed no more of the dead.
+        assert!(results.iter().enumerate().all(|(rank, result)| rank == dead || result.is_some()));
+    });
+}
