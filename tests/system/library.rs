@@ -9,12 +9,13 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All that run on any number of ranks.
-const PROGRAMS: [&str; 11] = [
+const PROGRAMS: [&str; 12] = [
     "p2p",
     "requests",
     "datatypes",
     "comms",
     "making",
+    "more",
     "attributes",
     "errors",
     "collectives",

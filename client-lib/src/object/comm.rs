@@ -13,7 +13,7 @@ use super::creation::{Born, Creation, CreationId, Creations};
 use super::errhandler::Errhandler;
 use super::group::Group;
 use super::info::Info;
-use super::request::{Request, Requests, Start};
+use super::request::{Request, Requests};
 use super::table::Table;
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::abi::{CommHandle, handle::Handle};
@@ -215,10 +215,7 @@ fn holds(request: &Request, comm: CommHandle) -> bool {
     match request {
         Request::Message { .. } | Request::Over { .. } | Request::General(_) | Request::Creation { .. } => false,
         Request::Collective { comm: on, .. } => *on == comm,
-        Request::Persistent(persistent) => match persistent.start {
-            Start::Receive { .. } | Start::Collective(_) => persistent.comm == comm,
-            Start::Send { .. } => false,
-        },
+        Request::Persistent(persistent) => persistent.comm == comm,
     }
 }
 
