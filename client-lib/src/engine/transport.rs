@@ -28,7 +28,8 @@ pub enum Refusal {
     Lost,
 }
 
-/// The receiver cannot read the sender's memory after all (another namespace, no permission): it asks for the message instead.
+/// The receiver cannot read the sender's memory after all (another namespace, no permission), or has found that parts are quicker:
+/// it asks for the message instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PullRefused;
 

@@ -5,6 +5,10 @@
 //! cell of the sender's, which the slot names and from which the receiver copies. In the steady state that is no system call, no
 //! allocation and no lock, and one cache line per small frame.
 //!
+//! Long messages go through cells, part by part, both sides copying at the same time; or the receiver reads them out of the sender's
+//! memory ([`cma`]). Cells are filled through the caches or past them ([`copy`]). Both times, which is quicker differs from machine
+//! to machine by a factor of ten, and is measured while it is done ([`choice`]).
+//!
 //! Processes find each other by unix sockets ([`socket`]) whose names follow from their own, when they first talk
 //! ([`connect`]); they pass each other segment and doorbell there. The connection stays open and tells of the peer's death. What it
 //! had sent before it died still arrives.
@@ -13,8 +17,10 @@
 //! to expect, and a descriptor that becomes readable when there is something to do ([`Shm::fd`]).
 
 mod cells;
+mod choice;
 mod cma;
 mod connect;
+mod copy;
 mod hello;
 mod link;
 mod member;
@@ -40,9 +46,10 @@ use crate::engine::{FrameLimits, Peer, PullRefused, Refusal, Sink};
 use crate::memory::{Buffer, Payload};
 use crate::transport::name::ProcessName;
 
-use cells::Pool;
+use cells::{Pool, Timed};
+use choice::{Choice, Way, ticks};
 use connect::Caller;
-use link::{Link, State};
+use link::{Arriving, Link, State, long_class, size_class};
 use ring::{DATA, Receiver, SlotData};
 use segment::{Geometry, LARGE, Segment};
 use sync::Ordering;
@@ -56,7 +63,7 @@ pub struct ShmConfig {
     pub slots: u32,
     /// Cells of 4 KiB.
     pub small_cells: u32,
-    /// Cells of 64 KiB.
+    /// Cells of 32 KiB.
     pub large_cells: u32,
     /// How long a peer may take to start listening.
     pub connect_limit: Duration,
@@ -68,7 +75,7 @@ impl ShmConfig {
     /// What was measured to serve well.
     pub fn new(me: ProcessName) -> Self {
         let connect_limit = Duration::from_secs(30);
-        Self { me, slots: 1024, small_cells: 64, large_cells: 32, connect_limit, cma: true }
+        Self { me, slots: 1024, small_cells: 64, large_cells: 64, connect_limit, cma: true }
     }
 }
 
@@ -109,6 +116,8 @@ const LOOK_EVERY_UNSETTLED: u32 = 16;
 
 /// The lower half of a note: what follows the frame's head.
 const IN_CELL: u32 = 0x100;
+/// The receiver is to say how long it took.
+const TIMED: u32 = 0x200;
 /// Where a slot names the cell and the length, if there is one.
 const CELL_AT: usize = DATA - 8;
 
@@ -205,8 +214,17 @@ impl Shm {
                 return Err(Refusal::Full);
             }
             let cell = self.pool.take(&self.segment, len, index as u16).ok_or(Refusal::Full)?;
-            payload.copy_to(self.segment.cell_mut(cell, len).ok_or(Refusal::Full)?);
-            Some(cell)
+            let into = self.segment.cell_mut(cell, len).ok_or(Refusal::Full)?;
+            let (way, timed) = up.fill[size_class(len)].next();
+            let start = if timed { ticks() } else { 0 };
+            match (way, payload.as_bytes()) {
+                (Way::Second, Some(bytes)) => copy::stream(into, bytes),
+                (Way::First | Way::Second, _) => payload.copy_to(into),
+            }
+            if timed {
+                self.pool.time(cell, Timed { way, len, ticks: ticks() - start });
+            }
+            Some((cell, if timed { IN_CELL | TIMED } else { IN_CELL }))
         };
         let intent = self.segment.intent();
         let named = u64::from(up.ring_id) << 32;
@@ -215,16 +233,16 @@ impl Shm {
         let Some(position) = ring.claim(&mut up.known_head, intend) else {
             intent.store(0, Ordering::Relaxed);
             up.starved = true;
-            cell.inspect(|cell| self.pool.undo(*cell));
+            cell.inspect(|(cell, _)| self.pool.undo(*cell));
             return Err(Refusal::Full);
         };
-        let note = up.sign | cell.map_or(len as u32, |_| IN_CELL);
+        let note = up.sign | cell.map_or(len as u32, |(_, kind)| kind);
         ring.publish(position, note, |data| {
             let Some(head) = data.first_chunk_mut() else { return };
             let head_len = frame.encode(head);
             match cell {
                 None => payload.copy_to(&mut data[head_len..head_len + len]),
-                Some(cell) => {
+                Some((cell, _)) => {
                     data[CELL_AT..CELL_AT + 4].copy_from_slice(&cell.to_ne_bytes());
                     data[CELL_AT + 4..].copy_from_slice(&(len as u32).to_ne_bytes());
                 }
@@ -232,6 +250,9 @@ impl Shm {
         });
         intent.store(0, Ordering::Release);
         up.wake();
+        if !self.pool.costs.is_empty() {
+            self.learn();
+        }
         Ok(())
     }
 
@@ -287,16 +308,34 @@ impl Shm {
             let Some(payload) = data.0.get(head_len..head_len + (note & 0xff) as usize) else {
                 return self.lose(index, "it has sent a frame that does not fit its slot");
             };
-            return sink.on_frame(*peer, frame, payload);
+            sink.on_frame(*peer, frame, payload);
+            if let Frame::Part { .. } = frame {
+                up.arrived(payload.len());
+            }
+            return;
         }
         let word = |at: usize| u32::from_ne_bytes([data.0[at], data.0[at + 1], data.0[at + 2], data.0[at + 3]]);
         let (cell, len) = (word(CELL_AT), word(CELL_AT + 4) as usize);
-        let (Some(payload), Some(state)) = (up.segment.cell(cell, len), up.segment.cell_state(cell)) else {
+        let (Some(payload), Some(head)) = (up.segment.cell(cell, len), up.segment.cell_head(cell)) else {
             return self.lose(index, "it has sent a frame in a cell that it does not have");
         };
+        let start = (note & TIMED != 0).then(ticks);
         sink.on_frame(*peer, frame, payload);
-        if cells::give_back(state) {
+        if cells::give_back(head, start.map(|start| ticks() - start)) {
             up.wake();
+        }
+        if let Frame::Part { .. } = frame {
+            up.arrived(len);
+        }
+    }
+
+    /// What timed cells have cost.
+    #[cold]
+    fn learn(&mut self) {
+        for (link, timed) in self.pool.costs.drain(..) {
+            if let State::Up(up) = &mut self.links[link as usize].state {
+                up.fill[size_class(timed.len)].learn(timed.way, timed.ticks, timed.len);
+            }
         }
     }
 
@@ -321,12 +360,27 @@ impl Shm {
     /// As [`crate::engine::Transport::withdraw`].
     pub fn withdraw(&mut self, _: Peer, _: Region) {}
 
-    /// As [`crate::engine::Transport::pull`].
+    /// As [`crate::engine::Transport::pull`]; also refused where parts are found to come more quickly.
     pub fn pull(&mut self, from: Peer, region: Region, into: &Buffer, len: usize) -> Result<(), PullRefused> {
-        let State::Up(up) = &self.links[self.route(from).ok_or(PullRefused)?].state else { return Err(PullRefused) };
-        match &up.cma {
-            cma::Verdict::Yes(pid) if len <= into.len() => cma::read(*pid, region.address, into, 0, len),
-            _ => Err(PullRefused),
+        let index = self.route(from).ok_or(PullRefused)?;
+        let State::Up(up) = &mut self.links[index].state else { return Err(PullRefused) };
+        let cma::Verdict::Yes(pid) = up.cma else { return Err(PullRefused) };
+        if len > into.len() {
+            return Err(PullRefused);
+        }
+        let choice = &mut up.long[long_class(len)];
+        let (way, _) = choice.next();
+        let since = ticks();
+        match way {
+            Way::First => {
+                up.arriving.get_or_insert(Arriving { since, len, left: len });
+                Err(PullRefused)
+            }
+            Way::Second => {
+                cma::read(pid, region.address, into, 0, len)?;
+                choice.learn(way, ticks() - since, len);
+                Ok(())
+            }
         }
     }
 
@@ -342,12 +396,12 @@ impl Shm {
         if !self.segment.ring().prepare_sleep(&self.receiver) {
             return false;
         }
-        let mut ready = self.pool.has_refilled(&self.segment);
+        let mut ready = self.pool.await_refill(&self.segment);
         for link in &mut self.links {
             if let State::Up(up) = &mut link.state
                 && up.starved
             {
-                up.starved = !up.segment.ring().has_room(&mut up.known_head);
+                up.starved = !up.segment.ring().await_room(&mut up.known_head);
                 ready |= !up.starved;
             }
         }
@@ -386,7 +440,11 @@ impl Shm {
             Some(State::Calling(call)) => format!("connecting: {}", call.last),
             Some(State::Over) => "over".into(),
             Some(State::Up(up)) => match &up.cma {
-                cma::Verdict::Yes(_) => "cma".into(),
+                cma::Verdict::Yes(_) => match up.long.iter().rev().find_map(Choice::best) {
+                    Some(Way::First) => "copy through cells, which is quicker than cma here".into(),
+                    Some(Way::Second) => "cma, which is quicker than copying through cells here".into(),
+                    None => "cma or copy through cells, as will be quicker".into(),
+                },
                 cma::Verdict::No(reason) => format!("copy through cells (cma: {reason}; {})", cma::devices()),
             },
         }
