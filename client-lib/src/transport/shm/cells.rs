@@ -5,8 +5,18 @@
 
 use std::collections::VecDeque;
 
+use super::choice::Way;
 use super::segment::{Geometry, LARGE, SMALL, Segment};
 use super::sync::{AtomicU32, Ordering, fence_after_rmw};
+
+/// What stands before a cell's data.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct CellHead {
+    state: AtomicU32,
+    /// How many ticks the receiver has spent on the data, if that was asked for.
+    spent: AtomicU32,
+}
 
 /// States of a cell.
 const FREE: u32 = 0;
@@ -16,8 +26,11 @@ const AWAITED: u32 = 2;
 
 /// Gives a peer's cell back; whether its owner waits for that.
 #[inline]
-pub(super) fn give_back(state: &AtomicU32) -> bool {
-    let before = state.swap(FREE, Ordering::AcqRel);
+pub(super) fn give_back(cell: &CellHead, spent: Option<u64>) -> bool {
+    if let Some(ticks) = spent {
+        cell.spent.store(u32::try_from(ticks).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+    let before = cell.state.swap(FREE, Ordering::AcqRel);
     fence_after_rmw(); // the state before the owner's `asleep`
     before == AWAITED
 }
@@ -27,30 +40,50 @@ pub(super) fn give_back(state: &AtomicU32) -> bool {
 pub(super) struct Pool {
     small: Class,
     large: Class,
+    /// What timed cells have cost both sides, and over which link.
+    pub(super) costs: Vec<(u16, Timed)>,
 }
 
 #[derive(Debug)]
 struct Class {
     free: VecDeque<u32>,
-    /// With the link that each was sent over, oldest first.
-    busy: VecDeque<(u32, u16)>,
-    /// Somebody has asked in vain.
-    starved: bool,
+    /// Oldest first.
+    busy: VecDeque<Trip>,
+    /// How often somebody has asked in vain since the last cell was got.
+    refusals: u32,
 }
+
+/// A cell that is out.
+#[derive(Debug)]
+struct Trip {
+    cell: u32,
+    link: u16,
+    timed: Option<Timed>,
+}
+
+/// What filling a cell has cost the sender; the receiver adds its part.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timed {
+    pub(super) way: Way,
+    pub(super) len: usize,
+    pub(super) ticks: u64,
+}
+
+/// Every so many refusals, all cells are looked at and not only the oldest.
+const LOOK_AT_ALL_EVERY: u32 = 64;
 
 impl Pool {
     pub(super) fn new(geometry: Geometry) -> Self {
         let class = |range: std::ops::Range<u32>| Class {
             busy: VecDeque::with_capacity(range.len()),
             free: range.collect(),
-            starved: false,
+            refusals: 0,
         };
         let small = geometry.small;
-        Self { small: class(0..small), large: class(small..small + geometry.large) }
+        Self { small: class(0..small), large: class(small..small + geometry.large), costs: Vec::new() }
     }
 
-    /// A cell for `len` bytes on their way over a link. If there is none, all that are out are marked so that whoever gives
-    /// one back rings.
+    /// A cell for `len` bytes on their way over a link, if there is one.
     #[inline]
     pub(super) fn take(&mut self, segment: &Segment, len: usize, link: u16) -> Option<u32> {
         let class = match len {
@@ -58,29 +91,38 @@ impl Pool {
             _ if len <= LARGE => &mut self.large,
             _ => return None,
         };
-        if class.free.is_empty() && !class.collect(segment) {
-            class.await_all(segment);
+        if class.free.is_empty() && !class.refill(segment, &mut self.costs) {
             return None;
         }
         let cell = class.free.pop_front()?;
-        segment.cell_state(cell)?.store(BUSY, Ordering::Relaxed);
-        class.busy.push_back((cell, link));
+        segment.cell_head(cell)?.state.store(BUSY, Ordering::Relaxed);
+        class.busy.push_back(Trip { cell, link, timed: None });
         Some(cell)
+    }
+
+    /// The cell that was taken last is timed.
+    pub(super) fn time(&mut self, cell: u32, timed: Timed) {
+        for class in [&mut self.small, &mut self.large] {
+            if let Some(trip) = class.busy.back_mut().filter(|trip| trip.cell == cell) {
+                trip.timed = Some(timed);
+            }
+        }
     }
 
     /// The cell that was taken last has not been sent after all.
     pub(super) fn undo(&mut self, cell: u32) {
         for class in [&mut self.small, &mut self.large] {
-            if class.busy.back().is_some_and(|(last, _)| *last == cell) {
+            if class.busy.back().is_some_and(|last| last.cell == cell) {
                 class.busy.pop_back();
                 class.free.push_front(cell);
             }
         }
     }
 
-    /// Whether a `take` that was refused would succeed now.
-    pub(super) fn has_refilled(&mut self, segment: &Segment) -> bool {
-        let [small, large] = [&mut self.small, &mut self.large].map(|class| class.starved && class.collect(segment));
+    /// Whether a `take` that was refused would succeed now. If not, whoever gives a cell back will ring.
+    pub(super) fn await_refill(&mut self, segment: &Segment) -> bool {
+        let Self { small, large, costs } = self;
+        let [small, large] = [small, large].map(|class| class.refusals > 0 && class.await_refill(segment, costs));
         small || large
     }
 
@@ -88,11 +130,11 @@ impl Pool {
     pub(super) fn reclaim(&mut self, gone: u16) {
         for class in [&mut self.small, &mut self.large] {
             let Class { free, busy, .. } = class;
-            busy.retain(|(cell, link)| {
-                if *link == gone {
-                    free.push_back(*cell);
+            busy.retain(|trip| {
+                if trip.link == gone {
+                    free.push_back(trip.cell);
                 }
-                *link != gone
+                trip.link != gone
             });
         }
     }
@@ -100,38 +142,54 @@ impl Pool {
 
 impl Class {
     /// Fetches what has been given back; whether there was any.
-    fn collect(&mut self, segment: &Segment) -> bool {
-        while let Some((cell, _)) = self.busy.front().filter(|(cell, _)| is_free(segment, *cell)) {
-            self.free.push_back(*cell);
+    fn refill(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>) -> bool {
+        while let Some(trip) = self.busy.front().filter(|trip| is_free(segment, trip, costs)) {
+            self.free.push_back(trip.cell);
             self.busy.pop_front();
         }
-        if self.free.is_empty() {
-            // The oldest is still out: one slow receiver does not keep the others' cells.
-            let Self { free, busy, .. } = self;
-            busy.retain(|(cell, _)| {
-                let back = is_free(segment, *cell);
-                if back {
-                    free.push_back(*cell);
-                }
-                !back
-            });
+        if !self.free.is_empty() {
+            self.refusals = 0;
+            return true;
         }
-        self.starved &= self.free.is_empty();
-        !self.free.is_empty()
+        // The oldest is still out, but one slow receiver does not keep the others' cells.
+        self.refusals += 1;
+        self.refusals % LOOK_AT_ALL_EVERY == 1 && self.look_at_all(segment, costs)
     }
 
-    #[cold]
-    fn await_all(&mut self, segment: &Segment) {
-        self.starved = true;
-        for state in self.busy.iter().filter_map(|(cell, _)| segment.cell_state(*cell)) {
-            let _ = state.compare_exchange(BUSY, AWAITED, Ordering::AcqRel, Ordering::Relaxed);
+    fn look_at_all(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>) -> bool {
+        let Self { free, busy, .. } = self;
+        busy.retain(|trip| {
+            let back = is_free(segment, trip, costs);
+            if back {
+                free.push_back(trip.cell);
+            }
+            !back
+        });
+        if !free.is_empty() {
+            self.refusals = 0;
         }
+        !free.is_empty()
+    }
+
+    fn await_refill(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>) -> bool {
+        for head in self.busy.iter().filter_map(|trip| segment.cell_head(trip.cell)) {
+            // A cell that has been given back meanwhile stays so.
+            let _ = head.state.compare_exchange(BUSY, AWAITED, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        self.look_at_all(segment, costs)
     }
 }
 
 #[inline]
-fn is_free(segment: &Segment, cell: u32) -> bool {
-    segment.cell_state(cell).is_some_and(|state| state.load(Ordering::Acquire) == FREE)
+fn is_free(segment: &Segment, trip: &Trip, costs: &mut Vec<(u16, Timed)>) -> bool {
+    let Some(head) = segment.cell_head(trip.cell).filter(|head| head.state.load(Ordering::Acquire) == FREE) else {
+        return false;
+    };
+    if let Some(timed) = trip.timed {
+        let ticks = timed.ticks.saturating_add(u64::from(head.spent.load(Ordering::Relaxed)));
+        costs.push((trip.link, Timed { ticks, ..timed }));
+    }
+    true
 }
 
 #[cfg(test)]
@@ -148,18 +206,23 @@ mod tests {
         assert_eq!(pool.take(&segment, 100, 0), None);
         assert_eq!(pool.take(&segment, LARGE, 0), Some(3));
         assert_eq!(pool.take(&segment, LARGE + 1, 0), None);
-        assert!(!pool.has_refilled(&segment));
-        // The refusal has asked to be told.
-        assert!(give_back(segment.cell_state(1).unwrap()));
-        assert!(pool.has_refilled(&segment));
-        assert!(!pool.has_refilled(&segment));
+        assert!(!pool.await_refill(&segment));
+        assert!(give_back(segment.cell_head(1).unwrap(), None));
+        assert!(pool.await_refill(&segment));
+        assert!(!pool.await_refill(&segment));
         assert_eq!(pool.take(&segment, SMALL, 0), Some(1));
-        assert!(!give_back(segment.cell_state(1).unwrap()));
+        assert!(!give_back(segment.cell_head(1).unwrap(), None));
         pool.reclaim(2);
         assert_eq!(pool.take(&segment, 1, 0), Some(2));
         pool.undo(2);
-        assert_eq!(pool.take(&segment, 1, 0), Some(2));
+        assert_eq!(pool.take(&segment, 1, 5), Some(2));
+        pool.time(2, Timed { way: Way::Second, len: 1, ticks: 100 });
         assert_eq!(pool.take(&segment, 1, 0), Some(1));
         assert_eq!(pool.take(&segment, 1, 0), None);
+        assert!(pool.costs.is_empty());
+        give_back(segment.cell_head(2).unwrap(), Some(23));
+        assert!(pool.await_refill(&segment));
+        let (link, timed) = pool.costs[0];
+        assert_eq!((link, timed.way, timed.ticks), (5, Way::Second, 123));
     }
 }

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
+use super::choice::{Choice, Way, ticks};
 use super::cma::Verdict;
 use super::segment::Segment;
 use crate::engine::Peer;
@@ -42,6 +43,32 @@ pub(super) struct Call {
     pub(super) last: String,
 }
 
+/// A message in parts, timed from the moment when it was asked for.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    pub(super) since: u64,
+    pub(super) len: usize,
+    pub(super) left: usize,
+}
+
+/// Payloads of about one length cost about the same for each byte.
+pub(super) const SIZE_CLASSES: usize = 3;
+
+/// Which class a payload in a cell belongs to.
+#[inline(always)]
+pub(super) fn size_class(len: usize) -> usize {
+    match len {
+        0..1024 => 0,
+        1024..8192 => 1,
+        _ => 2,
+    }
+}
+
+/// Which class a long message belongs to.
+pub(super) fn long_class(len: usize) -> usize {
+    usize::from(len >= 512 << 10)
+}
+
 /// A connected peer.
 #[derive(Debug)]
 pub(super) struct Up {
@@ -56,6 +83,12 @@ pub(super) struct Up {
     /// Its ring was full.
     pub(super) starved: bool,
     pub(super) cma: Verdict,
+    /// How cells are filled: through the caches, or past them; by [`size_class`].
+    pub(super) fill: [Choice; SIZE_CLASSES],
+    /// How long messages from this peer are best received: in parts, or out of its memory.
+    pub(super) long: [Choice; 2],
+    /// A message that is being received in parts.
+    pub(super) arriving: Option<Arriving>,
     bell: OwnedFd,
     /// Open as long as the peer lives.
     pub(super) socket: OwnedFd,
@@ -68,7 +101,32 @@ pub(super) struct Up {
 impl Up {
     pub(super) fn new(segment: Segment, bell: OwnedFd, socket: OwnedFd, sign: u16, ring_id: u32, cma: Verdict) -> Self {
         let sign = u32::from(sign) << 16;
-        Self { segment, known_head: 0, sign, ring_id, starved: false, cma, bell, socket, process: None, ends_at: None }
+        Self {
+            segment,
+            known_head: 0,
+            sign,
+            ring_id,
+            starved: false,
+            cma,
+            fill: [Choice::default(); SIZE_CLASSES],
+            long: [Choice::default(); 2],
+            arriving: None,
+            bell,
+            socket,
+            process: None,
+            ends_at: None,
+        }
+    }
+
+    /// A part of a long message has come.
+    pub(super) fn arrived(&mut self, len: usize) {
+        let Some(arriving) = &mut self.arriving else { return };
+        arriving.left = arriving.left.saturating_sub(len);
+        if arriving.left == 0 {
+            let Arriving { since, len, .. } = *arriving;
+            self.arriving = None;
+            self.long[long_class(len)].learn(Way::First, ticks() - since, len);
+        }
     }
 
     /// Wakes the peer if it sleeps.

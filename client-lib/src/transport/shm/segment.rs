@@ -4,9 +4,9 @@
 //!  0      | nonce | intent | ring's words |                    4,096 bytes
 //!  4,096  | slot 0 | slot 1 | …                                64 bytes each
 //!         | small cell 0 | small cell 1 | …                    64 + 4,096 bytes each
-//!         | large cell 0 | …                                   64 + 65,536 bytes each
+//!         | large cell 0 | …                                   64 + 32,768 bytes each
 //!
-//!  cell:  | state: u32, … | data |
+//!  cell:  | state: u32 | ticks spent: u32 | data |
 //! ```
 //!
 //! A memfd that can neither shrink nor grow: whoever maps it can rely on its size, whatever its owner does. It has no name in
@@ -27,16 +27,17 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 
+use super::cells::CellHead;
 use super::ring::{Ring, RingHead, Slot};
-use super::sync::{AtomicU32, AtomicU64, Line};
+use super::sync::{AtomicU64, Line};
 
 /// Bytes of data in a small cell.
 pub(super) const SMALL: usize = 4096;
 /// Bytes of data in a large cell.
-pub(super) const LARGE: usize = 65536;
+pub(super) const LARGE: usize = 32768;
 
 const HEAD_BYTES: usize = 4096;
-const CELL_HEAD: usize = 64;
+const CELL_HEAD: usize = size_of::<CellHead>();
 
 /// How many there are of what. The same on both sides of a link, or the link is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,12 +165,12 @@ impl Segment {
         Ring { head: &self.head().ring, slots }
     }
 
-    /// The state of one of the owner's cells; none if it has no such cell.
+    /// The head of one of the owner's cells; none if it has no such cell.
     #[inline]
-    pub(super) fn cell_state(&self, cell: u32) -> Option<&AtomicU32> {
+    pub(super) fn cell_head(&self, cell: u32) -> Option<&CellHead> {
         let (at, _) = self.geometry.cell(cell)?;
-        // SAFETY: cells lie within the mapping, at multiples of 64 bytes.
-        Some(unsafe { self.base.add(at).cast::<AtomicU32>().as_ref() })
+        // SAFETY: cells lie within the mapping, at multiples of 64 bytes; all bytes are valid heads.
+        Some(unsafe { self.base.add(at).cast::<CellHead>().as_ref() })
     }
 
     /// The first `len` bytes of a cell; none if there is no such cell or it is smaller. A peer that keeps to the protocol leaves
@@ -225,7 +226,7 @@ mod tests {
         assert!(segment.cell(2, SMALL + 1).is_none());
         assert!(segment.cell(4, LARGE + 1).is_none());
         assert!(segment.cell(5, 0).is_none());
-        assert!(segment.cell_state(5).is_none());
+        assert!(segment.cell_head(5).is_none());
         segment.cell_mut(4, LARGE).unwrap().fill(7);
         assert_eq!(segment.cell(4, LARGE).unwrap()[LARGE - 1], 7);
     }

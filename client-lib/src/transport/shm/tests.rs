@@ -172,7 +172,7 @@ fn a_peer_that_starts_late_is_reached_when_it_has() {
     assert!(first.shm.sleep_limit().is_some_and(|limit| limit <= Duration::from_millis(50)));
     let mut world = [first, Process::new(config("late", 1), 2)];
     connect(&mut world);
-    assert_eq!(world[0].shm.describe(Peer(1)), "cma");
+    assert_eq!(world[0].shm.describe(Peer(1)), "cma or copy through cells, as will be quicker");
     assert_eq!(world[0].shm.sleep_limit(), None);
 }
 
@@ -281,6 +281,8 @@ fn a_long_message_is_read_out_of_the_senders_memory() {
     };
     let [first, second] = &mut world;
     let region = first.shm.offer(Peer(1), &from).unwrap();
+    prefer(second, Way::Second);
+    assert_eq!(second.shm.describe(Peer(0)), "cma, which is quicker than copying through cells here");
     assert_eq!(second.shm.pull(Peer(0), region, &into, 3 << 20), Ok(()));
     first.shm.withdraw(Peer(1), region);
     assert_eq!(target[..3 << 20], source[..3 << 20]);
@@ -289,6 +291,58 @@ fn a_long_message_is_read_out_of_the_senders_memory() {
     assert_eq!(second.shm.pull(Peer(0), nowhere, &into, 100), Err(PullRefused));
     assert_eq!(second.shm.pull(Peer(0), region, &into, 6 << 20), Err(PullRefused));
     assert_eq!(second.shm.pull(Peer(7), region, &into, 1), Err(PullRefused));
+}
+
+/// Makes a way of receiving long messages seem ten times as quick as the other.
+fn prefer(process: &mut Process, way: Way) {
+    let State::Up(up) = &mut process.shm.links[0].state else { panic!("not connected") };
+    for long in &mut up.long {
+        *long = Choice::default();
+        long.learn(Way::First, if way == Way::First { 1000 } else { 10_000 }, 1024);
+        long.learn(Way::Second, if way == Way::Second { 1000 } else { 10_000 }, 1024);
+    }
+}
+
+#[test]
+fn where_parts_are_quicker_a_message_is_asked_for_in_parts_and_these_are_timed() {
+    let mut world: [Process; 2] = world("parts", |config| config);
+    connect(&mut world);
+    prefer(&mut world[1], Way::First);
+    let mut target = vec![0; 100_000];
+    // SAFETY: the vector lives to the end of the test.
+    let into = unsafe { Buffer::contiguous(target.as_mut_ptr(), target.len()) };
+    let region = Region { address: target.as_ptr() as u64, ticket: 0 };
+    assert_eq!(world[1].shm.pull(Peer(0), region, &into, 100_000), Err(PullRefused));
+    let arriving = |world: &mut [Process]| match &world[1].shm.links[0].state {
+        State::Up(up) => up.arriving.as_ref().map(|arriving| arriving.left),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(arriving(&mut world), Some(100_000));
+    for part in [LARGE, LARGE, LARGE] {
+        send(&mut world, 0, 1, &Frame::Part { receive: 1 }, &pattern(part, 0));
+        world[1].poll();
+    }
+    assert_eq!(arriving(&mut world), Some(100_000 - 3 * LARGE));
+    send(&mut world, 0, 1, &EAGER, &pattern(5000, 0));
+    send(&mut world, 0, 1, &Frame::Part { receive: 1 }, &pattern(100_000 - 3 * LARGE - 9, 0));
+    send(&mut world, 0, 1, &Frame::Part { receive: 1 }, &pattern(9, 0));
+    world[1].poll();
+    assert_eq!(arriving(&mut world), None);
+}
+
+#[test]
+fn senders_find_out_how_to_fill_cells_while_they_send() {
+    let mut world: [Process; 2] = world("fill", |config| config);
+    connect(&mut world);
+    for (class, len) in [100, 4000, 30_000].into_iter().enumerate() {
+        for nth in 0..40 {
+            send(&mut world, 0, 1, &EAGER, &pattern(len, nth));
+            world[1].poll();
+            assert_eq!(world[1].inbox.frames.pop().unwrap().2, pattern(len, nth));
+        }
+        let State::Up(up) = &world[0].shm.links[0].state else { panic!("not connected") };
+        assert!(up.fill[class].best().is_some(), "{:?}", up.fill[class]);
+    }
 }
 
 #[test]

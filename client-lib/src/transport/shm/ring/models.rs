@@ -156,7 +156,7 @@ fn loom_a_sender_without_room_that_sleeps_is_woken() {
         });
         if !memory.send(&mut known, 2) {
             assert!(own.ring().prepare_sleep(&Receiver::default()));
-            if !memory.ring().has_room(&mut known) {
+            if !memory.ring().await_room(&mut known) {
                 own.wait_for_the_bell();
             }
             own.ring().awake();

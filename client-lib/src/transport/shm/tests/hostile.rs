@@ -47,7 +47,7 @@ fn frames_that_cannot_be_are_the_end_of_a_peer_and_of_nothing_else() {
         (IN_CELL, data(&EAGER, 6, 1), "it has sent a frame in a cell that it does not have"),
         (IN_CELL, data(&EAGER, u32::MAX, 1), "it has sent a frame in a cell that it does not have"),
         (IN_CELL, data(&EAGER, 0, 4097), "it has sent a frame in a cell that it does not have"),
-        (IN_CELL, data(&EAGER, 5, 65537), "it has sent a frame in a cell that it does not have"),
+        (IN_CELL, data(&EAGER, 5, 32769), "it has sent a frame in a cell that it does not have"),
         (IN_CELL, data(&EAGER, 4, u32::MAX), "it has sent a frame in a cell that it does not have"),
     ];
     for (nth, (note, data, reason)) in vectors.into_iter().enumerate() {

@@ -1,0 +1,183 @@
+//! Which of two ways of doing the same is the quicker one, found out while doing it.
+//!
+//! What a copy costs depends on where two processes run: two cores may share a cache, or fetch each cache line that the other has written
+//! one by one, ten times as slowly; and a virtual machine's cores move. So both ways are timed now and then, by the ticks of the
+//! processor's clock, and the cheaper one is taken in between.
+
+/// How often the dearer way is tried again: in so many uses, or rarely if it costs more than twice as much.
+const TRY_EVERY: u32 = 64;
+const TRY_RARELY_EVERY: u32 = 1024;
+/// How often the cheaper way is timed.
+const TIME_EVERY: u32 = 16;
+
+/// One of two ways; what they are is the user's to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    First,
+    Second,
+}
+
+/// What is known of two ways.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Choice {
+    /// In ticks for 1,024 bytes; 0 if unknown.
+    cost: [u32; 2],
+    uses: u32,
+}
+
+impl Choice {
+    /// Which way to go now, and whether that is to be timed and told to [`Choice::learn`].
+    #[inline]
+    pub(super) fn next(&mut self) -> (Way, bool) {
+        self.uses = self.uses.wrapping_add(1);
+        let [first, second] = self.cost;
+        if first == 0 || second == 0 {
+            return self.explore();
+        }
+        let (best, dear, cheap) =
+            if first <= second { (Way::First, second, first) } else { (Way::Second, first, second) };
+        let every = if dear / 2 > cheap { TRY_RARELY_EVERY } else { TRY_EVERY };
+        if self.is_turn(every) { (best.other(), true) } else { (best, self.is_turn(TIME_EVERY)) }
+    }
+
+    /// The quicker way, once both are known.
+    pub(super) fn best(&self) -> Option<Way> {
+        match self.cost {
+            [_, 0] | [0, _] => None,
+            [first, second] if first <= second => Some(Way::First),
+            [_, _] => Some(Way::Second),
+        }
+    }
+
+    /// Whether this use is one in `every`, a power of two.
+    fn is_turn(&self, every: u32) -> bool {
+        self.uses & (every - 1) == 0
+    }
+
+    /// What is not known yet is tried, but not all at once: the answer may take a while.
+    fn explore(&self) -> (Way, bool) {
+        match self.cost {
+            [0, 0] => (if self.uses % 2 == 1 { Way::First } else { Way::Second }, true),
+            [0, _] => {
+                if self.is_turn(4) {
+                    (Way::First, true)
+                } else {
+                    (Way::Second, false)
+                }
+            }
+            [_, _] => {
+                if self.is_turn(4) {
+                    (Way::Second, true)
+                } else {
+                    (Way::First, false)
+                }
+            }
+        }
+    }
+
+    /// A way has taken so long for so many bytes. A process may have been interrupted meanwhile: what seems to have become dearer
+    /// is believed by and by.
+    pub(super) fn learn(&mut self, way: Way, ticks: u64, len: usize) {
+        let sample = (ticks.saturating_mul(1024) / (len as u64).max(1)).clamp(1, 1 << 28) as u32;
+        let cost = &mut self.cost[way as usize];
+        *cost = match *cost {
+            0 => sample,
+            known if sample <= known => known - (known - sample).div_ceil(2),
+            known => known + ((sample - known).min(known) / 8).max(1),
+        };
+    }
+}
+
+impl Way {
+    fn other(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
+        }
+    }
+}
+
+/// The processor's clock, in ticks of its own; only differences mean anything, and only beside others of the same machine.
+#[inline]
+#[expect(unsafe_code, reason = "an instruction that reads a counter")]
+pub(super) fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has it, and the kernel lets programs use it.
+    return unsafe { std::arch::x86_64::_rdtsc() };
+    #[cfg(target_arch = "aarch64")]
+    {
+        let ticks: u64;
+        // SAFETY: reads a register that the kernel lets programs read.
+        unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack)) };
+        return ticks;
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        START.get_or_init(std::time::Instant::now).elapsed().as_nanos() as u64
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    /// Uses a choice so often, at costs per KiB; how often the first way was taken.
+    fn uses(choice: &mut Choice, count: usize, costs: [u64; 2]) -> usize {
+        let mut firsts = 0;
+        for _ in 0..count {
+            let (way, timed) = choice.next();
+            firsts += usize::from(way == Way::First);
+            if timed {
+                choice.learn(way, costs[way as usize] * 4, 4096);
+            }
+        }
+        firsts
+    }
+
+    #[test]
+    fn the_quicker_way_is_found_and_found_again_when_it_changes() {
+        let mut choice = Choice::default();
+        assert!(uses(&mut choice, 1000, [100, 150]) >= 970);
+        assert_eq!(choice.best(), Some(Way::First));
+        // The second becomes cheap: a few tries tell.
+        uses(&mut choice, 1000, [100, 20]);
+        assert_eq!(choice.best(), Some(Way::Second));
+        // The way that is in use becomes dear.
+        uses(&mut choice, 1000, [100, 1000]);
+        assert_eq!(choice.best(), Some(Way::First));
+        // A way that is ten times as dear is hardly ever tried.
+        assert!(uses(&mut choice, 10_000, [100, 1000]) >= 9950);
+    }
+
+    #[test]
+    fn one_interruption_does_not_change_the_way() {
+        let mut choice = Choice::default();
+        uses(&mut choice, 100, [100, 150]);
+        choice.learn(Way::First, 1_000_000_000, 4096);
+        assert_eq!(choice.best(), Some(Way::First));
+    }
+
+    #[test]
+    fn a_way_whose_cost_never_comes_back_is_not_insisted_on() {
+        let mut choice = Choice::default();
+        let mut firsts = 0;
+        for _ in 0..400 {
+            let (way, timed) = choice.next();
+            firsts += usize::from(way == Way::First);
+            if timed && way == Way::Second {
+                choice.learn(way, 1000, 1024);
+            }
+        }
+        assert!(firsts <= 101, "{firsts}");
+    }
+
+    #[test]
+    fn the_clock_goes_forward() {
+        let start = ticks();
+        let spent = std::time::Instant::now();
+        while spent.elapsed().as_micros() < 100 {}
+        assert!(ticks() > start);
+    }
+}
