@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "the border to C")]
 
+mod exchange;
+
 use std::ffi::{c_int, c_void};
 
 use super::args::{self, put, put_status};
@@ -12,6 +14,8 @@ use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::object::request::{Active, Persistent, Request, Start};
 use crate::runtime::{Guard, Runtime, State};
+
+pub use exchange::{isendrecv, isendrecv_replace, sendrecv, sendrecv_replace};
 
 /// A message to send, all arguments checked.
 struct Sending {
@@ -278,87 +282,6 @@ pub unsafe fn recv_init(
     let handle = add(&mut guard, Request::Persistent(Box::new(Persistent { start, active: None, comm })))?;
     // SAFETY: the caller's promise.
     unsafe { put(request, handle) }
-}
-
-/// `MPI_Sendrecv`.
-///
-/// # Safety
-///
-/// See [`recv`].
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
-pub unsafe fn sendrecv(
-    rt: &Runtime,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: DatatypeHandle,
-    dest: c_int,
-    sendtag: c_int,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: DatatypeHandle,
-    source: c_int,
-    recvtag: c_int,
-    comm: CommHandle,
-    status: *mut Status,
-) -> MpiResult {
-    let mut guard = rt.lock();
-    // SAFETY: the caller's promise.
-    let (sending, receiving) = unsafe {
-        let sending = sending(&guard, sendbuf, sendcount, sendtype, dest, sendtag, comm)?;
-        (sending, receiving(&guard, recvbuf, recvcount, recvtype, source, recvtag, comm)?)
-    };
-    exchange(&mut guard, sending, receiving, status)
-}
-
-/// `MPI_Sendrecv_replace`: what is received takes the place of what was sent, which is copied first.
-///
-/// # Safety
-///
-/// See [`recv`].
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
-pub unsafe fn sendrecv_replace(
-    rt: &Runtime,
-    buf: *mut c_void,
-    count: i64,
-    datatype: DatatypeHandle,
-    dest: c_int,
-    sendtag: c_int,
-    source: c_int,
-    recvtag: c_int,
-    comm: CommHandle,
-    status: *mut Status,
-) -> MpiResult {
-    let mut guard = rt.lock();
-    // SAFETY: the caller's promise.
-    let (mut sending, receiving) = unsafe {
-        let sending = sending(&guard, buf, count, datatype, dest, sendtag, comm)?;
-        (sending, receiving(&guard, buf, count, datatype, source, recvtag, comm)?)
-    };
-    let mut copy = packed(&sending.buffer);
-    // SAFETY: the copy outlives the operation, which `exchange` ends.
-    sending.buffer = unsafe { Buffer::contiguous(copy.as_mut_ptr(), copy.len()) };
-    exchange(&mut guard, sending, receiving, status)
-}
-
-fn exchange(guard: &mut Guard<'_>, sending: Sending, receiving: Receiving, status: *mut Status) -> MpiResult {
-    let received =
-        receiving.source.map(|source| guard.engine.recv(receiving.context, source, receiving.tag, receiving.buffer));
-    let sent = sending.to.map(|to| guard.engine.send(sending.envelope, to, Mode::Standard, sending.buffer));
-    let sent = sent.map_or(Ok(()), |started| of(blocking(guard, started)));
-    let (seen, received) = match received.map(|started| blocking(guard, started)) {
-        Some(outcome) => (status_of(&outcome), of(outcome)),
-        None => (Status::PROC_NULL, Ok(())),
-    };
-    // SAFETY: the callers' callers' promise.
-    unsafe { put_status(status, seen) };
-    sent.and(received)
-}
-
-/// The packed bytes of a buffer.
-fn packed(buffer: &Buffer) -> Vec<u8> {
-    let mut copy = vec![0; buffer.len()];
-    buffer.read(0, &mut copy);
-    copy
 }
 
 /// `MPI_Start`.

@@ -283,6 +283,7 @@ pub unsafe fn request_free(rt: &Runtime, request: *mut RequestHandle) -> MpiResu
             Some(Request::General(it)) if !it.complete => it.freed = true,
             _ => match guard.requests.take(handle) {
                 Some(Request::Message { id, .. }) => guard.engine.forget(id),
+                Some(Request::Exchange(exchange)) => exchange.forget(&mut guard.engine),
                 Some(Request::Persistent(it)) => {
                     match it.active {
                         Some(Active::Message(id)) => guard.engine.forget(id),
@@ -324,6 +325,9 @@ pub unsafe fn cancel(rt: &Runtime, request: *mut RequestHandle) -> MpiResult {
         },
         Some(Request::Collective { .. } | Request::Creation { .. }) => {
             return Err(MpiError::request("a collective operation cannot be cancelled"));
+        }
+        Some(Request::Exchange(_)) => {
+            return Err(MpiError::request("a send and receive in one cannot be cancelled"));
         }
         Some(Request::General(it)) => {
             let general = it.clone();
@@ -428,6 +432,7 @@ pub fn finish(state: &mut State, handle: RequestHandle) -> Option<Finished> {
             Finished::of_message(Some(engine.take(*id)?), *receives, *comm, true)
         }
         Request::Over { outcome, receives, comm } => Finished::of_message(outcome.take(), *receives, *comm, true),
+        Request::Exchange(exchange) => exchange.finish(engine)?,
         Request::Collective { id, comm } => {
             let error = collectives.take(*id)?.err().map(|error| error.on(*comm));
             Finished { error, gone: true, ..Finished::NOTHING }
@@ -469,6 +474,7 @@ pub(super) fn is_over(state: &State, handle: RequestHandle) -> bool {
     match state.requests.get(handle) {
         None | Some(Request::Over { .. }) => true,
         Some(Request::Message { id, .. }) => state.engine.outcome(*id).is_some(),
+        Some(Request::Exchange(exchange)) => exchange.is_over(&state.engine),
         Some(Request::Collective { id, .. }) => state.collectives.is_over(*id),
         Some(Request::Creation { id, .. }) => state.comms.creations.is_over(*id),
         Some(Request::Persistent(persistent)) => match &persistent.active {
@@ -489,6 +495,7 @@ pub(super) fn look(state: &State, handle: RequestHandle) -> (Status, Option<Gene
         None | Some(Request::Collective { .. } | Request::Creation { .. }) => (Status::EMPTY, None),
         Some(Request::Over { outcome, receives, comm }) => (of(outcome.as_ref(), *receives, *comm), None),
         Some(Request::Message { id, receives, comm }) => (of(state.engine.outcome(*id), *receives, *comm), None),
+        Some(Request::Exchange(exchange)) => (exchange.status(&state.engine), None),
         Some(Request::Persistent(persistent)) => {
             let receives = matches!(persistent.start, Start::Receive { .. });
             match &persistent.active {

@@ -213,7 +213,8 @@ impl Comms {
 /// Whether a request may yet start something on the communicator. A message under way is the engine's to know.
 fn holds(request: &Request, comm: CommHandle) -> bool {
     match request {
-        Request::Message { .. } | Request::Over { .. } | Request::General(_) | Request::Creation { .. } => false,
+        Request::Message { .. } | Request::Exchange(_) | Request::Over { .. } => false,
+        Request::General(_) | Request::Creation { .. } => false,
         Request::Collective { comm: on, .. } => *on == comm,
         Request::Persistent(persistent) => persistent.comm == comm,
     }

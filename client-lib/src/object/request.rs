@@ -7,7 +7,7 @@ use super::table::Table;
 use crate::abi::handle::{Handle, Place, SLOTS};
 use crate::abi::{CommHandle, RequestHandle, Status};
 use crate::coll::CollectiveId;
-use crate::engine::{Envelope, Mode, Outcome, Peer, RequestId, Source, TagMatch};
+use crate::engine::{Engine, Envelope, Mode, Outcome, Peer, RequestId, Source, TagMatch, Transport};
 use crate::error::MpiError;
 use crate::memory::Buffer;
 
@@ -32,6 +32,8 @@ pub enum Request {
         /// On which communicator.
         comm: CommHandle,
     },
+    /// Two messages that are one operation (`MPI_Isendrecv`).
+    Exchange(Box<Exchange>),
     /// A collective operation under way.
     Collective {
         /// Among those that run.
@@ -50,6 +52,82 @@ pub enum Request {
     Persistent(Box<Persistent>),
     /// One that the user completes.
     General(Box<Generalized>),
+}
+
+/// A message that is sent and one that is received, over when both are.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The one to send.
+    pub sent: Half,
+    /// The one to receive.
+    pub received: Half,
+    /// What is sent, if it had to be copied.
+    pub copy: Vec<u8>,
+    /// On which communicator.
+    pub comm: CommHandle,
+}
+
+/// One message of two.
+#[derive(Debug)]
+pub enum Half {
+    /// Under way.
+    Pending(RequestId),
+    /// Over; nothing goes to or comes from `MPI_PROC_NULL`.
+    Over(Option<Outcome>),
+}
+
+impl Exchange {
+    /// Whether both messages are over.
+    pub fn is_over<T: Transport>(&self, engine: &Engine<T>) -> bool {
+        self.sent.is_over(engine) && self.received.is_over(engine)
+    }
+
+    /// What the user is told of it, once it is over.
+    pub fn status<T: Transport>(&self, engine: &Engine<T>) -> Status {
+        let outcome = match &self.received {
+            Half::Pending(id) => engine.outcome(*id),
+            Half::Over(outcome) => outcome.as_ref(),
+        };
+        Finished::of_message(outcome.cloned(), true, self.comm, true).status
+    }
+
+    /// Its end, if it has come: the status of the message received, and the error of either.
+    pub fn finish<T: Transport>(&mut self, engine: &mut Engine<T>) -> Option<Finished> {
+        if !self.is_over(engine) {
+            return None;
+        }
+        let sent = Finished::of_message(self.sent.take(engine), false, self.comm, true);
+        let received = Finished::of_message(self.received.take(engine), true, self.comm, true);
+        Some(Finished { error: sent.error.or(received.error), ..received })
+    }
+
+    /// Goes on without anyone asking for its end.
+    pub fn forget<T: Transport>(self, engine: &mut Engine<T>) {
+        if let Half::Pending(id) = self.received {
+            engine.forget(id);
+        }
+        if let Half::Pending(id) = self.sent {
+            engine.forget(id);
+            // Nobody tells when it has been sent.
+            std::mem::forget(self.copy);
+        }
+    }
+}
+
+impl Half {
+    fn is_over<T: Transport>(&self, engine: &Engine<T>) -> bool {
+        match self {
+            Self::Pending(id) => engine.outcome(*id).is_some(),
+            Self::Over(_) => true,
+        }
+    }
+
+    fn take<T: Transport>(&mut self, engine: &mut Engine<T>) -> Option<Outcome> {
+        match self {
+            Self::Pending(id) => engine.take(*id),
+            Self::Over(outcome) => outcome.take(),
+        }
+    }
 }
 
 /// A persistent request.

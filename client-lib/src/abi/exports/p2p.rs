@@ -85,23 +85,32 @@ exports! {
         recvbuf: *mut c_void, recvcount: c_int, recvtype: DatatypeHandle, source: c_int, recvtag: c_int,
         comm: CommHandle, request: *mut RequestHandle
     ) -> c_int
-        => unsupported(Scope::Comm(comm));
+        => call(Scope::Comm(comm)) p2p::isendrecv(
+            sendbuf, i64::from(sendcount), sendtype, dest, sendtag, recvbuf, i64::from(recvcount), recvtype, source,
+            recvtag, comm, request
+        );
     fn MPI_Isendrecv_c PMPI_Isendrecv_c(
         sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, dest: c_int, sendtag: c_int,
         recvbuf: *mut c_void, recvcount: i64, recvtype: DatatypeHandle, source: c_int, recvtag: c_int,
         comm: CommHandle, request: *mut RequestHandle
     ) -> c_int
-        => unsupported(Scope::Comm(comm));
+        => call(Scope::Comm(comm)) p2p::isendrecv(
+            sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source, recvtag, comm, request
+        );
     fn MPI_Isendrecv_replace PMPI_Isendrecv_replace(
         buf: *mut c_void, count: c_int, datatype: DatatypeHandle, dest: c_int, sendtag: c_int, source: c_int,
         recvtag: c_int, comm: CommHandle, request: *mut RequestHandle
     ) -> c_int
-        => unsupported(Scope::Comm(comm));
+        => call(Scope::Comm(comm)) p2p::isendrecv_replace(
+            buf, i64::from(count), datatype, dest, sendtag, source, recvtag, comm, request
+        );
     fn MPI_Isendrecv_replace_c PMPI_Isendrecv_replace_c(
         buf: *mut c_void, count: i64, datatype: DatatypeHandle, dest: c_int, sendtag: c_int, source: c_int,
         recvtag: c_int, comm: CommHandle, request: *mut RequestHandle
     ) -> c_int
-        => unsupported(Scope::Comm(comm));
+        => call(Scope::Comm(comm)) p2p::isendrecv_replace(
+            buf, count, datatype, dest, sendtag, source, recvtag, comm, request
+        );
     fn MPI_Issend PMPI_Issend(
         buf: *const c_void, count: c_int, datatype: DatatypeHandle, dest: c_int, tag: c_int, comm: CommHandle,
         request: *mut RequestHandle
