@@ -27,7 +27,7 @@ pub(super) fn double(schedule: &mut Schedule, here: Here, own: Slice, result: Sl
     });
 }
 
-/// Rabenseifner: [halving](halving), then the parts of the result go everywhere on the ways back. 2 log₂ n rounds, in which each
+/// Rabenseifner: [`halving`], then the parts of the result go everywhere on the ways back. 2 log₂ n rounds, in which each
 /// rank sends less than twice all bytes; two more rounds with all bytes if n is no power of two. Every element is
 /// computed once. Memory: one vector.
 pub fn rabenseifner(here: Here, own: Slice, result: Slice, vector: Vector, commutes: bool) -> Schedule {

@@ -39,7 +39,7 @@ pub fn binomial(here: Here, root: u32, own: Slice, result: Slice, commutes: bool
     schedule
 }
 
-/// Rabenseifner: [halving](halving), then the parts go to the root on the ways back. 2 log₂ n rounds, in which each rank sends less
+/// Rabenseifner: [`halving`], then the parts go to the root on the ways back. 2 log₂ n rounds, in which each rank sends less
 /// than twice all bytes and receives as much; two more with all bytes if n is no power of two. Memory: two vectors.
 pub fn rabenseifner(here: Here, root: u32, own: Slice, result: Slice, vector: Vector, commutes: bool) -> Schedule {
     let mut schedule = Schedule::default();

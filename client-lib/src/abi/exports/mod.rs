@@ -17,7 +17,7 @@ use crate::api::ints::*;
 use crate::error::MpiResult;
 use crate::runtime::{Runtime, Scope, call, call_always};
 
-/// The functions of one chapter: names, what C passes, and after the arrow how it is done (see [`shim`]), by what, with what.
+/// The functions of one chapter: names, what C passes, and after the arrow how it is done (see `shim`), by what, with what.
 macro_rules! exports {
     ($(
         fn $name:ident $profiling:ident($($parameter:ident: $type:ty),*) -> $result:ty
