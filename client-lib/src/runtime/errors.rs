@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::{Phase, Runtime};
-use crate::abi::constants::{MPI_COMM_SELF, MPI_ERR_OTHER};
+use crate::abi::constants::{MPI_COMM_SELF, MPI_ERR_OTHER, MPI_ERR_PROC_ABORTED};
 use crate::abi::{CommHandle, FileHandle, SessionHandle, WinHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::errhandler::Errhandler;
@@ -84,12 +84,19 @@ fn call_user(function: *const c_void, object: usize, code: c_int) {
     }
 }
 
+/// How long a process that ends because of another's end leaves the word to the launcher.
+const SECOND_DEATH: Duration = Duration::from_millis(500);
+
 /// Ends the job: says why, tells the process manager, and leaves.
 pub fn die(runtime: &Runtime, text: &str, code: c_int) -> ! {
     let (rank, pmi) = {
         let mut state = runtime.lock();
         (state.world.as_ref().map(|world| world.rank), state.world.as_mut().and_then(|world| world.pmi.take()))
     };
+    if pmi.is_some() && code == MPI_ERR_PROC_ABORTED {
+        // Another process ended first, and the launcher is about to hear of that one and why: it ends this one, too.
+        std::thread::sleep(SECOND_DEATH);
+    }
     let who = rank.map(|rank| format!(" on rank {rank}")).unwrap_or_default();
     // Nobody is left to tell if even that fails.
     let _ = std::io::stderr().write_all(format!("MPI error{who}: {text}\n").as_bytes());

@@ -237,7 +237,7 @@ static void cancelling(void) {
 /* A request may be freed while its message is under way: it arrives all the same. */
 static void freeing(void) {
     int *out = room(LONG * sizeof *out), *in = room(LONG * sizeof *in), ask = 0, answer;
-    for (int count = 1; count <= LONG; count *= LONG) {
+    for (int count = 1; count <= LONG; count += LONG - 1) {
         MPI_Request request;
         fill(out, count, rank);
         MPI_Isend(out, count, MPI_INT, right(), 1, MPI_COMM_WORLD, &request);
