@@ -366,9 +366,9 @@ static void of_the_user(long count) {
 #define OP(type, mpi, op, start, step) \
     do { \
         /* Ones and few twos: exact in every type, whatever the order. */ \
-        type mine_ = (type)(me % 8 ? 1 : 2), got_ = 0, all_ = (type)(start); \
+        type mine_ = (type)(me % 8 == 1 ? 2 : 1), got_ = 0, all_ = (type)(start); \
         for (int r = 0; r < n; r++) { \
-            type x = (type)(r % 8 ? 1 : 2); \
+            type x = (type)(r % 8 == 1 ? 2 : 1); \
             all_ = (step); \
         } \
         MPI_Allreduce(&mine_, &got_, 1, mpi, op, comm); \
