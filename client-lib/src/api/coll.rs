@@ -6,6 +6,7 @@
 #![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
 #![expect(clippy::too_many_arguments, reason = "the standard's")]
 
+mod near;
 mod plan;
 
 use std::ffi::{c_int, c_void};
@@ -139,12 +140,24 @@ fn prepared(state: &mut State, plan: Plan, persistent: bool) -> MpiResult<(Run<R
     Ok((run, members))
 }
 
+#[inline]
 fn complete(guard: &mut Guard<'_>, plan: Plan) -> MpiResult {
+    match near::attempt(guard, &plan) {
+        Some(result) => result,
+        None => complete_by_messages(guard, plan, |_| ()),
+    }
+}
+
+/// `meanwhile` is done whenever something may have come.
+fn complete_by_messages(guard: &mut Guard<'_>, plan: Plan, mut meanwhile: impl FnMut(&mut State)) -> MpiResult {
     let (mut run, members) = prepared(guard, plan, false)?;
     let result = loop {
-        let progress = guard.wait(|state| match run.advance(&mut Messages::new(&mut state.engine, &members)) {
-            Progress::Pending => None,
-            progress => Some(progress),
+        let progress = guard.wait(|state| {
+            meanwhile(state);
+            match run.advance(&mut Messages::new(&mut state.engine, &members)) {
+                Progress::Pending => None,
+                progress => Some(progress),
+            }
         });
         match progress {
             Progress::Done(result) => break result,

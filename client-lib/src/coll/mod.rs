@@ -4,7 +4,7 @@
 //! per algorithm ([`barrier`], [`bcast`], [`gather`], [`allgather`], [`alltoall`], [`reduce`], [`allreduce`], [`reduce_scatter`],
 //! [`scan`]), of which [`choice`] picks one. A [`run`] carries it out over whatever takes messages ([`run::Courier`]), on the
 //! memory that [`operands`] lend to it; the blocking, the non-blocking and the persistent form of a function differ only in
-//! who drives it.
+//! who drives it. Small blocking ones among processes of one node take a short cut over memory that these share ([`node`]).
 
 pub mod schedule;
 
@@ -25,6 +25,8 @@ mod halving;
 pub mod operands;
 pub mod run;
 mod running;
+
+pub mod node;
 
 #[cfg(test)]
 mod tests;

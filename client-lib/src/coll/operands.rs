@@ -29,7 +29,7 @@ pub struct Operands {
 #[derive(Debug, Clone)]
 pub struct Memory {
     address: *mut u8,
-    buffer: Buffer,
+    pub(super) buffer: Buffer,
 }
 
 // SAFETY: an address, as in `Buffer`.

@@ -236,6 +236,11 @@ impl<T: Transport> Engine<T> {
         true
     }
 
+    /// Whether a peer was lost.
+    pub fn is_lost(&self, peer: Peer) -> bool {
+        self.core.peers.is_lost(peer)
+    }
+
     /// The request goes on, but its outcome will not be asked for (`MPI_Request_free`).
     pub fn forget(&mut self, id: RequestId) {
         if self.take(id).is_none()

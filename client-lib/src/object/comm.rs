@@ -17,6 +17,7 @@ use super::request::{Request, Requests};
 use super::table::Table;
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::abi::{CommHandle, handle::Handle};
+use crate::coll::node::Near;
 use crate::engine::{Engine, Peer, Transport};
 use crate::error::{MpiError, MpiResult};
 
@@ -39,6 +40,8 @@ pub struct Communicator {
     pub attributes: Attributes,
     /// What the user has promised of how it is used.
     pub hints: Info,
+    /// Memory that its members share, if all are on one node.
+    pub near: Near,
 }
 
 /// The context of a communicator that is promised but not made yet: nothing is ever received on it.
@@ -56,6 +59,7 @@ impl Communicator {
             collectives: 0,
             attributes: Attributes::default(),
             hints: Info::default(),
+            near: Near::default(),
         }
     }
 

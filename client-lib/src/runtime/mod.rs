@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub use errors::{Scope, die, raise, unsupported};
 pub use start::{FIRST_CONTEXT, finalize, init};
 pub use state::{Kept, State, World};
+pub use wait::Moment;
 
 use crate::abi::constants::MPI_SUCCESS;
 use crate::error::MpiResult;

@@ -45,6 +45,13 @@ const SPIN: Duration = Duration::from_millis(1);
 /// scheduler, until many ranks wait for something far away.
 const YIELD: Duration = Duration::from_micros(200);
 
+/// Whoever gets the core by a yield keeps it longer than this.
+const TURN: Duration = Duration::from_micros(2);
+
+/// After so many yields that gave the core to nobody, a process sleeps: the others sleep as well, or the scheduler counts each rank as a
+/// session of its own, among which a yield means nothing (autogroups, under launchers that call `setsid` for each rank).
+const IN_VAIN: u32 = 16;
+
 /// Longest sleep: deadlines of the transports are looked at this often.
 const SLEEP: Duration = Duration::from_millis(500);
 
@@ -62,9 +69,18 @@ impl Guard<'_> {
     /// Waits until `done` has a result, getting on with everything meanwhile; other threads get the lock in between.
     #[inline]
     pub fn wait<T>(&mut self, mut done: impl FnMut(&mut State) -> Option<T>) -> T {
+        self.wait_as(|state, moment| match moment {
+            Moment::Look | Moment::Sleep => done(state),
+            Moment::Awake => None,
+        })
+    }
+
+    /// As [`Guard::wait`], for what does not come over a transport: whoever brings it is told of every sleep.
+    #[inline]
+    pub fn wait_as<T>(&mut self, mut done: impl FnMut(&mut State, Moment) -> Option<T>) -> T {
         // Most waits end within a few polls: nothing is set up for these.
         for _ in 0..16 {
-            if let Some(result) = done(self) {
+            if let Some(result) = done(self, Moment::Look) {
                 return result;
             }
             self.step();
@@ -73,10 +89,10 @@ impl Guard<'_> {
     }
 
     #[cold]
-    fn wait_long<T>(&mut self, mut done: impl FnMut(&mut State) -> Option<T>) -> T {
+    fn wait_long<T>(&mut self, mut done: impl FnMut(&mut State, Moment) -> Option<T>) -> T {
         let mut idle = Idle::default();
         let result = loop {
-            if let Some(result) = done(self) {
+            if let Some(result) = done(self, Moment::Look) {
                 break result;
             }
             if self.step() {
@@ -90,7 +106,11 @@ impl Guard<'_> {
                     self.let_others_in();
                 }
                 Pause::Yield => self.unlocked(std::thread::yield_now),
-                Pause::Sleep => self.sleep(),
+                Pause::Sleep => {
+                    if let Some(result) = self.sleep(&mut done) {
+                        break result;
+                    }
+                }
             }
         };
         if self.waiting.others > 0 {
@@ -98,6 +118,12 @@ impl Guard<'_> {
             tell_threads();
         }
         result
+    }
+
+    /// Whether waits begin with polling alone, as this process has a core of its own.
+    #[inline]
+    pub fn spins(&self) -> bool {
+        !self.waiting.spin.is_zero()
     }
 
     /// Gets on with everything that is under way; whether anything moved.
@@ -150,22 +176,51 @@ impl Guard<'_> {
         }
     }
 
-    fn sleep(&mut self) {
+    /// Sleeps, unless the last look brings what is waited for.
+    fn sleep<T>(&mut self, done: &mut impl FnMut(&mut State, Moment) -> Option<T>) -> Option<T> {
         if self.waiting.sleeper.is_some() {
             let seen = MOVED.load(Ordering::Acquire);
-            self.waiting.others += 1;
-            self.unlocked(|| super::lock::futex_wait(&MOVED, seen, Some(SLEEP)));
-            self.waiting.others -= 1;
-            return;
+            let there = done(self, Moment::Sleep);
+            if there.is_none() {
+                self.waiting.others += 1;
+                self.unlocked(|| super::lock::futex_wait(&MOVED, seen, Some(SLEEP)));
+                self.waiting.others -= 1;
+            }
+            let awake = done(self, Moment::Awake);
+            return there.or(awake);
         }
-        let Some(sleep) = self.engine.transport_mut().prepare_sleep(SLEEP) else { return };
-        // Before the mark is set: it is not this thread that has to be woken.
-        self.tell_others();
-        self.waiting.sleeper = Some(sleep.bell());
-        self.unlocked(|| sleep.sleep());
-        self.waiting.sleeper = None;
+        let Some(sleep) = self.engine.transport_mut().prepare_sleep(SLEEP) else {
+            // Something is coming that is not there yet: whoever brings it may wait for this core.
+            self.unlocked(std::thread::yield_now);
+            return None;
+        };
+        let there = done(self, Moment::Sleep);
+        if there.is_none() {
+            // Before the mark is set: it is not this thread that has to be woken.
+            self.tell_others();
+            self.waiting.sleeper = Some(sleep.bell());
+            self.unlocked(|| sleep.sleep());
+            self.waiting.sleeper = None;
+            if self.waiting.others > 0 {
+                // What has come may be theirs, without anything that this thread would see.
+                tell_threads();
+            }
+        }
         self.engine.transport_mut().wake();
+        let awake = done(self, Moment::Awake);
+        there.or(awake)
     }
+}
+
+/// When something that is waited for is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Now and then.
+    Look,
+    /// Before a sleep: who brings it has to be told first, so that one of both notices the other. If it is there, there is no sleep.
+    Sleep,
+    /// After that, in any case.
+    Awake,
 }
 
 fn tell_threads() {
@@ -179,6 +234,8 @@ struct Idle {
     since: Option<Instant>,
     polls: u32,
     elapsed: Duration,
+    /// Yields in turn that came back at once.
+    in_vain: u32,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -195,11 +252,13 @@ impl Idle {
         let yields = self.elapsed >= waiting.spin;
         // A look at the clock costs as much as some polls.
         if yields || self.polls.is_multiple_of(32) {
-            self.elapsed = since.elapsed();
+            let before = std::mem::replace(&mut self.elapsed, since.elapsed());
+            let alone = yields && self.elapsed - before < TURN;
+            self.in_vain = if alone { self.in_vain + 1 } else { 0 };
         }
         if self.elapsed < waiting.spin {
             Pause::Spin
-        } else if self.elapsed < waiting.spin + waiting.yield_for {
+        } else if self.elapsed < waiting.spin + waiting.yield_for && self.in_vain < IN_VAIN {
             Pause::Yield
         } else {
             Pause::Sleep
@@ -223,7 +282,8 @@ mod tests {
             }
         }
         assert_eq!(seen, [Pause::Spin, Pause::Yield, Pause::Sleep]);
-        assert!(idle.elapsed >= waiting.spin + waiting.yield_for);
+        assert!(idle.elapsed >= waiting.spin);
+        assert!(idle.in_vain == IN_VAIN || idle.elapsed >= waiting.spin + waiting.yield_for);
     }
 
     #[test]

@@ -7,4 +7,5 @@ pub mod shm;
 pub mod tcp;
 mod ways;
 
+pub use shm::Hearing;
 pub use ways::{Bell, Neighbourhood, Sleep, Ways};

@@ -27,7 +27,7 @@ mod member;
 mod ring;
 mod segment;
 mod socket;
-mod sync;
+pub(crate) mod sync;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
@@ -35,6 +35,7 @@ mod tests;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -79,6 +80,20 @@ impl ShmConfig {
     }
 }
 
+/// A descriptor that ends this process's sleep when it becomes readable.
+#[derive(Debug)]
+pub struct Hearing {
+    set: Arc<Epoll>,
+    bell: OwnedFd,
+}
+
+impl Drop for Hearing {
+    /// The set would keep it as long as another process has it open.
+    fn drop(&mut self) {
+        let _ = self.set.delete(&self.bell);
+    }
+}
+
 /// The shared memory of one process.
 #[derive(Debug)]
 pub struct Shm {
@@ -103,7 +118,7 @@ pub struct Shm {
     listener: OwnedFd,
     segment_fd: OwnedFd,
     bell: EventFd,
-    epoll: Epoll,
+    epoll: Arc<Epoll>,
     namespaces: [u64; 2],
 }
 
@@ -168,7 +183,7 @@ impl Shm {
             listener,
             segment_fd,
             bell,
-            epoll,
+            epoll: Arc::new(epoll),
         })
     }
 
@@ -186,6 +201,13 @@ impl Shm {
         self.routes[index] = link;
         self.names.insert(name, link);
         self.links.push(Link { peer, name, state: State::Idle, bye: false });
+    }
+
+    /// From now on what becomes readable here ends this process's sleep, too, as long as the value lives.
+    pub fn hear(&self, bell: OwnedFd) -> io::Result<Hearing> {
+        // Edge-triggered, so that nobody has to read it.
+        self.epoll.add(&bell, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, connect::BELL))?;
+        Ok(Hearing { set: Arc::clone(&self.epoll), bell })
     }
 
     #[inline(always)]

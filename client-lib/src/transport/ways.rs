@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::address;
 use super::name::ProcessName;
 use super::poller::{self, Owner, Poller, Ready, Reports, Token};
-use super::shm::{Shm, ShmConfig};
+use super::shm::{Hearing, Shm, ShmConfig};
 use super::tcp::{self, Listen, Tcp, TcpConfig};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
@@ -169,6 +169,11 @@ impl Ways {
             }
         }
         Some(Sleep { on: self.set.clone(), bell: self.bell(), limit })
+    }
+
+    /// What becomes readable there ends this process's sleep, too, as long as the value lives; none without shared memory.
+    pub fn hear(&self, bell: OwnedFd) -> Option<Hearing> {
+        self.shm.as_ref()?.hear(bell).ok()
     }
 
     /// Takes back the announcement.

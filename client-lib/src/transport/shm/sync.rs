@@ -1,34 +1,34 @@
 //! Atomics and cells for memory that several processes share, or that loom watches under `--cfg loom`.
 
 #[cfg(loom)]
-pub(super) use loom::cell::UnsafeCell;
+pub(crate) use loom::cell::UnsafeCell;
 #[cfg(loom)]
-pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
-pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// As loom's: access by pointer, for as long as a closure runs.
 #[cfg(not(loom))]
 #[derive(Debug)]
 #[repr(transparent)]
-pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 #[cfg(not(loom))]
 impl<T> UnsafeCell<T> {
     #[inline(always)]
-    pub(super) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())
     }
 
     #[inline(always)]
-    pub(super) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
 }
 
 /// A full barrier after an atomic read-modify-write of the same thread. On x86-64 that instruction is one already.
 #[inline(always)]
-pub(super) fn fence_after_rmw() {
+pub(crate) fn fence_after_rmw() {
     if cfg!(all(target_arch = "x86_64", not(loom))) {
         std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
     } else {
@@ -39,4 +39,4 @@ pub(super) fn fence_after_rmw() {
 /// Alone on its cache lines: two, since processors fetch them in pairs.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(super) struct Line<T>(pub(super) T);
+pub(crate) struct Line<T>(pub(crate) T);

@@ -1,0 +1,218 @@
+//! The short cut for communicators on one node: blocking calls over memory that the members share.
+//!
+//! The memory is set up once a communicator has made a few calls that it serves; all members count alike. The first one makes
+//! it and tells the others where they get it; if that does not come off for one of them, nobody uses it. Whether a call goes
+//! that way follows from what all members know: its kind, its length, the operation.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use super::complete_by_messages;
+use super::plan::{Plan, What};
+use crate::abi::CommHandle;
+use crate::coll::node::{Area, Guest, Host, Near, Node, Permit, Shape, Shared, Work, is_for};
+use crate::coll::operands::{Memory, Operands};
+use crate::coll::{Area as Place, Members, Slice, bcast, gather};
+use crate::error::MpiResult;
+use crate::memory::Buffer;
+use crate::runtime::{Guard, Moment, State};
+use crate::transport::Hearing;
+
+/// Bytes that a member can say at once.
+const SLOT: usize = 64 << 10;
+
+/// The memory is set up at this call that it serves: a program that makes one barrier does not pay for it.
+const WORTH_IT: u32 = 3;
+
+/// So often a member that has a core of its own looks before it looks at anything else.
+const POLLS: usize = 200;
+
+/// The result, if the call can go this way.
+#[inline]
+pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
+    let What::Call(call) = plan.what else { return None };
+    let near = &mut guard.comms.get_mut(plan.comm).ok()?.near;
+    if matches!(near, Near::Never | Near::Busy) {
+        return None;
+    }
+    let is_dense = plan.operands.elements.as_ref().is_none_or(|it| it.size() as i64 == it.extent());
+    if !is_for(call, plan.members.here.size, SLOT, plan.reduction.as_ref(), is_dense) {
+        return None;
+    }
+    if let Near::Untried(calls) = near {
+        *calls += 1;
+        if *calls < WORTH_IT {
+            return None;
+        }
+        let set_up = set_up(guard, plan.comm, &plan.members);
+        match set_up {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    let near = &mut guard.comms.get_mut(plan.comm).ok()?.near;
+    let Near::Ready(mut shared) = std::mem::replace(near, Near::Busy) else { return None };
+    let mut work = Work::new(call, &plan.operands, plan.reduction.as_ref());
+    let result = match poll_a_while(&mut work, &mut shared.node, guard.spins()) {
+        Some(result) => result,
+        None => wait(guard, &plan.members, &mut work, &mut shared.node),
+    };
+    if let Ok(communicator) = guard.comms.get_mut(plan.comm) {
+        communicator.near = Near::Ready(shared);
+    }
+    Some(result)
+}
+
+/// Members with cores of their own are seldom far apart: nothing else is looked at for about a microsecond.
+#[inline]
+fn poll_a_while(work: &mut Work<'_>, node: &mut Node, spins: bool) -> Option<MpiResult> {
+    for _ in 0..if spins { POLLS } else { 0 } {
+        if let Some(result) = work.poll(node) {
+            return Some(result);
+        }
+    }
+    work.poll(node)
+}
+
+fn wait(guard: &mut Guard<'_>, members: &Members, work: &mut Work<'_>, node: &mut Node) -> MpiResult {
+    guard.wait_as(|state, moment| match moment {
+        Moment::Look => work.poll(node),
+        Moment::Sleep => {
+            node.announce_sleep(true);
+            // Nothing comes from a member that has died, and only its peers are told: the first rank is everybody's.
+            if let Some(lost) = members.peers.iter().position(|peer| state.engine.is_lost(*peer)) {
+                node.declare_broken(lost as u32);
+            }
+            work.poll(node)
+        }
+        Moment::Awake => {
+            node.announce_sleep(false);
+            None
+        }
+    })
+}
+
+/// What the first member tells the others: the address where they get the memory; all zero if there is none.
+type Invitation = [u8; 48];
+
+/// Makes the members share memory, if all can. Everybody comes to the same result.
+#[cold]
+fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResult<bool> {
+    guard.comms.get_mut(comm)?.near = Near::Never;
+    if !are_on_one_node(guard, members) {
+        return Ok(false);
+    }
+    let here = members.here;
+    let shape = Shape { members: here.size, slot: SLOT };
+    let mut invitation: Invitation = [0; 48];
+    let mut host = None;
+    let mut shared = None;
+    if here.rank == 0
+        && let Ok((made, node, hearings)) = make(guard, shape, &mut invitation)
+    {
+        host = Some((made, hearings));
+        shared = Some(node);
+    }
+    tell_all(guard, comm, members, &mut invitation)?;
+    if here.rank > 0 && invitation[0] != 0 {
+        let address = String::from_utf8_lossy(&invitation).into_owned();
+        let asked = guard.unlocked(|| Guest::ask(address.trim_end_matches('\0')));
+        shared = asked.and_then(|guest| join(guard, guest, shape, here.rank)).ok();
+    }
+    // Everybody tells the first one, which so comes to know each: it will notice if one of them dies.
+    let mut oks = vec![u8::from(shared.is_some())];
+    if here.rank == 0 {
+        oks.resize(here.size as usize, 0);
+        oks[0] = u8::from(shared.is_some());
+    }
+    let own = Slice::all(if here.rank == 0 { Place::Recv } else { Place::Send }, 1);
+    let schedule = gather::linear_gather(here, 0, own, |rank| Slice { area: Place::Recv, at: u64::from(rank), len: 1 });
+    let operands = if here.rank == 0 { lend(&mut [], &mut oks) } else { lend(&mut oks, &mut []) };
+    by_messages(guard, comm, members, schedule, operands, |_| {
+        if let Some((host, _)) = &host {
+            host.serve();
+        }
+    })?;
+    let mut verdict = [u8::from(oks.iter().all(|ok| *ok == 1))];
+    let mut got = [0];
+    let operands = if here.rank == 0 { lend(&mut verdict, &mut got) } else { lend(&mut [], &mut got) };
+    let all = Slice::all(Place::Send, 1);
+    let schedule = gather::linear_scatter(here, 0, |_| all, Slice::all(Place::Recv, 1));
+    by_messages(guard, comm, members, schedule, operands, |_| ())?;
+    if let (1, Some(shared)) = (got[0], shared) {
+        guard.comms.get_mut(comm)?.near = Near::Ready(Box::new(shared));
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+fn are_on_one_node(state: &State, members: &Members) -> bool {
+    let Some(world) = &state.world else { return false };
+    let node = |rank: usize| world.nodes.get(members.peers[rank].0 as usize);
+    let size = members.here.size;
+    (2..=Shape::MOST).contains(&size)
+        && world.settings.shm
+        && (0..size as usize).all(|rank| node(rank).is_some() && node(rank) == node(0))
+}
+
+/// The memory, somebody to hand it out, and what ends this process's sleep meanwhile.
+fn make(state: &State, shape: Shape, invitation: &mut Invitation) -> io::Result<(Host, Shared, Option<Hearing>)> {
+    let random = || RandomState::new().build_hasher().finish();
+    let address = format!("rsd-mpi-node-{:016x}{:016x}", random(), random());
+    let (area, memory) = Area::create(shape)?;
+    let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+    let host = Host::new(&address, memory, bell.as_fd().try_clone_to_owned()?)?;
+    let hearing = state.engine.transport().hear(host.fd().try_clone_to_owned()?);
+    let shared = share(state, area, 0, bell.into())?;
+    for (place, byte) in invitation.iter_mut().zip(address.bytes()) {
+        *place = byte;
+    }
+    Ok((host, shared, hearing))
+}
+
+fn join(state: &State, guest: Guest, shape: Shape, rank: u32) -> io::Result<Shared> {
+    share(state, Area::open(guest.memory.as_fd(), shape)?, rank, guest.bell)
+}
+
+fn share(state: &State, area: Area, rank: u32, bell: OwnedFd) -> io::Result<Shared> {
+    let permit = Permit::take().ok_or(io::ErrorKind::QuotaExceeded)?;
+    let hearing = state.engine.transport().hear(bell.try_clone()?).ok_or(io::ErrorKind::Unsupported)?;
+    let ring = move || {
+        // It fails only if nobody has ever looked at it.
+        let _ = nix::unistd::write(&bell, &1_u64.to_ne_bytes());
+    };
+    Ok(Shared { node: Node::new(area, rank, Box::new(ring)), hearing, permit })
+}
+
+fn tell_all(guard: &mut Guard<'_>, comm: CommHandle, members: &Members, invitation: &mut Invitation) -> MpiResult {
+    let schedule = bcast::binomial(members.here, Slice::all(Place::Recv, invitation.len() as u64));
+    by_messages(guard, comm, members, schedule, lend(&mut [], invitation), |_| ())
+}
+
+fn by_messages(
+    guard: &mut Guard<'_>,
+    comm: CommHandle,
+    members: &Members,
+    schedule: crate::coll::Schedule,
+    operands: Operands,
+    meanwhile: impl FnMut(&mut State),
+) -> MpiResult {
+    let what = What::Schedule(schedule);
+    let plan = Plan { comm, members: members.clone(), what, operands, reduction: None };
+    complete_by_messages(guard, plan, meanwhile)
+}
+
+/// Bytes of this function's callers, which live until the operation is over.
+fn lend(send: &mut [u8], recv: &mut [u8]) -> Operands {
+    let memory = |bytes: &mut [u8]| {
+        let base = bytes.as_mut_ptr();
+        // SAFETY: the bytes are borrowed from whoever waits for the operation.
+        Memory::new(base, unsafe { Buffer::contiguous(base, bytes.len()) })
+    };
+    Operands { send: memory(send), recv: memory(recv), ..Operands::default() }
+}

@@ -1,0 +1,140 @@
+//! The memory that the members of a communicator on one node share.
+
+use std::io;
+use std::mem::{align_of, size_of};
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap};
+
+use super::{DEPTH, Head, Mark};
+
+/// How much of what there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Members; at least 2, at most [`Shape::MOST`].
+    pub members: u32,
+    /// Bytes of a slot: a multiple of 4,096, at most 1 MiB.
+    pub slot: usize,
+}
+
+impl Shape {
+    /// So many members share memory at most.
+    pub const MOST: u32 = 1024;
+
+    /// None if an area cannot look like that.
+    fn checked(self) -> Option<Self> {
+        let sound = (2..=Self::MOST).contains(&self.members)
+            && self.slot.is_multiple_of(4096)
+            && (4096..=1 << 20).contains(&self.slot);
+        sound.then_some(self)
+    }
+
+    fn marks(self) -> usize {
+        self.members as usize * DEPTH as usize
+    }
+
+    fn slots_at(self) -> usize {
+        (size_of::<Head>() + self.marks() * size_of::<Mark>()).next_multiple_of(4096)
+    }
+
+    fn total(self) -> usize {
+        self.slots_at() + (self.marks() + DEPTH as usize) * self.slot
+    }
+}
+
+const _: () = assert!(size_of::<Head>().is_multiple_of(align_of::<Mark>()));
+
+/// A mapped area: a memfd that can neither shrink nor grow, of which only pages that are used exist. A child of fork does not get it.
+#[derive(Debug)]
+pub struct Area {
+    head: NonNull<Head>,
+    marks: NonNull<Mark>,
+    slots: NonNull<u8>,
+    shape: Shape,
+}
+
+// SAFETY: it is shared between processes and hands out nothing but atomics and what the protocol guards.
+unsafe impl Send for Area {}
+
+impl Area {
+    /// A new one, and the descriptor by which the others map it.
+    pub fn create(shape: Shape) -> io::Result<(Self, OwnedFd)> {
+        let shape = shape.checked().ok_or(io::ErrorKind::InvalidInput)?;
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let fd = memfd_create("rsd-mpi-node", flags | MFdFlags::from_bits_retain(nix::libc::MFD_NOEXEC_SEAL))
+            .or_else(|_| memfd_create("rsd-mpi-node", flags))?; // kernels before 6.3
+        nix::unistd::ftruncate(&fd, shape.total() as i64)?;
+        fcntl(&fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL))?;
+        Ok((Self::map(fd.as_fd(), shape)?, fd))
+    }
+
+    /// One made by another process. Refused if it could shrink under our hands or is smaller than its shape.
+    pub fn open(fd: BorrowedFd<'_>, shape: Shape) -> io::Result<Self> {
+        let shape = shape.checked().ok_or(io::ErrorKind::InvalidInput)?;
+        let seals = SealFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GET_SEALS)?);
+        let is_long = nix::sys::stat::fstat(fd)?.st_size as u64 >= shape.total() as u64;
+        if !seals.contains(SealFlag::F_SEAL_SHRINK) || !is_long {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Self::map(fd, shape)
+    }
+
+    fn map(fd: BorrowedFd<'_>, shape: Shape) -> io::Result<Self> {
+        let size = NonZeroUsize::new(shape.total()).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let base =
+            unsafe { mmap(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0) }?;
+        let base = base.cast::<u8>();
+        // SAFETY: within the mapping, by the sizes of `Shape`.
+        let (marks, slots) = unsafe { (base.add(size_of::<Head>()), base.add(shape.slots_at())) };
+        let area = Self { head: base.cast(), marks: marks.cast(), slots, shape };
+        // SAFETY: the mapping just made.
+        unsafe { madvise(base.cast(), shape.total(), MmapAdvise::MADV_DONTFORK) }?;
+        Ok(area)
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    #[inline(always)]
+    pub(super) fn head(&self) -> &Head {
+        // SAFETY: the mapping begins with it, is page-aligned, and all bytes are a valid head.
+        unsafe { self.head.as_ref() }
+    }
+
+    /// `marks[member × DEPTH + operation]`.
+    #[inline(always)]
+    pub(super) fn marks(&self) -> &[Mark] {
+        // SAFETY: so many lie within the mapping, and all bytes are valid marks.
+        unsafe { std::slice::from_raw_parts(self.marks.as_ptr(), self.shape.marks()) }
+    }
+
+    /// The start of a slot; those of member `members` are the results.
+    #[inline(always)]
+    pub(super) fn slot(&self, member: u32, operation: u64) -> *mut u8 {
+        let index = u64::from(member.min(self.shape.members)) * DEPTH + operation % DEPTH;
+        // SAFETY: `marks` slots and `DEPTH` results lie within the mapping.
+        unsafe { self.slots.add(index as usize * self.shape.slot) }.as_ptr()
+    }
+}
+
+#[cfg(loom)]
+impl Area {
+    /// For models: over memory that outlives it.
+    pub(super) fn over(head: &Head, marks: &[Mark], shape: Shape) -> Self {
+        Self { head: head.into(), marks: NonNull::from(marks).cast(), slots: NonNull::dangling(), shape }
+    }
+}
+
+#[cfg(not(loom))]
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length; nothing that was handed out outlives the borrow of `self`.
+        let _ = unsafe { nix::sys::mman::munmap(self.head.cast(), self.shape.total()) };
+    }
+}

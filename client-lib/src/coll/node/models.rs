@@ -1,0 +1,151 @@
+//! All interleavings of a few operations. Data travel beside the numbers, where loom sees who reads and writes them.
+
+#![cfg(loom)]
+
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+use super::*;
+
+struct Memory {
+    head: Head,
+    marks: Vec<Mark>,
+    bell: Arc<Bell>,
+}
+
+/// For each member, whether it has been rung for since its last sleep: a ring that is lost is a deadlock.
+struct Bell {
+    rung: Mutex<Vec<bool>>,
+    heard: Condvar,
+}
+
+// SAFETY: as the memory of an area; who may touch what is the protocol that loom watches here.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn new(members: u32) -> Arc<Self> {
+        let done =
+            || Done { number: AtomicU64::new(0), verdict: AtomicU64::new(0), result: UnsafeCell::new([0; SMALL]) };
+        let round = || Round { arrivals: Line(AtomicU64::new(0)), done: Line(done()) };
+        let mark = || Mark { number: AtomicU64::new(0), stamp: AtomicU64::new(0), data: UnsafeCell::new([0; SMALL]) };
+        Arc::new(Self {
+            head: Head {
+                broken: Line(AtomicU32::new(0)),
+                sleepers: Line(AtomicU32::new(0)),
+                rounds: std::array::from_fn(|_| round()),
+            },
+            marks: (0..u64::from(members) * DEPTH).map(|_| mark()).collect(),
+            bell: Arc::new(Bell { rung: Mutex::new(vec![false; members as usize]), heard: Condvar::new() }),
+        })
+    }
+
+    fn node(&self, rank: u32) -> Node {
+        let members = self.marks.len() as u32 / DEPTH as u32;
+        let area = Area::over(&self.head, &self.marks, Shape { members, slot: 4096 });
+        let bell = Arc::clone(&self.bell);
+        let ring = move || {
+            bell.rung.lock().unwrap().fill(true);
+            bell.heard.notify_all();
+        };
+        Node::new(area, rank, Box::new(ring))
+    }
+
+    /// As a process waits that sleeps at once.
+    fn wait(&self, node: &mut Node, mut is_there: impl FnMut(&mut Node) -> bool) {
+        while !is_there(node) {
+            node.announce_sleep(true);
+            if is_there(node) {
+                node.announce_sleep(false);
+                return;
+            }
+            let mut rung = self.bell.rung.lock().unwrap();
+            while !rung[node.rank as usize] {
+                rung = self.bell.heard.wait(rung).unwrap();
+            }
+            rung[node.rank as usize] = false;
+            drop(rung);
+            node.announce_sleep(false);
+        }
+    }
+}
+
+/// Everybody says something at each of some operations, and gets what all have said.
+fn all_hear_all(memory: &Arc<Memory>, rank: u32, operations: u8) {
+    let mut node = memory.node(rank);
+    for operation in 0..operations {
+        memory.wait(&mut node, Node::has_room);
+        let (number, arrival) = node.arrive(7, 1, false, |slot| slot[0] = 10 * operation + rank as u8);
+        let sum = |node: &Node| -> u8 {
+            // SAFETY: left by members that have arrived.
+            (0..node.size()).map(|member| node.with_data(number, member, 1, |data| unsafe { (&*data)[0] })).sum()
+        };
+        if arrival == Arrival::Last {
+            let all = sum(&node);
+            // SAFETY: the last one writes it alone.
+            node.with_result(number, 1, |result| unsafe { (&mut *result)[0] = all });
+            node.finish(number, 0);
+        }
+        memory.wait(&mut node, |node| node.all_arrived(number));
+        let expected: u8 = (0..node.size() as u8).map(|member| 10 * operation + member).sum();
+        if node.is_counted() {
+            // SAFETY: written before all have arrived.
+            assert_eq!(node.with_result_of(number, 1, |result| unsafe { (&*result)[0] }), expected);
+        } else {
+            assert_eq!(sum(&node), expected);
+        }
+    }
+}
+
+/// One tells the others at each of some operations, and does not wait for them.
+fn one_tells(memory: &Arc<Memory>, rank: u32, operations: u8) {
+    let mut node = memory.node(rank);
+    for operation in 0..operations {
+        memory.wait(&mut node, Node::has_room);
+        let len = usize::from(rank == 0);
+        let (number, arrival) = node.arrive(7, len, rank == 0, |slot| slot[0] = operation);
+        if arrival == Arrival::Last {
+            node.finish(number, 0);
+        }
+        if rank > 0 {
+            memory.wait(&mut node, |node| node.has_arrived(number, 0));
+            // SAFETY: left by a member that has arrived.
+            assert_eq!(node.with_data(number, 0, 1, |data| unsafe { (&*data)[0] }), operation);
+        }
+    }
+}
+
+fn model(members: u32, operations: u8, body: fn(&Arc<Memory>, u32, u8)) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(if members == 2 { 3 } else { 2 });
+    builder.check(move || {
+        let memory = Memory::new(members);
+        let others: Vec<_> = (1..members)
+            .map(|rank| {
+                let memory = Arc::clone(&memory);
+                thread::spawn(move || body(&memory, rank, operations))
+            })
+            .collect();
+        body(&memory, 0, operations);
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
+}
+
+#[test]
+fn loom_two_members_hear_each_other() {
+    model(2, 3, all_hear_all);
+}
+
+#[test]
+fn loom_three_members_hear_each_other() {
+    model(3, 2, all_hear_all);
+}
+
+#[test]
+fn loom_two_members_hear_the_first_one() {
+    model(2, 4, one_tells);
+}
+
+#[test]
+fn loom_three_members_hear_the_first_one() {
+    model(3, 3, one_tells);
+}

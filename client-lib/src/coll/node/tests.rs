@@ -1,0 +1,240 @@
+//! Members in threads, each with a mapping of its own, call one thing after the other.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering as Order};
+
+use super::*;
+use crate::abi::constants::{MPI_SUM, MPI_UINT32_T};
+use crate::abi::{DatatypeHandle, OpHandle};
+use crate::coll::choice::Call;
+use crate::coll::halving::Vector;
+use crate::coll::operands::{Memory, Operands};
+use crate::datatype::{Datatype, Element};
+use crate::error::MpiResult;
+use crate::memory::Buffer;
+use crate::op::{Ops, Reduction};
+
+const SLOT: usize = 4096;
+
+fn sum() -> Reduction {
+    let element = Element::of(DatatypeHandle(MPI_UINT32_T)).unwrap();
+    let op = Ops::default().resolve(OpHandle(MPI_SUM)).unwrap();
+    Reduction::new(&op, Datatype::predefined(element), element.handle()).unwrap()
+}
+
+/// Runs a body in a thread for each member; the results, and how often the bell was rung.
+fn together<R: Send>(members: u32, body: impl Fn(&mut Node) -> R + Sync) -> (Vec<R>, usize) {
+    let (area, fd) = Area::create(Shape { members, slot: SLOT }).unwrap();
+    drop(area);
+    let rung = Arc::new(AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..members)
+            .map(|rank| {
+                let (fd, body, rung) = (&fd, &body, Arc::clone(&rung));
+                scope.spawn(move || {
+                    let area = Area::open(fd.as_fd(), Shape { members, slot: SLOT }).unwrap();
+                    let ring = move || {
+                        rung.fetch_add(1, Order::Relaxed);
+                    };
+                    body(&mut Node::new(area, rank, Box::new(ring)))
+                })
+            })
+            .collect();
+        let results = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        (results, rung.load(Order::Relaxed))
+    })
+}
+
+fn wait(work: &mut Work<'_>, node: &mut Node) -> MpiResult {
+    loop {
+        if let Some(result) = work.poll(node) {
+            return result;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Words of a member at an operation, for another one.
+fn words(operation: u64, from: u32, to: u32, count: u64) -> Vec<u32> {
+    (0..count as u32).map(|at| (operation as u32 * 1009 + from * 101 + to * 13 + at) % 65_521).collect()
+}
+
+fn lend(words: &mut [u32]) -> Memory {
+    let base = words.as_mut_ptr().cast();
+    // SAFETY: the words outlive the operation that they are lent for.
+    Memory::new(base, unsafe { Buffer::contiguous(base, 4 * words.len()) })
+}
+
+/// What one member sends and expects in one call.
+fn call(operation: u64, me: u32, size: u32) -> (Call, Vec<u32>, Vec<u32>, Vec<u32>) {
+    let mixed = operation.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let (root, in_place) = ((mixed % u64::from(size)) as u32, mixed & 64 != 0);
+    let room = SLOT as u64 / 4;
+    let mut count = [1, 2, 12, 13, room / u64::from(size), room][(mixed >> 8) as usize % 6];
+    let kind = (mixed >> 16) % 11;
+    if [3, 5, 8].contains(&kind) {
+        count = count.min(room / u64::from(size));
+    }
+    let vector = Vector { count, unit: 4 };
+    let (block, all) = (4 * count, 0..size);
+    let own = words(operation, me, 0, count);
+    let sums = |ranks: std::ops::Range<u32>, count: u64| -> Vec<u32> {
+        let mut sums = vec![0; count as usize];
+        for rank in ranks {
+            sums.iter_mut().zip(words(operation, rank, 0, count)).for_each(|(sum, word)| *sum += word);
+        }
+        sums
+    };
+    // In place or not, what is in `recv` beforehand and afterwards.
+    let (call, send, before, after) = match kind {
+        0 => (Call::Barrier, vec![], vec![], vec![]),
+        1 => {
+            let data = words(operation, root, 0, 5 * count);
+            let before = if me == root { data.clone() } else { vec![0; data.len()] };
+            (Call::Bcast { root, len: 5 * block }, vec![], before, data)
+        }
+        2 | 4 => {
+            let gathered: Vec<u32> = all.flat_map(|rank| words(operation, rank, 0, count)).collect();
+            let is_root = kind == 4 || me == root;
+            let in_place = in_place && is_root;
+            let mut before = vec![0; if is_root { gathered.len() } else { 0 }];
+            if in_place {
+                before[me as usize * own.len()..][..own.len()].copy_from_slice(&own);
+            }
+            let call = match kind {
+                2 => Call::Gather { root, block, in_place },
+                _ => Call::Allgather { block, in_place },
+            };
+            (call, if in_place { vec![] } else { own }, before, if is_root { gathered } else { vec![] })
+        }
+        3 => {
+            let is_root = me == root;
+            let in_place = in_place && is_root;
+            let send = if is_root { all.flat_map(|to| words(operation, root, to, count)).collect() } else { vec![] };
+            let after = if in_place { vec![] } else { words(operation, root, me, count) };
+            (Call::Scatter { root, block, in_place }, send, vec![0; after.len()], after)
+        }
+        5 => {
+            let send: Vec<u32> = all.clone().flat_map(|to| words(operation, me, to, count)).collect();
+            let after: Vec<u32> = all.flat_map(|from| words(operation, from, me, count)).collect();
+            let before = if in_place { send.clone() } else { vec![0; after.len()] };
+            (Call::Alltoall { block, in_place }, if in_place { vec![] } else { send }, before, after)
+        }
+        8 => {
+            let whole = count * u64::from(size);
+            let (own, all) = (words(operation, me, 0, whole), sums(all, whole));
+            let part = all[(u64::from(me) * count) as usize..][..count as usize].to_vec();
+            let mut after = if in_place { own.clone() } else { vec![0; part.len()] };
+            after[..part.len()].copy_from_slice(&part);
+            let before = if in_place { own.clone() } else { vec![0; part.len()] };
+            let call = Call::ReduceScatterBlock { block: vector, commutes: true, in_place };
+            (call, if in_place { vec![] } else { own }, before, after)
+        }
+        _ => {
+            let in_place = in_place && (kind != 6 || me == root);
+            let (call, result) = match kind {
+                6 if me == root => (Call::Reduce { root, vector, commutes: true, in_place }, Some(sums(all, count))),
+                6 => (Call::Reduce { root, vector, commutes: true, in_place }, None),
+                7 => (Call::Allreduce { vector, commutes: true, in_place }, Some(sums(all, count))),
+                9 => (Call::Scan { vector, in_place }, Some(sums(0..me + 1, count))),
+                _ => (Call::Exscan { vector, in_place }, (me > 0).then(|| sums(0..me, count))),
+            };
+            let before = if in_place { own.clone() } else { vec![0; own.len()] };
+            let after = result.unwrap_or_else(|| before.clone());
+            (call, if in_place { vec![] } else { own }, before, after)
+        }
+    };
+    (call, send, before, after)
+}
+
+#[test]
+fn members_get_what_each_function_promises_call_after_call() {
+    for members in [2, 3, 5, 16] {
+        together(members, |node| {
+            let (me, sum) = (node.rank, sum());
+            for operation in 0..if members == 16 { 120 } else { 400 } {
+                let (call, mut send, mut recv, after) = call(operation, me, members);
+                assert!(is_for(call, members, SLOT, Some(&sum), true), "{call:?}");
+                let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
+                let mut work = Work::new(call, &operands, Some(&sum));
+                assert_eq!(wait(&mut work, node), Ok(()), "{call:?} on {me} of {members}");
+                assert_eq!(recv, after, "{call:?} on {me} of {members}, operation {operation}");
+            }
+        });
+    }
+}
+
+#[test]
+fn members_that_call_different_things_are_told_so() {
+    for members in [2, 3] {
+        let (results, _) = together(members, |node| {
+            let mut words = [node.rank; 8];
+            let vector = Vector { count: if node.rank == 1 { 2 } else { 1 }, unit: 4 };
+            let operands = Operands { recv: lend(&mut words[..vector.count as usize]), ..Operands::default() };
+            let call = Call::Allreduce { vector, commutes: true, in_place: true };
+            wait(&mut Work::new(call, &operands, Some(&sum())), node)
+        });
+        assert!(results.iter().any(|result| result.as_ref().is_err_and(|error| error.text.contains("rank"))));
+    }
+}
+
+#[test]
+fn when_a_member_has_died_the_others_are_told() {
+    let (results, _) = together(4, |node| {
+        let operands = Operands::default();
+        let mut work = Work::new(Call::Barrier, &operands, None);
+        match node.rank {
+            3 => Ok(()),
+            // Whoever learns of it first.
+            0 => {
+                assert!(work.poll(node).is_none());
+                node.declare_broken(3);
+                wait(&mut work, node)
+            }
+            _ => wait(&mut work, node),
+        }
+    });
+    for result in &results[..3] {
+        let error = result.as_ref().unwrap_err();
+        assert_eq!(error.class, crate::abi::constants::MPI_ERR_PROC_ABORTED);
+        assert_eq!(error.text, "rank 3 of the communicator has died");
+    }
+}
+
+#[test]
+fn a_member_that_sleeps_is_rung_for() {
+    for members in [2, 4] {
+        let (results, rung) = together(members, |node| {
+            let operands = Operands::default();
+            let mut work = Work::new(Call::Barrier, &operands, None);
+            if node.rank > 0 {
+                node.announce_sleep(true);
+            }
+            let result = wait(&mut work, node);
+            if node.rank > 0 {
+                node.announce_sleep(false);
+            }
+            result
+        });
+        assert!(results.iter().all(Result::is_ok));
+        // Whoever made the last wait end rang, as the others had said that they sleep.
+        assert!(rung > 0);
+    }
+}
+
+#[test]
+fn an_area_that_could_shrink_or_is_short_is_refused() {
+    let shape = Shape { members: 3, slot: SLOT };
+    let (_area, fd) = Area::create(shape).unwrap();
+    assert!(Area::open(fd.as_fd(), shape).is_ok());
+    assert!(Area::open(fd.as_fd(), Shape { members: 9, ..shape }).is_err());
+    for members in [0, 1, Shape::MOST + 1] {
+        assert!(Area::create(Shape { members, ..shape }).is_err());
+    }
+    for slot in [0, 100, 2 << 20] {
+        assert!(Area::create(Shape { slot, ..shape }).is_err());
+    }
+    let file = std::fs::File::open("/dev/zero").unwrap();
+    assert!(Area::open(file.as_fd(), shape).is_err());
+}

@@ -1,0 +1,345 @@
+//! The operations over shared memory: what a member leaves, whom it waits for, what it reads.
+
+use super::{Arrival, Node};
+use crate::coll::choice::Call;
+use crate::coll::halving::Vector;
+use crate::coll::operands::Operands;
+use crate::error::{MpiError, MpiResult};
+use crate::memory::Buffer;
+use crate::op::Reduction;
+
+/// A call on its way. [`Work::poll`] goes on with it.
+#[derive(Debug)]
+pub struct Work<'a> {
+    call: Call,
+    operands: &'a Operands,
+    reduction: Option<&'a Reduction>,
+    /// Bytes that are done of a broadcast, which goes in as many operations as it takes.
+    done: usize,
+    /// The operation that is waited for.
+    waits: Option<u64>,
+}
+
+/// Whether a call can go over memory with slots of `room` bytes. All members find the same.
+pub fn is_for(call: Call, size: u32, room: usize, reduction: Option<&Reduction>, is_dense: bool) -> bool {
+    let (room, size) = (room as u64, u64::from(size));
+    // A function of the user's is called with nothing locked; elements with holes are combined where they lie.
+    let fits = |len: u64| 0 < len && len <= room;
+    let combines = |len: u64| fits(len) && is_dense && reduction.is_some_and(|it| it.commutes() && !it.calls_user());
+    match call {
+        Call::Barrier => true,
+        Call::Bcast { len, .. } => 0 < len && len <= 16 * room,
+        Call::Gather { block, .. } | Call::Allgather { block, .. } => fits(block),
+        Call::Scatter { block, .. } => fits(block.saturating_mul(size)),
+        Call::Alltoall { block, .. } => fits(block.saturating_mul(size - 1)),
+        Call::Reduce { vector, .. }
+        | Call::Allreduce { vector, .. }
+        | Call::Scan { vector, .. }
+        | Call::Exscan { vector, .. } => combines(vector.len()),
+        Call::ReduceScatterBlock { block, .. } => combines(block.len().saturating_mul(size)),
+    }
+}
+
+/// Whom a member waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whom {
+    Nobody,
+    One(u32),
+    All,
+}
+
+impl<'a> Work<'a> {
+    /// Of a call for which [`is_for`] holds.
+    pub fn new(call: Call, operands: &'a Operands, reduction: Option<&'a Reduction>) -> Self {
+        Self { call, operands, reduction, done: 0, waits: None }
+    }
+
+    /// Goes on; the result once it is over.
+    #[inline]
+    pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult> {
+        loop {
+            let whom = self.whom(node.rank);
+            let number = match self.waits {
+                Some(number) => number,
+                None => {
+                    if !node.has_room() {
+                        return node.broken().map(|rank| Err(died(rank)));
+                    }
+                    let number = self.arrive(node);
+                    self.waits = Some(number);
+                    number
+                }
+            };
+            let is_there = match whom {
+                Whom::Nobody => true,
+                Whom::One(member) => node.has_arrived(number, member),
+                Whom::All => node.all_arrived(number),
+            };
+            if !is_there {
+                return node.broken().map(|rank| Err(died(rank)));
+            }
+            self.waits = None;
+            if let Err(error) = self.read(node, number) {
+                return Some(Err(error));
+            }
+            let Call::Bcast { len, .. } = self.call else { return Some(Ok(())) };
+            self.done += self.piece(node).1;
+            if self.done as u64 >= len {
+                return Some(Ok(()));
+            }
+        }
+    }
+
+    fn whom(&self, me: u32) -> Whom {
+        match self.call {
+            Call::Bcast { root, .. } | Call::Scatter { root, .. } if root != me => Whom::One(root),
+            Call::Gather { root, .. } | Call::Reduce { root, .. } if root == me => Whom::All,
+            Call::Bcast { .. } | Call::Scatter { .. } | Call::Gather { .. } | Call::Reduce { .. } => Whom::Nobody,
+            Call::Barrier
+            | Call::Allgather { .. }
+            | Call::Alltoall { .. }
+            | Call::Allreduce { .. }
+            | Call::ReduceScatterBlock { .. }
+            | Call::Scan { .. }
+            | Call::Exscan { .. } => Whom::All,
+        }
+    }
+
+    /// Of a broadcast: the bytes (offset, length) of this operation.
+    fn piece(&self, node: &Node) -> (usize, usize) {
+        let all = self.operands.recv.buffer.len();
+        (self.done, (all - self.done).min(node.room()))
+    }
+
+    /// What is called: members that say different things do not belong together.
+    fn stamp(&self) -> u64 {
+        let (kind, root, len) = match self.call {
+            Call::Barrier => (1, 0, 0),
+            Call::Bcast { root, len } => (2, root, len),
+            Call::Gather { root, block, .. } => (3, root, block),
+            Call::Scatter { root, block, .. } => (4, root, block),
+            Call::Allgather { block, .. } => (5, 0, block),
+            Call::Alltoall { block, .. } => (6, 0, block),
+            Call::Reduce { root, vector, .. } => (7, root, vector.len()),
+            Call::Allreduce { vector, .. } => (8, 0, vector.len()),
+            Call::ReduceScatterBlock { block, .. } => (9, 0, block.len()),
+            Call::Scan { vector, .. } => (10, 0, vector.len()),
+            Call::Exscan { vector, .. } => (11, 0, vector.len()),
+        };
+        kind << 56 | u64::from(root) << 32 | len
+    }
+
+    /// Leaves what others want of this member, and computes if it is the last one.
+    #[inline]
+    fn arrive(&self, node: &mut Node) -> u64 {
+        let (stamp, me) = (self.stamp(), node.rank);
+        let Operands { send, recv, .. } = self.operands;
+        let (send, recv) = (&send.buffer, &recv.buffer);
+        let own = |in_place: bool| if in_place { recv } else { send };
+        let (number, arrival) = match self.call {
+            Call::Barrier => node.arrive(stamp, 0, false, |_| ()),
+            Call::Bcast { root, .. } if root == me => {
+                let (at, len) = self.piece(node);
+                node.arrive(stamp, len, true, |slot| recv.read(at, slot))
+            }
+            Call::Scatter { root, .. } if root == me => node.arrive(stamp, send.len(), true, |slot| send.read(0, slot)),
+            Call::Bcast { .. } | Call::Scatter { .. } => node.arrive(stamp, 0, false, |_| ()),
+            // The root's own goes from place to place.
+            Call::Gather { root, .. } if root == me => node.arrive(stamp, 0, false, |_| ()),
+            Call::Gather { .. } => node.arrive(stamp, send.len(), false, |slot| send.read(0, slot)),
+            Call::Allgather { block, in_place } => {
+                let (buffer, at) = if in_place { (recv, me as usize * block as usize) } else { (send, 0) };
+                let len = (block as usize).min(buffer.len() - at);
+                node.arrive(stamp, block as usize, false, |slot| buffer.read(at, &mut slot[..len]))
+            }
+            Call::Alltoall { block, in_place } => {
+                let (buffer, block) = (own(in_place), block as usize);
+                let (before, after) = (me as usize * block, (me as usize + 1) * block);
+                node.arrive(stamp, buffer.len() - block, false, |slot| {
+                    let (lower, upper) = slot.split_at_mut(before);
+                    buffer.read(0, lower);
+                    buffer.read(after, upper);
+                })
+            }
+            Call::Reduce { root, in_place, .. } => {
+                let buffer = own(in_place && root == me);
+                node.arrive(stamp, buffer.len(), false, |slot| buffer.read(0, slot))
+            }
+            Call::Allreduce { in_place, .. }
+            | Call::ReduceScatterBlock { in_place, .. }
+            | Call::Scan { in_place, .. }
+            | Call::Exscan { in_place, .. } => {
+                let buffer = own(in_place);
+                node.arrive(stamp, buffer.len(), false, |slot| buffer.read(0, slot))
+            }
+        };
+        if arrival == Arrival::Last {
+            let verdict = self.compute(node, number);
+            node.finish(number, verdict);
+        }
+        number
+    }
+
+    /// The last one looks whether all have called the same, and combines what everybody wants.
+    fn compute(&self, node: &Node, number: u64) -> u64 {
+        let stamp = self.stamp();
+        let stranger = (0..node.size()).find(|member| node.stamp(number, *member) != stamp);
+        if let Some(stranger) = stranger {
+            return u64::from(stranger) + 1;
+        }
+        if let Call::Allreduce { vector, .. } | Call::Reduce { vector, .. } = self.call {
+            node.with_result(number, vector.len() as usize, |result| {
+                self.combine(node, number, 0..node.size(), vector, (0, vector), result.cast());
+            });
+        }
+        0
+    }
+
+    /// Reads what was waited for.
+    #[inline]
+    fn read(&self, node: &Node, number: u64) -> MpiResult {
+        let (me, size) = (node.rank, node.size());
+        let Operands { send, recv, .. } = self.operands;
+        let (send, recv) = (&send.buffer, &recv.buffer);
+        self.agreed(node, number)?;
+        match self.call {
+            Call::Barrier => {}
+            Call::Bcast { root, .. } if root != me => {
+                let (at, len) = self.piece(node);
+                take(node, number, root, len, (0, len), recv, at);
+            }
+            Call::Scatter { root, block, .. } if root != me => {
+                let block = block as usize;
+                take(node, number, root, size as usize * block, (me as usize * block, block), recv, 0);
+            }
+            Call::Scatter { block, in_place, .. } => {
+                let own = send.part(me as usize * block as usize, block as usize);
+                if !in_place {
+                    crate::coll::operands::copy(&own, &recv.part(0, own.len()));
+                }
+            }
+            Call::Gather { root, block, in_place } if root == me => {
+                let block = block as usize;
+                for member in (0..size).filter(|member| *member != me) {
+                    take(node, number, member, block, (0, block), recv, member as usize * block);
+                }
+                if !in_place {
+                    crate::coll::operands::copy(send, &recv.part(me as usize * block, send.len()));
+                }
+            }
+            Call::Bcast { .. } | Call::Gather { .. } => {}
+            Call::Allgather { block, in_place } => {
+                let block = block as usize;
+                for member in (0..size).filter(|member| *member != me) {
+                    take(node, number, member, block, (0, block), recv, member as usize * block);
+                }
+                if !in_place {
+                    crate::coll::operands::copy(send, &recv.part(me as usize * block, send.len()));
+                }
+            }
+            Call::Alltoall { block, in_place } => {
+                let block = block as usize;
+                let whole = (size as usize - 1) * block;
+                for member in (0..size).filter(|member| *member != me) {
+                    // Each leaves out its own.
+                    let at = if me < member { me } else { me - 1 } as usize * block;
+                    take(node, number, member, whole, (at, block), recv, member as usize * block);
+                }
+                if !in_place {
+                    let at = me as usize * block;
+                    crate::coll::operands::copy(&send.part(at, block), &recv.part(at, block));
+                }
+            }
+            Call::Reduce { root, .. } if root != me => {}
+            Call::Allreduce { vector, .. } | Call::Reduce { vector, .. } => {
+                if node.is_counted() {
+                    node.with_result_of(number, vector.len() as usize, |result| write(recv, 0, result));
+                } else {
+                    self.combine_for_user(node, number, size, vector, (0, vector));
+                }
+            }
+            Call::ReduceScatterBlock { block, .. } => {
+                let whole = Vector { count: block.count * u64::from(size), ..block };
+                self.combine_for_user(node, number, size, whole, (u64::from(me) * block.count, block));
+            }
+            Call::Scan { vector, .. } => self.combine_for_user(node, number, me + 1, vector, (0, vector)),
+            Call::Exscan { .. } if me == 0 => {}
+            Call::Exscan { vector, .. } => self.combine_for_user(node, number, me, vector, (0, vector)),
+        }
+        Ok(())
+    }
+
+    /// Whether those whose words count have called the same.
+    #[inline]
+    fn agreed(&self, node: &Node, number: u64) -> MpiResult {
+        let stranger = match self.whom(node.rank) {
+            Whom::Nobody => None,
+            Whom::One(member) => (node.stamp(number, member) != self.stamp()).then_some(member),
+            Whom::All if node.is_counted() => node.verdict(number).checked_sub(1).map(|member| member as u32),
+            Whom::All => (0..node.size()).find(|member| node.stamp(number, *member) != self.stamp()),
+        };
+        stranger.map_or(Ok(()), |member| Err(disagrees(member)))
+    }
+
+    /// Combines a part of what the first members have left, in the order of ranks, where the user wants it.
+    fn combine_for_user(&self, node: &Node, number: u64, members: u32, whole: Vector, part: (u64, Vector)) {
+        let recv = &self.operands.recv.buffer;
+        let (Some(result), true) = (recv.as_contiguous(), recv.len() as u64 >= part.1.len()) else { return };
+        self.combine(node, number, 0..members, whole, part, result);
+    }
+
+    /// `part`: its first element and its length, of vectors of length `whole`, combined into `result`, which has room for it.
+    #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
+    fn combine(
+        &self,
+        node: &Node,
+        number: u64,
+        members: std::ops::Range<u32>,
+        whole: Vector,
+        (first, part): (u64, Vector),
+        result: *mut u8,
+    ) {
+        let Some(reduction) = self.reduction else { return };
+        let (at, len) = ((first * part.unit) as usize, part.len() as usize);
+        for member in members.clone() {
+            node.with_data(number, member, whole.len() as usize, |data| {
+                let from = data.cast::<u8>().wrapping_add(at);
+                // SAFETY: the part lies within a member's data, which has been left and is not changed before all have read
+                // it; `result` is nobody else's. Predefined operations commute, so that they may be applied from the right.
+                unsafe {
+                    if member == members.start {
+                        result.copy_from(from, len);
+                    } else {
+                        reduction.apply(from, result, part.count as usize);
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// Copies bytes (offset, length) of the `whole` that a member has left into a buffer.
+#[inline]
+fn take(node: &Node, number: u64, member: u32, whole: usize, (from, len): (usize, usize), into: &Buffer, at: usize) {
+    node.with_data(number, member, whole, |data| {
+        write(into, at, std::ptr::slice_from_raw_parts(data.cast::<u8>().wrapping_add(from), len));
+    });
+}
+
+#[inline]
+#[expect(unsafe_code, reason = "what has been left is read through a pointer")]
+fn write(into: &Buffer, at: usize, data: *const [u8]) {
+    // SAFETY: it lies within a slot, has been left by a member that is done with it, and is not changed before this one
+    // arrives at the next operation. A process that breaks this garbles what is read.
+    into.write(at, unsafe { &*data });
+}
+
+#[cold]
+fn died(rank: u32) -> MpiError {
+    MpiError::proc_aborted(format!("rank {rank} of the communicator has died"))
+}
+
+#[cold]
+fn disagrees(rank: u32) -> MpiError {
+    MpiError::truncate(format!("rank {rank} calls another collective function here, or for another length or root"))
+}
