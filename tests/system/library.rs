@@ -156,11 +156,11 @@ fn a_fatal_error_names_the_function_and_the_reason() {
 #[test]
 fn the_others_are_told_of_a_rank_that_dies() {
     // Hydra is to leave the others alone; it tells them of the death by a signal that would end them.
-    let spared = format!("trap '' USR1; {}; exit 0", ours("killed"));
-    for shm in ["on", "off"] {
+    for (shm, what) in [("on", ""), ("off", ""), ("on", "together")] {
+        let spared = format!("trap '' USR1; {} {what}; exit 0", ours("killed"));
         let call = Call::new(hydra()).env("RSD_MPI_SHM", shm);
         let ended = call.args(["-disable-auto-cleanup", "-n", "3", "sh", "-c", &spared]).end();
-        assert_eq!(sorted(&ended.out()), ["rank 0 noticed", "rank 1 noticed"], "shared memory {shm}\n{ended}");
+        assert_eq!(sorted(&ended.out()), ["rank 0 noticed", "rank 1 noticed"], "shared memory {shm} {what}\n{ended}");
     }
     // Under rsctl the job ends with it. Those that notice leave at once, and which end the head hears of first is open.
     let ended = Dvm::start(2).rsctl(["run", "-n", "4", "--map-by", "node", &ours("killed")]).end();

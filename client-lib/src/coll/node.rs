@@ -22,6 +22,9 @@
 //! A member about to sleep adds itself to `sleepers` and looks again; who has told something that others wait for looks at
 //! `sleepers` afterwards, with a full barrier in between on both sides, and rings for all of them at once.
 //!
+//! Blocks that are too long for that, or long enough that two copies cost more than a system call, are read out of the memory of
+//! who has them ([`Pull`]).
+//!
 //! Lengths are never taken from the memory: members that disagree are told by the stamps, and one that writes garbage garbles
 //! results but reaches nothing else.
 
@@ -32,6 +35,7 @@ mod meeting;
 #[cfg(test)]
 mod models;
 mod near;
+mod pull;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
@@ -40,7 +44,11 @@ mod work;
 pub use area::{Area, Shape};
 pub use meeting::{Guest, Host};
 pub use near::{Near, Permit, Shared};
-pub use work::{Work, is_for};
+pub use pull::Pull;
+pub use work::{Way, Work, way};
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 
 use crate::transport::shm::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence};
 
@@ -97,6 +105,13 @@ pub struct Node {
     known: u64,
     /// Rings for all who sleep.
     ring: Box<dyn Fn() + Send>,
+    /// Whether members read each other's memory, which all of them know.
+    pulls: bool,
+    /// This process's number, and by which the others see that it is the one whose memory they read.
+    pid: u32,
+    word: Box<u64>,
+    /// Process numbers that were found to be those of the members; 0 if not looked at yet.
+    checked: Box<[i32]>,
 }
 
 /// What an arrival leaves to do.
@@ -109,9 +124,22 @@ pub(super) enum Arrival {
 }
 
 impl Node {
-    /// The view of the member with this rank; `ring` wakes all members that sleep.
+    /// The view of the member with this rank; `ring` wakes all members that sleep. They read each other's memory if [`Node::pull`] says so.
     pub fn new(area: Area, rank: u32, ring: Box<dyn Fn() + Send>) -> Self {
-        Self { area, rank, next: 0, known: 0, ring }
+        let word = RandomState::new().build_hasher().finish();
+        let checked = vec![0; area.shape().members as usize];
+        let (pid, word) = (std::process::id(), Box::new(word));
+        Self { area, rank, next: 0, known: 0, ring, pulls: false, pid, word, checked: checked.into() }
+    }
+
+    /// Whether members read each other's memory: all have to say the same.
+    pub fn pull(&mut self, pulls: bool) {
+        self.pulls = pulls;
+    }
+
+    /// Whether they do.
+    pub fn pulls(&self) -> bool {
+        self.pulls
     }
 
     /// How many members.

@@ -18,7 +18,7 @@
 
 mod cells;
 mod choice;
-mod cma;
+pub(crate) mod cma;
 mod connect;
 mod copy;
 mod hello;

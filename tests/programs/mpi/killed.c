@@ -1,5 +1,6 @@
-/* The last rank dies without a word; each other one, waiting for a message from it, is told by an error of class
- * MPI_ERR_PROC_ABORTED within a second, prints `rank N noticed` and ends. For launchers that do not end the others. */
+/* The last rank dies without a word; each other one, waiting for a message from it, or with an argument in a collective
+ * operation after some that went well, is told by an error of class MPI_ERR_PROC_ABORTED within a second, prints
+ * `rank N noticed` and ends. For launchers that do not end the others. */
 #include "check.h"
 
 #include <signal.h>
@@ -12,9 +13,29 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* All but the last rank are told in the middle of an operation, and at each later one. */
+static void together(void) {
+    double since, last;
+    for (int i = 0; i < 10; i++) {
+        since = now();
+        CHECK(MPI_Allreduce(&since, &last, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD) == MPI_SUCCESS);
+    }
+    if (rank == size - 1)
+        raise(SIGKILL);
+    FAILS(MPI_Barrier(MPI_COMM_WORLD), MPI_ERR_PROC_ABORTED);
+    CHECK(now() - last < 1.5);
+    FAILS(MPI_Allreduce(&since, &last, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD), MPI_ERR_PROC_ABORTED);
+    if (!wrong)
+        printf("rank %d noticed\n", rank);
+    fflush(stdout);
+    _exit(wrong != 0);
+}
+
 int main(int argc, char **argv) {
     begin(&argc, &argv);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (argc > 1)
+        together();
     double since = 0;
     int token;
     if (rank == size - 1) {

@@ -14,7 +14,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::complete_by_messages;
 use super::plan::{Plan, What};
 use crate::abi::CommHandle;
-use crate::coll::node::{Area, Guest, Host, Near, Node, Permit, Shape, Shared, Work, is_for};
+use crate::coll::node::{Area, Guest, Host, Near, Node, Permit, Pull, Shape, Shared, Way, Work, way};
 use crate::coll::operands::{Memory, Operands};
 use crate::coll::{Area as Place, Members, Slice, bcast, gather};
 use crate::error::MpiResult;
@@ -40,9 +40,8 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
         return None;
     }
     let is_dense = plan.operands.elements.as_ref().is_none_or(|it| it.size() as i64 == it.extent());
-    if !is_for(call, plan.members.here.size, SLOT, plan.reduction.as_ref(), is_dense) {
-        return None;
-    }
+    let pulls = if let Near::Ready(shared) = near { shared.node.pulls() } else { true };
+    let way = way(call, plan.members.here.size, SLOT, pulls, plan.reduction.as_ref(), is_dense)?;
     if let Near::Untried(calls) = near {
         *calls += 1;
         if *calls < WORTH_IT {
@@ -57,38 +56,62 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
     }
     let near = &mut guard.comms.get_mut(plan.comm).ok()?.near;
     let Near::Ready(mut shared) = std::mem::replace(near, Near::Busy) else { return None };
-    let mut work = Work::new(call, &plan.operands, plan.reduction.as_ref());
-    let result = match poll_a_while(&mut work, &mut shared.node, guard.spins()) {
-        Some(result) => result,
-        None => wait(guard, &plan.members, &mut work, &mut shared.node),
+    let result = match way {
+        Way::Slots => {
+            let mut work = Work::new(call, &plan.operands, plan.reduction.as_ref());
+            complete(guard, &plan.members, &mut shared.node, |node| work.poll(node)).map(|()| true)
+        }
+        // Until the memory was set up nobody knew whether it can be read.
+        Way::Pull if !shared.node.pulls() => Ok(false),
+        Way::Pull => {
+            let mut pull = Pull::new(call, &plan.operands);
+            complete(guard, &plan.members, &mut shared.node, |node| pull.poll(node))
+        }
     };
+    if result == Ok(false) {
+        shared.node.pull(false);
+    }
     if let Ok(communicator) = guard.comms.get_mut(plan.comm) {
         communicator.near = Near::Ready(shared);
     }
-    Some(result)
+    match result {
+        Ok(true) => Some(Ok(())),
+        Ok(false) => None,
+        Err(error) => Some(Err(error)),
+    }
 }
 
 /// Members with cores of their own are seldom far apart: nothing else is looked at for about a microsecond.
 #[inline]
-fn poll_a_while(work: &mut Work<'_>, node: &mut Node, spins: bool) -> Option<MpiResult> {
-    for _ in 0..if spins { POLLS } else { 0 } {
-        if let Some(result) = work.poll(node) {
-            return Some(result);
+fn complete<T>(
+    guard: &mut Guard<'_>,
+    members: &Members,
+    node: &mut Node,
+    mut poll: impl FnMut(&mut Node) -> Option<MpiResult<T>>,
+) -> MpiResult<T> {
+    for _ in 0..if guard.spins() { POLLS } else { 1 } {
+        if let Some(result) = poll(node) {
+            return result;
         }
     }
-    work.poll(node)
+    wait(guard, members, node, poll)
 }
 
-fn wait(guard: &mut Guard<'_>, members: &Members, work: &mut Work<'_>, node: &mut Node) -> MpiResult {
+fn wait<T>(
+    guard: &mut Guard<'_>,
+    members: &Members,
+    node: &mut Node,
+    mut poll: impl FnMut(&mut Node) -> Option<MpiResult<T>>,
+) -> MpiResult<T> {
     guard.wait_as(|state, moment| match moment {
-        Moment::Look => work.poll(node),
+        Moment::Look => poll(node),
         Moment::Sleep => {
             node.announce_sleep(true);
             // Nothing comes from a member that has died, and only its peers are told: the first rank is everybody's.
             if let Some(lost) = members.peers.iter().position(|peer| state.engine.is_lost(*peer)) {
                 node.declare_broken(lost as u32);
             }
-            work.poll(node)
+            poll(node)
         }
         Moment::Awake => {
             node.announce_sleep(false);
@@ -124,11 +147,11 @@ fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResu
         let asked = guard.unlocked(|| Guest::ask(address.trim_end_matches('\0')));
         shared = asked.and_then(|guest| join(guard, guest, shape, here.rank)).ok();
     }
-    // Everybody tells the first one, which so comes to know each: it will notice if one of them dies.
-    let mut oks = vec![u8::from(shared.is_some())];
+    // 0: no; 1: memory; 2: and it may be read by others. Everybody tells the first one, which so comes to know each: it will notice if one of them dies.
+    let pulls = guard.world.as_ref().is_some_and(|world| world.settings.cma);
+    let mut oks = vec![if shared.is_some() { 1 + u8::from(pulls) } else { 0 }];
     if here.rank == 0 {
         oks.resize(here.size as usize, 0);
-        oks[0] = u8::from(shared.is_some());
     }
     let own = Slice::all(if here.rank == 0 { Place::Recv } else { Place::Send }, 1);
     let schedule = gather::linear_gather(here, 0, own, |rank| Slice { area: Place::Recv, at: u64::from(rank), len: 1 });
@@ -138,13 +161,14 @@ fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResu
             host.serve();
         }
     })?;
-    let mut verdict = [u8::from(oks.iter().all(|ok| *ok == 1))];
+    let mut verdict = [oks.iter().copied().min().unwrap_or(0)];
     let mut got = [0];
     let operands = if here.rank == 0 { lend(&mut verdict, &mut got) } else { lend(&mut [], &mut got) };
     let all = Slice::all(Place::Send, 1);
     let schedule = gather::linear_scatter(here, 0, |_| all, Slice::all(Place::Recv, 1));
     by_messages(guard, comm, members, schedule, operands, |_| ())?;
-    if let (1, Some(shared)) = (got[0], shared) {
+    if let (1.., Some(mut shared)) = (got[0], shared) {
+        shared.node.pull(got[0] > 1);
         guard.comms.get_mut(comm)?.near = Near::Ready(Box::new(shared));
         return Ok(true);
     }

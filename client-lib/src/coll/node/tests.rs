@@ -155,7 +155,7 @@ fn members_get_what_each_function_promises_call_after_call() {
             let (me, sum) = (node.rank, sum());
             for operation in 0..if members == 16 { 120 } else { 400 } {
                 let (call, mut send, mut recv, after) = call(operation, me, members);
-                assert!(is_for(call, members, SLOT, Some(&sum), true), "{call:?}");
+                assert_eq!(way(call, members, SLOT, false, Some(&sum), true), Some(Way::Slots), "{call:?}");
                 let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
                 let mut work = Work::new(call, &operands, Some(&sum));
                 assert_eq!(wait(&mut work, node), Ok(()), "{call:?} on {me} of {members}");
@@ -237,4 +237,66 @@ fn an_area_that_could_shrink_or_is_short_is_refused() {
     }
     let file = std::fs::File::open("/dev/zero").unwrap();
     assert!(Area::open(file.as_fd(), shape).is_err());
+}
+
+/// An alltoall or allgather of 10,000 words per block: the call, what is sent, what lies in the result before and after.
+fn long_call(kind: u64, in_place: bool, me: u32, size: u32) -> (Call, Vec<u32>, Vec<u32>, Vec<u32>) {
+    const COUNT: u64 = 10_000;
+    let block = 4 * COUNT;
+    if kind == 0 {
+        let send: Vec<u32> = (0..size).flat_map(|to| words(7, me, to, COUNT)).collect();
+        let after: Vec<u32> = (0..size).flat_map(|from| words(7, from, me, COUNT)).collect();
+        let before = if in_place { send.clone() } else { vec![0; after.len()] };
+        return (Call::Alltoall { block, in_place }, if in_place { vec![] } else { send }, before, after);
+    }
+    let own = words(9, me, 0, COUNT);
+    let after: Vec<u32> = (0..size).flat_map(|from| words(9, from, 0, COUNT)).collect();
+    let mut before = vec![0; after.len()];
+    if in_place {
+        before[me as usize * own.len()..][..own.len()].copy_from_slice(&own);
+    }
+    (Call::Allgather { block, in_place }, if in_place { vec![] } else { own }, before, after)
+}
+
+fn pull(call: Call, operands: &Operands, node: &mut Node) -> MpiResult<bool> {
+    let mut pull = Pull::new(call, operands);
+    loop {
+        if let Some(result) = pull.poll(node) {
+            return result;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn long_blocks_are_read_where_they_lie() {
+    for members in [2, 3, 5] {
+        together(members, |node| {
+            for (kind, in_place) in [(0, false), (1, false), (0, true), (1, true), (0, false)] {
+                let (call, mut send, mut recv, after) = long_call(kind, in_place, node.rank, members);
+                assert_eq!(way(call, members, SLOT, true, None, true), Some(Way::Pull));
+                assert_eq!(way(call, members, SLOT, false, None, true), None);
+                let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
+                assert_eq!(pull(call, &operands, node), Ok(true), "{call:?}");
+                assert!(recv == after, "{call:?} on {} of {members}", node.rank);
+            }
+        });
+    }
+}
+
+#[test]
+fn if_one_cannot_read_nobodys_result_counts_and_nothing_is_lost() {
+    for members in [2, 3] {
+        together(members, |node| {
+            let (call, mut send, mut recv, _) = long_call(0, true, node.rank, members);
+            let before = recv.clone();
+            let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
+            if node.rank == 1 {
+                // So it looks among pid namespaces: here the number is another process's.
+                node.pid = std::os::unix::process::parent_id();
+            }
+            assert_eq!(pull(call, &operands, node), Ok(false));
+            assert!(recv == before, "on {} of {members}", node.rank);
+        });
+    }
 }

@@ -20,23 +20,49 @@ pub struct Work<'a> {
     waits: Option<u64>,
 }
 
-/// Whether a call can go over memory with slots of `room` bytes. All members find the same.
-pub fn is_for(call: Call, size: u32, room: usize, reduction: Option<&Reduction>, is_dense: bool) -> bool {
-    let (room, size) = (room as u64, u64::from(size));
+/// How a call goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Through slots: [`Work`].
+    Slots,
+    /// From memory to memory: [`super::Pull`].
+    Pull,
+}
+
+/// From so many bytes on a block is read where it lies: one copy and a system call instead of two copies.
+const PULL_FROM: u64 = 16 << 10;
+
+/// How a call goes over memory with slots of `room` bytes, among members that do or do not read each other's; none if it goes by messages.
+/// All members find the same.
+pub fn way(
+    call: Call,
+    size: u32,
+    room: usize,
+    pulls: bool,
+    reduction: Option<&Reduction>,
+    is_dense: bool,
+) -> Option<Way> {
+    let (room, members) = (room as u64, u64::from(size));
     // A function of the user's is called with nothing locked; elements with holes are combined where they lie.
-    let fits = |len: u64| 0 < len && len <= room;
-    let combines = |len: u64| fits(len) && is_dense && reduction.is_some_and(|it| it.commutes() && !it.calls_user());
+    let fits = |len: u64| (0 < len && len <= room).then_some(Way::Slots);
+    let combines = |len: u64| {
+        if is_dense && reduction.is_some_and(|it| it.commutes() && !it.calls_user()) { fits(len) } else { None }
+    };
     match call {
-        Call::Barrier => true,
-        Call::Bcast { len, .. } => 0 < len && len <= 16 * room,
+        Call::Allgather { block, .. } | Call::Alltoall { block, .. } if pulls && block >= PULL_FROM => Some(Way::Pull),
+        Call::Barrier => Some(Way::Slots),
+        Call::Bcast { len, .. } => (0 < len && len <= 16 * room).then_some(Way::Slots),
         Call::Gather { block, .. } | Call::Allgather { block, .. } => fits(block),
-        Call::Scatter { block, .. } => fits(block.saturating_mul(size)),
-        Call::Alltoall { block, .. } => fits(block.saturating_mul(size - 1)),
+        Call::Scatter { block, .. } => fits(block.saturating_mul(members)),
+        Call::Alltoall { block, .. } => {
+            let through_slots = fits(block.saturating_mul(members - 1));
+            through_slots.or((pulls && block > 0).then_some(Way::Pull))
+        }
         Call::Reduce { vector, .. }
         | Call::Allreduce { vector, .. }
         | Call::Scan { vector, .. }
         | Call::Exscan { vector, .. } => combines(vector.len()),
-        Call::ReduceScatterBlock { block, .. } => combines(block.len().saturating_mul(size)),
+        Call::ReduceScatterBlock { block, .. } => combines(block.len().saturating_mul(members)),
     }
 }
 
@@ -111,28 +137,10 @@ impl<'a> Work<'a> {
         (self.done, (all - self.done).min(node.room()))
     }
 
-    /// What is called: members that say different things do not belong together.
-    fn stamp(&self) -> u64 {
-        let (kind, root, len) = match self.call {
-            Call::Barrier => (1, 0, 0),
-            Call::Bcast { root, len } => (2, root, len),
-            Call::Gather { root, block, .. } => (3, root, block),
-            Call::Scatter { root, block, .. } => (4, root, block),
-            Call::Allgather { block, .. } => (5, 0, block),
-            Call::Alltoall { block, .. } => (6, 0, block),
-            Call::Reduce { root, vector, .. } => (7, root, vector.len()),
-            Call::Allreduce { vector, .. } => (8, 0, vector.len()),
-            Call::ReduceScatterBlock { block, .. } => (9, 0, block.len()),
-            Call::Scan { vector, .. } => (10, 0, vector.len()),
-            Call::Exscan { vector, .. } => (11, 0, vector.len()),
-        };
-        kind << 56 | u64::from(root) << 32 | len
-    }
-
     /// Leaves what others want of this member, and computes if it is the last one.
     #[inline]
     fn arrive(&self, node: &mut Node) -> u64 {
-        let (stamp, me) = (self.stamp(), node.rank);
+        let (stamp, me) = (stamp(self.call), node.rank);
         let Operands { send, recv, .. } = self.operands;
         let (send, recv) = (&send.buffer, &recv.buffer);
         let own = |in_place: bool| if in_place { recv } else { send };
@@ -182,7 +190,7 @@ impl<'a> Work<'a> {
 
     /// The last one looks whether all have called the same, and combines what everybody wants.
     fn compute(&self, node: &Node, number: u64) -> u64 {
-        let stamp = self.stamp();
+        let stamp = stamp(self.call);
         let stranger = (0..node.size()).find(|member| node.stamp(number, *member) != stamp);
         if let Some(stranger) = stranger {
             return u64::from(stranger) + 1;
@@ -274,9 +282,8 @@ impl<'a> Work<'a> {
     fn agreed(&self, node: &Node, number: u64) -> MpiResult {
         let stranger = match self.whom(node.rank) {
             Whom::Nobody => None,
-            Whom::One(member) => (node.stamp(number, member) != self.stamp()).then_some(member),
-            Whom::All if node.is_counted() => node.verdict(number).checked_sub(1).map(|member| member as u32),
-            Whom::All => (0..node.size()).find(|member| node.stamp(number, *member) != self.stamp()),
+            Whom::One(member) => (node.stamp(number, member) != stamp(self.call)).then_some(member),
+            Whom::All => return agreed(node, number, stamp(self.call)),
         };
         stranger.map_or(Ok(()), |member| Err(disagrees(member)))
     }
@@ -334,8 +341,37 @@ fn write(into: &Buffer, at: usize, data: *const [u8]) {
     into.write(at, unsafe { &*data });
 }
 
+/// What is called: members that say different things do not belong together.
+pub(super) fn stamp(call: Call) -> u64 {
+    let (kind, root, len) = match call {
+        Call::Barrier => (1, 0, 0),
+        Call::Bcast { root, len } => (2, root, len),
+        Call::Gather { root, block, .. } => (3, root, block),
+        Call::Scatter { root, block, .. } => (4, root, block),
+        Call::Allgather { block, .. } => (5, 0, block),
+        Call::Alltoall { block, .. } => (6, 0, block),
+        Call::Reduce { root, vector, .. } => (7, root, vector.len()),
+        Call::Allreduce { vector, .. } => (8, 0, vector.len()),
+        Call::ReduceScatterBlock { block, .. } => (9, 0, block.len()),
+        Call::Scan { vector, .. } => (10, 0, vector.len()),
+        Call::Exscan { vector, .. } => (11, 0, vector.len()),
+    };
+    kind << 56 | u64::from(root) << 32 | (len & 0xffff_ffff)
+}
+
+/// Whether all have said the same at an operation at which all have arrived.
+#[inline]
+pub(super) fn agreed(node: &Node, number: u64, stamp: u64) -> MpiResult {
+    let stranger = if node.is_counted() {
+        node.verdict(number).checked_sub(1).map(|member| member as u32)
+    } else {
+        (0..node.size()).find(|member| node.stamp(number, *member) != stamp)
+    };
+    stranger.map_or(Ok(()), |member| Err(disagrees(member)))
+}
+
 #[cold]
-fn died(rank: u32) -> MpiError {
+pub(super) fn died(rank: u32) -> MpiError {
     MpiError::proc_aborted(format!("rank {rank} of the communicator has died"))
 }
 

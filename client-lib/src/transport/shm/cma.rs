@@ -19,7 +19,7 @@ const BYTES: usize = 4 << 20;
 
 /// Whether a peer's memory can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// Yes, by this process number.
     Yes(i32),
     /// No, and why.
@@ -27,7 +27,7 @@ pub(super) enum Verdict {
 }
 
 /// Tries to read the peer's nonce out of its memory.
-pub(super) fn probe(pid: i32, address: u64, nonce: u64, namespaces: [[u64; 2]; 2]) -> Verdict {
+pub(crate) fn probe(pid: i32, address: u64, nonce: u64, namespaces: [[u64; 2]; 2]) -> Verdict {
     let [[our_pids, our_users], [their_pids, their_users]] = namespaces;
     let mut reason = String::new();
     if our_pids != their_pids {
@@ -84,7 +84,7 @@ pub(super) fn devices() -> String {
 
 /// Reads `len` bytes at `address` of a process into a buffer, from its packed byte `at` on.
 #[expect(unsafe_code, reason = "the kernel writes into memory that the user has lent")]
-pub(super) fn read(pid: i32, address: u64, into: &Buffer, at: usize, len: usize) -> Result<(), PullRefused> {
+pub(crate) fn read(pid: i32, address: u64, into: &Buffer, at: usize, len: usize) -> Result<(), PullRefused> {
     let mut done = 0;
     let mut pieces = Vec::new();
     while done < len {

@@ -1,0 +1,177 @@
+//! Long blocks: every member tells where its own lie, and each reads what it needs out of the others' memory, one copy.
+//!
+//! Two operations: at the first one each leaves its process number and an address; at the second, once it has read, whether that
+//! went well. After that nobody reads any more. If it did not go well for one, nobody's result counts: the call goes by messages,
+//! and all later ones. Whose number it is is checked once per member with a word of its own: among pid namespaces a number
+//! may be somebody else's.
+
+use super::work::{agreed, died, stamp};
+use super::{Arrival, Node};
+use crate::coll::choice::Call;
+use crate::coll::operands::{self, Operands};
+use crate::error::MpiResult;
+use crate::memory::Buffer;
+use crate::transport::shm::cma;
+
+/// A call on its way. [`Pull::poll`] goes on with it.
+#[derive(Debug)]
+pub struct Pull<'a> {
+    call: Call,
+    operands: &'a Operands,
+    /// What this member says, if it does not lie side by side or will be overwritten.
+    kept: Vec<u8>,
+    /// Whether all has been read; none before.
+    went_well: Option<bool>,
+    /// The operation that is waited for.
+    waits: Option<u64>,
+}
+
+/// Said at the second operation by those for whom it went well.
+const WELL: u64 = 15 << 56;
+
+/// What a member leaves: its process number, a word and where it lies, and where its blocks lie.
+const TOLD: usize = 4;
+
+impl<'a> Pull<'a> {
+    /// Of a call for which [`super::way`] says so.
+    pub fn new(call: Call, operands: &'a Operands) -> Self {
+        Self { call, operands, kept: Vec::new(), went_well: None, waits: None }
+    }
+
+    /// Goes on; once it is over, whether the result counts.
+    #[inline]
+    pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult<bool>> {
+        loop {
+            let number = match self.waits {
+                Some(number) => number,
+                None => {
+                    if !node.has_room() {
+                        return node.broken().map(|rank| Err(died(rank)));
+                    }
+                    let number = self.arrive(node);
+                    self.waits = Some(number);
+                    number
+                }
+            };
+            if !node.all_arrived(number) {
+                return node.broken().map(|rank| Err(died(rank)));
+            }
+            self.waits = None;
+            match self.went_well {
+                None => {
+                    if let Err(error) = agreed(node, number, stamp(self.call)) {
+                        return Some(Err(error));
+                    }
+                    self.went_well = Some(self.read(node, number));
+                }
+                Some(_) => return Some(Ok(self.counts(node, number))),
+            }
+        }
+    }
+
+    fn arrive(&mut self, node: &mut Node) -> u64 {
+        let (stamp, (number, arrival)) = match self.went_well {
+            None => {
+                let told = node.identity(self.address(node.rank));
+                let arrival = node.arrive(stamp(self.call), 8 * TOLD, false, |place| {
+                    place
+                        .chunks_exact_mut(8)
+                        .zip(told)
+                        .for_each(|(place, word)| place.copy_from_slice(&word.to_ne_bytes()));
+                });
+                (stamp(self.call), arrival)
+            }
+            Some(well) => (WELL, node.arrive(if well { WELL } else { WELL | 1 }, 0, false, |_| ())),
+        };
+        if arrival == Arrival::Last {
+            let stranger = (0..node.size()).find(|member| node.stamp(number, *member) != stamp);
+            node.finish(number, stranger.map_or(0, |member| u64::from(member) + 1));
+        }
+        number
+    }
+
+    /// Where the others find what this member says; 0 if there is no memory for it.
+    fn address(&mut self, me: u32) -> u64 {
+        let Operands { send, recv, .. } = self.operands;
+        let (buffer, may_lend) = match self.call {
+            Call::Allgather { block, in_place: true } => {
+                (recv.buffer.part(me as usize * block as usize, block as usize), true)
+            }
+            // What is read by others is written by this one.
+            Call::Alltoall { in_place: true, .. } => (recv.buffer.clone(), false),
+            _ => (send.buffer.clone(), true),
+        };
+        if may_lend && let Some(address) = buffer.as_contiguous() {
+            return address as u64;
+        }
+        if self.kept.try_reserve_exact(buffer.len()).is_err() {
+            return 0;
+        }
+        self.kept.resize(buffer.len(), 0);
+        buffer.read(0, &mut self.kept);
+        self.kept.as_ptr() as u64
+    }
+
+    /// Reads what every other member says; whether that went well.
+    fn read(&self, node: &mut Node, number: u64) -> bool {
+        let (me, size) = (node.rank, node.size());
+        let (block, from, in_place) = match self.call {
+            Call::Alltoall { block, in_place } => (block as usize, me as usize * block as usize, in_place),
+            Call::Allgather { block, in_place } => (block as usize, 0, in_place),
+            _ => return false,
+        };
+        let Operands { send, recv, .. } = self.operands;
+        let own = me as usize * block;
+        if !in_place {
+            let from = if matches!(self.call, Call::Alltoall { .. }) { own } else { 0 };
+            operands::copy(&send.buffer.part(from, block), &recv.buffer.part(own, block));
+        }
+        // Each begins with another one.
+        (1..size).map(|distance| (me + distance) % size).all(|member| {
+            let Some((pid, address)) = node.whereabouts(number, member) else { return false };
+            let Some(address) = address.checked_add(from as u64) else { return false };
+            cma::read(pid, address, &recv.buffer, member as usize * block, block).is_ok()
+        })
+    }
+
+    /// Whether it went well for all; else everything is as before.
+    fn counts(&self, node: &Node, number: u64) -> bool {
+        let well = agreed(node, number, WELL).is_ok();
+        if !well && let Call::Alltoall { in_place: true, .. } = self.call {
+            restore(&self.operands.recv.buffer, &self.kept);
+        }
+        well
+    }
+}
+
+fn restore(buffer: &Buffer, kept: &[u8]) {
+    if buffer.len() == kept.len() {
+        buffer.write(0, kept);
+    }
+}
+
+impl Node {
+    /// What this member leaves, with an address.
+    fn identity(&self, address: u64) -> [u64; TOLD] {
+        [u64::from(self.pid), &raw const *self.word as u64, *self.word, address]
+    }
+
+    /// Process number and address that a member has left; none if its memory is not to be read.
+    fn whereabouts(&mut self, number: u64, member: u32) -> Option<(i32, u64)> {
+        let mut told = [0; TOLD];
+        self.with_data(number, member, 8 * TOLD, |data| {
+            for (index, word) in told.iter_mut().enumerate() {
+                // SAFETY: so many bytes have been left by a member that has arrived; of no particular alignment.
+                *word = unsafe { data.cast::<u64>().add(index).read_unaligned() };
+            }
+        });
+        let [pid, word_at, word, address] = told;
+        let pid = i32::try_from(pid).ok()?;
+        let checked = self.checked.get_mut(member as usize)?;
+        if *checked != pid {
+            let cma::Verdict::Yes(_) = cma::probe(pid, word_at, word, [[0; 2]; 2]) else { return None };
+            *checked = pid;
+        }
+        (address != 0).then_some((pid, address))
+    }
+}
