@@ -1,0 +1,421 @@
+//! How a process that already runs asks the daemon of its node for a place in a named group: lines of text over the unix socket
+//! [`SOCKET`] in the daemon's state directory, so that C, Python and shells need no gRPC. Sans-IO, both halves.
+//!
+//! ```text
+//! > join v=1 group=actors size=16 [min=8 max=16] [rank=3] [timeout_ms=60000] [token=T] [pid=P]
+//! < wait token=T have=3 want=16 epoch=1                                  any number of times
+//! < go rank=3 size=16 local_rank=1 local_size=8 epoch=1 pmi_port=127.0.0.1:40123 pmi_id=1234567 job=7
+//!      namespace=rsd-…-7 node=a nodes=2 node_index=0 address=10.0.0.1    one line; or
+//! < error code=243 text=group%20actors%20…
+//! ```
+//!
+//! A message is a verb, then `key=value` pairs, with blanks between them and a line feed behind. Values are percent-encoded
+//! UTF-8 without blanks; keys may come in any order, unknown ones are ignored. After `go` or `error` the daemon closes. Until
+//! then the connection is the lease: who closes it gives the place up. A client whose connection breaks before either (its
+//! daemon was restarted) may connect anew and send the last `token` along, which is its place.
+//!
+//! What a join means, and who may, is `rsd-core`'s.
+
+use std::fmt::Write as _;
+
+/// The socket's name in the state directory.
+pub const SOCKET: &str = "join.sock";
+/// The version of this protocol: `v`.
+pub const VERSION: u32 = 1;
+/// A longer line is refused, by both sides.
+pub const LINE_BYTES_MAX: usize = 16 << 10;
+/// An error's text is cut here when it is encoded, so that its line fits.
+const TEXT_BYTES_MAX: usize = 4 << 10;
+/// A group's name may be as long.
+pub const NAME_BYTES_MAX: usize = 64;
+/// A place's token may be as long.
+const TOKEN_BYTES_MAX: usize = 64;
+
+/// A client's request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Join {
+    /// The group's name, see [`check_name`].
+    pub group: String,
+    /// How many members; absent: as many as the group was created for.
+    pub size: Option<u32>,
+    /// Instead of `size`: at least so many.
+    pub min: Option<u32>,
+    /// With `min`: at most so many.
+    pub max: Option<u32>,
+    /// The rank that it wishes to be.
+    pub rank: Option<u32>,
+    /// How long it waits; absent: the group's own time.
+    pub timeout_ms: Option<u64>,
+    /// Its place from before, if it has one.
+    pub token: Option<String>,
+    /// The process that is to be the member, if it is not the one that connects.
+    pub pid: Option<u32>,
+}
+
+/// What the daemon says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Others are missing.
+    Wait(Wait),
+    /// All are here.
+    Go(Box<Go>),
+    /// No: rsctl's exit code for it, and a text for people.
+    Error {
+        /// See `transport::exit`.
+        code: u8,
+        /// Names what to do.
+        text: String,
+    },
+}
+
+/// A place in the lobby.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// The place's name, for who comes back.
+    pub token: String,
+    /// Members that are here.
+    pub have: u32,
+    /// Members that are wanted.
+    pub want: u32,
+    /// Which epoch this fills, from 1.
+    pub epoch: u64,
+}
+
+/// A place in an epoch that begins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Go {
+    /// Which member it is.
+    pub rank: u32,
+    /// How many there are.
+    pub size: u32,
+    /// Which of its node's.
+    pub local_rank: u32,
+    /// How many are on its node.
+    pub local_size: u32,
+    /// The epoch, from 1.
+    pub epoch: u64,
+    /// `host:port` of its PMI server, for `PMI_PORT`.
+    pub pmi_port: String,
+    /// Who it is there, for `PMI_ID`: positive, 31 bits.
+    pub pmi_id: u32,
+    /// The epoch as a job.
+    pub job: u64,
+    /// Its PMI name.
+    pub namespace: String,
+    /// The name of its node.
+    pub node: String,
+    /// How many nodes there are.
+    pub nodes: u32,
+    /// Which of them its node is.
+    pub node_index: u32,
+    /// Where it listens for members on other nodes; empty: not known.
+    pub address: String,
+}
+
+/// Why a line is not one of ours. The text reads after "failed to read the line: ".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// Longer than anything we say.
+    #[error("it is longer than {LINE_BYTES_MAX} bytes")]
+    TooLong,
+    /// Not UTF-8.
+    #[error("it is not UTF-8")]
+    NotText,
+    /// An unknown first word.
+    #[error("it begins with {0:?}, not with {1}")]
+    Verb(String, &'static str),
+    /// Neither of this version nor of none.
+    #[error("it is of version {0:?} (v=), this daemon speaks v={VERSION}: use programs of one release")]
+    Version(String),
+    /// Not `key=value`.
+    #[error("{0:?} is not key=value")]
+    Pair(String),
+    /// A broken percent code.
+    #[error("the value of {0} is not percent-encoded UTF-8")]
+    Encoding(&'static str),
+    /// A key that must be there.
+    #[error("{0}= is missing")]
+    Missing(&'static str),
+    /// A value that makes no sense.
+    #[error("{key}={value:?}: {wanted}")]
+    Value {
+        /// Which key.
+        key: &'static str,
+        /// As sent.
+        value: String,
+        /// What is accepted.
+        wanted: &'static str,
+    },
+}
+
+impl JoinError {
+    /// Whether the two sides are of different releases.
+    pub fn is_version(&self) -> bool {
+        matches!(self, JoinError::Version(_))
+    }
+}
+
+/// A group's name is short, readable, and needs no quoting anywhere.
+pub fn check_name(name: &str) -> Result<(), JoinError> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let starts_well = name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
+    match starts_well && name.len() <= NAME_BYTES_MAX && name.bytes().all(plain) {
+        true => Ok(()),
+        false => Err(JoinError::Value {
+            key: "group",
+            value: name.chars().take(NAME_BYTES_MAX).collect(),
+            wanted: "a group's name is 1 to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or digit",
+        }),
+    }
+}
+
+/// A message that goes as one line.
+pub trait Line: Sized {
+    /// Without its line feed.
+    fn parse(line: &str) -> Result<Self, JoinError>;
+    /// With its line feed.
+    fn line(&self) -> String;
+}
+
+impl Line for Join {
+    fn parse(line: &str) -> Result<Join, JoinError> {
+        let (verb, pairs) = Pairs::split(line)?;
+        if verb != "join" {
+            return Err(JoinError::Verb(excerpt(verb), "`join`"));
+        }
+        let version = pairs.text("v")?.ok_or(JoinError::Missing("v"))?;
+        if version.parse() != Ok(VERSION) {
+            return Err(JoinError::Version(excerpt(&version)));
+        }
+        let group = pairs.text("group")?.ok_or(JoinError::Missing("group"))?;
+        check_name(&group)?;
+        let token = pairs.text("token")?.filter(|token| !token.is_empty());
+        if let Some(token) = token.as_ref().filter(|token| token.len() > TOKEN_BYTES_MAX) {
+            return Err(JoinError::Value {
+                key: "token",
+                value: excerpt(token),
+                wanted: "it is at most 64 bytes long",
+            });
+        }
+        Ok(Join {
+            group,
+            size: pairs.number("size")?,
+            min: pairs.number("min")?,
+            max: pairs.number("max")?,
+            rank: pairs.number("rank")?,
+            timeout_ms: pairs.number("timeout_ms")?,
+            token,
+            pid: pairs.number("pid")?,
+        })
+    }
+
+    fn line(&self) -> String {
+        let mut line = Writer::new("join");
+        line.put("v", VERSION);
+        line.text("group", &self.group);
+        for (key, value) in [("size", self.size), ("min", self.min), ("max", self.max), ("rank", self.rank)] {
+            line.maybe(key, value);
+        }
+        line.maybe("timeout_ms", self.timeout_ms);
+        if let Some(token) = &self.token {
+            line.text("token", token);
+        }
+        line.maybe("pid", self.pid);
+        line.end()
+    }
+}
+
+impl Line for Event {
+    fn parse(line: &str) -> Result<Event, JoinError> {
+        let (verb, pairs) = Pairs::split(line)?;
+        let text = |key| pairs.text(key)?.ok_or(JoinError::Missing(key));
+        match verb {
+            "wait" => Ok(Event::Wait(Wait {
+                token: text("token")?,
+                have: pairs.needed("have")?,
+                want: pairs.needed("want")?,
+                epoch: pairs.needed("epoch")?,
+            })),
+            "go" => Ok(Event::Go(Box::new(Go {
+                rank: pairs.needed("rank")?,
+                size: pairs.needed("size")?,
+                local_rank: pairs.needed("local_rank")?,
+                local_size: pairs.needed("local_size")?,
+                epoch: pairs.needed("epoch")?,
+                pmi_port: text("pmi_port")?,
+                pmi_id: pairs.needed("pmi_id")?,
+                job: pairs.needed("job")?,
+                namespace: text("namespace")?,
+                node: text("node")?,
+                nodes: pairs.needed("nodes")?,
+                node_index: pairs.number("node_index")?.unwrap_or(0),
+                address: pairs.text("address")?.unwrap_or_default(),
+            }))),
+            "error" => Ok(Event::Error { code: pairs.needed("code")?, text: text("text")? }),
+            other => Err(JoinError::Verb(excerpt(other), "`wait`, `go` or `error`")),
+        }
+    }
+
+    fn line(&self) -> String {
+        match self {
+            Event::Wait(Wait { token, have, want, epoch }) => {
+                let mut line = Writer::new("wait");
+                line.text("token", token);
+                line.put("have", have);
+                line.put("want", want);
+                line.put("epoch", epoch);
+                line.end()
+            }
+            Event::Go(go) => {
+                let mut line = Writer::new("go");
+                let numbers = [
+                    ("rank", go.rank),
+                    ("size", go.size),
+                    ("local_rank", go.local_rank),
+                    ("local_size", go.local_size),
+                ];
+                numbers.into_iter().for_each(|(key, value)| line.put(key, value));
+                line.put("epoch", go.epoch);
+                line.text("pmi_port", &go.pmi_port);
+                line.put("pmi_id", go.pmi_id);
+                line.put("job", go.job);
+                line.text("namespace", &go.namespace);
+                line.text("node", &go.node);
+                line.put("nodes", go.nodes);
+                line.put("node_index", go.node_index);
+                line.text("address", &go.address);
+                line.end()
+            }
+            Event::Error { code, text } => {
+                let mut line = Writer::new("error");
+                line.put("code", code);
+                let mut end = text.len().min(TEXT_BYTES_MAX);
+                while !text.is_char_boundary(end) {
+                    end -= 1;
+                }
+                line.text("text", &text[..end]);
+                line.end()
+            }
+        }
+    }
+}
+
+/// Messages out of bytes, whichever way they are cut. After an error nothing more is decoded, nor kept.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    bytes: Vec<u8>,
+    closed: bool,
+}
+
+impl Decoder {
+    /// Takes what a read has brought.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if !self.closed {
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    /// The next message; None until more bytes are fed.
+    pub fn next_line<T: Line>(&mut self) -> Option<Result<T, JoinError>> {
+        let end = self.bytes.iter().take(LINE_BYTES_MAX + 1).position(|byte| *byte == b'\n');
+        let parsed = match end {
+            Some(end) => {
+                let line: Vec<u8> = self.bytes.drain(..=end).take(end).collect();
+                String::from_utf8(line).map_err(|_| JoinError::NotText).and_then(|line| T::parse(&line))
+            }
+            None if self.bytes.len() > LINE_BYTES_MAX => Err(JoinError::TooLong),
+            None => return None,
+        };
+        if parsed.is_err() {
+            (self.closed, self.bytes) = (true, Vec::new());
+        }
+        Some(parsed)
+    }
+}
+
+/// The pairs of a line, still encoded.
+struct Pairs<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Pairs<'a> {
+    fn split(line: &'a str) -> Result<(&'a str, Pairs<'a>), JoinError> {
+        let mut words = line.split([' ', '\r']).filter(|word| !word.is_empty());
+        let verb = words.next().unwrap_or_default();
+        let pairs = words.map(|word| word.split_once('=').ok_or_else(|| JoinError::Pair(excerpt(word))));
+        Ok((verb, Pairs(pairs.collect::<Result<_, _>>()?)))
+    }
+
+    fn text(&self, key: &'static str) -> Result<Option<String>, JoinError> {
+        let found = self.0.iter().find(|(name, _)| *name == key);
+        found.map(|(_, value)| decode(value).ok_or(JoinError::Encoding(key))).transpose()
+    }
+
+    fn number<T: std::str::FromStr>(&self, key: &'static str) -> Result<Option<T>, JoinError> {
+        let wrong = |value: &str| JoinError::Value { key, value: excerpt(value), wanted: "it is a number" };
+        self.text(key)?.map(|value| value.parse().map_err(|_| wrong(&value))).transpose()
+    }
+
+    fn needed<T: std::str::FromStr>(&self, key: &'static str) -> Result<T, JoinError> {
+        self.number(key)?.ok_or(JoinError::Missing(key))
+    }
+}
+
+struct Writer(String);
+
+impl Writer {
+    fn new(verb: &str) -> Writer {
+        Writer(verb.to_owned())
+    }
+
+    fn put(&mut self, key: &str, value: impl std::fmt::Display) {
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, " {key}={value}");
+    }
+
+    fn maybe(&mut self, key: &str, value: Option<impl std::fmt::Display>) {
+        if let Some(value) = value {
+            self.put(key, value);
+        }
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        self.put(key, "");
+        for byte in value.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => self.0.push(char::from(byte)),
+                b'-' | b'.' | b'_' | b'~' | b':' | b'/' | b',' | b'@' => self.0.push(char::from(byte)),
+                other => {
+                    let _ = write!(self.0, "%{other:02X}");
+                }
+            }
+        }
+    }
+
+    fn end(mut self) -> String {
+        self.0.push('\n');
+        self.0
+    }
+}
+
+fn decode(value: &str) -> Option<String> {
+    let mut bytes = value.bytes();
+    let mut decoded = Vec::with_capacity(value.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => {
+                let high = char::from(bytes.next()?).to_digit(16)?;
+                let low = char::from(bytes.next()?).to_digit(16)?;
+                u8::try_from(high * 16 + low).ok()?
+            }
+            plain => plain,
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+/// As much of a stranger's word as an error repeats.
+fn excerpt(word: &str) -> String {
+    word.chars().take(40).collect()
+}
+
+#[cfg(test)]
+mod tests;

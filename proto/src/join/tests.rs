@@ -1,0 +1,140 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn join() -> Join {
+    Join { group: "actors".into(), size: Some(16), ..Join::default() }
+}
+
+fn go() -> Event {
+    Event::Go(Box::new(Go {
+        rank: 3,
+        size: 16,
+        local_rank: 1,
+        local_size: 8,
+        epoch: 1,
+        pmi_port: "127.0.0.1:40123".into(),
+        pmi_id: 1_234_567,
+        job: 7,
+        namespace: "rsd-0123-7".into(),
+        node: "a".into(),
+        nodes: 2,
+        node_index: 0,
+        address: String::new(),
+    }))
+}
+
+fn error(text: &str) -> Event {
+    Event::Error { code: 124, text: text.into() }
+}
+
+#[test]
+fn the_lines_are_these_bytes() {
+    assert_eq!(join().line(), "join v=1 group=actors size=16\n");
+    let all = Join {
+        size: None,
+        min: Some(8),
+        max: Some(16),
+        rank: Some(3),
+        timeout_ms: Some(60_000),
+        token: Some("ab12".into()),
+        pid: Some(411),
+        ..join()
+    };
+    assert_eq!(all.line(), "join v=1 group=actors min=8 max=16 rank=3 timeout_ms=60000 token=ab12 pid=411\n");
+    let wait = Event::Wait(Wait { token: "ab12".into(), have: 3, want: 16, epoch: 1 });
+    assert_eq!(wait.line(), "wait token=ab12 have=3 want=16 epoch=1\n");
+    assert_eq!(
+        go().line(),
+        "go rank=3 size=16 local_rank=1 local_size=8 epoch=1 pmi_port=127.0.0.1:40123 pmi_id=1234567 job=7 \
+         namespace=rsd-0123-7 node=a nodes=2 node_index=0 address=\n"
+    );
+    assert_eq!(error("14 of 16; µ=1%\n").line(), "error code=124 text=14%20of%2016%3B%20%C2%B5%3D1%25%0A\n");
+}
+
+#[test]
+fn a_line_fed_byte_by_byte_is_the_same_line() {
+    let mut decoder = Decoder::default();
+    let mut seen = Vec::new();
+    for byte in [go().line(), error("no").line()].concat().bytes() {
+        decoder.feed(&[byte]);
+        seen.extend(decoder.next_line::<Event>());
+    }
+    assert_eq!(seen, [Ok(go()), Ok(error("no"))]);
+}
+
+#[test]
+fn several_lines_in_one_read_come_one_by_one() {
+    let mut decoder = Decoder::default();
+    decoder.feed([join().line(), join().line()].concat().as_bytes());
+    assert_eq!(decoder.next_line(), Some(Ok(join())));
+    assert_eq!(decoder.next_line(), Some(Ok(join())));
+    assert_eq!(decoder.next_line::<Join>(), None);
+}
+
+#[test]
+fn order_blanks_and_keys_that_nobody_knows_do_not_matter() {
+    let line = "join  size=16 colour=blue group=actors   v=1\r";
+    assert_eq!(Join::parse(line), Ok(join()));
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let wrong = |line: &str| Join::parse(line).expect_err("it is wrong").to_string();
+    assert_eq!(wrong("hello v=1"), r#"it begins with "hello", not with `join`"#);
+    assert_eq!(wrong(""), r#"it begins with "", not with `join`"#);
+    assert_eq!(wrong("join group=actors"), "v= is missing");
+    assert!(Join::parse("join v=9 group=a").expect_err("from the future").is_version());
+    assert_eq!(wrong("join v=1 size=3"), "group= is missing");
+    assert_eq!(wrong("join v=1 group=a size=many"), r#"size="many": it is a number"#);
+    assert_eq!(wrong("join v=1 group=a size=-1"), r#"size="-1": it is a number"#);
+    assert_eq!(wrong("join v=1 group=a size"), r#""size" is not key=value"#);
+    assert_eq!(wrong("join v=1 group=%zz"), "the value of group is not percent-encoded UTF-8");
+    assert_eq!(wrong("join v=1 group=%ff"), "the value of group is not percent-encoded UTF-8");
+    for name in ["", ".a", "a%20b", "a/b", &"x".repeat(65)] {
+        assert!(wrong(&format!("join v=1 group={name}")).contains("a group's name is"), "{name}");
+    }
+    assert!(wrong(&format!("join v=1 group=a token={}", "t".repeat(65))).contains("at most 64 bytes"));
+}
+
+#[test]
+fn a_line_without_an_end_is_refused_and_nothing_is_kept() {
+    let mut decoder = Decoder::default();
+    decoder.feed(&vec![b'a'; LINE_BYTES_MAX + 1]);
+    assert_eq!(decoder.next_line::<Join>(), Some(Err(JoinError::TooLong)));
+    decoder.feed(join().line().as_bytes());
+    assert_eq!(decoder.next_line::<Join>(), None);
+    assert!(decoder.bytes.is_empty());
+}
+
+#[test]
+fn an_error_of_any_length_fits_a_line() {
+    let line = error(&"µ".repeat(LINE_BYTES_MAX)).line();
+    assert!(line.len() <= LINE_BYTES_MAX);
+    assert!(Event::parse(line.trim_end()).is_ok());
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(text in ".{0,300}", code: u8, have: u32, epoch: u64) {
+        for event in [
+            Event::Error { code, text: text.clone() },
+            Event::Wait(Wait { token: text.clone(), have, want: have, epoch }),
+        ] {
+            let mut decoder = Decoder::default();
+            decoder.feed(event.line().as_bytes());
+            prop_assert_eq!(decoder.next_line::<Event>(), Some(Ok(event)));
+        }
+    }
+
+    #[test]
+    fn any_bytes_do_no_harm(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..64), 0..32)) {
+        let (mut server, mut client) = (Decoder::default(), Decoder::default());
+        for chunk in chunks {
+            server.feed(&chunk);
+            client.feed(&chunk);
+            while server.next_line::<Join>().is_some() {}
+            while client.next_line::<Event>().is_some() {}
+        }
+    }
+}
