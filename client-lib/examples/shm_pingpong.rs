@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use rsd_mpi::engine::frame::{Envelope, Frame, Region};
-use rsd_mpi::engine::{Landing, Peer, Refusal, Sink};
+use rsd_mpi::engine::{Landing, Peer, PullRefused, Pulled, Refusal, Sink};
 use rsd_mpi::memory::{Buffer, Payload};
 use rsd_mpi::transport::name::ProcessName;
 use rsd_mpi::transport::shm::{Shm, ShmConfig};
@@ -24,6 +24,7 @@ struct Inbox {
     frames: usize,
     ready: Vec<(u64, Region)>,
     done: u64,
+    pulled: Option<Result<(), PullRefused>>,
     lost: bool,
     into: Vec<u8>,
     at: usize,
@@ -50,6 +51,10 @@ impl Sink for Inbox {
     }
 
     fn on_landed(&mut self, _: Peer, _: Frame, _: usize) {}
+
+    fn on_pulled(&mut self, _: Peer, _: u32, result: Result<(), PullRefused>) {
+        self.pulled = Some(result);
+    }
 
     fn on_lost(&mut self, peer: Peer, reason: &str) {
         eprintln!("{peer:?}: {reason}");
@@ -126,9 +131,25 @@ impl Side {
                 // SAFETY: as above.
                 let into = unsafe { Buffer::contiguous(self.inbox.into.as_mut_ptr(), self.inbox.into.len()) };
                 // Parts are asked for now and then, to see whether they are quicker: not here.
-                while self.shm.pull(OTHER, region, &into, len as usize).is_err() {}
+                while !self.pull(region, &into, len as usize) {}
                 self.send(&Frame::Done { send: 1 }, 0, 0);
             }
+        }
+    }
+
+    /// Whether the message was read, by both ends or this one alone.
+    fn pull(&mut self, region: Region, into: &Buffer, len: usize) -> bool {
+        self.inbox.pulled = None;
+        match self.shm.pull(OTHER, region, into, len, 0) {
+            Ok(Pulled::Now) => return true,
+            Err(PullRefused) => return false,
+            Ok(Pulled::Later) => {}
+        }
+        loop {
+            if let Some(result) = self.inbox.pulled {
+                return result.is_ok();
+            }
+            self.poll();
         }
     }
 

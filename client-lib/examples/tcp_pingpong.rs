@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use rsd_mpi::engine::{Envelope, Frame, FrameLimits, Landing, Peer, Refusal, Sink};
+use rsd_mpi::engine::{Envelope, Frame, FrameLimits, Landing, Peer, PullRefused, Refusal, Sink};
 use rsd_mpi::memory::{Buffer, Payload};
 use rsd_mpi::transport::name::ProcessName;
 use rsd_mpi::transport::poller::{Poller, Reports};
@@ -107,6 +107,8 @@ impl Sink for Memory {
     fn on_landed(&mut self, _: Peer, _: Frame, len: usize) {
         self.add(len);
     }
+
+    fn on_pulled(&mut self, _: Peer, _: u32, _: Result<(), PullRefused>) {}
 
     fn on_lost(&mut self, _: Peer, reason: &str) {
         eprintln!("tcp_pingpong: {reason}");

@@ -12,7 +12,7 @@ use super::slab::{Id, Slab};
 use super::state::{
     Announcement, Content, Context, Early, Errand, Incoming, Matched, Message, Request, State, Streaming,
 };
-use super::transport::{Landing, Peer, Sink};
+use super::transport::{Landing, Peer, PullRefused, Sink};
 use crate::error::MpiError;
 use crate::memory::Buffer;
 
@@ -96,6 +96,14 @@ impl Sink for Core {
             Frame::EagerSync { send, .. } => self.on_landed_eager(from, Some(send)),
             Frame::Part { receive } => self.on_part_here(from, receive, len, None),
             Frame::Ready { .. } | Frame::Clear { .. } | Frame::Done { .. } | Frame::Bye => {}
+        }
+    }
+
+    fn on_pulled(&mut self, from: Peer, token: u32, result: Result<(), PullRefused>) {
+        let Some(id) = self.requests.find(token) else { return };
+        match self.requests.get(id).map(|request| &request.state) {
+            Some(State::Matched(matched)) if matched.message.from == from => self.on_fetched(id, result),
+            _other => {}
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::bodies::World;
 use super::frame::{Frame, Region};
-use super::{Engine, FrameLimits, Landing, Peer, PullRefused, Refusal, Sink, Transport};
+use super::{Engine, FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};
 use crate::memory::{Buffer, Payload};
 
 /// Numbers that look random, the same for the same seed (splitmix64).
@@ -76,11 +76,21 @@ struct Net {
     dead: Vec<bool>,
     /// Memory that may be read, by its owner and ticket.
     offered: HashMap<(Peer, u32), Buffer>,
+    /// Messages that each is still reading.
+    reading: Vec<Vec<Reading>>,
     tickets: u32,
     scratch: Vec<Peer>,
 }
 
 impl Net {
+    fn read(&self, reading: &Reading) -> Result<(), PullRefused> {
+        let buffer = self.offered.get(&(reading.from, reading.ticket)).ok_or(PullRefused)?;
+        let mut bytes = vec![0; reading.len];
+        buffer.read(0, &mut bytes);
+        reading.into.write(0, &bytes);
+        Ok(())
+    }
+
     /// From whom there is something, in random order.
     fn senders(&mut self, to: Peer) -> Vec<Peer> {
         let mut senders = std::mem::take(&mut self.scratch);
@@ -107,6 +117,16 @@ struct Pipe {
     landing: Option<(Landing, usize)>,
     /// Whether the receiver has been told that the sender is dead, or wants no more of it.
     shut: bool,
+}
+
+/// A message that is read later.
+#[derive(Debug)]
+struct Reading {
+    from: Peer,
+    ticket: u32,
+    into: Buffer,
+    len: usize,
+    token: u32,
 }
 
 /// One process's end.
@@ -155,7 +175,7 @@ impl Transport for Fake {
             }
         }
         self.net.borrow_mut().scratch = senders;
-        any
+        any | self.read_on(sink)
     }
 
     fn offer(&mut self, _to: Peer, buffer: &Buffer) -> Option<Region> {
@@ -173,26 +193,56 @@ impl Transport for Fake {
         assert!(gone.is_some(), "{region:?} was withdrawn before");
     }
 
-    fn pull(&mut self, from: Peer, region: Region, into: &Buffer, len: usize) -> Result<(), PullRefused> {
+    fn pull(
+        &mut self,
+        from: Peer,
+        region: Region,
+        into: &Buffer,
+        len: usize,
+        token: u32,
+    ) -> Result<Pulled, PullRefused> {
         let net = &mut *self.net.borrow_mut();
-        if net.rng.below(8) == 0 {
-            return Err(PullRefused);
+        let reading = Reading { from, ticket: region.ticket, into: into.clone(), len, token };
+        match net.rng.below(8) {
+            0 => Err(PullRefused),
+            1..4 => {
+                net.reading[self.me.0 as usize].push(reading);
+                Ok(Pulled::Later)
+            }
+            _ => net.read(&reading).map(|()| Pulled::Now),
         }
-        let buffer = net.offered.get(&(from, region.ticket)).ok_or(PullRefused)?;
-        let mut bytes = vec![0; len];
-        buffer.read(0, &mut bytes);
-        into.write(0, &bytes);
-        Ok(())
     }
 
     fn cut(&mut self, peer: Peer) {
-        self.net.borrow_mut().pipes[self.me.0 as usize][peer.0 as usize].shut = true;
+        let net = &mut *self.net.borrow_mut();
+        net.pipes[self.me.0 as usize][peer.0 as usize].shut = true;
+        net.reading[self.me.0 as usize].retain(|reading| reading.from != peer);
     }
 
     fn park(&mut self, _limit: Duration) {}
 }
 
 impl Fake {
+    /// Gets on with a message that is read from its sender's memory; whether there was one that is not late.
+    fn read_on<S: Sink>(&mut self, sink: &mut S) -> bool {
+        let (from, token, result) = {
+            let net = &mut *self.net.borrow_mut();
+            let (late, me) = (net.oddities.late, self.me.0 as usize);
+            if net.reading[me].is_empty() || net.rng.percent(late) {
+                return false;
+            }
+            let at = net.rng.below(net.reading[me].len());
+            let reading = net.reading[me].swap_remove(at);
+            if net.dead[reading.from.0 as usize] {
+                return true;
+            }
+            let result = if net.rng.below(8) == 0 { Err(PullRefused) } else { net.read(&reading) };
+            (reading.from, reading.token, result)
+        };
+        sink.on_pulled(from, token, result);
+        true
+    }
+
     /// Passes on the next frame of a peer, or some bytes of it; whether there was one that is not late.
     fn pass_on<S: Sink>(&mut self, from: Peer, sink: &mut S) -> bool {
         let mut net = self.net.borrow_mut();
@@ -269,6 +319,7 @@ impl FakeWorld {
             coming: vec![0; size],
             dead: vec![false; size],
             offered: HashMap::new(),
+            reading: (0..size).map(|_| Vec::new()).collect(),
             tickets: 0,
             scratch: Vec::new(),
         }));
@@ -283,6 +334,7 @@ impl FakeWorld {
     pub(crate) fn kill(&mut self, rank: usize) {
         let net = &mut *self.net.borrow_mut();
         net.dead[rank] = true;
+        net.reading[rank].clear();
         for (to, coming) in net.pipes.iter_mut().zip(&mut net.coming) {
             let pipe = &mut to[rank];
             let landing = usize::from(pipe.landing.is_some());
@@ -301,13 +353,15 @@ impl FakeWorld {
 
     fn is_busy(&self, rank: usize) -> bool {
         let net = self.net.borrow();
-        !net.dead[rank] && (net.coming[rank] > 0 || self.engines[rank].has_backlog())
+        !net.dead[rank] && (net.coming[rank] > 0 || !net.reading[rank].is_empty() || self.engines[rank].has_backlog())
     }
 
     /// Whether nothing is on its way, and no memory lent.
     pub(crate) fn is_silent(&self) -> bool {
         let net = self.net.borrow();
-        net.offered.is_empty() && net.pipes.iter().flatten().all(|pipe| pipe.packets.is_empty())
+        net.offered.is_empty()
+            && net.reading.iter().all(Vec::is_empty)
+            && net.pipes.iter().flatten().all(|pipe| pipe.packets.is_empty())
     }
 }
 

@@ -28,4 +28,4 @@ mod simulation;
 pub use frame::{Envelope, Frame, Region};
 pub use operations::Engine;
 pub use request::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TagMatch};
-pub use transport::{FrameLimits, Landing, Peer, PullRefused, Refusal, Sink, Transport};
+pub use transport::{FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};

@@ -6,7 +6,7 @@ use super::peers::{Queued, Relation, Standing, copied_cost};
 use super::request::Outcome;
 use super::slab::Id;
 use super::state::{Announced, Errand, Incoming, Request, State, Streaming};
-use super::transport::{Peer, Refusal, Transport};
+use super::transport::{Peer, PullRefused, Pulled, Refusal, Transport};
 use crate::memory::Payload;
 
 /// So many frames go to one peer before it is another's turn.
@@ -49,18 +49,35 @@ impl Core {
 
     /// Gets a long message: out of the sender's memory where that can be read, or in parts.
     fn fetch<T: Transport>(&mut self, id: Id, transport: &mut T) {
+        let Some(Request { state: State::Matched(matched), .. }) = self.requests.get(id) else { return };
+        let (from, end) = (matched.message.from, matched.wanted());
+        let pulled = match matched.message.region {
+            _ if end == 0 => Ok(Pulled::Now),
+            None => Err(PullRefused),
+            Some(region) => transport.pull(from, region, &matched.buffer, end, id.number()),
+        };
+        match pulled {
+            Ok(Pulled::Now) => self.on_fetched(id, Ok(())),
+            Ok(Pulled::Later) => {}
+            Err(refused) => self.on_fetched(id, Err(refused)),
+        }
+    }
+
+    /// The message of a request in state `Matched` is there, or has to be asked for.
+    pub(super) fn on_fetched(&mut self, id: Id, result: Result<(), PullRefused>) {
         let Some(Request { state: State::Matched(matched), .. }) = self.requests.get_mut(id) else { return };
-        let (message, buffer) = (matched.message, take_buffer(&mut matched.buffer));
-        let room = buffer.len();
-        let end = message.len.min(room as u64) as usize;
-        let pulled =
-            end == 0 || message.region.is_some_and(|region| transport.pull(message.from, region, &buffer, end).is_ok());
-        if pulled {
-            self.finish(id, Outcome::received(message.envelope.rank, message.envelope.tag, message.len, room));
-            self.say(message.from, Frame::Done { send: message.send });
-        } else {
-            self.set(id, State::Incoming(Box::new(Incoming { message, buffer, at: 0, end })));
-            self.say(message.from, Frame::Clear { send: message.send, receive: id.number(), len: end as u64 });
+        let (message, end) = (matched.message, matched.wanted());
+        match result {
+            Ok(()) => {
+                let room = matched.buffer.len();
+                self.finish(id, Outcome::received(message.envelope.rank, message.envelope.tag, message.len, room));
+                self.say(message.from, Frame::Done { send: message.send });
+            }
+            Err(PullRefused) => {
+                let buffer = take_buffer(&mut matched.buffer);
+                self.set(id, State::Incoming(Box::new(Incoming { message, buffer, at: 0, end })));
+                self.say(message.from, Frame::Clear { send: message.send, receive: id.number(), len: end as u64 });
+            }
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Request {
 pub(super) enum State {
     /// A receive that waits for a message.
     Posted { entry: u32, buffer: Buffer },
-    /// A receive whose long message is announced and has to be fetched.
+    /// A receive whose long message is announced and has to be fetched, or is being read by the transport.
     Matched(Box<Matched>),
     /// A receive of a long message that comes in parts.
     Incoming(Box<Incoming>),
@@ -54,6 +54,13 @@ pub(super) enum State {
 pub(super) struct Matched {
     pub(super) message: Announcement,
     pub(super) buffer: Buffer,
+}
+
+impl Matched {
+    /// How many bytes of the message are received: what does not fit is left out.
+    pub(super) fn wanted(&self) -> usize {
+        self.message.len.min(self.buffer.len() as u64) as usize
+    }
 }
 
 /// Of the `end` bytes wanted, `at` are here.

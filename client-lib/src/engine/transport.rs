@@ -33,6 +33,15 @@ pub enum Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PullRefused;
 
+/// How far a message is when [`Transport::pull`] returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pulled {
+    /// It is all there.
+    Now,
+    /// Some of it is still being copied.
+    Later,
+}
+
 /// Carries frames between this process and its peers: whole, once, and between two processes in the order sent. No call
 /// blocks but [`Transport::park`].
 pub trait Transport {
@@ -51,8 +60,16 @@ pub trait Transport {
     /// The peer has said that it is done with the region.
     fn withdraw(&mut self, to: Peer, region: Region);
 
-    /// Copies the first `len` bytes of a message from the sender's memory into a buffer at least as long.
-    fn pull(&mut self, from: Peer, region: Region, into: &Buffer, len: usize) -> Result<(), PullRefused>;
+    /// Copies the first `len` bytes of a message from the sender's memory into a buffer at least as long. What is not over when
+    /// the call returns ends with [`Sink::on_pulled`], which names it by `token`.
+    fn pull(
+        &mut self,
+        from: Peer,
+        region: Region,
+        into: &Buffer,
+        len: usize,
+        token: u32,
+    ) -> Result<Pulled, PullRefused>;
 
     /// Has no more to do with this peer, which has sent what makes no sense: passes on no frame of it and writes to no landing
     /// from now on.
@@ -74,6 +91,9 @@ pub trait Sink {
 
     /// The payload of a frame has been written to its landing.
     fn on_landed(&mut self, from: Peer, frame: Frame, len: usize);
+
+    /// What [`Transport::pull`] left unfinished is all there, or cannot be had that way; not told of a peer that is lost.
+    fn on_pulled(&mut self, from: Peer, token: u32, result: Result<(), PullRefused>);
 
     /// Nothing more will come from this peer, nor reach it, and it has not said [`Frame::Bye`]. Told once.
     fn on_lost(&mut self, peer: Peer, reason: &str);

@@ -6,7 +6,7 @@
 //! allocation and no lock, and one cache line per small frame.
 //!
 //! Long messages go through cells, part by part, both sides copying at the same time; or the receiver reads them out of the sender's
-//! memory ([`cma`]). Cells are filled through the caches or past them ([`copy`]). Both times, which is quicker differs from machine
+//! memory ([`cma`]), of which a sender that has nothing else to do writes its share ([`share`]). Cells are filled through the caches or past them ([`copy`]). Both times, which is quicker differs from machine
 //! to machine by a factor of ten, and is measured while it is done ([`choice`]).
 //!
 //! Processes find each other by unix sockets ([`socket`]) whose names follow from their own, when they first talk
@@ -26,6 +26,7 @@ mod link;
 mod member;
 mod ring;
 mod segment;
+mod share;
 mod socket;
 pub(crate) mod sync;
 #[cfg(test)]
@@ -42,17 +43,18 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::engine::frame::{Frame, Region};
-use crate::engine::{FrameLimits, Peer, PullRefused, Refusal, Sink};
-use crate::memory::{Buffer, Payload};
+use crate::engine::frame::Frame;
+use crate::engine::{FrameLimits, Peer, Refusal, Sink};
+use crate::memory::Payload;
 use crate::transport::name::ProcessName;
 
 use cells::{Pool, Timed};
 use choice::{Choice, Way, ticks};
 use connect::Caller;
-use link::{Arriving, Link, State, long_class, size_class};
+use link::{Link, State, Up, size_class};
 use ring::{DATA, Receiver, SlotData};
 use segment::{Geometry, LARGE, Segment};
+use share::{Offers, Shares};
 use sync::Ordering;
 
 /// How shared memory is to be set up.
@@ -111,6 +113,10 @@ pub struct Shm {
     polls: u32,
     names: HashMap<ProcessName, u16>,
     losses: Vec<(Peer, String)>,
+    /// What peers may read.
+    offers: Offers,
+    /// What is read together with its sender.
+    shares: Shares,
     /// Frames signed by nobody.
     strays: u64,
     callers: HashMap<u32, Caller>,
@@ -133,6 +139,8 @@ const LOOK_EVERY_UNSETTLED: u32 = 16;
 const IN_CELL: u32 = 0x100;
 /// The receiver is to say how long it took.
 const TIMED: u32 = 0x200;
+/// No frame, but a receiver who asks its sender to take part in a copy.
+const HELP: u32 = 0x400;
 /// Where a slot names the cell and the length, if there is one.
 const CELL_AT: usize = DATA - 8;
 
@@ -174,6 +182,8 @@ impl Shm {
             polls: 0,
             names: HashMap::new(),
             losses: Vec::new(),
+            offers: Offers::default(),
+            shares: Shares::default(),
             strays: 0,
             callers: HashMap::new(),
             next_caller: 0,
@@ -248,18 +258,7 @@ impl Shm {
             }
             Some((cell, if timed { IN_CELL | TIMED } else { IN_CELL }))
         };
-        let intent = self.segment.intent();
-        let named = u64::from(up.ring_id) << 32;
-        let intend =
-            |position: u64| intent.store(named | u64::from(position.wrapping_add(1) as u32), Ordering::Relaxed);
-        let Some(position) = ring.claim(&mut up.known_head, intend) else {
-            intent.store(0, Ordering::Relaxed);
-            up.starved = true;
-            cell.inspect(|(cell, _)| self.pool.undo(*cell));
-            return Err(Refusal::Full);
-        };
-        let note = up.sign | cell.map_or(len as u32, |(_, kind)| kind);
-        ring.publish(position, note, |data| {
+        let sent = put(&self.segment, up, cell.map_or(len as u32, |(_, kind)| kind), |data| {
             let Some(head) = data.first_chunk_mut() else { return };
             let head_len = frame.encode(head);
             match cell {
@@ -270,8 +269,10 @@ impl Shm {
                 }
             }
         });
-        intent.store(0, Ordering::Release);
-        up.wake();
+        if !sent {
+            cell.inspect(|(cell, _)| self.pool.undo(*cell));
+            return Err(Refusal::Full);
+        }
         if !self.pool.costs.is_empty() {
             self.learn();
         }
@@ -281,7 +282,13 @@ impl Shm {
     /// As [`crate::engine::Transport::poll`].
     #[inline]
     pub fn poll<S: Sink>(&mut self, sink: &mut S) -> bool {
-        let came = self.poll_ring(sink);
+        let mut came = self.poll_ring(sink);
+        if !self.shares.is_empty() {
+            came |= self.poll_shares(sink);
+        }
+        if !came && self.shares.is_asked() {
+            came = self.help();
+        }
         self.polls += 1;
         if self.polls >= LOOK_EVERY || (self.unsettled && self.polls >= LOOK_EVERY_UNSETTLED) {
             return self.poll_sockets(sink) | came;
@@ -322,6 +329,9 @@ impl Shm {
             return;
         }
         let Link { peer, state: State::Up(up), bye, .. } = &mut self.links[index] else { return };
+        if note & HELP != 0 {
+            return self.on_help(index, data);
+        }
         let Ok((frame, head_len)) = Frame::decode(&data.0) else {
             return self.lose(index, "it has sent what is no frame");
         };
@@ -371,41 +381,6 @@ impl Shm {
         }
     }
 
-    /// As [`crate::engine::Transport::offer`].
-    pub fn offer(&mut self, to: Peer, buffer: &Buffer) -> Option<Region> {
-        let State::Up(up) = &self.links[self.route(to)?].state else { return None };
-        // If we can read its memory, it most likely can read ours; and otherwise asks for the message after all.
-        let cma::Verdict::Yes(_) = up.cma else { return None };
-        Some(Region { address: buffer.as_contiguous()? as u64, ticket: 0 })
-    }
-
-    /// As [`crate::engine::Transport::withdraw`].
-    pub fn withdraw(&mut self, _: Peer, _: Region) {}
-
-    /// As [`crate::engine::Transport::pull`]; also refused where parts are found to come more quickly.
-    pub fn pull(&mut self, from: Peer, region: Region, into: &Buffer, len: usize) -> Result<(), PullRefused> {
-        let index = self.route(from).ok_or(PullRefused)?;
-        let State::Up(up) = &mut self.links[index].state else { return Err(PullRefused) };
-        let cma::Verdict::Yes(pid) = up.cma else { return Err(PullRefused) };
-        if len > into.len() {
-            return Err(PullRefused);
-        }
-        let choice = &mut up.long[long_class(len)];
-        let (way, _) = choice.next();
-        let since = ticks();
-        match way {
-            Way::First => {
-                up.arriving.get_or_insert(Arriving { since, len, left: len });
-                Err(PullRefused)
-            }
-            Way::Second => {
-                cma::read(pid, region.address, into, 0, len)?;
-                choice.learn(way, ticks() - since, len);
-                Ok(())
-            }
-        }
-    }
-
     /// Readable when there may be something to do, provided that the process has been about to sleep ([`Shm::prepare_sleep`])
     /// since the last poll.
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -418,7 +393,7 @@ impl Shm {
         if !self.segment.ring().prepare_sleep(&self.receiver) {
             return false;
         }
-        let mut ready = self.pool.await_refill(&self.segment);
+        let mut ready = self.pool.await_refill(&self.segment) || self.shares.is_asked() || self.has_finished_shares();
         for link in &mut self.links {
             if let State::Up(up) = &mut link.state
                 && up.starved
@@ -471,6 +446,23 @@ impl Shm {
             },
         }
     }
+}
+
+/// Puts a slot into a peer's ring; whether there was room for it.
+#[inline(always)]
+fn put(own: &Segment, up: &mut Up, kind: u32, fill: impl FnOnce(&mut [u8; DATA])) -> bool {
+    let (ring, intent) = (up.segment.ring(), own.intent());
+    let named = u64::from(up.ring_id) << 32;
+    let intend = |position: u64| intent.store(named | u64::from(position.wrapping_add(1) as u32), Ordering::Relaxed);
+    let Some(position) = ring.claim(&mut up.known_head, intend) else {
+        intent.store(0, Ordering::Relaxed);
+        up.starved = true;
+        return false;
+    };
+    ring.publish(position, up.sign | kind, fill);
+    intent.store(0, Ordering::Release);
+    up.wake();
+    true
 }
 
 /// How long a frame's head is.

@@ -12,7 +12,7 @@ use super::shm::{Hearing, Shm, ShmConfig};
 use super::tcp::{self, Listen, Tcp, TcpConfig};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::engine::{Frame, FrameLimits, Peer, PullRefused, Refusal, Region, Sink, Transport};
+use crate::engine::{Frame, FrameLimits, Peer, PullRefused, Pulled, Refusal, Region, Sink, Transport};
 use crate::memory::{Buffer, Payload};
 use crate::runtime::settings::Settings;
 
@@ -313,9 +313,16 @@ impl Transport for Ways {
         }
     }
 
-    fn pull(&mut self, from: Peer, region: Region, into: &Buffer, len: usize) -> Result<(), PullRefused> {
+    fn pull(
+        &mut self,
+        from: Peer,
+        region: Region,
+        into: &Buffer,
+        len: usize,
+        token: u32,
+    ) -> Result<Pulled, PullRefused> {
         match (self.route(from), &mut self.shm) {
-            (Some(Route::Shm), Some(shm)) => shm.pull(from, region, into, len),
+            (Some(Route::Shm), Some(shm)) => shm.pull(from, region, into, len, token),
             _ => Err(PullRefused),
         }
     }

@@ -3,10 +3,10 @@
 //! Whether it does is found out with a real word at first contact: namespaces, Yama, seccomp and capabilities decide together,
 //! and no two kernels decide alike. XPMEM and KNEM do the same through devices, where these exist.
 
-use std::io::{IoSliceMut, Read};
+use std::io::{IoSlice, IoSliceMut, Read};
 
 use nix::errno::Errno;
-use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
 
 use crate::engine::PullRefused;
@@ -101,6 +101,21 @@ pub(crate) fn read(pid: i32, address: u64, into: &Buffer, at: usize, len: usize)
         match process_vm_readv(Pid::from_raw(pid), &mut pieces, &[RemoteIoVec { base, len: named }]) {
             Ok(0) | Err(_) => return Err(PullRefused),
             Ok(read) => done += read,
+        }
+    }
+    Ok(())
+}
+
+/// Writes `len` bytes of a buffer, from its packed byte `at` on, to an address of a process; the buffer's bytes lie side by side.
+pub(super) fn write(pid: i32, address: u64, from: &Buffer, at: usize, len: usize) -> Result<(), PullRefused> {
+    let bytes = from.as_bytes().and_then(|bytes| bytes.get(at..at + len)).ok_or(PullRefused)?;
+    let mut done = 0;
+    while done < len {
+        let base = address.checked_add(done as u64).ok_or(PullRefused)? as usize;
+        let remote = RemoteIoVec { base, len: len - done };
+        match process_vm_writev(Pid::from_raw(pid), &[IoSlice::new(&bytes[done..])], &[remote]) {
+            Ok(0) | Err(_) => return Err(PullRefused),
+            Ok(written) => done += written,
         }
     }
     Ok(())

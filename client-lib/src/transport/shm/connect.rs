@@ -337,6 +337,7 @@ impl Shm {
         link.state = State::Over;
         debug_assert!(index < NO_LINK as usize);
         self.pool.reclaim(index as u16);
+        self.shares.forget(index as u16);
         self.unsettled = true;
     }
 

@@ -6,7 +6,7 @@ use crate::transport::name::ProcessName;
 /// The first eight bytes; processes of another byte order write them the other way round.
 const MAGIC: u64 = u64::from_ne_bytes(*b"rsd-shm\n").to_be();
 /// Raised whenever anything changes that is shared: frames, ring, cells, this packet.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// One process, as it presents itself. With it travel two descriptors: its segment and its doorbell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

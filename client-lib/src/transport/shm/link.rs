@@ -87,6 +87,8 @@ pub(super) struct Up {
     pub(super) fill: [Choice; SIZE_CLASSES],
     /// How long messages from this peer are best received: in parts, or out of its memory.
     pub(super) long: [Choice; 2],
+    /// So many messages are read without asking for help.
+    pub(super) alone: u32,
     /// A message that is being received in parts.
     pub(super) arriving: Option<Arriving>,
     bell: OwnedFd,
@@ -110,6 +112,7 @@ impl Up {
             cma,
             fill: [Choice::default(); SIZE_CLASSES],
             long: [Choice::default(); 2],
+            alone: 0,
             arriving: None,
             bell,
             socket,

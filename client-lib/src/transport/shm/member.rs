@@ -1,8 +1,10 @@
 //! What the process's transport as a whole asks of this part of it.
 
-use super::link::State;
-use super::{LOOK_EVERY, Shm};
-use crate::engine::Peer;
+use super::choice::{Way, ticks};
+use super::link::{Arriving, State, long_class};
+use super::{LOOK_EVERY, Shm, cma};
+use crate::engine::{Peer, PullRefused, Pulled, Region};
+use crate::memory::Buffer;
 
 impl Shm {
     /// The peers that were talked to, or are being called.
@@ -21,5 +23,46 @@ impl Shm {
     /// The next poll looks at the sockets, too.
     pub fn look_soon(&mut self) {
         self.polls = LOOK_EVERY;
+    }
+
+    /// As [`crate::engine::Transport::offer`].
+    pub fn offer(&mut self, to: Peer, buffer: &Buffer) -> Option<Region> {
+        let index = self.route(to)?;
+        let State::Up(up) = &self.links[index].state else { return None };
+        // If we can read its memory, it most likely can read ours; and otherwise asks for the message after all.
+        let cma::Verdict::Yes(_) = up.cma else { return None };
+        let address = buffer.as_contiguous()? as u64;
+        Some(Region { address, ticket: self.offers.add(index as u16, buffer.clone()) })
+    }
+
+    /// As [`crate::engine::Transport::withdraw`].
+    pub fn withdraw(&mut self, _: Peer, region: Region) {
+        self.offers.remove(region.ticket);
+    }
+
+    /// As [`crate::engine::Transport::pull`]; also refused where parts are found to come more quickly.
+    pub fn pull(
+        &mut self,
+        from: Peer,
+        region: Region,
+        into: &Buffer,
+        len: usize,
+        token: u32,
+    ) -> Result<Pulled, PullRefused> {
+        let index = self.route(from).ok_or(PullRefused)?;
+        let State::Up(up) = &mut self.links[index].state else { return Err(PullRefused) };
+        let cma::Verdict::Yes(pid) = up.cma else { return Err(PullRefused) };
+        if len > into.len() {
+            return Err(PullRefused);
+        }
+        let choice = &mut up.long[long_class(len)];
+        let (way, _) = choice.next();
+        match way {
+            Way::First => {
+                up.arriving.get_or_insert(Arriving { since: ticks(), len, left: len });
+                Err(PullRefused)
+            }
+            Way::Second => self.pull_by(index, pid, region, into, len, token),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The memory that a process shares with the peers it talks to: its ring, its cells, its tickets.
 //!
 //! ```text
-//!  0      | nonce | intent | ring's words |                    4,096 bytes
+//!  0      | nonce | intent | ring's words | 16 tickets |       4,096 bytes
 //!  4,096  | slot 0 | slot 1 | …                                64 bytes each
 //!         | small cell 0 | small cell 1 | …                    64 + 4,096 bytes each
 //!         | large cell 0 | …                                   64 + 32,768 bytes each
@@ -29,6 +29,7 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 
 use super::cells::CellHead;
 use super::ring::{Ring, RingHead, Slot};
+use super::share::{TICKETS, Ticket, TicketLine};
 use super::sync::{AtomicU64, Line};
 
 /// Bytes of data in a small cell.
@@ -82,6 +83,7 @@ struct SegmentHead {
     nonce: Line<AtomicU64>,
     intent: Line<AtomicU64>,
     ring: RingHead,
+    tickets: [TicketLine; TICKETS],
 }
 
 const _: () = assert!(size_of::<SegmentHead>() <= HEAD_BYTES);
@@ -163,6 +165,11 @@ impl Segment {
             std::slice::from_raw_parts(self.base.add(HEAD_BYTES).cast::<Slot>().as_ptr(), self.geometry.slots as usize)
         };
         Ring { head: &self.head().ring, slots }
+    }
+
+    /// The ticket of a copy in which the owner receives; none if there is no such ticket.
+    pub(super) fn ticket(&self, ticket: usize) -> Option<&Ticket> {
+        self.head().tickets.get(ticket).map(|line| &line.0)
     }
 
     /// The head of one of the owner's cells; none if it has no such cell.

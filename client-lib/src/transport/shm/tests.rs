@@ -5,11 +5,13 @@
 use std::process::{Command, Stdio};
 
 use super::*;
-use crate::engine::Landing;
 use crate::engine::frame::Envelope;
+use crate::engine::{Landing, PullRefused, Pulled, Region};
+use crate::memory::Buffer;
 
 mod death;
 mod hostile;
+mod share;
 
 const ENVELOPE: Envelope = Envelope { context: 1, rank: 2, tag: 3 };
 const EAGER: Frame = Frame::Eager { envelope: ENVELOPE };
@@ -17,6 +19,7 @@ const EAGER: Frame = Frame::Eager { envelope: ENVELOPE };
 #[derive(Debug, Default)]
 struct Inbox {
     frames: Vec<(Peer, Frame, Vec<u8>)>,
+    pulled: Vec<(u32, Result<(), PullRefused>)>,
     lost: Vec<(Peer, String)>,
 }
 
@@ -30,6 +33,10 @@ impl Sink for Inbox {
     }
 
     fn on_landed(&mut self, _: Peer, _: Frame, _: usize) {}
+
+    fn on_pulled(&mut self, _: Peer, token: u32, result: Result<(), PullRefused>) {
+        self.pulled.push((token, result));
+    }
 
     fn on_lost(&mut self, peer: Peer, reason: &str) {
         self.lost.push((peer, reason.into()));
@@ -283,14 +290,14 @@ fn a_long_message_is_read_out_of_the_senders_memory() {
     let region = first.shm.offer(Peer(1), &from).unwrap();
     prefer(second, Way::Second);
     assert_eq!(second.shm.describe(Peer(0)), "cma, which is quicker than copying through cells here");
-    assert_eq!(second.shm.pull(Peer(0), region, &into, 3 << 20), Ok(()));
+    assert_eq!(second.shm.pull(Peer(0), region, &into, 3 << 20, 1), Ok(Pulled::Now));
     first.shm.withdraw(Peer(1), region);
     assert_eq!(target[..3 << 20], source[..3 << 20]);
     assert!(target[3 << 20..].iter().all(|byte| *byte == 0));
     let nowhere = Region { address: 8, ..region };
-    assert_eq!(second.shm.pull(Peer(0), nowhere, &into, 100), Err(PullRefused));
-    assert_eq!(second.shm.pull(Peer(0), region, &into, 6 << 20), Err(PullRefused));
-    assert_eq!(second.shm.pull(Peer(7), region, &into, 1), Err(PullRefused));
+    assert_eq!(second.shm.pull(Peer(0), nowhere, &into, 100, 2), Err(PullRefused));
+    assert_eq!(second.shm.pull(Peer(0), region, &into, 6 << 20, 3), Err(PullRefused));
+    assert_eq!(second.shm.pull(Peer(7), region, &into, 1, 4), Err(PullRefused));
 }
 
 /// Makes a way of receiving long messages seem ten times as quick as the other.
@@ -312,7 +319,7 @@ fn where_parts_are_quicker_a_message_is_asked_for_in_parts_and_these_are_timed()
     // SAFETY: the vector lives to the end of the test.
     let into = unsafe { Buffer::contiguous(target.as_mut_ptr(), target.len()) };
     let region = Region { address: target.as_ptr() as u64, ticket: 0 };
-    assert_eq!(world[1].shm.pull(Peer(0), region, &into, 100_000), Err(PullRefused));
+    assert_eq!(world[1].shm.pull(Peer(0), region, &into, 100_000, 1), Err(PullRefused));
     let arriving = |world: &mut [Process]| match &world[1].shm.links[0].state {
         State::Up(up) => up.arriving.as_ref().map(|arriving| arriving.left),
         other => panic!("{other:?}"),

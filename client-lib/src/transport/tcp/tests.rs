@@ -7,8 +7,8 @@ use std::net::{Ipv4Addr, TcpStream};
 use super::greeting::Dial;
 use super::*;
 use crate::datatype::Layout;
-use crate::engine::Landing;
 use crate::engine::frame::Envelope;
+use crate::engine::{Landing, PullRefused};
 use crate::memory::Buffer;
 use crate::transport::poller::Reports;
 
@@ -75,6 +75,8 @@ impl Sink for Heard {
     fn on_landed(&mut self, _: Peer, _: Frame, len: usize) {
         self.filled += len;
     }
+
+    fn on_pulled(&mut self, _: Peer, _: u32, _: Result<(), PullRefused>) {}
 
     fn on_lost(&mut self, peer: Peer, reason: &str) {
         self.lost.push((peer, reason.to_owned()));

@@ -133,7 +133,7 @@ fn a_killed_process_is_noticed_and_its_last_words_are_heard() {
     let into = unsafe { Buffer::contiguous(target.as_mut_ptr(), target.len()) };
     let region = Region { address, ticket: 0 };
     // Both ways are tried before one is chosen.
-    if (0..4).any(|_| process.shm.pull(Peer(1), region, &into, 1 << 20).is_ok()) {
+    if (0..4).any(|_| process.shm.pull(Peer(1), region, &into, 1 << 20, 1).is_ok()) {
         assert!(target == pattern(1 << 20, 9));
     } else {
         let way = process.shm.describe(Peer(1));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::engine::PullRefused;
 use crate::engine::frame::Envelope;
 use crate::memory::Buffer;
 
@@ -30,6 +31,8 @@ impl Sink for Heard {
         let memory = self.landing.as_ref().unwrap();
         self.frames.push((frame, memory[3..3 + len].to_vec()));
     }
+
+    fn on_pulled(&mut self, _: Peer, _: u32, _: Result<(), PullRefused>) {}
 
     fn on_lost(&mut self, _: Peer, _: &str) {}
 }

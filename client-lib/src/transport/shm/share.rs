@@ -1,0 +1,407 @@
+//! A long message copied by both of its ends at once.
+//!
+//! One core copies no faster than it can, and while a long message is on its way the sender's has mostly nothing to do. So the
+//! receiver cuts the message into pieces, tells the sender where its memory is, and starts to read pieces; the sender, when it next
+//! polls, writes pieces. Who takes which is settled by a ticket in the receiver's segment:
+//!
+//! ```text
+//!  ticket, 128 bytes:  | turn: number of the copy (32 bits), next piece (32 bits) | done: u32 | failed: u32 |
+//! ```
+//!
+//! Whoever wants a piece raises `turn` by one, provided that it still has the number of this copy: a request that comes late finds
+//! another number or no piece left. The sender counts in `done` what it has written. The receiver, once no piece is left, knows how
+//! many the sender has taken, and the message is there when that many are done. A sender that does not poll takes no piece, and the
+//! receiver reads them all. One that has messages of its own to read does these first; and who was not helped does not ask again at
+//! once.
+//!
+//! Cost: one slot in the sender's ring, and a system call for each piece on either side.
+//!
+//! Proof: `RUSTFLAGS="--cfg loom" cargo test -p rsd-mpi --release --lib loom_`
+
+use std::collections::VecDeque;
+
+use super::choice::{Way, ticks};
+use super::link::{State, long_class};
+use super::ring::{DATA, SlotData};
+use super::sync::{AtomicU32, AtomicU64, Line, Ordering, fence_after_rmw};
+use super::{HELP, Shm, cma, put};
+use crate::engine::{PullRefused, Pulled, Region, Sink};
+use crate::memory::Buffer;
+
+/// How many copies of one receiver can go on at a time.
+pub(super) const TICKETS: usize = 16;
+
+/// Shorter messages are read by the receiver alone.
+const SHORTEST: usize = 256 << 10;
+/// A message is cut into about this many pieces, which are neither tiny nor so long that one end waits for the other's last.
+const PIECES: usize = 8;
+const PIECE_MIN: usize = 64 << 10;
+const PIECE_MAX: usize = 256 << 10;
+/// After a request in vain so many messages are read alone.
+const ALONE: u32 = 15;
+/// Requests that are kept until there is time for them; others are dropped, and cost a receiver nothing but the help.
+const ASKED: usize = 64;
+const PAGE: usize = 4096;
+
+/// Who copies which piece of a message.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Ticket {
+    turn: AtomicU64,
+    done: AtomicU32,
+    failed: AtomicU32,
+}
+
+/// A ticket alone on its cache lines.
+pub(super) type TicketLine = Line<Ticket>;
+
+impl Ticket {
+    /// A new copy begins; nobody has anything to do with the one before any more.
+    fn open(&self, number: u32) {
+        self.done.store(0, Ordering::Relaxed);
+        self.failed.store(0, Ordering::Relaxed);
+        self.turn.store(u64::from(number) << 32, Ordering::Release);
+    }
+
+    /// The next piece of this copy, for the caller to copy.
+    pub(super) fn claim(&self, number: u32, pieces: u32) -> Option<u32> {
+        let mut turn = self.turn.load(Ordering::Acquire);
+        loop {
+            let next = turn as u32;
+            if (turn >> 32) as u32 != number || next >= pieces {
+                return None;
+            }
+            match self.turn.compare_exchange_weak(turn, turn + 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(next),
+                Err(now) => turn = now,
+            }
+        }
+    }
+
+    /// No further piece is given out; how many have been.
+    fn close(&self, number: u32, pieces: u32) -> u32 {
+        let before = self.turn.swap(u64::from(number) << 32 | u64::from(u32::MAX), Ordering::AcqRel);
+        (before as u32).min(pieces)
+    }
+
+    /// The sender has written a piece, or failed to.
+    pub(super) fn finish(&self, written: bool) {
+        if !written {
+            self.failed.store(1, Ordering::Relaxed);
+        }
+        self.done.fetch_add(1, Ordering::AcqRel);
+        fence_after_rmw(); // `done` before the receiver's `asleep`
+    }
+
+    /// Whether the sender has finished so many pieces, and if so, whether they are all there.
+    fn outcome(&self, theirs: u32) -> Option<bool> {
+        (self.done.load(Ordering::Acquire) >= theirs).then(|| self.failed.load(Ordering::Relaxed) == 0)
+    }
+}
+
+/// Memory that a peer may read, and ask to have written to its own.
+#[derive(Debug)]
+pub(super) struct Offer {
+    link: u16,
+    buffer: Buffer,
+}
+
+/// What is offered, by ticket of the region.
+#[derive(Debug, Default)]
+pub(super) struct Offers {
+    all: Vec<Option<Offer>>,
+    free: Vec<u32>,
+}
+
+impl Offers {
+    pub(super) fn add(&mut self, link: u16, buffer: Buffer) -> u32 {
+        let offer = Some(Offer { link, buffer });
+        match self.free.pop() {
+            Some(ticket) => {
+                self.all[ticket as usize] = offer;
+                ticket
+            }
+            None => {
+                self.all.push(offer);
+                (self.all.len() - 1) as u32
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, ticket: u32) {
+        if self.all.get_mut(ticket as usize).and_then(Option::take).is_some() {
+            self.free.push(ticket);
+        }
+    }
+
+    /// The memory, if it is offered over this link, begins there and is as long.
+    fn find(&self, link: usize, region: Region, len: usize) -> Option<&Buffer> {
+        let offer = self.all.get(region.ticket as usize)?.as_ref()?;
+        let begins = offer.buffer.as_contiguous()? as u64 == region.address;
+        (usize::from(offer.link) == link && begins && len <= offer.buffer.len()).then_some(&offer.buffer)
+    }
+}
+
+/// A copy in which the sender may take part, on the receiver's side.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Copy {
+    link: u16,
+    pub(super) ticket: usize,
+    pub(super) number: u32,
+    /// The engine's name for it.
+    token: u32,
+    since: u64,
+    len: usize,
+}
+
+/// A message of which the sender still has pieces.
+#[derive(Debug)]
+struct Unfinished {
+    copy: Copy,
+    /// How many pieces the sender has taken.
+    theirs: u32,
+    /// Whether our own are all there.
+    good: bool,
+}
+
+/// The copies in which this process receives.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    unfinished: Vec<Unfinished>,
+    /// Which tickets are in use.
+    taken: u32,
+    /// Counts copies.
+    number: u32,
+    /// What others ask, in what order, over which links.
+    asked: VecDeque<(u16, Help)>,
+}
+
+impl Shares {
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.unfinished.is_empty()
+    }
+
+    /// Whether somebody waits for help.
+    #[inline(always)]
+    pub(super) fn is_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    fn take_ticket(&mut self) -> Option<usize> {
+        let ticket = self.taken.trailing_ones() as usize;
+        if ticket >= TICKETS {
+            return None;
+        }
+        self.taken |= 1 << ticket;
+        self.number = self.number.wrapping_add(1);
+        Some(ticket)
+    }
+
+    /// The peer is gone. Its tickets stay taken: nobody knows whether it is still writing.
+    pub(super) fn forget(&mut self, gone: u16) {
+        self.unfinished.retain(|it| it.copy.link != gone);
+        self.asked.retain(|(link, _)| *link != gone);
+    }
+}
+
+/// How long the pieces of a message are.
+fn piece_of(len: usize) -> usize {
+    (len / PIECES).clamp(PIECE_MIN, PIECE_MAX).next_multiple_of(PAGE)
+}
+
+/// What a receiver asks of a sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Help {
+    /// What the sender has offered.
+    region: Region,
+    /// Where it belongs in the receiver's memory.
+    address: u64,
+    len: u64,
+    ticket: u32,
+    number: u32,
+}
+
+impl Help {
+    fn encode(&self, data: &mut [u8; DATA]) {
+        let words =
+            [self.region.address, self.address, self.len, pair(self.ticket, self.number), self.region.ticket.into()];
+        for (into, word) in data.chunks_exact_mut(8).zip(words) {
+            into.copy_from_slice(&word.to_ne_bytes());
+        }
+    }
+
+    fn decode(data: &SlotData) -> Self {
+        let mut words = [0; DATA / 8];
+        for (word, bytes) in words.iter_mut().zip(data.0.as_chunks().0) {
+            *word = u64::from_ne_bytes(*bytes);
+        }
+        let [at, address, len, copy, ticket, ..] = words;
+        let region = Region { address: at, ticket: ticket as u32 };
+        Self { region, address, len, ticket: (copy >> 32) as u32, number: copy as u32 }
+    }
+}
+
+fn pair(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+impl Shm {
+    /// Reads a message out of the sender's memory, with the sender's help if it is long; `token` is what [`Sink::on_pulled`] will
+    /// name it by if the sender is not done when this end is.
+    pub(super) fn pull_by(
+        &mut self,
+        index: usize,
+        pid: i32,
+        region: Region,
+        into: &Buffer,
+        len: usize,
+        token: u32,
+    ) -> Result<Pulled, PullRefused> {
+        let since = ticks();
+        if let Some(copy) = self.ask_for_help(index, region, into, len) {
+            return self.read_pieces(Copy { token, since, ..copy }, pid, region.address, into);
+        }
+        cma::read(pid, region.address, into, 0, len)?;
+        self.learn_pull(index, since, len);
+        Ok(Pulled::Now)
+    }
+
+    /// Reads what the sender does not write.
+    pub(super) fn read_pieces(
+        &mut self,
+        copy: Copy,
+        pid: i32,
+        address: u64,
+        into: &Buffer,
+    ) -> Result<Pulled, PullRefused> {
+        let Copy { link, ticket, number, len, .. } = copy;
+        let Some(turn) = self.segment.ticket(ticket) else { return Err(PullRefused) };
+        let piece = piece_of(len);
+        let pieces = len.div_ceil(piece) as u32;
+        let (mut ours, mut good) = (0, true);
+        while let Some(next) = turn.claim(number, pieces) {
+            ours += 1;
+            let at = next as usize * piece;
+            if cma::read(pid, address.wrapping_add(at as u64), into, at, piece.min(len - at)).is_err() {
+                good = false;
+                break;
+            }
+        }
+        let theirs = turn.close(number, pieces).saturating_sub(ours);
+        if let State::Up(up) = &mut self.links[usize::from(link)].state {
+            up.alone = if theirs == 0 { ALONE } else { 0 };
+        }
+        self.shares.unfinished.push(Unfinished { copy, theirs, good });
+        match self.finish_share(self.shares.unfinished.len() - 1) {
+            Some((_, true)) => Ok(Pulled::Now),
+            Some((_, false)) => Err(PullRefused),
+            None => Ok(Pulled::Later),
+        }
+    }
+
+    /// Tells the sender where the message belongs, if it is long and the sender may have time.
+    pub(super) fn ask_for_help(&mut self, index: usize, region: Region, into: &Buffer, len: usize) -> Option<Copy> {
+        if len < SHORTEST {
+            return None;
+        }
+        let address = into.as_contiguous()? as u64;
+        let State::Up(up) = &mut self.links[index].state else { return None };
+        if up.alone > 0 {
+            up.alone -= 1;
+            return None;
+        }
+        let ticket = self.shares.take_ticket()?;
+        let number = self.shares.number;
+        self.segment.ticket(ticket)?.open(number);
+        let help = Help { region, address, len: len as u64, ticket: ticket as u32, number };
+        let State::Up(up) = &mut self.links[index].state else { return None };
+        if put(&self.segment, up, HELP, |data| help.encode(data)) {
+            return Some(Copy { link: index as u16, ticket, number, token: 0, since: 0, len });
+        }
+        self.shares.taken &= !(1 << ticket);
+        None
+    }
+
+    /// What is received is all there, or the sender could not do its part: by which token, over which link.
+    fn finish_share(&mut self, at: usize) -> Option<(u32, bool)> {
+        let Unfinished { copy, theirs, good } = self.shares.unfinished.get(at)?;
+        let (Copy { link, ticket, token, since, len, .. }, good) = (*copy, *good);
+        let outcome = self.segment.ticket(ticket)?.outcome(*theirs)?;
+        self.shares.unfinished.swap_remove(at);
+        self.shares.taken &= !(1 << ticket);
+        let all = good && outcome;
+        if all {
+            self.learn_pull(usize::from(link), since, len);
+        }
+        Some((token, all))
+    }
+
+    fn learn_pull(&mut self, index: usize, since: u64, len: usize) {
+        if let State::Up(up) = &mut self.links[index].state {
+            up.long[long_class(len)].learn(Way::Second, ticks() - since, len);
+        }
+    }
+
+    /// Tells of messages whose senders are done; whether there was any.
+    #[cold]
+    pub(super) fn poll_shares<S: Sink>(&mut self, sink: &mut S) -> bool {
+        let (mut at, mut any) = (0, false);
+        while let Some(it) = self.shares.unfinished.get(at) {
+            let from = self.links[usize::from(it.copy.link)].peer;
+            match self.finish_share(at) {
+                Some((token, all)) => {
+                    sink.on_pulled(from, token, if all { Ok(()) } else { Err(PullRefused) });
+                    any = true;
+                }
+                None => at += 1,
+            }
+        }
+        any
+    }
+
+    /// Whether a message is complete of which the engine has not been told.
+    pub(super) fn has_finished_shares(&self) -> bool {
+        let ticket = |it: &Unfinished| self.segment.ticket(it.copy.ticket);
+        self.shares.unfinished.iter().any(|it| ticket(it).is_some_and(|ticket| ticket.outcome(it.theirs).is_some()))
+    }
+
+    /// A receiver asks for help.
+    #[cold]
+    pub(super) fn on_help(&mut self, index: usize, data: &SlotData) {
+        if self.shares.asked.len() < ASKED {
+            self.shares.asked.push_back((index as u16, Help::decode(data)));
+        }
+    }
+
+    /// Writes a piece for whoever has asked first and still wants one; whether there was anybody.
+    #[cold]
+    pub(super) fn help(&mut self) -> bool {
+        while let Some((link, help)) = self.shares.asked.front() {
+            if self.write_piece(usize::from(*link), help).is_some() {
+                return true;
+            }
+            self.shares.asked.pop_front();
+        }
+        false
+    }
+
+    /// None if there is nothing to write: all pieces are taken, or what is asked for is not offered any more.
+    fn write_piece(&self, index: usize, help: &Help) -> Option<()> {
+        let State::Up(up) = &self.links[index].state else { return None };
+        let cma::Verdict::Yes(pid) = up.cma else { return None };
+        let (len, ticket) = (usize::try_from(help.len).ok()?, up.segment.ticket(help.ticket as usize)?);
+        let from = self.offers.find(index, help.region, len)?;
+        let piece = piece_of(len);
+        let next = ticket.claim(help.number, u32::try_from(len.div_ceil(piece)).ok()?)?;
+        let at = next as usize * piece;
+        ticket.finish(cma::write(pid, help.address.wrapping_add(at as u64), from, at, piece.min(len - at)).is_ok());
+        up.wake();
+        Some(())
+    }
+}
+
+#[cfg(test)]
+#[cfg(loom)]
+#[path = "share/models.rs"]
+mod models;
