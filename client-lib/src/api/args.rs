@@ -21,8 +21,26 @@ pub const TAG_MAX: c_int = c_int::MAX;
 /// # Safety
 ///
 /// As the standard demands of the user: the memory is the library's until the operation is over.
-#[inline]
+#[inline(always)]
 pub unsafe fn buffer(state: &State, address: *const c_void, count: i64, datatype: DatatypeHandle) -> MpiResult<Buffer> {
+    if let (Ok(count), Some(size)) = (u32::try_from(count), basic_size(datatype))
+        && !address.is_null()
+    {
+        // SAFETY: the caller's promise.
+        return Ok(unsafe { Buffer::contiguous(address.cast_mut().cast(), count as usize * size) });
+    }
+    // SAFETY: the caller's promise.
+    unsafe { unusual_buffer(state, address, count, datatype) }
+}
+
+/// As [`buffer`], for more than 2^32 elements, types with a layout, and what may be wrong.
+#[inline(never)]
+unsafe fn unusual_buffer(
+    state: &State,
+    address: *const c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+) -> MpiResult<Buffer> {
     let Ok(count) = usize::try_from(count) else { return Err(negative(count)) };
     if let Some(size) = basic_size(datatype) {
         let Some(len) = count.checked_mul(size).filter(|len| *len <= isize::MAX as usize) else {

@@ -24,7 +24,7 @@ struct Sending {
     buffer: Buffer,
 }
 
-#[inline]
+#[inline(always)]
 unsafe fn sending(
     state: &State,
     buf: *const c_void,
@@ -50,7 +50,7 @@ struct Receiving {
     buffer: Buffer,
 }
 
-#[inline]
+#[inline(always)]
 unsafe fn receiving(
     state: &State,
     buf: *mut c_void,

@@ -20,15 +20,15 @@ use crate::runtime::{Guard, Runtime, State};
 pub unsafe fn wait(rt: &Runtime, request: *mut RequestHandle, status: *mut Status) -> MpiResult {
     // SAFETY: the caller's promise.
     let handle = unsafe { one(request)? };
-    let finished = if handle == RequestHandle::sent() {
-        Finished { gone: true, ..Finished::NOTHING }
+    let end = if is_over_already(handle) {
+        End::Plain(Status::EMPTY)
     } else {
         let mut guard = rt.lock();
         known(&guard, handle)?;
-        guard.wait(|state| finish(state, handle))
+        guard.wait(|state| end(state, handle))
     };
     // SAFETY: the caller's promise.
-    unsafe { tell(finished, request, status) }
+    unsafe { tell_end(end, request, status) }
 }
 
 /// `MPI_Test`.
@@ -39,17 +39,17 @@ pub unsafe fn wait(rt: &Runtime, request: *mut RequestHandle, status: *mut Statu
 pub unsafe fn test(rt: &Runtime, request: *mut RequestHandle, flag: *mut c_int, status: *mut Status) -> MpiResult {
     // SAFETY: the caller's promise.
     let handle = unsafe { one(request)? };
-    let finished = if handle == RequestHandle::sent() {
-        Some(Finished { gone: true, ..Finished::NOTHING })
+    let end = if is_over_already(handle) {
+        Some(End::Plain(Status::EMPTY))
     } else {
         let mut guard = rt.lock();
         known(&guard, handle)?;
-        poll(&mut guard, |state| finish(state, handle))
+        poll(&mut guard, |state| end(state, handle))
     };
     // SAFETY: the caller's promise.
     unsafe {
-        put(flag, c_int::from(finished.is_some()))?;
-        finished.map_or(Ok(()), |finished| tell(finished, request, status))
+        put(flag, c_int::from(end.is_some()))?;
+        end.map_or(Ok(()), |end| tell_end(end, request, status))
     }
 }
 
@@ -67,10 +67,20 @@ pub unsafe fn waitall(rt: &Runtime, count: c_int, requests: *mut RequestHandle, 
     }
     let mut failed = None;
     for (index, request) in requests.iter_mut().enumerate() {
-        let handle = *request;
-        let finished = guard.wait(|state| finish(state, handle));
-        // SAFETY: as many statuses as requests, or none.
-        unsafe { tell_one_of_many(&mut guard, finished, request, nth(statuses, index), &mut failed) };
+        let (handle, status) = (*request, nth(statuses, index));
+        let end =
+            if is_over_already(handle) { End::Plain(Status::EMPTY) } else { guard.wait(|state| end(state, handle)) };
+        match end {
+            End::Plain(seen) => {
+                *request = RequestHandle::NULL;
+                if !status.is_null() {
+                    // SAFETY: as many statuses as requests, or none.
+                    unsafe { status.write(seen) };
+                }
+            }
+            // SAFETY: as above.
+            End::Other(finished) => unsafe { tell_one_of_many(&mut guard, *finished, request, status, &mut failed) },
+        }
     }
     failed.map_or(Ok(()), Err)
 }
@@ -416,8 +426,38 @@ pub unsafe fn grequest_complete(rt: &Runtime, request: RequestHandle) -> MpiResu
 }
 
 /// Adds a request for the user to keep.
+#[inline]
 pub fn add(state: &mut State, request: Request) -> MpiResult<RequestHandle> {
     state.requests.add(request).ok_or_else(|| MpiError::no_mem("there are two million requests already"))
+}
+
+/// How a request has ended.
+enum End {
+    /// As most do: it is forgotten, its status is all there is to tell, and its handle is null from now on.
+    Plain(Status),
+    Other(Box<Finished>),
+}
+
+/// Whether a handle stands for nothing that could go on: a send that was over when it was started, or no request at all.
+#[inline]
+fn is_over_already(handle: RequestHandle) -> bool {
+    handle == RequestHandle::sent() || handle == RequestHandle::NULL
+}
+
+/// The request's end, if it has come.
+#[inline]
+fn end(state: &mut State, handle: RequestHandle) -> Option<End> {
+    let State { requests, engine, .. } = state;
+    if let Some(Request::Message { id, receives, .. }) = requests.get(handle) {
+        let receives = *receives;
+        if let Some((source, tag, bytes)) = engine.take_plain(*id) {
+            requests.discard(handle);
+            let status = if receives { Status::new(source as c_int, tag, bytes) } else { Status::EMPTY };
+            return Some(End::Plain(status));
+        }
+        engine.outcome(*id)?;
+    }
+    finish(state, handle).map(|finished| End::Other(Box::new(finished)))
 }
 
 /// The request's end, if it has come; it is forgotten then, or inactive if it is persistent.
@@ -545,7 +585,7 @@ pub(super) fn poll<T>(guard: &mut Guard<'_>, mut look: impl FnMut(&mut State) ->
 #[inline]
 fn known(state: &State, handle: RequestHandle) -> MpiResult {
     let known =
-        state.requests.get(handle).is_some() || handle == RequestHandle::NULL || handle == RequestHandle::sent();
+        handle == RequestHandle::sent() || state.requests.get(handle).is_some() || handle == RequestHandle::NULL;
     if known { Ok(()) } else { Err(MpiError::request("the request was freed or never was one")) }
 }
 
@@ -571,6 +611,22 @@ unsafe fn array<'a>(count: c_int, requests: *mut RequestHandle) -> MpiResult<&'a
 /// The status of one of several requests: null if the user ignores them.
 pub(super) fn nth(statuses: *mut Status, index: usize) -> *mut Status {
     if statuses.is_null() { statuses } else { statuses.wrapping_add(index) }
+}
+
+/// Tells the user how a request has ended; its error is the call's.
+#[inline]
+unsafe fn tell_end(end: End, request: *mut RequestHandle, status: *mut Status) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match end {
+            End::Plain(seen) => {
+                request.write(RequestHandle::NULL);
+                put_status(status, seen);
+                Ok(())
+            }
+            End::Other(finished) => tell(*finished, request, status),
+        }
+    }
 }
 
 /// Tells the user of a request that is over; its error is the call's.

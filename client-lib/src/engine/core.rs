@@ -2,8 +2,8 @@
 //! errand or in a peer's backlog.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
 
+use super::contexts::Contexts;
 use super::frame::{Envelope, Frame};
 use super::matching::{Posted, Unexpected};
 use super::peers::{Peers, Queued, Standing};
@@ -21,7 +21,7 @@ use crate::memory::Buffer;
 pub(super) struct Core {
     pub(super) me: Peer,
     pub(super) requests: Slab<Request>,
-    pub(super) contexts: HashMap<u32, Context, BuildHasherDefault<NumberHasher>>,
+    pub(super) contexts: Contexts,
     pub(super) posted: Posted,
     pub(super) unexpected: Unexpected,
     pub(super) messages: Slab<Message>,
@@ -117,7 +117,7 @@ impl Core {
         Self {
             me,
             requests: Slab::default(),
-            contexts: HashMap::default(),
+            contexts: Contexts::default(),
             posted: Posted::default(),
             unexpected: Unexpected::default(),
             messages: Slab::default(),
@@ -134,10 +134,7 @@ impl Core {
     fn on_eager(&mut self, from: Peer, envelope: Envelope, sync: Option<u32>, payload: &[u8]) {
         match self.match_posted(from, envelope) {
             Ok(Match::Posted(id)) => {
-                if let Some(buffer) = self.posted_buffer(id) {
-                    let outcome = fill(buffer, envelope, payload);
-                    self.finish(id, outcome);
-                }
+                self.receive_posted(id, envelope, payload);
                 if let Some(send) = sync {
                     self.say(from, Frame::Done { send });
                 }
@@ -182,15 +179,27 @@ impl Core {
     /// The receive that gets this message is not posted any more.
     #[inline]
     pub(super) fn match_posted(&mut self, from: Peer, envelope: Envelope) -> Result<Match, Stranger> {
-        let Some(context) = self.contexts.get_mut(&envelope.context) else { return Ok(Match::Early) };
+        let Some(context) = self.contexts.get_mut(envelope.context) else { return Ok(Match::Early) };
         if context.members.get(envelope.rank as usize) != Some(&from) {
             return Err(Stranger);
         }
-        let Some((entry, slot)) = self.posted.find(&context.seen, envelope) else { return Ok(Match::Unexpected) };
-        self.posted.remove(&mut context.seen, entry);
+        let Some(slot) = self.posted.take(&mut context.seen, envelope) else { return Ok(Match::Unexpected) };
         match self.requests.at(slot) {
             Some((id, _)) => Ok(Match::Posted(id)),
             None => unreachable!("only receives in state posted are in the lists of posted ones"),
+        }
+    }
+
+    /// A receive in state `Posted` gets a message whose bytes are here.
+    #[inline]
+    fn receive_posted(&mut self, id: Id, envelope: Envelope, payload: &[u8]) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        let State::Posted { buffer, .. } = &request.state else { return };
+        let outcome = fill(buffer, envelope, payload);
+        self.finished += 1;
+        request.state = State::Finished(outcome);
+        if request.forgotten {
+            self.requests.remove(id);
         }
     }
 
@@ -205,7 +214,7 @@ impl Core {
 
     /// The transport may write an eager message straight into the memory of the receive that gets it, if it fits.
     fn land_eager(&mut self, from: Peer, envelope: Envelope, len: usize) -> Option<Landing> {
-        let context = self.contexts.get_mut(&envelope.context)?;
+        let context = self.contexts.get_mut(envelope.context)?;
         if context.members.get(envelope.rank as usize) != Some(&from) {
             return None;
         }
@@ -309,7 +318,7 @@ impl Core {
     #[inline]
     pub(super) fn keep(&mut self, message: Message) {
         let (from, envelope) = (message.from, message.envelope);
-        let Some(context) = self.contexts.get_mut(&envelope.context) else { return };
+        let Some(context) = self.contexts.get_mut(envelope.context) else { return };
         match self.messages.add(message) {
             Some(id) => self.unexpected.add(&mut context.seen, envelope, id.slot),
             None => self.reject(from, "more than 16777216 messages wait to be received"),
@@ -423,7 +432,7 @@ impl Core {
         for (id, request) in self.requests.iter() {
             let State::Posted { entry, .. } = request.state else { continue };
             let (number, source) = self.posted.asks(entry);
-            let Some(context) = self.contexts.get_mut(&number) else { continue };
+            let Some(context) = self.contexts.get_mut(number) else { continue };
             if context.broken_for(source, &self.peers).is_some() {
                 self.posted.remove(&mut context.seen, entry);
                 failed.push(id);
@@ -478,26 +487,4 @@ pub(super) fn fill(buffer: &Buffer, envelope: Envelope, bytes: &[u8]) -> Outcome
 #[cold]
 pub(super) fn not_open(context: u32) -> MpiError {
     MpiError::intern(format!("communicator {context} is not open"))
-}
-
-/// Spreads small numbers; nobody chooses them to collide.
-#[derive(Debug, Default)]
-pub(super) struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    #[inline]
-    fn write_u32(&mut self, number: u32) {
-        self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        }
-    }
 }

@@ -134,6 +134,20 @@ impl Posted {
         best.map(|(entry, receive)| (entry, receive.request))
     }
 
+    /// As [`Posted::find`]; the receive is removed.
+    #[inline]
+    pub(super) fn take(&mut self, seen: &mut Seen, envelope: Envelope) -> Option<u32> {
+        if seen.posted[1..] == [0, 0, 0] {
+            // Nearly always: only one list comes into question.
+            let list = self.lists.find(Key::under(envelope, Class::Exact))?;
+            seen.posted[Class::Exact as usize] -= 1;
+            return Some(self.lists.pop(list).request);
+        }
+        let (entry, request) = self.find(seen, envelope)?;
+        self.remove(seen, entry);
+        Some(request)
+    }
+
     /// Removes a receive, which was found or is not wanted any more.
     #[inline]
     pub(super) fn remove(&mut self, seen: &mut Seen, entry: u32) {
@@ -283,6 +297,8 @@ struct Lists<V> {
     free_list: u32,
     free_entry: u32,
     used: usize,
+    /// The list that something was put into last: the same key often follows.
+    recent: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -304,7 +320,7 @@ struct Entry<V> {
 impl<V> Default for Lists<V> {
     fn default() -> Self {
         let (lists, entries) = (Vec::new(), Vec::new());
-        Self { buckets: vec![NONE; 16], lists, entries, free_list: NONE, free_entry: NONE, used: 0 }
+        Self { buckets: vec![NONE; 16], lists, entries, free_list: NONE, free_entry: NONE, used: 0, recent: NONE }
     }
 }
 
@@ -315,6 +331,7 @@ impl<V: Copy> Lists<V> {
             Some(list) => list,
             None => self.open(key),
         };
+        self.recent = list;
         let tail = self.lists[list as usize].tail;
         let entry = Entry { list, next: NONE, previous: tail, value };
         let at = self.free_entry;
@@ -368,8 +385,34 @@ impl<V: Copy> Lists<V> {
         }
     }
 
+    /// Takes out the first of a list.
     #[inline]
+    fn pop(&mut self, list: u32) -> V {
+        let head = self.lists[list as usize].head;
+        let Entry { next, value, .. } = self.entries[head as usize];
+        self.entries[head as usize].next = self.free_entry;
+        self.free_entry = head;
+        if next == NONE {
+            self.close(list);
+        } else {
+            self.lists[list as usize].head = next;
+            self.entries[next as usize].previous = NONE;
+        }
+        value
+    }
+
+    #[inline(always)]
     fn find(&self, key: Key) -> Option<u32> {
+        if let Some(list) = self.lists.get(self.recent as usize)
+            && list.key == key
+        {
+            return Some(self.recent);
+        }
+        self.find_by_hash(key)
+    }
+
+    #[inline(never)]
+    fn find_by_hash(&self, key: Key) -> Option<u32> {
         let mut at = self.buckets[self.bucket(key)];
         while at != NONE {
             let list = &self.lists[at as usize];
@@ -411,6 +454,9 @@ impl<V: Copy> Lists<V> {
     #[inline]
     fn close(&mut self, list: u32) {
         let List { key, next, .. } = self.lists[list as usize];
+        if self.recent == list {
+            self.recent = NONE;
+        }
         let bucket = self.bucket(key);
         let mut at = self.buckets[bucket];
         if at == list {

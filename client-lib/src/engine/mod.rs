@@ -2,7 +2,8 @@
 //!
 //! Pure: no I/O, no clock, no environment. [`frame`] is what processes say to each other, [`Transport`] what carries it and
 //! [`Sink`] what it is passed on to; [`Engine`] is what the library asks. Within: `matching` decides who gets what, `core` takes
-//! what comes in, `outbox` sends what there is room for, `state` is what is remembered of each request and message.
+//! what comes in, `outbox` sends what there is room for, `contexts` tells from whom messages come, `state` is what is remembered
+//! of each request and message.
 
 pub mod frame;
 mod request;
@@ -13,6 +14,7 @@ mod operations;
 mod core;
 mod outbox;
 
+mod contexts;
 mod matching;
 mod peers;
 mod slab;

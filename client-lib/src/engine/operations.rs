@@ -58,7 +58,7 @@ impl<T: Transport> Engine<T> {
     /// No more messages of the communicator are received: those that wait are dropped, receives that wait fail. Sends are not
     /// concerned, nor receives that a message has matched.
     pub fn close(&mut self, context: u32) {
-        let Some(mut closed) = self.core.contexts.remove(&context) else { return };
+        let Some(mut closed) = self.core.contexts.remove(context) else { return };
         while let Some(message) = closed.seen.first_unexpected() {
             self.core.unexpected.remove(&mut closed.seen, message);
             let Some((id, _)) = self.core.messages.at(message) else { continue };
@@ -128,7 +128,7 @@ impl<T: Transport> Engine<T> {
     #[inline]
     pub fn recv(&mut self, context: u32, source: Source, tag: TagMatch, buffer: Buffer) -> Started {
         let core = &mut self.core;
-        let Some(open) = core.contexts.get_mut(&context) else {
+        let Some(open) = core.contexts.get_mut(context) else {
             return Started::Over(Outcome::failed(not_open(context)));
         };
         if !core.unexpected.is_empty() {
@@ -148,7 +148,7 @@ impl<T: Transport> Engine<T> {
         }
         let Some(id) = core.requests.vacant() else { return too_many() };
         let entry = core.posted.post(&mut open.seen, context, source, tag, id.slot);
-        core.requests.add(Request { state: State::Posted { entry, buffer }, forgotten: false });
+        core.requests.fill(id, Request { state: State::Posted { entry, buffer }, forgotten: false });
         Started::Pending(RequestId(id))
     }
 
@@ -189,7 +189,7 @@ impl<T: Transport> Engine<T> {
     pub fn mprobe(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<(MessageId, Probed)>> {
         let found = self.find_probed(context, source, tag)?;
         if let Some((message, _)) = found
-            && let Some(open) = self.core.contexts.get_mut(&context)
+            && let Some(open) = self.core.contexts.get_mut(context)
         {
             self.core.unexpected.remove(&mut open.seen, message.0.slot);
         }
@@ -215,6 +215,20 @@ impl<T: Transport> Engine<T> {
         Some(outcome)
     }
 
+    /// As [`Engine::take`], for a request that has gone well: the source, the tag and how many bytes. None if it is not over, or
+    /// there is more to tell.
+    #[inline]
+    pub fn take_plain(&mut self, id: RequestId) -> Option<(u32, i32, u64)> {
+        match &self.core.requests.get(id.0)?.state {
+            State::Finished(Outcome { source, tag, bytes, cancelled: false, error: None }) => {
+                let (source, tag, bytes) = (*source, *tag, *bytes);
+                self.core.requests.discard(id.0);
+                Some((source, tag, bytes))
+            }
+            _other => None,
+        }
+    }
+
     /// The outcome of a request, if it is over.
     #[inline]
     pub fn outcome(&self, id: RequestId) -> Option<&Outcome> {
@@ -230,7 +244,7 @@ impl<T: Transport> Engine<T> {
             return false;
         };
         let entry = *entry;
-        let Some(context) = self.core.contexts.get_mut(&self.core.posted.asks(entry).0) else { return false };
+        let Some(context) = self.core.contexts.get_mut(self.core.posted.asks(entry).0) else { return false };
         self.core.posted.remove(&mut context.seen, entry);
         self.core.finish(id.0, Outcome::cancelled());
         true
@@ -310,7 +324,7 @@ impl Core {
     /// The message that a receive would get now.
     #[inline]
     fn find_message(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<Id>> {
-        let Some(open) = self.contexts.get_mut(&context) else { return Err(not_open(context)) };
+        let Some(open) = self.contexts.get_mut(context) else { return Err(not_open(context)) };
         if self.unexpected.is_empty() {
             return Ok(None);
         }
@@ -323,7 +337,7 @@ impl Core {
     /// Whether a message of this source may still come.
     #[inline]
     fn may_come(&self, context: u32, source: Source) -> MpiResult {
-        let Some(open) = self.contexts.get(&context) else { return Err(not_open(context)) };
+        let Some(open) = self.contexts.get(context) else { return Err(not_open(context)) };
         match open.broken_for(source, &self.peers) {
             Some(peer) => Err(self.peers.failure(peer)),
             None => Ok(()),

@@ -51,9 +51,15 @@ impl<T> Slab<T> {
     #[inline]
     pub(super) fn add(&mut self, value: T) -> Option<Id> {
         let id = self.vacant()?;
+        self.fill(id, value);
+        Some(id)
+    }
+
+    /// Puts a value where [`Slab::vacant`] has just said that there is room.
+    #[inline]
+    pub(super) fn fill(&mut self, id: Id, value: T) {
         self.free.pop();
         self.slots[id.slot as usize].value = Some(value);
-        Some(id)
     }
 
     /// Another free slot.

@@ -27,6 +27,7 @@ impl<H: Handle, T> Default for Table<H, T> {
 
 impl<H: Handle, T> Table<H, T> {
     /// Adds an object; none if the table is full, with two million of them.
+    #[inline]
     pub fn add(&mut self, value: T) -> Option<H> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -71,6 +72,18 @@ impl<H: Handle, T> Table<H, T> {
         Some(value)
     }
 
+    /// Drops the object where it is; its handle is invalid from now on.
+    #[inline]
+    pub fn discard(&mut self, handle: H) {
+        let Some(place) = handle.place() else { return };
+        let Some(slot) = self.slots.get_mut(place.slot as usize) else { return };
+        if slot.generation == place.generation && slot.value.is_some() {
+            slot.value = None;
+            slot.generation = place.next_generation();
+            self.free.push(place.slot);
+        }
+    }
+
     /// How many objects there are.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
@@ -109,5 +122,9 @@ mod tests {
         assert_eq!((table.get(a), table.get(c)), (None, Some(&"c")));
         assert_eq!(table.get(CommHandle::NULL), None);
         assert_eq!(table.iter().map(|(_, value)| *value).collect::<Vec<_>>(), ["c", "b"]);
+        table.discard(a);
+        assert_eq!((table.get(c), table.len()), (Some(&"c"), 2));
+        table.discard(c);
+        assert_eq!((table.take(c), table.len()), (None, 1));
     }
 }

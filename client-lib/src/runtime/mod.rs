@@ -76,7 +76,7 @@ pub fn call_always(name: &'static str, scope: Scope, body: impl FnOnce(&'static 
 
 impl Runtime {
     /// The state, for this thread alone until the guard is dropped. Not to be called while this thread holds a guard.
-    #[inline]
+    #[inline(always)]
     pub fn lock(&self) -> Guard<'_> {
         self.lock.acquire();
         // SAFETY: the lock is held.

@@ -304,6 +304,9 @@ impl Shm {
             if self.segment.ring().give_room(&mut self.receiver) {
                 self.wake_all();
             }
+            if taken > 0 {
+                self.segment.ring().fetch_ahead(&self.receiver);
+            }
             self.deliver(note, &data, sink);
         }
         true

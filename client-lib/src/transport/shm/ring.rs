@@ -31,6 +31,9 @@ pub(super) const DATA: usize = 56;
 /// How far ahead of its use a slot is fetched: not so near that the receiver, polling, would have it back again.
 const AHEAD: u64 = 8;
 
+/// How many slots behind the next one a receiver that finds several in turn fetches one.
+const FETCH: u64 = 4;
+
 /// The words beside the slots. All zero is an empty ring.
 #[derive(Debug)]
 #[repr(C)]
@@ -165,6 +168,13 @@ impl<'a> Ring<'a> {
         Some(((word >> 32) as u32, data))
     }
 
+    /// Begins to fetch the slot that comes a few after the next one: for when the one before was there already, so that a
+    /// sender is most likely that far ahead.
+    #[inline(always)]
+    pub(super) fn fetch_ahead(self, receiver: &Receiver) {
+        prefetch_for_reading(self.slot(receiver.next.wrapping_add(FETCH)));
+    }
+
     /// Tells senders of the room in a quarter of the ring once that much has been taken; whether any is waiting for it.
     #[inline(always)]
     pub(super) fn give_room(self, receiver: &mut Receiver) -> bool {
@@ -214,6 +224,17 @@ fn prefetch_for_writing(slot: &Slot) {
     // SAFETY: a hint about an address that is mapped; processors that do not know it do nothing.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) std::ptr::from_ref(slot), options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = slot;
+}
+
+#[inline(always)]
+fn prefetch_for_reading(slot: &Slot) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: a hint about an address that is mapped; processors that do not know it do nothing.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(slot).cast());
     }
     #[cfg(not(all(target_arch = "x86_64", not(loom))))]
     let _ = slot;
