@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "tests lend memory as a user does")]
 
+use std::ops::DerefMut;
 use std::sync::Arc;
 
 use super::fake::Rng;
@@ -9,19 +10,30 @@ use super::frame::Envelope;
 use super::{Engine, Mode, Outcome, Peer, RequestId, Source, Started, TagMatch, Transport};
 use crate::memory::Buffer;
 
-/// Processes in one thread; process r is peer r.
+/// Processes under one test; process r is peer r.
 pub(crate) trait World {
     /// What carries their frames.
     type Carrier: Transport;
 
+    /// The engine of one, as long as nobody else may have it.
+    type Held<'a>: DerefMut<Target = Engine<Self::Carrier>>
+    where
+        Self: 'a;
+
     /// How many.
     fn size(&self) -> usize;
 
+    /// So many bytes do not fit one frame, nor half as many.
+    fn long(&self) -> usize;
+
     /// The engine of one.
-    fn engine(&mut self, rank: usize) -> &mut Engine<Self::Carrier>;
+    fn engine(&mut self, rank: usize) -> Self::Held<'_>;
 
     /// One of them, or all, make progress.
     fn step(&mut self);
+
+    /// Whether what has not come after so many steps may still come.
+    fn has_patience(&self, steps: usize) -> bool;
 }
 
 /// Memory as a user lends it.
@@ -58,6 +70,10 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        // A test that fails leaves operations behind, whose memory is still lent.
+        if std::thread::panicking() {
+            return;
+        }
         // SAFETY: made by `Box::into_raw` of a slice of this length, once.
         drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.base, self.len)) });
     }
@@ -70,9 +86,6 @@ pub(crate) struct Pending {
     pub(crate) memory: Memory,
     started: Started,
 }
-
-/// So many steps bring the worlds of these tests to their end, many times over.
-const STEPS: usize = 5_000_000;
 
 /// Opens a communicator of everybody in the world.
 pub(crate) fn open(world: &mut impl World, context: u32) {
@@ -135,13 +148,12 @@ impl Pending {
 
 /// Lets the world go on until something holds.
 pub(crate) fn until<W: World>(world: &mut W, mut holds: impl FnMut(&mut W) -> bool) {
-    for _ in 0..STEPS {
-        if holds(world) {
-            return;
-        }
+    let mut steps = 0;
+    while !holds(world) {
+        assert!(world.has_patience(steps), "nothing comes of it after {steps} steps");
         world.step();
+        steps += 1;
     }
-    panic!("nothing comes of it after {STEPS} steps");
 }
 
 /// Bytes that tell who has sent them, and where in the message they are.
@@ -170,7 +182,7 @@ pub(crate) fn ring(world: &mut impl World) {
     open(world, 1);
     let size = world.size();
     for round in 0..4 {
-        let len = round * 400;
+        let len = round * world.long() / 5;
         for rank in 0..size {
             let envelope = Envelope { context: 1, rank: rank as u32, tag: round as i32 };
             let next = (rank + 1) % size;
@@ -191,6 +203,7 @@ pub(crate) fn ring(world: &mut impl World) {
 /// the first posted.
 pub(crate) fn everybody_at_once(world: &mut impl World, seed: u64, messages: usize) {
     let (mut rng, size) = (Rng(seed), world.size());
+    let longest = world.long() * 3 / 2;
     for context in 0..4 {
         open(world, context);
     }
@@ -208,7 +221,7 @@ pub(crate) fn everybody_at_once(world: &mut impl World, seed: u64, messages: usi
             0 if to_send < messages => {
                 let (envelope, to) = plans[to_send];
                 let mode = [Mode::Standard, Mode::Synchronous, Mode::Ready][rng.below(3)];
-                let len = 4 + [0, rng.below(10), rng.below(3000)][rng.below(3)];
+                let len = 4 + [0, rng.below(10), rng.below(longest)][rng.below(3)];
                 let mut bytes = (to_send as u32).to_ne_bytes().to_vec();
                 bytes.extend(pattern(envelope, to_send, len - 4));
                 sends.push(send(world, envelope, to, mode, bytes));
@@ -218,7 +231,7 @@ pub(crate) fn everybody_at_once(world: &mut impl World, seed: u64, messages: usi
                 let (Envelope { context, rank, tag }, to) = plans[to_receive];
                 let source = if context & 1 == 0 { Source::Rank(rank) } else { Source::Any };
                 let tag = if context & 2 == 0 { TagMatch::Value(tag) } else { TagMatch::Any };
-                receives.push((context, recv(world, to, context, source, tag, 3100)));
+                receives.push((context, recv(world, to, context, source, tag, longest + 4)));
                 to_receive += 1;
             }
             _pause => world.step(),
@@ -248,8 +261,9 @@ pub(crate) fn everybody_at_once(world: &mut impl World, seed: u64, messages: usi
 pub(crate) fn truncated(world: &mut impl World) {
     open(world, 1);
     let last = world.size() - 1;
-    for (number, (len, room)) in [(5, 4), (8, 0), (2000, 0), (2000, 1), (2000, 1999), (64, 63)].into_iter().enumerate()
-    {
+    let long = world.long();
+    let lens = [(5, 4), (8, 0), (long, 0), (long, 1), (long, long - 1), (64, 63)];
+    for (number, (len, room)) in lens.into_iter().enumerate() {
         for (posted_first, mode) in [(true, Mode::Standard), (false, Mode::Standard), (false, Mode::Synchronous)] {
             let envelope = Envelope { context: 1, rank: 0, tag: 3 };
             let bytes = pattern(envelope, number, len);
@@ -276,17 +290,18 @@ pub(crate) fn probed(world: &mut impl World) {
     open(world, 1);
     let last = world.size() - 1;
     let mut sends = Vec::new();
-    for (tag, len) in [0, 5, 2000, 0, 5, 2000].into_iter().enumerate() {
+    let long = world.long();
+    for (tag, len) in [0, 5, long, 0, 5, long].into_iter().enumerate() {
         let envelope = Envelope { context: 1, rank: 0, tag: tag as i32 };
         sends.push(send(world, envelope, last, Mode::Standard, pattern(envelope, 0, len)));
     }
-    let mut expected: Vec<(i32, usize)> = vec![(0, 0), (1, 5), (2, 2000), (3, 0), (4, 5), (5, 2000)];
+    let mut expected: Vec<(i32, usize)> = vec![(0, 0), (1, 5), (2, long), (3, 0), (4, 5), (5, long)];
     for (at, tag) in [(3, TagMatch::Value(3)), (4, TagMatch::Any), (0, TagMatch::Any), (0, TagMatch::Value(2))] {
         // The fourth may come only after the ones before it: all have been sent in this order.
         until(world, |world| world.engine(last).probe(1, Source::Any, TagMatch::Value(5)) != Ok(None));
         let at = if tag == TagMatch::Any { 0 } else { at };
         let (expected_tag, len) = expected.remove(at);
-        let engine = world.engine(last);
+        let mut engine = world.engine(last);
         let probed = engine.probe(1, Source::Rank(0), tag).expect("nobody is lost").expect("it has come");
         assert_eq!((probed.source, probed.tag, probed.bytes), (0, expected_tag, len as u64));
         let (message, again) = engine.mprobe(1, Source::Any, tag).expect("nobody is lost").expect("it has come");
@@ -294,6 +309,7 @@ pub(crate) fn probed(world: &mut impl World) {
         assert_eq!(engine.probe(1, Source::Any, TagMatch::Value(expected_tag)), Ok(None));
         let memory = Memory::room(len);
         let started = engine.mrecv(message, memory.buffer());
+        drop(engine);
         let (outcome, memory) = Pending { rank: last, memory, started }.wait(world);
         assert_eq!((outcome.tag, outcome.error), (expected_tag, None));
         assert_eq!(memory.bytes(), pattern(Envelope { context: 1, rank: 0, tag: expected_tag }, 0, len));
@@ -337,7 +353,7 @@ pub(crate) fn cancelled(world: &mut impl World) {
 pub(crate) fn synchronous(world: &mut impl World) {
     open(world, 1);
     for to in [0, world.size() - 1] {
-        for len in [0, 5, 3000] {
+        for len in [0, 5, world.long() * 3 / 2] {
             let envelope = Envelope { context: 1, rank: 0, tag: 1 };
             let send = send(world, envelope, to, Mode::Synchronous, pattern(envelope, 0, len));
             until(world, |world| world.engine(to).probe(1, Source::Rank(0), TagMatch::Value(1)) != Ok(None));
@@ -358,7 +374,7 @@ pub(crate) fn opened_late(world: &mut impl World) {
     let last = world.size() - 1;
     let members: Arc<[Peer]> = (0..world.size() as u32).map(Peer).collect();
     world.engine(0).open(9, Arc::clone(&members));
-    let lens = [3, 3000, 0, 64];
+    let lens = [3, world.long() * 3 / 2, 0, 64];
     let envelope = Envelope { context: 9, rank: 0, tag: 0 };
     let mut sends = Vec::new();
     for (number, len) in lens.into_iter().enumerate() {

@@ -129,6 +129,9 @@ struct Reading {
     token: u32,
 }
 
+/// So many steps bring the worlds of these tests to their end, many times over.
+const STEPS: usize = 5_000_000;
+
 /// One process's end.
 #[derive(Debug)]
 pub(crate) struct Fake {
@@ -367,9 +370,14 @@ impl FakeWorld {
 
 impl World for FakeWorld {
     type Carrier = Fake;
+    type Held<'a> = &'a mut Engine<Fake>;
 
     fn size(&self) -> usize {
         self.engines.len()
+    }
+
+    fn long(&self) -> usize {
+        2000
     }
 
     fn engine(&mut self, rank: usize) -> &mut Engine<Fake> {
@@ -384,5 +392,9 @@ impl World for FakeWorld {
         if !self.net.borrow().dead[rank] {
             self.engines[rank].progress();
         }
+    }
+
+    fn has_patience(&self, steps: usize) -> bool {
+        steps < STEPS
     }
 }

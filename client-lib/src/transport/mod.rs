@@ -6,6 +6,9 @@ pub mod poller;
 pub mod shm;
 pub mod tcp;
 mod ways;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod worlds;
 
 pub use shm::Hearing;
 pub use ways::{Bell, Neighbourhood, Sleep, Ways};

@@ -1,0 +1,231 @@
+//! The engine's test bodies ([`bodies`]) over what really carries messages: shared memory, TCP on the loopback, and both.
+//!
+//! Each process of such a world is an engine with ways of its own, which a thread of its own polls and then sleeps on, as the
+//! library does; the test starts its operations meanwhile.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::name::ProcessName;
+use super::{Bell, Neighbourhood, Ways};
+use crate::engine::bodies::{self, World};
+use crate::engine::{Engine, Peer};
+use crate::runtime::settings::Settings;
+
+/// Within which everything comes that a test waits for, on a machine that does other things too.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Turns without result before a process sleeps: few enough that it does, now and then.
+const TURNS: u32 = 20;
+/// Longest sleep; whoever has something to say rings.
+const SLEEP: Duration = Duration::from_secs(5);
+
+/// Where the processes of a world are.
+#[derive(Debug, Clone, Copy)]
+enum Nodes {
+    /// All on one: they share memory.
+    One,
+    /// Each on one of its own: they talk over TCP.
+    Each,
+    /// In turns on two.
+    Two,
+}
+
+/// What the test and the process's thread share.
+#[derive(Debug)]
+struct Process {
+    engine: Engine<Ways>,
+    /// Wakes the thread while it sleeps.
+    asleep: Option<Bell>,
+    leaves: bool,
+}
+
+#[derive(Debug)]
+struct Real {
+    processes: Arc<[Mutex<Process>]>,
+    threads: Vec<JoinHandle<()>>,
+    long: usize,
+    since: Instant,
+}
+
+impl Real {
+    fn new(size: usize, nodes: Nodes) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let job = format!("worlds {} {}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let node = |rank| match nodes {
+            Nodes::One => 0,
+            Nodes::Each => rank,
+            Nodes::Two => rank % 2,
+        };
+        let settings = Settings { interface: Some("127.0.0.1".into()), ..Settings::default() };
+        let nodes: Vec<u32> = (0..size as u32).map(node).collect();
+        let ways = |rank| {
+            let name = ProcessName::new(job.as_bytes(), rank);
+            Ways::new(Neighbourhood { name, nodes: &nodes, settings: &settings }).expect("there is room for one more")
+        };
+        let ways: Vec<Ways> = (0..size as u32).map(ways).collect();
+        let addresses: Arc<[Option<String>]> = ways.iter().map(Ways::address).collect();
+        let process = |(rank, ways)| {
+            let engine = Engine::new(Peer(rank as u32), ways);
+            Mutex::new(Process { engine, asleep: None, leaves: false })
+        };
+        let processes: Arc<[Mutex<Process>]> = ways.into_iter().enumerate().map(process).collect();
+        let live = |rank| {
+            let (processes, addresses) = (Arc::clone(&processes), Arc::clone(&addresses));
+            thread::spawn(move || live(&processes[rank], &addresses))
+        };
+        // Longer than one frame of any way that is used, and several of shared memory's.
+        let long = if addresses[0].is_some() { 3 << 20 } else { 200 << 10 };
+        Self { threads: (0..size).map(live).collect(), processes, long, since: Instant::now() }
+    }
+}
+
+/// What a process does as long as it lives.
+fn live(process: &Mutex<Process>, addresses: &[Option<String>]) {
+    let mut idle = 0;
+    loop {
+        let mut held = hold(process);
+        if held.leaves {
+            return;
+        }
+        let moved = held.engine.progress();
+        let ways = held.engine.transport_mut();
+        while let Some(peer) = ways.next_wanted() {
+            let address = addresses[peer.0 as usize].as_deref();
+            ways.locate(peer, address.ok_or_else(|| "it has none".into()));
+        }
+        idle = if moved { 0 } else { idle + 1 };
+        if idle < TURNS {
+            drop(held);
+            thread::yield_now();
+            continue;
+        }
+        let Some(sleep) = ways.prepare_sleep(SLEEP) else { continue };
+        held.asleep = Some(sleep.bell());
+        drop(held);
+        sleep.sleep();
+        let mut held = hold(process);
+        held.asleep = None;
+        held.engine.transport_mut().wake();
+    }
+}
+
+fn hold(process: &Mutex<Process>) -> MutexGuard<'_, Process> {
+    process.lock().expect("nobody has failed with the engine in hand")
+}
+
+/// A process's engine in the test's hand, which may leave something to do.
+struct Held<'a>(MutexGuard<'a, Process>);
+
+impl Deref for Held<'_> {
+    type Target = Engine<Ways>;
+
+    fn deref(&self) -> &Engine<Ways> {
+        &self.0.engine
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Engine<Ways> {
+        &mut self.0.engine
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(bell) = &self.0.asleep {
+            bell.ring();
+        }
+    }
+}
+
+impl World for Real {
+    type Carrier = Ways;
+    type Held<'a> = Held<'a>;
+
+    fn size(&self) -> usize {
+        self.processes.len()
+    }
+
+    fn long(&self) -> usize {
+        self.long
+    }
+
+    fn engine(&mut self, rank: usize) -> Held<'_> {
+        Held(hold(&self.processes[rank]))
+    }
+
+    /// The others have a turn.
+    fn step(&mut self) {
+        thread::yield_now();
+    }
+
+    fn has_patience(&self, _: usize) -> bool {
+        self.since.elapsed() < DEADLINE
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        for process in &*self.processes {
+            // Whoever has failed with it in hand has said so.
+            let Ok(process) = process.lock() else { continue };
+            Held(process).0.leaves = true;
+        }
+        let ended: Vec<_> = self.threads.drain(..).map(JoinHandle::join).collect();
+        assert!(thread::panicking() || ended.iter().all(Result::is_ok), "a process has failed");
+    }
+}
+
+/// Runs in worlds of several sizes, by each way and by both.
+fn in_worlds(body: impl Fn(&mut Real)) {
+    for nodes in [Nodes::One, Nodes::Each, Nodes::Two] {
+        for size in [2, 3, 5] {
+            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&mut Real::new(size, nodes))));
+            if let Err(panic) = told {
+                eprintln!("{size} processes, on nodes: {nodes:?}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_comes_round() {
+    in_worlds(bodies::ring);
+}
+
+#[test]
+fn everybody_hears_everybody_in_order() {
+    in_worlds(|world| {
+        let seed = world.size() as u64;
+        bodies::everybody_at_once(world, seed, 40);
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_told() {
+    in_worlds(bodies::truncated);
+}
+
+#[test]
+fn what_is_probed_is_what_is_received() {
+    in_worlds(bodies::probed);
+}
+
+#[test]
+fn what_is_cancelled_takes_no_message() {
+    in_worlds(bodies::cancelled);
+}
+
+#[test]
+fn a_synchronous_send_waits_for_its_receive() {
+    in_worlds(bodies::synchronous);
+}
+
+#[test]
+fn messages_wait_for_their_communicator() {
+    in_worlds(bodies::opened_late);
+}
