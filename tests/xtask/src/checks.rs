@@ -21,7 +21,21 @@ pub(crate) fn ci(_args: &[OsString]) -> anyhow::Result<()> {
     step("docs", docs)?;
     step("generated files", fresh)?;
     step("licences and duplicates", dependencies)?;
+    step("models of shared memory", models)?;
     suite::test(&[])
+}
+
+/// What several processes do at once with shared memory, in every order and with every value that the memory model allows.
+/// `--cfg loom` is for all that is built, hence the folder of its own; building it is most of the work (52 s of a core, or 145 as
+/// other tests are built), the models take 1.4 s.
+fn models() -> anyhow::Result<()> {
+    let mut test = cargo(["test", "--quiet", "--package=rsd-mpi", "--lib", "--target-dir"]);
+    test.arg(places::target()?.join("loom")).arg("loom_").env("RUSTFLAGS", "--cfg loom");
+    test.envs([("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")]);
+    let told = quiet(&mut test)?;
+    let none = String::from_utf8_lossy(&told.stdout).contains("ok. 0 passed");
+    anyhow::ensure!(!none, "there is no model: their names start with loom_");
+    Ok(())
 }
 
 /// The docs are for those who work on rsd, so they show private items, and public ones may link to them.

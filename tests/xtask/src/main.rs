@@ -31,7 +31,7 @@ const COMMANDS: [Command; 8] = [
     Command {
         name: "ci",
         args: "",
-        about: "format, lints, docs, licences, generated files, all tests",
+        about: "format, lints, docs, licences, generated files, models, all tests",
         run: checks::ci,
     },
     Command {
