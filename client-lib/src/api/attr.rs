@@ -153,10 +153,7 @@ fn predefined(state: &mut State, keyval: c_int) -> Option<Option<*mut c_int>> {
     let place = values.place(keyval)?;
     let pmi = state.world.as_mut().and_then(|world| world.pmi.as_mut());
     let has_value = match (keyval, pmi) {
-        (MPI_APPNUM, Some(pmi)) => {
-            values.set_appnum(pmi.appnum() as i32);
-            true
-        }
+        (MPI_APPNUM, Some(pmi)) => pmi.appnum().inspect(|appnum| values.set_appnum(*appnum as i32)).is_some(),
         (MPI_UNIVERSE_SIZE, Some(pmi)) => {
             if values.universe_size().is_none() {
                 // A process manager that does not know the question fails it: there is no value then.

@@ -20,7 +20,7 @@ pub struct Pmi {
     read_timeout: Option<Duration>,
     rank: u32,
     size: u32,
-    appnum: u32,
+    appnum: Option<u32>,
     kvsname: Vec<u8>,
     /// Lengths without the end byte that the process manager counts in.
     key_max: usize,
@@ -80,8 +80,8 @@ impl Pmi {
         self.size
     }
 
-    /// Which of the job's programs this is, from 0.
-    pub fn appnum(&self) -> u32 {
+    /// Which of the job's programs this is, from 0; none if the process manager does not know.
+    pub fn appnum(&self) -> Option<u32> {
         self.appnum
     }
 
@@ -145,7 +145,7 @@ impl Pmi {
             read_timeout: None,
             rank: 0,
             size: 1,
-            appnum: 0,
+            appnum: None,
             kvsname: Vec::new(),
             key_max: 0,
             value_max: 0,

@@ -47,7 +47,7 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
         Err(error) => return Err(not_joined(&error)),
     };
     let (rank, size) = pmi.as_ref().map_or((0, 1), |pmi| (pmi.rank(), pmi.size()));
-    let appnum = pmi.as_ref().map_or(0, Pmi::appnum);
+    let appnum = pmi.as_ref().and_then(Pmi::appnum).unwrap_or(0);
     let nodes = match &mut pmi {
         Some(pmi) if size > 1 => nodes(pmi)?,
         Some(_) | None => vec![0; size as usize],

@@ -59,7 +59,7 @@ impl Job {
                 Reply::ResponseToInit { version: *version, subversion: *subversion, rc: 0 }
             }
             Request::GetMaxes => Reply::maxes(),
-            Request::GetAppnum => Reply::Appnum(4),
+            Request::GetAppnum => Reply::Appnum(Some(4)),
             Request::GetMyKvsname => Reply::MyKvsname("job-1".into()),
             Request::Put { key, .. } if key == b"taken" => Reply::PutResult { rc: 1 },
             Request::Put { key, value, .. } => {
@@ -100,7 +100,7 @@ fn every_rank_gets_after_the_fence_what_the_others_put_before_it() {
             let job = job.clone();
             thread::spawn(move || {
                 let (mut pmi, server) = joined(&job, rank, SIZE);
-                assert_eq!((pmi.rank(), pmi.size(), pmi.appnum(), pmi.kvsname()), (rank, SIZE, 4, &b"job-1"[..]));
+                assert_eq!((pmi.rank(), pmi.size(), pmi.appnum(), pmi.kvsname()), (rank, SIZE, Some(4), &b"job-1"[..]));
                 for round in 0..20 {
                     pmi.put(&format!("key-{round}-{rank}"), &format!("value=of#{rank}")).unwrap();
                     pmi.fence().unwrap();
@@ -116,6 +116,19 @@ fn every_rank_gets_after_the_fence_what_the_others_put_before_it() {
         })
         .collect();
     ranks.into_iter().for_each(|rank| rank.join().unwrap());
+}
+
+#[test]
+fn a_process_manager_need_not_know_which_program_it_is() {
+    // As Slurm answers.
+    let pmi = mocked(
+        "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n\
+         cmd=maxes rc=0 kvsname_max=256 keylen_max=256 vallen_max=1024\n\
+         cmd=appnum rc=0 appnum=-1\n\
+         cmd=my_kvsname rc=0 kvsname=12.0\n",
+    );
+    let pmi = pmi.unwrap();
+    assert_eq!((pmi.appnum(), pmi.kvsname()), (None, &b"12.0"[..]));
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl Step {
             // The client gives up by itself, with its own words.
             Request::Init { .. } => Reply::ResponseToInit { version: 1, subversion: 1, rc: 1 },
             Request::GetMaxes => Reply::maxes(),
-            Request::GetAppnum => Reply::Appnum(self.ranks[local].app as u32),
+            Request::GetAppnum => Reply::Appnum(Some(self.ranks[local].app as u32)),
             Request::GetMyKvsname => Reply::MyKvsname(self.launch.namespace.clone().into_bytes()),
             Request::GetUniverseSize => Reply::UniverseSize(i64::from(self.launch.universe_size)),
             Request::Put { key, value, .. } => {

@@ -39,8 +39,8 @@ pub enum Reply {
         /// Of a value.
         vallen_max: u32,
     },
-    /// Which of several programs of the job this is.
-    Appnum(u32),
+    /// Which of several programs of the job this is; none, as -1, if the server does not know (Slurm never does).
+    Appnum(Option<u32>),
     /// The job's name: one to 255 visible ASCII bytes, or the client is told that there is none.
     MyKvsname(Vec<u8>),
     /// How many processes there could be; -1 if unknown.
@@ -120,7 +120,8 @@ impl Reply {
                     "cmd=maxes kvsname_max={kvsname_max} keylen_max={keylen_max} vallen_max={vallen_max} rc=0"
                 ),
             ),
-            Self::Appnum(appnum) => write(out, format_args!("cmd=appnum appnum={appnum} rc=0")),
+            Self::Appnum(Some(appnum)) => write(out, format_args!("cmd=appnum appnum={appnum} rc=0")),
+            Self::Appnum(None) => write(out, "cmd=appnum appnum=-1 rc=0"),
             Self::MyKvsname(name) => write_name(out, "my_kvsname", name),
             Self::UniverseSize(size) => write(out, format_args!("cmd=universe_size size={size} rc=0")),
             Self::PutResult { rc } => write(out, format_args!("cmd=put_result rc={rc}")),
@@ -295,7 +296,7 @@ fn parse(words: Words<'_>) -> Result<Reply, WireError> {
             keylen_max: words.number("keylen_max")?,
             vallen_max: words.number("vallen_max")?,
         },
-        b"appnum" => Reply::Appnum(words.number("appnum")?),
+        b"appnum" => Reply::Appnum(u32::try_from(words.number::<i64>("appnum")?).ok()),
         b"my_kvsname" => Reply::MyKvsname(words.word("kvsname")?.to_vec()),
         b"universe_size" => Reply::UniverseSize(words.number("size")?),
         b"put_result" => Reply::PutResult { rc: rc(words)? },
@@ -363,6 +364,7 @@ mod tests {
                 Reply::ResponseToInit { version: 2, subversion: 0, rc: 1 },
                 "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=1\n",
             ),
+            (Reply::Appnum(None), "cmd=appnum appnum=-1 rc=0\n"),
             (Reply::UniverseSize(-1), "cmd=universe_size size=-1 rc=0\n"),
             (Reply::PutResult { rc: 1 }, "cmd=put_result rc=1\n"),
             (Reply::GetResult(None), "cmd=get_result rc=1 msg=key_not_found\n"),
@@ -465,7 +467,7 @@ mod tests {
                 rc
             }),
             Just(Reply::maxes()),
-            any::<u32>().prop_map(Reply::Appnum),
+            any::<Option<u32>>().prop_map(Reply::Appnum),
             name().prop_map(Reply::MyKvsname),
             any::<i64>().prop_map(Reply::UniverseSize),
             any::<i32>().prop_map(|rc| Reply::PutResult { rc }),

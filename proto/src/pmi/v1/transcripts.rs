@@ -59,7 +59,7 @@ fn foreign_process() -> Vec<Said> {
         Client("cmd=get_maxes\n", Request::GetMaxes),
         Server("cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024 rc=0\n", Reply::maxes()),
         Client("cmd=get_appnum\n", Request::GetAppnum),
-        Server("cmd=appnum appnum=0 rc=0\n", Reply::Appnum(0)),
+        Server("cmd=appnum appnum=0 rc=0\n", Reply::Appnum(Some(0))),
         Client("cmd=get_my_kvsname\n", Request::GetMyKvsname),
         Server("cmd=my_kvsname kvsname=kvs_A_5372 rc=0\n", Reply::MyKvsname(KVS.to_vec())),
         Client("cmd=get kvsname=kvs_A_5372 key=PMI_process_mapping\n", get(KVS, "PMI_process_mapping")),
