@@ -14,6 +14,7 @@ mod placement;
 mod plan;
 mod pmi;
 mod restart;
+mod slurm;
 mod surface;
 mod wrong_uses;
 

@@ -17,7 +17,7 @@ struct Package {
 }
 
 /// The first [`TO_BUILD`] are for building, the others for tests.
-const PACKAGES: [Package; 8] = [
+const PACKAGES: [Package; 12] = [
     Package { name: "gcc", there: || runs("cc", &["--version"]) },
     Package { name: "pkg-config", there: || runs("pkg-config", &["--version"]) },
     Package { name: "libhwloc-dev", there: || runs("pkg-config", &["--exists", "hwloc"]) },
@@ -26,6 +26,10 @@ const PACKAGES: [Package; 8] = [
     Package { name: "python3", there: || runs("python3", &["--version"]) },
     Package { name: "python3-venv", there: || runs("python3", &["-c", "import ensurepip, venv"]) },
     Package { name: "valgrind", there: || runs("valgrind", &["--version"]) },
+    Package { name: "munge", there: || runs("/usr/sbin/munged", &["--version"]) },
+    Package { name: "slurmctld", there: || runs("/usr/sbin/slurmctld", &["-V"]) },
+    Package { name: "slurmd", there: || runs("/usr/sbin/slurmd", &["-V"]) },
+    Package { name: "slurm-client", there: || runs("sh", &["-c", "command -v srun"]) },
 ];
 
 const TO_BUILD: usize = 3;
