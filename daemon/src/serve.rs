@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rsd_core::JobId;
 use rsd_core::rsd::{Answer, Call, Input, PmiOp, Refused};
 use rsd_proto::services::{dvm_server::Dvm, link_server::Link, pmi_server::Pmi};
@@ -105,7 +106,10 @@ impl Dvm for HeadService {
     async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
         let spec = request.into_inner();
         let attached = spec.attached;
-        let job = match self.door.call(Call::Submit(Box::new(spec))).await {
+        let secret =
+            crate::start::random::<32>().map_err(|error| Status::internal(format!("cannot make a secret: {error}")))?;
+        let secret = Bytes::copy_from_slice(&secret);
+        let job = match self.door.call(Call::Submit { spec: Box::new(spec), secret }).await {
             Answer::Submitted(job) => job,
             Answer::Refused(refused) => return Err(status_of(refused)),
             other => return Err(unexpected(&other)),

@@ -6,7 +6,7 @@
 //!
 //! A rank gets: the cpus and the memory policy that it is bound to, its own process group (so that a signal reaches it and
 //! its children, but no session of its own, so that terminals behave), default signal dispositions, an empty signal mask,
-//! file descriptors 0 to 2 and at most one more. Everything else that this process has open is close-on-exec, with
+//! file descriptors 0 to 2 and those that it is passed. Everything else that this process has open is close-on-exec, with
 //! [`seal_inherited`] also what it inherited.
 
 #![expect(unsafe_code, reason = "posix_spawn, waitpid and sched_setaffinity are C functions over pointers")]
@@ -19,7 +19,7 @@ mod warm;
 
 pub(crate) use confine::{ConfineError, CpuMask, MemoryPolicy};
 pub(crate) use crew::{Crew, Process};
-pub(crate) use pipe::{input_pipe, output_pipe, socket_pair};
+pub(crate) use pipe::{input_pipe, listening_socket, output_pipe, socket_pair};
 pub(crate) use program::{Interpreter, ProgramError, WdirError, check_wdir, resolve};
 pub(crate) use warm::map_own_text;
 
@@ -53,8 +53,8 @@ pub(crate) struct Command<'a> {
     pub(crate) stdout: BorrowedFd<'a>,
     /// Becomes file descriptor 2.
     pub(crate) stderr: BorrowedFd<'a>,
-    /// One more, and the number that it has in the child: 3 or more.
-    pub(crate) pass: Option<(BorrowedFd<'a>, RawFd)>,
+    /// More, each with the number that it has in the child: 3 or more.
+    pub(crate) pass: &'a [(BorrowedFd<'a>, RawFd)],
     /// Where it may run, by the kernel's numbers, ascending; empty: where this process may.
     pub(crate) cpus: &'a [u32],
     /// Where its memory comes from; absent: as this process's.

@@ -286,11 +286,15 @@ fn identity(options: &StartOptions, before: Option<Identity>) -> anyhow::Result<
 }
 
 fn random_id() -> anyhow::Result<String> {
-    let mut bytes = [0; 8];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .context("read /dev/urandom")?;
+    let bytes = random().context("read /dev/urandom")?;
     Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+/// Bytes that nobody can guess.
+pub(crate) fn random<const LEN: usize>() -> std::io::Result<[u8; LEN]> {
+    let mut bytes = [0; LEN];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn short(hostname: &str) -> String {

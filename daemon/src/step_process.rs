@@ -196,8 +196,9 @@ impl StepProcess {
             for starts in starts.chunks(SPAWN_CHUNK) {
                 for (local, started) in self.ranks.spawn(starts) {
                     let input = match started {
-                        Ok(Started { pid, unbound }) => {
+                        Ok(Started { pid, port, unbound }) => {
                             self.pids.insert(pid, local);
+                            self.core.handle(self.clock.now(), Input::Listening(local, port), &mut effects);
                             if let Some(why) = unbound {
                                 self.core.handle(self.clock.now(), Input::Unbound(local, why), &mut effects);
                             }

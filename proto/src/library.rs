@@ -13,6 +13,9 @@ pub struct Setting {
     pub meaning: &'static str,
 }
 
+/// The setting that names the interface where ranks listen: launchers that make the sockets look at it, too.
+pub const INTERFACE: &str = "RSD_MPI_INTERFACE";
+
 /// All variables, in the order of their names.
 pub const SETTINGS: &[Setting] = &[
     Setting {
@@ -40,7 +43,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "the compiler that mpicxx runs; programs that run pass it over",
     },
     Setting {
-        name: "RSD_MPI_INTERFACE",
+        name: INTERFACE,
         values: "an address of this machine or the name of a network interface",
         default: "the interface that the launcher advertises, or else the way to the process manager",
         meaning: "where processes on other nodes connect to",

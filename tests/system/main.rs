@@ -7,6 +7,7 @@ mod exits;
 mod jobs;
 mod launch;
 mod library;
+mod listening;
 mod load;
 mod mpi;
 mod output;

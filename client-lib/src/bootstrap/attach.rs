@@ -2,10 +2,14 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::str::FromStr;
 use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::socket::{MsgFlags, getsockopt, recv, sockopt};
+use rsd_proto::pmi::listening;
 
 use super::BootstrapError;
 
@@ -22,6 +26,10 @@ pub struct Env {
     pub port: Option<String>,
     /// `PMI_ID`, with `PMI_PORT`: opaque.
     pub id: Option<String>,
+    /// `RSD_LISTEN_FD`: the number of a listening socket, from rsd.
+    pub listener: Option<String>,
+    /// `RSD_PMI_NAMESPACE`: the job's name, from rsd.
+    pub namespace: Option<String>,
 }
 
 /// Where the process manager is. Without any, a process is alone: a singleton.
@@ -55,6 +63,8 @@ impl Env {
             size: var("PMI_SIZE"),
             port: var("PMI_PORT"),
             id: var("PMI_ID"),
+            listener: var(listening::LISTEN_FD),
+            namespace: var(listening::NAMESPACE),
         }
     }
 
@@ -83,6 +93,28 @@ impl Env {
             return Err(bad("PMI_PORT", address, "host:port"));
         }
         Ok(Some(Attachment::Tcp { address: address.clone(), id: id.clone() }))
+    }
+
+    /// The listening socket that the launcher has made, which is this process's alone from now on: programs that it starts do not
+    /// inherit it.
+    #[expect(unsafe_code, reason = "an inherited descriptor is known by its number alone")]
+    pub fn take_listener(&self) -> Result<OwnedFd, BootstrapError> {
+        const NAME: &str = listening::LISTEN_FD;
+        let missing = || BootstrapError::Incomplete { present: listening::NAMESPACE, missing: NAME };
+        let text = self.listener.as_ref().ok_or_else(missing)?;
+        let fd: i32 = number(NAME, text, "the number of a descriptor")?;
+        if fd < 0 {
+            return Err(bad(NAME, text, "the number of a descriptor"));
+        }
+        // SAFETY: the number is not -1, and is borrowed for two calls that the kernel refuses if it is not open.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+        if !matches!(getsockopt(&borrowed, sockopt::AcceptConn), Ok(true)) {
+            return Err(BootstrapError::NotListening { fd });
+        }
+        fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))
+            .map_err(|errno| BootstrapError::Descriptor { fd, source: errno.into() })?;
+        // SAFETY: it is open, a listening socket, and by its variable the launcher has made it for this library, which takes it once.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }
 
@@ -150,10 +182,24 @@ impl Socket {
         }
     }
 
+    /// What has come; fails with [`io::ErrorKind::WouldBlock`] if nothing has.
+    pub(super) fn read_now(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(self.as_fd().as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?)
+    }
+
     pub(super) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Unix(socket) => socket.write_all(bytes),
             Self::Tcp(socket) => socket.write_all(bytes),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(socket) => socket.as_fd(),
+            Self::Tcp(socket) => socket.as_fd(),
         }
     }
 }
@@ -164,7 +210,7 @@ mod tests {
 
     fn env(fd: &str, rank: &str, size: &str, port: &str, id: &str) -> Env {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_string());
-        Env { fd: some(fd), rank: some(rank), size: some(size), port: some(port), id: some(id) }
+        Env { fd: some(fd), rank: some(rank), size: some(size), port: some(port), id: some(id), ..Env::default() }
     }
 
     #[test]
@@ -204,6 +250,26 @@ mod tests {
         // Beyond what a process may have open.
         assert!(matches!(Socket::inherited(i32::MAX), Err(BootstrapError::Descriptor { .. })));
         assert!(matches!(Socket::inherited(-1), Err(BootstrapError::Descriptor { .. })));
+    }
+
+    #[test]
+    fn a_listening_socket_is_taken_over_and_nothing_else_for_one() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, fd) = (listener.local_addr().unwrap(), std::os::fd::IntoRawFd::into_raw_fd(listener));
+        let told = |text: &str| Env { listener: Some(text.into()), ..Env::default() };
+        let taken = told(&fd.to_string()).take_listener().unwrap();
+        assert_eq!((taken.as_raw_fd(), fcntl(&taken, FcntlArg::F_GETFD)), (fd, Ok(FdFlag::FD_CLOEXEC.bits())));
+        let connected = TcpStream::connect(address).unwrap();
+        let plain = connected.as_raw_fd().to_string();
+        for (env, text) in [
+            (told(&plain), format!("use descriptor {plain} from RSD_LISTEN_FD as a listening socket")),
+            (told("1000000000"), "use descriptor 1000000000 from RSD_LISTEN_FD as a listening socket".into()),
+            (told("-1"), "read RSD_LISTEN_FD=\"-1\" as the number of a descriptor".into()),
+            (Env::default(), "find RSD_LISTEN_FD in the environment, which belongs to RSD_PMI_NAMESPACE".into()),
+        ] {
+            let error = env.take_listener().unwrap_err().to_string();
+            assert!(error.starts_with(&text), "{error}");
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The dialogue of one process with its process manager.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rsd_proto::pmi::v1::{Reply, ReplyDecoder, Request};
 
@@ -25,6 +26,19 @@ pub struct Pmi {
     /// Lengths without the end byte that the process manager counts in.
     key_max: usize,
     value_max: usize,
+    /// A value that was asked for and not taken.
+    asked: Asked,
+}
+
+/// How far a question is.
+#[derive(Debug, Default)]
+enum Asked {
+    #[default]
+    Nothing,
+    /// It was sent, and is given up at this time.
+    Sent { until: Option<Instant> },
+    /// Its answer had to be read before that to another question.
+    Answered(Option<Vec<u8>>),
 }
 
 /// How long to wait.
@@ -115,6 +129,64 @@ impl Pmi {
         Ok(value)
     }
 
+    /// Asks for the value of a key as [`Pmi::get`] does, without waiting for it: [`Pmi::take_got`] has it once it has come.
+    /// Without `limited` that may take as long as it takes. One question at a time; a second one waits for the first one's
+    /// answer, and throws that away.
+    pub fn begin_get(&mut self, key: &str, limited: bool) -> Result<(), BootstrapError> {
+        check_portable("key", key, self.key_max)?;
+        self.settle()?;
+        self.send("get", &Request::Get { kvsname: self.kvsname.clone(), key: key.into() })?;
+        self.asked = Asked::Sent { until: limited.then(|| Instant::now() + self.limits.answer) };
+        Ok(())
+    }
+
+    /// The value that was asked for, if the answer has come: none within if there is none.
+    pub fn take_got(&mut self) -> Result<Option<Option<Vec<u8>>>, BootstrapError> {
+        let until = match std::mem::take(&mut self.asked) {
+            Asked::Nothing => return Ok(None),
+            Asked::Answered(value) => return Ok(Some(value)),
+            Asked::Sent { until } => until,
+        };
+        let command = "get";
+        let mut bytes = [0; 4096];
+        loop {
+            match self.decoder.next() {
+                Some(Ok(Reply::GetResult(value))) => return Ok(Some(value)),
+                Some(Ok(_)) => return Err(wrong(command)),
+                Some(Err(source)) => return Err(BootstrapError::Wire { command, source }),
+                None => {}
+            }
+            match self.socket.read_now(&mut bytes) {
+                Ok(0) => return Err(BootstrapError::Closed { command }),
+                Ok(read) => self.decoder.feed(&bytes[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if until.is_some_and(|until| until <= Instant::now()) {
+                        return Err(BootstrapError::NoAnswer { command, limit: self.limits.answer });
+                    }
+                    self.asked = Asked::Sent { until };
+                    return Ok(None);
+                }
+                Err(source) => return Err(BootstrapError::Io { command, source }),
+            }
+        }
+    }
+
+    /// Readable when an answer may have come.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Reads the answer to [`Pmi::begin_get`], if that is still to come.
+    fn settle(&mut self) -> Result<(), BootstrapError> {
+        if let Asked::Sent { until } = self.asked {
+            let limit = until.map(|_| self.limits.answer);
+            let Reply::GetResult(value) = self.answer("get", limit)? else { return Err(wrong("get")) };
+            self.asked = Asked::Answered(value);
+        }
+        Ok(())
+    }
+
     /// Waits, without limit, until every rank has called it as often.
     pub fn fence(&mut self) -> Result<(), BootstrapError> {
         let answer = self.ask_within("barrier_in", &Request::BarrierIn { group: None }, None)?;
@@ -149,6 +221,7 @@ impl Pmi {
             kvsname: Vec::new(),
             key_max: 0,
             value_max: 0,
+            asked: Asked::Nothing,
         }
     }
 
@@ -184,12 +257,17 @@ impl Pmi {
         request: &Request,
         limit: Option<Duration>,
     ) -> Result<Reply, BootstrapError> {
+        self.settle()?;
+        self.send(command, request)?;
+        self.answer(command, limit)
+    }
+
+    fn answer(&mut self, command: &'static str, limit: Option<Duration>) -> Result<Reply, BootstrapError> {
         let failed = |source| BootstrapError::Io { command, source };
         if self.read_timeout != limit {
             self.socket.set_read_timeout(limit).map_err(failed)?;
             self.read_timeout = limit;
         }
-        self.send(command, request)?;
         let mut bytes = [0; 4096];
         loop {
             if let Some(reply) = self.decoder.next() {

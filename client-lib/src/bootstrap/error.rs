@@ -34,6 +34,14 @@ pub enum BootstrapError {
         /// What the system said.
         source: io::Error,
     },
+    /// The inherited descriptor is closed, or another one by now.
+    #[error(
+        "use descriptor {fd} from RSD_LISTEN_FD as a listening socket (what stands between the launcher and this program must leave it open)"
+    )]
+    NotListening {
+        /// Its number.
+        fd: i32,
+    },
     /// Nothing listens at the address, or nothing answers there in time.
     #[error("connect to the process manager at {address} from PMI_PORT")]
     Connect {

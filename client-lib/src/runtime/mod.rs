@@ -8,6 +8,7 @@
 
 mod errors;
 mod lock;
+mod lookups;
 pub mod settings;
 mod start;
 mod state;

@@ -1,14 +1,16 @@
 //! From `MPI_Init` to `MPI_Finalize`: who this process is, and how it finds the others.
 //!
 //! Everything that start-up needs comes over PMI-1, so it works under any launcher that speaks it. Ranks that all run on one
-//! node exchange nothing: their sockets' names follow from the job's name and the rank. Ranks on several nodes publish their
-//! addresses with one put and one fence, and look up a peer's when they first talk to it.
+//! node exchange nothing: their sockets' names follow from the job's name and the rank. Ranks on several nodes exchange nothing
+//! either if rsd has started them: it has made their listening sockets, knows the job's secret and tells where a peer
+//! listens when they first talk to it. Under other launchers they publish their addresses with one put and one fence.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rsd_proto::pmi::mapping;
+use rsd_proto::pmi::{listening, mapping};
 
+use super::lookups::{Lookups, Source};
 use super::settings::Settings;
 use super::{Phase, Runtime, State, World};
 use crate::abi::constants::{MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
@@ -18,7 +20,7 @@ use crate::error::{MpiError, MpiResult};
 use crate::object::comm::Communicator;
 use crate::object::group::Group;
 use crate::transport::name::ProcessName;
-use crate::transport::{Neighbourhood, Ways};
+use crate::transport::{Neighbourhood, Prepared, Ways, needs_connections};
 
 /// Contexts of the predefined communicators; each takes two.
 const WORLD_CONTEXT: u32 = 0;
@@ -52,7 +54,8 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
         Some(pmi) if size > 1 => nodes(pmi)?,
         Some(_) | None => vec![0; size as usize],
     };
-    let ways = ways(&settings, pmi.as_mut(), &nodes, rank)?;
+    let (ways, source) = ways(&settings, pmi.as_mut(), &nodes, rank)?;
+    state.lookups = Lookups::new(source);
     let oversubscribed = nodes.iter().filter(|node| **node == nodes[rank as usize]).count() > cores();
     state.waiting.choose(settings.spin, oversubscribed);
     state.engine = Engine::new(Peer(rank), ways);
@@ -139,46 +142,59 @@ fn nodes(pmi: &mut Pmi) -> MpiResult<Vec<u32>> {
     Ok(nodes)
 }
 
-/// Makes the ways to the others.
-fn ways(settings: &Settings, pmi: Option<&mut Pmi>, nodes: &[u32], rank: u32) -> MpiResult<Ways> {
-    let Some(pmi) = pmi.filter(|_| nodes.len() > 1) else { return Ok(Ways::default()) };
-    let failed = |error: BootstrapError| MpiError::other(told("exchange addresses over the process manager", &error));
+/// Makes the ways to the others; and by whom one learns where those on other nodes are.
+fn ways(settings: &Settings, pmi: Option<&mut Pmi>, nodes: &[u32], rank: u32) -> MpiResult<(Ways, Source)> {
+    let Some(pmi) = pmi.filter(|_| nodes.len() > 1) else { return Ok(Default::default()) };
+    let prepared = if needs_connections(nodes, rank, settings) { prepared(settings, pmi)? } else { None };
+    let source = if prepared.is_some() { Source::Launcher } else { Source::Ranks };
     let name = ProcessName::new(pmi.kvsname(), rank);
-    let mut ways = Ways::new(Neighbourhood { name, nodes, settings })
-        .map_err(|error| MpiError::other(format!("cannot open a way to the other processes: {error}")))?;
-    let Some(address) = ways.address() else { return Ok(ways) };
-    // Some ranks are on other nodes: one fence. The secret is rank 0's.
-    pmi.put(&format!("rsd-tcp-{rank}"), &address).map_err(failed)?;
-    if rank == 0 {
+    let opened = Ways::new(Neighbourhood { name, nodes, settings, prepared });
+    let opened = opened.and_then(|ways| ways.wake_by(pmi.fd()).map(|()| ways));
+    let mut ways =
+        opened.map_err(|error| MpiError::other(format!("cannot open a way to the other processes: {error}")))?;
+    if let (Source::Ranks, Some(address)) = (source, ways.address()) {
+        ways.set_secret(exchange(pmi, &address)?);
+    }
+    Ok((ways, source))
+}
+
+/// What rsd has prepared where it has started this process in a job of several nodes: then all others have the same.
+fn prepared(settings: &Settings, pmi: &mut Pmi) -> MpiResult<Option<Prepared>> {
+    let env = Env::of_process();
+    // Left over from an outer job of rsd's, it is the name of another.
+    if env.namespace.as_ref().is_none_or(|name| name.as_bytes() != pmi.kvsname()) {
+        return Ok(None);
+    }
+    let failed = |error: BootstrapError| MpiError::other(told("listen for processes on other nodes", &error));
+    let Some(secret) = pmi.get(listening::SECRET_KEY).map_err(failed)? else { return Ok(None) };
+    if let Some(interface) = &settings.interface {
+        return Err(MpiError::other(format!(
+            "RSD_MPI_INTERFACE={interface} was set after the job had been submitted, and rsd has made its sockets by then: use \
+             rsctl run -x RSD_MPI_INTERFACE={interface}"
+        )));
+    }
+    let secret =
+        listening::secret(&secret).ok_or_else(|| MpiError::other("the launcher's secret for the job is none"))?;
+    Ok(Some(Prepared { secret, listener: env.take_listener().map_err(failed)? }))
+}
+
+/// Tells the others where this process listens; the secret, rank 0's. One fence.
+fn exchange(pmi: &mut Pmi, address: &str) -> MpiResult<[u8; 32]> {
+    let failed = |error: BootstrapError| MpiError::other(told("exchange addresses over the process manager", &error));
+    pmi.put(&Source::Ranks.key(pmi.rank()), address).map_err(failed)?;
+    if pmi.rank() == 0 {
         pmi.put("rsd-secret", &fresh_secret()?).map_err(failed)?;
     }
     pmi.fence().map_err(failed)?;
     let secret = pmi.get("rsd-secret").map_err(failed)?;
-    let secret = secret.as_deref().and_then(read_secret);
-    ways.set_secret(secret.ok_or_else(|| MpiError::other("rank 0 has put no secret for the job"))?);
-    Ok(ways)
+    secret.as_deref().and_then(listening::secret).ok_or_else(|| MpiError::other("rank 0 has put no secret for the job"))
 }
 
 /// 32 random bytes as 64 hexadecimal digits.
 fn fresh_secret() -> MpiResult<String> {
-    use std::io::Read;
     let mut bytes = [0; 32];
-    let mut random = std::fs::File::open("/dev/urandom");
-    let read = random
-        .as_mut()
-        .map_err(|error| error.to_string())
-        .and_then(|random| random.read_exact(&mut bytes).map_err(|error| error.to_string()));
-    read.map_err(|error| MpiError::other(format!("cannot read /dev/urandom: {error}")))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-fn read_secret(text: &[u8]) -> Option<[u8; 32]> {
-    let text = str::from_utf8(text).ok().filter(|text| text.len() == 64 && text.is_ascii())?;
-    let mut bytes = [0; 32];
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok()?;
-    }
-    Some(bytes)
+    getrandom::fill(&mut bytes).map_err(|error| MpiError::other(format!("cannot get random bytes: {error}")))?;
+    Ok(listening::digits(&bytes))
 }
 
 /// No process manager: a world of one, unless a launcher of several processes has left its mark.
@@ -245,12 +261,9 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_comes_back_from_its_text() {
+    fn no_two_secrets_are_alike() {
         let (one, other) = (fresh_secret().unwrap(), fresh_secret().unwrap());
         assert_ne!(one, other);
-        let bytes = read_secret(one.as_bytes()).unwrap();
-        assert_eq!(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), one);
-        assert_eq!(read_secret(&one.as_bytes()[1..]), None);
-        assert_eq!(read_secret(one.replace(|_: char| true, "g").as_bytes()), None);
+        assert!(listening::secret(one.as_bytes()).is_some());
     }
 }

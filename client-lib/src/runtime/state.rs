@@ -1,5 +1,6 @@
 //! What the library knows.
 
+use super::lookups::Lookups;
 use crate::abi::{CommHandle, MessageHandle};
 use crate::bootstrap::Pmi;
 use crate::coll::{CollectiveId, Collectives};
@@ -52,6 +53,8 @@ pub struct State {
     pub initial_errhandler: Errhandler,
     /// Who this process is, while the library is initialised.
     pub world: Option<World>,
+    /// Whose addresses are asked for.
+    pub(super) lookups: Lookups,
     /// How waiting goes.
     pub(super) waiting: super::wait::Waiting,
 }
@@ -103,6 +106,7 @@ impl Default for State {
             collectives: Collectives::default(),
             initial_errhandler: Errhandler::Fatal,
             world: None,
+            lookups: Lookups::default(),
             waiting: super::wait::Waiting::default(),
         }
     }
@@ -116,23 +120,13 @@ impl State {
         moved |= self.comms.progress(&mut self.engine);
         moved |= self.collectives.advance(&mut self.engine);
         if let Some(peer) = self.engine.transport_mut().next_wanted() {
-            self.locate(peer);
-            return true;
+            self.lookups.want(peer);
+            moved = true;
+        }
+        if !self.lookups.is_idle() {
+            moved |= self.look_up();
         }
         moved
-    }
-
-    /// Asks the process manager where a peer on another node is.
-    #[cold]
-    fn locate(&mut self, peer: Peer) {
-        let pmi = self.world.as_mut().and_then(|world| world.pmi.as_mut());
-        let address = match pmi.map(|pmi| pmi.get(&format!("rsd-tcp-{}", peer.0))) {
-            Some(Ok(Some(address))) => String::from_utf8(address).map_err(|_| "its address is no text".to_owned()),
-            Some(Ok(None)) => Err("it has told nobody its address".to_owned()),
-            Some(Err(error)) => Err(format!("its address could not be asked for: {error}")),
-            None => Err("there is no process manager to ask for its address".to_owned()),
-        };
-        self.engine.transport_mut().locate(peer, address.as_deref().map_err(Clone::clone));
     }
 
     /// Sends a copy of a buffer's bytes, which counts against the buffer that the user has attached.

@@ -11,4 +11,4 @@ mod ways;
 mod worlds;
 
 pub use shm::Hearing;
-pub use ways::{Bell, Neighbourhood, Sleep, Ways};
+pub use ways::{Bell, Neighbourhood, Prepared, Sleep, Ways, needs_connections};

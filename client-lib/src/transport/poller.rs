@@ -20,6 +20,8 @@ pub enum Owner {
     Shm = 1,
     /// TCP.
     Tcp = 2,
+    /// Nobody here: what its reports are about is looked at by those that sleep.
+    Others = 3,
 }
 
 /// What a descriptor is known by: its transport, and the transport's own number for it.
@@ -80,6 +82,7 @@ impl Token {
         let owner = match word >> 32 {
             1 => Owner::Shm,
             2 => Owner::Tcp,
+            3 => Owner::Others,
             _ => return None,
         };
         Some(Self { owner, id: word as u32 })

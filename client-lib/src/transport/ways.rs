@@ -25,6 +25,17 @@ pub struct Neighbourhood<'a> {
     pub nodes: &'a [u32],
     /// What the user has set.
     pub settings: &'a Settings,
+    /// What the launcher has prepared for connections with other nodes; else they are prepared here.
+    pub prepared: Option<Prepared>,
+}
+
+/// What connections with other nodes need.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What only the job's processes know.
+    pub secret: [u8; 32],
+    /// The socket that listens for them.
+    pub listener: OwnedFd,
 }
 
 /// The ways of one process. Without any, it is alone.
@@ -60,21 +71,19 @@ const LOOK_EVERY: u32 = 64;
 impl Ways {
     /// Ways to all ranks of a world; none is connected yet.
     pub fn new(neighbourhood: Neighbourhood<'_>) -> io::Result<Self> {
-        let Neighbourhood { name, nodes, settings } = neighbourhood;
-        let here = nodes[name.rank as usize];
-        let route = |(rank, node): (usize, &u32)| match () {
-            () if rank == name.rank as usize => Route::Own,
-            () if *node == here && settings.shm => Route::Shm,
-            () => Route::Tcp,
-        };
-        let routes = nodes.iter().enumerate().map(route).collect::<Vec<_>>();
+        let Neighbourhood { name, nodes, settings, prepared } = neighbourhood;
+        let routes = routes(nodes, name.rank, settings);
         let mut ways = Self { routes, ..Self::default() };
         if ways.routes.contains(&Route::Tcp) {
             let poller = Arc::new(Poller::new()?);
+            let (secret, listen) = match prepared {
+                Some(Prepared { secret, listener }) => (secret, Listen::Inherited(listener)),
+                None => ([0; 32], Listen::At(address::of(settings.interface.as_deref())?)),
+            };
             let config = TcpConfig {
                 me: name,
-                secret: [0; 32],
-                listen: Listen::At(address::of(settings.interface.as_deref())?),
+                secret,
+                listen,
                 advertise: None,
                 connect_limit: settings.connect,
                 hello_limit: settings.connect,
@@ -104,6 +113,14 @@ impl Ways {
             }
         }
         Ok(ways)
+    }
+
+    /// Sleeps end, too, when this becomes readable, if connections with other nodes are made here.
+    pub fn wake_by(&self, descriptor: impl AsFd) -> io::Result<()> {
+        match &self.poller {
+            Some(poller) => poller.add(descriptor, Token { owner: Owner::Others, id: 0 }),
+            None => Ok(()),
+        }
     }
 
     /// Where processes on other nodes reach this one; none if there are no other nodes.
@@ -197,6 +214,7 @@ impl Ways {
                     shm.look_soon();
                 }
             }
+            Owner::Others => {}
         }
     }
 
@@ -233,6 +251,22 @@ impl Ways {
             Some(_) | None => came,
         }
     }
+}
+
+/// Whether a rank has connections to others, which are reached as if on other nodes.
+pub fn needs_connections(nodes: &[u32], rank: u32, settings: &Settings) -> bool {
+    routes(nodes, rank, settings).contains(&Route::Tcp)
+}
+
+/// `routes[peer]`, for the process of this rank.
+fn routes(nodes: &[u32], rank: u32, settings: &Settings) -> Vec<Route> {
+    let here = nodes[rank as usize];
+    let route = |(other, node): (usize, &u32)| match () {
+        () if other == rank as usize => Route::Own,
+        () if *node == here && settings.shm => Route::Shm,
+        () => Route::Tcp,
+    };
+    nodes.iter().enumerate().map(route).collect()
 }
 
 /// A sleep that is about to begin, without the state.

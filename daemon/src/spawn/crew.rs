@@ -27,6 +27,8 @@ use nix::unistd::Pid;
 const THREADS: usize = 2;
 /// A reason longer than this is cut.
 const TEXT_BYTES_MAX: usize = 4096;
+/// Before the text of a reply: the order's key, the process's number, its port.
+const HEAD_BYTES: usize = 8 + 4 + 2;
 /// Our ends of one process's pipes and sockets.
 const ENDS_MAX: usize = 8;
 
@@ -41,6 +43,8 @@ pub(crate) struct Process {
     pub(crate) ends: Vec<OwnedFd>,
     /// What there is to say of how it was started; mostly nothing.
     pub(crate) remark: String,
+    /// Where it listens for others of its job; 0: nowhere.
+    pub(crate) port: u16,
 }
 
 /// One thread at work.
@@ -147,7 +151,7 @@ impl Member {
     }
 
     fn reply(&mut self) -> Result<Option<Started>, Errno> {
-        let mut bytes = [0; 12 + TEXT_BYTES_MAX];
+        let mut bytes = [0; HEAD_BYTES + TEXT_BYTES_MAX];
         let mut space = nix::cmsg_space!([RawFd; ENDS_MAX]);
         let mut parts = [IoSliceMut::new(&mut bytes)];
         let flags = MsgFlags::MSG_CMSG_CLOEXEC;
@@ -163,13 +167,14 @@ impl Member {
                 ends.extend(fds.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
             }
         }
-        let Some((head, text)) = bytes[..length].split_at_checked(12) else { return Err(Errno::EPIPE) };
+        let Some((head, text)) = bytes[..length].split_at_checked(HEAD_BYTES) else { return Err(Errno::EPIPE) };
         let key = u64::from_ne_bytes(head[..8].try_into().expect("eight bytes"));
-        let pid = i32::from_ne_bytes(head[8..].try_into().expect("four bytes"));
+        let pid = i32::from_ne_bytes(head[8..12].try_into().expect("four bytes"));
+        let port = u16::from_ne_bytes([head[12], head[13]]);
         self.waiting.retain(|waiting| *waiting != key);
         let text = String::from_utf8_lossy(text).into_owned();
         let how = match pid {
-            1.. => Ok(Process { pid: Pid::from_raw(pid), ends, remark: text }),
+            1.. => Ok(Process { pid: Pid::from_raw(pid), ends, remark: text, port }),
             ..1 => Err(text),
         };
         Ok(Some((key, how)))
@@ -181,12 +186,12 @@ fn gone(errno: Errno) -> String {
 }
 
 fn reply(socket: &OwnedFd, key: u64, how: Result<Process, String>) -> Result<(), Errno> {
-    let (pid, ends, text) = match how {
-        Ok(Process { pid, ends, remark }) => (pid.as_raw(), ends, remark),
-        Err(text) => (0, Vec::new(), text),
+    let (pid, ends, text, port) = match how {
+        Ok(Process { pid, ends, remark, port }) => (pid.as_raw(), ends, remark, port),
+        Err(text) => (0, Vec::new(), text, 0),
     };
     let text = &text.as_bytes()[..text.len().min(TEXT_BYTES_MAX)];
-    let head = [&key.to_ne_bytes()[..], &pid.to_ne_bytes()].concat();
+    let head = [&key.to_ne_bytes()[..], &pid.to_ne_bytes(), &port.to_ne_bytes()].concat();
     let fds: Vec<RawFd> = ends.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&fds)];
     let rights = if fds.is_empty() { &[][..] } else { &rights };
@@ -223,7 +228,7 @@ mod tests {
         Box::new(move || {
             let (read, write) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|e| e.to_string())?;
             nix::unistd::write(&write, text.as_bytes()).map_err(|e| e.to_string())?;
-            Ok(Process { pid: Pid::from_raw(pid), ends: vec![read], remark: format!("{text}, too") })
+            Ok(Process { pid: Pid::from_raw(pid), ends: vec![read], remark: format!("{text}, too"), port: pid as u16 })
         })
     }
 
@@ -236,10 +241,11 @@ mod tests {
         }
         let mut answers = HashMap::new();
         while let Some((key, how)) = crew.next() {
-            let Process { pid, mut ends, remark } = how.expect("it works");
+            let Process { pid, mut ends, remark, port } = how.expect("it works");
             let mut text = String::new();
             File::from(ends.pop().expect("an end")).read_to_string(&mut text).expect("a pipe");
             assert_eq!(remark, format!("{text}, too"));
+            assert_eq!(i32::from(port), pid.as_raw());
             assert_eq!(answers.insert(key, (pid.as_raw(), text)), None);
         }
         let expected = |key: u64| (1000 + key as i32, if key.is_multiple_of(2) { "even" } else { "odd" }.to_owned());

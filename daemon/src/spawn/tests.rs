@@ -39,7 +39,7 @@ fn words(list: &[&str]) -> Vec<CString> {
 }
 
 /// What a shell script, started as a rank is, wrote to its descriptor 1, and how it ended.
-fn run(script: &str, wdir: &Path, stdin: BorrowedFd<'_>, pass: Option<(BorrowedFd<'_>, RawFd)>) -> (String, i32) {
+fn run(script: &str, wdir: &Path, stdin: BorrowedFd<'_>, pass: &[(BorrowedFd<'_>, RawFd)]) -> (String, i32) {
     let (mut ours, theirs) = os_pipe();
     let pid = spawn(&Command {
         program: c"/bin/sh",
@@ -87,7 +87,7 @@ fn refusal(program: &Path, wdir: &Path, env: &[CString]) -> SpawnError {
         stdin: fd,
         stdout: fd,
         stderr: fd,
-        pass: None,
+        pass: &[],
         cpus: &[],
         memory: None,
     };
@@ -172,7 +172,7 @@ fn a_text_without_an_interpreter_line_is_run_by_a_shell() {
         stdin: null.as_fd(),
         stdout: theirs.as_fd(),
         stderr: null.as_fd(),
-        pass: None,
+        pass: &[],
         cpus: &[],
         memory: None,
     })

@@ -3,6 +3,7 @@
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -14,11 +15,13 @@ use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::Pid;
 use rsd_core::Step;
 use rsd_core::step::{Bound, Input, Local, Memory, RankStart, Stream};
+use rsd_proto::pmi::listening;
 use rsd_proto::v1::LaunchBody;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
+use tracing::debug;
 
 use super::Event;
 use crate::spawn::{self, Command, ConfineError, Crew, MemoryPolicy, Process, SpawnError};
@@ -26,6 +29,8 @@ use crate::state_dir;
 
 /// The descriptor that a rank finds in PMI_FD.
 const PMI_FD: i32 = 3;
+/// That of its listening socket, if it has one.
+const LISTEN_FD: i32 = 4;
 const READ_BYTES: usize = 64 << 10;
 /// A client that does not read its answers has broken the protocol.
 const PMI_BACKLOG_BYTES: usize = 4 << 20;
@@ -67,6 +72,8 @@ type Prepared = (Arc<Program>, Vec<CString>, Option<[OutputFile; 2]>);
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) pid: Pid,
+    /// Where it listens for others of its job; 0: nowhere.
+    pub(super) port: u16,
     /// Without the cpus that it was to have: why.
     pub(super) unbound: Option<String>,
 }
@@ -93,7 +100,13 @@ impl Ends {
 
 /// Makes what a rank is connected by, and starts it; for any thread. A binding that nobody asked for does not hold it up: the
 /// remark says why it has none.
-fn start(program: &Program, own_env: &[CString], bound: &Bound, reads_stdin: bool) -> Result<Process, String> {
+fn start(
+    program: &Program,
+    mut own_env: Vec<CString>,
+    bound: &Bound,
+    listen: Option<IpAddr>,
+    reads_stdin: bool,
+) -> Result<Process, String> {
     let broken = |what: &str, error: &dyn std::fmt::Display| format!("cannot make its {what}: {error}");
     let (out, out_end) = spawn::output_pipe().map_err(|e| broken("output pipe", &e))?;
     let (err, err_end) = spawn::output_pipe().map_err(|e| broken("output pipe", &e))?;
@@ -102,6 +115,15 @@ fn start(program: &Program, own_env: &[CString], bound: &Bound, reads_stdin: boo
         true => spawn::input_pipe().map(|(ours, theirs)| (Some(ours), theirs)).map_err(|e| broken("input pipe", &e))?,
         false => (None, File::open("/dev/null").map_err(|e| broken("standard input", &e))?.into()),
     };
+    // Most programs never look at it: nothing fails for the lack of it here.
+    let listener =
+        listen.and_then(|at| spawn::listening_socket(at).inspect_err(|error| debug!(%at, %error, "no socket")).ok());
+    let port = listener.as_ref().map_or(0, |(_, port)| *port);
+    let mut pass = vec![(pmi_end.as_fd(), PMI_FD)];
+    if let Some((listener, _)) = &listener {
+        pass.push((listener.as_fd(), LISTEN_FD));
+        own_env.extend(CString::new(format!("{}={LISTEN_FD}", listening::LISTEN_FD)));
+    }
     let memory = bound.memory.as_ref().map(|memory| match memory {
         Memory::Only(nodes) => MemoryPolicy::only(nodes),
         Memory::First(nodes) => MemoryPolicy::first(nodes),
@@ -111,12 +133,12 @@ fn start(program: &Program, own_env: &[CString], bound: &Bound, reads_stdin: boo
         program: &program.path,
         argv: &program.argv,
         env: &program.env,
-        own_env,
+        own_env: &own_env,
         wdir: &program.wdir,
         stdin: stdin_end.as_fd(),
         stdout: out_end.as_fd(),
         stderr: err_end.as_fd(),
-        pass: Some((pmi_end.as_fd(), PMI_FD)),
+        pass: &pass,
         cpus: &bound.cpus,
         memory: memory.as_ref(),
     };
@@ -127,7 +149,7 @@ fn start(program: &Program, own_env: &[CString], bound: &Bound, reads_stdin: boo
         spawned => (spawned, String::new()),
     };
     let pid = spawned.map_err(|error| error.to_string())?;
-    Ok(Process { pid, ends: Ends { out, err, pmi: pmi.into(), stdin }.into_vec(), remark })
+    Ok(Process { pid, ends: Ends { out, err, pmi: pmi.into(), stdin }.into_vec(), remark, port })
 }
 
 #[derive(Debug)]
@@ -169,7 +191,7 @@ impl Ranks {
     pub(super) fn spawn(&mut self, starts: &[RankStart]) -> Vec<(Local, Result<Started, String>)> {
         if let [only] = starts {
             let started = self.prepare(only).and_then(|(program, env, files)| {
-                let process = start(&program, &env, &only.bound, only.reads_stdin)?;
+                let process = start(&program, env, &only.bound, only.listen, only.reads_stdin)?;
                 self.adopt(only.local, process, files)
             });
             return vec![(only.local, started)];
@@ -184,11 +206,11 @@ impl Ranks {
         let mut running = Vec::with_capacity(starts.len());
         let mut files = Vec::with_capacity(starts.len());
         for (at, rank) in (0..).zip(starts) {
-            let (bound, reads_stdin) = (rank.bound.clone(), rank.reads_stdin);
+            let (bound, listen, reads_stdin) = (rank.bound.clone(), rank.listen, rank.reads_stdin);
             match self.prepare(rank) {
                 Ok((program, env, own)) => {
                     files.push(own);
-                    crew.start(at, Box::new(move || start(&program, &env, &bound, reads_stdin)));
+                    crew.start(at, Box::new(move || start(&program, env, &bound, listen, reads_stdin)));
                 }
                 Err(why) => {
                     files.push(None);
@@ -230,7 +252,7 @@ impl Ranks {
         };
         self.io[local] = RankIo { pmi: Some(pmi), stdin, files };
         let unbound = Some(process.remark).filter(|why| !why.is_empty());
-        Ok(Started { pid: process.pid, unbound })
+        Ok(Started { pid: process.pid, port: process.port, unbound })
     }
 
     fn open_files(&self, rank: u32) -> Result<Option<[OutputFile; 2]>, String> {
@@ -427,7 +449,7 @@ mod tests {
         let text = |text: &str| CString::new(text).expect("no zero in it");
         let program = Program { path: text("/bin/true"), argv: vec![text("true")], wdir: text("/"), env: Vec::new() };
         let bound = Bound { cpus: cpus.to_vec(), memory: None, required };
-        start(&program, &[], &bound, false)
+        start(&program, Vec::new(), &bound, None, false)
     }
 
     #[test]

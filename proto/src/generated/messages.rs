@@ -748,7 +748,10 @@ pub struct ShutdownRequest {
 pub struct ShutdownReply {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Up {
-    #[prost(oneof = "up::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
+    #[prost(
+        oneof = "up::Body",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
+    )]
     pub body: ::core::option::Option<up::Body>,
 }
 /// Nested message and enum types in `Up`.
@@ -783,13 +786,17 @@ pub mod up {
         NameCall(super::NameCall),
         #[prost(message, tag = "14")]
         Notice(super::Notice),
+        #[prost(message, tag = "15")]
+        Located(super::Located),
+        #[prost(message, tag = "16")]
+        Locate(super::Locate),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Down {
     #[prost(
         oneof = "down::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
     )]
     pub body: ::core::option::Option<down::Body>,
 }
@@ -825,6 +832,8 @@ pub mod down {
         Stop(super::Stop),
         #[prost(message, tag = "14")]
         Resync(super::Resync),
+        #[prost(message, tag = "15")]
+        Locations(super::Locations),
     }
 }
 /// First message of a child.
@@ -953,6 +962,10 @@ pub struct LaunchBody {
     /// The user asked for them: a rank that cannot be bound so does not start. Else it starts unbound, with a notice.
     #[prost(bool, tag = "8")]
     pub bindings_required: bool,
+    /// What the job's ranks prove to each other that they belong to it; fresh, and of no other use. Empty: steps make no
+    /// listening sockets, and ranks exchange addresses themselves.
+    #[prost(bytes = "bytes", tag = "9")]
+    pub secret: ::prost::bytes::Bytes,
 }
 /// One batch of puts, in order.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -988,6 +1001,42 @@ pub struct FenceDown {
     pub epoch: u64,
     #[prost(bytes = "bytes", repeated, tag = "3")]
     pub batches: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+}
+/// The ranks of these nodes listen there. A fact, as FenceUp; passed on when everyone below has spoken, and nobody waits for it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Located {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, repeated, tag = "2")]
+    pub nodes: ::prost::alloc::vec::Vec<u32>,
+    /// Encoded NodePorts, one of each node.
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    pub ports: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodePorts {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    /// An IP address.
+    #[prost(string, tag = "2")]
+    pub address: ::prost::alloc::string::String,
+    /// ports\[i\] of the i-th of the node's ranks; 0: it has none.
+    #[prost(uint32, repeated, tag = "3")]
+    pub ports: ::prost::alloc::vec::Vec<u32>,
+}
+/// Some step at or below the sender wants to know where all ranks listen.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Locate {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+}
+/// All that have been told, when every node has told or ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Locations {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub ports: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
 /// What a step has to say to the user, a sentence; at most one per step. Kept until Release, as RankFailed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

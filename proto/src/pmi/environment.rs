@@ -14,7 +14,7 @@ pub fn is_launcher_variable(name: &[u8]) -> bool {
 pub const PREFIXES: [&str; 6] = ["PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_"];
 
 /// Single variables.
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 18] = [
     "MPIRUN_RSH_LAUNCH",
     "MPI_LOCALNRANKS",
     "MPI_LOCALRANKID",
@@ -23,6 +23,7 @@ pub const NAMES: [&str; 17] = [
     "RSD_DVM",
     "RSD_GPUS",
     "RSD_JOB",
+    "RSD_LISTEN_FD",
     "RSD_LOCAL_RANK",
     "RSD_LOCAL_SIZE",
     "RSD_NODE",

@@ -5,9 +5,11 @@
 //!   `init` (`version: 2`) and changes to frames after the reply. The frames are not decoded yet; their module is `v2`.
 //! - [`mapping`]: which rank is on which node, as the string that every MPI asks for first.
 //! - [`environment`]: the variables that a launcher sets and must not pass on.
+//! - [`listening`]: what our own server and our own library say besides PMI, so that starting needs no exchange.
 //!
 //! The rules kept here are those of the peers as observed on the wire: MPICH 3.x to 5.x, MVAPICH2, Intel MPI.
 
 pub mod environment;
+pub mod listening;
 pub mod mapping;
 pub mod v1;

@@ -132,6 +132,36 @@ fn a_process_manager_need_not_know_which_program_it_is() {
 }
 
 #[test]
+fn a_value_is_asked_for_without_waiting_and_other_questions_may_come_in_between() {
+    let (here, there) = UnixStream::pair().unwrap();
+    let mut there = there;
+    let say = |there: &mut UnixStream, text: &str| there.write_all(text.as_bytes()).unwrap();
+    say(&mut there, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
+    say(&mut there, "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024 rc=0\ncmd=appnum appnum=0\n");
+    say(&mut there, "cmd=my_kvsname kvsname=job\n");
+    let mut pmi = Pmi::over_socket(here, 0, 2, LIMITS).unwrap();
+    assert_eq!(pmi.take_got().unwrap(), None, "nothing was asked");
+    pmi.begin_get("late", false).unwrap();
+    assert_eq!(pmi.take_got().unwrap(), None);
+    say(&mut there, "cmd=get_result rc=0 value=");
+    assert_eq!(pmi.take_got().unwrap(), None, "half an answer is none");
+    say(&mut there, "here\n");
+    assert_eq!(pmi.take_got().unwrap(), Some(Some(b"here".to_vec())));
+    assert_eq!(pmi.take_got().unwrap(), None, "it was taken");
+    pmi.begin_get("later", true).unwrap();
+    say(&mut there, "cmd=get_result rc=1 msg=key_not_found\ncmd=get_result rc=0 value=other\n");
+    assert_eq!(pmi.get("other").unwrap(), Some(b"other".to_vec()));
+    assert_eq!(pmi.take_got().unwrap(), Some(None));
+    pmi.limits.answer = Duration::ZERO;
+    pmi.begin_get("never", true).unwrap();
+    assert!(matches!(pmi.take_got(), Err(BootstrapError::NoAnswer { command: "get", .. })));
+    pmi.begin_get("never", false).unwrap();
+    assert_eq!(pmi.take_got().unwrap(), None);
+    drop(there);
+    assert!(matches!(pmi.take_got(), Err(BootstrapError::Closed { command: "get" })));
+}
+
+#[test]
 fn a_rank_joins_over_the_socket_it_inherited_and_leaves_that_open() {
     let (here, there) = UnixStream::pair().unwrap();
     let server = Job::new(1).serve(there, 1);

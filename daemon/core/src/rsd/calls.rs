@@ -13,8 +13,8 @@ use crate::{JobId, NodeId, Now};
 #[expect(missing_docs, reason = "the variants say what their fields are")]
 #[derive(Debug)]
 pub enum Call {
-    /// Answered with [`Answer::Submitted`].
-    Submit(Box<JobSpec>),
+    /// Answered with [`Answer::Submitted`]. `secret`: 32 fresh random bytes, for the job's ranks alone.
+    Submit { spec: Box<JobSpec>, secret: Bytes },
     /// [`Answer::Plan`].
     Plan(Box<wire::PlanRequest>),
     /// [`Answer::Job`].
@@ -112,7 +112,7 @@ impl Rsd {
             Call::Status => out.push(Effect::Answer { req, answer: Answer::Status(Box::new(self.status())) }),
             Call::Shutdown { force } => self.on_shutdown(now, req, force, out),
             Call::Pmi { job, rank, namespace, op } => self.on_pmi_request(req, job, rank, &namespace, op, out),
-            Call::Submit(spec) => self.submit(now, req, *spec, out),
+            Call::Submit { spec, secret } => self.submit(now, req, *spec, secret, out),
             Call::Plan(request) => self.on_plan(req, &request, out),
             Call::Stdin { job, data, eof } => match self.resolve(job) {
                 Some(job) => self.on_stdin_chunk(req, job, data, eof, out),

@@ -240,6 +240,12 @@ impl Head {
         self.nodes.values().filter(there).map(&mut offer).collect()
     }
 
+    /// Whether each of these nodes knows by which address the others reach it.
+    fn all_can_listen(&self, nodes: &[NodeId]) -> bool {
+        let address = |node| self.nodes.get(node).and_then(|node| Some(&node.info.inventory.as_ref()?.address));
+        nodes.iter().all(|node| address(node).is_some_and(|address| !address.is_empty()))
+    }
+
     /// The threads and GPUs that jobs have for themselves, by node.
     fn held(&self) -> HashMap<NodeId, (CpuSet, CpuSet)> {
         let mut held: HashMap<NodeId, (CpuSet, CpuSet)> = HashMap::new();
@@ -279,7 +285,7 @@ pub(super) fn namespace(dvm: &str, job: JobId) -> String {
 }
 
 impl Rsd {
-    pub(super) fn submit(&mut self, now: Now, req: ReqId, spec: JobSpec, out: &mut Vec<Effect>) {
+    pub(super) fn submit(&mut self, now: Now, req: ReqId, spec: JobSpec, secret: Bytes, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         if self.stopping.is_some() {
             return refuse(req, exit::NOT_PLACED, "the DVM is being stopped".into(), out);
@@ -301,7 +307,7 @@ impl Rsd {
         out.push(Effect::Remember(head.memory));
         let namespace = namespace(&self.dvm, id);
         let grace_ms = u64::try_from(self.tuning.kill_grace.as_millis()).unwrap_or(u64::MAX);
-        let job = Job::new(now, id, spec, namespace, reason, grace_ms);
+        let job = Job::new(now, id, spec, secret, namespace, reason, grace_ms);
         out.push(log(now, id, job.submitted()));
         head.jobs.insert(id, job);
         head.alive.insert(id);
@@ -353,10 +359,11 @@ impl Rsd {
         let Some(head) = &mut self.head else { return };
         let names = placement.map.nodes().iter().map(|node| head.nodes[node].info.name.clone()).collect();
         let universe_size = head.slots().max(placement.map.size());
+        let listens = head.all_can_listen(placement.map.nodes());
         let Some(job) = head.jobs.get_mut(&id) else { return };
         let readers = job.spec.as_ref().map(|spec| stdin_nodes(spec, &placement.map)).unwrap_or_default();
         let notices = placement.notices.clone();
-        let (launch, event) = job.start(now, placement, names, universe_size);
+        let (launch, event) = job.start(now, placement, names, universe_size, listens);
         job.stdin.set_readers(readers.into_iter());
         out.push(log(now, id, event));
         out.extend(notices.into_iter().map(|text| log(now, id, job_event::Body::Notice(text))));

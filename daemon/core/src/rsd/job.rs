@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, RankExit, job_event};
+
+use rsd_proto::library::INTERFACE;
 
 use super::bound::Bound;
 use super::calls::exit;
@@ -24,6 +27,8 @@ pub(super) struct Job {
     pub(super) spec: Option<JobSpec>,
     /// While it runs: for nodes that missed it.
     pub(super) launch: Option<wire::Launch>,
+    /// Until it is launched.
+    secret: Bytes,
     pub(super) grace_ms: u64,
     pub(super) life: Life,
     command: String,
@@ -73,7 +78,15 @@ pub(super) enum Why {
 }
 
 impl Job {
-    pub(super) fn new(now: Now, id: JobId, spec: JobSpec, namespace: String, reason: String, grace_ms: u64) -> Job {
+    pub(super) fn new(
+        now: Now,
+        id: JobId,
+        spec: JobSpec,
+        secret: Bytes,
+        namespace: String,
+        reason: String,
+        grace_ms: u64,
+    ) -> Job {
         Job {
             id,
             grace_ms: spec.kill_grace_ms.unwrap_or(grace_ms),
@@ -95,6 +108,7 @@ impl Job {
             stdin: StdinFeed::default(),
             spec: Some(spec),
             launch: None,
+            secret,
         }
     }
 
@@ -113,12 +127,15 @@ impl Job {
         placement: Placement,
         node_names: Vec<String>,
         universe_size: u32,
+        nodes_can_listen: bool,
     ) -> (wire::Launch, job_event::Body) {
         use prost::Message;
         let spec = self.spec.take();
         let timeout_ms = spec.as_ref().map_or(0, |spec| spec.timeout_ms);
         let bound = Bound::new(&placement, spec.as_ref());
         let Placement { map, app_sizes, used, .. } = placement;
+        let listens = nodes_can_listen && map.nodes().len() > 1 && !spec.as_ref().is_some_and(chooses_interface);
+        let secret = std::mem::take(&mut self.secret);
         let until = (timeout_ms > 0).then(|| now.mono + Duration::from_millis(timeout_ms));
         self.life = Life::Running { until };
         self.started_ms = now.unix_ms;
@@ -132,6 +149,7 @@ impl Job {
             bindings: bound.bindings.clone(),
             binding_runs: bound.runs.clone(),
             bindings_required: bound.required,
+            secret: if listens { secret } else { Bytes::new() },
         };
         let launch = wire::Launch { job: self.id, map: Some((&map).into()), body: body.encode_to_vec().into() };
         let placed = job_event::Placed { map: Some((&map).into()), node_names: node_names.clone() };
@@ -230,6 +248,12 @@ impl Job {
         let index = self.map.nodes().iter().position(|other| *other == node);
         index.and_then(|index| self.node_names.get(index)).map_or("?", String::as_str)
     }
+}
+
+/// Whether ranks are to be reached by another way than the nodes: then they listen by themselves.
+fn chooses_interface(spec: &JobSpec) -> bool {
+    let apps = spec.apps.iter().flat_map(|app| &app.env);
+    apps.chain(&spec.env).any(|var| var.name == *INTERFACE.as_bytes())
 }
 
 fn command_line(spec: &JobSpec) -> String {

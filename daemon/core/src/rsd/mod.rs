@@ -2,7 +2,7 @@
 //! head, the owner of jobs and placement.
 //!
 //! - `tree`: who is below, and how children join, leave, vanish and come back.
-//! - `relay`: a job as every daemon sees it.
+//! - `relay`: a job as every daemon sees it; `locations`: where its ranks listen.
 //! - `head`: what only the head does: nodes, placement, the queue. `job`: one job's life. `bound`: the cpus it has.
 //! - `calls`: what clients ask.
 
@@ -10,6 +10,7 @@ mod bound;
 mod calls;
 mod head;
 mod job;
+mod locations;
 mod nodes;
 mod relay;
 mod stdin;
@@ -251,6 +252,11 @@ impl Rsd {
         match body {
             down::Body::Launch(launch) => self.on_launch(now, launch, out),
             down::Body::FenceDown(fence) => self.pass_fence_down(fence, out),
+            down::Body::Locations(wire::Locations { job, ports }) => {
+                if let Some(relay) = self.relays.get_mut(&job) {
+                    relay.locations.on_answer(relay.map.nodes(), ports);
+                }
+            }
             down::Body::Signal(wire::Signal { job, .. }) => self.to_job(job, &down, out),
             down::Body::Kill(kill) => self.pass_kill(kill, out),
             down::Body::Release(wire::Release { job }) => self.release(job, out),
@@ -324,6 +330,16 @@ impl Rsd {
         let Some(body) = up.body.clone() else { return };
         match body {
             up::Body::FenceUp(fence) => self.on_fence_up(link, fence, out),
+            up::Body::Located(wire::Located { job, nodes, ports }) => {
+                if let Some(relay) = self.relays.get_mut(&job) {
+                    relay.locations.add(nodes, ports);
+                }
+            }
+            up::Body::Locate(wire::Locate { job }) => {
+                if let Some(relay) = self.relays.get_mut(&job) {
+                    relay.locations.ask(link);
+                }
+            }
             up::Body::Done(done) => {
                 // A report may be late, having been lost on a way that this has not gone.
                 for exit in done.exits.iter().filter(|_| self.head.is_some()).cloned().collect::<Vec<_>>() {
@@ -388,6 +404,12 @@ impl Rsd {
             while let Some(step) = self.relays.get_mut(&job).and_then(Relay::advance) {
                 match step {
                     relay::Step::FenceUp(fence) => self.pass_up(Up { body: Some(up::Body::FenceUp(fence)) }, out),
+                    relay::Step::Located(located) => self.pass_up(Up { body: Some(up::Body::Located(located)) }, out),
+                    relay::Step::Locate => self.pass_up(Up { body: Some(up::Body::Locate(wire::Locate { job })) }, out),
+                    relay::Step::Locations { to, ports } => {
+                        let down = Down { body: Some(down::Body::Locations(wire::Locations { job, ports })) };
+                        out.extend(to.into_iter().map(|link| Effect::Down { link, down: down.clone() }));
+                    }
                     relay::Step::Done(done) => self.pass_up(Up { body: Some(up::Body::Done(done)) }, out),
                     relay::Step::FenceDown(fence) => {
                         self.to_job(job, &Down { body: Some(down::Body::FenceDown(fence)) }, out);

@@ -12,8 +12,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use rsd_proto::v1::{Done, FenceDown, FenceUp, Kill, RankExit};
+use rsd_proto::v1::{Done, FenceDown, FenceUp, Kill, Located, RankExit};
 
+use super::LinkId;
+use super::locations::{Locations, Told};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId};
 
@@ -28,6 +30,7 @@ pub(super) struct Relay {
     fences: BTreeMap<u64, Gathered>,
     /// The last fence that came by, for those who missed it.
     last: Option<FenceDown>,
+    pub(super) locations: Locations,
     /// Nodes that have ended; on the head also those that are lost.
     done: BTreeMap<NodeId, Ended>,
     /// What the parent knows: the last result, and so many ends.
@@ -50,13 +53,13 @@ struct Ended {
     exits: Vec<RankExit>,
 }
 
-/// One fence on its way up.
+/// What nodes have said about one thing, on its way up.
 #[derive(Debug, Default)]
-struct Gathered {
-    inside: BTreeSet<NodeId>,
+pub(super) struct Gathered {
+    pub(super) inside: BTreeSet<NodeId>,
     contributions: Vec<Contribution>,
     /// So many nodes the parent knows of.
-    sent: usize,
+    pub(super) sent: usize,
 }
 
 #[derive(Debug)]
@@ -67,7 +70,7 @@ struct Contribution {
 
 impl Gathered {
     /// Takes a contribution that says something new, instead of those that it includes.
-    fn add(&mut self, nodes: Vec<NodeId>, batches: Vec<Bytes>) {
+    pub(super) fn add(&mut self, nodes: Vec<NodeId>, batches: Vec<Bytes>) {
         let known = nodes.iter().filter(|node| self.inside.contains(node)).count();
         if known == nodes.len() {
             return;
@@ -80,7 +83,7 @@ impl Gathered {
         self.contributions.push(Contribution { nodes, batches });
     }
 
-    fn batches(&self) -> Vec<Bytes> {
+    pub(super) fn batches(&self) -> Vec<Bytes> {
         self.contributions.iter().flat_map(|contribution| contribution.batches.iter().cloned()).collect()
     }
 }
@@ -92,6 +95,12 @@ pub(super) enum Step {
     FenceUp(FenceUp),
     /// Everyone is in: tell them.
     FenceDown(FenceDown),
+    /// Pass this up.
+    Located(Located),
+    /// Ask above where everyone listens.
+    Locate,
+    /// Tell these where everyone listens.
+    Locations { to: BTreeSet<LinkId>, ports: Vec<Bytes> },
     /// Pass this up.
     Done(Done),
     /// Head only: nobody is left.
@@ -109,6 +118,7 @@ impl Relay {
             here: BTreeSet::new(),
             fences: BTreeMap::new(),
             last: None,
+            locations: Locations::default(),
             done: BTreeMap::new(),
             sent_last: 0,
             sent_done: 0,
@@ -133,6 +143,7 @@ impl Relay {
     pub(super) fn forget_sent(&mut self) {
         (self.sent_last, self.sent_done) = (0, 0);
         self.fences.values_mut().for_each(|gathered| gathered.sent = 0);
+        self.locations.forget_sent();
     }
 
     /// Takes a contribution to a fence. Returns the answer for a sender that missed it.
@@ -177,7 +188,7 @@ impl Relay {
 
     /// What is ripe. To be called after every change, until it returns nothing.
     pub(super) fn advance(&mut self) -> Option<Step> {
-        let ripe = self.advance_fence();
+        let ripe = self.advance_fence().or_else(|| self.advance_locations());
         if ripe.is_some() {
             return ripe;
         }
@@ -192,6 +203,17 @@ impl Relay {
             return Some(Step::Done(Done { job: self.job, nodes, exits: self.exits(), fences }));
         }
         None
+    }
+
+    fn advance_locations(&mut self) -> Option<Step> {
+        let needs_no_parent = self.is_head || self.here.len() == self.map.nodes().len();
+        let told =
+            self.locations.advance(self.map.nodes(), &self.here, needs_no_parent, |node| self.done.contains_key(&node));
+        told.map(|told| match told {
+            Told::Up { nodes, ports } => Step::Located(Located { job: self.job, nodes, ports }),
+            Told::Ask => Step::Locate,
+            Told::Down { to, ports } => Step::Locations { to, ports },
+        })
     }
 
     fn exits(&self) -> Vec<RankExit> {

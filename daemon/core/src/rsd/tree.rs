@@ -180,6 +180,7 @@ impl Rsd {
     }
 
     pub(super) fn on_link_closed(&mut self, now: Now, link: LinkId, out: &mut Vec<Effect>) {
+        self.relays.values_mut().for_each(|relay| relay.locations.forget_link(link));
         if let Some(child) = self.children.get(&link) {
             let nodes: Vec<NodeId> = child.nodes.keys().copied().collect();
             self.on_nodes_away(now, link, nodes, out);

@@ -1,12 +1,13 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
-//! It owns what a rank can see of its launcher: the PMI dialogue (`pmi`), the fence's local half, the key-value store, the
-//! way its output takes (`lines`) and the verdict over its end (`exits`). It is a leaf of the daemons' tree and keeps
+//! It owns what a rank can see of its launcher: the PMI dialogue (`pmi`), the fence's local half, the key-value store, where
+//! ranks listen (`listening`), the way its output takes (`lines`) and the verdict over its end (`exits`). It is a leaf of the daemons' tree and keeps
 //! everything that must not be lost until it is answered, so that any daemon above may die and come back.
 
 mod bound;
 mod exits;
 mod lines;
+mod listening;
 mod pmi;
 mod spawn;
 
@@ -26,6 +27,7 @@ pub use spawn::RankStart;
 
 use exits::Ending;
 use lines::Lines;
+use listening::Listening;
 
 /// The index of a rank among those of its node, from 0.
 pub type Local = usize;
@@ -40,6 +42,8 @@ pub enum Input {
     Start,
     /// A rank is about to run without what it was to be bound to: why, as a sentence.
     Unbound(Local, String),
+    /// A rank that is about to run has a socket that listens at this port.
+    Listening(Local, u16),
     /// A rank runs.
     Started(Local),
     /// A rank could not be started: why, as a sentence.
@@ -118,6 +122,7 @@ pub struct Step {
     kvs: Kvs,
     fence: Fence,
     calls: Calls,
+    listening: Listening,
     outbox: Outbox<Vec<wire::Record>>,
     /// Records of this round, not yet in the outbox.
     fresh: Vec<wire::Record>,
@@ -144,6 +149,8 @@ struct Rank {
     part: bound::Part,
     phase: Phase,
     pmi: pmi::Conn,
+    /// Where it listens for ranks of other nodes; 0: nowhere.
+    port: u16,
     lines: [Lines; 2],
     stdin: StdinState,
     verdict: exits::Verdict,
@@ -226,6 +233,7 @@ impl Step {
             kvs: Kvs::default(),
             fence: Fence { epoch: 1, waiting: Vec::new(), sent: Vec::new() },
             calls: Calls::default(),
+            listening: Listening::default(),
             outbox: Outbox::new(tuning.output_window),
             fresh: Vec::new(),
             stdin: Inbox::default(),
@@ -245,6 +253,7 @@ impl Step {
         match input {
             Input::Start => self.start(now, out),
             Input::Unbound(local, why) => self.on_unbound(local, why),
+            Input::Listening(local, port) => self.ranks[local].port = port,
             Input::Started(local) => self.on_started(now, local, out),
             Input::StartFailed(local, why) => self.on_start_failed(now, local, why, out),
             Input::Pmi(local, bytes) => self.on_pmi(now, local, &bytes, out),
@@ -278,6 +287,7 @@ impl Step {
     /// After a batch of inputs: sends the batch's output and does what is due by time or by the ranks' state.
     pub fn settle(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.settle_notice(out);
+        self.settle_listening(out);
         self.settle_output(out);
         self.settle_exits(now, out);
         if self.orphaned_at.is_some_and(|at| at <= now.mono) {
@@ -320,6 +330,7 @@ impl Step {
             down::Body::Stdin(stdin) => self.on_stdin(stdin, out),
             down::Body::PmiCall(call) => self.on_pmi_call(call, out),
             down::Body::NameResult(result) => self.on_name_result(result, out),
+            down::Body::Locations(locations) => self.on_locations(locations, out),
             down::Body::Resync(_) => self.resync(out),
             // These are between daemons.
             down::Body::Welcome(_)
@@ -337,6 +348,7 @@ impl Step {
         }
         self.attached_before = true;
         self.send_notice(out);
+        self.send_listening(out);
         for fence in self.fence.sent.clone() {
             self.send(up::Body::FenceUp(fence), out);
         }

@@ -4,8 +4,8 @@
 //! that every server must obey (replies that old clients accept, what counts as a failure) are `rsd_proto::pmi`'s facts.
 
 use bytes::Bytes;
-use rsd_proto::pmi::mapping;
 use rsd_proto::pmi::v1::{Reply, Request, RequestDecoder};
+use rsd_proto::pmi::{listening, mapping};
 use rsd_proto::v1::{self as wire, name_call, pmi_call, up};
 
 use super::{Effect, Local, Phase, Step, Waiter};
@@ -72,7 +72,10 @@ impl Step {
                     Reply::PutResult { rc: 0 }
                 }
             }
-            Request::Get { key, .. } => Reply::GetResult(self.lookup(&key)),
+            Request::Get { key, .. } => match listening::rank_of(&key) {
+                Some(rank) if self.makes_sockets() => return self.locate(local, rank, out),
+                Some(_) | None => Reply::GetResult(self.lookup(&key)),
+            },
             Request::BarrierIn { group: None } => {
                 return self.enter_fence(local, Waiter::Pmi1 { tag: None }, out);
             }
@@ -117,6 +120,9 @@ impl Step {
     fn lookup(&self, key: &[u8]) -> Option<Vec<u8>> {
         if key == b"PMI_process_mapping" {
             return mapping::format(&self.map.pmi_blocks()).map(String::into_bytes);
+        }
+        if key == listening::SECRET_KEY.as_bytes() {
+            return self.makes_sockets().then(|| listening::digits(&self.launch.secret).into_bytes());
         }
         self.kvs.get(key).map(|value| value.to_vec())
     }
@@ -197,7 +203,7 @@ impl Step {
     }
 }
 
-fn reply_to(local: Local, reply: &Reply, out: &mut Vec<Effect>) {
+pub(super) fn reply_to(local: Local, reply: &Reply, out: &mut Vec<Effect>) {
     let mut bytes = Vec::new();
     reply.encode(&mut bytes);
     out.push(Effect::PmiSend(local, bytes.into()));

@@ -1,5 +1,7 @@
 //! What each rank is started with: its program, its place in the job and its environment.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
 use rsd_proto::pmi::environment::is_launcher_variable;
 use rsd_proto::v1::{EnvVar, JobSpec, LaunchBody, stdin_target::Target};
@@ -20,10 +22,12 @@ pub struct RankStart {
     pub rank: u32,
     /// Which program of an MPMD job.
     pub app: usize,
-    /// What differs from rank to rank, as `NAME=VALUE`; the shell adds PMI_FD.
+    /// What differs from rank to rank, as `NAME=VALUE`; the shell adds PMI_FD, and RSD_LISTEN_FD.
     pub env: Vec<String>,
     /// What it may use of its node.
     pub bound: Bound,
+    /// Where it is to be given a listening socket, whose port [`super::Input::Listening`] tells; without one it starts all the same.
+    pub listen: Option<IpAddr>,
     /// Whether it reads the client's standard input; else /dev/null.
     pub reads_stdin: bool,
 }
@@ -53,6 +57,7 @@ pub(super) fn local_ranks(
         app: app_of(&launch.app_sizes, rank),
         phase: Phase::Starting,
         pmi: pmi::Conn::default(),
+        port: 0,
         lines: [0, 1].map(|_| Lines::new(whole_lines, tuning.line_max)),
         stdin: if reads_stdin(spec, rank) { StdinState::Open { written: 0 } } else { StdinState::Null },
         verdict: exits::Verdict::default(),
@@ -85,6 +90,7 @@ impl Step {
         let here = self.ranks.len();
         let node_index = self.map.nodes().iter().position(|node| *node == self.node).unwrap_or(0);
         let node_name = self.launch.node_names[node_index].clone();
+        let listen = self.listens_at();
         let mut failed = Vec::new();
         for (local, rank) in self.ranks.iter().enumerate() {
             let (bound, part_env) = match &rank.part {
@@ -120,7 +126,7 @@ impl Step {
             }
             env.extend(part_env);
             let reads_stdin = rank.stdin != StdinState::Null;
-            out.push(Effect::Spawn(RankStart { local, rank: number, app: rank.app, env, bound, reads_stdin }));
+            out.push(Effect::Spawn(RankStart { local, rank: number, app: rank.app, env, bound, listen, reads_stdin }));
         }
         for (local, why) in failed {
             self.on_start_failed(now, local, why, out);

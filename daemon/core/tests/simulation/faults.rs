@@ -9,7 +9,7 @@ use rsd_proto::v1::{JobSpec, JobState, rank_exit::How};
 
 use crate::checks::{Seed, on, seeds, spec, with_stdin};
 use crate::ranks::{self, Op};
-use crate::world::{Event, Fault, World};
+use crate::world::{Event, Fault, World, submission};
 
 /// A DVM deep enough for every role, with windows small enough to be full.
 fn deep(seed: u64, nodes: usize) -> World {
@@ -443,7 +443,7 @@ fn whatever_breaks_every_job_ends_and_nothing_stays() {
             if world.machines[0].daemon.is_some() {
                 // Refused when a head that has just come back knows few nodes yet.
                 let spec = JobSpec { timeout_ms: 20_000, ..spec(program, n) };
-                world.call(0, Call::Submit(Box::new(spec)));
+                world.call(0, submission(spec));
                 if world.rng.chance(4) {
                     world.call(0, Call::Cancel { job: 0, grace_ms: Some(100) });
                 }

@@ -11,7 +11,7 @@ use rsd_proto::v1::{JobSpec, JobState, job_event, rank_exit::How};
 use crate::checks::{Seed, on, seeds, spec, with_stdin};
 use crate::ranks::{self, Op};
 use crate::rng::Rng;
-use crate::world::World;
+use crate::world::{World, submission};
 
 fn small(rng_seed: u64) -> World {
     World::new(rng_seed, 5, 4, Tuning { arity: 2, output_window: 600, ..Tuning::default() })
@@ -80,7 +80,7 @@ fn a_job_that_waits_is_overtaken_only_by_one_that_needs_no_free_slot() {
 #[test]
 fn a_job_that_can_never_fit_is_refused() {
     let mut world = small(0);
-    let req = world.call(0, Call::Submit(Box::new(spec(0, 21))));
+    let req = world.call(0, submission(spec(0, 21)));
     let answer = world.answered(req);
     assert!(matches!(&answer, Some(Answer::Refused(refused)) if refused.exit_code == 243), "{answer:?}");
     world.run();

@@ -1,9 +1,11 @@
-//! What a job costs in messages between daemons: N - 1 to launch N nodes, 2(N - 1) per fence, N - 1 to end, none per rank.
+//! What a job costs in messages between daemons: N - 1 to launch N nodes, 2(N - 1) per fence, N - 1 to end, none per rank; and in
+//! a job of several nodes N - 1 to tell where ranks listen, and one question and one answer over each link behind which somebody asks.
 
 use rsd_core::Tuning;
+use rsd_proto::v1::{EnvVar, JobSpec};
 
 use crate::checks::{Seed, on, seeds, spec};
-use crate::ranks;
+use crate::ranks::{self, Op};
 use crate::world::World;
 
 fn arity(arity: usize) -> Tuning {
@@ -55,10 +57,62 @@ fn a_thousand_nodes_are_no_exception() {
 
 fn assert_costs(world: &World, nodes: usize, fences: usize) {
     let edges = nodes - 1;
-    let kinds = ["launch", "fence up", "fence down", "done", "release"];
+    let kinds = ["launch", "located", "fence up", "fence down", "done", "release"];
     let counts = kinds.map(|kind| world.count(kind));
-    assert_eq!(counts, [edges, fences * edges, fences * edges, edges, edges], "{kinds:?} on {nodes} nodes");
-    assert_eq!(counts.iter().sum::<usize>(), world.traffic.len(), "nothing else is sent: {:?}", world.traffic);
+    assert_eq!(counts, [edges, edges, fences * edges, fences * edges, edges, edges], "{kinds:?} on {nodes} nodes");
+    let (asked, answered) = (world.count("locate"), world.count("locations"));
+    assert!(asked == answered && asked <= edges, "{asked} questions and {answered} answers on {nodes} nodes");
+    let total = counts.iter().sum::<usize>() + asked + answered;
+    assert_eq!(total, world.traffic.len(), "nothing else is sent: {:?}", world.traffic);
+}
+
+#[test]
+fn a_question_where_ranks_listen_goes_over_each_link_once_and_its_answer_too() {
+    for seed in seeds(20) {
+        let _seed = Seed(seed);
+        let mut world = World::new(seed, 23, 2, arity(2));
+        let nodes = world.nodes();
+        let parent = |node: u32| nodes.iter().find(|it| it.node == node).map_or(0, |it| it.parent);
+        let depth =
+            |node: u32| std::iter::successors(Some(node), |node| Some(parent(*node))).position(|node| node == 0);
+        let asking = world.rng.pick(&(0..46).collect::<Vec<u32>>()).expect("46 ranks");
+        world.traffic.clear();
+        // Both ranks of one node ask, for all ranks, and ask again.
+        let program = world.program(move |rank, size, _| {
+            let mut script = vec![Op::Init];
+            if rank / 2 == asking / 2 {
+                script.extend((0..2 * size).map(|other| Op::Locate(other % size)));
+            }
+            script.extend([Op::Finalize, Op::Exit(0)]);
+            script
+        });
+        let job = world.submit(spec(program, 46));
+        world.run();
+        world.assert_done(job);
+        world.assert_at_rest();
+        let map = world.job(job).map.expect("it ran");
+        let node = map.nodes[asking as usize / 2];
+        let way = depth(node).expect("every node is below the head");
+        let counts = ["located", "locate", "locations"].map(|kind| world.count(kind));
+        assert_eq!(counts, [22, way, way], "node {node} asked");
+    }
+}
+
+#[test]
+fn nobody_tells_where_ranks_listen_if_they_choose_for_themselves_or_share_a_node() {
+    let _seed = Seed(1);
+    let mut world = World::new(1, 5, 4, arity(2));
+    let program = world.program(|rank, size, rng| ranks::mpi(rank, size, 2, rng));
+    let chosen = EnvVar { name: "RSD_MPI_INTERFACE".into(), value: "eth1".into() };
+    let alone = on(&["n3".into()], spec(program, 4));
+    for job in [JobSpec { env: vec![chosen], ..spec(program, 20) }, alone] {
+        world.traffic.clear();
+        let job = world.submit(job);
+        world.run();
+        world.assert_done(job);
+        world.assert_at_rest();
+        assert_eq!(["located", "locate", "locations"].map(|kind| world.count(kind)), [0; 3]);
+    }
 }
 
 #[test]
@@ -82,6 +136,7 @@ fn a_job_within_a_subtree_fences_within_it() {
         let machines: Vec<usize> = ids.into_iter().map(|id| world.machine(id)).collect();
         let fences: Vec<_> = world.traffic.iter().filter(|(kind, ..)| kind.starts_with("fence")).collect();
         assert_eq!(fences.len(), 3 * 2 * (machines.len() - 1));
+        assert_eq!(world.count("located"), machines.len() - 1, "its top knows all, and tells nobody above");
         assert!(fences.iter().all(|(_, from, to)| machines.contains(from) && machines.contains(to)), "{fences:?}");
     }
 }

@@ -1,9 +1,11 @@
 //! A rank: a program of a few steps that speaks PMI-1 to its launcher, byte for byte.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rsd_core::step::{Status, Stream};
+use rsd_proto::pmi::listening;
 use rsd_proto::pmi::v1::{Reply, ReplyDecoder, Request};
 
 use crate::rng::Rng;
@@ -17,6 +19,8 @@ pub(crate) enum Op {
     Fence,
     /// Asks for a key and insists on its value.
     Get(String, String),
+    /// Asks where a rank listens and insists on the right port; in a job of one node, on none.
+    Locate(u32),
     /// The placement, as clients ask for it.
     Mapping,
     Finalize,
@@ -63,6 +67,8 @@ pub(crate) struct Rank {
     script: VecDeque<Op>,
     opening: VecDeque<Request>,
     kvsname: Vec<u8>,
+    /// The launcher has made listening sockets.
+    pub(crate) listens: bool,
     decoder: ReplyDecoder,
     /// What the reply must be, in words.
     asked: Option<Op>,
@@ -80,6 +86,7 @@ impl Rank {
             script: script.into(),
             opening: VecDeque::new(),
             kvsname: Vec::new(),
+            listens: false,
             decoder: ReplyDecoder::new(),
             asked: None,
             wait: Wait::Nothing,
@@ -102,13 +109,17 @@ impl Rank {
             match op.clone() {
                 Op::Init => {
                     let init = Request::Init { version: 1, subversion: 1 };
-                    self.opening.extend([init, Request::GetMaxes, Request::GetMyKvsname]);
+                    let secret = Request::Get { kvsname: Vec::new(), key: listening::SECRET_KEY.into() };
+                    self.opening.extend([init, Request::GetMaxes, Request::GetMyKvsname, secret]);
                 }
                 Op::Put(key, value) => {
                     self.ask(Request::Put { kvsname, key: key.into(), value: value.into() }, op, &mut acts);
                 }
                 Op::Fence => self.ask(Request::BarrierIn { group: None }, op, &mut acts),
                 Op::Get(key, _) => self.ask(Request::Get { kvsname, key: key.into() }, op, &mut acts),
+                Op::Locate(rank) => {
+                    self.ask(Request::Get { kvsname, key: listening::address_key(rank).into() }, op, &mut acts);
+                }
                 Op::Mapping => {
                     self.ask(Request::Get { kvsname, key: "PMI_process_mapping".into() }, op, &mut acts);
                 }
@@ -168,6 +179,15 @@ impl Rank {
                 self.kvsname.clone_from(name);
                 true
             }
+            (Op::Init, Reply::GetResult(secret)) => {
+                self.listens = secret.is_some();
+                true
+            }
+            (Op::Locate(rank), Reply::GetResult(Some(value))) => {
+                let address = str::from_utf8(value).ok().and_then(|text| text.parse::<SocketAddr>().ok());
+                self.listens && address.is_some_and(|address| address.port() == port(*rank))
+            }
+            (Op::Locate(_), Reply::GetResult(None)) => !self.listens,
             (Op::Put(..), Reply::PutResult { rc: 0 })
             | (Op::Fence, Reply::BarrierOut { rc: 0, tag: None })
             | (Op::Finalize, Reply::FinalizeAck)
@@ -205,6 +225,11 @@ impl Rank {
     }
 }
 
+/// Where a rank listens on its node.
+pub(crate) fn port(rank: u32) -> u16 {
+    1024 + (rank % 60_000) as u16
+}
+
 fn line(request: &Request) -> Vec<u8> {
     let mut bytes = Vec::new();
     request.encode(&mut bytes).expect("these requests are short");
@@ -229,6 +254,9 @@ pub(crate) fn rounds(rank: u32, size: u32, rounds: std::ops::Range<u32>, rng: &m
         script.push(Op::Put(key(rank, round), value(rank, round)));
         if rng.chance(4) {
             script.push(Op::Sleep(rng.within(Duration::from_millis(20))));
+        }
+        if rng.chance(3) {
+            script.push(Op::Locate(rng.below(u64::from(size)) as u32));
         }
         script.push(Op::Fence);
         let others: Vec<u32> = if size <= 24 {

@@ -10,7 +10,7 @@ use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, Step};
 use rsd_proto::v1::{self as wire, Down, Hello, LaunchBody, Up, down, hello, up};
 
-use crate::ranks::{Act, Rank};
+use crate::ranks::{Act, Rank, port};
 use crate::world::{Event, Lower, MachineId, Pid, Way, World};
 
 pub(crate) use rsd_core::step::Local;
@@ -294,6 +294,11 @@ impl World {
             }
             let now = self.now();
             step.core.handle(now, Input::Unbound(start.local, why), &mut Vec::new());
+        }
+        if start.listen.is_some() {
+            let now = self.now();
+            let listening = Input::Listening(start.local, port(start.rank));
+            step.core.handle(now, listening, &mut Vec::new());
         }
         let rank = Rank::new(start.rank, script, start.reads_stdin, self.rng.chance(6));
         step.ranks[start.local] = Some(RankProc { rank, reads_stdin: start.reads_stdin, last: [self.now; 4] });

@@ -228,7 +228,8 @@ impl World {
             notice: Duration::from_millis(2),
             trace: std::env::var_os("SIMULATION_TRACE").is_some(),
         };
-        for (machine, inventory) in inventories.into_iter().enumerate() {
+        for (machine, mut inventory) in inventories.into_iter().enumerate() {
+            inventory.address = format!("10.0.{}.{}", machine / 256, machine % 256);
             let port_moves = machine > 0 && world.rng.chance(2);
             let name = format!("n{machine}");
             world.machines.push(Machine { name, inventory, port_moves, ..Machine::default() });
@@ -753,7 +754,7 @@ impl World {
     }
 
     pub(crate) fn submit(&mut self, spec: JobSpec) -> JobId {
-        let req = self.call(0, Call::Submit(Box::new(spec)));
+        let req = self.call(0, submission(spec));
         match self.answered(req) {
             Some(Answer::Submitted(job)) => job,
             other => panic!("submit was answered with {other:?}"),
@@ -859,6 +860,11 @@ impl World {
     }
 }
 
+/// As the shell hands it to the head.
+pub(crate) fn submission(spec: JobSpec) -> Call {
+    Call::Submit { spec: Box::new(spec), secret: Bytes::from_static(&[7; 32]) }
+}
+
 /// Who a wire connects.
 #[derive(Debug)]
 pub(crate) struct WireEnds {
@@ -870,6 +876,8 @@ fn kind_up(up: &Up) -> &'static str {
     match &up.body {
         Some(up::Body::Hello(wire::Hello { who: Some(hello::Who::Node(_) | hello::Who::Step(_)), .. })) => "hello",
         Some(up::Body::FenceUp(_)) => "fence up",
+        Some(up::Body::Located(_)) => "located",
+        Some(up::Body::Locate(_)) => "locate",
         Some(up::Body::Done(_)) => "done",
         Some(up::Body::Output(_)) => "output",
         Some(up::Body::RankFailed(_)) => "rank failed",
@@ -883,6 +891,7 @@ fn kind_down(down: &Down) -> &'static str {
     match &down.body {
         Some(down::Body::Launch(_)) => "launch",
         Some(down::Body::FenceDown(_)) => "fence down",
+        Some(down::Body::Locations(_)) => "locations",
         Some(down::Body::Release(_)) => "release",
         Some(down::Body::OutputAck(_)) => "output ack",
         Some(down::Body::Kill(_)) => "kill",

@@ -1,0 +1,121 @@
+//! Where ranks listen. If the job has a secret, each of its ranks starts with a listening socket; this says upwards where this
+//! node's are, once, when all have started, and finds out where others are when a rank first asks.
+//!
+//! A rank's question waits until the answer is there: until every node has said where its ranks listen, or has ended. The
+//! answer is kept, so a step asks once. Ranks of other MPIs never ask, and cost a socket each and the message upwards.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use prost::Message;
+use rsd_proto::pmi::v1::Reply;
+use rsd_proto::v1::{self as wire, NodePorts, up};
+
+use super::pmi::reply_to;
+use super::{Effect, Local, Phase, Step};
+use crate::NodeId;
+
+/// What was said, asked and answered.
+#[derive(Debug, Default)]
+pub(super) struct Listening {
+    /// What the daemon is told, once all ranks have started.
+    located: Option<wire::Located>,
+    /// The other nodes' ranks, once somebody has answered.
+    known: Option<HashMap<NodeId, NodePorts>>,
+    asked: bool,
+    /// Ranks here that want to know where a rank listens.
+    waiting: Vec<(Local, u32)>,
+}
+
+impl Step {
+    /// Whether ranks start with a listening socket.
+    pub(super) fn makes_sockets(&self) -> bool {
+        !self.launch.secret.is_empty()
+    }
+
+    /// The address that ranks listen at.
+    pub(super) fn listens_at(&self) -> Option<IpAddr> {
+        self.address.parse().ok().filter(|_| self.makes_sockets())
+    }
+
+    /// When the last rank has started: says where they listen.
+    pub(super) fn settle_listening(&mut self, out: &mut Vec<Effect>) {
+        let starting = |rank: &super::Rank| rank.phase == Phase::Starting;
+        if self.listening.located.is_some() || !self.makes_sockets() || self.ranks.iter().any(starting) {
+            return;
+        }
+        let ports = self.ranks.iter().map(|rank| u32::from(rank.port)).collect();
+        let here = NodePorts { node: self.node, address: self.address.clone(), ports };
+        let located = wire::Located { job: self.job, nodes: vec![self.node], ports: vec![here.encode_to_vec().into()] };
+        self.listening.located = Some(located.clone());
+        self.send(up::Body::Located(located), out);
+        self.answer_waiting(out);
+    }
+
+    /// Over a new link: says it again, and asks again what has not been answered.
+    pub(super) fn send_listening(&self, out: &mut Vec<Effect>) {
+        if let Some(located) = self.listening.located.clone() {
+            self.send(up::Body::Located(located), out);
+        }
+        if self.listening.asked && self.listening.known.is_none() {
+            self.send(up::Body::Locate(wire::Locate { job: self.job }), out);
+        }
+    }
+
+    /// A rank wants to know where another listens.
+    pub(super) fn locate(&mut self, local: Local, rank: u32, out: &mut Vec<Effect>) {
+        match self.find(rank) {
+            Ok(address) if self.ranks[local].phase == Phase::Running => {
+                let value = address.map(|address| address.to_string().into_bytes());
+                reply_to(local, &Reply::GetResult(value), out);
+            }
+            Ok(_) => {}
+            Err(Unknown { is_here }) => {
+                self.listening.waiting.push((local, rank));
+                if !is_here && !self.listening.asked {
+                    self.listening.asked = true;
+                    self.send(up::Body::Locate(wire::Locate { job: self.job }), out);
+                }
+            }
+        }
+    }
+
+    /// Every node has told where its ranks listen. One that was told twice, or tells nonsense, is as good as one that has not.
+    pub(super) fn on_locations(&mut self, locations: wire::Locations, out: &mut Vec<Effect>) {
+        let nodes = locations.ports.into_iter().filter_map(|ports| NodePorts::decode(ports).ok());
+        self.listening.known = Some(nodes.map(|ports| (ports.node, ports)).collect());
+        self.answer_waiting(out);
+    }
+
+    fn answer_waiting(&mut self, out: &mut Vec<Effect>) {
+        for (local, rank) in std::mem::take(&mut self.listening.waiting) {
+            self.locate(local, rank, out);
+        }
+    }
+
+    /// Where a rank listens; none if nowhere, or if there is no such rank.
+    fn find(&self, rank: u32) -> Result<Option<SocketAddr>, Unknown> {
+        let Some(node) = self.map.node_of(rank) else { return Ok(None) };
+        let is_here = node == self.node;
+        let port = |address: &str, port: u32| {
+            let port = u16::try_from(port).ok().filter(|port| *port > 0)?;
+            Some(SocketAddr::new(address.parse().ok()?, port))
+        };
+        if is_here {
+            let known = self.listening.located.is_some();
+            let own = self.ranks.iter().find(|own| own.rank == rank);
+            return match own.filter(|_| known) {
+                Some(own) => Ok(port(&self.address, u32::from(own.port))),
+                None => Err(Unknown { is_here }),
+            };
+        }
+        let known = self.listening.known.as_ref().ok_or(Unknown { is_here })?;
+        let at = self.map.local_rank(rank).unwrap_or(0) as usize;
+        Ok(known.get(&node).and_then(|node| port(&node.address, *node.ports.get(at)?)))
+    }
+}
+
+/// It has not been told yet.
+struct Unknown {
+    is_here: bool,
+}
