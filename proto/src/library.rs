@@ -46,7 +46,7 @@ pub const SETTINGS: &[Setting] = &[
         name: INTERFACE,
         values: "an address of this machine or the name of a network interface",
         default: "the interface that the launcher advertises, or else the way to the process manager",
-        meaning: "where processes on other nodes connect to",
+        meaning: "where processes on other nodes connect to; under rsd to be set when the job is submitted (rsctl run -x), and ranks then exchange their addresses in MPI_Init",
     },
     Setting {
         name: "RSD_MPI_SHM",

@@ -95,8 +95,8 @@ impl Env {
         Ok(Some(Attachment::Tcp { address: address.clone(), id: id.clone() }))
     }
 
-    /// The listening socket that the launcher has made, which is this process's alone from now on: programs that it starts do not
-    /// inherit it.
+    /// The listening socket that the launcher has made, which is this process's alone from now on: programs that it starts
+    /// do not inherit it.
     #[expect(unsafe_code, reason = "an inherited descriptor is known by its number alone")]
     pub fn take_listener(&self) -> Result<OwnedFd, BootstrapError> {
         const NAME: &str = listening::LISTEN_FD;
@@ -113,7 +113,7 @@ impl Env {
         }
         fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))
             .map_err(|errno| BootstrapError::Descriptor { fd, source: errno.into() })?;
-        // SAFETY: it is open, a listening socket, and by its variable the launcher has made it for this library, which takes it once.
+        // SAFETY: it is open and a listening socket, which by its variable the launcher has made for this library alone.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }

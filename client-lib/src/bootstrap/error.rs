@@ -36,7 +36,8 @@ pub enum BootstrapError {
     },
     /// The inherited descriptor is closed, or another one by now.
     #[error(
-        "use descriptor {fd} from RSD_LISTEN_FD as a listening socket (what stands between the launcher and this program must leave it open)"
+        "use descriptor {fd} from RSD_LISTEN_FD as a listening socket (what stands between the launcher and this program \
+         must leave it open)"
     )]
     NotListening {
         /// Its number.

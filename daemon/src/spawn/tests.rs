@@ -101,7 +101,7 @@ fn a_child_gets_its_arguments_environment_directory_input_and_code() {
         nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map(|(r, w)| (r, File::from(w))).expect("a pipe");
     write.write_all(b"line\n").expect("room in the pipe");
     drop(write);
-    let (text, code) = run("pwd; echo \"$1|$COLOUR|$(cat)\"; exit 5", &scratch.0, read.as_fd(), None);
+    let (text, code) = run("pwd; echo \"$1|$COLOUR|$(cat)\"; exit 5", &scratch.0, read.as_fd(), &[]);
     assert_eq!(text, format!("{}\none two|deep blue|line\n", scratch.0.display()));
     assert_eq!(code, 5);
 }
@@ -112,7 +112,7 @@ fn a_child_has_its_own_group_default_signals_and_no_descriptor_of_ours() {
     seal_inherited().expect("/proc/self/fd");
     let script = "set -- $(cat /proc/$$/stat); [ $5 = $$ ] && echo leader
                   grep -E '^Sig(Ign|Blk)' /proc/self/status; ls /proc/$$/fd; true";
-    let (text, _) = run(script, Path::new("/"), null().as_fd(), None);
+    let (text, _) = run(script, Path::new("/"), null().as_fd(), &[]);
     let zero = "0".repeat(16);
     assert_eq!(text, format!("leader\nSigBlk:\t{zero}\nSigIgn:\t{zero}\n0\n1\n2\n"));
 }
@@ -124,7 +124,7 @@ fn one_more_descriptor_arrives_under_its_number_also_when_numbers_overlap() {
     let input = File::open(scratch.file("input", b"input\n", 0o600)).expect("just made");
     let script = |fd: RawFd| format!("cat; cat <&{fd}");
     let both = "input\nextra\n";
-    let (text, _) = run(&script(7), Path::new("/"), input.as_fd(), Some((extra.as_fd(), 7)));
+    let (text, _) = run(&script(7), Path::new("/"), input.as_fd(), &[(extra.as_fd(), 7)]);
     assert_eq!(text, both);
     // The number that the extra one shall have is its own here, ...
     let again = || (File::open(scratch.0.join("input")), File::open(scratch.0.join("extra")));
@@ -140,7 +140,7 @@ fn one_more_descriptor_arrives_under_its_number_also_when_numbers_overlap() {
 /// A shell's redirections know descriptors of one digit only; `/proc` knows all.
 fn run_by_proc(script: &str, input: &File, extra: &File, number: RawFd) -> (String, i32) {
     let script = script.replace(&format!("<&{number}"), &format!("/proc/self/fd/{number}"));
-    run(&script, Path::new("/"), input.as_fd(), Some((extra.as_fd(), number)))
+    run(&script, Path::new("/"), input.as_fd(), &[(extra.as_fd(), number)])
 }
 
 #[test]

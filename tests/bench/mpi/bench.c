@@ -3,6 +3,7 @@
  *   bench p2p [MS] [LONGEST]   latency, bandwidth, both ways, message rate between ranks 0 and 1
  *   bench coll [MS] [LONGEST]  barrier, bcast, allreduce, allgather, alltoall over all ranks
  *   bench start                MPI_Init and MPI_Finalize: its own time is what counts
+ *   bench ring                 MPI_Init, one message from each rank to the next, MPI_Finalize: again its own time
  *   bench memory               private memory of each rank once all have talked to all
  *
  * Rank 0 prints one JSON object per figure and line. A figure is the median of nine batches after one to warm up; a batch is as many
@@ -316,6 +317,15 @@ static void weigh(void) {
     tell("memory_most", 0, (double)most / 1024, "MiB");
 }
 
+static void pass_on(void) {
+    int mine = rank, got = -1, next = (rank + 1) % size, before = (rank + size - 1) % size;
+    MPI_Sendrecv(&mine, 1, MPI_INT, next, TAG, &got, 1, MPI_INT, before, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (got != before) {
+        fprintf(stderr, "bench: rank %d got %d from rank %d\n", rank, got, before);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "p2p";
     if (argc > 2)
@@ -329,6 +339,8 @@ int main(int argc, char **argv) {
         pairs();
     else if (!strcmp(what, "coll"))
         collectives();
+    else if (!strcmp(what, "ring"))
+        pass_on();
     else if (!strcmp(what, "memory"))
         weigh();
     else if (strcmp(what, "start") != 0)

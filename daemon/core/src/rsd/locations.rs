@@ -1,9 +1,9 @@
 //! Where the ranks of one job listen, as one daemon of the tree keeps it: gathered on the way up, handed down to who asks.
 //!
-//! Every step says it once, after it has started its ranks. It is gathered like a fence, as facts about nodes that stay true for
-//! ever ([`Gathered`]), but nobody waits for it. A step asks when one of its ranks wants to know; the first daemon on the way
-//! up that knows of everyone answers, as soon as it does, and whoever passes the answer on keeps it for the next. What has been
-//! said and asked is kept by the steps, which say it again when the way up is new.
+//! Every step says it once, after it has started its ranks. It is gathered like a fence, as facts about nodes that stay
+//! true for ever ([`Gathered`]), but nobody waits for it. A step asks when one of its ranks wants to know; the first daemon
+//! on the way up that knows of everyone answers, as soon as it does, and whoever passes the answer on keeps it for the
+//! next. What has been said and asked is kept by the steps, which say it again when the way up is new.
 //!
 //! Cost: one message up per node; then, once, one up and one down for each link from the daemon that knows to those that ask.
 //! The answer has 2 to 3 bytes per rank and some 20 per node.

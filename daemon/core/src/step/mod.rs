@@ -1,8 +1,9 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
 //! It owns what a rank can see of its launcher: the PMI dialogue (`pmi`), the fence's local half, the key-value store, where
-//! ranks listen (`listening`), the way its output takes (`lines`) and the verdict over its end (`exits`). It is a leaf of the daemons' tree and keeps
-//! everything that must not be lost until it is answered, so that any daemon above may die and come back.
+//! ranks listen (`listening`), the way its output takes (`lines`) and the verdict over its end (`exits`). It is a leaf of
+//! the daemons' tree and keeps everything that must not be lost until it is answered, so that any daemon above may die and
+//! come back.
 
 mod bound;
 mod exits;

@@ -26,7 +26,8 @@ pub struct RankStart {
     pub env: Vec<String>,
     /// What it may use of its node.
     pub bound: Bound,
-    /// Where it is to be given a listening socket, whose port [`super::Input::Listening`] tells; without one it starts all the same.
+    /// Where it is to be given a listening socket, whose port [`super::Input::Listening`] tells; if that cannot be made it
+    /// starts without.
     pub listen: Option<IpAddr>,
     /// Whether it reads the client's standard input; else /dev/null.
     pub reads_stdin: bool,

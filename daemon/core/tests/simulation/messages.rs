@@ -1,5 +1,6 @@
-//! What a job costs in messages between daemons: N - 1 to launch N nodes, 2(N - 1) per fence, N - 1 to end, none per rank; and in
-//! a job of several nodes N - 1 to tell where ranks listen, and one question and one answer over each link behind which somebody asks.
+//! What a job costs in messages between daemons: N - 1 to launch N nodes, 2(N - 1) per fence, N - 1 to end, none per rank;
+//! and in a job of several nodes N - 1 to tell where ranks listen, and one question and one answer over each link behind
+//! which somebody asks.
 
 use rsd_core::Tuning;
 use rsd_proto::v1::{EnvVar, JobSpec};

@@ -124,12 +124,12 @@ fn start(stage: &Stage, args: &[&str]) -> anyhow::Result<()> {
     quiet(stage.command("rsd")?.arg("start").args(args)).map(drop)
 }
 
-fn stop(stage: &Stage, daemon: &str) -> anyhow::Result<()> {
+pub(super) fn stop(stage: &Stage, daemon: &str) -> anyhow::Result<()> {
     quiet(stage.command("rsd")?.args(["stop", "--force", "--dvm", daemon])).map(drop)
 }
 
 /// Starts a head and, all at once, the daemons that join it; returns when each is ready.
-fn form(stage: &Stage, nodes: usize) -> anyhow::Result<()> {
+pub(super) fn form(stage: &Stage, nodes: usize) -> anyhow::Result<()> {
     start(stage, &["--name", "node0", "--slots", "1", "--listen", "127.0.0.1:0"])?;
     let head = stage.listen("node0")?;
     let joining = (1..nodes).map(|node| {

@@ -3,6 +3,7 @@
 mod figures;
 mod launch;
 mod mpi;
+mod nodes;
 mod turns;
 
 use std::ffi::OsString;

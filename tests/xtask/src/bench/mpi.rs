@@ -12,6 +12,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use super::figures::{collect, mark};
+use super::nodes;
 use super::turns::{Contender, in_turn_for};
 use super::{OPENMPI, machine};
 use crate::install;
@@ -26,7 +27,7 @@ const BUDGET: &str = "300";
 const COLLECTIVE_BUDGET: &str = "150";
 
 /// What can be asked for by `--only`.
-const SECTIONS: [&str; 5] = ["p2p", "tcp", "coll", "start", "size"];
+const SECTIONS: [&str; 6] = ["p2p", "tcp", "coll", "start", "nodes", "size"];
 
 struct Wanted {
     sections: Vec<String>,
@@ -38,7 +39,8 @@ struct Wanted {
 }
 
 fn wanted(args: &[OsString]) -> anyhow::Result<Wanted> {
-    const HOW: &str = "cargo xtask bench mpi [--only p2p,tcp,coll,start,size] [--peers-only] [--hydra] [--rounds N]";
+    const HOW: &str =
+        "cargo xtask bench mpi [--only p2p,tcp,coll,start,nodes,size] [--peers-only] [--hydra] [--rounds N]";
     let mut wanted =
         Wanted { sections: SECTIONS.map(str::to_owned).into(), peers_only: false, hydra: false, rounds: 5 };
     let mut words = args.iter().map(|word| word.to_string_lossy());
@@ -78,6 +80,8 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
                 }
             }
             "start" => bench.starts()?,
+            "nodes" if bench.ours => nodes::starts(&bench.stage, bench.rounds)?,
+            "nodes" => {}
             _ => bench.weighs()?,
         }
     }
