@@ -75,7 +75,7 @@ enum Whom {
 }
 
 impl<'a> Work<'a> {
-    /// Of a call for which [`is_for`] holds.
+    /// Of a call for which [`way`] says so.
     pub fn new(call: Call, operands: &'a Operands, reduction: Option<&'a Reduction>) -> Self {
         Self { call, operands, reduction, done: 0, waits: None }
     }
