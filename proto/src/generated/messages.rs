@@ -1002,7 +1002,7 @@ pub struct FenceDown {
     #[prost(bytes = "bytes", repeated, tag = "3")]
     pub batches: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
-/// The ranks of these nodes listen there. A fact, as FenceUp; passed on when everyone below has spoken, and nobody waits for it.
+/// The ranks of these nodes listen there. A fact, as FenceUp; passed on when everyone below has spoken; nobody waits for it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Located {
     #[prost(uint64, tag = "1")]
