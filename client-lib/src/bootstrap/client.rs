@@ -167,7 +167,7 @@ impl Pmi {
                     self.asked = Asked::Sent { until };
                     return Ok(None);
                 }
-                Err(source) => return Err(BootstrapError::Io { command, source }),
+                Err(source) => return Err(broken(command, source)),
             }
         }
     }
@@ -263,7 +263,7 @@ impl Pmi {
     }
 
     fn answer(&mut self, command: &'static str, limit: Option<Duration>) -> Result<Reply, BootstrapError> {
-        let failed = |source| BootstrapError::Io { command, source };
+        let failed = |source| broken(command, source);
         if self.read_timeout != limit {
             self.socket.set_read_timeout(limit).map_err(failed)?;
             self.read_timeout = limit;
@@ -292,6 +292,14 @@ impl Pmi {
         let mut bytes = Vec::new();
         request.encode(&mut bytes).map_err(|source| BootstrapError::Encode { command, source })?;
         self.socket.write_all(&bytes).map_err(|source| BootstrapError::Io { command, source })
+    }
+}
+
+/// A reset is a connection that was closed before the last request was read.
+fn broken(command: &'static str, source: io::Error) -> BootstrapError {
+    match source.kind() {
+        io::ErrorKind::ConnectionReset => BootstrapError::Closed { command },
+        _ => BootstrapError::Io { command, source },
     }
 }
 
