@@ -4,8 +4,9 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use crate::abi::constants::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL};
+use crate::abi::constants::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL, MPI_ROOT};
 use crate::abi::{DatatypeHandle, Status};
+use crate::coll::inter::Root;
 use crate::datatype::basic_size;
 use crate::engine::{Peer, Source, TagMatch};
 use crate::error::{MpiError, MpiResult};
@@ -71,7 +72,7 @@ fn negative(count: i64) -> MpiError {
 /// Where a message goes: none for `MPI_PROC_NULL`.
 #[inline]
 pub fn destination(comm: &Communicator, rank: c_int) -> MpiResult<Option<Peer>> {
-    match usize::try_from(rank).ok().and_then(|rank| comm.group.members.get(rank)) {
+    match usize::try_from(rank).ok().and_then(|rank| comm.peers.get(rank)) {
         Some(peer) => Ok(Some(*peer)),
         None if rank == MPI_PROC_NULL => Ok(None),
         None => Err(no_such_rank(comm, rank)),
@@ -82,24 +83,44 @@ pub fn destination(comm: &Communicator, rank: c_int) -> MpiResult<Option<Peer>> 
 #[inline]
 pub fn source(comm: &Communicator, rank: c_int) -> MpiResult<Option<Source>> {
     match u32::try_from(rank) {
-        Ok(rank) if rank < comm.size() => Ok(Some(Source::Rank(rank))),
+        Ok(rank) if (rank as usize) < comm.peers.len() => Ok(Some(Source::Rank(rank))),
         _ if rank == MPI_ANY_SOURCE => Ok(Some(Source::Any)),
         _ if rank == MPI_PROC_NULL => Ok(None),
         _ => Err(no_such_rank(comm, rank)),
     }
 }
 
-/// The root of a collective.
+/// A rank that is meant as one, of whom messages of the communicator name.
+pub fn rank(comm: &Communicator, rank: c_int) -> MpiResult<u32> {
+    let found = u32::try_from(rank).ok().filter(|rank| (*rank as usize) < comm.peers.len());
+    found.ok_or_else(|| no_such_rank(comm, rank))
+}
+
+/// The root of a collective of an intracommunicator.
 #[inline]
 pub fn root(comm: &Communicator, rank: c_int) -> MpiResult<u32> {
-    u32::try_from(rank).ok().filter(|rank| *rank < comm.size()).ok_or_else(|| {
-        MpiError::root(format!("the root {rank} is not a rank of the communicator (0 to {})", comm.size() - 1))
-    })
+    let root = u32::try_from(rank).ok().filter(|rank| (*rank as usize) < comm.peers.len());
+    root.ok_or_else(|| MpiError::root(format!("the root {}", no_rank(comm, rank))))
+}
+
+/// The root of a collective of an intercommunicator.
+pub fn root_of_sides(comm: &Communicator, rank: c_int) -> MpiResult<Root> {
+    match u32::try_from(rank) {
+        Ok(rank) if (rank as usize) < comm.peers.len() => Ok(Root::Remote(rank)),
+        _ if rank == MPI_ROOT => Ok(Root::This),
+        _ if rank == MPI_PROC_NULL => Ok(Root::Beside),
+        _ => Err(MpiError::root(format!("the root {}, nor MPI_ROOT or MPI_PROC_NULL", no_rank(comm, rank)))),
+    }
 }
 
 #[cold]
 fn no_such_rank(comm: &Communicator, rank: c_int) -> MpiError {
-    MpiError::rank(format!("{rank} is not a rank of the communicator (0 to {})", comm.size() - 1))
+    MpiError::rank(no_rank(comm, rank))
+}
+
+fn no_rank(comm: &Communicator, rank: c_int) -> String {
+    let whose = if comm.remote().is_some() { "other group of the intercommunicator" } else { "communicator" };
+    format!("{rank} is not a rank of the {whose} (0 to {})", comm.peers.len() - 1)
 }
 
 /// The tag of a message to send.

@@ -6,6 +6,7 @@
 #![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
 #![expect(clippy::too_many_arguments, reason = "the standard's")]
 
+mod inter;
 mod near;
 mod plan;
 

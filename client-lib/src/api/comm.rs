@@ -4,30 +4,28 @@
 #![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
 
 use std::ffi::{c_char, c_int};
-use std::sync::Arc;
 
 use super::args::{self, put, put_text, text};
 use super::attr::{self, Object};
 use super::request::add;
 use crate::abi::constants::{
     MPI_COMM_SELF, MPI_COMM_TYPE_HW_GUIDED, MPI_COMM_TYPE_HW_UNGUIDED, MPI_COMM_TYPE_RESOURCE_GUIDED,
-    MPI_COMM_TYPE_SHARED, MPI_COMM_WORLD, MPI_CONGRUENT, MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_UNDEFINED,
+    MPI_COMM_TYPE_SHARED, MPI_COMM_WORLD, MPI_CONGRUENT, MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_UNDEFINED, MPI_UNEQUAL,
 };
 use crate::abi::{CommHandle, GroupHandle, InfoHandle, RequestHandle};
-use crate::engine::Peer;
 use crate::error::{MpiError, MpiResult};
 use crate::object::agree::tag;
 use crate::object::attr::Attributes;
 use crate::object::buffered::Owner;
 use crate::object::comm::Communicator;
-use crate::object::creation::{Colour, Creation, ranks_in_parent};
+use crate::object::creation::{Colour, Creation, Sorts, ranks_in_parent};
 use crate::object::info::Info;
 use crate::object::request::Request;
 use crate::runtime::{Guard, Runtime, State};
 
 /// `MPI_Comm_size`.
 pub unsafe fn comm_size(rt: &Runtime, comm: CommHandle, size: *mut c_int) -> MpiResult {
-    let found = rt.lock().comms.get(comm)?.size();
+    let found = rt.lock().comms.get(comm)?.group().size();
     // SAFETY: the caller's promise.
     unsafe { put(size, found as c_int) }
 }
@@ -43,36 +41,24 @@ pub unsafe fn comm_rank(rt: &Runtime, comm: CommHandle, rank: *mut c_int) -> Mpi
 pub unsafe fn comm_compare(rt: &Runtime, comm1: CommHandle, comm2: CommHandle, result: *mut c_int) -> MpiResult {
     let state = rt.lock();
     let (one, two) = (state.comms.get(comm1)?, state.comms.get(comm2)?);
-    let found = match one.group.compare(&two.group) {
+    let found = match (one.remote(), two.remote()) {
         _ if comm1 == comm2 => MPI_IDENT,
-        MPI_IDENT => MPI_CONGRUENT,
-        other => other,
+        (None, None) => congruent(one.group().compare(two.group())),
+        // Both groups have to agree (MPI 5.0 §7.6.1).
+        (Some(far), Some(other_far)) => match (one.group().compare(two.group()), far.group.compare(&other_far.group)) {
+            (MPI_UNEQUAL, _) | (_, MPI_UNEQUAL) => MPI_UNEQUAL,
+            (MPI_IDENT, far) => congruent(far),
+            (local, _) => local,
+        },
+        (None, Some(_)) | (Some(_), None) => MPI_UNEQUAL,
     };
     // SAFETY: the caller's promise.
     unsafe { put(result, found) }
 }
 
-/// `MPI_Comm_test_inter`: there are no intercommunicators yet.
-pub unsafe fn comm_test_inter(rt: &Runtime, comm: CommHandle, flag: *mut c_int) -> MpiResult {
-    rt.lock().comms.get(comm)?;
-    // SAFETY: the caller's promise.
-    unsafe { put(flag, 0) }
-}
-
-/// `MPI_Comm_remote_size`.
-pub unsafe fn comm_remote_size(rt: &Runtime, comm: CommHandle, _: *mut c_int) -> MpiResult {
-    rt.lock().comms.get(comm)?;
-    Err(no_remote())
-}
-
-/// `MPI_Comm_remote_group`.
-pub unsafe fn comm_remote_group(rt: &Runtime, comm: CommHandle, _: *mut GroupHandle) -> MpiResult {
-    rt.lock().comms.get(comm)?;
-    Err(no_remote())
-}
-
-fn no_remote() -> MpiError {
-    MpiError::comm("an intracommunicator has no remote group")
+/// Contexts differ where groups are identical.
+fn congruent(compared: c_int) -> c_int {
+    if compared == MPI_IDENT { MPI_CONGRUENT } else { compared }
 }
 
 /// `MPI_Comm_get_parent`: this process was not spawned.
@@ -180,7 +166,7 @@ pub unsafe fn comm_idup_with_info(
     };
     let parent = state.comms.get(comm)?;
     let errhandler = parent.errhandler;
-    let promised = Communicator::promised(Arc::clone(&parent.group), parent.rank, errhandler);
+    let promised = Communicator::promised(parent.parties.clone(), errhandler);
     let handle = state.comms.add(Communicator { hints, attributes, ..promised })?;
     state.errhandlers.used(errhandler);
     creation.promised = Some(handle);
@@ -211,11 +197,11 @@ fn copies(rt: &Runtime, comm: CommHandle, info: InfoHandle) -> MpiResult<(Info, 
 fn duplicate(state: &mut State, comm: CommHandle, fails: bool) -> MpiResult<Creation> {
     sweep(state);
     let parent = state.comms.get_mut(comm)?;
-    let (circle, group) = (parent.circle_of_all(), Arc::clone(&parent.group));
-    Ok(Creation::of_group(circle, group, &mut state.comms.contexts, fails))
+    let (circle, parties) = (parent.circle_of_all(), parent.parties.clone());
+    Ok(Creation::of_all(circle, parties, &mut state.comms.contexts, fails))
 }
 
-/// `MPI_Comm_split`.
+/// `MPI_Comm_split`. Of an intercommunicator, those of one colour in both groups make one (MPI 5.0 §7.4.2).
 pub unsafe fn comm_split(
     rt: &Runtime,
     comm: CommHandle,
@@ -234,7 +220,8 @@ pub unsafe fn comm_split(
     unsafe { put(newcomm, made) }
 }
 
-/// `MPI_Comm_split_type`: by the nodes that share memory; of other parts of the hardware nothing is known here.
+/// `MPI_Comm_split_type`: by the nodes that share memory; of other parts of the hardware nothing is known here. Intracommunicators
+/// alone can be split so.
 pub unsafe fn comm_split_type(
     rt: &Runtime,
     comm: CommHandle,
@@ -246,9 +233,10 @@ pub unsafe fn comm_split_type(
     args::check_place(newcomm)?;
     let mut guard = rt.lock();
     let nodes: Vec<u32> = {
-        let group = &guard.comms.get(comm)?.group;
+        let communicator = guard.comms.get(comm)?;
+        communicator.must_be_intra()?;
         let nodes = guard.world.as_ref().map_or(&[][..], |world| &world.nodes);
-        group.members.iter().map(|peer| nodes.get(peer.0 as usize).copied().unwrap_or(0)).collect()
+        communicator.peers.iter().map(|peer| nodes.get(peer.0 as usize).copied().unwrap_or(0)).collect()
     };
     let mine = nodes.get(guard.comms.get(comm)?.rank as usize).map(|node| *node as Colour);
     let guided =
@@ -267,22 +255,41 @@ pub unsafe fn comm_split_type(
 }
 
 fn split(guard: &mut Guard<'_>, comm: CommHandle, colour: Option<Colour>, key: c_int) -> MpiResult<CommHandle> {
+    let parent = guard.comms.get(comm)?;
+    let sorts = if parent.remote().is_some() { Sorts::Two(parent.parties.size_of_first()) } else { Sorts::One };
+    sort(guard, comm, colour, key, sorts)
+}
+
+/// All tell their colours and keys; this process's communicator, or null.
+pub(super) fn sort(
+    guard: &mut Guard<'_>,
+    comm: CommHandle,
+    colour: Option<Colour>,
+    key: c_int,
+    sorts: Sorts,
+) -> MpiResult<CommHandle> {
     let state = &mut **guard;
     sweep(state);
     let parent = state.comms.get_mut(comm)?;
     let circle = parent.circle_of_all();
-    let me = parent.peer(parent.rank).unwrap_or(Peer(0));
-    let creation = Creation::by_colour(circle, colour, key, me, &mut state.comms.contexts);
+    let me = circle.members[circle.place as usize];
+    let creation = Creation::by_colour(circle, colour, key, me, sorts, &mut state.comms.contexts);
     make(guard, comm, creation)
 }
 
-/// `MPI_Comm_create`: only the members of the group have anything to say to each other.
+/// `MPI_Comm_create`: only the members of the group have anything to say to each other. On an intercommunicator neither side
+/// knows what the other one has passed, so all tell each other, as if the members' rank in the group were a key to split by.
 pub unsafe fn comm_create(rt: &Runtime, comm: CommHandle, group: GroupHandle, newcomm: *mut CommHandle) -> MpiResult {
     args::check_place(newcomm)?;
     let mut guard = rt.lock();
     let group = guard.groups.get(group)?;
-    let ranks = ranks_in_parent(&group, &guard.comms.get(comm)?.group)?;
     let parent = guard.comms.get_mut(comm)?;
+    let ranks = ranks_in_parent(&group, parent.group())?;
+    if parent.remote().is_some() {
+        let made = split(&mut guard, comm, group.rank.map(|_| 0), group.rank.map_or(0, |rank| rank as c_int))?;
+        // SAFETY: the caller's promise.
+        return unsafe { put(newcomm, made) };
+    }
     // Who is not in the group counts the call all the same.
     let tag = parent.circle_of_all().tag;
     let made = match group.rank {
@@ -290,7 +297,7 @@ pub unsafe fn comm_create(rt: &Runtime, comm: CommHandle, group: GroupHandle, ne
         Some(place) => {
             let circle = parent.circle(Some(ranks), place, tag);
             sweep(&mut guard);
-            let creation = Creation::of_group(circle, group, &mut guard.comms.contexts, false);
+            let creation = Creation::of_all(circle, group, &mut guard.comms.contexts, false);
             make(&mut guard, comm, creation)?
         }
     };
@@ -298,7 +305,7 @@ pub unsafe fn comm_create(rt: &Runtime, comm: CommHandle, group: GroupHandle, ne
     unsafe { put(newcomm, made) }
 }
 
-/// `MPI_Comm_create_group`.
+/// `MPI_Comm_create_group`, of an intracommunicator.
 pub unsafe fn comm_create_group(
     rt: &Runtime,
     comm: CommHandle,
@@ -311,13 +318,14 @@ pub unsafe fn comm_create_group(
     let mut guard = rt.lock();
     let group = guard.groups.get(group)?;
     let parent = guard.comms.get(comm)?;
-    let ranks = ranks_in_parent(&group, &parent.group)?;
+    parent.must_be_intra()?;
+    let ranks = ranks_in_parent(&group, parent.group())?;
     let made = match group.rank {
         None => CommHandle::NULL,
         Some(place) => {
             let circle = parent.circle(Some(ranks), place, tag::named(tag));
             sweep(&mut guard);
-            let creation = Creation::of_group(circle, group, &mut guard.comms.contexts, false);
+            let creation = Creation::of_all(circle, group, &mut guard.comms.contexts, false);
             make(&mut guard, comm, creation)?
         }
     };
@@ -326,7 +334,7 @@ pub unsafe fn comm_create_group(
 }
 
 /// Waits until the communicator is made; null if this process is not in it. It inherits the error handler (MPI 5.0 §9.3).
-fn make(guard: &mut Guard<'_>, parent: CommHandle, creation: Creation) -> MpiResult<CommHandle> {
+pub(super) fn make(guard: &mut Guard<'_>, parent: CommHandle, creation: Creation) -> MpiResult<CommHandle> {
     let id = guard.comms.begin(creation);
     let Some(born) = guard.wait(|state| state.comms.take_born(id))? else { return Ok(CommHandle::NULL) };
     let errhandler = guard.comms.get(parent)?.errhandler;
@@ -335,7 +343,7 @@ fn make(guard: &mut Guard<'_>, parent: CommHandle, creation: Creation) -> MpiRes
     Ok(handle)
 }
 
-fn sweep(state: &mut State) {
+pub(super) fn sweep(state: &mut State) {
     let State { comms, engine, requests, .. } = state;
     comms.sweep(engine, requests);
 }

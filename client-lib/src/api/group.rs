@@ -17,7 +17,7 @@ use crate::runtime::{Runtime, State};
 /// `MPI_Comm_group`.
 pub unsafe fn comm_group(rt: &Runtime, comm: CommHandle, group: *mut GroupHandle) -> MpiResult {
     let mut state = rt.lock();
-    let found = Arc::clone(&state.comms.get(comm)?.group);
+    let found = Arc::clone(state.comms.get(comm)?.group());
     // SAFETY: the caller's promise.
     unsafe { put_group(&mut state, found, group) }
 }

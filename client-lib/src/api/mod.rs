@@ -15,6 +15,7 @@ pub mod errhandler;
 pub mod fortran;
 pub mod group;
 pub mod info;
+pub mod intercomm;
 pub mod ints;
 pub mod memory;
 pub mod op;

@@ -4,7 +4,7 @@
 //! per algorithm ([`barrier`], [`bcast`], [`gather`], [`allgather`], [`alltoall`], [`reduce`], [`allreduce`], [`reduce_scatter`],
 //! [`scan`]), of which [`choice`] picks one. A [`run`] carries it out over whatever takes messages ([`run::Courier`]), on the
 //! memory that [`operands`] lend to it; the blocking, the non-blocking and the persistent form of a function differ only in
-//! who drives it. Small blocking ones among processes of one node take a short cut over memory that these share ([`node`]).
+//! who drives it. Between two groups there are schedules of their own ([`inter`]). Small blocking ones among processes of one node take a short cut over memory that these share ([`node`]).
 
 pub mod schedule;
 
@@ -17,6 +17,8 @@ pub mod gather;
 pub mod reduce;
 pub mod reduce_scatter;
 pub mod scan;
+
+pub mod inter;
 
 mod accumulator;
 pub mod choice;

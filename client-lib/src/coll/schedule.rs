@@ -52,7 +52,7 @@ impl Slice {
     }
 }
 
-/// One thing to do. Ranks are of the communicator, and for messages of an intercommunicator of the remote group.
+/// One thing to do. Ranks are of the communicator; of an intercommunicator, they count all of both groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Starts to send.
@@ -161,6 +161,25 @@ impl Schedule {
             }
         }
         self.steps.push(Step::Copy { from: from.part(0, len), to: to.part(0, len) });
+    }
+
+    /// Does all that another schedule does, whose ranks are others here; `place(area)` is where an area of it begins, unless it is a
+    /// temporary one.
+    pub fn embed(&mut self, part: &Self, rank: impl Fn(u32) -> u32, place: impl Fn(Area) -> Slice) {
+        self.wait();
+        let before = self.temporaries.len() as u32;
+        let slice = |slice: Slice| match slice.area {
+            Area::Temporary(index) => Slice { area: Area::Temporary(before + index), ..slice },
+            area => place(area).part(slice.at, slice.len),
+        };
+        self.temporaries.extend(&part.temporaries);
+        self.steps.extend(part.steps.iter().map(|step| match *step {
+            Step::Send { to, from } => Step::Send { to: rank(to), from: slice(from) },
+            Step::Recv { from, into } => Step::Recv { from: rank(from), into: slice(into) },
+            Step::Copy { from, to } => Step::Copy { from: slice(from), to: slice(to) },
+            Step::Combine { left, right } => Step::Combine { left: slice(left), right: slice(right) },
+            Step::Wait => Step::Wait,
+        }));
     }
 
     /// Makes `right` what `left` op `right` is.

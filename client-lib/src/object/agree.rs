@@ -2,7 +2,7 @@
 //!
 //! Both go by dissemination: in round k each takes from the member 2^k before it, and gives to the one 2^k after it, what is known so
 //! far; after ⌈log2 n⌉ rounds everything is known everywhere. Taking a maximum twice does no harm, so n may be any
-//! number. Bytes on the wire per process: ⌈log2 n⌉ × 24 for words, n × the length of a block for blocks.
+//! number. Bytes on the wire per process: ⌈log2 n⌉ × 8 for each word, n × the length of a block for blocks.
 //!
 //! The messages go over the parent's collective context with negative tags ([`tag`]), which no collective operation has.
 
@@ -10,7 +10,6 @@
 
 use std::sync::Arc;
 
-use super::context::Words;
 use crate::engine::{Engine, Envelope, Mode, Outcome, Peer, RequestId, Source, Started, TagMatch, Transport};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
@@ -25,10 +24,18 @@ pub mod tag {
         -1 - (i64::from(count) % COUNTED) as i32
     }
 
-    /// Of an operation of some members that the user has given a tag (`MPI_Comm_create_group`): different ones for different
-    /// tags, but for the uppermost 16 million, which are taken for the lowermost.
+    /// For operations that the user has given a tag, of each kind: different ones for different tags, but for the upper half,
+    /// which are taken for the lower one.
+    const NAMED: i64 = (1 << 30) - COUNTED / 2;
+
+    /// Of an operation of some members (`MPI_Comm_create_group`).
     pub fn named(tag: i32) -> i32 {
-        (-1 - COUNTED - i64::from(tag) % ((1 << 31) - COUNTED)) as i32
+        (-1 - COUNTED - i64::from(tag) % NAMED) as i32
+    }
+
+    /// Of what two leaders say to each other (`MPI_Intercomm_create`).
+    pub fn of_leaders(tag: i32) -> i32 {
+        (-1 - COUNTED - NAMED - i64::from(tag) % NAMED) as i32
     }
 }
 
@@ -77,7 +84,7 @@ pub struct Exchange {
 #[derive(Debug)]
 enum Known {
     /// The largest of each word.
-    Largest(Words),
+    Largest(Vec<u64>),
     /// The blocks of this process and of those before it, backwards, of so many bytes each.
     Blocks(Vec<u8>, usize),
 }
@@ -86,14 +93,14 @@ enum Known {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Exchanged {
     /// The largest of each word.
-    Words(Words),
+    Words(Vec<u64>),
     /// The blocks in the order of places.
     Blocks(Vec<u8>),
 }
 
 /// Memory of ours under way, to or from another process.
 #[derive(Debug)]
-struct Lent {
+pub(super) struct Lent {
     started: Underway,
     memory: Box<[u8]>,
 }
@@ -105,9 +112,9 @@ enum Underway {
 }
 
 impl Exchange {
-    /// All will know the largest of each word.
-    pub fn of_words(circle: Circle, words: Words) -> Self {
-        Self::new(circle, Known::Largest(words))
+    /// All will know the largest of each word, of which all have as many.
+    pub fn of_words(circle: Circle, words: &[u64]) -> Self {
+        Self::new(circle, Known::Largest(words.to_vec()))
     }
 
     /// All will know all blocks, which have one length above 0.
@@ -198,7 +205,7 @@ impl Exchange {
     /// In the last round of blocks not all that is known is new to the other.
     fn len_of_round(&self) -> usize {
         match &self.known {
-            Known::Largest(words) => size_of_val(words),
+            Known::Largest(words) => size_of_val(words.as_slice()),
             Known::Blocks(_, len) => self.distance.min(self.circle.size() - self.distance) as usize * len,
         }
     }
@@ -223,7 +230,7 @@ impl Exchange {
     fn result(&self) -> Exchanged {
         let (size, place) = (self.circle.size() as usize, self.circle.place as usize);
         match &self.known {
-            Known::Largest(words) => Exchanged::Words(*words),
+            Known::Largest(words) => Exchanged::Words(words.clone()),
             Known::Blocks(bytes, len) => {
                 let mut ordered = vec![0; bytes.len()];
                 for (back, block) in bytes.chunks_exact(*len).enumerate() {
@@ -237,7 +244,8 @@ impl Exchange {
 }
 
 impl Lent {
-    fn start(mut memory: Box<[u8]>, start: impl FnOnce(Buffer) -> Started) -> Self {
+    /// Starts something with memory of ours.
+    pub(super) fn start(mut memory: Box<[u8]>, start: impl FnOnce(Buffer) -> Started) -> Self {
         // SAFETY: the memory is kept, and not touched, until the engine says that the operation is over, or for ever; and
         // whoever drops an exchange before its end drops the engine too.
         let buffer = unsafe { Buffer::contiguous(memory.as_mut_ptr(), memory.len()) };
@@ -249,7 +257,7 @@ impl Lent {
     }
 
     /// What came of it, with its memory; or itself if it is not over.
-    fn outcome<T: Transport>(self, engine: &mut Engine<T>) -> Result<(Outcome, Box<[u8]>), Self> {
+    pub(super) fn outcome<T: Transport>(self, engine: &mut Engine<T>) -> Result<(Outcome, Box<[u8]>), Self> {
         match self.started {
             Underway::Over(outcome) => Ok((outcome, self.memory)),
             Underway::Pending(id) => match engine.take(id) {
@@ -260,7 +268,7 @@ impl Lent {
     }
 
     /// Lets a send be that may never end.
-    fn leave<T: Transport>(self, engine: &mut Engine<T>) {
+    pub(super) fn leave<T: Transport>(self, engine: &mut Engine<T>) {
         if let Underway::Pending(id) = self.started {
             engine.forget(id);
             Box::leak(self.memory);

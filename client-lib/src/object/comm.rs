@@ -1,4 +1,4 @@
-//! Communicators: a group and a context of its own (MPI 5.0 §7.2.2).
+//! Communicators: a group, or two, and contexts of their own (MPI 5.0 §7.2.2, §7.6).
 //!
 //! `MPI_Comm_free` is local: the handle goes at once, but the contexts stay open, and are not used again, until no receive
 //! that was started before can still get its message. Nothing has to be counted for that: [`Comms::sweep`] looks when a
@@ -13,21 +13,26 @@ use super::creation::{Born, Creation, CreationId, Creations};
 use super::errhandler::Errhandler;
 use super::group::Group;
 use super::info::Info;
+use super::names::Names;
+use super::parties::{Parties, Remote};
 use super::request::{Request, Requests};
 use super::table::Table;
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::abi::{CommHandle, handle::Handle};
+use crate::coll::inter::Sides;
 use crate::coll::node::Near;
 use crate::engine::{Engine, Peer, Transport};
 use crate::error::{MpiError, MpiResult};
 
-/// An intracommunicator.
+/// An intracommunicator, or an intercommunicator.
 #[derive(Debug)]
 pub struct Communicator {
     /// Of its point-to-point messages; that of its collectives is the next higher number.
     pub context: u32,
-    /// Its members.
-    pub group: Arc<Group>,
+    /// Whom its messages name: `peers[rank]`.
+    pub peers: Arc<[Peer]>,
+    /// Who is in it.
+    pub parties: Parties,
     /// This process's rank.
     pub rank: u32,
     /// What becomes of its errors.
@@ -49,41 +54,59 @@ const UNBORN: u32 = u32::MAX - 1;
 
 impl Communicator {
     /// With a name and error handler; nothing started on it yet.
-    pub fn new(context: u32, group: Arc<Group>, rank: u32, errhandler: Errhandler, name: &str) -> Self {
+    pub fn new(context: u32, parties: impl Into<Parties>, errhandler: Errhandler, name: &str) -> Self {
+        let parties = parties.into();
         Self {
             context,
-            group,
-            rank,
+            peers: Arc::clone(parties.named()),
+            rank: parties.rank(),
             errhandler,
             name: name.into(),
             collectives: 0,
             attributes: Attributes::default(),
             hints: Info::default(),
-            near: Near::default(),
+            near: if parties.remote.is_none() { Near::default() } else { Near::Never },
+            parties,
         }
     }
 
     /// As a creation has made it.
     pub fn born(born: Born, errhandler: Errhandler) -> Self {
-        let rank = born.group.rank.unwrap_or(0);
-        Self::new(born.context, born.group, rank, errhandler, "")
+        Self::new(born.context, born.parties, errhandler, "")
     }
 
     /// Promised: its context follows.
-    pub fn promised(group: Arc<Group>, rank: u32, errhandler: Errhandler) -> Self {
-        Self::new(UNBORN, group, rank, errhandler, "")
+    pub fn promised(parties: Parties, errhandler: Errhandler) -> Self {
+        Self::new(UNBORN, parties, errhandler, "")
     }
 
-    /// How many members.
+    /// The group that this process is in.
     #[inline]
-    pub fn size(&self) -> u32 {
-        self.group.members.len() as u32
+    pub fn group(&self) -> &Arc<Group> {
+        &self.parties.group
     }
 
-    /// The process with a rank.
+    /// Of an intercommunicator: the other side.
     #[inline]
-    pub fn peer(&self, rank: u32) -> Option<Peer> {
-        self.group.members.get(rank as usize).copied()
+    pub fn remote(&self) -> Option<&Remote> {
+        self.parties.remote.as_ref()
+    }
+
+    /// Of an intercommunicator: who this process is in its collectives.
+    pub fn sides(&self) -> Option<Sides> {
+        let remote = self.remote()?;
+        let (local, remote, local_first) = (self.group().size(), remote.group.size(), remote.local_first);
+        Some(Sides { rank: self.rank, local, remote, local_first })
+    }
+
+    /// An error of class `MPI_ERR_COMM` if it is an intercommunicator, for functions that take none.
+    pub fn must_be_intra(&self) -> MpiResult {
+        match self.remote() {
+            None => Ok(()),
+            Some(_) => {
+                Err(MpiError::comm("this function takes an intracommunicator, and this is an intercommunicator"))
+            }
+        }
     }
 
     /// The context of its collectives.
@@ -91,16 +114,16 @@ impl Communicator {
         self.context + 1
     }
 
-    /// All members, for an operation that all take part in: it counts as one.
+    /// All, of both groups if there are two, for an operation that all take part in: it counts as one.
     pub fn circle_of_all(&mut self) -> Circle {
         let tag = tag::counted(self.collectives);
         self.collectives = self.collectives.wrapping_add(1);
-        self.circle(None, self.rank, tag)
+        self.circle(None, self.parties.place(), tag)
     }
 
-    /// Some members, by their ranks, of which this process is the `place`-th.
+    /// Some, by their places among all, of which this process is the `place`-th.
     pub fn circle(&self, ranks: Option<Arc<[u32]>>, place: u32, tag: i32) -> Circle {
-        Circle { context: self.collective_context(), members: Arc::clone(&self.group.members), ranks, place, tag }
+        Circle { context: self.collective_context(), members: Arc::clone(self.parties.all()), ranks, place, tag }
     }
 }
 
@@ -117,6 +140,8 @@ pub struct Comms {
     pub creations: Creations,
     /// Which contexts are taken.
     pub contexts: Contexts,
+    /// How members are named to other processes.
+    pub names: Names,
     /// Those freed by the user whose contexts are still open.
     freed: Vec<Freed>,
 }
@@ -162,7 +187,7 @@ impl Comms {
     }
 
     fn get_on<T: Transport>(&mut self, engine: &mut Engine<T>) -> bool {
-        let moved = self.creations.poll(engine, &mut self.contexts);
+        let moved = self.creations.poll(engine, &mut self.contexts, &self.names);
         let made = &mut self.made;
         self.creations.settle(|creation| {
             let promised = creation.promised.and_then(|promised| made.get_mut(promised));

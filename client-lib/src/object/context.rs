@@ -157,6 +157,14 @@ impl Agreement {
         }
     }
 
+    /// Whether it goes no further than these words, well or not.
+    pub fn ends_with(&self, words: Words) -> bool {
+        match self.step {
+            Step::Proposed(_) => words[2] != 0 || words[0] == !words[1] || words[0] >= u64::from(LIMIT),
+            Step::Tried(..) => words[0] == 0,
+        }
+    }
+
     /// What this process has set aside is free again.
     pub fn give_up(&mut self, contexts: &mut Contexts) {
         match self.step {

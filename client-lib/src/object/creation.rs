@@ -2,13 +2,17 @@
 //!
 //! A [`Creation`] is a state machine that the library's progress carries on, so that `MPI_Comm_idup` is the same as
 //! `MPI_Comm_dup` but for who waits. Where members do not know each other (`MPI_Comm_split`), all tell all their colour and
-//! key first, and with it the context that they propose ([`Agreement`]): most often that is the only exchange.
+//! key first, and with it the context that they propose ([`Agreement`]): most often that is the only exchange. Two groups
+//! that have no communicator in common go over a [`Bridge`].
 
 use std::sync::Arc;
 
 use super::agree::{Circle, Exchange, Exchanged};
+use super::bridge::{Bridge, Crossing};
 use super::context::{Agreement, Contexts, Next, Words};
 use super::group::Group;
+use super::names::Names;
+use super::parties::Parties;
 use crate::abi::CommHandle;
 use crate::engine::{Engine, Peer, Transport};
 use crate::error::{MpiError, MpiResult};
@@ -18,8 +22,8 @@ use crate::error::{MpiError, MpiResult};
 pub struct Born {
     /// The first of its two contexts; both are open.
     pub context: u32,
-    /// Its members, this process among them.
-    pub group: Arc<Group>,
+    /// Who is in it, this process among them.
+    pub parties: Parties,
 }
 
 /// One communicator that is being made.
@@ -35,11 +39,22 @@ pub struct Creation {
 #[derive(Debug)]
 enum Stage {
     /// All tell their colours; `agreement` if this process has one.
-    Sorting { exchange: Exchange, colour: Option<Colour>, agreement: Option<Agreement>, me: Peer },
+    Sorting { exchange: Exchange, colour: Option<Colour>, agreement: Option<Agreement>, me: Peer, sorts: Sorts },
     /// The members of the new communicator agree on its context.
-    Agreeing { exchange: Exchange, agreement: Agreement, group: Arc<Group> },
+    Agreeing { exchange: Exchange, agreement: Agreement, parties: Parties },
+    /// Two groups that know nothing of each other make an intercommunicator.
+    Bridging(Box<Bridge>),
     /// It is over: none if this process is not in it.
     Over(MpiResult<Option<Born>>),
+}
+
+/// What those of one colour become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sorts {
+    /// One group.
+    One,
+    /// Two groups: those among the first so many of the circle, and the others. Nothing, if one of them is empty.
+    Two(u32),
 }
 
 /// Members of one colour get one communicator; not negative.
@@ -51,14 +66,36 @@ const BLOCK: usize = 12;
 impl Creation {
     /// A communicator of the members of a circle, which all know that they are in it. With `fails`, this process cannot go
     /// on, and none will.
-    pub fn of_group(circle: Circle, group: Arc<Group>, contexts: &mut Contexts, fails: bool) -> Self {
+    pub fn of_all(circle: Circle, parties: impl Into<Parties>, contexts: &mut Contexts, fails: bool) -> Self {
         let (agreement, words) = Agreement::start(contexts, salt(&circle), fails);
-        let stage = Stage::Agreeing { exchange: Exchange::of_words(circle, words), agreement, group };
+        let exchange = Exchange::of_words(circle, &words);
+        Self::at(Stage::Agreeing { exchange, agreement, parties: parties.into() })
+    }
+
+    /// An intercommunicator of this group, whose members are the circle, and another one; for the rest see [`Bridge::new`].
+    pub fn between(
+        circle: Circle,
+        group: Arc<Group>,
+        crossing: Option<Crossing>,
+        contexts: &mut Contexts,
+        fails: bool,
+    ) -> Self {
+        Self::at(Stage::Bridging(Box::new(Bridge::new(circle, group, crossing, contexts, fails))))
+    }
+
+    fn at(stage: Stage) -> Self {
         Self { stage, promised: None, forgotten: false }
     }
 
     /// A communicator for each colour, with ranks in the order of keys; `me` is this process.
-    pub fn by_colour(circle: Circle, colour: Option<Colour>, key: i32, me: Peer, contexts: &mut Contexts) -> Self {
+    pub fn by_colour(
+        circle: Circle,
+        colour: Option<Colour>,
+        key: i32,
+        me: Peer,
+        sorts: Sorts,
+        contexts: &mut Contexts,
+    ) -> Self {
         let agreement = colour.map(|_| Agreement::start(contexts, salt(&circle), false));
         let mut block = [0; BLOCK];
         let (agreement, number) = agreement.map_or((None, 0), |(agreement, words)| (Some(agreement), words[0] as u32));
@@ -66,13 +103,14 @@ impl Creation {
         block[4..8].copy_from_slice(&key.to_ne_bytes());
         block[8..].copy_from_slice(&number.to_ne_bytes());
         let exchange = Exchange::of_blocks(circle, &block);
-        Self { stage: Stage::Sorting { exchange, colour, agreement, me }, promised: None, forgotten: false }
+        Self::at(Stage::Sorting { exchange, colour, agreement, me, sorts })
     }
 
     /// Whether its messages go on this collective context.
     pub fn uses(&self, context: u32) -> bool {
         match &self.stage {
             Stage::Sorting { exchange, .. } | Stage::Agreeing { exchange, .. } => exchange.circle().context == context,
+            Stage::Bridging(bridge) => bridge.uses(context),
             Stage::Over(_) => false,
         }
     }
@@ -80,7 +118,7 @@ impl Creation {
     /// Whether it is over.
     pub fn is_over(&self) -> bool {
         match &self.stage {
-            Stage::Sorting { .. } | Stage::Agreeing { .. } => false,
+            Stage::Sorting { .. } | Stage::Agreeing { .. } | Stage::Bridging(_) => false,
             Stage::Over(_) => true,
         }
     }
@@ -89,25 +127,32 @@ impl Creation {
     pub fn context(&self) -> Option<u32> {
         match &self.stage {
             Stage::Over(Ok(Some(born))) => Some(born.context),
-            Stage::Sorting { .. } | Stage::Agreeing { .. } | Stage::Over(_) => None,
+            Stage::Sorting { .. } | Stage::Agreeing { .. } | Stage::Bridging(_) | Stage::Over(_) => None,
         }
     }
 
     /// What it came to, if it is over.
     pub fn into_result(self) -> Option<MpiResult<Option<Born>>> {
         match self.stage {
-            Stage::Sorting { .. } | Stage::Agreeing { .. } => None,
+            Stage::Sorting { .. } | Stage::Agreeing { .. } | Stage::Bridging(_) => None,
             Stage::Over(result) => Some(result),
         }
     }
 
     /// Gets on; whether it moved.
-    pub fn poll<T: Transport>(&mut self, engine: &mut Engine<T>, contexts: &mut Contexts) -> bool {
+    pub fn poll<T: Transport>(&mut self, engine: &mut Engine<T>, contexts: &mut Contexts, names: &Names) -> bool {
         let mut moved = false;
         loop {
             let (exchange, agreement) = match &mut self.stage {
                 Stage::Sorting { exchange, agreement, .. } => (exchange, agreement.as_mut()),
                 Stage::Agreeing { exchange, agreement, .. } => (exchange, Some(agreement)),
+                Stage::Bridging(bridge) => {
+                    let (moved, result) = bridge.poll(engine, contexts, names);
+                    if let Some(result) = result {
+                        self.stage = Stage::Over(result.map(Some));
+                    }
+                    return moved;
+                }
                 Stage::Over(_) => return moved,
             };
             let before = exchange.distance();
@@ -129,57 +174,70 @@ impl Creation {
     /// To the next stage, or once more.
     fn go_on<T: Transport>(&mut self, exchanged: Exchanged, engine: &mut Engine<T>, contexts: &mut Contexts) {
         let stage = std::mem::replace(&mut self.stage, Stage::Over(Ok(None)));
-        let (circle, mut agreement, group, words) = match (stage, exchanged) {
+        let (circle, mut agreement, parties, words) = match (stage, exchanged) {
             (
-                Stage::Sorting { exchange, colour: Some(colour), agreement: Some(agreement), me },
+                Stage::Sorting { exchange, colour: Some(colour), agreement: Some(mut agreement), me, sorts },
                 Exchanged::Blocks(blocks),
-            ) => {
-                let (circle, group, words) = of_colour(exchange.circle(), colour, me, &blocks);
-                (circle, agreement, group, words)
-            }
-            (Stage::Agreeing { exchange, agreement, group }, Exchanged::Words(words)) => {
-                (exchange.circle().clone(), agreement, group, words)
+            ) => match of_colour(exchange.circle(), colour, me, sorts, &blocks) {
+                Some((circle, parties, words)) => (circle, agreement, parties, words),
+                // Nobody on the other side is of this colour.
+                None => return agreement.give_up(contexts),
+            },
+            (Stage::Agreeing { exchange, agreement, parties }, Exchanged::Words(words)) => {
+                (exchange.circle().clone(), agreement, parties, words.first_chunk().copied().unwrap_or_default())
             }
             // Without a colour there is nothing more to do.
-            (Stage::Sorting { .. } | Stage::Agreeing { .. } | Stage::Over(_), _) => return,
+            (Stage::Sorting { .. } | Stage::Agreeing { .. } | Stage::Bridging(_) | Stage::Over(_), _) => return,
         };
         self.stage = match agreement.on_words(contexts, words) {
             Err(error) => Stage::Over(Err(error)),
             Ok(Next::Exchange(words)) => {
-                Stage::Agreeing { exchange: Exchange::of_words(circle, words), agreement, group }
+                Stage::Agreeing { exchange: Exchange::of_words(circle, &words), agreement, parties }
             }
             Ok(Next::Agreed(number)) => {
                 let context = Contexts::context_of(number);
-                engine.open(context, Arc::clone(&group.members));
-                engine.open(context + 1, Arc::clone(&group.members));
-                Stage::Over(Ok(Some(Born { context, group })))
+                parties.open(engine, context);
+                Stage::Over(Ok(Some(Born { context, parties })))
             }
         };
     }
 }
 
 /// Alike in all members, and different for different operations under way.
-fn salt(circle: &Circle) -> u64 {
+pub(super) fn salt(circle: &Circle) -> u64 {
     (u64::from(circle.context) << 32) | u64::from(circle.tag as u32)
 }
 
-/// Those of one colour: how they talk among themselves, their group, and what they propose together.
-fn of_colour(all: &Circle, colour: Colour, me: Peer, blocks: &[u8]) -> (Circle, Arc<Group>, Words) {
+/// Those of one colour: how they talk among themselves, who they are, and what they propose together; none if they are to be
+/// two groups, and one of these is empty.
+fn of_colour(all: &Circle, colour: Colour, me: Peer, sorts: Sorts, blocks: &[u8]) -> Option<(Circle, Parties, Words)> {
     let mut chosen = Vec::new();
     let mut words = [0; 3];
-    for (place, block) in blocks.chunks_exact(BLOCK).enumerate() {
+    for (place, block) in (0_u32..).zip(blocks.chunks_exact(BLOCK)) {
         let number = |at: usize| i32::from_ne_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
         if number(0) == colour {
-            chosen.push((number(4), all.rank(place as u32)));
+            let is_second = matches!(sorts, Sorts::Two(first) if place >= first);
+            chosen.push((is_second, number(4), all.rank(place)));
             let proposed = u64::from(number(8) as u32);
             words = [words[0].max(proposed), words[1].max(!proposed), 0];
         }
     }
     chosen.sort_unstable();
-    let ranks: Arc<[u32]> = chosen.iter().map(|(_, rank)| *rank).collect();
-    let group = Group::new(ranks.iter().map(|rank| all.members[*rank as usize]).collect::<Vec<_>>(), me);
-    let place = group.rank.unwrap_or(0);
-    (Circle { ranks: Some(ranks), place, ..all.clone() }, Arc::new(group), words)
+    let ranks: Arc<[u32]> = chosen.iter().map(|(_, _, rank)| *rank).collect();
+    let first = chosen.iter().filter(|(is_second, ..)| !is_second).count();
+    let peers: Vec<Peer> = ranks.iter().map(|rank| all.members[*rank as usize]).collect();
+    let group = |peers: &[Peer]| Arc::new(Group::new(peers, me));
+    let parties = match sorts {
+        Sorts::One => Parties::from(group(&peers)),
+        Sorts::Two(_) if first == 0 || first == peers.len() => return None,
+        Sorts::Two(_) => {
+            let (one, two) = (group(&peers[..first]), group(&peers[first..]));
+            let is_first = one.rank.is_some();
+            let (local, remote) = if is_first { (one, two) } else { (two, one) };
+            Parties::both(local, remote, is_first)
+        }
+    };
+    Some((Circle { ranks: Some(ranks), place: parties.place(), ..all.clone() }, parties, words))
 }
 
 /// By what a creation under way is known.
@@ -209,8 +267,8 @@ impl Creations {
     }
 
     /// Gets on with all; whether any moved.
-    pub fn poll<T: Transport>(&mut self, engine: &mut Engine<T>, contexts: &mut Contexts) -> bool {
-        let turns = self.under_way.iter_mut().map(|(_, creation)| creation.poll(engine, contexts));
+    pub fn poll<T: Transport>(&mut self, engine: &mut Engine<T>, contexts: &mut Contexts, names: &Names) -> bool {
+        let turns = self.under_way.iter_mut().map(|(_, creation)| creation.poll(engine, contexts, names));
         turns.fold(false, |moved, one| moved | one)
     }
 

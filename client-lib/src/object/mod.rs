@@ -1,9 +1,11 @@
 //! The objects behind handles: communicators, groups, attributes, error handlers, info.
 //!
-//! How a communicator is made: [`creation`] carries [`agree`]'s exchanges on, by which [`context`] finds a context for it.
+//! How a communicator is made: [`creation`] carries [`agree`]'s exchanges on, by which [`context`] finds a context for it; [`bridge`] is how two groups
+//! make an intercommunicator.
 
 pub mod agree;
 pub mod attr;
+pub mod bridge;
 pub mod buffered;
 pub mod comm;
 pub mod context;
@@ -13,5 +15,7 @@ pub mod errcodes;
 pub mod errhandler;
 pub mod group;
 pub mod info;
+pub mod names;
+pub mod parties;
 pub mod request;
 pub mod table;

@@ -19,6 +19,7 @@ use crate::engine::{Engine, Peer};
 use crate::error::{MpiError, MpiResult};
 use crate::object::comm::Communicator;
 use crate::object::group::Group;
+use crate::object::names::Names;
 use crate::transport::name::ProcessName;
 use crate::transport::{Neighbourhood, Prepared, Ways, needs_connections};
 
@@ -60,6 +61,7 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
     state.waiting.choose(settings.spin, oversubscribed);
     state.engine = Engine::new(Peer(rank), ways);
     open_predefined(&mut state, rank, size);
+    state.comms.names = Names::new(pmi.as_ref().map_or(&[][..], Pmi::kvsname), size);
     state.world = Some(World {
         rank,
         size,
@@ -109,8 +111,8 @@ fn open_predefined(state: &mut State, rank: u32, size: u32) {
         state.engine.open(context + 1, Arc::clone(&group.members));
     }
     let handler = state.initial_errhandler;
-    state.comms.world = Some(Communicator::new(WORLD_CONTEXT, world, rank, handler, "MPI_COMM_WORLD"));
-    state.comms.own = Some(Communicator::new(SELF_CONTEXT, own, 0, handler, "MPI_COMM_SELF"));
+    state.comms.world = Some(Communicator::new(WORLD_CONTEXT, world, handler, "MPI_COMM_WORLD"));
+    state.comms.own = Some(Communicator::new(SELF_CONTEXT, own, handler, "MPI_COMM_SELF"));
 }
 
 /// `nodes[rank]`, from the launcher's mapping; without one, ranks are on one node if their machines' names for this boot

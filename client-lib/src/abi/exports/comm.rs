@@ -32,9 +32,9 @@ exports! {
     fn MPI_Comm_rank PMPI_Comm_rank(comm: CommHandle, rank: *mut c_int) -> c_int
         => call(Scope::Comm(comm)) comm::comm_rank(comm, rank);
     fn MPI_Comm_remote_group PMPI_Comm_remote_group(comm: CommHandle, group: *mut GroupHandle) -> c_int
-        => call(Scope::Comm(comm)) comm::comm_remote_group(comm, group);
+        => call(Scope::Comm(comm)) intercomm::comm_remote_group(comm, group);
     fn MPI_Comm_remote_size PMPI_Comm_remote_size(comm: CommHandle, size: *mut c_int) -> c_int
-        => call(Scope::Comm(comm)) comm::comm_remote_size(comm, size);
+        => call(Scope::Comm(comm)) intercomm::comm_remote_size(comm, size);
     fn MPI_Comm_set_name PMPI_Comm_set_name(comm: CommHandle, comm_name: *const c_char) -> c_int
         => call(Scope::Comm(comm)) comm::comm_set_name(comm, comm_name);
     fn MPI_Comm_size PMPI_Comm_size(comm: CommHandle, size: *mut c_int) -> c_int
@@ -46,14 +46,16 @@ exports! {
     ) -> c_int
         => call(Scope::Comm(comm)) comm::comm_split_type(comm, split_type, key, info, newcomm);
     fn MPI_Comm_test_inter PMPI_Comm_test_inter(comm: CommHandle, flag: *mut c_int) -> c_int
-        => call(Scope::Comm(comm)) comm::comm_test_inter(comm, flag);
+        => call(Scope::Comm(comm)) intercomm::comm_test_inter(comm, flag);
     fn MPI_Intercomm_create PMPI_Intercomm_create(
         local_comm: CommHandle, local_leader: c_int, peer_comm: CommHandle, remote_leader: c_int, tag: c_int,
         newintercomm: *mut CommHandle
     ) -> c_int
-        => unsupported(Scope::Comm(local_comm));
+        => call(Scope::Comm(local_comm)) intercomm::intercomm_create(
+            local_comm, local_leader, peer_comm, remote_leader, tag, newintercomm
+        );
     fn MPI_Intercomm_merge PMPI_Intercomm_merge(
         intercomm: CommHandle, high: c_int, newintracomm: *mut CommHandle
     ) -> c_int
-        => unsupported(Scope::Comm(intercomm));
+        => call(Scope::Comm(intercomm)) intercomm::intercomm_merge(intercomm, high, newintracomm);
 }

@@ -1,10 +1,12 @@
 //! From the arguments of a collective function to what is to be done: every argument checked that counts on this rank.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 
 use crate::abi::constants::MPI_IN_PLACE;
 use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
 use crate::api::args;
+use crate::api::coll::inter;
 use crate::api::ints::Ints;
 use crate::coll::operands::{Memory, Operands};
 use crate::coll::{Call, Here, Members, Schedule, Vector, choice};
@@ -47,6 +49,10 @@ pub(super) unsafe fn bcast(
     comm: CommHandle,
 ) -> MpiResult<Plan> {
     let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { inter::bcast(state, buffer, count, datatype, root, comm) };
+    }
     let root = args::root(communicator, root)?;
     not_in_place(buffer)?;
     // SAFETY: the caller's promise.
@@ -68,6 +74,10 @@ pub(super) unsafe fn gather(
     comm: CommHandle,
 ) -> MpiResult<Plan> {
     let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { inter::gather(state, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm) };
+    }
     let root = args::root(communicator, root)?;
     let is_root = root == members.here.rank;
     let in_place = at_root_in_place(sendbuf, is_root)?;
@@ -103,6 +113,12 @@ pub(super) unsafe fn gatherv(
     comm: CommHandle,
 ) -> MpiResult<Plan> {
     let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe {
+            inter::gatherv(state, sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm)
+        };
+    }
     let (here, root) = (members.here, args::root(communicator, root)?);
     let is_root = root == here.rank;
     let in_place = at_root_in_place(sendbuf, is_root)?;
@@ -133,6 +149,12 @@ pub(super) unsafe fn scatter(
     comm: CommHandle,
 ) -> MpiResult<Plan> {
     let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe {
+            inter::scatter(state, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm)
+        };
+    }
     let root = args::root(communicator, root)?;
     let is_root = root == members.here.rank;
     let in_place = at_root_in_place(recvbuf, is_root)?;
@@ -168,6 +190,12 @@ pub(super) unsafe fn scatterv(
     comm: CommHandle,
 ) -> MpiResult<Plan> {
     let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe {
+            inter::scatterv(state, sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root, comm)
+        };
+    }
     let (here, root) = (members.here, args::root(communicator, root)?);
     let is_root = root == here.rank;
     let in_place = at_root_in_place(recvbuf, is_root)?;
@@ -198,7 +226,11 @@ pub(super) unsafe fn allgather(
     recvtype: DatatypeHandle,
     comm: CommHandle,
 ) -> MpiResult<Plan> {
-    let (_, members) = members(state, comm)?;
+    let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { inter::allgather(state, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm) };
+    }
     let in_place = is_in_place(sendbuf);
     not_in_place(recvbuf)?;
     // SAFETY: the caller's promise.
@@ -225,7 +257,13 @@ pub(super) unsafe fn allgatherv(
     recvtype: DatatypeHandle,
     comm: CommHandle,
 ) -> MpiResult<Plan> {
-    let (_, members) = members(state, comm)?;
+    let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe {
+            inter::allgatherv(state, sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, comm)
+        };
+    }
     let here = members.here;
     let in_place = is_in_place(sendbuf);
     not_in_place(recvbuf)?;
@@ -253,7 +291,11 @@ pub(super) unsafe fn alltoall(
     recvtype: DatatypeHandle,
     comm: CommHandle,
 ) -> MpiResult<Plan> {
-    let (_, members) = members(state, comm)?;
+    let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { inter::alltoall(state, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm) };
+    }
     let in_place = is_in_place(sendbuf);
     not_in_place(recvbuf)?;
     // SAFETY: the caller's promise.
@@ -315,7 +357,12 @@ unsafe fn each_to_each(
     (recvbuf, recvcounts, rdispls, recvtypes): (*mut c_void, Ints, Ints, Types),
     comm: CommHandle,
 ) -> MpiResult<Plan> {
-    let (_, members) = members(state, comm)?;
+    let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        let (send, recv) = ((sendbuf, sendcounts, sdispls, sendtypes), (recvbuf, recvcounts, rdispls, recvtypes));
+        // SAFETY: the caller's promise.
+        return unsafe { inter::each_to_each(state, send, recv, comm) };
+    }
     let here = members.here;
     let in_place = is_in_place(sendbuf);
     not_in_place(recvbuf)?;
@@ -349,6 +396,10 @@ pub(super) unsafe fn reduce(
     comm: CommHandle,
 ) -> MpiResult<Plan> {
     let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { inter::reduce(state, sendbuf, recvbuf, count, datatype, op, root, comm) };
+    }
     let root = args::root(communicator, root)?;
     let is_root = root == members.here.rank;
     let in_place = at_root_in_place(sendbuf, is_root)?;
@@ -375,7 +426,11 @@ pub(super) unsafe fn allreduce(
     op: OpHandle,
     comm: CommHandle,
 ) -> MpiResult<Plan> {
-    let (_, members) = members(state, comm)?;
+    let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { inter::allreduce(state, sendbuf, recvbuf, count, datatype, op, comm) };
+    }
     let in_place = is_in_place(sendbuf);
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe { vectors(state, sendbuf, recvbuf, count, datatype)? };
@@ -394,7 +449,8 @@ pub(super) unsafe fn scan(
     op: OpHandle,
     comm: CommHandle,
 ) -> MpiResult<Plan> {
-    let (_, members) = members(state, comm)?;
+    let (communicator, members) = members(state, comm)?;
+    communicator.must_be_intra()?;
     let in_place = is_in_place(sendbuf);
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe { vectors(state, sendbuf, recvbuf, count, datatype)? };
@@ -413,7 +469,8 @@ pub(super) unsafe fn exscan(
     op: OpHandle,
     comm: CommHandle,
 ) -> MpiResult<Plan> {
-    let (_, members) = members(state, comm)?;
+    let (communicator, members) = members(state, comm)?;
+    communicator.must_be_intra()?;
     let in_place = is_in_place(sendbuf);
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe {
@@ -438,7 +495,11 @@ pub(super) unsafe fn reduce_scatter_block(
     op: OpHandle,
     comm: CommHandle,
 ) -> MpiResult<Plan> {
-    let (_, members) = members(state, comm)?;
+    let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { inter::reduce_scatter_block(state, sendbuf, recvbuf, recvcount, datatype, op, comm) };
+    }
     let in_place = is_in_place(sendbuf);
     let all = recvcount.checked_mul(i64::from(members.here.size)).ok_or_else(|| too_many(recvcount))?;
     // SAFETY: the caller's promise.
@@ -458,7 +519,11 @@ pub(super) unsafe fn reduce_scatter(
     op: OpHandle,
     comm: CommHandle,
 ) -> MpiResult<Plan> {
-    let (_, members) = members(state, comm)?;
+    let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { inter::reduce_scatter(state, sendbuf, recvbuf, recvcounts, datatype, op, comm) };
+    }
     let here = members.here;
     let in_place = is_in_place(sendbuf);
     there_is(recvcounts, "counts")?;
@@ -477,7 +542,7 @@ pub(super) unsafe fn reduce_scatter(
 }
 
 /// A reduction of vectors of this length.
-fn combining(
+pub(super) fn combining(
     state: &State,
     comm: CommHandle,
     members: Members,
@@ -497,19 +562,20 @@ fn combining(
 }
 
 /// The communicator, and its members as the messages of its collectives know them.
-fn members(state: &State, comm: CommHandle) -> MpiResult<(&Communicator, Members)> {
+pub(super) fn members(state: &State, comm: CommHandle) -> MpiResult<(&Communicator, Members)> {
     let communicator = state.comms.get(comm)?;
-    let here = Here::new(communicator.rank, communicator.size());
-    let peers = communicator.group.members.clone();
+    let parties = &communicator.parties;
+    let here = Here::new(parties.place(), parties.all().len() as u32);
+    let peers = Arc::clone(parties.all());
     Ok((communicator, Members { context: communicator.collective_context(), here, peers }))
 }
 
 #[inline]
-fn is_in_place(address: *const c_void) -> bool {
+pub(super) fn is_in_place(address: *const c_void) -> bool {
     address.addr() == MPI_IN_PLACE
 }
 
-fn not_in_place(address: *const c_void) -> MpiResult {
+pub(super) fn not_in_place(address: *const c_void) -> MpiResult {
     if is_in_place(address) {
         return Err(MpiError::buffer("MPI_IN_PLACE stands where this function does not take it"));
     }
@@ -525,7 +591,12 @@ fn at_root_in_place(address: *const c_void, is_root: bool) -> MpiResult<bool> {
 }
 
 /// Memory that the user lends for elements.
-unsafe fn memory(state: &State, address: *const c_void, count: i64, datatype: DatatypeHandle) -> MpiResult<Memory> {
+pub(super) unsafe fn memory(
+    state: &State,
+    address: *const c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+) -> MpiResult<Memory> {
     not_in_place(address)?;
     // SAFETY: the caller's promise.
     let buffer = unsafe { args::buffer(state, address, count, datatype)? };
@@ -533,13 +604,18 @@ unsafe fn memory(state: &State, address: *const c_void, count: i64, datatype: Da
 }
 
 /// Memory for a result.
-unsafe fn result(state: &State, address: *mut c_void, count: i64, datatype: DatatypeHandle) -> MpiResult<Memory> {
+pub(super) unsafe fn result(
+    state: &State,
+    address: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+) -> MpiResult<Memory> {
     // SAFETY: the caller's promise.
     unsafe { memory(state, address, count, datatype) }
 }
 
 /// Memory for a block of each rank.
-unsafe fn blocks(
+pub(super) unsafe fn blocks(
     state: &State,
     address: *const c_void,
     count: i64,
@@ -584,13 +660,13 @@ unsafe fn to_be_scattered(
 
 /// The datatypes of several blocks; with one for each, displacements count bytes.
 #[derive(Debug, Clone, Copy)]
-enum Types {
+pub(super) enum Types {
     One(DatatypeHandle),
     Each(*const DatatypeHandle),
 }
 
 /// Memory for a block of each rank, where each has its own length and place.
-unsafe fn places(
+pub(super) unsafe fn places(
     state: &State,
     address: *const c_void,
     counts: Ints,
@@ -624,16 +700,16 @@ unsafe fn places(
     (0..here.size as usize).map(place).collect()
 }
 
-fn lens(buffers: &[Buffer]) -> Vec<u64> {
+pub(super) fn lens(buffers: &[Buffer]) -> Vec<u64> {
     buffers.iter().map(|buffer| buffer.len() as u64).collect()
 }
 
 /// Of all blocks.
-fn total(lens: &[u64]) -> MpiResult<u64> {
+pub(super) fn total(lens: &[u64]) -> MpiResult<u64> {
     lens.iter().try_fold(0_u64, |sum, len| sum.checked_add(*len)).ok_or_else(|| too_many(i64::MAX))
 }
 
-fn there_is(array: Ints, what: &str) -> MpiResult {
+pub(super) fn there_is(array: Ints, what: &str) -> MpiResult {
     if array.is_null() {
         return Err(MpiError::arg(format!("the array of {what} is null")));
     }
@@ -641,7 +717,7 @@ fn there_is(array: Ints, what: &str) -> MpiResult {
 }
 
 /// What is sent and where it is received may not be the same memory (MPI 5.0 §6.2.3).
-fn apart(send: *const c_void, send_len: u64, recv: *const c_void, recv_len: u64) -> MpiResult {
+pub(super) fn apart(send: *const c_void, send_len: u64, recv: *const c_void, recv_len: u64) -> MpiResult {
     if send == recv && send_len > 0 && recv_len > 0 && !send.is_null() {
         return Err(MpiError::buffer("the buffers to send from and to receive into are the same: pass MPI_IN_PLACE"));
     }
@@ -657,6 +733,6 @@ fn fits(sent: u64, room: u64) -> MpiResult {
 }
 
 #[cold]
-fn too_many(count: i64) -> MpiError {
+pub(super) fn too_many(count: i64) -> MpiError {
     MpiError::count(format!("{count} elements of each rank are more than memory can be"))
 }

@@ -5,6 +5,7 @@ mod counts;
 mod engines;
 mod failures;
 mod fold;
+mod inter;
 mod net;
 mod world;
 

@@ -30,8 +30,9 @@ impl Job {
             world.engine(rank as usize).open(0, Arc::clone(&members));
             world.engine(rank as usize).open(1, Arc::clone(&members));
             let group = Arc::new(Group::new(Arc::clone(&members), Peer(rank)));
-            let communicator = Communicator::new(0, group, rank, Errhandler::Return, "world");
+            let communicator = Communicator::new(0, group, Errhandler::Return, "world");
             let mut comms = Comms::default();
+            comms.names = Names::new(b"job", size as u32);
             comms.world = Some(communicator);
             comms
         });
@@ -52,12 +53,13 @@ impl Job {
                     Some(0),
                     0,
                     Peer(rank as u32),
+                    Sorts::One,
                     &mut self.comms[rank].contexts,
                 );
                 let id = self.comms[rank].begin(color);
                 assert!(self.comms[rank].progress(self.world.engine(rank)));
                 let born = self.comms[rank].take_born(id).unwrap().unwrap().unwrap();
-                assert_eq!(born.group.size(), 1);
+                assert_eq!(born.parties.group.size(), 1);
             }
         }
     }
@@ -70,15 +72,15 @@ impl Job {
     fn split(&mut self, rank: usize, colour: Option<Colour>, key: i32) -> CreationId {
         let comms = &mut self.comms[rank];
         let circle = comms.world.as_mut().unwrap().circle_of_all();
-        let creation = Creation::by_colour(circle, colour, key, Peer(rank as u32), &mut comms.contexts);
+        let creation = Creation::by_colour(circle, colour, key, Peer(rank as u32), Sorts::One, &mut comms.contexts);
         comms.begin(creation)
     }
 
     fn dup(&mut self, rank: usize, fails: bool) -> CreationId {
         let comms = &mut self.comms[rank];
         let world = comms.world.as_mut().unwrap();
-        let (circle, group) = (world.circle_of_all(), Arc::clone(&world.group));
-        let creation = Creation::of_group(circle, group, &mut comms.contexts, fails);
+        let (circle, group) = (world.circle_of_all(), world.parties.clone());
+        let creation = Creation::of_all(circle, group, &mut comms.contexts, fails);
         comms.begin(creation)
     }
 
@@ -87,8 +89,33 @@ impl Job {
         let group = Group::new(members.iter().copied().map(Peer).collect::<Vec<_>>(), Peer(rank as u32));
         let place = group.rank.unwrap();
         let circle = comms.world.as_ref().unwrap().circle(Some(members.into()), place, tag::named(user_tag));
-        let creation = Creation::of_group(circle, Arc::new(group), &mut comms.contexts, false);
+        let creation = Creation::of_all(circle, Arc::new(group), &mut comms.contexts, false);
         comms.begin(creation)
+    }
+
+    /// An intercommunicator of those below `first` and the others, made by their last members; `split` from now on is of it.
+    fn bridge(&mut self, first: u32, fails: Option<usize>) -> Vec<Option<CreationId>> {
+        let size = self.size() as u32;
+        let leaders = [first - 1, size - 1];
+        let begin = |rank: u32| {
+            let side = usize::from(rank >= first);
+            let ranks: Arc<[u32]> = if side == 0 { (0..first).collect() } else { (first..size).collect() };
+            let comms = &mut self.comms[rank as usize];
+            let world = comms.world.as_mut().unwrap();
+            let group = Group::new(ranks.iter().copied().map(Peer).collect::<Vec<_>>(), Peer(rank));
+            let circle = world.circle(Some(ranks), group.rank.unwrap(), tag::named(side as i32));
+            let crossing = (rank == leaders[side]).then(|| Crossing {
+                context: 1,
+                rank,
+                from: leaders[1 - side],
+                to: Peer(leaders[1 - side]),
+                tag: tag::of_leaders(3),
+            });
+            let fails = fails == Some(rank as usize);
+            let creation = Creation::between(circle, Arc::new(group), crossing, &mut comms.contexts, fails);
+            Some(comms.begin(creation))
+        };
+        (0..size).map(begin).collect()
     }
 
     /// A random process gets on.
@@ -118,7 +145,9 @@ impl Job {
     fn finish_well(&mut self, ids: &[Option<CreationId>]) -> Results {
         let results = self.finish(ids).into_iter();
         results
-            .map(|result| result.and_then(|it| it.unwrap()).map(|born| (born.context, born.group.members.to_vec())))
+            .map(|result| {
+                result.and_then(|it| it.unwrap()).map(|born| (born.context, born.parties.group.members.to_vec()))
+            })
             .collect()
     }
 }
@@ -257,6 +286,123 @@ fn nobody_waits_for_the_dead() {
         job.world.kill(dead);
         let results = job.finish(&ids);
         // Who has it needed no more of the dead.
+        assert!(results.iter().enumerate().all(|(rank, result)| rank == dead || result.is_some()));
+    });
+}
+
+/// Both groups of an intercommunicator, seen from each process: whom it names, and all.
+fn assert_is_between(born: &[Option<MpiResult<Option<Born>>>], first: &[u32], second: &[u32]) -> u32 {
+    let peers = |ranks: &[u32]| ranks.iter().copied().map(Peer).collect::<Vec<_>>();
+    let of = |rank: u32| born[rank as usize].as_ref().unwrap().as_ref().unwrap().as_ref().unwrap();
+    let union = of(first[0]).parties.all().to_vec();
+    assert!(union == peers(&[first, second].concat()) || union == peers(&[second, first].concat()), "{union:?}");
+    for (mine, theirs) in [(first, second), (second, first)] {
+        for (place, rank) in mine.iter().enumerate() {
+            let Born { context, parties } = of(*rank);
+            assert_eq!((*context, parties.all().to_vec()), (of(first[0]).context, union.clone()));
+            assert_eq!((parties.group.members.to_vec(), parties.named().to_vec()), (peers(mine), peers(theirs)));
+            assert_eq!((parties.rank() as usize, union[parties.place() as usize]), (place, Peer(*rank)));
+        }
+    }
+    of(first[0]).context
+}
+
+#[test]
+fn two_groups_make_an_intercommunicator_and_others_of_it() {
+    in_jobs(&[2, 3, 5, 8, 20], 12, |job, _| {
+        let size = job.size() as u32;
+        let first = 1 + job.rng.below(size as usize - 1) as u32;
+        let ids = job.bridge(first, None);
+        let results = job.finish(&ids);
+        let (one, two): (Vec<u32>, Vec<u32>) = ((0..first).collect(), (first..size).collect());
+        let context = assert_is_between(&results, &one, &two);
+        assert!(context >= FIRST_CONTEXT);
+        let mut inter: Vec<Communicator> = results
+            .into_iter()
+            .map(|born| Communicator::born(born.unwrap().unwrap().unwrap(), Errhandler::Return))
+            .collect();
+
+        // A copy.
+        let ids: Vec<_> = (0..size as usize)
+            .map(|rank| {
+                let (circle, parties) = (inter[rank].circle_of_all(), inter[rank].parties.clone());
+                let comms = &mut job.comms[rank];
+                let creation = Creation::of_all(circle, parties, &mut comms.contexts, false);
+                Some(comms.begin(creation))
+            })
+            .collect();
+        let copies = job.finish(&ids);
+        assert_ne!(assert_is_between(&copies, &one, &two), context);
+
+        // Colours, with ranks turned round; those of a colour that only one side has get nothing.
+        let colours: Vec<i32> = (0..size).map(|_| job.rng.below(3) as i32).collect();
+        let mut sort = |sorts: fn(&Parties) -> Sorts, said: &dyn Fn(u32) -> (Option<Colour>, i32)| {
+            let ids: Vec<_> = (0..size)
+                .map(|rank| {
+                    let communicator = &mut inter[rank as usize];
+                    let (circle, (colour, key)) = (communicator.circle_of_all(), said(rank));
+                    let (sorts, comms) = (sorts(&communicator.parties), &mut job.comms[rank as usize]);
+                    let creation = Creation::by_colour(circle, colour, key, Peer(rank), sorts, &mut comms.contexts);
+                    Some(comms.begin(creation))
+                })
+                .collect();
+            job.finish(&ids)
+        };
+        let parts =
+            sort(|parties| Sorts::Two(parties.size_of_first()), &|rank| (Some(colours[rank as usize]), -(rank as i32)));
+        for colour in 0..3 {
+            let of = |ranks: &[u32]| {
+                let mut of: Vec<u32> = ranks.iter().copied().filter(|it| colours[*it as usize] == colour).collect();
+                of.reverse();
+                of
+            };
+            let (one, two) = (of(&one), of(&two));
+            if one.is_empty() || two.is_empty() {
+                let none = |rank: &u32| matches!(parts[*rank as usize], Some(Ok(None)));
+                assert!(one.iter().chain(&two).all(none));
+            } else {
+                assert_is_between(&parts, &one, &two);
+            }
+        }
+
+        // All in one group, the first part behind.
+        let merged = sort(|_| Sorts::One, &|rank| (Some(0), i32::from(rank < first)));
+        for (rank, born) in merged.into_iter().enumerate() {
+            let Born { parties, .. } = born.unwrap().unwrap().unwrap();
+            assert!(parties.remote.is_none());
+            let expected: Vec<Peer> = two.iter().chain(&one).copied().map(Peer).collect();
+            assert_eq!(
+                (parties.group.members.to_vec(), expected[parties.rank() as usize]),
+                (expected, Peer(rank as u32))
+            );
+        }
+        // All numbers that were set aside and came to nothing are free again.
+        let taken: BTreeSet<u32> = job.comms.iter().map(|comms| comms.contexts.len()).collect();
+        assert!(taken.iter().all(|taken| *taken <= 2 + 4 + 4), "{taken:?}");
+    });
+}
+
+#[test]
+fn where_one_of_two_groups_cannot_go_on_all_fail() {
+    in_jobs(&[2, 3, 7], 12, |job, _| {
+        let before: Vec<u32> = job.comms.iter().map(|comms| comms.contexts.len()).collect();
+        let (first, unlucky) = (1 + job.rng.below(job.size() - 1) as u32, job.rng.below(job.size()));
+        let ids = job.bridge(first, Some(unlucky));
+        assert!(job.finish(&ids).into_iter().all(|result| result.unwrap().is_err()));
+        assert_eq!(job.comms.iter().map(|comms| comms.contexts.len()).collect::<Vec<_>>(), before);
+    });
+}
+
+#[test]
+fn of_two_groups_nobody_waits_for_the_dead() {
+    in_jobs(&[2, 3, 5, 8], 40, |job, _| {
+        let first = 1 + job.rng.below(job.size() - 1) as u32;
+        let ids = job.bridge(first, None);
+        (0..job.rng.below(80)).for_each(|_| job.step());
+        let dead = job.rng.below(job.size());
+        job.dead = Some(dead);
+        job.world.kill(dead);
+        let results = job.finish(&ids);
         assert!(results.iter().enumerate().all(|(rank, result)| rank == dead || result.is_some()));
     });
 }

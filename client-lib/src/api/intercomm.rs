@@ -1,0 +1,112 @@
+//! Intercommunicators (MPI 5.0 §7.6).
+
+#![expect(unsafe_code, reason = "the border to C")]
+#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use super::args::{self, check_place, put};
+use super::comm::{make, sort, sweep};
+use crate::abi::{CommHandle, GroupHandle};
+use crate::error::{MpiError, MpiResult};
+use crate::object::agree::tag;
+use crate::object::bridge::Crossing;
+use crate::object::comm::Communicator;
+use crate::object::creation::{Creation, Sorts};
+use crate::object::parties::Remote;
+use crate::runtime::{Runtime, State};
+
+/// `MPI_Comm_test_inter`.
+pub unsafe fn comm_test_inter(rt: &Runtime, comm: CommHandle, flag: *mut c_int) -> MpiResult {
+    let is_inter = rt.lock().comms.get(comm)?.remote().is_some();
+    // SAFETY: the caller's promise.
+    unsafe { put(flag, c_int::from(is_inter)) }
+}
+
+/// `MPI_Comm_remote_size`.
+pub unsafe fn comm_remote_size(rt: &Runtime, comm: CommHandle, size: *mut c_int) -> MpiResult {
+    let found = remote(rt.lock().comms.get(comm)?)?.group.size();
+    // SAFETY: the caller's promise.
+    unsafe { put(size, found as c_int) }
+}
+
+/// `MPI_Comm_remote_group`.
+pub unsafe fn comm_remote_group(rt: &Runtime, comm: CommHandle, group: *mut GroupHandle) -> MpiResult {
+    let mut state = rt.lock();
+    let found = Arc::clone(&remote(state.comms.get(comm)?)?.group);
+    check_place(group)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(group, state.groups.add(found)?) }
+}
+
+/// The other side; an error of class `MPI_ERR_COMM` if there is none.
+fn remote(comm: &Communicator) -> MpiResult<&Remote> {
+    comm.remote().ok_or_else(|| MpiError::comm("an intracommunicator has no remote group"))
+}
+
+/// `MPI_Intercomm_create`. What only the leader passes, only it can find fault with: it tells the other members that there will be
+/// no communicator, but cannot tell the other leader, of whom it does not know.
+pub unsafe fn intercomm_create(
+    rt: &Runtime,
+    local_comm: CommHandle,
+    local_leader: c_int,
+    peer_comm: CommHandle,
+    remote_leader: c_int,
+    tag: c_int,
+    newintercomm: *mut CommHandle,
+) -> MpiResult {
+    check_place(newintercomm)?;
+    let tag = args::tag(tag)?;
+    let mut guard = rt.lock();
+    let local = guard.comms.get(local_comm)?;
+    local.must_be_intra()?;
+    let leader = args::rank(local, local_leader)?;
+    let crossing = if leader == local.rank { Some(crossing(&guard, peer_comm, remote_leader, tag)) } else { None };
+    let (crossing, fault) = match crossing.transpose() {
+        Ok(crossing) => (crossing, None),
+        Err(error) => (None, Some(error)),
+    };
+    let state = &mut *guard;
+    sweep(state);
+    let local = state.comms.get_mut(local_comm)?;
+    let (circle, group) = (local.circle_of_all(), Arc::clone(local.group()));
+    let creation = Creation::between(circle, group, crossing, &mut state.comms.contexts, fault.is_some());
+    let made = make(&mut guard, local_comm, creation);
+    let made = fault.map_or(made, Err)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(newintercomm, made) }
+}
+
+/// How the leader reaches the other one.
+fn crossing(state: &State, comm: CommHandle, leader: c_int, tag: c_int) -> MpiResult<Crossing> {
+    let comm = state.comms.get(comm)?;
+    let leader = args::rank(comm, leader)?;
+    let from = comm.parties.place_of_named(leader);
+    if from == comm.parties.place() {
+        return Err(MpiError::rank("the remote leader is this process: the leaders of two groups are two"));
+    }
+    Ok(Crossing {
+        context: comm.collective_context(),
+        rank: comm.parties.place(),
+        from,
+        to: comm.parties.all()[from as usize],
+        tag: tag::of_leaders(tag),
+    })
+}
+
+/// `MPI_Intercomm_merge`: as if all split by whether they are to be high; if both groups say the same, the order is that in which
+/// collectives count them.
+pub unsafe fn intercomm_merge(
+    rt: &Runtime,
+    intercomm: CommHandle,
+    high: c_int,
+    newintracomm: *mut CommHandle,
+) -> MpiResult {
+    check_place(newintracomm)?;
+    let mut guard = rt.lock();
+    remote(guard.comms.get(intercomm)?)?;
+    let made = sort(&mut guard, intercomm, Some(0), c_int::from(high != 0), Sorts::One)?;
+    // SAFETY: the caller's promise.
+    unsafe { put(newintracomm, made) }
+}

@@ -1,0 +1,192 @@
+//! Collectives of two groups, in which each one's data goes to the other (MPI 5.0 §6.2.3).
+//!
+//! Messages go among the *union* of both groups, one after the other, so a schedule speaks of ranks of the union. What goes on
+//! within a group is a schedule of that group as of an intracommunicator, embedded. A barrier is one of the union.
+
+use super::choice::Call;
+use super::gather;
+use super::halving::Vector;
+use super::schedule::{Area, Here, Schedule, Slice};
+
+/// Who a schedule is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sides {
+    /// This rank, in its group.
+    pub rank: u32,
+    /// How many its group has.
+    pub local: u32,
+    /// How many the other one has.
+    pub remote: u32,
+    /// Whether its group stands first in the union.
+    pub local_first: bool,
+}
+
+/// Where the root of a rooted operation is, for one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Root {
+    /// It is this process (`MPI_ROOT`).
+    This,
+    /// Another one of this group, which has nothing to do then (`MPI_PROC_NULL`).
+    Beside,
+    /// This rank of the other group.
+    Remote(u32),
+}
+
+impl Sides {
+    /// The rank in the union of one of this group.
+    fn near(self, rank: u32) -> u32 {
+        if self.local_first { rank } else { self.remote + rank }
+    }
+
+    /// The rank in the union of one of the other group.
+    fn far(self, rank: u32) -> u32 {
+        if self.local_first { self.local + rank } else { rank }
+    }
+
+    fn within(self) -> Here {
+        Here::new(self.rank, self.local)
+    }
+}
+
+/// `MPI_Bcast` of [`Area::Recv`], as if the root and the other group were one communicator: ⌈log₂(n + 1)⌉ rounds for short
+/// data and a group of n.
+pub fn bcast(sides: Sides, root: Root, len: u64) -> Schedule {
+    let mut schedule = Schedule::default();
+    let call = Call::Bcast { root: 0, len };
+    match root {
+        Root::This => {
+            let all = call.schedule(Here::new(0, sides.remote + 1));
+            schedule.embed(&all, |rank| sides.far(rank.saturating_sub(1)), |area| Slice::all(area, len));
+        }
+        Root::Remote(root) => {
+            let all = call.schedule(Here::new(sides.rank + 1, sides.local + 1));
+            let rank = |rank: u32| if rank == 0 { sides.far(root) } else { sides.near(rank - 1) };
+            schedule.embed(&all, rank, |area| Slice::all(area, len));
+        }
+        Root::Beside => {}
+    }
+    schedule
+}
+
+/// `MPI_Gather`, `MPI_Gatherv`: all of the other group send to the root. One round, n messages.
+pub fn gather(sides: Sides, root: Root, own: Slice, from: impl Fn(u32) -> Slice) -> Schedule {
+    let mut schedule = Schedule::default();
+    match root {
+        Root::This => (0..sides.remote).for_each(|rank| schedule.recv_even_none(sides.far(rank), from(rank))),
+        Root::Remote(root) => schedule.send_even_none(sides.far(root), own),
+        Root::Beside => {}
+    }
+    schedule.wait();
+    schedule
+}
+
+/// `MPI_Scatter`, `MPI_Scatterv`: the root sends to all of the other group. One round, n messages.
+pub fn scatter(sides: Sides, root: Root, to: impl Fn(u32) -> Slice, own: Slice) -> Schedule {
+    let mut schedule = Schedule::default();
+    match root {
+        Root::This => (0..sides.remote).for_each(|rank| schedule.send_even_none(sides.far(rank), to(rank))),
+        Root::Remote(root) => schedule.recv_even_none(sides.far(root), own),
+        Root::Beside => {}
+    }
+    schedule.wait();
+    schedule
+}
+
+/// `MPI_Allgather` and `MPI_Alltoall` with all their forms: each of one group with each of the other. max(m, n) rounds, of which
+/// `window` are under way at a time; in each, a process meets one of the others or rests.
+pub fn exchange(sides: Sides, window: u32, to: impl Fn(u32) -> Slice, from: impl Fn(u32) -> Slice) -> Schedule {
+    let mut schedule = Schedule::default();
+    let rounds = sides.local.max(sides.remote);
+    for round in 0..rounds {
+        // Both find each other: the one counts up, the other down.
+        let steps = if sides.local_first { round } else { rounds - round };
+        let partner = (sides.rank + steps) % rounds;
+        if partner < sides.remote {
+            schedule.recv(sides.far(partner), from(partner));
+            schedule.send(sides.far(partner), to(partner));
+        }
+        if (round + 1) % window == 0 {
+            schedule.wait();
+        }
+    }
+    schedule.wait();
+    schedule
+}
+
+/// `MPI_Reduce`: the other group reduces to its first rank, which sends the result to the root. Cost as for a reduction and one
+/// message. Memory: one vector more.
+pub fn reduce(sides: Sides, root: Root, vector: Vector, commutes: bool) -> Schedule {
+    let mut schedule = Schedule::default();
+    if vector.is_empty() {
+        return schedule;
+    }
+    match root {
+        Root::This => schedule.recv(sides.far(0), Slice::all(Area::Recv, vector.len())),
+        Root::Remote(root) => {
+            let result = reduce_to_first(&mut schedule, sides, vector, commutes);
+            if sides.rank == 0 {
+                schedule.send(sides.far(root), result);
+            }
+        }
+        Root::Beside => {}
+    }
+    schedule.wait();
+    schedule
+}
+
+/// `MPI_Allreduce`: both groups reduce to their first ranks, these swap, and tell their groups. Cost as for a reduction, one
+/// message and a broadcast. Memory: one vector more at the first ranks.
+pub fn allreduce(sides: Sides, vector: Vector, commutes: bool) -> Schedule {
+    let mut schedule = Schedule::default();
+    if vector.is_empty() {
+        return schedule;
+    }
+    let recv = Slice::all(Area::Recv, vector.len());
+    let sums = reduce_to_first(&mut schedule, sides, vector, commutes);
+    swap(&mut schedule, sides, sums, recv);
+    let told = Call::Bcast { root: 0, len: vector.len() }.schedule(sides.within());
+    schedule.embed(&told, |rank| sides.near(rank), |_| recv);
+    schedule
+}
+
+/// `MPI_Reduce_scatter`, `MPI_Reduce_scatter_block`: both groups reduce to their first ranks, these swap, and scatter; `part(rank)` is
+/// (offset, length) of what each of this group gets. Cost as for a reduction, and two rounds in which the first rank sends all
+/// bytes. Memory: two vectors more at the first ranks.
+pub fn reduce_scatter(sides: Sides, vector: Vector, part: impl Fn(u32) -> (u64, u64), commutes: bool) -> Schedule {
+    let mut schedule = Schedule::default();
+    if vector.is_empty() {
+        return schedule;
+    }
+    let sums = reduce_to_first(&mut schedule, sides, vector, commutes);
+    let theirs = if sides.rank == 0 { schedule.temporary(vector.len()) } else { sums };
+    swap(&mut schedule, sides, sums, theirs);
+    let to = |rank: u32| {
+        let (at, len) = part(rank);
+        Slice { area: Area::Send, at, len }
+    };
+    let scattered = gather::linear_scatter(sides.within(), 0, to, Slice::all(Area::Recv, part(sides.rank).1));
+    let place = |area: Area| if area == Area::Send { theirs } else { Slice::all(area, vector.len()) };
+    schedule.embed(&scattered, |rank| sides.near(rank), place);
+    schedule
+}
+
+/// The vectors of this group are reduced to its first rank, where the result is in the slice returned.
+fn reduce_to_first(schedule: &mut Schedule, sides: Sides, vector: Vector, commutes: bool) -> Slice {
+    let result = match sides.rank {
+        0 => schedule.temporary(vector.len()),
+        _ => Slice::all(Area::Recv, 0),
+    };
+    let reduced = Call::Reduce { root: 0, vector, commutes, in_place: false }.schedule(sides.within());
+    let place = |area: Area| if area == Area::Recv { result } else { Slice::all(area, vector.len()) };
+    schedule.embed(&reduced, |rank| sides.near(rank), place);
+    result
+}
+
+/// The first ranks of both groups change what they have.
+fn swap(schedule: &mut Schedule, sides: Sides, mine: Slice, theirs: Slice) {
+    if sides.rank == 0 {
+        schedule.recv(sides.far(0), theirs);
+        schedule.send(sides.far(0), mine);
+        schedule.wait();
+    }
+}

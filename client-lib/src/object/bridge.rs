@@ -1,0 +1,354 @@
+//! How two groups that have no communicator in common make one (MPI 5.0 §7.6.2): each has a leader, and the leaders can
+//! talk to each other.
+//!
+//! One attempt to agree on a context:
+//!
+//! 1. *proposing*: the members of each group learn the largest of their words ([`Agreement`]);
+//! 2. *crossing*: the leaders swap these and, the first time, the names of their groups' members;
+//! 3. *telling*, *listing*: all learn from their leader the largest words of both groups and the names of the others.
+//!
+//! What a leader tells is an exchange as well, to which the others bring zeros: so whoever fails is noticed by all as in any
+//! other exchange. Which group stands first in the union follows from the names of their first members. Cost: 3⌈log₂ n⌉ + 2
+//! messages one after the other for the first attempt.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::agree::{Circle, Exchange, Exchanged, Lent};
+use super::context::{Agreement, Contexts, Next, Words};
+use super::creation::{Born, salt};
+use super::group::Group;
+use super::names::{self, Names};
+use super::parties::Parties;
+use crate::abi::constants::{MPI_ERR_COMM, MPI_ERR_OTHER};
+use crate::engine::{Engine, Envelope, Mode, Peer, Source, Started, TagMatch, Transport};
+use crate::error::{MpiError, MpiResult};
+use crate::memory::Buffer;
+
+/// How a leader reaches the other one.
+#[derive(Debug, Clone, Copy)]
+pub struct Crossing {
+    /// On which context their messages go.
+    pub context: u32,
+    /// This process's rank there.
+    pub rank: u32,
+    /// The other leader's.
+    pub from: u32,
+    /// The other leader.
+    pub to: Peer,
+    /// From [`super::agree::tag`].
+    pub tag: i32,
+}
+
+/// One process's part.
+#[derive(Debug)]
+pub struct Bridge {
+    circle: Circle,
+    group: Arc<Group>,
+    /// Of a leader.
+    crossing: Option<Crossing>,
+    agreement: Agreement,
+    /// Both groups, once the other one is known.
+    parties: Option<Parties>,
+    /// What of both groups this process knows: all of it in the end.
+    words: Words,
+    /// Names of the others, at the leader, then everywhere.
+    list: Vec<u64>,
+    step: Step,
+}
+
+#[derive(Debug)]
+enum Step {
+    Proposing(Exchange),
+    Crossing(Swap),
+    Telling(Exchange),
+    Listing(Exchange),
+}
+
+/// A group of more is taken for nonsense.
+const MEMBERS_MAX: u64 = 1 << 24;
+
+impl Bridge {
+    /// Begins; the circle is of this process's group. With `fails`, this process cannot go on, and none will; a leader without
+    /// a crossing must.
+    pub fn new(
+        circle: Circle,
+        group: Arc<Group>,
+        crossing: Option<Crossing>,
+        contexts: &mut Contexts,
+        fails: bool,
+    ) -> Self {
+        let (agreement, words) = Agreement::start(contexts, salt(&circle), fails);
+        let step = Step::Proposing(Exchange::of_words(circle.clone(), &words));
+        Self { circle, group, crossing, agreement, parties: None, words, list: Vec::new(), step }
+    }
+
+    /// Whether its messages go on this context.
+    pub fn uses(&self, context: u32) -> bool {
+        self.circle.context == context || self.crossing.is_some_and(|crossing| crossing.context == context)
+    }
+
+    /// Gets on: whether it moved, and what came of it if it is over. Not to be called again after that.
+    pub fn poll<T: Transport>(
+        &mut self,
+        engine: &mut Engine<T>,
+        contexts: &mut Contexts,
+        names: &Names,
+    ) -> (bool, Option<MpiResult<Born>>) {
+        let mut moved = false;
+        loop {
+            let (turned, came) = match &mut self.step {
+                Step::Proposing(exchange) | Step::Telling(exchange) | Step::Listing(exchange) => {
+                    let before = exchange.distance();
+                    let came = exchange.poll(engine);
+                    (exchange.distance() > before, came.map(|came| came.map(words_of)))
+                }
+                Step::Crossing(swap) => (false, swap.poll(engine)),
+            };
+            moved |= turned;
+            let Some(came) = came else { return (moved, None) };
+            moved = true;
+            match self.on_words(came, engine, contexts, names) {
+                Ok(None) => {}
+                Ok(Some(born)) => return (true, Some(Ok(born))),
+                Err(error) => {
+                    self.agreement.give_up(contexts);
+                    return (true, Some(Err(error)));
+                }
+            }
+        }
+    }
+
+    /// To the next step; what came of all, after the last.
+    fn on_words<T: Transport>(
+        &mut self,
+        came: MpiResult<Vec<u64>>,
+        engine: &mut Engine<T>,
+        contexts: &mut Contexts,
+        names: &Names,
+    ) -> MpiResult<Option<Born>> {
+        match (&self.step, came) {
+            (Step::Crossing(_), came) => {
+                self.on_crossed(came);
+                self.step = Step::Telling(Exchange::of_words(self.circle.clone(), &self.told()));
+                Ok(None)
+            }
+            (Step::Proposing(exchange), Err(error)) => {
+                exchange.warn(engine);
+                if let Some(crossing) = &self.crossing {
+                    crossing.warn(engine);
+                }
+                Err(error)
+            }
+            (Step::Telling(exchange) | Step::Listing(exchange), Err(error)) => {
+                exchange.warn(engine);
+                // The other leader waits for another crossing, if it comes to that.
+                if let Some(crossing) = self.crossing.filter(|_| !self.agreement.ends_with(self.words)) {
+                    crossing.warn(engine);
+                }
+                Err(error)
+            }
+            (Step::Proposing(_), Ok(came)) => {
+                self.words = came.first_chunk().copied().unwrap_or(FAILS);
+                self.step = match self.crossing {
+                    Some(crossing) => {
+                        let list = if self.parties.is_none() { names.tell(&self.group.members) } else { Vec::new() };
+                        Step::Crossing(Swap::start(crossing, self.words, list, engine))
+                    }
+                    // A leader that cannot cross has said so; what the others know is not needed.
+                    None => Step::Telling(Exchange::of_words(self.circle.clone(), &self.told())),
+                };
+                Ok(None)
+            }
+            (Step::Telling(_), Ok(came)) => {
+                self.words = came.first_chunk().copied().unwrap_or(FAILS);
+                let len = came.last().copied().unwrap_or(0) as usize;
+                if self.parties.is_some() || self.words[2] != 0 {
+                    return self.agree(engine, contexts);
+                }
+                self.list.resize(len, 0);
+                self.step = Step::Listing(Exchange::of_words(self.circle.clone(), &self.list));
+                Ok(None)
+            }
+            (Step::Listing(_), Ok(came)) => {
+                self.parties = Some(both(&self.group, &came, names)?);
+                self.agree(engine, contexts)
+            }
+        }
+    }
+
+    /// A leader has heard of the other one, or not.
+    fn on_crossed(&mut self, came: MpiResult<Vec<u64>>) {
+        let first = self.parties.is_none();
+        let came = came.ok().and_then(|came| {
+            let (words, list) = came.split_first_chunk::<3>()?;
+            (!first || !list.is_empty() || words[2] != 0).then(|| (*words, list.to_vec()))
+        });
+        match came {
+            Some((words, list)) => {
+                self.words = std::array::from_fn(|at| self.words[at].max(words[at]));
+                self.list = list;
+            }
+            None => self.words = FAILS,
+        }
+    }
+
+    /// What this process brings to *telling*.
+    fn told(&self) -> [u64; 4] {
+        let [a, b, c] = self.words;
+        match self.crossing {
+            Some(_) => [a, b, c, self.list.len() as u64],
+            None => [0, 0, c, 0],
+        }
+    }
+
+    fn agree<T: Transport>(&mut self, engine: &mut Engine<T>, contexts: &mut Contexts) -> MpiResult<Option<Born>> {
+        match (self.agreement.on_words(contexts, self.words)?, &self.parties) {
+            (Next::Agreed(number), Some(parties)) => {
+                let context = Contexts::context_of(number);
+                parties.open(engine, context);
+                Ok(Some(Born { context, parties: parties.clone() }))
+            }
+            (Next::Agreed(_), None) => Err(MpiError::new(MPI_ERR_OTHER, "the other group is not known")),
+            (Next::Exchange(words), _) => {
+                self.words = words;
+                self.step = Step::Proposing(Exchange::of_words(self.circle.clone(), &words));
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Words by which nobody goes on.
+const FAILS: Words = [0, 0, 1];
+
+fn words_of(exchanged: Exchanged) -> Vec<u64> {
+    match exchanged {
+        Exchanged::Words(words) => words,
+        Exchanged::Blocks(_) => Vec::new(),
+    }
+}
+
+/// Both groups, in the order of their first members' names.
+fn both(group: &Arc<Group>, list: &[u64], names: &Names) -> MpiResult<Parties> {
+    let theirs = names.understand(list)?;
+    let mine: HashSet<Peer> = group.members.iter().copied().collect();
+    if theirs.is_empty() || theirs.iter().any(|peer| mine.contains(peer)) {
+        return Err(MpiError::new(MPI_ERR_COMM, "the two groups of an intercommunicator have a member in common"));
+    }
+    let first = names.tell(&group.members[..1]);
+    let local_first = first.as_slice() < &list[..names::WORDS];
+    Ok(Parties::both(Arc::clone(group), Arc::new(Group { members: theirs.into(), rank: None }), local_first))
+}
+
+impl Crossing {
+    fn send<T: Transport>(&self, engine: &mut Engine<T>, buffer: Buffer) -> Started {
+        let envelope = Envelope { context: self.context, rank: self.rank, tag: self.tag };
+        engine.send(envelope, self.to, Mode::Standard, buffer)
+    }
+
+    fn recv<T: Transport>(&self, engine: &mut Engine<T>, buffer: Buffer) -> Started {
+        engine.recv(self.context, Source::Rank(self.from), TagMatch::Value(self.tag), buffer)
+    }
+
+    /// Tells the other leader that this side has failed: a message of a wrong length.
+    fn warn<T: Transport>(&self, engine: &mut Engine<T>) {
+        // Nobody is left to tell if that fails, too.
+        if let Started::Pending(id) = self.send(engine, Buffer::EMPTY) {
+            engine.forget(id);
+        }
+    }
+}
+
+/// What two leaders tell each other: three words and the length of a list; then the list, if it has a length.
+#[derive(Debug)]
+struct Swap {
+    crossing: Crossing,
+    outgoing: Vec<Lent>,
+    incoming: Option<Lent>,
+    /// Three words, then the list.
+    came: Vec<u64>,
+    failed: Option<MpiError>,
+}
+
+impl Swap {
+    fn start<T: Transport>(crossing: Crossing, words: Words, list: Vec<u64>, engine: &mut Engine<T>) -> Self {
+        let [a, b, c] = words;
+        let mut outgoing = vec![Lent::start(bytes_of(&[a, b, c, list.len() as u64]), |it| crossing.send(engine, it))];
+        if !list.is_empty() {
+            outgoing.push(Lent::start(bytes_of(&list), |it| crossing.send(engine, it)));
+        }
+        let incoming = Some(Lent::start(bytes_of(&[0; 4]), |it| crossing.recv(engine, it)));
+        Self { crossing, outgoing, incoming, came: Vec::new(), failed: None }
+    }
+
+    /// The words and the list of the others, once they are there.
+    fn poll<T: Transport>(&mut self, engine: &mut Engine<T>) -> Option<MpiResult<Vec<u64>>> {
+        while let Some(incoming) = self.incoming.take() {
+            match incoming.outcome(engine) {
+                Err(pending) => {
+                    self.incoming = Some(pending);
+                    return None;
+                }
+                Ok((outcome, memory)) if outcome.error.is_none() && outcome.bytes == memory.len() as u64 => {
+                    self.on_message(&memory, engine);
+                }
+                Ok((outcome, _)) => {
+                    let strange = || MpiError::other("the other group has failed, or is in another call");
+                    self.failed = Some(outcome.error.map_or_else(strange, |error| *error));
+                }
+            }
+        }
+        if let Some(error) = self.failed.take() {
+            self.outgoing.drain(..).for_each(|sent| sent.leave(engine));
+            return Some(Err(error));
+        }
+        for sent in std::mem::take(&mut self.outgoing) {
+            match sent.outcome(engine) {
+                Ok((outcome, _)) => self.failed = self.failed.take().or(outcome.error.map(|error| *error)),
+                Err(pending) => self.outgoing.push(pending),
+            }
+        }
+        match self.failed.take() {
+            Some(error) => Some(Err(error)),
+            None if self.outgoing.is_empty() => Some(Ok(std::mem::take(&mut self.came))),
+            None => None,
+        }
+    }
+
+    fn on_message<T: Transport>(&mut self, memory: &[u8], engine: &mut Engine<T>) {
+        let words = memory.chunks_exact(8).filter_map(|it| it.try_into().ok().map(u64::from_ne_bytes));
+        let is_head = self.came.is_empty();
+        self.came.extend(words);
+        if !is_head {
+            return;
+        }
+        let len = self.came.pop().unwrap_or(0);
+        if len > MEMBERS_MAX * names::WORDS as u64 {
+            self.failed = Some(MpiError::other(format!("the other group is said to have {len} words of names")));
+        } else if len > 0 {
+            let room = vec![0; len as usize * 8].into_boxed_slice();
+            self.incoming = Some(Lent::start(room, |it| self.crossing.recv(engine, it)));
+        }
+    }
+}
+
+fn bytes_of(words: &[u64]) -> Box<[u8]> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_with_a_member_in_common_or_without_members_are_refused() {
+        let names = Names::new(b"job", 4);
+        let group = Arc::new(Group::new(vec![Peer(3), Peer(1)], Peer(1)));
+        let both = |theirs: &[Peer]| both(&group, &names.tell(theirs), &names);
+        assert_eq!(both(&[Peer(2), Peer(1)]).unwrap_err().class, MPI_ERR_COMM);
+        assert!(both(&[]).is_err());
+        assert_eq!(both(&[Peer(2), Peer(0)]).unwrap().all().to_vec(), [2, 0, 3, 1].map(Peer));
+        assert_eq!(both(&[Peer(0)]).unwrap().place(), 2);
+    }
+}

@@ -1,0 +1,115 @@
+//! Who is in a communicator: one group, or two that talk to each other (MPI 5.0 §7.2, §7.6).
+//!
+//! The messages of an intercommunicator name ranks of the other group, so its first context is open with the remote group's
+//! members. Its collectives and the exchanges that make other communicators of it go among all of both groups, the *union*,
+//! one group after the other in an order that both sides know: its second context is open with that.
+
+use std::sync::Arc;
+
+use super::group::Group;
+use crate::engine::{Engine, Peer, Transport};
+
+/// The groups of a communicator, seen from one process.
+#[derive(Debug, Clone)]
+pub struct Parties {
+    /// The group that this process is in.
+    pub group: Arc<Group>,
+    /// Of an intercommunicator: the other one.
+    pub remote: Option<Remote>,
+}
+
+/// The other side of an intercommunicator.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    /// Its members; this process is none of them.
+    pub group: Arc<Group>,
+    /// All of both groups.
+    union: Arc<[Peer]>,
+    /// Whether this process's group stands first there.
+    pub local_first: bool,
+}
+
+impl From<Arc<Group>> for Parties {
+    fn from(group: Arc<Group>) -> Self {
+        Self { group, remote: None }
+    }
+}
+
+impl Parties {
+    /// Two groups without a common member.
+    pub fn both(group: Arc<Group>, remote: Arc<Group>, local_first: bool) -> Self {
+        let [one, two] = if local_first { [&group, &remote] } else { [&remote, &group] };
+        let union = one.members.iter().chain(two.members.iter()).copied().collect();
+        Self { group, remote: Some(Remote { group: remote, union, local_first }) }
+    }
+
+    /// This process's rank in its group.
+    pub fn rank(&self) -> u32 {
+        self.group.rank.unwrap_or(0)
+    }
+
+    /// Those whom messages name by rank.
+    pub fn named(&self) -> &Arc<[Peer]> {
+        self.remote.as_ref().map_or(&self.group.members, |remote| &remote.group.members)
+    }
+
+    /// All, in the same order everywhere.
+    pub fn all(&self) -> &Arc<[Peer]> {
+        self.remote.as_ref().map_or(&self.group.members, |remote| &remote.union)
+    }
+
+    /// Where this process stands among all.
+    pub fn place(&self) -> u32 {
+        match &self.remote {
+            Some(remote) if !remote.local_first => remote.group.size() + self.rank(),
+            Some(_) | None => self.rank(),
+        }
+    }
+
+    /// Where the one whom messages name by this rank stands among all.
+    pub fn place_of_named(&self, rank: u32) -> u32 {
+        match &self.remote {
+            Some(remote) if remote.local_first => self.group.size() + rank,
+            Some(_) | None => rank,
+        }
+    }
+
+    /// How many stand first, before those of the other group; all if there is none.
+    pub fn size_of_first(&self) -> u32 {
+        match &self.remote {
+            Some(remote) if !remote.local_first => remote.group.size(),
+            Some(_) | None => self.group.size(),
+        }
+    }
+
+    /// Opens the two contexts of a communicator of these, of which `context` is the first.
+    pub fn open<T: Transport>(&self, engine: &mut Engine<T>, context: u32) {
+        engine.open(context, Arc::clone(self.named()));
+        engine.open(context + 1, Arc::clone(self.all()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(members: &[u32], me: u32) -> Arc<Group> {
+        Arc::new(Group::new(members.iter().copied().map(Peer).collect::<Vec<_>>(), Peer(me)))
+    }
+
+    #[test]
+    fn both_sides_of_an_intercommunicator_count_all_alike() {
+        let (one, two) = ([7, 3], [5, 9, 1]);
+        for (me, local_first) in [(7, true), (3, true), (5, false), (9, false), (1, false)] {
+            let (mine, theirs): (&[u32], &[u32]) = if local_first { (&one, &two) } else { (&two, &one) };
+            let parties = Parties::both(group(mine, me), group(theirs, me), local_first);
+            assert_eq!(*parties.all().as_ref(), [7, 3, 5, 9, 1].map(Peer));
+            assert_eq!(parties.all()[parties.place() as usize], Peer(me));
+            assert_eq!(parties.size_of_first(), 2);
+            for (rank, peer) in theirs.iter().enumerate() {
+                assert_eq!(parties.named()[rank], Peer(*peer));
+                assert_eq!(parties.all()[parties.place_of_named(rank as u32) as usize], Peer(*peer));
+            }
+        }
+    }
+}
