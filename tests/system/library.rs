@@ -9,12 +9,13 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All that run on any number of ranks.
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
     "p2p",
     "requests",
     "datatypes",
     "comms",
     "making",
+    "intercomms",
     "more",
     "attributes",
     "errors",
@@ -64,7 +65,7 @@ fn programs_pass_on_four_ranks_that_share_memory() {
 
 #[test]
 fn programs_pass_on_sixteen_ranks_on_two_cores() {
-    pass(1, 16, &["p2p", "requests", "comms", "collectives"]);
+    pass(1, 16, &["p2p", "requests", "comms", "intercomms", "collectives"]);
 }
 
 #[test]
@@ -84,7 +85,7 @@ fn programs_pass_on_three_ranks_of_which_two_share_a_node() {
 
 #[test]
 fn programs_pass_on_sixteen_ranks_of_two_nodes() {
-    pass(2, 16, &["p2p", "comms", "collectives"]);
+    pass(2, 16, &["p2p", "comms", "intercomms", "collectives"]);
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn programs_pass_without_a_launcher() {
 fn programs_pass_under_the_launchers_of_both_mpichs() {
     let launchers = [Path::new("mpiexec.mpich").to_owned(), hydra()];
     for (launcher, n) in launchers.iter().flat_map(|launcher| ["1", "2", "4"].map(|n| (launcher, n))) {
-        for name in ["p2p", "comms", "collectives", "startup"] {
+        for name in ["p2p", "comms", "intercomms", "collectives", "startup"] {
             let ended = Call::new(launcher).args(["-n", n, &ours(name), "few"]).end();
             assert_eq!(ended.ok(), format!("{name} ok on {n}\n"), "{}", launcher.display());
         }
@@ -116,8 +117,8 @@ fn programs_pass_under_the_launchers_of_both_mpichs() {
 
 #[test]
 fn a_program_of_either_library_runs_on_the_other() {
-    for (program, library) in [("p2p", Mpi::WheelAbi), ("collectives", Mpi::WheelAbi), ("startup", Mpi::WheelAbi)] {
-        let call = Call::new(hydra()).env("LD_LIBRARY_PATH", library.library_folder());
+    for program in ["p2p", "intercomms", "collectives", "startup"] {
+        let call = Call::new(hydra()).env("LD_LIBRARY_PATH", Mpi::WheelAbi.library_folder());
         assert_eq!(call.args(["-n", "2", &ours(program), "few"]).ok(), format!("{program} ok on 2\n"));
     }
     let said = Call::new(Mpi::Ours.program("about.c")).env("LD_LIBRARY_PATH", Mpi::WheelAbi.library_folder()).ok();
@@ -185,7 +186,7 @@ fn programs_pass_under_the_sanitizers_of_the_compiler() {
     const FLAGS: [&str; 4] =
         ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
     let dvm = Dvm::start(1);
-    for name in ["p2p", "requests", "datatypes", "comms", "attributes", "errors", "collectives"] {
+    for name in ["p2p", "requests", "datatypes", "comms", "intercomms", "attributes", "errors", "collectives"] {
         let program = Mpi::Ours.program_with(&format!("mpi/{name}.c"), &FLAGS);
         let line = ["run", "-n", "3", "-x", "ASAN_OPTIONS=detect_leaks=0", &program, "few"];
         assert_eq!(dvm.rsctl(line).ok(), format!("{name} ok on 3\n"));
@@ -234,6 +235,11 @@ fn mpi4py_passes_its_own_tests_of_messages() {
 #[test]
 fn mpi4py_passes_its_own_tests_of_collectives() {
     mpi4py_passes("test_cco_buf");
+}
+
+#[test]
+fn mpi4py_passes_its_own_tests_of_intercommunicators() {
+    mpi4py_passes("test_(comm|cco_buf|cco_vec|cco_obj)_inter");
 }
 
 fn mpi4py_passes(name: &str) {
