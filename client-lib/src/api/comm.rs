@@ -220,8 +220,8 @@ pub unsafe fn comm_split(
     unsafe { put(newcomm, made) }
 }
 
-/// `MPI_Comm_split_type`: by the nodes that share memory; of other parts of the hardware nothing is known here. Intracommunicators
-/// alone can be split so.
+/// `MPI_Comm_split_type`: by the nodes that share memory; of other parts of the hardware nothing is known here. Of an
+/// intercommunicator, those of both groups on one node make one.
 pub unsafe fn comm_split_type(
     rt: &Runtime,
     comm: CommHandle,
@@ -233,12 +233,11 @@ pub unsafe fn comm_split_type(
     args::check_place(newcomm)?;
     let mut guard = rt.lock();
     let nodes: Vec<u32> = {
-        let communicator = guard.comms.get(comm)?;
-        communicator.must_be_intra()?;
+        let all = guard.comms.get(comm)?.parties.all();
         let nodes = guard.world.as_ref().map_or(&[][..], |world| &world.nodes);
-        communicator.peers.iter().map(|peer| nodes.get(peer.0 as usize).copied().unwrap_or(0)).collect()
+        all.iter().map(|peer| nodes.get(peer.0 as usize).copied().unwrap_or(0)).collect()
     };
-    let mine = nodes.get(guard.comms.get(comm)?.rank as usize).map(|node| *node as Colour);
+    let mine = nodes.get(guard.comms.get(comm)?.parties.place() as usize).map(|node| *node as Colour);
     let guided =
         guard.infos.hints(info)?.and_then(|hints| hints.get(b"mpi_hw_resource_type")) == Some(b"mpi_shared_memory");
     let colour = match split_type {

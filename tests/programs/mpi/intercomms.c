@@ -425,6 +425,17 @@ static void made_of_it(void) {
         free(ranks);
         MPI_Comm_free(&part);
     }
+    /* Those of both parts that are on one node. */
+    CHECK(MPI_Comm_split_type(inter, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &part) == MPI_SUCCESS);
+    if (part != MPI_COMM_NULL) {
+        int here = 1, sum = 0;
+        MPI_Comm_remote_size(part, &n);
+        MPI_Comm_test_inter(part, &flag);
+        CHECK(flag && n > 0 && n <= remote_size);
+        MPI_Allreduce(&here, &sum, 1, MPI_INT, MPI_SUM, part);
+        CHECK(sum == n);
+        MPI_Comm_free(&part);
+    }
     /* Some of one part only. */
     CHECK(MPI_Comm_split(inter, in_first ? 3 : MPI_UNDEFINED, 0, &part) == MPI_SUCCESS);
     CHECK(part == MPI_COMM_NULL);
@@ -487,7 +498,7 @@ static void errors(void) {
     STRICT(MPI_Alltoall(MPI_IN_PLACE, 1, MPI_INT, b, 1, MPI_INT, inter), MPI_ERR_BUFFER);
     FAILS(MPI_Scan(&a, b, 1, MPI_INT, MPI_SUM, inter), MPI_ERR_COMM);
     FAILS(MPI_Exscan(&a, b, 1, MPI_INT, MPI_SUM, inter), MPI_ERR_COMM);
-    STRICT(MPI_Comm_split_type(inter, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &made), MPI_ERR_COMM);
+    FAILS(MPI_Comm_split_type(inter, 12345, 0, MPI_INFO_NULL, &made), MPI_ERR_ARG);
     MPI_Comm_group(inter, &group);
     STRICT(MPI_Comm_create_group(inter, group, 0, &made), MPI_ERR_COMM);
     MPI_Group_free(&group);
