@@ -218,21 +218,24 @@ fn one_slow_receiver_does_not_keep_the_cells_of_others() {
 #[test]
 fn sixty_four_megabytes_go_through_cells_when_there_is_no_cma() {
     const LEN: usize = 64 << 20;
-    let [mut first, mut second]: [Process; 2] = world("64 MB", |config| ShmConfig { cma: false, ..config });
+    let [mut first, mut second]: [Process; 2] =
+        world("64 MB", |config| ShmConfig { cma: false, large_cells: 64, slots: 256, ..config });
     let source = pattern(LEN, 5);
     let received = std::thread::scope(|scope| {
         let receiver = scope.spawn(move || {
             let mut received = Vec::with_capacity(LEN);
             while received.len() < LEN {
                 second.shm.poll(&mut second.inbox);
+                if second.inbox.frames.is_empty() {
+                    second.shm.park(Duration::from_secs(20));
+                }
                 second.inbox.frames.drain(..).for_each(|(_, _, bytes)| received.extend(bytes));
-                second.shm.park(Duration::from_secs(5));
             }
             (received, second.shm.describe(Peer(0)))
         });
         for part in source.chunks(LARGE) {
             while first.try_send(1, &Frame::Part { receive: 1 }, part) == Err(Refusal::Full) {
-                first.shm.park(Duration::from_secs(5));
+                first.shm.park(Duration::from_secs(20));
                 first.shm.poll(&mut first.inbox);
             }
         }
