@@ -6,7 +6,6 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::bodies::World;
 use super::frame::{Frame, Region};
@@ -221,8 +220,6 @@ impl Transport for Fake {
         net.pipes[self.me.0 as usize][peer.0 as usize].shut = true;
         net.reading[self.me.0 as usize].retain(|reading| reading.from != peer);
     }
-
-    fn park(&mut self, _limit: Duration) {}
 }
 
 impl Fake {

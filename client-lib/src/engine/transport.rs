@@ -1,7 +1,5 @@
 //! What the engine asks of whatever carries its frames, and what it is told.
 
-use std::time::Duration;
-
 use super::frame::{Frame, Region};
 use crate::memory::{Buffer, Payload};
 
@@ -43,7 +41,7 @@ pub enum Pulled {
 }
 
 /// Carries frames between this process and its peers: whole, once, and between two processes in the order sent. No call
-/// blocks but [`Transport::park`].
+/// blocks.
 pub trait Transport {
     /// How much goes into one frame to this peer.
     fn limits(&self, to: Peer) -> FrameLimits;
@@ -74,9 +72,6 @@ pub trait Transport {
     /// Has no more to do with this peer, which has sent what makes no sense: passes on no frame of it and writes to no landing
     /// from now on.
     fn cut(&mut self, peer: Peer);
-
-    /// Sleeps until there may be something to poll, or this long.
-    fn park(&mut self, limit: Duration);
 }
 
 /// Takes what a transport has received.

@@ -421,7 +421,7 @@ impl Shm {
         if self.unsettled { Some(self.next_call(Instant::now())) } else { None }
     }
 
-    /// As [`crate::engine::Transport::park`], for a process that has no other way.
+    /// Sleeps until there may be something to poll, or this long; for a process that has no other way.
     pub fn park(&mut self, limit: Duration) {
         if self.prepare_sleep() {
             let limit = self.sleep_limit().map_or(limit, |sooner| sooner.min(limit));

@@ -368,11 +368,4 @@ impl Transport for Ways {
             _ => {}
         }
     }
-
-    fn park(&mut self, limit: Duration) {
-        if let Some(sleep) = self.prepare_sleep(limit) {
-            sleep.sleep();
-            self.wake();
-        }
-    }
 }
