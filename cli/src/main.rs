@@ -2,6 +2,7 @@
 
 mod dvm;
 mod exit;
+mod group;
 mod input;
 mod interrupts;
 mod jobs;
@@ -30,6 +31,7 @@ use rsd_proto::v1::stdin_target::Target;
 
 use crate::dvm::Client;
 use crate::exit::Failure;
+use crate::group::options::GroupCommand;
 use crate::options::{Cli, Command, Global, JobCommand, MpiCommand, Run, Shell, Unread};
 use crate::print::say;
 use crate::private::Private;
@@ -51,7 +53,13 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Completion { shell } => return complete(*shell),
         Command::Man { directory } => return write_man_pages(directory),
         Command::Mpi(MpiCommand::Settings) => return mpi::settings(cli.global.json),
-        Command::Run(_)
+        // The process is to become another one: nothing is started before.
+        Command::Group(GroupCommand::Exec(exec)) => return group::exec(exec, &Place::new(cli.global.dvm)),
+        Command::Group(GroupCommand::Env { join, pid }) => {
+            return group::env(join, *pid, cli.global.json, &Place::new(cli.global.dvm));
+        }
+        Command::Group(_)
+        | Command::Run(_)
         | Command::Submit(_)
         | Command::Plan(_)
         | Command::Ps { .. }
@@ -126,6 +134,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Signal { job, signal } => jobs::signal(place.client().await?, job, signal, json).await,
         Command::Cancel { jobs, grace } => jobs::cancel(place.client().await?, &jobs, grace, json).await,
         Command::Nodes => jobs::nodes(place.client().await?, json).await,
+        Command::Group(group) => group::ask(place.client().await?, group, json).await,
         Command::Mpi(MpiCommand::Settings) => mpi::settings(json),
         Command::Completion { shell } => complete(shell),
         Command::Man { directory } => write_man_pages(&directory),

@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use rsd_proto::v1::stdin_target::Target as StdinTarget;
 
 use crate::exit::Failure;
+use crate::group::options::GroupCommand;
 use crate::plan::options::{self as plan, PlanOptions};
 use crate::selectors::{Selector, whole_job};
 use crate::{signals, spelling};
@@ -108,6 +109,9 @@ pub(crate) enum Command {
     },
     /// List nodes: slots, cores, load, memory
     Nodes,
+    /// Named groups: processes that run already become one MPI_COMM_WORLD
+    #[command(subcommand, after_help = GROUP_HELP)]
+    Group(GroupCommand),
     /// About the MPI library of rsd
     #[command(subcommand)]
     Mpi(MpiCommand),
@@ -124,6 +128,13 @@ pub(crate) enum Command {
         directory: PathBuf,
     },
 }
+
+const GROUP_HELP: &str = "\
+Example: sixteen workers, started by whatever starts them, on any nodes where a daemon runs:
+  rsctl group exec actors --size 16 -- python serve.py      in each of the sixteen places
+  rsctl group ls                                            which groups there are
+  rsctl group show actors                                   who waits, and how many are missing
+  rsctl ps                                                  an epoch that has begun is a job: actors.1";
 
 /// What there is to know about the MPI library.
 #[derive(Debug, Subcommand)]
@@ -352,6 +363,7 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Signal { .. }
         | Command::Cancel { .. }
         | Command::Nodes
+        | Command::Group(_)
         | Command::Mpi(_)
         | Command::Completion { .. }
         | Command::Man { .. } => {}

@@ -19,10 +19,11 @@ use rsd_proto::v1::job_event::{Body, Killing, Output as OutputEvent, Placed, Que
 use rsd_proto::v1::plan_reply::Outcome;
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{
-    Block, CancelRequest, InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, JobState, ListJobsReply,
-    ListJobsRequest, ListNodesReply, ListNodesRequest, LogsRequest, NodeInfo, Plan, PlanNode, PlanRefusal, PlanReply,
-    PlanRequest, RankExit, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Stream,
-    TaskMap,
+    Block, CancelRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
+    JobSpec, JobState, JoinEvent, JoinRequest, KickRequest, ListGroupsReply, ListGroupsRequest, ListJobsReply,
+    ListJobsRequest, ListNodesReply, ListNodesRequest, LiveEpoch, LogsRequest, NodeInfo, Plan, PlanNode, PlanRefusal,
+    PlanReply, PlanRequest, RankExit, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
+    StatusRequest, Stream, TaskMap, WaitingMember,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -119,6 +120,7 @@ impl Dvm for Fake {
     type SubmitStream = Events;
     type AttachStream = Events;
     type LogsStream = ReceiverStream<Result<Record, Status>>;
+    type JoinGroupStream = ReceiverStream<Result<JoinEvent, Status>>;
 
     async fn submit(&self, request: Request<JobSpec>) -> Result<Response<Events>, Status> {
         self.0.tell(Asked::Submit(Box::new(request.into_inner())));
@@ -189,12 +191,57 @@ impl Dvm for Fake {
         Ok(Response::new(ListNodesReply { nodes: vec![NodeInfo { name: "n0".into(), ..NodeInfo::default() }] }))
     }
 
+    async fn join_group(&self, _: Request<JoinRequest>) -> Result<Response<Self::JoinGroupStream>, Status> {
+        Err(Status::unimplemented("rsctl joins by the text protocol"))
+    }
+
+    async fn create_group(&self, request: Request<GroupRules>) -> Result<Response<GroupInfo>, Status> {
+        Ok(Response::new(GroupInfo { rules: Some(request.into_inner()), epoch: 1, ..GroupInfo::default() }))
+    }
+
+    async fn list_groups(&self, _: Request<ListGroupsRequest>) -> Result<Response<ListGroupsReply>, Status> {
+        Ok(Response::new(ListGroupsReply { groups: vec![group("actors".into())] }))
+    }
+
+    async fn get_group(&self, request: Request<GroupSelector>) -> Result<Response<GroupInfo>, Status> {
+        Ok(Response::new(group(request.into_inner().name)))
+    }
+
+    async fn close_group(&self, request: Request<GroupSelector>) -> Result<Response<GroupInfo>, Status> {
+        Ok(Response::new(GroupInfo { closed: true, ..group(request.into_inner().name) }))
+    }
+
+    async fn kick_member(&self, request: Request<KickRequest>) -> Result<Response<GroupInfo>, Status> {
+        Ok(Response::new(group(request.into_inner().name)))
+    }
+
     async fn get_status(&self, _: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {
         Ok(Response::new(StatusReply::default()))
     }
 
     async fn shutdown(&self, _: Request<ShutdownRequest>) -> Result<Response<ShutdownReply>, Status> {
         Ok(Response::new(ShutdownReply {}))
+    }
+}
+
+/// Two of three members wait.
+fn group(name: String) -> GroupInfo {
+    let rules = GroupRules { name, min: 3, max: 3, timeout_ms: Some(60_000), ..GroupRules::default() };
+    let member = |pid, rank| WaitingMember {
+        node_name: "n0".into(),
+        pid,
+        rank,
+        uid: 1000,
+        waiting_ms: 8000,
+        ..WaitingMember::default()
+    };
+    GroupInfo {
+        rules: Some(rules),
+        owner_uid: 1000,
+        epoch: 2,
+        waiting: vec![member(11, None), member(12, Some(0))],
+        epochs: vec![LiveEpoch { epoch: 1, job: 7, size: 3 }],
+        ..GroupInfo::default()
     }
 }
 
@@ -350,6 +397,33 @@ fn failed() -> JobInfo {
 
 fn the_end(info: JobInfo) -> Act {
     say(Body::Ended(info))
+}
+
+#[test]
+fn groups_are_shown_with_who_waits() {
+    let stage = Stage::new([]);
+    let listed = stage.output(&["group", "ls"]);
+    let table = "GROUP   STATE    SIZE  WAITING  FILLS  EPOCHS\nactors  filling     3        2      2  1 (job 7)\n";
+    assert_eq!((listed.code, listed.text()), (Some(0), table));
+    let shown = stage.output(&["group", "show", "actors"]);
+    let expected = "\
+group    actors
+state    filling
+size     3
+owner    uid 1000, mode 600
+made by  its first member
+timeout  1m00s
+fills    epoch 2: 2 waiting, 1 missing
+epochs   1 (job 7)
+  n0 pid 11 (uid 1000) waits for 8s
+  n0 pid 12 (uid 1000) waits for 8s, wishes rank 0
+";
+    assert_eq!((shown.code, shown.text()), (Some(0), expected));
+    let json = stage.output(&["group", "close", "actors", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(json.text()).unwrap();
+    assert_eq!((&json["state"], &json["waiting"][1]["pid"]), (&"closed".into(), &12.into()));
+    assert_eq!(stage.output(&["group", "create", "actors"]).code, Some(240));
+    assert_eq!(stage.output(&["group", "kick", "actors", "n0:"]).code, Some(240));
 }
 
 #[test]

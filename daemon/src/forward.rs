@@ -1,4 +1,5 @@
-//! A joined daemon's `Dvm` service: what clients ask of the DVM is passed on to the head; status and shutdown are its own.
+//! A joined daemon's `Dvm` service: what clients ask of the DVM is passed on to the head; status, shutdown, and members of groups
+//! are its own.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -6,13 +7,15 @@ use std::time::Duration;
 use rsd_proto::services::dvm_server::Dvm;
 use rsd_proto::transport::{Stamped, Target, dial, dvm_client, exit, refusal};
 use rsd_proto::v1::{
-    CancelRequest, InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, ListJobsReply, ListJobsRequest,
+    CancelRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
+    JobSpec, JoinRequest, KickRequest, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest,
     ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, Record, ShutdownReply, ShutdownRequest,
     SignalRequest, StatusReply, StatusRequest,
 };
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use crate::groups::{self, JoinEvents};
 use crate::serve::{self, About};
 use crate::shell::Door;
 
@@ -46,6 +49,7 @@ impl Dvm for ForwardService {
     type SubmitStream = Events<JobEvent>;
     type AttachStream = Events<JobEvent>;
     type LogsStream = Events<Record>;
+    type JoinGroupStream = JoinEvents;
 
     async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
         boxed(self.head().await?.submit(request.into_inner()).await?)
@@ -81,6 +85,24 @@ impl Dvm for ForwardService {
     }
     async fn list_nodes(&self, request: Request<ListNodesRequest>) -> Reply<ListNodesReply> {
         self.head().await?.list_nodes(request.into_inner()).await
+    }
+    async fn join_group(&self, request: Request<JoinRequest>) -> Reply<JoinEvents> {
+        Ok(groups::join(&self.door, request))
+    }
+    async fn create_group(&self, request: Request<GroupRules>) -> Reply<GroupInfo> {
+        self.head().await?.create_group(request.into_inner()).await
+    }
+    async fn list_groups(&self, request: Request<ListGroupsRequest>) -> Reply<ListGroupsReply> {
+        self.head().await?.list_groups(request.into_inner()).await
+    }
+    async fn get_group(&self, request: Request<GroupSelector>) -> Reply<GroupInfo> {
+        self.head().await?.get_group(request.into_inner()).await
+    }
+    async fn close_group(&self, request: Request<GroupSelector>) -> Reply<GroupInfo> {
+        self.head().await?.close_group(request.into_inner()).await
+    }
+    async fn kick_member(&self, request: Request<KickRequest>) -> Reply<GroupInfo> {
+        self.head().await?.kick_member(request.into_inner()).await
     }
     async fn get_status(&self, _: Request<StatusRequest>) -> Reply<StatusReply> {
         serve::status(&self.door, &self.about).await

@@ -6,13 +6,15 @@
 //!
 //! - [`options`], [`start`]: the command line, and becoming a daemon.
 //! - [`state_dir`]: what a daemon keeps on disk, and how it is found.
-//! - [`shell`]: the loop around `rsd_core::Rsd`. [`serve`], [`forward`], [`uplink`], [`job_log`], [`steps`]: its surroundings.
+//! - [`shell`]: the loop around `rsd_core::Rsd`. [`serve`], [`groups`], [`forward`], [`uplink`], [`job_log`], [`steps`], [`join`]: its surroundings.
 //! - [`step_process`]: the loop around `rsd_core::Step`. [`spawn`], [`reap`]: processes.
 //! - [`inventory`], [`load`]: what the node has and does. [`plan`]: the same of machines that are not there, for `rsctl plan`.
 
 mod forward;
+mod groups;
 mod inventory;
 mod job_log;
+mod join;
 mod load;
 mod logging;
 mod options;

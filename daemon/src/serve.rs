@@ -9,15 +9,17 @@ use rsd_core::rsd::{Answer, Call, Input, PmiOp, Refused};
 use rsd_proto::services::{dvm_server::Dvm, link_server::Link, pmi_server::Pmi};
 use rsd_proto::transport::{exit, refusal};
 use rsd_proto::v1::{
-    CancelRequest, Down, InputChunk, InputReply, JobEvent, JobInfo, JobSelector, JobSpec, ListJobsReply,
-    ListJobsRequest, ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, PmiDone, PmiGet, PmiInfo,
-    PmiPut, PmiRank, PmiResult, PmiValue, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
-    StatusRequest, Up, job_event, up,
+    CancelRequest, Down, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
+    JobSpec, JoinRequest, KickRequest, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest,
+    ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, PmiDone, PmiGet, PmiInfo, PmiPut, PmiRank,
+    PmiResult, PmiValue, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Up,
+    job_event, up,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use crate::groups::{self, JoinEvents};
 use crate::job_log::{Follower, JobLogs};
 use crate::shell::{Door, Event};
 
@@ -54,7 +56,7 @@ pub(crate) fn status_of(refused: Refused) -> Status {
 }
 
 /// The core answers each call with its own kind or a refusal.
-fn unexpected(answer: &Answer) -> Status {
+pub(crate) fn unexpected(answer: &Answer) -> Status {
     refusal(Code::Internal, exit::INTERNAL, format!("the daemon answered something else: {answer:?}"))
 }
 
@@ -102,6 +104,7 @@ impl Dvm for HeadService {
     type SubmitStream = Events<JobEvent>;
     type AttachStream = Events<JobEvent>;
     type LogsStream = Events<Record>;
+    type JoinGroupStream = JoinEvents;
 
     async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
         let spec = request.into_inner();
@@ -228,6 +231,30 @@ impl Dvm for HeadService {
     async fn list_nodes(&self, request: Request<ListNodesRequest>) -> Reply<ListNodesReply> {
         let load = request.into_inner().load;
         expect!(self.door.call(Call::ListNodes { load }).await, Answer::Nodes(nodes) => ListNodesReply { nodes })
+    }
+
+    async fn join_group(&self, request: Request<JoinRequest>) -> Reply<JoinEvents> {
+        Ok(groups::join(&self.door, request))
+    }
+
+    async fn create_group(&self, request: Request<GroupRules>) -> Reply<GroupInfo> {
+        groups::create(&self.door, request.into_inner()).await
+    }
+
+    async fn list_groups(&self, _: Request<ListGroupsRequest>) -> Reply<ListGroupsReply> {
+        groups::list(&self.door).await
+    }
+
+    async fn get_group(&self, request: Request<GroupSelector>) -> Reply<GroupInfo> {
+        groups::get(&self.door, request.into_inner().name).await
+    }
+
+    async fn close_group(&self, request: Request<GroupSelector>) -> Reply<GroupInfo> {
+        groups::close(&self.door, request.into_inner().name).await
+    }
+
+    async fn kick_member(&self, request: Request<KickRequest>) -> Reply<GroupInfo> {
+        groups::kick(&self.door, request.into_inner()).await
     }
 
     async fn get_status(&self, _: Request<StatusRequest>) -> Reply<StatusReply> {

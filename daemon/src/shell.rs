@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rsd_config::settings::Settings;
-use rsd_core::rsd::{Answer, Call, Effect, Input, LinkId, Refused, ReqId};
+use rsd_core::rsd::{Answer, Call, Effect, Input, LinkId, MemberId, Refused, ReqId};
 use rsd_core::{JobId, Now, Rsd, Tuning};
-use rsd_proto::v1::{Down, Hello, NodeLoad, Up};
+use rsd_proto::join;
+use rsd_proto::v1::{Down, GroupJoin, Hello, NodeLoad, Up};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 use tracing::{debug, error, info};
@@ -42,6 +43,12 @@ pub(crate) enum Event {
         call: Call,
         answer: oneshot::Sender<Answer>,
     },
+    /// A process wants a place in a group: what it asks, and where to tell it.
+    Join {
+        member: MemberId,
+        join: Box<GroupJoin>,
+        client: mpsc::UnboundedSender<join::Event>,
+    },
     /// Leave at once; steps live on.
     Terminate,
 }
@@ -64,6 +71,7 @@ impl Door {
         let _ = self.events.send(event);
     }
 
+    /// A number for a link, or for a member of a group.
     pub(crate) fn new_link(&self) -> LinkId {
         self.next_link.fetch_add(1, Ordering::Relaxed)
     }
@@ -131,6 +139,7 @@ pub(crate) struct Shell {
     parent: Option<mpsc::UnboundedSender<Up>>,
     waiting: HashMap<ReqId, oneshot::Sender<Answer>>,
     next_req: ReqId,
+    members: HashMap<MemberId, mpsc::UnboundedSender<join::Event>>,
     /// Told once, when a joined daemon has its place.
     ready: Option<oneshot::Sender<Identity>>,
     over: bool,
@@ -160,6 +169,7 @@ impl Shell {
             parent: None,
             waiting: HashMap::new(),
             next_req: 1,
+            members: HashMap::new(),
             ready: Some(ready),
             over: false,
         };
@@ -201,6 +211,7 @@ impl Shell {
                     Input::LinkClosed { link } => drop(self.links.remove(link)),
                     Input::ParentLost => self.parent = None,
                     Input::StepLost { .. } => self.steps.one_has_ended(),
+                    Input::MemberGone { member } => drop(self.members.remove(member)),
                     _ => {}
                 }
                 self.handle(input);
@@ -213,6 +224,10 @@ impl Shell {
                 self.next_req += 1;
                 self.waiting.insert(req, answer);
                 self.handle(Input::Call { req, call });
+            }
+            Event::Join { member, join, client } => {
+                self.members.insert(member, client);
+                self.handle(Input::Join { member, join });
             }
             Event::Terminate => self.over = true,
         }
@@ -263,6 +278,15 @@ impl Shell {
             Effect::Answer { req, answer } => {
                 if let Some(waiting) = self.waiting.remove(&req) {
                     let _ = waiting.send(answer); // it may have gone meanwhile
+                }
+            }
+            Effect::Member { member, event } => {
+                let client = match &event {
+                    join::Event::Wait(_) => self.members.get(&member).cloned(),
+                    join::Event::Go(_) | join::Event::Error { .. } => self.members.remove(&member),
+                };
+                if let Some(client) = client {
+                    let _ = client.send(event); // it may have gone meanwhile
                 }
             }
             Effect::Log { job, event } => {

@@ -13,12 +13,14 @@
 
 mod confine;
 mod crew;
+mod pidfd;
 mod pipe;
 mod program;
 mod warm;
 
 pub(crate) use confine::{ConfineError, CpuMask, MemoryPolicy};
 pub(crate) use crew::{Crew, Process};
+pub(crate) use pidfd::{Watched, start_time};
 pub(crate) use pipe::{input_pipe, listening_socket, output_pipe, socket_pair};
 pub(crate) use program::{Interpreter, ProgramError, WdirError, check_wdir, resolve};
 pub(crate) use warm::map_own_text;

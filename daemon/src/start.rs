@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use rsd_config::settings::Settings;
 use rsd_core::Rsd;
-use rsd_core::rsd::{Call, Memory, Start};
+use rsd_core::rsd::{Call, KnownStep, Memory, Start};
 use rsd_core::taskmap::TaskMap;
 use rsd_proto::services::dvm_server::DvmServer;
 use rsd_proto::services::link_server::LinkServer;
@@ -30,6 +30,7 @@ use tracing::{info, warn};
 use crate::forward::ForwardService;
 use crate::inventory;
 use crate::job_log::JobLogs;
+use crate::join;
 use crate::logging;
 use crate::options::StartOptions;
 use crate::serve::{About, HeadService, LinkService, PmiService};
@@ -178,7 +179,7 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
     let known = state_dir.known_steps();
     let steps = known.iter().filter_map(|step| {
         let map = step.launch.map.clone().and_then(|map| TaskMap::try_from(map).ok())?;
-        Some((step.job, map))
+        Some(KnownStep { job: step.job, map, group: step.launch.group.clone() })
     });
     let start = Start {
         me: NodeInfo {
@@ -209,6 +210,7 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
             false => steps::mourn(&step.launch, &door),
         }
     }
+    tokio::spawn(join::serve(join::listen(state_dir.path())?, door.clone()));
     let (failed, failure) = oneshot::channel();
     if let Some(join) = options.join.clone() {
         let uplink = Uplink { join, dial_deadline: settings.link.dial_deadline, retry_max: settings.link.retry_max };

@@ -151,7 +151,7 @@ impl StateDir {
 
     /// The daemon stops in good order: nothing of it is to be found.
     pub(crate) fn close(&self) {
-        for name in ["daemon.json", "rsd.sock"] {
+        for name in ["daemon.json", "rsd.sock", rsd_proto::join::SOCKET] {
             // Whoever looks finds the lock free, which counts.
             let _ = fs::remove_file(self.path.join(name));
         }

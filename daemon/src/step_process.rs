@@ -6,6 +6,7 @@
 //! rank that floods never holds up another one's fence.
 
 mod link;
+mod members;
 mod ranks;
 
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ use prost::Message;
 use rsd_core::step::{Effect, Input, Local, Status};
 use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, NodeId, Step};
-use rsd_proto::v1::{LaunchBody, Up};
+use rsd_proto::v1::{GroupEpoch, LaunchBody, Up};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal as Arrivals, SignalKind, signal};
@@ -33,6 +34,7 @@ use crate::shell::Clock;
 use crate::spawn;
 use crate::state_dir;
 use link::Line;
+use members::{Knock, Members};
 use ranks::{Ranks, Started};
 
 /// Between TERM and KILL for what the ranks left running.
@@ -48,6 +50,8 @@ enum Event {
     Input(Input),
     /// The link is there: where to send.
     LinkUp(mpsc::UnboundedSender<Up>),
+    /// A member of a group has come.
+    Knock(Knock),
 }
 
 pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
@@ -71,8 +75,13 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
         let map = launch.map.context("the launch has no map")?;
         let map = TaskMap::try_from(map).map_err(|error| anyhow!("the launch's map: {error}"))?;
         let body = LaunchBody::decode(launch.body).context("read the launch")?;
-        let core = Step::new(job, node, map, body.clone(), &inventory, tuning).map_err(|error| anyhow!(error))?;
-        run(&options.state_dir, core, body, signals, first_line).await
+        let mut core = Step::new(job, node, map, body.clone(), &inventory, tuning).map_err(|error| anyhow!(error))?;
+        let of_group = !launch.group.is_empty();
+        if of_group {
+            let epoch = GroupEpoch::decode(launch.group).context("read the launch's group")?;
+            core = core.of_members(&epoch).map_err(|error| anyhow!(error))?;
+        }
+        run(&options.state_dir, core, body, of_group, signals, first_line).await
     })
 }
 
@@ -110,18 +119,24 @@ async fn run(
     state_dir: &Path,
     core: Step,
     launch: LaunchBody,
+    of_group: bool,
     mut signals: Signals,
     first_line: Option<Line>,
 ) -> anyhow::Result<()> {
     let (events, mut inbox) = mpsc::unbounded_channel();
     let (output, mut output_inbox) = mpsc::channel(OUTPUT_QUEUE);
 
+    let members = match of_group {
+        true => Some(Members::listen(events.clone()).await.context("listen for the group's members")?),
+        false => None,
+    };
     let namespace = launch.namespace.clone();
     let mut process = StepProcess {
-        hello: core.hello(std::process::id()),
+        hello: core.hello(std::process::id(), members.as_ref().map_or(0, Members::port)),
         core,
         clock: Clock::start(),
         ranks: Ranks::new(state_dir, launch, events.clone(), output),
+        members,
         pids: HashMap::new(),
         up: None,
         sweep: None,
@@ -166,6 +181,8 @@ struct StepProcess {
     hello: rsd_proto::v1::StepHello,
     clock: Clock,
     ranks: Ranks,
+    /// Of a group's epoch.
+    members: Option<Members>,
     pids: HashMap<Pid, Local>,
     up: Option<mpsc::UnboundedSender<Up>>,
     /// What is left of the ranks is being ended; by KILL from this time on.
@@ -227,8 +244,23 @@ impl StepProcess {
                 self.up = Some(up);
                 Input::LinkUp
             }
+            Event::Knock(knock) => return self.let_in(knock),
         };
         self.handle(input);
+    }
+
+    /// Whoever is no member is not answered.
+    fn let_in(&mut self, knock: Knock) {
+        let Some(local) = self.members.as_ref().and_then(|members| members.find(&knock)) else {
+            return debug!(uid = knock.uid, "a connection of no member is dropped");
+        };
+        match self.ranks.attach(local, knock.stream) {
+            Ok(()) => {
+                self.handle(Input::Attached(local));
+                self.handle(Input::Pmi(local, knock.bytes));
+            }
+            Err(error) => warn!(%error, "cannot serve a member"),
+        }
     }
 
     /// One input whose effects are performed at once, or, if they lead to more inputs, by the next [`StepProcess::take`].
@@ -245,6 +277,11 @@ impl StepProcess {
         match effect {
             // Only ever what follows from Input::Start, which `take` performs together.
             Effect::Spawn(_) => {}
+            Effect::Await(start) => {
+                if let Some(members) = &mut self.members {
+                    members.expect(&start);
+                }
+            }
             Effect::PmiSend(local, bytes) => self.ranks.pmi_send(local, &bytes),
             Effect::PmiClose(local) => self.ranks.pmi_close(local),
             Effect::StdinWrite(local, bytes) => self.ranks.stdin_write(local, bytes),

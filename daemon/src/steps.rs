@@ -51,7 +51,7 @@ impl Steps {
             }
         };
         self.refill_at = Some(Instant::now() + REFILL_PAUSE);
-        let (job, namespace, door) = (launch.job, namespace(launch), self.door.clone());
+        let (job, left, door) = (launch.job, Left::of(launch), self.door.clone());
         tokio::spawn(async move {
             let how = match child.wait().await {
                 // It has swept up itself.
@@ -59,7 +59,7 @@ impl Steps {
                 Ok(status) => status.to_string(),
                 Err(error) => error.to_string(),
             };
-            ended(&door, job, &namespace, &how);
+            ended(&door, job, &left, &how);
         });
         Ok(())
     }
@@ -109,14 +109,14 @@ fn hand(child: &mut Child, order: &str) -> anyhow::Result<()> {
 
 /// Watches a step that an earlier daemon started: its lock is free when it ends.
 pub(crate) fn watch(state_dir: &Path, launch: &Launch, door: Door) {
-    let (path, job, namespace) = (state_dir::step(state_dir, launch.job), launch.job, namespace(launch));
+    let (path, job, left) = (state_dir::step(state_dir, launch.job), launch.job, Left::of(launch));
     let watching = std::thread::Builder::new().name(format!("step-{job}")).stack_size(64 << 10).spawn(move || {
         let waited = File::open(path).and_then(|file| file.lock());
         let how = match waited {
             Ok(()) => "its process is gone".to_owned(),
             Err(error) => error.to_string(),
         };
-        ended(&door, job, &namespace, &how);
+        ended(&door, job, &left, &how);
     });
     if let Err(error) = watching {
         warn!(job, %error, "cannot watch a step");
@@ -125,11 +125,19 @@ pub(crate) fn watch(state_dir: &Path, launch: &Launch, door: Door) {
 
 /// The step of a launch that was found after a restart and does not live any more.
 pub(crate) fn mourn(launch: &Launch, door: &Door) {
-    ended(door, launch.job, &namespace(launch), "it died while its daemon was away");
+    ended(door, launch.job, &Left::of(launch), "it died while its daemon was away");
 }
 
 /// A step has ended that may have left something: if it was killed its ranks are orphans, known by their environment.
-fn ended(door: &Door, job: JobId, namespace: &str, how: &str) {
+fn ended(door: &Door, job: JobId, left: &Left, how: &str) {
+    if !left.members {
+        kill_orphans(job, &left.namespace);
+    } // else they run on: nobody here has started them
+    reap::remove_mpich_shm(&left.namespace);
+    tell(door, job, how);
+}
+
+fn kill_orphans(job: JobId, namespace: &str) {
     match reap::processes_with_environ("RSD_PMI_NAMESPACE", namespace) {
         Ok(orphans) => {
             for pid in orphans {
@@ -139,16 +147,25 @@ fn ended(door: &Door, job: JobId, namespace: &str, how: &str) {
         }
         Err(error) => warn!(job, %error, "cannot look for processes of a dead step"),
     }
-    reap::remove_mpich_shm(namespace);
-    tell(door, job, how);
+}
+
+/// What a step may leave when it dies.
+#[derive(Debug)]
+struct Left {
+    namespace: String,
+    /// Its ranks were members of a group, and not its own.
+    members: bool,
+}
+
+impl Left {
+    fn of(launch: &Launch) -> Left {
+        use prost::Message;
+        let namespace = LaunchBody::decode(launch.body.clone()).map(|body| body.namespace).unwrap_or_default();
+        Left { namespace, members: !launch.group.is_empty() }
+    }
 }
 
 fn tell(door: &Door, job: JobId, how: &str) {
     info!(job, how, "a step has ended");
     door.send(Event::Input(Input::StepLost { job, why: format!("its step process ended unasked ({how})") }));
-}
-
-fn namespace(launch: &Launch) -> String {
-    use prost::Message;
-    LaunchBody::decode(launch.body.clone()).map(|body| body.namespace).unwrap_or_default()
 }

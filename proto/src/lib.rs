@@ -36,7 +36,7 @@ pub mod transport;
 
 /// The number of the gRPC protocol. It changes when an older peer would misunderstand; peers of different numbers refuse
 /// each other by name.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// The version of this build, for people.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

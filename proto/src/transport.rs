@@ -285,7 +285,7 @@ async fn admit(sender: &mpsc::Sender<io::Result<Conn>>, conn: Conn, uid: Option<
 
 /// Who owns the other end of a loopback connection: the socket whose local address is `peer` and whose remote one is
 /// `local`, by `/proc/net/tcp`. None when it is not there (any more), which counts as a stranger.
-fn loopback_peer_uid(local: SocketAddr, peer: SocketAddr) -> Option<u32> {
+pub fn loopback_peer_uid(local: SocketAddr, peer: SocketAddr) -> Option<u32> {
     let table = if peer.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
     let text = std::fs::read_to_string(table).ok()?;
     find_uid(&text, &hex_address(peer), &hex_address(local))
@@ -359,9 +359,27 @@ impl AsyncWrite for Conn {
     }
 }
 
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its user: ours or root, or it would not be let in. That of a TCP connection counts as ours.
+    pub uid: u32,
+    /// The process that connected, by our numbers; absent where the kernel does not tell.
+    pub pid: Option<u32>,
+}
+
 impl Connected for Conn {
-    type ConnectInfo = ();
-    fn connect_info(&self) {}
+    type ConnectInfo = Peer;
+    fn connect_info(&self) -> Peer {
+        match self {
+            Conn::Unix(stream) => {
+                let peer = stream.peer_cred();
+                let pid = peer.as_ref().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
+                Peer { uid: peer.map_or_else(|_| own_uid(), |peer| peer.uid()), pid: pid.filter(|pid| *pid > 0) }
+            }
+            Conn::Tcp(_) => Peer { uid: own_uid(), pid: None },
+        }
+    }
 }
 
 #[cfg(test)]

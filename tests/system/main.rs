@@ -4,6 +4,7 @@
 
 mod daemons;
 mod exits;
+mod groups;
 mod jobs;
 mod launch;
 mod library;

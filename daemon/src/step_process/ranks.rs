@@ -18,8 +18,8 @@ use rsd_core::step::{Bound, Input, Local, Memory, RankStart, Stream};
 use rsd_proto::pmi::listening;
 use rsd_proto::v1::LaunchBody;
 use tokio::io::AsyncWriteExt;
-use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tracing::debug;
 
@@ -162,6 +162,8 @@ struct OutputFile {
 
 #[derive(Debug)]
 struct PmiSocket {
+    /// Nobody wants to hear of it any more: there is a newer one.
+    replaced: Rc<std::cell::Cell<bool>>,
     stream: Rc<UnixStream>,
     /// Answers that the socket did not take at once, on their way by a task.
     backlog: mpsc::UnboundedSender<Bytes>,
@@ -284,8 +286,25 @@ impl Ranks {
 
     // --- PMI ---
 
+    /// A member's connection, instead of the one that it may have had.
+    pub(super) fn attach(&mut self, local: Local, stream: TcpStream) -> std::io::Result<()> {
+        if self.io.len() <= local {
+            self.io.resize_with(local + 1, RankIo::default);
+        }
+        // What is done with it is done with any stream socket.
+        let socket = OwnedFd::from(stream.into_std()?).into();
+        let pmi = self.serve_pmi(local, socket)?;
+        if let Some(before) = self.io[local].pmi.replace(pmi) {
+            before.replaced.set(true);
+            let _ = shutdown(before.stream.as_raw_fd(), Shutdown::Both);
+        }
+        Ok(())
+    }
+
     fn serve_pmi(&self, local: Local, socket: std::os::unix::net::UnixStream) -> std::io::Result<PmiSocket> {
         let stream = Rc::new(UnixStream::from_std(socket)?);
+        let replaced = Rc::new(std::cell::Cell::new(false));
+        let is_old = Rc::clone(&replaced);
         let (backlog, mut late) = mpsc::unbounded_channel::<Bytes>();
         let waiting = Rc::new(std::cell::Cell::new(0));
         let (reader, events) = (Rc::clone(&stream), self.events.clone());
@@ -298,9 +317,14 @@ impl Ranks {
                     Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                     Err(_) => break,
                 };
+                if is_old.get() {
+                    return;
+                }
                 let _ = events.send(Event::Input(input));
             }
-            let _ = events.send(Event::Input(Input::PmiClosed(local)));
+            if !is_old.get() {
+                let _ = events.send(Event::Input(Input::PmiClosed(local)));
+            }
         });
         let (writer, left) = (Rc::clone(&stream), Rc::clone(&waiting));
         tokio::task::spawn_local(async move {
@@ -317,7 +341,7 @@ impl Ranks {
                 }
             }
         });
-        Ok(PmiSocket { stream, backlog, waiting })
+        Ok(PmiSocket { replaced, stream, backlog, waiting })
     }
 
     pub(super) fn pmi_send(&mut self, local: Local, bytes: &Bytes) {

@@ -738,6 +738,183 @@ pub struct StatusReply {
     #[prost(message, optional, tag = "16")]
     pub inventory: ::core::option::Option<Inventory>,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JoinRequest {
+    #[prost(string, tag = "1")]
+    pub group: ::prost::alloc::string::String,
+    #[prost(uint32, optional, tag = "2")]
+    pub size: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "3")]
+    pub min: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "4")]
+    pub max: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "5")]
+    pub rank: ::core::option::Option<u32>,
+    #[prost(uint64, optional, tag = "6")]
+    pub timeout_ms: ::core::option::Option<u64>,
+    /// Its place from before, if it has one.
+    #[prost(string, tag = "7")]
+    pub token: ::prost::alloc::string::String,
+    /// The process that is to be the member; 0: the one that calls.
+    #[prost(uint32, tag = "8")]
+    pub pid: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JoinEvent {
+    #[prost(oneof = "join_event::Event", tags = "1, 2, 3")]
+    pub event: ::core::option::Option<join_event::Event>,
+}
+/// Nested message and enum types in `JoinEvent`.
+pub mod join_event {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Event {
+        #[prost(message, tag = "1")]
+        Wait(super::JoinWait),
+        #[prost(message, tag = "2")]
+        Go(super::JoinGo),
+        #[prost(message, tag = "3")]
+        Error(super::GroupRefusal),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JoinWait {
+    #[prost(string, tag = "1")]
+    pub token: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub have: u32,
+    #[prost(uint32, tag = "3")]
+    pub want: u32,
+    #[prost(uint64, tag = "4")]
+    pub epoch: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JoinGo {
+    #[prost(uint32, tag = "1")]
+    pub rank: u32,
+    #[prost(uint32, tag = "2")]
+    pub size: u32,
+    #[prost(uint32, tag = "3")]
+    pub local_rank: u32,
+    #[prost(uint32, tag = "4")]
+    pub local_size: u32,
+    #[prost(uint64, tag = "5")]
+    pub epoch: u64,
+    #[prost(string, tag = "6")]
+    pub pmi_port: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "7")]
+    pub pmi_id: u32,
+    #[prost(uint64, tag = "8")]
+    pub job: u64,
+    #[prost(string, tag = "9")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "10")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "11")]
+    pub nodes: u32,
+    #[prost(uint32, tag = "12")]
+    pub node_index: u32,
+    #[prost(string, tag = "13")]
+    pub address: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupRefusal {
+    #[prost(uint32, tag = "1")]
+    pub code: u32,
+    #[prost(string, tag = "2")]
+    pub text: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupRules {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// size is min = max.
+    #[prost(uint32, tag = "2")]
+    pub min: u32,
+    #[prost(uint32, tag = "3")]
+    pub max: u32,
+    /// How long it lives while nobody is in it, in milliseconds; absent: an hour.
+    #[prost(uint64, optional, tag = "4")]
+    pub ttl_ms: ::core::option::Option<u64>,
+    /// How long a member waits that does not say; absent: a minute.
+    #[prost(uint64, optional, tag = "5")]
+    pub timeout_ms: ::core::option::Option<u64>,
+    /// Once min are there: how long nobody may come before it begins; absent: two seconds.
+    #[prost(uint64, optional, tag = "6")]
+    pub settle_ms: ::core::option::Option<u64>,
+    /// As of a file: who else than the owner may join (o+rw).
+    #[prost(uint32, optional, tag = "7")]
+    pub mode: ::core::option::Option<u32>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupSelector {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListGroupsRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListGroupsReply {
+    #[prost(message, repeated, tag = "1")]
+    pub groups: ::prost::alloc::vec::Vec<GroupInfo>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupInfo {
+    #[prost(message, optional, tag = "1")]
+    pub rules: ::core::option::Option<GroupRules>,
+    #[prost(uint32, tag = "2")]
+    pub owner_uid: u32,
+    /// Made by CreateGroup, not by a join.
+    #[prost(bool, tag = "3")]
+    pub created: bool,
+    #[prost(bool, tag = "4")]
+    pub closed: bool,
+    /// The epoch that fills now or next.
+    #[prost(uint64, tag = "5")]
+    pub epoch: u64,
+    #[prost(message, repeated, tag = "6")]
+    pub waiting: ::prost::alloc::vec::Vec<WaitingMember>,
+    /// Those that live.
+    #[prost(message, repeated, tag = "7")]
+    pub epochs: ::prost::alloc::vec::Vec<LiveEpoch>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WaitingMember {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    #[prost(string, tag = "2")]
+    pub node_name: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub pid: u32,
+    #[prost(uint32, tag = "4")]
+    pub uid: u32,
+    /// The rank that it wishes to be.
+    #[prost(uint32, optional, tag = "5")]
+    pub rank: ::core::option::Option<u32>,
+    #[prost(uint64, tag = "6")]
+    pub waiting_ms: u64,
+    /// Its daemon is out of reach.
+    #[prost(bool, tag = "7")]
+    pub away: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LiveEpoch {
+    #[prost(uint64, tag = "1")]
+    pub epoch: u64,
+    #[prost(uint64, tag = "2")]
+    pub job: u64,
+    #[prost(uint32, tag = "3")]
+    pub size: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KickRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub pid: u32,
+    /// The name of its node; empty: whichever it is on.
+    #[prost(string, tag = "3")]
+    pub node: ::prost::alloc::string::String,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShutdownRequest {
     /// Jobs that run are killed; without it their presence is a refusal.
@@ -750,7 +927,7 @@ pub struct ShutdownReply {}
 pub struct Up {
     #[prost(
         oneof = "up::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 21"
     )]
     pub body: ::core::option::Option<up::Body>,
 }
@@ -790,13 +967,17 @@ pub mod up {
         Located(super::Located),
         #[prost(message, tag = "16")]
         Locate(super::Locate),
+        #[prost(message, tag = "20")]
+        GroupJoin(super::GroupJoin),
+        #[prost(message, tag = "21")]
+        GroupLeave(super::GroupLeave),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Down {
     #[prost(
         oneof = "down::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 20"
     )]
     pub body: ::core::option::Option<down::Body>,
 }
@@ -834,6 +1015,8 @@ pub mod down {
         Resync(super::Resync),
         #[prost(message, tag = "15")]
         Locations(super::Locations),
+        #[prost(message, tag = "20")]
+        GroupState(super::GroupState),
     }
 }
 /// First message of a child.
@@ -874,6 +1057,9 @@ pub struct StepHello {
     pub pid: u32,
     #[prost(message, optional, tag = "3")]
     pub map: ::core::option::Option<TaskMap>,
+    /// Of a group's epoch: where members find their PMI server, a port of this machine's loopback.
+    #[prost(uint32, tag = "4")]
+    pub pmi_port: u32,
 }
 /// First answer to a node: attached. To a step: empty of everything.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -939,6 +1125,9 @@ pub struct Launch {
     pub map: ::core::option::Option<TaskMap>,
     #[prost(bytes = "bytes", tag = "3")]
     pub body: ::prost::bytes::Bytes,
+    /// An encoded GroupEpoch: the ranks run already, and are not to be started. Empty: an ordinary job.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub group: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LaunchBody {
@@ -1258,6 +1447,123 @@ pub struct NameResult {
     pub ok: bool,
     #[prost(bytes = "bytes", tag = "5")]
     pub port: ::prost::bytes::Bytes,
+}
+/// A process that runs already wants a place in a named group. Kept by the daemon of its node until the epoch's Launch or a GroupState
+/// with an error comes; repeats are known by the token.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupJoin {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    /// The daemon's number for it.
+    #[prost(uint64, tag = "2")]
+    pub member: u64,
+    #[prost(string, tag = "3")]
+    pub group: ::prost::alloc::string::String,
+    /// The name of its place, drawn by its daemon; who knows it may take the place again.
+    #[prost(string, tag = "4")]
+    pub token: ::prost::alloc::string::String,
+    /// Who it will be for its PMI server: positive, 31 bits, drawn by its daemon.
+    #[prost(uint32, tag = "5")]
+    pub pmi_id: u32,
+    /// size, or min and max; all absent: as the group was created.
+    #[prost(uint32, optional, tag = "6")]
+    pub size: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "7")]
+    pub min: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "8")]
+    pub max: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "9")]
+    pub rank: ::core::option::Option<u32>,
+    /// Absent: the group's own.
+    #[prost(uint64, optional, tag = "10")]
+    pub timeout_ms: ::core::option::Option<u64>,
+    /// The process, by its node's numbers; 0: not known there. `started` is its start time by the kernel, and tells apart who has the
+    /// same pid.
+    #[prost(uint32, tag = "11")]
+    pub pid: u32,
+    #[prost(uint64, tag = "12")]
+    pub started: u64,
+    #[prost(uint32, tag = "13")]
+    pub uid: u32,
+}
+/// It has gone, or is no longer wanted.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupLeave {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    #[prost(string, tag = "2")]
+    pub token: ::prost::alloc::string::String,
+}
+/// To the daemon of a member that waits.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupState {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    #[prost(uint64, tag = "2")]
+    pub member: u64,
+    #[prost(string, tag = "3")]
+    pub token: ::prost::alloc::string::String,
+    #[prost(oneof = "group_state::State", tags = "4, 5")]
+    pub state: ::core::option::Option<group_state::State>,
+}
+/// Nested message and enum types in `GroupState`.
+pub mod group_state {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum State {
+        #[prost(message, tag = "4")]
+        Wait(super::GroupWait),
+        #[prost(message, tag = "5")]
+        Error(super::GroupError),
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupWait {
+    #[prost(uint32, tag = "1")]
+    pub have: u32,
+    #[prost(uint32, tag = "2")]
+    pub want: u32,
+    #[prost(uint64, tag = "3")]
+    pub epoch: u64,
+    /// The head answers at the latest after this.
+    #[prost(uint64, tag = "4")]
+    pub left_ms: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupError {
+    #[prost(uint32, tag = "1")]
+    pub code: u32,
+    #[prost(string, tag = "2")]
+    pub text: ::prost::alloc::string::String,
+}
+/// A group that was complete.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupEpoch {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    /// By rank.
+    #[prost(message, repeated, tag = "3")]
+    pub members: ::prost::alloc::vec::Vec<GroupMember>,
+    /// The job's.
+    #[prost(string, tag = "4")]
+    pub namespace: ::prost::alloc::string::String,
+    /// node_names\[i\] is the name of map.nodes\[i\].
+    #[prost(string, repeated, tag = "5")]
+    pub node_names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GroupMember {
+    #[prost(string, tag = "1")]
+    pub token: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub pmi_id: u32,
+    #[prost(uint32, tag = "3")]
+    pub pid: u32,
+    #[prost(uint64, tag = "4")]
+    pub started: u64,
+    #[prost(uint32, tag = "5")]
+    pub uid: u32,
 }
 /// The DVM shuts down.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -320,6 +320,125 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "GetStatus"));
             self.inner.unary(req, path, codec).await
         }
+        /// A place in a named group for a process of the daemon's node, as over its join socket (proto/src/join.rs). The stream ends with
+        /// go or error; until then it is the lease.
+        pub async fn join_group(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::JoinRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<crate::v1::JoinEvent>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/JoinGroup");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "JoinGroup"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// A group with rules of its own; one that nobody created is made by the first join.
+        pub async fn create_group(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::GroupRules>,
+        ) -> std::result::Result<tonic::Response<crate::v1::GroupInfo>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/CreateGroup");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "CreateGroup"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn list_groups(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::ListGroupsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::v1::ListGroupsReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/ListGroups");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "ListGroups"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn get_group(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::GroupSelector>,
+        ) -> std::result::Result<tonic::Response<crate::v1::GroupInfo>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/GetGroup");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "GetGroup"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Nobody may join any more; who waits is sent away, epochs that have begun go on.
+        pub async fn close_group(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::GroupSelector>,
+        ) -> std::result::Result<tonic::Response<crate::v1::GroupInfo>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/CloseGroup");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "CloseGroup"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Sends a waiting member away.
+        pub async fn kick_member(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::KickRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::GroupInfo>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/KickMember");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "KickMember"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Stops the daemon that is asked; the head stops the whole DVM.
         pub async fn shutdown(
             &mut self,
@@ -435,6 +554,44 @@ pub mod dvm_server {
             &self,
             request: tonic::Request<crate::v1::StatusRequest>,
         ) -> std::result::Result<tonic::Response<crate::v1::StatusReply>, tonic::Status>;
+        /// Server streaming response type for the JoinGroup method.
+        type JoinGroupStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<crate::v1::JoinEvent, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// A place in a named group for a process of the daemon's node, as over its join socket (proto/src/join.rs). The stream ends with
+        /// go or error; until then it is the lease.
+        async fn join_group(
+            &self,
+            request: tonic::Request<crate::v1::JoinRequest>,
+        ) -> std::result::Result<tonic::Response<Self::JoinGroupStream>, tonic::Status>;
+        /// A group with rules of its own; one that nobody created is made by the first join.
+        async fn create_group(
+            &self,
+            request: tonic::Request<crate::v1::GroupRules>,
+        ) -> std::result::Result<tonic::Response<crate::v1::GroupInfo>, tonic::Status>;
+        async fn list_groups(
+            &self,
+            request: tonic::Request<crate::v1::ListGroupsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::v1::ListGroupsReply>,
+            tonic::Status,
+        >;
+        async fn get_group(
+            &self,
+            request: tonic::Request<crate::v1::GroupSelector>,
+        ) -> std::result::Result<tonic::Response<crate::v1::GroupInfo>, tonic::Status>;
+        /// Nobody may join any more; who waits is sent away, epochs that have begun go on.
+        async fn close_group(
+            &self,
+            request: tonic::Request<crate::v1::GroupSelector>,
+        ) -> std::result::Result<tonic::Response<crate::v1::GroupInfo>, tonic::Status>;
+        /// Sends a waiting member away.
+        async fn kick_member(
+            &self,
+            request: tonic::Request<crate::v1::KickRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::GroupInfo>, tonic::Status>;
         /// Stops the daemon that is asked; the head stops the whole DVM.
         async fn shutdown(
             &self,
@@ -1034,6 +1191,269 @@ pub mod dvm_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetStatusSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/JoinGroup" => {
+                    #[allow(non_camel_case_types)]
+                    struct JoinGroupSvc<T: Dvm>(pub Arc<T>);
+                    impl<
+                        T: Dvm,
+                    > tonic::server::ServerStreamingService<crate::v1::JoinRequest>
+                    for JoinGroupSvc<T> {
+                        type Response = crate::v1::JoinEvent;
+                        type ResponseStream = T::JoinGroupStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::JoinRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::join_group(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = JoinGroupSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/CreateGroup" => {
+                    #[allow(non_camel_case_types)]
+                    struct CreateGroupSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::GroupRules>
+                    for CreateGroupSvc<T> {
+                        type Response = crate::v1::GroupInfo;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::GroupRules>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::create_group(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CreateGroupSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/ListGroups" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListGroupsSvc<T: Dvm>(pub Arc<T>);
+                    impl<
+                        T: Dvm,
+                    > tonic::server::UnaryService<crate::v1::ListGroupsRequest>
+                    for ListGroupsSvc<T> {
+                        type Response = crate::v1::ListGroupsReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::ListGroupsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::list_groups(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListGroupsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/GetGroup" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetGroupSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::GroupSelector>
+                    for GetGroupSvc<T> {
+                        type Response = crate::v1::GroupInfo;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::GroupSelector>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::get_group(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetGroupSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/CloseGroup" => {
+                    #[allow(non_camel_case_types)]
+                    struct CloseGroupSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::GroupSelector>
+                    for CloseGroupSvc<T> {
+                        type Response = crate::v1::GroupInfo;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::GroupSelector>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::close_group(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CloseGroupSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/KickMember" => {
+                    #[allow(non_camel_case_types)]
+                    struct KickMemberSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::KickRequest>
+                    for KickMemberSvc<T> {
+                        type Response = crate::v1::GroupInfo;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::KickRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::kick_member(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = KickMemberSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Down, JobInfo, JobSpec, NodeInfo, PmiCall, down, job_event, pmi_call, stdin_target};
 
+use super::groups::GroupCall;
 use super::job::{Job, Life, Why};
 use super::{Effect, LinkId, ReqId, Rsd, Stopping};
 use crate::{JobId, NodeId, Now};
@@ -37,6 +38,8 @@ pub enum Call {
     Shutdown { force: bool },
     /// [`Answer::Pmi`].
     Pmi { job: JobId, rank: u32, namespace: String, op: PmiOp },
+    /// [`Answer::Group`], or [`Answer::Groups`].
+    Group(GroupCall),
 }
 
 /// What a rank asks through the gRPC `Pmi` service.
@@ -78,6 +81,10 @@ pub enum Answer {
     Status(Box<wire::StatusReply>),
     /// Done, nothing to say.
     Stopped,
+    /// One group.
+    Group(Box<wire::GroupInfo>),
+    /// All groups, by name.
+    Groups(Vec<wire::GroupInfo>),
     /// A rank's answer.
     Pmi(Box<wire::PmiResult>),
     /// No.
@@ -100,6 +107,7 @@ pub(super) mod exit {
     pub(in crate::rsd) const USAGE: u8 = 240;
     pub(in crate::rsd) const NODE_LOST: u8 = 242;
     pub(in crate::rsd) const NOT_PLACED: u8 = 243;
+    pub(in crate::rsd) const NOT_PERMITTED: u8 = 245;
     pub(in crate::rsd) const NO_SUCH_JOB: u8 = 246;
 }
 
@@ -112,6 +120,7 @@ impl Rsd {
             Call::Status => out.push(Effect::Answer { req, answer: Answer::Status(Box::new(self.status())) }),
             Call::Shutdown { force } => self.on_shutdown(now, req, force, out),
             Call::Pmi { job, rank, namespace, op } => self.on_pmi_request(req, job, rank, &namespace, op, out),
+            Call::Group(call) => self.on_group_call(now, req, call, out),
             Call::Submit { spec, secret } => self.submit(now, req, *spec, secret, out),
             Call::Plan(request) => self.on_plan(req, &request, out),
             Call::Stdin { job, data, eof } => match self.resolve(job) {
@@ -199,6 +208,13 @@ impl Rsd {
             Life::Ended(_) => return refused(exit::NO_SUCH_JOB, format!("job {id} has ended")),
             Life::Running { .. } | Life::Ending { .. } => {}
         }
+        if !job.members.is_empty() {
+            let text = format!(
+                "job {id} is an epoch of a group: its members were not started by rsd, which sends them no signals; rsctl \
+                 cancel {id} ends the epoch"
+            );
+            return refused(exit::USAGE, text);
+        }
         if let Some(rank) = rank.filter(|rank| *rank >= job.map.size()) {
             let last = job.map.size() - 1;
             return refused(exit::NO_SUCH_JOB, format!("job {id} has no rank {rank}: its ranks are 0 to {last}"));
@@ -270,7 +286,7 @@ impl Rsd {
         } else {
             // The head learns it from our good-bye.
             for job in busy {
-                self.release(job, out);
+                self.release(now, job, out);
             }
         }
         self.begin_stop(now, Some(req));

@@ -10,7 +10,8 @@ use rsd_proto::v1::{self as wire, Down, JobSpec, NodeInfo, NodeState, RankExit, 
 
 use super::calls::{exit, log, refuse, stdin_nodes};
 use super::job::{Job, Life, Why};
-use super::{Answer, Effect, ReqId, Rsd};
+use super::lobby::Lobby;
+use super::{Answer, Effect, Refused, ReqId, Rsd};
 use crate::place::cpuset::CpuSet;
 use crate::place::topology::{Kind, Topology};
 use crate::place::{self, Gpu, NodeOffer};
@@ -58,6 +59,7 @@ pub(super) struct Head {
     pub(super) next_probe: u64,
     /// Something changed that may let a queued job start.
     pub(super) try_queue: bool,
+    pub(super) lobby: Lobby,
 }
 
 #[derive(Debug)]
@@ -146,11 +148,32 @@ impl Head {
             probes: BTreeMap::new(),
             next_probe: 1,
             try_queue: false,
+            lobby: Lobby::default(),
         }
     }
 
     pub(super) fn insert_node(&mut self, info: NodeInfo, away: Option<Duration>) {
         self.nodes.insert(info.node, self.alike.node(info, away));
+    }
+
+    /// The node's name, for sentences.
+    pub(super) fn node_name(&self, node: NodeId) -> String {
+        name_among(&self.nodes, node)
+    }
+
+    /// The node of that name.
+    pub(super) fn node_named(&self, name: &str) -> Result<NodeId, Refused> {
+        let found = self.nodes.values().find(|node| node.info.name == name);
+        found.map(|node| node.info.node).ok_or_else(|| Refused {
+            exit_code: exit::NO_SUCH_JOB,
+            text: format!("there is no node {name} (rsctl nodes lists those that are)"),
+        })
+    }
+
+    /// A job that needs no place.
+    pub(super) fn insert_running(&mut self, job: Job) {
+        self.alive.insert(job.id);
+        self.jobs.insert(job.id, job);
     }
 
     pub(super) fn job_mut(&mut self, job: JobId) -> Option<&mut Job> {
@@ -264,7 +287,7 @@ impl Head {
         let queued = self.queue.iter().map(|job| format!("job {job} in the queue"));
         let probes = self.probes.keys().map(|probe| format!("probe {probe}"));
         let names = self.names.values().map(|published| format!("a name of job {}", published.job));
-        alive.chain(queued).chain(probes).chain(names).collect()
+        alive.chain(queued).chain(probes).chain(names).chain(self.lobby.leftovers()).collect()
     }
 
     pub(super) fn next_deadline(&self, tuning: &Tuning) -> Option<Duration> {
@@ -275,7 +298,7 @@ impl Head {
         });
         let nodes = self.nodes.values().filter_map(|node| node.away.map(|since| since + tuning.reattach_grace));
         let probes = self.probes.values().map(|probe| probe.deadline);
-        jobs.chain(nodes).chain(probes).min()
+        jobs.chain(nodes).chain(probes).chain(self.lobby.next_deadline()).min()
     }
 }
 
@@ -453,6 +476,7 @@ impl Rsd {
     pub(super) fn retire(&mut self, id: JobId, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         head.alive.remove(&id);
+        head.lobby.over(id);
         head.ended.push_back(id);
         if let Some(req) = head.jobs.get_mut(&id).and_then(|job| job.stdin.settle(true)) {
             out.push(Effect::Answer { req, answer: Answer::Stopped });
@@ -533,6 +557,7 @@ impl Rsd {
             let nodes = self.relays.get(&id).map(|relay| relay.map.nodes().to_vec()).unwrap_or_default();
             self.give_up_nodes(now, id, &nodes, "its node did not confirm the kill", out);
         }
+        self.settle_lobby(now, out);
         self.advance_relays(now, out);
         if self.head.as_ref().is_some_and(|head| head.try_queue) {
             self.run_queue(now, out);
@@ -564,6 +589,11 @@ impl Rsd {
             }
         }
     }
+}
+
+/// The name of one of these nodes, for sentences.
+pub(super) fn name_among(nodes: &BTreeMap<NodeId, Node>, node: NodeId) -> String {
+    nodes.get(&node).map_or_else(|| format!("node {node}"), |node| node.info.name.clone())
 }
 
 /// Why a job waits, in one line.

@@ -49,6 +49,8 @@ pub(super) struct Job {
     /// How far each node's output has come.
     pub(super) output: BTreeMap<NodeId, Inbox>,
     pub(super) stdin: StdinFeed,
+    /// Of a group's epoch: the members' tokens, by rank.
+    pub(super) members: Vec<String>,
 }
 
 /// Where a job is, and what only counts there.
@@ -106,6 +108,7 @@ impl Job {
             exit_code: 0,
             output: BTreeMap::new(),
             stdin: StdinFeed::default(),
+            members: Vec::new(),
             spec: Some(spec),
             launch: None,
             secret,
@@ -114,6 +117,11 @@ impl Job {
 
     pub(super) fn submitted(&self) -> job_event::Body {
         job_event::Body::Submitted(job_event::Submitted { job: self.id, command: self.command.clone() })
+    }
+
+    /// The rank of a member of an epoch.
+    pub(super) fn rank_of_member(&self, token: &str) -> Option<u32> {
+        self.members.iter().position(|member| member == token).and_then(|rank| u32::try_from(rank).ok())
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -151,7 +159,12 @@ impl Job {
             bindings_required: bound.required,
             secret: if listens { secret } else { Bytes::new() },
         };
-        let launch = wire::Launch { job: self.id, map: Some((&map).into()), body: body.encode_to_vec().into() };
+        let launch = wire::Launch {
+            job: self.id,
+            map: Some((&map).into()),
+            body: body.encode_to_vec().into(),
+            group: Bytes::new(),
+        };
         let placed = job_event::Placed { map: Some((&map).into()), node_names: node_names.clone() };
         (self.map, self.used, self.bound, self.node_names) = (map, used, bound, node_names);
         self.launch = Some(launch.clone());
@@ -193,6 +206,7 @@ impl Job {
         self.exit_code = code;
         self.ended_ms = now.unix_ms;
         (self.spec, self.launch) = (None, None);
+        self.members.clear();
         self.output.clear();
         job_event::Body::Ended(self.info())
     }

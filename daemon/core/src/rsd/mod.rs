@@ -4,13 +4,17 @@
 //! - `tree`: who is below, and how children join, leave, vanish and come back.
 //! - `relay`: a job as every daemon sees it; `locations`: where its ranks listen.
 //! - `head`: what only the head does: nodes, placement, the queue. `job`: one job's life. `bound`: the cpus it has.
+//! - `members`: processes of this node that wait for a place in a named group; `lobby`, `groups`: the groups, on the head.
 //! - `calls`: what clients ask.
 
 mod bound;
 mod calls;
+mod groups;
 mod head;
 mod job;
+mod lobby;
 mod locations;
+mod members;
 mod nodes;
 mod relay;
 mod stdin;
@@ -19,21 +23,26 @@ mod tree;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use rsd_proto::join;
 use rsd_proto::v1::{self as wire, Down, NodeInfo, Up, down, up};
 
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now, Tuning};
 
 pub use calls::{Answer, Call, PmiOp, Refused};
+pub use groups::GroupCall;
 pub use head::Memory;
 
 use head::Head;
+use members::Members;
 use relay::Relay;
 
 /// The shell's number for a stream from a child or a step; never used twice.
 pub type LinkId = u64;
 /// The shell's number for a request that waits for its [`Answer`].
 pub type ReqId = u64;
+/// The shell's number for a process that waits for a place in a group; never used twice.
+pub type MemberId = u64;
 
 /// What happens to a daemon.
 #[expect(missing_docs, reason = "the variants say what their fields are")]
@@ -57,6 +66,10 @@ pub enum Input {
     StepLost { job: JobId, why: String },
     /// This node's load, measured because of [`Effect::MeasureLoad`].
     Load { probe: u64, load: wire::NodeLoad },
+    /// A process of this node wants a place in a named group; who it is, is filled in but for the node.
+    Join { member: MemberId, join: Box<wire::GroupJoin> },
+    /// It has closed its connection, or has ended.
+    MemberGone { member: MemberId },
     /// A client asks.
     Call { req: ReqId, call: Call },
     /// Time has passed.
@@ -79,6 +92,8 @@ pub enum Effect {
     ForgetStep(JobId),
     /// Measure this node's load and say [`Input::Load`].
     MeasureLoad { probe: u64 },
+    /// Tell a process that waits; anything but `Wait` is the last, and closes its connection.
+    Member { member: MemberId, event: join::Event },
     /// Answer a request.
     Answer { req: ReqId, answer: Answer },
     /// Append to a job's log.
@@ -115,6 +130,7 @@ pub struct Rsd {
     /// gRPC Pmi requests under way to a local step.
     pmi_calls: BTreeMap<u64, calls::PmiRequest>,
     next_pmi_call: u64,
+    members: Members,
     stopping: Option<Stopping>,
 }
 
@@ -136,7 +152,18 @@ pub struct Start {
     /// For a head: what it remembers.
     pub memory: Memory,
     /// Steps that ran here before a restart and may come back.
-    pub steps: Vec<(JobId, TaskMap)>,
+    pub steps: Vec<KnownStep>,
+}
+
+/// A step that ran before its daemon was restarted.
+#[derive(Debug, Clone)]
+pub struct KnownStep {
+    /// Its job.
+    pub job: JobId,
+    /// The job's.
+    pub map: TaskMap,
+    /// `Launch.group`.
+    pub group: bytes::Bytes,
 }
 
 impl Rsd {
@@ -158,6 +185,7 @@ impl Rsd {
             told: BTreeSet::new(),
             pmi_calls: BTreeMap::new(),
             next_pmi_call: 1,
+            members: Members::default(),
             stopping: None,
         };
         if is_head {
@@ -165,9 +193,12 @@ impl Rsd {
             rsd.me.joined_ms = now.unix_ms;
             rsd.head = Some(Head::new(memory, rsd.me.clone()));
         }
-        for (job, map) in steps {
+        for KnownStep { job, map, group } in steps {
             rsd.steps.insert(job, None);
             if !is_head {
+                if !group.is_empty() {
+                    rsd.epoch_is_here(job, &map, &group);
+                }
                 rsd.ensure_relay(job, map);
             } // else the job is forgotten, and its step is to be sent away
         }
@@ -180,8 +211,8 @@ impl Rsd {
             Input::Hello { link, hello } => self.on_hello(now, link, hello, out),
             Input::Up { link, up } => self.on_up(now, link, up, out),
             Input::LinkClosed { link } => self.on_link_closed(now, link, out),
-            Input::Welcome(welcome) => self.on_welcome(welcome, out),
-            Input::Redirected(redirect) => self.on_redirected(redirect, out),
+            Input::Welcome(welcome) => self.on_welcome(now, welcome, out),
+            Input::Redirected(redirect) => self.on_redirected(now, redirect, out),
             Input::Down(down) => self.on_down(now, down, out),
             Input::ParentLost => self.parent_up = false,
             Input::StepLost { job, why } => self.on_step_lost(now, job, why, out),
@@ -189,6 +220,8 @@ impl Rsd {
                 let report = wire::LoadReport { probe, node: self.me.node, load: Some(load) };
                 self.on_load(report, out);
             }
+            Input::Join { member, join } => self.on_join(now, member, *join, out),
+            Input::MemberGone { member } => self.on_member_gone(now, member, out),
             Input::Call { req, call } => self.on_call(now, req, call, out),
             Input::Tick => {}
         }
@@ -198,7 +231,8 @@ impl Rsd {
     /// When [`Input::Tick`] is wanted at the latest.
     pub fn next_deadline(&self) -> Option<Duration> {
         let stopping = self.stopping.as_ref().map(|stopping| stopping.deadline);
-        self.head.as_ref().and_then(|head| head.next_deadline(&self.tuning)).into_iter().chain(stopping).min()
+        let head = self.head.as_ref().and_then(|head| head.next_deadline(&self.tuning));
+        [head, stopping, self.members.next_deadline()].into_iter().flatten().min()
     }
 
     /// What this daemon tells a parent first.
@@ -226,7 +260,7 @@ impl Rsd {
         let relays = self.relays.iter().map(|(job, relay)| format!("relay of job {job}: {relay:?}"));
         let calls = self.pmi_calls.keys().map(|call| format!("PMI call {call}"));
         let head = self.head.iter().flat_map(Head::leftovers);
-        steps.chain(relays).chain(calls).chain(head).collect()
+        steps.chain(relays).chain(calls).chain(self.members.leftovers()).chain(head).collect()
     }
 
     /// Whether it owns the jobs.
@@ -237,6 +271,7 @@ impl Rsd {
     fn settle(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.advance_relays(now, out);
         self.settle_head(now, out);
+        self.settle_members(now, out);
         if let Some(stopping) = &self.stopping {
             let idle = self.steps.is_empty() && self.relays.is_empty();
             if idle || stopping.deadline <= now.mono {
@@ -259,7 +294,8 @@ impl Rsd {
             }
             down::Body::Signal(wire::Signal { job, .. }) => self.to_job(job, &down, out),
             down::Body::Kill(kill) => self.pass_kill(kill, out),
-            down::Body::Release(wire::Release { job }) => self.release(job, out),
+            down::Body::Release(wire::Release { job }) => self.release(now, job, out),
+            down::Body::GroupState(state) => self.on_group_state(now, state, out),
             down::Body::OutputAck(wire::OutputAck { job, node, .. })
             | down::Body::Stdin(wire::Stdin { job, node, .. })
             | down::Body::NameResult(wire::NameResult { job, node, .. }) => self.to_node(job, node, down, out),
@@ -281,6 +317,9 @@ impl Rsd {
         };
         let job = launch.job;
         self.ensure_relay(job, map.clone());
+        if !launch.group.is_empty() {
+            self.epoch_is_here(job, &map, &launch.group);
+        }
         self.to_children_of(&map, &Down { body: Some(down::Body::Launch(launch.clone())) }, out);
         if map.count_on(self.me.node) == 0 {
             return;
@@ -314,7 +353,8 @@ impl Rsd {
         self.to_job(job, &Down { body: Some(down::Body::Kill(kill)) }, out);
     }
 
-    fn release(&mut self, job: JobId, out: &mut Vec<Effect>) {
+    fn release(&mut self, now: Now, job: JobId, out: &mut Vec<Effect>) {
+        self.epoch_is_over(now, job, out);
         self.to_job(job, &Down { body: Some(down::Body::Release(wire::Release { job })) }, out);
         let relay = self.relays.remove(&job);
         if relay.is_some_and(|relay| relay.step_gone) && self.steps.remove(&job).is_some() {
@@ -370,6 +410,14 @@ impl Rsd {
                 Some(_) => self.on_notice(now, &notice, out),
                 None => self.pass_up(up, out),
             },
+            up::Body::GroupJoin(join) => match self.head {
+                Some(_) => self.on_group_join(now, join, out),
+                None => self.pass_up(up, out),
+            },
+            up::Body::GroupLeave(leave) => match self.head {
+                Some(_) => self.on_group_leave(now, leave, out),
+                None => self.pass_up(up, out),
+            },
             up::Body::Load(report) => self.on_load(report, out),
             up::Body::NameCall(call) => match self.head {
                 Some(_) => self.on_name_call(call, out),
@@ -417,7 +465,7 @@ impl Rsd {
                     relay::Step::Stuck { rank, epoch } => self.on_stuck(now, job, rank, epoch, out),
                     relay::Step::Over(exits) => {
                         self.on_job_over(now, job, exits, out);
-                        self.release(job, out);
+                        self.release(now, job, out);
                     }
                 }
             }

@@ -71,6 +71,7 @@ impl Rsd {
 
     pub(super) fn nodes_are_away(&mut self, now: Now, nodes: &[NodeId]) {
         let Some(head) = &mut self.head else { return };
+        head.lobby.nodes_are_away(now.mono, nodes);
         for node in nodes {
             if let Some(node) = head.nodes.get_mut(node) {
                 node.away.get_or_insert(now.mono);
@@ -90,6 +91,7 @@ impl Rsd {
             }
         }
         if let Some(head) = &mut self.head {
+            head.lobby.nodes_are_lost(nodes);
             head.try_queue = true;
         }
     }

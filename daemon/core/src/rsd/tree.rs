@@ -42,6 +42,7 @@ impl Rsd {
                     out.push(Effect::Close { link: before });
                 }
                 self.on_step_attached(job, link, out);
+                self.members.on_pmi_port(job, step.pmi_port);
                 if let Some(kill) = self.relays.get(&job).and_then(|relay| relay.kill.clone()) {
                     send(link, down::Body::Kill(kill), out);
                 }
@@ -201,8 +202,8 @@ impl Rsd {
     }
 
     /// The parent took us in, for the first time or again.
-    pub(super) fn on_welcome(&mut self, welcome: wire::Welcome, out: &mut Vec<Effect>) {
-        self.become_node(welcome.node, welcome.name, welcome.dvm, out);
+    pub(super) fn on_welcome(&mut self, now: Now, welcome: wire::Welcome, out: &mut Vec<Effect>) {
+        self.become_node(now, welcome.node, welcome.name, welcome.dvm, out);
         self.me.parent = welcome.parent;
         self.parent_up = true;
         self.tell_changes(out);
@@ -223,22 +224,22 @@ impl Rsd {
     }
 
     /// The head says who we are and where to go.
-    pub(super) fn on_redirected(&mut self, redirect: wire::Redirect, out: &mut Vec<Effect>) {
+    pub(super) fn on_redirected(&mut self, now: Now, redirect: wire::Redirect, out: &mut Vec<Effect>) {
         if redirect.node == 0 {
             self.head_addr = redirect.parent_addr; // that was not the head
         } else {
-            self.become_node(redirect.node, redirect.name, redirect.dvm, out);
+            self.become_node(now, redirect.node, redirect.name, redirect.dvm, out);
             self.me.parent = redirect.parent;
         }
     }
 
-    fn become_node(&mut self, node: NodeId, name: String, dvm: String, out: &mut Vec<Effect>) {
+    fn become_node(&mut self, now: Now, node: NodeId, name: String, dvm: String, out: &mut Vec<Effect>) {
         if dvm != self.dvm || node != self.me.node {
             // What is below belongs to whom we were, and has to knock again.
             out.extend(self.children.keys().map(|link| Effect::Close { link: *link }));
             let stale: Vec<JobId> = self.relays.keys().copied().collect();
             for job in stale {
-                self.release(job, out);
+                self.release(now, job, out);
             }
         }
         (self.me.node, self.me.name, self.dvm) = (node, name.clone(), dvm.clone());
@@ -263,6 +264,7 @@ impl Rsd {
         for job in self.steps.keys() {
             self.to_step(*job, down.clone(), out);
         }
+        self.resend_members(out);
     }
 
     /// A step that will never speak again: speaks for it.
@@ -302,7 +304,7 @@ impl Rsd {
         self.to_children(&Down { body: Some(down::Body::Stop(wire::Stop {})) }, out);
         let jobs: Vec<JobId> = self.relays.keys().copied().collect();
         for job in jobs {
-            self.release(job, out);
+            self.release(now, job, out);
         }
         self.begin_stop(now, None);
     }
@@ -310,6 +312,7 @@ impl Rsd {
     /// Says good-bye above, sends everyone below away, and ends.
     pub(super) fn leave(&mut self, out: &mut Vec<Effect>) {
         let Some(stopping) = self.stopping.take() else { return };
+        self.dismiss_members(out);
         if self.head.is_some() {
             self.to_children(&Down { body: Some(down::Body::Stop(wire::Stop {})) }, out);
         } else {

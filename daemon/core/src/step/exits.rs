@@ -34,22 +34,22 @@ const SIGTERM: i32 = 15;
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     stderr_tail: VecDeque<u8>,
-    aborted: Option<i32>,
+    pub(super) aborted: Option<i32>,
     /// Broke the protocol or could not be started: why.
-    fault: Option<Fault>,
+    pub(super) fault: Option<Fault>,
     /// Kill it at this time if it is still there.
-    kill_at: Option<Duration>,
+    pub(super) kill_at: Option<Duration>,
     /// Its PMI connection is closed, and it was not finalized.
     hung_up: bool,
     /// Report its end at this time, drained or not.
     report_at: Option<Duration>,
-    was_told: bool,
+    pub(super) was_told: bool,
     report: Option<wire::RankExit>,
     judged: bool,
 }
 
 #[derive(Debug)]
-enum Fault {
+pub(super) enum Fault {
     NotStarted(String),
     Protocol(String),
 }
@@ -89,6 +89,13 @@ pub(super) struct Ending {
     released: bool,
     pub(super) orphaned: bool,
     exited: bool,
+}
+
+impl Ending {
+    /// The job is being ended.
+    pub(super) fn is_killing(&self) -> bool {
+        self.killing
+    }
 }
 
 impl super::Rank {
@@ -142,7 +149,10 @@ impl Step {
         out.push(Effect::PmiClose(local));
     }
 
-    pub(super) fn on_pmi_closed(&mut self, now: Now, local: Local) {
+    pub(super) fn on_pmi_closed(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
+        if self.has_members() {
+            return self.on_member_hung_up(now, local, out);
+        }
         let rank = &mut self.ranks[local];
         if rank.pmi.is_active() && rank.phase == Phase::Running && rank.verdict.aborted.is_none() {
             // Mostly it is dying, and its status tells more.
@@ -164,9 +174,12 @@ impl Step {
         let kill_at = now.mono + Duration::from_millis(grace_ms);
         let first = !std::mem::replace(&mut self.ending.killing, true);
         self.ending.kill_at = Some(self.ending.kill_at.map_or(kill_at, |before| before.min(kill_at)));
+        if first && self.has_members() {
+            self.fail_waiting(out);
+        }
         for (local, rank) in self.ranks.iter_mut().enumerate().filter(|(_, rank)| !rank.phase.is_over()) {
             rank.verdict.was_told = true;
-            if first && grace_ms > 0 && rank.phase == Phase::Running {
+            if rank.member.is_none() && first && grace_ms > 0 && rank.phase == Phase::Running {
                 out.push(Effect::Signal(local, SIGTERM));
             }
         }
@@ -202,6 +215,13 @@ impl Step {
 
     fn judge(&self, local: Local) -> Option<wire::RankExit> {
         let rank = &self.ranks[local];
+        if let Some(member) = &rank.member {
+            let (how, code) = self.judge_member(local, member)?;
+            let (secondary, fatal) = (rank.verdict.was_told, !rank.verdict.was_told);
+            let code = u32::try_from(shell_code(code)).unwrap_or(1);
+            let (rank, node, how) = (rank.rank, self.node, Some(how));
+            return Some(wire::RankExit { rank, node, how, secondary, fatal, code, ..Default::default() });
+        }
         let between = rank.pmi.has_spoken() && !rank.pmi.is_finalized();
         let told = rank.verdict.was_told;
         let (how, code, fatal, note) = match (&rank.verdict.fault, rank.verdict.aborted, rank.phase) {
@@ -227,7 +247,7 @@ impl Step {
                 (How::Exited(code), shell_code(code), between, note)
             }
             (Some(Fault::Protocol(why)), None, _) => (How::Failed(why.clone()), 1, true, String::new()),
-            (None, None, Phase::Starting | Phase::Running | Phase::NeverRan) => {
+            (None, None, Phase::Starting | Phase::Running | Phase::NeverRan | Phase::Left) => {
                 (How::Failed("never started".into()), 247, true, String::new())
             }
         };
@@ -287,6 +307,7 @@ impl Step {
         let status = match rank.phase {
             Phase::Exited(Status::Exited(code)) => How::Exited(code),
             Phase::Exited(Status::Signaled(signal)) => How::Signaled(signal),
+            Phase::Left => How::Failed("it has left the epoch".into()),
             Phase::Starting | Phase::Running | Phase::NeverRan => return,
         };
         let before = rank.verdict.report.take();
@@ -308,8 +329,10 @@ impl Step {
         let due = |at: Option<Duration>| at.is_some_and(|at| at <= now.mono);
         if due(self.ending.kill_at) {
             self.ending.kill_at = None;
-            for (local, rank) in self.ranks.iter().enumerate() {
-                if rank.phase == Phase::Running {
+            for local in 0..self.ranks.len() {
+                if self.ranks[local].member.is_some() {
+                    self.cut_off(now, local, out);
+                } else if self.ranks[local].phase == Phase::Running {
                     out.push(Effect::Signal(local, SIGKILL));
                 }
             }
@@ -318,7 +341,9 @@ impl Step {
             if due(self.ranks[local].verdict.kill_at) {
                 let rank = &mut self.ranks[local];
                 rank.verdict.kill_at = None;
-                if rank.phase == Phase::Running {
+                if rank.member.is_some() {
+                    self.cut_off(now, local, out);
+                } else if rank.phase == Phase::Running {
                     if rank.verdict.hung_up {
                         let why = "closed its PMI connection without MPI_Finalize".into();
                         rank.verdict.fault.get_or_insert(Fault::Protocol(why));

@@ -1,14 +1,15 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
 //! It owns what a rank can see of its launcher: the PMI dialogue (`pmi`), the fence's local half, the key-value store, where
-//! ranks listen (`listening`), the way its output takes (`lines`) and the verdict over its end (`exits`). It is a leaf of
-//! the daemons' tree and keeps everything that must not be lost until it is answered, so that any daemon above may die and
-//! come back.
+//! ranks listen (`listening`), the way its output takes (`lines`) and the verdict over its end (`exits`). Ranks that run already
+//! are `members`. It is a leaf of the daemons' tree and keeps everything that must not be lost until it is answered, so that
+//! any daemon above may die and come back.
 
 mod bound;
 mod exits;
 mod lines;
 mod listening;
+mod members;
 mod pmi;
 mod spawn;
 
@@ -24,6 +25,7 @@ use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now, Tuning};
 
 pub use bound::{Bound, Memory};
+pub use members::MemberStart;
 pub use spawn::RankStart;
 
 use exits::Ending;
@@ -61,6 +63,10 @@ pub enum Input {
     StdinWritten(Local, u64),
     /// A rank reads its standard input no longer.
     StdinClosed(Local),
+    /// A member has connected to its PMI server, perhaps anew.
+    Attached(Local),
+    /// A member's process has ended.
+    Gone(Local),
     /// A rank's process ended.
     Exited(Local, Status),
     /// What the ranks left running has been killed.
@@ -91,6 +97,8 @@ pub enum Status {
 pub enum Effect {
     /// Start a rank.
     Spawn(RankStart),
+    /// Wait for a member: for its connection, and for the end of its process.
+    Await(MemberStart),
     /// Write to a rank's PMI connection.
     PmiSend(Local, Bytes),
     /// Close a rank's PMI connection.
@@ -155,6 +163,8 @@ struct Rank {
     lines: [Lines; 2],
     stdin: StdinState,
     verdict: exits::Verdict,
+    /// It runs already, and is not ours.
+    member: Option<members::Member>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,11 +173,13 @@ enum Phase {
     Running,
     Exited(Status),
     NeverRan,
+    /// A member that is no longer in the epoch.
+    Left,
 }
 
 impl Phase {
     fn is_over(self) -> bool {
-        matches!(self, Phase::Exited(_) | Phase::NeverRan)
+        matches!(self, Phase::Exited(_) | Phase::NeverRan | Phase::Left)
     }
 }
 
@@ -258,7 +270,9 @@ impl Step {
             Input::Started(local) => self.on_started(now, local, out),
             Input::StartFailed(local, why) => self.on_start_failed(now, local, why, out),
             Input::Pmi(local, bytes) => self.on_pmi(now, local, &bytes, out),
-            Input::PmiClosed(local) => self.on_pmi_closed(now, local),
+            Input::PmiClosed(local) => self.on_pmi_closed(now, local, out),
+            Input::Attached(local) => self.on_attached(local, out),
+            Input::Gone(local) => self.on_gone(now, local, out),
             Input::Output(local, stream, bytes) => self.on_output(local, stream, &bytes, out),
             Input::OutputClosed(local, stream) => self.on_output_closed(now, local, stream, out),
             Input::StdinWritten(local, bytes) => self.on_stdin_written(local, bytes, out),
@@ -290,6 +304,7 @@ impl Step {
         self.settle_notice(out);
         self.settle_listening(out);
         self.settle_output(out);
+        self.settle_members(now, out);
         self.settle_exits(now, out);
         if self.orphaned_at.is_some_and(|at| at <= now.mono) {
             self.orphaned_at = None;
@@ -303,7 +318,7 @@ impl Step {
 
     /// When [`Input::Tick`] is wanted at the latest.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.exit_deadlines().chain(self.orphaned_at).min()
+        self.exit_deadlines().chain(self.member_deadlines()).chain(self.orphaned_at).min()
     }
 
     /// Whether the shell may read more output: false while too much is on its way.
@@ -311,9 +326,9 @@ impl Step {
         self.outbox.is_open()
     }
 
-    /// What the daemon is told first on every new link.
-    pub fn hello(&self, pid: u32) -> wire::StepHello {
-        wire::StepHello { job: self.job, pid, map: Some((&self.map).into()) }
+    /// What the daemon is told first on every new link. `pmi_port`: where members find their PMI server; 0 for other ranks.
+    pub fn hello(&self, pid: u32, pmi_port: u16) -> wire::StepHello {
+        wire::StepHello { job: self.job, pid, map: Some((&self.map).into()), pmi_port: pmi_port.into() }
     }
 
     fn launch_spec(&self) -> &wire::JobSpec {
@@ -338,6 +353,7 @@ impl Step {
             | down::Body::Redirect(_)
             | down::Body::Launch(_)
             | down::Body::LoadProbe(_)
+            | down::Body::GroupState(_)
             | down::Body::Stop(_) => {}
         }
     }
@@ -376,6 +392,10 @@ impl Step {
     // --- the fence ---
 
     fn enter_fence(&mut self, local: Local, waiter: Waiter, out: &mut Vec<Effect>) {
+        if self.has_members() && self.ending.is_killing() {
+            self.fence.waiting.push((local, waiter));
+            return self.fail_waiting(out);
+        }
         // A rank that enters twice (two dialects at once) waits once for each answer but counts once.
         self.fence.waiting.push((local, waiter));
         let mut inside = vec![false; self.ranks.len()];
@@ -514,7 +534,10 @@ impl Step {
 
     fn on_signal(&mut self, signal: wire::Signal, out: &mut Vec<Effect>) {
         for (local, rank) in self.ranks.iter().enumerate() {
-            if rank.phase == Phase::Running && signal.rank.is_none_or(|wanted| wanted == rank.rank) {
+            if rank.member.is_none()
+                && rank.phase == Phase::Running
+                && signal.rank.is_none_or(|wanted| wanted == rank.rank)
+            {
                 out.push(Effect::Signal(local, signal.signal));
             }
         }

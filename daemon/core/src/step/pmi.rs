@@ -20,6 +20,11 @@ pub(super) struct Conn {
 }
 
 impl Conn {
+    /// The rank has a new connection; what it said on the one before stays said.
+    pub(super) fn begin_anew(&mut self) {
+        self.decoder = RequestDecoder::default();
+    }
+
     /// Whether it ever sent a PMI message.
     pub(super) fn has_spoken(&self) -> bool {
         self.spoken

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use rsd_proto::pmi::environment::is_launcher_variable;
+use rsd_proto::pmi::environment::{Place, is_launcher_variable};
 use rsd_proto::v1::{EnvVar, JobSpec, LaunchBody, stdin_target::Target};
 
 use super::bound::{Bound, Part};
@@ -62,6 +62,7 @@ pub(super) fn local_ranks(
         lines: [0, 1].map(|_| Lines::new(whole_lines, tuning.line_max)),
         stdin: if reads_stdin(spec, rank) { StdinState::Open { written: 0 } } else { StdinState::Null },
         verdict: exits::Verdict::default(),
+        member: None,
     });
     let ranks: Vec<Rank> = ranks.collect();
     if ranks.is_empty() { Err(format!("the launch has no rank for node {node}")) } else { Ok(ranks) }
@@ -88,6 +89,9 @@ fn reads_stdin(spec: &JobSpec, rank: u32) -> bool {
 
 impl Step {
     pub(super) fn start(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.has_members() {
+            return self.await_members(now, out);
+        }
         let here = self.ranks.len();
         let node_index = self.map.nodes().iter().position(|node| *node == self.node).unwrap_or(0);
         let node_name = self.launch.node_names[node_index].clone();
@@ -102,29 +106,19 @@ impl Step {
                 }
             };
             let number = rank.rank;
-            let size = self.map.size();
-            let mut env = vec![
-                format!("PMI_RANK={number}"),
-                format!("PMI_SIZE={size}"),
-                format!("PMI_HOSTNAME={node_name}"),
-                format!("MPI_LOCALRANKID={local}"),
-                format!("MPI_LOCALNRANKS={here}"),
-                format!("MV2_COMM_WORLD_RANK={number}"),
-                format!("MV2_COMM_WORLD_SIZE={size}"),
-                format!("MV2_COMM_WORLD_LOCAL_RANK={local}"),
-                format!("MV2_COMM_WORLD_LOCAL_SIZE={here}"),
-                format!("RSD_JOB={}", self.job),
-                format!("RSD_RANK={number}"),
-                format!("RSD_SIZE={size}"),
-                format!("RSD_LOCAL_RANK={local}"),
-                format!("RSD_LOCAL_SIZE={here}"),
-                format!("RSD_NODE={node_index}"),
-                format!("RSD_NODE_NAME={node_name}"),
-            ];
-            env.push(format!("RSD_PMI_NAMESPACE={}", self.launch.namespace));
-            if !self.address.is_empty() {
-                env.push(format!("RSD_NODE_ADDRESS={}", self.address));
-            }
+            let place = Place {
+                job: self.job,
+                rank: number,
+                size: self.map.size(),
+                local_rank: local as u32,
+                local_size: here as u32,
+                node_index: node_index as u32,
+                node_name: &node_name,
+                namespace: &self.launch.namespace,
+                node_address: &self.address,
+            };
+            let mut env: Vec<String> =
+                place.variables().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
             env.extend(part_env);
             let reads_stdin = rank.stdin != StdinState::Null;
             out.push(Effect::Spawn(RankStart { local, rank: number, app: rank.app, env, bound, listen, reads_stdin }));

@@ -6,12 +6,14 @@
 //!
 //! - [`world`], [`steps`], [`ranks`]: the model. [`checks`]: what must hold at its end.
 //! - [`messages`]: how many messages a job costs. [`jobs`]: lives of jobs. [`bindings`]: what ranks have of their nodes.
-//!   [`faults`]: what may break meanwhile.
+//!   [`faults`]: what may break meanwhile. [`members`], [`groups`]: processes that run already, and the groups that they join.
 
 mod bindings;
 mod checks;
 mod faults;
+mod groups;
 mod jobs;
+mod members;
 mod messages;
 mod ranks;
 mod rng;

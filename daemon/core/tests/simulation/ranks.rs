@@ -77,6 +77,8 @@ pub(crate) struct Rank {
     pub(crate) alive: bool,
     /// TERM does not end it.
     pub(crate) stubborn: bool,
+    /// An answer that is not the one it wants ends it.
+    pub(crate) gives_up: bool,
 }
 
 impl Rank {
@@ -93,6 +95,7 @@ impl Rank {
             stdin_open,
             alive: true,
             stubborn,
+            gives_up: false,
         }
     }
 
@@ -197,6 +200,9 @@ impl Rank {
             (Op::Lookup(_, wanted), Reply::LookupResult(Some(port))) => port == wanted.as_bytes(),
             _ => false,
         };
+        if !right && self.gives_up {
+            return vec![Act::End(Status::Exited(1))];
+        }
         assert!(right, "rank {} asked {asked:?} and was told {reply:?}", self.rank);
         assert!(self.decoder.next().is_none(), "rank {} was told more than it asked", self.rank);
         self.resume(&Wait::Reply)

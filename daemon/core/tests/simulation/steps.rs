@@ -23,6 +23,8 @@ pub(crate) struct StepProc {
     pub(crate) machine: MachineId,
     pub(crate) job: JobId,
     pub(crate) namespace: String,
+    /// Its ranks are members of a group.
+    pub(crate) of_group: bool,
     core: Step,
     size: u32,
     program: Vec<usize>,
@@ -58,6 +60,8 @@ pub(crate) enum RankEvent {
     StdinEnd,
     Signal(i32),
     Wake,
+    /// The launcher has closed the connection.
+    HungUp,
     /// True: the fence is done.
     CallAnswered(bool),
 }
@@ -70,15 +74,26 @@ impl World {
         let map = TaskMap::try_from(launch.map.expect("a launch has a map")).expect("it fits together");
         let body = LaunchBody::decode(launch.body).expect("the body decodes");
         let spec = body.spec.clone().expect("it has a spec");
-        let number = |app: &wire::App| String::from_utf8_lossy(&app.argv[1]).parse().expect("argv[1] is a program");
+        let of_group = !launch.group.is_empty();
+        let group_program = self.group_program;
+        let number = |app: &wire::App| match of_group {
+            true => group_program,
+            false => String::from_utf8_lossy(&app.argv[1]).parse().expect("argv[1] is a program"),
+        };
         let (size, node) = (map.size(), self.node(machine));
         let namespace = body.namespace.clone();
+        let mut core = Step::new(job, node, map, body, &self.machines[machine].inventory, self.tuning)
+            .expect("the launch fits together");
+        if of_group {
+            let epoch = wire::GroupEpoch::decode(launch.group).expect("the group decodes");
+            core = core.of_members(&epoch).expect("the group fits the launch");
+        }
         let step = StepProc {
             machine,
             job,
             namespace,
-            core: Step::new(job, node, map, body, &self.machines[machine].inventory, self.tuning)
-                .expect("the launch fits together"),
+            of_group,
+            core,
             size,
             program: spec.apps.iter().map(number).collect(),
             ranks: Vec::new(),
@@ -169,7 +184,8 @@ impl World {
             if step.link.is_none() {
                 self.machines[step.machine].launches.remove(&step.job);
             }
-            let alive: Vec<u32> = step.ranks.iter().flatten().filter(|r| r.rank.alive).map(|r| r.rank.rank).collect();
+            let started = step.ranks.iter().flatten().filter(|_| !step.of_group);
+            let alive: Vec<u32> = started.filter(|r| r.rank.alive).map(|r| r.rank.rank).collect();
             assert!(alive.is_empty(), "the step of job {} left while ranks {alive:?} ran", step.job);
             return self.end_step(pid);
         }
@@ -208,10 +224,20 @@ impl World {
         match effect {
             Effect::Spawn(start) => return Some(self.spawn(pid, step, &start)),
             Effect::PmiSend(local, bytes) => self.send_to_rank(pid, step, local, PMI_DOWN, RankEvent::Pmi(bytes)),
-            Effect::PmiClose(local) => self.send_from_rank(pid, step, local, PMI_UP, Input::PmiClosed(local)),
+            Effect::Await(start) => {
+                let dead = self.processes.get(&start.started).is_none_or(|process| process.dead);
+                return dead.then_some(Input::Gone(start.local));
+            }
+            Effect::PmiClose(local) => {
+                self.send_from_rank(pid, step, local, PMI_UP, Input::PmiClosed(local));
+                if step.of_group {
+                    self.send_to_rank(pid, step, local, PMI_DOWN, RankEvent::HungUp);
+                }
+            }
             Effect::StdinWrite(local, bytes) => self.send_to_rank(pid, step, local, STDIN, RankEvent::Stdin(bytes)),
             Effect::StdinClose(local) => self.send_to_rank(pid, step, local, STDIN, RankEvent::StdinEnd),
             Effect::Signal(local, signal) => {
+                assert!(!step.of_group, "signal {signal} to a process that nobody here has started");
                 let delay = self.delay();
                 self.after(delay, Event::Rank(pid, local, RankEvent::Signal(signal)));
             }
@@ -237,7 +263,9 @@ impl World {
         let Some(upper) = self.machines[step.machine].daemon else { return self.step_link_lost(pid, false) };
         let hello = Hello {
             version: rsd_proto::VERSION.into(),
-            who: Some(hello::Who::Step(step.core.hello(u32::try_from(pid).expect("few processes")))),
+            who: Some(hello::Who::Step(
+                step.core.hello(u32::try_from(pid).expect("few processes"), if step.of_group { 4000 } else { 0 }),
+            )),
         };
         let wire = self.connect(Lower::Step(pid), upper);
         if let Some(step) = self.steps.get_mut(&pid) {
@@ -307,6 +335,22 @@ impl World {
         Input::Started(start.local)
     }
 
+    /// A member's process has connected: it runs its program from here on.
+    pub(crate) fn attach_member(&mut self, job: JobId, machine: MachineId, local: Local, number: u32) -> Option<Pid> {
+        let pid = *self.machines[machine].steps.get(&job)?;
+        let mut step = self.steps.remove(&pid)?;
+        let script = self.script(self.group_program, number, step.size);
+        step.ranks.resize_with(step.ranks.len().max(local + 1), || None);
+        let mut rank = Rank::new(number, script, false, false);
+        rank.gives_up = true;
+        step.ranks[local] = Some(RankProc { rank, reads_stdin: false, last: [self.now; 4] });
+        self.steps.insert(pid, step);
+        self.feed_step(pid, Input::Attached(local));
+        let delay = self.delay();
+        self.after(delay, Event::Rank(pid, local, RankEvent::Run));
+        Some(pid)
+    }
+
     fn arrival(&mut self, step: &mut StepProc, local: Local, what: usize) -> Option<Duration> {
         let delay = self.delay();
         let rank = step.ranks.get_mut(local)?.as_mut()?;
@@ -351,6 +395,7 @@ impl World {
                 }
                 RankEvent::Signal(_) => Vec::new(),
                 RankEvent::Wake => rank.on_wake(),
+                RankEvent::HungUp => vec![Act::End(Status::Signaled(13))],
                 RankEvent::CallAnswered(done) => rank.on_call_answered(done),
             };
         }
@@ -389,6 +434,10 @@ impl World {
                     self.records.entry((job, number)).or_default().finished = true;
                 }
                 self.send_from_rank(pid, step, local, PMI_UP, Input::PmiClosed(local));
+                if step.of_group {
+                    let delay = self.delay();
+                    return self.after(delay, Event::StepInput(pid, Input::Gone(local)));
+                }
                 for stream in [Stream::Stdout, Stream::Stderr] {
                     self.send_from_rank(pid, step, local, OUTPUT, Input::OutputClosed(local, stream));
                 }

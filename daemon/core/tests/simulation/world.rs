@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
-use rsd_core::rsd::{Answer, Call, Effect, Input, LinkId, Memory, PmiOp, ReqId, Start};
+use rsd_core::rsd::{Answer, Call, Effect, Input, KnownStep, LinkId, Memory, PmiOp, ReqId, Start};
 use rsd_core::step;
 use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, NodeId, Now, Rsd, Tuning};
 use rsd_proto::v1::{self as wire, Down, JobEvent, JobInfo, JobSpec, NodeInfo, Up, down, hello, up};
 
+use crate::members::Process;
 use crate::ranks::Op;
 use crate::rng::Rng;
 use crate::steps::{Local, RankEvent, StepProc};
@@ -73,6 +74,12 @@ pub(crate) enum Event {
     Reconnect(MachineId),
     Fault(Fault),
     Feed(JobId),
+    /// A process asks for a place in a group.
+    Join(u64),
+    /// It connects to its PMI server.
+    Attach(u64),
+    /// It ends.
+    End(u64),
 }
 
 /// What goes wrong.
@@ -187,6 +194,10 @@ pub(crate) struct World {
     callers: BTreeMap<ReqId, (Pid, Pid, Local)>,
     feeds: BTreeMap<JobId, VecDeque<Bytes>>,
     fed: HashMap<ReqId, JobId>,
+    /// Processes that run already.
+    pub(crate) processes: BTreeMap<u64, Process>,
+    /// What they run once they are members of an epoch.
+    pub(crate) group_program: usize,
     /// Messages between daemons: kind, sending machine, receiving machine.
     pub(crate) traffic: Vec<(&'static str, MachineId, MachineId)>,
     /// A cut is noticed at the latest after this.
@@ -224,6 +235,8 @@ impl World {
             callers: BTreeMap::new(),
             feeds: BTreeMap::new(),
             fed: HashMap::new(),
+            processes: BTreeMap::new(),
+            group_program: 0,
             traffic: Vec::new(),
             notice: Duration::from_millis(2),
             trace: std::env::var_os("SIMULATION_TRACE").is_some(),
@@ -344,6 +357,9 @@ impl World {
             Event::Reconnect(machine) => self.machines[machine].isolated = false,
             Event::Fault(fault) => self.fail(fault),
             Event::Feed(job) => self.feed(job),
+            Event::Join(process) => self.knock(process),
+            Event::Attach(process) => self.attach(process),
+            Event::End(process) => self.end_process(process),
         }
     }
 
@@ -360,7 +376,8 @@ impl World {
         let (node, dvm, name) = machine.identity.clone();
         let launches = machine.launches.iter().map(|(job, bytes)| {
             let launch = wire::Launch::decode(bytes.clone()).expect("what was written is read");
-            (*job, TaskMap::try_from(launch.map.expect("a launch has a map")).expect("it fits together"))
+            let map = TaskMap::try_from(launch.map.expect("a launch has a map")).expect("it fits together");
+            KnownStep { job: *job, map, group: launch.group }
         });
         let inventory = machine.inventory.clone();
         let start = Start {
@@ -458,6 +475,7 @@ impl World {
             }
             Effect::ForgetStep(job) => drop(self.machines[machine].launches.remove(&job)),
             Effect::MeasureLoad { probe } => self.after(Duration::ZERO, Event::Load { pid, probe }),
+            Effect::Member { member, event } => self.tell_process(pid, member, event),
             Effect::Answer { req, answer } => self.answer(req, answer),
             Effect::Log { job, event } => {
                 let event = JobEvent::decode(&*event.encode_to_vec()).expect("what was encoded decodes");
@@ -478,6 +496,7 @@ impl World {
                 }
                 self.daemons.remove(&pid);
                 self.machines[machine].daemon = None;
+                self.hang_up_on_processes(pid);
                 self.fail_calls_to(pid);
             }
         }
@@ -488,6 +507,7 @@ impl World {
         let Some(daemon) = self.daemons.remove(&pid) else { return };
         self.machines[daemon.machine].daemon = None;
         self.break_wires_of(|wire| wire.upper == pid || wire.lower == Lower::Daemon(pid));
+        self.hang_up_on_processes(pid);
         self.fail_calls_to(pid);
     }
 
@@ -882,6 +902,7 @@ fn kind_up(up: &Up) -> &'static str {
         Some(up::Body::Output(_)) => "output",
         Some(up::Body::RankFailed(_)) => "rank failed",
         Some(up::Body::Resume(_)) => "resume",
+        Some(up::Body::GroupJoin(_)) => "group join",
         Some(up::Body::NodesUp(_) | up::Body::NodesAway(_) | up::Body::NodesGone(_)) => "nodes",
         Some(_) | None => "other up",
     }

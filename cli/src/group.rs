@@ -1,0 +1,162 @@
+//! `rsctl group`: named groups of processes that run already.
+//!
+//! `exec` and `env` join by the text protocol of [`rsd_proto::join`], as any program can; the others ask the head.
+
+pub(crate) mod join;
+pub(crate) mod options;
+mod view;
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use nix::unistd::getppid;
+use rsd_proto::join::{Go, Join};
+use rsd_proto::pmi::environment::{Place, is_launcher_variable};
+use rsd_proto::transport::exit;
+use rsd_proto::v1::{GroupInfo, GroupRules, GroupSelector, KickRequest, ListGroupsRequest};
+use serde_json::json;
+
+use crate::dvm::{self, Client};
+use crate::exit::Failure;
+use crate::print::{out, say};
+use crate::{Place as Where, json};
+use options::{Exec, GroupCommand, JoinOptions};
+
+/// `group exec`: joins, and becomes the program. Returns only if that fails.
+pub(crate) fn exec(exec: &Exec, place: &Where) -> Result<u8, Failure> {
+    let socket = join::socket(place)?;
+    let go = join::join(&socket, request(&exec.join, None))?;
+    let Some((program, args)) = exec.program.split_first() else {
+        return Err(Failure::usage("no program named: rsctl group exec actors --size 16 -- ./worker"));
+    };
+    let mut command = Command::new(program);
+    command.args(args);
+    for (name, _) in std::env::vars_os() {
+        use std::os::unix::ffi::OsStrExt;
+        if is_launcher_variable(name.as_bytes()) {
+            command.env_remove(name);
+        }
+    }
+    command.envs(join::variables(&exec.join.name, &go, &socket));
+    let error = command.exec();
+    Err(Failure::new(exit::NOT_STARTED, format!("cannot execute {}: {error}", program.display())))
+}
+
+/// `group env`: joins for another process, and prints what that is to have in its environment.
+pub(crate) fn env(options: &JoinOptions, pid: Option<u32>, as_json: bool, place: &Where) -> Result<u8, Failure> {
+    let socket = join::socket(place)?;
+    let pid = pid.or_else(|| u32::try_from(getppid().as_raw()).ok());
+    let go = join::join(&socket, request(options, pid))?;
+    let variables = join::variables(&options.name, &go, &socket);
+    match as_json {
+        true => {
+            let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+            out(&(json::document(json!({ "variables": serde_json::Value::Object(variables) })) + "\n"))?;
+        }
+        false => {
+            let lines = variables.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value)));
+            out(&lines.collect::<String>())?;
+        }
+    }
+    Ok(0)
+}
+
+fn request(options: &JoinOptions, pid: Option<u32>) -> Join {
+    Join {
+        group: options.name.clone(),
+        size: options.size,
+        min: options.min,
+        max: options.max,
+        rank: options.rank,
+        timeout_ms: options.timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        token: None,
+        pid,
+    }
+}
+
+/// As a shell reads it.
+fn quoted(value: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,+@%".contains(&byte);
+    if !value.is_empty() && value.bytes().all(plain) {
+        value.to_owned()
+    } else {
+        format!("'{}'", value.replace('\'', r"'\''"))
+    }
+}
+
+/// What a member's environment says of its place.
+fn place_of<'a>(go: &'a Go) -> Place<'a> {
+    Place {
+        job: go.job,
+        rank: go.rank,
+        size: go.size,
+        local_rank: go.local_rank,
+        local_size: go.local_size,
+        node_index: go.node_index,
+        node_name: &go.node,
+        namespace: &go.namespace,
+        node_address: &go.address,
+    }
+}
+
+/// What is asked of the head.
+pub(crate) async fn ask(mut client: Client, command: GroupCommand, as_json: bool) -> Result<u8, Failure> {
+    let name_of = |name: String| GroupSelector { name };
+    let info = match command {
+        GroupCommand::Ls => {
+            let reply = dvm::answer("listing the groups", client.list_groups(ListGroupsRequest {})).await?;
+            return list(&reply.groups, as_json);
+        }
+        GroupCommand::Create(create) => {
+            let (min, max) = create.sizes()?;
+            let ms = |time: Option<std::time::Duration>| {
+                time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+            };
+            let rules = GroupRules {
+                name: create.name,
+                min,
+                max,
+                ttl_ms: ms(create.ttl),
+                timeout_ms: ms(create.timeout),
+                settle_ms: ms(create.settle),
+                mode: create.mode,
+            };
+            dvm::answer("creating the group", client.create_group(rules)).await?
+        }
+        GroupCommand::Show { name } => {
+            let info = dvm::answer("asking for the group", client.get_group(name_of(name))).await?;
+            return show(&info, as_json);
+        }
+        GroupCommand::Close { name } => dvm::answer("closing the group", client.close_group(name_of(name))).await?,
+        GroupCommand::Kick { name, member } => {
+            let request = KickRequest { name, pid: member.pid, node: member.node };
+            dvm::answer("sending the member away", client.kick_member(request)).await?
+        }
+        // They are the member's own doing, and not asked of the head.
+        GroupCommand::Env { .. } | GroupCommand::Exec(_) => return Ok(0),
+    };
+    if as_json {
+        return show(&info, true);
+    }
+    Ok(0)
+}
+
+fn list(groups: &[GroupInfo], as_json: bool) -> Result<u8, Failure> {
+    if as_json {
+        let groups: Vec<_> = groups.iter().map(view::json).collect();
+        out(&(json::document(json!({ "groups": groups })) + "\n"))?;
+    } else if groups.is_empty() {
+        say("no groups");
+    } else {
+        out(&view::table(groups))?;
+    }
+    Ok(0)
+}
+
+fn show(info: &GroupInfo, as_json: bool) -> Result<u8, Failure> {
+    match as_json {
+        true => out(&(json::document(view::json(info)) + "\n"))?,
+        false => out(&view::description(info))?,
+    }
+    Ok(0)
+}

@@ -1,0 +1,117 @@
+//! Groups as text and as JSON.
+
+use rsd_proto::v1::{GroupInfo, GroupRules, WaitingMember};
+use serde_json::{Value, json};
+
+use crate::print::{self, Align};
+
+fn rules(info: &GroupInfo) -> GroupRules {
+    info.rules.clone().unwrap_or_default()
+}
+
+fn size(rules: &GroupRules) -> String {
+    if rules.min == rules.max { rules.max.to_string() } else { format!("{}-{}", rules.min, rules.max) }
+}
+
+fn state(info: &GroupInfo) -> &'static str {
+    match (info.closed, info.waiting.is_empty(), info.epochs.is_empty()) {
+        (true, _, _) => "closed",
+        (false, false, _) => "filling",
+        (false, true, false) => "running",
+        (false, true, true) => "empty",
+    }
+}
+
+fn epochs(info: &GroupInfo) -> String {
+    let epochs: Vec<String> = info.epochs.iter().map(|live| format!("{} (job {})", live.epoch, live.job)).collect();
+    if epochs.is_empty() { "-".to_owned() } else { epochs.join(", ") }
+}
+
+pub(super) fn table(groups: &[GroupInfo]) -> String {
+    let columns = [
+        ("GROUP", Align::Left),
+        ("STATE", Align::Left),
+        ("SIZE", Align::Right),
+        ("WAITING", Align::Right),
+        ("FILLS", Align::Right),
+        ("EPOCHS", Align::Left),
+    ];
+    let rows: Vec<_> = groups
+        .iter()
+        .map(|info| {
+            let rules = rules(info);
+            [
+                rules.name.clone(),
+                state(info).to_owned(),
+                size(&rules),
+                info.waiting.len().to_string(),
+                info.epoch.to_string(),
+                epochs(info),
+            ]
+        })
+        .collect();
+    print::table(columns, &rows)
+}
+
+pub(super) fn description(info: &GroupInfo) -> String {
+    let rules = rules(info);
+    let ms = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), print::duration);
+    let missing = u64::from(rules.min).saturating_sub(info.waiting.len() as u64);
+    let mut fields = vec![
+        ("group", rules.name.clone()),
+        ("state", state(info).to_owned()),
+        ("size", size(&rules)),
+        ("owner", format!("uid {}, mode {:03o}", info.owner_uid, rules.mode.unwrap_or(0o600))),
+        ("made by", if info.created { "rsctl group create" } else { "its first member" }.to_owned()),
+        ("timeout", ms(rules.timeout_ms)),
+    ];
+    if info.created {
+        fields.push(("lives", format!("{} while nobody is in it", ms(rules.ttl_ms))));
+    }
+    fields.push(("fills", format!("epoch {}: {} waiting, {missing} missing", info.epoch, info.waiting.len())));
+    fields.push(("epochs", epochs(info)));
+    let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut text: String = fields.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect();
+    for member in &info.waiting {
+        text.push_str(&format!("  {}\n", waiting(member)));
+    }
+    text
+}
+
+fn waiting(member: &WaitingMember) -> String {
+    let wish = member.rank.map(|rank| format!(", wishes rank {rank}")).unwrap_or_default();
+    let away = if member.away { ", its daemon is out of reach" } else { "" };
+    let (node, pid, waits) = (&member.node_name, member.pid, print::duration(member.waiting_ms));
+    format!("{node} pid {pid} (uid {}) waits for {waits}{wish}{away}", member.uid)
+}
+
+pub(super) fn json(info: &GroupInfo) -> Value {
+    let rules = rules(info);
+    let member = |member: &WaitingMember| {
+        json!({
+            "node": member.node,
+            "node_name": member.node_name,
+            "pid": member.pid,
+            "uid": member.uid,
+            "rank": member.rank,
+            "waiting_ms": member.waiting_ms,
+            "away": member.away,
+        })
+    };
+    let live = info.epochs.iter().map(|live| json!({ "epoch": live.epoch, "job": live.job, "size": live.size }));
+    json!({
+        "group": rules.name,
+        "state": state(info),
+        "min": rules.min,
+        "max": rules.max,
+        "owner_uid": info.owner_uid,
+        "mode": format!("{:03o}", rules.mode.unwrap_or(0o600)),
+        "created": info.created,
+        "timeout_ms": rules.timeout_ms,
+        "settle_ms": rules.settle_ms,
+        "ttl_ms": rules.ttl_ms,
+        "epoch": info.epoch,
+        "waiting": info.waiting.iter().map(member).collect::<Vec<_>>(),
+        "epochs": live.collect::<Vec<_>>(),
+    })
+}

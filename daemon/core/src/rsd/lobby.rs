@@ -1,0 +1,294 @@
+//! The lobby: processes that run already and wait, in named groups, until as many are there as their group wants. Only the head
+//! has one.
+//!
+//! Pure bookkeeping: who waits, since when, what to tell whom, and which group is complete. What a complete group becomes (an
+//! epoch, which is a job) is `groups`'s; who keeps a member while it waits is the daemon of its node (`members`). A place is known
+//! by its token: the same token again is the same place, so repeats do no harm.
+//!
+//! A group that nobody created is made by the first join, of the size that it says, and is forgotten when nobody is left in it;
+//! once it has had an epoch its numbers are remembered for a while, so that a group that forms again is epoch 2.
+//!
+//! Cost: a join looks at its group's places; what is due by time is looked for only when something has changed or is due.
+
+mod group;
+mod refusal;
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use rsd_proto::join;
+use rsd_proto::v1::{self as wire, GroupError, GroupJoin, GroupWait};
+
+use super::calls::{Refused, exit};
+use crate::{JobId, NodeId};
+
+pub(super) use group::{Complete, Group, Seat};
+
+/// A member that does not say how long it waits, in a group that does not either.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Nobody waits longer.
+const TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// With enough members for an epoch, but not all: how long nobody may have come.
+const SETTLE: Duration = Duration::from_secs(2);
+/// A created group with nobody in it.
+const TTL: Duration = Duration::from_secs(3600);
+/// A group that was not created, after its last epoch; and one that was closed.
+const REMEMBERED: Duration = Duration::from_secs(600);
+/// A member whose daemon is out of reach keeps its place for so long.
+const AWAY: Duration = Duration::from_secs(5);
+/// Members are told of others at most so often.
+const NEWS: Duration = Duration::from_secs(1);
+/// Members of a group.
+const SIZE_MAX: u32 = 1 << 16;
+/// Groups that a DVM may have, and members that may wait in them.
+const GROUPS_MAX: usize = 4096;
+const SEATS_MAX: usize = 1 << 17;
+
+/// All groups.
+#[derive(Debug, Default)]
+pub(super) struct Lobby {
+    groups: BTreeMap<String, Group>,
+    /// Places that are waited in: their groups.
+    waiting: HashMap<String, String>,
+    /// Places in epochs that live: their jobs.
+    entered: HashMap<String, JobId>,
+    changed: bool,
+    /// When something is due, as of the last time that was looked for.
+    wake: Option<Duration>,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) enum Due {
+    /// Tell a member.
+    Tell { node: NodeId, member: u64, token: String, state: State },
+    /// A group is complete.
+    Begin(Complete),
+}
+
+/// What a member is told.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum State {
+    Wait(GroupWait),
+    No(GroupError),
+}
+
+impl From<State> for wire::group_state::State {
+    fn from(state: State) -> Self {
+        match state {
+            State::Wait(wait) => wire::group_state::State::Wait(wait),
+            State::No(error) => wire::group_state::State::Error(error),
+        }
+    }
+}
+
+impl Lobby {
+    /// A process wants a place, or says again that it has one. `name_of` names nodes, for refusals.
+    pub(super) fn join(
+        &mut self,
+        now: Duration,
+        join: GroupJoin,
+        name_of: impl Fn(NodeId) -> String,
+    ) -> Result<(), Refused> {
+        self.changed = true;
+        if self.entered.contains_key(&join.token) {
+            return Ok(()); // its daemon has the launch, or will have
+        }
+        if let Some(name) = self.waiting.get(&join.token) {
+            let known = self.groups.get_mut(name).filter(|_| *name == join.group);
+            let seat = known.and_then(|group| group.seats.iter_mut().find(|seat| seat.join.token == join.token));
+            return match seat {
+                Some(seat) if seat.join.uid == join.uid => {
+                    seat.is_back(join);
+                    Ok(())
+                }
+                Some(_) | None => Err(refusal::not_its_place(&join)),
+            };
+        }
+        let wanted = refusal::check(&join)?;
+        if self.waiting.len() >= SEATS_MAX {
+            return Err(refusal::full("members wait", SEATS_MAX));
+        }
+        if !self.groups.contains_key(&join.group) {
+            let Some(size) = wanted else { return Err(refusal::unknown(&join.group, true)) };
+            if self.groups.len() >= GROUPS_MAX {
+                return Err(refusal::full("groups are there", GROUPS_MAX));
+            }
+            self.groups.insert(join.group.clone(), Group::new(join.group.clone(), join.uid, size, now));
+        }
+        let Some(group) = self.groups.get_mut(&join.group) else { return Ok(()) };
+        let (token, name) = (join.token.clone(), join.group.clone());
+        let replaced = group.take(now, join, wanted, name_of)?;
+        replaced.into_iter().for_each(|token| drop(self.waiting.remove(&token)));
+        self.waiting.insert(token, name);
+        Ok(())
+    }
+
+    /// A member has gone. Returns the job that it had a rank in, if its epoch has begun.
+    pub(super) fn leave(&mut self, token: &str) -> Option<JobId> {
+        self.changed = true;
+        if let Some(name) = self.waiting.remove(token)
+            && let Some(group) = self.groups.get_mut(&name)
+        {
+            group.seats.retain(|seat| seat.join.token != token);
+        }
+        self.entered.get(token).copied()
+    }
+
+    /// The links to these nodes are cut. Who waits there has its place a while longer.
+    pub(super) fn nodes_are_away(&mut self, now: Duration, nodes: &[NodeId]) {
+        for seat in self.seats_on(nodes) {
+            seat.away.get_or_insert(now);
+        }
+    }
+
+    /// These nodes are gone for good.
+    pub(super) fn nodes_are_lost(&mut self, nodes: &[NodeId]) {
+        for seat in self.seats_on(nodes) {
+            seat.away = Some(Duration::ZERO);
+        }
+    }
+
+    fn seats_on<'a>(&'a mut self, nodes: &'a [NodeId]) -> impl Iterator<Item = &'a mut Seat> {
+        self.changed = true;
+        let seats = self.groups.values_mut().flat_map(|group| &mut group.seats);
+        seats.filter(|seat| nodes.contains(&seat.join.node))
+    }
+
+    /// An epoch has begun, as this job.
+    pub(super) fn began(&mut self, complete: &Complete, job: JobId) {
+        self.changed = true;
+        for seat in &complete.seats {
+            self.waiting.remove(&seat.join.token);
+            self.entered.insert(seat.join.token.clone(), job);
+        }
+        if let Some(group) = self.groups.get_mut(&complete.group) {
+            group.live.insert(complete.epoch, (job, complete.seats.len() as u32));
+        }
+    }
+
+    /// A job is over, which may have been an epoch.
+    pub(super) fn over(&mut self, job: JobId) {
+        for group in self.groups.values_mut().filter(|group| group.live.values().any(|(id, _)| *id == job)) {
+            group.live.retain(|_, (id, _)| *id != job);
+            self.changed = true;
+        }
+        if self.changed {
+            self.entered.retain(|_, id| *id != job);
+        }
+    }
+
+    // --- what clients ask ---
+
+    pub(super) fn create(&mut self, now: Duration, rules: &wire::GroupRules, uid: u32) -> Result<(), Refused> {
+        self.changed = true;
+        if let Err(error) = join::check_name(&rules.name) {
+            return Err(Refused { exit_code: exit::USAGE, text: error.to_string() });
+        }
+        let size = refusal::sizes(&rules.name, None, Some(rules.min), Some(rules.max))?;
+        let full = self.groups.len() >= GROUPS_MAX;
+        match self.groups.get_mut(&rules.name) {
+            Some(group) if group.may_be_made_anew() => group.make_anew(size, uid),
+            Some(_) => return Err(refusal::exists(&rules.name)),
+            None if full => return Err(refusal::full("groups are there", GROUPS_MAX)),
+            None => {
+                let group = Group::new(rules.name.clone(), uid, size.unwrap_or((1, 1)), now);
+                self.groups.insert(rules.name.clone(), group);
+            }
+        }
+        if let Some(group) = self.groups.get_mut(&rules.name) {
+            group.set_rules(rules);
+        }
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, now: Duration, name: &str, due: &mut Vec<Due>) -> Result<(), Refused> {
+        self.changed = true;
+        let group = self.groups.get_mut(name).ok_or_else(|| refusal::unknown(name, false))?;
+        group.closed.get_or_insert(now);
+        for seat in std::mem::take(&mut group.seats) {
+            self.waiting.remove(&seat.join.token);
+            due.push(seat.refuse(refusal::closed(name)));
+        }
+        Ok(())
+    }
+
+    pub(super) fn kick(
+        &mut self,
+        name: &str,
+        pid: u32,
+        node: Option<NodeId>,
+        due: &mut Vec<Due>,
+    ) -> Result<(), Refused> {
+        self.changed = true;
+        let group = self.groups.get_mut(name).ok_or_else(|| refusal::unknown(name, false))?;
+        let meant = |seat: &Seat| seat.join.pid == pid && node.is_none_or(|node| node == seat.join.node);
+        if group.seats.iter().filter(|seat| meant(seat)).count() > 1 {
+            return Err(refusal::several(name, pid));
+        }
+        let Some(at) = group.seats.iter().position(meant) else {
+            return Err(refusal::nobody(name, pid, group.live.values().map(|(job, _)| *job)));
+        };
+        let seat = group.seats.remove(at);
+        self.waiting.remove(&seat.join.token);
+        due.push(seat.refuse(refusal::kicked(name)));
+        Ok(())
+    }
+
+    pub(super) fn info(
+        &self,
+        now: Duration,
+        name: &str,
+        name_of: impl Fn(NodeId) -> String,
+    ) -> Result<wire::GroupInfo, Refused> {
+        let group = self.groups.get(name).ok_or_else(|| refusal::unknown(name, false))?;
+        Ok(group.info(now, name_of))
+    }
+
+    pub(super) fn list(&self, now: Duration, name_of: impl Fn(NodeId) -> String) -> Vec<wire::GroupInfo> {
+        self.groups.values().map(|group| group.info(now, &name_of)).collect()
+    }
+
+    // --- time ---
+
+    /// When [`Lobby::settle`] is wanted at the latest.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        if self.changed { Some(Duration::ZERO) } else { self.wake }
+    }
+
+    /// What is due, and what became possible.
+    pub(super) fn settle(&mut self, now: Duration, name_of: impl Fn(NodeId) -> String) -> Vec<Due> {
+        let mut due = Vec::new();
+        if self.next_deadline().is_none_or(|at| at > now) {
+            return due;
+        }
+        for group in self.groups.values_mut() {
+            for seat in group.expired(now) {
+                self.waiting.remove(&seat.join.token);
+            }
+            while let Some(complete) = group.complete(now) {
+                due.push(Due::Begin(complete));
+            }
+            let late = group.late(now);
+            if !late.is_empty() {
+                let (have, here) = (group.seats.len(), refusal::here(group, now, &name_of));
+                for seat in group.remove(&late) {
+                    self.waiting.remove(&seat.join.token);
+                    let waited = now.saturating_sub(seat.since).as_secs();
+                    due.push(seat.refuse(refusal::timed_out(group, have, waited, &here)));
+                }
+            }
+            group.tell(now, &mut due);
+        }
+        self.groups.retain(|_, group| !group.is_forgotten(now));
+        self.wake = self.groups.values().filter_map(|group| group.next_deadline(now)).min();
+        self.changed = false;
+        due
+    }
+
+    /// What it still keeps, one word or two each.
+    pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
+        let seats = self.waiting.iter().map(|(token, group)| format!("place {token} of group {group}"));
+        seats.chain(self.entered.iter().map(|(token, job)| format!("place {token} of job {job}")))
+    }
+}

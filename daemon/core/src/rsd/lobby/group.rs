@@ -1,0 +1,290 @@
+//! One group: its rules, who waits in it, and when it is complete.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rsd_proto::v1::{self as wire, GroupJoin, GroupWait};
+
+use super::super::calls::Refused;
+use super::{AWAY, Due, NEWS, REMEMBERED, SETTLE, State, TIMEOUT, TIMEOUT_MAX, TTL, refusal};
+use crate::{JobId, NodeId};
+
+/// A group.
+#[derive(Debug)]
+pub(in crate::rsd) struct Group {
+    pub(super) name: String,
+    pub(super) owner: u32,
+    /// At least and at most so many members.
+    pub(super) size: (u32, u32),
+    /// Who first said so: its pid and node; None: the group was created.
+    pub(super) said_by: Option<(u32, NodeId)>,
+    created: bool,
+    mode: u32,
+    ttl: Duration,
+    timeout: Duration,
+    settle: Duration,
+    pub(super) closed: Option<Duration>,
+    pub(super) epoch: u64,
+    /// By arrival.
+    pub(super) seats: Vec<Seat>,
+    pub(super) live: BTreeMap<u64, (JobId, u32)>,
+    last_arrival: Duration,
+    /// Since when nobody is in it.
+    empty: Option<Duration>,
+    /// How many members the others were last told of, and when.
+    told: (u32, Duration),
+}
+
+/// A member that waits.
+#[derive(Debug)]
+pub(in crate::rsd) struct Seat {
+    pub(in crate::rsd) join: GroupJoin,
+    pub(super) since: Duration,
+    deadline: Duration,
+    /// Its daemon is out of reach since.
+    pub(super) away: Option<Duration>,
+    told: bool,
+}
+
+/// A group that is complete.
+#[derive(Debug)]
+pub(in crate::rsd) struct Complete {
+    pub(in crate::rsd) group: String,
+    pub(in crate::rsd) epoch: u64,
+    /// By rank.
+    pub(in crate::rsd) seats: Vec<Seat>,
+}
+
+impl Seat {
+    /// Its daemon says again that it waits: perhaps another daemon process, with another number for it.
+    pub(super) fn is_back(&mut self, join: GroupJoin) {
+        self.told &= (self.join.node, self.join.member) == (join.node, join.member);
+        (self.join.node, self.join.member, self.away) = (join.node, join.member, None);
+    }
+
+    fn say(&self, state: State) -> Due {
+        Due::Tell { node: self.join.node, member: self.join.member, token: self.join.token.clone(), state }
+    }
+
+    pub(super) fn refuse(&self, refused: Refused) -> Due {
+        self.say(State::No(wire::GroupError { code: u32::from(refused.exit_code), text: refused.text }))
+    }
+}
+
+impl Group {
+    pub(super) fn new(name: String, owner: u32, size: (u32, u32), now: Duration) -> Group {
+        Group {
+            name,
+            owner,
+            size,
+            said_by: None,
+            created: false,
+            mode: 0o600,
+            ttl: TTL,
+            timeout: TIMEOUT,
+            settle: SETTLE,
+            closed: None,
+            epoch: 1,
+            seats: Vec::new(),
+            live: BTreeMap::new(),
+            last_arrival: now,
+            empty: None,
+            told: (0, now),
+        }
+    }
+
+    /// One that nobody created and nobody waits in, or one that was closed.
+    pub(super) fn may_be_made_anew(&self) -> bool {
+        self.seats.is_empty() && (self.closed.is_some() || !self.created)
+    }
+
+    pub(super) fn make_anew(&mut self, size: Option<(u32, u32)>, owner: u32) {
+        (self.closed, self.empty, self.owner) = (None, None, owner);
+        self.size = size.unwrap_or(self.size);
+    }
+
+    pub(super) fn set_rules(&mut self, rules: &wire::GroupRules) {
+        let or = |ms: Option<u64>, default: Duration| ms.map_or(default, Duration::from_millis).min(TIMEOUT_MAX);
+        (self.created, self.said_by, self.mode) = (true, None, rules.mode.unwrap_or(0o600));
+        self.ttl = or(rules.ttl_ms, TTL);
+        self.timeout = or(rules.timeout_ms, TIMEOUT);
+        self.settle = or(rules.settle_ms, SETTLE);
+    }
+
+    /// A new member; `wanted` is the size that it speaks of. Returns the places that it had before and lost.
+    pub(super) fn take(
+        &mut self,
+        now: Duration,
+        join: GroupJoin,
+        wanted: Option<(u32, u32)>,
+        name_of: impl Fn(NodeId) -> String,
+    ) -> Result<Vec<String>, Refused> {
+        if self.closed.is_some() {
+            return Err(refusal::closed(&self.name));
+        }
+        let is_free = self.seats.is_empty() && self.live.is_empty() && !self.created;
+        if is_free {
+            self.owner = join.uid;
+        }
+        let may = join.uid == self.owner || join.uid == 0 || self.mode & 0o006 == 0o006;
+        if !may {
+            return Err(refusal::not_yours(&self.name, self.owner, join.uid));
+        }
+        match wanted {
+            Some(size) if self.seats.is_empty() && !self.created => {
+                (self.size, self.said_by) = (size, Some((join.pid, join.node)));
+            }
+            Some(size) if size != self.size => return Err(refusal::other_size(self, size, name_of)),
+            Some(_) | None => {}
+        }
+        if let Some(rank) = join.rank {
+            if rank >= self.size.0 {
+                return Err(refusal::no_such_rank(&self.name, rank, self.size));
+            }
+            if let Some(other) = self.seats.iter().find(|seat| seat.join.rank == Some(rank)) {
+                return Err(refusal::rank_taken(&self.name, rank, &other.join, name_of));
+            }
+        }
+        let is_same = |seat: &Seat| {
+            let (a, b) = (&seat.join, &join);
+            b.pid != 0 && (a.node, a.pid, a.started) == (b.node, b.pid, b.started)
+        };
+        if let Some(twin) = self.seats.iter().find(|seat| is_same(seat) && seat.away.is_none()) {
+            return Err(refusal::is_there(&self.name, &twin.join));
+        }
+        let lost: Vec<String> = self.seats.extract_if(.., |seat| is_same(seat)).map(|seat| seat.join.token).collect();
+        let wait = join.timeout_ms.map_or(self.timeout, Duration::from_millis).min(TIMEOUT_MAX);
+        let unique = |id: u32| !self.seats.iter().any(|seat| seat.join.node == join.node && seat.join.pmi_id == id);
+        let first = (join.pmi_id & (i32::MAX as u32)).max(1);
+        let pmi_id = (first..=i32::MAX as u32).chain(1..first).find(|id| unique(*id)).unwrap_or(first);
+        let join = GroupJoin { pmi_id, ..join };
+        self.seats.push(Seat { join, since: now, deadline: now + wait, away: None, told: false });
+        (self.last_arrival, self.empty) = (now, None);
+        Ok(lost)
+    }
+
+    /// Takes out those whose daemon has been out of reach for too long.
+    pub(super) fn expired(&mut self, now: Duration) -> Vec<Seat> {
+        self.seats.extract_if(.., |seat| seat.away.is_some_and(|since| since + AWAY <= now)).collect()
+    }
+
+    /// Takes out an epoch, if enough members are there.
+    pub(super) fn complete(&mut self, now: Duration) -> Option<Complete> {
+        let (min, max) = (self.size.0 as usize, self.size.1 as usize);
+        let present = self.present();
+        let settled = self.last_arrival + self.settle <= now && present == self.seats.len();
+        if present < min || (present < max && !settled) {
+            return None;
+        }
+        let mut taken = 0;
+        let seats = self.seats.extract_if(.., |seat| {
+            let enters = seat.away.is_none() && taken < max;
+            taken += usize::from(enters);
+            enters
+        });
+        let seats = in_rank_order(seats.collect());
+        let epoch = self.epoch;
+        self.epoch += 1;
+        self.told.0 = 0;
+        Some(Complete { group: self.name.clone(), epoch, seats })
+    }
+
+    fn present(&self) -> usize {
+        self.seats.iter().filter(|seat| seat.away.is_none()).count()
+    }
+
+    /// Those whose time is over, by token.
+    pub(super) fn late(&self, now: Duration) -> Vec<String> {
+        let late = self.seats.iter().filter(|seat| seat.deadline <= now);
+        late.map(|seat| seat.join.token.clone()).collect()
+    }
+
+    pub(super) fn remove(&mut self, tokens: &[String]) -> Vec<Seat> {
+        self.seats.extract_if(.., |seat| tokens.contains(&seat.join.token)).collect()
+    }
+
+    /// News for those who wait: at once for who is new, now and then for the others.
+    pub(super) fn tell(&mut self, now: Duration, due: &mut Vec<Due>) {
+        let (have, want, epoch) = (self.present() as u32, self.size.1, self.epoch);
+        let news = have != self.told.0 && self.told.1 + NEWS <= now;
+        for seat in self.seats.iter_mut().filter(|seat| news || !seat.told) {
+            seat.told = true;
+            let left_ms = u64::try_from(seat.deadline.saturating_sub(now).as_millis()).unwrap_or(u64::MAX);
+            due.push(seat.say(State::Wait(GroupWait { have, want, epoch, left_ms })));
+        }
+        if news {
+            self.told = (have, now);
+        }
+        if self.seats.is_empty() && self.live.is_empty() {
+            self.empty.get_or_insert(now);
+        } else {
+            self.empty = None;
+        }
+    }
+
+    fn dies_at(&self) -> Option<Duration> {
+        let had_epochs = self.epoch > 1;
+        self.empty.map(|since| match (self.closed, self.created) {
+            (Some(_), _) => since + REMEMBERED,
+            (None, true) => since + self.ttl,
+            (None, false) if had_epochs => since + REMEMBERED,
+            (None, false) => since,
+        })
+    }
+
+    pub(super) fn is_forgotten(&self, now: Duration) -> bool {
+        self.dies_at().is_some_and(|at| at <= now)
+    }
+
+    pub(super) fn next_deadline(&self, now: Duration) -> Option<Duration> {
+        let seats = self.seats.iter().flat_map(|seat| [Some(seat.deadline), seat.away.map(|since| since + AWAY)]);
+        let present = self.present();
+        let enough = present >= self.size.0 as usize && present == self.seats.len() && present > 0;
+        let settled = enough.then_some(self.last_arrival + self.settle);
+        let news = (present as u32 != self.told.0 && present > 0).then_some((self.told.1 + NEWS).max(now));
+        seats.chain([settled, news, self.dies_at()]).flatten().min()
+    }
+
+    pub(super) fn info(&self, now: Duration, name_of: impl Fn(NodeId) -> String) -> wire::GroupInfo {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let waiting = self.seats.iter().map(|seat| wire::WaitingMember {
+            node: seat.join.node,
+            node_name: name_of(seat.join.node),
+            pid: seat.join.pid,
+            uid: seat.join.uid,
+            rank: seat.join.rank,
+            waiting_ms: ms(now.saturating_sub(seat.since)),
+            away: seat.away.is_some(),
+        });
+        let live =
+            self.live.iter().map(|(epoch, (job, size))| wire::LiveEpoch { epoch: *epoch, job: *job, size: *size });
+        wire::GroupInfo {
+            rules: Some(wire::GroupRules {
+                name: self.name.clone(),
+                min: self.size.0,
+                max: self.size.1,
+                ttl_ms: self.created.then(|| ms(self.ttl)),
+                timeout_ms: Some(ms(self.timeout)),
+                settle_ms: Some(ms(self.settle)),
+                mode: Some(self.mode),
+            }),
+            owner_uid: self.owner,
+            created: self.created,
+            closed: self.closed.is_some(),
+            epoch: self.epoch,
+            waiting: waiting.collect(),
+            epochs: live.collect(),
+        }
+    }
+}
+
+/// Wishes first; the others by node, then by arrival, into the ranks that are left. Cost: n log n.
+fn in_rank_order(seats: Vec<Seat>) -> Vec<Seat> {
+    let (wishes, mut others): (Vec<Seat>, Vec<Seat>) = seats.into_iter().partition(|seat| seat.join.rank.is_some());
+    // Stable: arrival decides within a node.
+    others.sort_by_key(|seat| seat.join.node);
+    let size = wishes.len() + others.len();
+    let mut wishes: BTreeMap<u32, Seat> = wishes.into_iter().filter_map(|seat| Some((seat.join.rank?, seat))).collect();
+    let mut others = others.into_iter();
+    (0..size as u32).filter_map(|rank| wishes.remove(&rank).or_else(|| others.next())).collect()
+}

@@ -1,0 +1,206 @@
+//! Members of a group's epoch: ranks that run already, and that this step has not started.
+//!
+//! A member comes by itself, over TCP, with its `PMI_ID`; from then on it is a rank like any other. It has no output here and no
+//! standard input, and its exit status is its parent's to know. What ends it here is its word (finalize, abort), the end of its
+//! connection, the end of its process before it has one, or that it never comes.
+//!
+//! **No signal is ever sent to it**: where a rank would be killed, a member's questions are answered with a failure, and its
+//! connection is closed.
+
+use std::time::Duration;
+
+use rsd_proto::pmi::v1::Reply;
+use rsd_proto::v1::{GroupEpoch, name_call, rank_exit::How};
+
+use super::exits::Fault;
+use super::pmi::reply_to;
+use super::{Effect, Local, Phase, Step, Waiter};
+use crate::Now;
+
+/// After the epoch began: members that have not come by then are missed.
+const ATTACH: Duration = Duration::from_secs(60);
+/// The end of a connection and the end of its process are seen in any order: so long apart they are one event.
+const TOGETHER: Duration = Duration::from_millis(50);
+
+/// A member to wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberStart {
+    /// Which of this node's ranks.
+    pub local: Local,
+    /// The `PMI_ID` that it will come with.
+    pub pmi_id: u32,
+    /// Its process; 0: not known on this node.
+    pub pid: u32,
+    /// The process's start time by the kernel: another process may have its pid by now.
+    pub started: u64,
+    /// Whose process.
+    pub uid: u32,
+}
+
+/// What is known of one member besides what is known of any rank.
+#[derive(Debug)]
+pub(super) struct Member {
+    start: MemberStart,
+    /// Missed from then on, if it has not come.
+    missed_at: Option<Duration>,
+    connected: bool,
+    /// Its process has ended.
+    gone: bool,
+    /// Its connection was closed in the middle: over at this time, whatever else is seen until then.
+    over_at: Option<Duration>,
+}
+
+impl Step {
+    /// The same step for ranks that run already. Fails with a sentence when the epoch does not fit the launch.
+    pub fn of_members(mut self, epoch: &GroupEpoch) -> Result<Step, String> {
+        if epoch.members.len() != self.map.size() as usize {
+            return Err("the launch and its group disagree on the number of members".into());
+        }
+        for (local, rank) in self.ranks.iter_mut().enumerate() {
+            let told = epoch.members.get(rank.rank as usize).ok_or("the launch has ranks that its group has not")?;
+            let start = MemberStart { local, pmi_id: told.pmi_id, pid: told.pid, started: told.started, uid: told.uid };
+            rank.member = Some(Member { start, missed_at: None, connected: false, gone: false, over_at: None });
+            rank.lines.iter_mut().for_each(|lines| drop(lines.close()));
+        }
+        Ok(self)
+    }
+
+    /// Whether its ranks are members of a group.
+    pub(super) fn has_members(&self) -> bool {
+        self.ranks.first().is_some_and(|rank| rank.member.is_some())
+    }
+
+    pub(super) fn await_members(&mut self, now: Now, out: &mut Vec<Effect>) {
+        for member in self.ranks.iter_mut().filter_map(|rank| rank.member.as_mut()) {
+            member.missed_at = Some(now.mono + ATTACH);
+            out.push(Effect::Await(member.start.clone()));
+        }
+    }
+
+    /// A member has connected, perhaps anew: the newest connection counts.
+    pub(super) fn on_attached(&mut self, local: Local, out: &mut Vec<Effect>) {
+        let killing = self.ending.is_killing();
+        let rank = &mut self.ranks[local];
+        let Some(member) = rank.member.as_mut().filter(|_| !rank.phase.is_over() && !killing) else {
+            out.push(Effect::PmiClose(local));
+            return;
+        };
+        (member.connected, member.missed_at, member.over_at) = (true, None, None);
+        rank.phase = Phase::Running;
+        rank.pmi.begin_anew();
+    }
+
+    /// A member's process has ended.
+    pub(super) fn on_gone(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
+        let rank = &mut self.ranks[local];
+        let Some(member) = &mut rank.member else { return };
+        member.gone = true;
+        // A connection may have been handed on to another process.
+        if !member.connected {
+            self.member_is_over(now, local, out);
+        }
+    }
+
+    /// A member's connection is closed.
+    pub(super) fn on_member_hung_up(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
+        let rank = &mut self.ranks[local];
+        let Some(member) = &mut rank.member else { return };
+        member.connected = false;
+        if rank.pmi.is_active() && !member.gone && rank.verdict.aborted.is_none() {
+            member.over_at = Some(now.mono + TOGETHER);
+        } else if rank.pmi.has_spoken() || member.gone {
+            self.member_is_over(now, local, out);
+        } else {
+            // It had said nothing yet, and may come again.
+            member.missed_at.get_or_insert(now.mono + ATTACH);
+        }
+    }
+
+    fn member_is_over(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
+        let rank = &mut self.ranks[local];
+        if rank.phase.is_over() {
+            return;
+        }
+        rank.phase = Phase::Left;
+        rank.verdict.kill_at = None;
+        if let Some(member) = &mut rank.member {
+            (member.missed_at, member.over_at) = (None, None);
+        }
+        self.report_exit_if_known(now, local, out);
+    }
+
+    /// Where a rank would be killed: cuts a member off.
+    pub(super) fn cut_off(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
+        out.push(Effect::PmiClose(local));
+        self.member_is_over(now, local, out);
+    }
+
+    /// The epoch is broken: whoever waits for an answer hears that there is none, and can end by itself.
+    pub(super) fn fail_waiting(&mut self, out: &mut Vec<Effect>) {
+        for (local, waiter) in std::mem::take(&mut self.fence.waiting) {
+            match waiter {
+                Waiter::Pmi1 { tag } => reply_to(local, &Reply::BarrierOut { rc: 1, tag }, out),
+                Waiter::Call(call) => self.answer_call(call, Err("the epoch is broken".into()), out),
+                Waiter::Nobody => {}
+            }
+        }
+        for (_, (local, call)) in self.calls.open.drain() {
+            let reply = match call.op {
+                Some(name_call::Op::Publish(_)) => Reply::PublishResult { rc: 1 },
+                Some(name_call::Op::Lookup(_)) => Reply::LookupResult(None),
+                Some(name_call::Op::Unpublish(_)) => Reply::UnpublishResult { rc: 1 },
+                None => continue,
+            };
+            reply_to(local, &reply, out);
+        }
+    }
+
+    pub(super) fn settle_members(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if !self.has_members() {
+            return;
+        }
+        let due = |at: Option<Duration>| at.is_some_and(|at| at <= now.mono);
+        for local in 0..self.ranks.len() {
+            let rank = &mut self.ranks[local];
+            let Some(member) = &rank.member else { continue };
+            if due(member.over_at) {
+                self.member_is_over(now, local, out);
+            } else if due(member.missed_at) && !rank.phase.is_over() {
+                let who = process(&member.start);
+                let why = format!(
+                    "{who} has not come to its PMI server within {} s after the group was complete: it has to call MPI_Init",
+                    ATTACH.as_secs()
+                );
+                rank.verdict.fault.get_or_insert(Fault::NotStarted(why));
+                self.member_is_over(now, local, out);
+            }
+        }
+    }
+
+    pub(super) fn member_deadlines(&self) -> impl Iterator<Item = Duration> {
+        let members = self.ranks.iter().filter(|rank| !rank.phase.is_over()).filter_map(|rank| rank.member.as_ref());
+        members.flat_map(|member| [member.missed_at, member.over_at]).flatten()
+    }
+
+    /// How a member ended, with rsctl's exit code for it; None: well.
+    pub(super) fn judge_member(&self, local: Local, member: &Member) -> Option<(How, i32)> {
+        let rank = &self.ranks[local];
+        let who = process(&member.start);
+        match (&rank.verdict.fault, rank.verdict.aborted) {
+            (_, Some(code)) => Some((How::Aborted(code), code)),
+            (Some(Fault::NotStarted(why)), None) => Some((How::Failed(why.clone()), 247)),
+            (Some(Fault::Protocol(why)), None) => Some((How::Failed(format!("{who} {why}")), 1)),
+            (None, None) if rank.pmi.is_finalized() => None,
+            (None, None) if rank.verdict.was_told => Some((How::Failed(format!("{who} was cut off")), 1)),
+            (None, None) if !rank.pmi.has_spoken() => {
+                Some((How::Failed(format!("{who} ended before it called MPI_Init")), 1))
+            }
+            (None, None) if member.gone => Some((How::Failed(format!("{who} ended without MPI_Finalize")), 1)),
+            (None, None) => Some((How::Failed(format!("{who} closed its PMI connection without MPI_Finalize")), 1)),
+        }
+    }
+}
+
+fn process(start: &MemberStart) -> String {
+    if start.pid == 0 { "its process".to_owned() } else { format!("its process (pid {})", start.pid) }
+}

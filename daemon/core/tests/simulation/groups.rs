@@ -1,0 +1,347 @@
+//! Named groups: processes of many nodes join in any order, while others leave, links are cut and daemons come back.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rsd_core::Tuning;
+use rsd_core::rsd::{Answer, Call, GroupCall};
+use rsd_proto::join::Go;
+use rsd_proto::v1::{GroupInfo, GroupJoin, GroupRules, JobState};
+
+use crate::checks::{Seed, seeds};
+use crate::members::lost_daemon;
+use crate::ranks::{self, Op};
+use crate::world::{Event, Fault, World};
+
+fn world(seed: u64, nodes: usize) -> World {
+    let mut world = World::new(seed, nodes, 4, Tuning { arity: 3, ..Tuning::default() });
+    world.group_program = world.program(|rank, size, rng| ranks::mpi(rank, size, 2, rng));
+    world
+}
+
+/// Long enough for all that a fault may delay.
+fn actors(size: u32) -> GroupJoin {
+    GroupJoin { group: "actors".into(), size: Some(size), timeout_ms: Some(120_000), uid: 1000, ..GroupJoin::default() }
+}
+
+/// So many processes on machines of the seed's choice, over five seconds.
+fn crowd(world: &mut World, nodes: usize, size: u32) -> Vec<u64> {
+    let join = |world: &mut World| {
+        let (machine, after) = (world.rng.index(nodes), world.rng.within(Duration::from_secs(5)));
+        world.process(machine, after, actors(size))
+    };
+    (0..size).map(|_| join(world)).collect()
+}
+
+fn call(world: &mut World, call: GroupCall) -> Answer {
+    let req = world.call(0, Call::Group(call));
+    world.answered(req).expect("the head answers at once")
+}
+
+fn show(world: &mut World) -> GroupInfo {
+    match call(world, GroupCall::Get("actors".into())) {
+        Answer::Group(info) => *info,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// All of them are one world, numbered by node and then by arrival or wish; returns its job.
+fn assert_one_world(world: &World, processes: &[u64], epoch: u64) -> u64 {
+    let went = |id: &u64| {
+        let process = &world.processes[id];
+        (process.went().unwrap_or_else(|| panic!("process {id}: {:?}", process.answers)).clone(), process.machine)
+    };
+    let gone: Vec<(Go, usize)> = processes.iter().map(went).collect();
+    let (first, _) = &gone[0];
+    let ranks: BTreeSet<u32> = gone.iter().map(|(go, _)| go.rank).collect();
+    assert_eq!(ranks.len(), processes.len(), "everybody has a rank of its own");
+    assert_eq!(ranks.last(), Some(&(processes.len() as u32 - 1)));
+    for (go, machine) in &gone {
+        assert_eq!((go.job, go.size, go.epoch), (first.job, processes.len() as u32, epoch));
+        let here: Vec<&Go> = gone.iter().filter(|(_, at)| at == machine).map(|(go, _)| go).collect();
+        assert_eq!(go.local_size as usize, here.len());
+        let before = here.iter().filter(|other| other.rank < go.rank).count();
+        assert_eq!(go.local_rank as usize, before);
+        assert!(here.iter().all(|other| other.rank == go.rank || other.pmi_id != go.pmi_id), "{here:?}");
+    }
+    first.job
+}
+
+fn assert_ended_well(world: &mut World, job: u64) {
+    let info = world.assert_ended(job, JobState::Done, 0);
+    for rank in 0..info.ranks {
+        assert!(world.records[&(job, rank)].finished, "rank {rank} of job {job} has not finished");
+    }
+}
+
+#[test]
+fn processes_of_any_nodes_in_any_order_become_one_world() {
+    for seed in seeds(20) {
+        let _seed = Seed(seed);
+        let nodes = [1, 2, 5, 16, 64][seed as usize % 5];
+        let mut world = world(seed, nodes);
+        let size = 1 + world.rng.below(40) as u32;
+        let processes = crowd(&mut world, nodes, size);
+        world.run();
+        let job = assert_one_world(&world, &processes, 1);
+        assert_ended_well(&mut world, job);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn without_wishes_ranks_go_by_node_and_wishes_are_granted() {
+    for seed in seeds(20) {
+        let _seed = Seed(seed);
+        let mut world = world(seed, 4);
+        let wish = GroupJoin { rank: Some(2), ..actors(9) };
+        let wished = world.process(3, Duration::from_millis(5), wish);
+        let mut processes: Vec<u64> = Vec::new();
+        for machine in [2, 0, 1, 2, 0, 1, 0, 2] {
+            let after = world.rng.within(Duration::from_secs(1));
+            processes.push(world.process(machine, after, actors(9)));
+        }
+        world.run();
+        let go = world.processes[&wished].went().expect("it went").clone();
+        assert_eq!((go.rank, go.local_rank, go.local_size, go.nodes), (2, 0, 1, 4));
+        let mut by_rank: Vec<(u32, u32)> = Vec::new();
+        for id in &processes {
+            let process = &world.processes[id];
+            let machine = process.machine;
+            by_rank.push((process.went().expect("it went").rank, world.node(machine)));
+        }
+        by_rank.sort_unstable();
+        assert!(by_rank.is_sorted_by_key(|(_, node)| *node), "{by_rank:?}");
+        processes.push(wished);
+        let job = assert_one_world(&world, &processes, 1);
+        assert_ended_well(&mut world, job);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn cuts_and_restarts_of_leaf_daemons_while_the_lobby_fills_cost_nobody_its_place() {
+    for seed in seeds(40) {
+        let _seed = Seed(seed);
+        let mut world = world(seed, 8);
+        let processes = crowd(&mut world, 8, 24);
+        for number in 0..10 {
+            let at = world.rng.within(Duration::from_secs(6));
+            let machine = 1 + world.rng.index(7);
+            let fault = match number % 3 {
+                0 => Fault::CutAnyLink,
+                1 => Fault::Restart(machine, Duration::from_millis(300)),
+                _ => Fault::CutAnyStep,
+            };
+            world.after(at, Event::Fault(fault));
+        }
+        world.run();
+        let lost = processes.iter().filter(|id| world.processes[*id].went().is_none()).count();
+        // Only who had not heard of its place yet when its daemon died has to ask again itself.
+        let unheard = |id: &u64| world.processes[id].answers == [lost_daemon()];
+        assert!(lost == 0 || processes.iter().any(unheard), "{lost} did not go");
+        if lost == 0 {
+            let job = assert_one_world(&world, &processes, 1);
+            assert_ended_well(&mut world, job);
+        }
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn everybody_is_answered_once_whatever_happens() {
+    for seed in seeds(40) {
+        let _seed = Seed(seed);
+        let mut world = world(seed, 6);
+        let size = 10;
+        let mut processes = Vec::new();
+        for _ in 0..35 {
+            let (machine, after) = (world.rng.index(6), world.rng.within(Duration::from_secs(20)));
+            let rank = world.rng.chance(6).then(|| world.rng.below(12) as u32);
+            let size = if world.rng.chance(10) { size + 1 } else { size };
+            processes.push(world.process(machine, after, GroupJoin { rank, timeout_ms: Some(15_000), ..actors(size) }));
+        }
+        for _ in 0..8 {
+            let (at, which) = (world.rng.within(Duration::from_secs(20)), world.rng.index(processes.len()));
+            let end = world.now + at;
+            let id = processes[which];
+            world.at(end, Event::End(id));
+        }
+        for number in 0..6 {
+            let (at, machine) = (world.rng.within(Duration::from_secs(20)), 1 + world.rng.index(5));
+            let fault = match number % 4 {
+                0 => Fault::Restart(machine, Duration::from_secs(7)),
+                1 => Fault::Lose(machine),
+                2 => Fault::KillStep(machine),
+                _ => Fault::Isolate(machine, Duration::from_secs(3)),
+            };
+            world.after(at, Event::Fault(fault));
+        }
+        world.run();
+        for (id, process) in &world.processes {
+            let answers = process.answers.len();
+            assert!(answers == 1 || (answers == 0 && process.dead), "{id}: {:?}", process.answers);
+        }
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_member_that_dies_in_the_lobby_frees_its_place() {
+    for seed in seeds(10) {
+        let _seed = Seed(seed);
+        let mut world = world(seed, 3);
+        let mortal = world.process(1, Duration::ZERO, actors(4));
+        world.run_for(Duration::from_secs(1));
+        assert_eq!(show(&mut world).waiting.len(), 1);
+        world.end_process(mortal);
+        let others = crowd(&mut world, 3, 4);
+        world.run();
+        let job = assert_one_world(&world, &others, 1);
+        assert_ended_well(&mut world, job);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn after_a_death_the_next_to_join_are_epoch_two() {
+    for seed in seeds(20) {
+        let _seed = Seed(seed);
+        let mut world = world(seed, 4);
+        world.group_program = world.program(|rank, size, rng| {
+            let mut script = vec![Op::Init, Op::Mapping];
+            script.extend(ranks::rounds(rank, size, 0..1, rng));
+            // One never comes to the last fence, in which the others wait.
+            script.extend(if rank == 1 { vec![Op::Hang] } else { vec![Op::Fence, Op::Finalize, Op::Exit(0)] });
+            script
+        });
+        let first = crowd(&mut world, 4, 6);
+        world.run_for(Duration::from_secs(10));
+        let job = assert_one_world(&world, &first, 1);
+        let mortal =
+            *first.iter().find(|id| world.processes[*id].went().is_some_and(|go| go.rank == 1)).expect("rank 1");
+        world.end_process(mortal);
+        world.group_program = world.program(|rank, size, rng| ranks::mpi(rank, size, 2, rng));
+        let second = crowd(&mut world, 4, 6);
+        world.run();
+        let info = world.assert_ended(job, JobState::Failed, 1);
+        assert_eq!(info.cause.expect("a cause").rank, 1);
+        let again = assert_one_world(&world, &second, 2);
+        assert_ended_well(&mut world, again);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_member_that_never_connects_is_named_and_ends_the_epoch() {
+    for seed in seeds(10) {
+        let _seed = Seed(seed);
+        let mut world = world(seed, 2);
+        let processes = crowd(&mut world, 2, 4);
+        let lazy = processes[0];
+        // It lives, and does not call MPI_Init.
+        world.processes.get_mut(&lazy).expect("it is there").lazy = true;
+        world.run_while(|world| world.processes[&lazy].went().is_none());
+        let rank = world.processes[&lazy].went().expect("it went").rank;
+        world.run();
+        let job = world.processes[&lazy].went().expect("it went").job;
+        let info = world.assert_ended(job, JobState::Failed, 247);
+        let cause = info.cause.expect("a cause");
+        assert_eq!(cause.rank, rank);
+        assert!(format!("{:?}", cause.how).contains("within 60 s after the group was complete"), "{:?}", cause.how);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_deadline_names_who_is_there_and_how_many_are_missing() {
+    let mut world = world(1, 2);
+    let wishes = [0, 1, 3].map(|rank| {
+        let join = GroupJoin { rank: Some(rank), timeout_ms: Some(10_000), ..actors(5) };
+        world.process(rank as usize % 2, Duration::from_secs(u64::from(rank)), join)
+    });
+    world.run();
+    let [a, b, c] = wishes;
+    let (code, text) = world.processes[&a].refusal();
+    let wanted = format!(
+        "group actors: 3 of 5 have joined after 10 s; here: n0: pid {a} (waiting 10 s); n1: pid {b} (waiting 8 s), pid {c} \
+         (waiting 6 s); missing: 2 (ranks 2 4)"
+    );
+    assert_eq!((code, text), (124, &wanted[..]));
+    let (_, text) = world.processes[&c].refusal();
+    assert!(text.contains("1 of 5") && text.ends_with("missing: 4 (ranks 0 1 2 4)"), "{text}");
+    world.assert_at_rest();
+}
+
+#[test]
+fn who_says_another_size_or_wishes_a_taken_rank_or_is_another_user_is_refused() {
+    let mut world = world(1, 2);
+    let first = world.process(0, Duration::ZERO, GroupJoin { rank: Some(3), ..actors(4) });
+    let at = Duration::from_secs(1);
+    let other_size = world.process(1, at, actors(5));
+    let clash = world.process(1, at, GroupJoin { rank: Some(3), ..actors(4) });
+    let beyond = world.process(1, at, GroupJoin { rank: Some(4), ..actors(4) });
+    let stranger = world.process(1, at, GroupJoin { uid: 1001, ..actors(4) });
+    let unknown = world.process(1, at, GroupJoin { group: "critics".into(), size: None, ..actors(4) });
+    world.run_for(Duration::from_secs(5));
+    let said = |world: &World, id: u64| {
+        let (code, text) = world.processes[&id].refusal();
+        (code, text.to_owned())
+    };
+    let expected = format!("group actors has 4 members, as pid {first} on n0 said first; this process wants 5 members");
+    assert_eq!(said(&world, other_size), (243, expected));
+    assert_eq!(said(&world, clash), (243, format!("rank 3 of group actors is taken by pid {first} on n0")));
+    assert!(said(&world, beyond).1.contains("a rank to wish for is 0 to 3, not 4"));
+    let (code, text) = said(&world, stranger);
+    assert!(code == 245 && text.contains("belongs to uid 1000, this process to uid 1001"), "{text}");
+    assert!(said(&world, unknown).1.contains("does not say how many members"));
+    assert!(world.processes[&first].answers.is_empty(), "the first still waits");
+    world.end_process(first);
+    world.run();
+    world.assert_at_rest();
+}
+
+#[test]
+fn a_group_with_a_least_size_begins_when_nobody_comes_any_more() {
+    let mut world = world(1, 2);
+    let rules = GroupRules { name: "actors".into(), min: 2, max: 5, settle_ms: Some(3000), ..GroupRules::default() };
+    assert!(matches!(call(&mut world, GroupCall::Create { rules, uid: 1000 }), Answer::Group(_)));
+    let sizeless = GroupJoin { size: None, ..actors(0) };
+    let processes =
+        [0, 2, 4].map(|second| world.process(second as usize % 2, Duration::from_secs(second), sizeless.clone()));
+    let begun = world.now;
+    world.run_while(|world| world.processes[&processes[2]].went().is_none());
+    let took = world.now - begun;
+    assert!(took >= Duration::from_secs(7) && took < Duration::from_secs(8), "{took:?}");
+    world.run_for(Duration::from_secs(5));
+    let job = assert_one_world(&world, &processes, 1);
+    assert_ended_well(&mut world, job);
+    assert!(matches!(call(&mut world, GroupCall::Close("actors".into())), Answer::Group(_)));
+    world.run();
+    world.assert_at_rest();
+}
+
+#[test]
+fn who_is_kicked_or_finds_the_group_closed_is_told() {
+    let mut world = world(1, 2);
+    let kicked = world.process(0, Duration::ZERO, actors(3));
+    let waits = world.process(1, Duration::ZERO, actors(3));
+    world.run_for(Duration::from_secs(1));
+    let pid = u32::try_from(kicked).expect("small");
+    let kick = |pid, node: &str| GroupCall::Kick { name: "actors".into(), pid, node: node.into() };
+    assert!(matches!(call(&mut world, kick(99_999, "")), Answer::Refused(_)));
+    assert!(matches!(call(&mut world, kick(pid, "n1")), Answer::Refused(_)));
+    assert!(matches!(call(&mut world, kick(pid, "n0")), Answer::Group(_)));
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.processes[&kicked].refusal(), (130, "sent away from group actors by rsctl group kick"));
+    assert!(matches!(call(&mut world, GroupCall::Close("actors".into())), Answer::Group(_)));
+    let late = world.process(1, Duration::from_secs(1), actors(3));
+    world.run_for(Duration::from_secs(2));
+    for id in [waits, late] {
+        let (code, text) = world.processes[&id].refusal();
+        assert!(code == 243 && text.contains("rsctl group create actors opens it again"), "{text}");
+    }
+    world.run();
+    assert!(matches!(call(&mut world, GroupCall::Get("actors".into())), Answer::Refused(_)), "it is forgotten");
+    world.assert_at_rest();
+}

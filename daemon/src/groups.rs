@@ -1,0 +1,92 @@
+//! Named groups over gRPC: the head answers what is asked of groups, every daemon takes members of its own node.
+
+use std::pin::Pin;
+
+use nix::unistd::geteuid;
+use rsd_core::rsd::{Answer, Call, GroupCall};
+use rsd_proto::join::{Event, Join};
+use rsd_proto::transport::Peer;
+use rsd_proto::v1::{
+    GroupInfo, GroupRefusal, GroupRules, JoinEvent, JoinGo, JoinRequest, JoinWait, KickRequest, ListGroupsReply,
+    join_event,
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status};
+
+use crate::join;
+use crate::serve::{status_of, unexpected};
+use crate::shell::Door;
+
+/// What a join is told, until go or error.
+pub(crate) type JoinEvents = Pin<Box<dyn Stream<Item = Result<JoinEvent, Status>> + Send>>;
+
+/// `JoinGroup`, the same on every daemon.
+pub(crate) fn join(door: &Door, request: Request<JoinRequest>) -> Response<JoinEvents> {
+    let unknown = Peer { uid: geteuid().as_raw(), pid: None };
+    let peer = request.extensions().get::<Peer>().copied().unwrap_or(unknown);
+    let JoinRequest { group, size, min, max, rank, timeout_ms, token, pid } = request.into_inner();
+    let token = Some(token).filter(|token| !token.is_empty());
+    let pid = Some(pid).filter(|pid| *pid > 0);
+    let events = join::over_grpc(door, peer, Join { group, size, min, max, rank, timeout_ms, token, pid });
+    Response::new(Box::pin(ReceiverStream::new(events).map(|event| Ok(message(event)))))
+}
+
+fn message(event: Event) -> JoinEvent {
+    let event = match event {
+        Event::Wait(wait) => {
+            join_event::Event::Wait(JoinWait { token: wait.token, have: wait.have, want: wait.want, epoch: wait.epoch })
+        }
+        Event::Go(go) => join_event::Event::Go(JoinGo {
+            rank: go.rank,
+            size: go.size,
+            local_rank: go.local_rank,
+            local_size: go.local_size,
+            epoch: go.epoch,
+            pmi_port: go.pmi_port,
+            pmi_id: go.pmi_id,
+            job: go.job,
+            namespace: go.namespace,
+            node: go.node,
+            nodes: go.nodes,
+            node_index: go.node_index,
+            address: go.address,
+        }),
+        Event::Error { code, text } => join_event::Event::Error(GroupRefusal { code: code.into(), text }),
+    };
+    JoinEvent { event: Some(event) }
+}
+
+async fn one(door: &Door, call: GroupCall) -> Result<Response<GroupInfo>, Status> {
+    match door.call(Call::Group(call)).await {
+        Answer::Group(info) => Ok(Response::new(*info)),
+        Answer::Refused(refused) => Err(status_of(refused)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(crate) async fn create(door: &Door, rules: GroupRules) -> Result<Response<GroupInfo>, Status> {
+    // Who may speak to us at all is our own user, or root on its behalf.
+    one(door, GroupCall::Create { rules, uid: geteuid().as_raw() }).await
+}
+
+pub(crate) async fn list(door: &Door) -> Result<Response<ListGroupsReply>, Status> {
+    match door.call(Call::Group(GroupCall::List)).await {
+        Answer::Groups(groups) => Ok(Response::new(ListGroupsReply { groups })),
+        Answer::Refused(refused) => Err(status_of(refused)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub(crate) async fn get(door: &Door, name: String) -> Result<Response<GroupInfo>, Status> {
+    one(door, GroupCall::Get(name)).await
+}
+
+pub(crate) async fn close(door: &Door, name: String) -> Result<Response<GroupInfo>, Status> {
+    one(door, GroupCall::Close(name)).await
+}
+
+pub(crate) async fn kick(door: &Door, request: KickRequest) -> Result<Response<GroupInfo>, Status> {
+    let KickRequest { name, pid, node } = request;
+    one(door, GroupCall::Kick { name, pid, node }).await
+}

@@ -1,0 +1,238 @@
+//! Where processes of this node that run already ask for a place in a named group: the socket `join.sock`, line by line as
+//! [`rsd_proto::join`] says, and the same over gRPC.
+//!
+//! A connection is a lease: the place is given up when it closes, and when the process that it was taken for ends. Who connects is
+//! known from the kernel. What becomes of a join is the core's.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use nix::unistd::{Pid, geteuid};
+use rsd_core::rsd::{Input, MemberId};
+use rsd_proto::join::{Decoder, Event, Join, Line};
+use rsd_proto::transport::{Peer, exit};
+use rsd_proto::v1::GroupJoin;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc};
+use tracing::{debug, warn};
+
+use crate::shell::{self, Door};
+use crate::spawn::{Watched, start_time};
+use crate::start::random;
+
+/// For the request, and for a client to take what it is told.
+const TALK_DEADLINE: Duration = Duration::from_secs(10);
+/// Processes that may wait here at once.
+const CLIENTS_MAX: usize = 16 << 10;
+/// After a failure to accept (out of descriptors, mostly).
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A place that is waited for.
+struct Lease {
+    door: Door,
+    member: MemberId,
+    events: mpsc::UnboundedReceiver<Event>,
+    /// The process that it is for, if that is not the one that asks.
+    process: Option<Watched>,
+}
+
+/// Listens in the state directory, for the daemon's own user and root.
+pub(crate) fn listen(state_dir: &Path) -> anyhow::Result<UnixListener> {
+    let path = state_dir.join(rsd_proto::join::SOCKET);
+    // The directory is ours and locked, so the socket is a dead daemon's.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).with_context(|| format!("listen on {}", path.display()))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Serves the socket until the daemon ends.
+pub(crate) async fn serve(listener: UnixListener, door: Door) {
+    let room = Arc::new(Semaphore::new(CLIENTS_MAX));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let Ok(credentials) = stream.peer_cred() else { continue };
+        let peer = Peer { uid: credentials.uid(), pid: credentials.pid().and_then(|pid| u32::try_from(pid).ok()) };
+        if peer.uid != 0 && peer.uid != geteuid().as_raw() {
+            continue;
+        }
+        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+            warn!(CLIENTS_MAX, "too many processes wait for places in groups: one is turned away");
+            continue;
+        };
+        let door = door.clone();
+        tokio::spawn(async move {
+            talk(stream, peer, &door).await;
+            drop(permit);
+        });
+    }
+}
+
+/// One client, from its request to its answer.
+async fn talk(mut stream: UnixStream, peer: Peer, door: &Door) {
+    let lease = match tokio::time::timeout(TALK_DEADLINE, request(&mut stream)).await {
+        Ok(Some(Ok(join))) => Lease::take(door, peer, join),
+        Ok(Some(Err(refusal))) => Err(refusal),
+        // It has gone, or has nothing to say.
+        Ok(None) | Err(_) => return,
+    };
+    let mut lease = match lease {
+        Ok(lease) => lease,
+        Err(refusal) => {
+            // It may have gone meanwhile.
+            let _ = say(&mut stream, &refusal).await;
+            return;
+        }
+    };
+    let mut rest = [0; 64];
+    loop {
+        let event = tokio::select! {
+            event = lease.next() => event,
+            // It has nothing more to say; its end is what we wait for.
+            read = stream.read(&mut rest) => match read {
+                Ok(1..) => continue,
+                Ok(0) | Err(_) => None,
+            },
+        };
+        let Some(event) = event else { return lease.give_up() };
+        let told = say(&mut stream, &event).await;
+        if !matches!(event, Event::Wait(_)) {
+            return;
+        }
+        if told.is_err() {
+            return lease.give_up();
+        }
+    }
+}
+
+/// The client's one line, or what is wrong with it; None when it has gone.
+async fn request(stream: &mut UnixStream) -> Option<Result<Join, Event>> {
+    let mut decoder = Decoder::default();
+    let mut buffer = [0; 1024];
+    loop {
+        if let Some(line) = decoder.next_line::<Join>() {
+            return Some(line.map_err(|error| Event::Error {
+                code: if error.is_version() { exit::VERSION } else { exit::USAGE },
+                text: format!("failed to read the join: {error}"),
+            }));
+        }
+        match stream.read(&mut buffer).await {
+            Ok(n @ 1..) => decoder.feed(&buffer[..n]),
+            Ok(0) | Err(_) => return None,
+        }
+    }
+}
+
+async fn say(stream: &mut UnixStream, event: &Event) -> Result<(), ()> {
+    let line = event.line();
+    let written = tokio::time::timeout(TALK_DEADLINE, stream.write_all(line.as_bytes())).await;
+    written.map_err(drop)?.map_err(drop)
+}
+
+impl Lease {
+    /// Asks the core for a place; it answers by events.
+    fn take(door: &Door, peer: Peer, join: Join) -> Result<Lease, Event> {
+        let refused = |code, text: String| Err(Event::Error { code, text });
+        let other = join.pid.filter(|pid| Some(*pid) != peer.pid);
+        let pid = other.or(peer.pid).unwrap_or(0);
+        let started = process(pid).and_then(start_time).unwrap_or(0);
+        let process = match other.and_then(process) {
+            Some(other) => {
+                let owner = std::fs::metadata(format!("/proc/{other}")).map(|meta| meta.uid());
+                match owner {
+                    Ok(uid) if uid == peer.uid || peer.uid == 0 => {}
+                    Ok(uid) => return refused(exit::NOT_PERMITTED, format!("pid {other} is a process of uid {uid}")),
+                    Err(_) => return refused(exit::USAGE, format!("there is no process {other} on this node")),
+                }
+                match Watched::new(other, started) {
+                    Ok(watched) => Some(watched),
+                    Err(error) => return refused(exit::USAGE, format!("cannot watch process {other}: {error}")),
+                }
+            }
+            None => None,
+        };
+        let (token, pmi_id) = match random::<20>() {
+            Ok(bytes) => (hex(&bytes[4..]), u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
+            Err(error) => return refused(exit::INTERNAL, format!("cannot read random bytes: {error}")),
+        };
+        let join = GroupJoin {
+            group: join.group,
+            token: join.token.unwrap_or(token),
+            pmi_id,
+            size: join.size,
+            min: join.min,
+            max: join.max,
+            rank: join.rank,
+            timeout_ms: join.timeout_ms,
+            pid,
+            started,
+            uid: peer.uid,
+            ..GroupJoin::default()
+        };
+        debug!(group = join.group, pid, "a process wants a place");
+        let (client, events) = mpsc::unbounded_channel();
+        let member = door.new_link();
+        door.send(shell::Event::Join { member, join: Box::new(join), client });
+        Ok(Lease { door: door.clone(), member, events, process })
+    }
+
+    /// What the process is told next; None when it has ended, or the daemon does.
+    async fn next(&mut self) -> Option<Event> {
+        match &self.process {
+            None => self.events.recv().await,
+            Some(process) => tokio::select! {
+                event = self.events.recv() => event,
+                () = process.end() => None,
+            },
+        }
+    }
+
+    fn give_up(self) {
+        self.door.send(shell::Event::Input(Input::MemberGone { member: self.member }));
+    }
+}
+
+/// The same for a client that speaks gRPC.
+pub(crate) fn over_grpc(door: &Door, peer: Peer, join: Join) -> mpsc::Receiver<Event> {
+    let (client, stream) = mpsc::channel(16);
+    // By its line: what may not be said there may not be said here.
+    let lease = Join::parse(join.line().trim_end())
+        .map_err(|error| Event::Error { code: exit::USAGE, text: error.to_string() })
+        .and_then(|join| Lease::take(door, peer, join));
+    tokio::spawn(async move {
+        let mut lease = match lease {
+            Ok(lease) => lease,
+            Err(refusal) => return drop(client.send(refusal).await),
+        };
+        loop {
+            let event = tokio::select! {
+                event = lease.next() => event,
+                () = client.closed() => None,
+            };
+            let Some(event) = event else { return lease.give_up() };
+            let goes_on = matches!(event, Event::Wait(_));
+            let told = client.send(event).await.is_ok();
+            match (goes_on, told) {
+                (true, true) => {}
+                (true, false) => return lease.give_up(),
+                (false, _) => return,
+            }
+        }
+    });
+    stream
+}
+
+fn process(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().filter(|pid| *pid > 0).map(Pid::from_raw)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,132 @@
+//! Members of a group's epoch as the system sees them: the port where they find their PMI server, and the ends of their processes.
+//!
+//! PMI has no authentication of its own. The port is on loopback; who connects must be of the uid of some member, and come with
+//! that member's `PMI_ID`, a number that only it was told.
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use nix::unistd::Pid;
+use rsd_core::step::{Input, Local, MemberStart};
+use rsd_proto::pmi::v1::{Request, RequestDecoder};
+use rsd_proto::transport::loopback_peer_uid;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tracing::{debug, warn};
+
+use super::Event;
+use crate::spawn::Watched;
+
+/// From connecting to the first line.
+const KNOCK_DEADLINE: Duration = Duration::from_secs(10);
+/// A first line is `cmd=initack pmiid=N`.
+const KNOCK_BYTES_MAX: usize = 256;
+/// Connections that have not said yet who they are.
+const KNOCKS_MAX: usize = 256;
+/// After a failure to accept (out of descriptors, mostly).
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Somebody has connected and said which member it is.
+#[derive(Debug)]
+pub(super) struct Knock {
+    pub(super) stream: TcpStream,
+    pub(super) pmi_id: u32,
+    pub(super) uid: u32,
+    /// All that it has said.
+    pub(super) bytes: Bytes,
+}
+
+/// The node's members.
+#[derive(Debug)]
+pub(super) struct Members {
+    port: u16,
+    listener: Option<TcpListener>,
+    by_id: HashMap<(u32, u32), Local>,
+    events: mpsc::UnboundedSender<Event>,
+}
+
+impl Members {
+    /// Listens; nobody is let in before [`Members::serve`].
+    pub(super) async fn listen(events: mpsc::UnboundedSender<Event>) -> std::io::Result<Members> {
+        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        Ok(Members { port, listener: Some(listener), by_id: HashMap::new(), events })
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Waits for a member, and for the end of its process.
+    pub(super) fn expect(&mut self, start: &MemberStart) {
+        self.by_id.insert((start.pmi_id, start.uid), start.local);
+        if let Some(listener) = self.listener.take() {
+            tokio::task::spawn_local(accept(listener, self.events.clone()));
+        }
+        let Some(pid) = i32::try_from(start.pid).ok().filter(|pid| *pid > 0).map(Pid::from_raw) else { return };
+        let (events, local) = (self.events.clone(), start.local);
+        match Watched::new(pid, start.started) {
+            Ok(process) => drop(tokio::task::spawn_local(async move {
+                tokio::select! {
+                    () = process.end() => drop(events.send(Event::Input(Input::Gone(local)))),
+                    () = events.closed() => {}
+                }
+            })),
+            Err(error) if error.kind() == ErrorKind::NotFound => drop(events.send(Event::Input(Input::Gone(local)))),
+            // Its connection tells of it as well.
+            Err(error) => warn!(%pid, %error, "cannot watch a member"),
+        }
+    }
+
+    /// Which member this is.
+    pub(super) fn find(&self, knock: &Knock) -> Option<Local> {
+        self.by_id.get(&(knock.pmi_id, knock.uid)).copied()
+    }
+}
+
+async fn accept(listener: TcpListener, events: mpsc::UnboundedSender<Event>) {
+    let room = Rc::new(Semaphore::new(KNOCKS_MAX));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = events.closed() => return,
+        };
+        let Ok((stream, peer)) = accepted else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let (room, events) = (Rc::clone(&room), events.clone());
+        tokio::task::spawn_local(async move {
+            // The semaphore is never closed.
+            let Ok(_permit) = room.acquire().await else { return };
+            let Some(uid) = stream.local_addr().ok().and_then(|local| loopback_peer_uid(local, peer)) else {
+                return debug!(%peer, "a connection whose owner is not known is dropped");
+            };
+            match tokio::time::timeout(KNOCK_DEADLINE, first_line(stream)).await {
+                Ok(Some((stream, pmi_id, bytes))) => {
+                    let _ = events.send(Event::Knock(Knock { stream, pmi_id, uid, bytes }));
+                }
+                Ok(None) | Err(_) => debug!(%peer, "a connection that does not say which member it is, is dropped"),
+            }
+        });
+    }
+}
+
+async fn first_line(mut stream: TcpStream) -> Option<(TcpStream, u32, Bytes)> {
+    let mut bytes = Vec::new();
+    while !bytes.contains(&b'\n') {
+        if bytes.len() > KNOCK_BYTES_MAX || stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let mut decoder = RequestDecoder::new();
+    decoder.feed(&bytes);
+    let Some(Ok(Request::InitAck { pmiid })) = decoder.next() else { return None };
+    let pmi_id = std::str::from_utf8(&pmiid).ok()?.parse().ok()?;
+    stream.set_nodelay(true).ok()?;
+    Some((stream, pmi_id, bytes.into()))
+}

@@ -1,0 +1,383 @@
+//! Named groups: processes that nobody here has launched become one MPI_COMM_WORLD.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nix::unistd::Uid;
+use rsd_proto::join::{Event, Join, Line};
+use rsd_proto::transport::{Target, dial, dvm_client};
+use rsd_proto::v1::{JoinRequest, join_event};
+use rsd_tests::{Call, Dvm, Mpi, Running, built, eventually, processes};
+
+/// Every MPI that starts by PMI-1 over a port.
+const MPIS: [Mpi; 3] = [Mpi::Debian, Mpi::Wheel, Mpi::Ours];
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// `rsctl group …` on a node.
+fn group<'a>(dvm: &Dvm, at: usize, words: impl IntoIterator<Item = &'a str>) -> Call {
+    dvm.rsctl(["--dvm"]).args([dvm.state_dir(at)]).args(["group"]).args(words)
+}
+
+/// A member on a node, in a session of its own: `rsctl group exec` of the group with these words, as the program.
+fn member(dvm: &Dvm, at: usize, words: &str, program: &[&str]) -> Call {
+    let rsctl = built::rsctl().display().to_string();
+    dvm.call("setsid")
+        .dir(dvm.scratch())
+        .args(["--wait", &rsctl, "--dvm"])
+        .args([dvm.state_dir(at)])
+        .args(["group", "exec"])
+        .args(words.split_whitespace())
+        .args(["--"])
+        .args(program)
+}
+
+/// So many of a group wait, none of them out of reach.
+fn until_waiting(dvm: &Dvm, name: &str, members: usize) -> Vec<serde_json::Value> {
+    eventually(&format!("{members} wait in {name}"), WITHIN, || {
+        let info = group(dvm, 0, ["show", name, "--json"]).end();
+        let info: serde_json::Value = serde_json::from_str(&info.out()).ok()?;
+        let waiting = info["waiting"].as_array()?.clone();
+        (waiting.len() == members && waiting.iter().all(|member| member["away"] == false)).then_some(waiting)
+    })
+}
+
+/// Numbers in an order of the seed's choice.
+fn shuffled(count: usize, seed: u64) -> Vec<usize> {
+    let mut state = seed;
+    let mut numbers: Vec<usize> = (0..count).collect();
+    for at in (1..count).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        numbers.swap(at, (state >> 33) as usize % (at + 1));
+    }
+    numbers
+}
+
+fn hello_lines(nodes: usize, per_node: usize) -> Vec<String> {
+    let size = nodes * per_node;
+    let line = |rank: usize| {
+        let (node, local) = (rank / per_node, rank % per_node);
+        format!("rank {rank} of {size} on node{node}, local {local} of {per_node}")
+    };
+    let mut lines: Vec<String> = (0..size).map(line).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// What they have printed, all together, once all have ended well.
+fn all_ok(members: Vec<Running>) -> Vec<String> {
+    let texts: Vec<String> = members.into_iter().map(|member| member.end().ok()).collect();
+    let mut lines: Vec<String> = texts.iter().flat_map(|text| text.lines()).map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn sixteen_processes_of_their_own_become_one_world_whatever_their_order() {
+    let dvm = Dvm::start(2);
+    for (seed, mpi) in (1..).zip(MPIS) {
+        let program = mpi.program("hello.c");
+        let order = shuffled(16, seed);
+        let members = order.into_iter().map(|number| member(&dvm, number % 2, "actors --size 16", &[&program]).start());
+        assert_eq!(all_ok(members.collect()), hello_lines(2, 8), "{mpi:?}");
+    }
+    let jobs = dvm.json("ps -a");
+    let names: Vec<_> = jobs["jobs"].as_array().into_iter().flatten().map(|job| job["command"].clone()).collect();
+    assert_eq!(names, ["actors.1", "actors.2", "actors.3"]);
+}
+
+#[test]
+fn wishes_are_granted_and_clashes_refused_to_the_second() {
+    let dvm = Dvm::start(2);
+    let program = [
+        "sh",
+        "-c",
+        "echo rank $PMI_RANK of $PMI_SIZE in $RSD_GROUP $RSD_EPOCH; exec $0",
+        &Mpi::Debian.program("ring.c"),
+    ];
+    let first = member(&dvm, 1, "actors --size 2 --rank 0", &program).start();
+    until_waiting(&dvm, "actors", 1);
+    let clash = member(&dvm, 0, "actors --size 2 --rank 0", &["true"]).end().fails(243);
+    assert!(clash.contains("rank 0 of group actors is taken by pid") && clash.contains("on node1"), "{clash}");
+    let other_size = member(&dvm, 0, "actors --size 3", &["true"]).end().fails(243);
+    assert!(
+        other_size.contains("has 2 members") && other_size.contains("this process wants 3 members"),
+        "{other_size}"
+    );
+    let second = member(&dvm, 0, "actors --size 2", &program).start();
+    assert!(first.end().ok().contains("rank 0 of 2 in actors 1"));
+    assert!(second.end().ok().contains("rank 1 of 2 in actors 1"));
+}
+
+#[test]
+fn a_group_that_stays_incomplete_is_refused_in_time_with_who_is_there() {
+    let dvm = Dvm::start(2);
+    let patient = member(&dvm, 1, "actors --size 4 --timeout 20s", &["true"]).start();
+    let waiting = until_waiting(&dvm, "actors", 1);
+    let refused = member(&dvm, 0, "actors --size 4 --timeout 1s", &["true"]).end().fails(124);
+    let pid = waiting[0]["pid"].as_u64().expect("a pid");
+    for part in
+        ["group actors: 2 of 4 have joined after 1 s; here: node0: pid ", "; missing: 2", &format!("node1: pid {pid}")]
+    {
+        assert!(refused.contains(part), "{refused}");
+    }
+    patient.signal(Signal::SIGKILL);
+}
+
+#[test]
+fn a_member_that_is_killed_in_the_lobby_frees_its_place() {
+    let dvm = Dvm::start(2);
+    let mortal =
+        dvm.rsctl(["--dvm"]).args([dvm.state_dir(1)]).args(["group", "exec", "actors", "--size", "2", "--", "true"]);
+    let mortal = mortal.start();
+    until_waiting(&dvm, "actors", 1);
+    mortal.signal(Signal::SIGKILL);
+    eventually("the group of nobody is forgotten", WITHIN, || {
+        (group(&dvm, 0, ["ls", "--json"]).ok().contains(r#""groups":[]"#)).then_some(())
+    });
+    // Another size is no contradiction any more.
+    let program = Mpi::Debian.program("hello.c");
+    let members = (0..4).map(|at| member(&dvm, at % 2, "actors --size 4", &[&program]).start()).collect();
+    assert_eq!(all_ok(members), hello_lines(2, 2));
+}
+
+#[test]
+fn a_leaf_that_is_killed_and_restarted_keeps_its_members_places() {
+    let mut dvm = Dvm::start(3);
+    let program = Mpi::Wheel.program("hello.c");
+    let mut members: Vec<Running> = [1, 2, 2].map(|at| member(&dvm, at, "actors --size 6", &[&program]).start()).into();
+    until_waiting(&dvm, "actors", 3);
+    dvm.kill(2);
+    dvm.restart(2);
+    until_waiting(&dvm, "actors", 3);
+    members.extend([0, 0, 1].map(|at| member(&dvm, at, "actors --size 6", &[&program]).start()));
+    assert_eq!(all_ok(members), hello_lines(3, 2));
+}
+
+#[test]
+fn after_a_death_the_others_are_not_signalled_and_the_next_epoch_is_the_second() {
+    let dvm = Dvm::start(2);
+    for mpi in [Mpi::Debian, Mpi::Ours] {
+        let name = format!("{mpi:?}");
+        let gate = dvm.scratch().join(&name);
+        let words = format!("{name} --size 4");
+        let gated = [mpi.program("gated.c"), gate.display().to_string()];
+        // So that rsctl's pid is the program's, and is ours to kill.
+        let start = |at: usize| {
+            let call = dvm.rsctl(["--dvm"]).args([dvm.state_dir(at % 2)]).args(["group", "exec"]);
+            call.args(words.split_whitespace()).args(["--rank", &at.to_string(), "--"]).args(&gated).start()
+        };
+        let members: Vec<Running> = (0..4).map(start).collect();
+        members[0].until_stdout(|out| out.contains("computing").then_some(()));
+        let info = group(&dvm, 0, ["show", &name, "--json"]).ok();
+        let info: serde_json::Value = serde_json::from_str(&info).expect("JSON");
+        let job = info["epochs"][0]["job"].to_string();
+        let refused = dvm.rsctl(["signal", &job, "TERM"]).fails(240);
+        assert!(refused.contains("which sends them no signals"), "{refused}");
+        members[3].signal(Signal::SIGKILL);
+        let ended = dvm.rsctl(["wait", &job]).end();
+        let verdict = ended.fails(1);
+        assert!(verdict.contains("ended without MPI_Finalize"), "{verdict}");
+        // Whatever they do about it is their MPI's doing.
+        drop(members);
+
+        let hello = mpi.program("hello.c");
+        let again = ["sh", "-c", "echo epoch $RSD_EPOCH; exec $0", &hello];
+        let members = (0..4).map(|at| member(&dvm, at % 2, &words, &again).start()).collect();
+        let mut expected = hello_lines(2, 2);
+        expected.extend(["epoch 2"; 4].map(str::to_owned));
+        expected.sort_unstable();
+        assert_eq!(all_ok(members), expected, "{mpi:?}");
+    }
+}
+
+#[test]
+fn an_epoch_is_cancelled_without_a_signal_to_its_members() {
+    let dvm = Dvm::start(1);
+    // It stays away from MPI, and would be ended by any signal.
+    let done = dvm.scratch().join("done");
+    let script = format!("echo up; while ! test -e {}; do sleep 0.02; done; echo unharmed", done.display());
+    let members: Vec<Running> =
+        (0..2).map(|_| member(&dvm, 0, "actors --size 2", &["sh", "-c", &script]).start()).collect();
+    members.iter().for_each(|member| member.until_stdout(|out| out.contains("up").then_some(())));
+    dvm.ctl("cancel last").ok();
+    dvm.ctl("wait last").end().fails(130);
+    dvm.file("done", "");
+    for member in members {
+        assert!(member.end().ok().contains("unharmed"));
+    }
+}
+
+#[test]
+fn a_shell_joins_by_its_environment() {
+    let dvm = Dvm::start(1);
+    let rsctl = built::rsctl().display().to_string();
+    let program = Mpi::Debian.program("hello.c");
+    let script = r#"eval "$("$0" group env actors --min 2 --max 2)" && exec "$1""#;
+    let start = |_| dvm.call("sh").args(["-c", script, &rsctl, &program]).start();
+    assert_eq!(all_ok((0..2).map(start).collect()), hello_lines(1, 2));
+}
+
+#[test]
+fn groups_are_created_listed_kicked_from_and_closed() {
+    let dvm = Dvm::start(2);
+    group(&dvm, 1, ["create", "actors", "--size", "3", "--timeout", "30s", "--ttl", "5m"]).ok();
+    let again = group(&dvm, 0, ["create", "actors", "--size", "4"]).fails(243);
+    assert!(again.contains("is there already"), "{again}");
+    let kicked = member(&dvm, 1, "actors", &["true"]).start();
+    let stays = member(&dvm, 0, "actors --rank 2", &["true"]).start();
+    let waiting = until_waiting(&dvm, "actors", 2);
+    let text = group(&dvm, 1, ["show", "actors"]).ok();
+    for part in
+        ["filling", "size      3", "rsctl group create", "epoch 1: 2 waiting, 1 missing", "node1 pid ", "wishes rank 2"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(group(&dvm, 0, ["ls"]).ok().contains("actors  filling     3        2      1  -"));
+    let pid = waiting.iter().find(|member| member["node_name"] == "node1").expect("one is there")["pid"].to_string();
+    group(&dvm, 0, ["kick", "actors", &format!("node0:{pid}")]).fails(246);
+    group(&dvm, 0, ["kick", "actors", &format!("node1:{pid}")]).ok();
+    assert!(kicked.end().fails(130).contains("sent away from group actors"));
+    group(&dvm, 1, ["close", "actors"]).ok();
+    assert!(stays.end().fails(243).contains("group actors is closed"));
+    member(&dvm, 0, "actors --size 3", &["true"]).end().fails(243);
+    group(&dvm, 0, ["show", "critics"]).fails(246);
+}
+
+#[test]
+fn a_process_of_another_user_gets_no_place() {
+    if !Uid::effective().is_root() {
+        eprintln!("not tried: only root can become another user");
+        return;
+    }
+    let dvm = Dvm::start(1);
+    let open = std::path::PathBuf::from(format!("{}-group", dvm.scratch().display()).replace("/scratch", ""));
+    fs::create_dir(&open).expect("/tmp is writable");
+    let rsctl = open.join("rsctl");
+    fs::copy(built::rsctl(), &rsctl).expect("/tmp is writable");
+    for path in [&open, &rsctl, &dvm.state_dir(0), &dvm.state_dir(0).join("..")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let call = Call::new(&rsctl).dir("/").env("RSD_RUNTIME_DIR", &open).args(["--dvm"]).args([dvm.state_dir(0)]);
+    let refused = call.args(["group", "exec", "actors", "--size", "1", "--", "true"]).user(65_534).end();
+    fs::remove_dir_all(&open).expect("it is ours");
+    let refused = refused.fails(245);
+    assert!(refused.contains("uid 0") && refused.contains("uid 65534"), "{refused}");
+    // And not by the socket itself, whoever asks it.
+    let mode = fs::metadata(dvm.state_dir(0).join("join.sock")).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn the_socket_speaks_lines_and_survives_those_who_do_not() {
+    let dvm = Dvm::start(1);
+    let path = dvm.state_dir(0).join("join.sock");
+    let ask = |line: &str| {
+        let mut stream = UnixStream::connect(&path).expect("the daemon listens");
+        stream.write_all(line.as_bytes()).expect("it is small");
+        BufReader::new(stream)
+    };
+    let answer = |line: &str| {
+        let mut text = String::new();
+        ask(line).read_line(&mut text).expect("an answer");
+        Event::parse(text.trim_end()).unwrap_or_else(|error| panic!("{text:?}: {error}"))
+    };
+    let code = |line: &str| match answer(line) {
+        Event::Error { code, text } => (code, text),
+        other => panic!("{line:?}: {other:?}"),
+    };
+    assert_eq!(code("join v=2 group=actors size=2\n").0, 244);
+    assert_eq!(code("hello\n").0, 240);
+    assert_eq!(code("join v=1 group=actors size=0\n").0, 240);
+    assert_eq!(code("join v=1 group=actors size=2 pid=1073741824\n").0, 240);
+    assert_eq!(code(&format!("join v=1 group={}\n", "a".repeat(20_000))).0, 240);
+    assert!(matches!(answer("join v=1 group=actors size=2\n"), Event::Wait(_)));
+    // The place of the token, whoever holds the connection.
+    let mut first = ask(&Join { group: "actors".into(), size: Some(2), ..Join::default() }.line());
+    let mut line = String::new();
+    first.read_line(&mut line).expect("a line");
+    let Ok(Event::Wait(wait)) = Event::parse(line.trim_end()) else { panic!("{line}") };
+    assert_eq!((wait.have, wait.want, wait.epoch), (1, 2, 1));
+}
+
+#[test]
+fn many_rounds_of_joining_and_leaving_leave_nothing_behind() {
+    let dvm = Dvm::start(1);
+    let path = dvm.state_dir(0).join("join.sock");
+    let line = Join { group: "actors".into(), size: Some(2), ..Join::default() }.line();
+    let round = || {
+        let mut stream = UnixStream::connect(&path).expect("the daemon listens");
+        stream.write_all(line.as_bytes()).expect("it is small");
+        let mut text = String::new();
+        BufReader::new(stream).read_line(&mut text).expect("an answer");
+        assert!(text.starts_with("wait ") || text.contains("already"), "{text}");
+    };
+    let open = || processes::open_files(dvm.pid(0)).expect("the daemon runs");
+    round();
+    let (before, memory) = (open(), processes::private_bytes(dvm.pid(0)).expect("the daemon runs"));
+    (0..1000).for_each(|_| round());
+    eventually("the daemon has closed them all", WITHIN, || (open() <= before + 1).then_some(()));
+    let grown = processes::private_bytes(dvm.pid(0)).expect("the daemon runs").saturating_sub(memory);
+    assert!(grown < 1 << 20, "it has grown by {grown} bytes");
+    eventually("nobody waits", WITHIN, || {
+        (group(&dvm, 0, ["ls", "--json"]).ok().contains(r#""groups":[]"#)).then_some(())
+    });
+}
+
+#[test]
+fn epoch_after_epoch_leaves_nothing_behind() {
+    let dvm = Dvm::start(1);
+    let program = Mpi::Debian.program("hello.c");
+    let round = || {
+        let members = (0..2).map(|_| member(&dvm, 0, "actors --size 2", &[&program]).start()).collect();
+        assert_eq!(all_ok(members), hello_lines(1, 2));
+    };
+    let settled = || {
+        eventually("the last job is over", WITHIN, || {
+            dvm.json("ps")["jobs"].as_array().is_some_and(Vec::is_empty).then_some(())
+        });
+        processes::open_files(dvm.pid(0)).expect("the daemon runs")
+    };
+    (0..2).for_each(|_| round());
+    let before = settled();
+    (0..6).for_each(|_| round());
+    eventually("no descriptor is left", WITHIN, || (settled() <= before).then_some(()));
+}
+
+#[test]
+fn members_join_by_grpc() {
+    let dvm = Dvm::start(2);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime costs nothing");
+    let events: Vec<join_event::Event> = runtime.block_on(async {
+        let mut streams = Vec::new();
+        for at in 0..2 {
+            let target = Target::Unix(dvm.state_dir(at).join("rsd.sock"));
+            let channel = dial(&target, WITHIN).await.expect("the daemon runs");
+            // One process is one member of a group, but may be one of several groups; here it speaks for another one.
+            let pid = if at == 0 { 0 } else { u32::try_from(dvm.pid(0)).expect("a pid") };
+            let request = JoinRequest { group: "actors".into(), size: Some(2), pid, ..JoinRequest::default() };
+            let stream = dvm_client(channel).join_group(request).await.expect("it is a group");
+            streams.push(stream.into_inner());
+        }
+        let mut last = Vec::new();
+        for mut stream in streams {
+            while let Some(event) = stream.message().await.expect("the daemon runs on") {
+                last.push(event.event.expect("it says something"));
+            }
+        }
+        last
+    });
+    let went: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            join_event::Event::Go(go) => Some((go.rank, go.size, go.local_size, go.nodes, go.job, &go.node[..])),
+            join_event::Event::Wait(_) | join_event::Event::Error(_) => None,
+        })
+        .collect();
+    assert_eq!(went, [(0, 2, 1, 2, 1, "node0"), (1, 2, 1, 2, 1, "node1")], "{events:?}");
+    dvm.ctl("cancel last").ok();
+    dvm.ctl("wait last").end().fails(130);
+}
