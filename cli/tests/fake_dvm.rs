@@ -415,8 +415,8 @@ made by  its first member
 timeout  1m00s
 fills    epoch 2: 2 waiting, 1 missing
 epochs   1 (job 7)
-  n0 pid 11 (uid 1000) waits for 8s
-  n0 pid 12 (uid 1000) waits for 8s, wishes rank 0
+  n0 pid 11 (uid 1000) waits for 8.0s
+  n0 pid 12 (uid 1000) waits for 8.0s, wishes rank 0
 ";
     assert_eq!((shown.code, shown.text()), (Some(0), expected));
     let json = stage.output(&["group", "close", "actors", "--json"]);

@@ -1,5 +1,6 @@
 //! How a process that already runs asks the daemon of its node for a place in a named group: lines of text over the unix socket
-//! [`SOCKET`] in the daemon's state directory, so that C, Python and shells need no gRPC. Sans-IO, both halves.
+//! [`SOCKET`] in the daemon's state directory, so that C, Python and shells need no gRPC. Sans-IO, both halves; [`client`] asks
+//! over a socket.
 //!
 //! ```text
 //! > join v=1 group=actors size=16 [min=8 max=16] [rank=3] [timeout_ms=60000] [token=T] [pid=P]
@@ -15,6 +16,8 @@
 //! daemon was restarted) may connect anew and send the last `token` along, which is its place.
 //!
 //! What a join means, and who may, is `rsd-core`'s.
+
+pub mod client;
 
 use std::fmt::Write as _;
 

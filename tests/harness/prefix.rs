@@ -31,6 +31,8 @@ pub(crate) fn files() -> io::Result<Vec<File>> {
     let sources = sources.into_iter().find(|folder| folder.exists()).unwrap_or_default();
     let files = [
         ("include/mpi.h", 0o644, "abi/mpi.h"),
+        ("include/rsd_join.h", 0o644, "include/rsd_join.h"),
+        ("share/rsd/python/rsd_join.py", 0o644, "python/rsd_join.py"),
         ("bin/mpicc", 0o755, "prefix/bin/mpicc"),
         ("bin/mpicxx", 0o755, "prefix/bin/mpicc"),
         ("lib/pkgconfig/rsd-mpi.pc", 0o644, "prefix/lib/pkgconfig/rsd-mpi.pc"),

@@ -84,6 +84,11 @@ pub fn python(script: &str) -> [String; 2] {
     [wheel("bin/python").display().to_string(), folder().join(script).display().to_string()]
 }
 
+/// A folder of what the MPI library's package has for other languages: `python`, `include`.
+pub fn client(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../client-lib").join(folder)
+}
+
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
 }

@@ -11,7 +11,7 @@ use nix::unistd::Uid;
 use rsd_proto::join::{Event, Join, Line};
 use rsd_proto::transport::{Target, dial, dvm_client};
 use rsd_proto::v1::{JoinRequest, join_event};
-use rsd_tests::{Call, Dvm, Mpi, Running, built, eventually, processes};
+use rsd_tests::{Call, Dvm, Mpi, Running, built, client, eventually, mpi4py_for_the_abi, processes, python};
 
 /// Every MPI that starts by PMI-1 over a port.
 const MPIS: [Mpi; 3] = [Mpi::Debian, Mpi::Wheel, Mpi::Ours];
@@ -87,6 +87,47 @@ fn sixteen_processes_of_their_own_become_one_world_whatever_their_order() {
     let jobs = dvm.json("ps -a");
     let names: Vec<_> = jobs["jobs"].as_array().into_iter().flatten().map(|job| job["command"].clone()).collect();
     assert_eq!(names, ["actors.1", "actors.2", "actors.3"]);
+}
+
+/// A process that joins by itself, on a node: one in Python or in C.
+fn joining(dvm: &Dvm, at: usize, program: &[String], words: [&str; 3]) -> Call {
+    let call = dvm.call(&program[0]).env("PYTHONPATH", client("python")).env("RSD_DVM", dvm.state_dir(at));
+    call.dir(dvm.scratch()).args(&program[1..]).args(words)
+}
+
+#[test]
+fn processes_in_python_and_c_join_by_themselves() {
+    let dvm = Dvm::start(2);
+    let include = format!("-I{}", client("include").display());
+    let c = |mpi: Mpi| vec![mpi.program_with("join.c", &[&include])];
+    let [of_the_wheel, script] = python("join.py");
+    let ours = mpi4py_for_the_abi().0.display().to_string();
+    let worlds = [
+        [c(Mpi::Ours), vec![ours, script.clone()]],
+        [c(Mpi::Wheel), vec![of_the_wheel, script]],
+        [c(Mpi::Debian), c(Mpi::Debian)],
+    ];
+    for programs in worlds {
+        let member = |at: usize| joining(&dvm, at % 2, &programs[at / 2], ["actors", "4", "60"]).start();
+        assert_eq!(all_ok((0..4).map(member).collect()), hello_lines(2, 2), "{programs:?}");
+    }
+}
+
+#[test]
+fn those_who_join_by_themselves_are_told_why_they_cannot() {
+    let dvm = Dvm::start(1);
+    let programs = [
+        vec![Mpi::Ours.program_with("join.c", &[&format!("-I{}", client("include").display())])],
+        python("join.py").to_vec(),
+    ];
+    for program in programs {
+        let late = joining(&dvm, 0, &program, ["actors", "2", "1"]).end().fails(1);
+        assert!(late.contains("refused 124: group actors: 1 of 2 have joined after 1 s"), "{late}");
+        let nameless = joining(&dvm, 0, &program, ["a b", "2", "1"]).end().fails(1);
+        assert!(nameless.contains("refused 240: ") && nameless.contains("a group's name is"), "{nameless}");
+        let nobody = joining(&dvm, 0, &program, ["actors", "2", "1"]).env("RSD_DVM", "nobody").end().fails(1);
+        assert!(nobody.contains("refused 241: ") && nobody.contains("rsd start"), "{nobody}");
+    }
 }
 
 #[test]

@@ -1,25 +1,18 @@
-//! The member's side of the join protocol: one request, news while it waits, one answer.
-//!
-//! No runtime and no threads, because the process is about to become another program. A daemon that is restarted meanwhile is
-//! waited for, and asked for the same place again.
+//! Asking for a place in a group, without a runtime or threads, because the process is about to become another program.
 
-use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::unistd::geteuid;
-use rsd_proto::join::{Decoder, Event, Go, Join, Line, SOCKET};
+use rsd_proto::join::client::{NotJoined, ask};
+use rsd_proto::join::{Go, Join, SOCKET, Wait};
 use rsd_proto::transport::{DialError, exit};
 
 use super::place_of;
 use crate::exit::Failure;
 use crate::print::say;
 
-/// A daemon that went away is looked for so long, every so often.
-const RETURN: Duration = Duration::from_secs(10);
-const RETRY: Duration = Duration::from_millis(100);
 /// Who waits longer than this is told who else is there.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -29,76 +22,27 @@ pub(crate) fn socket(place: &crate::Place) -> Result<PathBuf, Failure> {
 }
 
 /// Waits for a place in the group. Ends when the daemon answers, which it does in the time asked for, or is gone.
-pub(crate) fn join(socket: &Path, mut join: Join) -> Result<Go, Failure> {
+pub(crate) fn join(socket: &Path, join: Join) -> Result<Go, Failure> {
     let own_uid = geteuid().as_raw();
     let owner_uid = std::fs::metadata(socket).map_or(own_uid, |meta| meta.uid());
     if owner_uid != own_uid {
         return Err(Failure::of_dial(&socket.display().to_string(), &DialError::NotPermitted { owner_uid, own_uid }));
     }
     let began = Instant::now();
-    let wanted = join.timeout_ms;
-    let mut lost: Option<Instant> = None;
-    loop {
-        let spent = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        join.timeout_ms = wanted.map(|time| time.saturating_sub(spent));
-        match once(socket, &mut join, began) {
-            Ok(answer) => return answer,
-            Err(Lost { error, talked }) => {
-                // The first connection must work; later ones are to a daemon that is coming back.
-                let never = join.token.is_none();
-                let since = if talked { Instant::now() } else { lost.unwrap_or_else(Instant::now) };
-                lost = Some(since);
-                if never || since.elapsed() > RETURN {
-                    let text = format!("lost the daemon at {}: {error}", socket.display());
-                    return Err(Failure::unreachable(text));
-                }
-                std::thread::sleep(RETRY);
-            }
-        }
-    }
-}
-
-/// The connection broke before an answer.
-struct Lost {
-    error: io::Error,
-    /// The daemon had said something.
-    talked: bool,
-}
-
-fn once(socket: &Path, join: &mut Join, began: Instant) -> Result<Result<Go, Failure>, Lost> {
-    let mut talked = false;
-    let mut decoder = Decoder::default();
-    let mut buffer = [0; 4096];
-    let mut attempt = || -> io::Result<Result<Go, Failure>> {
-        let mut stream = UnixStream::connect(socket)?;
-        stream.write_all(join.line().as_bytes())?;
-        loop {
-            match decoder.next_line::<Event>() {
-                Some(Ok(Event::Wait(wait))) => {
-                    talked = true;
-                    if began.elapsed() > PATIENCE {
-                        let waited = began.elapsed().as_secs();
-                        let (have, want) = (wait.have, wait.want);
-                        say(&format!("group {}: {have} of {want} are here after {waited} s", join.group));
-                    }
-                    join.token = Some(wait.token);
-                }
-                Some(Ok(Event::Go(go))) => return Ok(Ok(*go)),
-                Some(Ok(Event::Error { code, text })) => return Ok(Err(Failure::new(code, text))),
-                Some(Err(error)) => {
-                    return Ok(Err(Failure::new(
-                        exit::VERSION,
-                        format!("the daemon's answer: failed to read it: {error}"),
-                    )));
-                }
-                None => match stream.read(&mut buffer)? {
-                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    n => decoder.feed(&buffer[..n]),
-                },
-            }
+    let group = join.group.clone();
+    let told = |wait: &Wait| {
+        if began.elapsed() > PATIENCE {
+            let (have, want, waited) = (wait.have, wait.want, began.elapsed().as_secs());
+            say(&format!("group {group}: {have} of {want} are here after {waited} s"));
         }
     };
-    attempt().map_err(|error| Lost { error, talked })
+    ask(socket, join, told).map_err(|error| match error {
+        NotJoined::Refused { code, text } => Failure::new(code, text),
+        NotJoined::NotUnderstood(error) => {
+            Failure::new(exit::VERSION, format!("the daemon's answer: failed to read it: {error}"))
+        }
+        NotJoined::Lost(error) => Failure::unreachable(format!("lost the daemon at {}: {error}", socket.display())),
+    })
 }
 
 /// The environment of a member: that of a rank, and the way to its PMI server.

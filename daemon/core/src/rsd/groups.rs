@@ -9,10 +9,10 @@ use super::head::{name_among, namespace};
 use super::job::Job;
 use super::lobby::{Complete, Due};
 use super::{Answer, Effect, ReqId, Rsd};
+use crate::Now;
 use crate::place::Placement;
 use crate::place::policy::Policy;
 use crate::taskmap::TaskMapBuilder;
-use crate::Now;
 
 /// What clients ask about groups; each is answered with [`Answer::Group`] but for `List`, with [`Answer::Groups`].
 #[derive(Debug)]

@@ -1,0 +1,283 @@
+/* Joins a process that already runs to a named group of rsd, so that its MPI makes one world of the group's members.
+ *
+ *     #include <rsd_join.h>
+ *     char why[RSD_JOIN_WHY];
+ *     if (rsd_join("actors", 16, RSD_JOIN_ANY_RANK, 0, NULL, why))   // returns when sixteen have come
+ *         errx(1, "%s", why);
+ *     MPI_Init(&argc, &argv);                                        // MPI_COMM_WORLD has sixteen ranks
+ *
+ * Needs a running daemon on this node (`rsd start`). To be called before MPI_Init, by one thread: it changes the environment.
+ * POSIX with flock (Linux), C99 or C++; everything is static, there is nothing to link. Names, sizes and times mean what they mean to
+ * `rsctl group exec`. The words on the socket are told in rsd's proto/src/join.rs. */
+#ifndef RSD_JOIN_H
+#define RSD_JOIN_H
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bytes for the sentence that tells why there is no place. */
+#define RSD_JOIN_WHY 4500
+/* Ranks go by node, then by arrival. */
+#define RSD_JOIN_ANY_RANK (-1)
+
+/* This process among the members of its epoch. */
+struct rsd_place {
+    int rank, size, local_rank, local_size;
+    /* From 1: the group's next gathering is the next one. */
+    long epoch;
+    /* The epoch as a job, for rsctl. */
+    long job;
+};
+
+static int rsd_join_no(char *why, int code, const char *format, const char *one, const char *two) {
+    if (why)
+        snprintf(why, RSD_JOIN_WHY, format, one, two);
+    return code;
+}
+
+/* Whether a daemon has its state directory there and runs: it holds its lock then. */
+static int rsd_join_runs(const char *dir) {
+    char path[4096];
+    int lock, held;
+    if (snprintf(path, sizeof path, "%s/rsd.lock", dir) >= (int)sizeof path)
+        return 0;
+    lock = open(path, O_RDONLY | O_CLOEXEC);
+    if (lock < 0)
+        return 0;
+    held = flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    close(lock);
+    return held;
+}
+
+/* The state directory of the daemon meant by RSD_DVM, or of the only one. 0, or a code and why. */
+static int rsd_join_find(char *dir, size_t room, char *why) {
+    const char *wish = getenv("RSD_DVM"), *base = getenv("RSD_RUNTIME_DIR"), *run = getenv("XDG_RUNTIME_DIR");
+    char below[4096], found[4096] = "";
+    struct dirent *entry;
+    DIR *entries;
+    if (base && base[0] == '/')
+        snprintf(below, sizeof below, "%s", base);
+    else if (run && run[0] == '/')
+        snprintf(below, sizeof below, "%s/rsd", run);
+    else
+        snprintf(below, sizeof below, "/tmp/rsd-%lu", (unsigned long)geteuid());
+    if (wish && wish[0]) {
+        int len = strchr(wish, '/') ? snprintf(dir, room, "%s", wish) : snprintf(dir, room, "%s/%s", below, wish);
+        if (len >= (int)room || !rsd_join_runs(dir))
+            return rsd_join_no(why, 241, "RSD_DVM=%s: no such daemon runs; start one with: rsd start%s", wish, "");
+        return 0;
+    }
+    entries = opendir(below);
+    while (entries && (entry = readdir(entries))) {
+        if (entry->d_name[0] == '.' || snprintf(dir, room, "%s/%s", below, entry->d_name) >= (int)room ||
+            !rsd_join_runs(dir))
+            continue;
+        if (found[0]) {
+            closedir(entries);
+            return rsd_join_no(why, 241, "several daemons run here; name one by RSD_DVM, %s or %s", found, dir);
+        }
+        snprintf(found, sizeof found, "%s", dir);
+    }
+    if (entries)
+        closedir(entries);
+    if (!found[0])
+        return rsd_join_no(why, 241, "no daemon runs here; start one with: rsd start%s%s", "", "");
+    snprintf(dir, room, "%s", found);
+    return 0;
+}
+
+/* The value of a key in a line, decoded; empty if it is not there. */
+static void rsd_join_value(const char *line, const char *key, char *value, size_t room) {
+    size_t len = strlen(key), at = 0;
+    const char *p = line;
+    while ((p = strchr(p, ' ')) && !(strncmp(p + 1, key, len) == 0 && p[1 + len] == '='))
+        p++;
+    for (p = p ? p + len + 2 : ""; *p && *p != ' ' && at + 1 < room; p++) {
+        unsigned byte = (unsigned char)*p;
+        if (*p == '%' && sscanf(p + 1, "%2x", &byte) == 1)
+            p += 2;
+        value[at++] = (char)byte;
+    }
+    value[at] = 0;
+}
+
+static long rsd_join_number(const char *line, const char *key) {
+    char value[32];
+    rsd_join_value(line, key, value, sizeof value);
+    return strtol(value, NULL, 10);
+}
+
+/* What another launcher has left is not for this world. */
+static void rsd_join_clean(void) {
+    static const char *const families[] = {"PMI_",      "PMIX_",           "HYDI_",          "OMPI_",       "MPISPAWN_",
+                                           "MV2_COMM_WORLD_", "MPIRUN_RSH_LAUNCH", "MPI_LOCAL",   "PRTE_LAUNCHED", "RSD_CPUS",
+                                           "RSD_GPUS",  "RSD_LISTEN_FD",   "RSD_NODE_ADDRESS"};
+    extern char **environ;
+    char **variable = environ;
+    while (variable && *variable) {
+        char name[256];
+        size_t len = strcspn(*variable, "="), family;
+        for (family = 0; family < sizeof families / sizeof *families; family++)
+            if (strncmp(*variable, families[family], strlen(families[family])) == 0)
+                break;
+        if (family == sizeof families / sizeof *families || len >= sizeof name) {
+            variable++;
+            continue;
+        }
+        memcpy(name, *variable, len);
+        name[len] = 0;
+        unsetenv(name); /* the ones behind it move up */
+    }
+}
+
+static void rsd_join_settle(const char *group, const char *dir, const char *line) {
+    static const char *const set[][2] = {
+        {"PMI_PORT", "pmi_port"}, {"PMI_ID", "pmi_id"}, {"PMI_RANK", "rank"}, {"PMI_SIZE", "size"}, {"PMI_HOSTNAME", "node"},
+        {"MPI_LOCALRANKID", "local_rank"}, {"MPI_LOCALNRANKS", "local_size"}, {"MV2_COMM_WORLD_RANK", "rank"},
+        {"MV2_COMM_WORLD_SIZE", "size"}, {"MV2_COMM_WORLD_LOCAL_RANK", "local_rank"},
+        {"MV2_COMM_WORLD_LOCAL_SIZE", "local_size"}, {"RSD_EPOCH", "epoch"}, {"RSD_JOB", "job"}, {"RSD_RANK", "rank"},
+        {"RSD_SIZE", "size"}, {"RSD_LOCAL_RANK", "local_rank"}, {"RSD_LOCAL_SIZE", "local_size"},
+        {"RSD_NODE", "node_index"}, {"RSD_NODE_NAME", "node"}, {"RSD_PMI_NAMESPACE", "namespace"},
+        {"RSD_NODE_ADDRESS", "address"}};
+    char value[4096];
+    size_t i;
+    rsd_join_clean();
+    for (i = 0; i < sizeof set / sizeof *set; i++) {
+        rsd_join_value(line, set[i][1], value, sizeof value);
+        if (value[0])
+            setenv(set[i][0], value, 1);
+    }
+    setenv("RSD_GROUP", group, 1);
+    setenv("RSD_DVM", dir, 1);
+    if (snprintf(value, sizeof value, "%s/rsd.sock", dir) < (int)sizeof value)
+        setenv("RSD_SOCKET", value, 1);
+}
+
+static double rsd_join_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int rsd_join_connect(const char *dir) {
+    struct sockaddr_un address;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), saved, at = -1, len;
+    if (fd < 0)
+        return -1;
+    memset(&address, 0, sizeof address);
+    address.sun_family = AF_UNIX;
+    len = snprintf(address.sun_path, sizeof address.sun_path, "%s/join.sock", dir);
+    if (len >= (int)sizeof address.sun_path) { /* too long for the kernel: by way of the open directory */
+        at = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/join.sock", at);
+    }
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+        saved = errno;
+        close(fd);
+        fd = -1;
+        errno = saved;
+    }
+    if (at >= 0)
+        close(at);
+    return fd;
+}
+
+/* Waits until the group is complete, and tells the MPI libraries of this process, by its environment, where it is in it.
+ *
+ * size: members; 0 if the group was created with a size. rank: the one that this process wishes to be, or RSD_JOIN_ANY_RANK.
+ * timeout_s: seconds; 0: the group's own time, a minute. place, why: where the result goes; both may be null.
+ * Returns 0, or what rsctl would exit with (124: not complete in time, 241: no daemon); `why` names what to do then. */
+static int rsd_join(const char *group, int size, int rank, int timeout_s, struct rsd_place *place, char *why) {
+    static char line[16385];
+    char dir[4096], token[65] = "", request[1024], name[256] = "";
+    double began = rsd_join_now(), lost = 0;
+    size_t i, at = 0;
+    int code = rsd_join_find(dir, sizeof dir, why);
+    if (code)
+        return code;
+    for (i = 0; group[i] && at + 4 < sizeof name; i++)
+        at += (size_t)snprintf(name + at, sizeof name - at, "%%%02x", (unsigned char)group[i]);
+    for (;;) {
+        int fd = rsd_join_connect(dir), used, saved = errno;
+        used = snprintf(request, sizeof request, "join v=1 group=%s", name);
+        if (size > 0)
+            used += snprintf(request + used, sizeof request - (size_t)used, " size=%d", size);
+        if (rank >= 0)
+            used += snprintf(request + used, sizeof request - (size_t)used, " rank=%d", rank);
+        if (timeout_s > 0) {
+            long left = timeout_s * 1000L - (long)((rsd_join_now() - began) * 1e3);
+            used += snprintf(request + used, sizeof request - (size_t)used, " timeout_ms=%ld", left > 0 ? left : 0);
+        }
+        if (token[0])
+            used += snprintf(request + used, sizeof request - (size_t)used, " token=%s", token);
+        used += snprintf(request + used, sizeof request - (size_t)used, "\n");
+        if (fd >= 0 && send(fd, request, (size_t)used, MSG_NOSIGNAL) == used) {
+            size_t have = 0;
+            ssize_t got;
+            while (have < sizeof line - 1 && ((got = read(fd, line + have, 1)) > 0 || (got < 0 && errno == EINTR))) {
+                if (got < 0 || line[have++] != '\n')
+                    continue;
+                line[have - 1] = 0;
+                have = 0;
+                lost = 0;
+                if (strncmp(line, "wait ", 5) == 0) {
+                    rsd_join_value(line, "token", token, sizeof token);
+                } else if (strncmp(line, "go ", 3) == 0) {
+                    rsd_join_settle(group, dir, line);
+                    if (place) {
+                        place->rank = (int)rsd_join_number(line, "rank");
+                        place->size = (int)rsd_join_number(line, "size");
+                        place->local_rank = (int)rsd_join_number(line, "local_rank");
+                        place->local_size = (int)rsd_join_number(line, "local_size");
+                        place->epoch = rsd_join_number(line, "epoch");
+                        place->job = rsd_join_number(line, "job");
+                    }
+                    close(fd);
+                    return 0;
+                } else if (strncmp(line, "error ", 6) == 0) {
+                    if (why)
+                        rsd_join_value(line, "text", why, RSD_JOIN_WHY);
+                    close(fd);
+                    code = (int)rsd_join_number(line, "code");
+                    return code > 0 ? code : 255;
+                } else {
+                    close(fd);
+                    return rsd_join_no(why, 244, "the daemon at %s says what this header does not know: use one release%s",
+                                       dir, "");
+                }
+            }
+            saved = ECONNRESET;
+        }
+        if (fd >= 0)
+            close(fd);
+        /* The first connection must work; later ones are to a daemon that is coming back, which keeps the place. */
+        if (lost == 0)
+            lost = rsd_join_now();
+        if (!token[0] || rsd_join_now() - lost > 10)
+            return rsd_join_no(why, 242, "no way to the daemon at %s: %s; is it running? (rsd status)", dir, strerror(saved));
+        {
+            struct timespec pause = {0, 100 * 1000 * 1000};
+            nanosleep(&pause, NULL);
+        }
+    }
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,244 @@
+"""Joins a process that already runs to a named group of rsd, so that its MPI makes one world of the group's members.
+
+    import rsd_join
+    place = rsd_join.join("actors", size=16)     # returns when sixteen have come
+    from mpi4py import MPI                       # MPI.COMM_WORLD has sixteen ranks
+
+Needs a running daemon on this node (``rsd start``) and nothing beside the standard library. It must be called before the
+MPI library is initialised; with mpi4py that is its import. Names, sizes and times mean what they mean to ``rsctl group exec``.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import stat
+import time
+import urllib.parse
+from typing import Callable, MutableMapping, NamedTuple, Optional
+
+__all__ = ["JoinError", "Place", "join"]
+
+VERSION = 1
+SOCKET = "join.sock"
+LINE_BYTES_MAX = 16 << 10
+#: A daemon that went away is looked for so many seconds, every so often.
+RETURN = 10.0
+RETRY = 0.1
+#: What another launcher has left is not for this world.
+PREFIXES = ("PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_")
+NAMES = ("MPIRUN_RSH_LAUNCH", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", "PRTE_LAUNCHED", "RSD_CPUS", "RSD_GPUS", "RSD_LISTEN_FD")
+
+
+class JoinError(Exception):
+    """There is no place. ``code`` is what rsctl would exit with (124: not complete in time); the text names what to do."""
+
+    def __init__(self, code: int, text: str):
+        super().__init__(text)
+        self.code = code
+
+
+class Place(NamedTuple):
+    """This process among the members of its epoch."""
+
+    group: str
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    #: From 1; the group's next gathering is the next one.
+    epoch: int
+    #: The epoch as a job, for rsctl.
+    job: int
+    #: The name of the node, which one it is, and how many there are.
+    node: str
+    node_index: int
+    nodes: int
+
+
+def join(
+    group: str,
+    size: Optional[int] = None,
+    *,
+    min: Optional[int] = None,
+    max: Optional[int] = None,
+    rank: Optional[int] = None,
+    timeout: Optional[float] = None,
+    dvm: Optional[str] = None,
+    environ: Optional[MutableMapping[str, str]] = None,
+    on_wait: Optional[Callable[[int, int], None]] = None,
+) -> Place:
+    """Waits until the group is complete, and tells the MPI libraries of this process, by its environment, where it is in it.
+
+    size     members, or min and max of them; none if the group was created with a size.
+    rank     the rank that this process wishes to be; else ranks go by node, then by arrival.
+    timeout  seconds; else the group's own time, a minute. Then JoinError 124 tells who is there and who is missing.
+    dvm      name or state directory of the daemon, else $RSD_DVM, else the only one that runs.
+    environ  where the variables go; os.environ.
+    on_wait  called with (have, want) whenever the daemon tells how many have come.
+    """
+    environ = os.environ if environ is None else environ
+    state_dir = _state_dir(dvm or environ.get("RSD_DVM") or None)
+    began = time.monotonic()
+    token = None
+    lost = None
+    while True:
+        left = None if timeout is None else _left_ms(timeout, began)
+        try:
+            fields = [("v", VERSION), ("group", group), ("size", size), ("min", min), ("max", max), ("rank", rank)]
+            fields += [("timeout_ms", left), ("token", token)]
+            for verb, words in _talk(os.path.join(state_dir, SOCKET), _line("join", fields)):
+                lost = None
+                if verb == "wait":
+                    token = words["token"]
+                    if on_wait is not None:
+                        on_wait(int(words["have"]), int(words["want"]))
+                elif verb == "go":
+                    return _settle(group, words, state_dir, environ)
+                elif verb == "error":
+                    raise JoinError(int(words["code"]), words["text"])
+                else:
+                    raise JoinError(
+                        244, f"the daemon says {verb!r}, which this client does not know: use programs of one release"
+                    )
+            raise ConnectionError("it has closed the connection")
+        except OSError as error:
+            # The first connection must work; later ones are to a daemon that is coming back, which keeps the place.
+            lost = lost or time.monotonic()
+            if token is None or time.monotonic() - lost > RETURN:
+                raise JoinError(242, f"no way to the daemon at {state_dir}: {error}; is it running? (rsd status)") from error
+            time.sleep(RETRY)
+
+
+def _left_ms(timeout, began):
+    return max(0, int(timeout * 1000) - int((time.monotonic() - began) * 1000))
+
+
+def _line(verb, fields):
+    words = (f"{key}={urllib.parse.quote(str(value), safe='')}" for key, value in fields if value is not None)
+    return (verb + " " + " ".join(words) + "\n").encode()
+
+
+def _talk(path, request):
+    """Yields the daemon's answers as (verb, {key: value}) until it closes."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+        # The kernel takes 107 bytes of path; a longer one goes by way of the open directory.
+        directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            stream.connect(path if len(os.fsencode(path)) < 108 else f"/proc/self/fd/{directory}/{os.path.basename(path)}")
+        finally:
+            os.close(directory)
+        stream.sendall(request)
+        rest = b""
+        while True:
+            got = stream.recv(4096)
+            if not got:
+                return
+            *lines, rest = (rest + got).split(b"\n")
+            if len(rest) > LINE_BYTES_MAX:
+                raise JoinError(244, "the daemon's answer is longer than any that this client knows")
+            for line in lines:
+                verb, *pairs = line.decode().split(" ")
+                split = (pair.partition("=") for pair in pairs if pair)
+                yield verb, {key: urllib.parse.unquote(value) for key, _, value in split}
+
+
+def _settle(group, words, state_dir, environ):
+    """Takes the place: the environment of a rank, and the way to its process manager."""
+    for name in [name for name in environ if name.startswith(PREFIXES) or name in NAMES]:
+        del environ[name]
+    rank, size, local_rank, local_size = (words[key] for key in ("rank", "size", "local_rank", "local_size"))
+    environ.update(
+        PMI_PORT=words["pmi_port"],
+        PMI_ID=words["pmi_id"],
+        PMI_RANK=rank,
+        PMI_SIZE=size,
+        PMI_HOSTNAME=words["node"],
+        MPI_LOCALRANKID=local_rank,
+        MPI_LOCALNRANKS=local_size,
+        MV2_COMM_WORLD_RANK=rank,
+        MV2_COMM_WORLD_SIZE=size,
+        MV2_COMM_WORLD_LOCAL_RANK=local_rank,
+        MV2_COMM_WORLD_LOCAL_SIZE=local_size,
+        RSD_GROUP=group,
+        RSD_EPOCH=words["epoch"],
+        RSD_JOB=words["job"],
+        RSD_RANK=rank,
+        RSD_SIZE=size,
+        RSD_LOCAL_RANK=local_rank,
+        RSD_LOCAL_SIZE=local_size,
+        RSD_NODE=words.get("node_index", "0"),
+        RSD_NODE_NAME=words["node"],
+        RSD_PMI_NAMESPACE=words["namespace"],
+        RSD_DVM=state_dir,
+        RSD_SOCKET=os.path.join(state_dir, "rsd.sock"),
+    )
+    environ.pop("RSD_NODE_ADDRESS", None)
+    if words.get("address"):
+        environ["RSD_NODE_ADDRESS"] = words["address"]
+    numbers = {key: int(words[key]) for key in ("rank", "size", "local_rank", "local_size", "epoch", "job", "nodes")}
+    return Place(group=group, node=words["node"], node_index=int(words.get("node_index", 0)), **numbers)
+
+
+def _base():
+    """The directory with one entry per daemon of this user."""
+    for name, below in (("RSD_RUNTIME_DIR", ""), ("XDG_RUNTIME_DIR", "rsd")):
+        path = os.environ.get(name, "")
+        if os.path.isabs(path):
+            return os.path.join(path, below) if below else path
+    return f"/tmp/rsd-{os.geteuid()}"
+
+
+def _running(state_dir):
+    """What daemon.json says of a daemon that runs there; it runs when its lock is held. None if it does not."""
+    try:
+        lock = os.open(os.path.join(state_dir, "rsd.lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        with open(os.path.join(state_dir, "daemon.json"), encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(lock)
+
+
+def _state_dir(wish):
+    """The state directory of the daemon meant."""
+    base = _base()
+    if wish is not None:
+        # A path says so by its slash; a name is one below the base directory.
+        state_dir = wish if "/" in wish else os.path.join(base, wish)
+        if not os.path.isdir(state_dir):
+            raise JoinError(241, f"{wish}: no such daemon runs; start one with: rsd start")
+        owner = os.stat(state_dir).st_uid
+        if owner != os.geteuid():
+            raise JoinError(245, f"{state_dir} belongs to uid {owner}; use a daemon of your own: rsd start")
+        return os.path.abspath(state_dir)
+    found = {}
+    for name in sorted(os.listdir(base)) if os.path.isdir(base) else []:
+        path = os.path.join(base, name)
+        about = None if name.startswith(".") or not stat.S_ISDIR(_mode(path)) else _running(path)
+        if about is None:
+            continue
+        # Daemons of one DVM count once, the head first.
+        known = found.get(about.get("dvm"))
+        if known is None or about.get("head") and not known[1].get("head"):
+            found[about.get("dvm")] = (path, about)
+    if len(found) == 1:
+        return next(iter(found.values()))[0]
+    if not found:
+        raise JoinError(241, "no daemon runs here; start one with: rsd start")
+    names = ", ".join(path for path, _ in found.values())
+    raise JoinError(241, f"{len(found)} DVMs run here; name one by dvm= or RSD_DVM: {names}")
+
+
+def _mode(path):
+    try:
+        return os.stat(path).st_mode
+    except OSError:
+        return 0
