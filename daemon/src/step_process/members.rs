@@ -50,7 +50,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Listens; nobody is let in before [`Members::serve`].
+    /// Listens; nobody is let in before [`Members::expect`].
     pub(super) async fn listen(events: mpsc::UnboundedSender<Event>) -> std::io::Result<Members> {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
