@@ -50,7 +50,7 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
         Err(error) => return Err(not_joined(&error)),
     };
     let (rank, size) = pmi.as_ref().map_or((0, 1), |pmi| (pmi.rank(), pmi.size()));
-    let appnum = pmi.as_ref().and_then(Pmi::appnum).unwrap_or(0);
+    let appnum = appnum(pmi.as_ref());
     let nodes = match &mut pmi {
         Some(pmi) if size > 1 => nodes(pmi)?,
         Some(_) | None => vec![0; size as usize],
@@ -101,6 +101,13 @@ pub fn finalize(runtime: &Runtime) -> MpiResult {
     runtime.lock.set_alone(false);
     runtime.phase.store(Phase::After as u8, Ordering::Release);
     Ok(())
+}
+
+/// Which of the job's programs this is; the first, where nobody knows. Apart, or the compiler reads the number before it looks whether
+/// there is a process manager, and memcheck complains.
+#[inline(never)]
+fn appnum(pmi: Option<&Pmi>) -> u32 {
+    pmi.and_then(Pmi::appnum).unwrap_or(0)
 }
 
 fn open_predefined(state: &mut State, rank: u32, size: u32) {
