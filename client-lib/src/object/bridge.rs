@@ -238,8 +238,7 @@ fn both(group: &Arc<Group>, list: &[u64], names: &Names) -> MpiResult<Parties> {
     }
     let first = names.tell(&group.members[..1]);
     let local_first = first.as_slice() < &list[..names::WORDS];
-    let theirs = Group { members: theirs.into(), rank: None, session: group.session };
-    Ok(Parties::both(Arc::clone(group), Arc::new(theirs), local_first))
+    Ok(Parties::both(Arc::clone(group), Arc::new(Group { members: theirs.into(), rank: None }), local_first))
 }
 
 impl Crossing {
