@@ -4,12 +4,14 @@
 
 use std::ffi::c_void;
 
-use super::args::put;
+use super::args::{check_place, put};
 use super::ints::IntsOut;
-use crate::abi::CommHandle;
+use super::request::add;
 use crate::abi::constants::MPI_BUFFER_AUTOMATIC;
+use crate::abi::{CommHandle, RequestHandle, SessionHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::buffered::Owner;
+use crate::object::request::Request;
 use crate::runtime::Runtime;
 
 /// `MPI_Buffer_attach`.
@@ -71,6 +73,84 @@ pub unsafe fn comm_flush_buffer(rt: &Runtime, comm: CommHandle) -> MpiResult {
     rt.lock().comms.get(comm)?;
     flush(rt, Owner::Comm(comm));
     Ok(())
+}
+
+/// `MPI_Session_attach_buffer`.
+///
+/// # Safety
+///
+/// See [`buffer_attach`].
+pub unsafe fn session_attach_buffer(rt: &Runtime, session: SessionHandle, buffer: *mut c_void, size: i64) -> MpiResult {
+    rt.lock().sessions.get(session)?;
+    attach(rt, Owner::Session(session), buffer, size)
+}
+
+/// `MPI_Session_detach_buffer`.
+///
+/// # Safety
+///
+/// See [`buffer_attach`].
+pub unsafe fn session_detach_buffer(
+    rt: &Runtime,
+    session: SessionHandle,
+    buffer_addr: *mut c_void,
+    size: IntsOut,
+) -> MpiResult {
+    rt.lock().sessions.get(session)?;
+    // SAFETY: the caller's promise.
+    unsafe { detach(rt, Owner::Session(session), buffer_addr, size) }
+}
+
+/// `MPI_Session_flush_buffer`.
+///
+/// # Safety
+///
+/// See [`buffer_attach`].
+pub unsafe fn session_flush_buffer(rt: &Runtime, session: SessionHandle) -> MpiResult {
+    rt.lock().sessions.get(session)?;
+    flush(rt, Owner::Session(session));
+    Ok(())
+}
+
+/// `MPI_Buffer_iflush`.
+///
+/// # Safety
+///
+/// See [`buffer_attach`].
+pub unsafe fn buffer_iflush(rt: &Runtime, request: *mut RequestHandle) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe { start_flush(rt, Owner::Process, request) }
+}
+
+/// `MPI_Comm_iflush_buffer`.
+///
+/// # Safety
+///
+/// See [`buffer_attach`].
+pub unsafe fn comm_iflush_buffer(rt: &Runtime, comm: CommHandle, request: *mut RequestHandle) -> MpiResult {
+    rt.lock().comms.get(comm)?;
+    // SAFETY: the caller's promise.
+    unsafe { start_flush(rt, Owner::Comm(comm), request) }
+}
+
+/// `MPI_Session_iflush_buffer`.
+///
+/// # Safety
+///
+/// See [`buffer_attach`].
+pub unsafe fn session_iflush_buffer(rt: &Runtime, session: SessionHandle, request: *mut RequestHandle) -> MpiResult {
+    rt.lock().sessions.get(session)?;
+    // SAFETY: the caller's promise.
+    unsafe { start_flush(rt, Owner::Session(session), request) }
+}
+
+unsafe fn start_flush(rt: &Runtime, owner: Owner, request: *mut RequestHandle) -> MpiResult {
+    check_place(request)?;
+    let mut state = rt.lock();
+    let until = state.buffered.sent(owner);
+    let handle = add(&mut state, Request::Flush { owner, until })?;
+    // SAFETY: the caller's promise.
+    unsafe { put(request, handle) }
 }
 
 fn attach(rt: &Runtime, owner: Owner, buffer: *mut c_void, size: i64) -> MpiResult {

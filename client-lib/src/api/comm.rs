@@ -12,13 +12,14 @@ use crate::abi::constants::{
     MPI_COMM_SELF, MPI_COMM_TYPE_HW_GUIDED, MPI_COMM_TYPE_HW_UNGUIDED, MPI_COMM_TYPE_RESOURCE_GUIDED,
     MPI_COMM_TYPE_SHARED, MPI_COMM_WORLD, MPI_CONGRUENT, MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_UNDEFINED, MPI_UNEQUAL,
 };
-use crate::abi::{CommHandle, GroupHandle, InfoHandle, RequestHandle};
+use crate::abi::{CommHandle, GroupHandle, InfoHandle, RequestHandle, SessionHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::agree::tag;
 use crate::object::attr::Attributes;
 use crate::object::buffered::Owner;
 use crate::object::comm::Communicator;
 use crate::object::creation::{Colour, Creation, Sorts, ranks_in_parent};
+use crate::object::errhandler::Errhandler;
 use crate::object::info::Info;
 use crate::object::request::Request;
 use crate::runtime::{Guard, Runtime, State};
@@ -67,10 +68,10 @@ pub unsafe fn comm_get_parent(_: &Runtime, parent: *mut CommHandle) -> MpiResult
     unsafe { put(parent, CommHandle::NULL) }
 }
 
-/// `MPI_Comm_get_name`.
+/// `MPI_Comm_get_name`: `MPI_COMM_NULL` has a name, too (MPI 5.0 §7.8).
 pub unsafe fn comm_get_name(rt: &Runtime, comm: CommHandle, name: *mut c_char, resultlen: *mut c_int) -> MpiResult {
     let state = rt.lock();
-    let found = &state.comms.get(comm)?.name;
+    let found = if comm == CommHandle::NULL { &b"MPI_COMM_NULL"[..] } else { &state.comms.get(comm)?.name };
     // SAFETY: the caller's promise.
     unsafe { put(resultlen, put_text(name, MPI_MAX_OBJECT_NAME as usize, found)?) }
 }
@@ -165,9 +166,9 @@ pub unsafe fn comm_idup_with_info(
         }
     };
     let parent = state.comms.get(comm)?;
-    let errhandler = parent.errhandler;
+    let Communicator { errhandler, session, .. } = *parent;
     let promised = Communicator::promised(parent.parties.clone(), errhandler);
-    let handle = state.comms.add(Communicator { hints, attributes, ..promised })?;
+    let handle = state.comms.add(Communicator { hints, attributes, session, ..promised })?;
     state.errhandlers.used(errhandler);
     creation.promised = Some(handle);
     let id = state.comms.begin(creation);
@@ -334,10 +335,20 @@ pub unsafe fn comm_create_group(
 
 /// Waits until the communicator is made; null if this process is not in it. It inherits the error handler (MPI 5.0 §9.3).
 pub(super) fn make(guard: &mut Guard<'_>, parent: CommHandle, creation: Creation) -> MpiResult<CommHandle> {
+    let Communicator { errhandler, session, .. } = *guard.comms.get(parent)?;
+    finish(guard, creation, errhandler, session)
+}
+
+/// Waits until a communicator is made that inherits nothing.
+pub(super) fn finish(
+    guard: &mut Guard<'_>,
+    creation: Creation,
+    errhandler: Errhandler,
+    session: Option<SessionHandle>,
+) -> MpiResult<CommHandle> {
     let id = guard.comms.begin(creation);
     let Some(born) = guard.wait(|state| state.comms.take_born(id))? else { return Ok(CommHandle::NULL) };
-    let errhandler = guard.comms.get(parent)?.errhandler;
-    let handle = guard.comms.add(Communicator::born(born, errhandler))?;
+    let handle = guard.comms.add(Communicator { session, ..Communicator::born(born, errhandler) })?;
     guard.errhandlers.used(errhandler);
     Ok(handle)
 }

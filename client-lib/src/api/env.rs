@@ -46,6 +46,9 @@ pub unsafe fn init_thread(
 ///
 /// See [`init`].
 pub unsafe fn finalize(rt: &Runtime) -> MpiResult {
+    if rt.phase() != Phase::Running {
+        return Err(MpiError::other("MPI_Finalize ends what MPI_Init begins: the world model is not initialised"));
+    }
     let deleted = attr::delete_at_end(rt);
     runtime::finalize(rt).and(deleted)
 }

@@ -1,5 +1,5 @@
-//! Error handlers (MPI 5.0 §9.3, §9.5). Of windows, files and sessions there are none yet: handlers can be made for them, and
-//! set for files that are to be opened.
+//! Error handlers (MPI 5.0 §9.3, §9.5). Of windows and files there are none yet: handlers can be made for them, and set for
+//! files that are to be opened.
 
 #![expect(unsafe_code, reason = "the border to C")]
 #![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_void};
 
 use super::args::{check_place, put};
-use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle};
+use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::errhandler::Of;
 use crate::runtime::{Runtime, Scope, State, raise};
@@ -66,6 +66,37 @@ pub unsafe fn comm_get_errhandler(rt: &Runtime, comm: CommHandle, errhandler: *m
 pub unsafe fn comm_call_errhandler(rt: &Runtime, comm: CommHandle, errorcode: c_int) -> MpiResult {
     rt.lock().comms.get(comm)?;
     call(rt, "MPI_Comm_call_errhandler", Scope::Comm(comm), errorcode)
+}
+
+/// `MPI_Session_set_errhandler`.
+pub unsafe fn session_set_errhandler(rt: &Runtime, session: SessionHandle, errhandler: ErrhandlerHandle) -> MpiResult {
+    let mut state = rt.lock();
+    let State { sessions, errhandlers, .. } = &mut *state;
+    let found = sessions.get_mut(session)?;
+    let new = errhandlers.find(errhandler, Of::Session)?;
+    let old = std::mem::replace(&mut found.errhandler, new);
+    errhandlers.used(new);
+    errhandlers.unused(old);
+    Ok(())
+}
+
+/// `MPI_Session_get_errhandler`.
+pub unsafe fn session_get_errhandler(
+    rt: &Runtime,
+    session: SessionHandle,
+    errhandler: *mut ErrhandlerHandle,
+) -> MpiResult {
+    check_place(errhandler)?;
+    let mut state = rt.lock();
+    let found = state.sessions.get(session)?.errhandler;
+    // SAFETY: the caller's promise.
+    unsafe { put(errhandler, state.errhandlers.held(found)) }
+}
+
+/// `MPI_Session_call_errhandler`.
+pub unsafe fn session_call_errhandler(rt: &Runtime, session: SessionHandle, errorcode: c_int) -> MpiResult {
+    rt.lock().sessions.get(session)?;
+    call(rt, "MPI_Session_call_errhandler", Scope::Session(session), errorcode)
 }
 
 /// `MPI_File_set_errhandler`: of `MPI_FILE_NULL`, the handler of files that are opened later.

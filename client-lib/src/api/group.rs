@@ -199,10 +199,10 @@ unsafe fn derive(
     how: impl FnOnce(&Group) -> MpiResult<Vec<Peer>>,
 ) -> MpiResult {
     let mut state = rt.lock();
-    let members = how(&*state.groups.get(group)?)?;
-    let me = Peer(state.world.as_ref().map_or(0, |world| world.rank));
+    let from = state.groups.get(group)?;
+    let made = Group { session: from.session, ..Group::new(how(&from)?, state.me()) };
     // SAFETY: the caller's promise.
-    unsafe { put_group(&mut state, Arc::new(Group::new(members, me)), newgroup) }
+    unsafe { put_group(&mut state, Arc::new(made), newgroup) }
 }
 
 unsafe fn put_group(state: &mut State, group: Arc<Group>, place: *mut GroupHandle) -> MpiResult {

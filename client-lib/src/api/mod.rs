@@ -22,5 +22,6 @@ pub mod op;
 pub mod p2p;
 pub mod pack;
 pub mod request;
+pub mod session;
 pub mod status;
 pub mod topo;

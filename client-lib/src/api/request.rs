@@ -306,7 +306,7 @@ pub unsafe fn request_free(rt: &Runtime, request: *mut RequestHandle) -> MpiResu
                 Some(Request::Collective { id, .. }) => guard.collectives.forget(id),
                 Some(Request::Creation { id, .. }) => guard.comms.creations.forget(id),
                 Some(Request::General(it)) => general = Some(it),
-                Some(Request::Over { .. }) | None => {}
+                Some(Request::Over { .. } | Request::Flush { .. }) | None => {}
             },
         }
     }
@@ -336,6 +336,7 @@ pub unsafe fn cancel(rt: &Runtime, request: *mut RequestHandle) -> MpiResult {
         Some(Request::Collective { .. } | Request::Creation { .. }) => {
             return Err(MpiError::request("a collective operation cannot be cancelled"));
         }
+        Some(Request::Flush { .. }) => return Err(MpiError::request("a flush of a buffer cannot be cancelled")),
         Some(Request::Exchange(_)) => {
             return Err(MpiError::request("a send and receive in one cannot be cancelled"));
         }
@@ -463,7 +464,7 @@ fn end(state: &mut State, handle: RequestHandle) -> Option<End> {
 /// The request's end, if it has come; it is forgotten then, or inactive if it is persistent.
 #[inline]
 pub fn finish(state: &mut State, handle: RequestHandle) -> Option<Finished> {
-    let State { requests, engine, collectives, comms, .. } = state;
+    let State { requests, engine, collectives, comms, buffered, .. } = state;
     let Some(request) = requests.get_mut(handle) else {
         return Some(Finished { gone: handle == RequestHandle::sent(), ..Finished::NOTHING });
     };
@@ -480,6 +481,12 @@ pub fn finish(state: &mut State, handle: RequestHandle) -> Option<Finished> {
         Request::Creation { id, comm } => {
             let error = comms.take_born(*id)?.err().map(|error| error.on(*comm));
             Finished { error, gone: true, ..Finished::NOTHING }
+        }
+        Request::Flush { owner, until } => {
+            if !buffered.is_flushed(*owner, *until, engine) {
+                return None;
+            }
+            Finished { gone: true, ..Finished::NOTHING }
         }
         Request::Persistent(persistent) => {
             let receives = matches!(persistent.start, Start::Receive { .. });
@@ -517,6 +524,7 @@ pub(super) fn is_over(state: &State, handle: RequestHandle) -> bool {
         Some(Request::Exchange(exchange)) => exchange.is_over(&state.engine),
         Some(Request::Collective { id, .. }) => state.collectives.is_over(*id),
         Some(Request::Creation { id, .. }) => state.comms.creations.is_over(*id),
+        Some(Request::Flush { owner, until }) => state.buffered.is_flushed(*owner, *until, &state.engine),
         Some(Request::Persistent(persistent)) => match &persistent.active {
             None | Some(Active::Over(_)) => true,
             Some(Active::Message(id)) => state.engine.outcome(*id).is_some(),
@@ -532,7 +540,9 @@ pub(super) fn look(state: &State, handle: RequestHandle) -> (Status, Option<Gene
         Finished::of_message(outcome.cloned(), receives, comm, false).status
     };
     match state.requests.get(handle) {
-        None | Some(Request::Collective { .. } | Request::Creation { .. }) => (Status::EMPTY, None),
+        None | Some(Request::Collective { .. } | Request::Creation { .. } | Request::Flush { .. }) => {
+            (Status::EMPTY, None)
+        }
         Some(Request::Over { outcome, receives, comm }) => (of(outcome.as_ref(), *receives, *comm), None),
         Some(Request::Message { id, receives, comm }) => (of(state.engine.outcome(*id), *receives, *comm), None),
         Some(Request::Exchange(exchange)) => (exchange.status(&state.engine), None),

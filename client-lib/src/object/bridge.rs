@@ -238,7 +238,8 @@ fn both(group: &Arc<Group>, list: &[u64], names: &Names) -> MpiResult<Parties> {
     }
     let first = names.tell(&group.members[..1]);
     let local_first = first.as_slice() < &list[..names::WORDS];
-    Ok(Parties::both(Arc::clone(group), Arc::new(Group { members: theirs.into(), rank: None }), local_first))
+    let theirs = Group { members: theirs.into(), rank: None, session: group.session };
+    Ok(Parties::both(Arc::clone(group), Arc::new(theirs), local_first))
 }
 
 impl Crossing {

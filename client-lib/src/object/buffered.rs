@@ -5,19 +5,21 @@
 
 use std::ffi::c_void;
 
-use crate::abi::CommHandle;
 use crate::abi::constants::MPI_BSEND_OVERHEAD;
+use crate::abi::{CommHandle, SessionHandle};
 use crate::engine::{Engine, Envelope, Mode, Peer, RequestId, Started, Transport};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 
-/// Who attached a buffer: the process, or a communicator of it.
+/// Who attached a buffer: the process, or a communicator or session of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// `MPI_Buffer_attach`.
     Process,
     /// `MPI_Comm_attach_buffer`.
     Comm(CommHandle),
+    /// `MPI_Session_attach_buffer`.
+    Session(SessionHandle),
 }
 
 /// The attached buffers and the copies under way.
@@ -32,11 +34,15 @@ struct Attached {
     address: *mut c_void,
     /// None if there is no bound.
     size: Option<usize>,
+    /// How many were sent from it.
+    sent: u64,
     sends: Vec<Copied>,
 }
 
 #[derive(Debug)]
 struct Copied {
+    /// Counted from 0.
+    number: u64,
     id: RequestId,
     /// What the message's buffer points to.
     bytes: Box<[u8]>,
@@ -48,7 +54,7 @@ impl Buffered {
         if self.attached.iter().any(|it| it.owner == owner) {
             return Err(MpiError::buffer("a buffer is attached already: detach it first"));
         }
-        self.attached.push(Attached { owner, address, size, sends: Vec::new() });
+        self.attached.push(Attached { owner, address, size, sent: 0, sends: Vec::new() });
         Ok(())
     }
 
@@ -60,6 +66,18 @@ impl Buffered {
         })
     }
 
+    /// How many sends of a buffer there have been that did not end at once.
+    pub fn sent(&self, owner: Owner) -> u64 {
+        self.attached.iter().find(|it| it.owner == owner).map_or(0, |attached| attached.sent)
+    }
+
+    /// Whether the first so many of them are over.
+    pub fn is_flushed<T: Transport>(&self, owner: Owner, until: u64, engine: &Engine<T>) -> bool {
+        let attached = self.attached.iter().find(|it| it.owner == owner);
+        let under_way = |copied: &Copied| copied.number < until && engine.outcome(copied.id).is_none();
+        !attached.is_some_and(|attached| attached.sends.iter().any(under_way))
+    }
+
     /// Takes the buffer back: its address and size (none: no bound); none if there is none attached.
     pub fn detach(&mut self, owner: Owner) -> Option<(*mut c_void, Option<usize>)> {
         let index = self.attached.iter().position(|it| it.owner == owner)?;
@@ -67,17 +85,19 @@ impl Buffered {
         Some((attached.address, attached.size))
     }
 
-    /// Sends a copy. The bound of the communicator's buffer holds, or else that of the process.
+    /// Sends a copy. The bound of the communicator's buffer holds, or else that of the session which it was derived from, or else that
+    /// of the process.
     pub fn send<T: Transport>(
         &mut self,
         engine: &mut Engine<T>,
-        comm: CommHandle,
+        (comm, session): (CommHandle, Option<SessionHandle>),
         envelope: Envelope,
         to: Peer,
         buffer: &Buffer,
     ) -> MpiResult {
-        let owner = if self.of(Owner::Comm(comm)).is_some() { Owner::Comm(comm) } else { Owner::Process };
-        let Some(attached) = self.of(owner) else {
+        let owners = [Some(Owner::Comm(comm)), session.map(Owner::Session), Some(Owner::Process)];
+        let owner = owners.into_iter().flatten().find(|owner| self.attached.iter().any(|it| it.owner == *owner));
+        let Some(attached) = owner.and_then(|owner| self.of(owner)) else {
             return Err(MpiError::buffer("no buffer is attached for buffered sends: call MPI_Buffer_attach"));
         };
         attached.collect(engine);
@@ -97,7 +117,8 @@ impl Buffered {
         match engine.send(envelope, to, Mode::Standard, copy) {
             Started::Over(outcome) => outcome.error.map_or(Ok(()), |error| Err(*error)),
             Started::Pending(id) => {
-                attached.sends.push(Copied { id, bytes });
+                attached.sends.push(Copied { number: attached.sent, id, bytes });
+                attached.sent += 1;
                 Ok(())
             }
         }

@@ -18,7 +18,7 @@ use super::parties::{Parties, Remote};
 use super::request::{Request, Requests};
 use super::table::Table;
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD};
-use crate::abi::{CommHandle, handle::Handle};
+use crate::abi::{CommHandle, SessionHandle, handle::Handle};
 use crate::coll::inter::Sides;
 use crate::coll::node::Near;
 use crate::engine::{Engine, Peer, Transport};
@@ -47,6 +47,8 @@ pub struct Communicator {
     pub hints: Info,
     /// Memory that its members share, if all are on one node.
     pub near: Near,
+    /// The session that it was derived from, if it was.
+    pub session: Option<SessionHandle>,
 }
 
 /// The context of a communicator that is promised but not made yet: nothing is ever received on it.
@@ -66,6 +68,7 @@ impl Communicator {
             attributes: Attributes::default(),
             hints: Info::default(),
             near: if parties.remote.is_none() { Near::default() } else { Near::Never },
+            session: parties.group.session,
             parties,
         }
     }
@@ -142,6 +145,8 @@ pub struct Comms {
     pub contexts: Contexts,
     /// How members are named to other processes.
     pub names: Names,
+    /// All that were started together, as they count each other where they have no communicator.
+    pub everyone: Arc<[Peer]>,
     /// Those freed by the user whose contexts are still open.
     freed: Vec<Freed>,
 }
@@ -243,7 +248,7 @@ impl Comms {
 fn holds(request: &Request, comm: CommHandle) -> bool {
     match request {
         Request::Message { .. } | Request::Exchange(_) | Request::Over { .. } => false,
-        Request::General(_) | Request::Creation { .. } => false,
+        Request::General(_) | Request::Creation { .. } | Request::Flush { .. } => false,
         Request::Collective { comm: on, .. } => *on == comm,
         Request::Persistent(persistent) => persistent.comm == comm,
     }
@@ -253,6 +258,9 @@ fn holds(request: &Request, comm: CommHandle) -> bool {
 fn unknown(handle: CommHandle) -> MpiError {
     MpiError::comm(match handle.bits() {
         MPI_COMM_NULL => "the communicator is MPI_COMM_NULL",
+        MPI_COMM_WORLD | MPI_COMM_SELF => {
+            "MPI_COMM_WORLD and MPI_COMM_SELF are there from MPI_Init to MPI_Finalize only"
+        }
         _ => "the communicator was freed or never was one",
     })
 }

@@ -21,8 +21,8 @@ pub struct Contexts {
     taken: Vec<u64>,
 }
 
-/// Numbers of `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
-const PREDEFINED: u64 = 0b11;
+/// Numbers of `MPI_COMM_WORLD`, of `MPI_COMM_SELF` and of what groups say to each other without a communicator.
+const PREDEFINED: u64 = 0b111;
 
 impl Default for Contexts {
     fn default() -> Self {
@@ -203,11 +203,11 @@ mod tests {
     #[test]
     fn the_lowest_free_number_is_proposed_and_released_ones_come_again() {
         let mut contexts = Contexts::default();
-        assert_eq!([0, 0, 0, 70, 70].map(|floor| contexts.propose(floor)), [2, 3, 4, 70, 71]);
-        contexts.release(3);
-        assert_eq!((contexts.propose(0), contexts.propose(0)), (3, 5));
+        assert_eq!([0, 0, 0, 70, 70].map(|floor| contexts.propose(floor)), [3, 4, 5, 70, 71]);
+        contexts.release(4);
+        assert_eq!((contexts.propose(0), contexts.propose(0)), (4, 6));
         assert!(!contexts.take(70) && contexts.take(72) && !contexts.take(72) && contexts.take(1000));
-        assert_eq!(contexts.len(), 2 + 4 + 3 + 1);
+        assert_eq!(contexts.len(), 3 + 4 + 3 + 1);
         let full: Vec<u32> = (0..200).map(|_| contexts.propose(0)).collect();
         assert_eq!(full.iter().collect::<BTreeSet<_>>().len(), 200);
         assert!(contexts.propose(63) > 63);
@@ -270,7 +270,7 @@ mod tests {
         /// Processes with different histories agree on many communicators at once, in any order.
         #[test]
         fn all_members_get_one_number_that_none_had(
-            held in vec(btree_set(2_u32..30, 0..10), 6),
+            held in vec(btree_set(3_u32..30, 0..10), 6),
             ops in vec(btree_set(0_usize..6, 1..6), 1..7),
             turns in vec(any::<prop::sample::Index>(), 0..400),
         ) {
@@ -304,14 +304,14 @@ mod tests {
                 prop_assert_eq!(numbers.len(), 1);
                 for member in &op.members {
                     let number = *numbers.first().unwrap();
-                    prop_assert!(!held[*member].contains(&number) && number >= 2);
+                    prop_assert!(!held[*member].contains(&number) && number >= 3);
                     prop_assert!(at.entry(*member).or_default().insert(number), "one process has it twice");
                 }
             }
             // Nothing else stays set aside.
             for (process, contexts) in contexts.iter().enumerate() {
                 let made = at.get(&process).map_or(0, BTreeSet::len);
-                prop_assert_eq!(contexts.len() as usize, 2 + held[process].len() + made);
+                prop_assert_eq!(contexts.len() as usize, 3 + held[process].len() + made);
             }
         }
     }
@@ -323,6 +323,6 @@ mod tests {
         let (mut b, two) = Agreement::start(&mut both[1], 1, true);
         let words: Words = std::array::from_fn(|at| one[at].max(two[at]));
         assert!(a.on_words(&mut both[0], words).is_err() && b.on_words(&mut both[1], words).is_err());
-        assert_eq!([both[0].len(), both[1].len()], [2, 2]);
+        assert_eq!([both[0].len(), both[1].len()], [3, 3]);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::table::Table;
 use crate::abi::constants::{MPI_GROUP_EMPTY, MPI_GROUP_NULL, MPI_IDENT, MPI_SIMILAR, MPI_UNEQUAL};
-use crate::abi::{GroupHandle, handle::Handle};
+use crate::abi::{GroupHandle, SessionHandle, handle::Handle};
 use crate::engine::Peer;
 use crate::error::{MpiError, MpiResult};
 
@@ -18,6 +18,8 @@ pub struct Group {
     pub members: Arc<[Peer]>,
     /// This process's rank among them.
     pub rank: Option<u32>,
+    /// From whose process set it was made.
+    pub session: Option<SessionHandle>,
 }
 
 impl Group {
@@ -25,7 +27,7 @@ impl Group {
     pub fn new(members: impl Into<Arc<[Peer]>>, me: Peer) -> Self {
         let members = members.into();
         let rank = members.iter().position(|member| *member == me).map(|rank| rank as u32);
-        Self { members, rank }
+        Self { members, rank, session: None }
     }
 
     /// How many processes.
@@ -135,7 +137,7 @@ impl Groups {
     /// The group of a handle; an error of class `MPI_ERR_GROUP` if there is none.
     pub fn get(&self, handle: GroupHandle) -> MpiResult<Arc<Group>> {
         match handle.bits() {
-            MPI_GROUP_EMPTY => Ok(Arc::new(Group { members: Arc::from([]), rank: None })),
+            MPI_GROUP_EMPTY => Ok(Arc::new(Group { members: Arc::from([]), rank: None, session: None })),
             _ => self.made.get(handle).cloned().ok_or_else(|| unknown(handle)),
         }
     }

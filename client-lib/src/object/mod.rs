@@ -18,4 +18,5 @@ pub mod info;
 pub mod names;
 pub mod parties;
 pub mod request;
+pub mod session;
 pub mod table;

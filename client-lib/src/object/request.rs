@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use super::buffered::Owner;
 use super::creation::CreationId;
 use super::table::Table;
 use crate::abi::handle::{Handle, Place, SLOTS};
@@ -47,6 +48,13 @@ pub enum Request {
         id: CreationId,
         /// Of which it is a copy.
         comm: CommHandle,
+    },
+    /// Buffered sends: those of a buffer up to a number.
+    Flush {
+        /// Whose buffer.
+        owner: Owner,
+        /// From [`super::buffered::Buffered::sent`].
+        until: u64,
     },
     /// One that can be started again and again.
     Persistent(Box<Persistent>),

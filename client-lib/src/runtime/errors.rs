@@ -5,10 +5,10 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::{Phase, Runtime};
-use crate::abi::constants::{MPI_COMM_SELF, MPI_ERR_OTHER, MPI_ERR_PROC_ABORTED};
-use crate::abi::{CommHandle, FileHandle, SessionHandle, WinHandle};
+use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_ERR_OTHER, MPI_ERR_PROC_ABORTED, MPI_SESSION_NULL};
+use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle, WinHandle};
 use crate::error::{MpiError, MpiResult};
-use crate::object::errhandler::Errhandler;
+use crate::object::errhandler::{Errhandler, Of};
 
 /// On which object's behalf a function has been called: whose error handler is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub enum Scope {
     File(FileHandle),
     /// A session.
     Session(SessionHandle),
+    /// None yet: the function makes the object that is to have this error handler.
+    Errhandler(ErrhandlerHandle),
 }
 
 /// What a function that is not built yet returns.
@@ -35,8 +37,8 @@ pub fn unsupported(name: &'static str) -> MpiResult {
 #[cold]
 pub(super) fn outside(runtime: &Runtime, name: &'static str) -> c_int {
     let text = match runtime.phase() {
-        Phase::Before => "MPI is not initialised: call MPI_Init first",
-        Phase::Running | Phase::After => "MPI has been finalised",
+        Phase::Before => "MPI is not initialised: call MPI_Init or MPI_Session_init first",
+        Phase::Running | Phase::After => "MPI has been finalised, and there is no session",
     };
     raise(runtime, name, Scope::World, MpiError::other(text))
 }
@@ -51,7 +53,12 @@ pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiErro
             Scope::Comm(comm) => state.comms.get(comm).ok().map(|found| (found.errhandler, comm.0)),
             // Files are not opened yet: what counts is what is set for those to come (MPI 5.0 §14.7).
             Scope::File(file) => Some((state.errhandlers.file, file.0)),
-            Scope::World | Scope::Win(_) | Scope::Session(_) => None,
+            Scope::Session(session) => state.sessions.get(session).ok().map(|found| (found.errhandler, session.0)),
+            Scope::Errhandler(handle) => {
+                let of = [Of::Session, Of::Comm].into_iter().find_map(|of| state.errhandlers.find(handle, of).ok());
+                of.map(|found| (found, if name == "MPI_Session_init" { MPI_SESSION_NULL } else { MPI_COMM_NULL }))
+            }
+            Scope::World | Scope::Win(_) => None,
         };
         found.unwrap_or_else(|| match &state.comms.own {
             Some(own) => (own.errhandler, MPI_COMM_SELF),

@@ -2,11 +2,13 @@
 //!
 //! [`call`] is the way in: is the library initialised? do it; if it fails, the error handler ([`errors`]). A function
 //! gets the [`Runtime`] and locks the [`State`] for as long as it works on it. User functions (operations, attribute copies, error
-//! handlers) are called with the state unlocked, for they may call the library again. [`wait`] is how a function waits.
+//! handlers) are called with the state unlocked, for they may call the library again. [`wait`] is how a function waits; [`life`] is
+//! who uses the library, for whom [`start`] opens and closes it.
 
 #![expect(unsafe_code, reason = "the one global state and its guard")]
 
 mod errors;
+mod life;
 mod lock;
 mod lookups;
 pub mod settings;
@@ -17,10 +19,11 @@ mod wait;
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 pub use errors::{Scope, die, raise, unsupported};
-pub use start::{FIRST_CONTEXT, finalize, init};
+pub use life::{begin_session, end_session, finalize, init};
+pub use start::{FIRST_CONTEXT, GROUPS_CONTEXT};
 pub use state::{Kept, State, World};
 pub use wait::Moment;
 
@@ -30,6 +33,9 @@ use lock::Lock;
 
 /// The library in this process.
 pub struct Runtime {
+    /// Whether anybody uses it: the world model or a session.
+    open: AtomicBool,
+    /// Of the world model.
     phase: AtomicU8,
     lock: Lock,
     state: UnsafeCell<Option<Box<State>>>,
@@ -39,8 +45,12 @@ pub struct Runtime {
 // several, by the user's promise (a thread level below MPI_THREAD_MULTIPLE) where there cannot.
 unsafe impl Sync for Runtime {}
 
-static RUNTIME: Runtime =
-    Runtime { phase: AtomicU8::new(Phase::Before as u8), lock: Lock::new(), state: UnsafeCell::new(None) };
+static RUNTIME: Runtime = Runtime {
+    open: AtomicBool::new(false),
+    phase: AtomicU8::new(Phase::Before as u8),
+    lock: Lock::new(),
+    state: UnsafeCell::new(None),
+};
 
 /// How far the world model's life has come (MPI 5.0 §11.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +67,7 @@ pub enum Phase {
 /// The way in for functions that need an initialised library.
 #[inline(always)]
 pub fn call(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime) -> MpiResult) -> c_int {
-    if RUNTIME.phase.load(Ordering::Relaxed) != Phase::Running as u8 {
+    if !RUNTIME.open.load(Ordering::Relaxed) {
         return errors::outside(&RUNTIME, name);
     }
     match body(&RUNTIME) {

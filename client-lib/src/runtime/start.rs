@@ -1,4 +1,4 @@
-//! From `MPI_Init` to `MPI_Finalize`: who this process is, and how it finds the others.
+//! How the library is opened and closed: who this process is, and how it finds the others.
 //!
 //! Everything that start-up needs comes over PMI-1, so it works under any launcher that speaks it. Ranks that all run on one
 //! node exchange nothing: their sockets' names follow from the job's name and the rank. Ranks on several nodes exchange nothing
@@ -6,14 +6,13 @@
 //! listens when they first talk to it. Under other launchers they publish their addresses with one put and one fence.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rsd_proto::pmi::{listening, mapping};
 
 use super::lookups::{Lookups, Source};
 use super::settings::Settings;
-use super::{Phase, Runtime, State, World};
-use crate::abi::constants::{MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
+use super::{Guard, State, World};
+use crate::abi::constants::MPI_THREAD_SINGLE;
 use crate::bootstrap::{BootstrapError, Env, Limits, Pmi};
 use crate::engine::{Engine, Peer};
 use crate::error::{MpiError, MpiResult};
@@ -26,28 +25,20 @@ use crate::transport::{Neighbourhood, Prepared, Ways, needs_connections};
 /// Contexts of the predefined communicators; each takes two.
 const WORLD_CONTEXT: u32 = 0;
 const SELF_CONTEXT: u32 = 2;
+/// On which members of a group talk that have no communicator yet.
+pub const GROUPS_CONTEXT: u32 = 4;
 /// The first context for communicators made later.
-pub const FIRST_CONTEXT: u32 = 4;
+pub const FIRST_CONTEXT: u32 = 6;
 
-/// `MPI_Init_thread`: returns the thread level that is provided, which is the one required.
-pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
-    let level = match required {
-        MPI_THREAD_SINGLE | MPI_THREAD_FUNNELED | MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE => required,
-        _ => return Err(MpiError::arg(format!("{required} is no thread level"))),
-    };
-    let mut state = runtime.lock();
-    match runtime.phase() {
-        Phase::Before => {}
-        Phase::Running => return Err(MpiError::other("MPI is initialised already")),
-        Phase::After => return Err(MpiError::other("MPI has been finalised: it cannot be initialised again")),
-    }
+/// Opens the library: finds out who this process is, and makes the ways to the others.
+pub(super) fn open(state: &mut State) -> MpiResult {
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
     let settings = Settings::from_variables(variables.collect::<Vec<_>>())?;
     let mut pmi = match Pmi::from_env(&Env::of_process(), Limits::default()) {
         Ok(None) => alone(&settings)?,
         Ok(Some(pmi)) => Some(pmi),
-        Err(error) => return Err(not_joined(&error)),
+        Err(error) => return Err(not_joined(&error, state.opened > 0)),
     };
     let (rank, size) = pmi.as_ref().map_or((0, 1), |pmi| (pmi.rank(), pmi.size()));
     let appnum = appnum(pmi.as_ref());
@@ -55,36 +46,41 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
         Some(pmi) if size > 1 => nodes(pmi)?,
         Some(_) | None => vec![0; size as usize],
     };
-    let (ways, source) = ways(&settings, pmi.as_mut(), &nodes, rank)?;
+    if state.opened > 0 && needs_connections(&nodes, rank, &settings) {
+        let left = pmi.map_or(Ok(()), Pmi::finalize);
+        return Err(left.err().map_or_else(over_tcp, |error| not_joined(&error, true)));
+    }
+    let job = job(pmi.as_ref(), state.opened);
+    let (ways, source) = ways(&settings, pmi.as_mut(), &job, &nodes, rank)?;
     state.lookups = Lookups::new(source);
     let oversubscribed = nodes.iter().filter(|node| **node == nodes[rank as usize]).count() > cores();
     state.waiting.choose(settings.spin, oversubscribed);
     state.engine = Engine::new(Peer(rank), ways);
-    open_predefined(&mut state, rank, size);
-    state.comms.names = Names::new(pmi.as_ref().map_or(&[][..], Pmi::kvsname), size);
+    open_predefined(state, rank, size);
+    state.comms.names = Names::new(&job, size);
+    state.opened += 1;
     state.world = Some(World {
         rank,
         size,
         nodes,
         appnum,
-        thread_level: level,
+        thread_level: MPI_THREAD_SINGLE,
         main_thread: std::thread::current().id(),
         pmi,
         settings,
     });
-    runtime.lock.set_alone(level != MPI_THREAD_MULTIPLE);
-    runtime.phase.store(Phase::Running as u8, Ordering::Release);
-    Ok(level)
+    Ok(())
 }
 
-/// `MPI_Finalize`: waits until everything that was sent has been taken by the peers it was sent to.
-pub fn finalize(runtime: &Runtime) -> MpiResult {
-    let mut state = runtime.lock();
+/// Closes the library: takes leave of the others and of the process manager. Nothing that the library was asked for is left, but for
+/// what belongs to no communicator: datatypes, operations, keys, error handlers, infos.
+pub(super) fn close(state: &mut Guard<'_>) -> MpiResult {
     state.wait(|state| state.engine.quiet().then_some(()));
     let connected = state.engine.transport().connected();
     state.engine.say_bye(&connected);
     state.wait(|state| (state.engine.quiet() && state.engine.byes_missing() == 0).then_some(()));
     state.wait(|state| state.engine.transport_mut().is_flushed().then_some(()));
+    let mut left = Ok(());
     if let Some(mut world) = state.world.take() {
         if world.settings.tell_transports {
             for line in state.engine.transport().describe(world.rank) {
@@ -92,15 +88,11 @@ pub fn finalize(runtime: &Runtime) -> MpiResult {
             }
         }
         if let Some(pmi) = world.pmi.take() {
-            pmi.finalize().map_err(|error| MpiError::other(told("leave the job", &error)))?;
+            left = pmi.finalize().map_err(|error| MpiError::other(told("leave the job", &error)));
         }
     }
-    state.comms.world = None;
-    state.comms.own = None;
-    state.engine = Engine::new(Peer(0), Ways::default());
-    runtime.lock.set_alone(false);
-    runtime.phase.store(Phase::After as u8, Ordering::Release);
-    Ok(())
+    state.forget_all();
+    left
 }
 
 /// Which of the job's programs this is; the first, where nobody knows. Apart, or the compiler reads the number before it looks whether
@@ -110,16 +102,35 @@ fn appnum(pmi: Option<&Pmi>) -> u32 {
     pmi.and_then(Pmi::appnum).unwrap_or(0)
 }
 
+/// The contexts that every process has.
 fn open_predefined(state: &mut State, rank: u32, size: u32) {
-    let world = Arc::new(Group::new((0..size).map(Peer).collect::<Vec<_>>(), Peer(rank)));
-    let own = Arc::new(Group::new(vec![Peer(rank)], Peer(rank)));
-    for (context, group) in [(WORLD_CONTEXT, &world), (SELF_CONTEXT, &own)] {
-        state.engine.open(context, Arc::clone(&group.members));
-        state.engine.open(context + 1, Arc::clone(&group.members));
+    let everyone: Arc<[Peer]> = (0..size).map(Peer).collect();
+    for context in [WORLD_CONTEXT, GROUPS_CONTEXT] {
+        state.engine.open(context, Arc::clone(&everyone));
+        state.engine.open(context + 1, Arc::clone(&everyone));
     }
-    let handler = state.initial_errhandler;
+    for context in [SELF_CONTEXT, SELF_CONTEXT + 1] {
+        state.engine.open(context, Arc::from([Peer(rank)]));
+    }
+    state.comms.everyone = everyone;
+}
+
+/// `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
+pub(super) fn add_predefined(state: &mut State) {
+    let (me, handler) = (state.me(), state.initial_errhandler);
+    let world = Arc::new(Group::new(Arc::clone(&state.comms.everyone), me));
+    let own = Arc::new(Group::new(vec![me], me));
     state.comms.world = Some(Communicator::new(WORLD_CONTEXT, world, handler, "MPI_COMM_WORLD"));
     state.comms.own = Some(Communicator::new(SELF_CONTEXT, own, handler, "MPI_COMM_SELF"));
+}
+
+/// The job's name. After the library has been closed the job is another one: who has not closed it yet is not to be met again.
+fn job(pmi: Option<&Pmi>, opened: u32) -> Vec<u8> {
+    let mut name = pmi.map_or(&[][..], Pmi::kvsname).to_vec();
+    if opened > 0 {
+        name.extend_from_slice(format!("#{opened}").as_bytes());
+    }
+    name
 }
 
 /// `nodes[rank]`, from the launcher's mapping; without one, ranks are on one node if their machines' names for this boot
@@ -152,11 +163,11 @@ fn nodes(pmi: &mut Pmi) -> MpiResult<Vec<u32>> {
 }
 
 /// Makes the ways to the others; and by whom one learns where those on other nodes are.
-fn ways(settings: &Settings, pmi: Option<&mut Pmi>, nodes: &[u32], rank: u32) -> MpiResult<(Ways, Source)> {
+fn ways(settings: &Settings, pmi: Option<&mut Pmi>, job: &[u8], nodes: &[u32], rank: u32) -> MpiResult<(Ways, Source)> {
     let Some(pmi) = pmi.filter(|_| nodes.len() > 1) else { return Ok(Default::default()) };
     let prepared = if needs_connections(nodes, rank, settings) { prepared(settings, pmi)? } else { None };
     let source = if prepared.is_some() { Source::Launcher } else { Source::Ranks };
-    let name = ProcessName::new(pmi.kvsname(), rank);
+    let name = ProcessName::new(job, rank);
     let opened = Ways::new(Neighbourhood { name, nodes, settings, prepared });
     let opened = opened.and_then(|ways| ways.wake_by(pmi.fd()).map(|()| ways));
     let mut ways =
@@ -230,11 +241,26 @@ fn alone(settings: &Settings) -> MpiResult<Option<Pmi>> {
     Ok(None)
 }
 
-fn not_joined(error: &BootstrapError) -> MpiError {
-    MpiError::other(format!(
-        "{}. If these variables are left over from another launcher, unset PMI_FD, PMI_RANK, PMI_SIZE, PMI_PORT and PMI_ID",
-        told("join the job", error)
-    ))
+fn not_joined(error: &BootstrapError, again: bool) -> MpiError {
+    let joining = told("join the job", error);
+    MpiError::other(match again {
+        true => format!(
+            "{joining}. It was left when MPI_Finalize or MPI_Session_finalize ended the last use of MPI, and not every launcher takes \
+             a process in again: keep a session until the end, or start the program with rsctl run"
+        ),
+        false => format!(
+            "{joining}. If these variables are left over from another launcher, unset PMI_FD, PMI_RANK, PMI_SIZE, PMI_PORT and \
+             PMI_ID"
+        ),
+    })
+}
+
+#[cold]
+fn over_tcp() -> MpiError {
+    MpiError::other(
+        "the job was left when MPI_Finalize or MPI_Session_finalize ended the last use of MPI, and processes that connect over TCP join it \
+         once: keep a session until the end",
+    )
 }
 
 fn told(what: &str, error: &BootstrapError) -> String {

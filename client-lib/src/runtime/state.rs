@@ -16,6 +16,7 @@ use crate::object::errhandler::{Errhandler, Errhandlers};
 use crate::object::group::Groups;
 use crate::object::info::Infos;
 use crate::object::request::Requests;
+use crate::object::session::Sessions;
 use crate::object::table::Table;
 use crate::op::Ops;
 use crate::runtime::settings::Settings;
@@ -29,6 +30,8 @@ pub struct State {
     pub comms: Comms,
     /// Groups.
     pub groups: Groups,
+    /// Sessions.
+    pub sessions: Sessions,
     /// Keys of attributes.
     pub keyvals: Keyvals,
     /// Info objects.
@@ -51,10 +54,12 @@ pub struct State {
     pub collectives: Collectives,
     /// What becomes of errors before `MPI_Init` and after `MPI_Finalize`.
     pub initial_errhandler: Errhandler,
-    /// Who this process is, while the library is initialised.
+    /// Who this process is, while the library is open.
     pub world: Option<World>,
     /// Whose addresses are asked for.
     pub(super) lookups: Lookups,
+    /// How often the library has been opened.
+    pub(super) opened: u32,
     /// How waiting goes.
     pub(super) waiting: super::wait::Waiting,
 }
@@ -80,7 +85,7 @@ pub struct World {
     pub appnum: u32,
     /// What `MPI_Init_thread` gave.
     pub thread_level: i32,
-    /// The thread that has initialised the library.
+    /// The thread that has called `MPI_Init`.
     pub main_thread: std::thread::ThreadId,
     /// The way to the process manager; none in a singleton.
     pub pmi: Option<Pmi>,
@@ -94,6 +99,7 @@ impl Default for State {
             engine: Engine::new(crate::engine::Peer(0), Ways::default()),
             comms: Comms::default(),
             groups: Groups::default(),
+            sessions: Sessions::default(),
             keyvals: Keyvals::default(),
             infos: Infos::default(),
             error_codes: ErrorCodes::default(),
@@ -107,12 +113,30 @@ impl Default for State {
             initial_errhandler: Errhandler::Fatal,
             world: None,
             lookups: Lookups::default(),
+            opened: 0,
             waiting: super::wait::Waiting::default(),
         }
     }
 }
 
 impl State {
+    /// Nothing that goes over the engine, or speaks of other processes, is left.
+    pub(super) fn forget_all(&mut self) {
+        // First, since the others lend it memory.
+        self.engine = Engine::new(Peer(0), Ways::default());
+        self.comms = Comms::default();
+        self.groups = Groups::default();
+        self.requests = Requests::default();
+        self.messages = Table::default();
+        self.buffered = Buffered::default();
+        self.collectives = Collectives::default();
+    }
+
+    /// This process.
+    pub fn me(&self) -> Peer {
+        Peer(self.world.as_ref().map_or(0, |world| world.rank))
+    }
+
     /// Gets on with everything that is under way; whether anything moved.
     #[inline]
     pub fn progress(&mut self) -> bool {
@@ -131,7 +155,8 @@ impl State {
 
     /// Sends a copy of a buffer's bytes, which counts against the buffer that the user has attached.
     pub fn send_buffered(&mut self, comm: CommHandle, envelope: Envelope, to: Peer, buffer: &Buffer) -> MpiResult {
-        self.buffered.send(&mut self.engine, comm, envelope, to, buffer)
+        let session = self.comms.get(comm)?.session;
+        self.buffered.send(&mut self.engine, (comm, session), envelope, to, buffer)
     }
 
     /// Starts a collective operation that is not under way.

@@ -14,7 +14,7 @@ exports! {
     fn MPI_Buffer_flush PMPI_Buffer_flush() -> c_int
         => call(Scope::World) buffered::buffer_flush();
     fn MPI_Buffer_iflush PMPI_Buffer_iflush(request: *mut RequestHandle) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) buffered::buffer_iflush(request);
     fn MPI_Cancel PMPI_Cancel(request: *mut RequestHandle) -> c_int
         => call(Scope::World) request::cancel(request);
     fn MPI_Comm_attach_buffer PMPI_Comm_attach_buffer(comm: CommHandle, buffer: *mut c_void, size: c_int) -> c_int
@@ -32,7 +32,7 @@ exports! {
     fn MPI_Comm_flush_buffer PMPI_Comm_flush_buffer(comm: CommHandle) -> c_int
         => call(Scope::Comm(comm)) buffered::comm_flush_buffer(comm);
     fn MPI_Comm_iflush_buffer PMPI_Comm_iflush_buffer(comm: CommHandle, request: *mut RequestHandle) -> c_int
-        => unsupported(Scope::Comm(comm));
+        => call(Scope::Comm(comm)) buffered::comm_iflush_buffer(comm, request);
     fn MPI_Grequest_complete PMPI_Grequest_complete(request: RequestHandle) -> c_int
         => call(Scope::World) request::grequest_complete(request);
     fn MPI_Grequest_start PMPI_Grequest_start(

@@ -110,7 +110,10 @@ fn scope(function: &Function) -> String {
         let (_, scope) = SCOPES.iter().find(|(ty, _)| *ty == one.ty)?;
         Some(format!("Scope::{scope}({})", one.name))
     });
-    found.unwrap_or("Scope::World".to_owned())
+    // Of an object that the function is to make, the error handler is passed.
+    let passed = || function.parameters.iter().find(|one| one.ty == "MPI_Errhandler" && one.suffix.is_empty());
+    let scope = found.or_else(|| Some(format!("Scope::Errhandler({})", passed()?.name)));
+    scope.unwrap_or("Scope::World".to_owned())
 }
 
 /// A name that Rust uses itself gets an underscore.
@@ -220,5 +223,7 @@ mod tests {
         assert_eq!(scope("MPI_Put"), "Scope::Win(win)");
         assert_eq!(scope("MPI_Comm_free"), "Scope::World", "a pointer to a communicator is none");
         assert_eq!(scope("MPI_Wait"), "Scope::World");
+        assert_eq!(scope("MPI_Comm_set_errhandler"), "Scope::Comm(comm)");
+        assert_eq!(scope("MPI_Comm_create_from_group"), "Scope::Errhandler(errhandler)");
     }
 }

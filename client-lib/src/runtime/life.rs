@@ -1,0 +1,98 @@
+//! Who uses the library: the world model, from `MPI_Init` to `MPI_Finalize`, and sessions (MPI 5.0 §11.2, §11.3).
+//!
+//! The first user opens it ([`start`]), the last one to go closes it. After that it can be opened again, as far as the process
+//! manager takes the process in again.
+
+use std::sync::atomic::Ordering;
+
+use super::{Guard, Phase, Runtime, State, start};
+use crate::abi::SessionHandle;
+use crate::abi::constants::{MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
+use crate::error::{MpiError, MpiResult};
+use crate::object::buffered::Owner;
+use crate::object::session::Session;
+
+/// `MPI_Init_thread`: returns the thread level that is provided, which is the one required.
+pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
+    let level = match required {
+        MPI_THREAD_SINGLE | MPI_THREAD_FUNNELED | MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE => required,
+        _ => return Err(MpiError::arg(format!("{required} is no thread level"))),
+    };
+    let mut state = runtime.lock();
+    match runtime.phase() {
+        Phase::Before => {}
+        Phase::Running => return Err(MpiError::other("MPI is initialised already")),
+        Phase::After => {
+            let text = "MPI has been finalised: it cannot be initialised again, but sessions can (MPI_Session_init)";
+            return Err(MpiError::other(text));
+        }
+    }
+    enter(runtime, &mut state)?;
+    start::add_predefined(&mut state);
+    if let Some(world) = &mut state.world {
+        (world.thread_level, world.main_thread) = (level, std::thread::current().id());
+    }
+    runtime.phase.store(Phase::Running as u8, Ordering::Release);
+    runtime.lock.set_alone(is_alone(&state));
+    Ok(level)
+}
+
+/// `MPI_Finalize`: waits until everything that was sent has been taken by the peers it was sent to.
+pub fn finalize(runtime: &Runtime) -> MpiResult {
+    let mut state = runtime.lock();
+    state.wait(|state| state.engine.quiet().then_some(()));
+    (state.comms.world, state.comms.own) = (None, None);
+    runtime.phase.store(Phase::After as u8, Ordering::Release);
+    leave(runtime, &mut state)
+}
+
+/// `MPI_Session_init`.
+pub fn begin_session(runtime: &Runtime, session: Session) -> MpiResult<SessionHandle> {
+    let mut state = runtime.lock();
+    enter(runtime, &mut state)?;
+    let errhandler = session.errhandler;
+    let handle = state.sessions.add(session)?;
+    state.errhandlers.used(errhandler);
+    runtime.lock.set_alone(is_alone(&state));
+    Ok(handle)
+}
+
+/// `MPI_Session_finalize`.
+pub fn end_session(runtime: &Runtime, handle: SessionHandle) -> MpiResult {
+    let mut state = runtime.lock();
+    state.sessions.get(handle)?;
+    let owner = Owner::Session(handle);
+    // An attached buffer goes when its messages have gone (MPI 5.0 §3.6).
+    state.wait(|State { buffered, engine, .. }| (!buffered.is_busy(owner, engine)).then_some(()));
+    let _ = state.buffered.detach(owner);
+    let ended = state.sessions.take(handle)?;
+    state.errhandlers.unused(ended.errhandler);
+    leave(runtime, &mut state)
+}
+
+/// Opens the library, unless it is open.
+fn enter(runtime: &Runtime, state: &mut State) -> MpiResult {
+    if state.world.is_none() {
+        start::open(state)?;
+        runtime.open.store(true, Ordering::Release);
+    }
+    Ok(())
+}
+
+/// Closes the library if nobody uses it any more.
+fn leave(runtime: &Runtime, state: &mut Guard<'_>) -> MpiResult {
+    let is_used = state.comms.world.is_some() || state.sessions.iter().next().is_some();
+    let closed = if is_used { Ok(()) } else { start::close(state) };
+    runtime.lock.set_alone(is_used && is_alone(state));
+    if !is_used {
+        runtime.open.store(false, Ordering::Release);
+    }
+    closed
+}
+
+/// Whether one thread alone calls, as its only user has promised. Of several users, each speaks for its own threads.
+fn is_alone(state: &State) -> bool {
+    let of_world = state.comms.world.as_ref().and(state.world.as_ref()).map(|world| world.thread_level);
+    let mut levels = of_world.into_iter().chain(state.sessions.iter().map(|session| session.thread_level));
+    matches!((levels.next(), levels.next()), (Some(level), None) if level != MPI_THREAD_MULTIPLE)
+}
