@@ -9,7 +9,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All that run on any number of ranks.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 14] = [
     "p2p",
     "requests",
     "datatypes",
@@ -22,6 +22,7 @@ const PROGRAMS: [&str; 13] = [
     "collectives",
     "threads",
     "startup",
+    "sessions",
     "profiling",
 ];
 
@@ -65,7 +66,7 @@ fn programs_pass_on_four_ranks_that_share_memory() {
 
 #[test]
 fn programs_pass_on_sixteen_ranks_on_two_cores() {
-    pass(1, 16, &["p2p", "requests", "comms", "intercomms", "collectives"]);
+    pass(1, 16, &["p2p", "requests", "comms", "intercomms", "sessions", "collectives"]);
 }
 
 #[test]
@@ -85,7 +86,7 @@ fn programs_pass_on_three_ranks_of_which_two_share_a_node() {
 
 #[test]
 fn programs_pass_on_sixteen_ranks_of_two_nodes() {
-    pass(2, 16, &["p2p", "comms", "intercomms", "collectives"]);
+    pass(2, 16, &["p2p", "comms", "intercomms", "sessions", "collectives"]);
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn programs_pass_without_a_launcher() {
 fn programs_pass_under_the_launchers_of_both_mpichs() {
     let launchers = [Path::new("mpiexec.mpich").to_owned(), hydra()];
     for (launcher, n) in launchers.iter().flat_map(|launcher| ["1", "2", "4"].map(|n| (launcher, n))) {
-        for name in ["p2p", "comms", "intercomms", "collectives", "startup"] {
+        for name in ["p2p", "comms", "intercomms", "sessions", "collectives", "startup"] {
             let ended = Call::new(launcher).args(["-n", n, &ours(name), "few"]).end();
             assert_eq!(ended.ok(), format!("{name} ok on {n}\n"), "{}", launcher.display());
         }
@@ -117,7 +118,7 @@ fn programs_pass_under_the_launchers_of_both_mpichs() {
 
 #[test]
 fn a_program_of_either_library_runs_on_the_other() {
-    for program in ["p2p", "intercomms", "collectives", "startup"] {
+    for program in ["p2p", "intercomms", "sessions", "collectives", "startup"] {
         let call = Call::new(hydra()).env("LD_LIBRARY_PATH", Mpi::WheelAbi.library_folder());
         assert_eq!(call.args(["-n", "2", &ours(program), "few"]).ok(), format!("{program} ok on 2\n"));
     }
@@ -130,6 +131,20 @@ fn a_program_of_either_library_runs_on_the_other() {
     }
     let said = Call::new(Mpi::WheelAbi.program("about.c")).env("LD_LIBRARY_PATH", Mpi::Ours.library_folder()).ok();
     assert!(said.contains("rsd"), "it was to run on the other library: {said}");
+}
+
+#[test]
+fn mpi_is_opened_again_after_its_last_user_where_the_launcher_takes_a_process_in_again() {
+    let program = ours("again");
+    assert_eq!(Call::new(&program).args(["again"]).ok(), "again ok on 1\n");
+    let dvm = Dvm::start(1);
+    for n in ["1", "2", "4"] {
+        assert_eq!(dvm.rsctl(["run", "-n", n, &program, "again"]).ok(), format!("again ok on {n}\n"));
+        assert_eq!(Call::new(hydra()).args(["-n", n, &program, "once"]).ok(), format!("once ok on {n}\n"));
+    }
+    // Sockets that others could connect to were made once.
+    let two = Dvm::start(2);
+    assert_eq!(two.rsctl(["run", "-n", "2", "--map-by", "node", &program, "once"]).ok(), "once ok on 2\n");
 }
 
 // --- how jobs end ---
@@ -241,6 +256,11 @@ fn mpi4py_passes_its_own_tests_of_collectives() {
 fn mpi4py_passes_its_own_tests_of_intercommunicators() {
     // Its test_comm_inter asks for MPI_Intercomm_create_from_groups as well, which is not there yet.
     mpi4py_passes("test_cco_(buf|vec|obj)_inter");
+}
+
+#[test]
+fn mpi4py_passes_its_own_tests_of_sessions_groups_and_communicators() {
+    mpi4py_passes("test_(session|group|comm)");
 }
 
 fn mpi4py_passes(name: &str) {
