@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -57,9 +58,7 @@ impl Cluster {
 
         let host = gethostname().expect("a machine has a name").to_string_lossy().into_owned();
         let user = User::from_uid(geteuid()).ok().flatten().expect("whoever runs tests has a name").name;
-        // Slurm has to be told its ports: some that are free, all at the same time.
-        let free: Vec<_> = (0..=NODES).map(|_| TcpListener::bind("127.0.0.1:0").expect("there are ports")).collect();
-        let ports: Vec<_> = free.iter().map(|it| it.local_addr().expect("it is bound").port()).collect();
+        let ports = free_ports();
         let text = CONFIGURATION
             .replace("{dir}", &dir.display().to_string())
             .replace("{host}", &host)
@@ -99,6 +98,27 @@ impl Drop for Cluster {
             }
         }
     }
+}
+
+/// Ports for a controller and the daemons, which have to be told theirs. No other program is given one of them before they listen:
+/// they lie below those that the kernel hands out, and two clusters of one process never take the same.
+fn free_ports() -> [u16; NODES + 1] {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("this is Linux");
+    let handed_out: u16 =
+        range.split_whitespace().next().and_then(|it| it.parse().ok()).expect("it says its first port");
+    assert!(handed_out > 20_000, "the kernel hands out nearly all ports: {range}");
+    // Other test runs of this machine begin elsewhere.
+    let span = handed_out - 10_000;
+    let start = u16::try_from(std::process::id() % u32::from(span)).expect("it is less than a port");
+    [(); NODES + 1].map(|()| {
+        let free = || {
+            let step = NEXT.fetch_add(1, Ordering::Relaxed);
+            let port = 10_000 + start.wrapping_add(step) % span;
+            TcpListener::bind(("0.0.0.0", port)).is_ok().then_some(port)
+        };
+        (0..span).find_map(|_| free()).expect("there are free ports")
+    })
 }
 
 /// Job numbers are such as no other cluster on this machine has, for by these jobs are told apart.
