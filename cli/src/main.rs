@@ -8,6 +8,7 @@ mod interrupts;
 mod jobs;
 mod json;
 mod mpi;
+mod names;
 mod options;
 mod output;
 mod placement;
@@ -32,7 +33,7 @@ use rsd_proto::v1::stdin_target::Target;
 use crate::dvm::Client;
 use crate::exit::Failure;
 use crate::group::options::GroupCommand;
-use crate::options::{Cli, Command, Global, JobCommand, MpiCommand, Run, Shell, Unread};
+use crate::options::{Cli, Command, Global, JobCommand, MpiCommand, NameCommand, Run, Shell, Unread};
 use crate::print::say;
 use crate::private::Private;
 use crate::run::View;
@@ -69,6 +70,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Attach { .. }
         | Command::Signal { .. }
         | Command::Cancel { .. }
+        | Command::Name(_)
         | Command::Nodes => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -134,6 +136,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Signal { job, signal } => jobs::signal(place.client().await?, job, signal, json).await,
         Command::Cancel { jobs, grace } => jobs::cancel(place.client().await?, &jobs, grace, json).await,
         Command::Nodes => jobs::nodes(place.client().await?, json).await,
+        Command::Name(NameCommand::Ls) => names::ls(place.client().await?, json).await,
         Command::Group(group) => group::ask(place.client().await?, group, json).await,
         Command::Mpi(MpiCommand::Settings) => mpi::settings(json),
         Command::Completion { shell } => complete(shell),

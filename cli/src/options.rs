@@ -109,6 +109,9 @@ pub(crate) enum Command {
     },
     /// List nodes: slots, cores, load, memory
     Nodes,
+    /// Names that ranks have published (MPI_Publish_name)
+    #[command(subcommand)]
+    Name(NameCommand),
     /// Named groups: processes that run already become one MPI_COMM_WORLD
     #[command(subcommand, after_help = GROUP_HELP)]
     Group(GroupCommand),
@@ -135,6 +138,16 @@ Example: sixteen workers, started by whatever starts them, on any nodes where a 
   rsctl group ls                                            which groups there are
   rsctl group show actors                                   who waits, and how many are missing
   rsctl ps                                                  an epoch that has begun is a job: actors.1";
+
+/// `name …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum NameCommand {
+    /// List them, with their jobs and ports
+    #[command(
+        after_help = "Example:\n  rsctl name ls       a name is gone when it is unpublished, or its job has ended"
+    )]
+    Ls,
+}
 
 /// What there is to know about the MPI library.
 #[derive(Debug, Subcommand)]
@@ -366,6 +379,7 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Group(_)
         | Command::Mpi(_)
         | Command::Completion { .. }
+        | Command::Name(_)
         | Command::Man { .. } => {}
     }
     Ok(cli)

@@ -21,9 +21,9 @@ use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{
     Block, CancelRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
     JobSpec, JobState, JoinEvent, JoinRequest, KickRequest, ListGroupsReply, ListGroupsRequest, ListJobsReply,
-    ListJobsRequest, ListNodesReply, ListNodesRequest, LiveEpoch, LogsRequest, NodeInfo, Plan, PlanNode, PlanRefusal,
-    PlanReply, PlanRequest, RankExit, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
-    StatusRequest, Stream, TaskMap, WaitingMember,
+    ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LiveEpoch, LogsRequest,
+    NodeInfo, Plan, PlanNode, PlanRefusal, PlanReply, PlanRequest, PublishedName, RankExit, Record, ShutdownReply,
+    ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Stream, TaskMap, WaitingMember,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -189,6 +189,11 @@ impl Dvm for Fake {
 
     async fn list_nodes(&self, _: Request<ListNodesRequest>) -> Result<Response<ListNodesReply>, Status> {
         Ok(Response::new(ListNodesReply { nodes: vec![NodeInfo { name: "n0".into(), ..NodeInfo::default() }] }))
+    }
+
+    async fn list_names(&self, _: Request<ListNamesRequest>) -> Result<Response<ListNamesReply>, Status> {
+        let name = PublishedName { name: "ocean".into(), port: "rsd 10.0.0.1:7".into(), job: 3, uid: None };
+        Ok(Response::new(ListNamesReply { names: vec![name] }))
     }
 
     async fn join_group(&self, _: Request<JoinRequest>) -> Result<Response<Self::JoinGroupStream>, Status> {

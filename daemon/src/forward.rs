@@ -9,8 +9,8 @@ use rsd_proto::transport::{Stamped, Target, dial, dvm_client, exit, refusal};
 use rsd_proto::v1::{
     CancelRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
     JobSpec, JoinRequest, KickRequest, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest,
-    ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, Record, ShutdownReply, ShutdownRequest,
-    SignalRequest, StatusReply, StatusRequest,
+    ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, Record,
+    ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest,
 };
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -85,6 +85,9 @@ impl Dvm for ForwardService {
     }
     async fn list_nodes(&self, request: Request<ListNodesRequest>) -> Reply<ListNodesReply> {
         self.head().await?.list_nodes(request.into_inner()).await
+    }
+    async fn list_names(&self, request: Request<ListNamesRequest>) -> Reply<ListNamesReply> {
+        self.head().await?.list_names(request.into_inner()).await
     }
     async fn join_group(&self, request: Request<JoinRequest>) -> Reply<JoinEvents> {
         Ok(groups::join(&self.door, request))

@@ -11,9 +11,9 @@ use rsd_proto::transport::{exit, refusal};
 use rsd_proto::v1::{
     CancelRequest, Down, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
     JobSpec, JoinRequest, KickRequest, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest,
-    ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, PmiDone, PmiGet, PmiInfo, PmiPut, PmiRank,
-    PmiResult, PmiValue, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Up,
-    job_event, up,
+    ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, PmiDone,
+    PmiGet, PmiInfo, PmiPut, PmiRank, PmiResult, PmiValue, Record, ShutdownReply, ShutdownRequest, SignalRequest,
+    StatusReply, StatusRequest, Up, job_event, up,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
@@ -255,6 +255,10 @@ impl Dvm for HeadService {
 
     async fn kick_member(&self, request: Request<KickRequest>) -> Reply<GroupInfo> {
         groups::kick(&self.door, request.into_inner()).await
+    }
+
+    async fn list_names(&self, _: Request<ListNamesRequest>) -> Reply<ListNamesReply> {
+        expect!(self.door.call(Call::ListNames).await, Answer::Names(names) => ListNamesReply { names })
     }
 
     async fn get_status(&self, _: Request<StatusRequest>) -> Reply<StatusReply> {

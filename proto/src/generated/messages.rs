@@ -916,6 +916,25 @@ pub struct KickRequest {
     pub node: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListNamesRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListNamesReply {
+    #[prost(message, repeated, tag = "1")]
+    pub names: ::prost::alloc::vec::Vec<PublishedName>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PublishedName {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub name: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub port: ::prost::bytes::Bytes,
+    /// The job that has published it, and whose process, if not the DVM's own user's.
+    #[prost(uint64, tag = "3")]
+    pub job: u64,
+    #[prost(uint32, optional, tag = "4")]
+    pub uid: ::core::option::Option<u32>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShutdownRequest {
     /// Jobs that run are killed; without it their presence is a refusal.
     #[prost(bool, tag = "1")]
@@ -1411,7 +1430,7 @@ pub struct PmiInfo {
     #[prost(string, tag = "10")]
     pub node_name: ::prost::alloc::string::String,
 }
-/// publish / lookup / unpublish, scope: the DVM.
+/// publish / lookup / unpublish, scope: the DVM. The step numbers what it asks; the head does it once, and answers repeats alike.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NameCall {
     #[prost(uint64, tag = "1")]
@@ -1420,6 +1439,12 @@ pub struct NameCall {
     pub node: u32,
     #[prost(uint64, tag = "3")]
     pub call: u64,
+    /// Whose process asks; absent: the DVM's own user's.
+    #[prost(uint32, optional, tag = "7")]
+    pub uid: ::core::option::Option<u32>,
+    /// What the step has asked before this number has been answered.
+    #[prost(uint64, tag = "8")]
+    pub open_from: u64,
     #[prost(oneof = "name_call::Op", tags = "4, 5, 6")]
     pub op: ::core::option::Option<name_call::Op>,
 }

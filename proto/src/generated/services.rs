@@ -439,6 +439,28 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "KickMember"));
             self.inner.unary(req, path, codec).await
         }
+        /// Names that ranks have published, in order.
+        pub async fn list_names(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::ListNamesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::v1::ListNamesReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/ListNames");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "ListNames"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Stops the daemon that is asked; the head stops the whole DVM.
         pub async fn shutdown(
             &mut self,
@@ -592,6 +614,14 @@ pub mod dvm_server {
             &self,
             request: tonic::Request<crate::v1::KickRequest>,
         ) -> std::result::Result<tonic::Response<crate::v1::GroupInfo>, tonic::Status>;
+        /// Names that ranks have published, in order.
+        async fn list_names(
+            &self,
+            request: tonic::Request<crate::v1::ListNamesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::v1::ListNamesReply>,
+            tonic::Status,
+        >;
         /// Stops the daemon that is asked; the head stops the whole DVM.
         async fn shutdown(
             &self,
@@ -1454,6 +1484,49 @@ pub mod dvm_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = KickMemberSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/ListNames" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListNamesSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::ListNamesRequest>
+                    for ListNamesSvc<T> {
+                        type Response = crate::v1::ListNamesReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::ListNamesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::list_names(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListNamesSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

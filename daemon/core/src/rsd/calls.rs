@@ -32,6 +32,8 @@ pub enum Call {
     Stdin { job: JobId, data: Bytes, eof: bool },
     /// [`Answer::Nodes`]; with `load` after every node has answered or a second has passed.
     ListNodes { load: bool },
+    /// [`Answer::Names`].
+    ListNames,
     /// [`Answer::Status`].
     Status,
     /// [`Answer::Stopped`] when the daemon is about to exit.
@@ -77,6 +79,8 @@ pub enum Answer {
     Jobs(Vec<JobInfo>),
     /// The DVM's nodes, by id.
     Nodes(Vec<NodeInfo>),
+    /// What ranks have published, in order.
+    Names(Vec<wire::PublishedName>),
     /// Counters of this daemon; what only the shell knows is filled in by it.
     Status(Box<wire::StatusReply>),
     /// Done, nothing to say.
@@ -131,6 +135,10 @@ impl Rsd {
                 let jobs = self.head.iter().flat_map(|head| head.jobs.values());
                 let jobs = jobs.filter(|job| all || !job.is_over()).map(Job::info).collect();
                 out.push(Effect::Answer { req, answer: Answer::Jobs(jobs) });
+            }
+            Call::ListNames => {
+                let names = self.head.as_ref().map(|head| head.names.list()).unwrap_or_default();
+                out.push(Effect::Answer { req, answer: Answer::Names(names) });
             }
             Call::ListNodes { load } => self.list_nodes(now, req, load, out),
             Call::GetJob(job) => self.with_job(req, job, out, |_, _, _| Ok(())),

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rsd_proto::v1::{self as wire, Down, JobSpec, NodeInfo, NodeState, RankExit, down, job_event, name_call};
+use rsd_proto::v1::{self as wire, Down, JobSpec, NodeInfo, NodeState, RankExit, down, job_event};
 
 use super::calls::{exit, log, refuse, stdin_nodes};
 use super::job::{Job, Life, Why};
 use super::lobby::Lobby;
+use super::names::Names;
+use super::questions::Questions;
 use super::{Answer, Effect, Refused, ReqId, Rsd};
 use crate::place::cpuset::CpuSet;
 use crate::place::topology::{Kind, Topology};
@@ -23,8 +25,6 @@ const HEAD: NodeId = 0;
 const LAST_WORDS: Duration = Duration::from_secs(20);
 /// How long `ListNodes` waits for loads.
 pub(super) const LOAD_DEADLINE: Duration = Duration::from_secs(1);
-/// Names that a DVM's jobs may have published at once.
-const NAMES_MAX: usize = 65_536;
 
 /// What a head must know again after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,8 @@ pub(super) struct Head {
     pub(super) queue: VecDeque<JobId>,
     /// Ended, oldest first.
     pub(super) ended: VecDeque<JobId>,
-    names: HashMap<Bytes, Published>,
+    pub(super) names: Names,
+    pub(super) questions: Questions,
     pub(super) probes: BTreeMap<u64, Probe>,
     pub(super) next_probe: u64,
     /// Something changed that may let a queued job start.
@@ -121,12 +122,6 @@ enum Asked {
 }
 
 #[derive(Debug)]
-struct Published {
-    port: Bytes,
-    job: JobId,
-}
-
-#[derive(Debug)]
 pub(super) struct Probe {
     pub(super) req: ReqId,
     pub(super) deadline: Duration,
@@ -144,7 +139,8 @@ impl Head {
             alive: BTreeSet::new(),
             queue: VecDeque::new(),
             ended: VecDeque::new(),
-            names: HashMap::new(),
+            names: Names::default(),
+            questions: Questions::default(),
             probes: BTreeMap::new(),
             next_probe: 1,
             try_queue: false,
@@ -286,7 +282,7 @@ impl Head {
         let alive = self.alive().map(|job| format!("job {}", job.id));
         let queued = self.queue.iter().map(|job| format!("job {job} in the queue"));
         let probes = self.probes.keys().map(|probe| format!("probe {probe}"));
-        let names = self.names.values().map(|published| format!("a name of job {}", published.job));
+        let names = self.names.leftovers().chain(self.questions.leftovers());
         alive.chain(queued).chain(probes).chain(names).chain(self.lobby.leftovers()).collect()
     }
 
@@ -497,33 +493,10 @@ impl Rsd {
             job.take_exit(&exit);
         }
         out.push(log(now, id, job.end(now, None)));
-        head.names.retain(|_, published| published.job != id);
+        head.names.forget(id);
+        head.questions.forget(id);
         head.try_queue = true;
         self.retire(id, out);
-    }
-
-    pub(super) fn on_name_call(&mut self, call: wire::NameCall, out: &mut Vec<Effect>) {
-        let Some(head) = &mut self.head else { return };
-        let job = call.job;
-        let (ok, port) = match call.op {
-            // The same again is a repeat after a cut link.
-            Some(name_call::Op::Publish(wire::Kv { key, value })) => match head.names.get(&key) {
-                Some(before) => (before.job == job && before.port == value, Bytes::new()),
-                None if head.names.len() >= NAMES_MAX => (false, Bytes::new()),
-                None => {
-                    head.names.insert(key, Published { port: value, job });
-                    (true, Bytes::new())
-                }
-            },
-            Some(name_call::Op::Lookup(name)) => match head.names.get(&name) {
-                Some(published) => (true, published.port.clone()),
-                None => (false, Bytes::new()),
-            },
-            Some(name_call::Op::Unpublish(name)) => (head.names.remove(&name).is_some(), Bytes::new()),
-            None => (false, Bytes::new()),
-        };
-        let result = wire::NameResult { job, node: call.node, call: call.call, ok, port };
-        self.to_node(job, call.node, Down { body: Some(down::Body::NameResult(result)) }, out);
     }
 
     /// What is due by time, and what became possible.

@@ -5,6 +5,7 @@
 //! - `relay`: a job as every daemon sees it; `locations`: where its ranks listen.
 //! - `head`: what only the head does: nodes, placement, the queue. `job`: one job's life. `bound`: the cpus it has.
 //! - `members`: processes of this node that wait for a place in a named group; `lobby`, `groups`: the groups, on the head.
+//! - `names`: what ranks publish and look up, on the head; `questions`: what steps ask is done once.
 //! - `calls`: what clients ask.
 
 mod bound;
@@ -15,7 +16,9 @@ mod job;
 mod lobby;
 mod locations;
 mod members;
+mod names;
 mod nodes;
+mod questions;
 mod relay;
 mod stdin;
 mod tree;

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use rsd_proto::pmi::v1::Reply;
-use rsd_proto::v1::{GroupEpoch, name_call, rank_exit::How};
+use rsd_proto::v1::{GroupEpoch, rank_exit::How};
 
 use super::exits::Fault;
 use super::pmi::reply_to;
@@ -48,6 +48,13 @@ pub(super) struct Member {
     gone: bool,
     /// Its connection was closed in the middle: over at this time, whatever else is seen until then.
     over_at: Option<Duration>,
+}
+
+impl Member {
+    /// Whose process it is.
+    pub(super) fn uid(&self) -> u32 {
+        self.start.uid
+    }
 }
 
 impl Step {
@@ -88,6 +95,7 @@ impl Step {
         (member.connected, member.missed_at, member.over_at) = (true, None, None);
         rank.phase = Phase::Running;
         rank.pmi.begin_anew();
+        self.forget_calls(local);
     }
 
     /// A member's process has ended.
@@ -144,15 +152,7 @@ impl Step {
                 Waiter::Nobody => {}
             }
         }
-        for (_, (local, call)) in self.calls.open.drain() {
-            let reply = match call.op {
-                Some(name_call::Op::Publish(_)) => Reply::PublishResult { rc: 1 },
-                Some(name_call::Op::Lookup(_)) => Reply::LookupResult(None),
-                Some(name_call::Op::Unpublish(_)) => Reply::UnpublishResult { rc: 1 },
-                None => continue,
-            };
-            reply_to(local, &reply, out);
-        }
+        self.fail_calls(out);
     }
 
     pub(super) fn settle_members(&mut self, now: Now, out: &mut Vec<Effect>) {

@@ -1,11 +1,12 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
-//! It owns what a rank can see of its launcher: the PMI dialogue (`pmi`), the fence's local half, the key-value store, where
-//! ranks listen (`listening`), the way its output takes (`lines`) and the verdict over its end (`exits`). Ranks that run already
+//! It owns what a rank can see of its launcher: the PMI dialogue (`pmi`), the fence's local half, the key-value store, what only
+//! the head can answer (`calls`), where ranks listen (`listening`), the way its output takes (`lines`) and the verdict over its end (`exits`). Ranks that run already
 //! are `members`. It is a leaf of the daemons' tree and keeps everything that must not be lost until it is answered, so that
 //! any daemon above may die and come back.
 
 mod bound;
+mod calls;
 mod exits;
 mod lines;
 mod listening;
@@ -13,7 +14,6 @@ mod members;
 mod pmi;
 mod spawn;
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,6 +28,7 @@ pub use bound::{Bound, Memory};
 pub use members::MemberStart;
 pub use spawn::RankStart;
 
+use calls::Calls;
 use exits::Ending;
 use lines::Lines;
 use listening::Listening;
@@ -215,13 +216,6 @@ enum Waiter {
     Nobody,
 }
 
-/// Questions to the head that wait for their answer.
-#[derive(Debug, Default)]
-struct Calls {
-    next: u64,
-    open: HashMap<u64, (Local, wire::NameCall)>,
-}
-
 impl Step {
     /// The part of `job` on `node`, of which `inventory` tells; nothing started. Fails with a sentence when the launch does not
     /// fit together, which is the sender's fault.
@@ -369,10 +363,7 @@ impl Step {
         for fence in self.fence.sent.clone() {
             self.send(up::Body::FenceUp(fence), out);
         }
-        let calls: Vec<_> = self.calls.open.values().map(|(_, call)| call.clone()).collect();
-        for call in calls {
-            self.send(up::Body::NameCall(call), out);
-        }
+        self.ask_again(out);
         for (offset, records) in self.outbox.unacked() {
             let records = records.clone();
             let output = wire::Output { job: self.job, node: self.node, offset, records };

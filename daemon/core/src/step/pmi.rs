@@ -138,26 +138,6 @@ impl Step {
         }
     }
 
-    fn ask_head(&mut self, local: Local, op: name_call::Op, out: &mut Vec<Effect>) {
-        let call = self.calls.next;
-        self.calls.next += 1;
-        let message = wire::NameCall { job: self.job, node: self.node, call, op: Some(op) };
-        self.calls.open.insert(call, (local, message.clone()));
-        self.send(up::Body::NameCall(message), out);
-    }
-
-    pub(super) fn on_name_result(&mut self, result: wire::NameResult, out: &mut Vec<Effect>) {
-        let Some((local, call)) = self.calls.open.remove(&result.call) else { return };
-        let rc = if result.ok { 0 } else { 1 };
-        let reply = match call.op {
-            Some(name_call::Op::Publish(_)) => Reply::PublishResult { rc },
-            Some(name_call::Op::Lookup(_)) => Reply::LookupResult(result.ok.then(|| result.port.to_vec())),
-            Some(name_call::Op::Unpublish(_)) => Reply::UnpublishResult { rc },
-            None => return,
-        };
-        reply_to(local, &reply, out);
-    }
-
     // --- the gRPC service ---
 
     pub(super) fn on_pmi_call(&mut self, call: wire::PmiCall, out: &mut Vec<Effect>) {

@@ -262,28 +262,6 @@ fn standard_input_that_nobody_reads_holds_nobody_up() {
 }
 
 #[test]
-fn published_names_are_found_by_other_nodes_and_forgotten_with_the_job() {
-    for seed in seeds(10) {
-        let _seed = Seed(seed);
-        let mut world = small(seed);
-        let program = world.program(|rank, _, _| {
-            let say = match rank {
-                19 => Op::Publish("ocean".into(), "tcp://n4:17".into()),
-                _ => Op::Mapping,
-            };
-            let ask = Op::Lookup("ocean".into(), "tcp://n4:17".into());
-            vec![Op::Init, say, Op::Fence, ask, Op::Fence, Op::Finalize, Op::Exit(0)]
-        });
-        for _ in 0..2 {
-            let job = world.submit(spec(program, 20));
-            world.run();
-            world.assert_done(job);
-            world.assert_at_rest();
-        }
-    }
-}
-
-#[test]
 fn ranks_of_both_dialects_meet_in_one_fence() {
     for seed in seeds(10) {
         let _seed = Seed(seed);

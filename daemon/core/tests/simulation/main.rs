@@ -5,8 +5,9 @@
 //! found too.
 //!
 //! - [`world`], [`steps`], [`ranks`]: the model. [`checks`]: what must hold at its end.
-//! - [`messages`]: how many messages a job costs. [`jobs`]: lives of jobs. [`bindings`]: what ranks have of their nodes.
-//!   [`faults`]: what may break meanwhile. [`members`], [`groups`]: processes that run already, and the groups that they join.
+//! - [`messages`]: how many messages a job costs. [`jobs`]: lives of jobs. [`names`]: what ranks publish. [`bindings`]: what
+//!   ranks have of their nodes. [`faults`]: what may break meanwhile. [`members`], [`groups`]: processes that run already, and
+//!   the groups that they join.
 
 mod bindings;
 mod checks;
@@ -15,6 +16,7 @@ mod groups;
 mod jobs;
 mod members;
 mod messages;
+mod names;
 mod ranks;
 mod rng;
 mod steps;

@@ -27,6 +27,9 @@ pub(crate) enum Op {
     Publish(String, String),
     /// The answer must be this port.
     Lookup(String, String),
+    Unpublish(String),
+    /// The same question, which must be refused.
+    Not(Box<Op>),
     Write(Stream, Vec<u8>),
     Sleep(Duration),
     /// Reads standard input to its end.
@@ -109,7 +112,11 @@ impl Rank {
             }
             let Some(op) = self.script.pop_front() else { panic!("rank {} has no end in its script", self.rank) };
             let kvsname = self.kvsname.clone();
-            match op.clone() {
+            let question = match &op {
+                Op::Not(question) => (**question).clone(),
+                op => op.clone(),
+            };
+            match question {
                 Op::Init => {
                     let init = Request::Init { version: 1, subversion: 1 };
                     let secret = Request::Get { kvsname: Vec::new(), key: listening::SECRET_KEY.into() };
@@ -130,6 +137,10 @@ impl Rank {
                 Op::Publish(service, port) => {
                     self.ask(Request::PublishName { service: service.into(), port: port.into() }, op, &mut acts);
                 }
+                Op::Unpublish(service) => {
+                    self.ask(Request::UnpublishName { service: service.into() }, op, &mut acts);
+                }
+                Op::Not(_) => panic!("twice no"),
                 Op::Lookup(service, _) => self.ask(Request::LookupName { service: service.into() }, op, &mut acts),
                 Op::Write(stream, bytes) => acts.push(Act::Write(stream, bytes)),
                 Op::Sleep(time) => {
@@ -194,7 +205,14 @@ impl Rank {
             (Op::Put(..), Reply::PutResult { rc: 0 })
             | (Op::Fence, Reply::BarrierOut { rc: 0, tag: None })
             | (Op::Finalize, Reply::FinalizeAck)
-            | (Op::Publish(..), Reply::PublishResult { rc: 0 }) => true,
+            | (Op::Publish(..), Reply::PublishResult { rc: 0 })
+            | (Op::Unpublish(_), Reply::UnpublishResult { rc: 0 }) => true,
+            (Op::Not(question), reply) => matches!(
+                (&**question, reply),
+                (Op::Publish(..), Reply::PublishResult { rc: 1 })
+                    | (Op::Unpublish(_), Reply::UnpublishResult { rc: 1 })
+                    | (Op::Lookup(..), Reply::LookupResult(None))
+            ),
             (Op::Get(_, wanted), Reply::GetResult(Some(value))) => value == wanted.as_bytes(),
             (Op::Mapping, Reply::GetResult(Some(value))) => value.starts_with(b"(vector"),
             (Op::Lookup(_, wanted), Reply::LookupResult(Some(port))) => port == wanted.as_bytes(),
