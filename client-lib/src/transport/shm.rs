@@ -6,8 +6,9 @@
 //! allocation and no lock, and one cache line per small frame.
 //!
 //! Long messages go through cells, part by part, both sides copying at the same time; or the receiver reads them out of the sender's
-//! memory ([`cma`]), of which a sender that has nothing else to do writes its share ([`share`]). Cells are filled through the caches or past them ([`copy`]). Both times, which is quicker differs from machine
-//! to machine by a factor of ten, and is measured while it is done ([`choice`]).
+//! memory ([`cma`]), of which a sender that has nothing else to do writes its share ([`share`]). Large cells are filled through
+//! the caches or past them ([`copy`]). Both times, which is quicker differs from machine to machine by a factor of ten, and is
+//! measured while it is done ([`choice`]).
 //!
 //! Processes find each other by unix sockets ([`socket`]) whose names follow from their own, when they first talk
 //! ([`connect`]); they pass each other segment and doorbell there. The connection stays open and tells of the peer's death. What it
@@ -22,6 +23,7 @@ pub(crate) mod cma;
 mod connect;
 mod copy;
 mod hello;
+mod hint;
 mod link;
 mod member;
 mod ring;
@@ -51,9 +53,9 @@ use crate::transport::name::ProcessName;
 use cells::{Pool, Timed};
 use choice::{Choice, Way, ticks};
 use connect::Caller;
-use link::{Link, State, Up, size_class};
+use link::{Link, State, Up};
 use ring::{DATA, Receiver, SlotData};
-use segment::{Geometry, LARGE, Segment};
+use segment::{Geometry, LARGE, SMALL, Segment};
 use share::{Offers, Shares};
 use sync::Ordering;
 
@@ -247,7 +249,7 @@ impl Shm {
             }
             let cell = self.pool.take(&self.segment, len, index as u16).ok_or(Refusal::Full)?;
             let into = self.segment.cell_mut(cell, len).ok_or(Refusal::Full)?;
-            let (way, timed) = up.fill[size_class(len)].next();
+            let (way, timed) = if len > SMALL { up.fill.next() } else { (Way::First, false) };
             let start = if timed { ticks() } else { 0 };
             match (way, payload.as_bytes()) {
                 (Way::Second, Some(bytes)) => copy::stream(into, bytes),
@@ -275,6 +277,9 @@ impl Shm {
         }
         if !self.pool.costs.is_empty() {
             self.learn();
+        }
+        if cell.is_some() && len <= SMALL {
+            self.pool.fetch_next(&self.segment, len);
         }
         Ok(())
     }
@@ -369,7 +374,7 @@ impl Shm {
     fn learn(&mut self) {
         for (link, timed) in self.pool.costs.drain(..) {
             if let State::Up(up) = &mut self.links[link as usize].state {
-                up.fill[size_class(timed.len)].learn(timed.way, timed.ticks, timed.len);
+                up.fill.learn(timed.way, timed.ticks, timed.len);
             }
         }
     }

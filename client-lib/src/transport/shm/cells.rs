@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use super::choice::Way;
+use super::hint;
 use super::segment::{Geometry, LARGE, SMALL, Segment};
 use super::sync::{AtomicU32, Ordering, fence_after_rmw};
 
@@ -69,6 +70,10 @@ pub(super) struct Timed {
     pub(super) ticks: u64,
 }
 
+/// Bytes of a cell that are fetched before it is used: no more than a core can wait for at once.
+const FETCHED: usize = 1024;
+const LINE: usize = 64;
+
 /// Every so many refusals, all cells are looked at and not only the oldest.
 const LOOK_AT_ALL_EVERY: u32 = 64;
 
@@ -98,6 +103,18 @@ impl Pool {
         segment.cell_head(cell)?.state.store(BUSY, Ordering::Relaxed);
         class.busy.push_back(Trip { cell, link, timed: None });
         Some(cell)
+    }
+
+    /// Begins to fetch the small cell that is taken next, as far as another message of `len` bytes would fill it: its lines rest in
+    /// the cache of the last one's receiver.
+    #[inline]
+    pub(super) fn fetch_next(&self, segment: &Segment, len: usize) {
+        let Some(&cell) = self.small.free.front() else { return };
+        let (Some(head), Some(data)) = (segment.cell_head(cell), segment.cell(cell, len.min(FETCHED))) else { return };
+        hint::writing(head);
+        for line in data.chunks(LINE) {
+            hint::writing(line);
+        }
     }
 
     /// The cell that was taken last is timed.

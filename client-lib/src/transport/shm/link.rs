@@ -51,19 +51,6 @@ pub(super) struct Arriving {
     pub(super) left: usize,
 }
 
-/// Payloads of about one length cost about the same for each byte.
-pub(super) const SIZE_CLASSES: usize = 3;
-
-/// Which class a payload in a cell belongs to.
-#[inline(always)]
-pub(super) fn size_class(len: usize) -> usize {
-    match len {
-        0..1024 => 0,
-        1024..8192 => 1,
-        _ => 2,
-    }
-}
-
 /// Which class a long message belongs to.
 pub(super) fn long_class(len: usize) -> usize {
     usize::from(len >= 512 << 10)
@@ -83,8 +70,8 @@ pub(super) struct Up {
     /// Its ring was full.
     pub(super) starved: bool,
     pub(super) cma: Verdict,
-    /// How cells are filled: through the caches, or past them; by [`size_class`].
-    pub(super) fill: [Choice; SIZE_CLASSES],
+    /// How large cells are filled: through the caches, or past them.
+    pub(super) fill: Choice,
     /// How long messages from this peer are best received: in parts, or out of its memory.
     pub(super) long: [Choice; 2],
     /// So many messages are read without asking for help.
@@ -110,7 +97,7 @@ impl Up {
             ring_id,
             starved: false,
             cma,
-            fill: [Choice::default(); SIZE_CLASSES],
+            fill: Choice::default(),
             long: [Choice::default(); 2],
             alone: 0,
             arriving: None,

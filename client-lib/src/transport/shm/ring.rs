@@ -23,6 +23,7 @@
 
 #![expect(unsafe_code, reason = "slots are written and read through pointers; the ring says by whom")]
 
+use super::hint;
 use super::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence, fence_after_rmw};
 
 /// Bytes of data in a slot.
@@ -144,7 +145,7 @@ impl<'a> Ring<'a> {
         let word = u64::from(note) << 32 | u64::from(position.wrapping_add(1) as u32);
         slot.word.store(word, Ordering::Release);
         // The lines of slots to come rest in the receiver's cache: they are fetched while there is time.
-        prefetch_for_writing(self.slot(position.wrapping_add(AHEAD)));
+        hint::writing(self.slot(position.wrapping_add(AHEAD)));
     }
 
     /// After publishing: whether the receiver is to be woken, which is this sender's to do then.
@@ -172,7 +173,7 @@ impl<'a> Ring<'a> {
     /// sender is most likely that far ahead.
     #[inline(always)]
     pub(super) fn fetch_ahead(self, receiver: &Receiver) {
-        prefetch_for_reading(self.slot(receiver.next.wrapping_add(FETCH)));
+        hint::reading(self.slot(receiver.next.wrapping_add(FETCH)));
     }
 
     /// Tells senders of the room in a quarter of the ring once that much has been taken; whether any is waiting for it.
@@ -216,28 +217,6 @@ impl<'a> Ring<'a> {
     pub(super) fn awake(self) {
         self.head.sleep.0.asleep.store(0, Ordering::Relaxed);
     }
-}
-
-#[inline(always)]
-fn prefetch_for_writing(slot: &Slot) {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: a hint about an address that is mapped; processors that do not know it do nothing.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) std::ptr::from_ref(slot), options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-    let _ = slot;
-}
-
-#[inline(always)]
-fn prefetch_for_reading(slot: &Slot) {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: a hint about an address that is mapped; processors that do not know it do nothing.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(slot).cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-    let _ = slot;
 }
 
 /// Copies data out of shared memory, each word once.

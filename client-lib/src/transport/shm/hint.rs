@@ -1,0 +1,27 @@
+//! Hints to the processor about memory that will be needed: its line comes from the other core while there is something else to do.
+
+#![expect(unsafe_code, reason = "instructions without a safe form")]
+
+/// The line of a value that is going to be written.
+#[inline(always)]
+pub(super) fn writing<T: ?Sized>(value: &T) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: a hint about an address that is mapped; processors that do not know it do nothing.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) std::ptr::from_ref(value).cast::<u8>(), options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = value;
+}
+
+/// The line of a value that is going to be read.
+#[inline(always)]
+pub(super) fn reading<T: ?Sized>(value: &T) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: a hint about an address that is mapped; processors that do not know it do nothing.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(value).cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = value;
+}
