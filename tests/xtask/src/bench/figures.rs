@@ -85,25 +85,25 @@ impl Figures {
     }
 
     /// A row per figure. The first contender is ours if `ours`: then with the ratio to the best of the others.
-    pub(super) fn print(&self, title: &str, names: &[&str], ours: bool) {
+    pub(super) fn print(&self, title: &str, names: &[&str], told: Told, ours: bool) {
         let troubled = names.iter().zip(self.hung.iter().zip(&self.failed));
         let heads = troubled.map(|(name, (&hung, &failed))| format!(" {name}{} |", trouble(hung, failed)));
         let compared = if ours { " ratio | mark |" } else { "" };
         println!("\n| {title} |{}{compared}", heads.collect::<String>());
         println!("|---|{}", "---|".repeat(names.len() + if ours { 2 } else { 0 }));
         for (figure, all) in &self.values {
-            let medians: Vec<Option<f64>> = all.iter().map(|values| median(values)).collect();
-            let cells = medians.iter().map(|median| format!(" {} |", median.map_or("–".to_owned(), significant)));
-            let compared = if ours { compared_with_the_best(figure, &medians) } else { String::new() };
+            let values: Vec<Option<f64>> = all.iter().map(|values| told.of(values, figure.more_is_better())).collect();
+            let cells = values.iter().map(|value| format!(" {} |", value.map_or("–".to_owned(), significant)));
+            let compared = if ours { compared_with_the_best(figure, &values) } else { String::new() };
             println!("| {} |{}{compared}", figure.label(), cells.collect::<String>());
         }
     }
 }
 
-fn compared_with_the_best(figure: &Figure, medians: &[Option<f64>]) -> String {
+fn compared_with_the_best(figure: &Figure, values: &[Option<f64>]) -> String {
     let more = figure.more_is_better();
-    let best = medians[1..].iter().flatten().copied().reduce(if more { f64::max } else { f64::min });
-    let (Some(ours), Some(best)) = (medians[0], best) else { return " – | – |".to_owned() };
+    let best = values[1..].iter().flatten().copied().reduce(if more { f64::max } else { f64::min });
+    let (Some(ours), Some(best)) = (values[0], best) else { return " – | – |".to_owned() };
     let ratio = ours / best;
     let met = if more { ratio >= 1.0 } else { ratio <= 1.0 };
     format!(" {ratio:.2} | {} |", mark(met))
@@ -114,10 +114,26 @@ pub(super) fn mark(met: bool) -> &'static str {
     if met { "met" } else { "missed" }
 }
 
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied()
+/// Which of the rounds' values stands for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// The one in the middle.
+    Median,
+    /// The best: where a host places virtual processors nearer to or farther from each other from run to run, the one in the middle tells
+    /// which place came more often.
+    Best,
+}
+
+impl Told {
+    fn of(self, values: &[f64], more_is_better: bool) -> Option<f64> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        match self {
+            Self::Median => sorted.get(sorted.len() / 2).copied(),
+            Self::Best if more_is_better => sorted.last().copied(),
+            Self::Best => sorted.first().copied(),
+        }
+    }
 }
 
 /// Three digits that mean something.

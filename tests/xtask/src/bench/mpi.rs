@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use super::figures::{collect, mark};
+use super::figures::{Told, collect, mark};
 use super::nodes;
 use super::turns::{Contender, in_turn_for};
 use super::{OPENMPI, machine};
@@ -22,8 +22,9 @@ use crate::setup;
 use crate::shell::{quiet, step};
 use crate::stage::Stage;
 
-/// Milliseconds per figure.
-const BUDGET: &str = "300";
+/// Milliseconds per figure between two ranks, and how many times as many rounds.
+const BUDGET: &str = "100";
+const ROUNDS_FOR_TWO: usize = 3;
 const COLLECTIVE_BUDGET: &str = "150";
 
 /// What can be asked for by `--only`.
@@ -70,10 +71,15 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     let stage = Stage::set("bench-mpi", binaries)?;
     let bench = Bench::build(stage, &wanted)?;
     println!("\n{}; medians of {} rounds in turn", machine()?, wanted.rounds);
+    let two = |title: &str, way: Way| {
+        let rounds = wanted.rounds * ROUNDS_FOR_TWO;
+        let title = format!("np = 2, {title}, best of {rounds} rounds");
+        bench.jobs_in(rounds, Told::Best, &title, way, 2, &["p2p", BUDGET])
+    };
     for section in &wanted.sections {
         match section.as_str() {
-            "p2p" => bench.jobs("np = 2, shared memory", Way::Shared, 2, &["p2p", BUDGET])?,
-            "tcp" => bench.jobs("np = 2, TCP", Way::Tcp, 2, &["p2p", BUDGET])?,
+            "p2p" => two("shared memory", Way::Shared)?,
+            "tcp" => two("TCP", Way::Tcp)?,
             "coll" => {
                 for ranks in [2, 4, 8, 16] {
                     bench.jobs(&format!("np = {ranks}"), Way::Shared, ranks, &["coll", COLLECTIVE_BUDGET])?;
@@ -173,13 +179,26 @@ impl Bench {
 
     /// One job of each in turn, and the table of what they print.
     fn jobs(&self, title: &str, way: Way, ranks: usize, args: &[&str]) -> anyhow::Result<()> {
+        self.jobs_in(self.rounds, Told::Median, title, way, ranks, args)
+    }
+
+    /// The same, with as many rounds as are wanted and what is told of them.
+    fn jobs_in(
+        &self,
+        rounds: usize,
+        told: Told,
+        title: &str,
+        way: Way,
+        ranks: usize,
+        args: &[&str],
+    ) -> anyhow::Result<()> {
         let contenders = self.contenders(way);
         let job = |mpi: Library| move || self.command(mpi, way, ranks, args);
         let commands: Vec<_> = contenders.iter().map(|&mpi| job(mpi)).collect();
         let turns: Vec<Contender<'_>> = commands.iter().map(|command| command as Contender<'_>).collect();
-        let figures = collect(&turns, self.rounds, self.stage.dir())?;
+        let figures = collect(&turns, rounds, self.stage.dir())?;
         let names: Vec<&str> = contenders.iter().map(|mpi| mpi.name()).collect();
-        figures.print(title, &names, self.ours && args[0] != "memory");
+        figures.print(title, &names, told, self.ours && args[0] != "memory");
         Ok(())
     }
 
