@@ -23,8 +23,8 @@ use crate::shell::{quiet, step};
 use crate::stage::Stage;
 
 /// Milliseconds per figure between two ranks, and how many times as many rounds.
-const BUDGET: &str = "100";
-const ROUNDS_FOR_TWO: usize = 3;
+const BUDGET: &str = "60";
+const ROUNDS_FOR_TWO: usize = 5;
 const COLLECTIVE_BUDGET: &str = "150";
 
 /// What can be asked for by `--only`.
@@ -73,8 +73,8 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     println!("\n{}; medians of {} rounds in turn", machine()?, wanted.rounds);
     let two = |title: &str, way: Way| {
         let rounds = wanted.rounds * ROUNDS_FOR_TWO;
-        let title = format!("np = 2, {title}, best of {rounds} rounds");
-        bench.jobs_in(rounds, Told::Best, &title, way, 2, &["p2p", BUDGET])
+        let title = format!("np = 2, {title}, best quartile of {rounds} rounds");
+        bench.jobs_in(rounds, Told::Quartile, &title, way, 2, &["p2p", BUDGET])
     };
     for section in &wanted.sections {
         match section.as_str() {
