@@ -89,6 +89,14 @@ fn sixteen_processes_of_their_own_become_one_world_whatever_their_order() {
     assert_eq!(names, ["actors.1", "actors.2", "actors.3"]);
 }
 
+#[test]
+fn a_group_is_a_process_set_of_its_members_sessions() {
+    let dvm = Dvm::start(2);
+    let program = Mpi::Ours.program("mpi/psets.c");
+    let members = (0..4).map(|at| member(&dvm, at % 2, "actors --size 4", &[&program]).start()).collect();
+    assert_eq!(all_ok(members), ["psets ok on 4"]);
+}
+
 /// A process that joins by itself, on a node: one in Python or in C.
 fn joining(dvm: &Dvm, at: usize, program: &[String], words: [&str; 3]) -> Call {
     let call = dvm.call(&program[0]).env("PYTHONPATH", client("python")).env("RSD_DVM", dvm.state_dir(at));

@@ -9,7 +9,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All that run on any number of ranks.
-const PROGRAMS: [&str; 14] = [
+const PROGRAMS: [&str; 15] = [
     "p2p",
     "requests",
     "datatypes",
@@ -23,6 +23,7 @@ const PROGRAMS: [&str; 14] = [
     "threads",
     "startup",
     "sessions",
+    "psets",
     "profiling",
 ];
 
@@ -86,7 +87,7 @@ fn programs_pass_on_three_ranks_of_which_two_share_a_node() {
 
 #[test]
 fn programs_pass_on_sixteen_ranks_of_two_nodes() {
-    pass(2, 16, &["p2p", "comms", "intercomms", "sessions", "collectives"]);
+    pass(2, 16, &["p2p", "comms", "intercomms", "sessions", "psets", "collectives"]);
 }
 
 #[test]
@@ -109,7 +110,7 @@ fn programs_pass_without_a_launcher() {
 fn programs_pass_under_the_launchers_of_both_mpichs() {
     let launchers = [Path::new("mpiexec.mpich").to_owned(), hydra()];
     for (launcher, n) in launchers.iter().flat_map(|launcher| ["1", "2", "4"].map(|n| (launcher, n))) {
-        for name in ["p2p", "comms", "intercomms", "sessions", "collectives", "startup"] {
+        for name in ["p2p", "comms", "intercomms", "sessions", "psets", "collectives", "startup"] {
             let ended = Call::new(launcher).args(["-n", n, &ours(name), "few"]).end();
             assert_eq!(ended.ok(), format!("{name} ok on {n}\n"), "{}", launcher.display());
         }

@@ -19,7 +19,7 @@ use crate::object::creation::Creation;
 use crate::object::errhandler::{Errhandler, Of};
 use crate::object::group::Group;
 use crate::object::info::Info;
-use crate::object::session::{self, PSETS, Pset, Session};
+use crate::object::session::{self, Pset, Session};
 use crate::runtime::{self, GROUPS_CONTEXT, Guard, Runtime, State};
 
 /// `MPI_Session_init`. May be called at any time.
@@ -68,11 +68,12 @@ pub unsafe fn session_get_num_psets(
     info: InfoHandle,
     npset_names: *mut c_int,
 ) -> MpiResult {
-    let state = rt.lock();
+    let mut state = rt.lock();
     state.sessions.get(session)?;
     state.infos.hints(info)?;
+    let count = state.psets()?.count() as c_int;
     // SAFETY: the caller's promise.
-    unsafe { put(npset_names, PSETS.len() as c_int) }
+    unsafe { put(npset_names, count) }
 }
 
 /// `MPI_Session_get_nth_pset`: `pset_len` counts the end, both as the room there is and as the room that would do.
@@ -84,13 +85,15 @@ pub unsafe fn session_get_nth_pset(
     pset_len: *mut c_int,
     pset_name: *mut c_char,
 ) -> MpiResult {
-    let state = rt.lock();
+    let mut state = rt.lock();
     state.sessions.get(session)?;
     state.infos.hints(info)?;
     check_place(pset_len)?;
-    let found = usize::try_from(n).ok().and_then(|n| PSETS.get(n));
-    let (name, _) =
-        found.ok_or_else(|| MpiError::arg(format!("{n} is not the number of a process set: there are 2")))?;
+    let psets = state.psets()?;
+    let name = usize::try_from(n)
+        .ok()
+        .and_then(|n| psets.name(n))
+        .ok_or_else(|| MpiError::arg(format!("{n} is not the number of a process set: there are {}", psets.count())))?;
     // SAFETY: the caller's promise.
     unsafe {
         let room = pset_len.read();
@@ -113,7 +116,7 @@ pub unsafe fn session_get_pset_info(
     state.sessions.get(session)?;
     check_place(info)?;
     // SAFETY: the caller's promise.
-    let members = members(&state, Pset::named(unsafe { text(pset_name, "name of the process set")? })?);
+    let members = members(&mut state, unsafe { text(pset_name, "name of the process set")? })?;
     let mut told = Info::default();
     told.set(b"mpi_size", members.len().to_string().as_bytes())?;
     // SAFETY: the caller's promise.
@@ -131,18 +134,28 @@ pub unsafe fn group_from_session_pset(
     state.sessions.get(session)?;
     check_place(newgroup)?;
     // SAFETY: the caller's promise.
-    let members = members(&state, Pset::named(unsafe { text(pset_name, "name of the process set")? })?);
+    let members = members(&mut state, unsafe { text(pset_name, "name of the process set")? })?;
     let group = Group { session: Some(session), ..Group::new(members, state.me()) };
     // SAFETY: the caller's promise.
     unsafe { put(newgroup, state.groups.add(Arc::new(group))?) }
 }
 
-/// The members of a process set.
-fn members(state: &State, pset: Pset) -> Vec<Peer> {
-    match pset {
+/// The members of the process set of a name.
+fn members(state: &mut State, name: &[u8]) -> MpiResult<Vec<Peer>> {
+    // Those that every process has need no process manager.
+    let pset = match Pset::standard(name) {
+        Some(pset) => pset,
+        None => state.psets()?.named(name)?,
+    };
+    Ok(match pset {
         Pset::World => state.comms.everyone.to_vec(),
         Pset::Own => vec![state.me()],
-    }
+        Pset::Node(node) => {
+            let nodes = state.world.as_ref().map_or(&[][..], |world| &world.nodes);
+            let on_it = state.comms.everyone.iter().zip(nodes).filter(|(_, on)| **on == node);
+            on_it.map(|(peer, _)| *peer).collect()
+        }
+    })
 }
 
 /// `MPI_Comm_create_from_group`. Its members talk on a context that all processes have in common, told apart by their string.

@@ -59,18 +59,63 @@ pub enum Pset {
     World,
     /// This process.
     Own,
+    /// Those of them on one of their nodes.
+    Node(u32),
 }
 
-/// Process sets in the order of their numbers.
-pub const PSETS: [(&str, Pset); 2] = [("mpi://WORLD", Pset::World), ("mpi://SELF", Pset::Own)];
+/// The process sets that every process has, in the order of their numbers.
+const STANDARD: [(&str, Pset); 2] = [("mpi://WORLD", Pset::World), ("mpi://SELF", Pset::Own)];
+/// So many are listed to who asks for one that is not there.
+const LISTED: usize = 8;
 
 impl Pset {
-    /// By its name, of which upper and lower case are the same before the path (MPI 5.0 §11.3.2).
-    pub fn named(name: &[u8]) -> MpiResult<Self> {
-        let found = PSETS.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name));
-        found.map(|(_, pset)| *pset).ok_or_else(|| {
-            let names = PSETS.map(|(name, _)| name).join(", ");
-            MpiError::arg(format!("there is no process set {:?}: there are {names}", String::from_utf8_lossy(name)))
+    /// One that every process has, by its name, of which upper and lower case are the same (MPI 5.0 §11.3.2).
+    pub fn standard(name: &[u8]) -> Option<Self> {
+        let found = STANDARD.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name));
+        found.map(|(_, pset)| *pset)
+    }
+}
+
+/// All process sets of this process: the standard's, and those that rsd's names tell of. Numbers are indexes.
+#[derive(Debug)]
+pub struct Psets(Vec<(String, Pset)>);
+
+impl Psets {
+    /// `job`, `group`: of which this process is a rank or member, if its process manager knows; `nodes`: the names of the nodes
+    /// that the job is on.
+    pub fn new(job: Option<&str>, group: Option<&str>, nodes: &[String]) -> Self {
+        let mut all: Vec<_> = STANDARD.iter().map(|(name, pset)| ((*name).to_owned(), *pset)).collect();
+        all.extend(job.map(|job| (format!("rsd://job/{job}"), Pset::World)));
+        all.extend(group.map(|group| (format!("rsd://group/{group}"), Pset::World)));
+        all.extend((0..).zip(nodes).map(|(node, name)| (format!("rsd://node/{name}"), Pset::Node(node))));
+        Self(all)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The name of the set of a number.
+    pub fn name(&self, number: usize) -> Option<&str> {
+        self.0.get(number).map(|(name, _)| name.as_str())
+    }
+
+    /// A set by its name; what is behind the last slash counts as it is written.
+    pub fn named(&self, name: &[u8]) -> MpiResult<Pset> {
+        let alike = |known: &str| {
+            let kind = known.rfind('/').map_or(0, |at| at + 1);
+            let (known, kind_given) = (known.as_bytes(), name.get(..kind));
+            kind_given.is_some_and(|given| given.eq_ignore_ascii_case(&known[..kind])) && name[kind..] == known[kind..]
+        };
+        let found = self.0.iter().find(|(known, _)| alike(known)).map(|(_, pset)| *pset);
+        found.or_else(|| Pset::standard(name)).ok_or_else(|| {
+            let mut names: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).take(LISTED).collect();
+            if self.count() > LISTED {
+                names.push("…");
+            }
+            let (name, names) = (String::from_utf8_lossy(name), names.join(", "));
+            MpiError::arg(format!("there is no process set {name:?}: there are {names}"))
         })
     }
 }
@@ -138,11 +183,39 @@ mod tests {
     }
 
     #[test]
+    fn a_process_set_is_found_by_its_name_and_by_its_number() {
+        let nodes = ["a", "b"].map(str::to_owned);
+        let psets = Psets::new(Some("7"), Some("actors"), &nodes);
+        let names: Vec<_> = (0..psets.count()).filter_map(|number| psets.name(number)).collect();
+        assert_eq!(
+            names,
+            ["mpi://WORLD", "mpi://SELF", "rsd://job/7", "rsd://group/actors", "rsd://node/a", "rsd://node/b"]
+        );
+        assert_eq!(psets.name(names.len()), None);
+        let found = |name: &str| psets.named(name.as_bytes()).unwrap();
+        assert_eq!(["mpi://WORLD", "mpi://self"].map(found), [Pset::World, Pset::Own]);
+        assert_eq!(["rsd://job/7", "RSD://Group/actors"].map(found), [Pset::World; 2]);
+        assert_eq!(["rsd://node/a", "rsd://node/b"].map(found), [Pset::Node(0), Pset::Node(1)]);
+    }
+
+    #[test]
     fn a_process_set_that_is_none_names_those_that_are() {
-        assert_eq!(Pset::named(b"mpi://WORLD").unwrap(), Pset::World);
-        assert_eq!(Pset::named(b"mpi://self").unwrap(), Pset::Own);
-        let error = Pset::named(b"mpi://ELSE").unwrap_err();
+        let psets = Psets::new(None, None, &[]);
+        let error = psets.named(b"mpi://ELSE").unwrap_err();
         assert_eq!(error.class, MPI_ERR_ARG);
         assert_eq!(error.text, "there is no process set \"mpi://ELSE\": there are mpi://WORLD, mpi://SELF");
+        let nodes: Vec<String> = (0..100).map(|node| format!("n{node}")).collect();
+        let psets = Psets::new(Some("7"), None, &nodes);
+        for other in ["rsd://job/8", "rsd://group/actors", "rsd://node/N1", "rsd://node/", "rsd://", ""] {
+            let error = psets.named(other.as_bytes()).unwrap_err();
+            assert!(
+                error.text.ends_with(
+                    "rsd://job/7, rsd://node/n0, rsd://node/n1, rsd://node/n2, rsd://node/n3, \
+                 rsd://node/n4, …"
+                ),
+                "{}",
+                error.text
+            );
+        }
     }
 }

@@ -11,6 +11,7 @@ mod errors;
 mod life;
 mod lock;
 mod lookups;
+mod psets;
 pub mod settings;
 mod start;
 mod state;

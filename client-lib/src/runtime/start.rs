@@ -68,6 +68,7 @@ pub(super) fn open(state: &mut State) -> MpiResult {
         main_thread: std::thread::current().id(),
         pmi,
         settings,
+        psets: None,
     });
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::object::errhandler::{Errhandler, Errhandlers};
 use crate::object::group::Groups;
 use crate::object::info::Infos;
 use crate::object::request::Requests;
-use crate::object::session::Sessions;
+use crate::object::session::{Psets, Sessions};
 use crate::object::table::Table;
 use crate::op::Ops;
 use crate::runtime::settings::Settings;
@@ -91,6 +91,8 @@ pub struct World {
     pub pmi: Option<Pmi>,
     /// What the user has set.
     pub settings: Settings,
+    /// The process sets, once somebody has asked for more than those that every process has.
+    pub(super) psets: Option<Psets>,
 }
 
 impl Default for State {

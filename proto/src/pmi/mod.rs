@@ -6,10 +6,12 @@
 //! - [`mapping`]: which rank is on which node, as the string that every MPI asks for first.
 //! - [`environment`]: the variables that a launcher sets and must not pass on.
 //! - [`listening`]: what our own server and our own library say besides PMI, so that starting needs no exchange.
+//! - [`sets`]: what our own server tells of the sets that processes belong to.
 //!
 //! The rules kept here are those of the peers as observed on the wire: MPICH 3.x to 5.x, MVAPICH2, Intel MPI.
 
 pub mod environment;
 pub mod listening;
 pub mod mapping;
+pub mod sets;
 pub mod v1;

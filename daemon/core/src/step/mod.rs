@@ -127,6 +127,8 @@ pub struct Step {
     node: NodeId,
     map: TaskMap,
     launch: LaunchBody,
+    /// Of which group the ranks are members.
+    group: Option<String>,
     tuning: Tuning,
     ranks: Vec<Rank>,
     kvs: Kvs,
@@ -235,6 +237,7 @@ impl Step {
             node,
             map,
             launch,
+            group: None,
             tuning,
             ranks,
             kvs: Kvs::default(),

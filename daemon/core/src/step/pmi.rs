@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use rsd_proto::pmi::v1::{Reply, Request, RequestDecoder};
-use rsd_proto::pmi::{listening, mapping};
+use rsd_proto::pmi::{listening, mapping, sets};
 use rsd_proto::v1::{self as wire, name_call, pmi_call, up};
 
 use super::{Effect, Local, Phase, Step, Waiter};
@@ -128,6 +128,15 @@ impl Step {
         }
         if key == listening::SECRET_KEY.as_bytes() {
             return self.makes_sockets().then(|| listening::digits(&self.launch.secret).into_bytes());
+        }
+        if key == sets::JOB_KEY.as_bytes() {
+            return Some(self.job.to_string().into_bytes());
+        }
+        if key == sets::GROUP_KEY.as_bytes() {
+            return self.group.clone().map(String::into_bytes);
+        }
+        if let Some(first) = sets::first_node(key) {
+            return sets::list(&self.launch.node_names, first).map(String::into_bytes);
         }
         self.kvs.get(key).map(|value| value.to_vec())
     }
