@@ -7,6 +7,7 @@ mod input;
 mod interrupts;
 mod jobs;
 mod json;
+mod kv;
 mod mpi;
 mod names;
 mod options;
@@ -71,6 +72,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Signal { .. }
         | Command::Cancel { .. }
         | Command::Name(_)
+        | Command::Kv(_)
         | Command::Nodes => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -137,6 +139,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Cancel { jobs, grace } => jobs::cancel(place.client().await?, &jobs, grace, json).await,
         Command::Nodes => jobs::nodes(place.client().await?, json).await,
         Command::Name(NameCommand::Ls) => names::ls(place.client().await?, json).await,
+        Command::Kv(command) => kv::perform(&place, command, json).await,
         Command::Group(group) => group::ask(place.client().await?, group, json).await,
         Command::Mpi(MpiCommand::Settings) => mpi::settings(json),
         Command::Completion { shell } => complete(shell),

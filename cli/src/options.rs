@@ -11,6 +11,7 @@ use rsd_proto::v1::stdin_target::Target as StdinTarget;
 
 use crate::exit::Failure;
 use crate::group::options::GroupCommand;
+use crate::kv::options::{self as kv, KvCommand};
 use crate::plan::options::{self as plan, PlanOptions};
 use crate::selectors::{Selector, whole_job};
 use crate::{signals, spelling};
@@ -115,6 +116,9 @@ pub(crate) enum Command {
     /// Named groups: processes that run already become one MPI_COMM_WORLD
     #[command(subcommand, after_help = GROUP_HELP)]
     Group(GroupCommand),
+    /// Values by name that the processes of a job leave for each other, and fences among them
+    #[command(subcommand, after_help = kv::HELP)]
+    Kv(KvCommand),
     /// About the MPI library of rsd
     #[command(subcommand)]
     Mpi(MpiCommand),
@@ -377,6 +381,7 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Cancel { .. }
         | Command::Nodes
         | Command::Group(_)
+        | Command::Kv(_)
         | Command::Mpi(_)
         | Command::Completion { .. }
         | Command::Name(_)

@@ -8,9 +8,10 @@ use rsd_proto::services::dvm_server::Dvm;
 use rsd_proto::transport::{Stamped, Target, dial, dvm_client, exit, refusal};
 use rsd_proto::v1::{
     CancelRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
-    JobSpec, JoinRequest, KickRequest, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest,
-    ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, Record,
-    ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest,
+    JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest,
+    KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest, ListNamesReply,
+    ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, Record, ShutdownReply,
+    ShutdownRequest, SignalRequest, StatusReply, StatusRequest,
 };
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -106,6 +107,21 @@ impl Dvm for ForwardService {
     }
     async fn kick_member(&self, request: Request<KickRequest>) -> Reply<GroupInfo> {
         self.head().await?.kick_member(request.into_inner()).await
+    }
+    async fn kv_put(&self, request: Request<KvPutRequest>) -> Reply<KvDone> {
+        self.head().await?.kv_put(request.into_inner()).await
+    }
+    async fn kv_get(&self, request: Request<KvGetRequest>) -> Reply<KvValue> {
+        self.head().await?.kv_get(request.into_inner()).await
+    }
+    async fn kv_list(&self, request: Request<KvScope>) -> Reply<KvEntries> {
+        self.head().await?.kv_list(request.into_inner()).await
+    }
+    async fn kv_delete(&self, request: Request<KvDeleteRequest>) -> Reply<KvDone> {
+        self.head().await?.kv_delete(request.into_inner()).await
+    }
+    async fn kv_fence(&self, request: Request<KvFenceRequest>) -> Reply<KvDone> {
+        self.head().await?.kv_fence(request.into_inner()).await
     }
     async fn get_status(&self, _: Request<StatusRequest>) -> Reply<StatusReply> {
         serve::status(&self.door, &self.about).await

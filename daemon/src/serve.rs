@@ -10,10 +10,11 @@ use rsd_proto::services::{dvm_server::Dvm, link_server::Link, pmi_server::Pmi};
 use rsd_proto::transport::{exit, refusal};
 use rsd_proto::v1::{
     CancelRequest, Down, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
-    JobSpec, JoinRequest, KickRequest, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest,
-    ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, PmiDone,
-    PmiGet, PmiInfo, PmiPut, PmiRank, PmiResult, PmiValue, Record, ShutdownReply, ShutdownRequest, SignalRequest,
-    StatusReply, StatusRequest, Up, job_event, up,
+    JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest,
+    KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest, ListNamesReply,
+    ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, PmiDone, PmiGet, PmiInfo,
+    PmiPut, PmiRank, PmiResult, PmiValue, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
+    StatusRequest, Up, job_event, up,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
@@ -21,6 +22,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::groups::{self, JoinEvents};
 use crate::job_log::{Follower, JobLogs};
+use crate::kv;
 use crate::shell::{Door, Event};
 
 /// Messages that may wait for a slow client.

@@ -934,6 +934,94 @@ pub struct PublishedName {
     #[prost(uint32, optional, tag = "4")]
     pub uid: ::core::option::Option<u32>,
 }
+/// Whose values.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KvScope {
+    /// The rank that asks, if it is one.
+    #[prost(uint32, optional, tag = "3")]
+    pub rank: ::core::option::Option<u32>,
+    #[prost(oneof = "kv_scope::Of", tags = "1, 2")]
+    pub of: ::core::option::Option<kv_scope::Of>,
+}
+/// Nested message and enum types in `KvScope`.
+pub mod kv_scope {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Of {
+        /// 0: the last one submitted.
+        #[prost(uint64, tag = "1")]
+        Job(u64),
+        /// The newest epoch of it that lives.
+        #[prost(string, tag = "2")]
+        Group(::prost::alloc::string::String),
+    }
+}
+/// Keys have 1 to 255 bytes, values at most 1 MiB.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KvPutRequest {
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<KvScope>,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub key: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub value: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KvGetRequest {
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<KvScope>,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub key: ::prost::bytes::Bytes,
+    /// 0: it is there or not.
+    #[prost(uint64, tag = "3")]
+    pub timeout_ms: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KvDeleteRequest {
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<KvScope>,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub key: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KvFenceRequest {
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<KvScope>,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// 0: as many as the job has ranks.
+    #[prost(uint32, tag = "3")]
+    pub participants: u32,
+    /// Who enters, if not the rank of the scope.
+    #[prost(string, tag = "4")]
+    pub who: ::prost::alloc::string::String,
+    /// The client's choice, and the same when it asks again because it has lost the answer.
+    #[prost(uint64, tag = "5")]
+    pub attempt: u64,
+    #[prost(uint64, tag = "6")]
+    pub timeout_ms: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KvValue {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub value: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct KvEntries {
+    #[prost(message, repeated, tag = "1")]
+    pub entries: ::prost::alloc::vec::Vec<KvEntry>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KvEntry {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: ::prost::bytes::Bytes,
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// Who put it, if a rank did.
+    #[prost(uint32, optional, tag = "3")]
+    pub rank: ::core::option::Option<u32>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KvDone {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShutdownRequest {
     /// Jobs that run are killed; without it their presence is a refusal.

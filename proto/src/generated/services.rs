@@ -461,6 +461,100 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "ListNames"));
             self.inner.unary(req, path, codec).await
         }
+        /// Opaque values by name, kept by the head while their job lives. Unlike what is put over the Pmi service they need no fence to be
+        /// seen by others, and who has no part in the job may put and get them as well. A repeat of any of these calls does no harm.
+        pub async fn kv_put(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::KvPutRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::KvDone>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/KvPut");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "KvPut"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Answered when somebody has put it; refused with exit code 124 after the time.
+        pub async fn kv_get(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::KvGetRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::KvValue>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/KvGet");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "KvGet"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn kv_list(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::KvScope>,
+        ) -> std::result::Result<tonic::Response<crate::v1::KvEntries>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/KvList");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "KvList"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn kv_delete(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::KvDeleteRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::KvDone>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/KvDelete");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "KvDelete"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Answered when all have called it.
+        pub async fn kv_fence(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::KvFenceRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::KvDone>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/KvFence");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "KvFence"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Stops the daemon that is asked; the head stops the whole DVM.
         pub async fn shutdown(
             &mut self,
@@ -622,6 +716,30 @@ pub mod dvm_server {
             tonic::Response<crate::v1::ListNamesReply>,
             tonic::Status,
         >;
+        /// Opaque values by name, kept by the head while their job lives. Unlike what is put over the Pmi service they need no fence to be
+        /// seen by others, and who has no part in the job may put and get them as well. A repeat of any of these calls does no harm.
+        async fn kv_put(
+            &self,
+            request: tonic::Request<crate::v1::KvPutRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::KvDone>, tonic::Status>;
+        /// Answered when somebody has put it; refused with exit code 124 after the time.
+        async fn kv_get(
+            &self,
+            request: tonic::Request<crate::v1::KvGetRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::KvValue>, tonic::Status>;
+        async fn kv_list(
+            &self,
+            request: tonic::Request<crate::v1::KvScope>,
+        ) -> std::result::Result<tonic::Response<crate::v1::KvEntries>, tonic::Status>;
+        async fn kv_delete(
+            &self,
+            request: tonic::Request<crate::v1::KvDeleteRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::KvDone>, tonic::Status>;
+        /// Answered when all have called it.
+        async fn kv_fence(
+            &self,
+            request: tonic::Request<crate::v1::KvFenceRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::KvDone>, tonic::Status>;
         /// Stops the daemon that is asked; the head stops the whole DVM.
         async fn shutdown(
             &self,
@@ -1527,6 +1645,221 @@ pub mod dvm_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListNamesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/KvPut" => {
+                    #[allow(non_camel_case_types)]
+                    struct KvPutSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::KvPutRequest>
+                    for KvPutSvc<T> {
+                        type Response = crate::v1::KvDone;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::KvPutRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::kv_put(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = KvPutSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/KvGet" => {
+                    #[allow(non_camel_case_types)]
+                    struct KvGetSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::KvGetRequest>
+                    for KvGetSvc<T> {
+                        type Response = crate::v1::KvValue;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::KvGetRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::kv_get(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = KvGetSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/KvList" => {
+                    #[allow(non_camel_case_types)]
+                    struct KvListSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::KvScope>
+                    for KvListSvc<T> {
+                        type Response = crate::v1::KvEntries;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::KvScope>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::kv_list(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = KvListSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/KvDelete" => {
+                    #[allow(non_camel_case_types)]
+                    struct KvDeleteSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::KvDeleteRequest>
+                    for KvDeleteSvc<T> {
+                        type Response = crate::v1::KvDone;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::KvDeleteRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::kv_delete(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = KvDeleteSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/KvFence" => {
+                    #[allow(non_camel_case_types)]
+                    struct KvFenceSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::KvFenceRequest>
+                    for KvFenceSvc<T> {
+                        type Response = crate::v1::KvDone;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::KvFenceRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::kv_fence(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = KvFenceSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Down, JobInfo, JobSpec, NodeInfo, PmiCall, down, job_event, pmi_call, stdin_target};
 
+use super::blobs::KvCall;
 use super::groups::GroupCall;
 use super::job::{Job, Life, Why};
 use super::{Effect, LinkId, ReqId, Rsd, Stopping};
@@ -42,6 +43,8 @@ pub enum Call {
     Pmi { job: JobId, rank: u32, namespace: String, op: PmiOp },
     /// [`Answer::Group`], or [`Answer::Groups`].
     Group(GroupCall),
+    /// As its operation says.
+    Kv(KvCall),
 }
 
 /// What a rank asks through the gRPC `Pmi` service.
@@ -89,6 +92,10 @@ pub enum Answer {
     Group(Box<wire::GroupInfo>),
     /// All groups, by name.
     Groups(Vec<wire::GroupInfo>),
+    /// A value of a job's.
+    Value(Bytes),
+    /// All values of a job, by key.
+    Entries(Vec<wire::KvEntry>),
     /// A rank's answer.
     Pmi(Box<wire::PmiResult>),
     /// No.
@@ -125,6 +132,7 @@ impl Rsd {
             Call::Shutdown { force } => self.on_shutdown(now, req, force, out),
             Call::Pmi { job, rank, namespace, op } => self.on_pmi_request(req, job, rank, &namespace, op, out),
             Call::Group(call) => self.on_group_call(now, req, call, out),
+            Call::Kv(call) => self.on_kv_call(now, req, call, out),
             Call::Submit { spec, secret } => self.submit(now, req, *spec, secret, out),
             Call::Plan(request) => self.on_plan(req, &request, out),
             Call::Stdin { job, data, eof } => match self.resolve(job) {

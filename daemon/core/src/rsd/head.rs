@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Down, JobSpec, NodeInfo, NodeState, RankExit, down, job_event};
 
+use super::blobs::Blobs;
 use super::calls::{exit, log, refuse, stdin_nodes};
 use super::job::{Job, Life, Why};
 use super::lobby::Lobby;
@@ -61,6 +62,7 @@ pub(super) struct Head {
     /// Something changed that may let a queued job start.
     pub(super) try_queue: bool,
     pub(super) lobby: Lobby,
+    pub(super) blobs: Blobs,
 }
 
 #[derive(Debug)]
@@ -145,6 +147,7 @@ impl Head {
             next_probe: 1,
             try_queue: false,
             lobby: Lobby::default(),
+            blobs: Blobs::default(),
         }
     }
 
@@ -283,7 +286,8 @@ impl Head {
         let queued = self.queue.iter().map(|job| format!("job {job} in the queue"));
         let probes = self.probes.keys().map(|probe| format!("probe {probe}"));
         let names = self.names.leftovers().chain(self.questions.leftovers());
-        alive.chain(queued).chain(probes).chain(names).chain(self.lobby.leftovers()).collect()
+        let kept = self.lobby.leftovers().chain(self.blobs.leftovers());
+        alive.chain(queued).chain(probes).chain(names).chain(kept).collect()
     }
 
     pub(super) fn next_deadline(&self, tuning: &Tuning) -> Option<Duration> {
@@ -294,7 +298,7 @@ impl Head {
         });
         let nodes = self.nodes.values().filter_map(|node| node.away.map(|since| since + tuning.reattach_grace));
         let probes = self.probes.values().map(|probe| probe.deadline);
-        jobs.chain(nodes).chain(probes).chain(self.lobby.next_deadline()).min()
+        jobs.chain(nodes).chain(probes).chain(self.lobby.next_deadline()).chain(self.blobs.next_deadline()).min()
     }
 }
 
@@ -473,6 +477,7 @@ impl Rsd {
         let Some(head) = &mut self.head else { return };
         head.alive.remove(&id);
         head.lobby.over(id);
+        head.blobs.job_is_over(id, out);
         head.ended.push_back(id);
         if let Some(req) = head.jobs.get_mut(&id).and_then(|job| job.stdin.settle(true)) {
             out.push(Effect::Answer { req, answer: Answer::Stopped });
@@ -531,6 +536,10 @@ impl Rsd {
             self.give_up_nodes(now, id, &nodes, "its node did not confirm the kill", out);
         }
         self.settle_lobby(now, out);
+        if let Some(head) = &mut self.head {
+            let jobs = &head.jobs;
+            head.blobs.settle(now.mono, |id| jobs.get(&id).map_or(0, |job| job.map.size()), out);
+        }
         self.advance_relays(now, out);
         if self.head.as_ref().is_some_and(|head| head.try_queue) {
             self.run_queue(now, out);

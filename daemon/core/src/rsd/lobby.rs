@@ -249,6 +249,13 @@ impl Lobby {
         self.groups.values().map(|group| group.info(now, &name_of)).collect()
     }
 
+    /// The job of a group's newest epoch that lives.
+    pub(super) fn live(&self, name: &str) -> Result<JobId, Refused> {
+        let group = self.groups.get(name).ok_or_else(|| refusal::unknown(name, false))?;
+        let newest = group.live.last_key_value().map(|(_, (job, _))| *job);
+        newest.ok_or_else(|| refusal::no_epoch(name))
+    }
+
     // --- time ---
 
     /// When [`Lobby::settle`] is wanted at the latest.

@@ -6,8 +6,9 @@
 //! - `head`: what only the head does: nodes, placement, the queue. `job`: one job's life. `bound`: the cpus it has.
 //! - `members`: processes of this node that wait for a place in a named group; `lobby`, `groups`: the groups, on the head.
 //! - `names`: what ranks publish and look up, on the head; `questions`: what steps ask is done once.
-//! - `calls`: what clients ask.
+//! - `blobs`: what the processes of a job leave for each other by name, on the head. `calls`: what clients ask.
 
+mod blobs;
 mod bound;
 mod calls;
 mod groups;
@@ -32,6 +33,7 @@ use rsd_proto::v1::{self as wire, Down, NodeInfo, Up, down, up};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now, Tuning};
 
+pub use blobs::{Entry, KvCall, KvOp};
 pub use calls::{Answer, Call, PmiOp, Refused};
 pub use groups::GroupCall;
 pub use head::Memory;

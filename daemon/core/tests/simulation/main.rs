@@ -7,9 +7,10 @@
 //! - [`world`], [`steps`], [`ranks`]: the model. [`checks`]: what must hold at its end.
 //! - [`messages`]: how many messages a job costs. [`jobs`]: lives of jobs. [`names`]: what ranks publish. [`bindings`]: what
 //!   ranks have of their nodes. [`faults`]: what may break meanwhile. [`members`], [`groups`]: processes that run already, and
-//!   the groups that they join.
+//!   the groups that they join. [`blobs`]: values that processes leave for each other.
 
 mod bindings;
+mod blobs;
 mod checks;
 mod faults;
 mod groups;

@@ -73,6 +73,11 @@ pub(super) fn exists(name: &str) -> Refused {
     no(exit::NOT_PLACED, format!("group {name} is there already: rsctl group show {name}, or close it first"))
 }
 
+pub(super) fn no_epoch(name: &str) -> Refused {
+    let text = format!("group {name} has no epoch that lives: rsctl group show {name} tells who is missing");
+    no(exit::NO_SUCH_JOB, text)
+}
+
 pub(super) fn full(what: &str, most: usize) -> Refused {
     no(exit::NOT_PLACED, format!("as many {what} as this DVM takes: {most}"))
 }

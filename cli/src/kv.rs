@@ -1,0 +1,197 @@
+//! `rsctl kv`: values that the processes of a job leave for each other by name.
+//!
+//! A daemon that is restarted meanwhile is waited for and asked again: none of the calls does harm when repeated.
+
+pub(crate) mod options;
+
+use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, IsTerminal, Read, Write};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rsd_proto::transport::exit;
+use rsd_proto::v1::{
+    KvDeleteRequest, KvEntry, KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, kv_scope::Of as Whose,
+};
+use serde_json::json;
+use tonic::{Response, Status};
+
+use crate::dvm::{Client, DEADLINE};
+use crate::exit::Failure;
+use crate::print::{self, Align, out, say, written};
+use crate::{Place, json};
+use options::{Given, KvCommand, Of};
+
+/// A daemon that went away is looked for so long, every so often.
+const RETURN: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_millis(100);
+/// What the head takes, too.
+const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// Performs one command.
+pub(crate) async fn perform(place: &Place, command: KvCommand, as_json: bool) -> Result<u8, Failure> {
+    let now = Duration::ZERO;
+    match command {
+        KvCommand::Put { key, value, of } => {
+            let (scope, key, value) = (Some(scope(of)?), Bytes::from(key), value_of(value)?);
+            if value.len() > VALUE_BYTES_MAX {
+                let text = format!("the value has {} bytes: at most {VALUE_BYTES_MAX} are kept", value.len());
+                return Err(Failure::usage(text));
+            }
+            let request = KvPutRequest { scope, key, value };
+            ask(place, "putting the value", now, async |client, _| client.kv_put(request.clone()).await).await?;
+        }
+        KvCommand::Get { key, timeout, hex, of } => {
+            let (scope, name) = (Some(scope(of)?), Bytes::from(key.clone()));
+            let get = async |client: &mut Client, left: Duration| {
+                let request = KvGetRequest { scope: scope.clone(), key: name.clone(), timeout_ms: ms(left) };
+                client.kv_get(request).await
+            };
+            let value = ask(place, "waiting for the value", timeout, get).await?.value;
+            if as_json {
+                out(&(json::document(json!({ "key": key, "hex": digits(&value) })) + "\n"))?;
+            } else if hex {
+                out(&(digits(&value) + "\n"))?;
+            } else {
+                let mut stdout = io::stdout().lock();
+                written(stdout.write_all(&value).and_then(|()| stdout.flush()))?;
+            }
+        }
+        KvCommand::Fence { name, n, who, timeout, of } => {
+            let scope = scope(of)?;
+            if scope.rank.is_none() && who.is_none() {
+                let text = "this process is no rank of a job or member of a group: say who enters, and how many are to come: \
+                            rsctl kv fence ready -n 3 --as loader";
+                return Err(Failure::usage(text));
+            }
+            // Another number for each time.
+            let attempt = RandomState::new().build_hasher().finish();
+            let (participants, who) = (n.unwrap_or(0), who.unwrap_or_default());
+            let request = KvFenceRequest { scope: Some(scope), name, participants, who, attempt, timeout_ms: 0 };
+            let enter = async |client: &mut Client, left: Duration| {
+                client.kv_fence(KvFenceRequest { timeout_ms: ms(left), ..request.clone() }).await
+            };
+            ask(place, "waiting for the others", timeout, enter).await?;
+        }
+        KvCommand::Ls { of } => {
+            let scope = scope(of)?;
+            let list = async |client: &mut Client, _| client.kv_list(scope.clone()).await;
+            show(&ask(place, "listing the values", now, list).await?.entries, as_json)?;
+        }
+        KvCommand::Del { key, of } => {
+            let request = KvDeleteRequest { scope: Some(scope(of)?), key: key.into() };
+            ask(place, "removing the value", now, async |client, _| client.kv_delete(request.clone()).await).await?;
+        }
+    }
+    Ok(0)
+}
+
+/// Calls, again where the daemon went away; `call` is told how much is left of `timeout`.
+async fn ask<T>(
+    place: &Place,
+    doing: &str,
+    timeout: Duration,
+    call: impl AsyncFn(&mut Client, Duration) -> Result<Response<T>, Status>,
+) -> Result<T, Failure> {
+    let began = Instant::now();
+    let mut connected = false;
+    let mut lost: Option<Instant> = None;
+    loop {
+        let left = timeout.saturating_sub(began.elapsed());
+        let failure = match place.client().await {
+            Ok(mut client) => {
+                connected = true;
+                match tokio::time::timeout(left + DEADLINE, call(&mut client, left)).await {
+                    Ok(Ok(answer)) => return Ok(answer.into_inner()),
+                    Ok(Err(status)) => Failure::of_status(doing, &status),
+                    Err(_) => {
+                        return Err(Failure::unreachable(format!("the daemon did not answer in time while {doing}")));
+                    }
+                }
+            }
+            Err(failure) => failure,
+        };
+        let may_return = connected && matches!(failure.code, exit::UNREACHABLE | exit::NO_DAEMON);
+        if !may_return || lost.get_or_insert_with(Instant::now).elapsed() > RETURN {
+            return Err(failure);
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// The job meant: as said, or the one that this process is of, and as which of its ranks.
+fn scope(of: Of) -> Result<KvScope, Failure> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let own = number("RSD_JOB");
+    let whose = match (of.job, of.group) {
+        (Some(job), _) => Whose::Job(job.job.unwrap_or(0)),
+        (None, Some(group)) => Whose::Group(group),
+        (None, None) => Whose::Job(own.ok_or_else(|| {
+            Failure::usage("this process is of no job or group: of which? rsctl kv … --job 7, or --group actors")
+        })?),
+    };
+    let is_own = match &whose {
+        Whose::Job(job) => own == Some(*job),
+        Whose::Group(group) => std::env::var("RSD_GROUP").is_ok_and(|own| own == *group),
+    };
+    let rank = number("RSD_RANK").and_then(|rank| u32::try_from(rank).ok()).filter(|_| is_own);
+    Ok(KvScope { of: Some(whose), rank })
+}
+
+fn value_of(given: Given) -> Result<Bytes, Failure> {
+    use std::os::unix::ffi::OsStringExt;
+    if let Some(text) = given.value {
+        return Ok(text.into_vec().into());
+    }
+    if let Some(bytes) = given.hex {
+        return Ok(bytes.0.into());
+    }
+    if let Some(file) = given.file {
+        let read = fs::read(&file);
+        return read
+            .map(Bytes::from)
+            .map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())));
+    }
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        say("the value is read from this terminal, until Ctrl-D");
+    }
+    let mut value = Vec::new();
+    // No more than tells that it is too long.
+    stdin
+        .take(VALUE_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut value)
+        .map_err(|error| Failure::usage(format!("cannot read the value from standard input: {error}")))?;
+    if value.is_empty() {
+        let text = "there is no value on standard input: rsctl kv put KEY < FILE, --file FILE, --value TEXT or --hex DIGITS \
+                    (--value '' for an empty one)";
+        return Err(Failure::usage(text));
+    }
+    Ok(value.into())
+}
+
+fn show(entries: &[KvEntry], as_json: bool) -> Result<(), Failure> {
+    let name = |entry: &KvEntry| String::from_utf8_lossy(&entry.key).into_owned();
+    if as_json {
+        let entry = |entry: &KvEntry| json!({ "key": name(entry), "bytes": entry.bytes, "rank": entry.rank });
+        let values: Vec<_> = entries.iter().map(entry).collect();
+        return out(&(json::document(json!({ "values": values })) + "\n"));
+    }
+    if entries.is_empty() {
+        say("no values");
+        return Ok(());
+    }
+    let columns = [("KEY", Align::Left), ("BYTES", Align::Right), ("RANK", Align::Right)];
+    let rank = |entry: &KvEntry| entry.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string());
+    let rows: Vec<_> = entries.iter().map(|entry| [name(entry), entry.bytes.to_string(), rank(entry)]).collect();
+    out(&print::table(columns, &rows))
+}
+
+fn digits(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

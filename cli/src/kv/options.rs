@@ -1,0 +1,172 @@
+//! The command line of `rsctl kv`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use rsd_proto::join;
+
+use crate::selectors::{Selector, whole_job};
+
+/// `kv …`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KvCommand {
+    /// Leave a value under a name: what standard input, a file or the command line says, byte for byte
+    #[command(after_help = PUT_HELP)]
+    Put {
+        /// The name
+        #[arg(value_name = "KEY", value_parser = text)]
+        key: String,
+        #[command(flatten)]
+        value: Given,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Print a value as it is, once somebody has put it
+    #[command(after_help = GET_HELP)]
+    Get {
+        /// The name
+        #[arg(value_name = "KEY", value_parser = text)]
+        key: String,
+        /// How long to wait for it; 0: not at all
+        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+        timeout: Duration,
+        /// Print it as hexadecimal digits and a line feed
+        #[arg(long)]
+        hex: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Wait until all have come: the ranks of the job, or as many as -n says
+    #[command(after_help = FENCE_HELP)]
+    Fence {
+        /// Which of the job's fences
+        #[arg(value_name = "NAME", default_value = "fence", value_parser = text)]
+        name: String,
+        /// How many are to come [default: as many as the job has ranks]
+        #[arg(short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        n: Option<u32>,
+        /// Who comes, where it is not one rank alone
+        #[arg(long = "as", value_name = "WHO", value_parser = text)]
+        who: Option<String>,
+        /// How long to wait for the others
+        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+        timeout: Duration,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// List what there is: names, sizes, and which rank has put it
+    Ls {
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Remove a value
+    Del {
+        /// The name
+        #[arg(value_name = "KEY", value_parser = text)]
+        key: String,
+        #[command(flatten)]
+        of: Of,
+    },
+}
+
+pub(crate) const HELP: &str = "\
+Values by name that the processes of a job, or the members of a group, leave for each other; they live as long as
+the job. Inside a rank or a member the job is its own; elsewhere say --job 7 or --group actors.
+
+Examples, in a program whose rank 0 makes an id that all must have:
+  rsctl kv put nccl-id < id.bin                        rank 0: 128 bytes, any bytes
+  rsctl kv get nccl-id --timeout 2m > id.bin           the others: as soon as it is there
+  rsctl kv fence loaded                                all: nobody goes on before everybody has come
+From outside:
+  rsctl kv ls --group actors
+  rsctl kv get --job 7 nccl-id --hex";
+
+const PUT_HELP: &str = "\
+Examples:
+  rsctl kv put id < id.bin
+  rsctl kv put id --file id.bin
+  rsctl kv put state --value ready
+  rsctl kv put id --hex 00ff10
+At most 1 MiB. What was there under this name is replaced.";
+
+const GET_HELP: &str = "\
+Examples:
+  rsctl kv get id > id.bin
+  rsctl kv get id --hex
+A value that nobody puts in time is refused with 124, and with which ranks have put nothing.";
+
+const FENCE_HELP: &str = "\
+Examples:
+  rsctl kv fence                                 all ranks of the job
+  rsctl kv fence ready -n 3 --as loader          three that need not be ranks
+Who waits too long is refused with 124, and with who is missing. The same name serves again and again.";
+
+/// Whose values.
+#[derive(Debug, Args)]
+pub(crate) struct Of {
+    /// `last`, or a job's number [default: the job that this process is of]
+    #[arg(long, value_name = "JOB", value_parser = whole_job, conflicts_with = "group")]
+    pub(crate) job: Option<Selector>,
+    /// The newest epoch of this group
+    #[arg(long, value_name = "GROUP", value_parser = group)]
+    pub(crate) group: Option<String>,
+}
+
+/// A value, in one of four ways.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct Given {
+    /// What is in this file [default: standard input]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// This text
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) value: Option<OsString>,
+    /// The bytes of these hexadecimal digits
+    #[arg(long, value_name = "DIGITS", value_parser = bytes)]
+    pub(crate) hex: Option<Bytes>,
+}
+
+/// Bytes that were given as digits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
+
+fn bytes(digits: &str) -> Result<Bytes, String> {
+    let pair = |pair: &[u8]| {
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        u8::try_from(digit(*pair.first()?)? * 16 + digit(*pair.get(1)?)?).ok()
+    };
+    let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(pair).collect();
+    bytes.map(Bytes).ok_or_else(|| "give two hexadecimal digits for each byte: 00ff10".to_owned())
+}
+
+fn text(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=255 => Ok(text.to_owned()),
+        length => Err(format!("a name has 1 to 255 bytes, not {length}")),
+    }
+}
+
+fn group(text: &str) -> Result<String, String> {
+    join::check_name(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    rsd_config::duration::parse(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_come_in_pairs() {
+        assert_eq!(bytes("00fF10"), Ok(Bytes(vec![0, 255, 16])));
+        assert_eq!(bytes(""), Ok(Bytes(Vec::new())));
+        for wrong in ["0", "0g", "0x00", "00 1", "é"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}
