@@ -20,10 +20,11 @@ use rsd_proto::v1::plan_reply::Outcome;
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{
     Block, CancelRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
-    JobSpec, JobState, JoinEvent, JoinRequest, KickRequest, ListGroupsReply, ListGroupsRequest, ListJobsReply,
-    ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LiveEpoch, LogsRequest,
-    NodeInfo, Plan, PlanNode, PlanRefusal, PlanReply, PlanRequest, PublishedName, RankExit, Record, ShutdownReply,
-    ShutdownRequest, SignalRequest, StatusReply, StatusRequest, Stream, TaskMap, WaitingMember,
+    JobSpec, JobState, JoinEvent, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries, KvFenceRequest,
+    KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest,
+    ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LiveEpoch, LogsRequest, NodeInfo, Plan,
+    PlanNode, PlanRefusal, PlanReply, PlanRequest, PublishedName, RankExit, Record, ShutdownReply, ShutdownRequest,
+    SignalRequest, StatusReply, StatusRequest, Stream, TaskMap, WaitingMember,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -218,6 +219,26 @@ impl Dvm for Fake {
 
     async fn kick_member(&self, request: Request<KickRequest>) -> Result<Response<GroupInfo>, Status> {
         Ok(Response::new(group(request.into_inner().name)))
+    }
+
+    async fn kv_put(&self, _: Request<KvPutRequest>) -> Result<Response<KvDone>, Status> {
+        Ok(Response::new(KvDone {}))
+    }
+
+    async fn kv_get(&self, request: Request<KvGetRequest>) -> Result<Response<KvValue>, Status> {
+        Ok(Response::new(KvValue { value: request.into_inner().key }))
+    }
+
+    async fn kv_list(&self, _: Request<KvScope>) -> Result<Response<KvEntries>, Status> {
+        Ok(Response::new(KvEntries::default()))
+    }
+
+    async fn kv_delete(&self, _: Request<KvDeleteRequest>) -> Result<Response<KvDone>, Status> {
+        Ok(Response::new(KvDone {}))
+    }
+
+    async fn kv_fence(&self, _: Request<KvFenceRequest>) -> Result<Response<KvDone>, Status> {
+        Ok(Response::new(KvDone {}))
     }
 
     async fn get_status(&self, _: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {

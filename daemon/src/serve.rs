@@ -263,6 +263,26 @@ impl Dvm for HeadService {
         expect!(self.door.call(Call::ListNames).await, Answer::Names(names) => ListNamesReply { names })
     }
 
+    async fn kv_put(&self, request: Request<KvPutRequest>) -> Reply<KvDone> {
+        kv::put(&self.door, request.into_inner()).await
+    }
+
+    async fn kv_get(&self, request: Request<KvGetRequest>) -> Reply<KvValue> {
+        kv::get(&self.door, request.into_inner()).await
+    }
+
+    async fn kv_list(&self, request: Request<KvScope>) -> Reply<KvEntries> {
+        kv::list(&self.door, request.into_inner()).await
+    }
+
+    async fn kv_delete(&self, request: Request<KvDeleteRequest>) -> Reply<KvDone> {
+        kv::delete(&self.door, request.into_inner()).await
+    }
+
+    async fn kv_fence(&self, request: Request<KvFenceRequest>) -> Reply<KvDone> {
+        kv::fence(&self.door, request.into_inner()).await
+    }
+
     async fn get_status(&self, _: Request<StatusRequest>) -> Reply<StatusReply> {
         status(&self.door, &self.about).await
     }
