@@ -2363,7 +2363,8 @@ pub mod pmi_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Pmi", "Get"));
             self.inner.unary(req, path, codec).await
         }
-        /// Answered when every rank of the job has called it (or its PMI-1 / PMI-2 equivalent).
+        /// Answered when every rank of the job has called it (or its PMI-1 / PMI-2 equivalent). A rank whose daemon died before the answer
+        /// cannot know whether the fence was passed, and must not ask again; Dvm.KvFence can be repeated.
         pub async fn fence(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::PmiRank>,
@@ -2425,7 +2426,8 @@ pub mod pmi_server {
             &self,
             request: tonic::Request<crate::v1::PmiGet>,
         ) -> std::result::Result<tonic::Response<crate::v1::PmiValue>, tonic::Status>;
-        /// Answered when every rank of the job has called it (or its PMI-1 / PMI-2 equivalent).
+        /// Answered when every rank of the job has called it (or its PMI-1 / PMI-2 equivalent). A rank whose daemon died before the answer
+        /// cannot know whether the fence was passed, and must not ask again; Dvm.KvFence can be repeated.
         async fn fence(
             &self,
             request: tonic::Request<crate::v1::PmiRank>,
