@@ -13,6 +13,7 @@ use crate::abi::constants::{
     MPI_COMM_TYPE_SHARED, MPI_COMM_WORLD, MPI_CONGRUENT, MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_UNDEFINED, MPI_UNEQUAL,
 };
 use crate::abi::{CommHandle, GroupHandle, InfoHandle, RequestHandle, SessionHandle};
+use crate::engine::Peer;
 use crate::error::{MpiError, MpiResult};
 use crate::object::agree::tag;
 use crate::object::attr::Attributes;
@@ -23,6 +24,7 @@ use crate::object::errhandler::Errhandler;
 use crate::object::info::Info;
 use crate::object::request::Request;
 use crate::runtime::{Guard, Runtime, State};
+use crate::transport::whereabouts::Node;
 
 /// `MPI_Comm_size`.
 pub unsafe fn comm_size(rt: &Runtime, comm: CommHandle, size: *mut c_int) -> MpiResult {
@@ -233,25 +235,39 @@ pub unsafe fn comm_split_type(
 ) -> MpiResult {
     args::check_place(newcomm)?;
     let mut guard = rt.lock();
-    let nodes: Vec<u32> = {
-        let all = guard.comms.get(comm)?.parties.all();
-        let nodes = guard.world.as_ref().map_or(&[][..], |world| &world.nodes);
-        all.iter().map(|peer| nodes.get(peer.0 as usize).copied().unwrap_or(0)).collect()
-    };
-    let mine = nodes.get(guard.comms.get(comm)?.parties.place() as usize).map(|node| *node as Colour);
+    let (mine, is_spread) = nodes(&guard, comm)?;
     let guided =
         guard.infos.hints(info)?.and_then(|hints| hints.get(b"mpi_hw_resource_type")) == Some(b"mpi_shared_memory");
     let colour = match split_type {
         MPI_UNDEFINED => None,
         MPI_COMM_TYPE_SHARED => mine,
         // Only parts that are smaller than the whole are wanted.
-        MPI_COMM_TYPE_HW_UNGUIDED => mine.filter(|_| nodes.iter().any(|node| *node != nodes[0])),
+        MPI_COMM_TYPE_HW_UNGUIDED => mine.filter(|_| is_spread),
         MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => mine.filter(|_| guided),
         _ => return Err(MpiError::arg(format!("{split_type} is no type to split by"))),
     };
     let made = split(&mut guard, comm, colour, key)?;
     // SAFETY: the caller's promise.
     unsafe { put(newcomm, made) }
+}
+
+/// A colour for the members on this process's node, and whether there are others.
+fn nodes(state: &State, comm: CommHandle) -> MpiResult<(Option<Colour>, bool)> {
+    let parties = &state.comms.get(comm)?.parties;
+    let all = parties.all();
+    let nodes = state.world.as_ref().map_or(&[][..], |world| &world.nodes);
+    if !all.iter().any(|peer| state.comms.names.is_stranger(*peer)) {
+        let nodes: Vec<u32> = all.iter().map(|peer| nodes.get(peer.0 as usize).copied().unwrap_or(0)).collect();
+        let mine = nodes.get(parties.place() as usize).map(|node| *node as Colour);
+        return Ok((mine, nodes.iter().any(|node| *node != nodes[0])));
+    }
+    // The nodes of several jobs have no numbers in common.
+    let here = Node::here();
+    let is_here = |peer: Peer| match state.comms.names.node(peer) {
+        Some(node) => node.colour() == here.colour(),
+        None => nodes.get(peer.0 as usize) == nodes.get(state.me().0 as usize),
+    };
+    Ok((Some(here.colour()), !all.iter().all(|peer| is_here(*peer))))
 }
 
 fn split(guard: &mut Guard<'_>, comm: CommHandle, colour: Option<Colour>, key: c_int) -> MpiResult<CommHandle> {
@@ -356,6 +372,9 @@ pub(super) fn finish(
 pub(super) fn sweep(state: &mut State) {
     let State { comms, engine, requests, .. } = state;
     comms.sweep(engine, requests);
+    if comms.names.has_met() {
+        state.review_parting();
+    }
 }
 
 /// `MPI_Comm_free`. What is under way on the communicator goes on.
@@ -364,7 +383,8 @@ pub unsafe fn comm_free(rt: &Runtime, comm: *mut CommHandle) -> MpiResult {
     unsafe { release(rt, comm, false) }
 }
 
-/// `MPI_Comm_disconnect`: waits for what is under way first.
+/// `MPI_Comm_disconnect`: waits for what is under way first. Where there are members of other jobs, for all members, too: the last
+/// communicator with one of these takes leave of it (MPI 5.0 §11.10.4).
 pub unsafe fn comm_disconnect(rt: &Runtime, comm: *mut CommHandle) -> MpiResult {
     // SAFETY: the caller's promise.
     unsafe { release(rt, comm, true) }
@@ -383,9 +403,11 @@ unsafe fn release(rt: &Runtime, place: *mut CommHandle, waits: bool) -> MpiResul
     attr::delete_all(rt, Object::Comm(comm)).map_err(|error| error.on(comm))?;
     let mut guard = rt.lock();
     if waits {
-        let context = guard.comms.get(comm)?.context;
-        guard.wait(|state| (!state.engine.has_receives(context)).then_some(()));
+        let Communicator { context, .. } = *guard.comms.get(comm)?;
+        let receives = |state: &State| [context, context + 1].iter().any(|it| state.engine.has_receives(*it));
+        guard.wait(|state| (!receives(state)).then_some(()));
     }
+    let strangers = if waits { guard.gather(comm)? } else { Vec::new() };
     // An attached buffer goes when its messages have gone (MPI 5.0 §3.6).
     let owner = Owner::Comm(comm);
     guard.wait(|State { buffered, engine, .. }| (!buffered.is_busy(owner, engine)).then_some(()));
@@ -394,6 +416,7 @@ unsafe fn release(rt: &Runtime, place: *mut CommHandle, waits: bool) -> MpiResul
     let freed = state.comms.free(comm)?;
     state.errhandlers.unused(freed.errhandler);
     sweep(state);
+    guard.leave(&strangers);
     // SAFETY: the caller's promise.
     unsafe { put(place, CommHandle::NULL) }
 }

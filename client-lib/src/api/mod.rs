@@ -9,6 +9,7 @@ pub mod coll;
 pub mod comm;
 pub mod construct;
 pub mod datatype;
+pub mod dynamic;
 pub mod env;
 pub mod errcodes;
 pub mod errhandler;

@@ -51,6 +51,10 @@ impl Contexts {
         }
     }
 
+    pub(super) fn values(&self) -> impl Iterator<Item = &Context> {
+        self.near.iter().flatten().chain(self.far.values())
+    }
+
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Context> {
         self.near.iter_mut().flatten().chain(self.far.values_mut())
     }

@@ -33,6 +33,9 @@ pub(super) struct Core {
     pub(super) spare: Vec<Vec<u8>>,
     /// How many requests have ended.
     pub(super) finished: u64,
+    /// Peers from this number on come and go; that they went is noted in `parted`.
+    pub(super) strangers: Peer,
+    pub(super) parted: Vec<Peer>,
 }
 
 /// So many buffers of unexpected messages are kept for the next ones, if they are not longer than [`SPARE_BYTES`].
@@ -64,7 +67,10 @@ impl Sink for Core {
             Frame::Clear { send, receive, len } => self.on_clear(from, send, receive, len),
             Frame::Part { receive } => self.on_part(from, receive, payload),
             Frame::Done { send } => self.on_done(from, send),
-            Frame::Bye => self.peers.relation(from).standing = Standing::Finalized,
+            Frame::Bye => {
+                self.peers.relation(from).standing = Standing::Finalized;
+                self.note_parted(from);
+            }
         }
     }
 
@@ -126,6 +132,8 @@ impl Core {
             errands: VecDeque::new(),
             spare: Vec::new(),
             finished: 0,
+            strangers: Peer(u32::MAX),
+            parted: Vec::new(),
         }
     }
 
@@ -413,6 +421,7 @@ impl Core {
         relation.copied = 0;
         relation.streams.clear();
         relation.landing = None;
+        self.note_parted(peer);
         let failed: Vec<Id> =
             self.requests.iter().filter(|(_, it)| it.state.depends_on() == Some(peer)).map(|it| it.0).collect();
         for id in failed {
@@ -420,6 +429,13 @@ impl Core {
         }
         if !finalized {
             self.lose_member(peer);
+        }
+    }
+
+    /// Of a peer that comes and goes: it has gone.
+    fn note_parted(&mut self, peer: Peer) {
+        if peer >= self.strangers {
+            self.parted.push(peer);
         }
     }
 

@@ -28,6 +28,6 @@ pub(crate) mod fake;
 mod simulation;
 
 pub use frame::{Envelope, Frame, Region};
-pub use operations::Engine;
+pub use operations::{Engine, Leave};
 pub use request::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TagMatch};
 pub use transport::{FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};

@@ -20,6 +20,19 @@ pub struct Engine<T> {
     transport: T,
 }
 
+/// How far the leave-taking from a peer has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// It has not begun, on this side.
+    Untold,
+    /// The farewell waits for room.
+    Telling,
+    /// It is told, and the peer's is still to come.
+    Told,
+    /// Both are told, or the peer is lost.
+    Over,
+}
+
 /// So many bytes for one peer are copied when there is no room for them, so that their sends are over; later ones wait.
 const COPIED_MAX: usize = 64 << 10;
 
@@ -292,8 +305,9 @@ impl<T: Transport> Engine<T> {
     pub fn say_bye(&mut self, peers: &[Peer]) {
         let me = self.core.me;
         for &peer in peers.iter().filter(|peer| **peer != me) {
-            self.core.peers.relation(peer).told_bye = true;
-            self.core.say(peer, Frame::Bye);
+            if !std::mem::replace(&mut self.core.peers.relation(peer).told_bye, true) {
+                self.core.say(peer, Frame::Bye);
+            }
         }
         self.core.flush(&mut self.transport);
     }
@@ -302,6 +316,74 @@ impl<T: Transport> Engine<T> {
     pub fn byes_missing(&self) -> usize {
         let told = self.core.peers.iter().filter(|(_, relation)| relation.told_bye);
         told.filter(|(_, relation)| relation.standing == Standing::Present).count()
+    }
+
+    /// Peers from this number on come and go.
+    pub fn set_strangers(&mut self, from: Peer) {
+        self.core.strangers = from;
+    }
+
+    /// Peers that come and go, and have gone: by a farewell, or because they were lost.
+    #[inline]
+    pub fn parted(&mut self) -> &mut Vec<Peer> {
+        &mut self.core.parted
+    }
+
+    /// Whether a peer is a member of an open communicator.
+    pub fn is_member(&self, peer: Peer) -> bool {
+        self.core.contexts.values().any(|context| context.members.contains(&peer))
+    }
+
+    /// Whether neither side has taken leave of the other, and the peer is not lost.
+    pub fn is_present(&self, peer: Peer) -> bool {
+        let relation = self.core.peers.get(peer);
+        relation.is_none_or(|relation| relation.standing == Standing::Present && !relation.told_bye)
+    }
+
+    /// Whether frames for a peer wait for room.
+    pub fn is_busy(&self, peer: Peer) -> bool {
+        self.core.peers.get(peer).is_some_and(|relation| !relation.backlog.is_empty() || !relation.streams.is_empty())
+    }
+
+    /// Peers that come and go, and from which a message is waited for.
+    pub fn awaited(&self) -> Vec<Peer> {
+        let mut awaited = Vec::new();
+        for (_, request) in self.core.requests.iter() {
+            let State::Posted { entry, .. } = request.state else { continue };
+            let (context, source) = self.core.posted.asks(entry);
+            let members = self.core.contexts.get(context).map_or(&[][..], |context| &context.members);
+            let from = match source {
+                Source::Any => members,
+                Source::Rank(rank) => members.get(rank as usize).map_or(&[][..], std::slice::from_ref),
+            };
+            awaited.extend(from.iter().copied().filter(|peer| *peer >= self.core.strangers));
+        }
+        awaited.sort_unstable();
+        awaited.dedup();
+        awaited
+    }
+
+    /// How far the leave-taking from a peer has come.
+    pub fn leave(&self, peer: Peer) -> Leave {
+        let Some(relation) = self.core.peers.get(peer) else { return Leave::Untold };
+        match relation.standing {
+            Standing::Lost(_) => Leave::Over,
+            _ if !relation.told_bye => Leave::Untold,
+            _ if !relation.backlog.is_empty() || !relation.streams.is_empty() => Leave::Telling,
+            Standing::Present => Leave::Told,
+            Standing::Finalized => Leave::Over,
+        }
+    }
+
+    /// Nothing more comes from a peer, nor goes to it: its number may be another's from now on. Operations that have
+    /// not come to an end with it fail.
+    pub fn forget_peer(&mut self, peer: Peer) {
+        self.core.lose(peer, "it was disconnected");
+        self.core.flush(&mut self.transport);
+        self.core.early.values_mut().for_each(|frames| frames.retain(|early| early.from != peer));
+        self.core.early.retain(|_, frames| !frames.is_empty());
+        self.core.peers.forget(peer);
+        self.core.parted.retain(|parted| *parted != peer);
     }
 
     /// Requests, messages, early frames and errands that are left.

@@ -93,6 +93,14 @@ impl Peers {
         self.relations[at].get_or_insert_default()
     }
 
+    /// Nothing is remembered of this peer; it has nothing to send.
+    pub(super) fn forget(&mut self, peer: Peer) {
+        self.busy.retain(|busy| *busy != peer);
+        if let Some(relation) = self.relations.get_mut(peer.0 as usize) {
+            *relation = None;
+        }
+    }
+
     /// There is something to send to this peer.
     pub(super) fn mark_busy(&mut self, peer: Peer) {
         let relation = self.relation(peer);

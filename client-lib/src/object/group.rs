@@ -142,6 +142,11 @@ impl Groups {
         }
     }
 
+    /// Whether a peer is a member of any that the user has.
+    pub fn speak_of(&self, peer: Peer) -> bool {
+        self.made.iter().any(|(_, group)| group.members.contains(&peer))
+    }
+
     /// A handle for a group: `MPI_GROUP_EMPTY` if it has no members.
     pub fn add(&mut self, group: Arc<Group>) -> MpiResult<GroupHandle> {
         if group.members.is_empty() {

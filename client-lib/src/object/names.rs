@@ -3,16 +3,33 @@
 //! A [`Peer`] is a number of this process's own. What one process tells another about a third, it tells in words made here,
 //! and what it is told it takes for a peer here: nowhere else does a peer's number leave the process. A name is the job, by
 //! a hash of its PMI name, and the rank in it.
+//!
+//! Processes of the own job have their rank as number, for good. Those of other jobs get the numbers above, when two jobs are
+//! connected and as long as they are; then a number may be another's, unless a group of the user's still speaks of it.
+
+use std::collections::HashMap;
 
 use crate::engine::Peer;
 use crate::error::{MpiError, MpiResult};
 use crate::transport::name::ProcessName;
+use crate::transport::whereabouts::Node;
 
 /// How this process names others.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Names {
-    job: [u64; 2],
+    job: [u8; 16],
     size: u32,
+    /// `met[i]` is number `size` + i.
+    met: Vec<Option<Stranger>>,
+    /// Of those that are not taken leave of.
+    known: HashMap<ProcessName, Peer>,
+}
+
+/// A process of another job.
+#[derive(Debug, Clone, Copy)]
+struct Stranger {
+    name: ProcessName,
+    node: Node,
 }
 
 /// How many words a name has.
@@ -21,23 +38,109 @@ pub const WORDS: usize = 3;
 impl Names {
     /// For a process of the job with this PMI name, which has `size` processes.
     pub fn new(job: &[u8], size: u32) -> Self {
-        let hash = u128::from_be_bytes(ProcessName::new(job, 0).world);
-        Self { job: [(hash >> 64) as u64, hash as u64], size }
+        Self { job: ProcessName::new(job, 0).world, size, ..Self::default() }
+    }
+
+    /// The name of a process of this job.
+    pub fn of_rank(&self, rank: u32) -> ProcessName {
+        ProcessName { world: self.job, rank }
+    }
+
+    /// A peer's name.
+    pub fn name(&self, peer: Peer) -> ProcessName {
+        self.stranger(peer).map_or(self.of_rank(peer.0), |stranger| stranger.name)
+    }
+
+    /// The peer of a name, if there is one.
+    pub fn find(&self, name: ProcessName) -> Option<Peer> {
+        match name.world == self.job {
+            true => (name.rank < self.size).then_some(Peer(name.rank)),
+            false => self.known.get(&name).copied(),
+        }
+    }
+
+    /// Whether a peer belongs to another job.
+    #[inline]
+    pub fn is_stranger(&self, peer: Peer) -> bool {
+        peer.0 >= self.size
+    }
+
+    /// Whether there are peers of other jobs, or their numbers are not free yet.
+    #[inline]
+    pub fn has_met(&self) -> bool {
+        !self.met.is_empty()
+    }
+
+    /// On which node a peer of another job is.
+    pub fn node(&self, peer: Peer) -> Option<Node> {
+        self.stranger(peer).map(|stranger| stranger.node)
+    }
+
+    fn stranger(&self, peer: Peer) -> Option<&Stranger> {
+        self.met.get(peer.0.checked_sub(self.size)? as usize)?.as_ref()
+    }
+
+    /// A number for a process of another job that has none: the lowest that is free and not spoken of.
+    pub fn meet(&mut self, name: ProcessName, node: Node, is_spoken_of: impl Fn(Peer) -> bool) -> Peer {
+        let number = |at: usize| Peer(self.size + at as u32);
+        let free = self.met.iter().enumerate().position(|(at, it)| it.is_none() && !is_spoken_of(number(at)));
+        let at = free.unwrap_or(self.met.len());
+        let peer = number(at);
+        if at == self.met.len() {
+            self.met.push(None);
+        }
+        self.met[at] = Some(Stranger { name, node });
+        self.known.insert(name, peer);
+        peer
+    }
+
+    /// The process was taken leave of: who has its name from now on is another peer.
+    pub fn part(&mut self, peer: Peer) {
+        let name = self.name(peer);
+        if self.known.get(&name) == Some(&peer) {
+            self.known.remove(&name);
+        }
+    }
+
+    /// The number is free.
+    pub fn forget(&mut self, peer: Peer) {
+        self.part(peer);
+        if let Some(at) = peer.0.checked_sub(self.size)
+            && let Some(stranger) = self.met.get_mut(at as usize)
+        {
+            *stranger = None;
+        }
     }
 
     /// The names of these peers, one after the other.
     pub fn tell(&self, peers: &[Peer]) -> Vec<u64> {
-        peers.iter().flat_map(|peer| [self.job[0], self.job[1], u64::from(peer.0)]).collect()
+        peers.iter().flat_map(|peer| words_of(self.name(*peer))).collect()
     }
 
-    /// The peers of these names; an error if one is of no process that this one can know.
+    /// The peers of these names; an error if one is of no process that this one knows.
     pub fn understand(&self, names: &[u64]) -> MpiResult<Vec<Peer>> {
-        let known = |name: &[u64]| match *name {
-            [high, low, rank] if [high, low] == self.job && rank < u64::from(self.size) => Ok(Peer(rank as u32)),
-            _ => Err(MpiError::other("another process speaks of one that does not belong to this job")),
-        };
+        let known = |name: &[u64]| name_of(name).and_then(|name| self.find(name)).ok_or_else(unknown);
         names.chunks(WORDS).map(known).collect()
     }
+}
+
+#[cold]
+fn unknown() -> MpiError {
+    MpiError::other(
+        "another process speaks of one that this one does not know: processes of different jobs come to know each other by \
+         MPI_Comm_accept and MPI_Comm_connect, MPI_Comm_join or MPI_Comm_spawn",
+    )
+}
+
+fn words_of(name: ProcessName) -> [u64; WORDS] {
+    let world = u128::from_be_bytes(name.world);
+    [(world >> 64) as u64, world as u64, u64::from(name.rank)]
+}
+
+fn name_of(words: &[u64]) -> Option<ProcessName> {
+    let &[high, low, rank] = words else { return None };
+    let world = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
+    Some(ProcessName { world, rank: u32::try_from(rank).ok()? })
 }
 
 #[cfg(test)]
@@ -54,5 +157,25 @@ mod tests {
         assert!(other.understand(&told).is_err());
         assert!(Names::new(b"kvs_1", 3).understand(&told).is_err());
         assert!(one.understand(&told[..4]).is_err());
+    }
+
+    #[test]
+    fn strangers_get_numbers_above_the_jobs_as_long_as_they_are_known() {
+        let nobody = |_: Peer| false;
+        let (mut here, there) = (Names::new(b"kvs_1", 4), Names::new(b"kvs_2", 2));
+        let told = there.tell(&[Peer(1), Peer(0)]);
+        let met = [1, 0].map(|rank| here.meet(there.of_rank(rank), Node::default(), nobody));
+        assert_eq!(met, [Peer(4), Peer(5)]);
+        assert_eq!(here.understand(&told).unwrap(), met);
+        assert_eq!(here.tell(&met), told);
+        assert!(here.is_stranger(Peer(4)) && !here.is_stranger(Peer(3)));
+        // Taken leave of, the same process comes again as another peer; the number is not free yet.
+        here.part(Peer(4));
+        assert!(here.understand(&told).is_err());
+        assert_eq!(here.meet(there.of_rank(1), Node::default(), nobody), Peer(6));
+        here.forget(Peer(4));
+        assert_eq!(here.find(there.of_rank(1)), Some(Peer(6)));
+        assert_eq!(here.meet(ProcessName::new(b"kvs_3", 0), Node::default(), |peer| peer == Peer(4)), Peer(7));
+        assert_eq!(here.meet(ProcessName::new(b"kvs_4", 0), Node::default(), nobody), Peer(4));
     }
 }

@@ -7,10 +7,14 @@
 
 #![expect(unsafe_code, reason = "the one global state and its guard")]
 
+mod encounter;
 mod errors;
+mod join;
 mod life;
 mod lock;
 mod lookups;
+mod parting;
+mod ports;
 mod psets;
 pub mod settings;
 mod start;
@@ -22,8 +26,11 @@ use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+pub use encounter::{Role, meet};
 pub use errors::{Scope, die, raise, unsupported};
+pub use join::join;
 pub use life::{begin_session, end_session, finalize, init};
+pub use ports::{Ports, port_name};
 pub use start::{FIRST_CONTEXT, GROUPS_CONTEXT};
 pub use state::{Kept, State, World};
 pub use wait::Moment;

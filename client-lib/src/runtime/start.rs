@@ -50,12 +50,13 @@ pub(super) fn open(state: &mut State) -> MpiResult {
         let left = pmi.map_or(Ok(()), Pmi::finalize);
         return Err(left.err().map_or_else(over_tcp, |error| not_joined(&error, true)));
     }
-    let job = job(pmi.as_ref(), state.opened);
+    let job = job(pmi.as_ref(), state.opened)?;
     let (ways, source) = ways(&settings, pmi.as_mut(), &job, &nodes, rank)?;
     state.lookups = Lookups::new(source);
     let oversubscribed = nodes.iter().filter(|node| **node == nodes[rank as usize]).count() > cores();
     state.waiting.choose(settings.spin, oversubscribed);
     state.engine = Engine::new(Peer(rank), ways);
+    state.engine.set_strangers(Peer(size));
     open_predefined(state, rank, size);
     state.comms.names = Names::new(&job, size);
     state.opened += 1;
@@ -125,13 +126,16 @@ pub(super) fn add_predefined(state: &mut State) {
     state.comms.own = Some(Communicator::new(SELF_CONTEXT, own, handler, "MPI_COMM_SELF"));
 }
 
-/// The job's name. After the library has been closed the job is another one: who has not closed it yet is not to be met again.
-fn job(pmi: Option<&Pmi>, opened: u32) -> Vec<u8> {
-    let mut name = pmi.map_or(&[][..], Pmi::kvsname).to_vec();
+/// The job's name; a process without a process manager is a job of its own, with a name by chance. After the library has been closed the job is another one: who has not closed it yet is not to be met again.
+fn job(pmi: Option<&Pmi>, opened: u32) -> MpiResult<Vec<u8>> {
+    let mut name = match pmi {
+        Some(pmi) => pmi.kvsname().to_vec(),
+        None => fresh_secret()?.into_bytes(),
+    };
     if opened > 0 {
         name.extend_from_slice(format!("#{opened}").as_bytes());
     }
-    name
+    Ok(name)
 }
 
 /// `nodes[rank]`, from the launcher's mapping; without one, ranks are on one node if their machines' names for this boot

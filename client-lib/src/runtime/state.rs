@@ -1,6 +1,8 @@
 //! What the library knows.
 
 use super::lookups::Lookups;
+use super::parting::Parting;
+use super::ports::Ports;
 use crate::abi::{CommHandle, MessageHandle};
 use crate::bootstrap::Pmi;
 use crate::coll::{CollectiveId, Collectives};
@@ -48,6 +50,8 @@ pub struct State {
     pub buffered: Buffered,
     /// Datatypes.
     pub types: Types,
+    /// Ports that are open.
+    pub ports: Ports,
     /// Operations of the user's.
     pub ops: Ops,
     /// Collective operations under way.
@@ -56,6 +60,8 @@ pub struct State {
     pub initial_errhandler: Errhandler,
     /// Who this process is, while the library is open.
     pub world: Option<World>,
+    /// Peers of other jobs that are on their way out.
+    pub(super) parting: Parting,
     /// Whose addresses are asked for.
     pub(super) lookups: Lookups,
     /// How often the library has been opened.
@@ -110,10 +116,12 @@ impl Default for State {
             messages: Table::default(),
             buffered: Buffered::default(),
             types: Types::default(),
+            ports: Ports::default(),
             ops: Ops::default(),
             collectives: Collectives::default(),
             initial_errhandler: Errhandler::Fatal,
             world: None,
+            parting: Parting::default(),
             lookups: Lookups::default(),
             opened: 0,
             waiting: super::wait::Waiting::default(),
@@ -126,6 +134,8 @@ impl State {
     pub(super) fn forget_all(&mut self) {
         // First, since the others lend it memory.
         self.engine = Engine::new(Peer(0), Ways::default());
+        self.parting = Parting::default();
+        self.ports = Ports::default();
         self.comms = Comms::default();
         self.groups = Groups::default();
         self.requests = Requests::default();
@@ -143,6 +153,7 @@ impl State {
     #[inline]
     pub fn progress(&mut self) -> bool {
         let mut moved = self.engine.progress();
+        moved |= self.part();
         moved |= self.comms.progress(&mut self.engine);
         moved |= self.collectives.advance(&mut self.engine);
         if let Some(peer) = self.engine.transport_mut().next_wanted() {

@@ -189,6 +189,9 @@ impl Guard<'_> {
             let awake = done(self, Moment::Awake);
             return there.or(awake);
         }
+        if self.comms.names.has_met() {
+            self.reach_awaited();
+        }
         let Some(sleep) = self.engine.transport_mut().prepare_sleep(SLEEP) else {
             // Something is coming that is not there yet: whoever brings it may wait for this core.
             self.unlocked(std::thread::yield_now);

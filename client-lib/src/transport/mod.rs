@@ -6,9 +6,11 @@ pub mod poller;
 pub mod shm;
 pub mod tcp;
 mod ways;
+pub mod whereabouts;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod worlds;
 
 pub use shm::Hearing;
-pub use ways::{Bell, Neighbourhood, Prepared, Sleep, Ways, needs_connections};
+pub use tcp::port;
+pub use ways::{Bell, Neighbourhood, Prepared, Sleep, Stranger, Ways, needs_connections};

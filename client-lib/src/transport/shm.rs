@@ -30,6 +30,7 @@ mod ring;
 mod segment;
 mod share;
 mod socket;
+mod strangers;
 pub(crate) mod sync;
 #[cfg(test)]
 #[cfg(not(loom))]
@@ -109,6 +110,8 @@ pub struct Shm {
     routes: Vec<u16>,
     /// Its index is what a peer signs its frames with.
     links: Vec<Link>,
+    /// Links that are free for others.
+    vacant: Vec<u16>,
     /// Something is to be done besides the ring: calls, deaths.
     unsettled: bool,
     /// Polls since the sockets were last looked at.
@@ -180,6 +183,7 @@ impl Shm {
             receiver: Receiver::default(),
             routes: Vec::new(),
             links: Vec::new(),
+            vacant: Vec::new(),
             unsettled: false,
             polls: 0,
             names: HashMap::new(),
@@ -203,16 +207,26 @@ impl Shm {
     /// something to the other.
     pub fn expect(&mut self, peer: Peer, name: ProcessName) {
         let index = peer.0 as usize;
-        if self.links.len() >= NO_LINK as usize || self.names.contains_key(&name) {
+        let is_full = self.vacant.is_empty() && self.links.len() >= NO_LINK as usize;
+        if is_full || self.names.contains_key(&name) {
             return;
         }
         if self.routes.len() <= index {
             self.routes.resize(index + 1, NO_LINK);
         }
-        let link = self.links.len() as u16;
+        let new = Link { peer, name, state: State::Idle, bye: false, listens: false, left: false };
+        let link = match self.vacant.pop() {
+            Some(vacant) => {
+                self.links[vacant as usize] = new;
+                vacant
+            }
+            None => {
+                self.links.push(new);
+                (self.links.len() - 1) as u16
+            }
+        };
         self.routes[index] = link;
         self.names.insert(name, link);
-        self.links.push(Link { peer, name, state: State::Idle, bye: false });
     }
 
     /// From now on what becomes readable here ends this process's sleep, too, as long as the value lives.
@@ -443,7 +457,7 @@ impl Shm {
             None => "not on this node".into(),
             Some(State::Idle) => "not talked to".into(),
             Some(State::Calling(call)) => format!("connecting: {}", call.last),
-            Some(State::Over) => "over".into(),
+            Some(State::Left(_) | State::Over) => "over".into(),
             Some(State::Up(up)) => match &up.cma {
                 cma::Verdict::Yes(_) => match up.long.iter().rev().find_map(Choice::best) {
                     Some(Way::First) => "copy through cells, which is quicker than cma here".into(),

@@ -19,11 +19,13 @@ mod directory;
 mod greeting;
 mod hello;
 mod link;
+pub mod port;
 mod slab;
 mod socket;
+mod strangers;
 mod wire;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -127,6 +129,8 @@ pub struct Tcp {
     active: Vec<u32>,
     /// Peers whose address is asked for.
     wanted: VecDeque<Peer>,
+    /// Where peers of other jobs listen.
+    addresses: HashMap<Peer, SocketAddr>,
     /// What the sink has not been told yet.
     losses: VecDeque<(Peer, String)>,
     scratch: Box<[u8]>,
@@ -185,7 +189,7 @@ impl Tcp {
         let limits =
             FrameLimits { eager: limits.eager.min(wire::FRAME_MAX), part: limits.part.clamp(1, wire::FRAME_MAX) };
         Ok(Self {
-            own: Own { me, secret, connect_limit, hello_limit },
+            own: Own::of_job(me, secret, connect_limit, hello_limit),
             limits,
             address,
             listener,
@@ -195,6 +199,7 @@ impl Tcp {
             greetings: Slab::new(),
             active: Vec::new(),
             wanted: VecDeque::new(),
+            addresses: HashMap::new(),
             losses: VecDeque::new(),
             scratch: vec![0; SCRATCH].into(),
             spare: Vec::new(),
@@ -269,8 +274,13 @@ impl Tcp {
     fn try_connect(&mut self, to: Peer) -> Result<(), Refusal> {
         match self.directory.way(to) {
             Some(Way::Unused) => {
-                self.directory.set(to, Way::Wanted);
-                self.wanted.push_back(to);
+                match (self.addresses.get(&to).copied(), self.directory.name(to)) {
+                    (Some(address), Some(name)) => self.dial(to, name, address),
+                    _ => {
+                        self.directory.set(to, Way::Wanted);
+                        self.wanted.push_back(to);
+                    }
+                }
                 Err(Refusal::Full)
             }
             Some(Way::Wanted | Way::Dialled(_) | Way::Open(_)) => Err(Refusal::Full),
@@ -402,7 +412,7 @@ impl Tcp {
 
     /// The peers with a connection.
     pub fn connected(&self) -> Vec<Peer> {
-        self.links.iter().map(|(_, link)| link.peer).collect()
+        self.links.iter().filter(|(_, link)| !link.is_left()).map(|(_, link)| link.peer).collect()
     }
 
     /// Whether the system has all that was taken. It arrives even if this process ends, unless something has come that was

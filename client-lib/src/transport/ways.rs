@@ -1,9 +1,13 @@
 //! Which way leads to which peer, and how a process sleeps while nothing comes over any of them.
 
+mod strangers;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use strangers::Stranger;
 
 use super::address;
 use super::name::ProcessName;
@@ -89,7 +93,7 @@ impl Ways {
                 hello_limit: settings.connect,
                 limits: tcp::LIMITS,
             };
-            let made = Tcp::new(config, Arc::clone(&poller)).map_err(|error| io::Error::other(error.to_string()))?;
+            let made = Tcp::new(config, Arc::clone(&poller)).map_err(io::Error::other)?;
             ways.set = Some(Arc::new(poller.as_fd().try_clone_to_owned()?));
             ways.tcp = Some(made);
             ways.poller = Some(poller);
@@ -230,10 +234,10 @@ impl Ways {
     }
 
     fn poll_tcp<S: Sink>(&mut self, sink: &mut S) -> bool {
-        let (Some(tcp), Some(poller)) = (&mut self.tcp, &self.poller) else { return false };
-        let came = tcp.poll(sink);
+        let Some(poller) = &self.poller else { return false };
+        let (came, is_hot) = self.tcp.as_mut().map_or((false, false), |tcp| (tcp.poll(sink), tcp.is_hot()));
         self.polls += 1;
-        if came || ((self.shm.is_some() || tcp.is_hot()) && self.polls < LOOK_EVERY) {
+        if came || ((self.shm.is_some() || is_hot) && self.polls < LOOK_EVERY) {
             return came;
         }
         self.polls = 0;
@@ -331,7 +335,7 @@ impl Transport for Ways {
     #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> bool {
         let came = self.shm.as_mut().is_some_and(|shm| shm.poll(sink));
-        if self.tcp.is_some() { self.poll_tcp(sink) | came } else { came }
+        if self.poller.is_some() { self.poll_tcp(sink) | came } else { came }
     }
 
     fn offer(&mut self, to: Peer, buffer: &Buffer) -> Option<Region> {

@@ -4,21 +4,21 @@ use super::*;
 
 exports! {
     fn MPI_Close_port PMPI_Close_port(port_name: *const c_char) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) dynamic::close_port(port_name);
     fn MPI_Comm_accept PMPI_Comm_accept(
         port_name: *const c_char, info: InfoHandle, root: c_int, comm: CommHandle, newcomm: *mut CommHandle
     ) -> c_int
-        => unsupported(Scope::Comm(comm));
+        => call(Scope::Comm(comm)) dynamic::comm_accept(port_name, info, root, comm, newcomm);
     fn MPI_Comm_connect PMPI_Comm_connect(
         port_name: *const c_char, info: InfoHandle, root: c_int, comm: CommHandle, newcomm: *mut CommHandle
     ) -> c_int
-        => unsupported(Scope::Comm(comm));
+        => call(Scope::Comm(comm)) dynamic::comm_connect(port_name, info, root, comm, newcomm);
     fn MPI_Comm_disconnect PMPI_Comm_disconnect(comm: *mut CommHandle) -> c_int
         => call(Scope::World) comm::comm_disconnect(comm);
     fn MPI_Comm_get_parent PMPI_Comm_get_parent(parent: *mut CommHandle) -> c_int
         => call(Scope::World) comm::comm_get_parent(parent);
     fn MPI_Comm_join PMPI_Comm_join(fd: c_int, intercomm: *mut CommHandle) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) dynamic::comm_join(fd, intercomm);
     fn MPI_Comm_spawn PMPI_Comm_spawn(
         command: *const c_char, argv: *mut *mut c_char, maxprocs: c_int, info: InfoHandle, root: c_int,
         comm: CommHandle, intercomm: *mut CommHandle, array_of_errcodes: *mut c_int
@@ -33,7 +33,7 @@ exports! {
     fn MPI_Lookup_name PMPI_Lookup_name(service_name: *const c_char, info: InfoHandle, port_name: *mut c_char) -> c_int
         => unsupported(Scope::World);
     fn MPI_Open_port PMPI_Open_port(info: InfoHandle, port_name: *mut c_char) -> c_int
-        => unsupported(Scope::World);
+        => call(Scope::World) dynamic::open_port(info, port_name);
     fn MPI_Publish_name PMPI_Publish_name(
         service_name: *const c_char, info: InfoHandle, port_name: *const c_char
     ) -> c_int

@@ -71,14 +71,18 @@ impl Shm {
                 Err(Refusal::Full)
             }
             State::Calling(_) | State::Up(_) => Err(Refusal::Full),
-            State::Over => Err(Refusal::Lost),
+            State::Left(_) | State::Over => Err(Refusal::Lost),
         }
     }
 
     fn try_call(&mut self, index: usize, now: Instant) {
         self.unsettled = true;
         let name = self.links[index].name;
-        let connected = socket::call(name).map_err(|errno| match errno {
+        let called = socket::call(name);
+        if self.links[index].listens && matches!(called, Err(Errno::ECONNREFUSED)) {
+            return self.lose(index, "its process has ended");
+        }
+        let connected = called.map_err(|errno| match errno {
             Errno::ECONNREFUSED => "nobody listens there".to_string(),
             errno => errno.desc().to_string(),
         });
@@ -164,7 +168,7 @@ impl Shm {
         match &self.links[index].state {
             State::Idle => {}
             State::Calling(call) if call.socket.is_none() || !ours_wins => {}
-            State::Calling(_) | State::Up(_) | State::Over => return,
+            State::Calling(_) | State::Up(_) | State::Left(_) | State::Over => return,
         }
         let Ok(pid) = socket::process_behind(&socket) else { return };
         if hello.to != self.config.me || self.greet(&socket, index).is_err() {
@@ -178,6 +182,10 @@ impl Shm {
         let Some(link) = self.links.get_mut(index) else { return false };
         match &mut link.state {
             State::Idle | State::Over => false,
+            State::Left(_) => {
+                self.hear_left(index);
+                false
+            }
             State::Calling(call) => {
                 let Some((socket, _)) = &call.socket else { return false };
                 match socket::hear(socket) {
@@ -268,12 +276,12 @@ impl Shm {
                         came |= self.drain(index, end, sink);
                     }
                 }
-                State::Idle | State::Calling(_) | State::Over => {}
+                State::Idle | State::Calling(_) | State::Left(_) | State::Over => {}
             }
             unsettled |= match &self.links[index].state {
                 State::Calling(_) => true,
                 State::Up(up) => up.ends_at.is_some(),
-                State::Idle | State::Over => false,
+                State::Idle | State::Left(_) | State::Over => false,
             };
         }
         self.unsettled = unsettled;
@@ -318,7 +326,7 @@ impl Shm {
                 },
                 // Whatever it has claimed cannot be seen yet.
                 State::Calling(call) if call.socket.is_some() => return false,
-                State::Idle | State::Calling(_) | State::Up(_) | State::Over => {}
+                State::Idle | State::Calling(_) | State::Up(_) | State::Left(_) | State::Over => {}
             }
         }
         dead
@@ -335,6 +343,9 @@ impl Shm {
             self.losses.push((link.peer, format!("{}: {reason}", link.name)));
         }
         link.state = State::Over;
+        if link.left {
+            self.vacant.push(index as u16);
+        }
         debug_assert!(index < NO_LINK as usize);
         self.pool.reclaim(index as u16);
         self.shares.forget(index as u16);
@@ -349,7 +360,7 @@ impl Shm {
         let due = self.links.iter().filter_map(|link| match &link.state {
             State::Calling(call) => Some(call.next_try.saturating_duration_since(now)),
             State::Up(up) if up.ends_at.is_some() => Some(FIRST_PAUSE),
-            State::Idle | State::Up(_) | State::Over => None,
+            State::Idle | State::Up(_) | State::Left(_) | State::Over => None,
         });
         due.min().unwrap_or(LAST_PAUSE)
     }
@@ -364,7 +375,7 @@ impl Call {
     }
 }
 
-fn is_readable(fd: &OwnedFd) -> bool {
+pub(super) fn is_readable(fd: &OwnedFd) -> bool {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) == Ok(1)
 }

@@ -17,9 +17,13 @@ pub(super) struct Link {
     pub(super) state: State,
     /// It has said that nothing more will come.
     pub(super) bye: bool,
+    /// It is known to listen, as long as it lives.
+    pub(super) listens: bool,
+    /// It was forgotten: once it is over, its place may be another's.
+    pub(super) left: bool,
 }
 
-/// Idle → (Calling →) Up → Over.
+/// Idle → (Calling →) Up → (Left →) Over.
 #[derive(Debug)]
 pub(super) enum State {
     /// Not talked to yet.
@@ -28,6 +32,8 @@ pub(super) enum State {
     Calling(Call),
     /// Frames can go both ways.
     Up(Box<Up>),
+    /// Both have said farewell, and the peer has yet to say that it has read this process's last frames.
+    Left(Box<Up>),
     /// Dead, unreachable, or gone after its farewell.
     Over,
 }

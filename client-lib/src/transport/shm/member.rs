@@ -2,7 +2,7 @@
 
 use super::choice::{Way, ticks};
 use super::link::{Arriving, State, long_class};
-use super::{LOOK_EVERY, Shm, cma};
+use super::{LOOK_EVERY, NO_LINK, Shm, cma};
 use crate::engine::{Peer, PullRefused, Pulled, Region};
 use crate::memory::Buffer;
 
@@ -16,6 +16,10 @@ impl Shm {
     /// As [`crate::engine::Transport::cut`].
     pub fn cut(&mut self, peer: Peer) {
         let Some(index) = self.route(peer) else { return };
+        // It may go on writing into the ring under this number, which so stays its own.
+        self.routes[peer.0 as usize] = NO_LINK;
+        let name = self.links[index].name;
+        self.names.remove(&name);
         self.links[index].bye = true;
         self.lose(index, "cut");
     }

@@ -188,10 +188,17 @@ impl Tcp {
 
     pub(super) fn end(&mut self, id: u32, end: &End) {
         let Some(link) = self.close(id) else { return };
+        let is_current = self.directory.way(link.peer) == Some(Way::Open(id));
         match end {
-            End::Orderly => self.directory.set(link.peer, Way::Over),
-            End::Closed | End::Io(_) | End::Bad(_) | End::Silent => {
+            _ if link.is_left() => {}
+            End::Orderly if is_current => self.directory.set(link.peer, Way::Over),
+            End::Orderly => {}
+            End::Closed | End::Io(_) | End::Bad(_) | End::Silent if is_current => {
                 self.lose(link.peer, Some(link.address), &end.to_string());
+            }
+            // This process has said farewell; its peer has not.
+            End::Closed | End::Io(_) | End::Bad(_) | End::Silent => {
+                self.losses.push_back((link.peer, format!("a process at {}: {end}", link.address)));
             }
         }
     }

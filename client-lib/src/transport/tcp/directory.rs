@@ -42,6 +42,8 @@ struct World {
     name: [u8; 16],
     /// Where its rank 0 would be if its ranks have numbers side by side, as they nearly always do.
     first: u32,
+    /// How many entries it has; without any, its place is another world's.
+    entries: u32,
 }
 
 /// No world: a peer that is not reached over TCP.
@@ -54,20 +56,40 @@ impl Directory {
     }
 
     pub(super) fn add(&mut self, peer: Peer, name: ProcessName) {
-        let world = match self.worlds.iter().position(|world| world.name == name.world) {
-            Some(world) => world,
-            None => {
-                self.worlds.push(World { name: name.world, first: peer.0.wrapping_sub(name.rank) });
-                self.worlds.len() - 1
+        let world = self.world(name.world).unwrap_or_else(|| {
+            let new = World { name: name.world, first: peer.0.wrapping_sub(name.rank), entries: 0 };
+            match self.worlds.iter().position(|world| world.entries == 0) {
+                Some(free) => {
+                    self.worlds[free] = new;
+                    free
+                }
+                None => {
+                    self.worlds.push(new);
+                    self.worlds.len() - 1
+                }
             }
-        };
+        });
         let index = peer.0 as usize;
         if index >= self.entries.len() {
             self.entries.resize(index + 1, Entry { world: NOWHERE, rank: 0, way: Way::Unused });
         }
         if self.entries[index].world == NOWHERE {
             self.entries[index] = Entry { world: world as u32, rank: name.rank, way: Way::Unused };
+            self.worlds[world].entries += 1;
         }
+    }
+
+    /// The peer is not expected any more.
+    pub(super) fn remove(&mut self, peer: Peer) {
+        let Some(entry) = self.entries.get_mut(peer.0 as usize) else { return };
+        if let Some(world) = self.worlds.get_mut(entry.world as usize) {
+            world.entries -= 1;
+        }
+        entry.world = NOWHERE;
+    }
+
+    fn world(&self, name: [u8; 16]) -> Option<usize> {
+        self.worlds.iter().position(|world| world.name == name && world.entries > 0)
     }
 
     /// How to send to it: none if it is not expected here.
@@ -90,7 +112,7 @@ impl Directory {
 
     /// One comparison, or if the world's ranks do not have numbers side by side, as many as there are peers.
     pub(super) fn find(&self, name: ProcessName) -> Option<Peer> {
-        let world = self.worlds.iter().position(|world| world.name == name.world)?;
+        let world = self.world(name.world)?;
         let is = |entry: &Entry| entry.world == world as u32 && entry.rank == name.rank;
         let guess = self.worlds[world].first.wrapping_add(name.rank);
         if self.entries.get(guess as usize).is_some_and(is) {
@@ -151,6 +173,17 @@ mod tests {
         }
         assert_eq!(directory.way(Peer(3)), None);
         assert_eq!(directory.way(Peer(9)), None);
+        directory.remove(Peer(8));
+        directory.remove(Peer(3));
+        assert_eq!((directory.find(name(2, 0)), directory.way(Peer(8))), (None, None));
+        assert_eq!(directory.find(name(2, 1)), Some(Peer(7)));
+        for peer in [6, 7] {
+            directory.remove(Peer(peer));
+        }
+        directory.add(Peer(6), name(3, 9));
+        assert_eq!((directory.find(name(3, 9)), directory.worlds.len()), (Some(Peer(6)), 2));
+        directory.remove(Peer(6));
+        directory.add(Peer(6), name(2, 3));
         directory.set(Peer(5), Way::Open(4));
         assert_eq!(directory.way(Peer(5)), Some(Way::Open(4)));
         assert_eq!(directory.call(Peer(5)).to_string(), "rank 5");

@@ -4,6 +4,7 @@
 //! For the same reason an acceptor waits for a proof as long as it takes, but for a hello only so long, after which it closes;
 //! a dialler whose hello came too late, as it was computing itself, finds that out and dials again.
 
+use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -17,9 +18,32 @@ use crate::transport::name::ProcessName;
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) me: ProcessName,
+    /// What the processes of this one's job know.
     pub(super) secret: Secret,
+    /// What a process of another job and this one know; none if all that may come know the same.
+    pub(super) strangers: Option<HashMap<ProcessName, Secret>>,
     pub(super) connect_limit: Duration,
     pub(super) hello_limit: Duration,
+}
+
+impl Own {
+    /// Of a process that knows nobody of other jobs.
+    pub(super) fn of_job(me: ProcessName, secret: Secret, connect_limit: Duration, hello_limit: Duration) -> Self {
+        Self { me, secret, strangers: Some(HashMap::new()), connect_limit, hello_limit }
+    }
+
+    /// For whoever knows the secret.
+    pub(super) fn of_port(me: ProcessName, secret: Secret, limit: Duration) -> Self {
+        Self { me, secret, strangers: None, connect_limit: limit, hello_limit: limit }
+    }
+
+    /// What proves to a process that this one is who it says; none if it is not known.
+    fn secret_with(&self, other: ProcessName) -> Option<&Secret> {
+        match &self.strangers {
+            Some(strangers) if other.world != self.me.world => strangers.get(&other),
+            Some(_) | None => Some(&self.secret),
+        }
+    }
 }
 
 /// One of either side.
@@ -35,6 +59,7 @@ pub(super) struct Dial {
     pub(super) peer: Peer,
     pub(super) address: SocketAddr,
     to: ProcessName,
+    secret: Secret,
     stage: Stage,
     /// The pause before the next attempt, and when there is no next.
     pause: Duration,
@@ -85,7 +110,8 @@ impl Dial {
     /// Begins.
     pub(super) fn new(own: &Own, peer: Peer, to: ProcessName, address: SocketAddr, now: Instant) -> Self {
         let stage = Stage::Pausing { until: now };
-        let mut dial = Self { peer, address, to, stage, pause: PAUSE[0], give_up: None };
+        let secret = *own.secret_with(to).unwrap_or(&own.secret);
+        let mut dial = Self { peer, address, to, secret, stage, pause: PAUSE[0], give_up: None };
         dial.connect(own, now);
         dial
     }
@@ -138,7 +164,7 @@ impl Dial {
                 Stage::Asked { socket, dialler, mut inbox } => match inbox.fill::<CHALLENGE>(&socket) {
                     Ok(None) => return self.wait(Stage::Asked { socket, dialler, inbox }),
                     Ok(Some(challenge)) => {
-                        let proof = match dialler.on_challenge(&own.secret, &challenge) {
+                        let proof = match dialler.on_challenge(&self.secret, &challenge) {
                             Ok(proof) => proof,
                             Err(refused) => return Dialled::Failed(format!("failed to {refused}")),
                         };
@@ -186,7 +212,7 @@ impl Dial {
     /// Says who this process is.
     fn ask(&self, own: &Own, socket: TcpStream) -> io::Result<Stage> {
         socket::set_options(&socket)?;
-        let (dialler, hello) = Dialler::new(&own.secret, own.me, self.to, nonce()?);
+        let (dialler, hello) = Dialler::new(&self.secret, own.me, self.to, nonce()?);
         // A new socket has room for it.
         (&socket).write_all(&hello)?;
         Ok(Stage::Asked { socket, dialler, inbox: Inbox::default() })
@@ -216,7 +242,7 @@ pub(super) struct Answer {
 #[derive(Debug)]
 enum Hearing {
     Hello { until: Instant },
-    Proof { acceptor: Acceptor },
+    Proof { acceptor: Acceptor, secret: Secret },
 }
 
 /// What has come of it.
@@ -253,7 +279,7 @@ impl Answer {
     pub(super) fn from(&self) -> Option<ProcessName> {
         match &self.stage {
             Hearing::Hello { .. } => None,
-            Hearing::Proof { acceptor } => Some(acceptor.from),
+            Hearing::Proof { acceptor, .. } => Some(acceptor.from),
         }
     }
 
@@ -266,9 +292,9 @@ impl Answer {
                 Ok(Some(hello)) => self.challenge(own, &hello),
                 Err(_) => Heard::Refused,
             },
-            Hearing::Proof { acceptor } => match self.inbox.fill::<PROOF>(&self.socket) {
+            Hearing::Proof { acceptor, secret } => match self.inbox.fill::<PROOF>(&self.socket) {
                 Ok(None) => Heard::Wait,
-                Ok(Some(proof)) if acceptor.on_proof(&own.secret, &proof).is_ok() => Heard::Proved(acceptor.from),
+                Ok(Some(proof)) if acceptor.on_proof(secret, &proof).is_ok() => Heard::Proved(acceptor.from),
                 Ok(Some(_)) => Heard::Refused,
                 Err(_) => Heard::Gone,
             },
@@ -277,14 +303,18 @@ impl Answer {
 
     fn challenge(&mut self, own: &Own, hello: &[u8; HELLO]) -> Heard {
         let Ok(nonce) = nonce() else { return Heard::Refused };
-        match Acceptor::new(&own.secret, own.me, nonce, hello) {
+        let known = own.secret_with(Acceptor::says(hello));
+        let (secret, is_known) = (*known.unwrap_or(&own.secret), known.is_some());
+        match Acceptor::new(&secret, own.me, nonce, hello) {
             Ok((acceptor, challenge)) if (&self.socket).write_all(&challenge).is_ok() => {
                 let from = acceptor.from;
                 self.inbox = Inbox::default();
-                self.stage = Hearing::Proof { acceptor };
+                self.stage = Hearing::Proof { acceptor, secret };
                 Heard::Named(from)
             }
             Ok(_) | Err(hello::Refused::Foreign) => Heard::Refused,
+            // One that this process has yet to hear of finds the connection closed, and dials again.
+            Err(hello::Refused::Secret) if !is_known => Heard::Refused,
             Err(_) => {
                 // So that its user learns why; it does not matter if it cannot be told.
                 let _ = (&self.socket).write_all(&Acceptor::no_challenge());

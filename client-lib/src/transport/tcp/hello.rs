@@ -120,6 +120,11 @@ impl Acceptor {
         bytes.iter().zip(&LETTERS).all(|(byte, letter)| byte == letter)
     }
 
+    /// Who a hello says it is from; nothing is proved by that.
+    pub(super) fn says(hello: &[u8; HELLO]) -> ProcessName {
+        name_at(hello, MARK)
+    }
+
     /// With the challenge.
     pub(super) fn new(
         secret: &Secret,

@@ -6,7 +6,7 @@
 //! links share otherwise.
 
 use std::io::{self, ErrorKind, IoSlice, Read};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 
 use super::socket;
@@ -42,6 +42,8 @@ pub(super) struct Link {
     pub(super) heat: u32,
     /// Whether it is among those that are polled.
     pub(super) polled: bool,
+    /// Both sides have said farewell: whatever comes is not passed on, and the connection is closed once the peer has closed it.
+    left: bool,
 }
 
 /// What a read has brought.
@@ -84,6 +86,30 @@ impl Link {
             broken: None,
             heat: 0,
             polled: false,
+            left: false,
+        }
+    }
+
+    /// As [`Link::left`].
+    pub(super) fn is_left(&self) -> bool {
+        self.left
+    }
+
+    /// Both have said farewell: once everything is out, the peer is told that nothing follows.
+    pub(super) fn leave(&mut self) {
+        self.left = true;
+        if !self.is_sending() {
+            // Whatever may go wrong, the peer learns by the end of this process.
+            let _ = self.socket.shutdown(Shutdown::Write);
+        }
+    }
+
+    /// In place of reading, after the farewells.
+    fn await_close(&mut self) -> Result<Got, End> {
+        match (&self.socket).read(&mut [0; 8]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Got::Nothing),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Got::Full),
+            Ok(_) | Err(_) => Err(End::Orderly),
         }
     }
 
@@ -181,6 +207,9 @@ impl Link {
             }
         }
         if self.sent == self.out.len() {
+            if self.left {
+                let _ = self.socket.shutdown(Shutdown::Write);
+            }
             self.out.clear();
             self.sent = 0;
             if self.out.capacity() > spare.capacity() {
@@ -196,6 +225,9 @@ impl Link {
     /// Reads once and passes on what is whole.
     #[inline]
     pub(super) fn read<S: Sink>(&mut self, scratch: &mut [u8], sink: &mut S) -> Result<Got, End> {
+        if self.left {
+            return self.await_close();
+        }
         if self.ended {
             return self.nothing();
         }

@@ -1,0 +1,109 @@
+//! Connections between groups of processes that were started apart (MPI 5.0 §11.9, §11.10).
+
+#![expect(unsafe_code, reason = "the border to C")]
+#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+
+use std::ffi::{c_char, c_int};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use super::args::{self, check_place, put, put_text, text};
+use crate::abi::constants::{MPI_COMM_SELF, MPI_ERR_INFO_VALUE, MPI_MAX_PORT_NAME};
+use crate::abi::{CommHandle, InfoHandle};
+use crate::error::{MpiError, MpiResult};
+use crate::runtime::{Role, Runtime, State, join, meet, port_name};
+
+/// `MPI_Open_port`. No info key has a meaning: the port listens where `RSD_MPI_INTERFACE` or the launcher says.
+pub unsafe fn open_port(rt: &Runtime, info: InfoHandle, port_name: *mut c_char) -> MpiResult {
+    check_place(port_name)?;
+    let mut state = rt.lock();
+    state.infos.hints(info)?;
+    let name = state.open_port()?.text();
+    // SAFETY: the caller's promise.
+    unsafe { put_text(port_name, MPI_MAX_PORT_NAME as usize, name.as_bytes()) }.map(drop)
+}
+
+/// `MPI_Close_port`: who has called and not been accepted is refused.
+pub unsafe fn close_port(rt: &Runtime, port_name: *const c_char) -> MpiResult {
+    // SAFETY: the caller's promise.
+    let name = self::port_name(unsafe { text(port_name, "port name")? })?;
+    rt.lock().close_port(&name)
+}
+
+/// `MPI_Comm_accept`. The info key `timeout`, in seconds, ends the wait; without it there is no end.
+pub unsafe fn comm_accept(
+    rt: &Runtime,
+    port_name: *const c_char,
+    info: InfoHandle,
+    root: c_int,
+    comm: CommHandle,
+    newcomm: *mut CommHandle,
+) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe { encounter(rt, port_name, info, root, comm, newcomm, Role::Accept) }
+}
+
+/// `MPI_Comm_connect`. The info key `timeout`, in seconds, says how long the other side may take to accept: 60 without it.
+pub unsafe fn comm_connect(
+    rt: &Runtime,
+    port_name: *const c_char,
+    info: InfoHandle,
+    root: c_int,
+    comm: CommHandle,
+    newcomm: *mut CommHandle,
+) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe { encounter(rt, port_name, info, root, comm, newcomm, Role::Connect) }
+}
+
+/// Port name and info are looked at on the root only; the others then wait for its word.
+unsafe fn encounter<'a>(
+    rt: &Runtime,
+    port_name: *const c_char,
+    info: InfoHandle,
+    root: c_int,
+    comm: CommHandle,
+    newcomm: *mut CommHandle,
+    role: impl FnOnce(&'a [u8]) -> Role<'a>,
+) -> MpiResult {
+    check_place(newcomm)?;
+    let mut guard = rt.lock();
+    let communicator = guard.comms.get(comm)?;
+    communicator.must_be_intra()?;
+    let root = args::root(communicator, root)?;
+    let (name, limit) = match root == communicator.rank {
+        // SAFETY: the caller's promise. A null pointer is no port's name, which the others hear of.
+        true => (unsafe { text(port_name, "port name") }.unwrap_or_default(), limit(&guard, info)),
+        false => (&[][..], Ok(None)),
+    };
+    // What is wrong with the info is the root's alone to say, too.
+    let (name, fault) = if limit.is_err() { (&[][..], limit.as_ref().err().cloned()) } else { (name, None) };
+    let made = meet(&mut guard, comm, root, role(name), limit.ok().flatten());
+    let made = made.map_err(|error| fault.unwrap_or(error))?;
+    // SAFETY: the caller's promise.
+    unsafe { put(newcomm, made) }
+}
+
+/// What the info key `timeout` says.
+fn limit(state: &State, info: InfoHandle) -> MpiResult<Option<Duration>> {
+    let Some(said) = state.infos.hints(info)?.and_then(|hints| hints.get(b"timeout")) else { return Ok(None) };
+    let said = String::from_utf8_lossy(said);
+    let seconds = said.trim().parse::<f64>().ok();
+    let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    limit.map(Some).ok_or_else(|| {
+        MpiError::new(MPI_ERR_INFO_VALUE, format!("the info key timeout is {said:?}: say seconds, such as 30 or 0.5"))
+    })
+}
+
+/// `MPI_Comm_join`, over any stream socket. Both sides speak as many bytes, and nothing is left in the socket.
+pub unsafe fn comm_join(rt: &Runtime, fd: c_int, intercomm: *mut CommHandle) -> MpiResult {
+    check_place(intercomm)?;
+    if fd < 0 {
+        return Err(MpiError::arg(format!("the descriptor is {fd}")));
+    }
+    // SAFETY: the caller lends the descriptor for the length of the call.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let made = join(&mut rt.lock(), socket, CommHandle(MPI_COMM_SELF))?;
+    // SAFETY: the caller's promise.
+    unsafe { put(intercomm, made) }
+}

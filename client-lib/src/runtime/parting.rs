@@ -1,0 +1,145 @@
+//! Peers of other jobs go again: when the last communicator with one of them has been disconnected (MPI 5.0 §11.10.4), when it
+//! has said farewell and nothing connects it with this process, or when it has died.
+//!
+//! `MPI_Comm_free` alone parts nobody: the two are still connected, and take leave of each other when one of them finalizes.
+
+use std::sync::Arc;
+
+use super::{Guard, State};
+use crate::abi::CommHandle;
+use crate::engine::{Leave, Peer};
+use crate::error::MpiResult;
+use crate::object::agree::Exchange;
+
+/// Peers of other jobs that are on their way out.
+#[derive(Debug, Default)]
+pub(super) struct Parting {
+    peers: Vec<Peer>,
+    /// A farewell waits for room.
+    is_telling: bool,
+    /// Polls since it was looked for whom is waited.
+    polls: u32,
+}
+
+/// As often it is looked for whom a process waits that does not sleep.
+const LOOK_EVERY: u32 = 1 << 14;
+
+impl State {
+    /// Looks after peers of other jobs that have gone; whether anybody had.
+    #[inline]
+    pub(super) fn part(&mut self) -> bool {
+        if self.comms.names.has_met() {
+            self.parting.polls += 1;
+            if self.parting.polls >= LOOK_EVERY {
+                self.reach_awaited();
+            }
+        }
+        let is_due = self.parting.is_telling || !self.engine.parted().is_empty();
+        is_due && self.part_due()
+    }
+
+    /// Connects to those of other jobs from which a message is waited for: nobody else would tell of their death.
+    #[cold]
+    pub(super) fn reach_awaited(&mut self) {
+        self.parting.polls = 0;
+        for peer in self.engine.awaited() {
+            self.engine.transport_mut().reach(peer);
+        }
+    }
+
+    #[cold]
+    fn part_due(&mut self) -> bool {
+        let parted = std::mem::take(self.engine.parted());
+        let moved = !parted.is_empty();
+        for peer in parted {
+            self.note_parting(peer);
+        }
+        self.review_parting();
+        moved
+    }
+
+    fn note_parting(&mut self, peer: Peer) {
+        if !self.parting.peers.contains(&peer) {
+            self.parting.peers.push(peer);
+        }
+    }
+
+    /// Goes on with leave-takings, after communicators have gone or farewells have come.
+    pub fn review_parting(&mut self) {
+        let mut telling = false;
+        for peer in std::mem::take(&mut self.parting.peers) {
+            if self.engine.is_member(peer) {
+                self.parting.peers.push(peer);
+                continue;
+            }
+            if self.engine.leave(peer) == Leave::Untold {
+                self.engine.say_bye(&[peer]);
+            }
+            match self.engine.leave(peer) {
+                Leave::Untold | Leave::Telling => {
+                    telling = true;
+                    self.parting.peers.push(peer);
+                }
+                Leave::Told => {
+                    self.forget_name(peer);
+                    self.parting.peers.push(peer);
+                }
+                Leave::Over => {
+                    self.forget_name(peer);
+                    self.forget_peer(peer);
+                }
+            }
+        }
+        self.parting.is_telling = telling;
+    }
+
+    fn forget_name(&mut self, peer: Peer) {
+        self.comms.names.part(peer);
+        self.engine.transport_mut().part(peer);
+    }
+
+    fn forget_peer(&mut self, peer: Peer) {
+        self.engine.forget_peer(peer);
+        self.engine.transport_mut().forget(peer);
+        self.comms.names.forget(peer);
+    }
+}
+
+impl Guard<'_> {
+    /// Waits for all members of a communicator if some are of other jobs: these. Whoever has died is not waited for.
+    pub fn gather(&mut self, comm: CommHandle) -> MpiResult<Vec<Peer>> {
+        let state = &mut **self;
+        let all = Arc::clone(state.comms.get(comm)?.parties.all());
+        let strangers: Vec<Peer> = all.iter().copied().filter(|peer| state.comms.names.is_stranger(*peer)).collect();
+        if strangers.is_empty() {
+            return Ok(strangers);
+        }
+        let mut exchange = Exchange::of_words(state.comms.get_mut(comm)?.circle_of_all(), &[0]);
+        self.wait(|state| (!strangers.iter().any(|peer| state.engine.is_busy(*peer))).then_some(()));
+        // What failed has no consequence but that this process goes on earlier.
+        let _ = self.wait(|state| exchange.poll(&mut state.engine));
+        Ok(strangers)
+    }
+
+    /// Takes leave of these peers, as far as they are of other jobs and in no communicator any more. Returns once the farewells
+    /// are on their way; theirs are not waited for.
+    pub fn leave(&mut self, peers: &[Peer]) {
+        let state = &mut **self;
+        let mut left = Vec::new();
+        for peer in peers.iter().copied() {
+            if !state.comms.names.is_stranger(peer) || state.engine.is_member(peer) {
+                continue;
+            }
+            if state.engine.leave(peer) == Leave::Untold && !state.engine.transport().is_connected(peer) {
+                state.forget_name(peer);
+                state.forget_peer(peer);
+            } else {
+                state.note_parting(peer);
+                left.push(peer);
+            }
+        }
+        state.review_parting();
+        self.wait(|state| (!left.iter().any(|peer| state.engine.leave(*peer) == Leave::Telling)).then_some(()));
+        self.review_parting();
+    }
+}

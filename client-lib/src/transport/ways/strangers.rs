@@ -1,0 +1,168 @@
+//! Ways to processes of other jobs, which are not there from the beginning: memory to share, a socket that listens and a set to
+//! sleep on are made when the first of these needs them.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use super::{Route, Ways, tcp};
+use crate::engine::Peer;
+use crate::runtime::settings::Settings;
+use crate::transport::address;
+use crate::transport::name::ProcessName;
+use crate::transport::poller::{Owner, Poller, Token};
+use crate::transport::shm::{Shm, ShmConfig};
+use crate::transport::tcp::{Listen, Tcp, TcpConfig};
+use crate::transport::whereabouts::{Introduction, Node};
+
+/// A process of another job, as this one comes to know it.
+#[derive(Debug)]
+pub struct Stranger<'a> {
+    /// What it says of itself.
+    pub theirs: &'a Introduction,
+    /// What this process has said of itself.
+    pub ours: &'a Introduction,
+    /// What both can prove to know, and nobody else.
+    pub secret: [u8; 32],
+}
+
+impl Ways {
+    /// What this process says of itself to those of another job. With `listens` it listens for those on other nodes from now on.
+    pub fn introduce(&mut self, me: ProcessName, settings: &Settings, listens: bool) -> io::Result<Introduction> {
+        let address = if listens { Some(self.tcp(me, settings)?.socket_address()) } else { None };
+        Ok(Introduction { name: me, node: Node::here(), shares: settings.shm, address })
+    }
+
+    /// From now on this process of another job is reached as `peer`. Nothing happens until either side sends.
+    pub fn meet(&mut self, peer: Peer, stranger: &Stranger<'_>, settings: &Settings) -> io::Result<()> {
+        let Stranger { theirs, ours, secret } = *stranger;
+        let route = if ours.is_near(theirs) {
+            self.shm(ours.name, settings)?.expect(peer, theirs.name);
+            Route::Shm
+        } else {
+            let address = theirs.address.ok_or_else(|| io::Error::other("it has not said where it listens"))?;
+            self.tcp(ours.name, settings)?.meet(peer, theirs.name, address, secret);
+            Route::Tcp
+        };
+        let index = peer.0 as usize;
+        if index >= self.routes.len() {
+            self.routes.resize(index + 1, Route::Own);
+        }
+        self.routes[index] = route;
+        Ok(())
+    }
+
+    /// Connects to a peer that is not connected, even if there is nothing to send: so its death is noticed.
+    pub fn reach(&mut self, peer: Peer) {
+        match self.route(peer) {
+            Some(Route::Shm) => self.shm.iter_mut().for_each(|shm| shm.reach(peer)),
+            Some(Route::Tcp) => self.tcp.iter_mut().for_each(|tcp| tcp.reach(peer)),
+            Some(Route::Own) | None => {}
+        }
+    }
+
+    /// This peer has said that it listens: if it does not, it is dead.
+    pub fn trust(&mut self, peer: Peer) {
+        if let (Some(Route::Shm), Some(shm)) = (self.route(peer), &mut self.shm) {
+            shm.trust(peer);
+        }
+    }
+
+    /// Whether frames can go to a peer now, or could.
+    pub fn is_connected(&self, peer: Peer) -> bool {
+        self.shm.as_ref().is_some_and(|shm| shm.is_connected(peer))
+            || self.tcp.as_ref().is_some_and(|tcp| tcp.is_connected(peer))
+    }
+
+    /// This process has said farewell to a peer, and expects no more than the same of it: its name may come to be another peer's.
+    pub fn part(&mut self, peer: Peer) {
+        match self.route(peer) {
+            Some(Route::Shm) => self.shm.iter_mut().for_each(|shm| shm.part(peer)),
+            Some(Route::Tcp) => self.tcp.iter_mut().for_each(|tcp| tcp.part(peer)),
+            Some(Route::Own) | None => {}
+        }
+    }
+
+    /// Nothing more comes from a peer that was parted from: its number may be another's from now on.
+    pub fn forget(&mut self, peer: Peer) {
+        match self.route(peer) {
+            Some(Route::Shm) => self.shm.iter_mut().for_each(|shm| shm.forget(peer)),
+            Some(Route::Tcp) => self.tcp.iter_mut().for_each(|tcp| tcp.forget(peer)),
+            Some(Route::Own) | None => {}
+        }
+        if let Some(route) = self.routes.get_mut(peer.0 as usize) {
+            *route = Route::Own;
+        }
+    }
+
+    /// Ends sleeps when this becomes readable, as long as it is open.
+    pub fn watch(&mut self, descriptor: impl AsFd) -> io::Result<()> {
+        self.poller()?.add(descriptor, Token { owner: Owner::Others, id: 0 })
+    }
+
+    /// Takes a descriptor out again that stays open.
+    pub fn unwatch(&mut self, descriptor: impl AsFd) {
+        if let Some(poller) = &self.poller {
+            poller.remove(descriptor);
+        }
+    }
+
+    /// Where this process listens, or would.
+    pub fn listening_address(&self, settings: &Settings) -> io::Result<IpAddr> {
+        match &self.tcp {
+            Some(tcp) => Ok(tcp.socket_address().ip()),
+            None => address::of(settings.interface.as_deref()),
+        }
+    }
+
+    fn poller(&mut self) -> io::Result<&Arc<Poller>> {
+        let made = match self.poller.take() {
+            Some(poller) => poller,
+            None => {
+                let poller = Poller::new()?;
+                if let Some(shm) = &self.shm {
+                    poller.add(shm.fd(), Token { owner: Owner::Shm, id: 0 })?;
+                }
+                self.set = Some(Arc::new(poller.as_fd().try_clone_to_owned()?));
+                Arc::new(poller)
+            }
+        };
+        Ok(self.poller.insert(made))
+    }
+
+    fn tcp(&mut self, me: ProcessName, settings: &Settings) -> io::Result<&mut Tcp> {
+        let made = match self.tcp.take() {
+            Some(tcp) => tcp,
+            None => {
+                let mut secret = [0; 32];
+                // Nobody of this job is reached that way.
+                getrandom::fill(&mut secret).map_err(io::Error::from)?;
+                let config = TcpConfig {
+                    me,
+                    secret,
+                    listen: Listen::At(address::of(settings.interface.as_deref())?),
+                    advertise: None,
+                    connect_limit: settings.connect,
+                    hello_limit: settings.connect,
+                    limits: tcp::LIMITS,
+                };
+                Tcp::new(config, Arc::clone(self.poller()?)).map_err(io::Error::other)?
+            }
+        };
+        Ok(self.tcp.insert(made))
+    }
+
+    fn shm(&mut self, me: ProcessName, settings: &Settings) -> io::Result<&mut Shm> {
+        let made = match self.shm.take() {
+            Some(shm) => shm,
+            None => {
+                let config = ShmConfig { cma: settings.cma, connect_limit: settings.connect, ..ShmConfig::new(me) };
+                let shm = Shm::new(config)?;
+                self.poller()?.add(shm.fd(), Token { owner: Owner::Shm, id: 0 })?;
+                shm
+            }
+        };
+        Ok(self.shm.insert(made))
+    }
+}

@@ -1,0 +1,155 @@
+//! Where a process is and how it is reached, as processes of different jobs tell each other.
+//!
+//! Within a job all of this follows from what the launcher says. Between jobs nothing does: a process introduces itself, in
+//! words that travel through others ([`Introduction::tell`]).
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use super::name::ProcessName;
+
+/// What the launcher calls this node; nodes of one machine have different names.
+const NODE_NAME: &str = "RSD_NODE_NAME";
+
+/// On which node a process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Node {
+    /// Equal for processes of one user that can share memory: boot, network namespace and user, by a hash.
+    machine: u64,
+    /// What the launcher calls the node, by a hash; 0 without a launcher that names it.
+    label: u64,
+}
+
+impl Node {
+    /// That of this process.
+    pub fn here() -> Self {
+        let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        // The names of unix sockets are the namespace's.
+        let namespace = nix::sys::stat::stat("/proc/self/ns/net").map_or(0, |stat| stat.st_ino);
+        let user = nix::unistd::geteuid().as_raw();
+        let machine = hash(&[boot.trim_ascii(), &namespace.to_ne_bytes(), &user.to_ne_bytes()].concat());
+        let label = std::env::var_os(NODE_NAME).map_or(0, |name| hash(name.as_encoded_bytes()));
+        Self { machine, label }
+    }
+
+    /// Whether the two are one. A process that no launcher has placed is on every node of its machine.
+    pub fn is(self, other: Self) -> bool {
+        self.machine == other.machine && (self.label == other.label || self.label == 0 || other.label == 0)
+    }
+
+    /// In words.
+    pub fn tell(self) -> [u64; 2] {
+        [self.machine, self.label]
+    }
+
+    /// From words.
+    pub fn understand(words: [u64; 2]) -> Self {
+        let [machine, label] = words;
+        Self { machine, label }
+    }
+
+    /// A number, not negative, that processes on one node have in common, and with others by chance only.
+    pub fn colour(self) -> i32 {
+        let mixed = (self.machine ^ self.label.rotate_left(32)).wrapping_mul(PRIME);
+        (mixed >> 33) as i32
+    }
+}
+
+const PRIME: u64 = 0x0100_0000_01b3;
+
+/// FNV-1a; never 0.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME)).max(1)
+}
+
+/// What a process says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Introduction {
+    /// Who it is.
+    pub name: ProcessName,
+    /// Where it is.
+    pub node: Node,
+    /// Whether it shares memory with others of its node.
+    pub shares: bool,
+    /// Where it listens for processes on other nodes, if it does.
+    pub address: Option<SocketAddr>,
+}
+
+/// How many words an introduction has.
+pub const WORDS: usize = 8;
+
+impl Introduction {
+    /// By shared memory, if not over TCP.
+    pub fn is_near(&self, other: &Self) -> bool {
+        self.shares && other.shares && self.node.is(other.node)
+    }
+
+    /// In words.
+    pub fn tell(&self) -> [u64; WORDS] {
+        let world = u128::from_be_bytes(self.name.world);
+        let (ip, port) = self.address.map_or((Ipv6Addr::UNSPECIFIED, 0), |address| {
+            let ip = match address.ip() {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            (ip, address.port())
+        });
+        let ip = u128::from(ip);
+        let flags = u64::from(self.shares) | u64::from(self.address.is_some()) << 1 | u64::from(port) << 16;
+        let Node { machine, label } = self.node;
+        let rank = u64::from(self.name.rank);
+        [(world >> 64) as u64, world as u64, rank, machine, label, flags, (ip >> 64) as u64, ip as u64]
+    }
+
+    /// From words; none if they are not such as [`Introduction::tell`] makes.
+    pub fn understand(words: &[u64]) -> Option<Self> {
+        let &[high, low, rank, machine, label, flags, ip_high, ip_low] = words else { return None };
+        let world = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
+        let name = ProcessName { world, rank: u32::try_from(rank).ok()? };
+        let ip = Ipv6Addr::from(u128::from(ip_high) << 64 | u128::from(ip_low));
+        let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
+        let port = u16::try_from(flags >> 16).ok()?;
+        if flags & 0xffff > 3 {
+            return None;
+        }
+        let address = (flags & 2 != 0).then_some(SocketAddr::new(ip, port));
+        Some(Self { name, node: Node { machine, label }, shares: flags & 1 != 0, address })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(machine: u64, label: u64) -> Node {
+        Node { machine, label }
+    }
+
+    #[test]
+    fn what_is_told_is_understood_and_nothing_else_is() {
+        for address in [None, Some("10.0.0.7:4411"), Some("[fd00::7]:65535"), Some("[::1]:0")] {
+            for shares in [true, false] {
+                let address = address.map(|it| it.parse().unwrap());
+                let one =
+                    Introduction { name: ProcessName::new(b"kvs", 70_000), node: node(3, u64::MAX), shares, address };
+                let told = one.tell();
+                assert_eq!(Introduction::understand(&told), Some(one));
+                assert_eq!(Introduction::understand(&told[..7]), None);
+                for (at, wrong) in [(2, 1 << 32), (5, 4), (5, 1 << 32)] {
+                    let mut changed = told;
+                    changed[at] |= wrong;
+                    assert_eq!(Introduction::understand(&changed), None, "{at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_of_one_machine_are_told_apart_by_their_labels_if_both_have_one() {
+        assert!(node(1, 2).is(node(1, 2)) && !node(1, 2).is(node(1, 3)) && !node(1, 2).is(node(4, 2)));
+        assert!(node(1, 0).is(node(1, 3)) && node(1, 3).is(node(1, 0)) && !node(1, 0).is(node(2, 0)));
+        assert!(Node::here().is(Node::here()) && Node::here().machine != 0);
+        assert_eq!(node(1, 2).colour(), node(1, 2).colour());
+        assert_ne!(node(1, 2).colour(), node(1, 3).colour());
+        assert!([0, 1, u64::MAX].iter().all(|word| node(*word, 1).colour() >= 0));
+    }
+}
