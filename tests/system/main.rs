@@ -16,6 +16,7 @@ mod output;
 mod placement;
 mod plan;
 mod pmi;
+mod ports;
 mod restart;
 mod slurm;
 mod surface;

@@ -1,0 +1,215 @@
+//! Processes that were started apart connect: jobs of one DVM, on one node and between nodes, groups, jobs of another launcher, and
+//! processes that nobody has launched. The program (`programs/mpi/ports.c`) checks itself.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use rsd_tests::{Call, Dvm, Mpi, Options, Running, built, eventually, hydra, mpi4py_for_the_abi};
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// How one side is started, with as many processes.
+#[derive(Debug, Clone, Copy)]
+enum By {
+    /// `rsctl run`, on the node of this name, or in rounds on all.
+    Job(usize, &'static str),
+    /// A named group, its members in rounds on two nodes.
+    Group(usize),
+    /// The launcher of an MPICH.
+    Hydra(usize),
+    /// Nobody: one process.
+    Nobody,
+}
+
+impl By {
+    fn size(self) -> usize {
+        match self {
+            By::Job(size, _) | By::Group(size) | By::Hydra(size) => size,
+            By::Nobody => 1,
+        }
+    }
+
+    /// The program with these words, under way; `side` tells groups apart.
+    fn start(self, dvm: &Dvm, side: &str, words: &[&str]) -> Vec<Running> {
+        let (program, size) = (Mpi::Ours.program("mpi/ports.c"), self.size().to_string());
+        let started = |call: Call| call.deadline(WITHIN).start();
+        match self {
+            By::Job(_, "") => vec![started(dvm.rsctl(["run", "-n", &size, "--map-by", "node", &program]).args(words))],
+            By::Job(_, node) => vec![started(dvm.rsctl(["run", "-n", &size, "--host", node, &program]).args(words))],
+            By::Hydra(_) => vec![started(dvm.call(hydra()).args(["-n", &size, &program]).args(words))],
+            By::Nobody => vec![started(dvm.call(&program).args(words))],
+            By::Group(members) => {
+                let rsctl = built::rsctl().display().to_string();
+                let member = |at: usize| {
+                    let call = dvm.call("setsid").dir(dvm.scratch()).args(["--wait", &rsctl, "--dvm"]);
+                    let call = call.args([dvm.state_dir(at % 2)]).args(["group", "exec", side, "--size", &size]);
+                    started(call.args(["--", &program]).args(words))
+                };
+                (0..members).map(member).collect()
+            }
+        }
+    }
+}
+
+/// A file for the name of a port that is not there yet.
+fn file(dvm: &Dvm) -> String {
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    dvm.scratch().join(format!("port-{number}")).display().to_string()
+}
+
+/// All end well, and one of them says so.
+#[track_caller]
+fn ends_well(side: Vec<Running>, size: usize, what: &str) {
+    let said: String = side.into_iter().map(|process| process.end().ok()).collect();
+    assert_eq!(said, format!("ports ok on {size}\n"), "{what}");
+}
+
+/// One side accepts, the other connects, as often.
+#[track_caller]
+fn connect(dvm: &Dvm, accepting: By, connecting: By, rounds: usize) {
+    let (port, rounds) = (file(dvm), rounds.to_string());
+    let one = accepting.start(dvm, "one", &["accept", &port, &rounds]);
+    let other = connecting.start(dvm, "other", &["connect", &port, &rounds]);
+    let what = format!("{accepting:?} accepts, {connecting:?} connects");
+    ends_well(other, connecting.size(), &what);
+    ends_well(one, accepting.size(), &what);
+}
+
+fn dvm(nodes: usize, slots: u32) -> Dvm {
+    Dvm::start_with(Options { nodes, slots, args: Vec::new() })
+}
+
+#[test]
+fn jobs_on_one_node_connect() {
+    let dvm = dvm(1, 24);
+    for (accepting, connecting) in [(1, 1), (2, 3), (16, 3)] {
+        connect(&dvm, By::Job(accepting, ""), By::Job(connecting, ""), 3);
+    }
+}
+
+#[test]
+fn jobs_on_two_nodes_connect() {
+    let dvm = dvm(2, 20);
+    for (accepting, connecting) in [(1, 1), (2, 3), (16, 3)] {
+        connect(&dvm, By::Job(accepting, "node0"), By::Job(connecting, "node1"), 3);
+    }
+    connect(&dvm, By::Job(2, ""), By::Job(3, ""), 3);
+    connect(&dvm, By::Job(1, "node1"), By::Job(4, ""), 3);
+}
+
+#[test]
+fn jobs_groups_and_processes_on_their_own_connect_with_each_other() {
+    let dvm = dvm(2, 8);
+    let sides = [By::Job(2, "node1"), By::Group(2), By::Hydra(2), By::Nobody];
+    for accepting in sides {
+        for connecting in sides {
+            connect(&dvm, accepting, connecting, 2);
+        }
+    }
+}
+
+#[test]
+fn both_sides_of_a_connection_may_be_of_one_job() {
+    for nodes in [1, 2] {
+        let dvm = dvm(nodes, 4);
+        for size in [1, 2, 4] {
+            ends_well(By::Job(size, "").start(&dvm, "one", &[]), size, "within a job");
+        }
+    }
+}
+
+#[test]
+fn a_thousand_connections_leave_nothing_behind() {
+    let dvm = dvm(1, 8);
+    connect(&dvm, By::Job(2, ""), By::Nobody, 1000);
+}
+
+#[test]
+fn several_connect_to_one_port() {
+    let dvm = dvm(2, 8);
+    for server in [By::Job(3, ""), By::Nobody] {
+        let port = file(&dvm);
+        let serving = server.start(&dvm, "one", &["serve", &port, "6"]);
+        let visiting = By::Job(6, "").start(&dvm, "other", &["visit", &port]);
+        ends_well(visiting, 6, "visitors");
+        ends_well(serving, server.size(), "server");
+    }
+}
+
+#[test]
+fn who_connects_may_die_at_any_time() {
+    let dvm = dvm(2, 4);
+    for besieged in [By::Job(2, ""), By::Nobody] {
+        let port = file(&dvm);
+        let accepting = besieged.start(&dvm, "one", &["besieged", &port]);
+        let address = eventually("the port's name is there", WITHIN, || fs::read_to_string(&port).ok());
+        let address = address.split('/').nth(1).expect("it says where").to_owned();
+        for victim in 0..12 {
+            let mut process = By::Nobody.start(&dvm, "other", &["victim", &port]);
+            let process = process.pop().expect("it is one process");
+            // In the midst of it, or once it is connected.
+            if victim % 3 == 0 {
+                process.until_stdout(|said| said.contains("there").then_some(()));
+            } else {
+                let stranger = std::net::TcpStream::connect(&address).expect("it listens");
+                std::io::Write::write_all(&mut &stranger, b"GET / HTTP/1.1\r\n\r\n").expect("it is open");
+            }
+            process.signal(Signal::SIGKILL);
+            process.gone();
+        }
+        ends_well(By::Nobody.start(&dvm, "other", &["word", &port]), 1, "the word is said");
+        ends_well(accepting, besieged.size(), "the besieged");
+    }
+}
+
+#[test]
+fn who_accepts_may_die_before_it_does() {
+    let dvm = dvm(1, 4);
+    let port = file(&dvm);
+    // It has a port, and never accepts there again.
+    let mut holder = By::Nobody.start(&dvm, "one", &["besieged", &port]);
+    let holder = holder.pop().expect("it is one process");
+    eventually("the port's name is there", WITHIN, || fs::read_to_string(&port).ok());
+    holder.signal(Signal::SIGSTOP);
+    let forsaken = By::Job(3, "").start(&dvm, "other", &["forsaken", &port]);
+    for process in &forsaken {
+        process.until_stdout(|said| (said.matches("calling").count() == 3).then_some(()));
+    }
+    holder.signal(Signal::SIGKILL);
+    for process in forsaken {
+        let ended = process.end();
+        assert!(ended.status.success() && ended.out().ends_with("ports ok on 3\n"), "{ended}");
+    }
+}
+
+#[test]
+fn a_default_error_handler_says_who_has_not_accepted() {
+    let dvm = dvm(1, 4);
+    let nowhere = "rsd-mpi-1/127.0.0.1:1/00000000000000000000000000000000/0/".to_owned() + &"0".repeat(64);
+    let port = dvm.file("nowhere", nowhere);
+    let ended = By::Nobody.start(&dvm, "one", &["visit", &port]).pop().expect("it is one process").end();
+    let said = ended.err();
+    assert!(
+        !ended.status.success() && said.contains("MPI_Comm_connect: the port at 127.0.0.1:1 cannot be reached"),
+        "{ended}"
+    );
+}
+
+#[test]
+fn mpi4py_passes_its_own_tests_of_dynamic_processes() {
+    let (python, tests): (PathBuf, PathBuf) = mpi4py_for_the_abi();
+    for nodes in [1, 2] {
+        let dvm = dvm(nodes, 4);
+        for n in ["1", "2", "3", "4"] {
+            let call = dvm.rsctl(["run", "-n", n, "--map-by", "node"]).args([&python, &tests.join("main.py")]);
+            let call =
+                call.args(["--no-builddir", "-q", "-f", "-i", "test_dynproc\\.py$", "-k", "Connect", "-k", "Join"]);
+            let ended = call.deadline(Duration::from_secs(120)).end();
+            let said = ended.err();
+            assert!(ended.status.success() && said.contains("\nOK"), "{ended}");
+        }
+    }
+}
