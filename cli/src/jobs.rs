@@ -107,6 +107,9 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
         ("command", info.command.clone()),
         ("submitted", ago(info.submitted_ms)),
     ];
+    if info.parent > 0 {
+        fields.push(("spawned by", format!("job {}", info.parent)));
+    }
     if !info.queued_reason.is_empty() && info.state() == JobState::Queued {
         fields.push(("waits", info.queued_reason.clone()));
     }
@@ -133,7 +136,7 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
         text.push('\n');
         text.push_str(&placed_table(info, &placed));
     }
-    if let Some(verdict) = verdict::verdict(info, |_| false) {
+    if let Some(verdict) = verdict::verdict(info, |_, _| false) {
         text.push_str(&format!("\n{verdict}\n"));
     }
     let own: Vec<_> = info.exits.iter().filter(|exit| !exit.secondary).collect();
@@ -194,7 +197,7 @@ pub(crate) async fn wait(mut client: Client, selectors: &[Selector], as_json: bo
         let jobs: Vec<_> = ended.iter().map(json::job).collect();
         out(&(json::document(json!({ "jobs": jobs })) + "\n"))?;
     } else {
-        ended.iter().filter_map(|info| verdict::verdict(info, |_| false)).for_each(|text| say(&text));
+        ended.iter().filter_map(|info| verdict::verdict(info, |_, _| false)).for_each(|text| say(&text));
     }
     Ok(ended.iter().map(run::exit_code).find(|&code| code != 0).unwrap_or(0))
 }

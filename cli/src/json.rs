@@ -40,6 +40,7 @@ pub(crate) fn job(info: &JobInfo) -> Value {
         "cause": info.cause.as_ref().map(rank_exit),
         "exits": info.exits.iter().map(rank_exit).collect::<Vec<_>>(),
         "queued_reason": text(&info.queued_reason),
+        "parent": (info.parent > 0).then_some(info.parent),
     })
 }
 
@@ -119,6 +120,9 @@ pub(crate) fn record(record: &Record) -> Value {
         Stream::Stderr => "stderr",
     };
     let mut value = json!({ "rank": record.rank, "stream": stream, "more": record.more });
+    if record.job > 0 {
+        value["job"] = record.job.into();
+    }
     bytes_into(&mut value, "data", &record.data);
     value
 }
@@ -141,6 +145,9 @@ fn rank_exit(exit: &RankExit) -> Value {
         "code": exit.code,
         "note": text(&exit.note),
     });
+    if exit.job > 0 {
+        value["job"] = exit.job.into();
+    }
     bytes_into(&mut value, "stderr_tail", &exit.stderr_tail);
     value
 }
@@ -213,7 +220,7 @@ mod tests {
 
     #[test]
     fn output_is_text_where_it_can_be() {
-        let data = |data: &'static [u8]| record(&Record { rank: 1, stream: 1, data: data.into(), more: false });
+        let data = |data: &'static [u8]| record(&Record { rank: 1, stream: 1, data: data.into(), more: false, job: 0 });
         assert_eq!(data("hé\n".as_bytes()), json!({"rank": 1, "stream": "stderr", "more": false, "data": "hé\n"}));
         assert_eq!(data(b"\xff")["data_base64"], "/w==");
         assert_eq!(data(b"\xff").get("data"), None);

@@ -159,18 +159,19 @@ fn own(fd: impl AsFd) -> io::Result<BufWriter<File>> {
     Ok(BufWriter::with_capacity(64 << 10, File::from(fd.as_fd().try_clone_to_owned()?)))
 }
 
-/// Puts `[rank] ` before lines. A line that is cut by another rank's output is ended there and goes on under a new label.
+/// Puts `[rank] ` before lines, and `[job.rank] ` before those of jobs that were spawned. A line that is cut by another rank's output is ended there and goes on under a new label.
 #[derive(Debug, Default)]
 struct Labels {
-    /// By stream: the rank whose line is not ended yet.
-    open: [Option<u32>; 2],
+    /// By stream: the job and rank whose line is not ended yet.
+    open: [Option<(u64, u32)>; 2],
 }
 
 impl Labels {
     fn label(&mut self, record: &Record) -> Bytes {
-        let Record { rank, data, more, .. } = record;
+        let Record { rank, data, more, job, .. } = record;
+        let who = (*job, *rank);
         let open = &mut self.open[record.stream() as usize];
-        let goes_on = *open == Some(*rank);
+        let goes_on = *open == Some(who);
         let mut out = Vec::with_capacity(data.len() + 16);
         if data.is_empty() {
             if goes_on && !more {
@@ -182,7 +183,7 @@ impl Labels {
         if open.is_some() && !goes_on {
             out.push(b'\n');
         }
-        let label = format!("[{rank}] ");
+        let label = if *job == 0 { format!("[{rank}] ") } else { format!("[{job}.{rank}] ") };
         for (at, line) in data.split_inclusive(|&b| b == b'\n').enumerate() {
             if at > 0 || !goes_on {
                 out.extend_from_slice(label.as_bytes());
@@ -192,7 +193,7 @@ impl Labels {
         *open = None;
         if !data.ends_with(b"\n") {
             match more {
-                true => *open = Some(*rank),
+                true => *open = Some(who),
                 false => out.push(b'\n'),
             }
         }
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     fn record(rank: u32, data: &'static str, more: bool) -> Record {
-        Record { rank, stream: Stream::Stdout.into(), data: data.into(), more }
+        Record { rank, stream: Stream::Stdout.into(), data: data.into(), more, job: 0 }
     }
 
     fn labelled(records: &[Record]) -> String {
@@ -226,6 +227,13 @@ mod tests {
     #[test]
     fn every_line_has_its_rank() {
         assert_eq!(labelled(&[record(0, "a\nb\n", false), record(11, "\n", false)]), "[0] a\n[0] b\n[11] \n");
+    }
+
+    #[test]
+    fn ranks_of_spawned_jobs_are_told_apart() {
+        let of_child = |data, more| Record { job: 8, ..record(0, data, more) };
+        let records = [record(0, "a", true), of_child("b\n", false), of_child("c", true), record(0, "d\n", false)];
+        assert_eq!(labelled(&records), "[0] a\n[8.0] b\n[8.0] c\n[0] d\n");
     }
 
     #[test]

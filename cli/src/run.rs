@@ -82,8 +82,8 @@ struct Follow {
     output: Output,
     /// 0 until we are told.
     job: u64,
-    /// Ranks whose stderr has passed through here.
-    heard: HashSet<u32>,
+    /// Ranks whose stderr has passed through here, of spawned jobs with these.
+    heard: HashSet<(u64, u32)>,
 }
 
 impl Follow {
@@ -126,7 +126,7 @@ impl Follow {
             },
         }
         if !view.json
-            && let Some(text) = verdict::verdict(&info, |rank| heard.contains(&rank))
+            && let Some(text) = verdict::verdict(&info, |job, rank| heard.contains(&(job, rank)))
         {
             say(&text);
         }
@@ -148,7 +148,7 @@ impl Follow {
             Body::Queued(queued) => self.tell(&format!("job {} is queued: {}", self.job, queued.reason)),
             Body::Output(output) if !self.view.json => {
                 let stderr = output.records.iter().filter(|record| record.stream() == Stream::Stderr);
-                self.heard.extend(stderr.map(|record| record.rank));
+                self.heard.extend(stderr.map(|record| (record.job, record.rank)));
                 self.output.write(output.records);
             }
             Body::Notice(text) => self.tell(&text),

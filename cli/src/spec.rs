@@ -76,7 +76,7 @@ fn app(segment: &Segment, hosts: Vec<Host>, here: &Here) -> Result<App, Failure>
     let env = segment.export.iter().map(|text| exported(text, here)).collect::<Result<_, _>>()?;
     let wdir = segment.wdir.as_deref().unwrap_or(Path::new(""));
     let argv = segment.program.iter().map(|arg| bytes(arg)).collect();
-    Ok(App { argv, n: segment.n, env, wdir: path(wdir, here), hosts })
+    Ok(App { argv, n: segment.n, env, wdir: path(wdir, here), hosts, path: Bytes::new() })
 }
 
 /// The hosts of the first program: of its options, or of the file that the mapping follows.

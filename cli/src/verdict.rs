@@ -5,9 +5,9 @@ use rsd_proto::v1::{JobInfo, JobState, RankExit};
 
 use crate::{placement, signals};
 
-/// What is to be said of an ended job; None when all went well. `seen` tells whether the user has seen what a rank wrote to
-/// stderr already.
-pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u32) -> bool) -> Option<String> {
+/// What is to be said of an ended job; None when all went well. `seen` tells whether the user has seen what a rank, of a spawned
+/// job or of this one (0), wrote to stderr already.
+pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option<String> {
     let job = info.job;
     let headline = match info.state() {
         JobState::Done => return None,
@@ -19,7 +19,7 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u32) -> bool) -> Option<Stri
     let Some(cause) = info.cause.as_ref().filter(|cause| !cause.secondary) else { return Some(headline) };
 
     let mut text = format!("{headline}: {}", describe(cause, info));
-    if !cause.stderr_tail.is_empty() && !seen(cause.rank) {
+    if !cause.stderr_tail.is_empty() && !seen(cause.job, cause.rank) {
         text.push_str("; its last lines on stderr:");
         for line in String::from_utf8_lossy(&cause.stderr_tail).lines() {
             text.push_str("\n  | ");
@@ -30,7 +30,11 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u32) -> bool) -> Option<Stri
     if secondary > 0 {
         text.push_str(&format!("\n{} because of it", were_ended(secondary)));
     }
-    let others = info.exits.iter().filter(|exit| !exit.secondary && exit.rank != cause.rank).map(|exit| exit.rank);
+    let others = info
+        .exits
+        .iter()
+        .filter(|exit| !exit.secondary && (cause.job, cause.rank) != (0, exit.rank))
+        .map(|exit| exit.rank);
     let others = placement::collect(others);
     if !others.is_empty() {
         text.push_str(&format!("\nfailed as well: rank {}", placement::ranges(&others)));
@@ -40,7 +44,6 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u32) -> bool) -> Option<Stri
 
 /// `rank 3 on n1 was killed by SIGSEGV (signal 11)`.
 pub(crate) fn describe(exit: &RankExit, info: &JobInfo) -> String {
-    let node = placement::node_name(info.map.as_ref(), &info.node_names, exit.node);
     let how = match &exit.how {
         Some(How::Exited(code)) => format!(" exited with code {code}"),
         Some(How::Signaled(signal)) => format!(" was killed by {}", signals::describe(*signal)),
@@ -49,7 +52,13 @@ pub(crate) fn describe(exit: &RankExit, info: &JobInfo) -> String {
         None => " failed".to_owned(),
     };
     let note = if exit.note.is_empty() { String::new() } else { format!(" ({})", exit.note) };
-    format!("rank {} on {node}{how}{note}", exit.rank)
+    match exit.job {
+        0 => {
+            let node = placement::node_name(info.map.as_ref(), &info.node_names, exit.node);
+            format!("rank {} on {node}{how}{note}", exit.rank)
+        }
+        job => format!("rank {} of job {job}, which it has spawned,{how}{note}", exit.rank),
+    }
 }
 
 fn were_ended(ranks: usize) -> String {
@@ -85,7 +94,10 @@ mod tests {
     fn the_first_cause_stands_alone() {
         let cause = exit(3, How::Signaled(11), false);
         let info = failed(cause.clone(), vec![cause]);
-        assert_eq!(verdict(&info, |_| false).unwrap(), "job 7 failed: rank 3 on n1 was killed by SIGSEGV (signal 11)");
+        assert_eq!(
+            verdict(&info, |_, _| false).unwrap(),
+            "job 7 failed: rank 3 on n1 was killed by SIGSEGV (signal 11)"
+        );
     }
 
     #[test]
@@ -95,9 +107,23 @@ mod tests {
         cause.note = "after it had called MPI_Init".into();
         let info = failed(cause, Vec::new());
         let head = "job 7 failed: rank 3 on n1 exited with code 3 (after it had called MPI_Init)";
-        assert_eq!(verdict(&info, |rank| rank == 3).unwrap(), head);
+        assert_eq!(verdict(&info, |_, rank| rank == 3).unwrap(), head);
         let long = format!("{head}; its last lines on stderr:\n  | no such file\n  | giving up");
-        assert_eq!(verdict(&info, |_| false).unwrap(), long);
+        assert_eq!(verdict(&info, |_, _| false).unwrap(), long);
+    }
+
+    #[test]
+    fn the_cause_may_be_in_a_spawned_job() {
+        let cause = RankExit { job: 8, ..exit(1, How::Exited(3), false) };
+        let text = verdict(&failed(cause, vec![exit(1, How::Signaled(15), true)]), |_, _| false).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "job 7 failed: rank 1 of job 8, which it has spawned, exited with code 3",
+                "1 other rank was ended because of it",
+            ]
+        );
     }
 
     #[test]
@@ -105,7 +131,7 @@ mod tests {
         let mut exits =
             vec![exit(3, How::Aborted(7), false), exit(5, How::Exited(1), false), exit(6, How::Exited(1), false)];
         exits.extend((8..23).map(|rank| exit(rank, How::Signaled(15), true)));
-        let text = verdict(&failed(exits[0].clone(), exits), |_| false).unwrap();
+        let text = verdict(&failed(exits[0].clone(), exits), |_, _| false).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines,
@@ -121,7 +147,7 @@ mod tests {
     fn a_rank_that_did_not_start_says_why() {
         let cause = exit(0, How::Failed("no program ./foo there".into()), false);
         assert_eq!(
-            verdict(&failed(cause, Vec::new()), |_| false).unwrap(),
+            verdict(&failed(cause, Vec::new()), |_, _| false).unwrap(),
             "job 7 failed: rank 0 on n1: no program ./foo there"
         );
     }
@@ -130,8 +156,8 @@ mod tests {
     fn a_cancelled_job_names_no_rank() {
         let mut info = failed(exit(0, How::Signaled(15), true), vec![exit(0, How::Signaled(15), true)]);
         info.state = JobState::Cancelled.into();
-        assert_eq!(verdict(&info, |_| false).unwrap(), "job 7 was cancelled");
+        assert_eq!(verdict(&info, |_, _| false).unwrap(), "job 7 was cancelled");
         info.state = JobState::Done.into();
-        assert_eq!(verdict(&info, |_| false), None);
+        assert_eq!(verdict(&info, |_, _| false), None);
     }
 }

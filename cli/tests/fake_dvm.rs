@@ -396,7 +396,7 @@ fn submitted() -> Act {
 }
 
 fn record(rank: u32, stream: Stream, data: &[u8]) -> Record {
-    Record { rank, stream: stream.into(), data: data.to_vec().into(), more: false }
+    Record { rank, stream: stream.into(), data: data.to_vec().into(), more: false, job: 0 }
 }
 
 fn output(records: Vec<Record>) -> Act {

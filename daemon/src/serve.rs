@@ -190,7 +190,7 @@ impl Dvm for HeadService {
                 let Some(event) = event else { return };
                 let Some(job_event::Body::Output(output)) = event.body else { continue };
                 for record in output.records {
-                    let rank = wanted.rank.is_none_or(|rank| rank == record.rank);
+                    let rank = wanted.rank.is_none_or(|rank| rank == record.rank && record.job == 0);
                     let stream = wanted.stream.is_none_or(|stream| stream == record.stream);
                     if rank && stream && client.send(Ok(record)).await.is_err() {
                         return;

@@ -8,6 +8,7 @@
 mod link;
 mod members;
 mod ranks;
+mod spawning;
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -15,12 +16,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use bytes::Bytes;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use prost::Message;
-use rsd_core::step::{Effect, Input, Local, Status};
+use rsd_core::step::{Effect, Input, Local, SpawnWish, Status};
 use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, NodeId, Step};
+use rsd_proto::pmi::v1::Spawn;
 use rsd_proto::v1::{GroupEpoch, LaunchBody, Up};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
@@ -282,6 +285,9 @@ impl StepProcess {
                     members.expect(&start);
                 }
             }
+            Effect::Describe { local, app, spawn } => {
+                return Some(Input::Described(local, Box::new(self.describe(local, app, spawn))));
+            }
             Effect::PmiSend(local, bytes) => self.ranks.pmi_send(local, &bytes),
             Effect::PmiClose(local) => self.ranks.pmi_close(local),
             Effect::StdinWrite(local, bytes) => self.ranks.stdin_write(local, bytes),
@@ -312,6 +318,16 @@ impl StepProcess {
             }
         }
         None
+    }
+
+    /// The job that a rank wants to spawn.
+    fn describe(&self, local: Local, app: usize, spawn: Spawn) -> Result<SpawnWish, String> {
+        let secret = crate::start::random::<32>().map_err(|error| format!("cannot make a secret: {error}"))?;
+        let started =
+            self.pids.iter().find(|(_, of)| **of == local).and_then(|(pid, _)| u32::try_from(pid.as_raw()).ok());
+        let pid = started.or_else(|| self.members.as_ref().and_then(|members| members.pid(local)));
+        let spawner = self.ranks.spawner(app, pid);
+        spawning::wish(spawn, spawner, Bytes::copy_from_slice(&secret), |path| std::fs::read_to_string(path))
     }
 
     fn signal(&mut self, local: Local, number: i32) {

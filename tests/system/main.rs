@@ -19,6 +19,7 @@ mod pmi;
 mod ports;
 mod restart;
 mod slurm;
+mod spawn;
 mod surface;
 mod wrong_uses;
 

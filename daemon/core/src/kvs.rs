@@ -19,6 +19,12 @@ pub struct Kvs {
 }
 
 impl Kvs {
+    /// With what every node has from the start.
+    pub fn preset(entries: &[Kv]) -> Kvs {
+        let entries = entries.iter().map(|kv| (kv.key.clone(), kv.value.clone())).collect();
+        Kvs { entries, pending: Vec::new() }
+    }
+
     /// Stores a value for this node now and for the others at the next fence.
     pub fn put(&mut self, key: Bytes, value: Bytes) {
         self.pending.push(Kv { key: key.clone(), value: value.clone() });

@@ -46,6 +46,7 @@ pub(super) struct Members {
     port: u16,
     listener: Option<TcpListener>,
     by_id: HashMap<(u32, u32), Local>,
+    pids: HashMap<Local, u32>,
     events: mpsc::UnboundedSender<Event>,
 }
 
@@ -54,7 +55,7 @@ impl Members {
     pub(super) async fn listen(events: mpsc::UnboundedSender<Event>) -> std::io::Result<Members> {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
-        Ok(Members { port, listener: Some(listener), by_id: HashMap::new(), events })
+        Ok(Members { port, listener: Some(listener), by_id: HashMap::new(), pids: HashMap::new(), events })
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -64,6 +65,9 @@ impl Members {
     /// Waits for a member, and for the end of its process.
     pub(super) fn expect(&mut self, start: &MemberStart) {
         self.by_id.insert((start.pmi_id, start.uid), start.local);
+        if start.pid > 0 {
+            self.pids.insert(start.local, start.pid);
+        }
         if let Some(listener) = self.listener.take() {
             tokio::task::spawn_local(accept(listener, self.events.clone()));
         }
@@ -80,6 +84,11 @@ impl Members {
             // Its connection tells of it as well.
             Err(error) => warn!(%pid, %error, "cannot watch a member"),
         }
+    }
+
+    /// A member's process, if it is known on this node.
+    pub(super) fn pid(&self, local: Local) -> Option<u32> {
+        self.pids.get(&local).copied()
     }
 
     /// Which member this is.

@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use tracing::debug;
 
 use super::Event;
+use super::spawning::{self, Spawner};
 use crate::spawn::{self, Command, ConfineError, Crew, MemoryPolicy, Process, SpawnError};
 use crate::state_dir;
 
@@ -284,6 +285,27 @@ impl Ranks {
         }
     }
 
+    // --- what a rank spawns ---
+
+    /// A rank of program `app` as a spawner; `pid` is its process, if that is known.
+    pub(super) fn spawner(&self, app: usize, pid: Option<u32>) -> Spawner {
+        let spec = self.launch.spec.clone().unwrap_or_default();
+        let launched_in = spec.apps.get(app).map(|app| PathBuf::from(OsStr::from_bytes(&app.wdir)));
+        let (env, wdir) = pid.and_then(|pid| spawning::look_at(pid).ok()).unwrap_or_else(|| {
+            let env = spec.env.clone();
+            (env, launched_in.clone().unwrap_or_default())
+        });
+        let same = |launched: &PathBuf| std::fs::canonicalize(launched).is_ok_and(|place| place == wdir);
+        Spawner {
+            env,
+            // As the user wrote it, where that is the same place.
+            wdir: launched_in.filter(same).unwrap_or(wdir),
+            oversubscribe: spec.oversubscribe,
+            output_dir: spec.output_dir,
+            gpus_visible: spec.gpus_visible,
+        }
+    }
+
     // --- PMI ---
 
     /// A member's connection, instead of the one that it may have had.
@@ -442,7 +464,11 @@ fn prepare(launch: &LaunchBody, app: usize, state_dir: &Path) -> Result<Program,
         env.push(c_string(&var, "an environment variable")?);
     }
     let search = env.iter().find_map(|var| var.as_bytes().strip_prefix(b"PATH="));
-    let search = search.unwrap_or(b"/usr/local/bin:/usr/bin:/bin").to_vec();
+    let search = search.unwrap_or(b"/usr/local/bin:/usr/bin:/bin");
+    let search = match wanted.path.is_empty() {
+        true => search.to_vec(),
+        false => [&wanted.path[..], search].join(&b':'),
+    };
     let socket = state_dir::socket(state_dir);
     for (name, value) in [("RSD_DVM", state_dir), ("RSD_SOCKET", &socket)] {
         env.push(c_string(&[name.as_bytes(), b"=", value.as_os_str().as_bytes()].concat(), name)?);

@@ -57,6 +57,9 @@ pub struct App {
     /// Empty: every node of the DVM.
     #[prost(message, repeated, tag = "5")]
     pub hosts: ::prost::alloc::vec::Vec<Host>,
+    /// Where its program is looked for before PATH; directories, separated by colons.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub path: ::prost::bytes::Bytes,
 }
 /// One rank of a rankfile: where it runs, and on which cpus, as written: "0-3", "0:1,1:0-2" (package:core), "" for all.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -146,6 +149,9 @@ pub struct Record {
     pub data: ::prost::bytes::Bytes,
     #[prost(bool, tag = "4")]
     pub more: bool,
+    /// The job that the rank is of, if it was spawned by that of the log; 0: the log's own.
+    #[prost(uint64, tag = "5")]
+    pub job: u64,
 }
 /// How one rank ended, if not by exiting with 0 after finalize.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -168,6 +174,9 @@ pub struct RankExit {
     /// The exit code that a shell would show for it, 1 to 255.
     #[prost(uint32, tag = "11")]
     pub code: u32,
+    /// The spawned job that the rank is of; 0: the very job that this is told of.
+    #[prost(uint64, tag = "12")]
+    pub job: u64,
     #[prost(oneof = "rank_exit::How", tags = "3, 4, 5, 6")]
     pub how: ::core::option::Option<rank_exit::How>,
 }
@@ -229,6 +238,9 @@ pub struct JobInfo {
     pub bindings: ::prost::alloc::vec::Vec<NodeBinding>,
     #[prost(message, repeated, tag = "16")]
     pub binding_runs: ::prost::alloc::vec::Vec<BindingRun>,
+    /// The job that spawned it; 0: it was submitted, or is a group's epoch.
+    #[prost(uint64, tag = "17")]
+    pub parent: u64,
 }
 /// One event of a job's story. The sequence of a job is its log: append-only, and what every client follows.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1034,7 +1046,7 @@ pub struct ShutdownReply {}
 pub struct Up {
     #[prost(
         oneof = "up::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 21"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 21, 30, 31"
     )]
     pub body: ::core::option::Option<up::Body>,
 }
@@ -1078,13 +1090,17 @@ pub mod up {
         GroupJoin(super::GroupJoin),
         #[prost(message, tag = "21")]
         GroupLeave(super::GroupLeave),
+        #[prost(message, tag = "30")]
+        SpawnCall(super::SpawnCall),
+        #[prost(message, tag = "31")]
+        Begun(super::Begun),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Down {
     #[prost(
         oneof = "down::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 20"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 20, 30"
     )]
     pub body: ::core::option::Option<down::Body>,
 }
@@ -1124,6 +1140,8 @@ pub mod down {
         Locations(super::Locations),
         #[prost(message, tag = "20")]
         GroupState(super::GroupState),
+        #[prost(message, tag = "30")]
+        SpawnResult(super::SpawnResult),
     }
 }
 /// First message of a child.
@@ -1262,6 +1280,12 @@ pub struct LaunchBody {
     /// listening sockets, and ranks exchange addresses themselves.
     #[prost(bytes = "bytes", tag = "9")]
     pub secret: ::prost::bytes::Bytes,
+    /// A rank has spawned the job: its steps say when their ranks have begun.
+    #[prost(bool, tag = "10")]
+    pub spawned: bool,
+    /// What is in the store from the start.
+    #[prost(message, repeated, tag = "11")]
+    pub preput: ::prost::alloc::vec::Vec<Kv>,
 }
 /// One batch of puts, in order.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1533,7 +1557,7 @@ pub struct NameCall {
     /// What the step has asked before this number has been answered.
     #[prost(uint64, tag = "8")]
     pub open_from: u64,
-    #[prost(oneof = "name_call::Op", tags = "4, 5, 6")]
+    #[prost(oneof = "name_call::Op", tags = "4, 5, 6, 9")]
     pub op: ::core::option::Option<name_call::Op>,
 }
 /// Nested message and enum types in `NameCall`.
@@ -1546,6 +1570,9 @@ pub mod name_call {
         Lookup(::prost::bytes::Bytes),
         #[prost(bytes, tag = "6")]
         Unpublish(::prost::bytes::Bytes),
+        /// What has become of the job of this namespace; answered with a sentence as its port.
+        #[prost(string, tag = "9")]
+        State(::prost::alloc::string::String),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1560,6 +1587,78 @@ pub struct NameResult {
     pub ok: bool,
     #[prost(bytes = "bytes", tag = "5")]
     pub port: ::prost::bytes::Bytes,
+}
+/// A rank wants a job beside its own (MPI_Comm_spawn). Asked and answered as NameCall.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SpawnCall {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, tag = "2")]
+    pub node: u32,
+    #[prost(uint64, tag = "3")]
+    pub call: u64,
+    #[prost(uint64, tag = "4")]
+    pub open_from: u64,
+    #[prost(uint32, tag = "5")]
+    pub rank: u32,
+    /// An encoded JobSpec, passed on as the same bytes.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub spec: ::prost::bytes::Bytes,
+    #[prost(message, repeated, tag = "7")]
+    pub preput: ::prost::alloc::vec::Vec<Kv>,
+    /// Fresh; see LaunchBody.
+    #[prost(bytes = "bytes", tag = "8")]
+    pub secret: ::prost::bytes::Bytes,
+    /// soft\[i\]: which numbers of ranks will do for apps\[i\], besides all.
+    #[prost(message, repeated, tag = "9")]
+    pub soft: ::prost::alloc::vec::Vec<Soft>,
+    /// If it fails, the job that spawned it goes on.
+    #[prost(bool, tag = "10")]
+    pub apart: bool,
+    /// There is no spec: why it makes no sense.
+    #[prost(string, tag = "11")]
+    pub wrong: ::prost::alloc::string::String,
+}
+/// Of MPI's info key `soft`.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Soft {
+    #[prost(message, repeated, tag = "1")]
+    pub triplets: ::prost::alloc::vec::Vec<Triplet>,
+}
+/// first, first + stride, … up to last.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Triplet {
+    #[prost(int64, tag = "1")]
+    pub first: i64,
+    #[prost(int64, tag = "2")]
+    pub last: i64,
+    #[prost(int64, tag = "3")]
+    pub stride: i64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SpawnResult {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, tag = "2")]
+    pub node: u32,
+    #[prost(uint64, tag = "3")]
+    pub call: u64,
+    /// Why there is no new job, or empty.
+    #[prost(string, tag = "4")]
+    pub error: ::prost::alloc::string::String,
+    /// Of the new job, whose ranks all run: its namespace, and started\[i\] ranks of apps\[i\].
+    #[prost(string, tag = "5")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(uint32, repeated, tag = "6")]
+    pub started: ::prost::alloc::vec::Vec<u32>,
+}
+/// The ranks of these nodes, of a spawned job, have all been started. A fact, as FenceUp.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Begun {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, repeated, tag = "2")]
+    pub nodes: ::prost::alloc::vec::Vec<u32>,
 }
 /// A process that runs already wants a place in a named group. Kept by the daemon of its node until the epoch's Launch or a GroupState
 /// with an error comes; repeats are known by the token.

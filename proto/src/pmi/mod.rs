@@ -14,4 +14,5 @@ pub mod environment;
 pub mod listening;
 pub mod mapping;
 pub mod sets;
+pub mod spawning;
 pub mod v1;

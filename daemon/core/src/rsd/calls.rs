@@ -221,6 +221,11 @@ impl Rsd {
             Life::Queued { .. } => {
                 return refused(exit::NO_SUCH_JOB, format!("job {id} is queued: it has no ranks yet"));
             }
+            Life::Outlived { .. } => {
+                let text =
+                    format!("the ranks of job {id} have ended, those of jobs that it spawned have not: rsctl ps");
+                return refused(exit::NO_SUCH_JOB, text);
+            }
             Life::Ended(_) => return refused(exit::NO_SUCH_JOB, format!("job {id} has ended")),
             Life::Running { .. } | Life::Ending { .. } => {}
         }
@@ -252,7 +257,7 @@ impl Rsd {
                 out.push(log(now, id, event));
                 self.retire(id, out);
             }
-            Life::Running { .. } | Life::Ending { .. } => {
+            Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. } => {
                 self.kill_job(now, id, Why::Cancelled, reason.to_owned(), grace_ms, out);
             }
             Life::Ended(_) => {}

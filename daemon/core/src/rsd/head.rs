@@ -14,7 +14,7 @@ use super::job::{Job, Life, Why};
 use super::lobby::Lobby;
 use super::names::Names;
 use super::questions::Questions;
-use super::{Answer, Effect, Refused, ReqId, Rsd};
+use super::{Answer, Effect, Refused, ReqId, Rsd, family};
 use crate::place::cpuset::CpuSet;
 use crate::place::topology::{Kind, Topology};
 use crate::place::{self, Gpu, NodeOffer};
@@ -188,6 +188,11 @@ impl Head {
         self.alive.contains(&job)
     }
 
+    /// Whether some of its ranks may still run.
+    pub(super) fn has_ranks(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(Job::has_ranks)
+    }
+
     pub(super) fn slots(&self) -> u32 {
         self.nodes.values().filter_map(|node| node.info.inventory.as_ref()).map(|inventory| inventory.slots).sum()
     }
@@ -206,7 +211,7 @@ impl Head {
 
     /// Where a job goes now, or why nowhere. A node whose link is down takes nothing, but a job that needs it can wait for it
     /// to come back.
-    fn place(&self, wanted: &place::Request) -> Result<place::Placement, place::Refusal> {
+    pub(super) fn place(&self, wanted: &place::Request) -> Result<place::Placement, place::Refusal> {
         let refusal = match place::place(&self.offers(Asked::Now), wanted, HEAD) {
             Ok(placement) => return Ok(placement),
             Err(refusal) if refusal.fits_when_idle() => return Err(refusal),
@@ -292,7 +297,7 @@ impl Head {
 
     pub(super) fn next_deadline(&self, tuning: &Tuning) -> Option<Duration> {
         let jobs = self.alive().filter_map(|job| match job.life {
-            Life::Running { until } => until,
+            Life::Running { until } | Life::Outlived { until, .. } => until,
             Life::Ending { until, .. } => Some(until),
             Life::Queued { .. } | Life::Ended(_) => None,
         });
@@ -378,7 +383,7 @@ impl Rsd {
         }
     }
 
-    fn start_job(&mut self, now: Now, id: JobId, placement: place::Placement, out: &mut Vec<Effect>) {
+    pub(super) fn start_job(&mut self, now: Now, id: JobId, placement: place::Placement, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         let names = placement.map.nodes().iter().map(|node| head.nodes[node].info.name.clone()).collect();
         let universe_size = head.slots().max(placement.map.size());
@@ -404,14 +409,16 @@ impl Rsd {
     pub(super) fn on_rank_failed(&mut self, now: Now, failed: wire::RankFailed, out: &mut Vec<Effect>) {
         let Some(exit) = failed.exit else { return };
         let Some(job) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&failed.job)) else { return };
-        if job.is_over() || exit.rank >= job.map.size() || !job.take_exit(&exit) {
+        if !job.has_ranks() || exit.rank >= job.map.size() || !job.take_exit(&exit) {
             return;
         }
         out.push(log(now, failed.job, job_event::Body::RankExit(exit.clone())));
         if exit.fatal {
             let reason = format!("rank {} on {} failed", exit.rank, job.node_name(exit.node));
             let grace_ms = job.grace_ms;
+            self.answer_spawn(now, failed.job, Err(family::sentence(&exit)), out);
             self.kill_job(now, failed.job, Why::Failed, reason, grace_ms, out);
+            self.fail_family(now, failed.job, &exit, out);
         }
     }
 
@@ -450,11 +457,14 @@ impl Rsd {
         match &mut job.life {
             Life::Running { .. } => job.life = Life::Ending { why, until: wanted },
             Life::Ending { until, .. } if *until > wanted => *until = wanted,
+            // Those that it has spawned may not know yet how soon they are to go.
+            Life::Outlived { why: before, until } => (*before, *until) = (before.or(Some(why)), None),
             Life::Ending { .. } | Life::Queued { .. } | Life::Ended(_) => return,
         }
         let killing = job_event::Killing { reason: reason.clone(), grace_ms };
         out.push(log(now, id, job_event::Body::Killing(killing)));
         self.pass_kill(wire::Kill { job: id, grace_ms, reason }, out);
+        self.kill_spawned(now, id, grace_ms, out);
     }
 
     pub(super) fn on_output(&mut self, now: Now, output: wire::Output, out: &mut Vec<Effect>) {
@@ -464,8 +474,13 @@ impl Rsd {
         let bytes = output.records.iter().map(|record| record.data.len() as u64).sum();
         let fresh = inbox.accept(output.offset, bytes);
         let offset = inbox.received();
+        let root = job.spawned.as_ref().map(|spawned| spawned.root);
         if fresh {
             let records = output.records;
+            if let Some(root) = root {
+                let records = records.iter().map(|record| wire::Record { job: id, ..record.clone() }).collect();
+                out.push(log(now, root, job_event::Body::Output(job_event::Output { records })));
+            }
             out.push(log(now, id, job_event::Body::Output(job_event::Output { records })));
         }
         let ack = wire::OutputAck { job: id, node, offset };
@@ -497,11 +512,14 @@ impl Rsd {
         for exit in exits {
             job.take_exit(&exit);
         }
-        out.push(log(now, id, job.end(now, None)));
         head.names.forget(id);
         head.questions.forget(id);
         head.try_queue = true;
-        self.retire(id, out);
+        if let Some(job) = head.jobs.get(&id) {
+            let why_not = job.cause().map(family::sentence);
+            self.answer_spawn(now, id, why_not.map_or(Ok(()), Err), out);
+        }
+        self.end_or_outlive(now, id, out);
     }
 
     /// What is due by time, and what became possible.
@@ -516,7 +534,10 @@ impl Rsd {
             .collect();
         let timed_out: Vec<(JobId, u64)> = head
             .alive()
-            .filter(|job| matches!(job.life, Life::Running { until: Some(until) } if until <= now.mono))
+            .filter(|job| match job.life {
+                Life::Running { until } | Life::Outlived { until, .. } => until.is_some_and(|until| until <= now.mono),
+                Life::Queued { .. } | Life::Ending { .. } | Life::Ended(_) => false,
+            })
             .map(|job| (job.id, job.grace_ms))
             .collect();
         let silent: Vec<JobId> = head
@@ -579,6 +600,6 @@ pub(super) fn name_among(nodes: &BTreeMap<NodeId, Node>, node: NodeId) -> String
 }
 
 /// Why a job waits, in one line.
-fn waiting(refusal: &place::Refusal) -> String {
+pub(super) fn waiting(refusal: &place::Refusal) -> String {
     refusal.to_string().lines().next().unwrap_or_default().to_owned()
 }

@@ -10,6 +10,7 @@ use rsd_proto::library::INTERFACE;
 
 use super::bound::Bound;
 use super::calls::exit;
+use super::family::Spawned;
 use super::stdin::StdinFeed;
 use crate::outbox::Inbox;
 use crate::place::Placement;
@@ -51,6 +52,14 @@ pub(super) struct Job {
     pub(super) stdin: StdinFeed,
     /// Of a group's epoch: the members' tokens, by rank.
     pub(super) members: Vec<String>,
+    /// A rank has spawned it.
+    pub(super) spawned: Option<Spawned>,
+    /// Of one that is over: who had spawned it.
+    pub(super) parent: JobId,
+    /// Refused spawns that its log tells of.
+    pub(super) refusals: usize,
+    /// Until it is launched: what is in its store from the start.
+    pub(super) preput: Vec<wire::Kv>,
 }
 
 /// Where a job is, and what only counts there.
@@ -67,6 +76,12 @@ pub(super) enum Life {
         why: Why,
         /// After this the nodes that still say nothing are given up.
         until: Duration,
+    },
+    /// Its own ranks have ended, jobs that they have spawned have not.
+    Outlived {
+        why: Option<Why>,
+        /// Its time-out.
+        until: Option<Duration>,
     },
     Ended(JobState),
 }
@@ -109,6 +124,10 @@ impl Job {
             output: BTreeMap::new(),
             stdin: StdinFeed::default(),
             members: Vec::new(),
+            spawned: None,
+            parent: 0,
+            refusals: 0,
+            preput: Vec::new(),
             spec: Some(spec),
             launch: None,
             secret,
@@ -126,6 +145,26 @@ impl Job {
 
     pub(super) fn is_over(&self) -> bool {
         matches!(self.life, Life::Ended(_))
+    }
+
+    /// Whether it has been launched, and some of its ranks may still run.
+    pub(super) fn has_ranks(&self) -> bool {
+        matches!(self.life, Life::Running { .. } | Life::Ending { .. })
+    }
+
+    /// Its own ranks are gone; it goes on for those of its family.
+    pub(super) fn outlive(&mut self) {
+        let (why, until) = match &self.life {
+            Life::Ending { why, .. } => (Some(*why), None),
+            Life::Running { until } => (None, *until),
+            Life::Queued { .. } | Life::Outlived { .. } | Life::Ended(_) => return,
+        };
+        self.life = Life::Outlived { why, until };
+        self.launch = None;
+        self.members.clear();
+        self.output.clear();
+        self.used.clear();
+        self.bound = Bound::default();
     }
 
     /// It has its place: the launch to send, and the event to log.
@@ -158,6 +197,8 @@ impl Job {
             binding_runs: bound.runs.clone(),
             bindings_required: bound.required,
             secret: if listens { secret } else { Bytes::new() },
+            spawned: self.spawned.is_some(),
+            preput: std::mem::take(&mut self.preput),
         };
         let launch = wire::Launch {
             job: self.id,
@@ -189,10 +230,17 @@ impl Job {
         true
     }
 
+    /// What went wrong first may have gone wrong in a job that it has spawned.
+    pub(super) fn take_cause(&mut self, of: JobId, cause: &RankExit) {
+        let cause = || RankExit { job: if cause.job == 0 { of } else { cause.job }, ..cause.clone() };
+        self.cause.get_or_insert_with(cause);
+    }
+
     /// Everyone is gone: the verdict.
     pub(super) fn end(&mut self, now: Now, state: Option<JobState>) -> job_event::Body {
         let why = match &self.life {
             Life::Ending { why, .. } => Some(*why),
+            Life::Outlived { why, .. } => *why,
             Life::Queued { .. } | Life::Running { .. } | Life::Ended(_) => None,
         };
         let (state, code) = match (state, why, &self.cause) {
@@ -221,8 +269,8 @@ impl Job {
     pub(super) fn info(&self) -> JobInfo {
         let (state, queued_reason) = match &self.life {
             Life::Queued { reason } => (JobState::Queued, reason.clone()),
-            Life::Running { .. } => (JobState::Running, String::new()),
-            Life::Ending { .. } => (JobState::Ending, String::new()),
+            Life::Running { .. } | Life::Outlived { why: None, .. } => (JobState::Running, String::new()),
+            Life::Ending { .. } | Life::Outlived { why: Some(_), .. } => (JobState::Ending, String::new()),
             Life::Ended(state) => (*state, String::new()),
         };
         JobInfo {
@@ -240,6 +288,7 @@ impl Job {
             exits: self.exits.values().cloned().collect(),
             queued_reason,
             namespace: self.namespace.clone(),
+            parent: self.spawned.as_ref().map_or(self.parent, |spawned| spawned.parent),
             ..Default::default()
         }
     }

@@ -5,12 +5,13 @@
 //! - `relay`: a job as every daemon sees it; `locations`: where its ranks listen.
 //! - `head`: what only the head does: nodes, placement, the queue. `job`: one job's life. `bound`: the cpus it has.
 //! - `members`: processes of this node that wait for a place in a named group; `lobby`, `groups`: the groups, on the head.
-//! - `names`: what ranks publish and look up, on the head; `questions`: what steps ask is done once.
+//! - `family`: jobs that ranks spawn. `names`: what ranks publish and look up, on the head; `questions`: what steps ask is done once.
 //! - `blobs`: what the processes of a job leave for each other by name, on the head. `calls`: what clients ask.
 
 mod blobs;
 mod bound;
 mod calls;
+mod family;
 mod groups;
 mod head;
 mod job;
@@ -303,7 +304,8 @@ impl Rsd {
             down::Body::GroupState(state) => self.on_group_state(now, state, out),
             down::Body::OutputAck(wire::OutputAck { job, node, .. })
             | down::Body::Stdin(wire::Stdin { job, node, .. })
-            | down::Body::NameResult(wire::NameResult { job, node, .. }) => self.to_node(job, node, down, out),
+            | down::Body::NameResult(wire::NameResult { job, node, .. })
+            | down::Body::SpawnResult(wire::SpawnResult { job, node, .. }) => self.to_node(job, node, down, out),
             down::Body::LoadProbe(wire::LoadProbe { probe }) => {
                 out.push(Effect::MeasureLoad { probe });
                 self.to_children(&down, out);
@@ -428,6 +430,15 @@ impl Rsd {
                 Some(_) => self.on_name_call(call, out),
                 None => self.pass_up(up, out),
             },
+            up::Body::SpawnCall(call) => match self.head {
+                Some(_) => self.on_spawn_call(now, call, out),
+                None => self.pass_up(up, out),
+            },
+            up::Body::Begun(wire::Begun { job, nodes }) => {
+                if let Some(relay) = self.relays.get_mut(&job) {
+                    relay.begun(nodes);
+                }
+            }
             up::Body::Hello(_) => {} // only ever the first, which the shell takes
         }
     }
@@ -441,7 +452,7 @@ impl Rsd {
 
     fn on_resume(&mut self, link: LinkId, resume: wire::Resume, out: &mut Vec<Effect>) {
         let job = resume.job;
-        if self.head.as_ref().is_some_and(|head| !head.is_alive(job)) {
+        if self.head.as_ref().is_some_and(|head| !head.has_ranks(job)) {
             let release = down::Body::Release(wire::Release { job });
             out.push(Effect::Down { link, down: Down { body: Some(release) } });
             return;
@@ -463,6 +474,8 @@ impl Rsd {
                         let down = Down { body: Some(down::Body::Locations(wire::Locations { job, ports })) };
                         out.extend(to.into_iter().map(|link| Effect::Down { link, down: down.clone() }));
                     }
+                    relay::Step::Begun(_) if self.head.is_some() => self.on_begun(now, job, out),
+                    relay::Step::Begun(begun) => self.pass_up(Up { body: Some(up::Body::Begun(begun)) }, out),
                     relay::Step::Done(done) => self.pass_up(Up { body: Some(up::Body::Done(done)) }, out),
                     relay::Step::FenceDown(fence) => {
                         self.to_job(job, &Down { body: Some(down::Body::FenceDown(fence)) }, out);

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Down, down, name_call};
 
 use super::questions::Question;
-use super::{Effect, Rsd};
+use super::{Effect, Rsd, family};
 use crate::JobId;
 
 /// Names that a DVM's jobs may have published at once, and their bytes with those of their ports.
@@ -99,6 +99,10 @@ impl Rsd {
                         None => (false, Bytes::new()),
                     },
                     Some(name_call::Op::Unpublish(name)) => (head.names.unpublish(&name, uid), Bytes::new()),
+                    Some(name_call::Op::State(namespace)) => match family::state(&head.jobs, &namespace) {
+                        Some(state) => (true, state.into()),
+                        None => (false, Bytes::new()),
+                    },
                     None => (false, Bytes::new()),
                 };
                 let answer = down::Body::NameResult(wire::NameResult { job, node, call: number, ok, port });

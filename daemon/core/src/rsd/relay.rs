@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use rsd_proto::v1::{Done, FenceDown, FenceUp, Kill, Located, RankExit};
+use rsd_proto::v1::{self as wire, Done, FenceDown, FenceUp, Kill, Located, RankExit};
 
 use super::LinkId;
 use super::locations::{Locations, Told};
@@ -31,6 +31,7 @@ pub(super) struct Relay {
     /// The last fence that came by, for those who missed it.
     last: Option<FenceDown>,
     pub(super) locations: Locations,
+    begun: Begun,
     /// Nodes that have ended; on the head also those that are lost.
     done: BTreeMap<NodeId, Ended>,
     /// What the parent knows: the last result, and so many ends.
@@ -43,6 +44,14 @@ pub(super) struct Relay {
     pub(super) step_gone: bool,
     /// It had not said that its ranks have ended: what is said in its name.
     pub(super) step_lost: Option<RankExit>,
+}
+
+/// Of a spawned job: nodes whose ranks have all been started.
+#[derive(Debug, Default)]
+struct Begun {
+    nodes: BTreeSet<NodeId>,
+    /// So many of them the parent knows of.
+    sent: usize,
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +110,8 @@ pub(super) enum Step {
     Locate,
     /// Tell these where everyone listens.
     Locations { to: BTreeSet<LinkId>, ports: Vec<Bytes> },
+    /// Pass this up; on the head it is everyone.
+    Begun(wire::Begun),
     /// Pass this up.
     Done(Done),
     /// Head only: nobody is left.
@@ -119,6 +130,7 @@ impl Relay {
             fences: BTreeMap::new(),
             last: None,
             locations: Locations::default(),
+            begun: Begun::default(),
             done: BTreeMap::new(),
             sent_last: 0,
             sent_done: 0,
@@ -141,7 +153,7 @@ impl Relay {
 
     /// The way up is new: what was forwarded on the old one is forwarded again.
     pub(super) fn forget_sent(&mut self) {
-        (self.sent_last, self.sent_done) = (0, 0);
+        (self.sent_last, self.sent_done, self.begun.sent) = (0, 0, 0);
         self.fences.values_mut().for_each(|gathered| gathered.sent = 0);
         self.locations.forget_sent();
     }
@@ -188,7 +200,7 @@ impl Relay {
 
     /// What is ripe. To be called after every change, until it returns nothing.
     pub(super) fn advance(&mut self) -> Option<Step> {
-        let ripe = self.advance_fence().or_else(|| self.advance_locations());
+        let ripe = self.advance_fence().or_else(|| self.advance_locations()).or_else(|| self.advance_begun());
         if ripe.is_some() {
             return ripe;
         }
@@ -203,6 +215,24 @@ impl Relay {
             return Some(Step::Done(Done { job: self.job, nodes, exits: self.exits(), fences }));
         }
         None
+    }
+
+    /// The ranks of these nodes have all been started.
+    pub(super) fn begun(&mut self, nodes: Vec<NodeId>) {
+        self.begun.nodes.extend(nodes);
+    }
+
+    fn advance_begun(&mut self) -> Option<Step> {
+        let has_spoken = |node: &NodeId| self.begun.nodes.contains(node) || self.done.contains_key(node);
+        let ripe = match self.is_head {
+            true => self.map.nodes().iter().all(has_spoken),
+            false => self.here.iter().all(has_spoken),
+        };
+        if !ripe || self.begun.sent == self.begun.nodes.len() {
+            return None;
+        }
+        self.begun.sent = self.begun.nodes.len();
+        Some(Step::Begun(wire::Begun { job: self.job, nodes: self.begun.nodes.iter().copied().collect() }))
     }
 
     fn advance_locations(&mut self) -> Option<Step> {

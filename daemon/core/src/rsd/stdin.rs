@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Down, StdinAck, down};
 
+use super::job::Life;
 use super::{Effect, ReqId, Rsd};
 use crate::outbox::Outbox;
 use crate::{JobId, NodeId};
@@ -76,7 +77,7 @@ impl Rsd {
         let Some(found) = self.head.as_mut().and_then(|head| head.job_mut(job)) else {
             return self.answer_no_such_job(req, job, out);
         };
-        if found.is_over() {
+        if found.is_over() || matches!(found.life, Life::Outlived { .. }) {
             return out.push(Effect::Answer { req, answer: super::Answer::Stopped });
         }
         // One client feeds a job; a second one's chunk takes the first one's place in the queue for an answer.

@@ -1,55 +1,151 @@
-//! What ranks ask the head: names that they publish and look up. Each question is numbered, kept until it is answered, and asked
-//! again after a cut.
+//! What ranks ask the head: names that they publish and look up, jobs that they spawn. Each question is numbered, kept until it is
+//! answered, and asked again after a cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use rsd_proto::pmi::v1::Reply;
-use rsd_proto::v1::{self as wire, name_call, up};
+use bytes::Bytes;
+use prost::Message;
+use rsd_proto::pmi::v1::{Reply, Spawn};
+use rsd_proto::v1::{self as wire, JobSpec, name_call, up};
 
 use super::pmi::reply_to;
 use super::{Effect, Local, Step};
+
+/// A job that a rank wants to spawn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SpawnWish {
+    /// Its programs, each with a number of ranks, and all that is inherited.
+    pub spec: JobSpec,
+    /// `soft[i]`: the numbers of ranks that will do for `spec.apps[i]`.
+    pub soft: Vec<wire::Soft>,
+    /// What its ranks find in their store.
+    pub preput: Vec<(Bytes, Bytes)>,
+    /// When it fails, the spawner's job goes on.
+    pub apart: bool,
+    /// 32 fresh random bytes, for its ranks alone.
+    pub secret: Bytes,
+}
 
 /// Questions that wait for their answer.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     next: u64,
-    open: BTreeMap<u64, (Local, wire::NameCall)>,
+    open: BTreeMap<u64, (Local, Asked)>,
+    /// Why a rank's last spawn failed.
+    pub(super) spawn_errors: HashMap<Local, String>,
+}
+
+#[derive(Debug)]
+enum Asked {
+    Name(wire::NameCall),
+    /// `asked[i]`: how many ranks of the i-th program.
+    Spawn {
+        call: Box<wire::SpawnCall>,
+        asked: Vec<u32>,
+    },
+}
+
+impl Asked {
+    fn message(&self) -> up::Body {
+        match self {
+            Asked::Name(call) => up::Body::NameCall(call.clone()),
+            Asked::Spawn { call, .. } => up::Body::SpawnCall((**call).clone()),
+        }
+    }
+}
+
+impl Calls {
+    /// The number of the next question, and of the first that is open.
+    fn number(&mut self) -> (u64, u64) {
+        let call = self.next;
+        self.next += 1;
+        (call, self.open.first_key_value().map_or(call, |(first, _)| *first))
+    }
 }
 
 impl Step {
     pub(super) fn ask_head(&mut self, local: Local, op: name_call::Op, out: &mut Vec<Effect>) {
-        let call = self.calls.next;
-        self.calls.next += 1;
-        let open_from = self.calls.open.first_key_value().map_or(call, |(first, _)| *first);
+        let (call, open_from) = self.calls.number();
         let uid = self.ranks[local].member.as_ref().map(super::members::Member::uid);
         let message = wire::NameCall { job: self.job, node: self.node, call, op: Some(op), uid, open_from };
-        self.calls.open.insert(call, (local, message.clone()));
-        self.send(up::Body::NameCall(message), out);
+        self.keep_and_ask(local, call, Asked::Name(message), out);
     }
 
     pub(super) fn on_name_result(&mut self, result: wire::NameResult, out: &mut Vec<Effect>) {
-        let Some((local, call)) = self.calls.open.remove(&result.call) else { return };
+        let Some((local, Asked::Name(call))) = self.calls.open.remove(&result.call) else { return };
         let rc = if result.ok { 0 } else { 1 };
+        let found = || result.ok.then(|| result.port.to_vec());
         let reply = match call.op {
             Some(name_call::Op::Publish(_)) => Reply::PublishResult { rc },
-            Some(name_call::Op::Lookup(_)) => Reply::LookupResult(result.ok.then(|| result.port.to_vec())),
+            Some(name_call::Op::Lookup(_)) => Reply::LookupResult(found()),
             Some(name_call::Op::Unpublish(_)) => Reply::UnpublishResult { rc },
+            Some(name_call::Op::State(_)) => Reply::GetResult(found()),
             None => return,
         };
         reply_to(local, &reply, out);
     }
 
+    /// A rank wants a job: the shell knows with what.
+    pub(super) fn on_spawn(&mut self, local: Local, spawn: Spawn, out: &mut Vec<Effect>) {
+        self.calls.spawn_errors.remove(&local);
+        out.push(Effect::Describe { local, app: self.ranks[local].app, spawn });
+    }
+
+    /// What the rank wants to spawn, or why that makes no sense: the user is told by the head either way.
+    pub(super) fn on_described(&mut self, local: Local, wish: Result<SpawnWish, String>, out: &mut Vec<Effect>) {
+        let (call, open_from) = self.calls.number();
+        let message = wire::SpawnCall { job: self.job, node: self.node, call, open_from, ..Default::default() };
+        let mut asked = Vec::new();
+        let message = match wish {
+            Ok(SpawnWish { spec, soft, preput, apart, secret }) => {
+                let preput = preput.into_iter().map(|(key, value)| wire::Kv { key, value }).collect();
+                asked.extend(spec.apps.iter().map(|app| app.n.unwrap_or(0)));
+                wire::SpawnCall { spec: spec.encode_to_vec().into(), soft, preput, apart, secret, ..message }
+            }
+            Err(wrong) => wire::SpawnCall { wrong, ..message },
+        };
+        let message = wire::SpawnCall { rank: self.ranks[local].rank, ..message };
+        self.keep_and_ask(local, call, Asked::Spawn { call: Box::new(message), asked }, out);
+    }
+
+    pub(super) fn on_spawn_result(&mut self, result: wire::SpawnResult, out: &mut Vec<Effect>) {
+        let Some((local, Asked::Spawn { asked, .. })) = self.calls.open.remove(&result.call) else { return };
+        if !result.error.is_empty() {
+            self.calls.spawn_errors.insert(local, result.error);
+            return reply_to(local, &Reply::SpawnResult { rc: 1, errcodes: Vec::new(), jobid: Vec::new() }, out);
+        }
+        let errcodes = asked.into_iter().zip(result.started).flat_map(|(asked, started)| {
+            let started = started.min(asked) as usize;
+            std::iter::repeat_n(0, started).chain(std::iter::repeat_n(1, asked as usize - started))
+        });
+        let reply = Reply::SpawnResult { rc: 0, errcodes: errcodes.collect(), jobid: result.namespace.into_bytes() };
+        reply_to(local, &reply, out);
+    }
+
+    fn keep_and_ask(&mut self, local: Local, call: u64, asked: Asked, out: &mut Vec<Effect>) {
+        let message = asked.message();
+        self.calls.open.insert(call, (local, asked));
+        self.send(message, out);
+    }
+
     /// Over a new link: asks again what has not been answered.
     pub(super) fn ask_again(&self, out: &mut Vec<Effect>) {
-        for (_, call) in self.calls.open.values() {
-            self.send(up::Body::NameCall(call.clone()), out);
+        for (_, asked) in self.calls.open.values() {
+            self.send(asked.message(), out);
         }
     }
 
     /// Nobody will answer: says no to whoever waits.
     pub(super) fn fail_calls(&mut self, out: &mut Vec<Effect>) {
         for call in self.calls.open.keys().copied().collect::<Vec<_>>() {
-            self.on_name_result(wire::NameResult { call, ..Default::default() }, out);
+            match self.calls.open.get(&call) {
+                Some((_, Asked::Name(_))) => self.on_name_result(wire::NameResult { call, ..Default::default() }, out),
+                Some((_, Asked::Spawn { .. })) => {
+                    let error = "the job is being ended".into();
+                    self.on_spawn_result(wire::SpawnResult { call, error, ..Default::default() }, out);
+                }
+                None => {}
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A rank ends well by exiting with 0 after finalize, or without ever having spoken PMI. Any other end is reported once, at
 //! once. It is *fatal*, and ends the job, when the others could wait for it for ever: it aborted, died or exited between
-//! init and finalize, could not be started, broke the PMI protocol, or is gone while its neighbours wait in a fence.
+//! init and finalize (in a spawned job: without init), could not be started, broke the PMI protocol, or is gone while its neighbours wait in a fence.
 //! What ends after this step was told to kill is secondary.
 
 use std::collections::VecDeque;
@@ -224,6 +224,8 @@ impl Step {
         }
         let between = rank.pmi.has_spoken() && !rank.pmi.is_finalized();
         let told = rank.verdict.was_told;
+        // Whoever has spawned it waits for its MPI_Init.
+        let silent = self.launch.spawned && !rank.pmi.has_spoken();
         let (how, code, fatal, note) = match (&rank.verdict.fault, rank.verdict.aborted, rank.phase) {
             (_, Some(code), _) => (How::Aborted(code), shell_code(code), true, String::new()),
             (Some(Fault::NotStarted(why)), None, _) => (How::Failed(why.clone()), 247, true, String::new()),
@@ -233,18 +235,19 @@ impl Step {
                     Some(Fault::NotStarted(_)) | None => String::new(),
                 };
                 let code = if fault.is_some() { 1 } else { 128 + signal };
-                (How::Signaled(signal), code, rank.pmi.has_spoken() || fault.is_some(), note)
+                (How::Signaled(signal), code, rank.pmi.has_spoken() || fault.is_some() || silent, note)
             }
             (fault, None, Phase::Exited(Status::Exited(code))) => {
                 let note = match fault {
                     Some(Fault::Protocol(why)) if between => why.clone(),
                     _ if between => "without MPI_Finalize".to_owned(),
+                    _ if silent => "without calling MPI_Init, for which its spawner waits".to_owned(),
                     _ => String::new(),
                 };
-                if code == 0 && !between {
+                if code == 0 && !between && !silent {
                     return None;
                 }
-                (How::Exited(code), shell_code(code), between, note)
+                (How::Exited(code), shell_code(code), between || silent, note)
             }
             (Some(Fault::Protocol(why)), None, _) => (How::Failed(why.clone()), 1, true, String::new()),
             (None, None, Phase::Starting | Phase::Running | Phase::NeverRan | Phase::Left) => {
@@ -261,6 +264,7 @@ impl Step {
             stderr_tail: rank.verdict.last_stderr(),
             fatal: fatal && !told,
             code: u32::try_from(code).unwrap_or(1),
+            job: 0,
         })
     }
 
@@ -320,6 +324,7 @@ impl Step {
             stderr_tail: rank.verdict.last_stderr(),
             fatal: true,
             code: before.map_or(1, |report| report.code.max(1)),
+            job: 0,
         });
         self.send_report(local, out);
     }

@@ -17,6 +17,7 @@ mod spawn;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rsd_proto::pmi::v1::Spawn;
 use rsd_proto::v1::{self as wire, Down, LaunchBody, Up, down, up};
 
 use crate::kvs::Kvs;
@@ -25,6 +26,7 @@ use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now, Tuning};
 
 pub use bound::{Bound, Memory};
+pub use calls::SpawnWish;
 pub use members::MemberStart;
 pub use spawn::RankStart;
 
@@ -64,6 +66,8 @@ pub enum Input {
     StdinWritten(Local, u64),
     /// A rank reads its standard input no longer.
     StdinClosed(Local),
+    /// The job that [`Effect::Describe`] asked about; else why there is none, as a sentence.
+    Described(Local, Box<Result<SpawnWish, String>>),
     /// A member has connected to its PMI server, perhaps anew.
     Attached(Local),
     /// A member's process has ended.
@@ -100,6 +104,10 @@ pub enum Effect {
     Spawn(RankStart),
     /// Wait for a member: for its connection, and for the end of its process.
     Await(MemberStart),
+    /// A rank, one of program `app`, wants to spawn a job: with its environment and directory that is what
+    /// [`Input::Described`] is to say.
+    #[expect(missing_docs, reason = "said above")]
+    Describe { local: Local, app: usize, spawn: Spawn },
     /// Write to a rank's PMI connection.
     PmiSend(Local, Bytes),
     /// Close a rank's PMI connection.
@@ -135,6 +143,8 @@ pub struct Step {
     fence: Fence,
     calls: Calls,
     listening: Listening,
+    /// Of a spawned job: it was said that all ranks here run.
+    begun: bool,
     outbox: Outbox<Vec<wire::Record>>,
     /// Records of this round, not yet in the outbox.
     fresh: Vec<wire::Record>,
@@ -230,6 +240,7 @@ impl Step {
         tuning: Tuning,
     ) -> Result<Step, String> {
         let here = map.count_on(node) as usize;
+        let kvs = Kvs::preset(&launch.preput);
         let (parts, notice) = bound::parts(node, &map, &launch, inventory, here)?;
         let ranks = spawn::local_ranks(node, &map, &launch, parts, tuning)?;
         Ok(Step {
@@ -240,10 +251,11 @@ impl Step {
             group: None,
             tuning,
             ranks,
-            kvs: Kvs::default(),
+            kvs,
             fence: Fence { epoch: 1, waiting: Vec::new(), sent: Vec::new() },
             calls: Calls::default(),
             listening: Listening::default(),
+            begun: false,
             outbox: Outbox::new(tuning.output_window),
             fresh: Vec::new(),
             stdin: Inbox::default(),
@@ -268,6 +280,7 @@ impl Step {
             Input::StartFailed(local, why) => self.on_start_failed(now, local, why, out),
             Input::Pmi(local, bytes) => self.on_pmi(now, local, &bytes, out),
             Input::PmiClosed(local) => self.on_pmi_closed(now, local, out),
+            Input::Described(local, wish) => self.on_described(local, *wish, out),
             Input::Attached(local) => self.on_attached(local, out),
             Input::Gone(local) => self.on_gone(now, local, out),
             Input::Output(local, stream, bytes) => self.on_output(local, stream, &bytes, out),
@@ -300,6 +313,7 @@ impl Step {
     pub fn settle(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.settle_notice(out);
         self.settle_listening(out);
+        self.settle_begun(out);
         self.settle_output(out);
         self.settle_members(now, out);
         self.settle_exits(now, out);
@@ -342,6 +356,7 @@ impl Step {
             down::Body::OutputAck(ack) => self.outbox.ack(ack.offset),
             down::Body::Stdin(stdin) => self.on_stdin(stdin, out),
             down::Body::PmiCall(call) => self.on_pmi_call(call, out),
+            down::Body::SpawnResult(result) => self.on_spawn_result(result, out),
             down::Body::NameResult(result) => self.on_name_result(result, out),
             down::Body::Locations(locations) => self.on_locations(locations, out),
             down::Body::Resync(_) => self.resync(out),
@@ -363,6 +378,7 @@ impl Step {
         self.attached_before = true;
         self.send_notice(out);
         self.send_listening(out);
+        self.send_begun(out);
         for fence in self.fence.sent.clone() {
             self.send(up::Body::FenceUp(fence), out);
         }
@@ -453,6 +469,7 @@ impl Step {
                 stream: stream.into(),
                 data: record.data,
                 more: record.more,
+                job: 0,
             });
         }
     }
@@ -460,7 +477,7 @@ impl Step {
     fn on_output_closed(&mut self, now: Now, local: Local, stream: Stream, out: &mut Vec<Effect>) {
         let rank = &mut self.ranks[local];
         if let Some(data) = rank.lines[stream as usize].close() {
-            self.fresh.push(wire::Record { rank: rank.rank, stream: stream.into(), data, more: false });
+            self.fresh.push(wire::Record { rank: rank.rank, stream: stream.into(), data, more: false, job: 0 });
         }
         self.report_exit_if_known(now, local, out);
     }

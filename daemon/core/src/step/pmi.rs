@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use rsd_proto::pmi::v1::{Reply, Request, RequestDecoder};
-use rsd_proto::pmi::{listening, mapping, sets};
+use rsd_proto::pmi::{listening, mapping, sets, spawning};
 use rsd_proto::v1::{self as wire, name_call, pmi_call, up};
 
 use super::{Effect, Local, Phase, Step, Waiter};
@@ -77,6 +77,13 @@ impl Step {
                     Reply::PutResult { rc: 0 }
                 }
             }
+            Request::Get { key, kvsname } if key == spawning::STATE_KEY.as_bytes() => {
+                let namespace = String::from_utf8_lossy(&kvsname).into_owned();
+                return self.ask_head(local, name_call::Op::State(namespace), out);
+            }
+            Request::Get { key, .. } if key == spawning::ERROR_KEY.as_bytes() => {
+                Reply::GetResult(self.calls.spawn_errors.get(&local).map(|why| one_line(why).into_bytes()))
+            }
             Request::Get { key, .. } => match listening::rank_of(&key) {
                 Some(rank) if self.makes_sockets() => return self.locate(local, rank, out),
                 Some(_) | None => Reply::GetResult(self.lookup(&key)),
@@ -101,7 +108,7 @@ impl Step {
             Request::UnpublishName { service } => {
                 return self.ask_head(local, name_call::Op::Unpublish(service.into()), out);
             }
-            Request::Spawn(_) => Reply::SpawnResult { rc: 1, errcodes: Vec::new() },
+            Request::Spawn(spawn) => return self.on_spawn(local, spawn, out),
             Request::Abort { exit_code, .. } => return self.on_abort(now, local, exit_code),
             Request::Finalize => {
                 self.ranks[local].pmi.finalized = true;
@@ -195,6 +202,11 @@ impl Step {
             node_name: self.launch.node_names[node_index].clone(),
         }
     }
+}
+
+/// As a value of PMI can be.
+fn one_line(text: &str) -> String {
+    text.lines().collect::<Vec<_>>().join("; ")
 }
 
 pub(super) fn reply_to(local: Local, reply: &Reply, out: &mut Vec<Effect>) {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use rsd_proto::pmi::environment::{Place, is_launcher_variable};
-use rsd_proto::v1::{EnvVar, JobSpec, LaunchBody, stdin_target::Target};
+use rsd_proto::v1::{self as wire, EnvVar, JobSpec, LaunchBody, stdin_target::Target, up};
 
 use super::bound::{Bound, Part};
 use super::lines::Lines;
@@ -120,11 +120,29 @@ impl Step {
             let mut env: Vec<String> =
                 place.variables().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
             env.extend(part_env);
+            env.extend(self.launch.spawned.then(|| "PMI_SPAWNED=1".to_owned()));
             let reads_stdin = rank.stdin != StdinState::Null;
             out.push(Effect::Spawn(RankStart { local, rank: number, app: rank.app, env, bound, listen, reads_stdin }));
         }
         for (local, why) in failed {
             self.on_start_failed(now, local, why, out);
+        }
+    }
+
+    /// Of a spawned job: when the last rank here has started, says so, for its spawner waits for that.
+    pub(super) fn settle_begun(&mut self, out: &mut Vec<Effect>) {
+        let never = |rank: &Rank| matches!(rank.phase, Phase::Starting | Phase::NeverRan);
+        if self.begun || !self.launch.spawned || self.ranks.iter().any(never) {
+            return;
+        }
+        self.begun = true;
+        self.send_begun(out);
+    }
+
+    /// Over a new link: says it again.
+    pub(super) fn send_begun(&self, out: &mut Vec<Effect>) {
+        if self.begun {
+            self.send(up::Body::Begun(wire::Begun { job: self.job, nodes: vec![self.node] }), out);
         }
     }
 

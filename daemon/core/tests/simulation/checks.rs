@@ -112,7 +112,7 @@ impl World {
         let mut logged: BTreeMap<(u32, usize), Vec<u8>> = BTreeMap::new();
         for event in self.logs.get(&job).into_iter().flatten() {
             let Some(job_event::Body::Output(output)) = &event.body else { continue };
-            for record in &output.records {
+            for record in output.records.iter().filter(|record| record.job == 0) {
                 logged.entry((record.rank, record.stream as usize)).or_default().extend_from_slice(&record.data);
             }
         }

@@ -5,13 +5,15 @@
 //! found too.
 //!
 //! - [`world`], [`steps`], [`ranks`]: the model. [`checks`]: what must hold at its end.
-//! - [`messages`]: how many messages a job costs. [`jobs`]: lives of jobs. [`names`]: what ranks publish. [`bindings`]: what
+//! - [`messages`]: how many messages a job costs. [`jobs`]: lives of jobs. [`names`]: what ranks publish. [`families`]: jobs that
+//!   they spawn. [`bindings`]: what
 //!   ranks have of their nodes. [`faults`]: what may break meanwhile. [`members`], [`groups`]: processes that run already, and
 //!   the groups that they join. [`blobs`]: values that processes leave for each other.
 
 mod bindings;
 mod blobs;
 mod checks;
+mod families;
 mod faults;
 mod groups;
 mod jobs;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rsd_core::step::{Status, Stream};
-use rsd_proto::pmi::listening;
-use rsd_proto::pmi::v1::{Reply, ReplyDecoder, Request};
+use rsd_proto::pmi::v1::{Reply, ReplyDecoder, Request, Spawn, SpawnSegment};
+use rsd_proto::pmi::{listening, spawning};
 
 use crate::rng::Rng;
 
@@ -30,6 +30,16 @@ pub(crate) enum Op {
     Unpublish(String),
     /// The same question, which must be refused.
     Not(Box<Op>),
+    /// The same question, whatever the answer.
+    Try(Box<Op>),
+    /// So many ranks of each program, with these info keys, or fewer where the errors say so.
+    Spawn {
+        programs: Vec<(usize, u32)>,
+        info: Vec<(String, String)>,
+        errors: usize,
+    },
+    /// Waits until what was spawned last is in this state.
+    Await(String),
     Write(Stream, Vec<u8>),
     Sleep(Duration),
     /// Reads standard input to its end.
@@ -70,6 +80,8 @@ pub(crate) struct Rank {
     script: VecDeque<Op>,
     opening: VecDeque<Request>,
     kvsname: Vec<u8>,
+    /// The name of the job that it has spawned last.
+    spawned: Vec<u8>,
     /// The launcher has made listening sockets.
     pub(crate) listens: bool,
     decoder: ReplyDecoder,
@@ -91,6 +103,7 @@ impl Rank {
             script: script.into(),
             opening: VecDeque::new(),
             kvsname: Vec::new(),
+            spawned: Vec::new(),
             listens: false,
             decoder: ReplyDecoder::new(),
             asked: None,
@@ -113,7 +126,7 @@ impl Rank {
             let Some(op) = self.script.pop_front() else { panic!("rank {} has no end in its script", self.rank) };
             let kvsname = self.kvsname.clone();
             let question = match &op {
-                Op::Not(question) => (**question).clone(),
+                Op::Not(question) | Op::Try(question) => (**question).clone(),
                 op => op.clone(),
             };
             match question {
@@ -140,7 +153,12 @@ impl Rank {
                 Op::Unpublish(service) => {
                     self.ask(Request::UnpublishName { service: service.into() }, op, &mut acts);
                 }
-                Op::Not(_) => panic!("twice no"),
+                Op::Spawn { programs, info, .. } => self.ask(Request::Spawn(spawn(&programs, &info)), op, &mut acts),
+                Op::Await(_) => {
+                    let kvsname = self.spawned.clone();
+                    self.ask(Request::Get { kvsname, key: spawning::STATE_KEY.into() }, op, &mut acts);
+                }
+                Op::Not(_) | Op::Try(_) => panic!("twice no"),
                 Op::Lookup(service, _) => self.ask(Request::LookupName { service: service.into() }, op, &mut acts),
                 Op::Write(stream, bytes) => acts.push(Act::Write(stream, bytes)),
                 Op::Sleep(time) => {
@@ -187,7 +205,21 @@ impl Rank {
         let Some(reply) = self.decoder.next() else { return Vec::new() };
         let reply = reply.expect("the launcher writes what the client half reads");
         let asked = self.asked.take().unwrap_or_else(|| panic!("rank {} got {reply:?} unasked", self.rank));
+        if let (Op::Await(wanted), Reply::GetResult(Some(state))) = (&asked, &reply)
+            && !state.starts_with(wanted.as_bytes())
+        {
+            assert_eq!(state, b"running", "rank {} waits for {wanted}", self.rank);
+            self.script.push_front(asked);
+            self.script.push_front(Op::Sleep(Duration::from_millis(20)));
+            return self.resume(&Wait::Reply);
+        }
         let right = match (&asked, &reply) {
+            (Op::Spawn { programs, errors, .. }, Reply::SpawnResult { rc: 0, jobid, errcodes }) => {
+                self.spawned.clone_from(jobid);
+                let asked: u32 = programs.iter().map(|(_, n)| n).sum();
+                errcodes.len() == asked as usize && errcodes.iter().filter(|code| **code != 0).count() == *errors
+            }
+            (Op::Await(_), Reply::GetResult(Some(_))) => true,
             (Op::Init, Reply::ResponseToInit { rc: 0, .. } | Reply::Maxes { .. }) => true,
             (Op::Init, Reply::MyKvsname(name)) => {
                 self.kvsname.clone_from(name);
@@ -207,11 +239,13 @@ impl Rank {
             | (Op::Finalize, Reply::FinalizeAck)
             | (Op::Publish(..), Reply::PublishResult { rc: 0 })
             | (Op::Unpublish(_), Reply::UnpublishResult { rc: 0 }) => true,
+            (Op::Try(_), _) => true,
             (Op::Not(question), reply) => matches!(
                 (&**question, reply),
                 (Op::Publish(..), Reply::PublishResult { rc: 1 })
                     | (Op::Unpublish(_), Reply::UnpublishResult { rc: 1 })
                     | (Op::Lookup(..), Reply::LookupResult(None))
+                    | (Op::Spawn { .. }, Reply::SpawnResult { rc: 1, .. })
             ),
             (Op::Get(_, wanted), Reply::GetResult(Some(value))) => value == wanted.as_bytes(),
             (Op::Mapping, Reply::GetResult(Some(value))) => value.starts_with(b"(vector"),
@@ -247,6 +281,18 @@ impl Rank {
         self.wait = Wait::Nothing;
         self.go()
     }
+}
+
+fn spawn(programs: &[(usize, u32)], info: &[(String, String)]) -> Spawn {
+    let info: Vec<_> = info.iter().map(|(key, value)| (key.clone().into_bytes(), value.clone().into_bytes())).collect();
+    let segment = |(program, n): &(usize, u32)| SpawnSegment {
+        nprocs: *n,
+        execname: program.to_string().into_bytes(),
+        args: Vec::new(),
+        info: info.clone(),
+    };
+    let preput = [(spawning::PARENT_PORT_KEY.into(), b"port$7".to_vec())].into();
+    Spawn { segments: programs.iter().map(segment).collect(), preput }
 }
 
 /// Where a rank listens on its node.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
-use rsd_core::step::{Effect, Input, RankStart, Status, Stream};
+use rsd_core::step::{Effect, Input, RankStart, SpawnWish, Status, Stream};
 use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, Step};
+use rsd_proto::pmi::v1::{Spawn, SpawnSegment};
 use rsd_proto::v1::{self as wire, Down, Hello, LaunchBody, Up, down, hello, up};
 
 use crate::ranks::{Act, Rank, port};
@@ -223,6 +224,9 @@ impl World {
     fn perform_step(&mut self, pid: Pid, step: &mut StepProc, effect: Effect) -> Option<Input> {
         match effect {
             Effect::Spawn(start) => return Some(self.spawn(pid, step, &start)),
+            Effect::Describe { local, spawn, .. } => {
+                return Some(Input::Described(local, Box::new(Ok(wish(spawn)))));
+            }
             Effect::PmiSend(local, bytes) => self.send_to_rank(pid, step, local, PMI_DOWN, RankEvent::Pmi(bytes)),
             Effect::Await(start) => {
                 let dead = self.processes.get(&start.started).is_none_or(|process| process.dead);
@@ -448,5 +452,31 @@ impl World {
                 self.after(delay, Event::StepInput(pid, Input::Exited(local, status)));
             }
         }
+    }
+}
+
+/// What the shell makes of a spawn request: the program's name is its number.
+fn wish(spawn: Spawn) -> SpawnWish {
+    let says = |segment: &SpawnSegment, key: &[u8]| {
+        let found = segment.info.iter().find(|(name, _)| name == key);
+        found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+    };
+    let soft = |segment: &SpawnSegment| wire::Soft {
+        triplets: says(segment, b"soft")
+            .map(|most| wire::Triplet { first: 1, last: most.parse().expect("a number"), stride: 1 })
+            .into_iter()
+            .collect(),
+    };
+    let app = |segment: &SpawnSegment| wire::App {
+        argv: vec!["program".into(), segment.execname.clone().into()],
+        n: Some(segment.nprocs),
+        ..Default::default()
+    };
+    SpawnWish {
+        spec: wire::JobSpec { apps: spawn.segments.iter().map(app).collect(), ..Default::default() },
+        soft: spawn.segments.iter().map(soft).collect(),
+        preput: spawn.preput.into_iter().map(|(key, value)| (key.into(), value.into())).collect(),
+        apart: spawn.segments.iter().any(|segment| says(segment, b"rsd_apart").is_some()),
+        secret: Bytes::from_static(&[9; 32]),
     }
 }

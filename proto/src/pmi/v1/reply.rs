@@ -76,6 +76,8 @@ pub enum Reply {
     SpawnResult {
         /// 0 if it does; anything else makes the spawning call fail on all its ranks.
         rc: i32,
+        /// The new job's name, where the server tells it; else empty.
+        jobid: Vec<u8>,
         /// One per process, or none at all for no errors. As a line of 1,023 bytes has no room for many, errors that do not
         /// fit make the whole result fail.
         errcodes: Vec<i32>,
@@ -143,7 +145,7 @@ impl Reply {
                 write_value(out, "cmd=lookup_result rc=0 port=", port.as_deref(), "cmd=lookup_result rc=1");
             }
             Self::UnpublishResult { rc } => write(out, format_args!("cmd=unpublish_result rc={rc}")),
-            Self::SpawnResult { rc, errcodes } => write_spawn_result(out, *rc, errcodes),
+            Self::SpawnResult { rc, jobid, errcodes } => write_spawn_result(out, *rc, jobid, errcodes),
             Self::FinalizeAck => write(out, "cmd=finalize_ack rc=0"),
             Self::NewKvs(name) => write_name(out, "newkvs", name),
             Self::KvsDestroyed { rc } => write(out, format_args!("cmd=kvs_destroyed rc={rc}")),
@@ -192,11 +194,12 @@ fn write_value(out: &mut Vec<u8>, head: impl AsRef<[u8]>, value: Option<&[u8]>, 
     }
 }
 
-fn write_spawn_result(out: &mut Vec<u8>, rc: i32, errcodes: &[i32]) {
+fn write_spawn_result(out: &mut Vec<u8>, rc: i32, jobid: &[u8], errcodes: &[i32]) {
     let codes: Vec<String> = errcodes.iter().map(i32::to_string).collect();
-    let line = format!("cmd=spawn_result rc={rc} errcodes={}", codes.join(","));
+    let jobid = if is_name(jobid) { format!(" jobid={}", jobid.escape_ascii()) } else { String::new() };
+    let line = format!("cmd=spawn_result rc={rc}{jobid} errcodes={}", codes.join(","));
     if errcodes.is_empty() || (line.len() > REPLY_LINE_MAX && errcodes.iter().all(|code| *code == 0)) {
-        write(out, format_args!("cmd=spawn_result rc={rc}"));
+        write(out, format_args!("cmd=spawn_result rc={rc}{jobid}"));
     } else if line.len() > REPLY_LINE_MAX {
         write(out, "cmd=spawn_result rc=1");
     } else {
@@ -318,7 +321,8 @@ fn parse(words: Words<'_>) -> Result<Reply, WireError> {
         b"spawn_result" => {
             let codes = words.find("errcodes").into_iter().flat_map(|codes| codes.split(|byte| *byte == b','));
             let errcodes = codes.map(|code| number(words.command, "errcodes", code)).collect::<Result<_, _>>()?;
-            Reply::SpawnResult { rc: rc(words)?, errcodes }
+            let jobid = words.find("jobid").map(<[u8]>::to_vec).unwrap_or_default();
+            Reply::SpawnResult { rc: rc(words)?, jobid, errcodes }
         }
         b"finalize_ack" => Reply::FinalizeAck,
         b"newkvs" => Reply::NewKvs(words.word("kvsname")?.to_vec()),
@@ -374,8 +378,15 @@ mod tests {
             (Reply::LookupResult(Some("p:1".into())), "cmd=lookup_result rc=0 port=p:1\n"),
             (Reply::LookupResult(None), "cmd=lookup_result rc=1\n"),
             (Reply::UnpublishResult { rc: 0 }, "cmd=unpublish_result rc=0\n"),
-            (Reply::SpawnResult { rc: 0, errcodes: vec![0, 0, 3] }, "cmd=spawn_result rc=0 errcodes=0,0,3\n"),
-            (Reply::SpawnResult { rc: 1, errcodes: vec![] }, "cmd=spawn_result rc=1\n"),
+            (
+                Reply::SpawnResult { rc: 0, jobid: vec![], errcodes: vec![0, 0, 3] },
+                "cmd=spawn_result rc=0 errcodes=0,0,3\n",
+            ),
+            (
+                Reply::SpawnResult { rc: 0, jobid: "rsd-d-7".into(), errcodes: vec![0] },
+                "cmd=spawn_result rc=0 jobid=rsd-d-7 errcodes=0\n",
+            ),
+            (Reply::SpawnResult { rc: 1, jobid: vec![], errcodes: vec![] }, "cmd=spawn_result rc=1\n"),
             (Reply::NewKvs("k_1".into()), "cmd=newkvs kvsname=k_1 rc=0\n"),
             (Reply::KvsDestroyed { rc: 0 }, "cmd=kvs_destroyed rc=0\n"),
             (
@@ -418,9 +429,12 @@ mod tests {
     #[test]
     fn error_codes_that_do_not_fit_are_left_out_only_if_there_are_no_errors() {
         let mut errcodes = vec![0; 600];
-        assert_eq!(encoded(&Reply::SpawnResult { rc: 0, errcodes: errcodes.clone() }), "cmd=spawn_result rc=0\n");
+        assert_eq!(
+            encoded(&Reply::SpawnResult { rc: 0, jobid: vec![], errcodes: errcodes.clone() }),
+            "cmd=spawn_result rc=0\n"
+        );
         errcodes[599] = 1;
-        assert_eq!(encoded(&Reply::SpawnResult { rc: 0, errcodes }), "cmd=spawn_result rc=1\n");
+        assert_eq!(encoded(&Reply::SpawnResult { rc: 0, jobid: vec![], errcodes }), "cmd=spawn_result rc=1\n");
     }
 
     #[test]
@@ -476,8 +490,9 @@ mod tests {
             any::<i32>().prop_map(|rc| Reply::PublishResult { rc }),
             prop::option::of(value()).prop_map(Reply::LookupResult),
             any::<i32>().prop_map(|rc| Reply::UnpublishResult { rc }),
-            (any::<i32>(), prop::collection::vec(any::<i32>(), 0..50))
-                .prop_map(|(rc, errcodes)| Reply::SpawnResult { rc, errcodes }),
+            (any::<i32>(), prop::option::of(name()), prop::collection::vec(any::<i32>(), 0..50)).prop_map(
+                |(rc, jobid, errcodes)| Reply::SpawnResult { rc, jobid: jobid.unwrap_or_default(), errcodes }
+            ),
             Just(Reply::FinalizeAck),
             name().prop_map(Reply::NewKvs),
             any::<i32>().prop_map(|rc| Reply::KvsDestroyed { rc }),

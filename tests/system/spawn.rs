@@ -1,0 +1,77 @@
+//! Jobs that ranks spawn, by a program that any MPI runs (`programs/spawn.c`).
+
+use rsd_tests::{Call, Dvm, Mpi, Options};
+
+use crate::sorted;
+
+/// `rsctl run …` of the program under the wheel's MPICH, whose ucx cannot spawn.
+fn mpich(dvm: &Dvm, options: &[&str], args: &[&str]) -> Call {
+    let program = Mpi::Wheel.program("spawn.c");
+    dvm.rsctl(["run"]).args(options).args([&program]).args(args).env("MPIR_CVAR_CH4_NETMOD", "ofi")
+}
+
+#[test]
+fn mpich_spawns_two_programs_as_one_job_on_one_node_and_on_two() {
+    for nodes in [1, 2] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 8 / nodes as u32, args: Vec::new() });
+        let directory = dvm.scratch().display().to_string();
+        let run = mpich(&dvm, &["-n", "2"], &["family"]).env("SPAWN_DIRECTORY", &directory);
+        // MPICH 5.0.2 hangs in collectives of jobs that share some nodes and not others, under its own launcher too.
+        let printed = if nodes > 1 { run.env("MPIR_CVAR_NOLOCAL", "1") } else { run }.ok();
+        let mut expected = vec!["child of 2"; 5];
+        expected.push("family of 7");
+        assert_eq!(sorted(&printed), expected, "{nodes} nodes");
+        let jobs = dvm.rsctl(["--json", "ps", "-a"]).ok();
+        let jobs: serde_json::Value = serde_json::from_str(&jobs).expect("it is JSON");
+        assert_eq!((&jobs["jobs"][1]["ranks"], &jobs["jobs"][1]["parent"]), (&5.into(), &1.into()), "{jobs}");
+    }
+}
+
+#[test]
+fn lines_of_spawned_ranks_have_their_job_before_them() {
+    let dvm = Dvm::start_with(Options { nodes: 1, slots: 8, args: Vec::new() });
+    let printed = mpich(&dvm, &["-l", "-n", "1"], &["family"]).ok();
+    let mut expected: Vec<String> = (0..5).map(|rank| format!("[2.{rank}] child of 1")).collect();
+    expected.insert(0, "[0] family of 6".to_owned());
+    assert_eq!(sorted(&printed), expected);
+    assert_eq!(dvm.rsctl(["logs", "2.3"]).ok(), "child of 1\n", "its own log has it as well");
+}
+
+#[test]
+fn what_cannot_be_spawned_is_refused_and_the_user_told() {
+    let dvm = Dvm::start(1);
+    for (count, program, said) in [
+        ("50", "./a.out", "rank 0 could not spawn: 50 ranks asked, 2 slots free"),
+        ("1", "./nowhere", "rank 0 could not spawn: rank 0: program ./nowhere: not found in"),
+        ("2", "/bin/false", "without calling MPI_Init, for which its spawner waits"),
+    ] {
+        let ended = mpich(&dvm, &["-n", "2"], &["refused", count, program]).end();
+        assert!(ended.err().contains(said), "{ended}");
+        if program != "/bin/false" {
+            assert_eq!(ended.ok(), "refused\n");
+        }
+    }
+}
+
+#[test]
+fn rsctl_run_waits_for_the_last_of_the_family() {
+    let dvm = Dvm::start(1);
+    assert_eq!(mpich(&dvm, &["-n", "1"], &["outlived", "1"]).ok(), "left\nlived\n");
+}
+
+#[test]
+fn a_spawned_job_that_fails_ends_its_family() {
+    let dvm = Dvm::start(1);
+    let said = mpich(&dvm, &["-n", "1"], &["dying", "late"]).fails(3);
+    assert!(said.contains("job 1 failed: rank 0 of job 2, which it has spawned, exited with code 3"), "{said}");
+}
+
+#[test]
+fn cancelling_a_job_ends_what_it_has_spawned() {
+    let dvm = Dvm::start(1);
+    let running = mpich(&dvm, &["-n", "1"], &["outlived", "1000"]).start();
+    running.until_stdout(|out| out.contains("left").then_some(()));
+    dvm.rsctl(["cancel", "1"]).ok();
+    running.end().fails(130);
+    assert!(dvm.rsctl(["ps"]).ok().lines().count() <= 1, "nobody is left");
+}
