@@ -1,6 +1,8 @@
 //! Jobs that ranks spawn, by a program that any MPI runs (`programs/spawn.c`).
 
-use rsd_tests::{Call, Dvm, Mpi, Options};
+use std::time::Duration;
+
+use rsd_tests::{Call, Dvm, Mpi, Options, mpi4py_for_the_abi};
 
 use crate::sorted;
 
@@ -74,4 +76,54 @@ fn cancelling_a_job_ends_what_it_has_spawned() {
     dvm.rsctl(["cancel", "1"]).ok();
     running.end().fails(130);
     assert!(dvm.rsctl(["ps"]).ok().lines().count() <= 1, "nobody is left");
+}
+
+// --- our library ---
+
+#[test]
+fn our_library_spawns_two_programs_as_one_job_on_one_node_and_on_two() {
+    for nodes in [1, 2] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 8 / nodes as u32, args: Vec::new() });
+        for n in [1, 2] {
+            let line = ["run", "-n", &n.to_string(), "--map-by", "node", &Mpi::Ours.program("spawn.c"), "family"];
+            let mut expected = vec![format!("child of {n}"); 5];
+            expected.push(format!("family of {}", n + 5));
+            assert_eq!(sorted(&dvm.rsctl(line).ok()), expected, "{nodes} nodes");
+        }
+    }
+}
+
+#[test]
+fn names_are_found_by_other_ranks_and_every_misuse_has_its_class() {
+    for nodes in [1, 2] {
+        let dvm = Dvm::start(nodes);
+        for n in ["1", "3"] {
+            let line = ["run", "-n", n, "--map-by", "node", &Mpi::Ours.program("mpi/spawn.c"), "names"];
+            assert_eq!(dvm.rsctl(line).ok(), format!("spawn ok on {n}\n"));
+        }
+    }
+}
+
+#[test]
+fn what_our_library_cannot_spawn_is_an_error_at_all_parents_and_they_go_on() {
+    for nodes in [1, 2] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 8, args: Vec::new() });
+        for n in ["1", "2"] {
+            let line = ["run", "-n", n, "--map-by", "node", &Mpi::Ours.program("mpi/spawn.c"), "refusals"];
+            assert_eq!(dvm.rsctl(line).ok(), format!("spawn ok on {n}\n"));
+        }
+    }
+}
+
+#[test]
+fn mpi4py_passes_its_own_tests_of_spawning() {
+    let (python, tests) = mpi4py_for_the_abi();
+    // As many slots as its tests spawn at once, and some whose last processes are still on their way out.
+    let dvm = Dvm::start_with(Options { nodes: 1, slots: 64, args: Vec::new() });
+    for n in ["1", "2"] {
+        let call = dvm.rsctl(["run", "-n", n]).args([&python, &tests.join("main.py")]);
+        let call = call.args(["--no-builddir", "-q", "-f", "-i", "test_spawn\\.py$"]);
+        let ended = call.deadline(Duration::from_secs(180)).end();
+        assert!(ended.status.success() && ended.err().contains("\nOK"), "{ended}");
+    }
 }

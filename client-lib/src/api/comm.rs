@@ -64,12 +64,6 @@ fn congruent(compared: c_int) -> c_int {
     if compared == MPI_IDENT { MPI_CONGRUENT } else { compared }
 }
 
-/// `MPI_Comm_get_parent`: this process was not spawned.
-pub unsafe fn comm_get_parent(_: &Runtime, parent: *mut CommHandle) -> MpiResult {
-    // SAFETY: the caller's promise.
-    unsafe { put(parent, CommHandle::NULL) }
-}
-
 /// `MPI_Comm_get_name`: `MPI_COMM_NULL` has a name, too (MPI 5.0 §7.8).
 pub unsafe fn comm_get_name(rt: &Runtime, comm: CommHandle, name: *mut c_char, resultlen: *mut c_int) -> MpiResult {
     let state = rt.lock();

@@ -247,11 +247,11 @@ impl Pmi {
         Ok(self)
     }
 
-    fn ask(&mut self, command: &'static str, request: &Request) -> Result<Reply, BootstrapError> {
+    pub(super) fn ask(&mut self, command: &'static str, request: &Request) -> Result<Reply, BootstrapError> {
         self.ask_within(command, request, Some(self.limits.answer))
     }
 
-    fn ask_within(
+    pub(super) fn ask_within(
         &mut self,
         command: &'static str,
         request: &Request,
@@ -306,7 +306,7 @@ fn broken(command: &'static str, source: io::Error) -> BootstrapError {
 /// An abort is read by process managers with buffers of 1,024 bytes.
 const ABORT_MESSAGE_MAX: usize = 900;
 
-fn wrong(command: &'static str) -> BootstrapError {
+pub(super) fn wrong(command: &'static str) -> BootstrapError {
     BootstrapError::WrongAnswer { command }
 }
 

@@ -21,7 +21,9 @@
 mod attach;
 mod client;
 mod error;
+mod manage;
 
 pub use attach::{Attachment, Env};
 pub use client::{Limits, Pmi};
 pub use error::BootstrapError;
+pub use manage::Spawned;

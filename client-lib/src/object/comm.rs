@@ -147,6 +147,8 @@ pub struct Comms {
     pub names: Names,
     /// All that were started together, as they count each other where they have no communicator.
     pub everyone: Arc<[Peer]>,
+    /// Of a process that was spawned: with whoever has spawned it, until that is freed.
+    pub parent: Option<CommHandle>,
     /// Those freed by the user whose contexts are still open.
     freed: Vec<Freed>,
 }
@@ -218,6 +220,7 @@ impl Comms {
     pub fn free(&mut self, handle: CommHandle) -> MpiResult<Communicator> {
         let Some(communicator) = self.made.take(handle) else { return Err(unknown(handle)) };
         self.freed.push(Freed { handle, context: communicator.context });
+        self.parent.take_if(|parent| *parent == handle);
         Ok(communicator)
     }
 

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use hmac_sha256::HMAC;
 
 use super::ports::port_name;
-use super::{Guard, State};
+use super::{Guard, State, manager};
 use crate::abi::CommHandle;
-use crate::abi::constants::{MPI_ERR_OTHER, MPI_ERR_PORT};
+use crate::abi::constants::{MPI_ERR_OTHER, MPI_ERR_PORT, MPI_ERR_SPAWN};
 use crate::engine::Peer;
 use crate::error::{MpiError, MpiResult};
 use crate::object::agree::{Circle, Exchange, Exchanged, tag};
@@ -38,6 +38,13 @@ use crate::transport::whereabouts::{self, Introduction, Node};
 pub enum Role<'a> {
     /// It waits at its own port.
     Accept(&'a [u8]),
+    /// It waits there for a job that it has spawned, as long as the process manager does not say that this is lost.
+    Expect {
+        /// The port.
+        port: &'a [u8],
+        /// The job's name.
+        job: &'a [u8],
+    },
     /// It goes to another's port.
     Connect(&'a [u8]),
 }
@@ -47,6 +54,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a caller whose turn it is may take to say what it wants.
 const CALLER_LIMIT: Duration = Duration::from_secs(30);
+
+/// How often the process manager is asked what has become of a job that was spawned.
+const LOOK: Duration = Duration::from_millis(300);
 
 /// What a root says first.
 #[derive(Debug, Clone, Copy)]
@@ -145,7 +155,7 @@ pub fn meet(
 /// This process's own fault, or the one that its root speaks of.
 fn check(fault: Option<MpiError>, class: u64, role: Role<'_>) -> MpiResult {
     let what = match role {
-        Role::Accept(_) => "accepting",
+        Role::Accept(_) | Role::Expect { .. } => "accepting",
         Role::Connect(_) => "connecting",
     };
     match (fault, class) {
@@ -162,18 +172,19 @@ fn check(fault: Option<MpiError>, class: u64, role: Role<'_>) -> MpiResult {
 
 /// Finds the other root.
 fn find(guard: &mut Guard<'_>, members: &[Peer], role: Role<'_>, limit: Option<Duration>) -> MpiResult<Met> {
-    let (Role::Accept(text) | Role::Connect(text)) = role;
+    let (Role::Accept(text) | Role::Expect { port: text, .. } | Role::Connect(text)) = role;
     let name = port_name(text)?;
     let mut nonce = [0; 32];
     getrandom::fill(&mut nonce).map_err(|error| MpiError::other(format!("cannot get random bytes: {error}")))?;
     let nonce = words_of(&nonce);
     let ours = Opening { node: Node::here(), is_near: guard.are_near(members), nonce };
     let (line, theirs) = match role {
-        Role::Accept(_) => accept(guard, &name, &ours, limit)?,
+        Role::Accept(_) => accept(guard, &name, &ours, limit, None)?,
+        Role::Expect { job, .. } => accept(guard, &name, &ours, limit, Some(job))?,
         Role::Connect(_) => connect(guard, name, &ours, limit.unwrap_or(CONNECT_LIMIT))?,
     };
     let [first, second] = match role {
-        Role::Accept(_) => [ours.nonce, theirs.nonce],
+        Role::Accept(_) | Role::Expect { .. } => [ours.nonce, theirs.nonce],
         Role::Connect(_) => [theirs.nonce, ours.nonce],
     };
     let said: Vec<u8> = first.into_iter().chain(second).flat_map(u64::to_ne_bytes).collect();
@@ -186,10 +197,12 @@ fn accept(
     name: &PortName,
     ours: &Opening,
     limit: Option<Duration>,
+    expected: Option<&[u8]>,
 ) -> MpiResult<(Line, Opening)> {
     guard.ports.get_mut(name)?;
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let mut taken: Option<(Line, Instant)> = None;
+    let mut look_at = Instant::now() + LOOK;
     guard.wait(|state| {
         let now = Instant::now();
         loop {
@@ -221,6 +234,14 @@ fn accept(
                         return Some(Ok((line, theirs)));
                     }
                 }
+            }
+        }
+        if let Some(job) = expected.filter(|_| look_at <= now) {
+            look_at = now + LOOK;
+            let lost = manager(state).map(|pmi| pmi.lost(job).ok().flatten());
+            if let Ok(Some(why)) = lost {
+                let text = format!("what was spawned will not come: {why}");
+                return Some(Err(MpiError::new(MPI_ERR_SPAWN, text)));
             }
         }
         let limit = limit.filter(|_| deadline.is_some_and(|deadline| deadline <= now))?;
@@ -330,7 +351,7 @@ fn words_of(bytes: &[u8; 32]) -> [u64; 4] {
 // --- all members ---
 
 /// The largest of each word that members bring.
-fn words(guard: &mut Guard<'_>, circle: &Circle, words: &[u64]) -> MpiResult<Vec<u64>> {
+pub(super) fn words(guard: &mut Guard<'_>, circle: &Circle, words: &[u64]) -> MpiResult<Vec<u64>> {
     match exchange(guard, Exchange::of_words(circle.clone(), words))? {
         Exchanged::Words(words) => Ok(words),
         Exchanged::Blocks(_) => Err(MpiError::intern("blocks where words were exchanged")),
@@ -460,7 +481,7 @@ fn bridge(
             let context = LEADERS | (u32::from_ne_bytes([0, 1, 2, 3].map(|at| theirs.secret[at])) & 0x3fff_ffff);
             let (me, to) = (guard.me(), peers[theirs.root as usize]);
             let (rank, from, members) = match role {
-                Role::Accept(_) => (0, 1, [me, to]),
+                Role::Accept(_) | Role::Expect { .. } => (0, 1, [me, to]),
                 Role::Connect(_) => (1, 0, [to, me]),
             };
             guard.engine.open(context, Arc::from(members));

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Guard, Phase, Runtime, State, start};
+use super::{Guard, Phase, Runtime, State, spawn, start};
 use crate::abi::SessionHandle;
 use crate::abi::constants::{MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use crate::error::{MpiError, MpiResult};
@@ -34,6 +34,7 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
     }
     runtime.phase.store(Phase::Running as u8, Ordering::Release);
     runtime.lock.set_alone(is_alone(&state));
+    spawn::join_parent(&mut state)?;
     Ok(level)
 }
 

@@ -3,7 +3,8 @@
 //! [`call`] is the way in: is the library initialised? do it; if it fails, the error handler ([`errors`]). A function
 //! gets the [`Runtime`] and locks the [`State`] for as long as it works on it. User functions (operations, attribute copies, error
 //! handlers) are called with the state unlocked, for they may call the library again. [`wait`] is how a function waits; [`life`] is
-//! who uses the library, for whom [`start`] opens and closes it.
+//! who uses the library, for whom [`start`] opens and closes it. Groups that were started apart meet in [`encounter`]; [`mod@spawn`]
+//! starts them.
 
 #![expect(unsafe_code, reason = "the one global state and its guard")]
 
@@ -17,6 +18,7 @@ mod parting;
 mod ports;
 mod psets;
 pub mod settings;
+mod spawn;
 mod start;
 mod state;
 mod wait;
@@ -31,6 +33,7 @@ pub use errors::{Scope, die, raise, unsupported};
 pub use join::join;
 pub use life::{begin_session, end_session, finalize, init};
 pub use ports::{Ports, port_name};
+pub use spawn::{Offspring, Program, manager, spawn};
 pub use start::{FIRST_CONTEXT, GROUPS_CONTEXT};
 pub use state::{Kept, State, World};
 pub use wait::Moment;

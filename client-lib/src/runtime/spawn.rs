@@ -1,0 +1,139 @@
+//! Processes that others start (MPI 5.0 §11.8).
+//!
+//! The root opens a port and asks the process manager for a job whose processes find it; these connect to it in their `MPI_Init`, as
+//! any group does ([`super::encounter`]). What the process manager says about each process all members learn from the root.
+
+use rsd_proto::pmi::spawning;
+use rsd_proto::pmi::v1::SpawnSegment;
+
+use super::encounter::{Role, meet, words};
+use super::{Guard, State};
+use crate::abi::CommHandle;
+use crate::abi::constants::{MPI_COMM_WORLD, MPI_ERR_SPAWN, MPI_SUCCESS};
+use crate::bootstrap::{BootstrapError, Pmi, Spawned};
+use crate::error::{MpiError, MpiResult};
+use crate::transport::port::PortName;
+
+/// One program to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Its file, or its name.
+    pub command: Vec<u8>,
+    /// Its arguments, without its name.
+    pub args: Vec<Vec<u8>>,
+    /// How many processes.
+    pub count: u32,
+    /// Where and how, in info keys.
+    pub info: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What all members get.
+#[derive(Debug)]
+pub struct Offspring {
+    /// The intercommunicator with those that run, or why there is none.
+    pub comm: MpiResult<CommHandle>,
+    /// `MPI_SUCCESS` or an error class for each process that was asked for.
+    pub codes: Vec<i32>,
+}
+
+/// The process manager, for what only that can do.
+pub fn manager(state: &mut State) -> MpiResult<&mut Pmi> {
+    let pmi = state.world.as_mut().and_then(|world| world.pmi.as_mut());
+    pmi.ok_or_else(|| MpiError::other("this needs a process manager, and the process was started without one"))
+}
+
+/// Starts programs; all members call it, and the root alone says which.
+pub fn spawn(
+    guard: &mut Guard<'_>,
+    comm: CommHandle,
+    root: u32,
+    programs: Option<MpiResult<Vec<Program>>>,
+) -> MpiResult<Offspring> {
+    let circle = guard.comms.get_mut(comm)?.circle_of_all();
+    let asked = programs.as_ref().and_then(|it| it.as_ref().ok());
+    let asked: u64 = asked.into_iter().flatten().map(|program| u64::from(program.count)).sum();
+    let begun = programs.map(|programs| programs.and_then(|programs| begin(guard, programs)));
+    let (begun, fault) = match begun.transpose() {
+        Ok(begun) => (begun, None),
+        Err(error) => (None, Some(error)),
+    };
+    let codes = begun.as_ref().map_or(&[][..], |(_, spawned)| &spawned.codes);
+    let some_failed = codes.iter().any(|code| *code != 0);
+    let class = fault.as_ref().map_or(0, |error| error.class as u64);
+    let heard = words(guard, &circle, &[class, asked, u64::from(some_failed)])?;
+    let asked = usize::try_from(heard[1]).unwrap_or(0);
+
+    if heard[0] != 0 {
+        let class = i32::try_from(heard[0]).unwrap_or(MPI_ERR_SPAWN);
+        let unknown = || MpiError::new(class, "the root could not spawn, and knows why");
+        return Ok(Offspring { comm: Err(fault.unwrap_or_else(unknown)), codes: vec![MPI_ERR_SPAWN; asked] });
+    }
+    let mut codes = vec![MPI_SUCCESS; asked];
+    if heard[2] != 0 {
+        let mut told = vec![0; asked];
+        for (word, code) in told.iter_mut().zip(begun.iter().flat_map(|(_, spawned)| &spawned.codes)) {
+            *word = u64::from(*code != 0);
+        }
+        for (code, failed) in codes.iter_mut().zip(words(guard, &circle, &told)?) {
+            *code = if failed == 0 { MPI_SUCCESS } else { MPI_ERR_SPAWN };
+        }
+    }
+    let port = begun.as_ref().map(|(port, _)| port.text());
+    let job = begun.as_ref().map_or(&[][..], |(_, spawned)| &spawned.job);
+    let role = Role::Expect { port: port.as_deref().unwrap_or_default().as_bytes(), job };
+    let comm = meet(guard, comm, root, role, None);
+    if let Some((port, _)) = &begun {
+        guard.close_port(port)?;
+    }
+    if comm.is_err() {
+        codes.fill(MPI_ERR_SPAWN);
+    }
+    Ok(Offspring { comm, codes })
+}
+
+/// The root's part: the job runs, and will connect to this port.
+fn begin(guard: &mut Guard<'_>, programs: Vec<Program>) -> MpiResult<(PortName, Spawned)> {
+    // Without a process manager there is nothing to open a port for.
+    manager(guard)?;
+    let port = guard.open_port()?;
+    let begun = ask(guard, programs, &port);
+    if begun.is_err() {
+        guard.close_port(&port)?;
+    }
+    begun.map(|spawned| (port, spawned))
+}
+
+fn ask(state: &mut State, programs: Vec<Program>, port: &PortName) -> MpiResult<Spawned> {
+    let segment = |(at, program): (usize, Program)| {
+        let mut info = program.info;
+        if at == 0 {
+            // This library sees by itself when those that it has spawned die.
+            info.push((spawning::APART.into(), b"true".to_vec()));
+        }
+        SpawnSegment { nprocs: program.count, execname: program.command, args: program.args, info }
+    };
+    let segments = programs.into_iter().enumerate().map(segment).collect();
+    match manager(state)?.spawn(segments, &port.text()) {
+        Ok(Ok(spawned)) => Ok(spawned),
+        Ok(Err(why)) => Err(MpiError::new(MPI_ERR_SPAWN, why)),
+        Err(error) => Err(told(&error)),
+    }
+}
+
+fn told(error: &BootstrapError) -> MpiError {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    MpiError::new(MPI_ERR_SPAWN, format!("cannot spawn: failed to {error}{cause}"))
+}
+
+/// In `MPI_Init` of a process that was spawned: connects to whoever has spawned it.
+pub(super) fn join_parent(guard: &mut Guard<'_>) -> MpiResult {
+    if std::env::var_os("PMI_SPAWNED").is_none_or(|value| value != "1") {
+        return Ok(());
+    }
+    let Some(pmi) = guard.world.as_mut().and_then(|world| world.pmi.as_mut()) else { return Ok(()) };
+    let Some(port) = pmi.parent_port().map_err(|error| told(&error))? else { return Ok(()) };
+    let parent = meet(guard, CommHandle(MPI_COMM_WORLD), 0, Role::Connect(&port), None)?;
+    guard.comms.get_mut(parent)?.name = b"MPI_COMM_PARENT".to_vec();
+    guard.comms.parent = Some(parent);
+    Ok(())
+}

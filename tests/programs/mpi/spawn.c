@@ -1,0 +1,103 @@
+/* Names, and spawning where it fails: what goes wrong is an error at all parents, with codes, and they go on. `spawn names` needs no
+ * slots; `spawn refusals` needs a daemon that tells what has become of those that were spawned. */
+#include "check.h"
+
+#include <unistd.h>
+
+static char *self;
+
+static void names(void) {
+    char service[64], port[MPI_MAX_PORT_NAME] = "", found[MPI_MAX_PORT_NAME], other[MPI_MAX_PORT_NAME] = "rsd x: \n\\%41";
+    MPI_Open_port(MPI_INFO_NULL, port);
+    snprintf(service, sizeof service, "my ocean\n100%% of %d", rank);
+    FAILS(MPI_Lookup_name(service, MPI_INFO_NULL, found), MPI_ERR_NAME);
+    FAILS(MPI_Unpublish_name(service, MPI_INFO_NULL, port), MPI_ERR_SERVICE);
+    CHECK(MPI_Publish_name(service, MPI_INFO_NULL, port) == MPI_SUCCESS);
+    FAILS(MPI_Publish_name(service, MPI_INFO_NULL, port), MPI_ERR_SERVICE);
+    MPI_Barrier(MPI_COMM_WORLD);
+    snprintf(service, sizeof service, "my ocean\n100%% of %d", (rank + 1) % size);
+    CHECK(MPI_Lookup_name(service, MPI_INFO_NULL, found) == MPI_SUCCESS);
+    CHECK(size > 1 || strcmp(found, port) == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    CHECK(MPI_Unpublish_name(service, MPI_INFO_NULL, found) == MPI_SUCCESS);
+    MPI_Barrier(MPI_COMM_WORLD);
+    CHECK(MPI_Publish_name(service, MPI_INFO_NULL, other) == MPI_SUCCESS);
+    CHECK(MPI_Lookup_name(service, MPI_INFO_NULL, found) == MPI_SUCCESS && strcmp(found, other) == 0);
+    CHECK(MPI_Unpublish_name(service, MPI_INFO_NULL, other) == MPI_SUCCESS);
+    FAILS(MPI_Lookup_name(NULL, MPI_INFO_NULL, found), MPI_ERR_ARG);
+    FAILS(MPI_Publish_name("", MPI_INFO_NULL, port), MPI_ERR_ARG);
+    MPI_Close_port(port);
+}
+
+/* All parents get the class, and codes that say so. */
+static void refused(char *command, char **argv, int count, int root) {
+    int codes[64], expected = count > 0 && count <= 64 ? count : 0;
+    MPI_Comm inter = MPI_COMM_NULL;
+    memset(codes, -1, sizeof codes);
+    FAILS(MPI_Comm_spawn(command, argv, count, MPI_INFO_NULL, root, MPI_COMM_WORLD, &inter, codes), MPI_ERR_SPAWN);
+    CHECK(inter == MPI_COMM_NULL);
+    for (int at = 0; at < expected; at++)
+        CHECK(codes[at] == MPI_ERR_SPAWN);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void refusals(void) {
+    MPI_Comm inter;
+    MPI_Info info;
+    int codes[64], remote, sum = 0, one = 1;
+    char *child[] = {"child", NULL}, *early[] = {"early", NULL}, *late[] = {"late", NULL};
+    refused("./nowhere", MPI_ARGV_NULL, 2, 0);
+    refused(self, child, 60, size - 1);
+    refused("/bin/true", MPI_ARGV_NULL, 1, 0);
+    refused(self, early, 2, 0);
+    FAILS(MPI_Comm_spawn(self, child, -1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ARG);
+    FAILS(MPI_Comm_spawn(NULL, child, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ARG);
+    FAILS(MPI_Comm_spawn(self, child, 1, MPI_INFO_NULL, size, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ROOT);
+    /* One that dies once it is connected is seen by whoever speaks to it. */
+    CHECK(MPI_Comm_spawn(self, late, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, codes) == MPI_SUCCESS && codes[0] == MPI_SUCCESS);
+    CHECK(MPI_Barrier(inter) != MPI_SUCCESS);
+    MPI_Comm_free(&inter);
+    /* Of sixty, as many as there is room for. */
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "soft", "1:60");
+    MPI_Info_set(info, "wdir", "/");
+    CHECK(MPI_Comm_spawn(self, child, 60, info, 0, MPI_COMM_WORLD, &inter, codes) == MPI_SUCCESS);
+    MPI_Comm_remote_size(inter, &remote);
+    CHECK(remote > 0 && remote < 60);
+    for (int at = 0; at < 60; at++)
+        CHECK(codes[at] == (at < remote ? MPI_SUCCESS : MPI_ERR_SPAWN));
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, inter);
+    CHECK(sum == remote);
+    MPI_Comm_disconnect(&inter);
+    MPI_Info_free(&info);
+}
+
+int main(int argc, char **argv) {
+    MPI_Comm parent;
+    char *mode = argc > 1 ? argv[1] : "", here[16] = "";
+    int one = 1, sum;
+    if (strcmp(mode, "early") == 0)
+        return 3;
+    begin(&argc, &argv);
+    self = argv[0];
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    MPI_Comm_get_parent(&parent);
+    if (strcmp(mode, "late") == 0)
+        _exit(3);
+    if (strcmp(mode, "child") == 0) {
+        CHECK(parent != MPI_COMM_NULL && getcwd(here, sizeof here) && strcmp(here, "/") == 0);
+        MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, parent);
+        MPI_Comm_disconnect(&parent);
+        MPI_Comm_get_parent(&parent);
+        CHECK(parent == MPI_COMM_NULL);
+        MPI_Finalize();
+        return wrong;
+    }
+    CHECK(parent == MPI_COMM_NULL);
+    if (strcmp(mode, "refusals") == 0)
+        refusals();
+    else
+        names();
+    return finish("spawn");
+}
