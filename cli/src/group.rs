@@ -63,7 +63,7 @@ pub(crate) fn env(options: &JoinOptions, pid: Option<u32>, as_json: bool, place:
 
 fn request(options: &JoinOptions, pid: Option<u32>) -> Join {
     Join {
-        group: options.name.clone(),
+        group: Some(options.name.clone()),
         size: options.size,
         min: options.min,
         max: options.max,

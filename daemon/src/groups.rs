@@ -28,7 +28,7 @@ pub(crate) fn join(door: &Door, request: Request<JoinRequest>) -> Response<JoinE
     let JoinRequest { group, size, min, max, rank, timeout_ms, token, pid } = request.into_inner();
     let token = Some(token).filter(|token| !token.is_empty());
     let pid = Some(pid).filter(|pid| *pid > 0);
-    let events = join::over_grpc(door, peer, Join { group, size, min, max, rank, timeout_ms, token, pid });
+    let events = join::over_grpc(door, peer, Join { group: Some(group), size, min, max, rank, timeout_ms, token, pid });
     Response::new(Box::pin(ReceiverStream::new(events).map(|event| Ok(message(event)))))
 }
 

@@ -163,7 +163,7 @@ impl Lease {
             Err(error) => return refused(exit::INTERNAL, format!("cannot read random bytes: {error}")),
         };
         let join = GroupJoin {
-            group: join.group,
+            group: join.group.unwrap_or_default(),
             token: join.token.unwrap_or(token),
             pmi_id,
             size: join.size,

@@ -3,7 +3,8 @@
 //! over a socket.
 //!
 //! ```text
-//! > join v=1 group=actors size=16 [min=8 max=16] [rank=3] [timeout_ms=60000] [token=T] [pid=P]
+//! > join v=1 group=actors size=16 [min=8 max=16] [rank=3] [timeout_ms=60000] [token=T] [pid=P]; or
+//! > join v=1 [token=T] [pid=P]                                              a group of its own, without a name
 //! < wait token=T have=3 want=16 epoch=1                                  any number of times
 //! < go rank=3 size=16 local_rank=1 local_size=8 epoch=1 pmi_port=127.0.0.1:40123 pmi_id=1234567 job=7
 //!      namespace=rsd-…-7 node=a nodes=2 node_index=0 address=10.0.0.1    one line; or
@@ -37,8 +38,8 @@ const TOKEN_BYTES_MAX: usize = 64;
 /// A client's request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Join {
-    /// The group's name, see [`check_name`].
-    pub group: String,
+    /// The group's name, see [`check_name`]; none: one of its own that has no name, nobody else joins and nobody lists.
+    pub group: Option<String>,
     /// How many members; absent: as many as the group was created for.
     pub size: Option<u32>,
     /// Instead of `size`: at least so many.
@@ -190,8 +191,14 @@ impl Line for Join {
         if version.parse() != Ok(VERSION) {
             return Err(JoinError::Version(excerpt(&version)));
         }
-        let group = pairs.text("group")?.ok_or(JoinError::Missing("group"))?;
-        check_name(&group)?;
+        let group = pairs.text("group")?;
+        match &group {
+            Some(name) => check_name(name)?,
+            None if ["size", "min", "max", "rank"].iter().any(|key| pairs.has(key)) => {
+                return Err(JoinError::Missing("group"));
+            }
+            None => {}
+        }
         let token = pairs.text("token")?.filter(|token| !token.is_empty());
         if let Some(token) = token.as_ref().filter(|token| token.len() > TOKEN_BYTES_MAX) {
             return Err(JoinError::Value {
@@ -215,7 +222,9 @@ impl Line for Join {
     fn line(&self) -> String {
         let mut line = Writer::new("join");
         line.put("v", VERSION);
-        line.text("group", &self.group);
+        if let Some(group) = &self.group {
+            line.text("group", group);
+        }
         for (key, value) in [("size", self.size), ("min", self.min), ("max", self.max), ("rank", self.rank)] {
             line.maybe(key, value);
         }
@@ -345,6 +354,10 @@ impl<'a> Pairs<'a> {
         let verb = words.next().unwrap_or_default();
         let pairs = words.map(|word| word.split_once('=').ok_or_else(|| JoinError::Pair(excerpt(word))));
         Ok((verb, Pairs(pairs.collect::<Result<_, _>>()?)))
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|(name, _)| *name == key)
     }
 
     fn text(&self, key: &'static str) -> Result<Option<String>, JoinError> {

@@ -3,7 +3,7 @@
 /// One variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
-    /// `RSD_MPI_…`.
+    /// `RSD_MPI_…`, or `RSD_JOIN…` for joining a group.
     pub name: &'static str,
     /// What may be said.
     pub values: &'static str,
@@ -18,6 +18,42 @@ pub const INTERFACE: &str = "RSD_MPI_INTERFACE";
 
 /// All variables, in the order of their names.
 pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "RSD_JOIN",
+        values: "a group's name (1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit)",
+        default: "none",
+        meaning: "the group that a process without a launcher joins in MPI_Init, which waits until as many are there as it wants; its daemon is found by RSD_DVM, or is the only one here",
+    },
+    Setting {
+        name: "RSD_JOIN_MAX",
+        values: "a number of processes",
+        default: "as the group was created",
+        meaning: "with RSD_JOIN_MIN: how many members the group has at most",
+    },
+    Setting {
+        name: "RSD_JOIN_MIN",
+        values: "a number of processes",
+        default: "as the group was created",
+        meaning: "instead of RSD_JOIN_SIZE: how many members the group has at least; it begins when nobody has come for a while",
+    },
+    Setting {
+        name: "RSD_JOIN_RANK",
+        values: "a rank",
+        default: "by node, then by arrival",
+        meaning: "the rank that this process wishes to be in the group",
+    },
+    Setting {
+        name: "RSD_JOIN_SIZE",
+        values: "a number of processes",
+        default: "as the group was created",
+        meaning: "how many members the group has",
+    },
+    Setting {
+        name: "RSD_JOIN_TIMEOUT",
+        values: "a duration: 250ms, 5s, 2m, or seconds alone",
+        default: "the group's own, 60s",
+        meaning: "how long MPI_Init waits for the group before it fails and names who is missing",
+    },
     Setting {
         name: "RSD_MPI_CC",
         values: "a command",
@@ -56,9 +92,9 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "RSD_MPI_SINGLETON",
-        values: "allow | refuse",
+        values: "allow | alone | refuse",
         default: "refuse",
-        meaning: "what to do when no process manager answers, but a launcher of several processes has left its mark in the environment: run as a world of one, or fail with a reason",
+        meaning: "what a process without a process manager does: refuse: it runs as a world of one, unless a launcher of several processes has left its mark in the environment; allow: it does so in any case. Either way it asks the daemon that runs here for what only a process manager can do (spawning, names); alone: it does not",
     },
     Setting {
         name: "RSD_MPI_SPIN_US",
@@ -88,7 +124,7 @@ mod tests {
         assert!(SETTINGS.is_sorted_by_key(|setting| setting.name));
         for known in SETTINGS {
             assert_eq!(setting(known.name), Some(known));
-            assert!(known.name.starts_with("RSD_MPI_"), "{}", known.name);
+            assert!(known.name.starts_with("RSD_MPI_") || known.name.starts_with("RSD_JOIN"), "{}", known.name);
         }
         assert_eq!(setting("RSD_MPI_NONE"), None);
     }

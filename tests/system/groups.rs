@@ -46,7 +46,7 @@ fn until_waiting(dvm: &Dvm, name: &str, members: usize) -> Vec<serde_json::Value
 }
 
 /// Numbers in an order of the seed's choice.
-fn shuffled(count: usize, seed: u64) -> Vec<usize> {
+pub(crate) fn shuffled(count: usize, seed: u64) -> Vec<usize> {
     let mut state = seed;
     let mut numbers: Vec<usize> = (0..count).collect();
     for at in (1..count).rev() {
@@ -244,6 +244,20 @@ fn after_a_death_the_others_are_not_signalled_and_the_next_epoch_is_the_second()
 }
 
 #[test]
+fn a_head_that_is_killed_and_restarted_finds_its_lobby_half_full_again() {
+    let mut dvm = Dvm::start(1);
+    let program = Mpi::Ours.program("hello.c");
+    let start = |dvm: &Dvm| member(dvm, 0, "actors --size 6", &[&program]).start();
+    let mut members: Vec<Running> = (0..3).map(|_| start(&dvm)).collect();
+    until_waiting(&dvm, "actors", 3);
+    dvm.kill(0);
+    dvm.restart(0);
+    until_waiting(&dvm, "actors", 3);
+    members.extend((0..3).map(|_| start(&dvm)));
+    assert_eq!(all_ok(members), hello_lines(1, 6));
+}
+
+#[test]
 fn an_epoch_is_cancelled_without_a_signal_to_its_members() {
     let dvm = Dvm::start(1);
     // It stays away from MPI, and would be ended by any signal.
@@ -345,7 +359,7 @@ fn the_socket_speaks_lines_and_survives_those_who_do_not() {
     assert_eq!(code(&format!("join v=1 group={}\n", "a".repeat(20_000))).0, 240);
     assert!(matches!(answer("join v=1 group=actors size=2\n"), Event::Wait(_)));
     // The place of the token, whoever holds the connection.
-    let mut first = ask(&Join { group: "actors".into(), size: Some(2), ..Join::default() }.line());
+    let mut first = ask(&Join { group: Some("actors".into()), size: Some(2), ..Join::default() }.line());
     let mut line = String::new();
     first.read_line(&mut line).expect("a line");
     let Ok(Event::Wait(wait)) = Event::parse(line.trim_end()) else { panic!("{line}") };
@@ -356,7 +370,7 @@ fn the_socket_speaks_lines_and_survives_those_who_do_not() {
 fn many_rounds_of_joining_and_leaving_leave_nothing_behind() {
     let dvm = Dvm::start(1);
     let path = dvm.state_dir(0).join("join.sock");
-    let line = Join { group: "actors".into(), size: Some(2), ..Join::default() }.line();
+    let line = Join { group: Some("actors".into()), size: Some(2), ..Join::default() }.line();
     let round = || {
         let mut stream = UnixStream::connect(&path).expect("the daemon listens");
         stream.write_all(line.as_bytes()).expect("it is small");

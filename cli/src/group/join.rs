@@ -29,7 +29,7 @@ pub(crate) fn join(socket: &Path, join: Join) -> Result<Go, Failure> {
         return Err(Failure::of_dial(&socket.display().to_string(), &DialError::NotPermitted { owner_uid, own_uid }));
     }
     let began = Instant::now();
-    let group = join.group.clone();
+    let group = join.group.clone().unwrap_or_default();
     let told = |wait: &Wait| {
         if began.elapsed() > PATIENCE {
             let (have, want, waited) = (wait.have, wait.want, began.elapsed().as_secs());

@@ -15,7 +15,7 @@ use crate::abi::constants::{
 use crate::abi::{CommHandle, DatatypeHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::attr::{Attributes, Bearer, Function, Key, Keyvals};
-use crate::runtime::{Runtime, State};
+use crate::runtime::{Runtime, State, manager};
 
 /// What bears attributes.
 #[derive(Debug, Clone, Copy)]
@@ -151,17 +151,17 @@ pub unsafe fn type_get_attr(
 fn predefined(state: &mut State, keyval: c_int) -> Option<Option<*mut c_int>> {
     let values = &state.keyvals.predefined;
     let place = values.place(keyval)?;
+    if keyval == MPI_UNIVERSE_SIZE && values.universe_size().is_none() {
+        // Whoever has no process manager and gets none, or one that fails the question, has no value.
+        let size = manager(state).ok().and_then(|pmi| pmi.universe_size().ok().flatten());
+        state.keyvals.predefined.set_universe_size(size.unwrap_or(-1));
+    }
+    let values = &state.keyvals.predefined;
     let pmi = state.world.as_mut().and_then(|world| world.pmi.as_mut());
     let has_value = match (keyval, pmi) {
         (MPI_APPNUM, Some(pmi)) => pmi.appnum().inspect(|appnum| values.set_appnum(*appnum as i32)).is_some(),
-        (MPI_UNIVERSE_SIZE, Some(pmi)) => {
-            if values.universe_size().is_none() {
-                // A process manager that does not know the question fails it: there is no value then.
-                values.set_universe_size(pmi.universe_size().ok().flatten().unwrap_or(-1));
-            }
-            values.universe_size().is_some_and(|size| size > 0)
-        }
-        (MPI_APPNUM | MPI_UNIVERSE_SIZE, None) => false,
+        (MPI_UNIVERSE_SIZE, _) => values.universe_size().is_some_and(|size| size > 0),
+        (MPI_APPNUM, None) => false,
         _ => true,
     };
     Some(has_value.then_some(place))

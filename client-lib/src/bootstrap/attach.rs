@@ -30,6 +30,8 @@ pub struct Env {
     pub listener: Option<String>,
     /// `RSD_PMI_NAMESPACE`: the job's name, from rsd.
     pub namespace: Option<String>,
+    /// `RSD_NODE_ADDRESS`: by which its node is reached from others, from rsd.
+    pub address: Option<String>,
 }
 
 /// Where the process manager is. Without any, a process is alone: a singleton.
@@ -65,6 +67,7 @@ impl Env {
             id: var("PMI_ID"),
             listener: var(listening::LISTEN_FD),
             namespace: var(listening::NAMESPACE),
+            address: var("RSD_NODE_ADDRESS"),
         }
     }
 

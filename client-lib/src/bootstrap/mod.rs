@@ -15,12 +15,15 @@
 //! # }
 //! ```
 //!
+//! A process that nobody has launched gets its [`Env`] from a daemon instead ([`join`]).
+//!
 //! One thread, blocking sockets, one request at a time: the wire is rsd-proto's (`pmi::v1`), whose decoder bounds what a
 //! server can make us hold. Every wait has a limit, but for the fence, which waits for the slowest rank.
 
 mod attach;
 mod client;
 mod error;
+pub mod join;
 mod manage;
 
 pub use attach::{Attachment, Env};

@@ -1,7 +1,9 @@
-//! What the user has set by `RSD_MPI_*` (the table is rsd-proto's, `library::SETTINGS`).
+//! What the user has set by `RSD_MPI_*` and `RSD_JOIN*` (the table is rsd-proto's, `library::SETTINGS`).
 
 use std::time::Duration;
 
+use rsd_config::duration;
+use rsd_proto::join::{self, Join};
 use rsd_proto::library::{SETTINGS, setting};
 
 use crate::error::{MpiError, MpiResult};
@@ -13,16 +15,30 @@ pub struct Settings {
     pub cma: bool,
     /// `RSD_MPI_CONNECT_S`.
     pub connect: Duration,
+    /// `RSD_JOIN` and its like: the group to join.
+    pub join: Option<Join>,
     /// `RSD_MPI_INTERFACE`.
     pub interface: Option<String>,
     /// `RSD_MPI_SHM`.
     pub shm: bool,
-    /// `RSD_MPI_SINGLETON`: whether a leftover of another launcher is no reason to fail.
-    pub singleton: bool,
+    /// `RSD_MPI_SINGLETON`.
+    pub singleton: Singleton,
     /// `RSD_MPI_SPIN_US`; none if it depends on the cores.
     pub spin: Option<Duration>,
     /// `RSD_MPI_VERBOSE`: whether to tell the ways at the end.
     pub tell_transports: bool,
+}
+
+/// What a process does without a process manager.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Singleton {
+    /// It runs as a world of one, unless a launcher of several processes has left its mark.
+    #[default]
+    Refuse,
+    /// It runs as a world of one.
+    Allow,
+    /// The same, and no daemon is asked for anything.
+    Alone,
 }
 
 impl Default for Settings {
@@ -30,9 +46,10 @@ impl Default for Settings {
         Self {
             cma: true,
             connect: Duration::from_secs(30),
+            join: None,
             interface: None,
             shm: true,
-            singleton: false,
+            singleton: Singleton::Refuse,
             spin: None,
             tell_transports: false,
         }
@@ -40,15 +57,22 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// From the variables of an environment; others than `RSD_MPI_*` are passed over. A name that is none or a value that is not
+    /// From the variables of an environment; others than `RSD_MPI_*` and `RSD_JOIN*` are passed over. A name that is none or a value that is not
     /// understood is an error that names what may be said.
     pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> MpiResult<Self> {
         let mut settings = Self::default();
         for (name, value) in variables {
-            if name.starts_with("RSD_MPI_") {
+            if name.starts_with("RSD_MPI_") || name == "RSD_JOIN" || name.starts_with("RSD_JOIN_") {
                 settings.set(&name, &value)?;
             }
         }
+        let joins = settings.join.as_ref();
+        if joins.is_some_and(|join| join.group.is_none() && *join != Join::default()) {
+            return Err(MpiError::other(
+                "RSD_JOIN_… in the environment says how to join a group, but not which: set RSD_JOIN to its name, or unset these",
+            ));
+        }
+        settings.join = settings.join.filter(|join| join.group.is_some());
         Ok(settings)
     }
 
@@ -63,7 +87,19 @@ impl Settings {
             _ => None,
         };
         let number = || value.parse::<u64>().ok();
+        let count = || value.parse::<u32>().ok();
+        let join = self.join.get_or_insert_default();
         let understood = match name {
+            // Set to nothing it is not set.
+            "RSD_JOIN" if value.is_empty() => Some(()),
+            "RSD_JOIN" => join::check_name(value).is_ok().then(|| join.group = Some(value.to_owned())),
+            "RSD_JOIN_MAX" => count().map(|max| join.max = Some(max)),
+            "RSD_JOIN_MIN" => count().map(|min| join.min = Some(min)),
+            "RSD_JOIN_RANK" => count().map(|rank| join.rank = Some(rank)),
+            "RSD_JOIN_SIZE" => count().map(|size| join.size = Some(size)),
+            "RSD_JOIN_TIMEOUT" => {
+                duration::parse(value).ok().map(|time| join.timeout_ms = Some(time.as_millis() as u64))
+            }
             // Those of the compilers' wrappers.
             "RSD_MPI_CC" | "RSD_MPI_CXX" => Some(()),
             "RSD_MPI_CMA" => choose("auto", "off").map(|on| self.cma = on),
@@ -72,7 +108,13 @@ impl Settings {
             }
             "RSD_MPI_INTERFACE" => (!value.is_empty()).then(|| self.interface = Some(value.to_owned())),
             "RSD_MPI_SHM" => choose("on", "off").map(|on| self.shm = on),
-            "RSD_MPI_SINGLETON" => choose("allow", "refuse").map(|allow| self.singleton = allow),
+            "RSD_MPI_SINGLETON" => match value {
+                "allow" => Some(Singleton::Allow),
+                "alone" => Some(Singleton::Alone),
+                "refuse" => Some(Singleton::Refuse),
+                _ => None,
+            }
+            .map(|singleton| self.singleton = singleton),
             "RSD_MPI_SPIN_US" => number().map(|spin| self.spin = Some(Duration::from_micros(spin))),
             "RSD_MPI_VERBOSE" => choose("transports", "off").map(|tell| self.tell_transports = tell),
             _ => None,
@@ -100,14 +142,29 @@ mod tests {
             ("RSD_MPI_SPIN_US", "0"),
             ("RSD_MPI_VERBOSE", "transports"),
         ];
+        let joins = [
+            ("RSD_JOIN_MAX", "16"),
+            ("RSD_JOIN_MIN", "8"),
+            ("RSD_JOIN_RANK", "0"),
+            ("RSD_JOIN_SIZE", "16"),
+            ("RSD_JOIN_TIMEOUT", "90s"),
+        ];
         let wrappers = [("RSD_MPI_CC", "gcc"), ("RSD_MPI_CXX", "ccache g++")];
-        let mut names: Vec<_> = vectors.iter().chain(&wrappers).map(|(name, _)| *name).collect();
+        let mut names: Vec<_> = vectors.iter().chain(&joins).chain(&wrappers).map(|(name, _)| *name).collect();
+        names.push("RSD_JOIN");
         names.sort_unstable();
         assert_eq!(names, SETTINGS.iter().map(|it| it.name).collect::<Vec<_>>());
         assert_eq!(of(&wrappers).unwrap(), Settings::default());
         for vector in vectors {
             assert_ne!(of(&[vector]).unwrap(), Settings::default(), "{vector:?}");
         }
+        let actors = of(&[("RSD_JOIN", "actors")]).unwrap();
+        assert_eq!(actors.join, Some(Join { group: Some("actors".into()), ..Join::default() }));
+        for vector in joins {
+            assert_ne!(of(&[("RSD_JOIN", "actors"), vector]).unwrap(), actors, "{vector:?}");
+            assert!(of(&[vector]).unwrap_err().text.contains("set RSD_JOIN to its name"), "{vector:?}");
+        }
+        assert_eq!(of(&[("RSD_JOIN", "")]).unwrap(), Settings::default());
         assert_eq!(of(&[("PATH", "/bin"), ("RSD_DVM", "x")]).unwrap(), Settings::default());
     }
 
@@ -115,9 +172,11 @@ mod tests {
     fn what_is_not_understood_is_named_with_what_may_be_said() {
         let error = of(&[("RSD_MPI_CONNECT_S", "0")]).unwrap_err();
         assert_eq!(error.text, "RSD_MPI_CONNECT_S=\"0\" is not understood: say seconds, at least 1");
-        let error = of(&[("RSD_MPI_SMH", "off")]).unwrap_err();
-        assert!(
-            error.text.starts_with("RSD_MPI_SMH in the environment is no setting (there are RSD_MPI_CC, RSD_MPI_CMA, ")
-        );
+        let error = of(&[("RSD_JOIN", "a b")]).unwrap_err();
+        assert!(error.text.starts_with("RSD_JOIN=\"a b\" is not understood: say a group's name"), "{}", error.text);
+        for name in ["RSD_MPI_SMH", "RSD_JOIN_GROUP"] {
+            let error = of(&[(name, "off")]).unwrap_err();
+            assert!(error.text.starts_with(&format!("{name} in the environment is no setting (there are RSD_JOIN, ")));
+        }
     }
 }

@@ -7,10 +7,10 @@ use rsd_proto::pmi::spawning;
 use rsd_proto::pmi::v1::SpawnSegment;
 
 use super::encounter::{Role, meet, words};
-use super::{Guard, State};
+use super::{Guard, State, manager};
 use crate::abi::CommHandle;
 use crate::abi::constants::{MPI_COMM_WORLD, MPI_ERR_SPAWN, MPI_SUCCESS};
-use crate::bootstrap::{BootstrapError, Pmi, Spawned};
+use crate::bootstrap::{BootstrapError, Spawned};
 use crate::error::{MpiError, MpiResult};
 use crate::transport::port::PortName;
 
@@ -34,12 +34,6 @@ pub struct Offspring {
     pub comm: MpiResult<CommHandle>,
     /// `MPI_SUCCESS` or an error class for each process that was asked for.
     pub codes: Vec<i32>,
-}
-
-/// The process manager, for what only that can do.
-pub fn manager(state: &mut State) -> MpiResult<&mut Pmi> {
-    let pmi = state.world.as_mut().and_then(|world| world.pmi.as_mut());
-    pmi.ok_or_else(|| MpiError::other("this needs a process manager, and the process was started without one"))
 }
 
 /// Starts programs; all members call it, and the root alone says which.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use rsd_proto::pmi::{listening, mapping};
 
 use super::lookups::{Lookups, Source};
-use super::settings::Settings;
-use super::{Guard, State, World};
+use super::settings::{Settings, Singleton};
+use super::{Guard, State, World, manager};
 use crate::abi::constants::MPI_THREAD_SINGLE;
 use crate::bootstrap::{BootstrapError, Env, Limits, Pmi};
 use crate::engine::{Engine, Peer};
@@ -35,10 +35,16 @@ pub(super) fn open(state: &mut State) -> MpiResult {
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
     let settings = Settings::from_variables(variables.collect::<Vec<_>>())?;
-    let mut pmi = match Pmi::from_env(&Env::of_process(), Limits::default()) {
+    let (env, is_new) = match &settings.join {
+        Some(join) => manager::into_group(join, Env::of_process())?,
+        None => (Env::of_process(), false),
+    };
+    // Each epoch of a group is a job of its own; a launcher's stays the same.
+    let opened = if is_new { 0 } else { state.opened };
+    let mut pmi = match Pmi::from_env(&env, Limits::default()) {
         Ok(None) => alone(&settings)?,
         Ok(Some(pmi)) => Some(pmi),
-        Err(error) => return Err(not_joined(&error, state.opened > 0)),
+        Err(error) => return Err(not_joined(&error, opened > 0)),
     };
     let (rank, size) = pmi.as_ref().map_or((0, 1), |pmi| (pmi.rank(), pmi.size()));
     let appnum = appnum(pmi.as_ref());
@@ -46,12 +52,12 @@ pub(super) fn open(state: &mut State) -> MpiResult {
         Some(pmi) if size > 1 => nodes(pmi)?,
         Some(_) | None => vec![0; size as usize],
     };
-    if state.opened > 0 && needs_connections(&nodes, rank, &settings) {
+    if opened > 0 && needs_connections(&nodes, rank, &settings) {
         let left = pmi.map_or(Ok(()), Pmi::finalize);
         return Err(left.err().map_or_else(over_tcp, |error| not_joined(&error, true)));
     }
-    let job = job(pmi.as_ref(), state.opened)?;
-    let (ways, source) = ways(&settings, pmi.as_mut(), &job, &nodes, rank)?;
+    let job = job(pmi.as_ref(), opened)?;
+    let (ways, source) = ways(&settings, &env, pmi.as_mut(), &job, &nodes, rank)?;
     state.lookups = Lookups::new(source);
     let oversubscribed = nodes.iter().filter(|node| **node == nodes[rank as usize]).count() > cores();
     state.waiting.choose(settings.spin, oversubscribed);
@@ -168,12 +174,20 @@ fn nodes(pmi: &mut Pmi) -> MpiResult<Vec<u32>> {
 }
 
 /// Makes the ways to the others; and by whom one learns where those on other nodes are.
-fn ways(settings: &Settings, pmi: Option<&mut Pmi>, job: &[u8], nodes: &[u32], rank: u32) -> MpiResult<(Ways, Source)> {
-    let Some(pmi) = pmi.filter(|_| nodes.len() > 1) else { return Ok(Default::default()) };
-    let prepared = if needs_connections(nodes, rank, settings) { prepared(settings, pmi)? } else { None };
+fn ways(
+    settings: &Settings,
+    env: &Env,
+    pmi: Option<&mut Pmi>,
+    job: &[u8],
+    nodes: &[u32],
+    rank: u32,
+) -> MpiResult<(Ways, Source)> {
+    let advertised = env.address.as_ref().and_then(|text| text.parse().ok());
+    let Some(pmi) = pmi.filter(|_| nodes.len() > 1) else { return Ok((Ways::alone(advertised), Source::default())) };
+    let prepared = if needs_connections(nodes, rank, settings) { prepared(settings, env, pmi)? } else { None };
     let source = if prepared.is_some() { Source::Launcher } else { Source::Ranks };
     let name = ProcessName::new(job, rank);
-    let opened = Ways::new(Neighbourhood { name, nodes, settings, prepared });
+    let opened = Ways::new(Neighbourhood { name, nodes, settings, advertised, prepared });
     let opened = opened.and_then(|ways| ways.wake_by(pmi.fd()).map(|()| ways));
     let mut ways =
         opened.map_err(|error| MpiError::other(format!("cannot open a way to the other processes: {error}")))?;
@@ -184,8 +198,7 @@ fn ways(settings: &Settings, pmi: Option<&mut Pmi>, job: &[u8], nodes: &[u32], r
 }
 
 /// What rsd has prepared where it has started this process in a job of several nodes: then all others have the same.
-fn prepared(settings: &Settings, pmi: &mut Pmi) -> MpiResult<Option<Prepared>> {
-    let env = Env::of_process();
+fn prepared(settings: &Settings, env: &Env, pmi: &mut Pmi) -> MpiResult<Option<Prepared>> {
     // Left over from an outer job of rsd's, it is the name of another.
     if env.namespace.as_ref().is_none_or(|name| name.as_bytes() != pmi.kvsname()) {
         return Ok(None);
@@ -230,7 +243,7 @@ fn alone(settings: &Settings) -> MpiResult<Option<Pmi>> {
         ("SLURM_STEP_NUM_TASKS", "srun without PMI (try srun --mpi=pmi2, or rsctl inside the allocation)"),
         ("MPI_LOCALNRANKS", "a launcher whose PMI variables were removed"),
     ];
-    if settings.singleton {
+    if settings.singleton != Singleton::Refuse {
         return Ok(None);
     }
     for (variable, launcher) in MARKS {
@@ -268,7 +281,7 @@ fn over_tcp() -> MpiError {
     )
 }
 
-fn told(what: &str, error: &BootstrapError) -> String {
+pub(super) fn told(what: &str, error: &BootstrapError) -> String {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
     format!("cannot {what}: failed to {error}{cause}")
 }

@@ -6,13 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 
-/// What the launcher says about it: the address by which its daemon on this node reaches the others.
-const ADVERTISED: &str = "RSD_NODE_ADDRESS";
-
 /// The address of an interface, or an address of this machine, as the user has named it; otherwise the one that the launcher
 /// advertises; otherwise the first of an interface that is up and not the loopback; otherwise the loopback's.
-pub(super) fn of(wish: Option<&str>) -> io::Result<IpAddr> {
-    let advertised = std::env::var(ADVERTISED).ok().and_then(|text| text.parse().ok());
+pub(super) fn of(wish: Option<&str>, advertised: Option<IpAddr>) -> io::Result<IpAddr> {
     let interfaces = interfaces()?;
     match wish {
         Some(wish) => choose(wish, &interfaces),
@@ -80,6 +76,6 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_loopback() {
-        assert_eq!(of(Some("lo")).unwrap(), IpAddr::V4(Ipv4Addr::LOCALHOST));
+        assert_eq!(of(Some("lo"), None).unwrap(), IpAddr::V4(Ipv4Addr::LOCALHOST));
     }
 }

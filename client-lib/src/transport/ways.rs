@@ -3,6 +3,7 @@
 mod strangers;
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub struct Neighbourhood<'a> {
     pub nodes: &'a [u32],
     /// What the user has set.
     pub settings: &'a Settings,
+    /// The address of this node that the launcher advertises: by which its daemon reaches the others.
+    pub advertised: Option<IpAddr>,
     /// What the launcher has prepared for connections with other nodes; else they are prepared here.
     pub prepared: Option<Prepared>,
 }
@@ -55,6 +58,8 @@ pub struct Ways {
     set: Option<Arc<OwnedFd>>,
     bell: Option<Bell>,
     polls: u32,
+    /// This node's address as the launcher advertises it.
+    advertised: Option<IpAddr>,
 }
 
 /// By which part a peer is reached.
@@ -73,16 +78,21 @@ enum Route {
 const LOOK_EVERY: u32 = 64;
 
 impl Ways {
+    /// Those of a process that is alone, on a node with this address.
+    pub fn alone(advertised: Option<IpAddr>) -> Self {
+        Self { advertised, ..Self::default() }
+    }
+
     /// Ways to all ranks of a world; none is connected yet.
     pub fn new(neighbourhood: Neighbourhood<'_>) -> io::Result<Self> {
-        let Neighbourhood { name, nodes, settings, prepared } = neighbourhood;
+        let Neighbourhood { name, nodes, settings, advertised, prepared } = neighbourhood;
         let routes = routes(nodes, name.rank, settings);
-        let mut ways = Self { routes, ..Self::default() };
+        let mut ways = Self { routes, ..Self::alone(advertised) };
         if ways.routes.contains(&Route::Tcp) {
             let poller = Arc::new(Poller::new()?);
             let (secret, listen) = match prepared {
                 Some(Prepared { secret, listener }) => (secret, Listen::Inherited(listener)),
-                None => ([0; 32], Listen::At(address::of(settings.interface.as_deref())?)),
+                None => ([0; 32], Listen::At(address::of(settings.interface.as_deref(), advertised)?)),
             };
             let config = TcpConfig {
                 me: name,

@@ -63,7 +63,7 @@ impl Real {
         let nodes: Vec<u32> = (0..size as u32).map(node).collect();
         let ways = |rank| {
             let name = ProcessName::new(job.as_bytes(), rank);
-            Ways::new(Neighbourhood { name, nodes: &nodes, settings: &settings, prepared: None })
+            Ways::new(Neighbourhood { name, nodes: &nodes, settings: &settings, advertised: None, prepared: None })
                 .expect("there is room for one more")
         };
         let ways: Vec<Ways> = (0..size as u32).map(ways).collect();

@@ -1669,6 +1669,7 @@ pub struct GroupJoin {
     /// The daemon's number for it.
     #[prost(uint64, tag = "2")]
     pub member: u64,
+    /// Empty: one of its own, without a name.
     #[prost(string, tag = "3")]
     pub group: ::prost::alloc::string::String,
     /// The name of its place, drawn by its daemon; who knows it may take the place again.
@@ -1750,6 +1751,7 @@ pub struct GroupError {
 /// A group that was complete.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GroupEpoch {
+    /// Empty: of one process, in a group without a name.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     #[prost(uint64, tag = "2")]

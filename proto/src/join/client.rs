@@ -119,7 +119,7 @@ mod tests {
                       node=a nodes=2\n";
 
     fn actors() -> Join {
-        Join { group: "actors".into(), size: Some(2), ..Join::default() }
+        Join { group: Some("actors".into()), size: Some(2), ..Join::default() }
     }
 
     #[test]

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn join() -> Join {
-    Join { group: "actors".into(), size: Some(16), ..Join::default() }
+    Join { group: Some("actors".into()), size: Some(16), ..Join::default() }
 }
 
 fn go() -> Event {
@@ -42,6 +42,8 @@ fn the_lines_are_these_bytes() {
         ..join()
     };
     assert_eq!(all.line(), "join v=1 group=actors min=8 max=16 rank=3 timeout_ms=60000 token=ab12 pid=411\n");
+    let alone = Join { pid: Some(411), ..Join::default() };
+    assert_eq!((alone.line().as_str(), Join::parse("join v=1 pid=411")), ("join v=1 pid=411\n", Ok(alone)));
     let wait = Event::Wait(Wait { token: "ab12".into(), have: 3, want: 16, epoch: 1 });
     assert_eq!(wait.line(), "wait token=ab12 have=3 want=16 epoch=1\n");
     assert_eq!(

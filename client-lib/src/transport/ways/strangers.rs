@@ -112,7 +112,7 @@ impl Ways {
     pub fn listening_address(&self, settings: &Settings) -> io::Result<IpAddr> {
         match &self.tcp {
             Some(tcp) => Ok(tcp.socket_address().ip()),
-            None => address::of(settings.interface.as_deref()),
+            None => address::of(settings.interface.as_deref(), self.advertised),
         }
     }
 
@@ -141,7 +141,7 @@ impl Ways {
                 let config = TcpConfig {
                     me,
                     secret,
-                    listen: Listen::At(address::of(settings.interface.as_deref())?),
+                    listen: Listen::At(address::of(settings.interface.as_deref(), self.advertised)?),
                     advertise: None,
                     connect_limit: settings.connect,
                     hello_limit: settings.connect,

@@ -139,7 +139,10 @@ impl Rsd {
         head.memory.next_job += 1;
         out.push(Effect::Remember(head.memory));
         let namespace = namespace(&self.dvm, id);
-        let command = format!("{}.{}", complete.group, complete.epoch);
+        let command = match complete.group.is_empty() {
+            true => "singleton".to_owned(),
+            false => format!("{}.{}", complete.group, complete.epoch),
+        };
         let spec = JobSpec { apps: vec![App { argv: vec![command.into()], ..App::default() }], ..JobSpec::default() };
         let grace_ms = u64::try_from(self.tuning.kill_grace.as_millis()).unwrap_or(u64::MAX);
         let mut job = Job::new(now, id, spec, Bytes::new(), namespace.clone(), String::new(), grace_ms);

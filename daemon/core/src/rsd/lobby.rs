@@ -6,7 +6,8 @@
 //! by its token: the same token again is the same place, so repeats do no harm.
 //!
 //! A group that nobody created is made by the first join, of the size that it says, and is forgotten when nobody is left in it;
-//! once it has had an epoch its numbers are remembered for a while, so that a group that forms again is epoch 2.
+//! once it has had an epoch its numbers are remembered for a while, so that a group that forms again is epoch 2. A join without a
+//! name is complete by itself, and belongs to no group that anybody could list or join.
 //!
 //! Cost: a join looks at its group's places; what is due by time is looked for only when something has changed or is due.
 
@@ -50,6 +51,8 @@ pub(super) struct Lobby {
     groups: BTreeMap<String, Group>,
     /// Places that are waited in: their groups.
     waiting: HashMap<String, String>,
+    /// Places that want no company, until their epochs begin: at once.
+    alone: Vec<Seat>,
     /// Places in epochs that live: their jobs.
     entered: HashMap<String, JobId>,
     changed: bool,
@@ -105,6 +108,12 @@ impl Lobby {
                 Some(_) | None => Err(refusal::not_its_place(&join)),
             };
         }
+        if join.group.is_empty() {
+            if !self.alone.iter().any(|seat| seat.join.token == join.token) {
+                self.alone.push(Seat::alone(now, join));
+            }
+            return Ok(());
+        }
         let wanted = refusal::check(&join)?;
         if self.waiting.len() >= SEATS_MAX {
             return Err(refusal::full("members wait", SEATS_MAX));
@@ -132,6 +141,7 @@ impl Lobby {
         {
             group.seats.retain(|seat| seat.join.token != token);
         }
+        self.alone.retain(|seat| seat.join.token != token);
         self.entered.get(token).copied()
     }
 
@@ -173,9 +183,7 @@ impl Lobby {
             group.live.retain(|_, (id, _)| *id != job);
             self.changed = true;
         }
-        if self.changed {
-            self.entered.retain(|_, id| *id != job);
-        }
+        self.entered.retain(|_, id| *id != job);
     }
 
     // --- what clients ask ---
@@ -269,6 +277,8 @@ impl Lobby {
         if self.next_deadline().is_none_or(|at| at > now) {
             return due;
         }
+        let alone = std::mem::take(&mut self.alone).into_iter();
+        due.extend(alone.map(|seat| Due::Begin(Complete { group: String::new(), epoch: 1, seats: vec![seat] })));
         for group in self.groups.values_mut() {
             for seat in group.expired(now) {
                 self.waiting.remove(&seat.join.token);

@@ -63,7 +63,7 @@ impl Step {
         if epoch.members.len() != self.map.size() as usize {
             return Err("the launch and its group disagree on the number of members".into());
         }
-        self.group = Some(epoch.name.clone());
+        self.group = Some(epoch.name.clone()).filter(|name| !name.is_empty());
         for (local, rank) in self.ranks.iter_mut().enumerate() {
             let told = epoch.members.get(rank.rank as usize).ok_or("the launch has ranks that its group has not")?;
             let start = MemberStart { local, pmi_id: told.pmi_id, pid: told.pid, started: told.started, uid: told.uid };

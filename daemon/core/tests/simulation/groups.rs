@@ -187,6 +187,34 @@ fn everybody_is_answered_once_whatever_happens() {
 }
 
 #[test]
+fn who_joins_without_a_name_is_a_world_of_one_and_no_group_is_listed() {
+    for seed in seeds(20) {
+        let _seed = Seed(seed);
+        let mut world = world(seed, 5);
+        let alone = GroupJoin { group: String::new(), size: None, ..actors(1) };
+        let join = |at: usize| (at % 5, Duration::from_millis(at as u64), alone.clone());
+        let processes: Vec<u64> =
+            (0..10).map(join).map(|(machine, after, join)| world.process(machine, after, join)).collect();
+        if seed % 2 == 0 {
+            world.after(Duration::from_millis(7), Event::Fault(Fault::Restart(3, Duration::from_millis(300))));
+        }
+        world.run();
+        let mut jobs = BTreeSet::new();
+        for id in processes {
+            match world.processes[&id].went() {
+                Some(_) => drop(jobs.insert(assert_one_world(&world, &[id], 1))),
+                // It had no token to come back with, as it waits for nobody.
+                None => assert_eq!((seed % 2, world.processes[&id].machine), (0, 3)),
+            }
+        }
+        assert!(jobs.len() >= 8, "each is a job of its own: {jobs:?}");
+        assert!(matches!(call(&mut world, GroupCall::List), Answer::Groups(groups) if groups.is_empty()));
+        world.run();
+        world.assert_at_rest();
+    }
+}
+
+#[test]
 fn a_member_that_dies_in_the_lobby_frees_its_place() {
     for seed in seeds(10) {
         let _seed = Seed(seed);

@@ -56,6 +56,12 @@ pub(in crate::rsd) struct Complete {
 }
 
 impl Seat {
+    /// One that waits for nobody.
+    pub(super) fn alone(now: Duration, join: GroupJoin) -> Seat {
+        let pmi_id = positive(join.pmi_id);
+        Seat { join: GroupJoin { pmi_id, ..join }, since: now, deadline: now + TIMEOUT, away: None, told: true }
+    }
+
     /// Its daemon says again that it waits: perhaps another daemon process, with another number for it.
     pub(super) fn is_back(&mut self, join: GroupJoin) {
         self.told &= (self.join.node, self.join.member) == (join.node, join.member);
@@ -155,7 +161,7 @@ impl Group {
         let lost: Vec<String> = self.seats.extract_if(.., |seat| is_same(seat)).map(|seat| seat.join.token).collect();
         let wait = join.timeout_ms.map_or(self.timeout, Duration::from_millis).min(TIMEOUT_MAX);
         let unique = |id: u32| !self.seats.iter().any(|seat| seat.join.node == join.node && seat.join.pmi_id == id);
-        let first = (join.pmi_id & (i32::MAX as u32)).max(1);
+        let first = positive(join.pmi_id);
         let pmi_id = (first..=i32::MAX as u32).chain(1..first).find(|id| unique(*id)).unwrap_or(first);
         let join = GroupJoin { pmi_id, ..join };
         self.seats.push(Seat { join, since: now, deadline: now + wait, away: None, told: false });
@@ -276,6 +282,11 @@ impl Group {
             epochs: live.collect(),
         }
     }
+}
+
+/// As some MPI libraries read a `PMI_ID`.
+fn positive(pmi_id: u32) -> u32 {
+    (pmi_id & (i32::MAX as u32)).max(1)
 }
 
 /// Wishes first; the others by node, then by arrival, into the ranks that are left. Cost: n log n.

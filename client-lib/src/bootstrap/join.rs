@@ -1,0 +1,120 @@
+//! A process that nobody has launched asks the daemon of its node for a place: in a named group, when the user says so
+//! (`RSD_JOIN`), or of its own, when a singleton needs a process manager. What it is told is what a launcher tells by the
+//! environment, an [`Env`]; the environment itself stays as it is.
+//!
+//! Which daemon: as for `rsctl`, `RSD_DVM` or the only one that runs. How a place is asked for is `rsd_proto::join`'s.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rsd_config::find::{self, FindError, Wish};
+use rsd_proto::join::client::{NotJoined, ask};
+use rsd_proto::join::{Go, Join, SOCKET};
+
+use super::Env;
+
+/// Why there is no place. The text reads after "failed to", and names what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// There is no daemon to ask, or no saying which.
+    #[error("find a daemon of rsd on this node: {0}")]
+    NotFound(String),
+    /// The one meant is another user's.
+    #[error("ask the daemon at {place}: it belongs to uid {owner_uid}, use a daemon of your own (rsd start)")]
+    NotPermitted {
+        /// Its state directory.
+        place: String,
+        /// Whose.
+        owner_uid: u32,
+    },
+    /// It has said no, or nothing.
+    #[error("get a place from the daemon at {place}: {source}")]
+    Refused {
+        /// Its state directory.
+        place: String,
+        /// What it said.
+        source: NotJoined,
+    },
+}
+
+/// For a place that waits for nobody else.
+const ALONE: Duration = Duration::from_secs(45);
+
+/// A place in a group, once that is complete: waits as long as the join says, or the group's rules.
+pub fn into_group(join: Join) -> Result<Env, JoinError> {
+    ask_daemon(join)
+}
+
+/// A place in a job of this process's own.
+pub fn alone() -> Result<Env, JoinError> {
+    ask_daemon(Join { timeout_ms: u64::try_from(ALONE.as_millis()).ok(), ..Join::default() })
+}
+
+fn ask_daemon(join: Join) -> Result<Env, JoinError> {
+    let base = rsd_config::runtime_dir(|name| std::env::var_os(name));
+    let word = std::env::var_os("RSD_DVM").filter(|word| !word.is_empty());
+    let wish = word.as_ref().map(|word| Wish::Variable(Path::new(word)));
+    let daemon = find::find(&base, wish).map_err(not_found)?;
+    let place = daemon.state_dir.display().to_string();
+    let socket = daemon.state_dir.join(SOCKET);
+    if let Ok(meta) = std::fs::metadata(&socket)
+        && meta.uid() != nix::unistd::geteuid().as_raw()
+    {
+        return Err(JoinError::NotPermitted { place, owner_uid: meta.uid() });
+    }
+    match ask(&socket, join, |_| ()) {
+        Ok(go) => Ok(told(go)),
+        Err(source) => Err(JoinError::Refused { place, source }),
+    }
+}
+
+/// What a launcher would have set.
+fn told(go: Go) -> Env {
+    Env {
+        port: Some(go.pmi_port),
+        id: Some(go.pmi_id.to_string()),
+        address: Some(go.address).filter(|address| !address.is_empty()),
+        ..Env::default()
+    }
+}
+
+/// In a program's words: there are no options here.
+fn not_found(error: FindError) -> JoinError {
+    JoinError::NotFound(match error {
+        FindError::Several(daemons) => {
+            let names = daemons.iter().map(|daemon| daemon.state_dir.display().to_string()).collect::<Vec<_>>();
+            format!("{} run here, name one by RSD_DVM: {}", daemons.len(), names.join(", "))
+        }
+        FindError::NotRunning { wish, running } if !running.is_empty() => {
+            let names = running.iter().map(|daemon| daemon.state_dir.display().to_string()).collect::<Vec<_>>();
+            format!("{wish}: no such daemon runs; these do: {}", names.join(", "))
+        }
+        FindError::NoneRuns | FindError::NotRunning { .. } | FindError::NotPermitted { .. } | FindError::Io { .. } => {
+            error.to_string()
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::Attachment;
+
+    #[test]
+    fn a_place_is_what_a_launcher_says() {
+        let go = Go { pmi_port: "127.0.0.1:9".into(), pmi_id: 7, address: "10.0.0.7".into(), ..Go::default() };
+        let env = told(go.clone());
+        let tcp = Attachment::Tcp { address: "127.0.0.1:9".into(), id: "7".into() };
+        assert_eq!((env.attachment().unwrap(), env.address.as_deref()), (Some(tcp), Some("10.0.0.7")));
+        assert_eq!(told(Go { address: String::new(), ..go }).address, None);
+    }
+
+    #[test]
+    fn without_a_daemon_the_error_says_how_to_start_one() {
+        assert_eq!(
+            not_found(FindError::NoneRuns).to_string(),
+            "find a daemon of rsd on this node: no daemon runs here; start one with: rsd start"
+        );
+    }
+}

@@ -1,0 +1,53 @@
+//! The way to the process manager, for what only that can do: names, spawning, the size of the universe.
+//!
+//! A process with a launcher has one from the start. One without is a world of one and stays so until it needs more: then the
+//! daemon of rsd that runs on its node takes it in as a job of its own, for as long as the library is open.
+
+use rsd_proto::join::Join;
+
+use super::State;
+use super::settings::Singleton;
+use super::start::told;
+use crate::bootstrap::join::{self, JoinError};
+use crate::bootstrap::{Env, Limits, Pmi};
+use crate::error::{MpiError, MpiResult};
+
+/// The process manager. A process without one gets one now, if a daemon is there; else the error says what to do.
+pub fn manager(state: &mut State) -> MpiResult<&mut Pmi> {
+    let world = state.world.as_mut().ok_or_else(|| MpiError::other("MPI is not initialised"))?;
+    let pmi = match world.pmi.take() {
+        Some(pmi) => pmi,
+        None => adopted(world.settings.singleton)?,
+    };
+    Ok(world.pmi.insert(pmi))
+}
+
+fn adopted(singleton: Singleton) -> MpiResult<Pmi> {
+    const NEEDS: &str = "this needs a process manager, and the process was started without one";
+    if singleton == Singleton::Alone {
+        return Err(MpiError::other(format!("{NEEDS}, which RSD_MPI_SINGLETON=alone leaves it to")));
+    }
+    let env = join::alone().map_err(|error| MpiError::other(format!("{NEEDS}: failed to {error}")))?;
+    match Pmi::from_env(&env, Limits::default()) {
+        Ok(Some(pmi)) => Ok(pmi),
+        Ok(None) => Err(MpiError::other(NEEDS)),
+        Err(error) => Err(MpiError::other(told("talk to the daemon that runs here", &error))),
+    }
+}
+
+/// A place in the group that the user names; or that of `env`, if it is one in this group already. Whether it is new comes with it.
+pub(super) fn into_group(wanted: &Join, env: Env) -> MpiResult<(Env, bool)> {
+    let name = wanted.group.as_deref().unwrap_or_default();
+    if env.fd.is_some() || env.port.is_some() {
+        return match std::env::var("RSD_GROUP").is_ok_and(|group| group == name) {
+            true => Ok((env, false)),
+            false => Err(MpiError::other(format!(
+                "RSD_JOIN={name} asks for a place in a group, but a launcher has given this process one already ({} is set): \
+                 unset RSD_JOIN, or PMI_FD and PMI_PORT if they are left over from another program",
+                if env.fd.is_some() { "PMI_FD" } else { "PMI_PORT" }
+            ))),
+        };
+    }
+    let refused = |error: JoinError| MpiError::other(format!("cannot join group {name} (RSD_JOIN): failed to {error}"));
+    join::into_group(wanted.clone()).map(|env| (env, true)).map_err(refused)
+}
