@@ -9,6 +9,7 @@ mod jobs;
 mod json;
 mod kv;
 mod mpi;
+mod mpiexec;
 mod names;
 mod options;
 mod output;
@@ -34,6 +35,7 @@ use rsd_proto::v1::stdin_target::Target;
 use crate::dvm::Client;
 use crate::exit::Failure;
 use crate::group::options::GroupCommand;
+use crate::mpiexec::Asked;
 use crate::options::{Cli, Command, Global, JobCommand, MpiCommand, NameCommand, Run, Shell, Unread};
 use crate::print::say;
 use crate::private::Private;
@@ -41,13 +43,26 @@ use crate::run::View;
 use crate::spec::Here;
 
 fn main() {
-    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let code = match options::read(&args) {
-        Ok(cli) => perform(cli).unwrap_or_else(|failure| report(&failure)),
-        Err(unread) => report_unread(&unread),
+    let mut args = std::env::args_os();
+    let name = args.next();
+    let args: Vec<OsString> = args.collect();
+    let code = match mpiexec::asked(name.as_deref(), &args) {
+        None => read_and_perform(&args),
+        Some(Ok(Asked::Launch(args))) => read_and_perform(&args),
+        Some(Ok(Asked::Adopt(port))) => {
+            mpiexec::adopt(port, &Place::new(None)).unwrap_or_else(|failure| report(&failure))
+        }
+        Some(Err(failure)) => report(&failure),
     };
     // Not by returning: a thread may be reading a terminal that nobody types at.
     std::process::exit(code.into());
+}
+
+fn read_and_perform(args: &[OsString]) -> u8 {
+    match options::read(args) {
+        Ok(cli) => perform(cli).unwrap_or_else(|failure| report(&failure)),
+        Err(unread) => report_unread(&unread),
+    }
 }
 
 fn perform(cli: Cli) -> Result<u8, Failure> {

@@ -19,5 +19,5 @@ mod watched;
 
 pub use call::{Call, Ended, Running};
 pub use dvm::{Dvm, Options};
-pub use programs::{Mpi, client, hydra, mpi4py_for_the_abi, plain, python};
+pub use programs::{Mpi, client, hydra, intel, mpi4py_for_the_abi, plain, python};
 pub use watched::eventually;

@@ -72,6 +72,12 @@ pub fn hydra() -> PathBuf {
     wheel("bin/mpiexec.hydra")
 }
 
+/// The Python that has mpi4py and Intel MPI, and the folder of that library.
+#[track_caller]
+pub fn intel() -> (PathBuf, PathBuf) {
+    (peer("impi", "bin/python"), peer("impi", "lib"))
+}
+
 /// The Python that has mpi4py for the standard ABI, and the folder of its tests.
 #[track_caller]
 pub fn mpi4py_for_the_abi() -> (PathBuf, PathBuf) {

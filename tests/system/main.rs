@@ -6,6 +6,7 @@ mod daemons;
 mod exits;
 mod groups;
 mod jobs;
+mod joining;
 mod kv;
 mod launch;
 mod library;

@@ -63,6 +63,8 @@ fn copy(built: &Path, prefix: &Path) -> anyhow::Result<()> {
     for program in ["rsd", "rsctl"] {
         put(&fs::read(built.join(program))?, &prefix.join("bin").join(program), 0o755)?;
     }
+    // Beside the PATH: it would stand before another launcher's.
+    prefix::put_link("../../bin/rsctl".as_ref(), &prefix.join("libexec/rsd/mpiexec"))?;
     put(&fs::read(built.join(prefix::BUILT))?, &prefix.join(prefix::LOADED), 0o755)?;
     prefix::put_link(prefix::LINK.as_ref(), &prefix.join(prefix::LINKED))?;
     for file in prefix::files()? {

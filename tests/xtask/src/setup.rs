@@ -43,10 +43,14 @@ pub(crate) struct Peer {
 /// The MPICH that tests and benches run beside Debian's.
 pub(crate) const MPICH: Peer = Peer { name: "mpich", wheels: &["mpich==5.0.2", "mpi4py==4.1.2", "numpy>=2,<3"] };
 
+/// Intel MPI, which is no MPICH of ours but speaks PMI-1, too.
+const INTEL: Peer = Peer { name: "impi", wheels: &["impi-rt==2021.18.1", "mpi4py==4.1.2"] };
+
 /// `cargo xtask setup`.
 pub(crate) fn setup(_args: &[OsString]) -> anyhow::Result<()> {
     packages()?;
-    wheels(&MPICH)
+    wheels(&MPICH)?;
+    wheels(&INTEL)
 }
 
 /// Installs the Debian packages that are missing.
