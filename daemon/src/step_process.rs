@@ -6,6 +6,7 @@
 //! rank that floods never holds up another one's fence.
 
 mod link;
+mod mapped;
 mod members;
 mod ranks;
 mod spawning;
@@ -292,6 +293,10 @@ impl StepProcess {
             Effect::PmiClose(local) => self.ranks.pmi_close(local),
             Effect::StdinWrite(local, bytes) => self.ranks.stdin_write(local, bytes),
             Effect::StdinClose(local) => self.ranks.stdin_close(local),
+            Effect::Look(local) => {
+                let pid = self.pids.iter().find(|(_, of)| **of == local).map(|(pid, _)| *pid);
+                return Some(Input::Mapped(pid.map_or_else(Vec::new, mapped::files)));
+            }
             Effect::Signal(local, number) => self.signal(local, number),
             Effect::Sweep => {
                 debug!("all ranks have ended");

@@ -257,3 +257,24 @@ fn the_daemon_of_another_user() {
     closed.fails(245);
     says(&opened.fails(245), &["uid 0"]);
 }
+
+#[test]
+fn ranks_whose_mpi_asks_another_process_manager_are_warned_of_once() {
+    let dvm = Dvm::start(1);
+    // As much of Open MPI as can be seen from the outside.
+    let library = dvm.scratch().join("libmpi.so.40");
+    Call::new("cc").args(["-shared", "-x", "c", "/dev/null", "-o"]).args([&library]).ok();
+    let preload = format!("LD_PRELOAD={}", library.display());
+    let gate = dvm.scratch().join("gate");
+    let script = format!("until test -e {}; do sleep 0.02; done", gate.display());
+    let run = |n: &str| dvm.rsctl(["run", "-n", n, "-x", &preload, "sh", "-c", &script]).start();
+    let (alone, several) = (run("1"), run("3"));
+    let warned = |text: &str| text.matches("the program uses Open MPI (libmpi.so.40), which asks for PMIx").count();
+    several.until_stderr(|text| (warned(text) > 0).then_some(()));
+    dvm.file("gate", "");
+    let ended = several.end();
+    assert_eq!(warned(&ended.err()), 1, "{ended}");
+    assert!(ended.err().contains("each of the 3 processes is likely to run alone"), "{ended}");
+    ended.ok();
+    assert_eq!(warned(&alone.end().err()), 0);
+}

@@ -17,7 +17,7 @@ use crate::place::Placement;
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now};
 
-/// Steps whose notices are passed on; they mostly say the same.
+/// Notices of steps that are passed on; they mostly say the same.
 const NOTICES_MAX: usize = 8;
 
 /// A job as the head keeps it.
@@ -43,7 +43,7 @@ pub(super) struct Job {
     pub(super) used: Vec<(NodeId, u32)>,
     pub(super) bound: Bound,
     /// Nodes whose step has said something.
-    noticed: BTreeSet<NodeId>,
+    noticed: BTreeSet<(NodeId, String)>,
     cause: Option<RankExit>,
     exits: BTreeMap<u32, RankExit>,
     exit_code: u32,
@@ -302,7 +302,7 @@ impl Job {
     /// Takes in what a node's step has to say: the sentence, if it is news and there are not too many of them.
     pub(super) fn take_notice(&mut self, notice: &wire::Notice) -> Option<String> {
         let fits = self.noticed.len() < NOTICES_MAX && self.map.count_on(notice.node) > 0 && !self.is_over();
-        let news = fits && self.noticed.insert(notice.node);
+        let news = fits && self.noticed.insert((notice.node, notice.text.clone()));
         news.then(|| format!("{}: {}", self.node_name(notice.node), notice.text))
     }
 

@@ -182,14 +182,23 @@ impl Step {
         let ranks: CpuSet = unbound.iter().map(|(local, _)| self.ranks[*local].rank).collect();
         let (who, why) = (if unbound.len() == 1 { "rank" } else { "ranks" }, &unbound[0].1);
         let text = format!("{who} {ranks} {} unbound: {why}", if unbound.len() == 1 { "runs" } else { "run" });
-        self.notice.get_or_insert(text);
-        self.send_notice(out);
+        if self.notices.is_empty() {
+            self.tell(text, out);
+        }
     }
 
-    pub(super) fn send_notice(&self, out: &mut Vec<Effect>) {
-        if let Some(text) = self.notice.clone() {
-            self.send(up::Body::Notice(wire::Notice { job: self.job, node: self.node, text }), out);
-        }
+    /// Says it to the user, and again on every new link.
+    pub(super) fn tell(&mut self, text: String, out: &mut Vec<Effect>) {
+        self.send_one(text.clone(), out);
+        self.notices.push(text);
+    }
+
+    pub(super) fn send_notices(&self, out: &mut Vec<Effect>) {
+        self.notices.iter().for_each(|text| self.send_one(text.clone(), out));
+    }
+
+    fn send_one(&self, text: String, out: &mut Vec<Effect>) {
+        self.send(up::Body::Notice(wire::Notice { job: self.job, node: self.node, text }), out);
     }
 }
 

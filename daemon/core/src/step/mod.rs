@@ -8,6 +8,7 @@
 mod bound;
 mod calls;
 mod exits;
+mod guard;
 mod lines;
 mod listening;
 mod members;
@@ -27,11 +28,13 @@ use crate::{JobId, NodeId, Now, Tuning};
 
 pub use bound::{Bound, Memory};
 pub use calls::SpawnWish;
+pub use guard::{LAUNCHERS, matters};
 pub use members::MemberStart;
 pub use spawn::RankStart;
 
 use calls::Calls;
 use exits::Ending;
+use guard::Guard;
 use lines::Lines;
 use listening::Listening;
 
@@ -72,6 +75,8 @@ pub enum Input {
     Attached(Local),
     /// A member's process has ended.
     Gone(Local),
+    /// What a rank and its children have mapped, for [`Effect::Look`]: the names of those files that [`matters`] picks.
+    Mapped(Vec<String>),
     /// A rank's process ended.
     Exited(Local, Status),
     /// What the ranks left running has been killed.
@@ -116,6 +121,8 @@ pub enum Effect {
     StdinWrite(Local, Bytes),
     /// Close a rank's standard input behind what was written.
     StdinClose(Local),
+    /// See what a rank and the processes below it have mapped, but for those below [`LAUNCHERS`]; then say [`Input::Mapped`].
+    Look(Local),
     /// Send a signal to a rank's process group.
     Signal(Local, i32),
     /// Kill whatever still runs below this step, then say [`Input::Swept`].
@@ -143,6 +150,7 @@ pub struct Step {
     fence: Fence,
     calls: Calls,
     listening: Listening,
+    guard: Guard,
     /// Of a spawned job: it was said that all ranks here run.
     begun: bool,
     outbox: Outbox<Vec<wire::Record>>,
@@ -156,7 +164,7 @@ pub struct Step {
     /// Where ranks listen for those on other nodes; empty if nobody knows.
     address: String,
     /// What the user should know, to be sent on every new link.
-    notice: Option<String>,
+    notices: Vec<String>,
     link_up: bool,
     attached_before: bool,
     /// With the link cut: when to give up.
@@ -255,6 +263,7 @@ impl Step {
             fence: Fence { epoch: 1, waiting: Vec::new(), sent: Vec::new() },
             calls: Calls::default(),
             listening: Listening::default(),
+            guard: Guard::default(),
             begun: false,
             outbox: Outbox::new(tuning.output_window),
             fresh: Vec::new(),
@@ -262,7 +271,7 @@ impl Step {
             stdin_acked: 0,
             ending: Ending::default(),
             unbound: Vec::new(),
-            notice,
+            notices: notice.into_iter().collect(),
             address: inventory.address.clone(),
             link_up: false,
             attached_before: false,
@@ -287,6 +296,7 @@ impl Step {
             Input::OutputClosed(local, stream) => self.on_output_closed(now, local, stream, out),
             Input::StdinWritten(local, bytes) => self.on_stdin_written(local, bytes, out),
             Input::StdinClosed(local) => self.on_stdin_closed(local, out),
+            Input::Mapped(files) => self.on_mapped(&files, out),
             Input::Exited(local, status) => self.on_exited(now, local, status, out),
             Input::Swept => self.ending.swept = true,
             Input::OutputFileFailed(local, why) => self.on_output_file_failed(now, local, why, out),
@@ -316,6 +326,7 @@ impl Step {
         self.settle_begun(out);
         self.settle_output(out);
         self.settle_members(now, out);
+        self.settle_guard(now, out);
         self.settle_exits(now, out);
         if self.orphaned_at.is_some_and(|at| at <= now.mono) {
             self.orphaned_at = None;
@@ -329,7 +340,8 @@ impl Step {
 
     /// When [`Input::Tick`] is wanted at the latest.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.exit_deadlines().chain(self.member_deadlines()).chain(self.orphaned_at).min()
+        let deadlines = self.exit_deadlines().chain(self.member_deadlines());
+        deadlines.chain(self.guard_deadline()).chain(self.orphaned_at).min()
     }
 
     /// Whether the shell may read more output: false while too much is on its way.
@@ -376,7 +388,7 @@ impl Step {
             self.send(up::Body::Resume(wire::Resume { job: self.job, map: Some((&self.map).into()) }), out);
         }
         self.attached_before = true;
-        self.send_notice(out);
+        self.send_notices(out);
         self.send_listening(out);
         self.send_begun(out);
         for fence in self.fence.sent.clone() {

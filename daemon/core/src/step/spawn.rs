@@ -92,6 +92,7 @@ impl Step {
         if self.has_members() {
             return self.await_members(now, out);
         }
+        self.begin_guard(now);
         let here = self.ranks.len();
         let node_index = self.map.nodes().iter().position(|node| *node == self.node).unwrap_or(0);
         let node_name = self.launch.node_names[node_index].clone();

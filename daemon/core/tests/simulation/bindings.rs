@@ -236,6 +236,38 @@ fn on_another_machines_topology_nobody_is_bound_and_it_is_said_once() {
 }
 
 #[test]
+fn ranks_of_an_mpi_that_asks_another_process_manager_are_named_once_and_others_never() {
+    for seed in seeds(20) {
+        let _seed = Seed(seed);
+        let mut world = World::new(seed, 3, 4, Tuning::default());
+        let silent = world.program(|_, _, _| vec![Op::Sleep(Duration::from_secs(30)), Op::Exit(0)]);
+        let late = world.program(|rank, size, rng| {
+            let first = if rank == 0 { vec![] } else { vec![Op::Sleep(Duration::from_secs(10))] };
+            [first, ranks::mpi(rank, size, 1, rng)].concat()
+        });
+        for number in 0..4 {
+            let at = world.rng.within(Duration::from_secs(2)) * number;
+            world.after(at, Event::Fault(Fault::CutAnyStep));
+        }
+        let said = |world: &mut World, program: usize, ranks: u32| {
+            let job = world.submit(spec(program, ranks));
+            world.run();
+            world.assert_done(job);
+            notices(world, job)
+        };
+        assert!(said(&mut world, silent, 8).is_empty(), "programs without MPI");
+        world.mapped = vec!["libmpi.so.40.30.4".into(), "libopen-pal.so.40".into()];
+        let warned = said(&mut world, silent, 8);
+        assert_eq!(warned.len(), 1, "{warned:?}");
+        assert!(warned[0].contains("Open MPI (libmpi.so.40.30.4), which asks for PMIx"), "{warned:?}");
+        assert!(warned[0].contains("each of the 8 processes"), "{warned:?}");
+        assert!(said(&mut world, silent, 1).is_empty(), "one is always rank 0 of 1");
+        assert!(said(&mut world, late, 8).is_empty(), "whoever speaks with us is no stranger");
+        world.assert_at_rest();
+    }
+}
+
+#[test]
 fn what_cannot_be_bound_runs_unbound_unless_it_was_asked_for() {
     for seed in seeds(20) {
         let _seed = Seed(seed);

@@ -245,6 +245,7 @@ impl World {
                 let delay = self.delay();
                 self.after(delay, Event::Rank(pid, local, RankEvent::Signal(signal)));
             }
+            Effect::Look(_) => return Some(Input::Mapped(self.mapped.clone())),
             Effect::Sweep => {
                 let delay = self.rng.within(Duration::from_millis(4));
                 self.after(delay, Event::StepInput(pid, Input::Swept));

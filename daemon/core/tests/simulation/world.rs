@@ -198,6 +198,8 @@ pub(crate) struct World {
     pub(crate) processes: BTreeMap<u64, Process>,
     /// What they run once they are members of an epoch.
     pub(crate) group_program: usize,
+    /// The files that every rank has mapped, as far as they matter.
+    pub(crate) mapped: Vec<String>,
     /// Messages between daemons: kind, sending machine, receiving machine.
     pub(crate) traffic: Vec<(&'static str, MachineId, MachineId)>,
     /// A cut is noticed at the latest after this.
@@ -237,6 +239,7 @@ impl World {
             fed: HashMap::new(),
             processes: BTreeMap::new(),
             group_program: 0,
+            mapped: Vec::new(),
             traffic: Vec::new(),
             notice: Duration::from_millis(2),
             trace: std::env::var_os("SIMULATION_TRACE").is_some(),

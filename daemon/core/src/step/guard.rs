@@ -1,0 +1,129 @@
+//! The guard against ranks that do not know of each other: programs whose MPI library asks for another process manager than ours
+//! run as many worlds of one, and print the same result n times.
+//!
+//! While none of a job's ranks has said a word of PMI, a rank of its first node is looked at a few times, ever more seldom: which
+//! libraries it has mapped. When they are such an MPI's, the user is told, once. Programs without MPI are looked at and left
+//! alone; those that end before the first look cost nothing. A library that is linked into the program itself is not seen.
+
+use std::time::Duration;
+
+use super::{Effect, Phase, Step};
+use crate::Now;
+
+/// After the start: programs map what they are linked against at once, and interpreters what they import.
+const LOOKS: [Duration; 5] = [
+    Duration::from_millis(100),
+    Duration::from_millis(400),
+    Duration::from_millis(1500),
+    Duration::from_secs(5),
+    Duration::from_secs(20),
+];
+
+/// An MPI that does not ask us.
+struct Foreign {
+    name: &'static str,
+    /// How the names of files begin that it maps, all of them. The first is named to the user.
+    maps: &'static [&'static str],
+    asks: &'static str,
+}
+
+/// Open MPI before 2.0 calls its library as MPICH does, so its own second library tells.
+const FOREIGN: [Foreign; 5] = [
+    Foreign { name: "Open MPI", maps: &["libmpi.so", "libopen-pal.so"], asks: "PMIx" },
+    Foreign { name: "Open MPI", maps: &["libmpi.so.40"], asks: "PMIx" },
+    Foreign { name: "Cray MPICH", maps: &["libmpi_cray.so"], asks: "the PMI of Cray's launcher" },
+    Foreign { name: "Cray MPICH", maps: &["libmpi_gnu"], asks: "the PMI of Cray's launcher" },
+    Foreign { name: "an MPI", maps: &["libmpi", "libpmix.so"], asks: "PMIx" },
+];
+
+/// How far the looking is.
+#[derive(Debug, Default)]
+pub(super) struct Guard {
+    /// None: nobody is to be looked at, or no more.
+    started: Option<Duration>,
+    looks: usize,
+}
+
+impl Guard {
+    fn due(&self) -> Option<Duration> {
+        Some(self.started? + *LOOKS.get(self.looks)?)
+    }
+}
+
+impl Step {
+    /// The ranks are being started.
+    pub(super) fn begin_guard(&mut self, now: Now) {
+        let several = self.map.size() > 1;
+        if several && self.ranks.first().is_some_and(|rank| rank.rank == 0) {
+            self.guard.started = Some(now.mono);
+        }
+    }
+
+    pub(super) fn guard_deadline(&self) -> Option<Duration> {
+        self.guard.due()
+    }
+
+    pub(super) fn settle_guard(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.guard.due().is_none_or(|at| at > now.mono) {
+            return;
+        }
+        self.guard.looks += 1;
+        let running = self.ranks.iter().position(|rank| rank.phase == Phase::Running);
+        match running.filter(|_| !self.ranks.iter().any(|rank| rank.pmi.has_spoken())) {
+            Some(local) => out.push(Effect::Look(local)),
+            None => self.guard.started = None,
+        }
+    }
+
+    /// What a rank has mapped, by the names of the files.
+    pub(super) fn on_mapped(&mut self, files: &[String], out: &mut Vec<Effect>) {
+        let Some((foreign, file)) = foreign(files).filter(|_| self.guard.started.is_some()) else { return };
+        self.guard.started = None;
+        let Foreign { name, asks, .. } = foreign;
+        let text = format!(
+            "the program uses {name} ({file}), which asks for {asks}; rsd speaks PMI-1, so each of the {} processes is \
+             likely to run alone, as rank 0 of 1. Build it with an MPI that speaks PMI-1 (rsd's mpicc, MPICH, Intel MPI), \
+             or start it with its own launcher",
+            self.map.size()
+        );
+        self.tell(text, out);
+    }
+}
+
+fn foreign(files: &[String]) -> Option<(&'static Foreign, &str)> {
+    let mapped = |start: &str| files.iter().find(|file| file.starts_with(start)).map(String::as_str);
+    let known = FOREIGN.iter().find(|known| known.maps.iter().all(|start| mapped(start).is_some()))?;
+    Some((known, mapped(known.maps.first()?)?))
+}
+
+/// Whether a mapped file's name can matter here.
+pub fn matters(file: &str) -> bool {
+    ["libmpi", "libopen-pal.so", "libpmix.so"].iter().any(|start| file.starts_with(start))
+}
+
+/// Programs that start ranks themselves: what runs below them is not ours to judge.
+pub const LAUNCHERS: [&str; 8] = ["mpirun", "mpiexec", "mpiexec.hydra", "orterun", "orted", "prterun", "prted", "srun"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name_of(files: &[&str]) -> Option<(&'static str, String)> {
+        let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
+        files.iter().for_each(|file| assert!(matters(file) != file.starts_with("libc")));
+        foreign(&files).map(|(known, file)| (known.name, file.to_owned()))
+    }
+
+    #[test]
+    fn libraries_tell_who_asks_another_process_manager() {
+        let open_mpi = |file: &str| Some(("Open MPI", file.to_owned()));
+        assert_eq!(name_of(&["libc.so.6", "libmpi.so.40.30.4"]), open_mpi("libmpi.so.40.30.4"));
+        assert_eq!(name_of(&["libopen-pal.so.13", "libmpi.so.12.0.2"]), open_mpi("libmpi.so.12.0.2"));
+        assert_eq!(name_of(&["libmpi_cray.so.12"]).map(|(name, _)| name), Some("Cray MPICH"));
+        assert_eq!(name_of(&["libmpi.so.12.5.0", "libpmix.so.2.9"]).map(|(name, _)| name), Some("an MPI"));
+        // They ask us, some of them late.
+        for files in [&["libmpi.so.12.5.0"][..], &["libmpich.so.12"], &["libmpi_abi.so.1"], &["libc.so.6"], &[]] {
+            assert_eq!(name_of(files), None, "{files:?}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Which libraries a rank has mapped, or a process below it: by the kernel's word, as far as it lets us look.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use nix::unistd::Pid;
+use rsd_core::step::{LAUNCHERS, matters};
+
+/// Processes that are looked at, at most: a shell or two, and the program.
+const PROCESSES_MAX: usize = 16;
+
+/// The names of the mapped files that [`matters`] picks. Processes that have ended, or are somebody else's by now, have none.
+pub(super) fn files(rank: Pid) -> Vec<String> {
+    let (mut files, mut todo, mut seen) = (BTreeSet::new(), vec![rank.as_raw()], 0);
+    while let Some(pid) = todo.pop()
+        && seen < PROCESSES_MAX
+    {
+        seen += 1;
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        if LAUNCHERS.contains(&comm.trim_end()) {
+            continue;
+        }
+        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let names = maps.split(|byte| *byte == b'\n').filter_map(|line| {
+            let at = line.iter().rposition(|byte| *byte == b'/')?;
+            str::from_utf8(&line[at + 1..]).ok().filter(|name| matters(name))
+        });
+        files.extend(names.map(str::to_owned));
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        todo.extend(children.split_whitespace().filter_map(|child| child.parse::<i32>().ok()));
+    }
+    files.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_mpi_has_mapped_none_and_one_that_is_gone_nothing() {
+        assert_eq!(files(Pid::this()), Vec::<String>::new());
+        assert_eq!(files(Pid::from_raw(i32::MAX)), Vec::<String>::new());
+    }
+}
