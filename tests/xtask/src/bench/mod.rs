@@ -1,6 +1,7 @@
 //! `cargo xtask bench …`: figures beside other people's programs, measured in turn in one run.
 
 mod figures;
+mod join;
 mod launch;
 mod mpi;
 mod nodes;
@@ -20,9 +21,10 @@ const ROUNDS: usize = 9;
 /// `cargo xtask bench WHAT`.
 pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     match args.first().and_then(|name| name.to_str()) {
+        Some("join") => join::bench(),
         Some("launch") => launch::bench(),
         Some("mpi") => mpi::bench(&args[1..]),
-        Some(_) | None => anyhow::bail!("which one? there are: launch, mpi"),
+        Some(_) | None => anyhow::bail!("which one? there are: join, launch, mpi"),
     }
 }
 

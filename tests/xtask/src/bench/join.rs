@@ -1,0 +1,109 @@
+//! `cargo xtask bench join`: how long it takes, once the last member of a group has come, until all of them may call MPI_Init.
+//!
+//! The members are processes that do nothing; this one asks for their places, over connections of their own, as each would. All but
+//! one wait in the lobby when the clock starts. The time of what comes then, starting an MPI, is the MPI's.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use super::machine;
+use crate::install;
+use crate::setup;
+use crate::shell::quiet;
+use crate::stage::Stage;
+
+const ROUNDS: usize = 21;
+/// An answer that takes longer is none.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// `cargo xtask bench join`.
+pub(super) fn bench() -> anyhow::Result<()> {
+    setup::for_building()?;
+    let stage = Stage::set("bench-join", install::build()?)?;
+    quiet(stage.command("rsd")?.args(["start", "--name", "join", "--slots", "1"]))?;
+    let socket = stage.dir().join("join/join.sock");
+    println!("\n{}; {ROUNDS} rounds after one to warm up\n", machine()?);
+    println!(
+        "| members of one node | last to join → all told, median (ms) | fastest (ms) | slowest (ms) |\n|---|---|---|---|"
+    );
+    for members in [2, 16, 64] {
+        let mut times = Vec::new();
+        for round in 0..=ROUNDS {
+            times.push(epoch(&socket, members)?);
+            if round == 0 {
+                times.clear();
+            }
+        }
+        times.sort_unstable();
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let [median, fastest, slowest] = [times[ROUNDS / 2], times[0], times[ROUNDS - 1]].map(ms);
+        println!("| {members} | {median:.2} | {fastest:.2} | {slowest:.2} |");
+    }
+    quiet(stage.command("rsd")?.args(["stop", "--force", "--dvm", "join"])).map(drop)
+}
+
+/// One group of so many members, from the last one's request to the last one's answer.
+fn epoch(socket: &Path, members: usize) -> anyhow::Result<Duration> {
+    let mut waiting = (1..members).map(|_| Member::join(socket, members)).collect::<anyhow::Result<Vec<_>>>()?;
+    waiting.iter_mut().try_for_each(|member| member.hear("wait "))?;
+    let idle = Idle::start()?;
+    let since = Instant::now();
+    waiting.push(Member::join_as(socket, members, idle)?);
+    waiting.iter_mut().try_for_each(|member| member.hear("go "))?;
+    Ok(since.elapsed())
+}
+
+/// A process that waits for its end; it ends with this value.
+struct Idle(Child);
+
+impl Idle {
+    fn start() -> anyhow::Result<Idle> {
+        let mut command = Command::new("cat");
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("start a member")?;
+        Ok(Idle(child))
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        // There is nothing to learn from how it ends.
+        let _ = self.0.wait();
+    }
+}
+
+struct Member {
+    answers: BufReader<UnixStream>,
+    _process: Idle,
+}
+
+impl Member {
+    fn join(socket: &Path, size: usize) -> anyhow::Result<Member> {
+        Member::join_as(socket, size, Idle::start()?)
+    }
+
+    fn join_as(socket: &Path, size: usize, process: Idle) -> anyhow::Result<Member> {
+        let mut stream = UnixStream::connect(socket).with_context(|| format!("connect to {}", socket.display()))?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.write_all(format!("join v=1 group=bench size={size} pid={}\n", process.0.id()).as_bytes())?;
+        Ok(Member { answers: BufReader::new(stream), _process: process })
+    }
+
+    /// Reads until an answer of this kind; news of others come in between.
+    fn hear(&mut self, kind: &str) -> anyhow::Result<()> {
+        loop {
+            let mut line = String::new();
+            self.answers.read_line(&mut line).context("wait for the daemon's answer")?;
+            match line.split_once(' ').map(|(verb, _)| verb) {
+                Some(_) if line.starts_with(kind) => return Ok(()),
+                Some("wait") => {}
+                Some(_) | None => bail!("the daemon says {line:?}"),
+            }
+        }
+    }
+}
