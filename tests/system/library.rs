@@ -9,7 +9,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 use crate::sorted;
 
 /// All that run on any number of ranks.
-const PROGRAMS: [&str; 15] = [
+const PROGRAMS: [&str; 16] = [
     "p2p",
     "requests",
     "datatypes",
@@ -23,6 +23,7 @@ const PROGRAMS: [&str; 15] = [
     "threads",
     "startup",
     "sessions",
+    "ports",
     "psets",
     "profiling",
 ];

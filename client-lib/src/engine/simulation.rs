@@ -4,7 +4,7 @@
 use super::bodies::{self, Memory, Pending, World, open, recv, send, until};
 use super::fake::{FakeWorld, Oddities, Rng};
 use super::frame::{Envelope, Frame};
-use super::{FrameLimits, Mode, Outcome, Peer, Source, TagMatch};
+use super::{FrameLimits, Leave, Mode, Outcome, Peer, Source, TagMatch};
 use crate::abi::constants::MPI_ERR_PROC_ABORTED;
 
 /// Runs in worlds of these sizes, under so many seeds.
@@ -144,6 +144,46 @@ fn who_has_said_bye_is_not_lost() {
         assert_eq!(receive.wait(world).0, Outcome { source: 0, tag: 0, bytes: 0, cancelled: true, error: None });
         let late = send(world, Envelope { rank: 0, ..ENVELOPE }, 1, Mode::Synchronous, vec![0; 4]);
         assert_eq!(error_of(world, late), "process 1 has finalized");
+        assert_eq!(world.engine(0).leftovers(), [0; 4]);
+    });
+}
+
+#[test]
+fn a_peer_that_was_taken_leave_of_may_come_again_under_its_number() {
+    in_worlds(&[3], 20, |world, _| {
+        for rank in [0, 1] {
+            world.engine(rank).set_strangers(Peer(u32::from(rank == 0)));
+        }
+        open(world, 1);
+        let waiting = recv(world, 0, 1, Source::Any, TagMatch::Value(9), 4);
+        assert_eq!(world.engine(0).awaited(), [1, 2].map(Peer));
+        assert!(world.engine(0).is_member(Peer(1)));
+        for rank in 0..3 {
+            world.engine(rank).close(1);
+        }
+        assert!(waiting.wait(world).0.error.is_some());
+        assert_eq!(world.engine(0).awaited(), []);
+        assert!(!world.engine(0).is_member(Peer(1)) && world.engine(0).is_present(Peer(1)));
+        // Saying it twice is saying it once.
+        for _ in 0..2 {
+            world.engine(0).say_bye(&[Peer(1)]);
+        }
+        until(world, |world| world.engine(0).leave(Peer(1)) == Leave::Told);
+        until(world, |world| *world.engine(1).parted() == [Peer(0)]);
+        assert!(!world.engine(1).is_present(Peer(0)));
+        assert_eq!(world.engine(1).leave(Peer(0)), Leave::Untold);
+        world.engine(1).say_bye(&[Peer(0)]);
+        for (rank, peer) in [(0, Peer(1)), (1, Peer(0))] {
+            until(world, |world| world.engine(rank).leave(peer) == Leave::Over);
+            world.engine(rank).forget_peer(peer);
+            assert_eq!(*world.engine(rank).parted(), []);
+            assert!(world.engine(rank).is_present(peer));
+        }
+        open(world, 2);
+        let sent = send(world, Envelope { context: 2, ..ENVELOPE }, 0, Mode::Synchronous, vec![7; 4]);
+        let (outcome, memory) = recv(world, 0, 2, Source::Rank(1), TagMatch::Any, 4).wait(world);
+        assert_eq!((outcome.error, memory.bytes()), (None, &[7; 4][..]));
+        assert_eq!(sent.wait(world).0.error, None);
         assert_eq!(world.engine(0).leftovers(), [0; 4]);
     });
 }

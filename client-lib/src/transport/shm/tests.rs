@@ -12,6 +12,7 @@ use crate::memory::Buffer;
 mod death;
 mod hostile;
 mod share;
+mod strangers;
 
 const ENVELOPE: Envelope = Envelope { context: 1, rank: 2, tag: 3 };
 const EAGER: Frame = Frame::Eager { envelope: ENVELOPE };

@@ -14,6 +14,7 @@ use crate::transport::poller::Reports;
 
 mod connecting;
 mod flowing;
+mod strangers;
 
 const SECRET: [u8; 32] = [42; 32];
 const WORLD: [u8; 16] = [1; 16];

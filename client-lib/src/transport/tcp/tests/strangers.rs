@@ -1,0 +1,81 @@
+//! Processes of two jobs.
+
+use super::*;
+
+const OTHER: [u8; 16] = [2; 16];
+
+/// One of each of two jobs, whose secrets differ.
+fn strangers() -> [Process; 2] {
+    [WORLD, OTHER].map(|world| {
+        let me = ProcessName { world, rank: 0 };
+        Process::new(TcpConfig { me, secret: [world[0]; 32], ..config(0) })
+    })
+}
+
+fn name(process: &Process) -> ProcessName {
+    process.tcp.own.me
+}
+
+/// Each comes to know the other as this peer.
+fn meet(pair: &mut [Process], peer: Peer, secret: [u8; 32]) {
+    for (me, other) in [(0, 1), (1, 0)] {
+        let (name, address) = (name(&pair[other]), pair[other].tcp.socket_address());
+        pair[me].tcp.meet(peer, name, address, secret);
+    }
+}
+
+#[test]
+fn strangers_talk_take_leave_and_come_again() {
+    let mut pair = strangers();
+    for round in 0..20_u32 {
+        // Numbers are used again, but not at once.
+        let peer = Peer(3 + round % 2);
+        meet(&mut pair, peer, [round as u8; 32]);
+        until(&mut pair, |pair| pair[0].send(peer.0, &eager(0), b"there").is_ok());
+        until(&mut pair, |pair| pair[1].send(peer.0, &eager(1), b"and back").is_ok());
+        for process in &mut pair {
+            assert_eq!(process.send(peer.0, &Frame::Bye, b""), Ok(()));
+        }
+        until(&mut pair, |pair| pair.iter().all(|it| it.heard.frames.len() == 2));
+        for (process, payload) in pair.iter_mut().zip([&b"and back"[..], b"there"]) {
+            let frames = std::mem::take(&mut process.heard.frames);
+            assert_eq!((frames[0].0, &frames[0].2[..]), (peer, payload));
+            assert_eq!((frames[1].0, frames[1].1), (peer, Frame::Bye));
+            process.tcp.part(peer);
+            process.tcp.forget(peer);
+            assert_eq!(process.tcp.connected(), []);
+        }
+        until(&mut pair, |pair| pair.iter().all(|it| it.tcp.links.len() == 0));
+        assert!(pair.iter().all(|it| it.heard.lost.is_empty()), "round {round}");
+    }
+}
+
+#[test]
+fn who_is_called_before_it_has_heard_of_the_caller_is_called_again() {
+    let mut pair = strangers();
+    let (name, address) = (name(&pair[1]), pair[1].tcp.socket_address());
+    pair[0].tcp.meet(Peer(1), name, address, [7; 32]);
+    assert_eq!(pair[0].send(1, &eager(0), b"early"), Err(Refusal::Full));
+    until(&mut pair, |pair| pair[1].tcp.refused() > 0);
+    assert_eq!(pair[0].heard.lost, []);
+    let (name, address) = (self::name(&pair[0]), pair[0].tcp.socket_address());
+    pair[1].tcp.meet(Peer(4), name, address, [7; 32]);
+    until(&mut pair, |pair| pair[0].send(1, &eager(0), b"early").is_ok());
+    until(&mut pair, |pair| pair[1].payloads() == [b"early"]);
+    assert_eq!(pair[1].heard.frames[0].0, Peer(4));
+}
+
+#[test]
+fn another_secret_than_the_jobs_and_the_pairs_is_refused() {
+    let mut pair = strangers();
+    for (me, other, secret) in [(0, 1, [7; 32]), (1, 0, [8; 32])] {
+        let (name, address) = (name(&pair[other]), pair[other].tcp.socket_address());
+        pair[me].tcp.meet(Peer(1), name, address, secret);
+    }
+    until(&mut pair, |pair| {
+        let _ = pair[0].send(1, &eager(0), b"x");
+        !pair[0].heard.lost.is_empty()
+    });
+    let (peer, reason) = &pair[0].heard.lost[0];
+    assert!(*peer == Peer(1) && reason.contains("rank 0 of another world") && reason.contains("secret"), "{reason}");
+}
