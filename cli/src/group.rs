@@ -71,6 +71,7 @@ fn request(options: &JoinOptions, pid: Option<u32>) -> Join {
         timeout_ms: options.timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         token: None,
         pid,
+        export: options.export.clone(),
     }
 }
 

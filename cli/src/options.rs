@@ -174,6 +174,7 @@ Examples:
   rsctl run -n 8 --host n0:4,n1:4 -l ./a.out arg
   rsctl run --hostfile hosts --map-by node:oversubscribe -n 64 ./a.out
   rsctl run -n 1 ./server : -n 4 -x MODE=fast ./client    two programs, one MPI_COMM_WORLD
+  rsctl run -n 8 --export torch,nccl python train.py      MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, LOCAL_RANK …
 
 Of several programs joined by ` : ` each has its own -n, --host, --hostfile, --wdir and -x; one that
 names no hosts uses those of the first. All other options stand before the first program.
@@ -236,6 +237,9 @@ pub(crate) struct Launch {
     /// A file of variables for the ranks: NAME=VALUE per line
     #[arg(long, value_name = "FILE")]
     pub(crate) env_file: Vec<PathBuf>,
+    /// What other frameworks read from their environment: torch, nccl, nvshmem, several with commas between
+    #[arg(long = "export", value_name = "FRAMEWORK,…", value_parser = frameworks)]
+    pub(crate) frameworks: Option<String>,
     /// End the job after this time: `90s`, `5m`, `1h` (exit code 124)
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
@@ -315,6 +319,17 @@ fn ranks(text: &str) -> Result<u32, String> {
 
 fn duration(text: &str) -> Result<Duration, String> {
     rsd_config::duration::parse(text).map_err(|error| error.to_string())
+}
+
+/// In the canonical form.
+pub(crate) fn frameworks(text: &str) -> Result<String, String> {
+    // srun's word for what is done anyway.
+    if text.eq_ignore_ascii_case("ALL") {
+        return Ok(String::new());
+    }
+    let found = rsd_proto::frameworks::parse(text)
+        .map_err(|error| format!("{error}; a variable of your own is -x NAME=VALUE, and all are forwarded anyway"))?;
+    Ok(rsd_proto::frameworks::list(&found))
 }
 
 fn stdin_target(text: &str) -> Result<StdinTarget, String> {

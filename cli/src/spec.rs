@@ -63,6 +63,7 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         gpus_per_rank,
         gpus_visible: launch.placing.gpus_visible,
         rankfile: ranks(listing)?,
+        export: launch.frameworks.clone().unwrap_or_default(),
         // 0 means none there; what is asked for is never none.
         timeout_ms: launch.timeout.map_or(0, |timeout| ms(timeout).max(1)),
         kill_grace_ms: launch.kill_grace.map(ms),

@@ -272,7 +272,6 @@ mod tests {
             ("-envall", ""),
             ("--envall", ""),
             ("--export-all", ""),
-            ("--export=ALL", ""),
             ("--allow-run-as-root", ""),
         ];
         for (typed, ours) in vectors {

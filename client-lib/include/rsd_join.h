@@ -167,6 +167,44 @@ static void rsd_join_settle(const char *group, const char *dir, const char *line
         setenv("RSD_SOCKET", value, 1);
 }
 
+/* Whether a list with commas has this name in it. */
+static int rsd_join_listed(const char *list, const char *name) {
+    size_t len = strlen(name);
+    for (; list && *list; list = strchr(list, ',') ? strchr(list, ',') + 1 : "")
+        if (strncmp(list, name, len) == 0 && (list[len] == ',' || list[len] == 0))
+            return 1;
+    return 0;
+}
+
+/* What other frameworks read, as the daemon says it: NAME=VALUE, one per line. What is set already stays, but for what a former
+ * place has set. */
+static void rsd_join_export(const char *line) {
+    static char text[16385], before[4096], names[4096];
+    const char *former = getenv("RSD_EXPORTED");
+    char *pair, *next, *value;
+    size_t at = 0;
+    snprintf(before, sizeof before, "%s", former ? former : "");
+    unsetenv("RSD_EXPORTED");
+    names[0] = 0;
+    rsd_join_value(line, "env", text, sizeof text);
+    for (pair = text; *pair; pair = next) {
+        next = pair + strcspn(pair, "\n");
+        if (*next)
+            *next++ = 0;
+        value = strchr(pair, '=');
+        if (!value)
+            continue;
+        *value++ = 0;
+        if (getenv(pair) && !rsd_join_listed(before, pair))
+            continue;
+        setenv(pair, value, 1);
+        if (at + strlen(pair) + 2 < sizeof names)
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? "," : "", pair);
+    }
+    if (names[0])
+        setenv("RSD_EXPORTED", names, 1);
+}
+
 static double rsd_join_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -199,11 +237,13 @@ static int rsd_join_connect(const char *dir) {
 /* Waits until the group is complete, and tells the MPI libraries of this process, by its environment, where it is in it.
  *
  * size: members; 0 if the group was created with a size. rank: the one that this process wishes to be, or RSD_JOIN_ANY_RANK.
+ * RSD_JOIN_EXPORT in the environment: what other frameworks read, too: torch, nccl, nvshmem, several with commas between.
  * timeout_s: seconds; 0: the group's own time, a minute. place, why: where the result goes; both may be null.
  * Returns 0, or what rsctl would exit with (124: not complete in time, 241: no daemon); `why` names what to do then. */
 static int rsd_join(const char *group, int size, int rank, int timeout_s, struct rsd_place *place, char *why) {
     static char line[16385];
     char dir[4096], token[65] = "", request[1024], name[256] = "";
+    const char *wanted = getenv("RSD_JOIN_EXPORT");
     double began = rsd_join_now(), lost = 0;
     size_t i, at = 0;
     int code = rsd_join_find(dir, sizeof dir, why);
@@ -222,6 +262,8 @@ static int rsd_join(const char *group, int size, int rank, int timeout_s, struct
             long left = timeout_s * 1000L - (long)((rsd_join_now() - began) * 1e3);
             used += snprintf(request + used, sizeof request - (size_t)used, " timeout_ms=%ld", left > 0 ? left : 0);
         }
+        if (wanted && wanted[0] && strlen(wanted) < 64 && !strpbrk(wanted, " \n%"))
+            used += snprintf(request + used, sizeof request - (size_t)used, " export=%s", wanted);
         if (token[0])
             used += snprintf(request + used, sizeof request - (size_t)used, " token=%s", token);
         used += snprintf(request + used, sizeof request - (size_t)used, "\n");
@@ -238,6 +280,7 @@ static int rsd_join(const char *group, int size, int rank, int timeout_s, struct
                     rsd_join_value(line, "token", token, sizeof token);
                 } else if (strncmp(line, "go ", 3) == 0) {
                     rsd_join_settle(group, dir, line);
+                    rsd_join_export(line);
                     if (place) {
                         place->rank = (int)rsd_join_number(line, "rank");
                         place->size = (int)rsd_join_number(line, "size");

@@ -64,6 +64,7 @@ def join(
     max: Optional[int] = None,
     rank: Optional[int] = None,
     timeout: Optional[float] = None,
+    export: Optional[str] = None,
     dvm: Optional[str] = None,
     environ: Optional[MutableMapping[str, str]] = None,
     on_wait: Optional[Callable[[int, int], None]] = None,
@@ -73,6 +74,8 @@ def join(
     size     members, or min and max of them; none if the group was created with a size.
     rank     the rank that this process wishes to be; else ranks go by node, then by arrival.
     timeout  seconds; else the group's own time, a minute. Then JoinError 124 tells who is there and who is missing.
+    export   what other frameworks read from their environment, too: "torch,nccl,nvshmem", one or several. A variable that is
+             set already stays as it is. The process need not use MPI then.
     dvm      name or state directory of the daemon, else $RSD_DVM, else the only one that runs.
     environ  where the variables go; os.environ.
     on_wait  called with (have, want) whenever the daemon tells how many have come.
@@ -86,7 +89,7 @@ def join(
         left = None if timeout is None else _left_ms(timeout, began)
         try:
             fields = [("v", VERSION), ("group", group), ("size", size), ("min", min), ("max", max), ("rank", rank)]
-            fields += [("timeout_ms", left), ("token", token)]
+            fields += [("timeout_ms", left), ("token", token), ("export", export)]
             for verb, words in _talk(os.path.join(state_dir, SOCKET), _line("join", fields)):
                 lost = None
                 if verb == "wait":
@@ -176,6 +179,13 @@ def _settle(group, words, state_dir, environ):
     environ.pop("RSD_NODE_ADDRESS", None)
     if words.get("address"):
         environ["RSD_NODE_ADDRESS"] = words["address"]
+    # What a former place has set is not the user's.
+    before = environ.pop("RSD_EXPORTED", "").split(",")
+    pairs = [line.partition("=") for line in words.get("env", "").split("\n") if line]
+    ours = {name: value for name, _, value in pairs if name not in environ or name in before}
+    environ.update(ours)
+    if ours:
+        environ["RSD_EXPORTED"] = ",".join(ours)
     numbers = {key: int(words[key]) for key in ("rank", "size", "local_rank", "local_size", "epoch", "job", "nodes")}
     return Place(group=group, node=words["node"], node_index=int(words.get("node_index", 0)), **numbers)
 

@@ -25,10 +25,12 @@ pub(crate) type JoinEvents = Pin<Box<dyn Stream<Item = Result<JoinEvent, Status>
 pub(crate) fn join(door: &Door, request: Request<JoinRequest>) -> Response<JoinEvents> {
     let unknown = Peer { uid: geteuid().as_raw(), pid: None };
     let peer = request.extensions().get::<Peer>().copied().unwrap_or(unknown);
-    let JoinRequest { group, size, min, max, rank, timeout_ms, token, pid } = request.into_inner();
+    let JoinRequest { group, size, min, max, rank, timeout_ms, token, pid, export } = request.into_inner();
     let token = Some(token).filter(|token| !token.is_empty());
     let pid = Some(pid).filter(|pid| *pid > 0);
-    let events = join::over_grpc(door, peer, Join { group: Some(group), size, min, max, rank, timeout_ms, token, pid });
+    let export = Some(export).filter(|export| !export.is_empty());
+    let join = Join { group: Some(group), size, min, max, rank, timeout_ms, token, pid, export };
+    let events = join::over_grpc(door, peer, join);
     Response::new(Box::pin(ReceiverStream::new(events).map(|event| Ok(message(event)))))
 }
 
@@ -51,6 +53,7 @@ fn message(event: Event) -> JoinEvent {
             nodes: go.nodes,
             node_index: go.node_index,
             address: go.address,
+            env: go.env,
         }),
         Event::Error { code, text } => join_event::Event::Error(GroupRefusal { code: code.into(), text }),
     };

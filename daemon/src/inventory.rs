@@ -68,6 +68,7 @@ pub(crate) fn measure(slots_override: Option<u32>) -> wire::Inventory {
         imagined,
         // Which of the node's addresses others use depends on where they are.
         address: String::new(),
+        interface: String::new(),
     }
 }
 

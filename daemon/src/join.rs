@@ -171,6 +171,7 @@ impl Lease {
             max: join.max,
             rank: join.rank,
             timeout_ms: join.timeout_ms,
+            export: join.export.unwrap_or_default(),
             pid,
             started,
             uid: peer.uid,

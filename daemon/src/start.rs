@@ -168,7 +168,8 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
     let before = state_dir.identity();
     let mut identity = identity(&options, before.clone())?;
     let address = address(options.join.as_deref(), &listen).map(|address| address.to_string()).unwrap_or_default();
-    let inventory = Inventory { address, ..inventory::measure(options.slots) };
+    let interface = interface(&address).unwrap_or_default();
+    let inventory = Inventory { address, interface, ..inventory::measure(options.slots) };
     info!(slots = inventory.slots, reason = inventory.slots_reason, cores = inventory.cores, "measured this node");
     state_dir.write_inventory(&inventory)?;
     let name = options.name.clone().unwrap_or_else(|| short(&inventory.hostname));
@@ -275,6 +276,18 @@ fn address(join: Option<&str>, listen: &str) -> Option<IpAddr> {
         socket.connect(to).ok()?;
         socket.local_addr().ok().map(|from| from.ip())
     })
+}
+
+/// The network interface that has this address.
+fn interface(address: &str) -> Option<String> {
+    let wanted: IpAddr = address.parse().ok()?;
+    let mut interfaces = nix::ifaddrs::getifaddrs().ok()?;
+    let has_it = |interface: &nix::ifaddrs::InterfaceAddress| {
+        let own = interface.address.as_ref()?;
+        let v4 = own.as_sockaddr_in().map(|own| IpAddr::V4(own.ip()));
+        v4.or_else(|| own.as_sockaddr_in6().map(|own| IpAddr::V6(own.ip())))
+    };
+    interfaces.find(|interface| has_it(interface) == Some(wanted)).map(|interface| interface.interface_name)
 }
 
 /// Who this daemon is: who it was, unless its role has changed.

@@ -8,6 +8,7 @@
 mod link;
 mod mapped;
 mod members;
+mod port;
 mod ranks;
 mod spawning;
 
@@ -21,11 +22,11 @@ use bytes::Bytes;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use prost::Message;
-use rsd_core::step::{Effect, Input, Local, SpawnWish, Status};
+use rsd_core::step::{Effect, Input, Local, RankStart, SpawnWish, Status};
 use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, NodeId, Step};
 use rsd_proto::pmi::v1::Spawn;
-use rsd_proto::v1::{GroupEpoch, LaunchBody, Up};
+use rsd_proto::v1::{GroupEpoch, LaunchBody, Up, up};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal as Arrivals, SignalKind, signal};
@@ -39,6 +40,7 @@ use crate::spawn;
 use crate::state_dir;
 use link::Line;
 use members::{Knock, Members};
+use port::KeptPort;
 use ranks::{Ranks, Started};
 
 /// Between TERM and KILL for what the ranks left running.
@@ -83,7 +85,7 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
         let of_group = !launch.group.is_empty();
         if of_group {
             let epoch = GroupEpoch::decode(launch.group).context("read the launch's group")?;
-            core = core.of_members(&epoch).map_err(|error| anyhow!(error))?;
+            core = core.of_members(&epoch, nix::unistd::geteuid().as_raw()).map_err(|error| anyhow!(error))?;
         }
         run(&options.state_dir, core, body, of_group, signals, first_line).await
     })
@@ -146,6 +148,8 @@ async fn run(
         sweep: None,
         namespace,
         state_dir: state_dir.to_owned(),
+        starts: Vec::new(),
+        port: None,
         over: false,
     };
     tokio::task::spawn_local(link::keep(state_dir.to_owned(), process.hello.clone(), events, first_line));
@@ -193,6 +197,10 @@ struct StepProcess {
     sweep: Option<(Leftovers, Instant)>,
     namespace: String,
     state_dir: PathBuf,
+    /// Ranks that are to be started together.
+    starts: Vec<RankStart>,
+    /// What is kept free for rank 0.
+    port: Option<KeptPort>,
     over: bool,
 }
 
@@ -205,14 +213,15 @@ impl StepProcess {
             self.core.handle(now, input, &mut effects);
         }
         self.core.settle(now, &mut effects);
-        while !effects.is_empty() {
-            let mut starts = Vec::new();
+        while !effects.is_empty() || !self.starts.is_empty() {
             for effect in std::mem::take(&mut effects) {
-                if let Effect::Spawn(start) = effect {
-                    starts.push(start);
-                } else if let Some(input) = self.perform(effect) {
+                if let Some(input) = self.perform(effect) {
                     self.core.handle(self.clock.now(), input, &mut effects);
                 }
+            }
+            let starts = std::mem::take(&mut self.starts);
+            if let (Some(port), false) = (&mut self.port, starts.is_empty()) {
+                port.let_go();
             }
             for starts in starts.chunks(SPAWN_CHUNK) {
                 for (local, started) in self.ranks.spawn(starts) {
@@ -279,8 +288,13 @@ impl StepProcess {
 
     fn perform(&mut self, effect: Effect) -> Option<Input> {
         match effect {
-            // Only ever what follows from Input::Start, which `take` performs together.
-            Effect::Spawn(_) => {}
+            // `take` starts them together.
+            Effect::Spawn(start) => self.starts.push(start),
+            Effect::FindPort => {
+                let found = KeptPort::find().map_err(|error| error.to_string());
+                let port = found.map(|found| self.port.insert(found).number());
+                return Some(Input::Port(port));
+            }
             Effect::Await(start) => {
                 if let Some(members) = &mut self.members {
                     members.expect(&start);
@@ -309,6 +323,10 @@ impl StepProcess {
                 }
             }
             Effect::Up(up) => {
+                if let (Some(up::Body::Master(_)), Some(port)) = (&up.body, &mut self.port) {
+                    // Members run already.
+                    port.let_go();
+                }
                 if let Some(link) = &self.up {
                     // A link that breaks now is reported by its task, and everything goes again by the next one.
                     let _ = link.send(up);

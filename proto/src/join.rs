@@ -3,11 +3,11 @@
 //! over a socket.
 //!
 //! ```text
-//! > join v=1 group=actors size=16 [min=8 max=16] [rank=3] [timeout_ms=60000] [token=T] [pid=P]; or
+//! > join v=1 group=actors size=16 [min=8 max=16] [rank=3] [timeout_ms=60000] [token=T] [pid=P] [export=torch,nccl]; or
 //! > join v=1 [token=T] [pid=P]                                              a group of its own, without a name
 //! < wait token=T have=3 want=16 epoch=1                                  any number of times
 //! < go rank=3 size=16 local_rank=1 local_size=8 epoch=1 pmi_port=127.0.0.1:40123 pmi_id=1234567 job=7
-//!      namespace=rsd-…-7 node=a nodes=2 node_index=0 address=10.0.0.1    one line; or
+//!      namespace=rsd-…-7 node=a nodes=2 node_index=0 address=10.0.0.1 [env=RANK=3%0AMASTER_PORT=…]    one line; or
 //! < error code=243 text=group%20actors%20…
 //! ```
 //!
@@ -54,6 +54,8 @@ pub struct Join {
     pub token: Option<String>,
     /// The process that is to be the member, if it is not the one that connects.
     pub pid: Option<u32>,
+    /// The frameworks whose variables it is to be told, see [`crate::frameworks`]; it then need not be an MPI program.
+    pub export: Option<String>,
 }
 
 /// What the daemon says.
@@ -114,6 +116,8 @@ pub struct Go {
     pub node_index: u32,
     /// Where it listens for members on other nodes; empty: not known.
     pub address: String,
+    /// What it has asked for by `export`: `NAME=VALUE`, one per line.
+    pub env: String,
 }
 
 /// Why a line is not one of ours. The text reads after "failed to read the line: ".
@@ -216,6 +220,7 @@ impl Line for Join {
             timeout_ms: pairs.number("timeout_ms")?,
             token,
             pid: pairs.number("pid")?,
+            export: pairs.text("export")?,
         })
     }
 
@@ -233,6 +238,9 @@ impl Line for Join {
             line.text("token", token);
         }
         line.maybe("pid", self.pid);
+        if let Some(export) = &self.export {
+            line.text("export", export);
+        }
         line.end()
     }
 }
@@ -262,6 +270,7 @@ impl Line for Event {
                 nodes: pairs.needed("nodes")?,
                 node_index: pairs.number("node_index")?.unwrap_or(0),
                 address: pairs.text("address")?.unwrap_or_default(),
+                env: pairs.text("env")?.unwrap_or_default(),
             }))),
             "error" => Ok(Event::Error { code: pairs.needed("code")?, text: text("text")? }),
             other => Err(JoinError::Verb(excerpt(other), "`wait`, `go` or `error`")),
@@ -296,6 +305,9 @@ impl Line for Event {
                 line.put("nodes", go.nodes);
                 line.put("node_index", go.node_index);
                 line.text("address", &go.address);
+                if !go.env.is_empty() {
+                    line.text("env", &go.env);
+                }
                 line.end()
             }
             Event::Error { code, text } => {

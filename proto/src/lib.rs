@@ -3,12 +3,14 @@
 //! - [`v1`] (feature `messages`): the gRPC messages, generated from `rsd/v1/*.proto` and checked in.
 //! - [`services`] and [`transport`] (feature `grpc`): their tonic stubs, and the one place where a connection is made and
 //!   the one where it is accepted.
+//! - [`frameworks`] (always): the variables by which other frameworks than MPI find their peers.
 //! - [`join`] (always): how a process that already runs asks for a place in a named group.
 //! - [`library`] (always): the MPI library's settings.
 //! - [`pmi`] (always): the PMI wire that MPI libraries speak, sans-IO, both halves.
 //!
 //! Nothing here decides anything: what a message means is `rsd-core`'s.
 
+pub mod frameworks;
 pub mod join;
 pub mod library;
 pub mod pmi;

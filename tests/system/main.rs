@@ -4,6 +4,7 @@
 
 mod daemons;
 mod exits;
+mod frameworks;
 mod groups;
 mod jobs;
 mod joining;

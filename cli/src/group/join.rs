@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::unistd::geteuid;
+use rsd_proto::frameworks::EXPORTED;
 use rsd_proto::join::client::{NotJoined, ask};
 use rsd_proto::join::{Go, Join, SOCKET, Wait};
 use rsd_proto::transport::{DialError, exit};
@@ -46,9 +47,18 @@ pub(crate) fn join(socket: &Path, join: Join) -> Result<Go, Failure> {
 }
 
 /// The environment of a member: that of a rank, and the way to its PMI server.
-pub(crate) fn variables(group: &str, go: &Go, socket: &Path) -> Vec<(&'static str, String)> {
+pub(crate) fn variables<'a>(group: &str, go: &'a Go, socket: &Path) -> Vec<(&'a str, String)> {
     let mut variables = vec![("PMI_PORT", go.pmi_port.clone()), ("PMI_ID", go.pmi_id.to_string())];
     variables.extend(place_of(go).variables());
+    let before = std::env::var(EXPORTED).unwrap_or_default();
+    // What a former place has set is not the user's.
+    let is_set = |name: &str| std::env::var_os(name).is_some() && !before.split(',').any(|known| known == name);
+    let ours = go.env.lines().filter_map(|line| line.split_once('=')).filter(|(name, _)| !is_set(name));
+    let ours: Vec<(&str, String)> = ours.map(|(name, value)| (name, value.to_owned())).collect();
+    if !ours.is_empty() {
+        variables.push((EXPORTED, ours.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",")));
+    }
+    variables.extend(ours);
     variables.push(("RSD_GROUP", group.to_owned()));
     variables.push(("RSD_EPOCH", go.epoch.to_string()));
     if let Some(state_dir) = socket.parent().and_then(Path::to_str) {

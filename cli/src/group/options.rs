@@ -56,6 +56,7 @@ const EXEC_HELP: &str = "\
 Examples, in sixteen places, on any nodes of the DVM, in any order:
   rsctl group exec actors --size 16 -- python serve.py
   rsctl group exec actors --size 16 --rank 3 --timeout 5m -- ./worker
+  rsctl group exec actors --size 16 --export torch,nccl -- python train.py
 
 rsctl becomes the program: the process stays, with its parent, its terminal and its pid, and its
 MPI_Init finds an MPI_COMM_WORLD of 16. Ranks go by node, then by arrival; --rank asks for one.
@@ -98,6 +99,10 @@ pub(crate) struct JoinOptions {
     /// How long to wait for the others, `90s` say [default: the group's own, 1m]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
+    /// What other frameworks read from their environment, too: torch, nccl, nvshmem, several with commas between; the member need
+    /// not be an MPI program then
+    #[arg(long, value_name = "FRAMEWORK,…", value_parser = crate::options::frameworks)]
+    pub(crate) export: Option<String>,
 }
 
 /// `exec`.

@@ -37,8 +37,8 @@ pub(crate) const HELP: &str = include_str!("help.txt");
 
 /// Options of a launch that change nothing about where ranks go; `plan` takes them, so that a `run` needs only its first word
 /// changed, and its help does not show them.
-pub(crate) const ELSEWHERE: [&str; 9] =
-    ["label", "stdin", "env_file", "timeout", "output", "kill_grace", "export", "wdir", "show_plan"];
+pub(crate) const ELSEWHERE: [&str; 10] =
+    ["label", "stdin", "env_file", "timeout", "output", "kill_grace", "export", "frameworks", "wdir", "show_plan"];
 
 /// `options` laid over a launch: what they set is theirs, the rest stays. Hosts are one thing, however they are named.
 pub(crate) fn overlay(mut launch: Launch, options: &str) -> Result<Launch, Unread> {

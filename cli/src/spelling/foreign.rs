@@ -152,7 +152,6 @@ pub(super) const ROWS: &[Row] = &[
         Write("-x NAME for each (the whole environment is forwarded anyway)"),
     ),
     (&["-genvall", "--genvall", "-envall", "--envall", "--export-all"], Same(&[])),
-    (&["--export"], ByValue(&[("ALL", &[])], "-x NAME=VALUE for each (the whole environment is forwarded anyway)")),
     (&["-tag-output", "--tag-output", "-prepend-rank", "--prepend-rank"], Write("--label")),
     (&["-output-filename", "--output-filename", "-outfile-pattern", "-errfile-pattern"], Write("--output DIR")),
     (

@@ -134,6 +134,9 @@ pub struct JobSpec {
     /// Absolute directory on each rank's node for one file per rank and stream; empty: output goes to the job's log.
     #[prost(bytes = "bytes", tag = "8")]
     pub output_dir: ::prost::bytes::Bytes,
+    /// Frameworks whose variables the ranks find in their environment: "torch,nccl,nvshmem".
+    #[prost(string, tag = "17")]
+    pub export: ::prost::alloc::string::String,
     /// The job is cancelled when the client that submitted it goes away.
     #[prost(bool, tag = "9")]
     pub attached: bool,
@@ -335,6 +338,9 @@ pub struct Inventory {
     /// Where programs on this node listen for those on others: the address by which its daemon reaches them. Empty: not known.
     #[prost(string, tag = "11")]
     pub address: ::prost::alloc::string::String,
+    /// The network interface that has it; empty: not known.
+    #[prost(string, tag = "12")]
+    pub interface: ::prost::alloc::string::String,
 }
 /// first .. first + count.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -770,6 +776,9 @@ pub struct JoinRequest {
     /// The process that is to be the member; 0: the one that calls.
     #[prost(uint32, tag = "8")]
     pub pid: u32,
+    /// As JobSpec.export.
+    #[prost(string, tag = "9")]
+    pub export: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JoinEvent {
@@ -827,6 +836,9 @@ pub struct JoinGo {
     pub node_index: u32,
     #[prost(string, tag = "13")]
     pub address: ::prost::alloc::string::String,
+    /// What it has asked for by `export`: NAME=VALUE, one per line.
+    #[prost(string, tag = "14")]
+    pub env: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GroupRefusal {
@@ -1046,7 +1058,7 @@ pub struct ShutdownReply {}
 pub struct Up {
     #[prost(
         oneof = "up::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 21, 30, 31"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 21, 30, 31, 22"
     )]
     pub body: ::core::option::Option<up::Body>,
 }
@@ -1094,6 +1106,8 @@ pub mod up {
         SpawnCall(super::SpawnCall),
         #[prost(message, tag = "31")]
         Begun(super::Begun),
+        #[prost(message, tag = "22")]
+        Master(super::Master),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1698,6 +1712,9 @@ pub struct GroupJoin {
     pub started: u64,
     #[prost(uint32, tag = "13")]
     pub uid: u32,
+    /// As JobSpec.export; of an epoch it is what any of its members wants.
+    #[prost(string, tag = "14")]
+    pub export: ::prost::alloc::string::String,
 }
 /// It has gone, or is no longer wanted.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1765,6 +1782,9 @@ pub struct GroupEpoch {
     /// node_names\[i\] is the name of map.nodes\[i\].
     #[prost(string, repeated, tag = "5")]
     pub node_names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Its members hear of their places when it is known where rank 0 is to listen, and need no MPI. As JobSpec.export.
+    #[prost(string, tag = "6")]
+    pub export: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GroupMember {
@@ -1778,6 +1798,17 @@ pub struct GroupMember {
     pub started: u64,
     #[prost(uint32, tag = "5")]
     pub uid: u32,
+}
+/// Of a step to its own daemon, which has members of its group to tell: where rank 0 of the job is to listen for the others.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Master {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// An IP address.
+    #[prost(string, tag = "2")]
+    pub address: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub port: u32,
 }
 /// The DVM shuts down.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -21,6 +21,7 @@ fn go() -> Event {
         nodes: 2,
         node_index: 0,
         address: String::new(),
+        env: String::new(),
     }))
 }
 

@@ -14,7 +14,7 @@ pub fn is_launcher_variable(name: &[u8]) -> bool {
 pub const PREFIXES: [&str; 6] = ["PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_"];
 
 /// Single variables.
-pub const NAMES: [&str; 20] = [
+pub const NAMES: [&str; 21] = [
     "MPIRUN_RSH_LAUNCH",
     "MPI_LOCALNRANKS",
     "MPI_LOCALRANKID",
@@ -22,6 +22,7 @@ pub const NAMES: [&str; 20] = [
     "RSD_CPUS",
     "RSD_DVM",
     "RSD_EPOCH",
+    "RSD_EXPORTED",
     "RSD_GPUS",
     "RSD_GROUP",
     "RSD_JOB",

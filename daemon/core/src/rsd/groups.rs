@@ -2,6 +2,7 @@
 //! already: it takes no slots, its launch names its members, and from then on it is relayed, fenced and ended as any other.
 
 use bytes::Bytes;
+use rsd_proto::frameworks;
 use rsd_proto::v1::{self as wire, App, GroupJoin, GroupLeave, GroupState, JobSpec, RankExit, rank_exit};
 
 use super::calls::{Refused, exit, log};
@@ -143,7 +144,10 @@ impl Rsd {
             true => "singleton".to_owned(),
             false => format!("{}.{}", complete.group, complete.epoch),
         };
-        let spec = JobSpec { apps: vec![App { argv: vec![command.into()], ..App::default() }], ..JobSpec::default() };
+        let wanted = complete.seats.iter().filter_map(|seat| frameworks::parse(&seat.join.export).ok()).flatten();
+        let export = frameworks::list(&wanted.collect::<Vec<_>>());
+        let apps = vec![App { argv: vec![command.into()], ..App::default() }];
+        let spec = JobSpec { apps, export: export.clone(), ..JobSpec::default() };
         let grace_ms = u64::try_from(self.tuning.kill_grace.as_millis()).unwrap_or(u64::MAX);
         let mut job = Job::new(now, id, spec, Bytes::new(), namespace.clone(), String::new(), grace_ms);
         out.push(log(now, id, job.submitted()));
@@ -174,6 +178,7 @@ impl Rsd {
             members: members.collect(),
             namespace,
             node_names,
+            export,
         };
         launch.group = epoch.encode_to_vec().into();
         job.launch = Some(launch.clone());

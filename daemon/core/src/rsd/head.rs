@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rsd_proto::frameworks;
 use rsd_proto::v1::{self as wire, Down, JobSpec, NodeInfo, NodeState, RankExit, down, job_event};
 
 use super::blobs::Blobs;
@@ -320,6 +321,9 @@ impl Rsd {
         }
         if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
             return refuse(req, exit::USAGE, "no program named: rsctl submit -n 4 ./a.out".into(), out);
+        }
+        if let Err(error) = frameworks::parse(&spec.export) {
+            return refuse(req, exit::USAGE, format!("export: {error}"), out);
         }
         let wanted = match plan::request(&spec) {
             Ok(wanted) => wanted,

@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rsd_proto::frameworks;
 use rsd_proto::join::{self, Event, Go};
+use rsd_proto::pmi::environment::Place;
 use rsd_proto::v1::{self as wire, Down, GroupEpoch, GroupJoin, GroupState, Up, down, group_state, up};
 
 use super::calls::{Refused, exit};
@@ -42,6 +44,8 @@ struct Here {
     map: TaskMap,
     /// Where its step serves PMI, once it has said so.
     pmi_port: Option<u16>,
+    /// Where rank 0 is to listen, once its step has said so; for epochs that export.
+    master: Option<(String, u16)>,
 }
 
 impl Members {
@@ -65,14 +69,25 @@ impl Members {
         }
     }
 
-    /// What a waiting member is to be told, if its epoch has begun.
-    fn go(&self, node: NodeId, token: &str, address: &str) -> Option<Go> {
+    /// The job's step knows where rank 0 is to listen.
+    pub(super) fn on_master(&mut self, master: wire::Master) {
+        if let (Some(here), Ok(port @ 1..)) = (self.epochs.get_mut(&master.job), u16::try_from(master.port)) {
+            here.master = Some((master.address, port));
+            self.changed = true;
+        }
+    }
+
+    /// What a waiting member is to be told, if its epoch has begun and all is known.
+    fn go(&self, node: NodeId, token: &str, export: &str, about: &wire::Inventory) -> Option<Go> {
         let (job, here, rank) = self.epochs.iter().find_map(|(job, here)| {
             let mut members = here.epoch.members.iter();
             Some((job, here, u32::try_from(members.position(|member| member.token == token)?).ok()?))
         })?;
         let node_index = here.map.nodes().iter().position(|id| *id == node)?;
-        Some(Go {
+        if !here.epoch.export.is_empty() && here.master.is_none() {
+            return None;
+        }
+        let mut go = Go {
             rank,
             size: here.map.size(),
             local_rank: here.map.local_rank(rank)?,
@@ -85,8 +100,18 @@ impl Members {
             node: here.epoch.node_names.get(node_index).cloned().unwrap_or_default(),
             nodes: here.map.nodes().len() as u32,
             node_index: node_index as u32,
-            address: address.to_owned(),
-        })
+            address: about.address.clone(),
+            env: String::new(),
+        };
+        if let (Some((address, port)), Ok(wanted)) = (&here.master, frameworks::parse(export)) {
+            let interface = about.interface.as_str();
+            let meeting = frameworks::Meeting { address, port: *port, interface, nodes: go.nodes };
+            // What it has set itself is known to it alone.
+            let variables = frameworks::variables(&wanted, &place_of(&go), &meeting, |_| false);
+            let ours = variables.into_iter().filter(|(name, _)| *name != frameworks::EXPORTED);
+            go.env = ours.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("\n");
+        }
+        Some(go)
     }
 }
 
@@ -158,7 +183,12 @@ impl Rsd {
         if let Ok(epoch) = GroupEpoch::decode(group)
             && map.count_on(self.me.node) > 0
         {
-            self.members.epochs.entry(job).or_insert_with(|| Here { epoch, map: map.clone(), pmi_port: None });
+            self.members.epochs.entry(job).or_insert_with(|| Here {
+                epoch,
+                map: map.clone(),
+                pmi_port: None,
+                master: None,
+            });
             self.members.changed = true;
         }
     }
@@ -190,11 +220,12 @@ impl Rsd {
             return;
         }
         self.members.changed = false;
-        let address = self.me.inventory.as_ref().map(|inventory| inventory.address.clone()).unwrap_or_default();
-        let waiting: Vec<(MemberId, String, Duration)> =
-            self.members.waiting.iter().map(|(id, is)| (*id, is.join.token.clone(), is.deadline)).collect();
-        for (member, token, deadline) in waiting {
-            if let Some(go) = self.members.go(self.me.node, &token, &address) {
+        let about = self.me.inventory.clone().unwrap_or_default();
+        let waiting: Vec<(MemberId, String, String, Duration)> = (self.members.waiting.iter())
+            .map(|(id, is)| (*id, is.join.token.clone(), is.join.export.clone(), is.deadline))
+            .collect();
+        for (member, token, export, deadline) in waiting {
+            if let Some(go) = self.members.go(self.me.node, &token, &export, &about) {
                 self.members.waiting.remove(&member);
                 out.push(Effect::Member { member, event: Event::Go(Box::new(go)) });
             } else if deadline <= now.mono {
@@ -210,6 +241,21 @@ impl Rsd {
         for member in std::mem::take(&mut self.members.waiting).into_keys() {
             refuse(member, stopping(), out);
         }
+    }
+}
+
+/// Of a member, as of a rank that was started.
+fn place_of(go: &Go) -> Place<'_> {
+    Place {
+        job: go.job,
+        rank: go.rank,
+        size: go.size,
+        local_rank: go.local_rank,
+        local_size: go.local_size,
+        node_index: go.node_index,
+        node_name: &go.node,
+        namespace: &go.namespace,
+        node_address: &go.address,
     }
 }
 

@@ -425,6 +425,7 @@ impl Rsd {
                 Some(_) => self.on_group_leave(now, leave, out),
                 None => self.pass_up(up, out),
             },
+            up::Body::Master(master) => self.members.on_master(master),
             up::Body::Load(report) => self.on_load(report, out),
             up::Body::NameCall(call) => match self.head {
                 Some(_) => self.on_name_call(call, out),

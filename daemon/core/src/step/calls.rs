@@ -66,7 +66,7 @@ impl Calls {
 impl Step {
     pub(super) fn ask_head(&mut self, local: Local, op: name_call::Op, out: &mut Vec<Effect>) {
         let (call, open_from) = self.calls.number();
-        let uid = self.ranks[local].member.as_ref().map(super::members::Member::uid);
+        let uid = self.ranks[local].member.as_ref().and_then(super::members::Member::other_uid);
         let message = wire::NameCall { job: self.job, node: self.node, call, op: Some(op), uid, open_from };
         self.keep_and_ask(local, call, Asked::Name(message), out);
     }

@@ -183,6 +183,7 @@ impl Step {
                 out.push(Effect::Signal(local, SIGTERM));
             }
         }
+        self.give_up_meeting(now, out);
     }
 
     /// Ends everything here for a fault that no single rank has.

@@ -41,6 +41,7 @@ pub struct MemberStart {
 #[derive(Debug)]
 pub(super) struct Member {
     start: MemberStart,
+    other_uid: Option<u32>,
     /// Missed from then on, if it has not come.
     missed_at: Option<Duration>,
     connected: bool,
@@ -51,15 +52,16 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Whose process it is.
-    pub(super) fn uid(&self) -> u32 {
-        self.start.uid
+    /// Whose process it is, if it is another user's than the daemons'.
+    pub(super) fn other_uid(&self) -> Option<u32> {
+        self.other_uid
     }
 }
 
 impl Step {
-    /// The same step for ranks that run already. Fails with a sentence when the epoch does not fit the launch.
-    pub fn of_members(mut self, epoch: &GroupEpoch) -> Result<Step, String> {
+    /// The same step for ranks that run already; `own_uid` is the daemons'. Fails with a sentence when the epoch does not fit the
+    /// launch.
+    pub fn of_members(mut self, epoch: &GroupEpoch, own_uid: u32) -> Result<Step, String> {
         if epoch.members.len() != self.map.size() as usize {
             return Err("the launch and its group disagree on the number of members".into());
         }
@@ -67,7 +69,9 @@ impl Step {
         for (local, rank) in self.ranks.iter_mut().enumerate() {
             let told = epoch.members.get(rank.rank as usize).ok_or("the launch has ranks that its group has not")?;
             let start = MemberStart { local, pmi_id: told.pmi_id, pid: told.pid, started: told.started, uid: told.uid };
-            rank.member = Some(Member { start, missed_at: None, connected: false, gone: false, over_at: None });
+            let other_uid = (told.uid != own_uid).then_some(told.uid);
+            rank.member =
+                Some(Member { start, other_uid, missed_at: None, connected: false, gone: false, over_at: None });
             rank.lines.iter_mut().for_each(|lines| drop(lines.close()));
         }
         Ok(self)
@@ -80,7 +84,10 @@ impl Step {
 
     pub(super) fn await_members(&mut self, now: Now, out: &mut Vec<Effect>) {
         for member in self.ranks.iter_mut().filter_map(|rank| rank.member.as_mut()) {
-            member.missed_at = Some(now.mono + ATTACH);
+            // Who has another framework to begin with need not come, if its end is seen.
+            let needs_mpi =
+                self.launch.spec.as_ref().is_none_or(|spec| spec.export.is_empty()) || member.start.pid == 0;
+            member.missed_at = needs_mpi.then_some(now.mono + ATTACH);
             out.push(Effect::Await(member.start.clone()));
         }
     }
@@ -193,6 +200,7 @@ impl Step {
             (Some(Fault::Protocol(why)), None) => Some((How::Failed(format!("{who} {why}")), 1)),
             (None, None) if rank.pmi.is_finalized() => None,
             (None, None) if rank.verdict.was_told => Some((How::Failed(format!("{who} was cut off")), 1)),
+            (None, None) if !rank.pmi.has_spoken() && !self.launch_spec().export.is_empty() => None,
             (None, None) if !rank.pmi.has_spoken() => {
                 Some((How::Failed(format!("{who} ended before it called MPI_Init")), 1))
             }

@@ -1,7 +1,7 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
 //! It owns what a rank can see of its launcher: the PMI dialogue (`pmi`), the fence's local half, the key-value store, what only
-//! the head can answer (`calls`), where ranks listen (`listening`), the way its output takes (`lines`) and the verdict over its end (`exits`). Ranks that run already
+//! the head can answer (`calls`), where ranks listen (`listening`), where those of other frameworks meet (`meeting`), the way its output takes (`lines`) and the verdict over its end (`exits`). Ranks that run already
 //! are `members`. It is a leaf of the daemons' tree and keeps everything that must not be lost until it is answered, so that
 //! any daemon above may die and come back.
 
@@ -11,6 +11,7 @@ mod exits;
 mod guard;
 mod lines;
 mod listening;
+mod meeting;
 mod members;
 mod pmi;
 mod spawn;
@@ -37,6 +38,7 @@ use exits::Ending;
 use guard::Guard;
 use lines::Lines;
 use listening::Listening;
+use meeting::Meeting;
 
 /// The index of a rank among those of its node, from 0.
 pub type Local = usize;
@@ -49,6 +51,8 @@ pub use rsd_proto::v1::Stream;
 pub enum Input {
     /// Begin: every rank is to be started.
     Start,
+    /// A port of this node that is free and stays so for the job's ranks; or why there is none, as a sentence.
+    Port(Result<u16, String>),
     /// A rank is about to run without what it was to be bound to: why, as a sentence.
     Unbound(Local, String),
     /// A rank that is about to run has a socket that listens at this port.
@@ -105,6 +109,8 @@ pub enum Status {
 /// What the shell of a step is to do.
 #[derive(Debug)]
 pub enum Effect {
+    /// Find a port for the job's ranks, and say [`Input::Port`].
+    FindPort,
     /// Start a rank.
     Spawn(RankStart),
     /// Wait for a member: for its connection, and for the end of its process.
@@ -153,6 +159,7 @@ pub struct Step {
     guard: Guard,
     /// Of a spawned job: it was said that all ranks here run.
     begun: bool,
+    meeting: Meeting,
     outbox: Outbox<Vec<wire::Record>>,
     /// Records of this round, not yet in the outbox.
     fresh: Vec<wire::Record>,
@@ -251,6 +258,7 @@ impl Step {
         let kvs = Kvs::preset(&launch.preput);
         let (parts, notice) = bound::parts(node, &map, &launch, inventory, here)?;
         let ranks = spawn::local_ranks(node, &map, &launch, parts, tuning)?;
+        let meeting = Meeting::new(&launch, inventory)?;
         Ok(Step {
             job,
             node,
@@ -265,6 +273,7 @@ impl Step {
             listening: Listening::default(),
             guard: Guard::default(),
             begun: false,
+            meeting,
             outbox: Outbox::new(tuning.output_window),
             fresh: Vec::new(),
             stdin: Inbox::default(),
@@ -282,7 +291,8 @@ impl Step {
     /// Takes one input at a time and appends what is to be done about it.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Effect>) {
         match input {
-            Input::Start => self.start(now, out),
+            Input::Start => self.on_start(now, out),
+            Input::Port(found) => self.on_port(now, found, out),
             Input::Unbound(local, why) => self.on_unbound(local, why),
             Input::Listening(local, port) => self.ranks[local].port = port,
             Input::Started(local) => self.on_started(now, local, out),
@@ -391,6 +401,7 @@ impl Step {
         self.send_notices(out);
         self.send_listening(out);
         self.send_begun(out);
+        self.send_master(out);
         for fence in self.fence.sent.clone() {
             self.send(up::Body::FenceUp(fence), out);
         }
@@ -452,6 +463,7 @@ impl Step {
             }
         }
         self.complete_fence(out);
+        self.settle_meeting(now, out);
     }
 
     fn complete_fence(&mut self, out: &mut Vec<Effect>) {

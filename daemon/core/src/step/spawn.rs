@@ -8,7 +8,7 @@ use rsd_proto::v1::{self as wire, EnvVar, JobSpec, LaunchBody, stdin_target::Tar
 
 use super::bound::{Bound, Part};
 use super::lines::Lines;
-use super::{Effect, Local, Phase, Rank, StdinState, Step, exits, pmi};
+use super::{Effect, Local, Phase, Rank, StdinState, Step, exits, meeting, pmi};
 use crate::taskmap::TaskMap;
 use crate::{NodeId, Now, Tuning};
 
@@ -89,9 +89,6 @@ fn reads_stdin(spec: &JobSpec, rank: u32) -> bool {
 
 impl Step {
     pub(super) fn start(&mut self, now: Now, out: &mut Vec<Effect>) {
-        if self.has_members() {
-            return self.await_members(now, out);
-        }
         self.begin_guard(now);
         let here = self.ranks.len();
         let node_index = self.map.nodes().iter().position(|node| *node == self.node).unwrap_or(0);
@@ -122,6 +119,7 @@ impl Step {
                 place.variables().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
             env.extend(part_env);
             env.extend(self.launch.spawned.then(|| "PMI_SPAWNED=1".to_owned()));
+            env.extend(self.frameworks_env(&place, rank.app));
             let reads_stdin = rank.stdin != StdinState::Null;
             out.push(Effect::Spawn(RankStart { local, rank: number, app: rank.app, env, bound, listen, reads_stdin }));
         }
@@ -155,6 +153,7 @@ impl Step {
         let overridden = |var: &&EnvVar| !own.iter().any(|other| other.name == var.name);
         let inherited = spec.env.iter().filter(overridden).filter(|var| !is_launcher_variable(&var.name));
         let ours = |var: &&EnvVar| !(spec.gpus_visible && var.name == b"CUDA_VISIBLE_DEVICES"[..]);
+        let inherited = inherited.filter(|var| meeting::may_be_inherited(spec, &var.name));
         inherited
             .chain(own)
             .filter(ours)

@@ -330,6 +330,29 @@ fn who_says_another_size_or_wishes_a_taken_rank_or_is_another_user_is_refused() 
 }
 
 #[test]
+fn members_that_have_to_meet_are_told_where_and_need_no_mpi() {
+    for seed in seeds(10) {
+        let _seed = Seed(seed);
+        let mut world = World::new(seed, 4, 4, Tuning { arity: 2, ..Tuning::default() });
+        world.group_program = world.program(|_, _, _| vec![Op::Sleep(Duration::from_secs(100)), Op::Exit(0)]);
+        let exporting = GroupJoin { export: "torch".into(), ..actors(7) };
+        let mut processes: Vec<u64> =
+            (0..6).map(|at| world.process(at % 4, Duration::from_secs(at as u64), exporting.clone())).collect();
+        // One of them wants nothing of it, and is told nothing.
+        processes.push(world.process(3, Duration::ZERO, actors(7)));
+        world.run_while(|world| processes.iter().any(|id| world.processes[id].went().is_none()));
+        for (at, id) in processes.iter().enumerate() {
+            let go = world.processes[id].went().expect("all are there");
+            let master = go.env.lines().find(|line| line.starts_with("MASTER_PORT="));
+            assert_eq!(master, (at < 6).then_some("MASTER_PORT=23456"), "{}", go.env);
+        }
+        let job = world.processes[&processes[0]].went().expect("it is there").job;
+        world.run();
+        world.assert_ended(job, JobState::Done, 0);
+    }
+}
+
+#[test]
 fn a_group_with_a_least_size_begins_when_nobody_comes_any_more() {
     let mut world = world(1, 2);
     let rules = GroupRules { name: "actors".into(), min: 2, max: 5, settle_ms: Some(3000), ..GroupRules::default() };

@@ -56,6 +56,21 @@ fn a_thousand_nodes_are_no_exception() {
     assert_costs(&world, nodes, 1);
 }
 
+#[test]
+fn ranks_that_have_to_meet_cost_one_fence_more() {
+    for (seed, nodes, fences) in [(1, 1, 2), (2, 2, 0), (3, 31, 2)] {
+        let _seed = Seed(seed);
+        let mut world = World::new(seed, nodes, 2, arity(2));
+        world.traffic.clear();
+        let program = world.program(move |rank, size, rng| ranks::mpi(rank, size, fences, rng));
+        let job = world.submit(JobSpec { export: "torch".into(), ..spec(program, nodes as u32 * 2) });
+        world.run();
+        world.assert_done(job);
+        world.assert_at_rest();
+        assert_costs(&world, nodes, fences as usize + 1);
+    }
+}
+
 fn assert_costs(world: &World, nodes: usize, fences: usize) {
     let edges = nodes - 1;
     let kinds = ["launch", "located", "fence up", "fence down", "done", "release"];

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rsd_core::Tuning;
 use rsd_core::rsd::{Answer, Call};
+use rsd_proto::v1::GroupJoin;
 
 use crate::checks::{Seed, on, seeds, spec};
 use crate::ranks::Op;
@@ -155,6 +156,28 @@ fn a_rank_that_dies_while_it_asks_leaves_nothing() {
         let job = world.submit(spec(program, 8));
         world.run();
         world.assert_ended(job, rsd_proto::v1::JobState::Failed, 9);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_users_ranks_may_unpublish_what_members_of_a_group_of_the_same_user_have_published_and_not_anothers() {
+    for (uid, is_same) in [(1000, true), (1001, false)] {
+        let mut world = World::new(7, 3, 4, Tuning::default());
+        world.group_program =
+            world.program(|_, _, _| in_mpi(vec![publish("ocean", "tcp://n1:17"), Op::Sleep(Duration::from_secs(60))]));
+        let join = GroupJoin { group: "actors".into(), size: Some(1), uid, ..GroupJoin::default() };
+        let member = world.process(1, Duration::ZERO, join);
+        let unpublish = Op::Unpublish("ocean".into());
+        let program = world.program(move |_, _, _| {
+            let unpublish = if is_same { unpublish.clone() } else { not(unpublish.clone()) };
+            in_mpi(vec![Op::Sleep(Duration::from_secs(30)), lookup("ocean", "tcp://n1:17"), unpublish])
+        });
+        let job = world.submit(spec(program, 1));
+        world.run();
+        world.assert_done(job);
+        let go = world.processes[&member].went().expect("it is a group by itself");
+        world.assert_done(go.job);
         world.assert_at_rest();
     }
 }

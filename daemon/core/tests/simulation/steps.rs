@@ -87,7 +87,7 @@ impl World {
             .expect("the launch fits together");
         if of_group {
             let epoch = wire::GroupEpoch::decode(launch.group).expect("the group decodes");
-            core = core.of_members(&epoch).expect("the group fits the launch");
+            core = core.of_members(&epoch, 1000).expect("the group fits the launch");
         }
         let step = StepProc {
             machine,
@@ -223,6 +223,7 @@ impl World {
 
     fn perform_step(&mut self, pid: Pid, step: &mut StepProc, effect: Effect) -> Option<Input> {
         match effect {
+            Effect::FindPort => return Some(Input::Port(Ok(23_456))),
             Effect::Spawn(start) => return Some(self.spawn(pid, step, &start)),
             Effect::Describe { local, spawn, .. } => {
                 return Some(Input::Described(local, Box::new(Ok(wish(spawn)))));

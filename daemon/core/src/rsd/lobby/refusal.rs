@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rsd_proto::join;
 use rsd_proto::v1::GroupJoin;
+use rsd_proto::{frameworks, join};
 
 use super::super::calls::{Refused, exit};
 use super::{Group, SIZE_MAX};
@@ -22,6 +22,9 @@ fn no(exit_code: u8, text: String) -> Refused {
 pub(super) fn check(join: &GroupJoin) -> Result<Option<(u32, u32)>, Refused> {
     if let Err(error) = join::check_name(&join.group) {
         return Err(no(exit::USAGE, error.to_string()));
+    }
+    if let Err(error) = frameworks::parse(&join.export) {
+        return Err(no(exit::USAGE, format!("export: {error}")));
     }
     sizes(&join.group, join.size, join.min, join.max)
 }

@@ -1,0 +1,173 @@
+//! Where the ranks of a job meet that use other frameworks than MPI (`--export`): the step of rank 0's node finds a free port there,
+//! tells the other steps in a fence of the steps' own, the job's first, and only then are ranks started, with the address and the
+//! port in their environment. A job that exports nothing has no part of this, and one of a single node costs no message either.
+//!
+//! The port is free when it is found, and nobody else is given it: the shell sees to that until the ranks run. Members of groups run
+//! already: their daemon holds their places back until the step has told it the same.
+
+use bytes::Bytes;
+use prost::Message;
+use rsd_proto::frameworks::{self, Framework, MASTER_KEY};
+use rsd_proto::pmi::environment::Place;
+use rsd_proto::v1::{self as wire, JobSpec, Kv, KvBatch, LaunchBody, up};
+
+use super::{Effect, Step};
+use crate::Now;
+
+/// How far that is.
+#[derive(Debug)]
+pub(super) struct Meeting {
+    frameworks: Vec<Framework>,
+    /// The interface by which this node talks to the others; empty if nobody knows.
+    interface: String,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    /// Nothing was begun.
+    Before,
+    /// The shell looks for a port, or the steps have yet to hear of it.
+    Finding,
+    /// Found.
+    Known { address: String, port: u16 },
+    /// The job was ended before.
+    Over,
+}
+
+impl Meeting {
+    /// For a launch on this node.
+    pub(super) fn new(launch: &LaunchBody, inventory: &wire::Inventory) -> Result<Meeting, String> {
+        let export = launch.spec.as_ref().map_or("", |spec| &spec.export);
+        let frameworks = frameworks::parse(export).map_err(|error| error.to_string())?;
+        Ok(Meeting { frameworks, interface: inventory.interface.clone(), phase: Phase::Before })
+    }
+}
+
+/// Whether ranks are to have a variable that was in the environment of who submitted the job: not one that an outer job has set, nor
+/// one that would make all of them the same rank.
+pub(super) fn may_be_inherited(spec: &JobSpec, name: &[u8]) -> bool {
+    let mut exported = spec.env.iter().filter(|var| var.name == frameworks::EXPORTED.as_bytes());
+    let by_outer = exported.any(|var| var.value.split(|byte| *byte == b',').any(|known| known == name));
+    !by_outer && (spec.export.is_empty() || !frameworks::is_of_one_rank(name))
+}
+
+impl Step {
+    pub(super) fn on_start(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.has_members() {
+            self.await_members(now, out);
+        }
+        if self.meeting.frameworks.is_empty() {
+            self.begin(now, out);
+        } else {
+            self.meeting.phase = Phase::Finding;
+            match self.map.node_of(0) == Some(self.node) {
+                true => out.push(Effect::FindPort),
+                false => self.enter_meeting(Vec::new(), out),
+            }
+        }
+    }
+
+    /// The shell has looked for a port.
+    pub(super) fn on_port(&mut self, now: Now, found: Result<u16, String>, out: &mut Vec<Effect>) {
+        if self.meeting.phase != Phase::Finding {
+            return;
+        }
+        let alone = self.map.nodes().len() == 1;
+        let address = match (self.address.as_str(), alone) {
+            ("", true) => Ok("127.0.0.1"),
+            ("", false) => Err("its daemon does not know by which address the other nodes reach it".to_owned()),
+            (address, _) => Ok(address),
+        };
+        match (address, found) {
+            (Ok(address), Ok(port)) if alone => {
+                self.meeting.phase = Phase::Known { address: address.to_owned(), port };
+                self.begin(now, out);
+            }
+            (Ok(address), Ok(port)) => {
+                let value = format!("{address} {port}").into_bytes().into();
+                let batch = KvBatch { entries: vec![Kv { key: MASTER_KEY.into(), value }] };
+                self.enter_meeting(vec![batch.encode_to_vec().into()], out);
+            }
+            (Err(why), _) | (_, Err(why)) => {
+                self.meeting.phase = Phase::Over;
+                self.fail_before(now, &format!("no place for --export: {why}"), out);
+            }
+        }
+    }
+
+    /// All steps enter the job's first fence, for all of their ranks.
+    fn enter_meeting(&mut self, batches: Vec<Bytes>, out: &mut Vec<Effect>) {
+        let fence = wire::FenceUp { job: self.job, epoch: self.fence.epoch, nodes: vec![self.node], batches };
+        self.fence.sent.push(fence.clone());
+        self.send(up::Body::FenceUp(fence), out);
+    }
+
+    /// A fence is complete: perhaps that one.
+    pub(super) fn settle_meeting(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.meeting.phase != Phase::Finding {
+            return;
+        }
+        let told = self.kvs.get(MASTER_KEY.as_bytes()).and_then(|value| str::from_utf8(value).ok());
+        let master = told
+            .and_then(|told| told.split_once(' '))
+            .and_then(|(address, port)| Some(Phase::Known { address: address.to_owned(), port: port.parse().ok()? }));
+        match master {
+            Some(known) => {
+                self.meeting.phase = known;
+                self.begin(now, out);
+            }
+            None => {
+                self.meeting.phase = Phase::Over;
+                self.fail_before(now, "no place for --export: the first node has told none", out);
+            }
+        }
+    }
+
+    /// The ranks may run; members may be told.
+    fn begin(&mut self, now: Now, out: &mut Vec<Effect>) {
+        match self.has_members() {
+            true => self.send_master(out),
+            false => self.start(now, out),
+        }
+    }
+
+    /// To the daemon of members, on every new link.
+    pub(super) fn send_master(&self, out: &mut Vec<Effect>) {
+        if let (Phase::Known { address, port }, true) = (&self.meeting.phase, self.has_members()) {
+            let master = wire::Master { job: self.job, address: address.clone(), port: u32::from(*port) };
+            self.send(up::Body::Master(master), out);
+        }
+    }
+
+    /// The job is being ended: ranks that wait to be started are not any more.
+    pub(super) fn give_up_meeting(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if matches!(self.meeting.phase, Phase::Before | Phase::Finding) && !self.meeting.frameworks.is_empty() {
+            self.meeting.phase = Phase::Over;
+            if !self.has_members() {
+                self.fail_before(now, "the job was ended before it began", out);
+            }
+        }
+    }
+
+    fn fail_before(&mut self, now: Now, why: &str, out: &mut Vec<Effect>) {
+        for local in 0..self.ranks.len() {
+            self.on_start_failed(now, local, why.to_owned(), out);
+        }
+    }
+
+    /// What a rank of this program finds in its environment, `NAME=VALUE`, but for what the user has set.
+    pub(super) fn frameworks_env(&self, place: &Place<'_>, app: usize) -> Vec<String> {
+        let Phase::Known { address, port } = &self.meeting.phase else { return Vec::new() };
+        let spec = self.launch_spec();
+        let own = spec.apps.get(app).map_or(&[][..], |app| &app.env);
+        let is_set = |name: &str| {
+            let inherited = spec.env.iter().filter(|var| may_be_inherited(spec, &var.name));
+            own.iter().chain(inherited).any(|var| var.name == name.as_bytes())
+        };
+        let nodes = self.map.nodes().len() as u32;
+        let meeting = frameworks::Meeting { address, port: *port, interface: &self.meeting.interface, nodes };
+        let variables = frameworks::variables(&self.meeting.frameworks, place, &meeting, is_set);
+        variables.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+    }
+}

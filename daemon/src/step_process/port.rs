@@ -1,0 +1,139 @@
+//! A port for rank 0 of a job whose ranks meet there (`--export`): proven free on this machine, and kept so until the ranks run.
+//!
+//! Between that and the moment when rank 0 listens, anybody could take it. So it is one that the kernel hands to nobody by itself
+//! (outside `ip_local_port_range`), and no other step of this machine takes it as long as this one lives: each holds a name in the
+//! abstract space of unix sockets, which is as wide as that of the ports, and vanishes with its process.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
+
+/// Below are well-known services.
+const LOWEST: u16 = 10_000;
+
+/// A port that is kept.
+#[derive(Debug)]
+pub(super) struct KeptPort {
+    number: u16,
+    /// Bound, not listening: nobody else can bind it.
+    bound: Vec<std::os::fd::OwnedFd>,
+    _name: UnixListener,
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoPort {
+    /// The system does not say.
+    #[error("cannot find a free port: {0}")]
+    Io(#[from] io::Error),
+    /// There is none.
+    #[error("no port from {LOWEST} on is free on this node")]
+    None,
+}
+
+impl KeptPort {
+    /// One that is free.
+    pub(super) fn find() -> Result<KeptPort, NoPort> {
+        let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+        let candidates = candidates(&range);
+        let seed = crate::start::random::<4>().map_err(io::Error::other)?;
+        let first = u32::from_ne_bytes(seed) as usize % candidates.len().max(1);
+        let ports = candidates.iter().cycle().skip(first).take(candidates.len());
+        ports.copied().find_map(|number| KeptPort::take(number).transpose()).unwrap_or(Err(NoPort::None))
+    }
+
+    /// This one, unless somebody has it.
+    fn take(number: u16) -> Result<Option<KeptPort>, NoPort> {
+        let name = UnixAddr::from_abstract_name(format!("rsd-port-{number}"))?;
+        let Some(name) = free(UnixListener::bind_addr(&name))? else { return Ok(None) };
+        // Without SO_REUSEADDR, so that any other socket there is seen, listening or not.
+        let any: [SocketAddr; 2] = [(Ipv4Addr::UNSPECIFIED, number).into(), (Ipv6Addr::UNSPECIFIED, number).into()];
+        let mut bound = Vec::new();
+        for address in any {
+            match bind_alone(address) {
+                Ok(socket) => bound.push(socket),
+                Err(error) if error.kind() == ErrorKind::AddrInUse => return Ok(None),
+                // A machine without IPv6, say.
+                Err(_) if address.is_ipv6() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Some(KeptPort { number, bound, _name: name }))
+    }
+
+    /// Its number.
+    pub(super) fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// From now on a rank can listen there.
+    pub(super) fn let_go(&mut self) {
+        self.bound.clear();
+    }
+}
+
+fn free<T>(taken: io::Result<T>) -> io::Result<Option<T>> {
+    match taken {
+        Ok(taken) => Ok(Some(taken)),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn bind_alone(address: SocketAddr) -> io::Result<std::os::fd::OwnedFd> {
+    use std::os::fd::AsRawFd;
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let made = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    if address.is_ipv6() {
+        // IPv4 has a socket of its own.
+        nix::sys::socket::setsockopt(&made, nix::sys::socket::sockopt::Ipv6V6Only, &true)?;
+    }
+    bind(made.as_raw_fd(), &SockaddrStorage::from(address))?;
+    Ok(made)
+}
+
+/// Ports that the kernel gives to nobody who does not ask for them; if it gives them all, all.
+fn candidates(local_port_range: &str) -> Vec<u16> {
+    let mut ends = local_port_range.split_whitespace().filter_map(|end| end.parse::<u16>().ok());
+    let handed_out: RangeInclusive<u16> = match (ends.next(), ends.next()) {
+        (Some(first), Some(last)) => first..=last,
+        (_, _) => 32_768..=60_999,
+    };
+    let outside: Vec<u16> = (LOWEST..=u16::MAX).filter(|port| !handed_out.contains(port)).collect();
+    if outside.is_empty() { (LOWEST..=u16::MAX).collect() } else { outside }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn candidates_are_those_that_the_kernel_does_not_hand_out() {
+        let ports = candidates("32768\t60999\n");
+        assert!(ports.contains(&10_000) && ports.contains(&61_000));
+        assert!(!ports.contains(&32_768) && !ports.contains(&60_999) && !ports.contains(&9_999));
+        assert_eq!(candidates("1024 65535").len(), 65_535 - 9_999);
+        assert_eq!(candidates(""), ports);
+    }
+
+    #[test]
+    fn a_port_is_kept_from_others_and_then_given_to_who_listens() {
+        let mut kept = KeptPort::find().unwrap();
+        let number = kept.number();
+        assert!(TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_err());
+        assert!(matches!(KeptPort::take(number), Ok(None)));
+        kept.let_go();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, number)).unwrap();
+        assert!(matches!(KeptPort::take(number), Ok(None)), "its name is held by the step");
+        drop(kept);
+        assert!(matches!(KeptPort::take(number), Ok(None)), "somebody listens");
+        drop(listener);
+    }
+}

@@ -1,0 +1,195 @@
+//! What frameworks that know nothing of MPI read from their environment, so that they run under rsd without a launcher of their own:
+//! the words of `--export`, and the variables that each stands for.
+//!
+//! - torch: what `torchrun` sets and `init_method="env://"` reads. Rank 0 listens at `MASTER_PORT`, which its node has found free.
+//! - nccl: which interface it uses for its sockets.
+//! - nvshmem: that it finds its peers over PMI-1, and which interface it uses where it is given a unique id instead.
+//!
+//! Names and values are those of the frameworks' documentation. A variable that the user has set stays as it is.
+
+use crate::pmi::environment::Place;
+
+/// The variable that lists which others of a process are from here: what it inherits of those is not the user's.
+pub const EXPORTED: &str = "RSD_EXPORTED";
+/// The key by which the steps of a job tell each other where rank 0 is to listen: `address port`.
+pub const MASTER_KEY: &str = "PMI_rsd_master";
+
+/// One word of `--export`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Framework {
+    /// PyTorch, with gloo.
+    Torch,
+    /// NCCL.
+    Nccl,
+    /// NVSHMEM.
+    Nvshmem,
+}
+
+/// All of them by name.
+const ALL: [(&str, Framework); 3] =
+    [("torch", Framework::Torch), ("nccl", Framework::Nccl), ("nvshmem", Framework::Nvshmem)];
+
+/// A word that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no framework that variables are known for: there are torch, nccl, nvshmem, several with commas between"
+)]
+pub struct Unknown(String);
+
+/// Reads `torch,nccl`; in the order of their names, each once. None for an empty list.
+pub fn parse(list: &str) -> Result<Vec<Framework>, Unknown> {
+    let words = list.split(',').filter(|_| !list.is_empty());
+    let known = |word: &str| ALL.iter().find(|(name, _)| *name == word.trim()).map(|(_, framework)| *framework);
+    let mut found = words
+        .map(|word| known(word).ok_or_else(|| Unknown(word.chars().take(40).collect())))
+        .collect::<Result<Vec<_>, _>>()?;
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// The list that [`parse`] reads.
+pub fn list(frameworks: &[Framework]) -> String {
+    let names = ALL.iter().filter(|(_, framework)| frameworks.contains(framework)).map(|(name, _)| *name);
+    names.collect::<Vec<_>>().join(",")
+}
+
+/// Where the ranks of a job meet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Meeting<'a> {
+    /// The address of rank 0's node.
+    pub address: &'a str,
+    /// A port there that was free.
+    pub port: u16,
+    /// Through which interface this node talks to the others; empty: not known.
+    pub interface: &'a str,
+    /// How many nodes there are.
+    pub nodes: u32,
+}
+
+/// Names that are only ever true of one rank: inherited by all ranks of a job they are nobody's wish.
+pub fn is_of_one_rank(name: &[u8]) -> bool {
+    OF_ONE_RANK.iter().any(|known| known.as_bytes() == name)
+}
+
+const OF_ONE_RANK: [&str; 9] = [
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "NODE_RANK",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+];
+
+/// The variables of these frameworks for one rank, but for those that the user has set; the last one says which they are.
+pub fn variables(
+    frameworks: &[Framework],
+    place: &Place<'_>,
+    meeting: &Meeting<'_>,
+    is_set: impl Fn(&str) -> bool,
+) -> Vec<(&'static str, String)> {
+    let mut variables = Vec::new();
+    for framework in frameworks {
+        match framework {
+            Framework::Torch => {
+                let numbers = [
+                    place.rank,
+                    place.local_rank,
+                    place.size,
+                    place.local_size,
+                    place.node_index,
+                    meeting.nodes,
+                    place.node_index,
+                    place.rank,
+                    place.size,
+                ];
+                variables.extend(OF_ONE_RANK.into_iter().zip(numbers.map(|number| number.to_string())));
+                variables.push(("MASTER_ADDR", meeting.address.to_owned()));
+                variables.push(("MASTER_PORT", meeting.port.to_string()));
+                variables.push(("GLOO_SOCKET_IFNAME", meeting.interface.to_owned()));
+            }
+            // Without the sign it would be the beginning of the names of several.
+            Framework::Nccl => variables.push(("NCCL_SOCKET_IFNAME", exactly(meeting.interface))),
+            Framework::Nvshmem => {
+                variables.push(("NVSHMEM_BOOTSTRAP", "PMI".to_owned()));
+                variables.push(("NVSHMEM_BOOTSTRAP_PMI", "PMI".to_owned()));
+                variables.push(("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", exactly(meeting.interface)));
+            }
+        }
+    }
+    variables.retain(|(name, value)| !value.is_empty() && !is_set(name));
+    if !frameworks.is_empty() {
+        let names: Vec<&str> = variables.iter().map(|(name, _)| *name).collect();
+        variables.push((EXPORTED, names.join(",")));
+    }
+    variables
+}
+
+fn exactly(interface: &str) -> String {
+    if interface.is_empty() { String::new() } else { format!("={interface}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: Place<'static> = Place {
+        job: 7,
+        rank: 3,
+        size: 16,
+        local_rank: 1,
+        local_size: 8,
+        node_index: 1,
+        node_name: "b",
+        namespace: "rsd-0123-7",
+        node_address: "10.0.0.2",
+    };
+
+    #[test]
+    fn words_are_read_in_any_order_and_unknown_ones_answered_with_the_known() {
+        let all = parse("nvshmem,torch, nccl,torch").unwrap();
+        assert_eq!(all, [Framework::Torch, Framework::Nccl, Framework::Nvshmem]);
+        assert_eq!((list(&all), parse("").unwrap()), ("torch,nccl,nvshmem".to_owned(), Vec::new()));
+        for wrong in ["pytorch", "torch,", ",", "Torch"] {
+            assert!(parse(wrong).unwrap_err().to_string().contains("there are torch, nccl, nvshmem"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_rank_is_told_what_its_framework_reads() {
+        let meeting = Meeting { address: "10.0.0.1", port: 23_456, interface: "eth0", nodes: 2 };
+        let all = parse("torch,nccl,nvshmem").unwrap();
+        let told = variables(&all, &PLACE, &meeting, |_| false);
+        for pair in [
+            ("RANK", "3"),
+            ("LOCAL_RANK", "1"),
+            ("WORLD_SIZE", "16"),
+            ("LOCAL_WORLD_SIZE", "8"),
+            ("NODE_RANK", "1"),
+            ("GROUP_WORLD_SIZE", "2"),
+            ("MASTER_ADDR", "10.0.0.1"),
+            ("MASTER_PORT", "23456"),
+            ("GLOO_SOCKET_IFNAME", "eth0"),
+            ("NCCL_SOCKET_IFNAME", "=eth0"),
+            ("NVSHMEM_BOOTSTRAP", "PMI"),
+        ] {
+            assert!(told.contains(&(pair.0, pair.1.to_owned())), "{pair:?}: {told:?}");
+        }
+        assert!(OF_ONE_RANK.iter().all(|name| is_of_one_rank(name.as_bytes())) && !is_of_one_rank(b"MASTER_ADDR"));
+    }
+
+    #[test]
+    fn what_the_user_has_set_and_what_is_not_known_is_left_out() {
+        let meeting = Meeting { address: "127.0.0.1", port: 23_456, interface: "", nodes: 1 };
+        let told = variables(&[Framework::Torch, Framework::Nccl], &PLACE, &meeting, |name| name == "MASTER_PORT");
+        let names: Vec<_> = told.iter().map(|(name, _)| *name).collect();
+        for none in ["MASTER_PORT", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"] {
+            assert!(!names.contains(&none), "{names:?}");
+        }
+        assert_eq!(told.last().unwrap(), &(EXPORTED, names[..names.len() - 1].join(",")));
+        assert_eq!(variables(&[], &PLACE, &meeting, |_| false), []);
+    }
+}
