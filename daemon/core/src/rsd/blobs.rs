@@ -15,6 +15,7 @@ use bytes::Bytes;
 use rsd_proto::v1::{self as wire, kv_scope};
 
 use super::calls::{Refused, exit};
+use super::lobby::in_seconds;
 use super::{Answer, Effect, ReqId, Rsd};
 use crate::{JobId, Now};
 
@@ -281,7 +282,7 @@ impl OfJob {
 
     /// Nobody has put it: and who has put nothing at all.
     fn missing(&self, now: Duration, get: &Get, id: JobId, ranks: u32) -> Refused {
-        let waited = now.saturating_sub(get.since).as_secs();
+        let waited = in_seconds(now.saturating_sub(get.since));
         let silent: Vec<u32> = (0..ranks).filter(|rank| !self.putters.contains(rank)).collect();
         let who = match (ranks, silent.len()) {
             (0, _) => "it has not begun".to_owned(),
@@ -378,7 +379,7 @@ impl OfJob {
             let here = fence.here(ranks);
             let (have, want) = (fence.inside.len(), fence.participants);
             for (_, inside) in fence.inside.extract_if(.., |_, inside| inside.deadline <= now) {
-                let waited = now.saturating_sub(inside.since).as_secs();
+                let waited = in_seconds(now.saturating_sub(inside.since));
                 let text = format!("fence {name:?} of job {id}: {have} of {want} have come within {waited} s; {here}");
                 let refused = no(exit::TIMED_OUT, text);
                 out.push(Effect::Answer { req: inside.req, answer: Answer::Refused(refused) });

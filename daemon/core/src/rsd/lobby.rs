@@ -291,7 +291,7 @@ impl Lobby {
                 let (have, here) = (group.seats.len(), refusal::here(group, now, &name_of));
                 for seat in group.remove(&late) {
                     self.waiting.remove(&seat.join.token);
-                    let waited = now.saturating_sub(seat.since).as_secs();
+                    let waited = in_seconds(now.saturating_sub(seat.since));
                     due.push(seat.refuse(refusal::timed_out(group, have, waited, &here)));
                 }
             }
@@ -308,4 +308,9 @@ impl Lobby {
         let seats = self.waiting.iter().map(|(token, group)| format!("place {token} of group {group}"));
         seats.chain(self.entered.iter().map(|(token, job)| format!("place {token} of job {job}")))
     }
+}
+
+/// To the nearest: a client that says how long it still waits has spent a part of its time before it could ask.
+pub(super) fn in_seconds(time: Duration) -> u64 {
+    (time + Duration::from_millis(500)).as_secs()
 }
