@@ -234,5 +234,6 @@ fn hundreds_of_epochs_leave_nothing_behind_in_daemon_or_members() {
     }
     let (files_after, memory_after) = weigh();
     assert!(files_after <= files, "{files} descriptors, then {files_after}");
-    assert!(memory_after < memory + (1 << 20), "{memory} bytes, then {memory_after}");
+    // The last jobs that have ended are remembered (`jobs.keep`), these among them.
+    assert!(memory_after < memory + 300 * (8 << 10), "{memory} bytes, then {memory_after}");
 }
