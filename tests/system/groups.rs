@@ -407,8 +407,9 @@ fn epoch_after_epoch_leaves_nothing_behind() {
     };
     (0..2).for_each(|_| round());
     let before = settled();
-    (0..6).for_each(|_| round());
-    eventually("no descriptor is left", WITHIN, || (settled() <= before).then_some(()));
+    (0..20).for_each(|_| round());
+    // The step in reserve may not have been there yet, or not any more: it is a few. One for each epoch would be twenty.
+    eventually("no descriptor is left", WITHIN, || (settled() <= before + 8).then_some(()));
 }
 
 #[test]
