@@ -212,6 +212,38 @@ fn sixteen_actors_in_python_lose_one_and_form_again() {
 }
 
 #[test]
+fn survivors_of_our_library_join_again_with_a_newcomer() {
+    let dvm = Dvm::start(2);
+    let gate = dvm.scratch().join("gate");
+    let program = Mpi::Ours.program("mpi/survivors.c");
+    let start = |at: usize| actor(&dvm, at % 2, "4", &program).args([&gate]).deadline(PATIENCE).start();
+    let mut members: Vec<Running> = (0..4).map(start).collect();
+    let told = |world: u32, text: &str| {
+        text.lines().any(|line| line.starts_with(&format!("world {world}: ")) && line.ends_with(" of 4, sum 6"))
+    };
+    members.iter().for_each(|member| member.until_stdout(|text| told(1, text).then_some(())));
+    let dead = members.pop().expect("there are four");
+    dead.signal(Signal::SIGKILL);
+    drop(dead);
+    let newcomer = start(3);
+    newcomer.until_stdout(|text| told(1, text).then_some(()));
+    members.iter().for_each(|member| member.until_stdout(|text| told(2, text).then_some(())));
+    std::fs::write(&gate, "").expect("the DVM's directory is ours");
+    members.into_iter().chain([newcomer]).for_each(|member| drop(member.end().ok()));
+    assert_eq!(commands(&dvm), ["actors.1", "actors.2"]);
+}
+
+#[test]
+fn a_member_that_dies_before_it_has_talked_to_anybody_is_noticed() {
+    let dvm = Dvm::start(2);
+    let program = Mpi::Ours.program("mpi/killed.c");
+    let members: Vec<Running> = (0..4).map(|at| actor(&dvm, at % 2, "4", &program).args(["unknown"]).start()).collect();
+    let ends = members.into_iter().map(|member| member.end().out());
+    let (told, silent): (Vec<String>, Vec<String>) = ends.partition(|text| text.ends_with("noticed\n"));
+    assert_eq!((told.len(), silent), (3, vec![String::new()]));
+}
+
+#[test]
 fn hundreds_of_epochs_leave_nothing_behind_in_daemon_or_members() {
     let dvm = Dvm::start(1);
     let program = Mpi::Ours.program("mpi/epochs.c");

@@ -186,6 +186,17 @@ fn the_others_are_told_of_a_rank_that_dies() {
 }
 
 #[test]
+fn whoever_waits_for_a_process_that_has_finalized_is_told() {
+    for nodes in [1, 2] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 3, args: Vec::new() });
+        for n in ["1", "2", "3"] {
+            let line = ["run", "-n", n, "--map-by", "node", &ours("finalized")];
+            assert_eq!(dvm.rsctl(line).ok(), format!("finalized ok on {n}\n"), "{nodes} nodes");
+        }
+    }
+}
+
+#[test]
 fn a_rank_that_waits_costs_no_cpu() {
     let dvm = Dvm::start(2);
     for n in ["2", "4"] {

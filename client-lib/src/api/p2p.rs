@@ -72,7 +72,13 @@ unsafe fn receiving(
 fn blocking(guard: &mut Guard<'_>, started: Started) -> Outcome {
     match started {
         Started::Over(outcome) => outcome,
-        Started::Pending(id) => guard.wait(|state| state.engine.take(id)),
+        Started::Pending(id) => guard.wait_or(
+            |state| state.engine.take(id),
+            |state| {
+                state.engine.give_up(id);
+                state.engine.take(id)
+            },
+        ),
     }
 }
 
@@ -374,7 +380,11 @@ pub unsafe fn probe(rt: &Runtime, source: c_int, tag: c_int, comm: CommHandle, s
     let (context, source, tag) = wanted(&guard, source, tag, comm)?;
     let seen = match source {
         None => Status::PROC_NULL,
-        Some(source) => status_of_probed(&guard.wait(|state| state.engine.probe(context, source, tag).transpose())?),
+        Some(source) => {
+            let look = |state: &mut State| state.engine.probe(context, source, tag).transpose();
+            let last = |state: &mut State| look(state).or_else(|| state.engine.dried_up(context, source).map(Err));
+            status_of_probed(&guard.wait_or(look, last)?)
+        }
     };
     // SAFETY: the caller's promise.
     unsafe { put_status(status, seen) };
@@ -431,7 +441,9 @@ pub unsafe fn mprobe(
     let (handle, seen) = match source {
         None => (MessageHandle::NO_PROC, Status::PROC_NULL),
         Some(source) => {
-            let (id, probed) = guard.wait(|state| state.engine.mprobe(context, source, tag).transpose())?;
+            let look = |state: &mut State| state.engine.mprobe(context, source, tag).transpose();
+            let last = |state: &mut State| look(state).or_else(|| state.engine.dried_up(context, source).map(Err));
+            let (id, probed) = guard.wait_or(look, last)?;
             (guard.keep_message(id, comm)?, status_of_probed(&probed))
         }
     };

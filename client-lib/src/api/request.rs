@@ -7,8 +7,9 @@ use std::ffi::{c_int, c_void};
 use super::args::{put, put_status};
 use crate::abi::constants::{MPI_ERR_IN_STATUS, MPI_SUCCESS, MPI_UNDEFINED};
 use crate::abi::{RequestHandle, Status};
+use crate::engine::RequestId;
 use crate::error::{MpiError, MpiResult};
-use crate::object::request::{Active, Finished, Generalized, Request, Start};
+use crate::object::request::{Active, Finished, Generalized, Half, Request, Start};
 use crate::runtime::{Guard, Runtime, State};
 
 /// `MPI_Wait`.
@@ -25,7 +26,7 @@ pub unsafe fn wait(rt: &Runtime, request: *mut RequestHandle, status: *mut Statu
     } else {
         let mut guard = rt.lock();
         known(&guard, handle)?;
-        guard.wait(|state| end(state, handle))
+        guard.wait_or(|state| end(state, handle), |state| last_end(state, handle))
     };
     // SAFETY: the caller's promise.
     unsafe { tell_end(end, request, status) }
@@ -68,8 +69,10 @@ pub unsafe fn waitall(rt: &Runtime, count: c_int, requests: *mut RequestHandle, 
     let mut failed = None;
     for (index, request) in requests.iter_mut().enumerate() {
         let (handle, status) = (*request, nth(statuses, index));
-        let end =
-            if is_over_already(handle) { End::Plain(Status::EMPTY) } else { guard.wait(|state| end(state, handle)) };
+        let end = match is_over_already(handle) {
+            true => End::Plain(Status::EMPTY),
+            false => guard.wait_or(|state| end(state, handle), |state| last_end(state, handle)),
+        };
         match end {
             End::Plain(seen) => {
                 *request = RequestHandle::NULL;
@@ -130,8 +133,13 @@ pub unsafe fn waitany(
     // SAFETY: the caller's promise.
     let requests = unsafe { array(count, requests)? };
     let mut guard = rt.lock();
-    let found =
-        if any_active(&guard, requests)? { Some(guard.wait(|state| finish_any(state, requests))) } else { None };
+    let found = any_active(&guard, requests)?.then(|| {
+        let last = |state: &mut State| {
+            give_up_all(state, requests);
+            finish_any(state, requests)
+        };
+        guard.wait_or(|state| finish_any(state, requests), last)
+    });
     drop(guard);
     // SAFETY: the caller's promise.
     unsafe { tell_any(found, requests, index, status) }
@@ -216,7 +224,11 @@ unsafe fn some(
     let is_some_over =
         |state: &mut State| requests.iter().any(|it| is_active(state, *it) && is_over(state, *it)).then_some(());
     if waits {
-        guard.wait(is_some_over);
+        let last = |state: &mut State| {
+            give_up_all(state, requests);
+            is_some_over(state)
+        };
+        guard.wait_or(is_some_over, last);
     } else {
         // What has come meanwhile is looked at below.
         let _ = poll(&mut guard, is_some_over);
@@ -459,6 +471,41 @@ fn end(state: &mut State, handle: RequestHandle) -> Option<End> {
         engine.outcome(*id)?;
     }
     finish(state, handle).map(|finished| End::Other(Box::new(finished)))
+}
+
+/// As [`end`], before a sleep: the request fails if it waits in vain.
+#[cold]
+fn last_end(state: &mut State, handle: RequestHandle) -> Option<End> {
+    give_up_all(state, &[handle]);
+    end(state, handle)
+}
+
+/// Whoever waits for these waits in vain if all that are active are receives from processes that have finalized: then they fail.
+#[cold]
+fn give_up_all(state: &mut State, requests: &[RequestHandle]) {
+    let active: Vec<RequestHandle> = requests.iter().copied().filter(|handle| is_active(state, *handle)).collect();
+    let received = |handle: &RequestHandle| received(state, *handle).filter(|id| state.engine.is_vain(*id));
+    let vain: Vec<RequestId> = active.iter().filter_map(received).collect();
+    if vain.len() == active.len() {
+        vain.into_iter().for_each(|id| state.engine.give_up(id));
+    }
+}
+
+/// The engine's receive that a request waits for, if it is one.
+fn received(state: &State, handle: RequestHandle) -> Option<RequestId> {
+    match state.requests.get(handle)? {
+        Request::Message { id, receives: true, .. } => Some(*id),
+        Request::Exchange(exchange) => match exchange.received {
+            Half::Pending(id) => Some(id),
+            Half::Over(_) => None,
+        },
+        Request::Persistent(persistent) => match persistent.active {
+            Some(Active::Message(id)) => Some(id),
+            Some(Active::Over(_) | Active::Collective(_)) | None => None,
+        },
+        Request::Message { .. } | Request::Over { .. } | Request::Collective { .. } => None,
+        Request::Creation { .. } | Request::Flush { .. } | Request::General(_) => None,
+    }
 }
 
 /// The request's end, if it has come; it is forgotten then, or inactive if it is persistent.

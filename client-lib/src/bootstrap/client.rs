@@ -1,10 +1,12 @@
 //! The dialogue of one process with its process manager.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
 use rsd_proto::pmi::v1::{Reply, ReplyDecoder, Request};
 
 use super::attach::{Attachment, Env, Socket};
@@ -175,6 +177,13 @@ impl Pmi {
     /// Readable when an answer may have come.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Whether the process manager has closed its end.
+    pub fn is_cut_off(&self) -> bool {
+        let peeked = recv(self.fd().as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
+        // Whatever else is wrong with the socket, nothing will come over it.
+        !matches!(peeked, Ok(1..) | Err(Errno::EAGAIN | Errno::EINTR))
     }
 
     /// Reads the answer to [`Pmi::begin_get`], if that is still to come.

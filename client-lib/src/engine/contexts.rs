@@ -92,7 +92,8 @@ mod tests {
         let numbers = [0, 5, NEAR - 1, NEAR, u32::MAX];
         for number in numbers {
             assert!(contexts.get(number).is_none());
-            contexts.insert(number, Context { members: [].into(), seen: Default::default(), lost: None });
+            contexts
+                .insert(number, Context { members: [].into(), seen: Default::default(), lost: None, strict: false });
         }
         assert_eq!(contexts.values_mut().count(), numbers.len());
         for number in numbers {

@@ -67,10 +67,7 @@ impl Sink for Core {
             Frame::Clear { send, receive, len } => self.on_clear(from, send, receive, len),
             Frame::Part { receive } => self.on_part(from, receive, payload),
             Frame::Done { send } => self.on_done(from, send),
-            Frame::Bye => {
-                self.peers.relation(from).standing = Standing::Finalized;
-                self.note_parted(from);
-            }
+            Frame::Bye => self.on_bye(from),
         }
     }
 
@@ -432,6 +429,19 @@ impl Core {
         }
     }
 
+    /// Nothing more comes from this peer, by its own word: neither messages nor answers.
+    #[cold]
+    fn on_bye(&mut self, from: Peer) {
+        self.peers.relation(from).standing = Standing::Finalized;
+        self.note_parted(from);
+        let unanswered = self.requests.iter().filter(|(_, it)| it.state.awaits_answer_of(from));
+        let failed: Vec<Id> = unanswered.map(|(id, _)| id).collect();
+        for id in failed {
+            self.fail(id, from);
+        }
+        self.lose_member(from);
+    }
+
     /// Of a peer that comes and goes: it has gone.
     fn note_parted(&mut self, peer: Peer) {
         if peer >= self.strangers {
@@ -439,9 +449,12 @@ impl Core {
         }
     }
 
-    /// Receives that wait for a message of a lost peer, or of anybody where it is a member, fail.
+    /// Receives that wait for a message of a lost peer, or of anybody where it is a member, fail; of one that has finalized, where
+    /// that is for us to say.
     fn lose_member(&mut self, peer: Peer) {
-        for context in self.contexts.values_mut().filter(|context| context.members.contains(&peer)) {
+        let is_lost = self.peers.is_lost(peer);
+        let concerned = |context: &&mut Context| (is_lost || context.strict) && context.members.contains(&peer);
+        for context in self.contexts.values_mut().filter(concerned) {
             context.lost.get_or_insert(peer);
         }
         let mut failed = Vec::new();
@@ -459,7 +472,7 @@ impl Core {
         }
     }
 
-    fn fail(&mut self, id: Id, peer: Peer) {
+    pub(super) fn fail(&mut self, id: Id, peer: Peer) {
         if let Some(Request { state: State::Announced(announced), .. }) = self.requests.get(id)
             && let Some(region) = announced.region
         {
@@ -477,8 +490,17 @@ impl Context {
         let lost = self.lost?;
         match source {
             Source::Any => Some(lost),
-            Source::Rank(rank) => self.members.get(rank as usize).copied().filter(|peer| peers.is_lost(*peer)),
+            Source::Rank(rank) => {
+                let is_over = |peer: &Peer| peers.is_lost(*peer) || (self.strict && peers.has_finalized(*peer));
+                self.members.get(rank as usize).copied().filter(is_over)
+            }
         }
+    }
+
+    /// The peer named as the source that has finalized.
+    pub(super) fn finalized(&self, source: Source, peers: &Peers) -> Option<Peer> {
+        let Source::Rank(rank) = source else { return None };
+        self.members.get(rank as usize).copied().filter(|peer| peers.has_finalized(*peer))
     }
 }
 

@@ -60,8 +60,20 @@ impl<T: Transport> Engine<T> {
     /// From now on messages of a communicator are received: `members[r]` is the process that sends as rank r. What has come
     /// for it already is looked at now.
     pub fn open(&mut self, context: u32, members: Arc<[Peer]>) {
-        let lost = members.iter().copied().find(|peer| self.core.peers.is_lost(*peer));
-        self.core.contexts.insert(context, Context { members, seen: Default::default(), lost });
+        self.open_as(context, members, false);
+    }
+
+    /// As [`Engine::open`], for what the library itself says, whose receives all name their source and are never cancelled: they fail
+    /// when that has finalized.
+    pub fn open_own(&mut self, context: u32, members: Arc<[Peer]>) {
+        self.open_as(context, members, true);
+    }
+
+    fn open_as(&mut self, context: u32, members: Arc<[Peer]>, strict: bool) {
+        let peers = &self.core.peers;
+        let is_over = |peer: &Peer| peers.is_lost(*peer) || (strict && peers.has_finalized(*peer));
+        let lost = members.iter().copied().find(is_over);
+        self.core.contexts.insert(context, Context { members, seen: Default::default(), lost, strict });
         for early in self.core.early.remove(&context).unwrap_or_default() {
             self.core.on_frame(early.from, early.frame, &early.payload);
         }
@@ -123,7 +135,8 @@ impl<T: Transport> Engine<T> {
         if to == self.core.me {
             return self.core.send_to_self(envelope, mode, buffer);
         }
-        if self.core.peers.is_lost(to) {
+        let needs_answer = mode == Mode::Synchronous || buffer.len() > self.transport.limits(to).eager;
+        if self.core.peers.is_lost(to) || (needs_answer && self.core.peers.has_finalized(to)) {
             return Started::Over(Outcome::failed(self.core.peers.failure(to)));
         }
         let started = if buffer.len() > self.transport.limits(to).eager {
@@ -263,6 +276,31 @@ impl<T: Transport> Engine<T> {
         true
     }
 
+    /// Whether a receive waits for a message of a peer that has finalized: whoever waits for it, waits in vain.
+    pub fn is_vain(&self, id: RequestId) -> bool {
+        self.core.vain(id.0).is_some()
+    }
+
+    /// A receive that waits in vain ([`Engine::is_vain`]) fails.
+    pub fn give_up(&mut self, id: RequestId) {
+        let (Some(peer), Some(State::Posted { entry, .. })) =
+            (self.core.vain(id.0), self.core.requests.get(id.0).map(|request| &request.state))
+        else {
+            return;
+        };
+        let entry = *entry;
+        if let Some(context) = self.core.contexts.get_mut(self.core.posted.asks(entry).0) {
+            self.core.posted.remove(&mut context.seen, entry);
+            self.core.fail(id.0, peer);
+        }
+    }
+
+    /// Why no more messages of this source will come, if it is a peer that has finalized.
+    pub fn dried_up(&self, context: u32, source: Source) -> Option<MpiError> {
+        let peer = self.core.contexts.get(context)?.finalized(source, &self.core.peers)?;
+        Some(self.core.peers.failure(peer))
+    }
+
     /// Whether a peer was lost.
     pub fn is_lost(&self, peer: Peer) -> bool {
         self.core.peers.is_lost(peer)
@@ -345,18 +383,17 @@ impl<T: Transport> Engine<T> {
         self.core.peers.get(peer).is_some_and(|relation| !relation.backlog.is_empty() || !relation.streams.is_empty())
     }
 
-    /// Peers that come and go, and from which a message is waited for.
+    /// Peers from which a message is waited for: those that are named, and where it may be anybody's, those that come and go.
     pub fn awaited(&self) -> Vec<Peer> {
         let mut awaited = Vec::new();
         for (_, request) in self.core.requests.iter() {
             let State::Posted { entry, .. } = request.state else { continue };
             let (context, source) = self.core.posted.asks(entry);
             let members = self.core.contexts.get(context).map_or(&[][..], |context| &context.members);
-            let from = match source {
-                Source::Any => members,
-                Source::Rank(rank) => members.get(rank as usize).map_or(&[][..], std::slice::from_ref),
-            };
-            awaited.extend(from.iter().copied().filter(|peer| *peer >= self.core.strangers));
+            match source {
+                Source::Any => awaited.extend(members.iter().copied().filter(|peer| *peer >= self.core.strangers)),
+                Source::Rank(rank) => awaited.extend(members.get(rank as usize)),
+            }
         }
         awaited.sort_unstable();
         awaited.dedup();
@@ -424,6 +461,13 @@ impl Core {
             Some(peer) => Err(self.peers.failure(peer)),
             None => Ok(()),
         }
+    }
+
+    /// The peer that has finalized and for whose message this receive waits.
+    fn vain(&self, id: Id) -> Option<Peer> {
+        let State::Posted { entry, .. } = self.requests.get(id)?.state else { return None };
+        let (context, source) = self.posted.asks(entry);
+        self.contexts.get(context)?.finalized(source, &self.peers)
     }
 
     /// A message that is not here whole, or whose sender waits, has got its receive.

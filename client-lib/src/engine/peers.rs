@@ -84,6 +84,12 @@ impl Peers {
         self.get(peer).is_some_and(Relation::is_lost)
     }
 
+    /// Whether the peer has said that nothing more will come from it.
+    #[inline]
+    pub(super) fn has_finalized(&self, peer: Peer) -> bool {
+        self.get(peer).is_some_and(|relation| relation.standing == Standing::Finalized)
+    }
+
     /// Makes a relation if there is none.
     pub(super) fn relation(&mut self, peer: Peer) -> &mut Relation {
         let at = peer.0 as usize;

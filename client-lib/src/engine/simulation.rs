@@ -1,6 +1,8 @@
 //! Whole worlds in one thread: the test bodies over a transport as odd as the seed says, and what happens when processes die
 //! or talk nonsense.
 
+use std::sync::Arc;
+
 use super::bodies::{self, Memory, Pending, World, open, recv, send, until};
 use super::fake::{FakeWorld, Oddities, Rng};
 use super::frame::{Envelope, Frame};
@@ -128,24 +130,80 @@ fn what_depends_on_a_lost_process_fails_and_nothing_else() {
 
 #[test]
 fn who_has_said_bye_is_not_lost() {
-    in_worlds(&[2], 20, |world, _| {
+    in_worlds(&[2], 20, |world, seed| {
         open(world, 1);
+        let everyone: Arc<[Peer]> = [Peer(0), Peer(1)].into();
+        world.engine(0).open_own(3, everyone);
         let receive = recv(world, 0, 1, Source::Rank(1), TagMatch::Any, 4);
+        let anybody = recv(world, 0, 1, Source::Any, TagMatch::Any, 4);
+        let own = recv(world, 0, 3, Source::Rank(1), TagMatch::Any, 4);
+        let unanswered = [Mode::Synchronous, Mode::Standard].map(|mode| {
+            let (len, tag) = if mode == Mode::Standard { (2000, 6) } else { (4, 5) };
+            send(world, Envelope { rank: 0, tag, ..ENVELOPE }, 1, mode, vec![0; len])
+        });
         let bye = [Peer(0)];
         world.engine(1).say_bye(&bye);
-        world.engine(0).say_bye(&[Peer(1)]);
-        until(world, |world| world.engine(0).byes_missing() + world.engine(1).byes_missing() == 0);
-        world.kill(1);
+        if seed % 2 == 0 {
+            world.engine(0).say_bye(&[Peer(1)]);
+            until(world, |world| world.engine(0).byes_missing() + world.engine(1).byes_missing() == 0);
+            world.kill(1);
+        }
+        // Ours alone fails by itself; the user's may be cancelled, unless somebody waits for it.
+        assert_eq!(error_of(world, own), "process 1 has finalized");
+        let later = recv(world, 0, 3, Source::Rank(1), TagMatch::Any, 4);
+        assert_eq!(error_of(world, later), "process 1 has finalized");
         for _ in 0..200 {
             world.step();
         }
-        assert!(!receive.is_over(world));
-        assert!(world.engine(0).cancel(receive.id().expect("nothing was sent")));
-        assert_eq!(receive.wait(world).0, Outcome { source: 0, tag: 0, bytes: 0, cancelled: true, error: None });
+        let ids = [&receive, &anybody].map(|it| it.id().expect("nothing was sent"));
+        assert!(!receive.is_over(world) && !anybody.is_over(world));
+        assert_eq!(ids.map(|id| world.engine(0).is_vain(id)), [true, false]);
+        assert_eq!(world.engine(0).probe(1, Source::Rank(1), TagMatch::Any), Ok(None));
+        let why = world.engine(0).dried_up(1, Source::Rank(1)).expect("it has finalized");
+        assert_eq!((why.class, &*why.text), (MPI_ERR_PROC_ABORTED, "process 1 has finalized"));
+        assert_eq!(world.engine(0).dried_up(1, Source::Any), None);
+        if seed % 4 < 2 {
+            assert!(world.engine(0).cancel(ids[0]));
+            assert_eq!(receive.wait(world).0, Outcome { source: 0, tag: 0, bytes: 0, cancelled: true, error: None });
+        } else {
+            world.engine(0).give_up(ids[0]);
+            assert_eq!(error_of(world, receive), "process 1 has finalized");
+        }
+        world.engine(0).give_up(ids[1]);
+        assert!(!anybody.is_over(world));
+        assert!(world.engine(0).cancel(ids[1]) && anybody.wait(world).0.cancelled);
+        for send in unanswered {
+            assert_eq!(error_of(world, send), "process 1 has finalized");
+        }
         let late = send(world, Envelope { rank: 0, ..ENVELOPE }, 1, Mode::Synchronous, vec![0; 4]);
         assert_eq!(error_of(world, late), "process 1 has finalized");
         assert_eq!(world.engine(0).leftovers(), [0; 4]);
     });
+}
+
+#[test]
+fn what_was_sent_before_a_farewell_is_received_after_it() {
+    for seed in 0..20 {
+        // Short messages do not wait for their receives.
+        let limits = FrameLimits { eager: 64, part: 64 };
+        let world = &mut FakeWorld::with(2, seed, Oddities { limits, ..Oddities::random(&mut Rng(seed)) });
+        open(world, 1);
+        let everyone: Arc<[Peer]> = [Peer(0), Peer(1)].into();
+        world.engine(1).open_own(7, Arc::clone(&everyone));
+        let sent = [1, 7]
+            .map(|context| send(world, Envelope { context, ..ENVELOPE }, 0, Mode::Standard, vec![context as u8; 4]));
+        until(world, |world| world.engine(1).quiet());
+        world.engine(1).say_bye(&[Peer(0)]);
+        until(world, |world| !world.engine(0).is_present(Peer(1)));
+        // Of the second communicator this one hears only now.
+        world.engine(0).open_own(7, everyone);
+        for (context, send) in [1, 7].into_iter().zip(sent) {
+            let (outcome, memory) = recv(world, 0, context, Source::Rank(1), TagMatch::Any, 4).wait(world);
+            assert_eq!((outcome.error, memory.bytes()), (None, &[context as u8; 4][..]));
+            assert_eq!(send.wait(world).0.error, None);
+        }
+        assert_eq!(world.engine(0).leftovers(), [0; 4]);
+    }
 }
 
 #[test]
@@ -157,11 +215,16 @@ fn a_peer_that_was_taken_leave_of_may_come_again_under_its_number() {
         open(world, 1);
         let waiting = recv(world, 0, 1, Source::Any, TagMatch::Value(9), 4);
         assert_eq!(world.engine(0).awaited(), [1, 2].map(Peer));
+        let named = recv(world, 2, 1, Source::Rank(0), TagMatch::Value(9), 4);
+        let anybody = recv(world, 2, 1, Source::Any, TagMatch::Value(9), 4);
+        assert_eq!(world.engine(2).awaited(), [Peer(0)]);
         assert!(world.engine(0).is_member(Peer(1)));
         for rank in 0..3 {
             world.engine(rank).close(1);
         }
-        assert!(waiting.wait(world).0.error.is_some());
+        for pending in [waiting, named, anybody] {
+            assert!(pending.wait(world).0.error.is_some());
+        }
         assert_eq!(world.engine(0).awaited(), []);
         assert!(!world.engine(0).is_member(Peer(1)) && world.engine(0).is_present(Peer(1)));
         // Saying it twice is saying it once.

@@ -107,6 +107,16 @@ impl State {
         }
     }
 
+    /// Whether it is a send that is not over before this peer has answered.
+    pub(super) fn awaits_answer_of(&self, peer: Peer) -> bool {
+        match self {
+            Self::Announced(it) => it.to == peer,
+            Self::Queued(it) => it.to == peer && !matches!(it.frame, Frame::Eager { .. }),
+            Self::Posted { .. } | Self::Matched(_) | Self::Incoming(_) | Self::Landing { .. } => false,
+            Self::Streaming(_) | Self::Own | Self::Finished(_) => false,
+        }
+    }
+
     /// The peer that it cannot do without.
     pub(super) fn depends_on(&self) -> Option<Peer> {
         match self {
@@ -177,8 +187,11 @@ pub(super) struct Context {
     /// Whom the ranks of messages received stand for.
     pub(super) members: Arc<[Peer]>,
     pub(super) seen: Seen,
-    /// A member that is lost: receives from anybody fail.
+    /// A member from which nothing will come any more, as far as receives have to know of it: receives from anybody fail.
     pub(super) lost: Option<Peer>,
+    /// Whether receives from a member that has finalized fail by themselves. The user's do not: they may be cancelled, and it is
+    /// only whoever waits for one that waits in vain.
+    pub(super) strict: bool,
 }
 
 /// What needs the transport, and is done after it has been polled.

@@ -484,7 +484,7 @@ fn bridge(
                 Role::Accept(_) | Role::Expect { .. } => (0, 1, [me, to]),
                 Role::Connect(_) => (1, 0, [to, me]),
             };
-            guard.engine.open(context, Arc::from(members));
+            guard.engine.open_own(context, Arc::from(members));
             leaders = Some(context);
             Some(Crossing { context, rank, from, to, tag: tag::of_leaders(0) })
         }

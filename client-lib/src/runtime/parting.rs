@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::{Guard, State};
 use crate::abi::CommHandle;
+use crate::bootstrap::Pmi;
 use crate::engine::{Leave, Peer};
 use crate::error::MpiResult;
 use crate::object::agree::Exchange;
@@ -43,7 +44,29 @@ impl State {
     pub(super) fn reach_awaited(&mut self) {
         self.parting.polls = 0;
         for peer in self.engine.awaited() {
-            self.engine.transport_mut().reach(peer);
+            if self.comms.names.is_stranger(peer) {
+                self.engine.transport_mut().reach(peer);
+            }
+        }
+    }
+
+    /// As [`State::reach_awaited`], of this job, when nothing has come for long. If the process manager has let go of this process,
+    /// something has happened to the job: then all of it that is alive listens, and who does not listen is dead.
+    #[cold]
+    pub(super) fn seek_awaited(&mut self) {
+        let is_cut_off = self.world.as_ref().and_then(|world| world.pmi.as_ref()).is_some_and(Pmi::is_cut_off);
+        for peer in self.engine.awaited() {
+            if self.comms.names.is_stranger(peer) {
+                continue;
+            }
+            let ways = self.engine.transport_mut();
+            match is_cut_off {
+                true => {
+                    ways.trust(peer);
+                    ways.reach(peer);
+                }
+                false => ways.seek(peer),
+            }
         }
     }
 

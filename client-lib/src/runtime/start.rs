@@ -115,7 +115,7 @@ fn open_predefined(state: &mut State, rank: u32, size: u32) {
     let everyone: Arc<[Peer]> = (0..size).map(Peer).collect();
     for context in [WORLD_CONTEXT, GROUPS_CONTEXT] {
         state.engine.open(context, Arc::clone(&everyone));
-        state.engine.open(context + 1, Arc::clone(&everyone));
+        state.engine.open_own(context + 1, Arc::clone(&everyone));
     }
     for context in [SELF_CONTEXT, SELF_CONTEXT + 1] {
         state.engine.open(context, Arc::from([Peer(rank)]));

@@ -75,6 +75,20 @@ impl Guard<'_> {
         })
     }
 
+    /// As [`Guard::wait`], for something that may wait in vain: before each sleep `last` looks, and ends what has no end.
+    #[inline]
+    pub fn wait_or<T>(
+        &mut self,
+        mut done: impl FnMut(&mut State) -> Option<T>,
+        mut last: impl FnMut(&mut State) -> Option<T>,
+    ) -> T {
+        self.wait_as(|state, moment| match moment {
+            Moment::Look => done(state),
+            Moment::Sleep => last(state),
+            Moment::Awake => None,
+        })
+    }
+
     /// As [`Guard::wait`], for what does not come over a transport: whoever brings it is told of every sleep.
     #[inline]
     pub fn wait_as<T>(&mut self, mut done: impl FnMut(&mut State, Moment) -> Option<T>) -> T {
@@ -107,6 +121,9 @@ impl Guard<'_> {
                 }
                 Pause::Yield => self.unlocked(std::thread::yield_now),
                 Pause::Sleep => {
+                    if idle.is_long() {
+                        self.seek_awaited();
+                    }
                     if let Some(result) = self.sleep(&mut done) {
                         break result;
                     }
@@ -249,6 +266,11 @@ enum Pause {
 }
 
 impl Idle {
+    /// Whether a whole sleep has been in vain.
+    fn is_long(&self) -> bool {
+        self.elapsed >= SLEEP
+    }
+
     fn next(&mut self, waiting: &Waiting) -> Pause {
         let since = *self.since.get_or_insert_with(Instant::now);
         self.polls += 1;

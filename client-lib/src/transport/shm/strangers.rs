@@ -24,6 +24,18 @@ impl Shm {
         }
     }
 
+    /// Connects if the peer listens now, and that has not been tried; it may not have started yet, or have gone.
+    pub fn seek(&mut self, peer: Peer) {
+        self.reach(peer);
+        if let Some(index) = self.route(peer)
+            && let State::Calling(call) = &self.links[index].state
+            && call.socket.is_none()
+            && call.tries <= 1
+        {
+            self.links[index].state = State::Idle;
+        }
+    }
+
     /// The peer listens from now on, as long as it lives.
     pub fn trust(&mut self, peer: Peer) {
         if let Some(index) = self.route(peer) {

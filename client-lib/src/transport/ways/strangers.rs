@@ -62,6 +62,13 @@ impl Ways {
         }
     }
 
+    /// As [`Ways::reach`], of a peer of which it is not known that it listens yet, or still; on this node only, where asking costs nothing.
+    pub fn seek(&mut self, peer: Peer) {
+        if let (Some(Route::Shm), Some(shm)) = (self.route(peer), &mut self.shm) {
+            shm.seek(peer);
+        }
+    }
+
     /// This peer has said that it listens: if it does not, it is dead.
     pub fn trust(&mut self, peer: Peer) {
         if let (Some(Route::Shm), Some(shm)) = (self.route(peer), &mut self.shm) {
