@@ -1,0 +1,191 @@
+//! Where the blocks of a collective operation lie, and what may not be said of them.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crate::abi::constants::MPI_IN_PLACE;
+use crate::abi::{CommHandle, DatatypeHandle};
+use crate::api::args;
+use crate::api::ints::Ints;
+use crate::coll::operands::Memory;
+use crate::coll::{Here, Members};
+use crate::error::{MpiError, MpiResult};
+use crate::memory::Buffer;
+use crate::object::comm::Communicator;
+use crate::runtime::State;
+
+/// The communicator, and its members as the messages of its collectives know them.
+pub(in crate::api::coll) fn members(state: &State, comm: CommHandle) -> MpiResult<(&Communicator, Members)> {
+    let communicator = state.comms.get(comm)?;
+    let parties = &communicator.parties;
+    let here = Here::new(parties.place(), parties.all().len() as u32);
+    let peers = Arc::clone(parties.all());
+    Ok((communicator, Members { context: communicator.collective_context(), here, peers }))
+}
+
+#[inline]
+pub(in crate::api::coll) fn is_in_place(address: *const c_void) -> bool {
+    address.addr() == MPI_IN_PLACE
+}
+
+pub(in crate::api::coll) fn not_in_place(address: *const c_void) -> MpiResult {
+    if is_in_place(address) {
+        return Err(MpiError::buffer("MPI_IN_PLACE stands where this function does not take it"));
+    }
+    Ok(())
+}
+
+/// Whether the root says `MPI_IN_PLACE`, which nobody else may.
+pub(super) fn at_root_in_place(address: *const c_void, is_root: bool) -> MpiResult<bool> {
+    if is_in_place(address) && !is_root {
+        return Err(MpiError::buffer("only the root may pass MPI_IN_PLACE"));
+    }
+    Ok(is_in_place(address))
+}
+
+/// Memory that the user lends for elements.
+pub(in crate::api::coll) unsafe fn memory(
+    state: &State,
+    address: *const c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+) -> MpiResult<Memory> {
+    not_in_place(address)?;
+    // SAFETY: the caller's promise.
+    let buffer = unsafe { args::buffer(state, address, count, datatype)? };
+    Ok(Memory::new(address.cast_mut().cast(), buffer))
+}
+
+/// Memory for a result.
+pub(in crate::api::coll) unsafe fn result(
+    state: &State,
+    address: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+) -> MpiResult<Memory> {
+    // SAFETY: the caller's promise.
+    unsafe { memory(state, address, count, datatype) }
+}
+
+/// Memory for a block of each rank.
+pub(in crate::api::coll) unsafe fn blocks(
+    state: &State,
+    address: *const c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    here: Here,
+) -> MpiResult<Memory> {
+    let all = count.checked_mul(i64::from(here.size)).ok_or_else(|| too_many(count))?;
+    // SAFETY: the caller's promise.
+    unsafe { memory(state, address, all, datatype) }
+}
+
+/// Operands and results of one length; no operands if in place.
+pub(super) unsafe fn vectors(
+    state: &State,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+) -> MpiResult<(Memory, Memory)> {
+    // SAFETY: the caller's promise.
+    unsafe { to_be_scattered(state, sendbuf, recvbuf, count, count, datatype) }
+}
+
+/// Operands of one length and results of another; in place, operands lie where the results go.
+pub(super) unsafe fn to_be_scattered(
+    state: &State,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    all: i64,
+    own: i64,
+    datatype: DatatypeHandle,
+) -> MpiResult<(Memory, Memory)> {
+    if is_in_place(sendbuf) {
+        // SAFETY: the caller's promise.
+        return Ok((Memory::NONE, unsafe { result(state, recvbuf, all, datatype)? }));
+    }
+    // SAFETY: the caller's promise.
+    let (send, recv) = unsafe { (memory(state, sendbuf, all, datatype)?, result(state, recvbuf, own, datatype)?) };
+    apart(sendbuf, send.len(), recvbuf, recv.len())?;
+    Ok((send, recv))
+}
+
+/// The datatypes of several blocks; with one for each, displacements count bytes.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::api::coll) enum Types {
+    One(DatatypeHandle),
+    Each(*const DatatypeHandle),
+}
+
+/// Memory for a block of each rank, where each has its own length and place.
+pub(in crate::api::coll) unsafe fn places(
+    state: &State,
+    address: *const c_void,
+    counts: Ints,
+    displs: Ints,
+    types: Types,
+    here: Here,
+) -> MpiResult<Box<[Buffer]>> {
+    there_is(counts, "counts")?;
+    there_is(displs, "displacements")?;
+    let (datatype, extent) = match types {
+        Types::One(datatype) => (datatype, state.types.resolve_committed(datatype)?.extent()),
+        Types::Each(types) if types.is_null() => return Err(MpiError::datatype("the array of datatypes is null")),
+        Types::Each(_) => (DatatypeHandle::NULL, 1),
+    };
+    let place = |rank: usize| {
+        let datatype = match types {
+            Types::One(_) => datatype,
+            // SAFETY: the caller's promise; the array is not null.
+            Types::Each(types) => unsafe { types.add(rank).read() },
+        };
+        // SAFETY: the caller's promise; the arrays are not null.
+        let (count, displacement) = unsafe { (counts.get(rank), displs.get(rank)) };
+        if count > 0 && address.is_null() && displacement != 0 && crate::datatype::basic_size(datatype).is_some() {
+            return Err(MpiError::buffer(format!("the buffer is null, for {count} elements of rank {rank}")));
+        }
+        let offset = displacement.checked_mul(extent).and_then(|offset| isize::try_from(offset).ok());
+        let offset = offset.ok_or_else(|| MpiError::arg(format!("the displacement {displacement} is too large")))?;
+        // SAFETY: the caller's promise.
+        unsafe { args::buffer(state, address.wrapping_byte_offset(offset), count, datatype) }
+    };
+    (0..here.size as usize).map(place).collect()
+}
+
+pub(in crate::api::coll) fn lens(buffers: &[Buffer]) -> Vec<u64> {
+    buffers.iter().map(|buffer| buffer.len() as u64).collect()
+}
+
+/// Of all blocks.
+pub(in crate::api::coll) fn total(lens: &[u64]) -> MpiResult<u64> {
+    lens.iter().try_fold(0_u64, |sum, len| sum.checked_add(*len)).ok_or_else(|| too_many(i64::MAX))
+}
+
+pub(in crate::api::coll) fn there_is(array: Ints, what: &str) -> MpiResult {
+    if array.is_null() {
+        return Err(MpiError::arg(format!("the array of {what} is null")));
+    }
+    Ok(())
+}
+
+/// What is sent and where it is received may not be the same memory (MPI 5.0 §6.2.3).
+pub(in crate::api::coll) fn apart(send: *const c_void, send_len: u64, recv: *const c_void, recv_len: u64) -> MpiResult {
+    if send == recv && send_len > 0 && recv_len > 0 && !send.is_null() {
+        return Err(MpiError::buffer("the buffers to send from and to receive into are the same: pass MPI_IN_PLACE"));
+    }
+    Ok(())
+}
+
+/// What a rank sends to itself must fit where it receives it.
+pub(super) fn fits(sent: u64, room: u64) -> MpiResult {
+    if sent > room {
+        return Err(MpiError::truncate(format!("this rank sends itself {sent} bytes, to where {room} fit")));
+    }
+    Ok(())
+}
+
+#[cold]
+pub(in crate::api::coll) fn too_many(count: i64) -> MpiError {
+    MpiError::count(format!("{count} elements of each rank are more than memory can be"))
+}

@@ -1,0 +1,194 @@
+//! Operations that combine: what their arguments come to.
+
+use std::ffi::{c_int, c_void};
+
+use super::blocks::{
+    apart, at_root_in_place, is_in_place, members, memory, result, there_is, to_be_scattered, too_many, vectors,
+};
+use super::{Plan, What};
+use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
+use crate::api::args;
+use crate::api::coll::inter;
+use crate::api::ints::Ints;
+use crate::coll::operands::{Memory, Operands};
+use crate::coll::{Call, Members, Vector, choice};
+use crate::error::{MpiError, MpiResult};
+use crate::op::Reduction;
+use crate::runtime::State;
+
+/// `MPI_Reduce`.
+pub(in crate::api::coll) unsafe fn reduce(
+    state: &State,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    root: c_int,
+    comm: CommHandle,
+) -> MpiResult<Plan> {
+    let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { inter::reduce(state, sendbuf, recvbuf, count, datatype, op, root, comm) };
+    }
+    let root = args::root(communicator, root)?;
+    let is_root = root == members.here.rank;
+    let in_place = at_root_in_place(sendbuf, is_root)?;
+    // SAFETY: the caller's promise.
+    let (send, recv) = unsafe {
+        let send = if in_place { Memory::NONE } else { memory(state, sendbuf, count, datatype)? };
+        (send, if is_root { result(state, recvbuf, count, datatype)? } else { Memory::NONE })
+    };
+    if is_root {
+        apart(sendbuf, send.len(), recvbuf, recv.len())?;
+    }
+    combining(state, comm, members, send, recv, count, datatype, op, |vector, commutes| {
+        What::Call(Call::Reduce { root, vector, commutes, in_place })
+    })
+}
+
+/// `MPI_Allreduce`.
+pub(in crate::api::coll) unsafe fn allreduce(
+    state: &State,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    comm: CommHandle,
+) -> MpiResult<Plan> {
+    let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { inter::allreduce(state, sendbuf, recvbuf, count, datatype, op, comm) };
+    }
+    let in_place = is_in_place(sendbuf);
+    // SAFETY: the caller's promise.
+    let (send, recv) = unsafe { vectors(state, sendbuf, recvbuf, count, datatype)? };
+    combining(state, comm, members, send, recv, count, datatype, op, |vector, commutes| {
+        What::Call(Call::Allreduce { vector, commutes, in_place })
+    })
+}
+
+/// `MPI_Scan`.
+pub(in crate::api::coll) unsafe fn scan(
+    state: &State,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    comm: CommHandle,
+) -> MpiResult<Plan> {
+    let (communicator, members) = members(state, comm)?;
+    communicator.must_be_intra()?;
+    let in_place = is_in_place(sendbuf);
+    // SAFETY: the caller's promise.
+    let (send, recv) = unsafe { vectors(state, sendbuf, recvbuf, count, datatype)? };
+    combining(state, comm, members, send, recv, count, datatype, op, |vector, _| {
+        What::Call(Call::Scan { vector, in_place })
+    })
+}
+
+/// `MPI_Exscan`: rank 0 has no result.
+pub(in crate::api::coll) unsafe fn exscan(
+    state: &State,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    comm: CommHandle,
+) -> MpiResult<Plan> {
+    let (communicator, members) = members(state, comm)?;
+    communicator.must_be_intra()?;
+    let in_place = is_in_place(sendbuf);
+    // SAFETY: the caller's promise.
+    let (send, recv) = unsafe {
+        if members.here.rank == 0 && !in_place {
+            (memory(state, sendbuf, count, datatype)?, Memory::NONE)
+        } else {
+            vectors(state, sendbuf, recvbuf, count, datatype)?
+        }
+    };
+    combining(state, comm, members, send, recv, count, datatype, op, |vector, _| {
+        What::Call(Call::Exscan { vector, in_place })
+    })
+}
+
+/// `MPI_Reduce_scatter_block`.
+pub(in crate::api::coll) unsafe fn reduce_scatter_block(
+    state: &State,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    comm: CommHandle,
+) -> MpiResult<Plan> {
+    let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { inter::reduce_scatter_block(state, sendbuf, recvbuf, recvcount, datatype, op, comm) };
+    }
+    let in_place = is_in_place(sendbuf);
+    let all = recvcount.checked_mul(i64::from(members.here.size)).ok_or_else(|| too_many(recvcount))?;
+    // SAFETY: the caller's promise.
+    let (send, recv) = unsafe { to_be_scattered(state, sendbuf, recvbuf, all, recvcount, datatype)? };
+    combining(state, comm, members, send, recv, recvcount, datatype, op, |block, commutes| {
+        What::Call(Call::ReduceScatterBlock { block, commutes, in_place })
+    })
+}
+
+/// `MPI_Reduce_scatter`.
+pub(in crate::api::coll) unsafe fn reduce_scatter(
+    state: &State,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcounts: Ints,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    comm: CommHandle,
+) -> MpiResult<Plan> {
+    let (communicator, members) = members(state, comm)?;
+    if communicator.remote().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { inter::reduce_scatter(state, sendbuf, recvbuf, recvcounts, datatype, op, comm) };
+    }
+    let here = members.here;
+    let in_place = is_in_place(sendbuf);
+    there_is(recvcounts, "counts")?;
+    // SAFETY: the caller's promise.
+    let counts = unsafe { recvcounts.to_vec(here.size as usize) };
+    if let Some(negative) = counts.iter().find(|count| **count < 0) {
+        return Err(MpiError::count(format!("a count is {negative}")));
+    }
+    let all = counts.iter().try_fold(0_i64, |sum, count| sum.checked_add(*count)).ok_or_else(|| too_many(i64::MAX))?;
+    // SAFETY: the caller's promise.
+    let (send, recv) = unsafe { to_be_scattered(state, sendbuf, recvbuf, all, counts[here.rank as usize], datatype)? };
+    let counts: Vec<u64> = counts.iter().map(|count| count.unsigned_abs()).collect();
+    combining(state, comm, members, send, recv, all, datatype, op, |vector, commutes| {
+        What::Schedule(choice::reduce_scatterv(here, &counts, vector.unit, commutes, in_place))
+    })
+}
+
+/// A reduction of vectors of this length.
+pub(in crate::api::coll) fn combining(
+    state: &State,
+    comm: CommHandle,
+    members: Members,
+    send: Memory,
+    recv: Memory,
+    count: i64,
+    datatype: DatatypeHandle,
+    op: OpHandle,
+    what: impl FnOnce(Vector, bool) -> What,
+) -> MpiResult<Plan> {
+    let elements = state.types.get_committed(datatype)?;
+    let reduction = Reduction::new(&state.ops.resolve(op)?, &elements, datatype)?;
+    let vector = Vector { count: count.unsigned_abs(), unit: elements.size() as u64 };
+    let what = what(vector, reduction.commutes());
+    let operands = Operands { send, recv, elements: Some(elements), ..Operands::default() };
+    Ok(Plan { comm, members, what, operands, reduction: Some(reduction) })
+}

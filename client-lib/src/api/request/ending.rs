@@ -1,0 +1,211 @@
+//! Whether a request is over, and what came of it.
+
+use std::ffi::c_int;
+
+use crate::abi::{RequestHandle, Status};
+use crate::engine::RequestId;
+use crate::error::{MpiError, MpiResult};
+use crate::object::request::{Active, Finished, Generalized, Half, Request, Start};
+use crate::runtime::{Guard, State};
+
+/// How a request has ended.
+pub(super) enum End {
+    /// As most do: it is forgotten, its status is all there is to tell, and its handle is null from now on.
+    Plain(Status),
+    Other(Box<Finished>),
+}
+
+/// Whether a handle stands for nothing that could go on: a send that was over when it was started, or no request at all.
+#[inline]
+pub(super) fn is_over_already(handle: RequestHandle) -> bool {
+    handle == RequestHandle::sent() || handle == RequestHandle::NULL
+}
+
+/// The request's end, if it has come.
+#[inline]
+pub(super) fn end(state: &mut State, handle: RequestHandle) -> Option<End> {
+    let State { requests, engine, .. } = state;
+    if let Some(Request::Message { id, receives, .. }) = requests.get(handle) {
+        let receives = *receives;
+        if let Some((source, tag, bytes)) = engine.take_plain(*id) {
+            requests.discard(handle);
+            let status = if receives { Status::new(source as c_int, tag, bytes) } else { Status::EMPTY };
+            return Some(End::Plain(status));
+        }
+        engine.outcome(*id)?;
+    }
+    finish(state, handle).map(|finished| End::Other(Box::new(finished)))
+}
+
+/// As [`end`], before a sleep: the request fails if it waits in vain.
+#[cold]
+pub(super) fn last_end(state: &mut State, handle: RequestHandle) -> Option<End> {
+    give_up_all(state, &[handle]);
+    end(state, handle)
+}
+
+/// Whoever waits for these waits in vain if all that are active are receives from processes that have finalized: then they fail.
+#[cold]
+pub(super) fn give_up_all(state: &mut State, requests: &[RequestHandle]) {
+    let active: Vec<RequestHandle> = requests.iter().copied().filter(|handle| is_active(state, *handle)).collect();
+    let received = |handle: &RequestHandle| received(state, *handle).filter(|id| state.engine.is_vain(*id));
+    let vain: Vec<RequestId> = active.iter().filter_map(received).collect();
+    if vain.len() == active.len() {
+        vain.into_iter().for_each(|id| state.engine.give_up(id));
+    }
+}
+
+/// The engine's receive that a request waits for, if it is one.
+fn received(state: &State, handle: RequestHandle) -> Option<RequestId> {
+    match state.requests.get(handle)? {
+        Request::Message { id, receives: true, .. } => Some(*id),
+        Request::Exchange(exchange) => match exchange.received {
+            Half::Pending(id) => Some(id),
+            Half::Over(_) => None,
+        },
+        Request::Persistent(persistent) => match persistent.active {
+            Some(Active::Message(id)) => Some(id),
+            Some(Active::Over(_) | Active::Collective(_)) | None => None,
+        },
+        Request::Message { .. } | Request::Over { .. } | Request::Collective { .. } => None,
+        Request::Creation { .. } | Request::Flush { .. } | Request::General(_) => None,
+    }
+}
+
+/// The request's end, if it has come; it is forgotten then, or inactive if it is persistent.
+#[inline]
+pub(super) fn finish(state: &mut State, handle: RequestHandle) -> Option<Finished> {
+    let State { requests, engine, collectives, comms, buffered, .. } = state;
+    let Some(request) = requests.get_mut(handle) else {
+        return Some(Finished { gone: handle == RequestHandle::sent(), ..Finished::NOTHING });
+    };
+    let finished = match request {
+        Request::Message { id, receives, comm } => {
+            Finished::of_message(Some(engine.take(*id)?), *receives, *comm, true)
+        }
+        Request::Over { outcome, receives, comm } => Finished::of_message(outcome.take(), *receives, *comm, true),
+        Request::Exchange(exchange) => exchange.finish(engine)?,
+        Request::Collective { id, comm } => {
+            let error = collectives.take(*id)?.err().map(|error| error.on(*comm));
+            Finished { error, gone: true, ..Finished::NOTHING }
+        }
+        Request::Creation { id, comm } => {
+            let error = comms.take_born(*id)?.err().map(|error| error.on(*comm));
+            Finished { error, gone: true, ..Finished::NOTHING }
+        }
+        Request::Flush { owner, until } => {
+            if !buffered.is_flushed(*owner, *until, engine) {
+                return None;
+            }
+            Finished { gone: true, ..Finished::NOTHING }
+        }
+        Request::Persistent(persistent) => {
+            let receives = matches!(persistent.start, Start::Receive { .. });
+            let comm = persistent.comm;
+            let finished = match &mut persistent.active {
+                None => Finished::NOTHING,
+                Some(Active::Message(id)) => Finished::of_message(Some(engine.take(*id)?), receives, comm, false),
+                Some(Active::Over(outcome)) => Finished::of_message(outcome.take(), receives, comm, false),
+                Some(Active::Collective(id)) => {
+                    let error = collectives.take(*id)?.err().map(|error| error.on(comm));
+                    Finished { error, ..Finished::NOTHING }
+                }
+            };
+            persistent.active = None;
+            finished
+        }
+        Request::General(general) => {
+            if !general.complete {
+                return None;
+            }
+            Finished { gone: true, general: Some((**general).clone()), ..Finished::NOTHING }
+        }
+    };
+    if finished.gone {
+        let _ = requests.take(handle);
+    }
+    Some(finished)
+}
+
+/// Whether [`finish`] would give something.
+pub(in crate::api) fn is_over(state: &State, handle: RequestHandle) -> bool {
+    match state.requests.get(handle) {
+        None | Some(Request::Over { .. }) => true,
+        Some(Request::Message { id, .. }) => state.engine.outcome(*id).is_some(),
+        Some(Request::Exchange(exchange)) => exchange.is_over(&state.engine),
+        Some(Request::Collective { id, .. }) => state.collectives.is_over(*id),
+        Some(Request::Creation { id, .. }) => state.comms.creations.is_over(*id),
+        Some(Request::Flush { owner, until }) => state.buffered.is_flushed(*owner, *until, &state.engine),
+        Some(Request::Persistent(persistent)) => match &persistent.active {
+            None | Some(Active::Over(_)) => true,
+            Some(Active::Message(id)) => state.engine.outcome(*id).is_some(),
+            Some(Active::Collective(id)) => state.collectives.is_over(*id),
+        },
+        Some(Request::General(general)) => general.complete,
+    }
+}
+
+/// The status of a request that is over, which stays as it is; that of a generalised one only its function knows.
+pub(in crate::api) fn look(state: &State, handle: RequestHandle) -> (Status, Option<Generalized>) {
+    let of = |outcome: Option<&crate::engine::Outcome>, receives, comm| {
+        Finished::of_message(outcome.cloned(), receives, comm, false).status
+    };
+    match state.requests.get(handle) {
+        None | Some(Request::Collective { .. } | Request::Creation { .. } | Request::Flush { .. }) => {
+            (Status::EMPTY, None)
+        }
+        Some(Request::Over { outcome, receives, comm }) => (of(outcome.as_ref(), *receives, *comm), None),
+        Some(Request::Message { id, receives, comm }) => (of(state.engine.outcome(*id), *receives, *comm), None),
+        Some(Request::Exchange(exchange)) => (exchange.status(&state.engine), None),
+        Some(Request::Persistent(persistent)) => {
+            let receives = matches!(persistent.start, Start::Receive { .. });
+            match &persistent.active {
+                None | Some(Active::Collective(_)) => (Status::EMPTY, None),
+                Some(Active::Over(outcome)) => (of(outcome.as_ref(), receives, persistent.comm), None),
+                Some(Active::Message(id)) => (of(state.engine.outcome(*id), receives, persistent.comm), None),
+            }
+        }
+        Some(Request::General(general)) => (Status::EMPTY, Some((**general).clone())),
+    }
+}
+
+/// Null and inactive requests are not.
+pub(in crate::api) fn is_active(state: &State, handle: RequestHandle) -> bool {
+    match state.requests.get(handle) {
+        None => handle == RequestHandle::sent(),
+        Some(Request::Persistent(persistent)) => persistent.active.is_some(),
+        Some(_) => true,
+    }
+}
+
+pub(in crate::api) fn any_active(state: &State, requests: &[RequestHandle]) -> MpiResult<bool> {
+    let mut active = false;
+    for handle in requests {
+        known(state, *handle)?;
+        active |= is_active(state, *handle);
+    }
+    Ok(active)
+}
+
+pub(super) fn finish_any(state: &mut State, requests: &[RequestHandle]) -> Option<(usize, Finished)> {
+    requests.iter().enumerate().find_map(|(index, handle)| {
+        let active = is_active(state, *handle);
+        if active { finish(state, *handle).map(|finished| (index, finished)) } else { None }
+    })
+}
+
+/// Looks, and if there is nothing, gets on with things once and looks again.
+pub(in crate::api) fn poll<T>(guard: &mut Guard<'_>, mut look: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
+    if let Some(found) = look(guard) {
+        return Some(found);
+    }
+    guard.step();
+    look(guard)
+}
+
+#[inline]
+pub(super) fn known(state: &State, handle: RequestHandle) -> MpiResult {
+    let known =
+        handle == RequestHandle::sent() || state.requests.get(handle).is_some() || handle == RequestHandle::NULL;
+    if known { Ok(()) } else { Err(MpiError::request("the request was freed or never was one")) }
+}

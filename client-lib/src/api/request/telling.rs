@@ -1,0 +1,117 @@
+//! The user's requests and statuses: where they are, and what is written there.
+
+use std::ffi::c_int;
+
+use super::super::args::{put, put_status};
+use super::ending::End;
+use crate::abi::constants::{MPI_ERR_IN_STATUS, MPI_SUCCESS, MPI_UNDEFINED};
+use crate::abi::{RequestHandle, Status};
+use crate::error::{MpiError, MpiResult};
+use crate::object::request::Finished;
+use crate::runtime::Guard;
+
+#[inline]
+pub(super) unsafe fn one(request: *mut RequestHandle) -> MpiResult<RequestHandle> {
+    if request.is_null() {
+        return Err(MpiError::request("the place of the request is null"));
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { request.read() })
+}
+
+pub(super) unsafe fn array<'a>(count: c_int, requests: *mut RequestHandle) -> MpiResult<&'a mut [RequestHandle]> {
+    match usize::try_from(count) {
+        Err(_) => Err(MpiError::arg(format!("the number of requests is {count}"))),
+        Ok(0) => Ok(&mut []),
+        Ok(_) if requests.is_null() => Err(MpiError::request("the array of requests is null")),
+        // SAFETY: the caller's promise: as many requests, which nobody else uses during the call.
+        Ok(count) => Ok(unsafe { std::slice::from_raw_parts_mut(requests, count) }),
+    }
+}
+
+/// The status of one of several requests: null if the user ignores them.
+pub(in crate::api) fn nth(statuses: *mut Status, index: usize) -> *mut Status {
+    if statuses.is_null() { statuses } else { statuses.wrapping_add(index) }
+}
+
+/// Tells the user how a request has ended; its error is the call's.
+#[inline]
+pub(super) unsafe fn tell_end(end: End, request: *mut RequestHandle, status: *mut Status) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match end {
+            End::Plain(seen) => {
+                request.write(RequestHandle::NULL);
+                put_status(status, seen);
+                Ok(())
+            }
+            End::Other(finished) => tell(*finished, request, status),
+        }
+    }
+}
+
+/// Tells the user of a request that is over; its error is the call's.
+#[inline]
+unsafe fn tell(finished: Finished, request: *mut RequestHandle, status: *mut Status) -> MpiResult {
+    if finished.gone {
+        // SAFETY: the caller's promise.
+        unsafe { request.write(RequestHandle::NULL) };
+    }
+    let mut seen = finished.status;
+    let mut result = finished.error.map_or(Ok(()), Err);
+    if let Some(general) = finished.general {
+        let (queried, error) = general.ask();
+        seen = queried;
+        result = error.and(general.release());
+    }
+    // SAFETY: the caller's promise.
+    unsafe { put_status(status, seen) };
+    result
+}
+
+/// Tells the user of one of several requests; an error goes into its status, and the call's is `MPI_ERR_IN_STATUS`.
+pub(super) unsafe fn tell_one_of_many(
+    guard: &mut Guard<'_>,
+    finished: Finished,
+    request: &mut RequestHandle,
+    status: *mut Status,
+    failed: &mut Option<MpiError>,
+) {
+    let comm = finished.error.as_ref().and_then(|error| error.on);
+    // Functions of a generalised request are called with the state unlocked.
+    let unlocks = finished.general.is_some();
+    // SAFETY: the caller's promise.
+    let tell = || unsafe { tell(finished, request, status) };
+    let result = if unlocks { guard.unlocked(tell) } else { tell() };
+    let class = result.as_ref().err().map_or(MPI_SUCCESS, |error| error.class);
+    if !status.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { (*status).error = class };
+    }
+    if let (Err(error), None) = (result, &failed) {
+        let text = format!("one of the operations failed ({}): the statuses tell which", error.text);
+        *failed = Some(MpiError { on: comm, ..MpiError::new(MPI_ERR_IN_STATUS, text) });
+    }
+}
+
+pub(super) unsafe fn tell_any(
+    found: Option<(usize, Finished)>,
+    requests: &mut [RequestHandle],
+    index: *mut c_int,
+    status: *mut Status,
+) -> MpiResult {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match found {
+            Some((at, finished)) => {
+                put(index, at as c_int)?;
+                tell(finished, &raw mut requests[at], status)
+            }
+            None => {
+                put(index, MPI_UNDEFINED)?;
+                put_status(status, Status::EMPTY);
+                Ok(())
+            }
+        }
+    }
+}
