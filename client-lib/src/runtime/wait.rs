@@ -55,6 +55,12 @@ const IN_VAIN: u32 = 16;
 /// Longest sleep: deadlines of the transports are looked at this often.
 const SLEEP: Duration = Duration::from_millis(500);
 
+/// Most waits of a rank with a core of its own end within so many polls, for which nothing is set up.
+const POLLS: u32 = 16;
+
+/// Of a rank that shares its core: whom it waits for may need that core.
+const POLLS_SHARED: u32 = 2;
+
 /// Counts what has moved, for threads that wait for another's polling.
 static MOVED: AtomicU32 = AtomicU32::new(0);
 
@@ -92,8 +98,7 @@ impl Guard<'_> {
     /// As [`Guard::wait`], for what does not come over a transport: whoever brings it is told of every sleep.
     #[inline]
     pub fn wait_as<T>(&mut self, mut done: impl FnMut(&mut State, Moment) -> Option<T>) -> T {
-        // Most waits end within a few polls: nothing is set up for these.
-        for _ in 0..16 {
+        for _ in 0..if self.spins() { POLLS } else { POLLS_SHARED } {
             if let Some(result) = done(self, Moment::Look) {
                 return result;
             }
