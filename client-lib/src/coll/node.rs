@@ -22,8 +22,7 @@
 //! A member about to sleep adds itself to `sleepers` and looks again; who has told something that others wait for looks at
 //! `sleepers` afterwards, with a full barrier in between on both sides, and rings for all of them at once.
 //!
-//! Blocks that are too long for that, or long enough that two copies cost more than a system call, are read out of the memory of
-//! who has them ([`Pull`]).
+//! Blocks longer than a slot go in pieces, an operation each; the longest are read out of the memory of who has them ([`Pull`]).
 //!
 //! Lengths are never taken from the memory: members that disagree are told by the stamps, and one that writes garbage garbles
 //! results but reaches nothing else.

@@ -274,14 +274,52 @@ fn long_blocks_are_read_where_they_lie() {
         together(members, |node| {
             for (kind, in_place) in [(0, false), (1, false), (0, true), (1, true), (0, false)] {
                 let (call, mut send, mut recv, after) = long_call(kind, in_place, node.rank, members);
-                assert_eq!(way(call, members, SLOT, true, None, true), Some(Way::Pull));
-                assert_eq!(way(call, members, SLOT, false, None, true), None);
                 let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
                 assert_eq!(pull(call, &operands, node), Ok(true), "{call:?}");
                 assert!(recv == after, "{call:?} on {} of {members}", node.rank);
             }
         });
     }
+}
+
+#[test]
+fn long_blocks_go_in_pieces() {
+    for members in [2, 3, 5, 16] {
+        together(members, |node| {
+            for (kind, in_place) in [(0, false), (1, false), (0, true), (1, true), (0, false)] {
+                let (call, mut send, mut recv, after) = long_call(kind, in_place, node.rank, members);
+                let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
+                assert_eq!(wait(&mut Work::new(call, &operands, None), node), Ok(()), "{call:?}");
+                assert!(recv == after, "{call:?} on {} of {members}", node.rank);
+            }
+        });
+    }
+}
+
+#[test]
+fn the_longest_blocks_are_read_where_they_lie_if_they_can_be() {
+    const ROOM: usize = 64 << 10;
+    let by = |call, members, pulls| way(call, members, ROOM, pulls, None, true);
+    let alltoall = |block| Call::Alltoall { block, in_place: false };
+    let allgather = |block| Call::Allgather { block, in_place: false };
+    for (call, members, in_pieces) in [
+        (allgather(1), 2, true),
+        (allgather(4 << 20), 16, true),
+        (allgather((4 << 20) + 1), 2, false),
+        (alltoall(8), 1024, true),
+        (alltoall(4 << 20), 2, true),
+        (alltoall(64 << 10), 16, true),
+        (alltoall((64 << 10) + 1), 3, false),
+        // Seventeen pieces, of 1,024 bytes each.
+        (alltoall(16 << 10), 65, true),
+        (alltoall((16 << 10) + 1), 65, false),
+    ] {
+        let there = if in_pieces { Way::Slots } else { Way::Pull };
+        assert_eq!(by(call, members, true), Some(there), "{call:?} of {members}");
+    }
+    assert_eq!(by(alltoall(4 << 20), 16, false), Some(Way::Slots));
+    assert_eq!(by(allgather((4 << 20) + 1), 2, false), None);
+    assert_eq!(by(allgather(0), 2, true), None);
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub struct Work<'a> {
     call: Call,
     operands: &'a Operands,
     reduction: Option<&'a Reduction>,
-    /// Bytes that are done of a broadcast, which goes in as many operations as it takes.
+    /// Bytes that are done of a block, which goes in as many operations as it takes.
     done: usize,
     /// The operation that is waited for.
     waits: Option<u64>,
@@ -29,8 +29,12 @@ pub enum Way {
     Pull,
 }
 
-/// From so many bytes on a block is read where it lies: one copy and a system call instead of two copies.
-const PULL_FROM: u64 = 16 << 10;
+/// Blocks for everybody go through slots up to this length, in pieces: what all read is still in the cache then, and two copies take a
+/// third of the time of one by the kernel (2 to 16 members on two cores).
+const PIECED: u64 = 4 << 20;
+
+/// Blocks for one each, up to this one; of longer ones each byte is read once, and pieces for each become short.
+const PIECED_FOR_EACH: u64 = 64 << 10;
 
 /// How a call goes over memory with slots of `room` bytes, among members that do or do not read each other's; none if it goes by messages.
 /// All members find the same.
@@ -45,18 +49,21 @@ pub fn way(
     let (room, members) = (room as u64, u64::from(size));
     // A function of the user's is called with nothing locked; elements with holes are combined where they lie.
     let fits = |len: u64| (0 < len && len <= room).then_some(Way::Slots);
+    let in_pieces = |len: u64, most: u64| if len <= most { Some(Way::Slots) } else { pulls.then_some(Way::Pull) };
     let combines = |len: u64| {
         if is_dense && reduction.is_some_and(|it| it.commutes() && !it.calls_user()) { fits(len) } else { None }
     };
     match call {
-        Call::Allgather { block, .. } | Call::Alltoall { block, .. } if pulls && block >= PULL_FROM => Some(Way::Pull),
         Call::Barrier => Some(Way::Slots),
         Call::Bcast { len, .. } => (0 < len && len <= 16 * room).then_some(Way::Slots),
-        Call::Gather { block, .. } | Call::Allgather { block, .. } => fits(block),
+        Call::Gather { block, .. } => fits(block),
         Call::Scatter { block, .. } => fits(block.saturating_mul(members)),
+        Call::Allgather { block: 0, .. } | Call::Alltoall { block: 0, .. } => None,
+        Call::Allgather { block, .. } => in_pieces(block, PIECED),
         Call::Alltoall { block, .. } => {
-            let through_slots = fits(block.saturating_mul(members - 1));
-            through_slots.or((pulls && block > 0).then_some(Way::Pull))
+            let pieces = 16 * share(room as usize, size) as u64;
+            let most = if members == 2 || !pulls { PIECED } else { PIECED_FOR_EACH.min(pieces) };
+            in_pieces(block, most)
         }
         Call::Reduce { vector, .. }
         | Call::Allreduce { vector, .. }
@@ -64,6 +71,13 @@ pub fn way(
         | Call::Exscan { vector, .. } => combines(vector.len()),
         Call::ReduceScatterBlock { block, .. } => combines(block.len().saturating_mul(members)),
     }
+}
+
+/// How much of a member's slot is for each other one, in an exchange in pieces.
+fn share(room: usize, members: u32) -> usize {
+    let share = room / (members as usize - 1);
+    // Pieces begin at cache lines.
+    if share >= 64 { share & !63 } else { share }
 }
 
 /// Whom a member waits for.
@@ -108,8 +122,12 @@ impl<'a> Work<'a> {
             if let Err(error) = self.read(node, number) {
                 return Some(Err(error));
             }
-            let Call::Bcast { len, .. } = self.call else { return Some(Ok(())) };
-            self.done += self.piece(node).1;
+            let len = match self.call {
+                Call::Bcast { len, .. } => len,
+                Call::Allgather { block, .. } | Call::Alltoall { block, .. } => block,
+                _ => return Some(Ok(())),
+            };
+            self.done += self.piece(node, len).1;
             if self.done as u64 >= len {
                 return Some(Ok(()));
             }
@@ -131,10 +149,11 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Of a broadcast: the bytes (offset, length) of this operation.
-    fn piece(&self, node: &Node) -> (usize, usize) {
-        let all = self.operands.recv.buffer.len();
-        (self.done, (all - self.done).min(node.room()))
+    /// Of a call that goes in pieces: the bytes (offset, length) of a block that are this operation's.
+    #[inline]
+    fn piece(&self, node: &Node, block: u64) -> (usize, usize) {
+        let most = if let Call::Alltoall { .. } = self.call { share(node.room(), node.size()) } else { node.room() };
+        (self.done, (block as usize - self.done).min(most))
     }
 
     /// Leaves what others want of this member, and computes if it is the last one.
@@ -146,8 +165,8 @@ impl<'a> Work<'a> {
         let own = |in_place: bool| if in_place { recv } else { send };
         let (number, arrival) = match self.call {
             Call::Barrier => node.arrive(stamp, 0, false, |_| ()),
-            Call::Bcast { root, .. } if root == me => {
-                let (at, len) = self.piece(node);
+            Call::Bcast { root, len } if root == me => {
+                let (at, len) = self.piece(node, len);
                 node.arrive(stamp, len, true, |slot| recv.read(at, slot))
             }
             Call::Scatter { root, .. } if root == me => node.arrive(stamp, send.len(), true, |slot| send.read(0, slot)),
@@ -156,17 +175,26 @@ impl<'a> Work<'a> {
             Call::Gather { root, .. } if root == me => node.arrive(stamp, 0, false, |_| ()),
             Call::Gather { .. } => node.arrive(stamp, send.len(), false, |slot| send.read(0, slot)),
             Call::Allgather { block, in_place } => {
+                let (from, len) = self.piece(node, block);
                 let (buffer, at) = if in_place { (recv, me as usize * block as usize) } else { (send, 0) };
-                let len = (block as usize).min(buffer.len() - at);
-                node.arrive(stamp, block as usize, false, |slot| buffer.read(at, &mut slot[..len]))
+                node.arrive(stamp, len, false, |slot| buffer.read(at + from, slot))
             }
             Call::Alltoall { block, in_place } => {
+                let (from, len) = self.piece(node, block);
                 let (buffer, block) = (own(in_place), block as usize);
                 let (before, after) = (me as usize * block, (me as usize + 1) * block);
-                node.arrive(stamp, buffer.len() - block, false, |slot| {
-                    let (lower, upper) = slot.split_at_mut(before);
-                    buffer.read(0, lower);
-                    buffer.read(after, upper);
+                let others = node.size() as usize - 1;
+                node.arrive(stamp, others * len, false, |slot| {
+                    if len == block {
+                        let (lower, upper) = slot.split_at_mut(before);
+                        buffer.read(0, lower);
+                        buffer.read(after, upper);
+                        return;
+                    }
+                    for (index, piece) in slot.chunks_exact_mut(len).enumerate() {
+                        let member = index + usize::from(index >= me as usize);
+                        buffer.read(member * block + from, piece);
+                    }
                 })
             }
             Call::Reduce { root, in_place, .. } => {
@@ -212,8 +240,8 @@ impl<'a> Work<'a> {
         self.agreed(node, number)?;
         match self.call {
             Call::Barrier => {}
-            Call::Bcast { root, .. } if root != me => {
-                let (at, len) = self.piece(node);
+            Call::Bcast { root, len } if root != me => {
+                let (at, len) = self.piece(node, len);
                 take(node, number, root, len, (0, len), recv, at);
             }
             Call::Scatter { root, block, .. } if root != me => {
@@ -237,23 +265,25 @@ impl<'a> Work<'a> {
             }
             Call::Bcast { .. } | Call::Gather { .. } => {}
             Call::Allgather { block, in_place } => {
+                let (from, len) = self.piece(node, block);
                 let block = block as usize;
                 for member in (0..size).filter(|member| *member != me) {
-                    take(node, number, member, block, (0, block), recv, member as usize * block);
+                    take(node, number, member, len, (0, len), recv, member as usize * block + from);
                 }
-                if !in_place {
+                if !in_place && from == 0 {
                     crate::coll::operands::copy(send, &recv.part(me as usize * block, send.len()));
                 }
             }
             Call::Alltoall { block, in_place } => {
+                let (from, len) = self.piece(node, block);
                 let block = block as usize;
-                let whole = (size as usize - 1) * block;
+                let whole = (size as usize - 1) * len;
                 for member in (0..size).filter(|member| *member != me) {
                     // Each leaves out its own.
-                    let at = if me < member { me } else { me - 1 } as usize * block;
-                    take(node, number, member, whole, (at, block), recv, member as usize * block);
+                    let at = if me < member { me } else { me - 1 } as usize * len;
+                    take(node, number, member, whole, (at, len), recv, member as usize * block + from);
                 }
-                if !in_place {
+                if !in_place && from == 0 {
                     let at = me as usize * block;
                     crate::coll::operands::copy(&send.part(at, block), &recv.part(at, block));
                 }
