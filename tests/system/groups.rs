@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -11,7 +12,7 @@ use nix::unistd::Uid;
 use rsd_proto::join::{Event, Join, Line};
 use rsd_proto::transport::{Target, dial, dvm_client};
 use rsd_proto::v1::{JoinRequest, join_event};
-use rsd_tests::{Call, Dvm, Mpi, Running, built, client, eventually, mpi4py_for_the_abi, processes, python};
+use rsd_tests::{Call, Dvm, Mpi, Running, built, client, eventually, intel, mpi4py_for_the_abi, processes, python};
 
 /// Every MPI that starts by PMI-1 over a port.
 const MPIS: [Mpi; 3] = [Mpi::Debian, Mpi::Wheel, Mpi::Ours];
@@ -241,6 +242,54 @@ fn after_a_death_the_others_are_not_signalled_and_the_next_epoch_is_the_second()
         expected.sort_unstable();
         assert_eq!(all_ok(members), expected, "{mpi:?}");
     }
+}
+
+#[test]
+fn when_a_member_dies_between_init_and_the_first_barrier_the_others_mpi_fails_and_the_job_names_it() {
+    let dvm = Dvm::start(2);
+    let [python, half] = python("half.py");
+    let (intel, library) = intel();
+    let actor = python_hello(&dvm);
+    let mut worlds: Vec<(String, Vec<String>, Option<PathBuf>)> =
+        MPIS.map(|mpi| (format!("{mpi:?}"), vec![mpi.program("hello.c")], None)).into();
+    worlds.push(("Intel".to_owned(), vec![intel.display().to_string(), actor], Some(library)));
+    // Beside it on its node, where most MPIs wait in shared memory, and on another one.
+    for (at, (name, program, library)) in worlds.iter().flat_map(|world| [(1, world), (0, world)]) {
+        let group = format!("{name}{at}");
+        let call = dvm.rsctl(["--dvm"]).args([dvm.state_dir(1)]).args(["group", "exec", &group, "--size", "2"]);
+        let mortal = call.args(["--rank", "1", "--", &python, &half, "60"]).start();
+        let program: Vec<&str> = program.iter().map(String::as_str).collect();
+        let mut other = member(&dvm, at, &format!("{group} --size 2 --rank 0"), &program);
+        if let Some(library) = library {
+            other = other.env("LD_LIBRARY_PATH", library);
+        }
+        let other = other.start();
+        mortal.until_stdout(|out| out.contains("begun").then_some(()));
+        let pid = mortal.pid();
+        mortal.signal(Signal::SIGKILL);
+        let ended = other.end();
+        assert!(!ended.status.success(), "{group}: {}", ended.err());
+        let verdict = format!("rank 1 on node1: its process (pid {pid}) ended without MPI_Finalize");
+        let told = dvm.ctl("wait last").end().fails(1);
+        assert!(told.contains(&verdict), "{group}: {told}");
+        // In its MPI's words; MPICH 5 passes over ours.
+        let words = ended.err().replace('_', " ");
+        let cause = format!("on node1, rank 1: its process (pid {pid}) ended without MPI Finalize");
+        let lost = "process 1 is lost";
+        match &name[..] {
+            "Debian" | "Intel" => assert!(words.contains(&cause), "{group}: {words}"),
+            "Ours" => assert!(words.contains(&cause) || (at == 1 && words.contains(lost)), "{group}: {words}"),
+            _ => assert!(words.contains("Fatal error in internal Init"), "{group}: {words}"),
+        }
+    }
+    let jobs = dvm.json("ps -a");
+    let states: Vec<_> = jobs["jobs"].as_array().into_iter().flatten().map(|job| job["state"].clone()).collect();
+    assert_eq!(states, ["failed"; 8]);
+}
+
+/// A script that greets over MPI.
+fn python_hello(dvm: &Dvm) -> String {
+    dvm.file("hello.py", "from mpi4py import MPI\nprint(MPI.COMM_WORLD.allreduce(1))\n")
 }
 
 #[test]

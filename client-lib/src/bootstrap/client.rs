@@ -154,6 +154,7 @@ impl Pmi {
         loop {
             match self.decoder.next() {
                 Some(Ok(Reply::GetResult(value))) => return Ok(Some(value)),
+                Some(Ok(Reply::Failed(why))) => return Err(BootstrapError::Broken { command, why }),
                 Some(Ok(_)) => return Err(wrong(command)),
                 Some(Err(source)) => return Err(BootstrapError::Wire { command, source }),
                 None => {}
@@ -279,8 +280,10 @@ impl Pmi {
         }
         let mut bytes = [0; 4096];
         loop {
-            if let Some(reply) = self.decoder.next() {
-                return reply.map_err(|source| BootstrapError::Wire { command, source });
+            match self.decoder.next() {
+                Some(Ok(Reply::Failed(why))) => return Err(BootstrapError::Broken { command, why }),
+                Some(reply) => return reply.map_err(|source| BootstrapError::Wire { command, source }),
+                None => {}
             }
             match self.socket.read(&mut bytes) {
                 Ok(0) => return Err(BootstrapError::Closed { command }),

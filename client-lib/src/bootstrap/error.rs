@@ -101,6 +101,14 @@ pub enum BootstrapError {
         /// Its return code.
         rc: i32,
     },
+    /// The job cannot go on.
+    #[error("have {command} done by the process manager: the job is broken: {why}")]
+    Broken {
+        /// The request.
+        command: &'static str,
+        /// As the process manager has said it.
+        why: String,
+    },
     /// A key or value that not every process manager carries unchanged.
     #[error("put a {what} that is not one to {max} visible ASCII characters without a backslash")]
     NotPortable {

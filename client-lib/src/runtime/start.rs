@@ -149,7 +149,11 @@ fn job(pmi: Option<&Pmi>, opened: u32) -> MpiResult<Vec<u8>> {
 fn nodes(pmi: &mut Pmi) -> MpiResult<Vec<u32>> {
     let failed = |error: BootstrapError| MpiError::other(told("ask the process manager where the ranks are", &error));
     let size = pmi.size();
-    if let Some(text) = pmi.get("PMI_process_mapping").map_err(failed)?
+    let text = match pmi.get(mapping::AT_ONCE_KEY).map_err(failed)? {
+        Some(text) => Some(text),
+        None => pmi.get(mapping::KEY).map_err(failed)?,
+    };
+    if let Some(text) = text
         && let Ok(text) = str::from_utf8(&text)
         && let Ok(nodes) = mapping::parse(text, size).and_then(|blocks| mapping::expand(&blocks, size))
     {

@@ -418,7 +418,7 @@ impl Rsd {
         }
         out.push(log(now, failed.job, job_event::Body::RankExit(exit.clone())));
         if exit.fatal {
-            let reason = format!("rank {} on {} failed", exit.rank, job.node_name(exit.node));
+            let reason = format!("on {}, {}", job.node_name(exit.node), family::sentence(&exit));
             let grace_ms = job.grace_ms;
             self.answer_spawn(now, failed.job, Err(family::sentence(&exit)), out);
             self.kill_job(now, failed.job, Why::Failed, reason, grace_ms, out);

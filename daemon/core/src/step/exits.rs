@@ -79,6 +79,8 @@ pub(super) struct Ending {
     /// TERM was sent; KILL follows at this time.
     kill_at: Option<Duration>,
     killing: bool,
+    /// Why, by the head's word.
+    why: Option<String>,
     sweep_asked: bool,
     pub(super) swept: bool,
     /// A rank has exited without MPI while others of this node are in it: when that is fatal.
@@ -95,6 +97,16 @@ impl Ending {
     /// The job is being ended.
     pub(super) fn is_killing(&self) -> bool {
         self.killing
+    }
+
+    /// Why that is to be, unless it is known already.
+    pub(super) fn tell(&mut self, why: String) {
+        self.why.get_or_insert(why);
+    }
+
+    /// The same, as a sentence.
+    pub(super) fn why(&self) -> String {
+        self.why.clone().filter(|why| !why.is_empty()).unwrap_or_else(|| "the job is being ended".to_owned())
     }
 }
 
@@ -177,8 +189,14 @@ impl Step {
         if first && self.has_members() {
             self.fail_waiting(out);
         }
-        for (local, rank) in self.ranks.iter_mut().enumerate().filter(|(_, rank)| !rank.phase.is_over()) {
+        for local in 0..self.ranks.len() {
+            let let_go_at = self.let_go_at(now, local);
+            let rank = &mut self.ranks[local];
+            if rank.phase.is_over() {
+                continue;
+            }
             rank.verdict.was_told = true;
+            rank.verdict.kill_at = rank.verdict.kill_at.into_iter().chain(let_go_at).min();
             if rank.member.is_none() && first && grace_ms > 0 && rank.phase == Phase::Running {
                 out.push(Effect::Signal(local, SIGTERM));
             }

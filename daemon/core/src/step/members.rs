@@ -14,6 +14,7 @@ use rsd_proto::v1::{GroupEpoch, rank_exit::How};
 
 use super::exits::Fault;
 use super::pmi::reply_to;
+use super::together::Way;
 use super::{Effect, Local, Phase, Step, Waiter};
 use crate::Now;
 
@@ -21,6 +22,10 @@ use crate::Now;
 const ATTACH: Duration = Duration::from_secs(60);
 /// The end of a connection and the end of its process are seen in any order: so long apart they are one event.
 const TOGETHER: Duration = Duration::from_millis(50);
+
+/// After the epoch broke: members that use our library are let go then, and look who of the others is dead. Other libraries' processes
+/// would die of it when they finalize, and have the whole grace for that.
+const LET_GO: Duration = Duration::from_millis(500);
 
 /// A member to wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +50,9 @@ pub(super) struct Member {
     /// Missed from then on, if it has not come.
     missed_at: Option<Duration>,
     connected: bool,
+    pub(super) way: Way,
+    /// Its MPI library, ours, lives on without a process manager, and takes the end of its connection for news of the others.
+    pub(super) is_ours: bool,
     /// Its process has ended.
     gone: bool,
     /// Its connection was closed in the middle: over at this time, whatever else is seen until then.
@@ -70,8 +78,16 @@ impl Step {
             let told = epoch.members.get(rank.rank as usize).ok_or("the launch has ranks that its group has not")?;
             let start = MemberStart { local, pmi_id: told.pmi_id, pid: told.pid, started: told.started, uid: told.uid };
             let other_uid = (told.uid != own_uid).then_some(told.uid);
-            rank.member =
-                Some(Member { start, other_uid, missed_at: None, connected: false, gone: false, over_at: None });
+            rank.member = Some(Member {
+                start,
+                other_uid,
+                missed_at: None,
+                connected: false,
+                way: Way::Ahead,
+                is_ours: false,
+                gone: false,
+                over_at: None,
+            });
             rank.lines.iter_mut().for_each(|lines| drop(lines.close()));
         }
         Ok(self)
@@ -94,13 +110,16 @@ impl Step {
 
     /// A member has connected, perhaps anew: the newest connection counts.
     pub(super) fn on_attached(&mut self, local: Local, out: &mut Vec<Effect>) {
-        let killing = self.ending.is_killing();
         let rank = &mut self.ranks[local];
-        let Some(member) = rank.member.as_mut().filter(|_| !rank.phase.is_over() && !killing) else {
+        let Some(member) = rank.member.as_mut().filter(|_| !rank.phase.is_over()) else {
             out.push(Effect::PmiClose(local));
             return;
         };
         (member.connected, member.missed_at, member.over_at) = (true, None, None);
+        if member.way == Way::Held {
+            // On the connection before.
+            member.way = Way::Ahead;
+        }
         rank.phase = Phase::Running;
         rank.pmi.begin_anew();
         self.forget_calls(local);
@@ -141,6 +160,9 @@ impl Step {
         rank.verdict.kill_at = None;
         if let Some(member) = &mut rank.member {
             (member.missed_at, member.over_at) = (None, None);
+            if member.way == Way::Held {
+                member.way = Way::Past;
+            }
         }
         self.report_exit_if_known(now, local, out);
     }
@@ -155,12 +177,18 @@ impl Step {
     pub(super) fn fail_waiting(&mut self, out: &mut Vec<Effect>) {
         for (local, waiter) in std::mem::take(&mut self.fence.waiting) {
             match waiter {
-                Waiter::Pmi1 { tag } => reply_to(local, &Reply::BarrierOut { rc: 1, tag }, out),
-                Waiter::Call(call) => self.answer_call(call, Err("the epoch is broken".into()), out),
+                Waiter::Pmi1 { .. } => reply_to(local, &Reply::Failed(self.ending.why()), out),
+                Waiter::Call(call) => self.answer_call(call, Err(self.ending.why()), out),
                 Waiter::Nobody => {}
             }
         }
+        self.settle_mapping(out);
         self.fail_calls(out);
+    }
+
+    /// The epoch is broken: when a member is cut off, if that is before the grace is over.
+    pub(super) fn let_go_at(&self, now: Now, local: Local) -> Option<Duration> {
+        self.ranks[local].member.as_ref().filter(|member| member.is_ours).map(|_| now.mono + LET_GO)
     }
 
     pub(super) fn settle_members(&mut self, now: Now, out: &mut Vec<Effect>) {

@@ -2,7 +2,7 @@
 //!
 //! It owns what a rank can see of its launcher: the PMI dialogue (`pmi`), the fence's local half, the key-value store, what only
 //! the head can answer (`calls`), where ranks listen (`listening`), where those of other frameworks meet (`meeting`), the way its output takes (`lines`) and the verdict over its end (`exits`). Ranks that run already
-//! are `members`. It is a leaf of the daemons' tree and keeps everything that must not be lost until it is answered, so that
+//! are `members`, who go into shared memory `together`. It is a leaf of the daemons' tree and keeps everything that must not be lost until it is answered, so that
 //! any daemon above may die and come back.
 
 mod bound;
@@ -15,6 +15,7 @@ mod meeting;
 mod members;
 mod pmi;
 mod spawn;
+mod together;
 
 use std::time::Duration;
 
@@ -373,7 +374,10 @@ impl Step {
         match body {
             down::Body::FenceDown(fence) => self.on_fence_down(now, fence, out),
             down::Body::Signal(signal) => self.on_signal(signal, out),
-            down::Body::Kill(kill) => self.kill(now, kill.grace_ms, out),
+            down::Body::Kill(kill) => {
+                self.ending.tell(kill.reason);
+                self.kill(now, kill.grace_ms, out);
+            }
             down::Body::Release(_) => self.on_release(now, out),
             down::Body::OutputAck(ack) => self.outbox.ack(ack.offset),
             down::Body::Stdin(stdin) => self.on_stdin(stdin, out),

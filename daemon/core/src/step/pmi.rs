@@ -54,6 +54,7 @@ impl Step {
     }
 
     fn answer(&mut self, now: Now, local: Local, request: Request, out: &mut Vec<Effect>) {
+        self.note_progress(local, &request, out);
         let reply = match request {
             Request::InitAck { .. } => {
                 Reply::InitAck { size: self.map.size(), rank: self.ranks[local].rank, debug: false }
@@ -84,9 +85,14 @@ impl Step {
             Request::Get { key, .. } if key == spawning::ERROR_KEY.as_bytes() => {
                 Reply::GetResult(self.calls.spawn_errors.get(&local).map(|why| one_line(why).into_bytes()))
             }
+            Request::Get { key, .. } if key == mapping::KEY.as_bytes() => return self.on_mapping_wanted(local, out),
             Request::Get { key, .. } => match listening::rank_of(&key) {
                 Some(rank) if self.makes_sockets() => return self.locate(local, rank, out),
-                Some(_) | None => Reply::GetResult(self.lookup(&key)),
+                Some(_) | None => match self.lookup(&key) {
+                    Some(value) => Reply::GetResult(Some(value)),
+                    // Who would have put it may be dead.
+                    None => self.or_broken(Reply::GetResult(None)),
+                },
             },
             Request::BarrierIn { group: None } => {
                 return self.enter_fence(local, Waiter::Pmi1 { tag: None }, out);
@@ -130,8 +136,8 @@ impl Step {
 
     /// Keys that the server answers on its own, then the store.
     fn lookup(&self, key: &[u8]) -> Option<Vec<u8>> {
-        if key == b"PMI_process_mapping" {
-            return mapping::format(&self.map.pmi_blocks()).map(String::into_bytes);
+        if key == mapping::KEY.as_bytes() || key == mapping::AT_ONCE_KEY.as_bytes() {
+            return self.mapping();
         }
         if key == listening::SECRET_KEY.as_bytes() {
             return self.makes_sockets().then(|| listening::digits(&self.launch.secret).into_bytes());

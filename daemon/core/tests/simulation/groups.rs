@@ -260,6 +260,51 @@ fn after_a_death_the_next_to_join_are_epoch_two() {
     }
 }
 
+/// Whoever is next to a member that has begun and dies: in the fence, or before it asks where the others are.
+#[test]
+fn when_a_member_dies_between_init_and_the_first_fence_the_others_hear_of_it_at_once() {
+    let mut told = 0;
+    for seed in seeds(30) {
+        let _seed = Seed(seed);
+        let nodes = 1 + seed as usize % 3;
+        let mut world = world(seed, nodes);
+        let asks_first = seed % 2 == 0;
+        world.group_program = world.program(move |rank, _, _| match rank {
+            1 => vec![Op::Init, Op::Hang],
+            _ if asks_first => vec![Op::Init, Op::Mapping, Op::Hang],
+            _ => vec![Op::Init, Op::Fence, Op::Hang],
+        });
+        let processes = crowd(&mut world, nodes, 6);
+        world.run_while(|world| processes.iter().any(|id| world.processes[id].went().is_none()));
+        world.run_for(Duration::from_secs(1));
+        let go = |world: &World, id: &u64| world.processes[id].went().expect("all went").clone();
+        let job = go(&world, &processes[0]).job;
+        let dead = *processes.iter().find(|id| go(&world, id).rank == 1).expect("rank 1");
+        let machine = world.processes[&dead].machine;
+        let waits = |world: &World, id: &u64| {
+            *id != dead && (!asks_first || world.processes[id].machine == machine) && world.member_lives(*id)
+        };
+        let waiting: Vec<u64> = processes.iter().copied().filter(|id| waits(&world, id)).collect();
+        world.end_process(dead);
+        world.run_for(Duration::from_secs(1));
+        let left = waiting.iter().filter(|id| world.member_lives(**id)).count();
+        assert_eq!(left, 0, "of {}", waiting.len());
+        told += waiting.len();
+        // The others are in shared memory, for all that one knows.
+        processes.iter().for_each(|id| world.end_process(*id));
+        world.run();
+        let info = world.assert_ended(job, JobState::Failed, 1);
+        let cause = info.cause.expect("a cause");
+        assert!(
+            cause.rank == 1 && format!("{:?}", cause.how).contains("ended without MPI_Finalize"),
+            "{:?}",
+            cause.how
+        );
+        world.assert_at_rest();
+    }
+    assert!(told > 0);
+}
+
 #[test]
 fn a_member_that_never_connects_is_named_and_ends_the_epoch() {
     for seed in seeds(10) {

@@ -138,6 +138,13 @@ impl World {
         }
     }
 
+    /// Its process speaks with its step and has not ended.
+    pub(crate) fn member_lives(&self, id: u64) -> bool {
+        let Some(process) = self.processes.get(&id) else { return false };
+        let (Some(step), Some(go)) = (process.step, process.went()) else { return false };
+        self.rank_lives(step, go.local_rank as usize)
+    }
+
     /// The process ends, wherever it is.
     pub(crate) fn end_process(&mut self, id: u64) {
         let Some(process) = self.processes.get_mut(&id) else { return };

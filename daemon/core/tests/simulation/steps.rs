@@ -357,6 +357,11 @@ impl World {
         Some(pid)
     }
 
+    pub(crate) fn rank_lives(&self, pid: Pid, local: Local) -> bool {
+        let rank = self.steps.get(&pid).and_then(|step| step.ranks.get(local)?.as_ref());
+        rank.is_some_and(|proc| proc.rank.alive)
+    }
+
     fn arrival(&mut self, step: &mut StepProc, local: Local, what: usize) -> Option<Duration> {
         let delay = self.delay();
         let rank = step.ranks.get_mut(local)?.as_mut()?;

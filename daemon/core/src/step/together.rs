@@ -1,0 +1,92 @@
+//! Members of one node that go into shared memory together.
+//!
+//! Once MPICH or Intel MPI knows which ranks share its node (`PMI_process_mapping`), it waits for them in shared memory, some versions
+//! without a barrier before that: there nothing reaches it but a signal, and members get none. So the members of a node are told
+//! the mapping together, when the last of them has asked for it or has gone further without; if one cannot come any more, the others
+//! are told so in its place, and their `MPI_Init` fails. Our own library waits for nobody, asks by a key of its own, and is
+//! answered at once.
+
+use rsd_proto::pmi::mapping;
+use rsd_proto::pmi::v1::{Reply, Request};
+
+use super::pmi::reply_to;
+use super::{Effect, Local, Step};
+
+/// How far a member is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It has not come yet.
+    #[default]
+    Ahead,
+    /// It has asked for the mapping, and waits.
+    Held,
+    /// It knows the mapping, or has gone on without.
+    Past,
+}
+
+impl Step {
+    /// A rank asks which ranks share a node.
+    pub(super) fn on_mapping_wanted(&mut self, local: Local, out: &mut Vec<Effect>) {
+        let told = self.mapping();
+        match &mut self.ranks[local].member {
+            Some(member) if member.way != Way::Past => member.way = Way::Held,
+            Some(_) | None => return reply_to(local, &self.or_broken(Reply::GetResult(told)), out),
+        }
+        self.settle_mapping(out);
+    }
+
+    /// A rank asks for something: with most of it a member has gone further than to the mapping.
+    pub(super) fn note_progress(&mut self, local: Local, request: &Request, out: &mut Vec<Effect>) {
+        let goes_on = match request {
+            Request::InitAck { .. }
+            | Request::Init { .. }
+            | Request::GetMaxes
+            | Request::GetAppnum
+            | Request::GetMyKvsname
+            | Request::GetUniverseSize
+            | Request::CreateKvs
+            | Request::DestroyKvs { .. }
+            | Request::GetByIdx { .. }
+            | Request::Unknown { .. } => false,
+            Request::Get { key, .. } => key == mapping::AT_ONCE_KEY.as_bytes(),
+            Request::Put { .. }
+            | Request::BarrierIn { .. }
+            | Request::PublishName { .. }
+            | Request::LookupName { .. }
+            | Request::UnpublishName { .. }
+            | Request::Spawn(_)
+            | Request::Abort { .. }
+            | Request::Finalize => true,
+        };
+        let Some(member) = self.ranks[local].member.as_mut().filter(|_| goes_on) else { return };
+        member.is_ours |= matches!(request, Request::Get { .. });
+        if member.way == Way::Ahead {
+            member.way = Way::Past;
+            self.settle_mapping(out);
+        }
+    }
+
+    /// Tells those that wait, if all are there or the epoch is broken.
+    pub(super) fn settle_mapping(&mut self, out: &mut Vec<Effect>) {
+        let ahead = |rank: &super::Rank| rank.member.as_ref().is_some_and(|member| member.way == Way::Ahead);
+        if !self.ending.is_killing() && self.ranks.iter().any(ahead) {
+            return;
+        }
+        let reply = self.or_broken(Reply::GetResult(self.mapping()));
+        for (local, rank) in self.ranks.iter_mut().enumerate() {
+            if let Some(member) = rank.member.as_mut().filter(|member| member.way == Way::Held) {
+                member.way = Way::Past;
+                reply_to(local, &reply, out);
+            }
+        }
+    }
+
+    pub(super) fn mapping(&self) -> Option<Vec<u8>> {
+        mapping::format(&self.map.pmi_blocks()).map(String::into_bytes)
+    }
+
+    /// This reply, or to a member of a broken epoch that it is broken.
+    pub(super) fn or_broken(&self, reply: Reply) -> Reply {
+        if self.has_members() && self.ending.is_killing() { Reply::Failed(self.ending.why()) } else { reply }
+    }
+}
