@@ -25,6 +25,12 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "the group that a process without a launcher joins in MPI_Init, which waits until as many are there as it wants; its daemon is found by RSD_DVM, or is the only one here",
     },
     Setting {
+        name: "RSD_JOIN_EXPORT",
+        values: "one or several of torch, nccl and nvshmem, with commas between",
+        default: "none",
+        meaning: "read by rsd_join.h, not by MPI_Init, which changes no environment: other threads may be reading it; without rsd_join.h, join by rsctl group exec --export or rsd_join.py",
+    },
+    Setting {
         name: "RSD_JOIN_MAX",
         values: "a number of processes",
         default: "as the group was created",

@@ -78,6 +78,10 @@ fn a_process_that_cannot_join_says_why_and_what_to_do() {
     );
     told(actor().env("RSD_JOIN", "a b"), &["RSD_JOIN=\"a b\" is not understood: say a group's name"]);
     told(actor().env("RSD_JOIN_MIN", "1"), &["group actors: a size, or the least and the most members, not both"]);
+    told(
+        actor().env("RSD_JOIN_EXPORT", "torch"),
+        &["RSD_JOIN_EXPORT is not for MPI_Init", "rsctl group exec actors --export …", "or unset it"],
+    );
     told(actor().env("RSD_JOIN", ""), &["set RSD_JOIN to its name, or unset these"]);
     told(actor().env("RSD_DVM", "nobody"), &["RSD_DVM=nobody: no such daemon runs; these do: /"]);
     told(actor().env("PMI_PORT", "127.0.0.1:9").env("PMI_ID", "7"), &["PMI_PORT is set", "unset RSD_JOIN"]);

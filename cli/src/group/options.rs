@@ -63,6 +63,9 @@ MPI_Init finds an MPI_COMM_WORLD of 16. Ranks go by node, then by arrival; --ran
 A group that is not complete in time is refused with who is there and how many are missing (124).
 When a member dies the epoch is over; whoever joins then is in epoch 2.
 
+What --export names is set here, before the program begins. RSD_JOIN in a program of our MPI library
+joins too, but sets nothing: MPI_Init does not change the environment of a process with threads.
+
 rsd sends no signal to a process that it has not started.";
 
 const ENV_HELP: &str = "\

@@ -36,7 +36,7 @@ fn adopted(singleton: Singleton) -> MpiResult<Pmi> {
 }
 
 /// A place in the group that the user names; or that of `env`, if it is one in this group already. Whether it is new comes with it.
-pub(super) fn into_group(wanted: &Join, env: Env) -> MpiResult<(Env, bool)> {
+pub(super) fn into_group(wanted: &Join, exports: bool, env: Env) -> MpiResult<(Env, bool)> {
     let name = wanted.group.as_deref().unwrap_or_default();
     if env.fd.is_some() || env.port.is_some() {
         return match std::env::var("RSD_GROUP").is_ok_and(|group| group == name) {
@@ -47,6 +47,12 @@ pub(super) fn into_group(wanted: &Join, env: Env) -> MpiResult<(Env, bool)> {
                 if env.fd.is_some() { "PMI_FD" } else { "PMI_PORT" }
             ))),
         };
+    }
+    if exports {
+        return Err(MpiError::other(format!(
+            "RSD_JOIN_EXPORT is not for MPI_Init, which would have to change the environment while other threads may read it: start \
+             the program by rsctl group exec {name} --export …, or join by rsd_join.h or rsd_join.py before MPI_Init; or unset it"
+        )));
     }
     let refused = |error: JoinError| MpiError::other(format!("cannot join group {name} (RSD_JOIN): failed to {error}"));
     join::into_group(wanted.clone()).map(|env| (env, true)).map_err(refused)

@@ -17,6 +17,8 @@ pub struct Settings {
     pub connect: Duration,
     /// `RSD_JOIN` and its like: the group to join.
     pub join: Option<Join>,
+    /// `RSD_JOIN_EXPORT`, which only who joins before `MPI_Init` can obey.
+    pub join_exports: bool,
     /// `RSD_MPI_INTERFACE`.
     pub interface: Option<String>,
     /// `RSD_MPI_SHM`.
@@ -47,6 +49,7 @@ impl Default for Settings {
             cma: true,
             connect: Duration::from_secs(30),
             join: None,
+            join_exports: false,
             interface: None,
             shm: true,
             singleton: Singleton::Refuse,
@@ -88,6 +91,10 @@ impl Settings {
         };
         let number = || value.parse::<u64>().ok();
         let count = || value.parse::<u32>().ok();
+        if name == "RSD_JOIN_EXPORT" {
+            self.join_exports = !value.is_empty();
+            return Ok(());
+        }
         let join = self.join.get_or_insert_default();
         let understood = match name {
             // Set to nothing it is not set.
@@ -150,7 +157,11 @@ mod tests {
             ("RSD_JOIN_TIMEOUT", "90s"),
         ];
         let wrappers = [("RSD_MPI_CC", "gcc"), ("RSD_MPI_CXX", "ccache g++")];
-        let mut names: Vec<_> = vectors.iter().chain(&joins).chain(&wrappers).map(|(name, _)| *name).collect();
+        // By itself it names no group to join.
+        let export = [("RSD_JOIN_EXPORT", "torch")];
+        assert!(of(&export).unwrap().join.is_none() && of(&export).unwrap().join_exports);
+        let mut names: Vec<_> =
+            vectors.iter().chain(&joins).chain(&wrappers).chain(&export).map(|(name, _)| *name).collect();
         names.push("RSD_JOIN");
         names.sort_unstable();
         assert_eq!(names, SETTINGS.iter().map(|it| it.name).collect::<Vec<_>>());

@@ -36,7 +36,7 @@ pub(super) fn open(state: &mut State) -> MpiResult {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
     let settings = Settings::from_variables(variables.collect::<Vec<_>>())?;
     let (env, is_new) = match &settings.join {
-        Some(join) => manager::into_group(join, Env::of_process())?,
+        Some(join) => manager::into_group(join, settings.join_exports, Env::of_process())?,
         None => (Env::of_process(), false),
     };
     // Each epoch of a group is a job of its own; a launcher's stays the same.
