@@ -12,8 +12,8 @@ use rsd_proto::v1::{
     CancelRequest, Down, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
     JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest,
     KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest, ListNamesReply,
-    ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, PmiDone, PmiGet, PmiInfo,
-    PmiPut, PmiRank, PmiResult, PmiValue, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
+    ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, PmiDone, PmiFence, PmiGet,
+    PmiInfo, PmiPut, PmiRank, PmiResult, PmiValue, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
     StatusRequest, Up, job_event, up,
 };
 use tokio::sync::mpsc;
@@ -374,8 +374,9 @@ impl Pmi for PmiService {
         }
     }
 
-    async fn fence(&self, request: Request<PmiRank>) -> Reply<PmiDone> {
-        self.ask(Some(request.into_inner()), PmiOp::Fence).await?;
+    async fn fence(&self, request: Request<PmiFence>) -> Reply<PmiDone> {
+        let PmiFence { job, rank, namespace, attempt } = request.into_inner();
+        self.ask(Some(PmiRank { job, rank, namespace }), PmiOp::Fence(attempt)).await?;
         Ok(Response::new(PmiDone {}))
     }
 

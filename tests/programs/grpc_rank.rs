@@ -5,7 +5,7 @@
 
 use anyhow::{Context, ensure};
 use rsd_proto::transport::{Target, dial, pmi_client};
-use rsd_proto::v1::{PmiGet, PmiPut, PmiRank};
+use rsd_proto::v1::{PmiFence, PmiGet, PmiPut, PmiRank};
 use tonic::Code;
 
 #[tokio::main(flavor = "current_thread")]
@@ -28,7 +28,8 @@ async fn main() -> anyhow::Result<()> {
         let key = |rank: u32| format!("key-{round}-{rank}").into_bytes().into();
         let value = |rank: u32| [b"value \0\n\\= ".as_slice(), &rank.to_le_bytes()].concat();
         pmi.put(PmiPut { who: Some(me.clone()), key: key(rank), value: value(rank).into() }).await?;
-        pmi.fence(me.clone()).await?;
+        let PmiRank { job, rank, namespace } = me.clone();
+        pmi.fence(PmiFence { job, rank, namespace, attempt: round + 1 }).await?;
         for other in 0..info.size {
             let found = pmi.get(PmiGet { who: Some(me.clone()), key: key(other) }).await?.into_inner().value;
             ensure!(found == value(other), "rank {other} put something else");

@@ -1502,6 +1502,9 @@ pub struct PmiCall {
     pub call: u64,
     #[prost(uint32, tag = "3")]
     pub rank: u32,
+    /// Of a fence: the same when it is asked for again; 0: that will not be.
+    #[prost(uint64, tag = "8")]
+    pub attempt: u64,
     #[prost(oneof = "pmi_call::Op", tags = "4, 5, 6, 7")]
     pub op: ::core::option::Option<pmi_call::Op>,
 }
@@ -1824,6 +1827,19 @@ pub struct PmiRank {
     pub rank: u32,
     #[prost(string, tag = "3")]
     pub namespace: ::prost::alloc::string::String,
+}
+/// A PmiRank, and how often it has come.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PmiFence {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, tag = "2")]
+    pub rank: u32,
+    #[prost(string, tag = "3")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Another for each fence of the rank. 0: it does not ask again, for it could not know whether the fence was passed.
+    #[prost(uint64, tag = "4")]
+    pub attempt: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PmiPut {

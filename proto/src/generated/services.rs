@@ -2363,11 +2363,11 @@ pub mod pmi_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Pmi", "Get"));
             self.inner.unary(req, path, codec).await
         }
-        /// Answered when every rank of the job has called it (or its PMI-1 / PMI-2 equivalent). A rank whose daemon died before the answer
-        /// cannot know whether the fence was passed, and must not ask again; Dvm.KvFence can be repeated.
+        /// Answered when every rank of the job has called it (or its PMI-1 / PMI-2 equivalent). A rank whose daemon died before the answer asks
+        /// again with the same attempt, and is counted once.
         pub async fn fence(
             &mut self,
-            request: impl tonic::IntoRequest<crate::v1::PmiRank>,
+            request: impl tonic::IntoRequest<crate::v1::PmiFence>,
         ) -> std::result::Result<tonic::Response<crate::v1::PmiDone>, tonic::Status> {
             self.inner
                 .ready()
@@ -2426,11 +2426,11 @@ pub mod pmi_server {
             &self,
             request: tonic::Request<crate::v1::PmiGet>,
         ) -> std::result::Result<tonic::Response<crate::v1::PmiValue>, tonic::Status>;
-        /// Answered when every rank of the job has called it (or its PMI-1 / PMI-2 equivalent). A rank whose daemon died before the answer
-        /// cannot know whether the fence was passed, and must not ask again; Dvm.KvFence can be repeated.
+        /// Answered when every rank of the job has called it (or its PMI-1 / PMI-2 equivalent). A rank whose daemon died before the answer asks
+        /// again with the same attempt, and is counted once.
         async fn fence(
             &self,
-            request: tonic::Request<crate::v1::PmiRank>,
+            request: tonic::Request<crate::v1::PmiFence>,
         ) -> std::result::Result<tonic::Response<crate::v1::PmiDone>, tonic::Status>;
         async fn info(
             &self,
@@ -2602,7 +2602,7 @@ pub mod pmi_server {
                 "/rsd.v1.Pmi/Fence" => {
                     #[allow(non_camel_case_types)]
                     struct FenceSvc<T: Pmi>(pub Arc<T>);
-                    impl<T: Pmi> tonic::server::UnaryService<crate::v1::PmiRank>
+                    impl<T: Pmi> tonic::server::UnaryService<crate::v1::PmiFence>
                     for FenceSvc<T> {
                         type Response = crate::v1::PmiDone;
                         type Future = BoxFuture<
@@ -2611,7 +2611,7 @@ pub mod pmi_server {
                         >;
                         fn call(
                             &mut self,
-                            request: tonic::Request<crate::v1::PmiRank>,
+                            request: tonic::Request<crate::v1::PmiFence>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
                             let fut = async move {

@@ -54,8 +54,8 @@ pub enum PmiOp {
     Put(Bytes, Bytes),
     /// The value of a key, if known on this node.
     Get(Bytes),
-    /// Wait for all ranks.
-    Fence,
+    /// Wait for all ranks. With a number that is not 0 it may be asked again, and counts once.
+    Fence(u64),
     /// Where the rank is.
     Info,
 }
@@ -65,8 +65,11 @@ pub enum PmiOp {
 pub(super) struct PmiRequest {
     req: ReqId,
     job: JobId,
-    /// Not yet sent: the step is starting or coming back.
-    waiting: Option<Down>,
+    down: Down,
+    /// The step may be starting or coming back.
+    is_sent: bool,
+    /// It makes no difference how often the step hears it.
+    is_repeatable: bool,
 }
 
 /// The answer to a [`Call`].
@@ -334,30 +337,37 @@ impl Rsd {
         }
         let call = self.next_pmi_call;
         self.next_pmi_call += 1;
+        let (attempt, is_repeatable) = match op {
+            PmiOp::Fence(attempt) => (attempt, attempt != 0),
+            PmiOp::Put(..) | PmiOp::Get(_) | PmiOp::Info => (0, true),
+        };
         let op = match op {
             PmiOp::Put(key, value) => pmi_call::Op::Put(wire::Kv { key, value }),
             PmiOp::Get(key) => pmi_call::Op::Get(key),
-            PmiOp::Fence => pmi_call::Op::Fence(true),
+            PmiOp::Fence(_) => pmi_call::Op::Fence(true),
             PmiOp::Info => pmi_call::Op::Info(true),
         };
-        let down = Down { body: Some(down::Body::PmiCall(PmiCall { job, call, rank, op: Some(op) })) };
+        let down = Down { body: Some(down::Body::PmiCall(PmiCall { job, call, rank, op: Some(op), attempt })) };
         // A rank may be quicker than its step's way to us.
-        let waiting = if step.is_none() { Some(down.clone()) } else { None };
-        self.pmi_calls.insert(call, PmiRequest { req, job, waiting });
+        let request = PmiRequest { req, job, down: down.clone(), is_sent: step.is_some(), is_repeatable };
+        self.pmi_calls.insert(call, request);
         self.to_step(job, down, out);
     }
 
-    /// A step is there: asks what its ranks have asked meanwhile.
+    /// A step is there: asks what its ranks have asked meanwhile, and what may have been lost with its link before.
     pub(super) fn on_step_attached(&mut self, job: JobId, link: LinkId, out: &mut Vec<Effect>) {
         self.on_step_detached(job, out);
-        let waiting = self.pmi_calls.values_mut().filter(|request| request.job == job);
-        let downs = waiting.filter_map(|request| request.waiting.take());
-        out.extend(downs.map(|down| Effect::Down { link, down }));
+        for request in self.pmi_calls.values_mut().filter(|request| request.job == job && !request.is_sent) {
+            request.is_sent = true;
+            out.push(Effect::Down { link, down: request.down.clone() });
+        }
     }
 
-    /// A step's link is cut: what went to it may never be answered.
+    /// A step's link is cut: what went to it may never be answered, and is sent again over the next, or refused.
     pub(super) fn on_step_detached(&mut self, job: JobId, out: &mut Vec<Effect>) {
-        self.refuse_pmi_calls(out, |request| request.job == job && request.waiting.is_none());
+        let of_it = self.pmi_calls.values_mut().filter(|request| request.job == job && request.is_repeatable);
+        of_it.for_each(|request| request.is_sent = false);
+        self.refuse_pmi_calls(out, |request| request.job == job && request.is_sent);
     }
 
     pub(super) fn on_pmi_result(&mut self, result: wire::PmiResult, out: &mut Vec<Effect>) {

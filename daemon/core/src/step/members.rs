@@ -178,8 +178,8 @@ impl Step {
         for (local, waiter) in std::mem::take(&mut self.fence.waiting) {
             match waiter {
                 Waiter::Pmi1 { .. } => reply_to(local, &Reply::Failed(self.ending.why()), out),
-                Waiter::Call(call) => self.answer_call(call, Err(self.ending.why()), out),
-                Waiter::Nobody => {}
+                Waiter::Call { call, .. } => self.answer_call(call, Err(self.ending.why()), out),
+                Waiter::Nobody { .. } => {}
             }
         }
         self.settle_mapping(out);

@@ -187,6 +187,8 @@ struct Rank {
     part: bound::Part,
     phase: Phase,
     pmi: pmi::Conn,
+    /// Its own number for the last fence that it has passed by the gRPC service; 0: none that it may ask for again.
+    passed: u64,
     /// Where it listens for ranks of other nodes; 0: nowhere.
     port: u16,
     lines: [Lines; 2],
@@ -238,10 +240,19 @@ struct Fence {
 enum Waiter {
     /// `barrier_in`, with the tag to echo.
     Pmi1 { tag: Option<u32> },
-    /// The gRPC service: the daemon's call number.
-    Call(u64),
+    /// The gRPC service: the daemon's call number, and the rank's own for this fence, or 0.
+    Call { call: u64, attempt: u64 },
     /// The gRPC service of a daemon that is gone, and its call with it.
-    Nobody,
+    Nobody { attempt: u64 },
+}
+
+impl Waiter {
+    fn attempt(self) -> u64 {
+        match self {
+            Waiter::Pmi1 { .. } => 0,
+            Waiter::Call { attempt, .. } | Waiter::Nobody { attempt } => attempt,
+        }
+    }
 }
 
 impl Step {
@@ -319,8 +330,8 @@ impl Step {
             Input::LinkDown => {
                 self.link_up = false;
                 for (_, waiter) in &mut self.fence.waiting {
-                    if let Waiter::Call(_) = waiter {
-                        *waiter = Waiter::Nobody;
+                    if let Waiter::Call { attempt, .. } = *waiter {
+                        *waiter = Waiter::Nobody { attempt };
                     }
                 }
                 self.orphaned_at.get_or_insert(now.mono + self.tuning.orphan_deadline);
@@ -455,6 +466,26 @@ impl Step {
         self.send(up::Body::FenceUp(fence), out);
     }
 
+    /// By the gRPC service. Who asks again for want of an answer says the same `attempt`, and may have passed this fence meanwhile.
+    fn enter_fence_by_call(&mut self, local: Local, call: u64, attempt: u64, out: &mut Vec<Effect>) {
+        let again = Waiter::Call { call, attempt };
+        if attempt == 0 {
+            return self.enter_fence(local, again, out);
+        }
+        if self.ranks[local].passed == attempt {
+            return self.answer_call(call, Ok(None), out);
+        }
+        let waiting = &mut self.fence.waiting;
+        match waiting.iter_mut().find(|(waiting, waiter)| *waiting == local && waiter.attempt() == attempt) {
+            Some((_, waiter)) => {
+                if let Waiter::Call { call: before, .. } = std::mem::replace(waiter, again) {
+                    self.answer_call(before, Err("the same was asked again".into()), out);
+                }
+            }
+            None => self.enter_fence(local, again, out),
+        }
+    }
+
     fn on_fence_down(&mut self, now: Now, fence: wire::FenceDown, out: &mut Vec<Effect>) {
         let awaited = self.fence.sent.iter().any(|sent| sent.epoch == self.fence.epoch);
         if fence.epoch != self.fence.epoch || !awaited {
@@ -473,10 +504,13 @@ impl Step {
     fn complete_fence(&mut self, out: &mut Vec<Effect>) {
         self.fence.epoch += 1;
         for (local, waiter) in std::mem::take(&mut self.fence.waiting) {
+            if waiter.attempt() != 0 {
+                self.ranks[local].passed = waiter.attempt();
+            }
             match waiter {
                 Waiter::Pmi1 { tag } => self.answer_barrier(local, tag, out),
-                Waiter::Call(call) => self.answer_call(call, Ok(None), out),
-                Waiter::Nobody => {}
+                Waiter::Call { call, .. } => self.answer_call(call, Ok(None), out),
+                Waiter::Nobody { .. } => {}
             }
         }
     }

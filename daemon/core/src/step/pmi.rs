@@ -175,7 +175,7 @@ impl Step {
                 let value = self.lookup(&key).map(Bytes::from);
                 self.answer_call(call.call, Ok(value), out);
             }
-            Some(pmi_call::Op::Fence(_)) => self.enter_fence(local, Waiter::Call(call.call), out),
+            Some(pmi_call::Op::Fence(_)) => self.enter_fence_by_call(local, call.call, call.attempt, out),
             Some(pmi_call::Op::Info(_)) => {
                 let info = self.info(local);
                 let result = wire::PmiResult { job: self.job, call: call.call, info: Some(info), ..Default::default() };

@@ -58,6 +58,7 @@ pub(super) fn local_ranks(
         app: app_of(&launch.app_sizes, rank),
         phase: Phase::Starting,
         pmi: pmi::Conn::default(),
+        passed: 0,
         port: 0,
         lines: [0, 1].map(|_| Lines::new(whole_lines, tuning.line_max)),
         stdin: if reads_stdin(spec, rank) { StdinState::Open { written: 0 } } else { StdinState::Null },

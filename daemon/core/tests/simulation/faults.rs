@@ -400,6 +400,35 @@ fn anything_may_break_at_once() {
     }
 }
 
+/// Some ranks enter by PMI-1 and some over gRPC, whose answers go with their daemon: they ask again, not knowing whether they have passed.
+#[test]
+fn a_fence_over_grpc_that_is_asked_for_again_counts_once() {
+    for seed in seeds(40) {
+        let _seed = Seed(seed);
+        let mut world = deep(seed, 6);
+        let program = world.program(|rank, _, rng| {
+            let fence = if rank % 2 == 0 { Op::Fence } else { Op::CallFence };
+            let mut script = if rank % 2 == 0 { vec![Op::Init] } else { Vec::new() };
+            for _ in 0..8 {
+                script.extend([Op::Sleep(rng.within(Duration::from_millis(300))), fence.clone()]);
+            }
+            script.extend((rank % 2 == 0).then_some(Op::Finalize));
+            script.push(Op::Exit(0));
+            script
+        });
+        let job = world.submit(spec(program, 18));
+        let mut faults = vec![Fault::CutAnyStep; 6];
+        faults.extend([Fault::CutAnyLink; 4]);
+        for machine in 1..6 {
+            faults.push(Fault::Restart(machine, world.rng.within(Duration::from_millis(400))));
+        }
+        plan(&mut world, Duration::from_secs(2), faults);
+        world.run();
+        world.assert_done(job);
+        world.assert_at_rest();
+    }
+}
+
 /// Jobs of every kind and every fault there is: they all end, whichever way, and nothing stays.
 #[test]
 fn whatever_breaks_every_job_ends_and_nothing_stays() {

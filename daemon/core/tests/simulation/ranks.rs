@@ -59,7 +59,8 @@ pub(crate) enum Act {
     Pmi(Vec<u8>),
     Write(Stream, Vec<u8>),
     Sleep(Duration),
-    CallFence,
+    /// With the rank's number for it.
+    CallFence(u64),
     End(Status),
 }
 
@@ -94,6 +95,8 @@ pub(crate) struct Rank {
     pub(crate) stubborn: bool,
     /// An answer that is not the one it wants ends it.
     pub(crate) gives_up: bool,
+    /// Those that it has passed by the gRPC service.
+    fences: u64,
 }
 
 impl Rank {
@@ -112,6 +115,7 @@ impl Rank {
             alive: true,
             stubborn,
             gives_up: false,
+            fences: 0,
         }
     }
 
@@ -173,7 +177,7 @@ impl Rank {
                 }
                 Op::CallFence => {
                     self.wait = Wait::Call;
-                    acts.push(Act::CallFence);
+                    acts.push(Act::CallFence(self.fences + 1));
                 }
                 Op::Abort(exit_code) => {
                     acts.push(Act::Pmi(line(&Request::Abort { exit_code, message: b"giving up".to_vec() })));
@@ -269,9 +273,16 @@ impl Rank {
         self.resume(&Wait::Stdin)
     }
 
-    /// A fence that failed may have been or not: the rank gives up.
+    /// A fence that failed may have been or not: the rank asks again.
     pub(crate) fn on_call_answered(&mut self, done: bool) -> Vec<Act> {
-        if done { self.resume(&Wait::Call) } else { vec![Act::End(Status::Exited(1))] }
+        match done {
+            true => self.fences += 1,
+            false => {
+                self.script.push_front(Op::CallFence);
+                self.script.push_front(Op::Sleep(Duration::from_millis(50)));
+            }
+        }
+        self.resume(&Wait::Call)
     }
 
     fn resume(&mut self, from: &Wait) -> Vec<Act> {

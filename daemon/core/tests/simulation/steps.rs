@@ -438,7 +438,7 @@ impl World {
                 self.send_from_rank(pid, step, local, OUTPUT, Input::Output(local, stream, bytes.into()));
             }
             Act::Sleep(time) => self.after(time, Event::Rank(pid, local, RankEvent::Wake)),
-            Act::CallFence => self.call_fence(step, pid, local, number),
+            Act::CallFence(attempt) => self.call_fence(step, pid, local, (number, attempt)),
             Act::End(status) => {
                 rank.alive = false;
                 if let Status::Exited(_) = status {

@@ -793,13 +793,13 @@ impl World {
     }
 
     /// A rank asks through the gRPC service.
-    pub(crate) fn call_fence(&mut self, step: &StepProc, pid: Pid, local: Local, rank: u32) {
+    pub(crate) fn call_fence(&mut self, step: &StepProc, pid: Pid, local: Local, (rank, attempt): (u32, u64)) {
         let Some(daemon) = self.machines[step.machine].daemon else {
             return self.after(Duration::ZERO, Event::Rank(pid, local, RankEvent::CallAnswered(false)));
         };
         let req = self.id();
         self.callers.insert(req, (daemon, pid, local));
-        let call = Call::Pmi { job: step.job, rank, namespace: step.namespace.clone(), op: PmiOp::Fence };
+        let call = Call::Pmi { job: step.job, rank, namespace: step.namespace.clone(), op: PmiOp::Fence(attempt) };
         self.handle(daemon, Input::Call { req, call });
     }
 
