@@ -1,6 +1,7 @@
 /* Spawns itself, for any MPI. `spawn family`: two and three of itself as one job, merged with it; each side checks what it gets.
- * `spawn refused COUNT PROGRAM`: that must be refused with MPI_ERR_SPAWN and no hang; prints what it was. `spawn outlived SECONDS`:
- * one of itself that lives on for so long. `spawn dying HOW`: one that ends before MPI_Init (`early`) or between (`late`). */
+ * `spawn refused COUNT PROGRAM`: that must be refused with MPI_ERR_SPAWN and no hang; prints what it was. `spawn outlived SECONDS
+ * [STAYS]`: each spawns one of itself that lives on for so long, and stays itself. `spawn dying HOW`: one that ends before MPI_Init
+ * (`early`) or between (`late`). */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,6 +99,9 @@ int main(int argc, char **argv) {
     MPI_Comm_spawn(argv[0], lives, 1, MPI_INFO_NULL, 0, MPI_COMM_SELF, &inter, MPI_ERRCODES_IGNORE);
     MPI_Comm_disconnect(&inter);
     printf("left\n");
+    fflush(stdout);
+    if (argc > 3)
+      sleep(atoi(argv[3]));
   } else if (strcmp(mode, "lives") == 0) {
     MPI_Comm_disconnect(&parent);
     sleep(atoi(argv[2]));

@@ -24,7 +24,7 @@ fn group<'a>(dvm: &Dvm, at: usize, words: impl IntoIterator<Item = &'a str>) -> 
 }
 
 /// A member on a node, in a session of its own: `rsctl group exec` of the group with these words, as the program.
-fn member(dvm: &Dvm, at: usize, words: &str, program: &[&str]) -> Call {
+pub(crate) fn member(dvm: &Dvm, at: usize, words: &str, program: &[&str]) -> Call {
     let rsctl = built::rsctl().display().to_string();
     dvm.call("setsid")
         .dir(dvm.scratch())
@@ -69,7 +69,7 @@ fn hello_lines(nodes: usize, per_node: usize) -> Vec<String> {
 }
 
 /// What they have printed, all together, once all have ended well.
-fn all_ok(members: Vec<Running>) -> Vec<String> {
+pub(crate) fn all_ok(members: Vec<Running>) -> Vec<String> {
     let texts: Vec<String> = members.into_iter().map(|member| member.end().ok()).collect();
     let mut lines: Vec<String> = texts.iter().flat_map(|text| text.lines()).map(str::to_owned).collect();
     lines.sort_unstable();

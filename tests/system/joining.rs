@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use rsd_tests::{Call, Dvm, Mpi, Running, built, client, eventually, intel, mpi4py_for_the_abi, processes, python};
 
 use crate::MPIS;
-use crate::groups::shuffled;
+use crate::groups::{member, shuffled};
 
 const WITHIN: Duration = Duration::from_secs(20);
 /// For worlds of interpreters.
@@ -148,6 +148,79 @@ fn singletons_of_mpich_find_the_daemon_by_an_mpiexec_of_ours() {
     }
     let launched = dvm.call("mpiexec").env("PATH", &path).args(["-n", "2", &Mpi::Wheel.program("universe.c")]).ok();
     assert_eq!(launched, "world 2, universe 4\nworld 2, universe 4\n");
+}
+
+/// A singleton that finds our `mpiexec`, on the second node. MPICH's ports, and Debian's not at all, want another network than its
+/// first choice; and it hangs in collectives of jobs that share some nodes and not others, unless it shares no memory.
+fn singleton(dvm: &Dvm, path: &str, program: &str) -> Call {
+    mpich(process(dvm, 1, program).env("PATH", path))
+}
+
+fn mpich(call: Call) -> Call {
+    call.env("MPIR_CVAR_CH4_NETMOD", "ofi").env("MPIR_CVAR_NOLOCAL", "1")
+}
+
+#[test]
+fn singletons_publish_find_and_spawn() {
+    let dvm = Dvm::start(2);
+    let path = path_with_mpiexec(&dvm);
+    for mpi in [Mpi::Ours, Mpi::Wheel, Mpi::Debian] {
+        let said = singleton(&dvm, &path, &mpi.program("names.c")).args(["alone", "ocean"]).ok();
+        assert_eq!(said, "names ok on 1\n", "{mpi:?}");
+    }
+    for mpi in [Mpi::Ours, Mpi::Wheel] {
+        let spawn = |words: &[&str]| singleton(&dvm, &path, &mpi.program("spawn.c")).args(words).end();
+        assert_eq!(spawn(&["family"]).ok(), "family of 6\n", "{mpi:?}");
+        assert_eq!(spawn(&["refused", "50", "./a.out"]).ok(), "refused\n", "{mpi:?}");
+        let told = dvm.ctl("attach last").end().err();
+        assert!(told.contains("rank 0 could not spawn: 50 ranks asked"), "{mpi:?}: {told}");
+        assert_eq!(spawn(&["outlived", "1"]).ok(), "left\n", "{mpi:?}");
+        eventually("its child has said its word", WITHIN, || dvm.ctl("logs last").ok().contains("lived").then_some(()));
+    }
+}
+
+/// How one side of a connection is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// By nobody.
+    Singleton,
+    /// As a group with so many members, on both nodes.
+    Group(usize),
+    /// By `rsctl run`, one rank on each node.
+    Job,
+}
+
+#[test]
+fn mpich_connects_from_singletons_groups_and_jobs_by_a_name() {
+    let dvm = Dvm::start(2);
+    let path = path_with_mpiexec(&dvm);
+    let program = Mpi::Wheel.program("names.c");
+    let sides = [Side::Singleton, Side::Group(1), Side::Group(2), Side::Job];
+    let start = |side: Side, words: [&str; 3]| -> Vec<Running> {
+        match side {
+            Side::Singleton => vec![singleton(&dvm, &path, &program).args(words).start()],
+            Side::Job => vec![mpich(dvm.rsctl(["run", "-n", "2", "--map-by", "node", &program]).args(words)).start()],
+            Side::Group(size) => {
+                let group = format!("{}{size} --size {size}", words[0]);
+                let member = |at: usize| mpich(member(&dvm, at % 2, &group, &[&program]).args(words)).start();
+                (0..size).map(member).collect()
+            }
+        }
+    };
+    for accepting in sides {
+        for connecting in sides {
+            // To themselves, singletons of MPICH are all the same process; groups of one are not.
+            if (accepting, connecting) == (Side::Singleton, Side::Singleton) {
+                continue;
+            }
+            let name = format!("{accepting:?} and {connecting:?}");
+            let one = start(accepting, ["accept", &name, "2"]);
+            let other = start(connecting, ["connect", &name, "2"]);
+            let size = |side| if let Side::Singleton | Side::Group(1) = side { 1 } else { 2 };
+            assert_eq!(all_ok(other), [format!("names ok on {}", size(connecting))], "{name}");
+            assert_eq!(all_ok(one), [format!("names ok on {}", size(accepting))], "{name}");
+        }
+    }
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use rsd_tests::{Call, Dvm, Mpi, Options, mpi4py_for_the_abi};
+use nix::sys::signal::Signal;
+use rsd_tests::{Call, Dvm, Mpi, Options, Running, eventually, mpi4py_for_the_abi};
 
+use crate::groups::{all_ok, member};
 use crate::sorted;
 
 /// `rsctl run …` of the program under the wheel's MPICH, whose ucx cannot spawn.
@@ -76,6 +78,77 @@ fn cancelling_a_job_ends_what_it_has_spawned() {
     dvm.rsctl(["cancel", "1"]).ok();
     running.end().fails(130);
     assert!(dvm.rsctl(["ps"]).ok().lines().count() <= 1, "nobody is left");
+}
+
+// --- members of groups ---
+
+/// Those that can spawn.
+const SPAWNERS: [Mpi; 2] = [Mpi::Ours, Mpi::Wheel];
+
+/// The members of a group, on the nodes in turn.
+fn group(dvm: &Dvm, nodes: usize, name: &str, size: usize, program: &[&str]) -> Vec<Running> {
+    let words = format!("{name} --size {size}");
+    let start = |at| {
+        let call = member(dvm, at % nodes, &words, program).env("MPIR_CVAR_CH4_NETMOD", "ofi");
+        // As above: MPICH hangs in collectives of jobs that share some nodes and not others.
+        if nodes > 1 { call.env("MPIR_CVAR_NOLOCAL", "1") } else { call }.start()
+    };
+    (0..size).map(start).collect()
+}
+
+#[test]
+fn members_of_a_group_spawn_on_one_node_and_on_two() {
+    for nodes in [1, 2] {
+        let dvm = Dvm::start_with(Options { nodes, slots: 24 / nodes as u32, args: Vec::new() });
+        for mpi in SPAWNERS {
+            for size in [1, 2, 3] {
+                let members = group(&dvm, nodes, &format!("{mpi:?}{size}"), size, &[&mpi.program("spawn.c"), "family"]);
+                assert_eq!(all_ok(members), [format!("family of {}", size + 5)], "{mpi:?}, {nodes} nodes");
+                let jobs = dvm.json("ps -a");
+                let [.., epoch, spawned] = &jobs["jobs"].as_array().expect("a list")[..] else { panic!("{jobs}") };
+                assert_eq!((&epoch["ranks"], &spawned["parent"]), (&size.into(), &epoch["job"]), "{jobs}");
+                // Members write to where they always did; what they have spawned writes to the epoch's log.
+                let job = epoch["job"].to_string();
+                dvm.rsctl(["wait", &job]).ok();
+                assert_eq!(sorted(&dvm.rsctl(["logs", &job]).ok()), vec![format!("child of {size}"); 5]);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_member_cannot_spawn_is_an_error_at_all_members_and_they_go_on() {
+    let dvm = Dvm::start_with(Options { nodes: 2, slots: 8, args: Vec::new() });
+    for size in [1, 2] {
+        let members = group(&dvm, 2, "actors", size, &[&Mpi::Ours.program("mpi/spawn.c"), "refusals"]);
+        assert_eq!(all_ok(members), [format!("spawn ok on {size}")]);
+    }
+}
+
+#[test]
+fn a_member_that_dies_takes_with_it_what_its_group_has_spawned() {
+    let dvm = Dvm::start(2);
+    for mpi in SPAWNERS {
+        let program = mpi.program("spawn.c");
+        let name = format!("{mpi:?}");
+        // So that rsctl's pid is the program's, and is ours to kill.
+        let start = |at: usize| {
+            let call =
+                dvm.rsctl(["--dvm"]).args([dvm.state_dir(at)]).args(["group", "exec", &name, "--size", "2", "--"]);
+            call.env("MPIR_CVAR_CH4_NETMOD", "ofi").args([&program, "outlived", "1000", "1000"]).start()
+        };
+        let members = [start(0), start(1)];
+        members.iter().for_each(|member| member.until_stdout(|out| out.contains("left").then_some(())));
+        let jobs = dvm.json("ps");
+        let jobs = jobs["jobs"].as_array().expect("a list").clone();
+        assert_eq!(jobs.len(), 3, "{mpi:?}: {jobs:?}");
+        members[0].signal(Signal::SIGKILL);
+        let verdict = dvm.rsctl(["wait", &jobs[0]["job"].to_string()]).end().fails(1);
+        assert!(verdict.contains("ended without MPI_Finalize"), "{mpi:?}: {verdict}");
+        eventually("what they have spawned is ended", Duration::from_secs(20), || {
+            dvm.json("ps")["jobs"].as_array().is_some_and(Vec::is_empty).then_some(())
+        });
+    }
 }
 
 // --- our library ---

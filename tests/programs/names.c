@@ -1,0 +1,99 @@
+/* Processes of any MPI find each other by names and connect. `names alone NAME`: one process publishes NAME, finds it, and takes it
+ * back; every misuse is an error. `names accept NAME COUNT`, `names connect NAME COUNT`: two worlds connect COUNT times over the port
+ * that the first has published. Prints `names ok on SIZE`. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int rank, size;
+
+static void must(int holds, const char *what) {
+  if (!holds) {
+    fprintf(stderr, "rank %d: not so: %s\n", rank, what);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+}
+
+static int class_of(int error) {
+  int class = MPI_SUCCESS;
+  if (error != MPI_SUCCESS)
+    MPI_Error_class(error, &class);
+  return class;
+}
+
+static void alone(const char *name) {
+  /* Not every MPI has ports on every network. */
+  char port[] = "tag#0$made-up$", found[MPI_MAX_PORT_NAME] = "";
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  must(class_of(MPI_Lookup_name(name, MPI_INFO_NULL, found)) == MPI_ERR_NAME, "nobody has published it");
+  must(MPI_Publish_name(name, MPI_INFO_NULL, port) == MPI_SUCCESS, "the name is published");
+  must(class_of(MPI_Publish_name(name, MPI_INFO_NULL, port)) != MPI_SUCCESS, "and not twice");
+  must(MPI_Lookup_name(name, MPI_INFO_NULL, found) == MPI_SUCCESS && strcmp(found, port) == 0, "it is found");
+  must(MPI_Unpublish_name(name, MPI_INFO_NULL, port) == MPI_SUCCESS, "it is taken back");
+  must(class_of(MPI_Lookup_name(name, MPI_INFO_NULL, found)) == MPI_ERR_NAME, "it is not found any more");
+  must(class_of(MPI_Unpublish_name(name, MPI_INFO_NULL, port)) != MPI_SUCCESS, "what is not published is not taken back");
+}
+
+static void use(MPI_Comm inter, int accepts, int round) {
+  int remote, sum, one, got = -1, sent = 1000 * accepts + round;
+  MPI_Comm all;
+  MPI_Comm_remote_size(inter, &remote);
+  if (rank == 0) {
+    MPI_Sendrecv(&sent, 1, MPI_INT, 0, 5, &got, 1, MPI_INT, 0, 5, inter, MPI_STATUS_IGNORE);
+    must(got == 1000 * !accepts + round, "the other side's word of this round");
+  }
+  MPI_Intercomm_merge(inter, !accepts, &all);
+  MPI_Comm_rank(all, &one);
+  MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, all);
+  must(sum == (size + remote) * (size + remote - 1) / 2, "the sum over both sides");
+  MPI_Comm_free(&all);
+}
+
+static void meet(int accepts, const char *name, int count) {
+  char port[MPI_MAX_PORT_NAME] = "";
+  MPI_Comm inter;
+  if (rank == 0 && accepts) {
+    MPI_Open_port(MPI_INFO_NULL, port);
+    MPI_Publish_name(name, MPI_INFO_NULL, port);
+  } else if (rank == 0) {
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    while (MPI_Lookup_name(name, MPI_INFO_NULL, port) != MPI_SUCCESS)
+      usleep(10000);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+  }
+  for (int round = 0; round < count; round++) {
+    if (accepts)
+      MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter);
+    else
+      MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter);
+    use(inter, accepts, round);
+    MPI_Comm_disconnect(&inter);
+  }
+  if (rank == 0 && accepts) {
+    MPI_Unpublish_name(name, MPI_INFO_NULL, port);
+    MPI_Close_port(port);
+  }
+}
+
+int main(int argc, char **argv) {
+  int *universe, found;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  must(argc > 2, "a mode and a name");
+  /* It makes a singleton of MPICH ask for a process manager, which names do not. */
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_UNIVERSE_SIZE, &universe, &found);
+  if (strcmp(argv[1], "alone") == 0)
+    alone(argv[2]);
+  else
+    meet(strcmp(argv[1], "accept") == 0, argv[2], argc > 3 ? atoi(argv[3]) : 1);
+  if (rank == 0)
+    printf("names ok on %d\n", size);
+  MPI_Finalize();
+  return 0;
+}
