@@ -10,8 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use nix::unistd::getppid;
-use rsd_proto::join::{Go, Join};
-use rsd_proto::pmi::environment::{Place, is_launcher_variable};
+use rsd_proto::join::Join;
+use rsd_proto::pmi::environment::is_launcher_variable;
 use rsd_proto::transport::exit;
 use rsd_proto::v1::{GroupInfo, GroupRules, GroupSelector, KickRequest, ListGroupsRequest};
 use serde_json::json;
@@ -82,21 +82,6 @@ fn quoted(value: &str) -> String {
         value.to_owned()
     } else {
         format!("'{}'", value.replace('\'', r"'\''"))
-    }
-}
-
-/// What a member's environment says of its place.
-fn place_of<'a>(go: &'a Go) -> Place<'a> {
-    Place {
-        job: go.job,
-        rank: go.rank,
-        size: go.size,
-        local_rank: go.local_rank,
-        local_size: go.local_size,
-        node_index: go.node_index,
-        node_name: &go.node,
-        namespace: &go.namespace,
-        node_address: &go.address,
     }
 }
 

@@ -22,6 +22,8 @@ pub mod client;
 
 use std::fmt::Write as _;
 
+use crate::pmi::environment::Place;
+
 /// The socket's name in the state directory.
 pub const SOCKET: &str = "join.sock";
 /// The version of this protocol: `v`.
@@ -118,6 +120,23 @@ pub struct Go {
     pub address: String,
     /// What it has asked for by `export`: `NAME=VALUE`, one per line.
     pub env: String,
+}
+
+impl Go {
+    /// What the member's environment says, as that of a rank that was started.
+    pub fn place(&self) -> Place<'_> {
+        Place {
+            job: self.job,
+            rank: self.rank,
+            size: self.size,
+            local_rank: self.local_rank,
+            local_size: self.local_size,
+            node_index: self.node_index,
+            node_name: &self.node,
+            namespace: &self.namespace,
+            node_address: &self.address,
+        }
+    }
 }
 
 /// Why a line is not one of ours. The text reads after "failed to read the line: ".

@@ -10,7 +10,6 @@ use rsd_proto::join::client::{NotJoined, ask};
 use rsd_proto::join::{Go, Join, SOCKET, Wait};
 use rsd_proto::transport::{DialError, exit};
 
-use super::place_of;
 use crate::exit::Failure;
 use crate::print::say;
 
@@ -49,7 +48,7 @@ pub(crate) fn join(socket: &Path, join: Join) -> Result<Go, Failure> {
 /// The environment of a member: that of a rank, and the way to its PMI server.
 pub(crate) fn variables<'a>(group: &str, go: &'a Go, socket: &Path) -> Vec<(&'a str, String)> {
     let mut variables = vec![("PMI_PORT", go.pmi_port.clone()), ("PMI_ID", go.pmi_id.to_string())];
-    variables.extend(place_of(go).variables());
+    variables.extend(go.place().variables());
     let before = std::env::var(EXPORTED).unwrap_or_default();
     // What a former place has set is not the user's.
     let is_set = |name: &str| std::env::var_os(name).is_some() && !before.split(',').any(|known| known == name);

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use rsd_proto::frameworks;
 use rsd_proto::join::{self, Event, Go};
-use rsd_proto::pmi::environment::Place;
 use rsd_proto::v1::{self as wire, Down, GroupEpoch, GroupJoin, GroupState, Up, down, group_state, up};
 
 use super::calls::{Refused, exit};
@@ -107,7 +106,7 @@ impl Members {
             let interface = about.interface.as_str();
             let meeting = frameworks::Meeting { address, port: *port, interface, nodes: go.nodes };
             // What it has set itself is known to it alone.
-            let variables = frameworks::variables(&wanted, &place_of(&go), &meeting, |_| false);
+            let variables = frameworks::variables(&wanted, &go.place(), &meeting, |_| false);
             let ours = variables.into_iter().filter(|(name, _)| *name != frameworks::EXPORTED);
             go.env = ours.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("\n");
         }
@@ -241,21 +240,6 @@ impl Rsd {
         for member in std::mem::take(&mut self.members.waiting).into_keys() {
             refuse(member, stopping(), out);
         }
-    }
-}
-
-/// Of a member, as of a rank that was started.
-fn place_of(go: &Go) -> Place<'_> {
-    Place {
-        job: go.job,
-        rank: go.rank,
-        size: go.size,
-        local_rank: go.local_rank,
-        local_size: go.local_size,
-        node_index: go.node_index,
-        node_name: &go.node,
-        namespace: &go.namespace,
-        node_address: &go.address,
     }
 }
 
