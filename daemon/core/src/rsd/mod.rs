@@ -20,6 +20,7 @@ mod locations;
 mod members;
 mod names;
 mod nodes;
+mod offers;
 mod questions;
 mod relay;
 mod stdin;

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use rsd_proto::v1::{self as wire, Down, NodeInfo, down};
 
-use super::head::{LOAD_DEADLINE, Node, Probe};
+use super::head::{LOAD_DEADLINE, Probe};
 use super::job::Job;
+use super::offers::Node;
 use super::{Effect, ReqId, Rsd, tree};
 use crate::{JobId, NodeId, Now};
 
