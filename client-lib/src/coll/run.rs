@@ -6,13 +6,14 @@
 //!
 //! **Errors.** A run that has failed (a peer was lost, a message was too long) takes all further steps, as its peers wait for
 //! it, but its messages are of a wrong length from then on: empty ones instead of bytes, one byte instead of none. That is
-//! how the others, and those that depend on them, learn of it: no rank hangs, and each that got something wrong knows.
+//! how the others, and those that depend on them, learn of it: no rank hangs, and each that got something wrong knows. If it was
+//! a death, an empty message with a tag of its own goes before each of these, so that it has the same class of error everywhere.
 
 use std::sync::Arc;
 
 use super::operands::{self, Operands, Workspace};
 use super::schedule::{Schedule, Slice, Step};
-use crate::abi::constants::MPI_ERR_TRUNCATE;
+use crate::abi::constants::{MPI_ERR_PROC_ABORTED, MPI_ERR_TRUNCATE};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::op::Reduction;
@@ -27,6 +28,9 @@ pub trait Courier {
 
     /// Starts to receive.
     fn recv(&mut self, from: u32, tag: i32, buffer: Buffer) -> Sent<Self::Id>;
+
+    /// Whether a message without bytes is there, which is then taken.
+    fn take_word(&mut self, from: u32, tag: i32) -> bool;
 
     /// If the message is over: how many bytes it had. Its id is invalid then.
     fn take(&mut self, id: Self::Id) -> Option<MpiResult<u64>>;
@@ -167,9 +171,21 @@ impl<I: Copy> Run<I> {
     }
 
     fn send<C: Courier<Id = I>>(&mut self, courier: &mut C, to: u32, from: Slice) {
-        let buffer = if self.failed.is_none() { self.buffer(from) } else { operands::wrong(from.len as usize) };
-        match courier.send(to, self.tag, buffer) {
-            Sent::Over(result) => self.note(result, None),
+        let buffer = match &self.failed {
+            None => self.buffer(from),
+            Some(error) => {
+                if error.class == MPI_ERR_PROC_ABORTED {
+                    self.post(courier, to, word_of_death(self.tag), Buffer::EMPTY);
+                }
+                operands::wrong(from.len as usize)
+            }
+        };
+        self.post(courier, to, self.tag, buffer);
+    }
+
+    fn post<C: Courier<Id = I>>(&mut self, courier: &mut C, to: u32, tag: i32, buffer: Buffer) {
+        match courier.send(to, tag, buffer) {
+            Sent::Over(result) => self.note(courier, result, None),
             Sent::Pending(id) => self.under_way.push(UnderWay { id, from: None }),
         }
     }
@@ -177,7 +193,7 @@ impl<I: Copy> Run<I> {
     fn recv<C: Courier<Id = I>>(&mut self, courier: &mut C, from: u32, into: Slice) {
         let expected = Some((from, into.len));
         match courier.recv(from, self.tag, self.buffer(into)) {
-            Sent::Over(result) => self.note(result, expected),
+            Sent::Over(result) => self.note(courier, result, expected),
             Sent::Pending(id) => self.under_way.push(UnderWay { id, from: expected }),
         }
     }
@@ -191,14 +207,15 @@ impl<I: Copy> Run<I> {
                 None => index += 1,
                 Some(result) => {
                     self.under_way.swap_remove(index);
-                    self.note(result, from);
+                    self.note(courier, result, from);
                 }
             }
         }
         self.under_way.is_empty()
     }
 
-    fn note(&mut self, result: MpiResult<u64>, expected: Option<(u32, u64)>) {
+    fn note<C: Courier<Id = I>>(&mut self, courier: &mut C, result: MpiResult<u64>, expected: Option<(u32, u64)>) {
+        let mut gave_up = |from| gave_up(from, courier.take_word(from, word_of_death(self.tag)));
         let error = match (result, expected) {
             (Ok(0), Some((from, 1..))) => gave_up(from),
             (Ok(bytes), Some((from, expected))) if bytes < expected && self.reduction.is_some() => {
@@ -233,6 +250,19 @@ fn too_short(rank: u32, bytes: u64, expected: u64) -> MpiError {
 }
 
 #[cold]
-fn gave_up(rank: u32) -> MpiError {
-    MpiError::other(format!("rank {rank} gave this operation up: it failed there, or has no bytes for this rank"))
+fn gave_up(rank: u32, for_a_death: bool) -> MpiError {
+    match for_a_death {
+        true => {
+            MpiError::proc_aborted(format!("rank {rank} gave this operation up: a process has died that it depends on"))
+        }
+        false => MpiError::other(format!(
+            "rank {rank} gave this operation up: it failed there, or has no bytes for this rank"
+        )),
+    }
+}
+
+/// The tag of the message that says that an operation was given up for a death. Exchanges have negative tags, too, but not the same
+/// number of operation.
+fn word_of_death(tag: i32) -> i32 {
+    !tag
 }

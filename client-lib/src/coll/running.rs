@@ -49,6 +49,14 @@ impl<T: Transport> Courier for Messages<'_, T> {
         sent(self.engine.recv(self.members.context, Source::Rank(from), TagMatch::Value(tag), buffer))
     }
 
+    #[cold]
+    fn take_word(&mut self, from: u32, tag: i32) -> bool {
+        let (context, from, tag) = (self.members.context, Source::Rank(from), TagMatch::Value(tag));
+        let is_there = matches!(self.engine.probe(context, from, tag), Ok(Some(_)));
+        // Then it is over at once.
+        is_there && matches!(self.engine.recv(context, from, tag, Buffer::EMPTY), Started::Over(_))
+    }
+
     #[inline]
     fn take(&mut self, id: RequestId) -> Option<MpiResult<u64>> {
         self.engine.take(id).map(bytes)

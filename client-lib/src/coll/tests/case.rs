@@ -14,6 +14,7 @@ use super::super::schedule::{Area, Here, Schedule, Slice};
 use super::super::{allgather, barrier, scan};
 use super::fold::{self, Op};
 use super::world::{self, Dice, Fabric};
+use crate::abi::constants::MPI_ERR_PROC_ABORTED;
 use crate::datatype::TypeRef;
 use crate::error::MpiResult;
 use crate::memory::Buffer;
@@ -243,9 +244,12 @@ impl Case {
         let results = world::drive(&mut fabric, &mut runs, &mut dice, gone);
         let mut well = 0;
         for (rank, result) in results.into_iter().enumerate().filter(|(rank, _)| Some(*rank as u32) != gone) {
-            if result.is_ok() {
-                self.check(rank as u32, &mut ranks[rank], 0);
-                well += 1;
+            match result {
+                Ok(()) => {
+                    self.check(rank as u32, &mut ranks[rank], 0);
+                    well += 1;
+                }
+                Err(error) => assert_eq!(error.class, MPI_ERR_PROC_ABORTED, "rank {rank}: {error:?}"),
             }
         }
         well
