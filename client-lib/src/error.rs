@@ -15,6 +15,8 @@ pub struct MpiError {
     pub text: Cow<'static, str>,
     /// The communicator whose error handler is asked, if that does not follow from the call's arguments: that of a request.
     pub on: Option<CommHandle>,
+    /// It follows from what another process has met, which tells of it by itself, or its launcher does.
+    pub is_secondhand: bool,
 }
 
 /// What the functions behind the exported ones return.
@@ -24,7 +26,13 @@ impl MpiError {
     /// With a text of its own.
     #[cold]
     pub fn new(class: i32, text: impl Into<Cow<'static, str>>) -> Self {
-        Self { class, text: text.into(), on: None }
+        Self { class, text: text.into(), on: None, is_secondhand: class == constants::MPI_ERR_PROC_ABORTED }
+    }
+
+    /// As what follows from another process's error.
+    #[cold]
+    pub fn secondhand(self) -> Self {
+        Self { is_secondhand: true, ..self }
     }
 
     /// As an error of an operation on this communicator.

@@ -101,7 +101,7 @@ pub unsafe fn is_thread_main(rt: &Runtime, flag: *mut c_int) -> MpiResult {
 ///
 /// See [`init`].
 pub unsafe fn abort(rt: &Runtime, _comm: CommHandle, errorcode: c_int) -> MpiResult {
-    runtime::die(rt, &format!("MPI_Abort was called with error code {errorcode}"), errorcode)
+    runtime::die(rt, &format!("MPI_Abort was called with error code {errorcode}"), errorcode, false)
 }
 
 /// `MPI_Get_processor_name`: the host's name.

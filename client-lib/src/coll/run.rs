@@ -251,14 +251,15 @@ fn too_short(rank: u32, bytes: u64, expected: u64) -> MpiError {
 
 #[cold]
 fn gave_up(rank: u32, for_a_death: bool) -> MpiError {
-    match for_a_death {
+    let error = match for_a_death {
         true => {
             MpiError::proc_aborted(format!("rank {rank} gave this operation up: a process has died that it depends on"))
         }
         false => MpiError::other(format!(
             "rank {rank} gave this operation up: it failed there, or has no bytes for this rank"
         )),
-    }
+    };
+    error.secondhand()
 }
 
 /// The tag of the message that says that an operation was given up for a death. Exchanges have negative tags, too, but not the same

@@ -188,7 +188,7 @@ fn proposal(number: u32, fails: bool) -> Words {
 #[cold]
 fn failed(fails: bool) -> MpiError {
     match fails {
-        true => MpiError::other("another process could not make the communicator"),
+        true => MpiError::other("another process could not make the communicator").secondhand(),
         false => MpiError::no_mem("there are a thousand million communicators already"),
     }
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::{Phase, Runtime};
-use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_ERR_OTHER, MPI_ERR_PROC_ABORTED, MPI_SESSION_NULL};
+use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_ERR_OTHER, MPI_SESSION_NULL};
 use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle, WinHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::errhandler::{Errhandler, Of};
@@ -74,7 +74,7 @@ pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiErro
         }
         Errhandler::Fatal | Errhandler::Abort => {
             let code = if code == 0 { MPI_ERR_OTHER } else { code };
-            die(runtime, &format!("{name}: {error}"), code)
+            die(runtime, &format!("{name}: {error}"), code, error.is_secondhand)
         }
     }
 }
@@ -91,17 +91,18 @@ fn call_user(function: *const c_void, object: usize, code: c_int) {
     }
 }
 
-/// How long a process that ends because of another's end leaves the word to the launcher.
+/// How long a process that ends because of what another has met leaves the word to that one and the launcher.
 const SECOND_DEATH: Duration = Duration::from_millis(500);
 
-/// Ends the job: says why, tells the process manager, and leaves.
-pub fn die(runtime: &Runtime, text: &str, code: c_int) -> ! {
+/// Ends the job: says why, tells the process manager, and leaves. What is second-hand is no first cause, and must not
+/// be heard of first.
+pub fn die(runtime: &Runtime, text: &str, code: c_int, is_secondhand: bool) -> ! {
     let (rank, pmi) = {
         let mut state = runtime.lock();
         (state.world.as_ref().map(|world| world.rank), state.world.as_mut().and_then(|world| world.pmi.take()))
     };
-    if pmi.is_some() && code == MPI_ERR_PROC_ABORTED {
-        // Another process ended first, and the launcher is about to hear of that one and why: it ends this one, too.
+    if pmi.is_some() && is_secondhand {
+        // The launcher is about to hear of the other process and why, and then ends this one, too.
         std::thread::sleep(SECOND_DEATH);
     }
     let who = rank.map(|rank| format!(" on rank {rank}")).unwrap_or_default();

@@ -249,7 +249,11 @@ impl Case {
                     self.check(rank as u32, &mut ranks[rank], 0);
                     well += 1;
                 }
-                Err(error) => assert_eq!(error.class, MPI_ERR_PROC_ABORTED, "rank {rank}: {error:?}"),
+                Err(error) => {
+                    assert_eq!(error.class, MPI_ERR_PROC_ABORTED, "rank {rank}: {error:?}");
+                    // Whoever is ended by it must not be taken for the cause.
+                    assert!(error.is_secondhand, "{error}");
+                }
             }
         }
         well
