@@ -137,11 +137,11 @@ pub(crate) enum Command {
 }
 
 const GROUP_HELP: &str = "\
-Example: sixteen workers, started by whatever starts them, on any nodes where a daemon runs:
-  rsctl group exec actors --size 16 -- python serve.py      in each of the sixteen places
-  rsctl group ls                                            which groups there are
-  rsctl group show actors                                   who waits, and how many are missing
-  rsctl ps                                                  an epoch that has begun is a job: actors.1";
+Example: sixteen workers, started by whatever starts them, on any nodes of the DVM:
+  rsctl group exec actors --size 16 -- python serve.py    in each of the places
+  rsctl group ls             which groups there are
+  rsctl group show actors    who waits, and how many are missing
+  rsctl ps                   an epoch that has begun is a job: actors.1";
 
 /// `name …`.
 #[derive(Debug, Subcommand)]

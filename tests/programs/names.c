@@ -1,6 +1,6 @@
 /* Processes of any MPI find each other by names and connect. `names alone NAME`: one process publishes NAME, finds it, and takes it
  * back; every misuse is an error. `names accept NAME COUNT`, `names connect NAME COUNT`: two worlds connect COUNT times over the port
- * that the first has published. Prints `names ok on SIZE`. */
+ * that the first has published; `names hold` is `names accept`, but says `published` first. Prints `names ok on SIZE`. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,12 +52,16 @@ static void use(MPI_Comm inter, int accepts, int round) {
   MPI_Comm_free(&all);
 }
 
-static void meet(int accepts, const char *name, int count) {
+static void meet(const char *mode, const char *name, int count) {
+  int accepts = strcmp(mode, "connect") != 0;
   char port[MPI_MAX_PORT_NAME] = "";
   MPI_Comm inter;
   if (rank == 0 && accepts) {
     MPI_Open_port(MPI_INFO_NULL, port);
     MPI_Publish_name(name, MPI_INFO_NULL, port);
+    if (strcmp(mode, "hold") == 0)
+      printf("published\n");
+    fflush(stdout);
   } else if (rank == 0) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
@@ -91,7 +95,7 @@ int main(int argc, char **argv) {
   if (strcmp(argv[1], "alone") == 0)
     alone(argv[2]);
   else
-    meet(strcmp(argv[1], "accept") == 0, argv[2], argc > 3 ? atoi(argv[3]) : 1);
+    meet(argv[1], argv[2], argc > 3 ? atoi(argv[3]) : 1);
   if (rank == 0)
     printf("names ok on %d\n", size);
   MPI_Finalize();

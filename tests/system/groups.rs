@@ -1,14 +1,11 @@
 //! Named groups: processes that nobody here has launched become one MPI_COMM_WORLD.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use nix::unistd::Uid;
 use rsd_proto::join::{Event, Join, Line};
 use rsd_proto::transport::{Target, dial, dvm_client};
 use rsd_proto::v1::{JoinRequest, join_event};
@@ -37,7 +34,7 @@ pub(crate) fn member(dvm: &Dvm, at: usize, words: &str, program: &[&str]) -> Cal
 }
 
 /// So many of a group wait, none of them out of reach.
-fn until_waiting(dvm: &Dvm, name: &str, members: usize) -> Vec<serde_json::Value> {
+pub(crate) fn until_waiting(dvm: &Dvm, name: &str, members: usize) -> Vec<serde_json::Value> {
     eventually(&format!("{members} wait in {name}"), WITHIN, || {
         let info = group(dvm, 0, ["show", name, "--json"]).end();
         let info: serde_json::Value = serde_json::from_str(&info.out()).ok()?;
@@ -57,7 +54,7 @@ pub(crate) fn shuffled(count: usize, seed: u64) -> Vec<usize> {
     numbers
 }
 
-fn hello_lines(nodes: usize, per_node: usize) -> Vec<String> {
+pub(crate) fn hello_lines(nodes: usize, per_node: usize) -> Vec<String> {
     let size = nodes * per_node;
     let line = |rank: usize| {
         let (node, local) = (rank / per_node, rank % per_node);
@@ -360,30 +357,6 @@ fn groups_are_created_listed_kicked_from_and_closed() {
     assert!(stays.end().fails(243).contains("group actors is closed"));
     member(&dvm, 0, "actors --size 3", &["true"]).end().fails(243);
     group(&dvm, 0, ["show", "critics"]).fails(246);
-}
-
-#[test]
-fn a_process_of_another_user_gets_no_place() {
-    if !Uid::effective().is_root() {
-        eprintln!("not tried: only root can become another user");
-        return;
-    }
-    let dvm = Dvm::start(1);
-    let open = std::path::PathBuf::from(format!("{}-group", dvm.scratch().display()).replace("/scratch", ""));
-    fs::create_dir(&open).expect("/tmp is writable");
-    let rsctl = open.join("rsctl");
-    fs::copy(built::rsctl(), &rsctl).expect("/tmp is writable");
-    for path in [&open, &rsctl, &dvm.state_dir(0), &dvm.state_dir(0).join("..")] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
-    }
-    let call = Call::new(&rsctl).dir("/").env("RSD_RUNTIME_DIR", &open).args(["--dvm"]).args([dvm.state_dir(0)]);
-    let refused = call.args(["group", "exec", "actors", "--size", "1", "--", "true"]).user(65_534).end();
-    fs::remove_dir_all(&open).expect("it is ours");
-    let refused = refused.fails(245);
-    assert!(refused.contains("belongs to uid 0; use a daemon of your own"), "{refused}");
-    // And not by the socket itself, whoever asks it.
-    let mode = fs::metadata(dvm.state_dir(0).join("join.sock")).expect("it is there").permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Every test has daemons of its own; what it leaves behind fails it ([`rsd_tests::Dvm`]).
 
 mod daemons;
+mod examples;
 mod exits;
 mod frameworks;
 mod groups;
@@ -22,6 +23,7 @@ mod ports;
 mod restart;
 mod slurm;
 mod spawn;
+mod strangers;
 mod surface;
 mod wrong_uses;
 

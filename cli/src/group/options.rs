@@ -77,9 +77,10 @@ The member is the shell that runs this: when it ends before MPI_Init, its place 
 const CREATE_HELP: &str = "\
 Examples:
   rsctl group create actors --size 16
-  rsctl group create actors --min 8 --max 16 --settle 5s    begins with 16, or when 8 or more are there
-                                                            and nobody has come for 5 s
-  rsctl group create actors --size 16 --timeout 10m --ttl 1d";
+  rsctl group create actors --min 8 --max 16 --settle 5s
+  rsctl group create actors --size 16 --timeout 10m --ttl 1d
+
+The second begins with 16 members, or with 8 or more when nobody has come for 5 s.";
 
 /// What a member asks for.
 #[derive(Debug, Clone, Args)]

@@ -1,0 +1,122 @@
+//! Processes of another user on the same machine: they get no place, and can neither take, change nor end what is ours.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::Uid;
+use rsd_tests::{Call, Dvm, Mpi, built, plain};
+
+use crate::groups::{all_ok, hello_lines, member, until_waiting};
+
+/// Nobody.
+const UID: u32 = 65_534;
+
+/// What the other user can reach: a directory with copies of programs, and ours, as far as permissions can open it.
+struct Stranger {
+    dir: PathBuf,
+    dvm: PathBuf,
+}
+
+impl Stranger {
+    /// None where this process cannot become another user.
+    fn of(dvm: &Dvm) -> Option<Stranger> {
+        if !Uid::effective().is_root() {
+            eprintln!("not tried: only root can become another user");
+            return None;
+        }
+        let ours = dvm.state_dir(0);
+        let dir = ours.parent().expect("it lies in a folder").with_extension("stranger");
+        fs::create_dir(&dir).expect("/tmp is writable");
+        chown(&dir, Some(UID), Some(UID)).expect("root may");
+        for path in [&ours, &ours.join("..")] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        }
+        Some(Stranger { dir, dvm: ours })
+    }
+
+    /// A file of ours, as one of the stranger's.
+    fn copy(&self, file: impl AsRef<Path>) -> PathBuf {
+        let copy = self.dir.join(file.as_ref().file_name().expect("it is a file"));
+        fs::copy(file, &copy).expect("/tmp is writable");
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        copy
+    }
+
+    fn call(&self, program: impl AsRef<Path>) -> Call {
+        let call = Call::new(program.as_ref()).dir("/").env("RSD_RUNTIME_DIR", &self.dir).env("RSD_DVM", &self.dvm);
+        call.env("LD_LIBRARY_PATH", &self.dir).env_remove("RSD_CONFIG").user(UID)
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        // Below /tmp, and nothing that a later test would look at.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+#[test]
+fn another_user_changes_nothing_of_ours() {
+    let dvm = Dvm::start(1);
+    let Some(stranger) = Stranger::of(&dvm) else { return };
+    let (rsctl, hello) = (stranger.copy(built::rsctl()), Mpi::Ours.program("hello.c"));
+    let names = Mpi::Ours.program("names.c");
+    stranger.copy(Mpi::Ours.library_folder().join("libmpi_abi.so.1"));
+
+    // Ours: a group that fills, and a name.
+    let gated = ["sh", "-c", "echo \"PMI_PORT=$PMI_PORT PMI_ID=$PMI_ID\"; read line; exec $0", &hello];
+    let start = || member(&dvm, 0, "actors --size 2", &gated).stdin_open().start();
+    let mut members = vec![start()];
+    let waiting = until_waiting(&dvm, "actors", 1);
+    let pid = waiting[0]["pid"].to_string();
+    let holder = dvm.rsctl(["run", "-n", "1", &names, "hold", "ocean", "1"]).start();
+    holder.until_stdout(|out| out.contains("published").then_some(()));
+
+    for words in [
+        "group exec actors --size 2 -- true",
+        "group env actors --size 2",
+        "group create actors --size 1",
+        "group close actors",
+        &format!("group kick actors {pid}"),
+        "group show actors",
+        "group ls",
+        "kv put key --group actors --value mine",
+        "cancel last",
+        "run -n 1 true",
+    ] {
+        let refused = stranger.call(&rsctl).args(words.split_whitespace()).fails(245);
+        assert!(refused.contains("belongs to uid 0; use a daemon of your own: rsd start"), "{words}: {refused}");
+    }
+    let refused = stranger.call(stranger.copy(&names)).args(["hold", "ocean", "1"]).end();
+    assert!(!refused.status.success() && refused.err().contains("belongs to uid 0"), "{refused}");
+
+    // Nor by what clients do not keep from: sockets that somebody has opened to all.
+    let ask = plain("ask.c");
+    let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\u{0}\u{0}\u{0}\u{4}\u{0}\u{0}\u{0}\u{0}\u{0}";
+    for (socket, text) in [("join.sock", "hello\n"), ("rsd.sock", preface)] {
+        let path = dvm.state_dir(0).join(socket);
+        assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("it is ours");
+        assert_eq!(stranger.call(stranger.copy(&ask)).args([&path]).stdin(text).ok(), "closed\n", "{socket}");
+        assert_eq!(dvm.call(&ask).args([&path]).stdin(text).ok(), "answered\n", "{socket}");
+    }
+    assert_eq!(until_waiting(&dvm, "actors", 1)[0]["pid"].to_string(), pid);
+
+    // Nor with the place of a member, as it may have read it somewhere.
+    members.push(start());
+    let place = members[0].until_stdout(|out| out.lines().find(|line| line.contains("PMI_ID=")).map(str::to_owned));
+    let mut thief = stranger.call(stranger.copy(&hello));
+    for (name, value) in place.split_whitespace().filter_map(|word| word.split_once('=')) {
+        thief = thief.env(name, value);
+    }
+    let refused = thief.end();
+    assert!(refused.err().contains("the process manager has closed the connection"), "{refused}");
+
+    members.iter_mut().for_each(|member| member.write(b"go\n"));
+    let mut lines = all_ok(members);
+    lines.retain(|line| !line.contains("PMI_ID="));
+    assert_eq!(lines, hello_lines(1, 2));
+    dvm.call(&names).args(["connect", "ocean", "1"]).ok();
+    assert_eq!(holder.end().ok(), "published\nnames ok on 1\n");
+}
