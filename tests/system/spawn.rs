@@ -8,6 +8,9 @@ use rsd_tests::{Call, Dvm, Mpi, Options, Running, eventually, mpi4py_for_the_abi
 use crate::groups::{all_ok, member};
 use crate::sorted;
 
+/// For worlds of interpreters that spawn others.
+const PATIENCE: Duration = Duration::from_secs(180);
+
 /// `rsctl run …` of the program under the wheel's MPICH, whose ucx cannot spawn.
 fn mpich(dvm: &Dvm, options: &[&str], args: &[&str]) -> Call {
     let program = Mpi::Wheel.program("spawn.c");
@@ -189,14 +192,17 @@ fn what_our_library_cannot_spawn_is_an_error_at_all_parents_and_they_go_on() {
 }
 
 #[test]
-fn mpi4py_passes_its_own_tests_of_spawning() {
+fn mpi4py_passes_its_own_tests_of_spawning_and_sessions() {
     let (python, tests) = mpi4py_for_the_abi();
-    // As many slots as its tests spawn at once, and some whose last processes are still on their way out.
-    let dvm = Dvm::start_with(Options { nodes: 1, slots: 64, args: Vec::new() });
-    for n in ["1", "2"] {
-        let call = dvm.rsctl(["run", "-n", n]).args([&python, &tests.join("main.py")]);
-        let call = call.args(["--no-builddir", "-q", "-f", "-i", "test_spawn\\.py$"]);
-        let ended = call.deadline(Duration::from_secs(180)).end();
-        assert!(ended.status.success() && ended.err().contains("\nOK"), "{ended}");
+    for nodes in [1, 2] {
+        // As many slots as its tests spawn at once, and some whose last processes are still on their way out.
+        let dvm = Dvm::start_with(Options { nodes, slots: 64 / nodes as u32, args: Vec::new() });
+        for n in ["1", "2", "3", "4"] {
+            for file in ["test_session\\.py$", "test_spawn\\.py$"] {
+                let call = dvm.rsctl(["run", "-n", n, "--map-by", "node"]).args([&python, &tests.join("main.py")]);
+                let ended = call.args(["--no-builddir", "-q", "-f", "-i", file]).deadline(PATIENCE).end();
+                assert!(ended.status.success() && ended.err().contains("\nOK"), "{nodes} nodes: {ended}");
+            }
+        }
     }
 }
