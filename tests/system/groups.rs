@@ -272,6 +272,9 @@ fn when_a_member_dies_between_init_and_the_first_barrier_the_others_mpi_fails_an
         let verdict = format!("rank 1 on node1: its process (pid {pid}) ended without MPI_Finalize");
         let told = dvm.ctl("wait last").end().fails(1);
         assert!(told.contains(&verdict), "{group}: {told}");
+        let shown = self::group(&dvm, 0, ["show", &group]).ok();
+        let last = format!(" failed: rank 1: its process (pid {pid}) ended without MPI_Finalize");
+        assert!(shown.contains(&last), "{shown}");
         // In its MPI's words; MPICH 5 passes over ours.
         let words = ended.err().replace('_', " ");
         let cause = format!("on node1, rank 1: its process (pid {pid}) ended without MPI Finalize");

@@ -3,6 +3,7 @@
 use rsd_proto::v1::{GroupInfo, GroupRules, WaitingMember};
 use serde_json::{Value, json};
 
+use crate::json::state as state_of_job;
 use crate::print::{self, Align};
 
 fn rules(info: &GroupInfo) -> GroupRules {
@@ -70,6 +71,10 @@ pub(super) fn description(info: &GroupInfo) -> String {
     }
     fields.push(("fills", format!("epoch {}: {} waiting, {missing} missing", info.epoch, info.waiting.len())));
     fields.push(("epochs", epochs(info)));
+    if let Some(last) = &info.last {
+        let cause = if last.cause.is_empty() { String::new() } else { format!(": {}", last.cause) };
+        fields.push(("last", format!("{} (job {}) {}{cause}", last.epoch, last.job, state_of_job(last.state()))));
+    }
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text: String = fields.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect();
     for member in &info.waiting {
@@ -99,6 +104,10 @@ pub(super) fn json(info: &GroupInfo) -> Value {
         })
     };
     let live = info.epochs.iter().map(|live| json!({ "epoch": live.epoch, "job": live.job, "size": live.size }));
+    let last = info.last.as_ref().map(|last| {
+        let state = state_of_job(last.state());
+        json!({ "epoch": last.epoch, "job": last.job, "state": state, "cause": last.cause })
+    });
     json!({
         "group": rules.name,
         "state": state(info),
@@ -113,5 +122,6 @@ pub(super) fn json(info: &GroupInfo) -> Value {
         "epoch": info.epoch,
         "waiting": info.waiting.iter().map(member).collect::<Vec<_>>(),
         "epochs": live.collect::<Vec<_>>(),
+        "last": last,
     })
 }

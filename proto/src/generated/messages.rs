@@ -900,6 +900,9 @@ pub struct GroupInfo {
     /// Those that live.
     #[prost(message, repeated, tag = "7")]
     pub epochs: ::prost::alloc::vec::Vec<LiveEpoch>,
+    /// The one that was over last.
+    #[prost(message, optional, tag = "8")]
+    pub last: ::core::option::Option<EndedEpoch>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WaitingMember {
@@ -928,6 +931,18 @@ pub struct LiveEpoch {
     pub job: u64,
     #[prost(uint32, tag = "3")]
     pub size: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EndedEpoch {
+    #[prost(uint64, tag = "1")]
+    pub epoch: u64,
+    #[prost(uint64, tag = "2")]
+    pub job: u64,
+    #[prost(enumeration = "JobState", tag = "3")]
+    pub state: i32,
+    /// Of one that failed: who was the first, and how, as a sentence.
+    #[prost(string, tag = "4")]
+    pub cause: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KickRequest {

@@ -187,7 +187,7 @@ impl Rsd {
             let Some(job) = head.jobs.get_mut(&id) else { return };
             job.outlive();
             let req = job.stdin.settle(true);
-            head.lobby.over(id);
+            head.epoch_is_over(id);
             out.extend(req.map(|req| Effect::Answer { req, answer: Answer::Stopped }));
             return;
         }

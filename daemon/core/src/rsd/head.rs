@@ -119,6 +119,20 @@ impl Head {
         self.jobs.get_mut(&job)
     }
 
+    /// No rank of a job runs any more; if it is an epoch, its group hears how that ended.
+    pub(super) fn epoch_is_over(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let cause = job.cause().map(family::sentence);
+        let state = match job.life {
+            Life::Ended(state) => state,
+            Life::Queued { .. } | Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. } => match cause {
+                Some(_) => wire::JobState::Failed,
+                None => wire::JobState::Done,
+            },
+        };
+        self.lobby.over(id, state, cause);
+    }
+
     /// The jobs that are not over, oldest first.
     pub(super) fn alive(&self) -> impl Iterator<Item = &Job> {
         self.alive.iter().filter_map(|id| self.jobs.get(id))
@@ -348,7 +362,7 @@ impl Rsd {
     pub(super) fn retire(&mut self, id: JobId, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         head.alive.remove(&id);
-        head.lobby.over(id);
+        head.epoch_is_over(id);
         head.blobs.job_is_over(id, out);
         head.ended.push_back(id);
         if let Some(req) = head.jobs.get_mut(&id).and_then(|job| job.stdin.settle(true)) {

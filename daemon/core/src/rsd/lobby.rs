@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use rsd_proto::join;
-use rsd_proto::v1::{self as wire, GroupError, GroupJoin, GroupWait};
+use rsd_proto::v1::{self as wire, GroupError, GroupJoin, GroupWait, JobState};
 
 use super::calls::{Refused, exit};
 use crate::{JobId, NodeId};
@@ -178,10 +178,13 @@ impl Lobby {
     }
 
     /// A job is over, which may have been an epoch.
-    pub(super) fn over(&mut self, job: JobId) {
-        for group in self.groups.values_mut().filter(|group| group.live.values().any(|(id, _)| *id == job)) {
-            group.live.retain(|_, (id, _)| *id != job);
-            self.changed = true;
+    pub(super) fn over(&mut self, job: JobId, state: JobState, cause: Option<String>) {
+        for group in self.groups.values_mut() {
+            for (epoch, _) in group.live.extract_if(.., |_, (id, _)| *id == job) {
+                let cause = cause.clone().unwrap_or_default();
+                group.last = Some(wire::EndedEpoch { epoch, job, state: state.into(), cause });
+                self.changed = true;
+            }
         }
         self.entered.retain(|_, id| *id != job);
     }

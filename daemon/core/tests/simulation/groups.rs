@@ -292,6 +292,10 @@ fn when_a_member_dies_between_init_and_the_first_fence_the_others_hear_of_it_at_
         told += waiting.len();
         // The others are in shared memory, for all that one knows.
         processes.iter().for_each(|id| world.end_process(*id));
+        world.run_for(Duration::from_secs(10));
+        let last = show(&mut world).last.expect("it is over");
+        assert_eq!((last.epoch, last.job, last.state()), (1, job, JobState::Failed));
+        assert!(last.cause.starts_with("rank 1: its process"), "{}", last.cause);
         world.run();
         let info = world.assert_ended(job, JobState::Failed, 1);
         let cause = info.cause.expect("a cause");

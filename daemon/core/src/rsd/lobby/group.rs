@@ -28,6 +28,8 @@ pub(in crate::rsd) struct Group {
     /// By arrival.
     pub(super) seats: Vec<Seat>,
     pub(super) live: BTreeMap<u64, (JobId, u32)>,
+    /// The epoch that was over last.
+    pub(super) last: Option<wire::EndedEpoch>,
     last_arrival: Duration,
     /// Since when nobody is in it.
     empty: Option<Duration>,
@@ -93,6 +95,7 @@ impl Group {
             epoch: 1,
             seats: Vec::new(),
             live: BTreeMap::new(),
+            last: None,
             last_arrival: now,
             empty: None,
             told: (0, now),
@@ -280,6 +283,7 @@ impl Group {
             epoch: self.epoch,
             waiting: waiting.collect(),
             epochs: live.collect(),
+            last: self.last.clone(),
         }
     }
 }
