@@ -159,7 +159,8 @@ fn own(fd: impl AsFd) -> io::Result<BufWriter<File>> {
     Ok(BufWriter::with_capacity(64 << 10, File::from(fd.as_fd().try_clone_to_owned()?)))
 }
 
-/// Puts `[rank] ` before lines, and `[job.rank] ` before those of jobs that were spawned. A line that is cut by another rank's output is ended there and goes on under a new label.
+/// Puts `[rank] ` before lines, and `[job.rank] ` before those of jobs that were spawned. A line that is cut by another
+/// rank's output is ended there and goes on under a new label.
 #[derive(Debug, Default)]
 struct Labels {
     /// By stream: the job and rank whose line is not ended yet.

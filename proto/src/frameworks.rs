@@ -1,5 +1,5 @@
-//! What frameworks that know nothing of MPI read from their environment, so that they run under rsd without a launcher of their own:
-//! the words of `--export`, and the variables that each stands for.
+//! What frameworks that know nothing of MPI read from their environment, so that they run under rsd without a launcher of
+//! their own: the words of `--export`, and the variables that each stands for.
 //!
 //! - torch: what `torchrun` sets and `init_method="env://"` reads. Rank 0 listens at `MASTER_PORT`, which its node has found free.
 //! - nccl: which interface it uses for its sockets.

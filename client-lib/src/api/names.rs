@@ -1,5 +1,5 @@
-//! Names for ports (MPI 5.0 §11.9.4). The process manager keeps them, for all jobs that it runs: with rsd, for the whole virtual machine,
-//! until they are unpublished or the job ends that has published them.
+//! Names for ports (MPI 5.0 §11.9.4). The process manager keeps them, for all jobs that it runs: with rsd, for the whole
+//! virtual machine, until they are unpublished or the job ends that has published them.
 
 #![expect(unsafe_code, reason = "the border to C")]
 #![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]

@@ -1,7 +1,8 @@
 //! What a process asks its process manager besides finding its peers: names for ports, and jobs beside its own.
 //!
 //! Names and ports go over the wire as one word each, whatever the user writes: bytes that not every process manager carries
-//! unchanged are written as `%` and two hexadecimal digits. Programs of other MPI libraries read names without such bytes as they are.
+//! unchanged are written as `%` and two hexadecimal digits. Programs of other MPI libraries read names without such bytes as
+//! they are.
 
 use std::collections::BTreeMap;
 
@@ -45,8 +46,8 @@ impl Pmi {
         Ok(rc == 0)
     }
 
-    /// Starts a job, whose processes find `port` as the one where they are waited for. Returns when all of them run. An error of the
-    /// process manager's is none of ours: then there is no job, and why, as far as it says.
+    /// Starts a job, whose processes find `port` as the one where they are waited for. Returns when all of them run. An error
+    /// of the process manager's is none of ours: then there is no job, and why, as far as it says.
     pub fn spawn(
         &mut self,
         segments: Vec<SpawnSegment>,

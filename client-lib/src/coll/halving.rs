@@ -107,9 +107,9 @@ pub(super) struct Halved {
     pub(super) given: (u64, u64),
 }
 
-/// For one that stays: halves the vector with each partner in turn, until what is kept is its part of the result, which
-/// then lies at its place in the target. log₂ n rounds, in which each rank sends all elements but its part. Returns the exchanges, from the
-/// whole to the part.
+/// For one that stays: halves the vector with each partner in turn, until what is kept is its part of the result, which then
+/// lies at its place in the target. log₂ n rounds, in which each rank sends all elements but its part. Returns the exchanges,
+/// from the whole to the part.
 pub(super) fn reduce_scatter(
     schedule: &mut Schedule,
     fold: Fold,

@@ -123,7 +123,8 @@ pub(super) enum Arrival {
 }
 
 impl Node {
-    /// The view of the member with this rank; `ring` wakes all members that sleep. They read each other's memory if [`Node::pull`] says so.
+    /// The view of the member with this rank; `ring` wakes all members that sleep. They read each other's memory if
+    /// [`Node::pull`] says so.
     pub fn new(area: Area, rank: u32, ring: Box<dyn Fn() + Send>) -> Self {
         let word = RandomState::new().build_hasher().finish();
         let checked = vec![0; area.shape().members as usize];
@@ -196,8 +197,8 @@ impl Node {
         self.mark(number, member).number.load(Ordering::Acquire) > number
     }
 
-    /// Arrives at the next operation, for which there is room, with `len` bytes of data that `fill` writes. `stamp` says what is called.
-    /// Somebody may wait for this member alone if it is `awaited`.
+    /// Arrives at the next operation, for which there is room, with `len` bytes of data that `fill` writes. `stamp` says what
+    /// is called. Somebody may wait for this member alone if it is `awaited`.
     #[inline]
     fn arrive(&mut self, stamp: u64, len: usize, awaited: bool, fill: impl FnOnce(&mut [u8])) -> (u64, Arrival) {
         let number = self.next;

@@ -5,8 +5,8 @@ use super::bcast::parent_distance;
 use super::halving::{self, Fold, Part, Vector};
 use super::schedule::{Here, Schedule, Slice, powers_below};
 
-/// Binomial tree: each rank combines what its subtree has. ⌈log₂ n⌉ rounds, n - 1 messages of all bytes; one more round and message if
-/// the operation does not commute and the root is not rank 0, where ranks in order end. Memory: two vectors.
+/// Binomial tree: each rank combines what its subtree has. ⌈log₂ n⌉ rounds, n - 1 messages of all bytes; one more round and
+/// message if the operation does not commute and the root is not rank 0, where ranks in order end. Memory: two vectors.
 pub fn binomial(here: Here, root: u32, own: Slice, result: Slice, commutes: bool) -> Schedule {
     let mut schedule = Schedule::default();
     let tree = if commutes { here.counted_from(root) } else { here };

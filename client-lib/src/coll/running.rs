@@ -1,5 +1,5 @@
-//! Runs over the engine: the messages of a communicator's collectives, and the non-blocking and persistent operations that are under
-//! way in this process.
+//! Runs over the engine: the messages of a communicator's collectives, and the non-blocking and persistent operations that
+//! are under way in this process.
 
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use super::schedule::{Here, Schedule, Slice, powers_below};
 
-/// In round k each rank adds to its result what the one 2ᵏ before has so far. ⌈log₂ n⌉ rounds, n - 2ᵏ messages of all bytes in each.
-/// Memory: one vector.
+/// In round k each rank adds to its result what the one 2ᵏ before has so far. ⌈log₂ n⌉ rounds, n - 2ᵏ messages of all bytes
+/// in each. Memory: one vector.
 pub fn inclusive(here: Here, own: Slice, result: Slice) -> Schedule {
     let mut schedule = Schedule::default();
     schedule.copy(own, result);

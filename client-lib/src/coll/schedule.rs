@@ -163,8 +163,8 @@ impl Schedule {
         self.steps.push(Step::Copy { from: from.part(0, len), to: to.part(0, len) });
     }
 
-    /// Does all that another schedule does, whose ranks are others here; `place(area)` is where an area of it begins, unless it is a
-    /// temporary one.
+    /// Does all that another schedule does, whose ranks are others here; `place(area)` is where an area of it begins, unless
+    /// it is a temporary one.
     pub fn embed(&mut self, part: &Self, rank: impl Fn(u32) -> u32, place: impl Fn(Area) -> Slice) {
         self.wait();
         let before = self.temporaries.len() as u32;

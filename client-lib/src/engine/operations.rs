@@ -63,8 +63,8 @@ impl<T: Transport> Engine<T> {
         self.open_as(context, members, false);
     }
 
-    /// As [`Engine::open`], for what the library itself says, whose receives all name their source and are never cancelled: they fail
-    /// when that has finalized.
+    /// As [`Engine::open`], for what the library itself says, whose receives all name their source and are never cancelled:
+    /// they fail when that has finalized.
     pub fn open_own(&mut self, context: u32, members: Arc<[Peer]>) {
         self.open_as(context, members, true);
     }

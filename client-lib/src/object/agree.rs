@@ -1,7 +1,7 @@
 //! Small exchanges among the members of a communicator, for making other ones: the largest of some words, or everybody's bytes.
 //!
-//! Both go by dissemination: in round k each takes from the member 2^k before it, and gives to the one 2^k after it, what is known so
-//! far; after ⌈log2 n⌉ rounds everything is known everywhere. Taking a maximum twice does no harm, so n may be any
+//! Both go by dissemination: in round k each takes from the member 2^k before it, and gives to the one 2^k after it, what is
+//! known so far; after ⌈log2 n⌉ rounds everything is known everywhere. Taking a maximum twice does no harm, so n may be any
 //! number. Bytes on the wire per process: ⌈log2 n⌉ × 8 for each word, n × the length of a block for blocks.
 //!
 //! The messages go over the parent's collective context with negative tags ([`tag`]), which no collective operation has.

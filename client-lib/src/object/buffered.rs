@@ -85,8 +85,8 @@ impl Buffered {
         Some((attached.address, attached.size))
     }
 
-    /// Sends a copy. The bound of the communicator's buffer holds, or else that of the session which it was derived from, or else that
-    /// of the process.
+    /// Sends a copy. The bound of the communicator's buffer holds, or else that of the session which it was derived from, or
+    /// else that of the process.
     pub fn send<T: Transport>(
         &mut self,
         engine: &mut Engine<T>,

@@ -1,7 +1,7 @@
 //! The objects behind handles: communicators, groups, attributes, error handlers, info.
 //!
-//! How a communicator is made: [`creation`] carries [`agree`]'s exchanges on, by which [`context`] finds a context for it; [`bridge`] is how two groups
-//! make an intercommunicator.
+//! How a communicator is made: [`creation`] carries [`agree`]'s exchanges on, by which [`context`] finds a context for it;
+//! [`bridge`] is how two groups make an intercommunicator.
 
 pub mod agree;
 pub mod attr;

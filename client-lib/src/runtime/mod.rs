@@ -1,10 +1,10 @@
 //! The one global of the library: its state, the lock around it, and the way in for every exported function.
 //!
-//! [`call`] is the way in: is the library initialised? do it; if it fails, the error handler ([`errors`]). A function
-//! gets the [`Runtime`] and locks the [`State`] for as long as it works on it. User functions (operations, attribute copies, error
-//! handlers) are called with the state unlocked, for they may call the library again. [`wait`] is how a function waits; [`life`] is
-//! who uses the library, for whom [`start`] opens and closes it. Groups that were started apart meet in [`encounter`]; [`mod@spawn`]
-//! starts them.
+//! [`call`] is the way in: is the library initialised? do it; if it fails, the error handler ([`errors`]). A function gets
+//! the [`Runtime`] and locks the [`State`] for as long as it works on it. User functions (operations, attribute copies, error
+//! handlers) are called with the state unlocked, for they may call the library again. [`wait`] is how a function waits;
+//! [`life`] is who uses the library, for whom [`start`] opens and closes it. Groups that were started apart meet in
+//! [`encounter`]; [`mod@spawn`] starts them.
 
 #![expect(unsafe_code, reason = "the one global state and its guard")]
 

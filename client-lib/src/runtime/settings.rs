@@ -60,8 +60,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// From the variables of an environment; others than `RSD_MPI_*` and `RSD_JOIN*` are passed over. A name that is none or a value that is not
-    /// understood is an error that names what may be said.
+    /// From the variables of an environment; others than `RSD_MPI_*` and `RSD_JOIN*` are passed over. A name that is none or
+    /// a value that is not understood is an error that names what may be said.
     pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> MpiResult<Self> {
         let mut settings = Self::default();
         for (name, value) in variables {

@@ -1,7 +1,8 @@
 //! Processes that others start (MPI 5.0 §11.8).
 //!
-//! The root opens a port and asks the process manager for a job whose processes find it; these connect to it in their `MPI_Init`, as
-//! any group does ([`super::encounter`]). What the process manager says about each process all members learn from the root.
+//! The root opens a port and asks the process manager for a job whose processes find it; these connect to it in their
+//! `MPI_Init`, as any group does ([`super::encounter`]). What the process manager says about each process all members learn
+//! from the root.
 
 use rsd_proto::pmi::spawning;
 use rsd_proto::pmi::v1::SpawnSegment;

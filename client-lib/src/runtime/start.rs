@@ -80,8 +80,8 @@ pub(super) fn open(state: &mut State) -> MpiResult {
     Ok(())
 }
 
-/// Closes the library: takes leave of the others and of the process manager. Nothing that the library was asked for is left, but for
-/// what belongs to no communicator: datatypes, operations, keys, error handlers, infos.
+/// Closes the library: takes leave of the others and of the process manager. Nothing that the library was asked for is left,
+/// but for what belongs to no communicator: datatypes, operations, keys, error handlers, infos.
 pub(super) fn close(state: &mut Guard<'_>) -> MpiResult {
     state.wait(|state| state.engine.quiet().then_some(()));
     let connected = state.engine.transport().connected();
@@ -103,8 +103,8 @@ pub(super) fn close(state: &mut Guard<'_>) -> MpiResult {
     left
 }
 
-/// Which of the job's programs this is; the first, where nobody knows. Apart, or the compiler reads the number before it looks whether
-/// there is a process manager, and memcheck complains.
+/// Which of the job's programs this is; the first, where nobody knows. Apart, or the compiler reads the number before it
+/// looks whether there is a process manager, and memcheck complains.
 #[inline(never)]
 fn appnum(pmi: Option<&Pmi>) -> u32 {
     pmi.and_then(Pmi::appnum).unwrap_or(0)
@@ -132,7 +132,8 @@ pub(super) fn add_predefined(state: &mut State) {
     state.comms.own = Some(Communicator::new(SELF_CONTEXT, own, handler, "MPI_COMM_SELF"));
 }
 
-/// The job's name; a process without a process manager is a job of its own, with a name by chance. After the library has been closed the job is another one: who has not closed it yet is not to be met again.
+/// The job's name; a process without a process manager is a job of its own, with a name by chance. After the library has been
+/// closed the job is another one: who has not closed it yet is not to be met again.
 fn job(pmi: Option<&Pmi>, opened: u32) -> MpiResult<Vec<u8>> {
     let mut name = match pmi {
         Some(pmi) => pmi.kvsname().to_vec(),

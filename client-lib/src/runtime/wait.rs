@@ -48,8 +48,9 @@ const YIELD: Duration = Duration::from_micros(200);
 /// Whoever gets the core by a yield keeps it longer than this.
 const TURN: Duration = Duration::from_micros(2);
 
-/// After so many yields that gave the core to nobody, a process sleeps: the others sleep as well, or the scheduler counts each rank as a
-/// session of its own, among which a yield means nothing (autogroups, under launchers that call `setsid` for each rank).
+/// After so many yields that gave the core to nobody, a process sleeps: the others sleep as well, or the scheduler counts
+/// each rank as a session of its own, among which a yield means nothing (autogroups, under launchers that call `setsid` for
+/// each rank).
 const IN_VAIN: u32 = 16;
 
 /// Longest sleep: deadlines of the transports are looked at this often.
@@ -242,7 +243,8 @@ impl Guard<'_> {
 pub enum Moment {
     /// Now and then.
     Look,
-    /// Before a sleep: who brings it has to be told first, so that one of both notices the other. If it is there, there is no sleep.
+    /// Before a sleep: who brings it has to be told first, so that one of both notices the other. If it is there, there is no
+    /// sleep.
     Sleep,
     /// After that, in any case.
     Awake,

@@ -1,4 +1,5 @@
-//! What a rank's environment says of its place in the job; and what other launchers, and an outer job of ours, leave in the environment of a process.
+//! What a rank's environment says of its place in the job; and what other launchers, and an outer job of ours, leave in the
+//! environment of a process.
 //!
 //! A rank that inherits them talks to the wrong process manager, or refuses to start: MPICH 5 fails its MPI_Init when it
 //! sees `PMIX_RANK` without a PMI, and one that sees `PMI_FD` of an outer job speaks into that job's socket. So they are

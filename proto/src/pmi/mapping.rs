@@ -12,8 +12,8 @@ use std::fmt::Write;
 
 /// The key of the mapping.
 pub const KEY: &str = "PMI_process_mapping";
-/// The same mapping, for those who do not wait for the other ranks of their node as soon as they know it: members of a group are told
-/// the other one together. Only rsd's server has this key.
+/// The same mapping, for those who do not wait for the other ranks of their node as soon as they know it: members of a group
+/// are told the other one together. Only rsd's server has this key.
 pub const AT_ONCE_KEY: &str = "PMI_rsd_mapping";
 
 /// Consecutive nodes with equally many consecutive ranks each.

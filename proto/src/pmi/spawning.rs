@@ -1,5 +1,5 @@
-//! What a spawner and a spawned process find besides what every process manager has: keys that only rsd's answers, and the one by which
-//! MPICH hands its port to those that it spawns.
+//! What a spawner and a spawned process find besides what every process manager has: keys that only rsd's answers, and the
+//! one by which MPICH hands its port to those that it spawns.
 
 /// In every spawned job's store: where its spawner waits for them.
 pub const PARENT_PORT_KEY: &str = "PARENT_ROOT_PORT_NAME";

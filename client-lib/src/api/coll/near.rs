@@ -147,7 +147,8 @@ fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResu
         let asked = guard.unlocked(|| Guest::ask(address.trim_end_matches('\0')));
         shared = asked.and_then(|guest| join(guard, guest, shape, here.rank)).ok();
     }
-    // 0: no; 1: memory; 2: and it may be read by others. Everybody tells the first one, which so comes to know each: it will notice if one of them dies.
+    // 0: no; 1: memory; 2: and it may be read by others. Everybody tells the first one, which so comes to know each: it will
+    // notice if one of them dies.
     let pulls = guard.world.as_ref().is_some_and(|world| world.settings.cma);
     let mut oks = vec![if shared.is_some() { 1 + u8::from(pulls) } else { 0 }];
     if here.rank == 0 {

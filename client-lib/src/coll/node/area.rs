@@ -48,7 +48,8 @@ impl Shape {
 
 const _: () = assert!(size_of::<Head>().is_multiple_of(align_of::<Mark>()));
 
-/// A mapped area: a memfd that can neither shrink nor grow, of which only pages that are used exist. A child of fork does not get it.
+/// A mapped area: a memfd that can neither shrink nor grow, of which only pages that are used exist. A child of fork does not
+/// get it.
 #[derive(Debug)]
 pub struct Area {
     head: NonNull<Head>,

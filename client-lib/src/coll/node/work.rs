@@ -29,15 +29,15 @@ pub enum Way {
     Pull,
 }
 
-/// Blocks for everybody go through slots up to this length, in pieces: what all read is still in the cache then, and two copies take a
-/// third of the time of one by the kernel (2 to 16 members on two cores).
+/// Blocks for everybody go through slots up to this length, in pieces: what all read is still in the cache then, and two
+/// copies take a third of the time of one by the kernel (2 to 16 members on two cores).
 const PIECED: u64 = 4 << 20;
 
 /// Blocks for one each, up to this one; of longer ones each byte is read once, and pieces for each become short.
 const PIECED_FOR_EACH: u64 = 64 << 10;
 
-/// How a call goes over memory with slots of `room` bytes, among members that do or do not read each other's; none if it goes by messages.
-/// All members find the same.
+/// How a call goes over memory with slots of `room` bytes, among members that do or do not read each other's; none if it goes
+/// by messages. All members find the same.
 pub fn way(
     call: Call,
     size: u32,

@@ -1,5 +1,5 @@
-//! Members of groups on this node, as their daemon keeps them: who waits, until the head refuses it or the epoch's launch comes; and
-//! the epochs that have begun here, for those whose connection was cut before they heard of it.
+//! Members of groups on this node, as their daemon keeps them: who waits, until the head refuses it or the epoch's launch
+//! comes; and the epochs that have begun here, for those whose connection was cut before they heard of it.
 //!
 //! A daemon remembers nothing of its members over a restart. They come again with their tokens, and find the epoch that has begun
 //! meanwhile (its launch is on disk, its step tells its port when it comes back) or the place that the head has kept.

@@ -1,9 +1,9 @@
 //! How ranks end, and what that means for the job.
 //!
 //! A rank ends well by exiting with 0 after finalize, or without ever having spoken PMI. Any other end is reported once, at
-//! once. It is *fatal*, and ends the job, when the others could wait for it for ever: it aborted, died or exited between
-//! init and finalize (in a spawned job: without init), could not be started, broke the PMI protocol, or is gone while its neighbours wait in a fence.
-//! What ends after this step was told to kill is secondary.
+//! once. It is *fatal*, and ends the job, when the others could wait for it for ever: it aborted, died or exited between init
+//! and finalize (in a spawned job: without init), could not be started, broke the PMI protocol, or is gone while its
+//! neighbours wait in a fence. What ends after this step was told to kill is secondary.
 
 use std::collections::VecDeque;
 use std::time::Duration;

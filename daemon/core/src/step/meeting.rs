@@ -1,9 +1,10 @@
-//! Where the ranks of a job meet that use other frameworks than MPI (`--export`): the step of rank 0's node finds a free port there,
-//! tells the other steps in a fence of the steps' own, the job's first, and only then are ranks started, with the address and the
-//! port in their environment. A job that exports nothing has no part of this, and one of a single node costs no message either.
+//! Where the ranks of a job meet that use other frameworks than MPI (`--export`): the step of rank 0's node finds a free port
+//! there, tells the other steps in a fence of the steps' own, the job's first, and only then are ranks started, with the
+//! address and the port in their environment. A job that exports nothing has no part of this, and one of a single node costs
+//! no message either.
 //!
-//! The port is free when it is found, and nobody else is given it: the shell sees to that until the ranks run. Members of groups run
-//! already: their daemon holds their places back until the step has told it the same.
+//! The port is free when it is found, and nobody else is given it: the shell sees to that until the ranks run. Members of
+//! groups run already: their daemon holds their places back until the step has told it the same.
 
 use bytes::Bytes;
 use prost::Message;
@@ -44,8 +45,8 @@ impl Meeting {
     }
 }
 
-/// Whether ranks are to have a variable that was in the environment of who submitted the job: not one that an outer job has set, nor
-/// one that would make all of them the same rank.
+/// Whether ranks are to have a variable that was in the environment of who submitted the job: not one that an outer job has
+/// set, nor one that would make all of them the same rank.
 pub(super) fn may_be_inherited(spec: &JobSpec, name: &[u8]) -> bool {
     let mut exported = spec.env.iter().filter(|var| var.name == frameworks::EXPORTED.as_bytes());
     let by_outer = exported.any(|var| var.value.split(|byte| *byte == b',').any(|known| known == name));

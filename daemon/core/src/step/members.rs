@@ -23,8 +23,8 @@ const ATTACH: Duration = Duration::from_secs(60);
 /// The end of a connection and the end of its process are seen in any order: so long apart they are one event.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// After the epoch broke: members that use our library are let go then, and look who of the others is dead. Other libraries' processes
-/// would die of it when they finalize, and have the whole grace for that.
+/// After the epoch broke: members that use our library are let go then, and look who of the others is dead. Other libraries'
+/// processes would die of it when they finalize, and have the whole grace for that.
 const LET_GO: Duration = Duration::from_millis(500);
 
 /// A member to wait for.

@@ -1,9 +1,10 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
 //! It owns what a rank can see of its launcher: the PMI dialogue (`pmi`), the fence's local half, the key-value store, what only
-//! the head can answer (`calls`), where ranks listen (`listening`), where those of other frameworks meet (`meeting`), the way its output takes (`lines`) and the verdict over its end (`exits`). Ranks that run already
-//! are `members`, who go into shared memory `together`. It is a leaf of the daemons' tree and keeps everything that must not be lost until it is answered, so that
-//! any daemon above may die and come back.
+//! the head can answer (`calls`), where ranks listen (`listening`), where those of other frameworks meet (`meeting`), the way its
+//! output takes (`lines`) and the verdict over its end (`exits`). Ranks that run already are `members`, who go into shared memory
+//! `together`. It is a leaf of the daemons' tree and keeps everything that must not be lost until it is answered, so that any
+//! daemon above may die and come back.
 
 mod bound;
 mod calls;

@@ -1,10 +1,10 @@
 //! Members of one node that go into shared memory together.
 //!
-//! Once MPICH or Intel MPI knows which ranks share its node (`PMI_process_mapping`), it waits for them in shared memory, some versions
-//! without a barrier before that: there nothing reaches it but a signal, and members get none. So the members of a node are told
-//! the mapping together, when the last of them has asked for it or has gone further without; if one cannot come any more, the others
-//! are told so in its place, and their `MPI_Init` fails. Our own library waits for nobody, asks by a key of its own, and is
-//! answered at once.
+//! Once MPICH or Intel MPI knows which ranks share its node (`PMI_process_mapping`), it waits for them in shared memory, some
+//! versions without a barrier before that: there nothing reaches it but a signal, and members get none. So the members of a
+//! node are told the mapping together, when the last of them has asked for it or has gone further without; if one cannot come
+//! any more, the others are told so in its place, and their `MPI_Init` fails. Our own library waits for nobody, asks by a key
+//! of its own, and is answered at once.
 
 use rsd_proto::pmi::mapping;
 use rsd_proto::pmi::v1::{Reply, Request};

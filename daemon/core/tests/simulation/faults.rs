@@ -400,7 +400,8 @@ fn anything_may_break_at_once() {
     }
 }
 
-/// Some ranks enter by PMI-1 and some over gRPC, whose answers go with their daemon: they ask again, not knowing whether they have passed.
+/// Some ranks enter by PMI-1 and some over gRPC, whose answers go with their daemon: they ask again, not knowing whether they
+/// have passed.
 #[test]
 fn a_fence_over_grpc_that_is_asked_for_again_counts_once() {
     for seed in seeds(40) {

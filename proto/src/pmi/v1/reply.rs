@@ -91,9 +91,9 @@ pub enum Reply {
         /// 0 if it was there.
         rc: i32,
     },
-    /// To any request: the job is broken, and why. Clients test for the command that they wait for and take this one for a failure,
-    /// where some of them pass over an `rc` that is not 0. Those of MPICH up to 4.1 and of Intel MPI print the command's word, which is
-    /// therefore where the sentence stands, with `_` for all that is not visible ASCII.
+    /// To any request: the job is broken, and why. Clients test for the command that they wait for and take this one for a
+    /// failure, where some of them pass over an `rc` that is not 0. Those of MPICH up to 4.1 and of Intel MPI print the
+    /// command's word, which is therefore where the sentence stands, with `_` for all that is not visible ASCII.
     Failed(String),
     /// Historic: the index to ask for next, a key, its value; `None` at the end.
     GetByIdxResults(Option<(u32, Vec<u8>, Vec<u8>)>),

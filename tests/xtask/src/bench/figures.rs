@@ -119,8 +119,8 @@ pub(super) fn mark(met: bool) -> &'static str {
 pub(super) enum Told {
     /// The one in the middle.
     Median,
-    /// The one that a quarter of them reach: where a host places virtual processors nearer to or farther from each other from run to
-    /// run, the one in the middle tells which place came more often, and the best who was lucky once.
+    /// The one that a quarter of them reach: where a host places virtual processors nearer to or farther from each other from
+    /// run to run, the one in the middle tells which place came more often, and the best who was lucky once.
     Quartile,
 }
 

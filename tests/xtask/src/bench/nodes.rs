@@ -1,5 +1,5 @@
-//! How long jobs of one rank per daemon take, beside the same jobs whose ranks exchange addresses by a fence (as they do when they are
-//! to choose their interface), and what that costs programs that are no MPI's.
+//! How long jobs of one rank per daemon take, beside the same jobs whose ranks exchange addresses by a fence (as they do when
+//! they are to choose their interface), and what that costs programs that are no MPI's.
 
 use std::process::Command;
 
