@@ -14,7 +14,7 @@ use crate::runtime::Runtime;
 ///
 /// # Safety
 ///
-/// See [`wait`].
+/// See [`super::wait`].
 pub unsafe fn grequest_start(
     rt: &Runtime,
     query: *const c_void,
@@ -36,7 +36,7 @@ pub unsafe fn grequest_start(
 ///
 /// # Safety
 ///
-/// See [`wait`].
+/// See [`super::wait`].
 pub unsafe fn grequest_complete(rt: &Runtime, request: RequestHandle) -> MpiResult {
     let mut guard = rt.lock();
     let Some(Request::General(general)) = guard.requests.get_mut(request) else {
