@@ -320,6 +320,10 @@ fn the_longest_blocks_are_read_where_they_lie_if_they_can_be() {
     assert_eq!(by(alltoall(4 << 20), 16, false), Some(Way::Slots));
     assert_eq!(by(allgather((4 << 20) + 1), 2, false), None);
     assert_eq!(by(allgather(0), 2, true), None);
+    // MPI_COMM_SELF needs no memory.
+    for call in [alltoall(8), allgather(8), Call::Barrier] {
+        assert_eq!(by(call, 1, true), None);
+    }
 }
 
 #[test]

@@ -46,6 +46,9 @@ pub fn way(
     reduction: Option<&Reduction>,
     is_dense: bool,
 ) -> Option<Way> {
+    if size < 2 {
+        return None;
+    }
     let (room, members) = (room as u64, u64::from(size));
     // A function of the user's is called with nothing locked; elements with holes are combined where they lie.
     let fits = |len: u64| (0 < len && len <= room).then_some(Way::Slots);
