@@ -30,6 +30,8 @@ pub struct Names {
 struct Stranger {
     name: ProcessName,
     node: Node,
+    /// Of the acquaintances with it, counted from 0 as long as one is not forgotten.
+    number: u64,
 }
 
 /// How many words a name has.
@@ -71,6 +73,27 @@ impl Names {
         !self.met.is_empty()
     }
 
+    /// Whether there are peers of other jobs now, or were any that are not forgotten yet.
+    pub fn knows_strangers(&self) -> bool {
+        self.met.iter().any(Option::is_some)
+    }
+
+    /// The number of the acquaintance that this process is in with another, if that is known; otherwise the one that would begin.
+    pub fn acquaintance(&self, name: ProcessName, is_known: impl Fn(Peer) -> bool) -> u64 {
+        match self.find(name) {
+            Some(peer) if is_known(peer) => self.number(peer),
+            Some(_) | None => {
+                let met = self.met.iter().flatten().filter(|stranger| stranger.name == name);
+                met.map(|stranger| stranger.number.saturating_add(1)).max().unwrap_or(0)
+            }
+        }
+    }
+
+    /// In which of the acquaintances with its process a peer is.
+    pub fn number(&self, peer: Peer) -> u64 {
+        self.stranger(peer).map_or(0, |stranger| stranger.number)
+    }
+
     /// On which node a peer of another job is.
     pub fn node(&self, peer: Peer) -> Option<Node> {
         self.stranger(peer).map(|stranger| stranger.node)
@@ -80,16 +103,16 @@ impl Names {
         self.met.get(peer.0.checked_sub(self.size)? as usize)?.as_ref()
     }
 
-    /// A number for a process of another job that has none: the lowest that is free and not spoken of.
-    pub fn meet(&mut self, name: ProcessName, node: Node, is_spoken_of: impl Fn(Peer) -> bool) -> Peer {
-        let number = |at: usize| Peer(self.size + at as u32);
-        let free = self.met.iter().enumerate().position(|(at, it)| it.is_none() && !is_spoken_of(number(at)));
+    /// A peer for a process of another job that is none, in the acquaintance of this number: the lowest that is free and not spoken of.
+    pub fn meet(&mut self, name: ProcessName, node: Node, number: u64, is_spoken_of: impl Fn(Peer) -> bool) -> Peer {
+        let nth = |at: usize| Peer(self.size + at as u32);
+        let free = self.met.iter().enumerate().position(|(at, it)| it.is_none() && !is_spoken_of(nth(at)));
         let at = free.unwrap_or(self.met.len());
-        let peer = number(at);
+        let peer = nth(at);
         if at == self.met.len() {
             self.met.push(None);
         }
-        self.met[at] = Some(Stranger { name, node });
+        self.met[at] = Some(Stranger { name, node, number });
         self.known.insert(name, peer);
         peer
     }
@@ -164,7 +187,7 @@ mod tests {
         let nobody = |_: Peer| false;
         let (mut here, there) = (Names::new(b"kvs_1", 4), Names::new(b"kvs_2", 2));
         let told = there.tell(&[Peer(1), Peer(0)]);
-        let met = [1, 0].map(|rank| here.meet(there.of_rank(rank), Node::default(), nobody));
+        let met = [1, 0].map(|rank| here.meet(there.of_rank(rank), Node::default(), 0, nobody));
         assert_eq!(met, [Peer(4), Peer(5)]);
         assert_eq!(here.understand(&told).unwrap(), met);
         assert_eq!(here.tell(&met), told);
@@ -172,10 +195,34 @@ mod tests {
         // Taken leave of, the same process comes again as another peer; the number is not free yet.
         here.part(Peer(4));
         assert!(here.understand(&told).is_err());
-        assert_eq!(here.meet(there.of_rank(1), Node::default(), nobody), Peer(6));
+        assert_eq!(here.meet(there.of_rank(1), Node::default(), 0, nobody), Peer(6));
         here.forget(Peer(4));
         assert_eq!(here.find(there.of_rank(1)), Some(Peer(6)));
-        assert_eq!(here.meet(ProcessName::new(b"kvs_3", 0), Node::default(), |peer| peer == Peer(4)), Peer(7));
-        assert_eq!(here.meet(ProcessName::new(b"kvs_4", 0), Node::default(), nobody), Peer(4));
+        assert_eq!(here.meet(ProcessName::new(b"kvs_3", 0), Node::default(), 0, |peer| peer == Peer(4)), Peer(7));
+        assert_eq!(here.meet(ProcessName::new(b"kvs_4", 0), Node::default(), 0, nobody), Peer(4));
+    }
+
+    #[test]
+    fn acquaintances_with_a_process_are_counted_until_the_last_is_forgotten() {
+        let nobody = |_: Peer| false;
+        let (mut here, there) = (Names::new(b"kvs_1", 4), Names::new(b"kvs_2", 2).of_rank(1));
+        let other = ProcessName::new(b"kvs_3", 1);
+        assert!(!here.knows_strangers());
+        assert_eq!(here.acquaintance(there, |_| true), 0);
+        let first = here.meet(there, Node::default(), 3, nobody);
+        assert!(here.knows_strangers());
+        assert_eq!((here.number(first), here.acquaintance(there, |_| true)), (3, 3));
+        // One side has taken leave.
+        assert_eq!(here.acquaintance(there, |_| false), 4);
+        here.part(first);
+        assert_eq!((here.acquaintance(there, |_| true), here.acquaintance(other, |_| true)), (4, 0));
+        let second = here.meet(there, Node::default(), 4, nobody);
+        assert_eq!(here.acquaintance(there, |peer| peer == second), 4);
+        here.forget(first);
+        assert_eq!(here.acquaintance(there, |_| false), 5);
+        here.forget(second);
+        assert_eq!(here.acquaintance(there, |_| true), 0);
+        assert!(!here.knows_strangers());
+        assert_eq!(here.acquaintance(here.of_rank(2), |_| true), 0);
     }
 }

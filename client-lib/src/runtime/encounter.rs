@@ -6,19 +6,22 @@
 //! 2. *word of it*: whether there is somebody, and whether members have to listen for connections from other nodes;
 //! 3. *introductions*: every member says who and where it is, and all of its group learn that;
 //! 4. *crossing*: the roots swap the introductions of their groups, and
-//! 5. *telling*: all learn those of the others, who so become peers of theirs, and the roots confirm that to each other;
-//! 6. *bridging*: the groups agree on a context, as any two groups with leaders do ([`crate::object::bridge`]). The leaders talk on a
+//! 5. *telling*: all learn those of the others;
+//! 6. *comparing*, if any member knows processes of other jobs: whom of the others each knows already, the roots swap that, too;
+//! 7. *acquaintance*: the others become peers ([`super::acquaintance`]), and the roots confirm that to each other;
+//! 8. *bridging*: the groups agree on a context, as any two groups with leaders do ([`crate::object::bridge`]). The leaders talk on a
 //!    context of theirs that follows from the secret.
 //!
-//! By 6 everybody of a group knows all of the other one before anybody of that can send. Whoever fails says so in the next exchange,
+//! By 8 everybody of a group knows all of the other one before anybody of that can send. Whoever fails says so in the next exchange,
 //! and a root by hanging up. Only the meeting has a deadline: after it, what is waited for is that all members make the call, or
-//! die. Cost: 8⌈log₂ n⌉ + 6 messages one after the other.
+//! die. Cost: 8⌈log₂ n⌉ + 6 messages one after the other, and 2⌈log₂ n⌉ + 1 for comparing, of a word for each pair of members.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hmac_sha256::HMAC;
 
+use super::acquaintance::{acquaint, agreed};
 use super::ports::port_name;
 use super::{Guard, State, manager};
 use crate::abi::CommHandle;
@@ -28,8 +31,7 @@ use crate::error::{MpiError, MpiResult};
 use crate::object::agree::{Circle, Exchange, Exchanged, tag};
 use crate::object::bridge::Crossing;
 use crate::object::comm::Communicator;
-use crate::object::creation::Creation;
-use crate::transport::Stranger;
+use crate::object::creation::{Born, Creation};
 use crate::transport::port::{Call, Line, PortName};
 use crate::transport::whereabouts::{self, Introduction, Node};
 
@@ -67,6 +69,15 @@ struct Opening {
     nonce: [u64; 4],
 }
 
+/// What all members of a group have called with.
+struct Side<'a> {
+    comm: CommHandle,
+    /// Its members.
+    circle: Circle,
+    root: u32,
+    role: Role<'a>,
+}
+
 /// Two roots that have met.
 struct Met {
     line: Line,
@@ -95,54 +106,19 @@ pub fn meet(
         Ok(met) => (met, None),
         Err(error) => (None, Some(error)),
     };
-    let class = |fault: &Option<MpiError>| fault.as_ref().map_or(0, |error| error.class as u64);
     let needs_tcp = met.as_ref().is_some_and(|met| met.needs_tcp);
-    let heard = words(guard, &circle, &[u64::from(needs_tcp), class(&fault)])?;
+    let heard = words(guard, &circle, &[u64::from(needs_tcp), class(fault.as_ref())])?;
     check(fault, heard[1], role)?;
-
-    let ours = introduce(guard, heard[0] != 0);
-    let told = ours.as_ref().map_or([u64::MAX; whereabouts::WORDS], Introduction::tell);
-    let list = blocks(guard, &circle, &told)?;
-    let all_here = list.chunks(whereabouts::WORDS).all(|it| Introduction::understand(it).is_some());
-    let ours = ours?;
-    if !all_here {
-        return Err(MpiError::other("another member of the communicator cannot listen for the other side"));
-    }
-
-    let (theirs, line, fault) = match met.map(|met| cross(guard, met, root, &list)).transpose() {
-        Ok(Some((theirs, line))) => (Some(theirs), Some(line), None),
-        Ok(None) => (None, None, None),
-        Err(error) => (None, None, Some(error)),
-    };
-    let len = theirs.as_ref().map_or(0, |theirs| theirs.len() as u64);
-    let heard = words(guard, &circle, &[len, class(&fault)])?;
-    check(fault, heard[1], role)?;
-    if heard[0] > THEIRS_MAX {
-        return Err(strange());
-    }
-    let theirs = theirs.unwrap_or_else(|| vec![0; heard[0] as usize]);
-    let theirs = Theirs::understand(&words(guard, &circle, &theirs)?);
 
     let mut new = Vec::new();
-    let peers = theirs.as_ref().map_err(MpiError::clone).and_then(|theirs| {
-        let peers = acquaint(guard, &ours, theirs, &mut new)?;
-        if let Some(line) = line {
-            confirm(guard, line)?;
-            guard.engine.transport_mut().trust(peers[theirs.root as usize]);
-        }
-        Ok(peers)
-    });
-    let made = bridge(guard, comm, circle, root, role, theirs.as_ref().ok().zip(peers.as_deref().ok()), peers.is_err());
-    let made = peers.and(made).and_then(|born| {
-        let born = born.ok_or_else(|| MpiError::intern("an intercommunicator without this process"))?;
-        guard.comms.add(Communicator { session, ..Communicator::born(born, errhandler) })
-    });
+    // Nobody may be taken leave of between the word that he is known and the communicator, by other threads either.
+    guard.hold_partings();
+    let made = bring_together(guard, Side { comm, circle, root, role }, met, heard[0] != 0, &mut new);
+    let made = made.and_then(|born| guard.comms.add(Communicator { session, ..Communicator::born(born, errhandler) }));
+    guard.resume_partings();
     match made {
         Ok(made) => {
             guard.errhandlers.used(errhandler);
-            for peer in new {
-                guard.engine.transport_mut().trust(peer);
-            }
             Ok(made)
         }
         Err(error) => {
@@ -150,6 +126,69 @@ pub fn meet(
             Err(error)
         }
     }
+}
+
+/// From the introductions to the bridge; `new` are the peers that this process comes to know.
+fn bring_together(
+    guard: &mut Guard<'_>,
+    side: Side<'_>,
+    met: Option<Met>,
+    listens: bool,
+    new: &mut Vec<Peer>,
+) -> MpiResult<Born> {
+    let (circle, root, role) = (&side.circle, side.root, side.role);
+    let ours = introduce(guard, listens);
+    let told = ours.as_ref().map_or([u64::MAX; whereabouts::WORDS], Introduction::tell);
+    let list = blocks(guard, circle, &told)?;
+    let all_here = list.chunks(whereabouts::WORDS).all(|it| Introduction::understand(it).is_some());
+    let ours = ours?;
+    if !all_here {
+        return Err(MpiError::other("another member of the communicator cannot listen for the other side"));
+    }
+
+    let (theirs, mut line, fault) = match met.map(|met| cross(guard, met, root, &list)).transpose() {
+        Ok(Some((theirs, line))) => (Some(theirs), Some(line), None),
+        Ok(None) => (None, None, None),
+        Err(error) => (None, None, Some(error)),
+    };
+    let len = theirs.as_ref().map_or(0, |theirs| theirs.len() as u64);
+    let heard = words(guard, circle, &[len, class(fault.as_ref())])?;
+    check(fault, heard[1], role)?;
+    if heard[0] > THEIRS_MAX {
+        return Err(strange());
+    }
+    let theirs = theirs.unwrap_or_else(|| vec![0; heard[0] as usize]);
+    let theirs = Theirs::understand(&words(guard, circle, &theirs)?);
+
+    let mut numbers = Vec::new();
+    if let Ok(theirs) = &theirs {
+        let members = list.chunks(whereabouts::WORDS).filter_map(Introduction::understand);
+        numbers = match members.chain(theirs.members.iter().copied()).any(|member| member.knows_strangers) {
+            true => compare(guard, &side, line.as_mut(), theirs)?,
+            false => vec![0; theirs.members.len()],
+        };
+    }
+    let peers = theirs.as_ref().map_err(MpiError::clone).and_then(|theirs| {
+        let peers = acquaint(guard, &ours, theirs, &numbers, new)?;
+        if let Some(line) = line {
+            confirm(guard, line)?;
+            guard.engine.transport_mut().trust_with(peers[theirs.root as usize], theirs.secret);
+        }
+        Ok(peers)
+    });
+    let made = bridge(guard, side, theirs.as_ref().ok().zip(peers.as_deref().ok()), peers.is_err());
+    let (theirs, peers) = (theirs?, peers?);
+    let born = made?.ok_or_else(|| MpiError::intern("an intercommunicator without this process"))?;
+    // All of them know this process by now.
+    for peer in peers {
+        guard.engine.transport_mut().trust_with(peer, theirs.secret);
+    }
+    Ok(born)
+}
+
+/// What goes to the others instead of success.
+fn class(fault: Option<&MpiError>) -> u64 {
+    fault.map_or(0, |error| error.class as u64)
 }
 
 /// This process's own fault, or the one that its root speaks of.
@@ -295,15 +334,21 @@ fn cross(guard: &mut Guard<'_>, met: Met, root: u32, list: &[u64]) -> MpiResult<
     let Met { mut line, secret, .. } = met;
     let mut message = vec![u64::from(root)];
     message.extend_from_slice(list);
-    line.send(&message).map_err(|error| hung_up(&error))?;
-    let mut words = guard.wait(|_| line.receive().map_err(|error| hung_up(&error)).transpose())?;
+    let mut words = swap(guard, &mut line, &message)?;
+    words.extend(words_of(&secret));
+    Ok((words, line))
+}
+
+/// Says this to the other root, and hears what that says.
+fn swap(guard: &mut Guard<'_>, line: &mut Line, words: &[u64]) -> MpiResult<Vec<u64>> {
+    line.send(words).map_err(|error| hung_up(&error))?;
+    let theirs = guard.wait(|_| line.receive().map_err(|error| hung_up(&error)).transpose())?;
     guard.wait(|_| match line.flush() {
         Ok(false) => None,
         Ok(true) => Some(Ok(())),
         Err(error) => Some(Err(hung_up(&error))),
     })?;
-    words.extend(words_of(&secret));
-    Ok((words, line))
+    Ok(theirs)
 }
 
 /// Both roots know each other's group: from now on they listen for each other, and the line has served.
@@ -322,7 +367,7 @@ fn hung_up(error: &std::io::Error) -> MpiError {
 }
 
 #[cold]
-fn strange() -> MpiError {
+pub(super) fn strange() -> MpiError {
     port_error("the other side says what makes no sense".to_owned())
 }
 
@@ -380,18 +425,40 @@ fn exchange(guard: &mut Guard<'_>, mut exchange: Exchange) -> MpiResult<Exchange
 
 fn introduce(guard: &mut Guard<'_>, listens: bool) -> MpiResult<Introduction> {
     let me = guard.comms.names.of_rank(guard.me().0);
-    let State { engine, world, .. } = &mut **guard;
+    let State { comms, engine, world, .. } = &mut **guard;
     let Some(world) = world else { return Err(MpiError::intern("the library is not open")) };
-    let introduced = engine.transport_mut().introduce(me, &world.settings, listens);
+    let introduced = engine.transport_mut().introduce(me, &world.settings, listens, comms.names.knows_strangers());
     introduced.map_err(|error| MpiError::other(format!("cannot listen for the other side: {error}")))
 }
 
 /// The other group, as its root has told.
 #[derive(Debug)]
-struct Theirs {
+pub(super) struct Theirs {
     root: u32,
-    members: Vec<Introduction>,
-    secret: [u8; 32],
+    pub(super) members: Vec<Introduction>,
+    pub(super) secret: [u8; 32],
+}
+
+/// Which acquaintance with each of the others the new communicator is to rest on, as both sides find it.
+fn compare(guard: &mut Guard<'_>, side: &Side<'_>, line: Option<&mut Line>, theirs: &Theirs) -> MpiResult<Vec<u64>> {
+    let circle = &side.circle;
+    let ours: Vec<u64> = theirs.members.iter().map(|member| guard.acquaintance(member.name)).collect();
+    let all = blocks(guard, circle, &ours)?;
+    let said = line.map(|line| swap(guard, line, &all)).transpose();
+    let said = said.and_then(|said| match said.as_ref().is_none_or(|said| said.len() == all.len()) {
+        true => Ok(said),
+        false => Err(strange()),
+    });
+    let (said, fault) = match said {
+        Ok(said) => (said, None),
+        Err(error) => (None, Some(error)),
+    };
+    let mut said = said.unwrap_or_else(|| vec![0; all.len()]);
+    said.push(class(fault.as_ref()));
+    let heard = words(guard, circle, &said)?;
+    let (fault_class, heard) = heard.split_last().ok_or_else(strange)?;
+    check(fault, *fault_class, side.role)?;
+    Ok(agreed(&ours, heard, circle.place))
 }
 
 impl Theirs {
@@ -408,30 +475,6 @@ impl Theirs {
     }
 }
 
-/// The peers that the others are here; those that were none before are `new`.
-fn acquaint(guard: &mut Guard<'_>, ours: &Introduction, theirs: &Theirs, new: &mut Vec<Peer>) -> MpiResult<Vec<Peer>> {
-    // Farewells that were said before this are here.
-    while guard.step() {}
-    let state = &mut **guard;
-    let mut peers = Vec::with_capacity(theirs.members.len());
-    for member in &theirs.members {
-        let known = state.comms.names.find(member.name);
-        if known.is_none() && member.name.world == ours.name.world {
-            return Err(strange());
-        }
-        let peer = match known {
-            Some(peer) if !state.comms.names.is_stranger(peer) || state.engine.is_present(peer) => peer,
-            _ => {
-                let peer = state.meet(known, member, ours, theirs.secret)?;
-                new.push(peer);
-                peer
-            }
-        };
-        peers.push(peer);
-    }
-    Ok(peers)
-}
-
 impl State {
     /// Whether all of these are of this job, and on this process's node.
     fn are_near(&self, members: &[Peer]) -> bool {
@@ -439,41 +482,16 @@ impl State {
         let node = |peer: Peer| world.nodes.get(peer.0 as usize);
         world.settings.shm && members.iter().all(|peer| node(*peer).is_some() && node(*peer) == node(self.me()))
     }
-
-    /// A new peer; `old` is what the process was before it was taken leave of.
-    fn meet(
-        &mut self,
-        old: Option<Peer>,
-        theirs: &Introduction,
-        ours: &Introduction,
-        secret: [u8; 32],
-    ) -> MpiResult<Peer> {
-        let Self { comms, engine, groups, world, .. } = self;
-        let Some(world) = world else { return Err(MpiError::intern("the library is not open")) };
-        if let Some(old) = old {
-            comms.names.part(old);
-            engine.transport_mut().part(old);
-        }
-        let peer = comms.names.meet(theirs.name, theirs.node, |peer| groups.speak_of(peer));
-        let stranger = Stranger { theirs, ours, secret };
-        engine.transport_mut().meet(peer, &stranger, &world.settings).map_err(|error| {
-            comms.names.forget(peer);
-            MpiError::other(format!("there is no way to {}: {error}", theirs.name))
-        })?;
-        Ok(peer)
-    }
 }
 
 /// Makes the two groups agree on a context, if this process knows the other group.
 fn bridge(
     guard: &mut Guard<'_>,
-    comm: CommHandle,
-    circle: Circle,
-    root: u32,
-    role: Role<'_>,
+    side: Side<'_>,
     others: Option<(&Theirs, &[Peer])>,
     fails: bool,
-) -> MpiResult<Option<crate::object::creation::Born>> {
+) -> MpiResult<Option<Born>> {
+    let Side { comm, circle, root, role } = side;
     let group = Arc::clone(guard.comms.get(comm)?.group());
     let mut leaders = None;
     let crossing = match others {

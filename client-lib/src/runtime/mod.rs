@@ -8,6 +8,7 @@
 
 #![expect(unsafe_code, reason = "the one global state and its guard")]
 
+mod acquaintance;
 mod encounter;
 mod errors;
 mod join;

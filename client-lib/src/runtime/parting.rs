@@ -20,6 +20,10 @@ pub(super) struct Parting {
     is_telling: bool,
     /// Polls since it was looked for whom is waited.
     polls: u32,
+    /// Encounters under way, during which nobody is taken leave of: whom both sides know then they know after it.
+    encounters: u32,
+    /// Whom to take leave of after them.
+    held: Vec<Peer>,
 }
 
 /// As often it is looked for whom a process waits that does not sleep.
@@ -81,7 +85,12 @@ impl State {
         moved
     }
 
-    fn note_parting(&mut self, peer: Peer) {
+    /// An encounter begins: until it has ended farewells wait.
+    pub(super) fn hold_partings(&mut self) {
+        self.parting.encounters += 1;
+    }
+
+    pub(super) fn note_parting(&mut self, peer: Peer) {
         if !self.parting.peers.contains(&peer) {
             self.parting.peers.push(peer);
         }
@@ -89,6 +98,9 @@ impl State {
 
     /// Goes on with leave-takings, after communicators have gone or farewells have come.
     pub fn review_parting(&mut self) {
+        if self.parting.encounters > 0 {
+            return;
+        }
         let mut telling = false;
         for peer in std::mem::take(&mut self.parting.peers) {
             if self.engine.is_member(peer) {
@@ -96,6 +108,11 @@ impl State {
                 continue;
             }
             if self.engine.leave(peer) == Leave::Untold {
+                if !self.engine.transport().is_connected(peer) {
+                    self.forget_name(peer);
+                    self.forget_peer(peer);
+                    continue;
+                }
                 self.engine.say_bye(&[peer]);
             }
             match self.engine.leave(peer) {
@@ -144,22 +161,29 @@ impl Guard<'_> {
         Ok(strangers)
     }
 
+    /// An encounter has ended.
+    pub fn resume_partings(&mut self) {
+        self.parting.encounters -= 1;
+        if self.parting.encounters == 0 {
+            let held = std::mem::take(&mut self.parting.held);
+            self.leave(&held);
+        }
+    }
+
     /// Takes leave of these peers, as far as they are of other jobs and in no communicator any more. Returns once the farewells
     /// are on their way; theirs are not waited for.
     pub fn leave(&mut self, peers: &[Peer]) {
         let state = &mut **self;
+        if state.parting.encounters > 0 {
+            return state.parting.held.extend_from_slice(peers);
+        }
         let mut left = Vec::new();
         for peer in peers.iter().copied() {
             if !state.comms.names.is_stranger(peer) || state.engine.is_member(peer) {
                 continue;
             }
-            if state.engine.leave(peer) == Leave::Untold && !state.engine.transport().is_connected(peer) {
-                state.forget_name(peer);
-                state.forget_peer(peer);
-            } else {
-                state.note_parting(peer);
-                left.push(peer);
-            }
+            state.note_parting(peer);
+            left.push(peer);
         }
         state.review_parting();
         self.wait(|state| (!left.iter().any(|peer| state.engine.leave(*peer) == Leave::Telling)).then_some(()));

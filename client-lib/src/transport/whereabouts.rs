@@ -70,6 +70,8 @@ pub struct Introduction {
     pub node: Node,
     /// Whether it shares memory with others of its node.
     pub shares: bool,
+    /// Whether it knows processes of other jobs, or has taken leave of some whose farewell it waits for.
+    pub knows_strangers: bool,
     /// Where it listens for processes on other nodes, if it does.
     pub address: Option<SocketAddr>,
 }
@@ -94,7 +96,8 @@ impl Introduction {
             (ip, address.port())
         });
         let ip = u128::from(ip);
-        let flags = u64::from(self.shares) | u64::from(self.address.is_some()) << 1 | u64::from(port) << 16;
+        let shares = u64::from(self.shares) | u64::from(self.knows_strangers) << 2;
+        let flags = shares | u64::from(self.address.is_some()) << 1 | u64::from(port) << 16;
         let Node { machine, label } = self.node;
         let rank = u64::from(self.name.rank);
         [(world >> 64) as u64, world as u64, rank, machine, label, flags, (ip >> 64) as u64, ip as u64]
@@ -108,11 +111,17 @@ impl Introduction {
         let ip = Ipv6Addr::from(u128::from(ip_high) << 64 | u128::from(ip_low));
         let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
         let port = u16::try_from(flags >> 16).ok()?;
-        if flags & 0xffff > 3 {
+        if flags & 0xffff > 7 {
             return None;
         }
         let address = (flags & 2 != 0).then_some(SocketAddr::new(ip, port));
-        Some(Self { name, node: Node { machine, label }, shares: flags & 1 != 0, address })
+        Some(Self {
+            name,
+            node: Node { machine, label },
+            shares: flags & 1 != 0,
+            knows_strangers: flags & 4 != 0,
+            address,
+        })
     }
 }
 
@@ -127,14 +136,14 @@ mod tests {
     #[test]
     fn what_is_told_is_understood_and_nothing_else_is() {
         for address in [None, Some("10.0.0.7:4411"), Some("[fd00::7]:65535"), Some("[::1]:0")] {
-            for shares in [true, false] {
+            for (shares, knows_strangers) in [(true, false), (false, true), (true, true), (false, false)] {
                 let address = address.map(|it| it.parse().unwrap());
-                let one =
-                    Introduction { name: ProcessName::new(b"kvs", 70_000), node: node(3, u64::MAX), shares, address };
+                let (name, node) = (ProcessName::new(b"kvs", 70_000), node(3, u64::MAX));
+                let one = Introduction { name, node, shares, knows_strangers, address };
                 let told = one.tell();
                 assert_eq!(Introduction::understand(&told), Some(one));
                 assert_eq!(Introduction::understand(&told[..7]), None);
-                for (at, wrong) in [(2, 1 << 32), (5, 4), (5, 1 << 32)] {
+                for (at, wrong) in [(2, 1 << 32), (5, 8), (5, 1 << 32)] {
                     let mut changed = told;
                     changed[at] |= wrong;
                     assert_eq!(Introduction::understand(&changed), None, "{at}");

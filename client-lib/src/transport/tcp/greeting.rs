@@ -20,8 +20,9 @@ pub(super) struct Own {
     pub(super) me: ProcessName,
     /// What the processes of this one's job know.
     pub(super) secret: Secret,
-    /// What a process of another job and this one know; none if all that may come know the same.
-    pub(super) strangers: Option<HashMap<ProcessName, Secret>>,
+    /// What a process of another job and this one know; none if all that may come know the same. There are several if they come to
+    /// know each other several times at once: the last is known over there, too.
+    pub(super) strangers: Option<HashMap<ProcessName, Vec<Secret>>>,
     pub(super) connect_limit: Duration,
     pub(super) hello_limit: Duration,
 }
@@ -37,11 +38,11 @@ impl Own {
         Self { me, secret, strangers: None, connect_limit: limit, hello_limit: limit }
     }
 
-    /// What proves to a process that this one is who it says; none if it is not known.
-    fn secret_with(&self, other: ProcessName) -> Option<&Secret> {
+    /// What proves to a process that this one is who it says, any of them, and the last for sure; none if it is not known.
+    fn secrets_with(&self, other: ProcessName) -> &[Secret] {
         match &self.strangers {
-            Some(strangers) if other.world != self.me.world => strangers.get(&other),
-            Some(_) | None => Some(&self.secret),
+            Some(strangers) if other.world != self.me.world => strangers.get(&other).map_or(&[], Vec::as_slice),
+            Some(_) | None => std::slice::from_ref(&self.secret),
         }
     }
 }
@@ -110,7 +111,7 @@ impl Dial {
     /// Begins.
     pub(super) fn new(own: &Own, peer: Peer, to: ProcessName, address: SocketAddr, now: Instant) -> Self {
         let stage = Stage::Pausing { until: now };
-        let secret = *own.secret_with(to).unwrap_or(&own.secret);
+        let secret = *own.secrets_with(to).last().unwrap_or(&own.secret);
         let mut dial = Self { peer, address, to, secret, stage, pause: PAUSE[0], give_up: None };
         dial.connect(own, now);
         dial
@@ -303,10 +304,13 @@ impl Answer {
 
     fn challenge(&mut self, own: &Own, hello: &[u8; HELLO]) -> Heard {
         let Ok(nonce) = nonce() else { return Heard::Refused };
-        let known = own.secret_with(Acceptor::says(hello));
-        let (secret, is_known) = (*known.unwrap_or(&own.secret), known.is_some());
-        match Acceptor::new(&secret, own.me, nonce, hello) {
-            Ok((acceptor, challenge)) if (&self.socket).write_all(&challenge).is_ok() => {
+        let known = own.secrets_with(Acceptor::says(hello));
+        let is_known = !known.is_empty();
+        let secrets = if is_known { known } else { std::slice::from_ref(&own.secret) };
+        let answers = secrets.iter().map(|it| Acceptor::new(it, own.me, nonce, hello).map(|answer| (answer, *it)));
+        let answer = answers.reduce(|before, answer| if before.is_ok() { before } else { answer });
+        match answer.unwrap_or(Err(hello::Refused::Secret)) {
+            Ok(((acceptor, challenge), secret)) if (&self.socket).write_all(&challenge).is_ok() => {
                 let from = acceptor.from;
                 self.inbox = Inbox::default();
                 self.stage = Hearing::Proof { acceptor, secret };

@@ -12,9 +12,31 @@ impl Tcp {
     pub fn meet(&mut self, peer: Peer, name: ProcessName, address: SocketAddr, secret: [u8; 32]) {
         self.directory.add(peer, name);
         if let Some(strangers) = &mut self.own.strangers {
-            strangers.insert(name, secret);
+            strangers.insert(name, vec![secret]);
         }
         self.addresses.insert(peer, address);
+    }
+
+    /// Both come to know each other once more, before they have connected: either secret serves.
+    pub fn learn(&mut self, peer: Peer, secret: [u8; 32]) {
+        if let Some(secrets) = self.secrets(peer).filter(|secrets| !secrets.contains(&secret)) {
+            secrets.insert(0, secret);
+        }
+    }
+
+    /// The peer knows this secret.
+    pub fn trust(&mut self, peer: Peer, secret: [u8; 32]) {
+        if let Some(secrets) = self.secrets(peer)
+            && let Some(at) = secrets.iter().position(|it| *it == secret)
+        {
+            secrets[at..].rotate_left(1);
+        }
+    }
+
+    /// What a connection to the peer can be made with, while there is none.
+    fn secrets(&mut self, peer: Peer) -> Option<&mut Vec<[u8; 32]>> {
+        let name = self.directory.name(peer).filter(|_| !self.is_connected(peer))?;
+        self.own.strangers.as_mut()?.get_mut(&name)
     }
 
     /// The socket's address, for processes of other jobs.

@@ -29,9 +29,15 @@ pub struct Stranger<'a> {
 
 impl Ways {
     /// What this process says of itself to those of another job. With `listens` it listens for those on other nodes from now on.
-    pub fn introduce(&mut self, me: ProcessName, settings: &Settings, listens: bool) -> io::Result<Introduction> {
+    pub fn introduce(
+        &mut self,
+        me: ProcessName,
+        settings: &Settings,
+        listens: bool,
+        knows_strangers: bool,
+    ) -> io::Result<Introduction> {
         let address = if listens { Some(self.tcp(me, settings)?.socket_address()) } else { None };
-        Ok(Introduction { name: me, node: Node::here(), shares: settings.shm, address })
+        Ok(Introduction { name: me, node: Node::here(), shares: settings.shm, knows_strangers, address })
     }
 
     /// From now on this process of another job is reached as `peer`. Nothing happens until either side sends.
@@ -69,10 +75,25 @@ impl Ways {
         }
     }
 
+    /// This peer and this process come to know each other once more, by another secret.
+    pub fn learn(&mut self, peer: Peer, secret: [u8; 32]) {
+        if let (Some(Route::Tcp), Some(tcp)) = (self.route(peer), &mut self.tcp) {
+            tcp.learn(peer, secret);
+        }
+    }
+
     /// This peer has said that it listens: if it does not, it is dead.
     pub fn trust(&mut self, peer: Peer) {
         if let (Some(Route::Shm), Some(shm)) = (self.route(peer), &mut self.shm) {
             shm.trust(peer);
+        }
+    }
+
+    /// As [`Ways::trust`]; it knows this secret, too.
+    pub fn trust_with(&mut self, peer: Peer, secret: [u8; 32]) {
+        self.trust(peer);
+        if let (Some(Route::Tcp), Some(tcp)) = (self.route(peer), &mut self.tcp) {
+            tcp.trust(peer, secret);
         }
     }
 

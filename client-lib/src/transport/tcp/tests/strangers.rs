@@ -79,3 +79,22 @@ fn another_secret_than_the_jobs_and_the_pairs_is_refused() {
     let (peer, reason) = &pair[0].heard.lost[0];
     assert!(*peer == Peer(1) && reason.contains("rank 0 of another world") && reason.contains("secret"), "{reason}");
 }
+
+#[test]
+fn who_comes_to_know_another_twice_at_once_connects_by_either_secret() {
+    for [first, dials_with] in [[7, 7], [7, 8], [8, 7], [8, 8]] {
+        let mut pair = strangers();
+        meet(&mut pair[..], Peer(1), [first; 32]);
+        // The caller has heard of both, in the other order.
+        pair[0].tcp.part(Peer(1));
+        let (name, address) = (name(&pair[1]), pair[1].tcp.socket_address());
+        pair[0].tcp.meet(Peer(1), name, address, [15 - first; 32]);
+        for process in &mut pair {
+            process.tcp.learn(Peer(1), [first; 32]);
+            process.tcp.learn(Peer(1), [15 - first; 32]);
+        }
+        pair[0].tcp.trust(Peer(1), [dials_with; 32]);
+        until(&mut pair, |pair| pair[0].send(1, &eager(0), b"there").is_ok());
+        until(&mut pair, |pair| pair[1].payloads() == [b"there"]);
+    }
+}

@@ -1,0 +1,132 @@
+//! Whether a process of another job is known already when it is met, as both sides find it.
+//!
+//! Two processes are acquainted from the first communicator they have in common until one says farewell. If several threads connect
+//! and disconnect, farewells and encounters go different ways, so one side may have heard of a parting of which the other has not.
+//! Therefore acquaintances of a pair are counted: each side says the number of the one it is in, or would begin, and the larger holds. A
+//! side that is in an older one has been parted from, and takes leave, too, before it begins the new one.
+//!
+//! While an encounter is under way its processes say no farewells but such ([`State::hold_partings`]), so for all encounters of a pair that
+//! go on at once the same number holds, whichever thread comes first. A pair whose farewells have both arrived begins at 0 again.
+
+use super::encounter::{Theirs, strange};
+use super::{Guard, State};
+use crate::engine::{Leave, Peer};
+use crate::error::{MpiError, MpiResult};
+use crate::transport::Stranger;
+use crate::transport::name::ProcessName;
+use crate::transport::whereabouts::Introduction;
+
+/// The numbers of the acquaintances with the others. `ours` is what this process, the `place`-th, has said of each of them; `theirs` is
+/// what each of them has said of each of this side, one after the other.
+pub(super) fn agreed(ours: &[u64], theirs: &[u64], place: u32) -> Vec<u64> {
+    let members = theirs.len() / ours.len().max(1);
+    let of_me = theirs.chunks(members.max(1)).map(|said| said.get(place as usize).copied().unwrap_or(0));
+    ours.iter().zip(of_me).map(|(ours, theirs)| theirs.max(*ours)).collect()
+}
+
+/// The peers that the others are here, in acquaintances of these numbers; those that were none before are `new`.
+pub(super) fn acquaint(
+    guard: &mut Guard<'_>,
+    ours: &Introduction,
+    theirs: &Theirs,
+    numbers: &[u64],
+    new: &mut Vec<Peer>,
+) -> MpiResult<Vec<Peer>> {
+    let mut peers = Vec::with_capacity(theirs.members.len());
+    for (member, number) in theirs.members.iter().zip(numbers) {
+        if guard.comms.names.find(member.name).is_none() && member.name.world == ours.name.world {
+            return Err(strange());
+        }
+        if guard.recognise(member.name, *number).is_none()
+            && let Some(old) = guard.comms.names.find(member.name)
+        {
+            guard.part_from(old);
+        }
+        let state = &mut **guard;
+        // Another thread may have met it meanwhile.
+        let peer = match state.recognise(member.name, *number) {
+            Some(peer) => {
+                state.engine.transport_mut().learn(peer, theirs.secret);
+                peer
+            }
+            None => {
+                let stranger = Stranger { theirs: member, ours, secret: theirs.secret };
+                let peer = state.meet(&stranger, *number)?;
+                new.push(peer);
+                peer
+            }
+        };
+        peers.push(peer);
+    }
+    Ok(peers)
+}
+
+impl Guard<'_> {
+    /// Takes leave of a peer of which the other side, or this one, has taken leave already, even if it is in communicators. What it was
+    /// told is on its way then.
+    fn part_from(&mut self, old: Peer) {
+        self.note_parting(old);
+        if self.engine.transport().is_connected(old) {
+            self.engine.say_bye(&[old]);
+            self.wait(|state| (state.engine.leave(old) != Leave::Telling).then_some(()));
+        }
+    }
+}
+
+impl State {
+    /// The number of the acquaintance that this process is in with another, or would begin.
+    pub(super) fn acquaintance(&self, name: ProcessName) -> u64 {
+        self.comms.names.acquaintance(name, |peer| self.is_known(peer))
+    }
+
+    /// The peer that a process is in this acquaintance.
+    fn recognise(&self, name: ProcessName, number: u64) -> Option<Peer> {
+        let names = &self.comms.names;
+        names.find(name).filter(|peer| self.is_known(*peer) && names.number(*peer) >= number)
+    }
+
+    /// Whether a peer is of this job, or neither side has taken leave.
+    fn is_known(&self, peer: Peer) -> bool {
+        !self.comms.names.is_stranger(peer) || self.engine.is_present(peer)
+    }
+
+    /// A new peer, in the acquaintance of this number or a later one.
+    fn meet(&mut self, stranger: &Stranger<'_>, number: u64) -> MpiResult<Peer> {
+        let number = number.max(self.acquaintance(stranger.theirs.name));
+        let Self { comms, engine, groups, world, .. } = self;
+        let Some(world) = world else { return Err(MpiError::intern("the library is not open")) };
+        let theirs = stranger.theirs;
+        if let Some(old) = comms.names.find(theirs.name) {
+            comms.names.part(old);
+            engine.transport_mut().part(old);
+        }
+        let peer = comms.names.meet(theirs.name, theirs.node, number, |peer| groups.speak_of(peer));
+        engine.transport_mut().meet(peer, stranger, &world.settings).map_err(|error| {
+            comms.names.forget(peer);
+            MpiError::other(format!("there is no way to {}: {error}", theirs.name))
+        })?;
+        Ok(peer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_both_sides_numbers_the_larger_holds_for_each_pair() {
+        // Three here, two there.
+        let here = [[0, 4], [2, 0], [7, 1]];
+        let there = [[0, 3, 7], [4, 1, 0]];
+        let said_there: Vec<u64> = there.concat();
+        let said_here: Vec<u64> = here.concat();
+        let agreed_here: Vec<_> = (0..3).map(|place| agreed(&here[place as usize], &said_there, place)).collect();
+        let agreed_there: Vec<_> = (0..2).map(|place| agreed(&there[place as usize], &said_here, place)).collect();
+        assert_eq!(agreed_here, [[0, 4], [3, 1], [7, 1]]);
+        for (one, numbers) in agreed_here.iter().enumerate() {
+            for (other, number) in numbers.iter().enumerate() {
+                assert_eq!(*number, agreed_there[other][one]);
+            }
+        }
+    }
+}
