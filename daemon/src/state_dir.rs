@@ -17,6 +17,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use prost::Message;
@@ -68,6 +70,19 @@ impl Drop for Registration {
     }
 }
 
+/// A daemon that was killed a moment ago has its lock until the kernel has taken it apart.
+const DYING: Duration = Duration::from_millis(500);
+
+fn try_lock_for(lock: &File, patience: Duration) -> Result<(), TryLockError> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => sleep(Duration::from_millis(5)),
+            result => return result,
+        }
+    }
+}
+
 impl StateDir {
     /// Makes the directory if need be and locks it. Fails by name when a daemon has it.
     pub(crate) fn open(path: &Path) -> anyhow::Result<StateDir> {
@@ -81,7 +96,7 @@ impl StateDir {
             .mode(0o600)
             .open(path.join("rsd.lock"));
         let lock = lock.with_context(|| format!("open {}", path.join("rsd.lock").display()))?;
-        match lock.try_lock() {
+        match try_lock_for(&lock, DYING) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => bail!(
                 "{} already runs in {}: stop it (rsd stop --dvm {}), or give this one another --name or --state-dir",
@@ -251,4 +266,26 @@ fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         fs::rename(&scratch, path)
     };
     write().with_context(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_given_up_soon_is_waited_for() {
+        let path = std::env::temp_dir().join(format!("rsd-lock-{}", std::process::id()));
+        let (held, wanted) = (File::create(&path).unwrap(), File::create(&path).unwrap());
+        held.try_lock().unwrap();
+        let refused = try_lock_for(&wanted, Duration::ZERO);
+        assert!(matches!(refused, Err(TryLockError::WouldBlock)), "{refused:?}");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                sleep(Duration::from_millis(20));
+                drop(held);
+            });
+            assert!(try_lock_for(&wanted, Duration::from_secs(20)).is_ok());
+        });
+        fs::remove_file(&path).unwrap();
+    }
 }
