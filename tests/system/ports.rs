@@ -144,16 +144,19 @@ fn several_connect_to_one_port() {
 fn threads_accept_while_others_talk_and_accept() {
     let dvm = dvm(2, 8);
     let program = Mpi::Ours.program("mpi/accepting.c");
-    let run = |node: &str, words: &[&str]| {
-        let call = dvm.rsctl(["run", "-n", "1", "--host", node, &program]).args(words);
-        call.deadline(WITHIN).start()
-    };
-    assert_eq!(run("node0", &["alone"]).end().ok(), "accepting ok on 1\n");
-    for node in ["node0", "node1"] {
-        let port = file(&dvm);
-        let sides = [run("node0", &["host", &port]), run(node, &["guest", &port])];
-        for side in sides {
-            assert_eq!(side.end().ok(), "accepting ok on 1\n", "{node}");
+    for size in ["1", "2"] {
+        let run = |node: &str, words: &[&str]| {
+            let call = dvm.rsctl(["run", "-n", size, "--host", node, &program]).args(words);
+            call.deadline(WITHIN).start()
+        };
+        let said = format!("accepting ok on {size}\n");
+        assert_eq!(run("node0", &["alone"]).end().ok(), said);
+        for node in ["node0", "node1"] {
+            let port = file(&dvm);
+            let sides = [run("node0", &["host", &port]), run(node, &["guest", &port])];
+            for side in sides {
+                assert_eq!(side.end().ok(), said, "{node}");
+            }
         }
     }
 }

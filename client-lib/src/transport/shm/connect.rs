@@ -352,15 +352,15 @@ impl Shm {
         self.unsettled = true;
     }
 
-    /// How long until a call has to be repeated.
+    /// How long until a call has to be repeated. Of one that is under way the sockets will tell.
     pub(super) fn next_call(&self, now: Instant) -> Duration {
         if !self.losses.is_empty() {
             return Duration::ZERO;
         }
         let due = self.links.iter().filter_map(|link| match &link.state {
-            State::Calling(call) => Some(call.next_try.saturating_duration_since(now)),
+            State::Calling(call) if call.socket.is_none() => Some(call.next_try.saturating_duration_since(now)),
             State::Up(up) if up.ends_at.is_some() => Some(FIRST_PAUSE),
-            State::Idle | State::Up(_) | State::Left(_) | State::Over => None,
+            State::Idle | State::Calling(_) | State::Up(_) | State::Left(_) | State::Over => None,
         });
         due.min().unwrap_or(LAST_PAUSE)
     }

@@ -185,6 +185,22 @@ fn a_peer_that_starts_late_is_reached_when_it_has() {
 }
 
 #[test]
+fn who_waits_for_an_answer_to_its_call_may_sleep() {
+    let mut world = world::<2>("sleeping caller", |config| config);
+    assert_eq!(world[0].try_send(1, &EAGER, b"word"), Err(Refusal::Full));
+    // The other one has not had its turn.
+    world[0].poll();
+    let limit = world[0].shm.sleep_limit().expect("it is waiting");
+    assert!(limit >= Duration::from_millis(10), "{limit:?}");
+    assert!(world[0].shm.prepare_sleep());
+    world[1].poll();
+    let mut fds = [PollFd::new(world[0].shm.fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut fds, 5_000u16), Ok(1), "the answer wakes it");
+    world[0].shm.awake();
+    send(&mut world, 0, 1, &EAGER, b"word");
+}
+
+#[test]
 fn a_full_ring_and_a_used_up_pool_refuse_until_the_receiver_has_polled() {
     let mut world: [Process; 2] = world("full", |config| config);
     connect(&mut world);
