@@ -162,6 +162,23 @@ fn threads_accept_while_others_talk_and_accept() {
 }
 
 #[test]
+fn processes_that_know_of_each_other_only_through_others_are_introduced() {
+    let dvm = dvm(2, 12);
+    let program = Mpi::Ours.program("mpi/introduced.c");
+    let places = [["--host=node0"; 3], ["--host=node0", "--host=node1", "--host=node0"], ["--map-by=node"; 3]];
+    for (size, places) in ["1", "2", "3"].into_iter().flat_map(|size| places.map(|places| (size, places))) {
+        let port = file(&dvm);
+        let start = |(part, place): (&str, &str)| {
+            dvm.rsctl(["run", "-n", size, place, &program, part, &port]).deadline(WITHIN).start()
+        };
+        let jobs = ["host", "first", "second"].into_iter().zip(places).map(start).collect::<Vec<_>>();
+        for job in jobs {
+            assert_eq!(job.end().ok(), format!("introduced ok on {size}\n"), "{places:?}");
+        }
+    }
+}
+
+#[test]
 fn who_connects_may_die_at_any_time() {
     let dvm = dvm(2, 4);
     for besieged in [By::Job(2, ""), By::Nobody] {

@@ -11,11 +11,11 @@ use super::comm::{make, sort, sweep};
 use crate::abi::{CommHandle, GroupHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::agree::tag;
-use crate::object::bridge::Crossing;
+use crate::object::bridge::{Brings, Crossing};
 use crate::object::comm::Communicator;
 use crate::object::creation::{Creation, Sorts};
 use crate::object::parties::Remote;
-use crate::runtime::{Runtime, State};
+use crate::runtime::{Role, Runtime, State, meet};
 
 /// `MPI_Comm_test_inter`.
 pub unsafe fn comm_test_inter(rt: &Runtime, comm: CommHandle, flag: *mut c_int) -> MpiResult {
@@ -71,9 +71,17 @@ pub unsafe fn intercomm_create(
     sweep(state);
     let local = state.comms.get_mut(local_comm)?;
     let (circle, group) = (local.circle_of_all(), Arc::clone(local.group()));
-    let creation = Creation::between(circle, group, crossing, &mut state.comms.contexts, fault.is_some());
+    let brings = match fault {
+        Some(_) => Brings::Failure,
+        None if state.comms.names.knows_strangers() => Brings::Strangers,
+        None => Brings::Nothing,
+    };
+    let creation = Creation::between(circle, group, crossing, &mut state.comms.contexts, brings);
     let made = make(&mut guard, local_comm, creation);
-    let made = fault.map_or(made, Err)?;
+    let mut made = fault.map_or(made, Err)?;
+    if made == CommHandle::NULL {
+        made = meet(&mut guard, local_comm, leader, Role::Through(crossing), None)?;
+    }
     // SAFETY: the caller's promise.
     unsafe { put(newintercomm, made) }
 }

@@ -14,7 +14,7 @@ use crate::abi::{CommHandle, ErrhandlerHandle, GroupHandle, InfoHandle, SessionH
 use crate::engine::Peer;
 use crate::error::{MpiError, MpiResult};
 use crate::object::agree::Circle;
-use crate::object::bridge::Crossing;
+use crate::object::bridge::{Brings, Crossing};
 use crate::object::creation::Creation;
 use crate::object::errhandler::{Errhandler, Of};
 use crate::object::group::Group;
@@ -222,7 +222,9 @@ pub unsafe fn intercomm_create_from_groups(
     };
     sweep(&mut guard);
     let contexts = &mut guard.comms.contexts;
-    let creation = Creation::between(circle, Arc::clone(&group), crossing, contexts, fault.is_some());
+    // All members know the others by their groups.
+    let brings = if fault.is_some() { Brings::Failure } else { Brings::Nothing };
+    let creation = Creation::between(circle, Arc::clone(&group), crossing, contexts, brings);
     let made = made(&mut guard, creation, hints, errhandler, &group);
     let made = fault.map_or(made, Err)?;
     // SAFETY: the caller's promise.

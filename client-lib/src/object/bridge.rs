@@ -7,15 +7,19 @@
 //! 2. *crossing*: the leaders swap these and, the first time, the names of their groups' members;
 //! 3. *telling*, *listing*: all learn from their leader the largest words of both groups and the names of the others.
 //!
+//! If any member knows processes of other jobs, members of one group may not know those of the other: then the bridge ends after the
+//! first *telling*, and is tried again when all have been introduced ([`crate::runtime::encounter`]).
+//!
 //! What a leader tells is an exchange as well, to which the others bring zeros: so whoever fails is noticed by all as in any
 //! other exchange. Which group stands first in the union follows from the names of their first members. Cost: 3⌈log₂ n⌉ + 2
 //! messages one after the other for the first attempt.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::agree::{Circle, Exchange, Exchanged, Lent};
-use super::context::{Agreement, Contexts, Next, Words};
+use super::context::{self, Agreement, Contexts, Next, Words};
 use super::creation::{Born, salt};
 use super::group::Group;
 use super::names::{self, Names};
@@ -26,7 +30,7 @@ use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 
 /// How a leader reaches the other one.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crossing {
     /// On which context their messages go.
     pub context: u32,
@@ -38,6 +42,17 @@ pub struct Crossing {
     pub to: Peer,
     /// From [`super::agree::tag`].
     pub tag: i32,
+}
+
+/// With what a process goes into it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Brings {
+    /// Nothing that stands in the way.
+    Nothing,
+    /// It knows processes of other jobs, whom the others may not know, and of whom nobody has told them.
+    Strangers,
+    /// It cannot go on, and none will.
+    Failure,
 }
 
 /// One process's part.
@@ -65,20 +80,22 @@ enum Step {
     Listing(Exchange),
 }
 
-/// A group of more is taken for nonsense.
-const MEMBERS_MAX: u64 = 1 << 24;
+/// A list of more words is taken for nonsense.
+const LIST_MAX: u64 = 1 << 28;
 
 impl Bridge {
-    /// Begins; the circle is of this process's group. With `fails`, this process cannot go on, and none will; a leader without
-    /// a crossing must.
+    /// Begins; the circle is of this process's group. A leader without a crossing must bring failure.
     pub fn new(
         circle: Circle,
         group: Arc<Group>,
         crossing: Option<Crossing>,
         contexts: &mut Contexts,
-        fails: bool,
+        brings: Brings,
     ) -> Self {
-        let (agreement, words) = Agreement::start(contexts, salt(&circle), fails);
+        let (agreement, mut words) = Agreement::start(contexts, salt(&circle), brings == Brings::Failure);
+        if brings == Brings::Strangers {
+            words[2] = STRANGERS;
+        }
         let step = Step::Proposing(Exchange::of_words(circle.clone(), &words));
         Self { circle, group, crossing, agreement, parties: None, words, list: Vec::new(), step }
     }
@@ -88,13 +105,14 @@ impl Bridge {
         self.circle.context == context || self.crossing.is_some_and(|crossing| crossing.context == context)
     }
 
-    /// Gets on: whether it moved, and what came of it if it is over. Not to be called again after that.
+    /// Gets on: whether it moved, and what came of it if it is over: none if the groups have to be introduced to each other first,
+    /// since somebody brings strangers. Not to be called again after that.
     pub fn poll<T: Transport>(
         &mut self,
         engine: &mut Engine<T>,
         contexts: &mut Contexts,
         names: &Names,
-    ) -> (bool, Option<MpiResult<Born>>) {
+    ) -> (bool, Option<MpiResult<Option<Born>>>) {
         let mut moved = false;
         loop {
             let (turned, came) = match &mut self.step {
@@ -109,8 +127,8 @@ impl Bridge {
             let Some(came) = came else { return (moved, None) };
             moved = true;
             match self.on_words(came, engine, contexts, names) {
-                Ok(None) => {}
-                Ok(Some(born)) => return (true, Some(Ok(born))),
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(born)) => return (true, Some(Ok(born))),
                 Err(error) => {
                     self.agreement.give_up(contexts);
                     return (true, Some(Err(error)));
@@ -126,12 +144,12 @@ impl Bridge {
         engine: &mut Engine<T>,
         contexts: &mut Contexts,
         names: &Names,
-    ) -> MpiResult<Option<Born>> {
+    ) -> MpiResult<Turn> {
         match (&self.step, came) {
             (Step::Crossing(_), came) => {
                 self.on_crossed(came);
                 self.step = Step::Telling(Exchange::of_words(self.circle.clone(), &self.told()));
-                Ok(None)
+                Ok(ControlFlow::Continue(()))
             }
             (Step::Proposing(exchange), Err(error)) => {
                 exchange.warn(engine);
@@ -158,17 +176,21 @@ impl Bridge {
                     // A leader that cannot cross has said so; what the others know is not needed.
                     None => Step::Telling(Exchange::of_words(self.circle.clone(), &self.told())),
                 };
-                Ok(None)
+                Ok(ControlFlow::Continue(()))
             }
             (Step::Telling(_), Ok(came)) => {
                 self.words = came.first_chunk().copied().unwrap_or(FAILS);
                 let len = came.last().copied().unwrap_or(0) as usize;
+                if self.words[2] == STRANGERS {
+                    self.agreement.give_up(contexts);
+                    return Ok(ControlFlow::Break(None));
+                }
                 if self.parties.is_some() || self.words[2] != 0 {
                     return self.agree(engine, contexts);
                 }
                 self.list.resize(len, 0);
                 self.step = Step::Listing(Exchange::of_words(self.circle.clone(), &self.list));
-                Ok(None)
+                Ok(ControlFlow::Continue(()))
             }
             (Step::Listing(_), Ok(came)) => {
                 self.parties = Some(both(&self.group, &came, names)?);
@@ -202,25 +224,31 @@ impl Bridge {
         }
     }
 
-    fn agree<T: Transport>(&mut self, engine: &mut Engine<T>, contexts: &mut Contexts) -> MpiResult<Option<Born>> {
+    fn agree<T: Transport>(&mut self, engine: &mut Engine<T>, contexts: &mut Contexts) -> MpiResult<Turn> {
         match (self.agreement.on_words(contexts, self.words)?, &self.parties) {
             (Next::Agreed(number), Some(parties)) => {
                 let context = Contexts::context_of(number);
                 parties.open(engine, context);
-                Ok(Some(Born { context, parties: parties.clone() }))
+                Ok(ControlFlow::Break(Some(Born { context, parties: parties.clone() })))
             }
             (Next::Agreed(_), None) => Err(MpiError::new(MPI_ERR_OTHER, "the other group is not known")),
             (Next::Exchange(words), _) => {
                 self.words = words;
                 self.step = Step::Proposing(Exchange::of_words(self.circle.clone(), &words));
-                Ok(None)
+                Ok(ControlFlow::Continue(()))
             }
         }
     }
 }
 
+/// What becomes of a bridge by what has come.
+type Turn = ControlFlow<Option<Born>>;
+
 /// Words by which nobody goes on.
-const FAILS: Words = [0, 0, 1];
+const FAILS: Words = [0, 0, context::FAILS];
+
+/// The last of the words if somebody brings strangers.
+const STRANGERS: u64 = 1;
 
 fn words_of(exchanged: Exchanged) -> Vec<u64> {
     match exchanged {
@@ -263,7 +291,7 @@ impl Crossing {
 
 /// What two leaders tell each other: three words and the length of a list; then the list, if it has a length.
 #[derive(Debug)]
-struct Swap {
+pub struct Swap {
     crossing: Crossing,
     outgoing: Vec<Lent>,
     incoming: Option<Lent>,
@@ -273,7 +301,8 @@ struct Swap {
 }
 
 impl Swap {
-    fn start<T: Transport>(crossing: Crossing, words: Words, list: Vec<u64>, engine: &mut Engine<T>) -> Self {
+    /// Begins to tell, and to hear.
+    pub fn start<T: Transport>(crossing: Crossing, words: Words, list: Vec<u64>, engine: &mut Engine<T>) -> Self {
         let [a, b, c] = words;
         let mut outgoing = vec![Lent::start(bytes_of(&[a, b, c, list.len() as u64]), |it| crossing.send(engine, it))];
         if !list.is_empty() {
@@ -283,8 +312,8 @@ impl Swap {
         Self { crossing, outgoing, incoming, came: Vec::new(), failed: None }
     }
 
-    /// The words and the list of the others, once they are there.
-    fn poll<T: Transport>(&mut self, engine: &mut Engine<T>) -> Option<MpiResult<Vec<u64>>> {
+    /// The words and the list of the others, once they are there. Not to be called again after that.
+    pub fn poll<T: Transport>(&mut self, engine: &mut Engine<T>) -> Option<MpiResult<Vec<u64>>> {
         while let Some(incoming) = self.incoming.take() {
             match incoming.outcome(engine) {
                 Err(pending) => {
@@ -325,8 +354,8 @@ impl Swap {
             return;
         }
         let len = self.came.pop().unwrap_or(0);
-        if len > MEMBERS_MAX * names::WORDS as u64 {
-            self.failed = Some(MpiError::other(format!("the other group is said to have {len} words of names")));
+        if len > LIST_MAX {
+            self.failed = Some(MpiError::other(format!("the other group is said to have a list of {len} words")));
         } else if len > 0 {
             let room = vec![0; len as usize * 8].into_boxed_slice();
             self.incoming = Some(Lent::start(room, |it| self.crossing.recv(engine, it)));

@@ -86,8 +86,11 @@ impl Contexts {
     }
 }
 
-/// What members tell each other; all get the largest of each word.
+/// What members tell each other; all get the largest of each word. The last one is 0 if nothing stands in the way.
 pub type Words = [u64; 3];
+
+/// The last of [`Words`] if a member cannot go on: then none does.
+pub const FAILS: u64 = 2;
 
 /// One process's part in finding a number that is free in all members.
 #[derive(Debug)]
@@ -182,7 +185,7 @@ impl Agreement {
 }
 
 fn proposal(number: u32, fails: bool) -> Words {
-    [u64::from(number), !u64::from(number), u64::from(fails)]
+    [u64::from(number), !u64::from(number), if fails { FAILS } else { 0 }]
 }
 
 #[cold]

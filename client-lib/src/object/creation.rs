@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::agree::{Circle, Exchange, Exchanged};
-use super::bridge::{Bridge, Crossing};
+use super::bridge::{Bridge, Brings, Crossing};
 use super::context::{Agreement, Contexts, Next, Words};
 use super::group::Group;
 use super::names::Names;
@@ -44,7 +44,7 @@ enum Stage {
     Agreeing { exchange: Exchange, agreement: Agreement, parties: Parties },
     /// Two groups that know nothing of each other make an intercommunicator.
     Bridging(Box<Bridge>),
-    /// It is over: none if this process is not in it.
+    /// It is over: none if this process is not in it, or two groups have to be introduced to each other first.
     Over(MpiResult<Option<Born>>),
 }
 
@@ -78,9 +78,9 @@ impl Creation {
         group: Arc<Group>,
         crossing: Option<Crossing>,
         contexts: &mut Contexts,
-        fails: bool,
+        brings: Brings,
     ) -> Self {
-        Self::at(Stage::Bridging(Box::new(Bridge::new(circle, group, crossing, contexts, fails))))
+        Self::at(Stage::Bridging(Box::new(Bridge::new(circle, group, crossing, contexts, brings))))
     }
 
     fn at(stage: Stage) -> Self {
@@ -149,7 +149,7 @@ impl Creation {
                 Stage::Bridging(bridge) => {
                     let (moved, result) = bridge.poll(engine, contexts, names);
                     if let Some(result) = result {
-                        self.stage = Stage::Over(result.map(Some));
+                        self.stage = Stage::Over(result);
                     }
                     return moved;
                 }

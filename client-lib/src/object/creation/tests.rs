@@ -111,8 +111,8 @@ impl Job {
                 to: Peer(leaders[1 - side]),
                 tag: tag::of_leaders(3),
             });
-            let fails = fails == Some(rank as usize);
-            let creation = Creation::between(circle, Arc::new(group), crossing, &mut comms.contexts, fails);
+            let brings = if fails == Some(rank as usize) { Brings::Failure } else { Brings::Nothing };
+            let creation = Creation::between(circle, Arc::new(group), crossing, &mut comms.contexts, brings);
             Some(comms.begin(creation))
         };
         (0..size).map(begin).collect()

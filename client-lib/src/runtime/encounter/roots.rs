@@ -1,0 +1,289 @@
+//! What two roots do: they find each other, and each tells the other one what its group says.
+
+use std::time::{Duration, Instant};
+
+use hmac_sha256::HMAC;
+
+use super::Role;
+use crate::abi::constants::{MPI_ERR_PORT, MPI_ERR_SPAWN};
+use crate::engine::Peer;
+use crate::error::{MpiError, MpiResult};
+use crate::object::bridge::{Crossing, Swap};
+use crate::runtime::ports::port_name;
+use crate::runtime::{Guard, State, manager};
+use crate::transport::port::{Call, Line, PortName};
+use crate::transport::whereabouts::Node;
+
+/// How long `MPI_Comm_connect` waits for the other side if the user does not say.
+const CONNECT_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a caller whose turn it is may take to say what it wants.
+const CALLER_LIMIT: Duration = Duration::from_secs(30);
+
+/// How often the process manager is asked what has become of a job that was spawned.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// What a root says first.
+#[derive(Debug, Clone, Copy)]
+struct Opening {
+    node: Node,
+    /// Whether all of its group are of its job and share that node.
+    is_near: bool,
+    nonce: [u64; 4],
+}
+
+/// The other root, once it is found.
+#[derive(Debug)]
+pub(super) struct Met {
+    pub(super) channel: Channel,
+    /// Whether members have to listen for connections from other nodes.
+    pub(super) needs_tcp: bool,
+    /// What nobody else knows.
+    pub(super) secret: [u8; 32],
+    /// One of the two roots is the first.
+    pub(super) is_first: bool,
+}
+
+/// How two roots talk: each says as many words as it likes, and hears what the other one says.
+#[derive(Debug)]
+pub(super) enum Channel {
+    /// Whoever fails hangs up.
+    Line(Line),
+    /// Whoever fails says so, instead of the next thing that it would say: until then both say something in turn.
+    Through {
+        /// By messages of a communicator.
+        crossing: Crossing,
+        /// Neither has failed, and both have more to say.
+        is_open: bool,
+    },
+}
+
+/// Finds the other root.
+pub(super) fn find(guard: &mut Guard<'_>, members: &[Peer], role: Role<'_>, limit: Option<Duration>) -> MpiResult<Met> {
+    let mut nonce = [0; 32];
+    getrandom::fill(&mut nonce).map_err(|error| MpiError::other(format!("cannot get random bytes: {error}")))?;
+    let ours = Opening { node: Node::here(), is_near: guard.are_near(members), nonce: words_of(&nonce) };
+    let (channel, theirs, is_first, port) = match role {
+        Role::Accept(text) | Role::Expect { port: text, .. } => {
+            let name = port_name(text)?;
+            let expected = if let Role::Expect { job, .. } = role { Some(job) } else { None };
+            let (line, theirs) = accept(guard, &name, &ours, limit, expected)?;
+            (Channel::Line(line), theirs, true, Some(name))
+        }
+        Role::Connect(text) => {
+            let name = port_name(text)?;
+            let (line, theirs) = connect(guard, name, &ours, limit.unwrap_or(CONNECT_LIMIT))?;
+            (Channel::Line(line), theirs, false, Some(name))
+        }
+        Role::Through(crossing) => {
+            let crossing = crossing.ok_or_else(|| MpiError::intern("a leader that cannot reach the other one"))?;
+            let mut channel = Channel::Through { crossing, is_open: true };
+            let theirs = Opening::understand(&channel.swap(guard, &ours.tell())?).ok_or_else(strange)?;
+            (channel, theirs, ours.nonce < theirs.nonce, None)
+        }
+    };
+    let [first, second] = if is_first { [ours.nonce, theirs.nonce] } else { [theirs.nonce, ours.nonce] };
+    let said: Vec<u8> = first.into_iter().chain(second).flat_map(u64::to_ne_bytes).collect();
+    let hash = |key: &[u8; 32]| HMAC::mac(&said, key);
+    // What goes over a communicator is the secret of its members.
+    let secret = port.map_or_else(|| hash(&[0; 32]), |name| name.derive(hash));
+    let needs_tcp = !(ours.is_near && theirs.is_near && ours.node.is(theirs.node));
+    Ok(Met { channel, needs_tcp, secret, is_first })
+}
+
+fn accept(
+    guard: &mut Guard<'_>,
+    name: &PortName,
+    ours: &Opening,
+    limit: Option<Duration>,
+    expected: Option<&[u8]>,
+) -> MpiResult<(Line, Opening)> {
+    guard.ports.get_mut(name)?;
+    let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let mut taken: Option<(Line, Instant)> = None;
+    let mut look_at = Instant::now() + LOOK;
+    guard.wait(|state| {
+        let now = Instant::now();
+        loop {
+            if taken.is_none() {
+                let State { ports, engine, .. } = &mut *state;
+                let next = ports.get_mut(name).and_then(|port| {
+                    // Without a report it is found by the next look, which is not far.
+                    let next = port.next_caller(now, |socket| drop(engine.transport_mut().watch(socket)));
+                    next.map_err(|error| port_error(format!("cannot accept: {error}")))
+                });
+                match next {
+                    Ok(next) => taken = next.map(|line| (line, now + CALLER_LIMIT)),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            let Some((mut line, until)) = taken.take() else { break };
+            match line.receive() {
+                // Who has given up meanwhile, or says what makes no sense, has not been accepted.
+                Err(_) => {}
+                Ok(None) if now >= until => {}
+                Ok(None) => {
+                    taken = Some((line, until));
+                    break;
+                }
+                Ok(Some(words)) => {
+                    if let Some(theirs) = Opening::understand(&words)
+                        && line.send(&ours.tell()).is_ok()
+                    {
+                        return Some(Ok((line, theirs)));
+                    }
+                }
+            }
+        }
+        if let Some(job) = expected.filter(|_| look_at <= now) {
+            look_at = now + LOOK;
+            let lost = manager(state).map(|pmi| pmi.lost(job).ok().flatten());
+            if let Ok(Some(why)) = lost {
+                let text = format!("what was spawned will not come: {why}");
+                return Some(Err(MpiError::new(MPI_ERR_SPAWN, text)));
+            }
+        }
+        let limit = limit.filter(|_| deadline.is_some_and(|deadline| deadline <= now))?;
+        Some(Err(port_error(format!("nobody has connected to the port at {} within {limit:?}", name.address))))
+    })
+}
+
+fn connect(guard: &mut Guard<'_>, name: PortName, ours: &Opening, limit: Duration) -> MpiResult<(Line, Opening)> {
+    let now = Instant::now();
+    let me = guard.comms.names.of_rank(guard.me().0);
+    let mut call = Call::begin(me, name, limit, now);
+    if let Some(socket) = call.fd() {
+        // Without a report it is found by the next look, which is not far.
+        let _ = guard.engine.transport_mut().watch(socket);
+    }
+    guard.wake_others();
+    let mut called: Option<Line> = None;
+    guard.wait(|state| {
+        let current = Instant::now();
+        if called.is_none() {
+            let transport = state.engine.transport_mut();
+            match call.poll(current, |socket| drop(transport.watch(socket))) {
+                Ok(None) => {}
+                Ok(Some(mut line)) => match line.send(&ours.tell()) {
+                    Ok(()) => called = Some(line),
+                    Err(error) => return Some(Err(hung_up(&error))),
+                },
+                Err(why) => return Some(Err(port_error(why))),
+            }
+        }
+        match called.as_mut().map(Line::receive) {
+            Some(Ok(Some(words))) => {
+                let theirs = Opening::understand(&words).ok_or_else(strange);
+                return called.take().map(|line| Ok((line, theirs?)));
+            }
+            Some(Err(error)) => return Some(Err(hung_up(&error))),
+            Some(Ok(None)) | None => {}
+        }
+        (current.duration_since(now) >= limit).then(|| {
+            Err(port_error(format!(
+                "rank {} at {} has not accepted within {limit:?}: is it in MPI_Comm_accept? (the info key timeout sets how many \
+                 seconds are waited)",
+                name.owner.rank, name.address
+            )))
+        })
+    })
+}
+
+impl Channel {
+    /// Says this to the other root, and hears what that says.
+    pub(super) fn swap(&mut self, guard: &mut Guard<'_>, words: &[u64]) -> MpiResult<Vec<u64>> {
+        match self {
+            Channel::Line(line) => {
+                line.send(words).map_err(|error| hung_up(&error))?;
+                let theirs = guard.wait(|_| line.receive().map_err(|error| hung_up(&error)).transpose())?;
+                guard.wait(|_| match line.flush() {
+                    Ok(false) => None,
+                    Ok(true) => Some(Ok(())),
+                    Err(error) => Some(Err(hung_up(&error))),
+                })?;
+                Ok(theirs)
+            }
+            Channel::Through { crossing, is_open } => {
+                let said = swap_through(guard, *crossing, false, words);
+                *is_open = said.is_ok();
+                said
+            }
+        }
+    }
+
+    /// Both roots know each other's group: from now on they listen for each other, and the channel has served.
+    pub(super) fn confirm(&mut self, guard: &mut Guard<'_>) -> MpiResult {
+        match self {
+            Channel::Line(line) => {
+                line.send(&[]).map_err(|error| hung_up(&error))?;
+                guard.wait(|_| line.receive().map_err(|error| hung_up(&error)).transpose()).map(drop)
+            }
+            Channel::Through { crossing, is_open } => {
+                *is_open = false;
+                swap_through(guard, *crossing, false, &[]).map(drop)
+            }
+        }
+    }
+
+    /// The other root waits for something that this one will not say, since it has failed.
+    pub(super) fn give_up(self, guard: &mut Guard<'_>) {
+        if let Channel::Through { crossing, is_open: true } = self {
+            // Whatever the other one says.
+            let _ = swap_through(guard, crossing, true, &[]);
+        }
+    }
+}
+
+fn swap_through(guard: &mut Guard<'_>, crossing: Crossing, fails: bool, words: &[u64]) -> MpiResult<Vec<u64>> {
+    let mut swap = Swap::start(crossing, [0, 0, u64::from(fails)], words.to_vec(), &mut guard.engine);
+    let mut came = guard.wait(|state| swap.poll(&mut state.engine))?;
+    match came.get(2) {
+        Some(0) => Ok(came.split_off(3)),
+        Some(_) | None => Err(MpiError::other("the other group has failed").secondhand()),
+    }
+}
+
+fn port_error(text: String) -> MpiError {
+    MpiError::new(MPI_ERR_PORT, text)
+}
+
+#[cold]
+fn hung_up(error: &std::io::Error) -> MpiError {
+    port_error(format!("the other side has given up, or died: {error}"))
+}
+
+#[cold]
+pub(in crate::runtime) fn strange() -> MpiError {
+    port_error("the other side says what makes no sense".to_owned())
+}
+
+impl Opening {
+    fn tell(&self) -> Vec<u64> {
+        let mut words = vec![u64::from(self.is_near)];
+        words.extend(self.node.tell());
+        words.extend(self.nonce);
+        words
+    }
+
+    fn understand(words: &[u64]) -> Option<Self> {
+        let &[near, machine, label, a, b, c, d] = words else { return None };
+        Some(Self { node: Node::understand([machine, label]), is_near: near == 1, nonce: [a, b, c, d] })
+    }
+}
+
+pub(super) fn words_of(bytes: &[u8; 32]) -> [u64; 4] {
+    let mut words = [0; 4];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = bytes.try_into().map_or(0, u64::from_ne_bytes);
+    }
+    words
+}
+
+impl State {
+    /// Whether all of these are of this job, and on this process's node.
+    fn are_near(&self, members: &[Peer]) -> bool {
+        let Some(world) = &self.world else { return false };
+        let node = |peer: Peer| world.nodes.get(peer.0 as usize);
+        world.settings.shm && members.iter().all(|peer| node(*peer).is_some() && node(*peer) == node(self.me()))
+    }
+}
