@@ -32,9 +32,13 @@ impl By {
         }
     }
 
-    /// The program with these words, under way; `side` tells groups apart.
+    /// `programs/mpi/ports.c` with these words, under way; `side` tells groups apart.
     fn start(self, dvm: &Dvm, side: &str, words: &[&str]) -> Vec<Running> {
-        let (program, size) = (Mpi::Ours.program("mpi/ports.c"), self.size().to_string());
+        self.start_program(dvm, "mpi/ports.c", side, words)
+    }
+
+    fn start_program(self, dvm: &Dvm, program: &str, side: &str, words: &[&str]) -> Vec<Running> {
+        let (program, size) = (Mpi::Ours.program(program), self.size().to_string());
         let started = |call: Call| call.deadline(WITHIN).start();
         match self {
             By::Job(_, "") => vec![started(dvm.rsctl(["run", "-n", &size, "--map-by", "node", &program]).args(words))],
@@ -174,6 +178,30 @@ fn processes_that_know_of_each_other_only_through_others_are_introduced() {
         let jobs = ["host", "first", "second"].into_iter().zip(places).map(start).collect::<Vec<_>>();
         for job in jobs {
             assert_eq!(job.end().ok(), format!("introduced ok on {size}\n"), "{places:?}");
+        }
+    }
+}
+
+#[test]
+fn a_death_among_those_who_are_introduced_is_told_to_all() {
+    let dvm = dvm(2, 8);
+    for size in [2, 3] {
+        let port = file(&dvm);
+        let sides = ["host", "first"].map(|part| {
+            let side = By::Group(size);
+            (part, side.start_program(&dvm, "mpi/introduced.c", &format!("{part}{size}"), &[part, &port, "dies"]))
+        });
+        for (part, members) in sides {
+            let ended: Vec<_> = members.into_iter().map(Running::end).collect();
+            let told = ended.iter().flat_map(|it| it.out().lines().map(str::to_owned).collect::<Vec<_>>());
+            let mut told: Vec<_> = told.filter(|line| line.ends_with("told")).collect();
+            told.sort();
+            // The last of the first job is the one that dies.
+            let alive = size - usize::from(part == "first");
+            let all: Vec<_> = (0..alive).map(|rank| format!("{part} {rank}: told")).collect();
+            assert_eq!(told, all);
+            let well = ended.iter().filter(|it| it.status.success()).count();
+            assert_eq!(well, alive, "{}", ended.iter().map(|it| it.to_string()).collect::<String>());
         }
     }
 }

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use crate::abi::constants::MPI_ERR_PROC_ABORTED;
 use crate::engine::{Engine, Envelope, Mode, Outcome, Peer, RequestId, Source, Started, TagMatch, Transport};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
@@ -68,8 +69,8 @@ impl Circle {
 
 /// One process's part in an exchange.
 ///
-/// Who has failed (a peer was lost, a message had a wrong length) goes through all rounds, as others wait for it, but gives
-/// empty messages from then on: so nobody waits in vain, and who depends on it learns of it.
+/// Who has failed (a peer was lost, a message had a wrong length) goes through all rounds, as others wait for it, but tells nothing
+/// else from then on ([`Failure`]): so nobody waits in vain, and who depends on it learns of it.
 #[derive(Debug)]
 pub struct Exchange {
     circle: Circle,
@@ -170,15 +171,12 @@ impl Exchange {
     }
 
     /// Tells all that this process has failed, for those that go on to another exchange with it.
-    pub fn warn<T: Transport>(&self, engine: &mut Engine<T>) {
+    pub fn warn<T: Transport>(&self, engine: &mut Engine<T>, error: &MpiError) {
         let Circle { context, place, tag, .. } = self.circle;
         let envelope = Envelope { context, rank: self.circle.rank(place), tag };
         for other in (0..self.circle.size()).filter(|other| *other != place) {
             let to = self.circle.members[self.circle.rank(other) as usize];
-            // Nobody is left to tell if that fails, too.
-            if let Started::Pending(id) = engine.send(envelope, to, Mode::Standard, Buffer::EMPTY) {
-                engine.forget(id);
-            }
+            Failure::of(error).tell(engine, |engine, word| engine.send(envelope, to, Mode::Standard, word));
         }
     }
 
@@ -192,7 +190,7 @@ impl Exchange {
             engine.recv(context, from, TagMatch::Value(tag), buffer)
         });
         let known: Box<[u8]> = match (&self.known, &self.failed) {
-            (_, Some(_)) => Box::default(),
+            (_, Some(error)) => Failure::of(error).word().into(),
             (Known::Largest(words), None) => words.iter().flat_map(|word| word.to_ne_bytes()).collect(),
             (Known::Blocks(bytes, _), None) => bytes[..self.len_of_round()].into(),
         };
@@ -211,9 +209,7 @@ impl Exchange {
     }
 
     fn learn(&mut self, outcome: Outcome, received: &[u8]) {
-        let complete = outcome.bytes == received.len() as u64;
-        let strange = || MpiError::other("a member of the communicator has failed, or is in another call");
-        if let Some(error) = outcome.error.map(|error| *error).or_else(|| (!complete).then(strange)) {
+        if let Some(error) = Failure::heard(&outcome, received.len()) {
             self.failed = self.failed.take().or(Some(error));
             return;
         }
@@ -240,6 +236,57 @@ impl Exchange {
                 Exchanged::Blocks(ordered)
             }
         }
+    }
+}
+
+/// That a process has failed, as it tells those who wait for something else from it: by a length that nothing else has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// Somebody has died.
+    Death,
+    /// It is of another kind.
+    Other,
+}
+
+impl Failure {
+    /// What is told of an error.
+    pub fn of(error: &MpiError) -> Self {
+        if error.class == MPI_ERR_PROC_ABORTED { Failure::Death } else { Failure::Other }
+    }
+
+    /// The error that it is to others.
+    pub fn error(self) -> MpiError {
+        match self {
+            Failure::Death => MpiError::proc_aborted("another process has noticed that one has died"),
+            Failure::Other => MpiError::other("another process has failed, or is in another call").secondhand(),
+        }
+    }
+
+    /// What has come instead of a message of this length, if anything has.
+    pub fn heard(outcome: &Outcome, len: usize) -> Option<MpiError> {
+        match (&outcome.error, outcome.bytes) {
+            (Some(error), _) => Some((**error).clone()),
+            (None, bytes) if bytes == len as u64 => None,
+            (None, 1) => Some(Failure::Death.error()),
+            (None, _) => Some(Failure::Other.error()),
+        }
+    }
+
+    fn word(self) -> &'static [u8] {
+        match self {
+            Failure::Death => &[0],
+            Failure::Other => &[],
+        }
+    }
+
+    /// Sends it, to somebody who may be gone.
+    pub(super) fn tell<T: Transport>(
+        self,
+        engine: &mut Engine<T>,
+        send: impl FnOnce(&mut Engine<T>, Buffer) -> Started,
+    ) {
+        // Nobody is left to tell if that fails, too.
+        Lent::start(self.word().into(), |word| send(engine, word)).leave(engine);
     }
 }
 

@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::agree::{Circle, Exchange, Exchanged, Lent};
+use super::agree::{Circle, Exchange, Exchanged, Failure, Lent};
 use super::context::{self, Agreement, Contexts, Next, Words};
 use super::creation::{Born, salt};
 use super::group::Group;
@@ -152,22 +152,22 @@ impl Bridge {
                 Ok(ControlFlow::Continue(()))
             }
             (Step::Proposing(exchange), Err(error)) => {
-                exchange.warn(engine);
+                exchange.warn(engine, &error);
                 if let Some(crossing) = &self.crossing {
-                    crossing.warn(engine);
+                    crossing.warn(engine, &error);
                 }
                 Err(error)
             }
             (Step::Telling(exchange) | Step::Listing(exchange), Err(error)) => {
-                exchange.warn(engine);
+                exchange.warn(engine, &error);
                 // The other leader waits for another crossing, if it comes to that.
                 if let Some(crossing) = self.crossing.filter(|_| !self.agreement.ends_with(self.words)) {
-                    crossing.warn(engine);
+                    crossing.warn(engine, &error);
                 }
                 Err(error)
             }
             (Step::Proposing(_), Ok(came)) => {
-                self.words = came.first_chunk().copied().unwrap_or(FAILS);
+                self.words = came.first_chunk().copied().unwrap_or(fails(Failure::Other));
                 self.step = match self.crossing {
                     Some(crossing) => {
                         let list = if self.parties.is_none() { names.tell(&self.group.members) } else { Vec::new() };
@@ -179,7 +179,7 @@ impl Bridge {
                 Ok(ControlFlow::Continue(()))
             }
             (Step::Telling(_), Ok(came)) => {
-                self.words = came.first_chunk().copied().unwrap_or(FAILS);
+                self.words = came.first_chunk().copied().unwrap_or(fails(Failure::Other));
                 let len = came.last().copied().unwrap_or(0) as usize;
                 if self.words[2] == STRANGERS {
                     self.agreement.give_up(contexts);
@@ -202,16 +202,17 @@ impl Bridge {
     /// A leader has heard of the other one, or not.
     fn on_crossed(&mut self, came: MpiResult<Vec<u64>>) {
         let first = self.parties.is_none();
-        let came = came.ok().and_then(|came| {
+        let came = came.map(|came| {
             let (words, list) = came.split_first_chunk::<3>()?;
             (!first || !list.is_empty() || words[2] != 0).then(|| (*words, list.to_vec()))
         });
         match came {
-            Some((words, list)) => {
+            Ok(Some((words, list))) => {
                 self.words = std::array::from_fn(|at| self.words[at].max(words[at]));
                 self.list = list;
             }
-            None => self.words = FAILS,
+            Ok(None) => self.words = fails(Failure::Other),
+            Err(error) => self.words = fails(Failure::of(&error)),
         }
     }
 
@@ -245,7 +246,9 @@ impl Bridge {
 type Turn = ControlFlow<Option<Born>>;
 
 /// Words by which nobody goes on.
-const FAILS: Words = [0, 0, context::FAILS];
+fn fails(failure: Failure) -> Words {
+    [0, 0, context::word_of(failure)]
+}
 
 /// The last of the words if somebody brings strangers.
 const STRANGERS: u64 = 1;
@@ -280,12 +283,9 @@ impl Crossing {
         engine.recv(self.context, Source::Rank(self.from), TagMatch::Value(self.tag), buffer)
     }
 
-    /// Tells the other leader that this side has failed: a message of a wrong length.
-    fn warn<T: Transport>(&self, engine: &mut Engine<T>) {
-        // Nobody is left to tell if that fails, too.
-        if let Started::Pending(id) = self.send(engine, Buffer::EMPTY) {
-            engine.forget(id);
-        }
+    /// Tells the other leader that this side has failed.
+    fn warn<T: Transport>(&self, engine: &mut Engine<T>, error: &MpiError) {
+        Failure::of(error).tell(engine, |engine, word| self.send(engine, word));
     }
 }
 
@@ -320,13 +320,10 @@ impl Swap {
                     self.incoming = Some(pending);
                     return None;
                 }
-                Ok((outcome, memory)) if outcome.error.is_none() && outcome.bytes == memory.len() as u64 => {
-                    self.on_message(&memory, engine);
-                }
-                Ok((outcome, _)) => {
-                    let strange = || MpiError::other("the other group has failed, or is in another call");
-                    self.failed = Some(outcome.error.map_or_else(strange, |error| *error));
-                }
+                Ok((outcome, memory)) => match Failure::heard(&outcome, memory.len()) {
+                    None => self.on_message(&memory, engine),
+                    Some(error) => self.failed = Some(error),
+                },
             }
         }
         if let Some(error) = self.failed.take() {

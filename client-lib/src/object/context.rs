@@ -12,6 +12,7 @@
 //! Nobody waits for another agreement, so none can hold up another for ever; two that collide come apart since each leaves
 //! gaps of its own pseudo-random length, doubling with every attempt.
 
+use super::agree::Failure;
 use crate::error::{MpiError, MpiResult};
 
 /// The contexts of this process that communicators have, or may get.
@@ -89,8 +90,13 @@ impl Contexts {
 /// What members tell each other; all get the largest of each word. The last one is 0 if nothing stands in the way.
 pub type Words = [u64; 3];
 
-/// The last of [`Words`] if a member cannot go on: then none does.
-pub const FAILS: u64 = 2;
+/// The last of [`Words`] if a member cannot go on: then none does. 1 is left for what stops nobody for good.
+pub fn word_of(failure: Failure) -> u64 {
+    match failure {
+        Failure::Other => 2,
+        Failure::Death => 3,
+    }
+}
 
 /// One process's part in finding a number that is free in all members.
 #[derive(Debug)]
@@ -132,10 +138,10 @@ impl Agreement {
     pub fn on_words(&mut self, contexts: &mut Contexts, words: Words) -> MpiResult<Next> {
         match self.step {
             Step::Proposed(mine) => {
-                let (largest, smallest, fails) = (words[0] as u32, !words[1] as u32, words[2] != 0);
-                if fails || largest >= LIMIT {
+                let (largest, smallest) = (words[0] as u32, !words[1] as u32);
+                if words[2] != 0 || largest >= LIMIT {
                     self.give_up(contexts);
-                    return Err(failed(fails));
+                    return Err(failed(words[2]));
                 }
                 if largest == smallest {
                     return Ok(Next::Agreed(mine));
@@ -185,14 +191,15 @@ impl Agreement {
 }
 
 fn proposal(number: u32, fails: bool) -> Words {
-    [u64::from(number), !u64::from(number), if fails { FAILS } else { 0 }]
+    [u64::from(number), !u64::from(number), if fails { word_of(Failure::Other) } else { 0 }]
 }
 
 #[cold]
-fn failed(fails: bool) -> MpiError {
-    match fails {
-        true => MpiError::other("another process could not make the communicator").secondhand(),
-        false => MpiError::no_mem("there are a thousand million communicators already"),
+fn failed(word: u64) -> MpiError {
+    match word {
+        0 => MpiError::no_mem("there are a thousand million communicators already"),
+        word if word == word_of(Failure::Death) => Failure::Death.error(),
+        _ => MpiError::other("another process could not make the communicator").secondhand(),
     }
 }
 

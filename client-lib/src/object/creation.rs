@@ -161,7 +161,7 @@ impl Creation {
             match exchanged {
                 Ok(exchanged) => self.go_on(exchanged, engine, contexts),
                 Err(error) => {
-                    exchange.warn(engine);
+                    exchange.warn(engine, &error);
                     if let Some(agreement) = agreement {
                         agreement.give_up(contexts);
                     }

@@ -99,13 +99,14 @@ pub fn meet(
         guard.resume_partings();
         made
     });
-    if made.is_ok() {
-        guard.errhandlers.used(errhandler);
-    } else {
-        if let Some(met) = met {
-            met.channel.give_up(guard);
+    match &made {
+        Ok(_) => guard.errhandlers.used(errhandler),
+        Err(error) => {
+            if let Some(met) = met {
+                met.channel.give_up(guard, error);
+            }
+            guard.leave(&new);
         }
-        guard.leave(&new);
     }
     made
 }
@@ -221,8 +222,8 @@ fn blocks(guard: &mut Guard<'_>, circle: &Circle, block: &[u64]) -> MpiResult<Ve
 /// Others go on to a next exchange, where they hear of it if this one fails.
 fn exchange(guard: &mut Guard<'_>, mut exchange: Exchange) -> MpiResult<Exchanged> {
     let came = guard.wait(|state| exchange.poll(&mut state.engine));
-    if came.is_err() {
-        exchange.warn(&mut guard.engine);
+    if let Err(error) = &came {
+        exchange.warn(&mut guard.engine, error);
     }
     came
 }

@@ -8,7 +8,9 @@ use super::Role;
 use crate::abi::constants::{MPI_ERR_PORT, MPI_ERR_SPAWN};
 use crate::engine::Peer;
 use crate::error::{MpiError, MpiResult};
+use crate::object::agree::Failure;
 use crate::object::bridge::{Crossing, Swap};
+use crate::object::context::word_of;
 use crate::runtime::ports::port_name;
 use crate::runtime::{Guard, State, manager};
 use crate::transport::port::{Call, Line, PortName};
@@ -204,7 +206,7 @@ impl Channel {
                 Ok(theirs)
             }
             Channel::Through { crossing, is_open } => {
-                let said = swap_through(guard, *crossing, false, words);
+                let said = swap_through(guard, *crossing, None, words);
                 *is_open = said.is_ok();
                 said
             }
@@ -220,26 +222,33 @@ impl Channel {
             }
             Channel::Through { crossing, is_open } => {
                 *is_open = false;
-                swap_through(guard, *crossing, false, &[]).map(drop)
+                swap_through(guard, *crossing, None, &[]).map(drop)
             }
         }
     }
 
     /// The other root waits for something that this one will not say, since it has failed.
-    pub(super) fn give_up(self, guard: &mut Guard<'_>) {
+    pub(super) fn give_up(self, guard: &mut Guard<'_>, error: &MpiError) {
         if let Channel::Through { crossing, is_open: true } = self {
             // Whatever the other one says.
-            let _ = swap_through(guard, crossing, true, &[]);
+            let _ = swap_through(guard, crossing, Some(Failure::of(error)), &[]);
         }
     }
 }
 
-fn swap_through(guard: &mut Guard<'_>, crossing: Crossing, fails: bool, words: &[u64]) -> MpiResult<Vec<u64>> {
-    let mut swap = Swap::start(crossing, [0, 0, u64::from(fails)], words.to_vec(), &mut guard.engine);
+fn swap_through(
+    guard: &mut Guard<'_>,
+    crossing: Crossing,
+    failure: Option<Failure>,
+    words: &[u64],
+) -> MpiResult<Vec<u64>> {
+    let said = [0, 0, failure.map_or(0, word_of)];
+    let mut swap = Swap::start(crossing, said, words.to_vec(), &mut guard.engine);
     let mut came = guard.wait(|state| swap.poll(&mut state.engine))?;
     match came.get(2) {
         Some(0) => Ok(came.split_off(3)),
-        Some(_) | None => Err(MpiError::other("the other group has failed").secondhand()),
+        Some(word) if *word == word_of(Failure::Death) => Err(Failure::Death.error()),
+        Some(_) | None => Err(Failure::Other.error()),
     }
 }
 
