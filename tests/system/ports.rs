@@ -185,23 +185,23 @@ fn processes_that_know_of_each_other_only_through_others_are_introduced() {
 #[test]
 fn a_death_among_those_who_are_introduced_is_told_to_all() {
     let dvm = dvm(2, 8);
-    for size in [2, 3] {
+    for (size, death) in [(2, "before"), (3, "before"), (2, "within"), (4, "within")] {
         let port = file(&dvm);
         let sides = ["host", "first"].map(|part| {
-            let side = By::Group(size);
-            (part, side.start_program(&dvm, "mpi/introduced.c", &format!("{part}{size}"), &[part, &port, "dies"]))
+            let group = format!("{part}{size}{death}");
+            (part, By::Group(size).start_program(&dvm, "mpi/introduced.c", &group, &[part, &port, death]))
         });
         for (part, members) in sides {
             let ended: Vec<_> = members.into_iter().map(Running::end).collect();
             let told = ended.iter().flat_map(|it| it.out().lines().map(str::to_owned).collect::<Vec<_>>());
             let mut told: Vec<_> = told.filter(|line| line.ends_with("told")).collect();
             told.sort();
-            // The last of the first job is the one that dies.
-            let alive = size - usize::from(part == "first");
-            let all: Vec<_> = (0..alive).map(|rank| format!("{part} {rank}: told")).collect();
-            assert_eq!(told, all);
+            let dies = (part == "first").then_some(if death == "within" { 1 } else { size - 1 });
+            let alive = (0..size).filter(|rank| dies != Some(*rank));
+            let all: Vec<_> = alive.map(|rank| format!("{part} {rank}: told")).collect();
+            assert_eq!(told, all, "{death}: {}", ended.iter().map(|it| it.to_string()).collect::<String>());
             let well = ended.iter().filter(|it| it.status.success()).count();
-            assert_eq!(well, alive, "{}", ended.iter().map(|it| it.to_string()).collect::<String>());
+            assert_eq!(well, all.len(), "{}", ended.iter().map(|it| it.to_string()).collect::<String>());
         }
     }
 }

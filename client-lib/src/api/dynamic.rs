@@ -78,7 +78,8 @@ unsafe fn encounter<'a>(
     };
     // What is wrong with the info is the root's alone to say, too.
     let (name, fault) = if limit.is_err() { (&[][..], limit.as_ref().err().cloned()) } else { (name, None) };
-    let made = meet(&mut guard, comm, root, role(name), limit.ok().flatten());
+    let circle = guard.comms.get_mut(comm)?.circle_of_all();
+    let made = meet(&mut guard, comm, circle, root, role(name), limit.ok().flatten());
     let made = made.map_err(|error| fault.unwrap_or(error))?;
     // SAFETY: the caller's promise.
     unsafe { put(newcomm, made) }

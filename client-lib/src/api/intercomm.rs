@@ -10,7 +10,7 @@ use super::args::{self, check_place, put};
 use super::comm::{make, sort, sweep};
 use crate::abi::{CommHandle, GroupHandle};
 use crate::error::{MpiError, MpiResult};
-use crate::object::agree::tag;
+use crate::object::agree::{Failure, tag};
 use crate::object::bridge::{Brings, Crossing};
 use crate::object::comm::Communicator;
 use crate::object::creation::{Creation, Sorts};
@@ -71,16 +71,18 @@ pub unsafe fn intercomm_create(
     sweep(state);
     let local = state.comms.get_mut(local_comm)?;
     let (circle, group) = (local.circle_of_all(), Arc::clone(local.group()));
-    let brings = match fault {
-        Some(_) => Brings::Failure,
-        None if state.comms.names.knows_strangers() => Brings::Strangers,
+    let names = &state.comms.names;
+    let mut known = group.members.iter().chain(crossing.as_ref().map(|crossing| &crossing.to));
+    let brings = match &fault {
+        Some(fault) => Brings::Failure(Failure::of(fault)),
+        None if known.any(|peer| names.is_stranger(*peer)) => Brings::Strangers,
         None => Brings::Nothing,
     };
-    let creation = Creation::between(circle, group, crossing, &mut state.comms.contexts, brings);
+    let creation = Creation::between(circle.clone(), group, crossing, &mut state.comms.contexts, brings);
     let made = make(&mut guard, local_comm, creation);
     let mut made = fault.map_or(made, Err)?;
     if made == CommHandle::NULL {
-        made = meet(&mut guard, local_comm, leader, Role::Through(crossing), None)?;
+        made = meet(&mut guard, local_comm, circle, leader, Role::Through(crossing), None)?;
     }
     // SAFETY: the caller's promise.
     unsafe { put(newintercomm, made) }

@@ -13,7 +13,7 @@ use crate::abi::constants::{MPI_ERR_SESSION, MPI_MAX_STRINGTAG_LEN};
 use crate::abi::{CommHandle, ErrhandlerHandle, GroupHandle, InfoHandle, SessionHandle};
 use crate::engine::Peer;
 use crate::error::{MpiError, MpiResult};
-use crate::object::agree::Circle;
+use crate::object::agree::{Circle, Failure};
 use crate::object::bridge::{Brings, Crossing};
 use crate::object::creation::Creation;
 use crate::object::errhandler::{Errhandler, Of};
@@ -223,7 +223,7 @@ pub unsafe fn intercomm_create_from_groups(
     sweep(&mut guard);
     let contexts = &mut guard.comms.contexts;
     // All members know the others by their groups.
-    let brings = if fault.is_some() { Brings::Failure } else { Brings::Nothing };
+    let brings = fault.as_ref().map_or(Brings::Nothing, |fault| Brings::Failure(Failure::of(fault)));
     let creation = Creation::between(circle, Arc::clone(&group), crossing, contexts, brings);
     let made = made(&mut guard, creation, hints, errhandler, &group);
     let made = fault.map_or(made, Err)?;

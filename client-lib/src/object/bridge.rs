@@ -7,8 +7,12 @@
 //! 2. *crossing*: the leaders swap these and, the first time, the names of their groups' members;
 //! 3. *telling*, *listing*: all learn from their leader the largest words of both groups and the names of the others.
 //!
-//! If any member knows processes of other jobs, members of one group may not know those of the other: then the bridge ends after the
-//! first *telling*, and is tried again when all have been introduced ([`crate::runtime::encounter`]).
+//! If any member brings strangers, members of one group may not know those of the other: then the bridge ends after the first
+//! *telling*, and is tried again when all have been introduced ([`crate::runtime::encounter`]).
+//!
+//! A leader that cannot go on crosses once more, to say so (*excusing*), if the other one waits for that or will: so each has as many
+//! messages from the other as it has sent, and none is left over for the next bridge. That ends when the other leader makes the
+//! call, or dies.
 //!
 //! What a leader tells is an exchange as well, to which the others bring zeros: so whoever fails is noticed by all as in any
 //! other exchange. Which group stands first in the union follows from the names of their first members. Cost: 3⌈log₂ n⌉ + 2
@@ -49,10 +53,10 @@ pub struct Crossing {
 pub enum Brings {
     /// Nothing that stands in the way.
     Nothing,
-    /// It knows processes of other jobs, whom the others may not know, and of whom nobody has told them.
+    /// Its group has members of another job than its own, or the other leader is one: some may not know each other.
     Strangers,
     /// It cannot go on, and none will.
-    Failure,
+    Failure(Failure),
 }
 
 /// One process's part.
@@ -78,6 +82,8 @@ enum Step {
     Crossing(Swap),
     Telling(Exchange),
     Listing(Exchange),
+    /// Of a leader that has failed, for this reason.
+    Excusing(Swap, MpiError),
 }
 
 /// A list of more words is taken for nonsense.
@@ -92,7 +98,8 @@ impl Bridge {
         contexts: &mut Contexts,
         brings: Brings,
     ) -> Self {
-        let (agreement, mut words) = Agreement::start(contexts, salt(&circle), brings == Brings::Failure);
+        let failure = if let Brings::Failure(failure) = brings { Some(failure) } else { None };
+        let (agreement, mut words) = Agreement::start(contexts, salt(&circle), failure);
         if brings == Brings::Strangers {
             words[2] = STRANGERS;
         }
@@ -121,7 +128,7 @@ impl Bridge {
                     let came = exchange.poll(engine);
                     (exchange.distance() > before, came.map(|came| came.map(words_of)))
                 }
-                Step::Crossing(swap) => (false, swap.poll(engine)),
+                Step::Crossing(swap) | Step::Excusing(swap, _) => (false, swap.poll(engine)),
             };
             moved |= turned;
             let Some(came) = came else { return (moved, None) };
@@ -146,6 +153,7 @@ impl Bridge {
         names: &Names,
     ) -> MpiResult<Turn> {
         match (&self.step, came) {
+            (Step::Excusing(_, error), _) => Err(error.clone()),
             (Step::Crossing(_), came) => {
                 self.on_crossed(came);
                 self.step = Step::Telling(Exchange::of_words(self.circle.clone(), &self.told()));
@@ -153,18 +161,12 @@ impl Bridge {
             }
             (Step::Proposing(exchange), Err(error)) => {
                 exchange.warn(engine, &error);
-                if let Some(crossing) = &self.crossing {
-                    crossing.warn(engine, &error);
-                }
-                Err(error)
+                self.excuse(error, true, engine)
             }
             (Step::Telling(exchange) | Step::Listing(exchange), Err(error)) => {
                 exchange.warn(engine, &error);
-                // The other leader waits for another crossing, if it comes to that.
-                if let Some(crossing) = self.crossing.filter(|_| !self.agreement.ends_with(self.words)) {
-                    crossing.warn(engine, &error);
-                }
-                Err(error)
+                let goes_on = self.words[2] == STRANGERS || !self.agreement.ends_with(self.words);
+                self.excuse(error, goes_on, engine)
             }
             (Step::Proposing(_), Ok(came)) => {
                 self.words = came.first_chunk().copied().unwrap_or(fails(Failure::Other));
@@ -197,6 +199,14 @@ impl Bridge {
                 self.agree(engine, contexts)
             }
         }
+    }
+
+    /// Fails; a leader first says so to the other one if that crosses once more.
+    fn excuse<T: Transport>(&mut self, error: MpiError, crosses: bool, engine: &mut Engine<T>) -> MpiResult<Turn> {
+        let Some(crossing) = self.crossing.filter(|_| crosses) else { return Err(error) };
+        let swap = Swap::start(crossing, fails(Failure::of(&error)), Vec::new(), engine);
+        self.step = Step::Excusing(swap, error);
+        Ok(ControlFlow::Continue(()))
     }
 
     /// A leader has heard of the other one, or not.
@@ -281,11 +291,6 @@ impl Crossing {
 
     fn recv<T: Transport>(&self, engine: &mut Engine<T>, buffer: Buffer) -> Started {
         engine.recv(self.context, Source::Rank(self.from), TagMatch::Value(self.tag), buffer)
-    }
-
-    /// Tells the other leader that this side has failed.
-    fn warn<T: Transport>(&self, engine: &mut Engine<T>, error: &MpiError) {
-        Failure::of(error).tell(engine, |engine, word| self.send(engine, word));
     }
 }
 

@@ -128,20 +128,26 @@ pub enum Next {
 const LIMIT: u32 = 1 << 30;
 
 impl Agreement {
-    /// Begins: what to exchange first. With `fails`, this process cannot go on, and none will.
-    pub fn start(contexts: &mut Contexts, salt: u64, fails: bool) -> (Self, Words) {
+    /// Begins: what to exchange first. With a failure, this process cannot go on, and none will.
+    pub fn start(contexts: &mut Contexts, salt: u64, failure: Option<Failure>) -> (Self, Words) {
         let number = contexts.propose(0);
-        (Self { salt, attempt: 0, step: Step::Proposed(number) }, proposal(number, fails))
+        let [largest, smallest, _] = proposal(number);
+        let words = [largest, smallest, failure.map_or(0, word_of)];
+        (Self { salt, attempt: 0, step: Step::Proposed(number) }, words)
     }
 
     /// Goes on with the largest of each word.
     pub fn on_words(&mut self, contexts: &mut Contexts, words: Words) -> MpiResult<Next> {
+        if words[2] != 0 {
+            self.give_up(contexts);
+            return Err(failed(words[2]));
+        }
         match self.step {
             Step::Proposed(mine) => {
                 let (largest, smallest) = (words[0] as u32, !words[1] as u32);
-                if words[2] != 0 || largest >= LIMIT {
+                if largest >= LIMIT {
                     self.give_up(contexts);
-                    return Err(failed(words[2]));
+                    return Err(MpiError::no_mem("there are a thousand million communicators already"));
                 }
                 if largest == smallest {
                     return Ok(Next::Agreed(mine));
@@ -161,7 +167,7 @@ impl Agreement {
                 self.attempt += 1;
                 let mine = contexts.propose((number + 1 + self.gap()).min(LIMIT));
                 self.step = Step::Proposed(mine);
-                Ok(Next::Exchange(proposal(mine, false)))
+                Ok(Next::Exchange(proposal(mine)))
             }
         }
     }
@@ -169,7 +175,8 @@ impl Agreement {
     /// Whether it goes no further than these words, well or not.
     pub fn ends_with(&self, words: Words) -> bool {
         match self.step {
-            Step::Proposed(_) => words[2] != 0 || words[0] == !words[1] || words[0] >= u64::from(LIMIT),
+            _ if words[2] != 0 => true,
+            Step::Proposed(_) => words[0] == !words[1] || words[0] >= u64::from(LIMIT),
             Step::Tried(..) => words[0] == 0,
         }
     }
@@ -190,22 +197,22 @@ impl Agreement {
     }
 }
 
-fn proposal(number: u32, fails: bool) -> Words {
-    [u64::from(number), !u64::from(number), if fails { word_of(Failure::Other) } else { 0 }]
+fn proposal(number: u32) -> Words {
+    [u64::from(number), !u64::from(number), 0]
 }
 
 #[cold]
 fn failed(word: u64) -> MpiError {
-    match word {
-        0 => MpiError::no_mem("there are a thousand million communicators already"),
-        word if word == word_of(Failure::Death) => Failure::Death.error(),
-        _ => MpiError::other("another process could not make the communicator").secondhand(),
+    match word == word_of(Failure::Death) {
+        true => Failure::Death.error(),
+        false => MpiError::other("another process could not make the communicator").secondhand(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::constants::{MPI_ERR_OTHER, MPI_ERR_PROC_ABORTED};
     use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
@@ -243,7 +250,7 @@ mod tests {
             let mine = &mut contexts[self.members[at]];
             match &mut self.parts[at] {
                 part @ Part::Outside => {
-                    let (agreement, words) = Agreement::start(mine, salt, false);
+                    let (agreement, words) = Agreement::start(mine, salt, None);
                     *part = Part::Waiting(agreement, words);
                     true
                 }
@@ -329,10 +336,25 @@ mod tests {
     #[test]
     fn a_member_that_cannot_go_on_fails_all_of_them() {
         let mut both = [Contexts::default(), Contexts::default()];
-        let (mut a, one) = Agreement::start(&mut both[0], 1, false);
-        let (mut b, two) = Agreement::start(&mut both[1], 1, true);
+        let (mut a, one) = Agreement::start(&mut both[0], 1, None);
+        let (mut b, two) = Agreement::start(&mut both[1], 1, Some(Failure::Other));
         let words: Words = std::array::from_fn(|at| one[at].max(two[at]));
         assert!(a.on_words(&mut both[0], words).is_err() && b.on_words(&mut both[1], words).is_err());
         assert_eq!([both[0].len(), both[1].len()], [3, 3]);
+    }
+
+    #[test]
+    fn a_failure_ends_a_second_attempt_too() {
+        for (failure, class) in [(Failure::Death, MPI_ERR_PROC_ABORTED), (Failure::Other, MPI_ERR_OTHER)] {
+            let mut contexts = Contexts::default();
+            let (mut agreement, [mine, ..]) = Agreement::start(&mut contexts, 1, None);
+            // Another member has proposed more.
+            let words = [mine + 4, !mine, 0];
+            assert!(matches!(agreement.on_words(&mut contexts, words), Ok(Next::Exchange([0, ..]))));
+            let words = [0, 0, word_of(failure)];
+            assert!(agreement.ends_with(words));
+            assert_eq!(agreement.on_words(&mut contexts, words).unwrap_err().class, class);
+            assert_eq!(contexts.len(), 3);
+        }
     }
 }

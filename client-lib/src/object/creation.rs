@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::agree::{Circle, Exchange, Exchanged};
+use super::agree::{Circle, Exchange, Exchanged, Failure};
 use super::bridge::{Bridge, Brings, Crossing};
 use super::context::{Agreement, Contexts, Next, Words};
 use super::group::Group;
@@ -67,7 +67,8 @@ impl Creation {
     /// A communicator of the members of a circle, which all know that they are in it. With `fails`, this process cannot go
     /// on, and none will.
     pub fn of_all(circle: Circle, parties: impl Into<Parties>, contexts: &mut Contexts, fails: bool) -> Self {
-        let (agreement, words) = Agreement::start(contexts, salt(&circle), fails);
+        let failure = fails.then_some(Failure::Other);
+        let (agreement, words) = Agreement::start(contexts, salt(&circle), failure);
         let exchange = Exchange::of_words(circle, &words);
         Self::at(Stage::Agreeing { exchange, agreement, parties: parties.into() })
     }
@@ -96,7 +97,7 @@ impl Creation {
         sorts: Sorts,
         contexts: &mut Contexts,
     ) -> Self {
-        let agreement = colour.map(|_| Agreement::start(contexts, salt(&circle), false));
+        let agreement = colour.map(|_| Agreement::start(contexts, salt(&circle), None));
         let mut block = [0; BLOCK];
         let (agreement, number) = agreement.map_or((None, 0), |(agreement, words)| (Some(agreement), words[0] as u32));
         block[..4].copy_from_slice(&colour.unwrap_or(-1).to_ne_bytes());

@@ -151,7 +151,7 @@ impl Names {
 fn unknown() -> MpiError {
     MpiError::other(
         "another process speaks of one that this one does not know: processes of different jobs come to know each other by \
-         MPI_Comm_accept and MPI_Comm_connect, MPI_Comm_join or MPI_Comm_spawn",
+         MPI_Comm_accept and MPI_Comm_connect, MPI_Comm_join, MPI_Comm_spawn or MPI_Intercomm_create",
     )
 }
 

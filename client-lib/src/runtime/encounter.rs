@@ -14,7 +14,7 @@
 //!    context of theirs that follows from the secret.
 //!
 //! By 8 everybody of a group knows all of the other one before anybody of that can send. Whoever fails says so in the next exchange,
-//! and a root by hanging up, or by saying so. Only the meeting has a deadline: after it, what is waited for is that all members make the call, or
+//! and a root by hanging up, or by saying so. At a port only the meeting has a deadline: after it, what is waited for is that all members make the call, or
 //! die. Cost: 8⌈log₂ n⌉ + 6 messages one after the other, and 2⌈log₂ n⌉ + 1 for comparing, of a word for each pair of members.
 
 mod roots;
@@ -28,7 +28,7 @@ use crate::abi::CommHandle;
 use crate::abi::constants::MPI_ERR_OTHER;
 use crate::engine::Peer;
 use crate::error::{MpiError, MpiResult};
-use crate::object::agree::{Circle, Exchange, Exchanged, tag};
+use crate::object::agree::{Circle, Exchange, Exchanged, Failure, tag};
 use crate::object::bridge::{Brings, Crossing};
 use crate::object::comm::Communicator;
 use crate::object::creation::{Born, Creation};
@@ -71,16 +71,18 @@ const LEADERS: u32 = 1 << 31;
 /// No group tells more words than this.
 const THEIRS_MAX: u64 = 1 << 28;
 
-/// Makes an intercommunicator of this communicator's group and the one at the other end. All members call it; `limit` is the root's.
+/// Makes an intercommunicator of this communicator's group, whose members are the circle, and the one at the other end. All members
+/// call it; `limit` is the root's.
 pub fn meet(
     guard: &mut Guard<'_>,
     comm: CommHandle,
+    circle: Circle,
     root: u32,
     role: Role<'_>,
     limit: Option<Duration>,
 ) -> MpiResult<CommHandle> {
-    let parent = guard.comms.get_mut(comm)?;
-    let (circle, group) = (parent.circle_of_all(), Arc::clone(parent.group()));
+    let parent = guard.comms.get(comm)?;
+    let group = Arc::clone(parent.group());
     let Communicator { errhandler, session, rank, .. } = *parent;
     let (mut met, fault) = match (rank == root).then(|| find(guard, &group.members, role, limit)).transpose() {
         Ok(met) => (met, None),
@@ -159,7 +161,8 @@ fn bring_together(
         Ok(peers)
     });
     let is_first = met.is_some_and(|met| met.is_first);
-    let made = bridge(guard, side, theirs.as_ref().ok().zip(peers.as_deref().ok()), is_first);
+    let others = theirs.as_ref().and_then(|theirs| peers.as_deref().map(|peers| (theirs, peers)));
+    let made = bridge(guard, side, others.map_err(Failure::of), is_first);
     let (theirs, peers) = (theirs?, peers?);
     let born = made?.ok_or_else(|| MpiError::intern("an intercommunicator without this process"))?;
     // All of them know this process by now.
@@ -284,13 +287,13 @@ impl Theirs {
 fn bridge(
     guard: &mut Guard<'_>,
     side: &Side<'_>,
-    others: Option<(&Theirs, &[Peer])>,
+    others: Result<(&Theirs, &[Peer]), Failure>,
     is_first: bool,
 ) -> MpiResult<Option<Born>> {
     let group = Arc::clone(guard.comms.get(side.comm)?.group());
     let mut leaders = None;
     let crossing = match others {
-        Some((theirs, peers)) if group.rank == Some(side.root) => {
+        Ok((theirs, peers)) if group.rank == Some(side.root) => {
             let context = LEADERS | (u32::from_ne_bytes([0, 1, 2, 3].map(|at| theirs.secret[at])) & 0x3fff_ffff);
             let (me, to) = (guard.me(), peers[theirs.root as usize]);
             let (rank, from, members) = if is_first { (0, 1, [me, to]) } else { (1, 0, [to, me]) };
@@ -298,11 +301,11 @@ fn bridge(
             leaders = Some(context);
             Some(Crossing { context, rank, from, to, tag: tag::of_leaders(0) })
         }
-        Some(_) | None => None,
+        Ok(_) | Err(_) => None,
     };
     let State { comms, engine, requests, .. } = &mut **guard;
     comms.sweep(engine, requests);
-    let brings = if others.is_some() { Brings::Nothing } else { Brings::Failure };
+    let brings = others.map_or_else(Brings::Failure, |_| Brings::Nothing);
     let creation = Creation::between(side.circle.clone(), group, crossing, &mut comms.contexts, brings);
     let id = comms.begin(creation);
     let born = guard.wait(|state| state.comms.take_born(id));

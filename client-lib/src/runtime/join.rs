@@ -36,7 +36,8 @@ pub fn join(guard: &mut Guard<'_>, socket: BorrowedFd<'_>, own: CommHandle) -> M
         }
         let (text, name) = (ours.text(), theirs);
         let role = if ours.owner < other.owner { Role::Accept(text.as_bytes()) } else { Role::Connect(&name) };
-        meet(guard, own, 0, role, Some(LIMIT))
+        let circle = guard.comms.get_mut(own)?.circle_of_all();
+        meet(guard, own, circle, 0, role, Some(LIMIT))
     });
     guard.close_port(&ours)?;
     joined

@@ -76,7 +76,7 @@ pub fn spawn(
     let port = begun.as_ref().map(|(port, _)| port.text());
     let job = begun.as_ref().map_or(&[][..], |(_, spawned)| &spawned.job);
     let role = Role::Expect { port: port.as_deref().unwrap_or_default().as_bytes(), job };
-    let comm = meet(guard, comm, root, role, None);
+    let comm = meet(guard, comm, circle, root, role, None);
     if let Some((port, _)) = &begun {
         guard.close_port(port)?;
     }
@@ -127,7 +127,9 @@ pub(super) fn join_parent(guard: &mut Guard<'_>) -> MpiResult {
     }
     let Some(pmi) = guard.world.as_mut().and_then(|world| world.pmi.as_mut()) else { return Ok(()) };
     let Some(port) = pmi.parent_port().map_err(|error| told(&error))? else { return Ok(()) };
-    let parent = meet(guard, CommHandle(MPI_COMM_WORLD), 0, Role::Connect(&port), None)?;
+    let world = CommHandle(MPI_COMM_WORLD);
+    let circle = guard.comms.get_mut(world)?.circle_of_all();
+    let parent = meet(guard, world, circle, 0, Role::Connect(&port), None)?;
     guard.comms.get_mut(parent)?.name = b"MPI_COMM_PARENT".to_vec();
     guard.comms.parent = Some(parent);
     Ok(())

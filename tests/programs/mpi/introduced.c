@@ -1,10 +1,12 @@
 /* Processes of different jobs that hear of each other through others. Every job has the same arguments, but for its part in it:
  *     introduced PART FILE          PART is host, first or second
- *     introduced PART FILE dies     the same, but one process of the first job dies before all of it and the host are to be one
+ *     introduced PART FILE before   one process of the first job dies before all of it and the host are to be one
+ *     introduced PART FILE within   one process of the first job dies while it waits for the host's, which come later
  * The first processes of the others connect to that of the host, each on its own. */
 #include "check.h"
 
 #include <signal.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -89,18 +91,33 @@ static MPI_Comm pair(const char *path, const char *part, int hosts) {
 int main(int argc, char **argv) {
     begin(&argc, &argv);
     const char *part = argc > 1 ? argv[1] : "", *path = argc > 2 ? argv[2] : "";
-    int hosts = strcmp(part, "host") == 0, is_first = strcmp(part, "first") == 0, dies = argc > 3;
+    const char *death = argc > 3 ? argv[3] : "";
+    int hosts = strcmp(part, "host") == 0, is_first = strcmp(part, "first") == 0, within = strcmp(death, "within") == 0;
+    /* With more than three, those before and behind the one that dies are told by others. */
+    int leader = within && is_first && size > 3 ? 2 : 0;
     MPI_Comm with_first = MPI_COMM_NULL, with_second = MPI_COMM_NULL, inter;
-    if (rank == 0 && (hosts || is_first))
+    if (rank == leader && (hosts || is_first))
         with_first = pair(path, "first", hosts);
 
-    if (dies) {
+    if (*death) {
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-        if (is_first && rank == size - 1)
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (is_first && !within && rank == size - 1)
             raise(SIGKILL);
-        FAILS(MPI_Intercomm_create(MPI_COMM_WORLD, 0, with_first, hosts, TAG, &inter), MPI_ERR_PROC_ABORTED);
+        if (is_first && within && rank == 1) {
+            struct itimerval soon = {.it_value = {0, 200000}};
+            setitimer(ITIMER_REAL, &soon, NULL);
+        }
+        if (hosts && within)
+            sleep(1);
+        FAILS(MPI_Intercomm_create(MPI_COMM_WORLD, leader, with_first, hosts, TAG, &inter), MPI_ERR_PROC_ABORTED);
         printf("%s %d: told\n", part, rank);
         fflush(stdout);
+        /* All of the host's are told by now, while the first job's leader lives. */
+        if (hosts)
+            MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == leader)
+            MPI_Barrier(with_first);
         if (hosts)
             return finish("introduced");
         _exit(wrong);

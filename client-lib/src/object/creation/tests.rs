@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::abi::constants::MPI_ERR_PROC_ABORTED;
 use crate::engine::bodies::World;
 use crate::engine::fake::{FakeWorld, Rng};
-use crate::object::agree::tag;
+use crate::object::agree::{Failure, tag};
 use crate::object::comm::{Comms, Communicator};
 use crate::object::errhandler::Errhandler;
 use crate::object::request::Requests;
@@ -94,7 +95,7 @@ impl Job {
     }
 
     /// An intercommunicator of those below `first` and the others, made by their last members; `split` from now on is of it.
-    fn bridge(&mut self, first: u32, fails: Option<usize>) -> Vec<Option<CreationId>> {
+    fn bridge(&mut self, first: u32, brings: impl Fn(usize) -> Brings) -> Vec<Option<CreationId>> {
         let size = self.size() as u32;
         let leaders = [first - 1, size - 1];
         let begin = |rank: u32| {
@@ -111,8 +112,8 @@ impl Job {
                 to: Peer(leaders[1 - side]),
                 tag: tag::of_leaders(3),
             });
-            let brings = if fails == Some(rank as usize) { Brings::Failure } else { Brings::Nothing };
-            let creation = Creation::between(circle, Arc::new(group), crossing, &mut comms.contexts, brings);
+            let creation =
+                Creation::between(circle, Arc::new(group), crossing, &mut comms.contexts, brings(rank as usize));
             Some(comms.begin(creation))
         };
         (0..size).map(begin).collect()
@@ -312,7 +313,7 @@ fn two_groups_make_an_intercommunicator_and_others_of_it() {
     in_jobs(&[2, 3, 5, 8, 20], 12, |job, _| {
         let size = job.size() as u32;
         let first = 1 + job.rng.below(size as usize - 1) as u32;
-        let ids = job.bridge(first, None);
+        let ids = job.bridge(first, |_| Brings::Nothing);
         let results = job.finish(&ids);
         let (one, two): (Vec<u32>, Vec<u32>) = ((0..first).collect(), (first..size).collect());
         let context = assert_is_between(&results, &one, &two);
@@ -382,14 +383,45 @@ fn two_groups_make_an_intercommunicator_and_others_of_it() {
     });
 }
 
+/// The two groups agree now, by messages as those of the bridges before: nothing of these is left over.
+fn assert_next_bridge_is_sound(job: &mut Job, first: u32) {
+    let ids = job.bridge(first, |_| Brings::Nothing);
+    let results = job.finish(&ids);
+    let size = job.size() as u32;
+    assert_is_between(&results, &(0..first).collect::<Vec<_>>(), &(first..size).collect::<Vec<_>>());
+}
+
 #[test]
 fn where_one_of_two_groups_cannot_go_on_all_fail() {
     in_jobs(&[2, 3, 7], 12, |job, _| {
         let before: Vec<u32> = job.comms.iter().map(|comms| comms.contexts.len()).collect();
         let (first, unlucky) = (1 + job.rng.below(job.size() - 1) as u32, job.rng.below(job.size()));
-        let ids = job.bridge(first, Some(unlucky));
-        assert!(job.finish(&ids).into_iter().all(|result| result.unwrap().is_err()));
+        let failing = |rank| if rank == unlucky { Brings::Failure(Failure::Death) } else { Brings::Nothing };
+        let ids = job.bridge(first, failing);
+        let classes = job.finish(&ids).into_iter().map(|result| result.unwrap().unwrap_err().class);
+        assert!(classes.into_iter().all(|class| class == MPI_ERR_PROC_ABORTED));
         assert_eq!(job.comms.iter().map(|comms| comms.contexts.len()).collect::<Vec<_>>(), before);
+        assert_next_bridge_is_sound(job, first);
+    });
+}
+
+#[test]
+fn where_one_brings_strangers_all_are_told_unless_another_cannot_go_on() {
+    in_jobs(&[2, 3, 7], 12, |job, seed| {
+        let before: Vec<u32> = job.comms.iter().map(|comms| comms.contexts.len()).collect();
+        let first = 1 + job.rng.below(job.size() - 1) as u32;
+        let (one, other) = (job.rng.below(job.size()), job.rng.below(job.size()));
+        let fails = seed % 2 == 1 && other != one;
+        let ids = job.bridge(first, |rank| match rank {
+            rank if rank == one => Brings::Strangers,
+            rank if rank == other && fails => Brings::Failure(Failure::Other),
+            _ => Brings::Nothing,
+        });
+        for result in job.finish(&ids) {
+            assert_eq!(result.unwrap().map(|born| born.is_none()).ok(), (!fails).then_some(true));
+        }
+        assert_eq!(job.comms.iter().map(|comms| comms.contexts.len()).collect::<Vec<_>>(), before);
+        assert_next_bridge_is_sound(job, first);
     });
 }
 
@@ -397,7 +429,7 @@ fn where_one_of_two_groups_cannot_go_on_all_fail() {
 fn of_two_groups_nobody_waits_for_the_dead() {
     in_jobs(&[2, 3, 5, 8], 40, |job, _| {
         let first = 1 + job.rng.below(job.size() - 1) as u32;
-        let ids = job.bridge(first, None);
+        let ids = job.bridge(first, |_| Brings::Nothing);
         (0..job.rng.below(80)).for_each(|_| job.step());
         let dead = job.rng.below(job.size());
         job.dead = Some(dead);

@@ -63,25 +63,35 @@ pub(super) enum Channel {
 /// Finds the other root.
 pub(super) fn find(guard: &mut Guard<'_>, members: &[Peer], role: Role<'_>, limit: Option<Duration>) -> MpiResult<Met> {
     let mut nonce = [0; 32];
-    getrandom::fill(&mut nonce).map_err(|error| MpiError::other(format!("cannot get random bytes: {error}")))?;
+    let random = getrandom::fill(&mut nonce);
+    let random = random.map_err(|error| MpiError::other(format!("cannot get random bytes: {error}")));
     let ours = Opening { node: Node::here(), is_near: guard.are_near(members), nonce: words_of(&nonce) };
     let (channel, theirs, is_first, port) = match role {
+        Role::Through(crossing) => {
+            let crossing = crossing.ok_or_else(|| MpiError::intern("a leader that cannot reach the other one"))?;
+            let mut channel = Channel::Through { crossing, is_open: true };
+            let said = random.and_then(|()| channel.swap(guard, &ours.tell()));
+            let nonsense = || MpiError::other("the other leader says what makes no sense");
+            match said.and_then(|said| Opening::understand(&said).ok_or_else(nonsense)) {
+                Ok(theirs) => (channel, theirs, ours.nonce < theirs.nonce, None),
+                Err(error) => {
+                    channel.give_up(guard, &error);
+                    return Err(error);
+                }
+            }
+        }
         Role::Accept(text) | Role::Expect { port: text, .. } => {
+            random?;
             let name = port_name(text)?;
             let expected = if let Role::Expect { job, .. } = role { Some(job) } else { None };
             let (line, theirs) = accept(guard, &name, &ours, limit, expected)?;
             (Channel::Line(line), theirs, true, Some(name))
         }
         Role::Connect(text) => {
+            random?;
             let name = port_name(text)?;
             let (line, theirs) = connect(guard, name, &ours, limit.unwrap_or(CONNECT_LIMIT))?;
             (Channel::Line(line), theirs, false, Some(name))
-        }
-        Role::Through(crossing) => {
-            let crossing = crossing.ok_or_else(|| MpiError::intern("a leader that cannot reach the other one"))?;
-            let mut channel = Channel::Through { crossing, is_open: true };
-            let theirs = Opening::understand(&channel.swap(guard, &ours.tell())?).ok_or_else(strange)?;
-            (channel, theirs, ours.nonce < theirs.nonce, None)
         }
     };
     let [first, second] = if is_first { [ours.nonce, theirs.nonce] } else { [theirs.nonce, ours.nonce] };
