@@ -43,32 +43,49 @@ impl Figure {
 /// Figures of several contenders.
 pub(super) struct Figures {
     /// `values[figure][contender]`, one per round.
-    values: BTreeMap<Figure, Vec<Vec<f64>>>,
+    values: BTreeMap<Figure, Vec<Vec<Value>>>,
     hung: Vec<usize>,
     failed: Vec<usize>,
 }
 
+/// One round's value of a figure.
+#[derive(Debug, Clone, Copy)]
+struct Value {
+    value: f64,
+    /// How far the processors were from each other just before and after that job, where that was measured.
+    distances: [f64; 2],
+}
+
+/// Measures how far the two processors are from each other: nanoseconds for a cache line to go and come back.
+pub(super) type Distance<'a> = &'a dyn Fn() -> anyhow::Result<f64>;
+
 /// Runs the contenders' jobs in turn and collects what they print; what one prints before it hangs counts too.
-pub(super) fn collect(contenders: &[Contender<'_>], rounds: usize, scratch: &Path) -> anyhow::Result<Figures> {
+pub(super) fn collect(
+    contenders: &[Contender<'_>],
+    rounds: usize,
+    scratch: &Path,
+    distance: Distance<'_>,
+) -> anyhow::Result<Figures> {
     let none = || vec![0; contenders.len()];
     let mut figures = Figures { values: BTreeMap::new(), hung: none(), failed: none() };
     let path = scratch.join("figures");
     for (_, at) in turns(contenders.len(), rounds) {
         let mut command: Command = contenders[at]()?;
+        let before = distance()?;
         match timed(command.stdout(Stdio::from(File::create(&path)?)), DEADLINE)? {
             Run::Took(_) => {}
             Run::Hung => figures.hung[at] += 1,
             Run::Failed => figures.failed[at] += 1,
         }
         let printed = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        figures.take(&printed, at, contenders.len());
+        figures.take(&printed, at, contenders.len(), [before, distance()?]);
     }
     Ok(figures)
 }
 
 impl Figures {
     /// One JSON object per line; launchers may print other lines.
-    fn take(&mut self, printed: &str, contender: usize, contenders: usize) {
+    fn take(&mut self, printed: &str, contender: usize, contenders: usize, distances: [f64; 2]) {
         let lines = printed.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         for told in lines {
             let (Some(name), Some(value)) = (told["figure"].as_str(), told["value"].as_f64()) else { continue };
@@ -80,19 +97,55 @@ impl Figures {
                 bytes: told["bytes"].as_u64().unwrap_or(0),
                 unit: told["unit"].as_str().unwrap_or("?").to_owned(),
             };
-            self.values.entry(figure).or_insert_with(|| vec![Vec::new(); contenders])[contender].push(value);
+            let all = self.values.entry(figure).or_insert_with(|| vec![Vec::new(); contenders]);
+            all[contender].push(Value { value, distances });
         }
     }
 
-    /// A row per figure. The first contender is ours if `ours`: then with the ratio to the best of the others.
-    pub(super) fn print(&self, title: &str, names: &[&str], told: Told, ours: bool) {
+    /// A row per figure, each the median of the rounds. The first contender is ours if `ours`: then with the ratio to the best of the
+    /// others.
+    pub(super) fn print(&self, title: &str, names: &[&str], ours: bool) {
+        self.print_those(title, names, ours, |_| true);
+    }
+
+    /// A table for each place where the host had put the two processors, of the rounds during which that did not change.
+    pub(super) fn print_by_distance(&self, title: &str, names: &[&str], ours: bool) {
+        let all = || self.values.values().flatten().flatten();
+        let distances = || all().flat_map(|value| value.distances);
+        let (nearest, farthest) = (distances().fold(f64::MAX, f64::min), distances().fold(0.0, f64::max));
+        // Two places differ by several times, one place by a tenth now and then.
+        let between = (nearest * farthest).sqrt();
+        let is_one = farthest < 2.0 * nearest;
+        for (place, is_near) in [("near", true), ("far", false)] {
+            let is_here = |value: &Value| value.distances.iter().all(|it| is_one || (*it < between) == is_near);
+            let mut here: Vec<f64> = all().filter(|value| is_here(value)).map(|value| value.distances[0]).collect();
+            here.sort_by(f64::total_cmp);
+            let Some(typical) = here.get(here.len() / 2) else { continue };
+            let rounds = self
+                .values
+                .values()
+                .next()
+                .into_iter()
+                .flatten()
+                .map(|values| values.iter().copied().filter(is_here).count());
+            let rounds = rounds.min().unwrap_or(0);
+            let title = format!("{title}, processors {place} ({typical:.0} ns), {rounds} rounds or more");
+            self.print_those(&title, names, ours, is_here);
+            if is_one {
+                return;
+            }
+        }
+    }
+
+    fn print_those(&self, title: &str, names: &[&str], ours: bool, counts: impl Fn(&Value) -> bool) {
         let troubled = names.iter().zip(self.hung.iter().zip(&self.failed));
         let heads = troubled.map(|(name, (&hung, &failed))| format!(" {name}{} |", trouble(hung, failed)));
         let compared = if ours { " ratio | mark |" } else { "" };
         println!("\n| {title} |{}{compared}", heads.collect::<String>());
         println!("|---|{}", "---|".repeat(names.len() + if ours { 2 } else { 0 }));
         for (figure, all) in &self.values {
-            let values: Vec<Option<f64>> = all.iter().map(|values| told.of(values, figure.more_is_better())).collect();
+            let median = |values: &Vec<Value>| median(values.iter().filter(|value| counts(value)));
+            let values: Vec<Option<f64>> = all.iter().map(median).collect();
             let cells = values.iter().map(|value| format!(" {} |", value.map_or("–".to_owned(), significant)));
             let compared = if ours { compared_with_the_best(figure, &values) } else { String::new() };
             println!("| {} |{}{compared}", figure.label(), cells.collect::<String>());
@@ -114,28 +167,10 @@ pub(super) fn mark(met: bool) -> &'static str {
     if met { "met" } else { "missed" }
 }
 
-/// Which of the rounds' values stands for all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
-    /// The one in the middle.
-    Median,
-    /// The one that a quarter of them reach: where a host places virtual processors nearer to or farther from each other from
-    /// run to run, the one in the middle tells which place came more often, and the best who was lucky once.
-    Quartile,
-}
-
-impl Told {
-    fn of(self, values: &[f64], more_is_better: bool) -> Option<f64> {
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        if more_is_better {
-            sorted.reverse();
-        }
-        match self {
-            Self::Median => sorted.get(sorted.len() / 2).copied(),
-            Self::Quartile => sorted.get(sorted.len() / 4).copied(),
-        }
-    }
+fn median<'a>(values: impl Iterator<Item = &'a Value>) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.map(|value| value.value).collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
 }
 
 /// Three digits that mean something.

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use super::figures::{Told, collect, mark};
+use super::figures::{Distance, Figures, collect, mark};
 use super::nodes;
 use super::turns::{Contender, in_turn_for};
 use super::{OPENMPI, machine};
@@ -73,8 +73,9 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     println!("\n{}; medians of {} rounds in turn", machine()?, wanted.rounds);
     let two = |title: &str, way: Way| {
         let rounds = wanted.rounds * ROUNDS_FOR_TWO;
-        let title = format!("np = 2, {title}, best quartile of {rounds} rounds");
-        bench.jobs_in(rounds, Told::Quartile, &title, way, 2, &["p2p", BUDGET])
+        let figures = bench.figures(rounds, way, 2, &["p2p", BUDGET], &|| bench.distance())?;
+        figures.print_by_distance(&format!("np = 2, {title}"), &bench.names(way), bench.ours);
+        anyhow::Ok(())
     };
     for section in &wanted.sections {
         match section.as_str() {
@@ -131,6 +132,9 @@ struct Bench {
     cpus: [String; 2],
 }
 
+/// The program that measures [`Bench::distance`].
+const DISTANCE: &str = "distance";
+
 const ONE_NODE: &str = "one";
 const TWO_NODES: [&str; 2] = ["two-a", "two-b"];
 
@@ -143,6 +147,9 @@ impl Bench {
         };
         let ours = !wanted.peers_only;
         step("compile the bench", || {
+            let distance = places::root().join("tests/bench/mpi/distance.c");
+            let mut command = Command::new("cc");
+            quiet(command.args(["-O2", "-pthread", "-o"]).arg(stage.dir().join(DISTANCE)).arg(distance))?;
             compile(places::peer("mpich")?.join("bin/mpicc_abi"), "bench-mpich")?;
             compile(places::peer("openmpi")?.join("bin/mpicc"), "bench-openmpi")?;
             if ours { compile(release_prefix()?.join("bin/mpicc"), "bench-rsd") } else { Ok(()) }
@@ -177,29 +184,38 @@ impl Bench {
         ours.into_iter().chain([Library::Mpich]).chain(ofi).chain([Library::OpenMpi]).collect()
     }
 
-    /// One job of each in turn, and the table of what they print.
-    fn jobs(&self, title: &str, way: Way, ranks: usize, args: &[&str]) -> anyhow::Result<()> {
-        self.jobs_in(self.rounds, Told::Median, title, way, ranks, args)
+    fn names(&self, way: Way) -> Vec<&'static str> {
+        self.contenders(way).into_iter().map(Library::name).collect()
     }
 
-    /// The same, with as many rounds as are wanted and what is told of them.
-    fn jobs_in(
+    /// One job of each in turn, and the table of what they print.
+    fn jobs(&self, title: &str, way: Way, ranks: usize, args: &[&str]) -> anyhow::Result<()> {
+        let figures = self.figures(self.rounds, way, ranks, args, &|| Ok(0.0))?;
+        figures.print(title, &self.names(way), self.ours && args[0] != "memory");
+        Ok(())
+    }
+
+    /// What jobs print, one of each in turn.
+    fn figures(
         &self,
         rounds: usize,
-        told: Told,
-        title: &str,
         way: Way,
         ranks: usize,
         args: &[&str],
-    ) -> anyhow::Result<()> {
+        distance: Distance<'_>,
+    ) -> anyhow::Result<Figures> {
         let contenders = self.contenders(way);
         let job = |mpi: Library| move || self.command(mpi, way, ranks, args);
         let commands: Vec<_> = contenders.iter().map(|&mpi| job(mpi)).collect();
         let turns: Vec<Contender<'_>> = commands.iter().map(|command| command as Contender<'_>).collect();
-        let figures = collect(&turns, rounds, self.stage.dir())?;
-        let names: Vec<&str> = contenders.iter().map(|mpi| mpi.name()).collect();
-        figures.print(title, &names, told, self.ours && args[0] != "memory");
-        Ok(())
+        collect(&turns, rounds, self.stage.dir(), distance)
+    }
+
+    /// Nanoseconds for a cache line to go from one of the two cpus to the other and back.
+    fn distance(&self) -> anyhow::Result<f64> {
+        let told = quiet(Command::new(self.stage.dir().join(DISTANCE)).args(&self.cpus))?.stdout;
+        let told = String::from_utf8_lossy(&told);
+        told.trim().parse().with_context(|| format!("read {told:?} as nanoseconds"))
     }
 
     /// Whole jobs that do nothing but begin and end.
