@@ -40,6 +40,9 @@ impl Figure {
     }
 }
 
+/// Of fewer rounds of a contender, those of one place are not told.
+const FEWEST: usize = 3;
+
 /// Figures of several contenders.
 pub(super) struct Figures {
     /// `values[figure][contender]`, one per round.
@@ -129,8 +132,15 @@ impl Figures {
                 .flatten()
                 .map(|values| values.iter().copied().filter(is_here).count());
             let rounds = rounds.min().unwrap_or(0);
-            let title = format!("{title}, processors {place} ({typical:.0} ns), {rounds} rounds or more");
-            self.print_those(&title, names, ours, is_here);
+            match rounds {
+                FEWEST.. => {
+                    let title = format!("{title}, processors {place} ({typical:.0} ns), {rounds} rounds or more");
+                    self.print_those(&title, names, ours, is_here);
+                }
+                _ => println!(
+                    "\nWith the processors {place} ({typical:.0} ns) there were too few rounds of some ({rounds})."
+                ),
+            }
             if is_one {
                 return;
             }

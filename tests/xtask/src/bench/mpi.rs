@@ -71,18 +71,19 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     let stage = Stage::set("bench-mpi", binaries)?;
     let bench = Bench::build(stage, &wanted)?;
     println!("\n{}; medians of {} rounds in turn", machine()?, wanted.rounds);
-    let two = |title: &str, way: Way| {
+    let two = |title: &str, way: Way, what: &str| {
         let rounds = wanted.rounds * ROUNDS_FOR_TWO;
-        let figures = bench.figures(rounds, way, 2, &["p2p", BUDGET], &|| bench.distance())?;
+        let figures = bench.figures(rounds, way, 2, &[what, BUDGET], &|| bench.distance())?;
         figures.print_by_distance(&format!("np = 2, {title}"), &bench.names(way), bench.ours);
         anyhow::Ok(())
     };
     for section in &wanted.sections {
         match section.as_str() {
-            "p2p" => two("shared memory", Way::Shared)?,
-            "tcp" => two("TCP", Way::Tcp)?,
+            "p2p" => two("shared memory", Way::Shared, "p2p")?,
+            "tcp" => two("TCP", Way::Tcp, "p2p")?,
             "coll" => {
-                for ranks in [2, 4, 8, 16] {
+                two("collectives", Way::Shared, "coll")?;
+                for ranks in [4, 8, 16] {
                     bench.jobs(&format!("np = {ranks}"), Way::Shared, ranks, &["coll", COLLECTIVE_BUDGET])?;
                 }
             }
