@@ -8,7 +8,7 @@
 //! 3. *telling*, *listing*: all learn from their leader the largest words of both groups and the names of the others.
 //!
 //! If any member brings strangers, members of one group may not know those of the other: then the bridge ends after the first
-//! *telling*, and is tried again when all have been introduced ([`crate::runtime::encounter`]).
+//! *telling*, and is tried again when all have been introduced ([`crate::runtime::meet`]).
 //!
 //! A leader that cannot go on crosses once more, to say so (*excusing*), if the other one waits for that or will: so each has as many
 //! messages from the other as it has sent, and none is left over for the next bridge. That ends when the other leader makes the
