@@ -108,6 +108,12 @@ impl State {
                 continue;
             }
             if self.engine.leave(peer) == Leave::Untold {
+                if self.engine.is_busy(peer) {
+                    // What it was sent has not left yet.
+                    telling = true;
+                    self.parting.peers.push(peer);
+                    continue;
+                }
                 if !self.engine.transport().is_connected(peer) {
                     self.forget_name(peer);
                     self.forget_peer(peer);
@@ -155,9 +161,10 @@ impl Guard<'_> {
             return Ok(strangers);
         }
         let mut exchange = Exchange::of_words(state.comms.get_mut(comm)?.circle_of_all(), &[0]);
-        self.wait(|state| (!strangers.iter().any(|peer| state.engine.is_busy(*peer))).then_some(()));
         // What failed has no consequence but that this process goes on earlier.
         let _ = self.wait(|state| exchange.poll(&mut state.engine));
+        // Short messages are over for their sender before they have left, and may wait for a connection.
+        self.wait(|state| (!strangers.iter().any(|peer| state.engine.is_busy(*peer))).then_some(()));
         Ok(strangers)
     }
 
