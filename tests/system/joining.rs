@@ -314,10 +314,14 @@ fn survivors_of_our_library_join_again_with_a_newcomer() {
 fn a_member_that_dies_before_it_has_talked_to_anybody_is_noticed() {
     let dvm = Dvm::start(2);
     let program = Mpi::Ours.program("mpi/killed.c");
-    let members: Vec<Running> = (0..4).map(|at| actor(&dvm, at % 2, "4", &program).args(["unknown"]).start()).collect();
-    let ends = members.into_iter().map(|member| member.end().out());
-    let (told, silent): (Vec<String>, Vec<String>) = ends.partition(|text| text.ends_with("noticed\n"));
-    assert_eq!((told.len(), silent), (3, vec![String::new()]));
+    for way in ["recv", "any", "probe", "mprobe", "iprobe", "ssend", "accept"] {
+        let member = |at: usize| actor(&dvm, at % 2, "4", &program).args(["unknown", way]).start();
+        let members: Vec<Running> = (0..4).map(member).collect();
+        let ends: Vec<_> = members.into_iter().map(Running::end).collect();
+        let told = ends.iter().filter(|end| end.out().ends_with("noticed\n")).count();
+        let silent = ends.iter().filter(|end| end.out().is_empty()).count();
+        assert_eq!((told, silent), (3, 1), "{way}: {}", ends.iter().map(|end| end.to_string()).collect::<String>());
+    }
 }
 
 #[test]

@@ -410,7 +410,11 @@ pub unsafe fn iprobe(
         None => Some(Status::PROC_NULL),
         Some(source) => {
             guard.step();
-            guard.engine.probe(context, source, tag)?.as_ref().map(status_of_probed)
+            let seen = guard.engine.probe(context, source, tag)?;
+            if seen.is_none() {
+                guard.asked_in_vain();
+            }
+            seen.as_ref().map(status_of_probed)
         }
     };
     // SAFETY: the caller's promise.
@@ -476,7 +480,10 @@ pub unsafe fn improbe(
             guard.step();
             match guard.engine.mprobe(context, source, tag)? {
                 Some((id, probed)) => Some((guard.keep_message(id, comm)?, status_of_probed(&probed))),
-                None => None,
+                None => {
+                    guard.asked_in_vain();
+                    None
+                }
             }
         }
     };

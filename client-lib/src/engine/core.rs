@@ -36,6 +36,8 @@ pub(super) struct Core {
     /// Peers from this number on come and go; that they went is noted in `parted`.
     pub(super) strangers: Peer,
     pub(super) parted: Vec<Peer>,
+    /// What was last probed for in vain.
+    pub(super) probed: Option<(u32, Source)>,
 }
 
 /// So many buffers of unexpected messages are kept for the next ones, if they are not longer than [`SPARE_BYTES`].
@@ -131,6 +133,7 @@ impl Core {
             finished: 0,
             strangers: Peer(u32::MAX),
             parted: Vec::new(),
+            probed: None,
         }
     }
 

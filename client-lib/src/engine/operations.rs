@@ -224,6 +224,7 @@ impl<T: Transport> Engine<T> {
 
     fn find_probed(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<(MessageId, Probed)>> {
         let Some(id) = self.core.find_message(context, source, tag)? else {
+            self.core.probed = Some((context, source));
             return self.core.may_come(context, source).map(|()| None);
         };
         Ok(self.core.messages.get(id).map(|message| {
@@ -383,18 +384,26 @@ impl<T: Transport> Engine<T> {
         self.core.peers.get(peer).is_some_and(|relation| !relation.backlog.is_empty() || !relation.streams.is_empty())
     }
 
-    /// Peers from which a message is waited for: those that are named, and where it may be anybody's, those that come and go.
-    pub fn awaited(&self) -> Vec<Peer> {
+    /// Peers from which something is waited for, or that have yet to take something: those that are named, also by the last probe
+    /// since this was asked that found nothing; and where it may be anybody's, those that come and go, or `anybody`.
+    pub fn awaited(&mut self, anybody: bool) -> Vec<Peer> {
         let mut awaited = Vec::new();
+        let mut asked: Vec<(u32, Source)> = self.core.probed.take().into_iter().collect();
         for (_, request) in self.core.requests.iter() {
-            let State::Posted { entry, .. } = request.state else { continue };
-            let (context, source) = self.core.posted.asks(entry);
+            match request.state {
+                State::Posted { entry, .. } => asked.push(self.core.posted.asks(entry)),
+                ref state => awaited.extend(state.depends_on()),
+            }
+        }
+        for (context, source) in asked {
             let members = self.core.contexts.get(context).map_or(&[][..], |context| &context.members);
+            let comes_and_goes = |peer: &Peer| anybody || *peer >= self.core.strangers;
             match source {
-                Source::Any => awaited.extend(members.iter().copied().filter(|peer| *peer >= self.core.strangers)),
+                Source::Any => awaited.extend(members.iter().copied().filter(comes_and_goes)),
                 Source::Rank(rank) => awaited.extend(members.get(rank as usize)),
             }
         }
+        awaited.retain(|peer| *peer != self.core.me);
         awaited.sort_unstable();
         awaited.dedup();
         awaited

@@ -214,10 +214,10 @@ fn a_peer_that_was_taken_leave_of_may_come_again_under_its_number() {
         }
         open(world, 1);
         let waiting = recv(world, 0, 1, Source::Any, TagMatch::Value(9), 4);
-        assert_eq!(world.engine(0).awaited(), [1, 2].map(Peer));
+        assert_eq!(world.engine(0).awaited(false), [1, 2].map(Peer));
         let named = recv(world, 2, 1, Source::Rank(0), TagMatch::Value(9), 4);
         let anybody = recv(world, 2, 1, Source::Any, TagMatch::Value(9), 4);
-        assert_eq!(world.engine(2).awaited(), [Peer(0)]);
+        assert_eq!(world.engine(2).awaited(false), [Peer(0)]);
         assert!(world.engine(0).is_member(Peer(1)));
         for rank in 0..3 {
             world.engine(rank).close(1);
@@ -225,7 +225,7 @@ fn a_peer_that_was_taken_leave_of_may_come_again_under_its_number() {
         for pending in [waiting, named, anybody] {
             assert!(pending.wait(world).0.error.is_some());
         }
-        assert_eq!(world.engine(0).awaited(), []);
+        assert_eq!(world.engine(0).awaited(false), []);
         assert!(!world.engine(0).is_member(Peer(1)) && world.engine(0).is_present(Peer(1)));
         // Saying it twice is saying it once.
         for _ in 0..2 {

@@ -4,12 +4,13 @@
 //! `MPI_Comm_free` alone parts nobody: the two are still connected, and take leave of each other when one of them finalizes.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::{Guard, State};
 use crate::abi::CommHandle;
 use crate::bootstrap::Pmi;
 use crate::engine::{Leave, Peer};
-use crate::error::MpiResult;
+use crate::error::{MpiError, MpiResult};
 use crate::object::agree::Exchange;
 
 /// Peers of other jobs that are on their way out.
@@ -20,34 +21,79 @@ pub(super) struct Parting {
     is_telling: bool,
     /// Polls since it was looked for whom is waited.
     polls: u32,
+    /// When that was, of a process that asks now and then.
+    looked: Option<Instant>,
     /// Encounters under way, during which nobody is taken leave of: whom both sides know then they know after it.
     encounters: u32,
     /// Whom to take leave of after them.
     held: Vec<Peer>,
 }
 
-/// As often it is looked for whom a process waits that does not sleep.
-const LOOK_EVERY: u32 = 1 << 14;
+/// As often it is looked for whom a process waits that does not sleep: after so many polls, or this time.
+const LOOK_EVERY: u32 = 1 << 12;
+const LOOK: Duration = Duration::from_millis(500);
 
 impl State {
     /// Looks after peers of other jobs that have gone; whether anybody had.
     #[inline]
     pub(super) fn part(&mut self) -> bool {
-        if self.comms.names.has_met() {
-            self.parting.polls += 1;
-            if self.parting.polls >= LOOK_EVERY {
-                self.reach_awaited();
-            }
+        self.parting.polls += 1;
+        if self.parting.polls >= LOOK_EVERY {
+            self.look_for_awaited();
         }
         let is_due = self.parting.is_telling || !self.engine.parted().is_empty();
         is_due && self.part_due()
+    }
+
+    /// For a process that asks in vain, and does something else before it asks again.
+    pub fn asked_in_vain(&mut self) {
+        let now = Instant::now();
+        if self.parting.looked.is_none_or(|looked| now - looked >= LOOK) {
+            self.parting.looked = Some(now);
+            self.look_for_awaited();
+        }
+    }
+
+    /// For a process that does not sleep.
+    #[cold]
+    fn look_for_awaited(&mut self) {
+        self.parting.polls = 0;
+        if self.is_cut_off() {
+            self.seek_awaited();
+        }
+        if self.comms.names.has_met() {
+            self.reach_awaited();
+        }
+    }
+
+    /// Whether the process manager has let go of this process: something has happened to the job.
+    fn is_cut_off(&self) -> bool {
+        self.world.as_ref().and_then(|world| world.pmi.as_ref()).is_some_and(Pmi::is_cut_off)
+    }
+
+    /// Whoever of these has died, if that can be known: of this job, once the process manager has let go of this process; of other
+    /// jobs, in any case, since these are connected to.
+    pub(super) fn find_dead(&mut self, members: &[Peer]) -> Option<MpiError> {
+        let is_cut_off = self.is_cut_off();
+        let me = self.me();
+        for peer in members.iter().copied().filter(|peer| *peer != me) {
+            let ways = self.engine.transport_mut();
+            match self.comms.names.is_stranger(peer) {
+                false if !is_cut_off => continue,
+                false => ways.trust(peer),
+                true => {}
+            }
+            ways.reach(peer);
+        }
+        let lost = members.iter().find(|peer| self.engine.is_lost(**peer))?;
+        Some(MpiError::proc_aborted(format!("a member of the communicator has died: {}", self.comms.names.name(*lost))))
     }
 
     /// Connects to those of other jobs from which a message is waited for: nobody else would tell of their death.
     #[cold]
     pub(super) fn reach_awaited(&mut self) {
         self.parting.polls = 0;
-        for peer in self.engine.awaited() {
+        for peer in self.engine.awaited(false) {
             if self.comms.names.is_stranger(peer) {
                 self.engine.transport_mut().reach(peer);
             }
@@ -58,12 +104,13 @@ impl State {
     /// something has happened to the job: then all of it that is alive listens, and who does not listen is dead.
     #[cold]
     pub(super) fn seek_awaited(&mut self) {
-        let is_cut_off = self.world.as_ref().and_then(|world| world.pmi.as_ref()).is_some_and(Pmi::is_cut_off);
-        for peer in self.engine.awaited() {
+        let is_cut_off = self.is_cut_off();
+        for peer in self.engine.awaited(is_cut_off) {
+            let ways = self.engine.transport_mut();
             if self.comms.names.is_stranger(peer) {
+                ways.reach(peer);
                 continue;
             }
-            let ways = self.engine.transport_mut();
             match is_cut_off {
                 true => {
                     ways.trust(peer);

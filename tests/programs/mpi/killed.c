@@ -31,16 +31,48 @@ static void together(void) {
     _exit(wrong != 0);
 }
 
-/* The last rank has talked to nobody when it dies; who waits for it notices it once the launcher lets go of the
- * others, after its grace. */
-static void unknown(void) {
-    int token;
-    if (rank == size - 1) {
+static int iprobe(int from) {
+    int flag = 0, code = MPI_SUCCESS;
+    while (!flag && code == MPI_SUCCESS) {
+        code = MPI_Iprobe(from, 1, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+        usleep(20000);
+    }
+    return code;
+}
+
+static int accepting(void) {
+    char port[MPI_MAX_PORT_NAME] = "";
+    MPI_Comm inter;
+    if (rank == 0)
+        MPI_Open_port(MPI_INFO_NULL, port);
+    return MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter);
+}
+
+/* The last rank has talked to nobody when it dies; who waits for it, in this way, notices it once the launcher lets go of the others,
+ * after its grace. */
+static void unknown(const char *way) {
+    int token = 0, last = size - 1, code = MPI_SUCCESS;
+    MPI_Message message;
+    if (rank == last) {
         usleep(300000);
         raise(SIGKILL);
     }
     double since = now();
-    FAILS(MPI_Recv(&token, 1, MPI_INT, size - 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE), MPI_ERR_PROC_ABORTED);
+    if (strcmp(way, "recv") == 0)
+        code = MPI_Recv(&token, 1, MPI_INT, last, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else if (strcmp(way, "any") == 0)
+        code = MPI_Recv(&token, 1, MPI_INT, MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else if (strcmp(way, "probe") == 0)
+        code = MPI_Probe(last, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else if (strcmp(way, "mprobe") == 0)
+        code = MPI_Mprobe(last, 1, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+    else if (strcmp(way, "iprobe") == 0)
+        code = iprobe(last);
+    else if (strcmp(way, "ssend") == 0)
+        code = MPI_Ssend(&token, 1, MPI_INT, last, 1, MPI_COMM_WORLD);
+    else if (strcmp(way, "accept") == 0)
+        code = accepting();
+    FAILS(code, MPI_ERR_PROC_ABORTED);
     CHECK(now() - since < 10);
     if (!wrong)
         printf("rank %d noticed\n", rank);
@@ -52,7 +84,7 @@ int main(int argc, char **argv) {
     begin(&argc, &argv);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (argc > 1 && strcmp(argv[1], "unknown") == 0)
-        unknown();
+        unknown(argc > 2 ? argv[2] : "recv");
     if (argc > 1)
         together();
     double since = 0;

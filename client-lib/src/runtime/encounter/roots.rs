@@ -22,7 +22,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 /// How long a caller whose turn it is may take to say what it wants.
 const CALLER_LIMIT: Duration = Duration::from_secs(30);
 
-/// How often the process manager is asked what has become of a job that was spawned.
+/// How often it is looked what has become of the own group's members, and of a job that was spawned.
 const LOOK: Duration = Duration::from_millis(300);
 
 /// What a root says first.
@@ -84,13 +84,13 @@ pub(super) fn find(guard: &mut Guard<'_>, members: &[Peer], role: Role<'_>, limi
             random?;
             let name = port_name(text)?;
             let expected = if let Role::Expect { job, .. } = role { Some(job) } else { None };
-            let (line, theirs) = accept(guard, &name, &ours, limit, expected)?;
+            let (line, theirs) = accept(guard, &name, &ours, members, limit, expected)?;
             (Channel::Line(line), theirs, true, Some(name))
         }
         Role::Connect(text) => {
             random?;
             let name = port_name(text)?;
-            let (line, theirs) = connect(guard, name, &ours, limit.unwrap_or(CONNECT_LIMIT))?;
+            let (line, theirs) = connect(guard, name, &ours, members, limit.unwrap_or(CONNECT_LIMIT))?;
             (Channel::Line(line), theirs, false, Some(name))
         }
     };
@@ -107,6 +107,7 @@ fn accept(
     guard: &mut Guard<'_>,
     name: &PortName,
     ours: &Opening,
+    members: &[Peer],
     limit: Option<Duration>,
     expected: Option<&[u8]>,
 ) -> MpiResult<(Line, Opening)> {
@@ -147,21 +148,35 @@ fn accept(
                 }
             }
         }
-        if let Some(job) = expected.filter(|_| look_at <= now) {
-            look_at = now + LOOK;
+        if look_at > now {
+            let limit = limit.filter(|_| deadline.is_some_and(|deadline| deadline <= now))?;
+            let text = format!("nobody has connected to the port at {} within {limit:?}", name.address);
+            return Some(Err(port_error(text)));
+        }
+        look_at = now + LOOK;
+        if let Some(error) = state.find_dead(members) {
+            return Some(Err(error));
+        }
+        if let Some(job) = expected {
             let lost = manager(state).map(|pmi| pmi.lost(job).ok().flatten());
             if let Ok(Some(why)) = lost {
                 let text = format!("what was spawned will not come: {why}");
                 return Some(Err(MpiError::new(MPI_ERR_SPAWN, text)));
             }
         }
-        let limit = limit.filter(|_| deadline.is_some_and(|deadline| deadline <= now))?;
-        Some(Err(port_error(format!("nobody has connected to the port at {} within {limit:?}", name.address))))
+        None
     })
 }
 
-fn connect(guard: &mut Guard<'_>, name: PortName, ours: &Opening, limit: Duration) -> MpiResult<(Line, Opening)> {
+fn connect(
+    guard: &mut Guard<'_>,
+    name: PortName,
+    ours: &Opening,
+    members: &[Peer],
+    limit: Duration,
+) -> MpiResult<(Line, Opening)> {
     let now = Instant::now();
+    let mut look_at = now + LOOK;
     let me = guard.comms.names.of_rank(guard.me().0);
     let mut call = Call::begin(me, name, limit, now);
     if let Some(socket) = call.fd() {
@@ -190,6 +205,12 @@ fn connect(guard: &mut Guard<'_>, name: PortName, ours: &Opening, limit: Duratio
             }
             Some(Err(error)) => return Some(Err(hung_up(&error))),
             Some(Ok(None)) | None => {}
+        }
+        if look_at <= current {
+            look_at = current + LOOK;
+            if let Some(error) = state.find_dead(members) {
+                return Some(Err(error));
+            }
         }
         (current.duration_since(now) >= limit).then(|| {
             Err(port_error(format!(
