@@ -44,6 +44,15 @@ pub(crate) fn exec(exec: &Exec, place: &Where) -> Result<u8, Failure> {
 
 /// `group env`: joins for another process, and prints what that is to have in its environment.
 pub(crate) fn env(options: &JoinOptions, pid: Option<u32>, as_json: bool, place: &Where) -> Result<u8, Failure> {
+    let joined = join_for(options, pid, as_json, place);
+    if joined.is_err() && !as_json {
+        // The status of `eval "$(rsctl group env …)"` is that of the last command in it.
+        out("false\n")?;
+    }
+    joined
+}
+
+fn join_for(options: &JoinOptions, pid: Option<u32>, as_json: bool, place: &Where) -> Result<u8, Failure> {
     let socket = join::socket(place)?;
     let pid = pid.or_else(|| u32::try_from(getppid().as_raw()).ok());
     let go = join::join(&socket, request(options, pid))?;

@@ -7,8 +7,9 @@
  *     MPI_Init(&argc, &argv);                                        // MPI_COMM_WORLD has sixteen ranks
  *
  * Needs a running daemon on this node (`rsd start`). To be called before MPI_Init, by one thread: it changes the environment.
- * POSIX with flock (Linux), C99 or C++; everything is static, there is nothing to link. Names, sizes and times mean what they mean to
- * `rsctl group exec`. The words on the socket are told in rsd's proto/src/join.rs. */
+ * POSIX with flock (Linux), C99 with its extensions (gcc -std=gnu99 or later, the default) or C++; everything is static, there is
+ * nothing to link. Names, sizes and times mean what they mean to `rsctl group exec`. The words on the socket are told in rsd's
+ * proto/src/join.rs. */
 #ifndef RSD_JOIN_H
 #define RSD_JOIN_H
 
@@ -242,13 +243,18 @@ static int rsd_join_connect(const char *dir) {
  * Returns 0, or what rsctl would exit with (124: not complete in time, 241: no daemon); `why` names what to do then. */
 static int rsd_join(const char *group, int size, int rank, int timeout_s, struct rsd_place *place, char *why) {
     static char line[16385];
-    char dir[4096], token[65] = "", request[1024], name[256] = "";
+    char dir[4096], token[65] = "", request[1024], name[256] = "", export_[128] = "";
     const char *wanted = getenv("RSD_JOIN_EXPORT");
     double began = rsd_join_now(), lost = 0;
     size_t i, at = 0;
     int code = rsd_join_find(dir, sizeof dir, why);
     if (code)
         return code;
+    for (i = 0; wanted && wanted[i] && at + 4 < sizeof export_; i++)
+        if (wanted[i] != ' ' && wanted[i] != '\t')
+            at += (size_t)snprintf(export_ + at, sizeof export_ - at, wanted[i] > ' ' && wanted[i] != '%' ? "%c" : "%%%02x",
+                                   (unsigned char)wanted[i]);
+    at = 0;
     for (i = 0; group[i] && at + 4 < sizeof name; i++)
         at += (size_t)snprintf(name + at, sizeof name - at, "%%%02x", (unsigned char)group[i]);
     for (;;) {
@@ -262,8 +268,8 @@ static int rsd_join(const char *group, int size, int rank, int timeout_s, struct
             long left = timeout_s * 1000L - (long)((rsd_join_now() - began) * 1e3);
             used += snprintf(request + used, sizeof request - (size_t)used, " timeout_ms=%ld", left > 0 ? left : 0);
         }
-        if (wanted && wanted[0] && strlen(wanted) < 64 && !strpbrk(wanted, " \n%"))
-            used += snprintf(request + used, sizeof request - (size_t)used, " export=%s", wanted);
+        if (export_[0]) /* what is no framework's name is refused with those that there are */
+            used += snprintf(request + used, sizeof request - (size_t)used, " export=%s", export_);
         if (token[0])
             used += snprintf(request + used, sizeof request - (size_t)used, " token=%s", token);
         used += snprintf(request + used, sizeof request - (size_t)used, "\n");

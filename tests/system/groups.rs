@@ -116,7 +116,9 @@ fn processes_in_python_and_c_join_by_themselves() {
     for programs in worlds {
         // Of rsd_join.h; nobody else is to stumble over it.
         let member = |at: usize| {
-            joining(&dvm, at % 2, &programs[at / 2], ["actors", "4", "60"]).env("RSD_JOIN_EXPORT", "torch").start()
+            joining(&dvm, at % 2, &programs[at / 2], ["actors", "4", "60"])
+                .env("RSD_JOIN_EXPORT", "torch, nccl")
+                .start()
         };
         assert_eq!(all_ok((0..4).map(member).collect()), hello_lines(2, 2), "{programs:?}");
     }
@@ -334,6 +336,10 @@ fn a_shell_joins_by_its_environment() {
     let script = r#"eval "$("$0" group env actors --min 2 --max 2)" && exec "$1""#;
     let start = |_| dvm.call("sh").args(["-c", script, &rsctl, &program]).start();
     assert_eq!(all_ok((0..2).map(start).collect()), hello_lines(1, 2));
+    // Who cannot join is not to go on alone.
+    let script = r#"eval "$("$0" group env lonely --size 2 --timeout 100ms)" && exec "$1""#;
+    let alone = dvm.call("sh").args(["-c", script, &rsctl, &program]).start().end();
+    assert!(!alone.status.success() && alone.out().is_empty() && alone.err().contains("missing"), "{alone}");
 }
 
 #[test]

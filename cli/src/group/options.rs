@@ -141,7 +141,7 @@ pub(crate) struct Create {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
     /// How long the group lives while nobody is in it [default: 1h]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub(crate) ttl: Option<Duration>,
     /// Who may join besides its owner, as of a file: 600 nobody, 666 everybody [default: 600]
     #[arg(long, value_name = "MODE", value_parser = mode)]
@@ -172,6 +172,13 @@ fn name(text: &str) -> Result<String, String> {
 
 fn duration(text: &str) -> Result<Duration, String> {
     rsd_config::duration::parse(text).map_err(|error| error.to_string())
+}
+
+fn lifetime(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("it would be gone before anybody came: say 10m or 1d, for example".to_owned()),
+        time => Ok(time),
+    }
 }
 
 fn mode(text: &str) -> Result<u32, String> {

@@ -439,7 +439,7 @@ fn who_is_kicked_or_finds_the_group_closed_is_told() {
     world.run_for(Duration::from_secs(2));
     for id in [waits, late] {
         let (code, text) = world.processes[&id].refusal();
-        assert!(code == 243 && text.contains("rsctl group create actors opens it again"), "{text}");
+        assert!(code == 243 && text.contains("rsctl group create actors --size N opens it again"), "{text}");
     }
     world.run();
     assert!(matches!(call(&mut world, GroupCall::Get("actors".into())), Answer::Refused(_)), "it is forgotten");

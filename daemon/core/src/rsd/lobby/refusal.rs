@@ -86,7 +86,7 @@ pub(super) fn full(what: &str, most: usize) -> Refused {
 }
 
 pub(super) fn closed(name: &str) -> Refused {
-    no(exit::NOT_PLACED, format!("group {name} is closed: rsctl group create {name} opens it again"))
+    no(exit::NOT_PLACED, format!("group {name} is closed: rsctl group create {name} --size N opens it again"))
 }
 
 pub(super) fn kicked(name: &str) -> Refused {
