@@ -87,11 +87,15 @@ unsafe fn encounter<'a>(
 
 /// What the info key `timeout` says.
 fn limit(state: &State, info: InfoHandle) -> MpiResult<Option<Duration>> {
-    let Some(said) = state.infos.hints(info)?.and_then(|hints| hints.get(b"timeout")) else { return Ok(None) };
+    state.infos.hints(info)?.and_then(|hints| hints.get(b"timeout")).map(seconds).transpose()
+}
+
+/// A value of the info key `timeout`.
+pub(super) fn seconds(said: &[u8]) -> MpiResult<Duration> {
     let said = String::from_utf8_lossy(said);
     let seconds = said.trim().parse::<f64>().ok();
     let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    limit.map(Some).ok_or_else(|| {
+    limit.ok_or_else(|| {
         MpiError::new(MPI_ERR_INFO_VALUE, format!("the info key timeout is {said:?}: say seconds, such as 30 or 0.5"))
     })
 }

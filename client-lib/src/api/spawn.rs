@@ -6,6 +6,7 @@
 use std::ffi::{c_char, c_int};
 
 use super::args::{self, check_place, elements, put, text};
+use super::dynamic::seconds;
 use crate::abi::{CommHandle, InfoHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::runtime::{Program, Runtime, State, spawn};
@@ -78,7 +79,13 @@ unsafe fn begin(
     let root = args::root(communicator, root)?;
     let is_root = communicator.rank == root;
     let programs = is_root.then(|| programs(&guard));
-    let offspring = spawn(&mut guard, comm, root, programs)?;
+    let first = programs.as_ref().and_then(|programs| programs.as_ref().ok()?.first());
+    let limit = first.and_then(|program| program.info.iter().find(|(key, _)| key == b"timeout"));
+    let (programs, limit) = match limit.map(|(_, said)| seconds(said)).transpose() {
+        Ok(limit) => (programs, limit),
+        Err(error) => (Some(Err(error)), None),
+    };
+    let offspring = spawn(&mut guard, comm, root, programs, limit)?;
     if !array_of_errcodes.is_null() {
         for (at, code) in offspring.codes.iter().enumerate() {
             // SAFETY: the caller's promise: there is room for one of each process.

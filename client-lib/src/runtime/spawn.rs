@@ -4,6 +4,8 @@
 //! `MPI_Init`, as any group does ([`super::encounter`]). What the process manager says about each process all members learn
 //! from the root.
 
+use std::time::Duration;
+
 use rsd_proto::pmi::spawning;
 use rsd_proto::pmi::v1::SpawnSegment;
 
@@ -37,12 +39,16 @@ pub struct Offspring {
     pub codes: Vec<i32>,
 }
 
-/// Starts programs; all members call it, and the root alone says which.
+/// How long what was spawned may take to call `MPI_Init` if the user does not say.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Starts programs; all members call it, and the root alone says which, and how long they may take to call `MPI_Init`.
 pub fn spawn(
     guard: &mut Guard<'_>,
     comm: CommHandle,
     root: u32,
     programs: Option<MpiResult<Vec<Program>>>,
+    limit: Option<Duration>,
 ) -> MpiResult<Offspring> {
     let circle = guard.comms.get_mut(comm)?.circle_of_all();
     let asked = programs.as_ref().and_then(|it| it.as_ref().ok());
@@ -76,7 +82,7 @@ pub fn spawn(
     let port = begun.as_ref().map(|(port, _)| port.text());
     let job = begun.as_ref().map_or(&[][..], |(_, spawned)| &spawned.job);
     let role = Role::Expect { port: port.as_deref().unwrap_or_default().as_bytes(), job };
-    let comm = meet(guard, comm, circle, root, role, None);
+    let comm = meet(guard, comm, circle, root, role, Some(limit.unwrap_or(LIMIT)));
     if let Some((port, _)) = &begun {
         guard.close_port(port)?;
     }

@@ -53,6 +53,16 @@ static void refusals(void) {
     FAILS(MPI_Comm_spawn(self, child, -1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ARG);
     FAILS(MPI_Comm_spawn(NULL, child, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ARG);
     FAILS(MPI_Comm_spawn(self, child, 1, MPI_INFO_NULL, size, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ROOT);
+    /* One that is no program of MPI. */
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "timeout", "0.5");
+    char *nap[] = {"2", NULL};
+    double since = MPI_Wtime();
+    FAILS(MPI_Comm_spawn("/bin/sleep", nap, 1, info, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_SPAWN);
+    CHECK(MPI_Wtime() - since >= 0.4 && MPI_Wtime() - since < 20);
+    MPI_Info_set(info, "timeout", "soon");
+    FAILS(MPI_Comm_spawn("/bin/sleep", nap, 1, info, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_INFO_VALUE);
+    MPI_Info_free(&info);
     /* One that dies once it is connected is seen by whoever speaks to it. */
     CHECK(MPI_Comm_spawn(self, late, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, codes) == MPI_SUCCESS && codes[0] == MPI_SUCCESS);
     CHECK(MPI_Barrier(inter) != MPI_SUCCESS);
@@ -69,7 +79,7 @@ static void refusals(void) {
     MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, inter);
     CHECK(sum == remote);
     /* Who waits for a word that never comes gives up after 30 seconds. */
-    double since = MPI_Wtime();
+    since = MPI_Wtime();
     MPI_Comm_disconnect(&inter);
     CHECK(MPI_Wtime() - since < 20);
     MPI_Info_free(&info);

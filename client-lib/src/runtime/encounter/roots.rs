@@ -150,8 +150,16 @@ fn accept(
         }
         if look_at > now {
             let limit = limit.filter(|_| deadline.is_some_and(|deadline| deadline <= now))?;
-            let text = format!("nobody has connected to the port at {} within {limit:?}", name.address);
-            return Some(Err(port_error(text)));
+            return Some(Err(match expected {
+                None => port_error(format!("nobody has connected to the port at {} within {limit:?}", name.address)),
+                Some(_) => MpiError::new(
+                    MPI_ERR_SPAWN,
+                    format!(
+                        "what was spawned has not called MPI_Init within {limit:?}: is it a program of MPI? (the info key \
+                         timeout sets how many seconds are waited)"
+                    ),
+                ),
+            }));
         }
         look_at = now + LOOK;
         if let Some(error) = state.find_dead(members) {
