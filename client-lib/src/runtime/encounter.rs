@@ -14,8 +14,8 @@
 //!    context of theirs that follows from the secret.
 //!
 //! By 8 everybody of a group knows all of the other one before anybody of that can send. Whoever fails says so in the next exchange,
-//! and a root by hanging up, or by saying so. At a port only the meeting has a deadline: after it, what is waited for is that all members make the call, or
-//! die. Cost: 8⌈log₂ n⌉ + 6 messages one after the other, and 2⌈log₂ n⌉ + 1 for comparing, of a word for each pair of members.
+//! and a root by hanging up, or by saying so. At a port only the meeting has a deadline: after it, what is waited for is that all
+//! members make the call, or die. Cost: 8⌈log₂ n⌉ + 6 messages one after the other, and 2⌈log₂ n⌉ + 1 for comparing, of a word for each pair of members.
 
 mod roots;
 

@@ -16,14 +16,6 @@ typedef struct {
     int wrong;
 } Thread;
 
-#define MUST(what) \
-    do { \
-        if (!(what)) { \
-            t->wrong++; \
-            fprintf(stderr, "rank %d thread %d: line %d: not so: %s\n", rank, t->number, __LINE__, #what); \
-        } \
-    } while (0)
-
 /* Both sides of a connection, of one process each: 0 accepts, 1 connects. */
 static void use(Thread *t, MPI_Comm inter, int side) {
     int remote = 0, sum = 0, one = side + 1, length = LONG;

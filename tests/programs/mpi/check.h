@@ -17,6 +17,15 @@ static int rank, size, wrong;
         } \
     } while (0)
 
+/* As CHECK, in a thread: `t` has a `number` and counts what is `wrong`. */
+#define MUST(what) \
+    do { \
+        if (!(what)) { \
+            t->wrong++; \
+            fprintf(stderr, "rank %d thread %d: line %d: not so: %s\n", rank, t->number, __LINE__, #what); \
+        } \
+    } while (0)
+
 /* The class of the code that a call returns; for calls that are to fail under MPI_ERRORS_RETURN. */
 static inline int class_of(int code) {
     int class = MPI_ERR_UNKNOWN;

@@ -12,14 +12,6 @@ typedef struct {
     int wrong;
 } Thread;
 
-#define MUST(what) \
-    do { \
-        if (!(what)) { \
-            t->wrong++; \
-            fprintf(stderr, "rank %d thread %d: line %d: not so: %s\n", rank, t->number, __LINE__, #what); \
-        } \
-    } while (0)
-
 static void ping(Thread *t, MPI_Comm comm, int length, int *out, int *in) {
     MPI_Request requests[2];
     fill(out, length, rank + t->number);

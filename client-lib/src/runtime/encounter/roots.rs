@@ -148,31 +148,28 @@ fn accept(
                 }
             }
         }
-        if look_at > now {
-            let limit = limit.filter(|_| deadline.is_some_and(|deadline| deadline <= now))?;
-            return Some(Err(match expected {
-                None => port_error(format!("nobody has connected to the port at {} within {limit:?}", name.address)),
-                Some(_) => MpiError::new(
-                    MPI_ERR_SPAWN,
-                    format!(
-                        "what was spawned has not called MPI_Init within {limit:?}: is it a program of MPI? (the info key \
-                         timeout sets how many seconds are waited)"
-                    ),
-                ),
-            }));
-        }
-        look_at = now + LOOK;
-        if let Some(error) = state.find_dead(members) {
-            return Some(Err(error));
-        }
-        if let Some(job) = expected {
-            let lost = manager(state).map(|pmi| pmi.lost(job).ok().flatten());
-            if let Ok(Some(why)) = lost {
+        if look_at <= now {
+            look_at = now + LOOK;
+            if let Some(error) = state.find_dead(members) {
+                return Some(Err(error));
+            }
+            let lost = expected.map(|job| manager(state).map(|pmi| pmi.lost(job).ok().flatten()));
+            if let Some(Ok(Some(why))) = lost {
                 let text = format!("what was spawned will not come: {why}");
                 return Some(Err(MpiError::new(MPI_ERR_SPAWN, text)));
             }
         }
-        None
+        let limit = limit.filter(|_| deadline.is_some_and(|deadline| deadline <= now))?;
+        Some(Err(match expected {
+            None => port_error(format!("nobody has connected to the port at {} within {limit:?}", name.address)),
+            Some(_) => MpiError::new(
+                MPI_ERR_SPAWN,
+                format!(
+                    "what was spawned has not called MPI_Init within {limit:?}: is it a program of MPI? (the info key timeout \
+                     sets how many seconds are waited)"
+                ),
+            ),
+        }))
     })
 }
 
