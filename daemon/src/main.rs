@@ -15,6 +15,7 @@ mod groups;
 mod inventory;
 mod job_log;
 mod join;
+mod kept;
 mod kv;
 mod load;
 mod logging;

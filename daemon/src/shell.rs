@@ -15,6 +15,7 @@ use tonic::Status;
 use tracing::{debug, error, info};
 
 use crate::job_log::JobLogs;
+use crate::kept::KeptFile;
 use crate::load;
 use crate::state_dir::{Identity, StateDir};
 use crate::steps::Steps;
@@ -133,6 +134,7 @@ pub(crate) struct Shell {
     identity: Identity,
     next_job: JobId,
     logs: Arc<JobLogs>,
+    kept: KeptFile,
     steps: Steps,
     door: Door,
     links: HashMap<LinkId, mpsc::UnboundedSender<Result<Down, Status>>>,
@@ -156,6 +158,7 @@ impl Shell {
         ready: oneshot::Sender<Identity>,
     ) -> Shell {
         let steps = Steps::new(Arc::clone(&state_dir), door.clone());
+        let (kept, before) = KeptFile::open(state_dir.kept());
         let mut shell = Shell {
             core,
             clock,
@@ -163,6 +166,7 @@ impl Shell {
             next_job: identity.next_job,
             identity,
             logs,
+            kept,
             steps,
             door,
             links: HashMap::new(),
@@ -175,6 +179,8 @@ impl Shell {
         };
         if shell.core.is_head() {
             shell.write_identity();
+            shell.handle(Input::Kept(before));
+            shell.kept.rewrite(&shell.core.kept());
             shell.say_ready();
         }
         shell
@@ -302,6 +308,10 @@ impl Shell {
                     self.write_identity();
                 }
             }
+            Effect::Keep(kept) => {
+                let Shell { core, kept: file, .. } = self;
+                file.append(&kept, || core.kept());
+            }
             Effect::Identity { node, dvm, name } => {
                 let identity = Identity { dvm, node, name, ..self.identity.clone() };
                 if identity != self.identity || self.ready.is_some() {
@@ -311,7 +321,10 @@ impl Shell {
                 }
                 self.say_ready();
             }
-            Effect::Exit => self.over = true,
+            Effect::Exit => {
+                self.over = true;
+                self.kept.remove();
+            }
         }
     }
 

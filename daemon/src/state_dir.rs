@@ -6,6 +6,7 @@
 //! rsd.log       its log, when it runs in the background
 //! daemon.json   what it is: how rsctl finds it
 //! identity.json who it was, for a restart: node id, DVM and name; a head's counters
+//! kept          what a head knows again after a restart: groups, epochs that live, names, values
 //! inventory     what the node has, for the steps
 //! jobs/N.log    a job's events (head)
 //! steps/N       the launch of a job that runs here; locked (flock) by its step for as long as that lives
@@ -122,6 +123,10 @@ impl StateDir {
 
     pub(crate) fn jobs(&self) -> PathBuf {
         self.path.join("jobs")
+    }
+
+    pub(crate) fn kept(&self) -> PathBuf {
+        self.path.join("kept")
     }
 
     pub(crate) fn identity(&self) -> Option<Identity> {

@@ -250,6 +250,11 @@ impl Running {
         let _ = killpg(self.pid, Signal::SIGKILL);
     }
 
+    /// What it has printed so far.
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.stdout.look().bytes).into_owned()
+    }
+
     /// What it said on stderr so far.
     pub fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.stderr.look().bytes).into_owned()

@@ -33,6 +33,8 @@ pub struct Dvm {
     dir: PathBuf,
     nodes: Vec<Node>,
     options: Options,
+    /// Where the head listens, from its first start on: those who have joined come back there.
+    listening: Option<String>,
     /// Variables of the daemons.
     env: Vec<(String, String)>,
 }
@@ -69,13 +71,14 @@ impl Dvm {
     #[track_caller]
     pub fn start_in(options: Options, env: &[(&str, &str)]) -> Dvm {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let mut dvm = Dvm { dir: directory(), nodes: Vec::new(), options, env };
+        let mut dvm = Dvm { dir: directory(), nodes: Vec::new(), options, listening: None, env };
         if dvm.options.nodes > 0 {
             dvm.add(&[]);
         }
         if dvm.options.nodes > 1 {
             // One after the other: node ids, and with them the order of placement, follow the names.
             let join = ["--join".to_owned(), dvm.listen()];
+            dvm.listening = Some(dvm.listen());
             (1..dvm.options.nodes).for_each(|_| dvm.add(&join));
         }
         dvm
@@ -125,7 +128,7 @@ impl Dvm {
         let slots = self.options.slots.to_string();
         let mut call = self.call(built::rsd()).args(["start", "--foreground", "--name", &name, "--slots", &slots]);
         if at == 0 && self.options.nodes > 1 {
-            call = call.args(["--listen", "127.0.0.1:0"]);
+            call = call.args(["--listen", self.listening.as_deref().unwrap_or("127.0.0.1:0")]);
         }
         for (name, value) in &self.env {
             call = call.env(name, value);

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use rsd_tests::{Dvm, Options, eventually};
+use rsd_tests::{Dvm, Mpi, Options, Running, built, eventually};
 
 use crate::MPIS;
+use crate::groups::member;
 
 #[test]
 fn a_leaf_is_killed_and_restarted_during_compute() {
@@ -125,4 +126,57 @@ fn no_job_number_is_used_twice() {
     dvm.kill(0);
     dvm.restart(0);
     assert!(submit(&dvm) > 3);
+}
+
+#[test]
+fn an_epoch_lives_on_when_its_head_is_killed_and_the_next_has_the_next_number() {
+    let mut dvm = Dvm::start(2);
+    for (at, mpi) in MPIS.into_iter().enumerate() {
+        let gate = dvm.scratch().join(format!("gate{at}")).display().to_string();
+        let program = mpi.program("late_init.c");
+        let start = |number: usize| member(&dvm, number % 2, "actors --size 4", &[&program, &gate]).start();
+        let members: Vec<Running> = (0..4).map(start).collect();
+        let entering = || members.iter().filter(|member| member.stdout().contains("entering")).count() == 3;
+        eventually("all but rank 0 are in MPI_Init", Duration::from_secs(20), || entering().then_some(()));
+        dvm.kill(0);
+        dvm.restart(0);
+        dvm.file(&format!("gate{at}"), "");
+        let said: Vec<String> = members.into_iter().map(|member| member.end().ok()).collect();
+        assert!(said.iter().any(|said| said.contains("4 ranks met")), "{mpi:?}: {said:?}");
+        eventually("the epoch is over", Duration::from_secs(20), || {
+            let group = dvm.json("group show actors");
+            let last = &group["last"];
+            (group["epoch"] == at + 2 && last["epoch"] == at + 1 && last["state"] == "done").then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_head_that_is_restarted_knows_names_values_and_groups_with_their_rules() {
+    let mut dvm = Dvm::start(1);
+    let names = Mpi::Ours.program("names.c");
+    let holder = member(&dvm, 0, "server --size 1", &[&names, "hold", "ocean", "1"]).start();
+    holder.until_stdout(|out| out.contains("published").then_some(()));
+    dvm.ctl("kv put id --group server --value 0123").ok();
+    dvm.ctl("group create shut --size 2").ok();
+    dvm.ctl("group close shut").ok();
+    let told = |dvm: &Dvm| {
+        let questions = ["name ls", "group show server", "group show shut", "kv ls --group server"];
+        questions.map(|words| dvm.json(words))
+    };
+    let before = told(&dvm);
+    dvm.terminate(0);
+    dvm.restart(0);
+    assert_eq!(told(&dvm), before);
+    assert_eq!(dvm.ctl("kv get id --group server").ok(), "0123");
+    let refused = member(&dvm, 0, "shut", &["true"]).end().fails(243);
+    assert!(refused.contains("group shut is closed"), "{refused}");
+    dvm.call(&names).args(["connect", "ocean", "1"]).ok();
+    assert_eq!(holder.end().ok(), "published\nnames ok on 1\n");
+
+    // The end of a DVM is the end of its groups.
+    dvm.ctl("group create kept --size 2").ok();
+    dvm.call(built::rsd()).args(["stop"]).ok();
+    dvm.restart(0);
+    assert_eq!(dvm.json("group ls")["groups"], serde_json::json!([]));
 }

@@ -1879,3 +1879,57 @@ pub struct PmiValue {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PmiDone {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Kept {
+    #[prost(oneof = "kept::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    pub what: ::core::option::Option<kept::What>,
+}
+/// Nested message and enum types in `Kept`.
+pub mod kept {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum What {
+        /// A group as it is now, but for who waits and which epochs live.
+        #[prost(message, tag = "1")]
+        Group(super::GroupInfo),
+        #[prost(string, tag = "2")]
+        GroupGone(::prost::alloc::string::String),
+        /// An epoch has begun.
+        #[prost(message, tag = "3")]
+        Epoch(super::KeptEpoch),
+        /// The job of an epoch is over, and what it has published and put with it.
+        #[prost(uint64, tag = "4")]
+        EpochOver(u64),
+        #[prost(message, tag = "5")]
+        Name(super::PublishedName),
+        #[prost(bytes, tag = "6")]
+        NameGone(::prost::bytes::Bytes),
+        /// To a question that must not be done twice.
+        #[prost(message, tag = "7")]
+        Answer(super::NameResult),
+        #[prost(message, tag = "8")]
+        Value(super::KeptValue),
+        #[prost(message, tag = "9")]
+        ValueGone(super::KeptValue),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct KeptEpoch {
+    /// Its group says which epoch it is.
+    #[prost(message, optional, tag = "1")]
+    pub launch: ::core::option::Option<Launch>,
+    #[prost(uint64, tag = "2")]
+    pub submitted_ms: u64,
+}
+/// Of `rsctl kv`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeptValue {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub key: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub value: ::prost::bytes::Bytes,
+    /// The rank that has put it.
+    #[prost(uint32, optional, tag = "4")]
+    pub rank: ::core::option::Option<u32>,
+}

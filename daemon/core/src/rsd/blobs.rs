@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rsd_proto::v1::{self as wire, kv_scope};
+use rsd_proto::v1::{self as wire, kept, kv_scope};
 
 use super::calls::{Refused, exit};
 use super::lobby::in_seconds;
@@ -138,8 +138,30 @@ impl std::fmt::Display for Who {
 
 impl Rsd {
     pub(super) fn on_kv_call(&mut self, now: Now, req: ReqId, call: KvCall, out: &mut Vec<Effect>) {
-        let answer = self.ask_blobs(now.mono, req, call, out).unwrap_or_else(|refused| Some(Answer::Refused(refused)));
+        let change = self.change(&call);
+        let asked = self.ask_blobs(now.mono, req, call, out);
+        if let (Some(head), Some(change), Ok(_)) = (&mut self.head, change, &asked) {
+            head.keep(change);
+        }
+        let answer = asked.unwrap_or_else(|refused| Some(Answer::Refused(refused)));
         out.extend(answer.map(|answer| Effect::Answer { req, answer }));
+    }
+
+    /// What this changes, if it is granted, of what is to be known after a restart.
+    fn change(&self, call: &KvCall) -> Option<kept::What> {
+        let (job, _) = self.job_of(&call.scope).ok()?;
+        let value = |key: &Bytes, value: &Bytes| wire::KeptValue {
+            job,
+            key: key.clone(),
+            value: value.clone(),
+            rank: call.scope.rank,
+        };
+        let change = match &call.op {
+            KvOp::Put { key, value: bytes } => kept::What::Value(value(key, bytes)),
+            KvOp::Delete { key } => kept::What::ValueGone(value(key, &Bytes::new())),
+            KvOp::Get { .. } | KvOp::List | KvOp::Fence(_) => return None,
+        };
+        self.head.as_ref().filter(|head| head.outlives_us(job)).map(|_| change)
     }
 
     /// None: later.
@@ -208,6 +230,26 @@ impl Blobs {
             let refused = no(exit::NO_SUCH_JOB, format!("job {id} has ended, and its values with it"));
             out.push(Effect::Answer { req, answer: Answer::Refused(refused) });
         }
+    }
+
+    /// What the processes of this job have put.
+    pub(super) fn kept(&self, job: JobId) -> impl Iterator<Item = wire::KeptValue> {
+        let values = self.jobs.get(&job).into_iter().flat_map(|of| &of.values);
+        values.map(move |(key, value)| wire::KeptValue {
+            job,
+            key: key.clone(),
+            value: value.bytes.clone(),
+            rank: value.rank,
+        })
+    }
+
+    /// What was put before a restart.
+    pub(super) fn restore(&mut self, value: wire::KeptValue) {
+        let wire::KeptValue { job, key, value: bytes, rank } = value;
+        let job = self.jobs.entry(job).or_default();
+        job.bytes += bytes.len();
+        job.putters.extend(rank);
+        job.values.insert(key, Value { bytes, rank });
     }
 
     pub(super) fn next_deadline(&self) -> Option<Duration> {

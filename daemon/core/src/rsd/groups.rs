@@ -3,17 +3,19 @@
 
 use bytes::Bytes;
 use rsd_proto::frameworks;
-use rsd_proto::v1::{self as wire, App, GroupJoin, GroupLeave, GroupState, JobSpec, RankExit, rank_exit};
+use rsd_proto::v1::{
+    self as wire, App, GroupEpoch, GroupJoin, GroupLeave, GroupState, JobSpec, RankExit, kept, rank_exit,
+};
 
 use super::calls::{Refused, exit, log};
 use super::head::{name_among, namespace};
 use super::job::Job;
 use super::lobby::{Complete, Due};
 use super::{Answer, Effect, ReqId, Rsd};
-use crate::Now;
 use crate::place::Placement;
 use crate::place::policy::Policy;
-use crate::taskmap::TaskMapBuilder;
+use crate::taskmap::{TaskMap, TaskMapBuilder};
+use crate::{JobId, Now};
 
 /// What clients ask about groups; each is answered with [`Answer::Group`] but for `List`, with [`Answer::Groups`].
 #[derive(Debug)]
@@ -131,7 +133,6 @@ impl Rsd {
     }
 
     fn begin_epoch(&mut self, now: Now, complete: Complete, out: &mut Vec<Effect>) {
-        use prost::Message;
         let Some(head) = &mut self.head else { return };
         let mut map = TaskMapBuilder::default();
         complete.seats.iter().for_each(|seat| map.push(seat.join.node, 1));
@@ -139,20 +140,53 @@ impl Rsd {
         let id = head.memory.next_job;
         head.memory.next_job += 1;
         out.push(Effect::Remember(head.memory));
-        let namespace = namespace(&self.dvm, id);
-        let command = match complete.group.is_empty() {
-            true => "singleton".to_owned(),
-            false => format!("{}.{}", complete.group, complete.epoch),
-        };
         let wanted = complete.seats.iter().filter_map(|seat| frameworks::parse(&seat.join.export).ok()).flatten();
-        let export = frameworks::list(&wanted.collect::<Vec<_>>());
+        let members = complete.seats.iter().map(|seat| wire::GroupMember {
+            token: seat.join.token.clone(),
+            pmi_id: seat.join.pmi_id,
+            pid: seat.join.pid,
+            started: seat.join.started,
+            uid: seat.join.uid,
+        });
+        let epoch = GroupEpoch {
+            name: complete.group.clone(),
+            epoch: complete.epoch,
+            members: members.collect(),
+            namespace: namespace(&self.dvm, id),
+            node_names: map.nodes().iter().map(|node| head.node_name(*node)).collect(),
+            export: frameworks::list(&wanted.collect::<Vec<_>>()),
+        };
+        head.lobby.began(&complete, id);
+        let Some(launch) = self.insert_epoch(now, id, epoch, map, None, out) else { return };
+        if let Some(head) = &mut self.head {
+            let kept = wire::KeptEpoch { launch: Some(launch.clone()), submitted_ms: now.unix_ms };
+            head.keep(kept::What::Epoch(kept));
+        }
+        self.on_launch(now, launch, out);
+    }
+
+    /// The job of an epoch, which has been launched if it was there before a restart. Returns its launch.
+    pub(super) fn insert_epoch(
+        &mut self,
+        now: Now,
+        id: JobId,
+        epoch: GroupEpoch,
+        map: TaskMap,
+        launched: Option<wire::Launch>,
+        out: &mut Vec<Effect>,
+    ) -> Option<wire::Launch> {
+        use prost::Message;
+        let head = self.head.as_mut()?;
+        let command = match epoch.name.is_empty() {
+            true => "singleton".to_owned(),
+            false => format!("{}.{}", epoch.name, epoch.epoch),
+        };
         let apps = vec![App { argv: vec![command.into()], ..App::default() }];
-        let spec = JobSpec { apps, export: export.clone(), ..JobSpec::default() };
+        let spec = JobSpec { apps, export: epoch.export.clone(), ..JobSpec::default() };
         let grace_ms = u64::try_from(self.tuning.kill_grace.as_millis()).unwrap_or(u64::MAX);
-        let mut job = Job::new(now, id, spec, Bytes::new(), namespace.clone(), String::new(), grace_ms);
+        let mut job = Job::new(now, id, spec, Bytes::new(), epoch.namespace.clone(), String::new(), grace_ms);
         out.push(log(now, id, job.submitted()));
 
-        let node_names: Vec<String> = map.nodes().iter().map(|node| head.node_name(*node)).collect();
         let universe_size = head.slots().max(map.size());
         let placement = Placement {
             app_sizes: vec![map.size()],
@@ -164,28 +198,13 @@ impl Rsd {
             policy: Policy::default(),
             notices: Vec::new(),
         };
-        let (mut launch, placed) = job.start(now, placement, node_names.clone(), universe_size, false);
-        let members = complete.seats.iter().map(|seat| wire::GroupMember {
-            token: seat.join.token.clone(),
-            pmi_id: seat.join.pmi_id,
-            pid: seat.join.pid,
-            started: seat.join.started,
-            uid: seat.join.uid,
-        });
-        let epoch = wire::GroupEpoch {
-            name: complete.group.clone(),
-            epoch: complete.epoch,
-            members: members.collect(),
-            namespace,
-            node_names,
-            export,
-        };
+        let (mut launch, placed) = job.start(now, placement, epoch.node_names.clone(), universe_size, false);
         launch.group = epoch.encode_to_vec().into();
+        let launch = launched.unwrap_or(launch);
         job.launch = Some(launch.clone());
         job.members = epoch.members.into_iter().map(|member| member.token).collect();
         head.insert_running(job);
-        head.lobby.began(&complete, id);
         out.push(log(now, id, placed));
-        self.on_launch(now, launch, out);
+        Some(launch)
     }
 }

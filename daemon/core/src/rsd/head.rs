@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rsd_proto::frameworks;
-use rsd_proto::v1::{self as wire, Down, JobSpec, NodeInfo, NodeState, RankExit, down, job_event};
+use rsd_proto::v1::{self as wire, Down, JobSpec, NodeInfo, NodeState, RankExit, down, job_event, kept};
 
 use super::blobs::Blobs;
 use super::calls::{exit, log, refuse, stdin_nodes};
@@ -45,7 +45,7 @@ impl Default for Memory {
 pub(super) struct Head {
     pub(super) memory: Memory,
     pub(super) nodes: BTreeMap<NodeId, Node>,
-    alike: Alike,
+    pub(super) alike: Alike,
     pub(super) jobs: BTreeMap<JobId, Job>,
     /// Those that are not over, which is few of them: every input looks through these.
     alive: BTreeSet<JobId>,
@@ -61,6 +61,8 @@ pub(super) struct Head {
     pub(super) try_queue: bool,
     pub(super) lobby: Lobby,
     pub(super) blobs: Blobs,
+    /// To be written down, in order.
+    pub(super) changes: Vec<wire::Kept>,
 }
 
 #[derive(Debug)]
@@ -88,6 +90,7 @@ impl Head {
             try_queue: false,
             lobby: Lobby::default(),
             blobs: Blobs::default(),
+            changes: Vec::new(),
         }
     }
 
@@ -130,7 +133,9 @@ impl Head {
                 None => wire::JobState::Done,
             },
         };
-        self.lobby.over(id, state, cause);
+        if self.lobby.over(id, state, cause) {
+            self.keep(kept::What::EpochOver(id));
+        }
     }
 
     /// The jobs that are not over, oldest first.

@@ -212,6 +212,11 @@ impl Job {
         (launch, job_event::Body::Placed(placed))
     }
 
+    /// What is to be known of an epoch that runs.
+    pub(super) fn kept(&self) -> Option<wire::KeptEpoch> {
+        self.launch.clone().map(|launch| wire::KeptEpoch { launch: Some(launch), submitted_ms: self.submitted_ms })
+    }
+
     /// What went wrong first.
     pub(super) fn cause(&self) -> Option<&RankExit> {
         self.cause.as_ref()

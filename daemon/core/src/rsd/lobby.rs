@@ -14,11 +14,11 @@
 mod group;
 mod refusal;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use rsd_proto::join;
-use rsd_proto::v1::{self as wire, GroupError, GroupJoin, GroupWait, JobState};
+use rsd_proto::v1::{self as wire, GroupError, GroupJoin, GroupWait, JobState, kept};
 
 use super::calls::{Refused, exit};
 use crate::{JobId, NodeId};
@@ -56,6 +56,8 @@ pub(super) struct Lobby {
     /// Places in epochs that live: their jobs.
     entered: HashMap<String, JobId>,
     changed: bool,
+    /// Groups of which something is to be known after a restart, and has changed.
+    touched: BTreeSet<String>,
     /// When something is due, as of the last time that was looked for.
     wake: Option<Duration>,
 }
@@ -174,19 +176,54 @@ impl Lobby {
         }
         if let Some(group) = self.groups.get_mut(&complete.group) {
             group.live.insert(complete.epoch, (job, complete.seats.len() as u32));
+            self.touched.insert(complete.group.clone());
         }
     }
 
-    /// A job is over, which may have been an epoch.
-    pub(super) fn over(&mut self, job: JobId, state: JobState, cause: Option<String>) {
-        for group in self.groups.values_mut() {
+    /// A job is over, which may have been an epoch: whether it was.
+    pub(super) fn over(&mut self, job: JobId, state: JobState, cause: Option<String>) -> bool {
+        for (name, group) in &mut self.groups {
             for (epoch, _) in group.live.extract_if(.., |_, (id, _)| *id == job) {
                 let cause = cause.clone().unwrap_or_default();
                 group.last = Some(wire::EndedEpoch { epoch, job, state: state.into(), cause });
                 self.changed = true;
+                self.touched.insert(name.clone());
             }
         }
+        let before = self.entered.len();
         self.entered.retain(|_, id| *id != job);
+        self.entered.len() < before
+    }
+
+    // --- restarts ---
+
+    /// What is to be known of the groups that have changed since this was asked.
+    pub(super) fn take_touched(&mut self) -> impl Iterator<Item = kept::What> {
+        std::mem::take(&mut self.touched).into_iter().map(|name| match self.groups.get(&name) {
+            Some(group) => kept::What::Group(group.kept()),
+            None => kept::What::GroupGone(name),
+        })
+    }
+
+    /// What is to be known of all groups.
+    pub(super) fn kept(&self) -> impl Iterator<Item = wire::GroupInfo> {
+        self.groups.values().filter(|group| group.is_to_be_kept()).map(Group::kept)
+    }
+
+    /// A group as it was before a restart. Its times begin anew.
+    pub(super) fn restore(&mut self, now: Duration, info: wire::GroupInfo) {
+        let Some(rules) = info.rules.clone().filter(|rules| join::check_name(&rules.name).is_ok()) else { return };
+        self.changed = true;
+        self.groups.insert(rules.name.clone(), Group::restored(now, &rules, info));
+    }
+
+    /// An epoch that lives on.
+    pub(super) fn restore_epoch(&mut self, job: JobId, epoch: &wire::GroupEpoch) {
+        self.changed = true;
+        self.entered.extend(epoch.members.iter().map(|member| (member.token.clone(), job)));
+        if let Some(group) = self.groups.get_mut(&epoch.name) {
+            group.live.insert(epoch.epoch, (job, epoch.members.len() as u32));
+        }
     }
 
     // --- what clients ask ---
@@ -210,6 +247,7 @@ impl Lobby {
         if let Some(group) = self.groups.get_mut(&rules.name) {
             group.set_rules(rules);
         }
+        self.touched.insert(rules.name.clone());
         Ok(())
     }
 
@@ -217,6 +255,7 @@ impl Lobby {
         self.changed = true;
         let group = self.groups.get_mut(name).ok_or_else(|| refusal::unknown(name, false))?;
         group.closed.get_or_insert(now);
+        self.touched.insert(name.to_owned());
         for seat in std::mem::take(&mut group.seats) {
             self.waiting.remove(&seat.join.token);
             due.push(seat.refuse(refusal::closed(name)));
@@ -300,7 +339,11 @@ impl Lobby {
             }
             group.tell(now, &mut due);
         }
-        self.groups.retain(|_, group| !group.is_forgotten(now));
+        for (name, group) in self.groups.extract_if(.., |_, group| group.is_forgotten(now)) {
+            if group.is_to_be_kept() {
+                self.touched.insert(name);
+            }
+        }
         self.wake = self.groups.values().filter_map(|group| group.next_deadline(now)).min();
         self.changed = false;
         due

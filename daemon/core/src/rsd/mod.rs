@@ -7,6 +7,7 @@
 //! - `members`: processes of this node that wait for a place in a named group; `lobby`, `groups`: the groups, on the head.
 //! - `family`: jobs that ranks spawn. `names`: what ranks publish and look up, on the head; `questions`: what steps ask is done once.
 //! - `blobs`: what the processes of a job leave for each other by name, on the head. `calls`: what clients ask.
+//! - `kept`: what a head knows again after a restart.
 
 mod blobs;
 mod bound;
@@ -15,6 +16,7 @@ mod family;
 mod groups;
 mod head;
 mod job;
+mod kept;
 mod lobby;
 mod locations;
 mod members;
@@ -79,6 +81,8 @@ pub enum Input {
     MemberGone { member: MemberId },
     /// A client asks.
     Call { req: ReqId, call: Call },
+    /// What [`Effect::Keep`] had before a restart, in that order: a head's first input.
+    Kept(Vec<wire::Kept>),
     /// Time has passed.
     Tick,
 }
@@ -109,6 +113,8 @@ pub enum Effect {
     DropLog(JobId),
     /// Write down what must survive a restart.
     Remember(Memory),
+    /// Write this down behind what is written already, before what follows is done.
+    Keep(Box<wire::Kept>),
     /// Write down who we are now (joined daemons).
     Identity { node: NodeId, dvm: String, name: String },
     /// All is done: the process may exit.
@@ -207,13 +213,14 @@ impl Rsd {
                     rsd.epoch_is_here(job, &map, &group);
                 }
                 rsd.ensure_relay(job, map);
-            } // else the job is forgotten, and its step is to be sent away
+            } // else its step is sent away when it comes, unless the job is an epoch that was kept
         }
         rsd
     }
 
     /// Takes one input and appends what is to be done about it.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Effect>) {
+        let first = out.len();
         match input {
             Input::Hello { link, hello } => self.on_hello(now, link, hello, out),
             Input::Up { link, up } => self.on_up(now, link, up, out),
@@ -230,9 +237,14 @@ impl Rsd {
             Input::Join { member, join } => self.on_join(now, member, *join, out),
             Input::MemberGone { member } => self.on_member_gone(now, member, out),
             Input::Call { req, call } => self.on_call(now, req, call, out),
+            Input::Kept(records) => self.on_kept(now, records, out),
             Input::Tick => {}
         }
         self.settle(now, out);
+        if let Some(head) = &mut self.head {
+            let changes = head.take_changes().into_iter().map(|kept| Effect::Keep(Box::new(kept)));
+            out.splice(first..first, changes);
+        }
     }
 
     /// When [`Input::Tick`] is wanted at the latest.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use rsd_proto::v1::{self as wire, Down, down, name_call};
+use rsd_proto::v1::{self as wire, Down, down, kept, name_call};
 
 use super::questions::Question;
 use super::{Effect, Rsd, family};
@@ -33,7 +33,7 @@ struct Published {
 
 impl Names {
     /// False if it is taken, or if there are too many.
-    fn publish(&mut self, name: Bytes, port: Bytes, job: JobId, uid: Option<u32>) -> bool {
+    pub(super) fn publish(&mut self, name: Bytes, port: Bytes, job: JobId, uid: Option<u32>) -> bool {
         let bytes = self.bytes + name.len() + port.len();
         if self.published.len() >= NAMES_MAX || bytes > BYTES_MAX || self.published.contains_key(&name) {
             return false;
@@ -90,22 +90,37 @@ impl Rsd {
             Question::Settled => return,
             Question::Answered(answer) => answer,
             Question::New => {
+                let is_to_be_done_once = matches!(op, Some(name_call::Op::Publish(_) | name_call::Op::Unpublish(_)));
                 let (ok, port) = match op {
-                    Some(name_call::Op::Publish(wire::Kv { key, value })) => {
-                        (head.names.publish(key, value, job, uid), Bytes::new())
+                    Some(name_call::Op::Publish(wire::Kv { key: name, value: port })) => {
+                        let ok = head.names.publish(name.clone(), port.clone(), job, uid);
+                        if ok && head.outlives_us(job) {
+                            head.keep(kept::What::Name(wire::PublishedName { name, port, job, uid }));
+                        }
+                        (ok, Bytes::new())
                     }
                     Some(name_call::Op::Lookup(name)) => match head.names.lookup(&name) {
                         Some(port) => (true, port),
                         None => (false, Bytes::new()),
                     },
-                    Some(name_call::Op::Unpublish(name)) => (head.names.unpublish(&name, uid), Bytes::new()),
+                    Some(name_call::Op::Unpublish(name)) => {
+                        let ok = head.names.unpublish(&name, uid);
+                        if ok {
+                            head.keep(kept::What::NameGone(name));
+                        }
+                        (ok, Bytes::new())
+                    }
                     Some(name_call::Op::State(namespace)) => match family::state(&head.jobs, &namespace) {
                         Some(state) => (true, state.into()),
                         None => (false, Bytes::new()),
                     },
                     None => (false, Bytes::new()),
                 };
-                let answer = down::Body::NameResult(wire::NameResult { job, node, call: number, ok, port });
+                let result = wire::NameResult { job, node, call: number, ok, port };
+                if is_to_be_done_once && head.outlives_us(job) {
+                    head.keep(kept::What::Answer(result.clone()));
+                }
+                let answer = down::Body::NameResult(result);
                 head.questions.answer(job, node, number, answer.clone());
                 answer
             }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use rsd_proto::v1::down;
+use rsd_proto::v1::{self as wire, down};
 
 use crate::{JobId, NodeId};
 
@@ -57,6 +57,20 @@ impl Questions {
         if let Some(kept) = self.0.get_mut(&(job, node)).and_then(|step| step.known.get_mut(&call)) {
             *kept = Some(answer);
         }
+    }
+
+    /// An answer that was given before a restart, and perhaps not heard.
+    pub(super) fn restore(&mut self, answer: wire::NameResult) {
+        let step = self.0.entry((answer.job, answer.node)).or_default();
+        step.known.insert(answer.call, Some(down::Body::NameResult(answer)));
+    }
+
+    /// What was answered about names, and may not have been heard.
+    pub(super) fn names_answered(&self) -> impl Iterator<Item = wire::NameResult> {
+        self.0.values().flat_map(|step| step.known.values()).filter_map(|answer| match answer {
+            Some(down::Body::NameResult(answer)) => Some(answer.clone()),
+            Some(_) | None => None,
+        })
     }
 
     /// The job is over.

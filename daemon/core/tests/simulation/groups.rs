@@ -13,19 +13,19 @@ use crate::members::lost_daemon;
 use crate::ranks::{self, Op};
 use crate::world::{Event, Fault, World};
 
-fn world(seed: u64, nodes: usize) -> World {
+pub(crate) fn world(seed: u64, nodes: usize) -> World {
     let mut world = World::new(seed, nodes, 4, Tuning { arity: 3, ..Tuning::default() });
     world.group_program = world.program(|rank, size, rng| ranks::mpi(rank, size, 2, rng));
     world
 }
 
 /// Long enough for all that a fault may delay.
-fn actors(size: u32) -> GroupJoin {
+pub(crate) fn actors(size: u32) -> GroupJoin {
     GroupJoin { group: "actors".into(), size: Some(size), timeout_ms: Some(120_000), uid: 1000, ..GroupJoin::default() }
 }
 
 /// So many processes on machines of the seed's choice, over five seconds.
-fn crowd(world: &mut World, nodes: usize, size: u32) -> Vec<u64> {
+pub(crate) fn crowd(world: &mut World, nodes: usize, size: u32) -> Vec<u64> {
     let join = |world: &mut World| {
         let (machine, after) = (world.rng.index(nodes), world.rng.within(Duration::from_secs(5)));
         world.process(machine, after, actors(size))
@@ -33,7 +33,7 @@ fn crowd(world: &mut World, nodes: usize, size: u32) -> Vec<u64> {
     (0..size).map(|_| join(world)).collect()
 }
 
-fn call(world: &mut World, call: GroupCall) -> Answer {
+pub(crate) fn call(world: &mut World, call: GroupCall) -> Answer {
     let req = world.call(0, Call::Group(call));
     world.answered(req).expect("the head answers at once")
 }
@@ -46,7 +46,7 @@ fn show(world: &mut World) -> GroupInfo {
 }
 
 /// All of them are one world, numbered by node and then by arrival or wish; returns its job.
-fn assert_one_world(world: &World, processes: &[u64], epoch: u64) -> u64 {
+pub(crate) fn assert_one_world(world: &World, processes: &[u64], epoch: u64) -> u64 {
     let went = |id: &u64| {
         let process = &world.processes[id];
         (process.went().unwrap_or_else(|| panic!("process {id}: {:?}", process.answers)).clone(), process.machine)
@@ -67,7 +67,7 @@ fn assert_one_world(world: &World, processes: &[u64], epoch: u64) -> u64 {
     first.job
 }
 
-fn assert_ended_well(world: &mut World, job: u64) {
+pub(crate) fn assert_ended_well(world: &mut World, job: u64) {
     let info = world.assert_ended(job, JobState::Done, 0);
     for rank in 0..info.ranks {
         assert!(world.records[&(job, rank)].finished, "rank {rank} of job {job} has not finished");

@@ -8,7 +8,7 @@
 //! - [`messages`]: how many messages a job costs. [`jobs`]: lives of jobs. [`names`]: what ranks publish. [`families`]: jobs that
 //!   they spawn. [`bindings`]: what
 //!   ranks have of their nodes. [`faults`]: what may break meanwhile. [`members`], [`groups`]: processes that run already, and
-//!   the groups that they join. [`blobs`]: values that processes leave for each other.
+//!   the groups that they join. [`restarts`]: what a head knows again. [`blobs`]: values that processes leave for each other.
 
 mod bindings;
 mod blobs;
@@ -21,6 +21,7 @@ mod members;
 mod messages;
 mod names;
 mod ranks;
+mod restarts;
 mod rng;
 mod steps;
 mod world;

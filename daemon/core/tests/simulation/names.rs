@@ -10,25 +10,25 @@ use crate::checks::{Seed, on, seeds, spec};
 use crate::ranks::Op;
 use crate::world::{Event, Fault, World};
 
-fn publish(name: &str, port: &str) -> Op {
+pub(crate) fn publish(name: &str, port: &str) -> Op {
     Op::Publish(name.into(), port.into())
 }
 
-fn lookup(name: &str, port: &str) -> Op {
+pub(crate) fn lookup(name: &str, port: &str) -> Op {
     Op::Lookup(name.into(), port.into())
 }
 
-fn not(op: Op) -> Op {
+pub(crate) fn not(op: Op) -> Op {
     Op::Not(Box::new(op))
 }
 
-fn in_mpi(mut script: Vec<Op>) -> Vec<Op> {
+pub(crate) fn in_mpi(mut script: Vec<Op>) -> Vec<Op> {
     script.insert(0, Op::Init);
     script.extend([Op::Finalize, Op::Exit(0)]);
     script
 }
 
-fn names(world: &mut World) -> Vec<String> {
+pub(crate) fn names(world: &mut World) -> Vec<String> {
     let req = world.call(0, Call::ListNames);
     match world.answered(req) {
         Some(Answer::Names(names)) => {

@@ -119,6 +119,10 @@ impl Rank {
         }
     }
 
+    pub(crate) fn is_at_its_end(&self) -> bool {
+        self.script.is_empty()
+    }
+
     /// What it does until it has to wait for something.
     pub(crate) fn go(&mut self) -> Vec<Act> {
         let mut acts = Vec::new();

@@ -441,7 +441,7 @@ impl World {
             Act::CallFence(attempt) => self.call_fence(step, pid, local, (number, attempt)),
             Act::End(status) => {
                 rank.alive = false;
-                if let Status::Exited(_) = status {
+                if rank.is_at_its_end() {
                     self.records.entry((job, number)).or_default().finished = true;
                 }
                 self.send_from_rank(pid, step, local, PMI_UP, Input::PmiClosed(local));

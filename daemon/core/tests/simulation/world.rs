@@ -138,6 +138,7 @@ pub(crate) struct Machine {
     pub(crate) steps: BTreeMap<JobId, Pid>,
     identity: (NodeId, String, String),
     memory: Memory,
+    kept: Vec<wire::Kept>,
     pub(crate) launches: BTreeMap<JobId, Bytes>,
 }
 
@@ -403,6 +404,11 @@ impl World {
         let daemon =
             Daemon { machine: id, core, links: HashMap::new(), next_link: 1, parent: None, uplink, tick: None };
         self.daemons.insert(pid, daemon);
+        if is_head {
+            let before = std::mem::take(&mut self.machines[id].kept);
+            self.handle(pid, Input::Kept(before));
+            self.machines[id].kept = self.daemons[&pid].core.kept();
+        }
         for job in gone {
             self.after(Duration::ZERO, Event::StepLost { pid, job, why: "it died while its daemon was away" });
         }
@@ -486,6 +492,7 @@ impl World {
             }
             Effect::DropLog(job) => drop(self.logs.remove(&job)),
             Effect::Remember(memory) => self.machines[machine].memory = memory,
+            Effect::Keep(kept) => self.machines[machine].kept.push(*kept),
             Effect::Identity { node, dvm, name } => self.machines[machine].identity = (node, dvm, name),
             Effect::Exit => {
                 // Behind its last words.
@@ -498,7 +505,7 @@ impl World {
                     self.send_eof(wire, way);
                 }
                 self.daemons.remove(&pid);
-                self.machines[machine].daemon = None;
+                (self.machines[machine].daemon, self.machines[machine].kept) = (None, Vec::new());
                 self.hang_up_on_processes(pid);
                 self.fail_calls_to(pid);
             }

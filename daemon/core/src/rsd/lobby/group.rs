@@ -102,6 +102,22 @@ impl Group {
         }
     }
 
+    /// As it was before a restart, but for who waits in it.
+    pub(super) fn restored(now: Duration, rules: &wire::GroupRules, info: wire::GroupInfo) -> Group {
+        let mut group = Group::new(rules.name.clone(), info.owner_uid, (rules.min, rules.max), now);
+        group.set_rules(rules);
+        group.created = info.created;
+        group.closed = info.closed.then_some(now);
+        group.epoch = info.epoch;
+        group.last = info.last;
+        group
+    }
+
+    /// Whether the next head has to know of it: it has rules or numbers of its own.
+    pub(super) fn is_to_be_kept(&self) -> bool {
+        self.created || self.closed.is_some() || self.epoch > 1
+    }
+
     /// One that nobody created and nobody waits in, or one that was closed.
     pub(super) fn may_be_made_anew(&self) -> bool {
         self.seats.is_empty() && (self.closed.is_some() || !self.created)
@@ -255,37 +271,44 @@ impl Group {
     }
 
     pub(super) fn info(&self, now: Duration, name_of: impl Fn(NodeId) -> String) -> wire::GroupInfo {
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let waiting = self.seats.iter().map(|seat| wire::WaitingMember {
             node: seat.join.node,
             node_name: name_of(seat.join.node),
             pid: seat.join.pid,
             uid: seat.join.uid,
             rank: seat.join.rank,
-            waiting_ms: ms(now.saturating_sub(seat.since)),
+            waiting_ms: in_ms(now.saturating_sub(seat.since)),
             away: seat.away.is_some(),
         });
         let live =
             self.live.iter().map(|(epoch, (job, size))| wire::LiveEpoch { epoch: *epoch, job: *job, size: *size });
+        wire::GroupInfo { waiting: waiting.collect(), epochs: live.collect(), ..self.kept() }
+    }
+
+    /// What the next head has to know of it.
+    pub(super) fn kept(&self) -> wire::GroupInfo {
         wire::GroupInfo {
             rules: Some(wire::GroupRules {
                 name: self.name.clone(),
                 min: self.size.0,
                 max: self.size.1,
-                ttl_ms: self.created.then(|| ms(self.ttl)),
-                timeout_ms: Some(ms(self.timeout)),
-                settle_ms: Some(ms(self.settle)),
+                ttl_ms: self.created.then(|| in_ms(self.ttl)),
+                timeout_ms: Some(in_ms(self.timeout)),
+                settle_ms: Some(in_ms(self.settle)),
                 mode: Some(self.mode),
             }),
             owner_uid: self.owner,
             created: self.created,
             closed: self.closed.is_some(),
             epoch: self.epoch,
-            waiting: waiting.collect(),
-            epochs: live.collect(),
             last: self.last.clone(),
+            ..Default::default()
         }
     }
+}
+
+fn in_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// As some MPI libraries read a `PMI_ID`.

@@ -1,0 +1,182 @@
+//! The head ends and comes back: what it knows again of groups and of what their members have said.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rsd_core::rsd::{Answer, Call, GroupCall, KvCall, KvOp};
+use rsd_proto::v1::{GroupInfo, GroupJoin, GroupRules, JobState, KvEntry, KvScope, kv_scope};
+
+use crate::checks::{Seed, seeds};
+use crate::groups::{actors, assert_ended_well, assert_one_world, call, crowd, world};
+use crate::members::lost_daemon;
+use crate::names::{in_mpi, lookup, names, not, publish};
+use crate::ranks::{self, Op};
+use crate::world::{Event, Fault, World};
+
+/// Fences, values and names, every one of which must be done once.
+fn busy_program(world: &mut World) -> usize {
+    world.program(|rank, size, rng| {
+        let mut script = vec![Op::Mapping];
+        for round in 0..5 {
+            let (name, port) = (format!("name-{rank}"), format!("port-{rank}-{round}"));
+            let next = (rank + 1) % size;
+            script.extend([publish(&name, &port), not(publish(&name, "another")), Op::Fence]);
+            script.extend([lookup(&format!("name-{next}"), &format!("port-{next}-{round}")), Op::Fence]);
+            script.extend([Op::Unpublish(name.clone()), not(Op::Unpublish(name.clone()))]);
+            for _ in 0..10 {
+                script.extend([publish(&name, &port), Op::Unpublish(name.clone())]);
+            }
+            script.push(Op::Sleep(rng.within(Duration::from_millis(100))));
+            script.extend(ranks::rounds(rank, size, round..round + 1, rng));
+        }
+        in_mpi(script)
+    })
+}
+
+#[test]
+fn epochs_live_on_whichever_daemons_restart() {
+    let mut lived_on = 0;
+    for seed in seeds(80) {
+        let _seed = Seed(seed);
+        let nodes = [1, 2, 9][seed as usize % 3];
+        let mut world = world(seed, nodes);
+        world.group_program = busy_program(&mut world);
+        let size = 1 + world.rng.below(20) as u32;
+        let processes = crowd(&mut world, nodes, size);
+        if seed % 2 == 0 {
+            // In the epoch, not in the lobby.
+            world.run_while(|world| !processes.iter().all(|id| world.processes[id].went().is_some()));
+        }
+        let within = Duration::from_millis(if seed % 2 == 0 { 300 } else { 6_000 });
+        let mut faults = vec![Fault::Restart(0, Duration::from_millis(30)); 6];
+        faults.extend([Fault::CutAnyLink, Fault::CutAnyStep, Fault::CutAnyStep]);
+        faults.push(Fault::Restart(world.rng.index(nodes), Duration::from_millis(200)));
+        for fault in faults {
+            let at = world.rng.within(within);
+            world.after(at, Event::Fault(fault));
+        }
+        world.run();
+        // Who was never told its token when its daemon ended has to ask again itself; then the others miss it.
+        if processes.iter().all(|id| world.processes[id].went().is_some()) {
+            lived_on += 1;
+            let job = assert_one_world(&world, &processes, 1);
+            assert!((0..size).all(|rank| world.records[&(job, rank)].finished), "all have done what they had to");
+        } else {
+            assert!(processes.iter().any(|id| world.processes[id].answers == [lost_daemon()]));
+        }
+        assert_eq!(names(&mut world), Vec::<String>::new());
+        world.assert_at_rest();
+    }
+    assert!(lived_on >= 60, "{lived_on} of 80");
+}
+
+fn groups(world: &mut World) -> Vec<GroupInfo> {
+    match call(world, GroupCall::List) {
+        Answer::Groups(groups) => groups,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn kv(world: &mut World, job: u64, op: KvOp) -> Answer {
+    let scope = KvScope { of: Some(kv_scope::Of::Job(job)), rank: Some(1) };
+    let req = world.call(0, Call::Kv(KvCall { scope, op }));
+    world.answered(req).expect("the head answers at once")
+}
+
+fn values(world: &mut World, job: u64) -> Vec<KvEntry> {
+    match kv(world, job, KvOp::List) {
+        Answer::Entries(entries) => entries,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn restart_head(world: &mut World) {
+    world.after(Duration::ZERO, Event::Fault(Fault::Restart(0, Duration::from_millis(100))));
+    world.run_for(Duration::from_secs(1));
+}
+
+fn create(world: &mut World, name: &str, max: u32) {
+    let rules = GroupRules {
+        name: name.into(),
+        min: 2,
+        max,
+        ttl_ms: Some(100_000),
+        timeout_ms: Some(5_000),
+        mode: Some(0o666),
+        ..GroupRules::default()
+    };
+    assert!(matches!(call(world, GroupCall::Create { rules, uid: 1000 }), Answer::Group(_)));
+}
+
+#[test]
+fn a_head_knows_its_groups_their_epochs_and_what_those_have_said_again() {
+    for seed in seeds(10) {
+        let _seed = Seed(seed);
+        let mut world = world(seed, 3);
+        create(&mut world, "created", 4);
+        create(&mut world, "closed", 2);
+        call(&mut world, GroupCall::Close("closed".into()));
+        let first = crowd(&mut world, 3, 5);
+        world.run_for(Duration::from_secs(8));
+        let job = assert_one_world(&world, &first, 1);
+        assert_ended_well(&mut world, job);
+        world.group_program = world.program(|rank, _, _| {
+            let say = if rank == 0 { publish("ocean", "tcp://here") } else { Op::Mapping };
+            vec![Op::Init, say, Op::Fence, Op::Hang]
+        });
+        let second = crowd(&mut world, 3, 5);
+        world.run_for(Duration::from_secs(8));
+        let job = assert_one_world(&world, &second, 2);
+        let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
+        for (key, value) in [("id", "0123"), ("gone", "4")] {
+            assert!(matches!(kv(&mut world, job, KvOp::Put { key: bytes(key), value: bytes(value) }), Answer::Stopped));
+        }
+        assert!(matches!(kv(&mut world, job, KvOp::Delete { key: bytes("gone") }), Answer::Stopped));
+
+        let before = (groups(&mut world), names(&mut world), values(&mut world, job));
+        assert_eq!(before.0.iter().map(|group| group.epochs.len()).collect::<Vec<_>>(), [1, 0, 0]);
+        assert_eq!((before.1.len(), before.2.len()), (1, 1));
+        for _ in 0..2 {
+            restart_head(&mut world);
+            assert_eq!((groups(&mut world), names(&mut world), values(&mut world, job)), before);
+        }
+        let get = KvOp::Get { key: bytes("id"), timeout: Duration::ZERO };
+        assert!(matches!(kv(&mut world, job, get), Answer::Value(value) if value == "0123"));
+
+        // Its numbers go on, its end is told, and rules are still rules.
+        world.end_process(second[3]);
+        world.run_for(Duration::from_secs(30));
+        let rank = world.processes[&second[3]].went().expect("it was in").rank;
+        let info = world.assert_ended(job, JobState::Failed, 1);
+        assert_eq!(info.cause.expect("a cause").rank, rank);
+        assert_eq!(names(&mut world), Vec::<String>::new());
+        world.group_program = world.program(|rank, size, rng| ranks::mpi(rank, size, 2, rng));
+        restart_head(&mut world);
+        assert_eq!(groups(&mut world)[0].last.as_ref().map(|last| (last.epoch, last.job)), Some((2, job)));
+        let of = |group: &str, size| GroupJoin { group: group.into(), size, ..actors(0) };
+        let late = world.process(1, Duration::ZERO, of("closed", None));
+        let unfit = world.process(2, Duration::ZERO, of("created", Some(9)));
+        let alone = world.process(2, Duration::ZERO, GroupJoin { timeout_ms: None, ..of("created", None) });
+        let third = crowd(&mut world, 3, 5);
+        world.run();
+        let job = assert_one_world(&world, &third, 3);
+        assert_ended_well(&mut world, job);
+        for (process, wanted) in [(late, "is closed"), (unfit, "has 2 to 4"), (alone, "1 of 2 have joined after 5 s")] {
+            let (_, text) = world.processes[&process].refusal();
+            assert!(text.contains(wanted), "{text}");
+        }
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_dvm_that_was_stopped_knows_nothing_of_the_last_one() {
+    let mut world = world(1, 2);
+    create(&mut world, "created", 4);
+    world.call(0, Call::Shutdown { force: true });
+    world.run();
+    assert!(world.machines[0].daemon.is_none());
+    world.after(Duration::ZERO, Event::Fault(Fault::Restart(0, Duration::ZERO)));
+    world.run();
+    assert_eq!(groups(&mut world), []);
+}

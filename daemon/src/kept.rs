@@ -1,0 +1,171 @@
+//! What a head writes down to know it again after a restart: records behind each other in one file, length-delimited protobuf.
+//!
+//! An append is one write. A daemon that is killed in it leaves half a record, with which the file ends for who reads it next. When
+//! the file has grown to several times what there is to know, and when it could not be written, it is written anew, in short.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use prost::Message;
+use rsd_proto::v1::Kept;
+use tracing::{error, warn};
+
+/// Below this a file is never too long.
+const SHORT_BYTES: u64 = 1 << 20;
+/// So many times as long as what there is to know.
+const GROWTH: u64 = 4;
+
+/// The file.
+#[derive(Debug)]
+pub(crate) struct KeptFile {
+    path: PathBuf,
+    /// None: it is to be written anew.
+    file: Option<File>,
+    bytes: u64,
+    /// How long it was when it was written anew.
+    short_bytes: u64,
+}
+
+impl KeptFile {
+    /// The file at this path, and what it says, as far as it can be read.
+    pub(crate) fn open(path: PathBuf) -> (KeptFile, Vec<Kept>) {
+        let records = read(&path);
+        (KeptFile { path, file: None, bytes: 0, short_bytes: 0 }, records)
+    }
+
+    /// Writes one record behind the others; if the file is to be written anew, all that `everything` says, which it belongs to.
+    pub(crate) fn append(&mut self, record: &Kept, everything: impl FnOnce() -> Vec<Kept>) {
+        let bytes = record.encode_length_delimited_to_vec();
+        let length = bytes.len() as u64;
+        let too_long = self.bytes + length > SHORT_BYTES.max(GROWTH * self.short_bytes);
+        let written = match self.file.as_mut().filter(|_| !too_long) {
+            Some(file) => file.write_all(&bytes),
+            None => return self.rewrite(&everything()),
+        };
+        match written {
+            Ok(()) => self.bytes += length,
+            Err(error) => {
+                self.file = None;
+                error!(path = %self.path.display(), %error, "cannot write down what a restart has to know");
+            }
+        }
+    }
+
+    /// Writes the file anew.
+    pub(crate) fn rewrite(&mut self, records: &[Kept]) {
+        let bytes: Vec<u8> = records.iter().flat_map(Message::encode_length_delimited_to_vec).collect();
+        let scratch = self.path.with_extension("new");
+        let write = || -> std::io::Result<File> {
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&scratch)?;
+            file.write_all(&bytes)?;
+            std::fs::rename(&scratch, &self.path)?;
+            Ok(file)
+        };
+        match write() {
+            Ok(file) => {
+                (self.file, self.bytes, self.short_bytes) = (Some(file), bytes.len() as u64, bytes.len() as u64);
+            }
+            Err(error) => {
+                self.file = None;
+                error!(path = %self.path.display(), %error, "cannot write down what a restart has to know");
+            }
+        }
+    }
+
+    /// There is nothing to know any more.
+    pub(crate) fn remove(&mut self) {
+        self.file = None;
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn read(path: &Path) -> Vec<Kept> {
+    let Ok(bytes) = std::fs::read(path) else { return Vec::new() };
+    let (mut rest, mut records) = (&bytes[..], Vec::new());
+    while !rest.is_empty() {
+        match Kept::decode_length_delimited(&mut rest) {
+            Ok(record) => records.push(record),
+            Err(error) => {
+                warn!(path = %path.display(), %error, "the last thing that was written down is not whole");
+                break;
+            }
+        }
+    }
+    records
+}
+
+#[cfg(test)]
+mod tests {
+    use rsd_proto::v1::kept::What;
+
+    use super::*;
+
+    fn gone(name: &str) -> Kept {
+        Kept { what: Some(What::GroupGone(name.into())) }
+    }
+
+    fn path(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("rsd-kept-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        path
+    }
+
+    fn nothing() -> Vec<Kept> {
+        panic!("the file is not to be written anew")
+    }
+
+    #[test]
+    fn what_was_appended_is_read_in_order_up_to_the_first_half_record() {
+        let path = path("half");
+        let (mut file, before) = KeptFile::open(path.clone());
+        assert_eq!(before, []);
+        file.rewrite(&[]);
+        for name in ["a", "b", "c"] {
+            file.append(&gone(name), nothing);
+        }
+        let (mut next, records) = KeptFile::open(path.clone());
+        assert_eq!(records, [gone("a"), gone("b"), gone("c")]);
+
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        assert_eq!(read(&path), [gone("a"), gone("b")]);
+        // The next to write begins anew, so that nothing lies behind the half one.
+        next.append(&gone("d"), || vec![gone("a"), gone("b"), gone("d")]);
+        next.append(&gone("e"), nothing);
+        assert_eq!(read(&path), [gone("a"), gone("b"), gone("d"), gone("e")]);
+        next.remove();
+        assert_eq!(read(&path), []);
+    }
+
+    #[test]
+    fn a_file_that_has_grown_is_written_anew() {
+        let path = path("grown");
+        let (mut file, _) = KeptFile::open(path.clone());
+        file.rewrite(&[]);
+        let long = gone(&"x".repeat(100_000));
+        let mut rewritten = 0;
+        for _ in 0..100 {
+            file.append(&long, || {
+                rewritten += 1;
+                vec![gone("short")]
+            });
+            assert!(std::fs::metadata(&path).unwrap().len() <= SHORT_BYTES);
+        }
+        assert!((5..20).contains(&rewritten), "{rewritten}");
+        file.remove();
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_written_is_written_whole_as_soon_as_it_can() {
+        let path = path("full");
+        std::fs::create_dir_all(path.join("in-the-way")).unwrap();
+        let (mut file, _) = KeptFile::open(path.clone());
+        file.append(&gone("a"), || vec![gone("a")]);
+        std::fs::remove_dir_all(&path).unwrap();
+        file.append(&gone("b"), || vec![gone("a"), gone("b")]);
+        assert_eq!(read(&path), [gone("a"), gone("b")]);
+        file.remove();
+    }
+}
