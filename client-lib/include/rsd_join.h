@@ -64,10 +64,66 @@ static int rsd_join_runs(const char *dir) {
     return held;
 }
 
-/* The state directory of the daemon meant by RSD_DVM, or of the only one. 0, or a code and why. */
+/* The value of a key in a daemon's daemon.json: the text of a string, or a bare word. Empty if it is not there. Only for values that
+ * need no escapes. */
+static void rsd_join_about(const char *json, const char *key, char *value, size_t room) {
+    char quoted[32];
+    size_t len;
+    const char *p;
+    snprintf(quoted, sizeof quoted, "\"%s\"", key);
+    p = strstr(json, quoted);
+    p = p ? p + strlen(quoted) : "";
+    p += strspn(p, " \t\r\n:");
+    p += *p == '"';
+    len = strcspn(p, "\",} \t\r\n");
+    snprintf(value, room, "%.*s", (int)len, p);
+}
+
+/* Of which DVM the daemon of a state directory is, and whether it is its head. 0 if that one does not run, or is not ready yet. */
+static int rsd_join_look(const char *dir, char *dvm, size_t room, int *is_head) {
+    char path[4096], json[4096], word[8];
+    ssize_t have = -1;
+    int file;
+    if (!rsd_join_runs(dir) || snprintf(path, sizeof path, "%s/daemon.json", dir) >= (int)sizeof path)
+        return 0;
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        have = read(file, json, sizeof json - 1);
+        close(file);
+    }
+    if (have <= 0)
+        return 0;
+    json[have] = 0;
+    rsd_join_about(json, "dvm", dvm, room);
+    rsd_join_about(json, "head", word, sizeof word);
+    *is_head = strcmp(word, "true") == 0;
+    return 1;
+}
+
+/* What keeps us out of a place is its owner's, or that of the directory above it that we may not look into. */
+static int rsd_join_denied(const char *place, char *why) {
+    char path[4096], uid[32];
+    struct stat meta;
+    snprintf(path, sizeof path, "%s", place);
+    while (stat(path, &meta) != 0 && strrchr(path, '/') > path)
+        *strrchr(path, '/') = 0;
+    snprintf(uid, sizeof uid, "%lu", stat(path, &meta) == 0 ? (unsigned long)meta.st_uid : 0UL);
+    return rsd_join_no(why, 245, "%s belongs to uid %s; use a daemon of your own: rsd start", path, uid);
+}
+
+/* A daemon lets in its own user and root. 0, or a code and why. */
+static int rsd_join_may(const char *dir, char *why) {
+    struct stat meta;
+    if (geteuid() != 0 && stat(dir, &meta) == 0 && meta.st_uid != geteuid())
+        return rsd_join_denied(dir, why);
+    return 0;
+}
+
+/* The state directory of the daemon meant by RSD_DVM, or of the only DVM's, of its head if that runs here. 0, or a code and why. */
 static int rsd_join_find(char *dir, size_t room, char *why) {
     const char *wish = getenv("RSD_DVM"), *base = getenv("RSD_RUNTIME_DIR"), *run = getenv("XDG_RUNTIME_DIR");
-    char below[4096], found[4096] = "";
+    char below[4096], found[4096] = "", other[4096] = "", dvm[256], first[256] = "";
+    int is_head, has_head = 0;
     struct dirent *entry;
     DIR *entries;
     if (base && base[0] == '/')
@@ -78,27 +134,37 @@ static int rsd_join_find(char *dir, size_t room, char *why) {
         snprintf(below, sizeof below, "/tmp/rsd-%lu", (unsigned long)geteuid());
     if (wish && wish[0]) {
         int len = strchr(wish, '/') ? snprintf(dir, room, "%s", wish) : snprintf(dir, room, "%s/%s", below, wish);
-        if (len >= (int)room || !rsd_join_runs(dir))
-            return rsd_join_no(why, 241, "RSD_DVM=%s: no such daemon runs; start one with: rsd start%s", wish, "");
-        return 0;
+        errno = 0;
+        if (len < (int)room && rsd_join_runs(dir))
+            return rsd_join_may(dir, why);
+        if (errno == EACCES)
+            return rsd_join_denied(dir, why);
+        return rsd_join_no(why, 241, "RSD_DVM=%s: no such daemon runs; start one with: rsd start%s", wish, "");
     }
     entries = opendir(below);
+    if (!entries && errno == EACCES)
+        return rsd_join_denied(below, why);
     while (entries && (entry = readdir(entries))) {
         if (entry->d_name[0] == '.' || snprintf(dir, room, "%s/%s", below, entry->d_name) >= (int)room ||
-            !rsd_join_runs(dir))
+            !rsd_join_look(dir, dvm, sizeof dvm, &is_head))
             continue;
-        if (found[0]) {
-            closedir(entries);
-            return rsd_join_no(why, 241, "several daemons run here; name one by RSD_DVM, %s or %s", found, dir);
+        /* Daemons of one DVM count once, the head first. */
+        if (found[0] && strcmp(dvm, first) != 0) {
+            snprintf(other, sizeof other, "%s", dir);
+        } else if (!found[0] || (is_head && !has_head)) {
+            snprintf(found, sizeof found, "%s", dir);
+            snprintf(first, sizeof first, "%s", dvm);
+            has_head = is_head;
         }
-        snprintf(found, sizeof found, "%s", dir);
     }
     if (entries)
         closedir(entries);
+    if (other[0])
+        return rsd_join_no(why, 241, "several DVMs run here; name one by RSD_DVM, %s or %s", found, other);
     if (!found[0])
         return rsd_join_no(why, 241, "no daemon runs here; start one with: rsd start%s%s", "", "");
     snprintf(dir, room, "%s", found);
-    return 0;
+    return rsd_join_may(dir, why);
 }
 
 /* The value of a key in a line, decoded; empty if it is not there. */
@@ -240,7 +306,8 @@ static int rsd_join_connect(const char *dir) {
  * size: members; 0 if the group was created with a size. rank: the one that this process wishes to be, or RSD_JOIN_ANY_RANK.
  * RSD_JOIN_EXPORT in the environment: what other frameworks read, too: torch, nccl, nvshmem, several with commas between.
  * timeout_s: seconds; 0: the group's own time, a minute. place, why: where the result goes; both may be null.
- * Returns 0, or what rsctl would exit with (124: not complete in time, 241: no daemon); `why` names what to do then. */
+ * Returns 0, or what rsctl would exit with (124: not complete in time, 241: no daemon, 245: another user's); `why` names what to do
+ * then. */
 static int rsd_join(const char *group, int size, int rank, int timeout_s, struct rsd_place *place, char *why) {
     static char line[16385];
     char dir[4096], token[65] = "", request[1024], name[256] = "", export_[128] = "";

@@ -11,11 +11,12 @@ MPI library is initialised; with mpi4py that is its import. Names, sizes and tim
 import fcntl
 import json
 import os
+import re
 import socket
 import stat
 import time
 import urllib.parse
-from typing import Callable, MutableMapping, NamedTuple, Optional
+from typing import Callable, MutableMapping, NamedTuple, Optional, Union
 
 __all__ = ["JoinError", "Place", "join"]
 
@@ -25,6 +26,8 @@ LINE_BYTES_MAX = 16 << 10
 #: A daemon that went away is looked for so many seconds, every so often.
 RETURN = 10.0
 RETRY = 0.1
+#: Seconds of each unit that a time may be written in.
+UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 #: What another launcher has left is not for this world.
 PREFIXES = ("PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_")
 NAMES = ("MPIRUN_RSH_LAUNCH", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", "PRTE_LAUNCHED", "RSD_CPUS", "RSD_GPUS", "RSD_LISTEN_FD")
@@ -63,7 +66,7 @@ def join(
     min: Optional[int] = None,
     max: Optional[int] = None,
     rank: Optional[int] = None,
-    timeout: Optional[float] = None,
+    timeout: Union[None, float, str] = None,
     export: Optional[str] = None,
     dvm: Optional[str] = None,
     environ: Optional[MutableMapping[str, str]] = None,
@@ -73,7 +76,8 @@ def join(
 
     size     members, or min and max of them; none if the group was created with a size.
     rank     the rank that this process wishes to be; else ranks go by node, then by arrival.
-    timeout  seconds; else the group's own time, a minute. Then JoinError 124 tells who is there and who is missing.
+    timeout  seconds, or a text as rsctl takes it ("90s", "5m"); else the group's own time, a minute. Then JoinError 124 tells who
+             is there and who is missing.
     export   what other frameworks read from their environment, too: "torch,nccl,nvshmem", one or several. A variable that is
              set already stays as it is. The process need not use MPI then.
     dvm      name or state directory of the daemon, else $RSD_DVM, else the only one that runs.
@@ -81,6 +85,7 @@ def join(
     on_wait  called with (have, want) whenever the daemon tells how many have come.
     """
     environ = os.environ if environ is None else environ
+    timeout = None if timeout is None else _seconds(timeout)
     state_dir = _state_dir(dvm or environ.get("RSD_DVM") or None)
     began = time.monotonic()
     token = None
@@ -111,6 +116,19 @@ def join(
             if token is None or time.monotonic() - lost > RETURN:
                 raise JoinError(242, f"no way to the daemon at {state_dir}: {error}; is it running? (rsd status)") from error
             time.sleep(RETRY)
+
+
+def _seconds(timeout):
+    """A time as rsctl takes it: 250ms, 5s, 1.5h; a number is seconds."""
+    if isinstance(timeout, str):
+        parts = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*(ms|s|m|h|d|)", timeout.strip())
+        if parts is not None:
+            return float(parts[1]) * UNITS[parts[2]]
+    elif not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout is seconds, or a text such as '5s' or '2m', not {type(timeout).__name__}")
+    elif 0 <= timeout < float("inf"):
+        return timeout
+    raise JoinError(240, f"timeout={timeout!r} is no duration: write 250ms, 5s, 2m, 1h or 1d, or seconds alone")
 
 
 def _left_ms(timeout, began):
@@ -223,14 +241,25 @@ def _state_dir(wish):
     if wish is not None:
         # A path says so by its slash; a name is one below the base directory.
         state_dir = wish if "/" in wish else os.path.join(base, wish)
-        if not os.path.isdir(state_dir):
-            raise JoinError(241, f"{wish}: no such daemon runs; start one with: rsd start")
-        owner = os.stat(state_dir).st_uid
+        try:
+            owner = os.stat(state_dir).st_uid
+        except PermissionError:
+            raise _denied(state_dir) from None
+        except OSError:
+            raise JoinError(241, f"{wish}: no such daemon runs; start one with: rsd start") from None
         if owner != os.geteuid():
-            raise JoinError(245, f"{state_dir} belongs to uid {owner}; use a daemon of your own: rsd start")
+            raise _denied(state_dir)
+        if _running(state_dir) is None:
+            raise JoinError(241, f"{wish}: no such daemon runs; start one with: rsd start")
         return os.path.abspath(state_dir)
+    try:
+        names = sorted(os.listdir(base))
+    except PermissionError:
+        raise _denied(base) from None
+    except OSError:
+        names = []
     found = {}
-    for name in sorted(os.listdir(base)) if os.path.isdir(base) else []:
+    for name in names:
         path = os.path.join(base, name)
         about = None if name.startswith(".") or not stat.S_ISDIR(_mode(path)) else _running(path)
         if about is None:
@@ -245,6 +274,17 @@ def _state_dir(wish):
         raise JoinError(241, "no daemon runs here; start one with: rsd start")
     names = ", ".join(path for path, _ in found.values())
     raise JoinError(241, f"{len(found)} DVMs run here; name one by dvm= or RSD_DVM: {names}")
+
+
+def _denied(place):
+    """What keeps us out of a place is its owner's, or that of the directory above it that we may not look into."""
+    while place != os.path.dirname(place):
+        try:
+            owner = os.stat(place).st_uid
+            return JoinError(245, f"{place} belongs to uid {owner}; use a daemon of your own: rsd start")
+        except OSError:
+            place = os.path.dirname(place)
+    return JoinError(245, "the daemon is another user's; use a daemon of your own: rsd start")
 
 
 def _mode(path):

@@ -7,7 +7,7 @@ from array import array
 import rsd_join
 
 try:
-    place = rsd_join.join(sys.argv[1], size=int(sys.argv[2]), timeout=float(sys.argv[3]))
+    place = rsd_join.join(sys.argv[1], size=int(sys.argv[2]), timeout=sys.argv[3])
 except rsd_join.JoinError as error:
     sys.exit(f"refused {error.code}: {error}")
 

@@ -1,5 +1,6 @@
 //! Named groups: processes that nobody here has launched become one MPI_COMM_WORLD.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -116,7 +117,7 @@ fn processes_in_python_and_c_join_by_themselves() {
     for programs in worlds {
         // Of rsd_join.h; nobody else is to stumble over it.
         let member = |at: usize| {
-            joining(&dvm, at % 2, &programs[at / 2], ["actors", "4", "60"])
+            joining(&dvm, at % 2, &programs[at / 2], ["actors", "4", "60s"])
                 .env("RSD_JOIN_EXPORT", "torch, nccl")
                 .start()
         };
@@ -132,12 +133,44 @@ fn those_who_join_by_themselves_are_told_why_they_cannot() {
         python("join.py").to_vec(),
     ];
     for program in programs {
-        let late = joining(&dvm, 0, &program, ["actors", "2", "1"]).end().fails(1);
+        let late = joining(&dvm, 0, &program, ["actors", "2", "1s"]).end().fails(1);
         assert!(late.contains("refused 124: group actors: 1 of 2 have joined after 1 s"), "{late}");
         let nameless = joining(&dvm, 0, &program, ["a b", "2", "1"]).end().fails(1);
         assert!(nameless.contains("refused 240: ") && nameless.contains("a group's name is"), "{nameless}");
         let nobody = joining(&dvm, 0, &program, ["actors", "2", "1"]).env("RSD_DVM", "nobody").end().fails(1);
         assert!(nobody.contains("refused 241: ") && nobody.contains("rsd start"), "{nobody}");
+    }
+    let soon = joining(&dvm, 0, &python("join.py"), ["actors", "2", "soon"]).end().fails(1);
+    assert!(soon.contains("refused 240: timeout='soon' is no duration: write 250ms, 5s"), "{soon}");
+}
+
+#[test]
+fn of_two_daemons_of_one_dvm_the_head_is_found_by_everybody_without_its_name() {
+    let dvm = Dvm::start(2);
+    let header = vec![Mpi::Ours.program_with("join.c", &[&format!("-I{}", client("include").display())])];
+    let [_, script] = python("join.py");
+    let module = vec![mpi4py_for_the_abi().0.display().to_string(), script];
+    let hello = Mpi::Ours.program("hello.c");
+    let unnamed = |program: &[String]| joining(&dvm, 0, program, ["actors", "2", "60s"]).env_remove("RSD_DVM");
+    assert_eq!(all_ok(vec![unnamed(&header).start(), unnamed(&module).start()]), hello_lines(1, 2));
+    let by_variable = dvm.call(&hello).env("RSD_JOIN", "critics").env("RSD_JOIN_SIZE", "2");
+    let by_rsctl = dvm.rsctl(["group", "exec", "critics", "--size", "2", "--", &hello]);
+    let lines = all_ok(vec![by_variable.start(), by_rsctl.start()]);
+    // Who joins in MPI_Init has no node in its environment.
+    let mut lines: Vec<String> = lines.iter().map(|line| line.replace(" on -,", " on node0,")).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, hello_lines(1, 2));
+
+    // As one of another DVM looks from outside.
+    let other = dvm.state_dir(0).with_file_name("other");
+    fs::create_dir(&other).expect("the DVM's directory is ours");
+    fs::write(other.join("daemon.json"), r#"{"name":"other","dvm":"f00","node":0,"head":true,"pid":1}"#)
+        .expect("as well");
+    let lock = fs::File::create(other.join("rsd.lock")).expect("as well");
+    lock.lock().expect("nobody else has it");
+    for program in [header, module] {
+        let several = unnamed(&program).end().fails(1);
+        assert!(several.contains("refused 241: ") && several.contains("DVMs run here; name one by"), "{several}");
     }
 }
 

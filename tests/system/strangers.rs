@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
-use rsd_tests::{Call, Dvm, Mpi, built, plain};
+use rsd_tests::{Call, Dvm, Mpi, built, client, plain};
 
 use crate::groups::{all_ok, hello_lines, member, until_waiting};
 
@@ -87,6 +87,22 @@ fn another_user_changes_nothing_of_ours() {
     ] {
         let refused = stranger.call(&rsctl).args(words.split_whitespace()).fails(245);
         assert!(refused.contains("belongs to uid 0; use a daemon of your own: rsd start"), "{words}: {refused}");
+    }
+    // By what joins without rsctl, too; as long as our directory is open, and behind a closed one.
+    let header = Mpi::Ours.program_with("join.c", &[&format!("-I{}", client("include").display())]);
+    let header = stranger.copy(header);
+    stranger.copy(client("python").join("rsd_join.py"));
+    let module = "import rsd_join, sys\ntry: rsd_join.join('actors', size=2, timeout='5s')\n\
+                  except rsd_join.JoinError as error: sys.exit(f'refused {error.code}: {error}')";
+    let runtime_dir = dvm.state_dir(0).join("..");
+    for mode in [0o700, 0o755] {
+        fs::set_permissions(&runtime_dir, fs::Permissions::from_mode(mode)).expect("it is ours");
+        stranger.call(&rsctl).args(["group", "ls"]).fails(245);
+        let in_python = stranger.call("python3").env("PYTHONPATH", &stranger.dir).args(["-c", module]);
+        for call in [stranger.call(&header).args(["actors", "2", "5"]), in_python] {
+            let refused = call.fails(1);
+            assert!(refused.contains("refused 245: ") && refused.contains("belongs to uid 0; use"), "{refused}");
+        }
     }
     let refused = stranger.call(stranger.copy(&names)).args(["hold", "ocean", "1"]).end();
     assert!(!refused.status.success() && refused.err().contains("belongs to uid 0"), "{refused}");
