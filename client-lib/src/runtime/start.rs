@@ -242,26 +242,45 @@ fn fresh_secret() -> MpiResult<String> {
 
 /// No process manager: a world of one, unless a launcher of several processes has left its mark.
 fn alone(settings: &Settings) -> MpiResult<Option<Pmi>> {
-    // What each launcher tells its processes about their number, where it does not speak PMI-1 with them.
-    const MARKS: [(&str, &str); 3] = [
-        ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun, which speaks PMIx"),
-        ("SLURM_STEP_NUM_TASKS", "srun without PMI (try srun --mpi=pmi2, or rsctl inside the allocation)"),
-        ("MPI_LOCALNRANKS", "a launcher whose PMI variables were removed"),
-    ];
     if settings.singleton != Singleton::Refuse {
         return Ok(None);
     }
-    for (variable, launcher) in MARKS {
-        let size = std::env::var(variable).ok().and_then(|value| value.parse::<u32>().ok());
-        if let Some(size) = size.filter(|size| *size > 1) {
-            return Err(MpiError::other(format!(
-                "{variable}={size} tells of {size} processes, but there is no PMI-1 process manager to join: this looks \
-                 like {launcher}. Start the program with rsctl run or mpiexec.hydra; or set RSD_MPI_SINGLETON=allow to run \
-                 as a world of one"
-            )));
-        }
-    }
-    Ok(None)
+    let number = |variable: &str| std::env::var(variable).ok()?.parse().ok();
+    mark_of_several(number).map_or(Ok(None), |mark| Err(MpiError::other(mark)))
+}
+
+/// What a launcher has told this process about the number of processes, where it does not speak PMI-1 with them, or no more: why
+/// it cannot be a world of one. `number` is the value of a variable.
+fn mark_of_several(number: impl Fn(&str) -> Option<u32>) -> Option<String> {
+    const REMOVED: &str =
+        "a launcher whose variables PMI_FD or PMI_PORT were removed (by env -i, sudo or a container, say)";
+    const SIZES: [(&str, &str); 5] = [
+        ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun, which speaks PMIx"),
+        ("SLURM_STEP_NUM_TASKS", "srun without PMI (try srun --mpi=pmi2, or rsctl inside the allocation)"),
+        ("PMI_SIZE", REMOVED),
+        ("RSD_SIZE", REMOVED),
+        ("MPI_LOCALNRANKS", REMOVED),
+    ];
+    // Who is the first of several, these do not tell; the others are enough to end the job.
+    const RANKS: [(&str, &str); 2] =
+        [("PMI_RANK", REMOVED), ("PMIX_RANK", "a launcher that speaks PMIx alone (prterun, srun --mpi=pmix)")];
+    // PMIx has no ranks beyond these, but words for none.
+    const RANK_MAX: u32 = i32::MAX as u32;
+    let size = SIZES.iter().find_map(|(variable, launcher)| {
+        let size = number(variable).filter(|size| *size > 1)?;
+        Some((format!("{variable}={size} tells of {size} processes"), launcher))
+    });
+    let rank = || {
+        RANKS.iter().find_map(|(variable, launcher)| {
+            let rank = number(variable).filter(|rank| (1..=RANK_MAX).contains(rank))?;
+            Some((format!("{variable}={rank} tells of several processes"), launcher))
+        })
+    };
+    let (mark, launcher) = size.or_else(rank)?;
+    Some(format!(
+        "{mark}, but there is no PMI-1 process manager to join: this looks like {launcher}. Start the program with rsctl run or \
+         mpiexec.hydra; or set RSD_MPI_SINGLETON=allow to run as a world of one"
+    ))
 }
 
 fn not_joined(error: &BootstrapError, again: bool) -> MpiError {
@@ -316,6 +335,35 @@ mod tests {
         assert_eq!(count_list("3-1"), None);
         assert_eq!(count_list(""), None);
         assert!(cores() >= 1);
+    }
+
+    #[test]
+    fn whoever_is_one_of_several_is_told_by_its_launchers_variables() {
+        let told = |set: &[(&str, u32)]| {
+            mark_of_several(|variable| set.iter().find(|(name, _)| *name == variable).map(|(_, value)| *value))
+        };
+        for (set, mark, launcher) in [
+            (
+                &[("PMI_RANK", 1), ("PMI_SIZE", 4)][..],
+                "PMI_SIZE=4 tells of 4 processes, but",
+                "PMI_FD or PMI_PORT were removed",
+            ),
+            (&[("PMI_RANK", 1)], "PMI_RANK=1 tells of several processes, but", "PMI_FD or PMI_PORT were removed"),
+            (&[("RSD_SIZE", 2), ("MPI_LOCALNRANKS", 1)], "RSD_SIZE=2 tells of 2 processes, but", "were removed"),
+            (&[("PMIX_RANK", 3)], "PMIX_RANK=3 tells of several processes, but", "PMIx alone"),
+            (&[("PMIX_RANK", 0), ("OMPI_COMM_WORLD_SIZE", 2)], "OMPI_COMM_WORLD_SIZE=2", "Open MPI's mpirun"),
+            (&[("PMIX_RANK", 1), ("SLURM_STEP_NUM_TASKS", 8)], "SLURM_STEP_NUM_TASKS=8", "srun --mpi=pmi2"),
+        ] {
+            let text = told(set).unwrap();
+            assert!(
+                text.starts_with(mark) && text.contains(launcher) && text.contains("RSD_MPI_SINGLETON=allow"),
+                "{text}"
+            );
+        }
+        // One is always rank 0 of 1, and PMIx's word for no rank is none.
+        for set in [&[("PMI_RANK", 0), ("PMI_SIZE", 1)][..], &[("PMIX_RANK", 0)], &[("PMIX_RANK", u32::MAX)], &[]] {
+            assert_eq!(told(set), None, "{set:?}");
+        }
     }
 
     #[test]
