@@ -22,7 +22,7 @@ use bytes::Bytes;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use prost::Message;
-use rsd_core::step::{Effect, Input, Local, RankStart, SpawnWish, Status};
+use rsd_core::step::{Effect, Input, Local, Mapped, RankStart, SpawnWish, Status};
 use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, NodeId, Step};
 use rsd_proto::pmi::v1::Spawn;
@@ -309,7 +309,7 @@ impl StepProcess {
             Effect::StdinClose(local) => self.ranks.stdin_close(local),
             Effect::Look(local) => {
                 let pid = self.pids.iter().find(|(_, of)| **of == local).map(|(pid, _)| *pid);
-                return Some(Input::Mapped(pid.map_or_else(Vec::new, mapped::files)));
+                return Some(Input::Mapped(pid.map_or_else(Mapped::default, mapped::look)));
             }
             Effect::Signal(local, number) => self.signal(local, number),
             Effect::Sweep => {

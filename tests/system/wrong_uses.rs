@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Uid;
 use rsd_proto::transport::exit_code;
 use rsd_proto::v1::StatusRequest;
-use rsd_tests::{Call, Dvm, Options, built};
+use rsd_tests::{Call, Dvm, Mpi, Options, built};
 
 /// Every one of the words stands in what was said.
 #[track_caller]
@@ -277,4 +277,39 @@ fn ranks_whose_mpi_asks_another_process_manager_are_warned_of_once() {
     assert!(ended.err().contains("each of the 3 processes is likely to run alone"), "{ended}");
     ended.ok();
     assert_eq!(warned(&alone.end().err()), 0);
+}
+
+#[test]
+fn ranks_whose_environment_was_emptied_are_warned_of_once() {
+    let dvm = Dvm::start(1);
+    for mpi in [Mpi::Debian, Mpi::Wheel] {
+        let (gate, program) = (dvm.scratch().join(format!("{mpi:?}")), mpi.program("gated.c"));
+        let run =
+            |words: &[&str]| dvm.rsctl(["run", "-n", "3", "env"]).args(words).args([&program]).args([&gate]).start();
+        let (emptied, meant) = (run(&["-i"]), run(&["-i", "RSD_MPI_SINGLETON=allow"]));
+        let warned = |text: &str| text.matches("but neither PMI_FD nor PMI_PORT is in the environment").count();
+        emptied.until_stderr(|text| (warned(text) > 0).then_some(()));
+        fs::write(&gate, "").expect("the DVM's directory is ours");
+        let ended = emptied.end();
+        assert_eq!(warned(&ended.err()), 1, "{ended}");
+        assert!(ended.err().contains("each of the 3 processes is likely to run alone"), "{ended}");
+        assert_eq!(warned(&meant.end().err()), 0);
+    }
+}
+
+#[test]
+fn one_of_several_does_not_run_alone_with_our_library() {
+    let hello = Mpi::Ours.program("hello.c");
+    for (variables, said) in [
+        (&[("PMI_RANK", "1"), ("PMI_SIZE", "4")][..], "PMI_SIZE=4 tells of 4 processes"),
+        (&[("PMIX_RANK", "1")], "this looks like a launcher that speaks PMIx alone"),
+    ] {
+        let call = |more: &[(&str, &str)]| {
+            let all = variables.iter().chain(more);
+            all.fold(Call::new(&hello), |call, (name, value)| call.env(name, value)).end()
+        };
+        let refused = call(&[]);
+        assert!(!refused.status.success() && refused.err().contains(said), "{refused}");
+        call(&[("RSD_MPI_SINGLETON", "allow")]).ok();
+    }
 }

@@ -1,17 +1,18 @@
-//! Which libraries a rank has mapped, or a process below it: by the kernel's word, as far as it lets us look.
+//! Which libraries a rank has mapped, or a process below it, and whether these can find us: by the kernel's word, as far as it lets
+//! us look.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use nix::unistd::Pid;
-use rsd_core::step::{LAUNCHERS, matters};
+use rsd_core::step::{LAUNCHERS, Mapped, has_lost_us, matters};
 
 /// Processes that are looked at, at most: a shell or two, and the program.
 const PROCESSES_MAX: usize = 16;
 
-/// The names of the mapped files that [`matters`] picks. Processes that have ended, or are somebody else's by now, have none.
-pub(super) fn files(rank: Pid) -> Vec<String> {
-    let (mut files, mut todo, mut seen) = (BTreeSet::new(), vec![rank.as_raw()], 0);
+/// What [`matters`] of it. Processes that have ended, or are somebody else's by now, have mapped nothing.
+pub(super) fn look(rank: Pid) -> Mapped {
+    let (mut files, mut lost, mut todo, mut seen) = (BTreeSet::new(), None, vec![rank.as_raw()], 0);
     while let Some(pid) = todo.pop()
         && seen < PROCESSES_MAX
     {
@@ -25,11 +26,17 @@ pub(super) fn files(rank: Pid) -> Vec<String> {
             let at = line.iter().rposition(|byte| *byte == b'/')?;
             str::from_utf8(&line[at + 1..]).ok().filter(|name| matters(name))
         });
-        files.extend(names.map(str::to_owned));
+        let here: BTreeSet<&str> = names.collect();
+        if let Some(mpi) = here.iter().find(|name| name.starts_with("libmpi"))
+            && fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| has_lost_us(&environ))
+        {
+            lost = Some((*mpi).to_owned());
+        }
+        files.extend(here.into_iter().map(str::to_owned));
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         todo.extend(children.split_whitespace().filter_map(|child| child.parse::<i32>().ok()));
     }
-    files.into_iter().collect()
+    Mapped { files: files.into_iter().collect(), lost }
 }
 
 #[cfg(test)]
@@ -38,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_process_without_mpi_has_mapped_none_and_one_that_is_gone_nothing() {
-        assert_eq!(files(Pid::this()), Vec::<String>::new());
-        assert_eq!(files(Pid::from_raw(i32::MAX)), Vec::<String>::new());
+        assert_eq!(look(Pid::this()), Mapped::default());
+        assert_eq!(look(Pid::from_raw(i32::MAX)), Mapped::default());
     }
 }

@@ -2,8 +2,10 @@
 //! run as many worlds of one, and print the same result n times.
 //!
 //! While none of a job's ranks has said a word of PMI, a rank of its first node is looked at a few times, ever more seldom: which
-//! libraries it has mapped. When they are such an MPI's, the user is told, once. Programs without MPI are looked at and left
-//! alone; those that end before the first look cost nothing. A library that is linked into the program itself is not seen.
+//! libraries it has mapped. When they are such an MPI's, or an MPI's in a process whose environment has lost the way to us
+//! (`env -i`, a container), the user is told, once. Programs without MPI are looked at and left alone; those that end before the
+//! first look cost nothing, and are not seen: nothing is left of a process that tells what it had mapped. A library that is
+//! linked into the program itself is not seen either.
 
 use std::time::Duration;
 
@@ -75,19 +77,46 @@ impl Step {
         }
     }
 
-    /// What a rank has mapped, by the names of the files.
-    pub(super) fn on_mapped(&mut self, files: &[String], out: &mut Vec<Effect>) {
-        let Some((foreign, file)) = foreign(files).filter(|_| self.guard.started.is_some()) else { return };
+    /// What a rank has mapped.
+    pub(super) fn on_mapped(&mut self, mapped: &Mapped, out: &mut Vec<Effect>) {
+        if self.guard.started.is_none() {
+            return;
+        }
+        let alone = format!("so each of the {} processes is likely to run alone, as rank 0 of 1", self.map.size());
+        let text = match (foreign(&mapped.files), &mapped.lost) {
+            (Some((Foreign { name, asks, .. }, file)), _) => format!(
+                "the program uses {name} ({file}), which asks for {asks}; rsd speaks PMI-1, {alone}. Build it with an MPI \
+                 that speaks PMI-1 (rsd's mpicc, MPICH, Intel MPI), or start it with its own launcher"
+            ),
+            (None, Some(file)) => format!(
+                "the program uses an MPI ({file}), but neither PMI_FD nor PMI_PORT is in the environment that it began with \
+                 (env -i, sudo or a container may have removed them), {alone}. Leave it what rsd sets (PMI_*, RSD_*); if that \
+                 is meant, RSD_MPI_SINGLETON=allow says so"
+            ),
+            (None, None) => return,
+        };
         self.guard.started = None;
-        let Foreign { name, asks, .. } = foreign;
-        let text = format!(
-            "the program uses {name} ({file}), which asks for {asks}; rsd speaks PMI-1, so each of the {} processes is \
-             likely to run alone, as rank 0 of 1. Build it with an MPI that speaks PMI-1 (rsd's mpicc, MPICH, Intel MPI), \
-             or start it with its own launcher",
-            self.map.size()
-        );
         self.tell(text, out);
     }
+}
+
+/// What a rank and the processes below it have mapped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mapped {
+    /// The names of those files that [`matters`] picks.
+    pub files: Vec<String>,
+    /// One of them in a process that [`has_lost_us`]: an MPI that will not find us.
+    pub lost: Option<String>,
+}
+
+/// Whether the environment that a process began with has no way to its process manager in it, and it does not look as if that
+/// were meant. Where a program has written its title over it nobody knows.
+pub fn has_lost_us(environ: &[u8]) -> bool {
+    const KNOWN: [&[u8]; 5] =
+        [b"PMI_FD=", b"PMI_PORT=", b"RSD_JOIN=", b"RSD_MPI_SINGLETON=allow", b"RSD_MPI_SINGLETON=alone"];
+    let mut variables = environ.strip_suffix(b"\0").unwrap_or(environ).split(|byte| *byte == 0);
+    environ.is_empty()
+        || variables.all(|variable| variable.contains(&b'=') && !KNOWN.iter().any(|known| variable.starts_with(known)))
 }
 
 fn foreign(files: &[String]) -> Option<(&'static Foreign, &str)> {
@@ -112,6 +141,23 @@ mod tests {
         let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
         files.iter().for_each(|file| assert!(matters(file) != file.starts_with("libc")));
         foreign(&files).map(|(known, file)| (known.name, file.to_owned()))
+    }
+
+    #[test]
+    fn an_environment_tells_whether_it_was_emptied() {
+        for lost in [&b""[..], b"A=1\0", b"PMI_RANK=1\0PMI_SIZE=4\0", b"PATH=/bin\0RSD_MPI_SINGLETON=refuse"] {
+            assert!(has_lost_us(lost), "{}", lost.escape_ascii());
+        }
+        for known in [
+            &b"PMI_FD=3\0"[..],
+            b"A=1\0PMI_PORT=a:1\0",
+            b"RSD_JOIN=actors\0A=1",
+            b"RSD_MPI_SINGLETON=allow\0",
+            b"my title\0A=1\0",
+            b"A=1\0\0\0",
+        ] {
+            assert!(!has_lost_us(known), "{}", known.escape_ascii());
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::{JobId, NodeId, Now, Tuning};
 
 pub use bound::{Bound, Memory};
 pub use calls::SpawnWish;
-pub use guard::{LAUNCHERS, matters};
+pub use guard::{LAUNCHERS, Mapped, has_lost_us, matters};
 pub use members::MemberStart;
 pub use spawn::RankStart;
 
@@ -81,8 +81,8 @@ pub enum Input {
     Attached(Local),
     /// A member's process has ended.
     Gone(Local),
-    /// What a rank and its children have mapped, for [`Effect::Look`]: the names of those files that [`matters`] picks.
-    Mapped(Vec<String>),
+    /// What a rank and its children have mapped, for [`Effect::Look`].
+    Mapped(Mapped),
     /// A rank's process ended.
     Exited(Local, Status),
     /// What the ranks left running has been killed.
@@ -319,7 +319,7 @@ impl Step {
             Input::OutputClosed(local, stream) => self.on_output_closed(now, local, stream, out),
             Input::StdinWritten(local, bytes) => self.on_stdin_written(local, bytes, out),
             Input::StdinClosed(local) => self.on_stdin_closed(local, out),
-            Input::Mapped(files) => self.on_mapped(&files, out),
+            Input::Mapped(mapped) => self.on_mapped(&mapped, out),
             Input::Exited(local, status) => self.on_exited(now, local, status, out),
             Input::Swept => self.ending.swept = true,
             Input::OutputFileFailed(local, why) => self.on_output_file_failed(now, local, why, out),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rsd_core::place::topology::{Kind, Topology};
 use rsd_core::rsd::{Answer, Call};
-use rsd_core::step::Memory;
+use rsd_core::step::{Mapped, Memory};
 use rsd_core::{JobId, Tuning};
 use rsd_proto::v1::{
     self as wire, Inventory, JobSpec, JobState, Plan, PlanRefusal, PlanRequest, job_event, plan_reply::Outcome,
@@ -254,11 +254,20 @@ fn ranks_of_an_mpi_that_asks_another_process_manager_are_named_once_and_others_n
             world.run();
             world.assert_done(job);
             // Others are told of ranks that share their cores.
-            notices(world, job).into_iter().filter(|it| it.contains("which asks for")).collect::<Vec<_>>()
+            notices(world, job).into_iter().filter(|it| it.contains("is likely to run alone")).collect::<Vec<_>>()
         };
         let heard = said(&mut world, silent, 8);
         assert!(heard.is_empty(), "programs without MPI: {heard:?}");
-        world.mapped = vec!["libmpi.so.40.30.4".into(), "libopen-pal.so.40".into()];
+        let files = vec!["libmpi_abi.so.1".to_owned()];
+        world.mapped = Mapped { files: files.clone(), lost: None };
+        assert!(said(&mut world, silent, 8).is_empty(), "they may call MPI_Init later");
+        world.mapped = Mapped { files, lost: Some("libmpi_abi.so.1".into()) };
+        let warned = said(&mut world, silent, 8);
+        assert_eq!(warned.len(), 1, "{warned:?}");
+        assert!(warned[0].contains("an MPI (libmpi_abi.so.1), but neither PMI_FD nor PMI_PORT"), "{warned:?}");
+        assert!(said(&mut world, silent, 1).is_empty(), "one is always rank 0 of 1");
+        assert!(said(&mut world, late, 8).is_empty(), "some have found us");
+        world.mapped = Mapped { files: vec!["libmpi.so.40.30.4".into(), "libopen-pal.so.40".into()], lost: None };
         let warned = said(&mut world, silent, 8);
         assert_eq!(warned.len(), 1, "{warned:?}");
         assert!(warned[0].contains("Open MPI (libmpi.so.40.30.4), which asks for PMIx"), "{warned:?}");

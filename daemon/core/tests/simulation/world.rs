@@ -199,8 +199,8 @@ pub(crate) struct World {
     pub(crate) processes: BTreeMap<u64, Process>,
     /// What they run once they are members of an epoch.
     pub(crate) group_program: usize,
-    /// The files that every rank has mapped, as far as they matter.
-    pub(crate) mapped: Vec<String>,
+    /// What every rank has mapped, as far as it matters.
+    pub(crate) mapped: step::Mapped,
     /// Messages between daemons: kind, sending machine, receiving machine.
     pub(crate) traffic: Vec<(&'static str, MachineId, MachineId)>,
     /// A cut is noticed at the latest after this.
@@ -240,7 +240,7 @@ impl World {
             fed: HashMap::new(),
             processes: BTreeMap::new(),
             group_program: 0,
-            mapped: Vec::new(),
+            mapped: step::Mapped::default(),
             traffic: Vec::new(),
             notice: Duration::from_millis(2),
             trace: std::env::var_os("SIMULATION_TRACE").is_some(),
