@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rsd_config::host::{HostEntry, Slots};
+use rsd_config::host::HostEntry;
 use rsd_config::{hostfile, hostlist, rankfile};
-use rsd_core::place;
 use rsd_core::place::policy::{Compat, Policy};
+use rsd_core::plan;
 use rsd_proto::v1::stdin_target::Target;
 use rsd_proto::v1::{App, EnvVar, Host, JobSpec, RankPlace, StdinTarget};
 
@@ -90,7 +90,7 @@ fn first_hosts(launch: &Launch, listing: Listing<'_>) -> Result<Vec<Host>, Failu
         Listing::Seq(Some(_)) if !own.is_empty() => {
             Err(Failure::usage("two lists of hosts: leave out file= of --map-by, or --host and --hostfile"))
         }
-        Listing::Seq(Some(file)) => Ok(listed(Path::new(file))?.into_iter().map(host).collect()),
+        Listing::Seq(Some(file)) => Ok(listed(Path::new(file))?.into_iter().map(plan::host).collect()),
         Listing::None | Listing::Seq(None) | Listing::Rankfile(_) => Ok(own),
     }
 }
@@ -104,21 +104,11 @@ fn hosts(segment: &Segment) -> Result<Vec<Host>, Failure> {
         None if segment.host.is_empty() => Vec::new(),
         None => hostlist::parse(&list).map_err(Failure::usage)?,
     };
-    Ok(entries.into_iter().map(host).collect())
+    Ok(entries.into_iter().map(plan::host).collect())
 }
 
 fn listed(file: &Path) -> Result<Vec<HostEntry>, Failure> {
     hostfile::parse(&read(file)?, &file.display().to_string()).map_err(Failure::usage)
-}
-
-/// As a job carries it. Accounts and ports are for starting daemons, which these are already.
-fn host(entry: HostEntry) -> Host {
-    let slots = match entry.slots {
-        Slots::Unsaid => None,
-        Slots::Whole => Some(place::Host::WHOLE),
-        Slots::Count(count) => Some(count),
-    };
-    Host { name: entry.host.to_string(), slots, max_slots: entry.max_slots, source: entry.source }
 }
 
 /// The ranks of a rank file.
@@ -206,6 +196,8 @@ fn ms(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use rsd_core::place;
+
     use super::*;
     use crate::options::{self, Command};
 

@@ -9,6 +9,7 @@ mod reply;
 pub use imagine::imagine;
 pub use reply::{reply, slots_of};
 
+use rsd_config::host::{HostEntry, Slots};
 use rsd_proto::v1::{self as wire, JobSpec};
 
 use crate::place::cpuset::CpuSet;
@@ -38,6 +39,16 @@ pub fn request(spec: &JobSpec) -> Result<Request, Refusal> {
         policy,
         rankfile: spec.rankfile.iter().map(rank).collect(),
     })
+}
+
+/// An entry of a host list as a job carries it. Accounts and ports are for starting daemons, which these are already.
+pub fn host(entry: HostEntry) -> wire::Host {
+    let slots = match entry.slots {
+        Slots::Unsaid => None,
+        Slots::Whole => Some(place::Host::WHOLE),
+        Slots::Count(count) => Some(count),
+    };
+    wire::Host { name: entry.host.to_string(), slots, max_slots: entry.max_slots, source: entry.source }
 }
 
 /// Whether a rank that cannot be bound as planned may not run at all: the user asked for the binding, and not

@@ -20,9 +20,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use rsd_config::host::{HostEntry, Slots};
 use rsd_config::{hostfile, hostlist};
-use rsd_core::place;
+use rsd_core::plan;
 use rsd_core::step::SpawnWish;
 use rsd_proto::pmi::environment::is_launcher_variable;
 use rsd_proto::pmi::v1::{Spawn, SpawnSegment};
@@ -120,11 +119,11 @@ impl Keys {
         match key {
             b"host" | b"hosts" => {
                 let hosts = hostlist::parse(text()?).map_err(|error| error.to_string())?;
-                self.hosts.extend(hosts.into_iter().map(host));
+                self.hosts.extend(hosts.into_iter().map(plan::host));
             }
             b"hostfile" => {
                 let hosts = hostfile::parse(&open(text()?)?, text()?).map_err(|error| error.to_string())?;
-                self.hosts.extend(hosts.into_iter().map(host));
+                self.hosts.extend(hosts.into_iter().map(plan::host));
             }
             b"wdir" | b"wd" => self.wdir = PathBuf::from(OsStr::from_bytes(value)),
             b"path" => self.path = value.to_vec(),
@@ -171,16 +170,6 @@ fn soft(text: &str) -> Result<Vec<Triplet>, String> {
         }
     };
     text.split(',').map(triplet).collect()
-}
-
-/// As a job carries it.
-fn host(entry: HostEntry) -> Host {
-    let slots = match entry.slots {
-        Slots::Unsaid => None,
-        Slots::Whole => Some(place::Host::WHOLE),
-        Slots::Count(count) => Some(count),
-    };
-    Host { name: entry.host.to_string(), slots, max_slots: entry.max_slots, source: entry.source }
 }
 
 /// The environment of a process and its working directory, as the kernel shows them.
