@@ -321,14 +321,17 @@ fn duration(text: &str) -> Result<Duration, String> {
     rsd_config::duration::parse(text).map_err(|error| error.to_string())
 }
 
-/// In the canonical form.
-pub(crate) fn frameworks(text: &str) -> Result<String, String> {
+fn frameworks(text: &str) -> Result<String, String> {
+    frameworks_or(text, "a variable of your own is -x NAME=VALUE, and all are forwarded anyway")
+}
+
+/// In the canonical form; `else_` is for who means variables of his own.
+pub(crate) fn frameworks_or(text: &str, else_: &str) -> Result<String, String> {
     // srun's word for what is done anyway.
     if text.eq_ignore_ascii_case("ALL") {
         return Ok(String::new());
     }
-    let found = rsd_proto::frameworks::parse(text)
-        .map_err(|error| format!("{error}; a variable of your own is -x NAME=VALUE, and all are forwarded anyway"))?;
+    let found = rsd_proto::frameworks::parse(text).map_err(|error| format!("{error}; {else_}"))?;
     Ok(rsd_proto::frameworks::list(&found))
 }
 

@@ -80,7 +80,11 @@ Examples:
   rsctl group create actors --min 8 --max 16 --settle 5s
   rsctl group create actors --size 16 --timeout 10m --ttl 1d
 
-The second begins with 16 members, or with 8 or more when nobody has come for 5 s.";
+The second begins with 16 members, or with 8 or more when nobody has come for 5 s.
+
+--mode is for a group of root's: so far a daemon lets in its own user and root alone, whatever the
+mode. Members of several users need a daemon that runs as one user, and to join as that user, with
+sudo -u for example; or a DVM, and a world, for each of them.";
 
 /// What a member asks for.
 #[derive(Debug, Clone, Args)]
@@ -105,7 +109,7 @@ pub(crate) struct JoinOptions {
     pub(crate) timeout: Option<Duration>,
     /// What other frameworks read from their environment, too: torch, nccl, nvshmem, several with commas between; the member need
     /// not be an MPI program then
-    #[arg(long, value_name = "FRAMEWORK,…", value_parser = crate::options::frameworks)]
+    #[arg(long, value_name = "FRAMEWORK,…", value_parser = frameworks)]
     pub(crate) export: Option<String>,
 }
 
@@ -143,7 +147,7 @@ pub(crate) struct Create {
     /// How long the group lives while nobody is in it [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub(crate) ttl: Option<Duration>,
-    /// Who may join besides its owner, as of a file: 600 nobody, 666 everybody [default: 600]
+    /// Who may join besides its owner and root, as of a file: 600 nobody, 666 everybody whom the daemon lets in [default: 600]
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub(crate) mode: Option<u32>,
 }
@@ -174,6 +178,13 @@ fn duration(text: &str) -> Result<Duration, String> {
     rsd_config::duration::parse(text).map_err(|error| error.to_string())
 }
 
+fn frameworks(text: &str) -> Result<String, String> {
+    crate::options::frameworks_or(
+        text,
+        "the program keeps the environment that rsctl or the shell has, no option is needed",
+    )
+}
+
 fn lifetime(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it would be gone before anybody came: say 10m or 1d, for example".to_owned()),
@@ -195,6 +206,14 @@ fn member(text: &str) -> Result<Member, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_framework_is_refused_with_what_this_command_knows() {
+        let error = frameworks("foo").unwrap_err();
+        assert!(error.contains("there are torch, nccl, nvshmem"), "{error}");
+        assert!(error.ends_with("keeps the environment that rsctl or the shell has, no option is needed"), "{error}");
+        assert_eq!(frameworks("nccl,torch"), Ok("torch,nccl".into()));
+    }
 
     #[test]
     fn members_and_modes_are_read() {

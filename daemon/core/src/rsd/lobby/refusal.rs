@@ -97,8 +97,8 @@ pub(super) fn not_yours(name: &str, owner: u32, uid: u32) -> Refused {
     no(
         exit::NOT_PERMITTED,
         format!(
-            "group {name} belongs to uid {owner}, this process to uid {uid}: take another name, or let the owner open it \
-             (rsctl group create {name} --mode 666)"
+            "group {name} belongs to uid {owner}, this process to uid {uid}: take another name, or let the owner open it to all \
+             whom the daemon lets in (rsctl group create {name} --mode 666)"
         ),
     )
 }
