@@ -28,7 +28,7 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option
     }
     let secondary = info.exits.iter().filter(|exit| exit.secondary).count();
     if secondary > 0 {
-        text.push_str(&format!("\n{} because of it", were_ended(secondary)));
+        text.push_str(&format!("\n{}", followed(secondary, info.joined)));
     }
     let others = info
         .exits
@@ -61,10 +61,13 @@ pub(crate) fn describe(exit: &RankExit, info: &JobInfo) -> String {
     }
 }
 
-fn were_ended(ranks: usize) -> String {
-    match ranks {
-        1 => "1 other rank was ended".to_owned(),
-        _ => format!("{ranks} other ranks were ended"),
+/// What became of the others. What rsd has not started it does not end.
+fn followed(ranks: usize, joined: bool) -> String {
+    match (joined, ranks) {
+        (false, 1) => "1 other rank was ended because of it".to_owned(),
+        (false, _) => format!("{ranks} other ranks were ended because of it"),
+        (true, 1) => "1 other member was cut off because of it; rsd has not ended its process".to_owned(),
+        (true, _) => format!("{ranks} other members were cut off because of it; rsd has not ended their processes"),
     }
 }
 
@@ -141,6 +144,20 @@ mod tests {
                 "failed as well: rank 5-6",
             ]
         );
+    }
+
+    #[test]
+    fn members_of_a_group_are_cut_off_and_not_ended() {
+        let cut = |rank| exit(rank, How::Failed("its process (pid 9) was cut off".into()), true);
+        let cause = exit(3, How::Failed("its process (pid 7) ended without MPI_Finalize".into()), false);
+        for (others, said) in [
+            (1, "\n1 other member was cut off because of it; rsd has not ended its process"),
+            (3, "\n3 other members were cut off because of it; rsd has not ended their processes"),
+        ] {
+            let exits = (0..others).map(cut).chain([cause.clone()]).collect();
+            let text = verdict(&JobInfo { joined: true, ..failed(cause.clone(), exits) }, |_, _| false).unwrap();
+            assert!(text.ends_with(said), "{text}");
+        }
     }
 
     #[test]

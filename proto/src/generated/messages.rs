@@ -180,6 +180,9 @@ pub struct RankExit {
     /// The spawned job that the rank is of; 0: the very job that this is told of.
     #[prost(uint64, tag = "12")]
     pub job: u64,
+    /// How long ago it was when this was sent, by the step's clock: it may have had to wait for its daemon.
+    #[prost(uint64, tag = "13")]
+    pub ago_us: u64,
     #[prost(oneof = "rank_exit::How", tags = "3, 4, 5, 6")]
     pub how: ::core::option::Option<rank_exit::How>,
 }
@@ -244,6 +247,9 @@ pub struct JobInfo {
     /// The job that spawned it; 0: it was submitted, or is a group's epoch.
     #[prost(uint64, tag = "17")]
     pub parent: u64,
+    /// Its ranks ran already, as members of a group: rsd has not started them, and ends none of them.
+    #[prost(bool, tag = "18")]
+    pub joined: bool,
 }
 /// One event of a job's story. The sequence of a job is its log: append-only, and what every client follows.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -202,6 +202,7 @@ impl Rsd {
         launch.group = epoch.encode_to_vec().into();
         let launch = launched.unwrap_or(launch);
         job.launch = Some(launch.clone());
+        job.joined = true;
         job.members = epoch.members.into_iter().map(|member| member.token).collect();
         head.insert_running(job);
         out.push(log(now, id, placed));

@@ -284,8 +284,10 @@ impl Rsd {
 
     pub(super) fn on_rank_failed(&mut self, now: Now, failed: wire::RankFailed, out: &mut Vec<Effect>) {
         let Some(exit) = failed.exit else { return };
-        let Some(job) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&failed.job)) else { return };
-        if !job.has_ranks() || exit.rank >= job.map.size() || !job.take_exit(&exit) {
+        let Some(Head { jobs, nodes, .. }) = &mut self.head else { return };
+        let Some(job) = jobs.get_mut(&failed.job) else { return };
+        let is_away = |node| nodes.get(&node).is_some_and(|node: &Node| node.away.is_some());
+        if !job.has_ranks() || exit.rank >= job.map.size() || !job.take_exit(now, &exit, is_away) {
             return;
         }
         out.push(log(now, failed.job, job_event::Body::RankExit(exit.clone())));
@@ -386,7 +388,7 @@ impl Rsd {
         let Some(head) = &mut self.head else { return };
         let Some(job) = head.jobs.get_mut(&id) else { return };
         for exit in exits {
-            job.take_exit(&exit);
+            job.take_exit(now, &exit, |_| false);
         }
         head.names.forget(id);
         head.questions.forget(id);

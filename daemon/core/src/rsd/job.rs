@@ -45,11 +45,17 @@ pub(super) struct Job {
     /// Nodes whose step has said something.
     noticed: BTreeSet<(NodeId, String)>,
     cause: Option<RankExit>,
+    /// When that was, as far as is known: microseconds of our clock, which may have begun later.
+    caused_at_us: i128,
+    /// Nodes that were out of reach then.
+    unheard: Vec<NodeId>,
     exits: BTreeMap<u32, RankExit>,
     exit_code: u32,
     /// How far each node's output has come.
     pub(super) output: BTreeMap<NodeId, Inbox>,
     pub(super) stdin: StdinFeed,
+    /// A group's epoch: its ranks ran already.
+    pub(super) joined: bool,
     /// Of a group's epoch: the members' tokens, by rank.
     pub(super) members: Vec<String>,
     /// A rank has spawned it.
@@ -119,10 +125,13 @@ impl Job {
             bound: Bound::default(),
             noticed: BTreeSet::new(),
             cause: None,
+            caused_at_us: 0,
+            unheard: Vec::new(),
             exits: BTreeMap::new(),
             exit_code: 0,
             output: BTreeMap::new(),
             stdin: StdinFeed::default(),
+            joined: false,
             members: Vec::new(),
             spawned: None,
             parent: 0,
@@ -222,14 +231,19 @@ impl Job {
         self.cause.as_ref()
     }
 
-    /// Takes in how a rank ended. True if this is news.
-    pub(super) fn take_exit(&mut self, exit: &RankExit) -> bool {
+    /// Takes in how a rank ended; `is_away` tells which nodes are out of reach. True if this is news. News that had to wait for a
+    /// daemon may come after what followed from it.
+    pub(super) fn take_exit(&mut self, now: Now, exit: &RankExit, is_away: impl Fn(NodeId) -> bool) -> bool {
         let before = self.exits.get(&exit.rank);
         if before.is_some_and(|before| before.fatal || !exit.fatal) {
             return false;
         }
-        if !exit.secondary && self.cause.as_ref().is_none_or(|cause| cause.rank == exit.rank) {
-            self.cause = Some(exit.clone());
+        let at_us = now.mono.as_micros() as i128 - i128::from(exit.ago_us);
+        let was_held = exit.ago_us > 0 && at_us < self.caused_at_us;
+        if !exit.secondary && self.cause.as_ref().is_none_or(|cause| was_held || cause.rank == exit.rank) {
+            (self.cause, self.caused_at_us) = (Some(exit.clone()), at_us);
+            let others = self.map.nodes().iter().copied().filter(|node| *node != exit.node);
+            self.unheard = others.filter(|node| is_away(*node)).collect();
         }
         self.exits.insert(exit.rank, exit.clone());
         true
@@ -255,6 +269,7 @@ impl Job {
             (None, _, Some(cause)) => (JobState::Failed, cause.code),
             (None, _, None) => (JobState::Done, 0),
         };
+        self.say_what_is_not_known();
         self.life = Life::Ended(state);
         self.exit_code = code;
         self.ended_ms = now.unix_ms;
@@ -262,6 +277,24 @@ impl Job {
         self.members.clear();
         self.output.clear();
         job_event::Body::Ended(self.info())
+    }
+
+    /// A node that was out of reach when something went wrong, and was given up since, may have had something to say before.
+    fn say_what_is_not_known(&mut self) {
+        let is_lost = |node: &NodeId| {
+            self.exits.values().any(|exit| exit.node == *node && exit.code == u32::from(exit::NODE_LOST))
+        };
+        let names: Vec<&str> =
+            self.unheard.iter().filter(|node| is_lost(node)).map(|node| self.node_name(*node)).collect();
+        if names.is_empty() {
+            return;
+        }
+        let text =
+            format!("out of reach then: {}; whether a rank there had ended before is not known", names.join(", "));
+        if let Some(cause) = &mut self.cause {
+            let before = if cause.note.is_empty() { String::new() } else { format!("{}; ", cause.note) };
+            cause.note = before + &text;
+        }
     }
 
     /// It never ran and never will.
@@ -294,6 +327,7 @@ impl Job {
             queued_reason,
             namespace: self.namespace.clone(),
             parent: self.spawned.as_ref().map_or(self.parent, |spawned| spawned.parent),
+            joined: self.joined,
             ..Default::default()
         }
     }
@@ -335,4 +369,25 @@ fn command_line(spec: &JobSpec) -> String {
         words.collect::<Vec<_>>().join(" ")
     };
     spec.apps.iter().map(app).collect::<Vec<_>>().join(" : ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_ends_that_were_held_back_the_earliest_is_the_cause_by_a_clock_that_has_just_begun_too() {
+        let now = Now { mono: Duration::from_secs(1), unix_ms: 0 };
+        let spec = JobSpec::default();
+        let mut job = Job::new(now, 7, spec, Bytes::new(), "n".into(), String::new(), 0);
+        let mut take = |rank, ago_s: u64| {
+            let exit = RankExit { rank, fatal: true, ago_us: ago_s * 1_000_000, ..RankExit::default() };
+            assert!(job.take_exit(now, &exit, |_| false), "rank {rank}");
+            job.cause().map(|cause| cause.rank)
+        };
+        assert_eq!(take(0, 3), Some(0));
+        assert_eq!(take(3, 5), Some(3), "it was before");
+        assert_eq!(take(4, 4), Some(3));
+        assert_eq!(take(5, 0), Some(3), "it was not held back");
+    }
 }

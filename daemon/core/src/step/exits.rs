@@ -45,7 +45,8 @@ pub(super) struct Verdict {
     report_at: Option<Duration>,
     pub(super) was_told: bool,
     report: Option<wire::RankExit>,
-    judged: bool,
+    /// Since when all that is known of its end.
+    judged: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -113,7 +114,7 @@ impl Ending {
 impl super::Rank {
     /// It has ended, and that ended nothing else.
     fn left_quietly(&self) -> bool {
-        self.verdict.judged && !self.verdict.report.as_ref().is_some_and(|report| report.fatal)
+        self.verdict.judged.is_some() && !self.verdict.report.as_ref().is_some_and(|report| report.fatal)
     }
 }
 
@@ -222,10 +223,10 @@ impl Step {
         let rank = &mut self.ranks[local];
         let drained = rank.lines.iter().all(|lines| !lines.is_open());
         let waited = rank.verdict.report_at.is_some_and(|at| at <= now.mono);
-        if rank.verdict.judged || !rank.phase.is_over() || !(drained || waited) {
+        if rank.verdict.judged.is_some() || !rank.phase.is_over() || !(drained || waited) {
             return;
         }
-        rank.verdict.judged = true;
+        rank.verdict.judged = Some(now.mono);
         rank.verdict.report_at = None;
         self.ranks[local].verdict.report = self.judge(local);
         self.send_report(local, out);
@@ -284,6 +285,7 @@ impl Step {
             fatal: fatal && !told,
             code: u32::try_from(code).unwrap_or(1),
             job: 0,
+            ago_us: 0,
         })
     }
 
@@ -344,6 +346,7 @@ impl Step {
             fatal: true,
             code: before.map_or(1, |report| report.code.max(1)),
             job: 0,
+            ago_us: 0,
         });
         self.send_report(local, out);
     }
@@ -407,7 +410,10 @@ impl Step {
     /// Everyone is gone, every byte is on its way: says so, and leaves when that is acknowledged.
     pub(super) fn settle_end(&mut self, out: &mut Vec<Effect>) {
         let over = self.ending.swept
-            && self.ranks.iter().all(|rank| rank.verdict.judged && rank.lines.iter().all(|lines| !lines.is_open()));
+            && self
+                .ranks
+                .iter()
+                .all(|rank| rank.verdict.judged.is_some() && rank.lines.iter().all(|lines| !lines.is_open()));
         if !over || self.ending.exited {
             return;
         }
@@ -426,9 +432,15 @@ impl Step {
         }
     }
 
-    pub(super) fn resend_exits(&self, out: &mut Vec<Effect>) {
+    pub(super) fn resend_exits(&mut self, now: Now, out: &mut Vec<Effect>) {
         // An end of the whole waits on its way for others; a failure must not.
-        (0..self.ranks.len()).for_each(|local| self.send_report(local, out));
+        for local in 0..self.ranks.len() {
+            let Verdict { report, judged, .. } = &mut self.ranks[local].verdict;
+            if let (Some(report), Some(since)) = (report, judged) {
+                report.ago_us = u64::try_from(now.mono.saturating_sub(*since).as_micros()).unwrap_or(u64::MAX);
+            }
+            self.send_report(local, out);
+        }
         if let Some(done) = &self.ending.done {
             self.send(up::Body::Done(done.clone()), out);
         }

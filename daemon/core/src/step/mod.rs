@@ -326,7 +326,7 @@ impl Step {
             Input::LinkUp => {
                 self.link_up = true;
                 self.orphaned_at = None;
-                self.resync(out);
+                self.resync(now, out);
             }
             Input::LinkDown => {
                 self.link_up = false;
@@ -397,7 +397,7 @@ impl Step {
             down::Body::SpawnResult(result) => self.on_spawn_result(result, out),
             down::Body::NameResult(result) => self.on_name_result(result, out),
             down::Body::Locations(locations) => self.on_locations(locations, out),
-            down::Body::Resync(_) => self.resync(out),
+            down::Body::Resync(_) => self.resync(now, out),
             // These are between daemons.
             down::Body::Welcome(_)
             | down::Body::Redirect(_)
@@ -409,7 +409,7 @@ impl Step {
     }
 
     /// Sends everything unanswered again, in the order in which it was sent first.
-    fn resync(&mut self, out: &mut Vec<Effect>) {
+    fn resync(&mut self, now: Now, out: &mut Vec<Effect>) {
         if self.attached_before {
             self.send(up::Body::Resume(wire::Resume { job: self.job, map: Some((&self.map).into()) }), out);
         }
@@ -427,7 +427,7 @@ impl Step {
             let output = wire::Output { job: self.job, node: self.node, offset, records };
             out.push(Effect::Up(Up { body: Some(up::Body::Output(output)) }));
         }
-        self.resend_exits(out);
+        self.resend_exits(now, out);
         self.send_stdin_ack(true, out);
     }
 

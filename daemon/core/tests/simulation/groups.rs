@@ -309,6 +309,53 @@ fn when_a_member_dies_between_init_and_the_first_fence_the_others_hear_of_it_at_
     assert!(told > 0);
 }
 
+/// Six members on three nodes wait for each other. The one of rank 1, away from the head, dies while its daemon is down; a second
+/// later rank 0 gives up, on another node. Returns the job and the node of rank 1.
+fn a_death_unheard(world: &mut World, down: Duration) -> (u64, u32) {
+    world.group_program = world.program(|_, _, _| vec![Op::Init, Op::Mapping, Op::Hang]);
+    let wish = |rank: u32| GroupJoin { rank: Some(rank), ..actors(6) };
+    let processes: Vec<u64> = [0, 1, 1, 2, 2, 0]
+        .into_iter()
+        .zip(0..)
+        .map(|(at, rank)| world.process(at, Duration::ZERO, wish(rank)))
+        .collect();
+    world.run_while(|world| processes.iter().any(|id| !world.member_lives(*id)));
+    let job = world.processes[&processes[0]].went().expect("all went").job;
+    let node = world.node(1);
+    world.after(Duration::ZERO, Event::Fault(Fault::Restart(1, down)));
+    world.run_for(Duration::from_secs(2));
+    world.end_process(processes[1]);
+    world.run_for(Duration::from_secs(1));
+    world.end_process(processes[0]);
+    world.run();
+    (job, node)
+}
+
+#[test]
+fn a_death_that_nobody_could_hear_of_is_the_cause_once_it_is_heard_of() {
+    for seed in seeds(20) {
+        let _seed = Seed(seed);
+        let mut world = world(seed, 3);
+        let (job, node) = a_death_unheard(&mut world, Duration::from_secs(6));
+        let info = world.assert_ended(job, JobState::Failed, 1);
+        let cause = info.cause.expect("a cause");
+        assert_eq!((cause.rank, cause.node, &cause.note[..]), (1, node, ""), "{cause:?}");
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn where_nobody_will_ever_hear_who_died_first_that_is_said() {
+    for seed in seeds(20) {
+        let _seed = Seed(seed);
+        let mut world = world(seed, 3);
+        let (job, _) = a_death_unheard(&mut world, Duration::from_secs(50));
+        let cause = world.assert_ended(job, JobState::Failed, 1).cause.expect("a cause");
+        assert_eq!(cause.rank, 0, "{cause:?}");
+        assert_eq!(cause.note, "out of reach then: n1; whether a rank there had ended before is not known");
+    }
+}
+
 #[test]
 fn a_member_that_never_connects_is_named_and_ends_the_epoch() {
     for seed in seeds(10) {
