@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use nix::unistd::{Pid, geteuid};
 use rsd_core::rsd::{Input, MemberId};
-use rsd_proto::join::{Decoder, Event, Join, Line};
+use rsd_proto::join::{BY_OTHER, Decoder, Event, Join, Line};
 use rsd_proto::transport::{Peer, exit};
 use rsd_proto::v1::GroupJoin;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -37,7 +37,7 @@ struct Lease {
     member: MemberId,
     events: mpsc::UnboundedReceiver<Event>,
     /// The process that it is for, if that is not the one that asks.
-    process: Option<Watched>,
+    process: Option<(Pid, Watched)>,
 }
 
 /// Listens in the state directory, for the daemon's own user and root.
@@ -152,7 +152,7 @@ impl Lease {
                     Err(_) => return refused(exit::USAGE, format!("there is no process {other} on this node")),
                 }
                 match Watched::new(other, started) {
-                    Ok(watched) => Some(watched),
+                    Ok(watched) => Some((other, watched)),
                     Err(error) => return refused(exit::USAGE, format!("cannot watch process {other}: {error}")),
                 }
             }
@@ -175,6 +175,7 @@ impl Lease {
             pid,
             started,
             uid: peer.uid,
+            by_other: process.is_some(),
             ..GroupJoin::default()
         };
         debug!(group = join.group, pid, "a process wants a place");
@@ -184,18 +185,22 @@ impl Lease {
         Ok(Lease { door: door.clone(), member, events, process })
     }
 
-    /// What the process is told next; None when it has ended, or the daemon does.
+    /// What the client is told next; None when the daemon ends. When the process ends that it asks for, the place is given up.
     async fn next(&mut self) -> Option<Event> {
         match &self.process {
             None => self.events.recv().await,
-            Some(process) => tokio::select! {
+            Some((pid, process)) => tokio::select! {
                 event = self.events.recv() => event,
-                () = process.end() => None,
+                () = process.end() => {
+                    let text = format!("process {pid}, which was to be the member, has ended: {BY_OTHER}");
+                    self.give_up();
+                    Some(Event::Error { code: exit::USAGE, text })
+                }
             },
         }
     }
 
-    fn give_up(self) {
+    fn give_up(&self) {
         self.door.send(shell::Event::Input(Input::MemberGone { member: self.member }));
     }
 }

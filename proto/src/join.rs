@@ -37,6 +37,10 @@ pub const NAME_BYTES_MAX: usize = 64;
 /// A place's token may be as long.
 const TOKEN_BYTES_MAX: usize = 64;
 
+/// What to say when a process ends for which another one has asked.
+pub const BY_OTHER: &str = "rsctl group env joins for the shell that runs it, which in a pipe is one of its own and ends with \
+                            it; --pid names another process";
+
 /// A client's request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Join {

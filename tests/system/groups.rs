@@ -376,6 +376,35 @@ fn a_shell_joins_by_its_environment() {
 }
 
 #[test]
+fn when_a_process_ends_for_which_another_has_joined_it_is_said_how_that_comes() {
+    let dvm = Dvm::start(1);
+    // In the lobby.
+    let member = dvm.call("sleep").args(["60"]).start();
+    let pid = member.pid().to_string();
+    let joining = group(&dvm, 0, ["env", "lonely", "--size", "2", "--pid", &pid]).start();
+    until_waiting(&dvm, "lonely", 1);
+    member.signal(Signal::SIGKILL);
+    let told = joining.end().fails(240);
+    assert!(
+        told.contains(&format!("process {pid}, which was to be the member, has ended: rsctl group env joins")),
+        "{told}"
+    );
+    // In the epoch: the shell of the pipe.
+    let script = r#"eval "$("$0" group env actors --size 2 | cat)"; read line"#;
+    let piped = dvm.call("sh").args(["-c", script, &built::rsctl().display().to_string()]).stdin_open().start();
+    let other = self::member(&dvm, 0, "actors --size 2", &[&Mpi::Ours.program("hello.c")]).start();
+    assert!(!other.end().status.success());
+    let told = dvm.ctl("wait last").end().fails(1);
+    assert!(
+        told.contains("ended before it called MPI_Init: rsctl group env joins for the shell that runs it"),
+        "{told}"
+    );
+    let shown = dvm.ctl("job show last").ok();
+    assert!(shown.contains("cut off because of it; rsd has not ended") && !shown.contains("was ended"), "{shown}");
+    drop(piped);
+}
+
+#[test]
 fn groups_are_created_listed_kicked_from_and_closed() {
     let dvm = Dvm::start(2);
     group(&dvm, 1, ["create", "actors", "--size", "3", "--timeout", "30s", "--ttl", "5m"]).ok();

@@ -1739,6 +1739,9 @@ pub struct GroupJoin {
     /// As JobSpec.export; of an epoch it is what any of its members wants.
     #[prost(string, tag = "14")]
     pub export: ::prost::alloc::string::String,
+    /// Another process has asked for it.
+    #[prost(bool, tag = "15")]
+    pub by_other: bool,
 }
 /// It has gone, or is no longer wanted.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1822,6 +1825,9 @@ pub struct GroupMember {
     pub started: u64,
     #[prost(uint32, tag = "5")]
     pub uid: u32,
+    /// As in its GroupJoin.
+    #[prost(bool, tag = "6")]
+    pub by_other: bool,
 }
 /// Of a step to its own daemon, which has members of its group to tell: where rank 0 of the job is to listen for the others.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

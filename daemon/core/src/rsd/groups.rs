@@ -147,6 +147,7 @@ impl Rsd {
             pid: seat.join.pid,
             started: seat.join.started,
             uid: seat.join.uid,
+            by_other: seat.join.by_other,
         });
         let epoch = GroupEpoch {
             name: complete.group.clone(),

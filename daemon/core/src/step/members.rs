@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use rsd_proto::join::BY_OTHER;
 use rsd_proto::pmi::v1::Reply;
 use rsd_proto::v1::{GroupEpoch, rank_exit::How};
 
@@ -40,6 +41,8 @@ pub struct MemberStart {
     pub started: u64,
     /// Whose process.
     pub uid: u32,
+    /// Another process has asked for its place.
+    pub by_other: bool,
 }
 
 /// What is known of one member besides what is known of any rank.
@@ -76,7 +79,14 @@ impl Step {
         self.group = Some(epoch.name.clone()).filter(|name| !name.is_empty());
         for (local, rank) in self.ranks.iter_mut().enumerate() {
             let told = epoch.members.get(rank.rank as usize).ok_or("the launch has ranks that its group has not")?;
-            let start = MemberStart { local, pmi_id: told.pmi_id, pid: told.pid, started: told.started, uid: told.uid };
+            let start = MemberStart {
+                local,
+                pmi_id: told.pmi_id,
+                pid: told.pid,
+                started: told.started,
+                uid: told.uid,
+                by_other: told.by_other,
+            };
             let other_uid = (told.uid != own_uid).then_some(told.uid);
             rank.member = Some(Member {
                 start,
@@ -230,7 +240,8 @@ impl Step {
             (None, None) if rank.verdict.was_told => Some((How::Failed(format!("{who} was cut off")), 1)),
             (None, None) if !rank.pmi.has_spoken() && !self.launch_spec().export.is_empty() => None,
             (None, None) if !rank.pmi.has_spoken() => {
-                Some((How::Failed(format!("{who} ended before it called MPI_Init")), 1))
+                let hint = if member.start.by_other { format!(": {BY_OTHER}") } else { String::new() };
+                Some((How::Failed(format!("{who} ended before it called MPI_Init{hint}")), 1))
             }
             (None, None) if member.gone => Some((How::Failed(format!("{who} ended without MPI_Finalize")), 1)),
             (None, None) => Some((How::Failed(format!("{who} closed its PMI connection without MPI_Finalize")), 1)),
