@@ -285,14 +285,14 @@ fn ranks_whose_environment_was_emptied_are_warned_of_once() {
     for mpi in [Mpi::Debian, Mpi::Wheel] {
         let (gate, program) = (dvm.scratch().join(format!("{mpi:?}")), mpi.program("gated.c"));
         let run =
-            |words: &[&str]| dvm.rsctl(["run", "-n", "3", "env"]).args(words).args([&program]).args([&gate]).start();
+            |words: &[&str]| dvm.rsctl(["run", "-n", "2", "env"]).args(words).args([&program]).args([&gate]).start();
         let (emptied, meant) = (run(&["-i"]), run(&["-i", "RSD_MPI_SINGLETON=allow"]));
         let warned = |text: &str| text.matches("but neither PMI_FD nor PMI_PORT is in the environment").count();
         emptied.until_stderr(|text| (warned(text) > 0).then_some(()));
         fs::write(&gate, "").expect("the DVM's directory is ours");
         let ended = emptied.end();
         assert_eq!(warned(&ended.err()), 1, "{ended}");
-        assert!(ended.err().contains("each of the 3 processes is likely to run alone"), "{ended}");
+        assert!(ended.err().contains("each of the 2 processes is likely to run alone"), "{ended}");
         assert_eq!(warned(&meant.end().err()), 0);
     }
 }
