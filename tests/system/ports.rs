@@ -144,6 +144,40 @@ fn several_connect_to_one_port() {
     }
 }
 
+/// How many have connected to this port and said something that nobody has read yet.
+fn standing_at(port: u16) -> usize {
+    let sockets = fs::read_to_string("/proc/net/tcp").expect("the kernel tells of its sockets");
+    let unread = |line: &str| {
+        let [_, local, _, state, queues, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else { return false };
+        local.ends_with(&format!(":{port:04X}")) && state == "01" && !queues.ends_with(":00000000")
+    };
+    sockets.lines().filter(|line| unread(line)).count()
+}
+
+#[test]
+fn who_has_come_first_to_a_busy_port_is_served_first() {
+    let dvm = dvm(2, 8);
+    for server in [By::Job(3, ""), By::Nobody] {
+        let (port, gate) = (file(&dvm), file(&dvm));
+        let serving = server.start(&dvm, "one", &["queue", &port, "6", &gate]);
+        let name = eventually("the port's name is there", WITHIN, || fs::read_to_string(&port).ok());
+        let at = name.split('/').nth(1).and_then(|at| at.rsplit(':').next()?.parse().ok()).expect("it says where");
+        let queue = (0..6).map(|number| {
+            let process = By::Nobody.start(&dvm, "other", &["stand", &port, &number.to_string()]);
+            eventually("it stands in the queue", WITHIN, || (standing_at(at) == number + 1).then_some(()));
+            process
+        });
+        let queue: Vec<_> = queue.collect();
+        fs::write(format!("{gate}.new"), "now")
+            .and_then(|()| fs::rename(format!("{gate}.new"), &gate))
+            .expect("it is ours");
+        for process in queue {
+            ends_well(process, 1, "who stood in the queue");
+        }
+        ends_well(serving, server.size(), "who served it");
+    }
+}
+
 #[test]
 fn threads_accept_while_others_talk_and_accept() {
     let dvm = dvm(2, 8);

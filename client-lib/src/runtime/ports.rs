@@ -1,5 +1,7 @@
 //! The ports of this process (MPI 5.0 §11.9.1).
 
+use std::time::{Duration, Instant};
+
 use crate::abi::constants::MPI_ERR_PORT;
 use crate::error::{MpiError, MpiResult};
 use crate::runtime::State;
@@ -14,6 +16,17 @@ impl Ports {
     pub fn get_mut(&mut self, name: &PortName) -> MpiResult<&mut Port> {
         let found = self.0.iter_mut().find(|port| port.name() == name);
         found.ok_or_else(|| MpiError::new(MPI_ERR_PORT, "no port of this name is open in this process"))
+    }
+
+    /// How long to sleep at most, so that somebody whose turn it is then is not kept waiting.
+    pub(super) fn sleep_limit(&self, limit: Duration) -> Duration {
+        if self.0.is_empty() {
+            return limit;
+        }
+        let now = Instant::now();
+        // What is over waits for an accept, not for the time.
+        let left = self.0.iter().filter_map(|port| port.deadline()?.checked_duration_since(now));
+        left.filter(|left| !left.is_zero()).min().map_or(limit, |left| left.min(limit))
     }
 }
 

@@ -201,12 +201,13 @@ impl Guard<'_> {
 
     /// Sleeps, unless the last look brings what is waited for.
     fn sleep<T>(&mut self, done: &mut impl FnMut(&mut State, Moment) -> Option<T>) -> Option<T> {
+        let limit = self.ports.sleep_limit(SLEEP);
         if self.waiting.sleeper.is_some() {
             let seen = MOVED.load(Ordering::Acquire);
             let there = done(self, Moment::Sleep);
             if there.is_none() {
                 self.waiting.others += 1;
-                self.unlocked(|| super::lock::futex_wait(&MOVED, seen, Some(SLEEP)));
+                self.unlocked(|| super::lock::futex_wait(&MOVED, seen, Some(limit)));
                 self.waiting.others -= 1;
             }
             let awake = done(self, Moment::Awake);
@@ -215,7 +216,7 @@ impl Guard<'_> {
         if self.comms.names.has_met() {
             self.reach_awaited();
         }
-        let Some(sleep) = self.engine.transport_mut().prepare_sleep(SLEEP) else {
+        let Some(sleep) = self.engine.transport_mut().prepare_sleep(limit) else {
             // Something is coming that is not there yet: whoever brings it may wait for this core.
             self.unlocked(std::thread::yield_now);
             return None;

@@ -2,6 +2,7 @@
  * job; the name of a port is in a file otherwise:
  *     accept FILE COUNT, connect FILE COUNT    two jobs, COUNT times one after the other, each time used and disconnected
  *     serve FILE COUNT, visit FILE             COUNT processes, each on its own, at the port of one job
+ *     queue FILE COUNT GATE, stand FILE NUMBER COUNT processes in their order; the job is busy until there is a file GATE
  *     besieged FILE, word FILE, victim FILE    a job that accepts until somebody says the word; who will not, and may be killed
  *     forsaken FILE                            a job that connects to somebody who will not accept, but die */
 #include "check.h"
@@ -246,6 +247,36 @@ static void visit(const char *path) {
     MPI_Comm_disconnect(&inter);
 }
 
+/* Many have come to a port before anybody accepts there: they are served in their order. */
+static void queue(const char *path, int count, const char *gate) {
+    char port[MPI_MAX_PORT_NAME] = "", word[MPI_MAX_PORT_NAME];
+    if (rank == 0) {
+        MPI_Open_port(MPI_INFO_NULL, port);
+        write_name(path, port);
+        read_name(gate, word);
+    }
+    for (int i = 0; i < count; i++) {
+        MPI_Comm comm;
+        int number = -1;
+        MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &comm);
+        MPI_Recv(&number, 1, MPI_INT, 0, 4, comm, MPI_STATUS_IGNORE);
+        CHECK(number == i);
+        MPI_Comm_disconnect(&comm);
+    }
+    if (rank == 0)
+        MPI_Close_port(port);
+}
+
+static void stand(const char *path, int number) {
+    char port[MPI_MAX_PORT_NAME];
+    read_name(path, port);
+    MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &inter);
+    look(inter);
+    for (int r = 0; r < remote_size; r++)
+        MPI_Send(&number, 1, MPI_INT, r, 4, inter);
+    MPI_Comm_disconnect(&inter);
+}
+
 /* Whoever connects may die at any time; in the end somebody comes who says the word. */
 enum { WORD = 4711 };
 
@@ -384,6 +415,10 @@ int main(int argc, char **argv) {
         serve(path, count);
     else if (strcmp(what, "visit") == 0)
         visit(path);
+    else if (strcmp(what, "queue") == 0)
+        queue(path, count, argv[4]);
+    else if (strcmp(what, "stand") == 0)
+        stand(path, count);
     else if (strcmp(what, "besieged") == 0)
         besieged(path);
     else if (strcmp(what, "word") == 0)

@@ -4,12 +4,12 @@
 //! prove to each other that they know it by the handshake of all connections ([`super::hello`]). Then frames do not
 //! flow but words ([`Line`]), by which two groups of processes learn of each other.
 //!
-//! Callers are answered in the order in which they prove that they know the name, each by one accept. A stranger costs a place for
-//! as long as [`super::TcpConfig::hello_limit`] says, and nothing else. Nothing here blocks.
+//! Callers are answered in the order in which they have come, each by one accept. They prove who they are in any order: one that
+//! has said hello is waited for a moment before somebody who came later has its turn. A stranger costs a place for half a minute,
+//! and nothing else. Nothing here blocks.
 
 mod line;
 
-use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -84,16 +84,37 @@ pub struct Port {
     name: PortName,
     own: Own,
     listener: TcpListener,
-    /// Those who have not proved anything yet.
-    strangers: Vec<Answer>,
-    /// Those who have, and wait for an accept.
-    callers: VecDeque<Answer>,
+    /// In the order in which they have come.
+    callers: Vec<Caller>,
+}
+
+/// Somebody who has connected, and whose turn it has not been.
+#[derive(Debug)]
+struct Caller {
+    answer: Answer,
+    standing: Standing,
+}
+
+/// What a caller has shown of itself.
+#[derive(Debug, Clone, Copy)]
+enum Standing {
+    /// Nothing yet: anybody can connect.
+    Silent,
+    /// It has said hello as one that knows the name, and is expected to prove it.
+    Named { at: Instant },
+    /// It has proved it, and waits for an accept.
+    Proved { at: Instant },
 }
 
 /// How long somebody who has connected may be silent.
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
 
-/// So many wait for an accept; more wait for their answer in the system's queue.
+/// How long somebody who said hello keeps its place before one that came later and has proved itself. Whoever connects waits for the
+/// challenge and does nothing else: it answers once it has been woken, which takes a fraction of this on a busy machine. Only one
+/// that was stopped, or whose host is gone, makes others wait as long as this, once.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// So many that have said hello have a place; more wait in the system's queue.
 const CALLERS: usize = 128;
 
 impl Port {
@@ -104,7 +125,7 @@ impl Port {
         getrandom::fill(&mut secret).map_err(io::Error::from)?;
         let name = PortName { owner, address: listener.local_addr()?, secret };
         let own = Own::of_port(owner, secret, HELLO_LIMIT);
-        Ok(Self { name, own, listener, strangers: Vec::new(), callers: VecDeque::new() })
+        Ok(Self { name, own, listener, callers: Vec::new() })
     }
 
     /// What others have to know.
@@ -118,18 +139,39 @@ impl Port {
     }
 
     /// The next caller: it has been told that it is its turn, and is expected to speak first. Sockets that are new are given
-    /// to `watch`: there may be somebody when one of them is readable.
-    pub fn next_caller(&mut self, now: Instant, mut watch: impl FnMut(BorrowedFd<'_>)) -> io::Result<Option<Line>> {
-        while self.callers.len() < CALLERS {
+    /// to `watch`: there may be somebody when one of them is readable, or at [`Port::deadline`].
+    pub fn next_caller(&mut self, now: Instant, watch: impl FnMut(BorrowedFd<'_>)) -> io::Result<Option<Line>> {
+        self.callers.retain_mut(|caller| caller.hear(&self.own, now));
+        self.admit(now, watch)?;
+        while let Some((at, since)) = self.first()
+            && since <= now
+        {
+            let Caller { answer, .. } = self.callers.remove(at);
+            if answer.tell(Verdict::Welcome).is_ok() {
+                return Ok(Some(Line::new(answer.socket)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// When there is somebody at the latest, unless an accept finds somebody before.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.first().map(|(_, since)| since)
+    }
+
+    /// Takes in those who wait in the system's queue, as far as there is room.
+    fn admit(&mut self, now: Instant, mut watch: impl FnMut(BorrowedFd<'_>)) -> io::Result<()> {
+        while self.callers.iter().filter(|caller| !caller.is_silent()).count() < CALLERS {
             match self.listener.accept() {
                 Ok((socket, address)) => {
                     let Ok(answer) = Answer::new(&self.own, socket, address, now) else { continue };
                     watch(answer.socket.as_fd());
-                    if self.strangers.len() >= STRANGERS {
-                        // The one that has been silent for longest.
-                        drop(self.strangers.remove(0));
+                    let mut caller = Caller { answer, standing: Standing::Silent };
+                    // What it has said lies there already if it has waited for the accept.
+                    if caller.hear(&self.own, now) {
+                        self.callers.push(caller);
                     }
-                    self.strangers.push(answer);
+                    self.bound_the_silent();
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => break,
@@ -138,25 +180,55 @@ impl Port {
                 },
             }
         }
-        for mut stranger in std::mem::take(&mut self.strangers) {
-            let heard = loop {
-                match stranger.advance(&self.own, now) {
-                    Heard::Named(_) => {}
-                    heard => break heard,
-                }
-            };
-            match heard {
-                Heard::Wait => self.strangers.push(stranger),
-                Heard::Proved(_) => self.callers.push_back(stranger),
-                Heard::Named(_) | Heard::Refused | Heard::Gone => {}
+        Ok(())
+    }
+
+    /// One too many, and the one that has been silent for longest goes.
+    fn bound_the_silent(&mut self) {
+        let mut silent = self.callers.iter().enumerate().filter(|(_, caller)| caller.is_silent()).map(|(at, _)| at);
+        if let Some(oldest) = silent.next()
+            && silent.count() >= STRANGERS
+        {
+            self.callers.remove(oldest);
+        }
+    }
+
+    /// Whose turn it is next, and since when: as soon as nobody before it is waited for any more.
+    fn first(&self) -> Option<(usize, Instant)> {
+        let proved = |(at, caller): (usize, &Caller)| match caller.standing {
+            Standing::Proved { at: since } => Some((at, since)),
+            Standing::Silent | Standing::Named { .. } => None,
+        };
+        let (place, proved_at) = self.callers.iter().enumerate().find_map(proved)?;
+        let patience = |caller: &Caller| match caller.standing {
+            Standing::Named { at } => Some(at + PATIENCE),
+            Standing::Silent | Standing::Proved { .. } => None,
+        };
+        // However many say hello one after the other.
+        let waits_until =
+            self.callers[..place].iter().filter_map(patience).max().map(|it| it.min(proved_at + PATIENCE));
+        Some((place, waits_until.map_or(proved_at, |until| until.max(proved_at))))
+    }
+}
+
+impl Caller {
+    /// Gets on as far as what has come allows; false if there is nothing to be expected of it any more.
+    fn hear(&mut self, own: &Own, now: Instant) -> bool {
+        loop {
+            if let Standing::Proved { .. } = self.standing {
+                return true;
+            }
+            match self.answer.advance(own, now) {
+                Heard::Named(_) => self.standing = Standing::Named { at: now },
+                Heard::Proved(_) => self.standing = Standing::Proved { at: now },
+                Heard::Wait => return !matches!(self.standing, Standing::Named { at } if at + HELLO_LIMIT <= now),
+                Heard::Refused | Heard::Gone => return false,
             }
         }
-        while let Some(caller) = self.callers.pop_front() {
-            if caller.tell(Verdict::Welcome).is_ok() {
-                return Ok(Some(Line::new(caller.socket)));
-            }
-        }
-        Ok(None)
+    }
+
+    fn is_silent(&self) -> bool {
+        matches!(self.standing, Standing::Silent)
     }
 }
 

@@ -116,31 +116,159 @@ fn a_closed_port_is_told_at_once() {
     assert!(why.starts_with("the port at 127.0.0.1:"), "{why}");
 }
 
+/// It says hello, and is the one at this place of those who have come.
+fn say_hello(port: &mut Port, call: &mut Call, place: usize, now: Instant) {
+    until(|| {
+        assert!(through(call).is_none());
+        assert!(port.next_caller(now, |_| ()).unwrap().is_none());
+        matches!(port.callers.get(place)?.standing, Standing::Named { .. }).then_some(())
+    });
+}
+
+/// It proves who it is, while it is not its turn.
+fn prove(port: &mut Port, call: &mut Call, place: usize, now: Instant) {
+    until(|| {
+        assert!(through(call).is_none());
+        assert!(port.next_caller(now, |_| ()).unwrap().is_none());
+        matches!(port.callers[place].standing, Standing::Proved { .. }).then_some(())
+    });
+}
+
+/// So many have said hello, in their order.
+fn named(port: &mut Port, count: u32, now: Instant) -> Vec<Call> {
+    let mut calls: Vec<_> = (0..count).map(|rank| call(port, ProcessName { rank, ..CALLER })).collect();
+    for (place, call) in calls.iter_mut().enumerate() {
+        say_hello(port, call, place, now);
+    }
+    calls
+}
+
+/// It is the turn of this one, which has proved itself.
+fn is_served(port: &mut Port, call: &mut Call, now: Instant) {
+    let _line = port.next_caller(now, |_| ()).unwrap().expect("it is somebody's turn");
+    until(|| through(call));
+}
+
+#[test]
+fn callers_are_served_as_they_came_in_whatever_order_they_prove_themselves() {
+    let (mut port, now) = (port(), Instant::now());
+    let mut calls = named(&mut port, 4, now);
+    for place in [2, 1, 3] {
+        prove(&mut port, &mut calls[place], place, now);
+    }
+    // With the proof of the first.
+    let mut line = None;
+    until(|| {
+        let _ = through(&mut calls[0]);
+        line = port.next_caller(now, |_| ()).unwrap();
+        line.is_some().then_some(())
+    });
+    until(|| through(&mut calls[0]));
+    for call in &mut calls[1..] {
+        is_served(&mut port, call, now);
+    }
+    assert!(port.next_caller(now, |_| ()).unwrap().is_none() && port.deadline().is_none());
+}
+
+#[test]
+fn one_that_said_hello_and_nothing_more_holds_up_the_others_for_a_moment_once() {
+    let (mut port, start) = (port(), Instant::now());
+    let mut calls = named(&mut port, 3, start);
+    let later = start + PATIENCE / 2;
+    prove(&mut port, &mut calls[1], 1, later);
+    let end = start + PATIENCE;
+    assert_eq!(port.deadline(), Some(end));
+    prove(&mut port, &mut calls[2], 2, later);
+    assert!(port.next_caller(end - Duration::from_millis(1), |_| ()).unwrap().is_none());
+    is_served(&mut port, &mut calls[1], end);
+    is_served(&mut port, &mut calls[2], end);
+    // Who comes late to its proof is served all the same.
+    prove_last(&mut port, &mut calls[0], end);
+}
+
+/// It proves who it is, and it is its turn at once.
+fn prove_last(port: &mut Port, call: &mut Call, now: Instant) {
+    let mut line = None;
+    until(|| {
+        line = line.take().or_else(|| port.next_caller(now, |_| ()).unwrap());
+        through(call)
+    });
+}
+
+#[test]
+fn late_hellos_one_after_the_other_do_not_add_up() {
+    let (mut port, start) = (port(), Instant::now());
+    // They have come first, and say nothing for now.
+    let mut slow: Vec<_> = (0..3).map(|rank| call(&port, ProcessName { rank, ..CALLER })).collect();
+    until(|| {
+        assert!(port.next_caller(start, |_| ()).unwrap().is_none());
+        (port.callers.len() == slow.len()).then_some(())
+    });
+    say_hello(&mut port, &mut slow[0], 0, start);
+    let mut quick = call(&port, ProcessName { rank: 9, ..CALLER });
+    say_hello(&mut port, &mut quick, 3, start);
+    prove(&mut port, &mut quick, 3, start);
+    say_hello(&mut port, &mut slow[1], 1, start + PATIENCE / 3);
+    say_hello(&mut port, &mut slow[2], 2, start + PATIENCE / 2);
+    assert_eq!(port.deadline(), Some(start + PATIENCE));
+    is_served(&mut port, &mut quick, start + PATIENCE);
+}
+
+#[test]
+fn one_that_dies_after_its_hello_holds_up_nobody() {
+    let (mut port, now) = (port(), Instant::now());
+    let mut calls = named(&mut port, 2, now);
+    prove(&mut port, &mut calls[1], 1, now);
+    drop(calls.remove(0));
+    let mut line = None;
+    until(|| {
+        line = line.take().or_else(|| port.next_caller(now, |_| ()).unwrap());
+        through(&mut calls[0])
+    });
+}
+
+#[test]
+fn places_are_bounded_and_nobody_keeps_one_for_ever() {
+    let (mut port, now) = (port(), Instant::now());
+    let silent: Vec<_> = (0..STRANGERS + 9).map(|_| TcpStream::connect(port.name().address).unwrap()).collect();
+    assert!(port.next_caller(now, |_| ()).unwrap().is_none());
+    assert_eq!(port.callers.len(), STRANGERS);
+    let more = 7;
+    let mut calls: Vec<_> =
+        (0..CALLERS + more).map(|rank| call(&port, ProcessName { rank: rank as u32, ..CALLER })).collect();
+    // Each says hello; nobody hears of the challenge.
+    for call in &mut calls {
+        until(|| call.dial.socket()?.peer_addr().ok());
+        assert!(through(call).is_none());
+    }
+    until(|| {
+        assert!(port.next_caller(now, |_| ()).unwrap().is_none());
+        (port.callers.len() == STRANGERS + CALLERS).then_some(())
+    });
+    assert!(port.next_caller(now, |_| ()).unwrap().is_none());
+    assert_eq!(port.callers.len(), STRANGERS + CALLERS);
+    until(|| {
+        assert!(port.next_caller(now + HELLO_LIMIT, |_| ()).unwrap().is_none());
+        (port.callers.len() == more).then_some(())
+    });
+    drop(silent);
+}
+
 #[test]
 fn who_has_given_up_is_passed_over() {
-    let mut port = port();
-    let mut first = call(&port, CALLER);
-    // It proves that it knows the name, and goes before it is its turn.
-    until(|| {
-        let _ = through(&mut first);
-        let now = Instant::now();
-        while let Ok((socket, address)) = port.listener.accept() {
-            port.strangers.push(Answer::new(&port.own, socket, address, now).unwrap());
-        }
-        let stranger = port.strangers.first_mut()?;
-        matches!(stranger.advance(&port.own, now), Heard::Proved(_)).then_some(())
-    });
-    let proved = port.strangers.remove(0);
-    port.callers.push_back(proved);
-    drop(first);
-    let mut second = call(&port, ProcessName { rank: 1, ..CALLER });
+    let (mut port, now) = (port(), Instant::now());
+    let mut calls = named(&mut port, 3, now);
+    // One that has said hello, and one that has proved itself, go before it is their turn.
+    prove(&mut port, &mut calls[1], 1, now);
+    prove(&mut port, &mut calls[2], 2, now);
+    drop(calls.drain(..2));
     let mut line: Option<Line> = None;
     until(|| {
         // Its line, if it was answered at all, ends.
         if line.as_mut().is_some_and(|line| line.receive().is_err()) {
             line = None;
         }
-        line = line.take().or_else(|| answered(&mut port));
-        through(&mut second)
+        line = line.take().or_else(|| port.next_caller(now, |_| ()).unwrap());
+        through(&mut calls[0])
     });
 }
