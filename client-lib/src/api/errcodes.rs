@@ -9,7 +9,7 @@ use super::args::{check_place, put, put_text, text};
 use crate::abi::constants::MPI_MAX_ERROR_STRING;
 use crate::error::MpiResult;
 use crate::object::errcodes::ErrorCodes;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, last_met};
 
 /// `MPI_Error_class`.
 pub unsafe fn error_class(rt: &Runtime, errorcode: c_int, errorclass: *mut c_int) -> MpiResult {
@@ -18,12 +18,13 @@ pub unsafe fn error_class(rt: &Runtime, errorcode: c_int, errorclass: *mut c_int
     unsafe { put(errorclass, class) }
 }
 
-/// `MPI_Error_string`.
+/// `MPI_Error_string`: with the sentence of this thread's last error, if that was of this class.
 pub unsafe fn error_string(rt: &Runtime, errorcode: c_int, string: *mut c_char, resultlen: *mut c_int) -> MpiResult {
+    let last = last_met();
     let state = rt.lock();
-    let found = state.error_codes.text_of(errorcode)?;
+    let found = state.error_codes.text_after(errorcode, last.as_ref())?;
     // SAFETY: the caller's promise.
-    unsafe { put(resultlen, put_text(string, MPI_MAX_ERROR_STRING as usize, found)?) }
+    unsafe { put(resultlen, put_text(string, MPI_MAX_ERROR_STRING as usize, &found)?) }
 }
 
 /// `MPI_Add_error_class`.

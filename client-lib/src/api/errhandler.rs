@@ -10,7 +10,7 @@ use super::args::{check_place, put};
 use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::errhandler::Of;
-use crate::runtime::{Runtime, Scope, State, raise};
+use crate::runtime::{Runtime, Scope, State, last_met, raise};
 
 macro_rules! creates {
     ($($name:ident $of:ident $text:literal;)*) => {$(
@@ -135,9 +135,9 @@ fn null(file: FileHandle) -> MpiResult {
 }
 
 fn call(rt: &Runtime, name: &'static str, scope: Scope, code: c_int) -> MpiResult {
-    let text = match rt.lock().error_codes.text_of(code) {
-        Ok([]) | Err(_) => format!("the program has raised error {code}"),
-        Ok(text) => String::from_utf8_lossy(text).into_owned(),
+    let text = match rt.lock().error_codes.text_after(code, last_met().as_ref()) {
+        Ok(text) if !text.is_empty() => String::from_utf8_lossy(&text).into_owned(),
+        Ok(_) | Err(_) => format!("the program has raised error {code}"),
     };
     raise(rt, name, scope, MpiError::new(code, text));
     Ok(())

@@ -1,8 +1,11 @@
 //! Error classes and codes: the standard's, and those that users add (MPI 5.0 §9.4, §9.5).
 //!
-//! The codes that this library returns are the classes themselves. Numbers of the user's go up from `MPI_ERR_LASTCODE` and
-//! none is given twice.
+//! The codes that this library returns are the classes themselves. What one of them says beyond its class is the sentence of the
+//! last error of the thread that asks, if that was of this class ([`Met`]): as `strerror` would, if `errno` had a sentence.
+//! Since it is told as what happened last, it is true whenever and for whatever reason somebody asks. Numbers of the user's go up
+//! from `MPI_ERR_LASTCODE` and none is given twice.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::abi::constants as c;
@@ -43,7 +46,7 @@ const CLASSES: &[(i32, &str)] = &[
     (c::MPI_ERR_FILE, "invalid file handle"),
     (c::MPI_ERR_INFO_KEY, "invalid info key: empty, or MPI_MAX_INFO_KEY characters or more"),
     (c::MPI_ERR_INFO_NOKEY, "there is no such key in the info"),
-    (c::MPI_ERR_INFO_VALUE, "invalid info value: MPI_MAX_INFO_VAL characters or more"),
+    (c::MPI_ERR_INFO_VALUE, "invalid info value: MPI_MAX_INFO_VAL characters or more, or none that the key can have"),
     (c::MPI_ERR_INFO, "invalid info: null or freed"),
     (c::MPI_ERR_IO, "input or output has failed"),
     (c::MPI_ERR_KEYVAL, "invalid attribute key: freed, predefined, or for another class of objects"),
@@ -53,7 +56,7 @@ const CLASSES: &[(i32, &str)] = &[
     (c::MPI_ERR_NOT_SAME, "the processes of a collective call have passed different arguments"),
     (c::MPI_ERR_NO_SPACE, "no space left for the file"),
     (c::MPI_ERR_NO_SUCH_FILE, "the file does not exist"),
-    (c::MPI_ERR_PORT, "invalid port name"),
+    (c::MPI_ERR_PORT, "invalid port name, or nobody is there"),
     (c::MPI_ERR_QUOTA, "the quota is exceeded"),
     (c::MPI_ERR_READ_ONLY, "the file or file system is read-only"),
     (c::MPI_ERR_RMA_ATTACH, "memory cannot be attached to the window"),
@@ -92,6 +95,24 @@ const CLASSES: &[(i32, &str)] = &[
     (c::MPI_T_ERR_PVAR_NO_STARTSTOP, "the performance variable cannot be started or stopped"),
     (c::MPI_T_ERR_PVAR_NO_ATOMIC, "the performance variable cannot be read and reset at once"),
 ];
+
+/// An error that a call has met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Met {
+    class: i32,
+    text: String,
+}
+
+impl Met {
+    /// With the name of the function, and the sentence; what is too long is cut.
+    pub fn new(class: i32, mut text: String) -> Self {
+        text.truncate(text.floor_char_boundary(TEXT_MAX));
+        Self { class, text }
+    }
+}
+
+/// So many bytes of a text there is room for.
+const TEXT_MAX: usize = c::MPI_MAX_ERROR_STRING as usize - 1;
 
 /// What users have added.
 #[derive(Debug)]
@@ -133,8 +154,7 @@ impl ErrorCodes {
 
     /// Sets the text of a class or code of the user's; what is too long is cut.
     pub fn set_text(&mut self, code: i32, text: &[u8]) -> MpiResult {
-        let end = text.len().min(c::MPI_MAX_ERROR_STRING as usize - 1);
-        self.of_user(code)?.text = text[..end].to_vec();
+        self.of_user(code)?.text = text[..text.len().min(TEXT_MAX)].to_vec();
         Ok(())
     }
 
@@ -183,6 +203,19 @@ impl ErrorCodes {
             return Ok(text.as_bytes());
         }
         self.added.get(&code).map(|added| added.text.as_slice()).ok_or_else(|| unknown(code))
+    }
+
+    /// What a code says to a thread whose last error was this: as [`Self::text_of`], and if it was of this class of the
+    /// standard's, which function failed and why.
+    pub fn text_after(&self, code: i32, last: Option<&Met>) -> MpiResult<Cow<'_, [u8]>> {
+        match (standard(code), last) {
+            (Some(text), Some(last)) if last.class == code => {
+                let mut told = format!("{text} (last: {})", last.text);
+                told.truncate(told.floor_char_boundary(TEXT_MAX));
+                Ok(Cow::Owned(told.into_bytes()))
+            }
+            (Some(_) | None, _) => self.text_of(code).map(Cow::Borrowed),
+        }
     }
 
     /// The largest number that is or was in use, or `MPI_ERR_LASTCODE`.
@@ -240,6 +273,28 @@ mod tests {
         for none in [-5, c::MPI_ERR_ABI + 1, c::MPI_ERR_LASTCODE, c::MPI_ERR_LASTCODE + 1] {
             assert_eq!(codes.class_of(none).unwrap_err().class, c::MPI_ERR_ARG);
         }
+    }
+
+    #[test]
+    fn a_class_tells_what_the_last_error_was_if_that_was_of_it() {
+        let mut codes = ErrorCodes::default();
+        fn text(codes: &ErrorCodes, code: i32, last: Option<&Met>) -> String {
+            String::from_utf8(codes.text_after(code, last).unwrap().into_owned()).unwrap()
+        }
+        let plain = "invalid rank: not in the group";
+        assert_eq!(text(&codes, c::MPI_ERR_RANK, None), plain);
+        let met = Met::new(c::MPI_ERR_RANK, "MPI_Send: rank 7 is none".to_owned());
+        assert_eq!(text(&codes, c::MPI_ERR_RANK, Some(&met)), format!("{plain} (last: MPI_Send: rank 7 is none)"));
+        assert_eq!(text(&codes, c::MPI_ERR_TAG, Some(&met)), text(&codes, c::MPI_ERR_TAG, None));
+        let unknown = Met { class: c::MPI_ERR_LASTCODE, ..met };
+        assert!(codes.text_after(c::MPI_ERR_LASTCODE, Some(&unknown)).is_err());
+        // What is the user's is the user's.
+        let code = codes.add_code(c::MPI_ERR_RANK).unwrap();
+        codes.set_text(code, b"of my own").unwrap();
+        assert_eq!(text(&codes, code, Some(&Met::new(code, "MPI_Wait: it failed".to_owned()))), "of my own");
+        // Nothing is longer than there is room for, or ends within a character.
+        let told = text(&codes, c::MPI_ERR_RANK, Some(&Met::new(c::MPI_ERR_RANK, "é".repeat(1000))));
+        assert!((TEXT_MAX - 1..=TEXT_MAX).contains(&told.len()) && told.ends_with('é'), "{told}");
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! From an error to what the user has asked for: an exit, a return code, or a function of theirs (MPI 5.0 §9.3).
+//!
+//! A code says no more than its class. The sentence that goes with it stays with the thread until its next error, for
+//! `MPI_Error_string`.
 
+use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::io::Write;
 use std::time::Duration;
@@ -8,6 +12,7 @@ use super::{Phase, Runtime};
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_ERR_OTHER, MPI_SESSION_NULL};
 use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle, WinHandle};
 use crate::error::{MpiError, MpiResult};
+use crate::object::errcodes::Met;
 use crate::object::errhandler::{Errhandler, Of};
 
 /// On which object's behalf a function has been called: whose error handler is asked.
@@ -40,7 +45,26 @@ pub(super) fn outside(runtime: &Runtime, name: &'static str) -> c_int {
         Phase::Before => "MPI is not initialised: call MPI_Init or MPI_Session_init first",
         Phase::Running | Phase::After => "MPI has been finalised, and there is no session",
     };
-    raise(runtime, name, Scope::World, MpiError::other(text))
+    fail(runtime, name, Scope::World, MpiError::other(text))
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Met>> = const { RefCell::new(None) };
+}
+
+/// The last error that a call of this thread has met.
+pub fn last_met() -> Option<Met> {
+    // A thread that is ending has none any more.
+    LAST.try_with(|last| last.borrow().clone()).ok().flatten()
+}
+
+/// A call has met this error: keeps it in mind, then does with it what the error handler says; returns what the function
+/// then returns.
+#[cold]
+pub(super) fn fail(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiError) -> c_int {
+    let met = Met::new(error.class, format!("{name}: {error}"));
+    let _ = LAST.try_with(|last| last.replace(Some(met)));
+    raise(runtime, name, scope, error)
 }
 
 /// Does with the error what the error handler says; returns what the function then returns.

@@ -31,7 +31,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 pub use encounter::{Role, meet};
-pub use errors::{Scope, die, raise, unsupported};
+pub use errors::{Scope, die, last_met, raise, unsupported};
 pub use join::join;
 pub use life::{begin_session, end_session, finalize, init};
 pub use manager::manager;
@@ -86,7 +86,7 @@ pub fn call(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime
     }
     match body(&RUNTIME) {
         Ok(()) => MPI_SUCCESS,
-        Err(error) => errors::raise(&RUNTIME, name, scope, error),
+        Err(error) => errors::fail(&RUNTIME, name, scope, error),
     }
 }
 
@@ -95,7 +95,7 @@ pub fn call(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime
 pub fn call_always(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime) -> MpiResult) -> c_int {
     match body(&RUNTIME) {
         Ok(()) => MPI_SUCCESS,
-        Err(error) => errors::raise(&RUNTIME, name, scope, error),
+        Err(error) => errors::fail(&RUNTIME, name, scope, error),
     }
 }
 

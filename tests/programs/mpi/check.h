@@ -33,6 +33,17 @@ static inline int class_of(int code) {
     return class;
 }
 
+/* Whether the text of a code has this in it. */
+static inline int says(int code, const char *part) {
+    char text[MPI_MAX_ERROR_STRING];
+    int length = -1;
+    MPI_Error_string(code, text, &length);
+    if (length == (int)strlen(text) && strstr(text, part))
+        return 1;
+    fprintf(stderr, "rank %d: the text of %d is: %s\n", rank, code, text);
+    return 0;
+}
+
 #define FAILS(call, expected) \
     do { \
         int class_ = class_of(call); \

@@ -332,6 +332,37 @@ static void forsaken(const char *path) {
     CHECK(class == MPI_ERR_PORT);
 }
 
+/* The text of a code is the sentence of the last error, if that was of its class. */
+static void sentences(const char *port, MPI_Info hurry) {
+    MPI_Comm comm;
+    char late[MPI_MAX_INFO_VAL];
+    int code, number;
+    code = MPI_Comm_accept(port, hurry, 0, MPI_COMM_SELF, &comm);
+    CHECK(says(code, "(last: MPI_Comm_accept: nobody has connected to the port at ") && says(code, " within 200ms)"));
+    /* As often as one asks, by the class as well, and whatever has gone well meanwhile. */
+    MPI_Comm_rank(MPI_COMM_WORLD, &number);
+    CHECK(says(class_of(code), "MPI_Comm_accept: nobody has connected"));
+    code = MPI_Comm_connect(port, hurry, 0, MPI_COMM_SELF, &comm);
+    CHECK(says(code, "(last: MPI_Comm_connect: rank ") && says(code, " has not accepted within 200ms"));
+    code = MPI_Comm_connect("nowhere", hurry, 0, MPI_COMM_SELF, &comm);
+    CHECK(says(code, "\"nowhere\" is not the name of a port"));
+    /* Another class's was not the last, and says what it always says. */
+    char text[MPI_MAX_ERROR_STRING], before[MPI_MAX_ERROR_STRING];
+    int length;
+    MPI_Error_string(MPI_ERR_INFO_VALUE, before, &length);
+    CHECK(strstr(before, "last") == NULL);
+    MPI_Info info;
+    MPI_Info_create(&info);
+    memset(late, 'x', sizeof late);
+    late[sizeof late - 1] = 0;
+    MPI_Info_set(info, "timeout", late);
+    code = MPI_Comm_connect(port, info, 0, MPI_COMM_SELF, &comm);
+    CHECK(code == MPI_ERR_INFO_VALUE && says(code, "(last: MPI_Comm_connect: the info key timeout is \"xxx") && says(code, before));
+    MPI_Info_free(&info);
+    MPI_Error_string(MPI_ERR_PORT, text, &length);
+    CHECK(strstr(text, "last") == NULL);
+}
+
 static void wrong_uses(void) {
     MPI_Comm comm, two;
     MPI_Info info;
@@ -346,6 +377,7 @@ static void wrong_uses(void) {
     FAILS(MPI_Comm_accept(port, info, 0, MPI_COMM_SELF, &comm), MPI_ERR_PORT);
     FAILS(MPI_Comm_connect(port, info, 0, MPI_COMM_SELF, &comm), MPI_ERR_PORT);
     CHECK(MPI_Wtime() - start >= 0.4);
+    sentences(port, info);
     FAILS(MPI_Comm_accept(port, info, size - 1, MPI_COMM_WORLD, &comm), MPI_ERR_PORT);
     FAILS(MPI_Comm_accept("tag#0$connentry#02$", info, 0, MPI_COMM_SELF, &comm), MPI_ERR_PORT);
     FAILS(MPI_Comm_connect("tag#0$connentry#02$", info, 0, MPI_COMM_SELF, &comm), MPI_ERR_PORT);

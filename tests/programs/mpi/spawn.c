@@ -30,11 +30,12 @@ static void names(void) {
 }
 
 /* All parents get the class, and codes that say so. */
-static void refused(char *command, char **argv, int count, int root) {
+static void refused(char *command, char **argv, int count, int root, const char *why) {
     int codes[64], expected = count > 0 && count <= 64 ? count : 0;
     MPI_Comm inter = MPI_COMM_NULL;
     memset(codes, -1, sizeof codes);
     FAILS(MPI_Comm_spawn(command, argv, count, MPI_INFO_NULL, root, MPI_COMM_WORLD, &inter, codes), MPI_ERR_SPAWN);
+    CHECK(rank != root || says(MPI_ERR_SPAWN, why));
     CHECK(inter == MPI_COMM_NULL);
     for (int at = 0; at < expected; at++)
         CHECK(codes[at] == MPI_ERR_SPAWN);
@@ -46,10 +47,10 @@ static void refusals(void) {
     MPI_Info info;
     int codes[64], remote, sum = 0, one = 1;
     char *child[] = {"child", NULL}, *early[] = {"early", NULL}, *late[] = {"late", NULL};
-    refused("./nowhere", MPI_ARGV_NULL, 2, 0);
-    refused(self, child, 60, size - 1);
-    refused("/bin/true", MPI_ARGV_NULL, 1, 0);
-    refused(self, early, 2, 0);
+    refused("./nowhere", MPI_ARGV_NULL, 2, 0, "./nowhere");
+    refused(self, child, 60, size - 1, "60 ranks asked");
+    refused("/bin/true", MPI_ARGV_NULL, 1, 0, "without calling MPI_Init");
+    refused(self, early, 2, 0, "(last: MPI_Comm_spawn: ");
     FAILS(MPI_Comm_spawn(self, child, -1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ARG);
     FAILS(MPI_Comm_spawn(NULL, child, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ARG);
     FAILS(MPI_Comm_spawn(self, child, 1, MPI_INFO_NULL, size, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ROOT);
