@@ -325,6 +325,38 @@ fn when_a_member_dies_between_init_and_the_first_barrier_the_others_mpi_fails_an
     assert_eq!(states, ["failed"; 8]);
 }
 
+#[test]
+fn members_of_two_mpi_libraries_are_told_that_they_must_use_one() {
+    let dvm = Dvm::start(2);
+    let (ours, theirs) = (Mpi::Ours.program("hello.c"), Mpi::Wheel.program("hello.c"));
+    // Who shares a node, and who comes first.
+    for (number, places) in [[0, 0], [0, 1]].into_iter().flat_map(|places| [(0, places), (1, places)]) {
+        let name = format!("mixed{number}{}", places[1]);
+        let programs = if number == 0 { [&ours, &theirs] } else { [&theirs, &ours] };
+        // The second comes later; how far the first is by then, is not said.
+        let late = format!("while ! test -e {name}; do sleep 0.01; done; exec $0");
+        let start = |rank: usize| {
+            let program = if rank == 0 { vec![programs[0].as_str()] } else { vec!["sh", "-c", &late, programs[1]] };
+            member(&dvm, places[rank], &format!("{name} --size 2 --rank {rank}"), &program).start()
+        };
+        let members = [start(0), start(1)];
+        eventually("the epoch has begun", WITHIN, || {
+            dvm.json("ps -a")["jobs"].as_array()?.iter().any(|job| job["command"] == format!("{name}.1")).then_some(())
+        });
+        dvm.file(&name, "");
+        let ended = members.map(Running::end);
+        let verdict = dvm.ctl("wait last").end().fails(1);
+        let same = "all members of a group must use the same";
+        assert!(verdict.contains("MPI library") && verdict.contains(same), "{verdict}");
+        for (ended, program) in ended.iter().zip(programs) {
+            // None of them crashes.
+            assert!(ended.status.code().is_some_and(|code| (1..128).contains(&code)), "{ended}");
+            let words = ended.err().replace('_', " ");
+            assert!(program == &theirs || (words.contains("of rsd") && words.contains(same)), "{words}");
+        }
+    }
+}
+
 /// A script that greets over MPI.
 fn python_hello(dvm: &Dvm) -> String {
     dvm.file("hello.py", "from mpi4py import MPI\nprint(MPI.COMM_WORLD.allreduce(1))\n")

@@ -30,6 +30,8 @@ pub struct Pmi {
     value_max: usize,
     /// A value that was asked for and not taken.
     asked: Asked,
+    /// Why the process manager has closed its end, if it has said so.
+    farewell: Option<String>,
 }
 
 /// How far a question is.
@@ -136,7 +138,7 @@ impl Pmi {
     /// answer, and throws that away.
     pub fn begin_get(&mut self, key: &str, limited: bool) -> Result<(), BootstrapError> {
         check_portable("key", key, self.key_max)?;
-        self.settle()?;
+        self.settle("get")?;
         self.send("get", &Request::Get { kvsname: self.kvsname.clone(), key: key.into() })?;
         self.asked = Asked::Sent { until: limited.then(|| Instant::now() + self.limits.answer) };
         Ok(())
@@ -180,15 +182,41 @@ impl Pmi {
         self.socket.as_fd()
     }
 
-    /// Whether the process manager has closed its end.
-    pub fn is_cut_off(&self) -> bool {
+    /// Whether the process manager has closed its end, and its last words if there were any.
+    pub fn cut_off(&mut self) -> Option<Option<&str>> {
+        let is_closed = match self.asked {
+            Asked::Sent { .. } => self.is_closed(),
+            Asked::Nothing | Asked::Answered(_) => self.hear_out(),
+        };
+        is_closed.then_some(self.farewell.as_deref())
+    }
+
+    /// Whether the end is all that is left to read.
+    fn is_closed(&self) -> bool {
         let peeked = recv(self.fd().as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
         // Whatever else is wrong with the socket, nothing will come over it.
         !matches!(peeked, Ok(1..) | Err(Errno::EAGAIN | Errno::EINTR))
     }
 
-    /// Reads the answer to [`Pmi::begin_get`], if that is still to come.
-    fn settle(&mut self) -> Result<(), BootstrapError> {
+    /// Reads what nobody has asked for, to the end if that is there: rsd says why before it closes.
+    fn hear_out(&mut self) -> bool {
+        let mut bytes = [0; 1024];
+        while let Ok(read @ 1..) = self.socket.read_now(&mut bytes) {
+            self.decoder.feed(&bytes[..read]);
+        }
+        while let Some(Ok(reply)) = self.decoder.next() {
+            if let Reply::Failed(why) = reply {
+                self.farewell = Some(why);
+            }
+        }
+        self.is_closed()
+    }
+
+    /// Before the next question: reads the answer to [`Pmi::begin_get`], if that is still to come.
+    fn settle(&mut self, command: &'static str) -> Result<(), BootstrapError> {
+        if let Some(why) = self.farewell.clone() {
+            return Err(BootstrapError::Broken { command, why });
+        }
         if let Asked::Sent { until } = self.asked {
             let limit = until.map(|_| self.limits.answer);
             let Reply::GetResult(value) = self.answer("get", limit)? else { return Err(wrong("get")) };
@@ -232,6 +260,7 @@ impl Pmi {
             key_max: 0,
             value_max: 0,
             asked: Asked::Nothing,
+            farewell: None,
         }
     }
 
@@ -267,7 +296,7 @@ impl Pmi {
         request: &Request,
         limit: Option<Duration>,
     ) -> Result<Reply, BootstrapError> {
-        self.settle()?;
+        self.settle(command)?;
         self.send(command, request)?;
         self.answer(command, limit)
     }

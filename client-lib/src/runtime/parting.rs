@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use super::{Guard, State};
 use crate::abi::CommHandle;
-use crate::bootstrap::Pmi;
 use crate::engine::{Leave, Peer};
 use crate::error::{MpiError, MpiResult};
 use crate::object::agree::Exchange;
@@ -58,7 +57,7 @@ impl State {
     #[cold]
     fn look_for_awaited(&mut self) {
         self.parting.polls = 0;
-        if self.is_cut_off() {
+        if self.cut_off().is_some() {
             self.seek_awaited();
         }
         if self.comms.names.has_met() {
@@ -66,22 +65,23 @@ impl State {
         }
     }
 
-    /// Whether the process manager has let go of this process: something has happened to the job.
-    fn is_cut_off(&self) -> bool {
-        self.world.as_ref().and_then(|world| world.pmi.as_ref()).is_some_and(Pmi::is_cut_off)
+    /// Whether the process manager has let go of this process, since something has happened to the job; and what, if it has said so.
+    fn cut_off(&mut self) -> Option<Option<String>> {
+        let pmi = self.world.as_mut().and_then(|world| world.pmi.as_mut())?;
+        pmi.cut_off().map(|why| why.map(str::to_owned))
     }
 
     /// Whoever of these has died, if that can be known: of this job, once the process manager has let go of this process; of other
     /// jobs, in any case, since these are connected to.
     pub(super) fn find_dead(&mut self, members: &[Peer]) -> Option<MpiError> {
-        let is_cut_off = self.is_cut_off();
+        let cut_off = self.cut_off();
         let me = self.me();
         for peer in members.iter().copied().filter(|peer| *peer != me) {
             let ways = self.engine.transport_mut();
-            match self.comms.names.is_stranger(peer) {
-                false if !is_cut_off => continue,
-                false => ways.trust(peer),
-                true => {}
+            match (self.comms.names.is_stranger(peer), &cut_off) {
+                (false, None) => continue,
+                (false, Some(why)) => ways.doubt(peer, why.as_deref()),
+                (true, _) => {}
             }
             ways.reach(peer);
         }
@@ -104,19 +104,19 @@ impl State {
     /// something has happened to the job: then all of it that is alive listens, and who does not listen is dead.
     #[cold]
     pub(super) fn seek_awaited(&mut self) {
-        let is_cut_off = self.is_cut_off();
-        for peer in self.engine.awaited(is_cut_off) {
+        let cut_off = self.cut_off();
+        for peer in self.engine.awaited(cut_off.is_some()) {
             let ways = self.engine.transport_mut();
             if self.comms.names.is_stranger(peer) {
                 ways.reach(peer);
                 continue;
             }
-            match is_cut_off {
-                true => {
-                    ways.trust(peer);
+            match &cut_off {
+                Some(why) => {
+                    ways.doubt(peer, why.as_deref());
                     ways.reach(peer);
                 }
-                false => ways.seek(peer),
+                None => ways.seek(peer),
             }
         }
     }

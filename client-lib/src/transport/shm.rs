@@ -118,6 +118,8 @@ pub struct Shm {
     polls: u32,
     names: HashMap<ProcessName, u16>,
     losses: Vec<(Peer, String)>,
+    /// What the process manager has said of the job's end.
+    news: Option<String>,
     /// What peers may read.
     offers: Offers,
     /// What is read together with its sender.
@@ -188,6 +190,7 @@ impl Shm {
             polls: 0,
             names: HashMap::new(),
             losses: Vec::new(),
+            news: None,
             offers: Offers::default(),
             shares: Shares::default(),
             strays: 0,

@@ -162,6 +162,34 @@ fn a_value_is_asked_for_without_waiting_and_other_questions_may_come_in_between(
 }
 
 #[test]
+fn the_last_words_of_a_process_manager_are_heard() {
+    let (here, mut there) = UnixStream::pair().unwrap();
+    let say = |there: &mut UnixStream, text: &str| there.write_all(text.as_bytes()).unwrap();
+    say(&mut there, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
+    say(&mut there, "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024 rc=0\ncmd=appnum appnum=0\n");
+    say(&mut there, "cmd=my_kvsname kvsname=job\n");
+    let mut pmi = Pmi::over_socket(here, 0, 2, LIMITS).unwrap();
+    assert_eq!(pmi.cut_off(), None);
+    let mut farewell = Vec::new();
+    Reply::Failed("rank 1: it is gone".into()).encode(&mut farewell);
+    let (one, other) = farewell.split_at(10);
+    there.write_all(one).unwrap();
+    assert_eq!(pmi.cut_off(), None);
+    there.write_all(other).unwrap();
+    assert_eq!(pmi.cut_off(), None, "there may be more to come");
+    drop(there);
+    assert_eq!(pmi.cut_off(), Some(Some("rank 1: it is gone")));
+    let error = pmi.get("key").unwrap_err();
+    assert!(matches!(&error, BootstrapError::Broken { command: "get", why } if why == "rank 1: it is gone"), "{error}");
+
+    let (mut pmi, server) = joined(&Job::new(1), 0, 1);
+    assert_eq!(pmi.cut_off(), None);
+    nix::sys::socket::shutdown(pmi.fd().as_raw_fd(), nix::sys::socket::Shutdown::Both).unwrap();
+    assert_eq!(pmi.cut_off(), Some(None));
+    server.join().unwrap();
+}
+
+#[test]
 fn a_rank_joins_over_the_socket_it_inherited_and_leaves_that_open() {
     let (here, there) = UnixStream::pair().unwrap();
     let server = Job::new(1).serve(there, 1);

@@ -80,7 +80,11 @@ impl Shm {
         let name = self.links[index].name;
         let called = socket::call(name);
         if self.links[index].listens && matches!(called, Err(Errno::ECONNREFUSED)) {
-            return self.lose(index, "its process has ended");
+            let reason = match &self.news {
+                Some(news) => format!("it does not listen, and the process manager says: {news}"),
+                None => "its process has ended".to_owned(),
+            };
+            return self.lose(index, &reason);
         }
         let connected = called.map_err(|errno| match errno {
             Errno::ECONNREFUSED => "nobody listens there".to_string(),

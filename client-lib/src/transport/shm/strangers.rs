@@ -43,6 +43,14 @@ impl Shm {
         }
     }
 
+    /// As [`Shm::trust`]; why somebody may have ended.
+    pub fn doubt(&mut self, peer: Peer, why: Option<&str>) {
+        self.trust(peer);
+        if let Some(why) = why {
+            self.news = Some(why.to_owned());
+        }
+    }
+
     /// Whether there is a connection to this peer.
     pub fn is_connected(&self, peer: Peer) -> bool {
         self.route(peer).is_some_and(|index| matches!(self.links[index].state, State::Up(_)))

@@ -89,6 +89,13 @@ impl Ways {
         }
     }
 
+    /// As [`Ways::trust`], since all that live listen by now; the process manager has said why somebody does not.
+    pub fn doubt(&mut self, peer: Peer, why: Option<&str>) {
+        if let (Some(Route::Shm), Some(shm)) = (self.route(peer), &mut self.shm) {
+            shm.doubt(peer, why);
+        }
+    }
+
     /// As [`Ways::trust`]; it knows this secret, too.
     pub fn trust_with(&mut self, peer: Peer, secret: [u8; 32]) {
         self.trust(peer);

@@ -14,6 +14,7 @@ use rsd_proto::pmi::v1::Reply;
 use rsd_proto::v1::{GroupEpoch, rank_exit::How};
 
 use super::exits::Fault;
+use super::kin::{Kin, Shown};
 use super::pmi::reply_to;
 use super::together::Way;
 use super::{Effect, Local, Phase, Step, Waiter};
@@ -54,8 +55,8 @@ pub(super) struct Member {
     missed_at: Option<Duration>,
     connected: bool,
     pub(super) way: Way,
-    /// Its MPI library, ours, lives on without a process manager, and takes the end of its connection for news of the others.
-    pub(super) is_ours: bool,
+    /// Of its MPI library.
+    pub(super) shown: Shown,
     /// Its process has ended.
     gone: bool,
     /// Its connection was closed in the middle: over at this time, whatever else is seen until then.
@@ -94,7 +95,7 @@ impl Step {
                 missed_at: None,
                 connected: false,
                 way: Way::Ahead,
-                is_ours: false,
+                shown: Shown::default(),
                 gone: false,
                 over_at: None,
             });
@@ -161,7 +162,7 @@ impl Step {
         }
     }
 
-    fn member_is_over(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
+    pub(super) fn member_is_over(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
         let rank = &mut self.ranks[local];
         if rank.phase.is_over() {
             return;
@@ -179,6 +180,10 @@ impl Step {
 
     /// Where a rank would be killed: cuts a member off.
     pub(super) fn cut_off(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
+        if self.ending.is_killing() && self.uses_ours(local) {
+            // So that it can tell its user.
+            reply_to(local, &Reply::Failed(self.ending.why()), out);
+        }
         out.push(Effect::PmiClose(local));
         self.member_is_over(now, local, out);
     }
@@ -198,7 +203,13 @@ impl Step {
 
     /// The epoch is broken: when a member is cut off, if that is before the grace is over.
     pub(super) fn let_go_at(&self, now: Now, local: Local) -> Option<Duration> {
-        self.ranks[local].member.as_ref().filter(|member| member.is_ours).map(|_| now.mono + LET_GO)
+        self.uses_ours(local).then_some(now.mono + LET_GO)
+    }
+
+    /// Whether a member's MPI library is ours: that lives on without a process manager, and takes the end of its connection for
+    /// news of the others.
+    fn uses_ours(&self, local: Local) -> bool {
+        self.ranks[local].member.as_ref().is_some_and(|member| member.shown.kin == Some(Kin::Ours))
     }
 
     pub(super) fn settle_members(&mut self, now: Now, out: &mut Vec<Effect>) {

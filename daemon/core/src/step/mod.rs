@@ -2,14 +2,15 @@
 //!
 //! It owns what a rank can see of its launcher: the PMI dialogue (`pmi`), the fence's local half, the key-value store, what only
 //! the head can answer (`calls`), where ranks listen (`listening`), where those of other frameworks meet (`meeting`), the way its
-//! output takes (`lines`) and the verdict over its end (`exits`). Ranks that run already are `members`, who go into shared memory
-//! `together`. It is a leaf of the daemons' tree and keeps everything that must not be lost until it is answered, so that any
-//! daemon above may die and come back.
+//! output takes (`lines`) and the verdict over its end (`exits`). Ranks that run already are `members`, of one `kin`, who go into
+//! shared memory `together`. It is a leaf of the daemons' tree and keeps everything that must not be lost until it is answered,
+//! so that any daemon above may die and come back.
 
 mod bound;
 mod calls;
 mod exits;
 mod guard;
+mod kin;
 mod lines;
 mod listening;
 mod meeting;
@@ -38,6 +39,7 @@ pub use spawn::RankStart;
 use calls::Calls;
 use exits::Ending;
 use guard::Guard;
+use kin::Compared;
 use lines::Lines;
 use listening::Listening;
 use meeting::Meeting;
@@ -162,6 +164,7 @@ pub struct Step {
     /// Of a spawned job: it was said that all ranks here run.
     begun: bool,
     meeting: Meeting,
+    compared: Compared,
     outbox: Outbox<Vec<wire::Record>>,
     /// Records of this round, not yet in the outbox.
     fresh: Vec<wire::Record>,
@@ -287,6 +290,7 @@ impl Step {
             guard: Guard::default(),
             begun: false,
             meeting,
+            compared: Compared::default(),
             outbox: Outbox::new(tuning.output_window),
             fresh: Vec::new(),
             stdin: Inbox::default(),
@@ -455,6 +459,7 @@ impl Step {
             self.check_fence(out);
             return;
         }
+        self.tell_kin();
         let batches: Vec<Bytes> = self.kvs.take_batch().into_iter().collect();
         if self.map.nodes().len() == 1 {
             // All there is of the job is here, and its puts are in the store already.
@@ -497,6 +502,9 @@ impl Step {
                 self.fail_all(now, "a fence brought keys that do not decode", out);
                 return;
             }
+        }
+        if self.finds_other_kin(now, out) {
+            return;
         }
         self.complete_fence(out);
         self.settle_meeting(now, out);

@@ -54,6 +54,9 @@ impl Step {
     }
 
     fn answer(&mut self, now: Now, local: Local, request: Request, out: &mut Vec<Effect>) {
+        if self.refuse_kin(now, local, &request, out) {
+            return;
+        }
         self.note_progress(local, &request, out);
         let reply = match request {
             Request::InitAck { .. } => {

@@ -59,7 +59,6 @@ impl Step {
             | Request::Finalize => true,
         };
         let Some(member) = self.ranks[local].member.as_mut().filter(|_| goes_on) else { return };
-        member.is_ours |= matches!(request, Request::Get { .. });
         if member.way == Way::Ahead {
             member.way = Way::Past;
             self.settle_mapping(out);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rsd_core::Tuning;
 use rsd_core::rsd::{Answer, Call, GroupCall};
 use rsd_proto::join::Go;
+use rsd_proto::pmi::mapping::AT_ONCE_KEY;
 use rsd_proto::v1::{GroupInfo, GroupJoin, GroupRules, JobState};
 
 use crate::checks::{Seed, seeds};
@@ -353,6 +354,47 @@ fn where_nobody_will_ever_hear_who_died_first_that_is_said() {
         let cause = world.assert_ended(job, JobState::Failed, 1).cause.expect("a cause");
         assert_eq!(cause.rank, 0, "{cause:?}");
         assert_eq!(cause.note, "out of reach then: n1; whether a rank there had ended before is not known");
+    }
+}
+
+/// Those of our library come by without a fence where all members share a node; other libraries never do.
+#[test]
+fn members_of_two_libraries_are_told_so_and_those_of_one_are_not() {
+    for seed in seeds(60) {
+        let _seed = Seed(seed);
+        let (nodes, size) = ([1, 2, 4][seed as usize % 3], 8);
+        let mut world = world(seed, nodes);
+        // From which rank on they are of the other kind: perhaps none is.
+        let (border, ours_first) = (1 + world.rng.below(u64::from(size)) as u32, world.rng.chance(2));
+        world.group_program = world.program(move |rank, _, _| {
+            let end = [Op::Fence, Op::Finalize, Op::Exit(0)];
+            let (question, end) = match ((rank < border) == ours_first, nodes) {
+                (true, 1) => (Op::Try(Box::new(Op::Get(AT_ONCE_KEY.into(), String::new()))), &end[1..]),
+                (true, _) => (Op::Try(Box::new(Op::Get(AT_ONCE_KEY.into(), String::new()))), &end[..]),
+                (false, _) => (Op::Mapping, &end[..]),
+            };
+            [Op::Init, question].into_iter().chain(end.iter().cloned()).collect()
+        });
+        let processes = crowd(&mut world, nodes, size);
+        world.run_while(|world| processes.iter().any(|id| world.processes[id].went().is_none()));
+        let job = world.processes[&processes[0]].went().expect("it went").job;
+        world.run_for(Duration::from_secs(10));
+        assert!(processes.iter().all(|id| !world.member_lives(*id)));
+        world.run();
+        if border == size {
+            assert_ended_well(&mut world, job);
+            world.assert_at_rest();
+            continue;
+        }
+        let info = world.assert_ended(job, JobState::Failed, 1);
+        let cause = info.cause.expect("a cause");
+        let how = format!("{:?}", cause.how);
+        assert!(how.contains("all members of a group must use the same"), "{how}");
+        let is_ours = (cause.rank < border) == ours_first;
+        let named =
+            if is_ours { "uses the MPI library of rsd, and rank" } else { "uses another MPI library than rank" };
+        assert!(how.contains(named), "{how}");
+        world.assert_at_rest();
     }
 }
 

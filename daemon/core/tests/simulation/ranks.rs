@@ -212,6 +212,9 @@ impl Rank {
         self.decoder.feed(bytes);
         let Some(reply) = self.decoder.next() else { return Vec::new() };
         let reply = reply.expect("the launcher writes what the client half reads");
+        if self.asked.is_none() && self.gives_up && matches!(reply, Reply::Failed(_)) {
+            return Vec::new(); // so it knows why it is hung up on
+        }
         let asked = self.asked.take().unwrap_or_else(|| panic!("rank {} got {reply:?} unasked", self.rank));
         if let (Op::Await(wanted), Reply::GetResult(Some(state))) = (&asked, &reply)
             && !state.starts_with(wanted.as_bytes())

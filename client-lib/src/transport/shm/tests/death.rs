@@ -67,6 +67,19 @@ fn a_peer_that_never_starts_is_lost_with_what_was_tried() {
 }
 
 #[test]
+fn one_that_is_doubted_is_lost_at_once_with_what_is_known() {
+    for (why, expected) in
+        [(None, ": its process has ended"), (Some("it uses another MPI"), "says: it uses another MPI")]
+    {
+        let mut process = Process::new(config("doubted", 0), 2);
+        assert_eq!(process.try_send(1, &EAGER, b""), Err(Refusal::Full));
+        process.shm.doubt(Peer(1), why);
+        let (_, reason) = until_lost(&mut process);
+        assert!(reason.ends_with(expected), "{reason}");
+    }
+}
+
+#[test]
 fn a_slot_that_the_dead_had_claimed_does_not_hold_up_the_living() {
     let mut world: [Process; 3] = world("claimed", |config| config);
     send(&mut world, 2, 0, &EAGER, &[]);

@@ -1,0 +1,165 @@
+//! Members of a group whose MPI libraries are not the same.
+//!
+//! Each would look for the others in its own way and not find them, and say so in words that do not tell why. What a member
+//! asks tells whether its library is ours, which asks for the mapping by a key of its own, or another one. Those of one node are
+//! compared when they ask; those of several in the first fence, by which each step says what it has seen, since no library
+//! that comes this far does without. Who differs from those before it breaks the epoch.
+//!
+//! A process may leave MPI and begin again, as another program: only what members have begun as often is compared.
+
+use rsd_proto::pmi::mapping;
+use rsd_proto::pmi::v1::{Reply, Request};
+
+use super::exits::Fault;
+use super::pmi::reply_to;
+use super::{Effect, Local, Step};
+use crate::Now;
+
+/// Whose MPI library a member uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kin {
+    Ours,
+    Other,
+}
+
+/// What a member has shown of its library since it last began.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    pub(super) kin: Option<Kin>,
+    /// How often it has begun.
+    begun: u32,
+}
+
+/// Whether the nodes of an epoch know of each other's members.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Compared {
+    #[default]
+    Not,
+    /// This node's are in the fence that is under way.
+    Told,
+    Done,
+}
+
+impl Kin {
+    fn word(self) -> &'static str {
+        match self {
+            Kin::Ours => "ours",
+            Kin::Other => "other",
+        }
+    }
+
+    /// What is wrong with a member of this kin, if this rank's is another one.
+    fn clash(self, rank: u32) -> String {
+        let both = match self {
+            Kin::Ours => format!("uses the MPI library of rsd, and rank {rank} another one"),
+            Kin::Other => format!("uses another MPI library than rank {rank}, which uses that of rsd"),
+        };
+        format!("{both}: all members of a group must use the same")
+    }
+}
+
+impl Shown {
+    fn note(&mut self, request: &Request) {
+        match request {
+            Request::Init { .. } => *self = Shown { kin: None, begun: self.begun + 1 },
+            Request::Get { key, .. } if key == mapping::AT_ONCE_KEY.as_bytes() => {
+                self.kin.get_or_insert(Kin::Ours);
+            }
+            // Ours asks for this one, too, if it gets no answer to the other.
+            Request::Get { key, .. } if key == mapping::KEY.as_bytes() => {
+                self.kin.get_or_insert(Kin::Other);
+            }
+            Request::InitAck { .. }
+            | Request::GetMaxes
+            | Request::GetAppnum
+            | Request::GetMyKvsname
+            | Request::GetUniverseSize
+            | Request::CreateKvs
+            | Request::DestroyKvs { .. }
+            | Request::GetByIdx { .. }
+            | Request::Get { .. }
+            | Request::Put { .. }
+            | Request::BarrierIn { .. }
+            | Request::PublishName { .. }
+            | Request::LookupName { .. }
+            | Request::UnpublishName { .. }
+            | Request::Spawn(_)
+            | Request::Abort { .. }
+            | Request::Finalize
+            | Request::Unknown { .. } => {}
+        }
+    }
+}
+
+impl Step {
+    /// A rank asks for something; true: it is a member that does not fit the others of its node, and has been told so.
+    pub(super) fn refuse_kin(&mut self, now: Now, local: Local, request: &Request, out: &mut Vec<Effect>) -> bool {
+        let Some(member) = &mut self.ranks[local].member else { return false };
+        let before = member.shown.kin;
+        member.shown.note(request);
+        let Shown { kin, begun } = member.shown;
+        let Some(kin) = kin.filter(|_| before.is_none() && !self.ending.is_killing()) else { return false };
+        let differs = |rank: &&super::Rank| {
+            let shown = rank.member.as_ref().map(|member| &member.shown);
+            shown.is_some_and(|shown| shown.begun == begun && shown.kin.is_some_and(|it| it != kin))
+        };
+        let Some(other) = self.ranks.iter().find(differs).map(|rank| rank.rank) else { return false };
+        self.part_from(now, local, kin.clash(other), out);
+        true
+    }
+
+    /// The answer to what a member has asked last; the epoch is over. Its connection stays as long as the step does: MPICH 5
+    /// crashes where that is closed before its next question.
+    fn part_from(&mut self, now: Now, local: Local, why: String, out: &mut Vec<Effect>) {
+        self.fence.waiting.retain(|(waiting, _)| *waiting != local);
+        let rank = &mut self.ranks[local];
+        reply_to(local, &Reply::Failed(format!("rank {} {why}", rank.rank)), out);
+        rank.verdict.fault.get_or_insert(Fault::Protocol(why));
+        self.member_is_over(now, local, out);
+    }
+
+    /// All members of this node are in a fence: with the first one the other nodes hear what they use.
+    pub(super) fn tell_kin(&mut self) {
+        if self.compared != Compared::Not || !self.has_members() || self.map.nodes().len() == 1 {
+            return;
+        }
+        self.compared = Compared::Told;
+        let shown = self.ranks.iter().find_map(|rank| Some((rank.member.as_ref()?.shown.kin?, rank.rank)));
+        let here = self.map.nodes().iter().position(|node| *node == self.node);
+        if let (Some((kin, rank)), Some(here)) = (shown, here) {
+            self.kvs.put(key(here).into(), format!("{} {rank}", kin.word()).into_bytes().into());
+        }
+    }
+
+    /// That fence is complete; true: not all nodes' members use the same, and nobody is to go on.
+    pub(super) fn finds_other_kin(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
+        if self.compared != Compared::Told {
+            return false;
+        }
+        let told = |node: usize| understand(self.kvs.get(key(node).as_bytes())?);
+        let told: Vec<(u32, Kin)> = (0..self.map.nodes().len()).filter_map(told).collect();
+        let first = told.iter().min_by_key(|(rank, _)| rank);
+        let Some((first, kin)) = first.copied().filter(|(_, kin)| told.iter().any(|(_, it)| it != kin)) else {
+            self.compared = Compared::Done;
+            return false;
+        };
+        // Those who fit the first wait for the head's word.
+        let differs = |rank: &super::Rank| rank.member.as_ref().and_then(|it| it.shown.kin).filter(|it| *it != kin);
+        let here = self.ranks.iter().enumerate().find_map(|(local, rank)| Some((local, differs(rank)?)));
+        if let Some((local, kin)) = here {
+            self.part_from(now, local, kin.clash(first), out);
+        }
+        true
+    }
+}
+
+/// Ranks can put no such key.
+fn key(node: usize) -> String {
+    format!("PMI_rsd_kin_{node}")
+}
+
+fn understand(value: &[u8]) -> Option<(u32, Kin)> {
+    let (word, rank) = str::from_utf8(value).ok()?.split_once(' ')?;
+    let kin = [Kin::Ours, Kin::Other].into_iter().find(|kin| kin.word() == word)?;
+    Some((rank.parse().ok()?, kin))
+}
