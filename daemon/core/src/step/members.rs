@@ -14,10 +14,11 @@ use rsd_proto::pmi::v1::Reply;
 use rsd_proto::v1::{GroupEpoch, rank_exit::How};
 
 use super::exits::Fault;
+use super::fence::Waiter;
 use super::kin::{Kin, Shown};
 use super::pmi::reply_to;
 use super::together::Way;
-use super::{Effect, Local, Phase, Step, Waiter};
+use super::{Effect, Local, Phase, Step};
 use crate::Now;
 
 /// After the epoch began: members that have not come by then are missed.

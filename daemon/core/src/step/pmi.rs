@@ -8,7 +8,8 @@ use rsd_proto::pmi::v1::{Reply, Request, RequestDecoder};
 use rsd_proto::pmi::{listening, mapping, sets, spawning};
 use rsd_proto::v1::{self as wire, name_call, pmi_call, up};
 
-use super::{Effect, Local, Phase, Step, Waiter};
+use super::fence::Waiter;
+use super::{Effect, Local, Phase, Step};
 use crate::Now;
 
 /// One rank's side of the dialogue.

@@ -4,6 +4,9 @@
 //! between links and every cut comes from the seed. Messages are encoded and decoded on their way, and keep their order
 //! within a link only.
 
+mod clients;
+mod wires;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -11,16 +14,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
-use rsd_core::rsd::{Answer, Call, Effect, Input, KnownStep, LinkId, Memory, PmiOp, ReqId, Start};
+use rsd_core::rsd::{Answer, Call, Effect, Input, KnownStep, LinkId, Memory, ReqId, Start};
 use rsd_core::step;
 use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, NodeId, Now, Rsd, Tuning};
-use rsd_proto::v1::{self as wire, Down, JobEvent, JobInfo, JobSpec, NodeInfo, Up, down, hello, up};
+use rsd_proto::v1::{self as wire, Down, JobEvent, NodeInfo, Up, down, up};
 
 use crate::members::Process;
 use crate::ranks::Op;
 use crate::rng::Rng;
 use crate::steps::{Local, RankEvent, StepProc};
+
+pub(crate) use clients::submission;
+pub(crate) use wires::{Lower, Way};
+use wires::{Wire, WireEnds, kind_up};
 
 pub(crate) type MachineId = usize;
 /// A process, daemon or step; never used twice.
@@ -96,31 +103,6 @@ pub(crate) enum Fault {
     KillStep(MachineId),
     /// No network for this long; the links' ends notice on their own.
     Isolate(MachineId, Duration),
-}
-
-/// The direction of a message, or the end of a wire that receives it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    Up,
-    Down,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lower {
-    Daemon(Pid),
-    Step(Pid),
-}
-
-#[derive(Debug)]
-struct Wire {
-    lower: Lower,
-    upper: Pid,
-    /// The upper daemon's name for it, once it has said who it is.
-    link: Option<LinkId>,
-    /// Arrival of the last message each way.
-    last: [Duration; 2],
-    /// What arrives later each way is lost.
-    cut: [Option<Duration>; 2],
 }
 
 /// A host: what it keeps on disk, and what runs there.
@@ -599,119 +581,6 @@ impl World {
         }
     }
 
-    // --- wires ---
-
-    pub(crate) fn connect(&mut self, lower: Lower, upper: Pid) -> WireId {
-        let id = self.id();
-        self.wires.insert(id, Wire { lower, upper, link: None, last: [self.now; 2], cut: [None; 2] });
-        id
-    }
-
-    pub(crate) fn send(&mut self, id: WireId, way: Way, packet: Option<Bytes>) {
-        let delay = self.delay();
-        let Some(wire) = self.wires.get_mut(&id) else { return };
-        let at = (self.now + delay).max(wire.last[way as usize]);
-        wire.last[way as usize] = at;
-        self.at(at, Event::Deliver { wire: id, way, packet });
-    }
-
-    pub(crate) fn send_eof(&mut self, wire: WireId, way: Way) {
-        self.send(wire, way, None);
-    }
-
-    fn deliver(&mut self, id: WireId, way: Way, packet: Option<Bytes>) {
-        let Some(wire) = self.wires.get_mut(&id) else { return };
-        if wire.cut[way as usize].is_some_and(|cut| cut < self.now) {
-            return;
-        }
-        match (way, packet) {
-            (Way::Up, Some(bytes)) => {
-                let (pid, link) = (wire.upper, wire.link);
-                let up = Up::decode(bytes).expect("what was encoded decodes");
-                match (link, up.body) {
-                    (None, Some(up::Body::Hello(hello))) => {
-                        let Some(daemon) = self.daemons.get_mut(&pid) else { return };
-                        let link = daemon.next_link;
-                        daemon.next_link += 1;
-                        daemon.links.insert(link, id);
-                        wire.link = Some(link);
-                        self.handle(pid, Input::Hello { link, hello });
-                    }
-                    (Some(link), body) => self.handle(pid, Input::Up { link, up: Up { body } }),
-                    (None, body) => panic!("the first word is not hello but {body:?}"),
-                }
-            }
-            (Way::Down, Some(bytes)) => {
-                let down = Down::decode(bytes).expect("what was encoded decodes");
-                match wire.lower {
-                    Lower::Daemon(pid) => self.on_from_above(pid, id, Some(down)),
-                    Lower::Step(pid) => self.step_from_above(pid, id, Some(down)),
-                }
-            }
-            (way, None) => self.notice(id, way),
-        }
-    }
-
-    /// The end that `way` leads to sees that there is no more.
-    fn notice(&mut self, id: WireId, way: Way) {
-        let Some(wire) = self.wires.get_mut(&id) else { return };
-        match way {
-            Way::Up => {
-                let (pid, Some(link)) = (wire.upper, wire.link) else { return };
-                // Nothing after this.
-                wire.cut[0] = Some(Duration::ZERO);
-                wire.link = None;
-                if let Some(daemon) = self.daemons.get_mut(&pid) {
-                    daemon.links.remove(&link);
-                    self.handle(pid, Input::LinkClosed { link });
-                }
-            }
-            Way::Down => match wire.lower {
-                Lower::Daemon(pid) => self.on_from_above(pid, id, None),
-                Lower::Step(pid) => self.step_from_above(pid, id, None),
-            },
-        }
-    }
-
-    /// Cuts it: what is on the way may or may not arrive, and each end notices in its own time.
-    fn cut(&mut self, id: WireId) {
-        for way in [Way::Up, Way::Down] {
-            let at = self.now + self.rng.within(Duration::from_micros(300));
-            let noticed = at + Duration::from_micros(1) + self.rng.within(self.notice);
-            let Some(wire) = self.wires.get_mut(&id) else { return };
-            if wire.cut[way as usize].is_none() {
-                wire.cut[way as usize] = Some(at);
-                self.at(noticed, Event::Broken { wire: id, way });
-            }
-        }
-    }
-
-    pub(crate) fn break_wires_of(&mut self, of: impl Fn(&WireEnds) -> bool) {
-        let ends = |wire: &Wire| WireEnds { lower: wire.lower, upper: wire.upper };
-        let ids: Vec<WireId> = self.wires.iter().filter(|(_, wire)| of(&ends(wire))).map(|(id, _)| *id).collect();
-        for id in ids {
-            self.cut(id);
-        }
-    }
-
-    fn machine_of(&self, lower: Lower) -> Option<MachineId> {
-        match lower {
-            Lower::Daemon(pid) => self.daemons.get(&pid).map(|daemon| daemon.machine),
-            Lower::Step(pid) => self.steps.get(&pid).map(|step| step.machine),
-        }
-    }
-
-    fn reaches(&self, from: MachineId, to: MachineId) -> bool {
-        from == to || !(self.machines[from].isolated || self.machines[to].isolated)
-    }
-
-    fn count_down(&mut self, id: WireId, from: MachineId, down: &Down) {
-        let Some(Wire { lower: Lower::Daemon(pid), .. }) = self.wires.get(&id) else { return };
-        if let Some(below) = self.daemons.get(pid) {
-            self.traffic.push((kind_down(down), from, below.machine));
-        }
-    }
-
     // --- faults ---
 
     pub(crate) fn kill_daemon(&mut self, machine: MachineId) {
@@ -759,92 +628,6 @@ impl World {
         }
     }
 
-    // --- clients ---
-
-    pub(crate) fn program(&mut self, program: impl Fn(u32, u32, &mut Rng) -> Vec<Op> + 'static) -> usize {
-        self.programs.push(Rc::new(program));
-        self.programs.len() - 1
-    }
-
-    pub(crate) fn script(&mut self, program: usize, rank: u32, size: u32) -> Vec<Op> {
-        let program = Rc::clone(&self.programs[program]);
-        program(rank, size, &mut self.rng)
-    }
-
-    pub(crate) fn call(&mut self, machine: MachineId, call: Call) -> ReqId {
-        let req = self.id();
-        let pid = self.machines[machine].daemon.expect("a client finds a daemon");
-        self.handle(pid, Input::Call { req, call });
-        req
-    }
-
-    /// The answer, if it is there.
-    pub(crate) fn answered(&mut self, req: ReqId) -> Option<Answer> {
-        self.answers.remove(&req)
-    }
-
-    pub(crate) fn submit(&mut self, spec: JobSpec) -> JobId {
-        let req = self.call(0, submission(spec));
-        match self.answered(req) {
-            Some(Answer::Submitted(job)) => job,
-            other => panic!("submit was answered with {other:?}"),
-        }
-    }
-
-    pub(crate) fn job(&mut self, job: JobId) -> JobInfo {
-        let req = self.call(0, Call::GetJob(job));
-        match self.answered(req) {
-            Some(Answer::Job(info)) => *info,
-            other => panic!("job {job}: {other:?}"),
-        }
-    }
-
-    /// A rank asks through the gRPC service.
-    pub(crate) fn call_fence(&mut self, step: &StepProc, pid: Pid, local: Local, (rank, attempt): (u32, u64)) {
-        let Some(daemon) = self.machines[step.machine].daemon else {
-            return self.after(Duration::ZERO, Event::Rank(pid, local, RankEvent::CallAnswered(false)));
-        };
-        let req = self.id();
-        self.callers.insert(req, (daemon, pid, local));
-        let call = Call::Pmi { job: step.job, rank, namespace: step.namespace.clone(), op: PmiOp::Fence(attempt) };
-        self.handle(daemon, Input::Call { req, call });
-    }
-
-    /// Standard input for a job, chunk by chunk.
-    pub(crate) fn feed_stdin(&mut self, job: JobId, chunks: Vec<Bytes>) {
-        self.feeds.insert(job, chunks.into());
-        self.after(Duration::ZERO, Event::Feed(job));
-    }
-
-    fn feed(&mut self, job: JobId) {
-        let Some(chunks) = self.feeds.get_mut(&job) else { return };
-        let Some(data) = chunks.pop_front() else { return };
-        let eof = chunks.is_empty();
-        let req = self.id();
-        self.fed.insert(req, job);
-        if let Some(pid) = self.machines[0].daemon {
-            self.handle(pid, Input::Call { req, call: Call::Stdin { job, data, eof } });
-        }
-    }
-
-    /// Chunks of standard input and calls of ranks that no answer has come for.
-    pub(crate) fn unanswered(&self) -> usize {
-        self.fed.len() + self.feeds.values().map(VecDeque::len).sum::<usize>() + self.callers.len()
-    }
-
-    fn answer(&mut self, req: ReqId, answer: Answer) {
-        if let Some((_, pid, local)) = self.callers.remove(&req) {
-            let done = matches!(answer, Answer::Pmi(_));
-            let delay = self.delay();
-            self.after(delay, Event::Rank(pid, local, RankEvent::CallAnswered(done)));
-        } else if let Some(job) = self.fed.remove(&req) {
-            let delay = self.delay();
-            self.after(delay, Event::Feed(job));
-        } else {
-            self.answers.insert(req, answer);
-        }
-    }
-
     // --- what there is ---
 
     pub(crate) fn core(&self, machine: MachineId) -> Option<&Rsd> {
@@ -887,51 +670,5 @@ impl World {
         let upper = self.daemons.get(&found.upper).map(|daemon| daemon.machine);
         let lower = self.machine_of(found.lower);
         format!("wire {wire} {way:?} {:?}={lower:?} of {upper:?} cut {:?}: {message}", found.lower, found.cut)
-    }
-}
-
-/// As the shell hands it to the head.
-pub(crate) fn submission(spec: JobSpec) -> Call {
-    Call::Submit { spec: Box::new(spec), secret: Bytes::from_static(&[7; 32]) }
-}
-
-/// Who a wire connects.
-#[derive(Debug)]
-pub(crate) struct WireEnds {
-    pub(crate) lower: Lower,
-    pub(crate) upper: Pid,
-}
-
-fn kind_up(up: &Up) -> &'static str {
-    match &up.body {
-        Some(up::Body::Hello(wire::Hello { who: Some(hello::Who::Node(_) | hello::Who::Step(_)), .. })) => "hello",
-        Some(up::Body::FenceUp(_)) => "fence up",
-        Some(up::Body::Located(_)) => "located",
-        Some(up::Body::Locate(_)) => "locate",
-        Some(up::Body::Done(_)) => "done",
-        Some(up::Body::Output(_)) => "output",
-        Some(up::Body::RankFailed(_)) => "rank failed",
-        Some(up::Body::Resume(_)) => "resume",
-        Some(up::Body::NameCall(_)) => "name call",
-        Some(up::Body::SpawnCall(_)) => "spawn call",
-        Some(up::Body::Begun(_)) => "begun",
-        Some(up::Body::GroupJoin(_)) => "group join",
-        Some(up::Body::NodesUp(_) | up::Body::NodesAway(_) | up::Body::NodesGone(_)) => "nodes",
-        Some(_) | None => "other up",
-    }
-}
-
-fn kind_down(down: &Down) -> &'static str {
-    match &down.body {
-        Some(down::Body::Launch(_)) => "launch",
-        Some(down::Body::FenceDown(_)) => "fence down",
-        Some(down::Body::Locations(_)) => "locations",
-        Some(down::Body::NameResult(_)) => "name result",
-        Some(down::Body::SpawnResult(_)) => "spawn result",
-        Some(down::Body::Release(_)) => "release",
-        Some(down::Body::OutputAck(_)) => "output ack",
-        Some(down::Body::Kill(_)) => "kill",
-        Some(down::Body::Resync(_)) => "resync",
-        Some(_) | None => "other down",
     }
 }

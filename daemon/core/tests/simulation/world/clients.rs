@@ -1,0 +1,106 @@
+//! What clients ask: rsctl, users who feed standard input, and ranks through the gRPC service.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rsd_core::JobId;
+use rsd_core::rsd::{Answer, Call, Input, PmiOp, ReqId};
+use rsd_proto::v1::{JobInfo, JobSpec};
+
+use super::{Event, MachineId, Pid, World};
+use crate::ranks::Op;
+use crate::rng::Rng;
+use crate::steps::{Local, RankEvent, StepProc};
+
+impl World {
+    pub(crate) fn program(&mut self, program: impl Fn(u32, u32, &mut Rng) -> Vec<Op> + 'static) -> usize {
+        self.programs.push(Rc::new(program));
+        self.programs.len() - 1
+    }
+
+    pub(crate) fn script(&mut self, program: usize, rank: u32, size: u32) -> Vec<Op> {
+        let program = Rc::clone(&self.programs[program]);
+        program(rank, size, &mut self.rng)
+    }
+
+    pub(crate) fn call(&mut self, machine: MachineId, call: Call) -> ReqId {
+        let req = self.id();
+        let pid = self.machines[machine].daemon.expect("a client finds a daemon");
+        self.handle(pid, Input::Call { req, call });
+        req
+    }
+
+    /// The answer, if it is there.
+    pub(crate) fn answered(&mut self, req: ReqId) -> Option<Answer> {
+        self.answers.remove(&req)
+    }
+
+    pub(crate) fn submit(&mut self, spec: JobSpec) -> JobId {
+        let req = self.call(0, submission(spec));
+        match self.answered(req) {
+            Some(Answer::Submitted(job)) => job,
+            other => panic!("submit was answered with {other:?}"),
+        }
+    }
+
+    pub(crate) fn job(&mut self, job: JobId) -> JobInfo {
+        let req = self.call(0, Call::GetJob(job));
+        match self.answered(req) {
+            Some(Answer::Job(info)) => *info,
+            other => panic!("job {job}: {other:?}"),
+        }
+    }
+
+    /// A rank asks through the gRPC service.
+    pub(crate) fn call_fence(&mut self, step: &StepProc, pid: Pid, local: Local, (rank, attempt): (u32, u64)) {
+        let Some(daemon) = self.machines[step.machine].daemon else {
+            return self.after(Duration::ZERO, Event::Rank(pid, local, RankEvent::CallAnswered(false)));
+        };
+        let req = self.id();
+        self.callers.insert(req, (daemon, pid, local));
+        let call = Call::Pmi { job: step.job, rank, namespace: step.namespace.clone(), op: PmiOp::Fence(attempt) };
+        self.handle(daemon, Input::Call { req, call });
+    }
+
+    /// Standard input for a job, chunk by chunk.
+    pub(crate) fn feed_stdin(&mut self, job: JobId, chunks: Vec<Bytes>) {
+        self.feeds.insert(job, chunks.into());
+        self.after(Duration::ZERO, Event::Feed(job));
+    }
+
+    pub(super) fn feed(&mut self, job: JobId) {
+        let Some(chunks) = self.feeds.get_mut(&job) else { return };
+        let Some(data) = chunks.pop_front() else { return };
+        let eof = chunks.is_empty();
+        let req = self.id();
+        self.fed.insert(req, job);
+        if let Some(pid) = self.machines[0].daemon {
+            self.handle(pid, Input::Call { req, call: Call::Stdin { job, data, eof } });
+        }
+    }
+
+    /// Chunks of standard input and calls of ranks that no answer has come for.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.fed.len() + self.feeds.values().map(VecDeque::len).sum::<usize>() + self.callers.len()
+    }
+
+    pub(super) fn answer(&mut self, req: ReqId, answer: Answer) {
+        if let Some((_, pid, local)) = self.callers.remove(&req) {
+            let done = matches!(answer, Answer::Pmi(_));
+            let delay = self.delay();
+            self.after(delay, Event::Rank(pid, local, RankEvent::CallAnswered(done)));
+        } else if let Some(job) = self.fed.remove(&req) {
+            let delay = self.delay();
+            self.after(delay, Event::Feed(job));
+        } else {
+            self.answers.insert(req, answer);
+        }
+    }
+}
+
+/// As the shell hands it to the head.
+pub(crate) fn submission(spec: JobSpec) -> Call {
+    Call::Submit { spec: Box::new(spec), secret: Bytes::from_static(&[7; 32]) }
+}
