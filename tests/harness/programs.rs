@@ -118,7 +118,10 @@ fn compile(compiler: &Path, source: &str, flags: &[&str]) -> String {
     let text = fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
     let mut hasher = DefaultHasher::new();
     let mpi_h = compiler.parent().map(|bin| fs::read(bin.join("../include/mpi.h")).ok());
-    (&text, compiler, flags, headers_beside(&path), mpi_h).hash(&mut hasher);
+    let beside = path.parent().expect("a program lies in a folder");
+    let named = flags.iter().filter_map(|flag| flag.strip_prefix("-I")).map(Path::new);
+    let headers: Vec<Vec<u8>> = std::iter::once(beside).chain(named).flat_map(headers_in).collect();
+    (&text, compiler, flags, headers, mpi_h).hash(&mut hasher);
     let stem = source.trim_end_matches(".c").replace('/', "-");
     let programs = built::target().join("test-programs");
     let program = programs.join(format!("{stem}-{:016x}", hasher.finish()));
@@ -138,9 +141,8 @@ fn compile(compiler: &Path, source: &str, flags: &[&str]) -> String {
     program.display().to_string()
 }
 
-/// What a program includes from its own folder.
-fn headers_beside(source: &Path) -> Vec<Vec<u8>> {
-    let folder = source.parent().expect("a program lies in a folder");
+/// What a program may include from a folder.
+fn headers_in(folder: &Path) -> Vec<Vec<u8>> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut headers: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|ext| ext == "h")).collect();
     headers.sort();
