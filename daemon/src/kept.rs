@@ -35,16 +35,19 @@ impl KeptFile {
         (KeptFile { path, file: None, bytes: 0, short_bytes: 0 }, records)
     }
 
-    /// Writes one record behind the others; if the file is to be written anew, all that `everything` says, which it belongs to.
-    pub(crate) fn append(&mut self, record: &Kept, everything: impl FnOnce() -> Vec<Kept>) {
-        let bytes = record.encode_length_delimited_to_vec();
+    /// Writes records behind the others, whole or not at all; if the file is to be written anew, all that `everything` says, which
+    /// they belong to.
+    pub(crate) fn append(&mut self, records: &[Kept], everything: impl FnOnce() -> Vec<Kept>) {
+        let bytes = encode(records);
         let length = bytes.len() as u64;
         let too_long = self.bytes + length > SHORT_BYTES.max(GROWTH * self.short_bytes);
-        let written = match self.file.as_mut().filter(|_| !too_long) {
-            Some(file) => file.write_all(&bytes),
-            None => return self.rewrite(&everything()),
-        };
-        match written {
+        if (self.file.is_none() || too_long) && self.rewrite(&everything()) {
+            return;
+        }
+        // When it cannot be written anew it may still have room for a little more, and is tried again when it has grown.
+        self.short_bytes = self.short_bytes.max(if too_long { self.bytes } else { 0 });
+        let Some(file) = &mut self.file else { return };
+        match file.write_all(&bytes) {
             Ok(()) => self.bytes += length,
             Err(error) => {
                 self.file = None;
@@ -53,9 +56,9 @@ impl KeptFile {
         }
     }
 
-    /// Writes the file anew.
-    pub(crate) fn rewrite(&mut self, records: &[Kept]) {
-        let bytes: Vec<u8> = records.iter().flat_map(Message::encode_length_delimited_to_vec).collect();
+    /// Writes the file anew; false if that cannot be done.
+    pub(crate) fn rewrite(&mut self, records: &[Kept]) -> bool {
+        let bytes = encode(records);
         let scratch = self.path.with_extension("new");
         let write = || -> std::io::Result<File> {
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&scratch)?;
@@ -66,10 +69,12 @@ impl KeptFile {
         match write() {
             Ok(file) => {
                 (self.file, self.bytes, self.short_bytes) = (Some(file), bytes.len() as u64, bytes.len() as u64);
+                true
             }
             Err(error) => {
-                self.file = None;
-                error!(path = %self.path.display(), %error, "cannot write down what a restart has to know");
+                let _ = std::fs::remove_file(&scratch);
+                error!(path = %self.path.display(), %error, "cannot write down anew what a restart has to know");
+                false
             }
         }
     }
@@ -79,6 +84,10 @@ impl KeptFile {
         self.file = None;
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+fn encode(records: &[Kept]) -> Vec<u8> {
+    records.iter().flat_map(Message::encode_length_delimited_to_vec).collect()
 }
 
 fn read(path: &Path) -> Vec<Kept> {
@@ -123,7 +132,7 @@ mod tests {
         assert_eq!(before, []);
         file.rewrite(&[]);
         for name in ["a", "b", "c"] {
-            file.append(&gone(name), nothing);
+            file.append(&[gone(name)], nothing);
         }
         let (mut next, records) = KeptFile::open(path.clone());
         assert_eq!(records, [gone("a"), gone("b"), gone("c")]);
@@ -132,8 +141,8 @@ mod tests {
         std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
         assert_eq!(read(&path), [gone("a"), gone("b")]);
         // The next to write begins anew, so that nothing lies behind the half one.
-        next.append(&gone("d"), || vec![gone("a"), gone("b"), gone("d")]);
-        next.append(&gone("e"), nothing);
+        next.append(&[gone("d")], || vec![gone("a"), gone("b"), gone("d")]);
+        next.append(&[gone("e")], nothing);
         assert_eq!(read(&path), [gone("a"), gone("b"), gone("d"), gone("e")]);
         next.remove();
         assert_eq!(read(&path), []);
@@ -147,7 +156,7 @@ mod tests {
         let long = gone(&"x".repeat(100_000));
         let mut rewritten = 0;
         for _ in 0..100 {
-            file.append(&long, || {
+            file.append(std::slice::from_ref(&long), || {
                 rewritten += 1;
                 vec![gone("short")]
             });
@@ -158,13 +167,33 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_cannot_be_written_anew_is_written_on() {
+        let path = path("on");
+        let (mut file, _) = KeptFile::open(path.clone());
+        assert!(file.rewrite(&[]));
+        std::fs::create_dir_all(path.with_extension("new").join("in-the-way")).unwrap();
+        let long = gone(&"x".repeat(100_000));
+        let mut tried = 0;
+        for _ in 0..100 {
+            file.append(std::slice::from_ref(&long), || {
+                tried += 1;
+                Vec::new()
+            });
+        }
+        assert_eq!(read(&path).len(), 100, "nothing is lost");
+        assert!((1..10).contains(&tried), "{tried}");
+        std::fs::remove_dir_all(path.with_extension("new")).unwrap();
+        file.remove();
+    }
+
+    #[test]
     fn a_file_that_could_not_be_written_is_written_whole_as_soon_as_it_can() {
         let path = path("full");
         std::fs::create_dir_all(path.join("in-the-way")).unwrap();
         let (mut file, _) = KeptFile::open(path.clone());
-        file.append(&gone("a"), || vec![gone("a")]);
+        file.append(&[gone("a")], || vec![gone("a")]);
         std::fs::remove_dir_all(&path).unwrap();
-        file.append(&gone("b"), || vec![gone("a"), gone("b")]);
+        file.append(&[gone("b")], || vec![gone("a"), gone("b")]);
         assert_eq!(read(&path), [gone("a"), gone("b")]);
         file.remove();
     }

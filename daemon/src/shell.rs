@@ -180,7 +180,7 @@ impl Shell {
         if shell.core.is_head() {
             shell.write_identity();
             shell.handle(Input::Kept(before));
-            shell.kept.rewrite(&shell.core.kept());
+            let _ = shell.kept.rewrite(&shell.core.kept()); // if not now, with the next change
             shell.say_ready();
         }
         shell
@@ -321,6 +321,7 @@ impl Shell {
                 }
                 self.say_ready();
             }
+            Effect::ForgetKept => self.kept.remove(),
             Effect::Exit => {
                 self.over = true;
                 self.kept.remove();

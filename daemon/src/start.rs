@@ -167,6 +167,9 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
     let (door, inbox) = Door::new();
     let before = state_dir.identity();
     let mut identity = identity(&options, before.clone())?;
+    if before.is_none_or(|before| before.dvm != identity.dvm) {
+        state_dir.forget_kept();
+    }
     let address = address(options.join.as_deref(), &listen).map(|address| address.to_string()).unwrap_or_default();
     let interface = interface(&address).unwrap_or_default();
     let inventory = Inventory { address, interface, ..inventory::measure(options.slots) };

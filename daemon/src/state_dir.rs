@@ -129,6 +129,11 @@ impl StateDir {
         self.path.join("kept")
     }
 
+    /// What another DVM has kept here is not ours to know.
+    pub(crate) fn forget_kept(&self) {
+        let _ = fs::remove_file(self.kept());
+    }
+
     pub(crate) fn identity(&self) -> Option<Identity> {
         serde_json::from_slice(&fs::read(self.path.join("identity.json")).ok()?).ok()
     }

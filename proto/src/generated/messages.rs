@@ -1893,7 +1893,7 @@ pub struct PmiValue {
 pub struct PmiDone {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Kept {
-    #[prost(oneof = "kept::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "kept::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub what: ::core::option::Option<kept::What>,
 }
 /// Nested message and enum types in `Kept`.
@@ -1922,6 +1922,9 @@ pub mod kept {
         Value(super::KeptValue),
         #[prost(message, tag = "9")]
         ValueGone(super::KeptValue),
+        /// An epoch is being ended.
+        #[prost(message, tag = "10")]
+        Kill(super::KeptKill),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1931,6 +1934,20 @@ pub struct KeptEpoch {
     pub launch: ::core::option::Option<Launch>,
     #[prost(uint64, tag = "2")]
     pub submitted_ms: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeptKill {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// What it will have been: failed, cancelled or timed out.
+    #[prost(enumeration = "JobState", tag = "2")]
+    pub state: i32,
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "4")]
+    pub grace_ms: u64,
+    #[prost(message, optional, tag = "5")]
+    pub cause: ::core::option::Option<RankExit>,
 }
 /// Of `rsctl kv`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

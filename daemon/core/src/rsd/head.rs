@@ -339,8 +339,12 @@ impl Rsd {
             Life::Outlived { why: before, until } => (*before, *until) = (before.or(Some(why)), None),
             Life::Ending { .. } | Life::Queued { .. } | Life::Ended(_) => return,
         }
+        let kept = job.kept_kill(&reason, grace_ms);
         let killing = job_event::Killing { reason: reason.clone(), grace_ms };
         out.push(log(now, id, job_event::Body::Killing(killing)));
+        if let (Some(head), Some(kill)) = (&mut self.head, kept) {
+            head.keep(kept::What::Kill(kill));
+        }
         self.pass_kill(wire::Kill { job: id, grace_ms, reason }, out);
         self.kill_spawned(now, id, grace_ms, out);
     }

@@ -226,6 +226,18 @@ impl Job {
         self.launch.clone().map(|launch| wire::KeptEpoch { launch: Some(launch), submitted_ms: self.submitted_ms })
     }
 
+    /// What is to be known of an epoch that is being ended.
+    pub(super) fn kept_kill(&self, reason: &str, grace_ms: u64) -> Option<wire::KeptKill> {
+        let Life::Ending { why, .. } = &self.life else { return None };
+        let state = match why {
+            Why::Failed => JobState::Failed,
+            Why::Cancelled => JobState::Cancelled,
+            Why::TimedOut => JobState::TimedOut,
+        };
+        let (job, reason, cause) = (self.id, reason.to_owned(), self.cause.clone());
+        (!self.members.is_empty()).then(|| wire::KeptKill { job, state: state.into(), reason, grace_ms, cause })
+    }
+
     /// What went wrong first.
     pub(super) fn cause(&self) -> Option<&RankExit> {
         self.cause.as_ref()
@@ -234,12 +246,16 @@ impl Job {
     /// Takes in how a rank ended; `is_away` tells which nodes are out of reach. True if this is news. News that had to wait for a
     /// daemon may come after what followed from it.
     pub(super) fn take_exit(&mut self, now: Now, exit: &RankExit, is_away: impl Fn(NodeId) -> bool) -> bool {
-        let before = self.exits.get(&exit.rank);
-        if before.is_some_and(|before| before.fatal || !exit.fatal) {
-            return false;
-        }
         let at_us = now.mono.as_micros() as i128 - i128::from(exit.ago_us);
         let was_held = exit.ago_us > 0 && at_us < self.caused_at_us;
+        let before = self.exits.get(&exit.rank);
+        if before.is_some_and(|before| before.fatal || !exit.fatal) {
+            // No news but for its time, which the end of all ranks of its node does not tell.
+            if was_held && exit.fatal && !exit.secondary {
+                (self.cause, self.caused_at_us) = (Some(exit.clone()), at_us);
+            }
+            return false;
+        }
         if !exit.secondary && self.cause.as_ref().is_none_or(|cause| was_held || cause.rank == exit.rank) {
             (self.cause, self.caused_at_us) = (Some(exit.clone()), at_us);
             let others = self.map.nodes().iter().copied().filter(|node| *node != exit.node);

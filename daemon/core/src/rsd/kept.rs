@@ -2,17 +2,20 @@
 //! published and put. Their processes are nobody's children and go on; jobs whose ranks rsd has started end with their head.
 //!
 //! The head says what has changed, in the order in which it changes ([`Effect::Keep`]); the shell appends that to a file, and gives
-//! it all back to the next daemon as its first input ([`super::Input::Kept`]). What is kept goes to the shell before whatever else
-//! follows from the same input, so that nobody has an answer that a restart forgets. [`Rsd::kept`] says the same in short.
+//! it all back to the next daemon as its first input ([`super::Input::Kept`]). What follows from one input is written at once, and before
+//! anybody has an answer that a restart could forget. [`Rsd::kept`] says the same in short. A DVM that is stopped keeps nothing.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message;
-use rsd_proto::v1::{self as wire, GroupEpoch, GroupInfo, Kept, KeptEpoch, KeptValue, NameResult, PublishedName, kept};
+use rsd_proto::v1::{
+    self as wire, GroupEpoch, GroupInfo, JobState, Kept, KeptEpoch, KeptKill, KeptValue, NameResult, PublishedName,
+    kept,
+};
 
 use super::head::{HEAD, Head};
-use super::job::Job;
+use super::job::{Job, Why};
 use super::{Effect, Rsd};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now};
@@ -22,6 +25,7 @@ use crate::{JobId, NodeId, Now};
 struct Past {
     groups: BTreeMap<String, GroupInfo>,
     epochs: BTreeMap<JobId, KeptEpoch>,
+    kills: BTreeMap<JobId, KeptKill>,
     names: BTreeMap<Bytes, PublishedName>,
     answers: BTreeMap<(JobId, NodeId, u64), NameResult>,
     values: BTreeMap<(JobId, Bytes), KeptValue>,
@@ -47,10 +51,12 @@ impl Past {
             }
             kept::What::EpochOver(job) => {
                 self.epochs.remove(&job);
+                self.kills.remove(&job);
                 self.names.retain(|_, name| name.job != job);
                 self.answers.retain(|(of, ..), _| *of != job);
                 self.values.retain(|(of, _), _| *of != job);
             }
+            kept::What::Kill(kill) => drop(self.kills.insert(kill.job, kill)),
             kept::What::Name(name) => drop(self.names.insert(name.name.clone(), name)),
             kept::What::NameGone(name) => drop(self.names.remove(&name)),
             kept::What::Answer(answer) => drop(self.answers.insert((answer.job, answer.node, answer.call), answer)),
@@ -84,23 +90,31 @@ impl Rsd {
         let groups = head.lobby.kept().map(kept::What::Group);
         let alive: Vec<&Job> = head.alive().filter(|job| head.outlives_us(job.id)).collect();
         let epochs = alive.iter().filter_map(|job| job.kept()).map(kept::What::Epoch);
+        let kills = alive.iter().filter_map(|job| {
+            let kill = self.relays.get(&job.id)?.kill.as_ref()?;
+            Some(kept::What::Kill(job.kept_kill(&kill.reason, kill.grace_ms)?))
+        });
         let names = head.names.list().into_iter().filter(|name| head.outlives_us(name.job)).map(kept::What::Name);
         let answers = head.questions.names_answered().filter(|answer| head.outlives_us(answer.job));
         let values = alive.iter().flat_map(|job| head.blobs.kept(job.id)).map(kept::What::Value);
-        let all = groups.chain(epochs).chain(names).chain(answers.map(kept::What::Answer)).chain(values);
+        let all = groups.chain(epochs).chain(kills).chain(names).chain(answers.map(kept::What::Answer)).chain(values);
         all.map(|what| Kept { what: Some(what) }).collect()
     }
 
     /// What the head before us has kept.
     pub(super) fn on_kept(&mut self, now: Now, records: Vec<Kept>, out: &mut Vec<Effect>) {
-        let past = Past::of(records);
+        let mut past = Past::of(records);
         let Some(head) = &mut self.head else { return };
         for group in past.groups.into_values() {
             head.lobby.restore(now.mono, group);
         }
         for epoch in past.epochs.into_values() {
             // What a file of another version says may make no sense: then the epoch is forgotten, and its steps sent away.
-            let _ = self.restore_epoch(now, epoch, out);
+            if let Some(job) = self.restore_epoch(now, epoch, out)
+                && let Some(kill) = past.kills.remove(&job)
+            {
+                self.restore_kill(now, kill, out);
+            }
         }
         let Some(head) = &mut self.head else { return };
         for name in past.names.into_values().filter(|name| head.is_alive(name.job)).collect::<Vec<_>>() {
@@ -114,7 +128,20 @@ impl Rsd {
         }
     }
 
-    fn restore_epoch(&mut self, now: Now, kept: KeptEpoch, out: &mut Vec<Effect>) -> Option<()> {
+    fn restore_kill(&mut self, now: Now, kill: KeptKill, out: &mut Vec<Effect>) {
+        let why = match kill.state() {
+            JobState::Cancelled => Why::Cancelled,
+            JobState::TimedOut => Why::TimedOut,
+            _ => Why::Failed,
+        };
+        let job = self.head.as_mut().and_then(|head| head.job_mut(kill.job));
+        if let (Some(job), Some(cause)) = (job, &kill.cause) {
+            job.take_exit(now, cause, |_| false);
+        }
+        self.kill_job(now, kill.job, why, kill.reason, kill.grace_ms, out);
+    }
+
+    fn restore_epoch(&mut self, now: Now, kept: KeptEpoch, out: &mut Vec<Effect>) -> Option<JobId> {
         let launch = kept.launch?;
         let map = TaskMap::try_from(launch.map.clone()?).ok()?;
         let epoch = GroupEpoch::decode(&*launch.group).ok()?;
@@ -125,6 +152,7 @@ impl Rsd {
         }
         let began = Now { unix_ms: kept.submitted_ms, ..now };
         let head = self.head.as_mut()?;
+        head.memory.next_job = head.memory.next_job.max(launch.job + 1);
         for (node, name) in map.nodes().iter().zip(&epoch.node_names).filter(|(node, _)| **node != HEAD) {
             // It has its grace to come back, as after a cut.
             let info = wire::NodeInfo { node: *node, name: name.clone(), joined_ms: now.unix_ms, ..Default::default() };
@@ -132,7 +160,8 @@ impl Rsd {
         }
         head.lobby.restore_epoch(launch.job, &epoch);
         let launch = self.insert_epoch(began, launch.job, epoch, map, Some(launch), out)?;
+        let job = launch.job;
         self.on_launch(now, launch, out);
-        Some(())
+        Some(job)
     }
 }

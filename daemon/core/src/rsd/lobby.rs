@@ -129,7 +129,11 @@ impl Lobby {
         }
         let Some(group) = self.groups.get_mut(&join.group) else { return Ok(()) };
         let (token, name) = (join.token.clone(), join.group.clone());
+        let before = (group.size, group.said_by);
         let replaced = group.take(now, join, wanted, name_of)?;
+        if (group.size, group.said_by) != before {
+            self.touched.insert(name.clone());
+        }
         replaced.into_iter().for_each(|token| drop(self.waiting.remove(&token)));
         self.waiting.insert(token, name);
         Ok(())
@@ -222,6 +226,7 @@ impl Lobby {
         self.changed = true;
         self.entered.extend(epoch.members.iter().map(|member| (member.token.clone(), job)));
         if let Some(group) = self.groups.get_mut(&epoch.name) {
+            group.epoch = group.epoch.max(epoch.epoch + 1);
             group.live.insert(epoch.epoch, (job, epoch.members.len() as u32));
         }
     }

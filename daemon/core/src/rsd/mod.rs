@@ -113,8 +113,10 @@ pub enum Effect {
     DropLog(JobId),
     /// Write down what must survive a restart.
     Remember(Memory),
-    /// Write this down behind what is written already, before what follows is done.
-    Keep(Box<wire::Kept>),
+    /// Write this down behind what is written already, whole or not at all, before what follows is done.
+    Keep(Vec<wire::Kept>),
+    /// Nothing of what was written down is to be known again: the DVM is being stopped.
+    ForgetKept,
     /// Write down who we are now (joined daemons).
     Identity { node: NodeId, dvm: String, name: String },
     /// All is done: the process may exit.
@@ -220,7 +222,7 @@ impl Rsd {
 
     /// Takes one input and appends what is to be done about it.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Effect>) {
-        let first = out.len();
+        let (first, was_stopping) = (out.len(), self.stopping.is_some());
         match input {
             Input::Hello { link, hello } => self.on_hello(now, link, hello, out),
             Input::Up { link, up } => self.on_up(now, link, up, out),
@@ -242,8 +244,12 @@ impl Rsd {
         }
         self.settle(now, out);
         if let Some(head) = &mut self.head {
-            let changes = head.take_changes().into_iter().map(|kept| Effect::Keep(Box::new(kept)));
-            out.splice(first..first, changes);
+            let changes = head.take_changes();
+            match (&self.stopping, was_stopping) {
+                (Some(_), false) => out.insert(first, Effect::ForgetKept),
+                (None, false) if !changes.is_empty() => out.insert(first, Effect::Keep(changes)),
+                (Some(_) | None, _) => {}
+            }
         }
     }
 

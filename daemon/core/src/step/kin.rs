@@ -11,6 +11,7 @@ use rsd_proto::pmi::mapping;
 use rsd_proto::pmi::v1::{Reply, Request};
 
 use super::exits::Fault;
+use super::fence::Waiter;
 use super::pmi::reply_to;
 use super::{Effect, Local, Step};
 use crate::Now;
@@ -111,9 +112,14 @@ impl Step {
     /// The answer to what a member has asked last; the epoch is over. Its connection stays as long as the step does: MPICH 5
     /// crashes where that is closed before its next question.
     fn part_from(&mut self, now: Now, local: Local, why: String, out: &mut Vec<Effect>) {
-        self.fence.waiting.retain(|(waiting, _)| *waiting != local);
+        let told = format!("rank {} {why}", self.ranks[local].rank);
+        for (_, waiter) in self.fence.waiting.extract_if(.., |(waiting, _)| *waiting == local).collect::<Vec<_>>() {
+            if let Waiter::Call { call, .. } = waiter {
+                self.answer_call(call, Err(told.clone()), out);
+            }
+        }
+        reply_to(local, &Reply::Failed(told), out);
         let rank = &mut self.ranks[local];
-        reply_to(local, &Reply::Failed(format!("rank {} {why}", rank.rank)), out);
         rank.verdict.fault.get_or_insert(Fault::Protocol(why));
         self.member_is_over(now, local, out);
     }

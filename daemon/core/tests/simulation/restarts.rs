@@ -180,3 +180,54 @@ fn a_dvm_that_was_stopped_knows_nothing_of_the_last_one() {
     world.run();
     assert_eq!(groups(&mut world), []);
 }
+
+#[test]
+fn what_was_to_end_ends_as_it_was_to_though_the_head_restarts_meanwhile() {
+    for seed in seeds(30) {
+        let _seed = Seed(seed);
+        let mut world = world(seed, 3);
+        world.group_program = world.program(|_, _, _| vec![Op::Init, Op::Mapping, Op::Hang]);
+        let members = crowd(&mut world, 3, 6);
+        world.run_for(Duration::from_secs(7));
+        let job = assert_one_world(&world, &members, 1);
+        let away = seed % 2 == 0;
+        if away {
+            // It does not hear of the end until the next head tells it.
+            world.after(Duration::ZERO, Event::Fault(Fault::Restart(1, Duration::from_secs(3))));
+            world.run_for(Duration::from_millis(10));
+        }
+        world.call(0, Call::Cancel { job, grace_ms: Some(4_000) });
+        for _ in 0..2 {
+            restart_head(&mut world);
+        }
+        let told = groups(&mut world);
+        assert_eq!(told[0].epochs.len(), 1, "it is not over yet: {told:?}");
+        world.run_for(Duration::from_secs(30));
+        let last = groups(&mut world)[0].last.clone().expect("it is over");
+        assert_eq!((last.epoch, last.job, last.state()), (1, job, JobState::Cancelled));
+        world.run();
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn members_without_a_size_may_come_again_before_who_said_it() {
+    for seed in seeds(20) {
+        let _seed = Seed(seed);
+        let mut world = world(seed, 3);
+        let sized = world.process(0, Duration::ZERO, actors(4));
+        world.run_for(Duration::from_millis(500));
+        let unsized_ = GroupJoin { size: None, ..actors(0) };
+        let join = |world: &mut World, at| world.process(at, Duration::ZERO, unsized_.clone());
+        let mut members = vec![sized, join(&mut world, 1), join(&mut world, 2)];
+        world.run_for(Duration::from_secs(1));
+        for _ in 0..3 {
+            restart_head(&mut world);
+        }
+        members.push(join(&mut world, 1));
+        world.run();
+        let job = assert_one_world(&world, &members, 1);
+        assert_ended_well(&mut world, job);
+        world.assert_at_rest();
+    }
+}

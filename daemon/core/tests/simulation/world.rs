@@ -474,7 +474,8 @@ impl World {
             }
             Effect::DropLog(job) => drop(self.logs.remove(&job)),
             Effect::Remember(memory) => self.machines[machine].memory = memory,
-            Effect::Keep(kept) => self.machines[machine].kept.push(*kept),
+            Effect::Keep(kept) => self.machines[machine].kept.extend(kept),
+            Effect::ForgetKept => self.machines[machine].kept.clear(),
             Effect::Identity { node, dvm, name } => self.machines[machine].identity = (node, dvm, name),
             Effect::Exit => {
                 // Behind its last words.

@@ -18,7 +18,11 @@ pub(in crate::rsd) struct Group {
     pub(super) size: (u32, u32),
     /// Who first said so: its pid and node; None: the group was created.
     pub(super) said_by: Option<(u32, NodeId)>,
+    /// Somebody has said so, at some time.
+    was_sized: bool,
     created: bool,
+    /// Nobody has come since a restart.
+    is_restored: bool,
     mode: u32,
     ttl: Duration,
     timeout: Duration,
@@ -86,7 +90,9 @@ impl Group {
             owner,
             size,
             said_by: None,
+            was_sized: false,
             created: false,
+            is_restored: false,
             mode: 0o600,
             ttl: TTL,
             timeout: TIMEOUT,
@@ -110,12 +116,13 @@ impl Group {
         group.closed = info.closed.then_some(now);
         group.epoch = info.epoch;
         group.last = info.last;
+        (group.was_sized, group.is_restored) = (true, true);
         group
     }
 
-    /// Whether the next head has to know of it: it has rules or numbers of its own.
+    /// Whether the next head has to know of it: it has rules or numbers of its own, or members that may come again without a size.
     pub(super) fn is_to_be_kept(&self) -> bool {
-        self.created || self.closed.is_some() || self.epoch > 1
+        self.created || self.closed.is_some() || self.epoch > 1 || self.was_sized
     }
 
     /// One that nobody created and nobody waits in, or one that was closed.
@@ -157,7 +164,7 @@ impl Group {
         }
         match wanted {
             Some(size) if self.seats.is_empty() && !self.created => {
-                (self.size, self.said_by) = (size, Some((join.pid, join.node)));
+                (self.size, self.said_by, self.was_sized) = (size, Some((join.pid, join.node)), true);
             }
             Some(size) if size != self.size => return Err(refusal::other_size(self, size, name_of)),
             Some(_) | None => {}
@@ -184,7 +191,7 @@ impl Group {
         let pmi_id = (first..=i32::MAX as u32).chain(1..first).find(|id| unique(*id)).unwrap_or(first);
         let join = GroupJoin { pmi_id, ..join };
         self.seats.push(Seat { join, since: now, deadline: now + wait, away: None, told: false });
-        (self.last_arrival, self.empty) = (now, None);
+        (self.last_arrival, self.empty, self.is_restored) = (now, None, false);
         Ok(lost)
     }
 
@@ -253,6 +260,7 @@ impl Group {
             (Some(_), _) => since + REMEMBERED,
             (None, true) => since + self.ttl,
             (None, false) if had_epochs => since + REMEMBERED,
+            (None, false) if self.is_restored => since + AWAY,
             (None, false) => since,
         })
     }
