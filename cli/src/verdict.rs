@@ -16,7 +16,12 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option
         JobState::Failed => format!("job {job} failed"),
         JobState::Queued | JobState::Running | JobState::Ending | JobState::Unknown => return None,
     };
-    let Some(cause) = info.cause.as_ref().filter(|cause| !cause.secondary) else { return Some(headline) };
+    let secondary = info.exits.iter().filter(|exit| exit.secondary).count();
+    let Some(cause) = info.cause.as_ref().filter(|cause| !cause.secondary) else {
+        // Who cancels may think that this has ended processes.
+        let left = if info.joined && secondary > 0 { format!("\n{}", cut_off(secondary, "")) } else { String::new() };
+        return Some(headline + &left);
+    };
 
     let mut text = format!("{headline}: {}", describe(cause, info));
     if !cause.stderr_tail.is_empty() && !seen(cause.job, cause.rank) {
@@ -26,7 +31,6 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option
             text.push_str(line);
         }
     }
-    let secondary = info.exits.iter().filter(|exit| exit.secondary).count();
     if secondary > 0 {
         text.push_str(&format!("\n{}", followed(secondary, info.joined)));
     }
@@ -66,8 +70,15 @@ fn followed(ranks: usize, joined: bool) -> String {
     match (joined, ranks) {
         (false, 1) => "1 other rank was ended because of it".to_owned(),
         (false, _) => format!("{ranks} other ranks were ended because of it"),
-        (true, 1) => "1 other member was cut off because of it; rsd has not ended its process".to_owned(),
-        (true, _) => format!("{ranks} other members were cut off because of it; rsd has not ended their processes"),
+        (true, _) => cut_off(ranks, "other "),
+    }
+}
+
+fn cut_off(members: usize, other: &str) -> String {
+    let why = if other.is_empty() { "" } else { " because of it" };
+    match members {
+        1 => format!("1 {other}member was cut off{why}; rsd has not ended its process"),
+        _ => format!("{members} {other}members were cut off{why}; rsd has not ended their processes"),
     }
 }
 
@@ -158,6 +169,13 @@ mod tests {
             let text = verdict(&JobInfo { joined: true, ..failed(cause.clone(), exits) }, |_, _| false).unwrap();
             assert!(text.ends_with(said), "{text}");
         }
+        let exits = vec![cut(0), cut(1)];
+        let cancelled =
+            JobInfo { job: 7, joined: true, state: JobState::Cancelled.into(), exits, ..JobInfo::default() };
+        assert_eq!(
+            verdict(&cancelled, |_, _| false).unwrap(),
+            "job 7 was cancelled\n2 members were cut off; rsd has not ended their processes"
+        );
     }
 
     #[test]

@@ -282,7 +282,7 @@ fn ranks_whose_mpi_asks_another_process_manager_are_warned_of_once() {
 #[test]
 fn ranks_whose_environment_was_emptied_are_warned_of_once() {
     let dvm = Dvm::start(1);
-    for mpi in [Mpi::Debian, Mpi::Wheel] {
+    for mpi in [Mpi::Debian, Mpi::Wheel, Mpi::Ours] {
         let (gate, program) = (dvm.scratch().join(format!("{mpi:?}")), mpi.program("gated.c"));
         let run =
             |words: &[&str]| dvm.rsctl(["run", "-n", "2", "env"]).args(words).args([&program]).args([&gate]).start();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use nix::unistd::Pid;
-use rsd_core::step::{LAUNCHERS, Mapped, has_lost_us, matters};
+use rsd_core::step::{LAUNCHERS, Mapped, has_lost_us, is_mpi, matters};
 
 /// Processes that are looked at, at most: a shell or two, and the program.
 const PROCESSES_MAX: usize = 16;
@@ -27,7 +27,7 @@ pub(super) fn look(rank: Pid) -> Mapped {
             str::from_utf8(&line[at + 1..]).ok().filter(|name| matters(name))
         });
         let here: BTreeSet<&str> = names.collect();
-        if let Some(mpi) = here.iter().find(|name| name.starts_with("libmpi"))
+        if let Some(mpi) = here.iter().find(|name| is_mpi(name))
             && fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| has_lost_us(&environ))
         {
             lost = Some((*mpi).to_owned());

@@ -125,9 +125,17 @@ fn foreign(files: &[String]) -> Option<(&'static Foreign, &str)> {
     Some((known, mapped(known.maps.first()?)?))
 }
 
+/// Whether a mapped file that [`matters`] is an MPI library.
+pub fn is_mpi(file: &str) -> bool {
+    ["libmpi", OURS_AS_BUILT].iter().any(|start| file.starts_with(start))
+}
+
+/// What our library is before it is installed, by the name that the kernel knows.
+const OURS_AS_BUILT: &str = "librsd_mpi.so";
+
 /// Whether a mapped file's name can matter here.
 pub fn matters(file: &str) -> bool {
-    ["libmpi", "libopen-pal.so", "libpmix.so"].iter().any(|start| file.starts_with(start))
+    ["libmpi", OURS_AS_BUILT, "libopen-pal.so", "libpmix.so"].iter().any(|start| file.starts_with(start))
 }
 
 /// Programs that start ranks themselves: what runs below them is not ours to judge.

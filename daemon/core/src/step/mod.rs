@@ -33,7 +33,7 @@ use crate::{JobId, NodeId, Now, Tuning};
 
 pub use bound::{Bound, Memory};
 pub use calls::SpawnWish;
-pub use guard::{LAUNCHERS, Mapped, has_lost_us, matters};
+pub use guard::{LAUNCHERS, Mapped, has_lost_us, is_mpi, matters};
 pub use members::MemberStart;
 pub use spawn::RankStart;
 
