@@ -406,4 +406,21 @@ mod tests {
         assert_eq!(take(4, 4), Some(3));
         assert_eq!(take(5, 0), Some(3), "it was not held back");
     }
+
+    #[test]
+    fn the_cause_is_what_happened_first_also_when_that_is_told_twice_and_late() {
+        let at = |seconds| Now { mono: Duration::from_secs(seconds), unix_ms: 0 };
+        let died = |rank, ago: u64| RankExit { rank, fatal: true, ago_us: ago * 1_000_000, ..Default::default() };
+        let mut job = Job::new(at(0), 1, JobSpec::default(), Bytes::new(), "job".into(), String::new(), 0);
+        let mut take = |now, exit: &RankExit| {
+            let is_news = job.take_exit(at(now), exit, |_| false);
+            (is_news, job.cause().map(|cause| cause.rank))
+        };
+        assert_eq!(take(10, &died(0, 0)), (true, Some(0)));
+        // By the end of its whole node, which tells no times; then by itself.
+        assert_eq!(take(11, &died(1, 0)), (true, Some(0)));
+        assert_eq!(take(12, &died(1, 5)), (false, Some(1)), "it was at 7");
+        assert_eq!(take(13, &died(0, 3)), (false, Some(1)), "that was at 10");
+        assert_eq!(take(14, &RankExit { secondary: true, ..died(2, 13) }), (true, Some(1)), "it was ended");
+    }
 }
