@@ -50,6 +50,8 @@ impl KeptFile {
         match file.write_all(&bytes) {
             Ok(()) => self.bytes += length,
             Err(error) => {
+                // Nobody is to find a part of it; more may not fit either, so the next is written with all the others.
+                let _ = file.set_len(self.bytes);
                 self.file = None;
                 error!(path = %self.path.display(), %error, "cannot write down what a restart has to know");
             }

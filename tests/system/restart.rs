@@ -179,4 +179,11 @@ fn a_head_that_is_restarted_knows_names_values_and_groups_with_their_rules() {
     dvm.call(built::rsd()).args(["stop"]).ok();
     dvm.restart(0);
     assert_eq!(dvm.json("group ls")["groups"], serde_json::json!([]));
+
+    // So is the file that another DVM has left here.
+    dvm.ctl("group create left --size 2").ok();
+    dvm.kill(0);
+    std::fs::remove_file(dvm.state_dir(0).join("identity.json")).expect("it was there");
+    dvm.restart(0);
+    assert_eq!(dvm.json("group ls")["groups"], serde_json::json!([]));
 }

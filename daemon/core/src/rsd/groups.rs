@@ -159,9 +159,10 @@ impl Rsd {
         };
         head.lobby.began(&complete, id);
         let Some(launch) = self.insert_epoch(now, id, epoch, map, None, out) else { return };
-        if let Some(head) = &mut self.head {
-            let kept = wire::KeptEpoch { launch: Some(launch.clone()), submitted_ms: now.unix_ms };
-            head.keep(kept::What::Epoch(kept));
+        if let Some(head) = &mut self.head
+            && let Some(epoch) = head.jobs.get(&id).and_then(Job::kept)
+        {
+            head.keep(kept::What::Epoch(epoch));
         }
         self.on_launch(now, launch, out);
     }

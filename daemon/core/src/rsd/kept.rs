@@ -2,8 +2,9 @@
 //! published and put. Their processes are nobody's children and go on; jobs whose ranks rsd has started end with their head.
 //!
 //! The head says what has changed, in the order in which it changes ([`Effect::Keep`]); the shell appends that to a file, and gives
-//! it all back to the next daemon as its first input ([`super::Input::Kept`]). What follows from one input is written at once, and before
-//! anybody has an answer that a restart could forget. [`Rsd::kept`] says the same in short. A DVM that is stopped keeps nothing.
+//! it all back to the next daemon as its first input ([`super::Input::Kept`]). What follows from one input is written at once, and
+//! before anybody has an answer that a restart could forget. [`Rsd::kept`] says the same in short. A DVM that is stopped keeps
+//! nothing.
 
 use std::collections::BTreeMap;
 

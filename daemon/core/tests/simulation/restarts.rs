@@ -179,6 +179,16 @@ fn a_dvm_that_was_stopped_knows_nothing_of_the_last_one() {
     world.after(Duration::ZERO, Event::Fault(Fault::Restart(0, Duration::ZERO)));
     world.run();
     assert_eq!(groups(&mut world), []);
+
+    // Not either if it dies on the way, while an epoch is being ended.
+    world.group_program = world.program(|_, _, _| vec![Op::Init, Op::Mapping, Op::Hang]);
+    crowd(&mut world, 1, 3);
+    world.run_for(Duration::from_secs(8));
+    assert_eq!(groups(&mut world)[0].epochs.len(), 1);
+    world.call(0, Call::Shutdown { force: true });
+    restart_head(&mut world);
+    assert_eq!(groups(&mut world), []);
+    world.run();
 }
 
 #[test]
