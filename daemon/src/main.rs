@@ -5,29 +5,29 @@
 //! effects. In reading order:
 //!
 //! - [`options`], [`start`]: the command line, and becoming a daemon.
-//! - [`state_dir`]: what a daemon keeps on disk, and how it is found.
-//! - [`shell`]: the loop around `rsd_core::Rsd`. [`serve`], [`groups`], [`forward`], [`uplink`], [`job_log`], [`steps`], [`join`]: its surroundings.
-//! - [`step_process`]: the loop around `rsd_core::Step`. [`spawn`], [`reap`]: processes.
-//! - [`inventory`], [`load`]: what the node has and does. [`plan`]: the same of machines that are not there, for `rsctl plan`.
+//! - [`shell`]: the loop around `rsd_core::Rsd`; [`door`] is its queue.
+//! - [`serve`]: connections from clients, members, child daemons and steps. [`uplink`]: the connection to the parent.
+//! - [`steps`]: the step processes that a daemon starts. [`step_process`]: such a process, the loop around `rsd_core::Step`.
+//!   [`spawn`], [`reap`]: its ranks.
+//! - [`inventory`]: what the node has, and how busy it is. [`disk`]: what a daemon keeps, and how it is found.
+//! - [`plan`]: placement on machines that are only described, for `rsctl plan`.
 
-mod forward;
-mod groups;
+mod clock;
+mod disk;
+mod door;
+mod failed;
 mod inventory;
-mod job_log;
-mod join;
-mod kept;
-mod kv;
-mod load;
 mod logging;
 mod options;
 mod plan;
 mod query;
+mod random;
 mod reap;
 mod serve;
+mod settings;
 mod shell;
 mod spawn;
 mod start;
-mod state_dir;
 mod step_process;
 mod steps;
 mod uplink;
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("rsd: {error:#}");
-            ExitCode::from(error.downcast_ref::<query::Failed>().map_or(1, |failed| failed.code))
+            ExitCode::from(error.downcast_ref::<failed::Failed>().map_or(1, |failed| failed.code))
         }
     }
 }

@@ -13,8 +13,8 @@ use rsd_core::{place, plan};
 use rsd_proto::transport::exit;
 use rsd_proto::v1::{self as wire, PlanRequest};
 
+use crate::failed::Failed;
 use crate::inventory::{self, Machine};
-use crate::query::Failed;
 
 /// What a description may weigh: lstopo's XML of the largest machines has some MiB.
 const REQUEST_BYTES_MAX: u64 = 64 << 20;

@@ -4,35 +4,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use rsd_config::find::{Daemon, FindError, Wish, find};
+use rsd_config::find::{Daemon, Wish, find};
 use rsd_proto::transport::{DialError, Target, dial, dvm_client, exit, exit_code};
 use rsd_proto::v1::{ShutdownRequest, StatusReply, StatusRequest};
 
+use crate::clock::unix_ms;
+use crate::failed::Failed;
 use crate::options::{StatusOptions, StopOptions};
-use crate::start::runtime_dir;
+use crate::settings::runtime_dir;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 /// After its answer a daemon gets this long to be gone.
 const GONE_DEADLINE: Duration = Duration::from_secs(10);
-
-/// A failure with an exit code of its own.
-#[derive(Debug, thiserror::Error)]
-#[error("{text}")]
-pub(crate) struct Failed {
-    pub(crate) code: u8,
-    pub(crate) text: String,
-}
-
-impl From<FindError> for Failed {
-    fn from(error: FindError) -> Failed {
-        let code = match error {
-            FindError::NotPermitted { .. } => exit::NOT_PERMITTED,
-            FindError::NoneRuns | FindError::Several(_) | FindError::NotRunning { .. } => exit::NO_DAEMON,
-            FindError::Io { .. } => exit::INTERNAL,
-        };
-        Failed { code, text: error.to_string() }
-    }
-}
 
 fn which(dvm: Option<&str>) -> Result<Daemon, Failed> {
     let wish = dvm.filter(|dvm| !dvm.is_empty()).map(|dvm| Wish::Option(Path::new(dvm)));
@@ -75,7 +58,7 @@ pub(crate) fn status(options: StatusOptions) -> anyhow::Result<()> {
     if options.json {
         println!("{}", to_json(&status));
     } else {
-        print!("{}", to_text(&status, crate::shell::unix_ms()));
+        print!("{}", to_text(&status, unix_ms()));
     }
     Ok(())
 }

@@ -2,128 +2,27 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use rsd_config::settings::Settings;
-use rsd_core::rsd::{Answer, Call, Effect, Input, LinkId, MemberId, Refused, ReqId};
-use rsd_core::{JobId, Now, Rsd, Tuning};
+use rsd_core::rsd::{Answer, Effect, Input, LinkId, MemberId, ReqId};
+use rsd_core::{JobId, Rsd};
 use rsd_proto::join;
-use rsd_proto::v1::{Down, GroupJoin, Hello, NodeLoad, Up};
+use rsd_proto::v1::{Down, NodeLoad, Up};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 use tracing::{debug, error, info};
 
-use crate::job_log::JobLogs;
-use crate::kept::KeptFile;
-use crate::load;
-use crate::state_dir::{Identity, StateDir};
+use crate::clock::Clock;
+use crate::disk::job_log::JobLogs;
+use crate::disk::kept::KeptFile;
+use crate::disk::state_dir::{Identity, StateDir};
+use crate::door::{Door, Event};
+use crate::inventory::load;
 use crate::steps::Steps;
 
 /// Job numbers are set aside on disk by as many at a time: replacing a file makes the kernel write at once, which a short job
 /// would notice. After a crash the rest of them stays unused.
 const JOB_NUMBERS_AHEAD: u64 = 32;
-
-/// What happens around a daemon.
-#[derive(Debug)]
-pub(crate) enum Event {
-    Input(Input),
-    /// A child or a step has connected: where to send what is for it.
-    Link {
-        link: LinkId,
-        down: mpsc::UnboundedSender<Result<Down, Status>>,
-    },
-    /// The parent is reached: where to send what is for it.
-    Parent(mpsc::UnboundedSender<Up>),
-    /// What to tell a parent first.
-    HelloWanted {
-        redirected: bool,
-        hello: oneshot::Sender<Hello>,
-    },
-    Call {
-        call: Call,
-        answer: oneshot::Sender<Answer>,
-    },
-    /// A process wants a place in a group: what it asks, and where to tell it.
-    Join {
-        member: MemberId,
-        join: Box<GroupJoin>,
-        client: mpsc::UnboundedSender<join::Event>,
-    },
-    /// Leave at once; steps live on.
-    Terminate,
-}
-
-/// The way into the loop.
-#[derive(Debug, Clone)]
-pub(crate) struct Door {
-    events: mpsc::UnboundedSender<Event>,
-    next_link: Arc<AtomicU64>,
-}
-
-impl Door {
-    pub(crate) fn new() -> (Door, mpsc::UnboundedReceiver<Event>) {
-        let (events, inbox) = mpsc::unbounded_channel();
-        (Door { events, next_link: Arc::new(AtomicU64::new(1)) }, inbox)
-    }
-
-    /// Events behind the loop's end are for nobody.
-    pub(crate) fn send(&self, event: Event) {
-        let _ = self.events.send(event);
-    }
-
-    /// A number for a link, or for a member of a group.
-    pub(crate) fn new_link(&self) -> LinkId {
-        self.next_link.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Asks the core; the answer of a daemon that is on its way out is a refusal.
-    pub(crate) async fn call(&self, call: Call) -> Answer {
-        let (answer, reply) = oneshot::channel();
-        self.send(Event::Call { call, answer });
-        let gone =
-            || Refused { exit_code: rsd_proto::transport::exit::UNREACHABLE, text: "the daemon is stopping".into() };
-        reply.await.unwrap_or_else(|_| Answer::Refused(gone()))
-    }
-}
-
-/// The core's clock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
-    origin: Instant,
-}
-
-impl Clock {
-    pub(crate) fn start() -> Clock {
-        Clock { origin: Instant::now() }
-    }
-
-    pub(crate) fn now(&self) -> Now {
-        Now { mono: self.origin.elapsed(), unix_ms: unix_ms() }
-    }
-
-    pub(crate) fn instant(&self, mono: Duration) -> Instant {
-        self.origin + mono
-    }
-}
-
-pub(crate) fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// What the settings say to the core.
-pub(crate) fn tuning(settings: &Settings) -> Tuning {
-    Tuning {
-        arity: settings.tree.arity,
-        reattach_grace: settings.link.reattach_grace,
-        orphan_deadline: settings.step.orphan_deadline,
-        kill_grace: settings.jobs.kill_grace,
-        output_window: settings.output.window,
-        line_max: usize::try_from(settings.output.line_max).unwrap_or(usize::MAX),
-        jobs_kept: settings.jobs.keep,
-    }
-}
 
 /// A daemon at work.
 pub(crate) struct Shell {

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,25 +27,26 @@ use tokio::sync::oneshot;
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::{info, warn};
 
-use crate::forward::ForwardService;
+use crate::clock::{Clock, unix_ms};
+use crate::disk::job_log::JobLogs;
+use crate::disk::state_dir::{Identity, Registration, StateDir, make_private};
+use crate::door::{Door, Event};
 use crate::inventory;
-use crate::job_log::JobLogs;
-use crate::join;
 use crate::logging;
 use crate::options::StartOptions;
-use crate::serve::{About, HeadService, LinkService, PmiService};
-use crate::shell::{self, Clock, Door, Event, Shell};
-use crate::state_dir::{Identity, Registration, StateDir, make_private};
+use crate::random::random;
+use crate::serve::forward::ForwardService;
+use crate::serve::head::HeadService;
+use crate::serve::link::LinkService;
+use crate::serve::pmi::PmiService;
+use crate::serve::{About, join};
+use crate::settings::{runtime_dir, settings, tuning};
+use crate::shell::Shell;
 use crate::steps;
 use crate::uplink::{self, Uplink};
 
 /// What a stopping daemon gives its last answers to leave.
 const FAREWELL: Duration = Duration::from_millis(500);
-
-/// The daemon's settings, from their files.
-pub(crate) fn settings() -> anyhow::Result<Settings> {
-    Ok(Settings::load(|name| std::env::var_os(name))?)
-}
 
 pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
     crate::spawn::seal_inherited().context("look at inherited descriptors")?;
@@ -62,10 +63,6 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
         }
     };
     if options.foreground { foreground(options, &state_dir) } else { background(&options, &state_dir) }
-}
-
-pub(crate) fn runtime_dir() -> PathBuf {
-    rsd_config::runtime_dir(|name| std::env::var_os(name))
 }
 
 /// Before TLS only processes of this machine may connect, and only those of our user.
@@ -200,13 +197,13 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
         memory: Memory { next_job: identity.next_job.max(1), next_node: identity.next_node.max(1) },
         steps: steps.collect(),
     };
-    let core = Rsd::new(clock.now(), start, shell::tuning(&settings));
+    let core = Rsd::new(clock.now(), start, tuning(&settings));
     let logs = Arc::new(JobLogs::new(state_dir.jobs(), settings.jobs.log_max));
     let (ready, placed) = oneshot::channel();
     let shell = Shell::new(core, clock, Arc::clone(state_dir), identity, Arc::clone(&logs), door.clone(), ready);
 
     let (stop_serving, stopped) = oneshot::channel();
-    let about = About { state_dir: state_dir.path().display().to_string(), started_ms: shell::unix_ms() };
+    let about = About { state_dir: state_dir.path().display().to_string(), started_ms: unix_ms() };
     let server = tokio::spawn(run_server(unix, tcp, door.clone(), logs, about, &options, &settings, stopped));
     for step in known {
         match step.alive {
@@ -306,13 +303,6 @@ fn identity(options: &StartOptions, before: Option<Identity>) -> anyhow::Result<
 fn random_id() -> anyhow::Result<String> {
     let bytes = random().context("read /dev/urandom")?;
     Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
-}
-
-/// Bytes that nobody can guess.
-pub(crate) fn random<const LEN: usize>() -> std::io::Result<[u8; LEN]> {
-    let mut bytes = [0; LEN];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes)
 }
 
 fn short(hostname: &str) -> String {

@@ -15,9 +15,9 @@ use rsd_proto::v1::{Launch, LaunchBody};
 use tokio::process::Child;
 use tracing::{info, warn};
 
+use crate::disk::state_dir::{self, StateDir};
+use crate::door::{Door, Event};
 use crate::reap;
-use crate::shell::{Door, Event};
-use crate::state_dir::{self, StateDir};
 
 /// A launch is busy for about so long; starting a process meanwhile would hold it up.
 const REFILL_PAUSE: Duration = Duration::from_millis(250);

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tracing::{info, warn};
 
-use crate::shell::{Door, Event};
+use crate::door::{Door, Event};
 
 const RETRY_MIN: Duration = Duration::from_millis(20);
 /// A parent that is not the head may be gone for ever: after so many knocks the head is asked.

@@ -12,7 +12,7 @@ use tonic::Streaming;
 use tracing::debug;
 
 use super::Event;
-use crate::state_dir;
+use crate::disk::state_dir;
 
 const DIAL_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY_MIN: Duration = Duration::from_millis(20);

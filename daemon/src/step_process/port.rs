@@ -41,7 +41,7 @@ impl KeptPort {
     pub(super) fn find() -> Result<KeptPort, NoPort> {
         let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
         let candidates = candidates(&range);
-        let seed = crate::start::random::<4>().map_err(io::Error::other)?;
+        let seed = crate::random::random::<4>().map_err(io::Error::other)?;
         let first = u32::from_ne_bytes(seed) as usize % candidates.len().max(1);
         let ports = candidates.iter().cycle().skip(first).take(candidates.len());
         ports.copied().find_map(|number| KeptPort::take(number).transpose()).unwrap_or(Err(NoPort::None))

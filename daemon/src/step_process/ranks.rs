@@ -25,8 +25,8 @@ use tracing::debug;
 
 use super::Event;
 use super::spawning::{self, Spawner};
+use crate::disk::state_dir;
 use crate::spawn::{self, Command, ConfineError, Crew, MemoryPolicy, Process, SpawnError};
-use crate::state_dir;
 
 /// The descriptor that a rank finds in PMI_FD.
 const PMI_FD: i32 = 3;

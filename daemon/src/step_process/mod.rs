@@ -33,11 +33,11 @@ use tokio::signal::unix::{Signal as Arrivals, SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
+use crate::clock::Clock;
+use crate::disk::state_dir;
 use crate::options::StepOptions;
 use crate::reap::{self, Exit, Leftovers, Swept};
-use crate::shell::Clock;
 use crate::spawn;
-use crate::state_dir;
 use link::Line;
 use members::{Knock, Members};
 use port::KeptPort;
@@ -65,10 +65,10 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     // Away from the daemon's terminal and process group: what ends those does not end us.
     nix::unistd::setsid().context("leave the daemon's session")?;
     reap::become_subreaper().context("become a subreaper")?;
-    let settings = crate::start::settings()?;
+    let settings = crate::settings::settings()?;
     crate::logging::start(&settings.log.level, settings.log.format)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
-    let tuning = crate::shell::tuning(&settings);
+    let tuning = crate::settings::tuning(&settings);
     tokio::task::LocalSet::new().block_on(&runtime, async {
         // All that does not need the order is done before it comes: a launch waits for what follows.
         let first_line = link::open(&options.state_dir).await;
@@ -345,7 +345,7 @@ impl StepProcess {
 
     /// The job that a rank wants to spawn.
     fn describe(&self, local: Local, app: usize, spawn: Spawn) -> Result<SpawnWish, String> {
-        let secret = crate::start::random::<32>().map_err(|error| format!("cannot make a secret: {error}"))?;
+        let secret = crate::random::random::<32>().map_err(|error| format!("cannot make a secret: {error}"))?;
         let started =
             self.pids.iter().find(|(_, of)| **of == local).and_then(|(pid, _)| u32::try_from(pid.as_raw()).ok());
         let pid = started.or_else(|| self.members.as_ref().and_then(|members| members.pid(local)));

@@ -14,9 +14,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
-use crate::join;
-use crate::serve::{status_of, unexpected};
-use crate::shell::Door;
+use super::join;
+use super::{status_of, unexpected};
+use crate::door::Door;
 
 /// What a join is told, until go or error.
 pub(crate) type JoinEvents = Pin<Box<dyn Stream<Item = Result<JoinEvent, Status>> + Send>>;

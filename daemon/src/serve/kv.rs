@@ -6,8 +6,8 @@ use rsd_core::rsd::{Answer, Call, Entry, KvCall, KvOp};
 use rsd_proto::v1::{KvDeleteRequest, KvDone, KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue};
 use tonic::{Response, Status};
 
-use crate::serve::{status_of, unexpected};
-use crate::shell::Door;
+use super::{status_of, unexpected};
+use crate::door::Door;
 
 type Reply<T> = Result<Response<T>, Status>;
 

@@ -16,9 +16,9 @@ use rsd_proto::v1::{
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::groups::{self, JoinEvents};
-use crate::serve::{self, About};
-use crate::shell::Door;
+use super::groups::{self, JoinEvents};
+use super::{self as serve, About};
+use crate::door::Door;
 
 type Reply<T> = Result<Response<T>, Status>;
 type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;

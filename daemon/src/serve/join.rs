@@ -20,9 +20,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tracing::{debug, warn};
 
-use crate::shell::{self, Door};
+use crate::door::{self, Door};
+use crate::random::random;
 use crate::spawn::{Watched, start_time};
-use crate::start::random;
 
 /// For the request, and for a client to take what it is told.
 const TALK_DEADLINE: Duration = Duration::from_secs(10);
@@ -181,7 +181,7 @@ impl Lease {
         debug!(group = join.group, pid, "a process wants a place");
         let (client, events) = mpsc::unbounded_channel();
         let member = door.new_link();
-        door.send(shell::Event::Join { member, join: Box::new(join), client });
+        door.send(door::Event::Join { member, join: Box::new(join), client });
         Ok(Lease { door: door.clone(), member, events, process })
     }
 
@@ -201,7 +201,7 @@ impl Lease {
     }
 
     fn give_up(&self) {
-        self.door.send(shell::Event::Input(Input::MemberGone { member: self.member }));
+        self.door.send(door::Event::Input(Input::MemberGone { member: self.member }));
     }
 }
 

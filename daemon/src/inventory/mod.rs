@@ -11,6 +11,7 @@
 
 mod cgroup;
 mod gpus;
+pub(crate) mod load;
 mod manager;
 mod nvml;
 mod topology;
@@ -25,8 +26,8 @@ use rsd_core::place::topology::{Kind, Topology};
 use rsd_core::plan::ranges;
 use rsd_proto::v1 as wire;
 
-use crate::load::memory;
 use crate::spawn::CpuMask;
+use load::memory;
 
 /// Looks at this machine; `slots_override` is the user's word against the measured default.
 pub(crate) fn measure(slots_override: Option<u32>) -> wire::Inventory {

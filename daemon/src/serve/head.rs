@@ -1,35 +1,31 @@
-//! The gRPC services of a daemon: requests become calls to the core, answers become replies.
+//! The head's services to clients.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use rsd_core::JobId;
-use rsd_core::rsd::{Answer, Call, Input, PmiOp, Refused};
-use rsd_proto::services::{dvm_server::Dvm, link_server::Link, pmi_server::Pmi};
+use rsd_core::rsd::{Answer, Call};
+use rsd_proto::services::dvm_server::Dvm;
 use rsd_proto::transport::{exit, refusal};
 use rsd_proto::v1::{
-    CancelRequest, Down, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
+    CancelRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
     JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest,
     KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest, ListNamesReply,
-    ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, PmiDone, PmiFence, PmiGet,
-    PmiInfo, PmiPut, PmiRank, PmiResult, PmiValue, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
-    StatusRequest, Up, job_event, up,
+    ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, Record, ShutdownReply,
+    ShutdownRequest, SignalRequest, StatusReply, StatusRequest, job_event,
 };
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::groups::{self, JoinEvents};
-use crate::job_log::{Follower, JobLogs};
-use crate::kv;
-use crate::shell::{Door, Event};
+use super::groups::{self, JoinEvents};
+use super::{About, Events, Reply, kv, reply, shutdown, status, status_of, unexpected};
+use crate::disk::job_log::{Follower, JobLogs};
+use crate::door::Door;
+use crate::random::random;
 
 /// Messages that may wait for a slow client.
 const STREAM_QUEUE: usize = 16;
-
-type Reply<T> = Result<Response<T>, Status>;
-type Events<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 
 /// The head's services to clients.
 #[derive(Debug, Clone)]
@@ -39,43 +35,9 @@ pub(crate) struct HeadService {
     pub(crate) about: About,
 }
 
-/// What a daemon tells of itself that its core does not know.
-#[derive(Debug, Clone)]
-pub(crate) struct About {
-    pub(crate) state_dir: String,
-    pub(crate) started_ms: u64,
-}
-
-/// What a refusal is in gRPC's terms.
-pub(crate) fn status_of(refused: Refused) -> Status {
-    let code = match refused.exit_code {
-        exit::NO_SUCH_JOB => Code::NotFound,
-        exit::USAGE => Code::InvalidArgument,
-        exit::UNREACHABLE => Code::Unavailable,
-        _ => Code::FailedPrecondition,
-    };
-    refusal(code, refused.exit_code, refused.text)
-}
-
-/// The core answers each call with its own kind or a refusal.
-pub(crate) fn unexpected(answer: &Answer) -> Status {
-    refusal(Code::Internal, exit::INTERNAL, format!("the daemon answered something else: {answer:?}"))
-}
-
-/// `expect!(answer, Answer::Job(job) => reply)`
-macro_rules! expect {
-    ($answer:expr, $pattern:pat => $reply:expr) => {
-        match $answer {
-            $pattern => Ok(Response::new($reply)),
-            Answer::Refused(refused) => Err(status_of(refused)),
-            other => Err(unexpected(&other)),
-        }
-    };
-}
-
 impl HeadService {
     async fn job(&self, call: Call) -> Reply<JobInfo> {
-        expect!(self.door.call(call).await, Answer::Job(job) => *job)
+        reply!(self.door.call(call).await, Answer::Job(job) => *job)
     }
 
     /// A job's log from its beginning; 0 is the last job.
@@ -111,8 +73,7 @@ impl Dvm for HeadService {
     async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
         let spec = request.into_inner();
         let attached = spec.attached;
-        let secret =
-            crate::start::random::<32>().map_err(|error| Status::internal(format!("cannot make a secret: {error}")))?;
+        let secret = random::<32>().map_err(|error| Status::internal(format!("cannot make a secret: {error}")))?;
         let secret = Bytes::copy_from_slice(&secret);
         let job = match self.door.call(Call::Submit { spec: Box::new(spec), secret }).await {
             Answer::Submitted(job) => job,
@@ -132,7 +93,7 @@ impl Dvm for HeadService {
 
     async fn plan(&self, request: Request<PlanRequest>) -> Reply<PlanReply> {
         let call = Call::Plan(Box::new(request.into_inner()));
-        expect!(self.door.call(call).await, Answer::Plan(reply) => *reply)
+        reply!(self.door.call(call).await, Answer::Plan(reply) => *reply)
     }
 
     async fn attach(&self, request: Request<JobSelector>) -> Reply<Self::AttachStream> {
@@ -203,7 +164,7 @@ impl Dvm for HeadService {
 
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Reply<ListJobsReply> {
         let all = request.into_inner().all;
-        expect!(self.door.call(Call::ListJobs { all }).await, Answer::Jobs(jobs) => ListJobsReply { jobs })
+        reply!(self.door.call(Call::ListJobs { all }).await, Answer::Jobs(jobs) => ListJobsReply { jobs })
     }
 
     async fn get_job(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
@@ -232,7 +193,7 @@ impl Dvm for HeadService {
 
     async fn list_nodes(&self, request: Request<ListNodesRequest>) -> Reply<ListNodesReply> {
         let load = request.into_inner().load;
-        expect!(self.door.call(Call::ListNodes { load }).await, Answer::Nodes(nodes) => ListNodesReply { nodes })
+        reply!(self.door.call(Call::ListNodes { load }).await, Answer::Nodes(nodes) => ListNodesReply { nodes })
     }
 
     async fn join_group(&self, request: Request<JoinRequest>) -> Reply<JoinEvents> {
@@ -260,7 +221,7 @@ impl Dvm for HeadService {
     }
 
     async fn list_names(&self, _: Request<ListNamesRequest>) -> Reply<ListNamesReply> {
-        expect!(self.door.call(Call::ListNames).await, Answer::Names(names) => ListNamesReply { names })
+        reply!(self.door.call(Call::ListNames).await, Answer::Names(names) => ListNamesReply { names })
     }
 
     async fn kv_put(&self, request: Request<KvPutRequest>) -> Reply<KvDone> {
@@ -289,99 +250,5 @@ impl Dvm for HeadService {
 
     async fn shutdown(&self, request: Request<ShutdownRequest>) -> Reply<ShutdownReply> {
         shutdown(&self.door, request.into_inner()).await
-    }
-}
-
-/// The same on every daemon.
-pub(crate) async fn status(door: &Door, about: &About) -> Reply<StatusReply> {
-    expect!(door.call(Call::Status).await, Answer::Status(status) => StatusReply {
-        state_dir: about.state_dir.clone(),
-        started_ms: about.started_ms,
-        ..*status
-    })
-}
-
-/// The same on every daemon.
-pub(crate) async fn shutdown(door: &Door, request: ShutdownRequest) -> Reply<ShutdownReply> {
-    expect!(door.call(Call::Shutdown { force: request.force }).await, Answer::Stopped => ShutdownReply {})
-}
-
-/// Children and steps.
-#[derive(Debug, Clone)]
-pub(crate) struct LinkService {
-    pub(crate) door: Door,
-}
-
-#[tonic::async_trait]
-impl Link for LinkService {
-    type AttachStream = Events<Down>;
-
-    async fn attach(&self, request: Request<Streaming<Up>>) -> Reply<Self::AttachStream> {
-        let mut ups = request.into_inner();
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let door = self.door.clone();
-        let link = door.new_link();
-        tokio::spawn(async move {
-            let hello = match ups.message().await {
-                Ok(Some(Up { body: Some(up::Body::Hello(hello)) })) => hello,
-                _ => return,
-            };
-            door.send(Event::Link { link, down: sender });
-            door.send(Event::Input(Input::Hello { link, hello }));
-            // The shell closes a link by dropping its sender; the child then ends this stream too.
-            while let Ok(Some(up)) = ups.message().await {
-                door.send(Event::Input(Input::Up { link, up }));
-            }
-            door.send(Event::Input(Input::LinkClosed { link }));
-        });
-        Ok(Response::new(Box::pin(UnboundedReceiverStream::new(receiver))))
-    }
-}
-
-/// Process management for ranks that speak gRPC.
-#[derive(Debug, Clone)]
-pub(crate) struct PmiService {
-    pub(crate) door: Door,
-}
-
-impl PmiService {
-    async fn ask(&self, who: Option<PmiRank>, op: PmiOp) -> Result<PmiResult, Status> {
-        let Some(PmiRank { job, rank, namespace }) = who else {
-            return Err(refusal(Code::InvalidArgument, exit::USAGE, "the call does not say who asks"));
-        };
-        match self.door.call(Call::Pmi { job, rank, namespace, op }).await {
-            Answer::Pmi(result) if result.error.is_empty() => Ok(*result),
-            Answer::Pmi(result) => Err(refusal(Code::InvalidArgument, exit::USAGE, result.error)),
-            Answer::Refused(refused) => Err(status_of(refused)),
-            other => Err(unexpected(&other)),
-        }
-    }
-}
-
-#[tonic::async_trait]
-impl Pmi for PmiService {
-    async fn put(&self, request: Request<PmiPut>) -> Reply<PmiDone> {
-        let PmiPut { who, key, value } = request.into_inner();
-        self.ask(who, PmiOp::Put(key, value)).await?;
-        Ok(Response::new(PmiDone {}))
-    }
-
-    async fn get(&self, request: Request<PmiGet>) -> Reply<PmiValue> {
-        let PmiGet { who, key } = request.into_inner();
-        match self.ask(who, PmiOp::Get(key)).await?.value {
-            Some(value) => Ok(Response::new(PmiValue { value })),
-            None => Err(Status::not_found("no fence has brought this key")),
-        }
-    }
-
-    async fn fence(&self, request: Request<PmiFence>) -> Reply<PmiDone> {
-        let PmiFence { job, rank, namespace, attempt } = request.into_inner();
-        self.ask(Some(PmiRank { job, rank, namespace }), PmiOp::Fence(attempt)).await?;
-        Ok(Response::new(PmiDone {}))
-    }
-
-    async fn info(&self, request: Request<PmiRank>) -> Reply<PmiInfo> {
-        let result = self.ask(Some(request.into_inner()), PmiOp::Info).await?;
-        Ok(Response::new(result.info.unwrap_or_default()))
     }
 }

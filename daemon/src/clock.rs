@@ -1,0 +1,30 @@
+//! The clock that the state machines are given.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rsd_core::Now;
+
+/// The core's clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Clock {
+        Clock { origin: Instant::now() }
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        Now { mono: self.origin.elapsed(), unix_ms: unix_ms() }
+    }
+
+    pub(crate) fn instant(&self, mono: Duration) -> Instant {
+        self.origin + mono
+    }
+}
+
+pub(crate) fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

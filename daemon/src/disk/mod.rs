@@ -1,0 +1,6 @@
+//! What a daemon keeps on disk: its [state directory](state_dir), one [log per job](job_log), and the [records](kept) that a
+//! restarted head needs.
+
+pub(crate) mod job_log;
+pub(crate) mod kept;
+pub(crate) mod state_dir;

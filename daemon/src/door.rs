@@ -1,0 +1,73 @@
+//! The queue into the daemon's [loop](crate::shell): what happens around it, as one type, and the way to put it there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rsd_core::rsd::{Answer, Call, Input, LinkId, MemberId, Refused};
+use rsd_proto::join;
+use rsd_proto::v1::{Down, GroupJoin, Hello, Up};
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+
+/// What happens around a daemon.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Input(Input),
+    /// A child or a step has connected: where to send what is for it.
+    Link {
+        link: LinkId,
+        down: mpsc::UnboundedSender<Result<Down, Status>>,
+    },
+    /// The parent is reached: where to send what is for it.
+    Parent(mpsc::UnboundedSender<Up>),
+    /// What to tell a parent first.
+    HelloWanted {
+        redirected: bool,
+        hello: oneshot::Sender<Hello>,
+    },
+    Call {
+        call: Call,
+        answer: oneshot::Sender<Answer>,
+    },
+    /// A process wants a place in a group: what it asks, and where to tell it.
+    Join {
+        member: MemberId,
+        join: Box<GroupJoin>,
+        client: mpsc::UnboundedSender<join::Event>,
+    },
+    /// Leave at once; steps live on.
+    Terminate,
+}
+
+/// The way into the loop.
+#[derive(Debug, Clone)]
+pub(crate) struct Door {
+    events: mpsc::UnboundedSender<Event>,
+    next_link: Arc<AtomicU64>,
+}
+
+impl Door {
+    pub(crate) fn new() -> (Door, mpsc::UnboundedReceiver<Event>) {
+        let (events, inbox) = mpsc::unbounded_channel();
+        (Door { events, next_link: Arc::new(AtomicU64::new(1)) }, inbox)
+    }
+
+    /// Events behind the loop's end are for nobody.
+    pub(crate) fn send(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+
+    /// A number for a link, or for a member of a group.
+    pub(crate) fn new_link(&self) -> LinkId {
+        self.next_link.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Asks the core; the answer of a daemon that is on its way out is a refusal.
+    pub(crate) async fn call(&self, call: Call) -> Answer {
+        let (answer, reply) = oneshot::channel();
+        self.send(Event::Call { call, answer });
+        let gone =
+            || Refused { exit_code: rsd_proto::transport::exit::UNREACHABLE, text: "the daemon is stopping".into() };
+        reply.await.unwrap_or_else(|_| Answer::Refused(gone()))
+    }
+}

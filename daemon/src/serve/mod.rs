@@ -1,0 +1,76 @@
+//! Connections into a daemon: its gRPC services, where requests become calls to the core and answers become replies, and the
+//! socket for processes that want to join a group.
+//!
+//! - [`head`]: what clients ask of the DVM, answered by the head; [`forward`]: the same on every other daemon, which asks the head.
+//!   [`groups`], [`kv`]: two families of these calls.
+//! - [`link`]: child daemons and steps. [`pmi`]: ranks that speak gRPC. [`join`]: the socket for members of groups.
+
+pub(crate) mod forward;
+mod groups;
+pub(crate) mod head;
+pub(crate) mod join;
+mod kv;
+pub(crate) mod link;
+pub(crate) mod pmi;
+
+use std::pin::Pin;
+
+use rsd_core::rsd::{Answer, Call, Refused};
+use rsd_proto::transport::{exit, refusal};
+use rsd_proto::v1::{ShutdownReply, ShutdownRequest, StatusReply};
+use tonic::{Code, Response, Status};
+
+use crate::door::Door;
+
+type Reply<T> = Result<Response<T>, Status>;
+type Events<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+
+/// What a daemon tells of itself that its core does not know.
+#[derive(Debug, Clone)]
+pub(crate) struct About {
+    pub(crate) state_dir: String,
+    pub(crate) started_ms: u64,
+}
+
+/// What a refusal is in gRPC's terms.
+pub(crate) fn status_of(refused: Refused) -> Status {
+    let code = match refused.exit_code {
+        exit::NO_SUCH_JOB => Code::NotFound,
+        exit::USAGE => Code::InvalidArgument,
+        exit::UNREACHABLE => Code::Unavailable,
+        _ => Code::FailedPrecondition,
+    };
+    refusal(code, refused.exit_code, refused.text)
+}
+
+/// The core answers each call with its own kind or a refusal.
+pub(crate) fn unexpected(answer: &Answer) -> Status {
+    refusal(Code::Internal, exit::INTERNAL, format!("the daemon answered something else: {answer:?}"))
+}
+
+/// `reply!(answer, Answer::Job(job) => reply)`
+macro_rules! reply {
+    ($answer:expr, $pattern:pat => $reply:expr) => {
+        match $answer {
+            $pattern => Ok(Response::new($reply)),
+            Answer::Refused(refused) => Err(status_of(refused)),
+            other => Err(unexpected(&other)),
+        }
+    };
+}
+
+use reply;
+
+/// The same on every daemon.
+pub(crate) async fn status(door: &Door, about: &About) -> Reply<StatusReply> {
+    reply!(door.call(Call::Status).await, Answer::Status(status) => StatusReply {
+        state_dir: about.state_dir.clone(),
+        started_ms: about.started_ms,
+        ..*status
+    })
+}
+
+/// The same on every daemon.
+pub(crate) async fn shutdown(door: &Door, request: ShutdownRequest) -> Reply<ShutdownReply> {
+    reply!(door.call(Call::Shutdown { force: request.force }).await, Answer::Stopped => ShutdownReply {})
+}
