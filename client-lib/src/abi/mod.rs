@@ -4,7 +4,6 @@
 //! handle is a number ([`handle`]), a status is 32 bytes ([`status`]).
 
 pub mod constants;
-mod exports;
 pub mod handle;
 pub mod status;
 

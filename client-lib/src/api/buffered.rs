@@ -5,13 +5,13 @@
 use std::ffi::c_void;
 
 use super::args::{check_place, put};
+use super::completion::add;
 use super::ints::IntsOut;
-use super::request::add;
 use crate::abi::constants::MPI_BUFFER_AUTOMATIC;
 use crate::abi::{CommHandle, RequestHandle, SessionHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::object::buffered::Owner;
-use crate::object::request::Request;
+use crate::object::requests::Request;
 use crate::runtime::Runtime;
 
 /// `MPI_Buffer_attach`.

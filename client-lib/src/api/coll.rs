@@ -7,21 +7,21 @@
 #![expect(clippy::too_many_arguments, reason = "the standard's")]
 
 mod inter;
-mod near;
+mod intranode;
 mod plan;
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use super::args::put;
+use super::completion::add;
 use super::ints::Ints;
-use super::request::add;
 use crate::abi::{CommHandle, DatatypeHandle, InfoHandle, OpHandle, RequestHandle};
 use crate::coll::run::{Progress, Run};
 use crate::coll::{CollectiveId, Members, Messages};
 use crate::engine::RequestId;
 use crate::error::{MpiError, MpiResult};
-use crate::object::request::{Persistent, Request, Start};
+use crate::object::requests::{Persistent, Request, Start};
 use crate::runtime::{Guard, Runtime, State};
 use plan::{Plan, What};
 
@@ -143,7 +143,7 @@ fn prepared(state: &mut State, plan: Plan, persistent: bool) -> MpiResult<(Run<R
 
 #[inline]
 fn complete(guard: &mut Guard<'_>, plan: Plan) -> MpiResult {
-    match near::attempt(guard, &plan) {
+    match intranode::attempt(guard, &plan) {
         Some(result) => result,
         None => complete_by_messages(guard, plan, |_| ()),
     }

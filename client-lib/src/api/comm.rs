@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int};
 
 use super::args::{self, put, put_text, text};
 use super::attr::{self, Object};
-use super::request::add;
+use super::completion::add;
 use crate::abi::constants::{
     MPI_COMM_SELF, MPI_COMM_TYPE_HW_GUIDED, MPI_COMM_TYPE_HW_UNGUIDED, MPI_COMM_TYPE_RESOURCE_GUIDED,
     MPI_COMM_TYPE_SHARED, MPI_COMM_WORLD, MPI_CONGRUENT, MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_UNDEFINED, MPI_UNEQUAL,
@@ -22,9 +22,9 @@ use crate::object::comm::Communicator;
 use crate::object::creation::{Colour, Creation, Sorts, ranks_in_parent};
 use crate::object::errhandler::Errhandler;
 use crate::object::info::Info;
-use crate::object::request::Request;
+use crate::object::requests::Request;
 use crate::runtime::{Guard, Runtime, State};
-use crate::transport::whereabouts::Node;
+use crate::transport::endpoint::Node;
 
 /// `MPI_Comm_size`.
 pub unsafe fn comm_size(rt: &Runtime, comm: CommHandle, size: *mut c_int) -> MpiResult {

@@ -9,8 +9,9 @@ use super::args::put;
 use super::datatype::null_array;
 use super::ints::Ints;
 use crate::abi::DatatypeHandle;
-use crate::datatype::{Datatype, Form, TypeRef, Types, Unit};
+use crate::datatype::{Datatype, Form, TypeRef, Unit};
 use crate::error::{MpiError, MpiResult};
+use crate::object::datatypes::Types;
 use crate::runtime::Runtime;
 
 /// `MPI_Type_contiguous`.

@@ -10,8 +10,9 @@ use super::attr::{self, Object};
 use super::ints::IntsOut;
 use crate::abi::constants as c;
 use crate::abi::{DatatypeHandle, Status};
-use crate::datatype::{Element, Types};
+use crate::datatype::Element;
 use crate::error::{MpiError, MpiResult};
+use crate::object::datatypes::Types;
 use crate::runtime::Runtime;
 
 /// `MPI_Type_commit`.

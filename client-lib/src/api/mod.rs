@@ -2,11 +2,13 @@
 //! leave the work to the other modules.
 
 pub mod about;
+pub mod alloc_mem;
 pub mod args;
 pub mod attr;
 pub mod buffered;
 pub mod coll;
 pub mod comm;
+pub mod completion;
 pub mod construct;
 pub mod datatype;
 pub mod dynamic;
@@ -18,12 +20,10 @@ pub mod group;
 pub mod info;
 pub mod intercomm;
 pub mod ints;
-pub mod memory;
 pub mod names;
 pub mod op;
 pub mod p2p;
 pub mod pack;
-pub mod request;
 pub mod session;
 pub mod spawn;
 pub mod status;

@@ -7,12 +7,12 @@ mod exchange;
 use std::ffi::{c_int, c_void};
 
 use super::args::{self, put, put_status};
-use super::request::add;
+use super::completion::add;
 use crate::abi::{CommHandle, DatatypeHandle, MessageHandle, RequestHandle, Status};
 use crate::engine::{Envelope, Mode, Outcome, Peer, Probed, Source, Started, TagMatch};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
-use crate::object::request::{Active, Persistent, Request, Start};
+use crate::object::requests::{Active, Persistent, Request, Start};
 use crate::runtime::{Guard, Runtime, State};
 
 pub use exchange::{isendrecv, isendrecv_replace, sendrecv, sendrecv_replace};

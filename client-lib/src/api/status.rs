@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 
 use super::args::{check_place, elements, put, put_status};
-use super::request::{any_active, is_active, is_over, look, nth, poll, request_get_status};
+use super::completion::{any_active, is_active, is_over, look, nth, poll, request_get_status};
 use crate::abi::constants::MPI_UNDEFINED;
 use crate::abi::{RequestHandle, Status};
 use crate::error::{MpiError, MpiResult};

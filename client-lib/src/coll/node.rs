@@ -30,26 +30,26 @@
 #![expect(unsafe_code, reason = "slots are written and read through pointers; the protocol says by whom")]
 
 mod area;
-mod meeting;
+mod handover;
 #[cfg(test)]
 mod models;
-mod near;
 mod pull;
+mod sharing;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
 mod work;
 
 pub use area::{Area, Shape};
-pub use meeting::{Guest, Host};
-pub use near::{Near, Permit, Shared};
+pub use handover::{Guest, Host};
 pub use pull::Pull;
+pub use sharing::{Near, Permit, Shared};
 pub use work::{Way, Work, way};
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-use crate::transport::shm::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence};
+use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence};
 
 /// How many operations can be in the memory at a time.
 #[cfg(not(loom))]

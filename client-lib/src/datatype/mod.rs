@@ -16,7 +16,6 @@ mod layout;
 mod object;
 mod shape;
 mod signature;
-mod table;
 
 #[cfg(test)]
 mod tests;
@@ -25,4 +24,3 @@ pub use construct::{Form, Unit};
 pub use element::{Class, Element, Repr, basic_size};
 pub use layout::Layout;
 pub use object::{Contents, Datatype, TypeRef};
-pub use table::{Attached, Types};

@@ -3,11 +3,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::calls::{Outcome, Source};
 use super::contexts::Contexts;
 use super::frame::{Envelope, Frame};
 use super::matching::{Posted, Unexpected};
 use super::peers::{Peers, Queued, Standing};
-use super::request::{Outcome, Source};
 use super::slab::{Id, Slab};
 use super::state::{
     Announcement, Content, Context, Early, Errand, Incoming, Matched, Message, Request, State, Streaming,

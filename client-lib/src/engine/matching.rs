@@ -12,8 +12,8 @@ mod tests;
 
 use lists::{Lists, NONE};
 
+use super::calls::{Source, TagMatch};
 use super::frame::Envelope;
-use super::request::{Source, TagMatch};
 
 /// What a list is found by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 //! what comes in, `outbox` sends what there is room for, `contexts` tells from whom messages come, `state` is what is remembered
 //! of each request and message.
 
+mod calls;
 pub mod frame;
-mod request;
 mod transport;
 
 mod operations;
@@ -21,13 +21,9 @@ mod slab;
 mod state;
 
 #[cfg(test)]
-pub(crate) mod bodies;
-#[cfg(test)]
-pub(crate) mod fake;
-#[cfg(test)]
-mod simulation;
+pub(crate) mod tests;
 
+pub use calls::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TagMatch};
 pub use frame::{Envelope, Frame, Region};
 pub use operations::{Engine, Leave};
-pub use request::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TagMatch};
 pub use transport::{FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};

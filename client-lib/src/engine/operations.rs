@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use super::calls::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TagMatch};
 use super::core::{Core, Match, Stranger, fill, not_open};
 use super::frame::{Envelope, Frame, Region};
 use super::peers::{Queued, Standing, copied_cost};
-use super::request::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TagMatch};
 use super::slab::Id;
 use super::state::{Announced, Content, Context, Errand, Matched, Message, Request, State, Waiting};
 use super::transport::{Peer, Refusal, Sink, Transport};

@@ -1,9 +1,9 @@
 //! What goes out: errands, backlogs and long messages, as far as the transport has room.
 
+use super::calls::Outcome;
 use super::core::{Core, take_buffer};
 use super::frame::Frame;
 use super::peers::{Queued, Relation, Standing, copied_cost};
-use super::request::Outcome;
 use super::slab::Id;
 use super::state::{Announced, Errand, Incoming, Request, State, Streaming};
 use super::transport::{Peer, PullRefused, Pulled, Refusal, Transport};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::calls::Outcome;
 use super::frame::{Envelope, Frame, Region};
 use super::matching::Seen;
-use super::request::Outcome;
 use super::slab::Id;
 use super::transport::Peer;
 use crate::memory::Buffer;

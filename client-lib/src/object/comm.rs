@@ -15,7 +15,7 @@ use super::group::Group;
 use super::info::Info;
 use super::names::Names;
 use super::parties::{Parties, Remote};
-use super::request::{Request, Requests};
+use super::requests::{Request, Requests};
 use super::table::Table;
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::abi::{CommHandle, SessionHandle, handle::Handle};

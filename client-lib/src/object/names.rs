@@ -11,8 +11,8 @@ use std::collections::HashMap;
 
 use crate::engine::Peer;
 use crate::error::{MpiError, MpiResult};
+use crate::transport::endpoint::Node;
 use crate::transport::name::ProcessName;
-use crate::transport::whereabouts::Node;
 
 /// How this process names others.
 #[derive(Debug, Clone, Default)]

@@ -8,9 +8,9 @@ mod builtin;
 #[cfg(target_arch = "x86_64")]
 mod extended;
 mod kernel;
+mod operation;
 mod reduction;
-mod table;
 
 pub use builtin::Builtin;
+pub use operation::{OpRef, UserOp};
 pub use reduction::Reduction;
-pub use table::{OpRef, Ops, UserOp};

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use super::kernel::{Kernel, kernel};
-use super::table::{OpRef, UserOp};
+use super::operation::{OpRef, UserOp};
 use crate::abi::DatatypeHandle;
 use crate::datatype::Datatype;
 use crate::error::{MpiError, MpiResult};

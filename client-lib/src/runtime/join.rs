@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{MsgFlags, recv, send};
 
-use super::encounter::{Role, meet};
+use super::connect::{Role, meet};
 use super::ports::port_name;
 use super::{Guard, State};
 use crate::abi::CommHandle;

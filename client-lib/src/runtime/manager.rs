@@ -6,11 +6,11 @@
 use rsd_proto::join::Join;
 
 use super::State;
-use super::settings::Singleton;
 use super::start::told;
 use crate::bootstrap::join::{self, JoinError};
 use crate::bootstrap::{Env, Limits, Pmi};
 use crate::error::{MpiError, MpiResult};
+use crate::settings::Singleton;
 
 /// The process manager. A process without one gets one now, if a daemon is there; else the error says what to do.
 pub fn manager(state: &mut State) -> MpiResult<&mut Pmi> {

@@ -4,22 +4,21 @@
 //! the [`Runtime`] and locks the [`State`] for as long as it works on it. User functions (operations, attribute copies, error
 //! handlers) are called with the state unlocked, for they may call the library again. [`wait`] is how a function waits;
 //! [`life`] is who uses the library, for whom [`start`] opens and closes it. Groups that were started apart meet in
-//! [`encounter`]; [`mod@spawn`] starts them.
+//! [`connect`]; [`mod@spawn`] starts them.
 
 #![expect(unsafe_code, reason = "the one global state and its guard")]
 
-mod acquaintance;
-mod encounter;
+mod connect;
+mod disconnect;
 mod errors;
+mod foreign;
 mod join;
 mod life;
 mod lock;
 mod lookups;
 mod manager;
-mod parting;
 mod ports;
 mod psets;
-pub mod settings;
 mod spawn;
 mod start;
 mod state;
@@ -30,7 +29,7 @@ use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-pub use encounter::{Role, meet};
+pub use connect::{Role, meet};
 pub use errors::{Scope, die, last_met, raise, unsupported};
 pub use join::join;
 pub use life::{begin_session, end_session, finalize, init};

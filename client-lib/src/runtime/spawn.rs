@@ -1,7 +1,7 @@
 //! Processes that others start (MPI 5.0 §11.8).
 //!
 //! The root opens a port and asks the process manager for a job whose processes find it; these connect to it in their
-//! `MPI_Init`, as any group does ([`super::encounter`]). What the process manager says about each process all members learn
+//! `MPI_Init`, as any group does ([`super::connect`]). What the process manager says about each process all members learn
 //! from the root.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use rsd_proto::pmi::spawning;
 use rsd_proto::pmi::v1::SpawnSegment;
 
-use super::encounter::{Role, meet, words};
+use super::connect::{Role, meet, words};
 use super::{Guard, State, manager};
 use crate::abi::CommHandle;
 use crate::abi::constants::{MPI_COMM_WORLD, MPI_ERR_SPAWN, MPI_SUCCESS};

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use rsd_proto::pmi::{listening, mapping};
 
 use super::lookups::{Lookups, Source};
-use super::settings::{Settings, Singleton};
 use super::{Guard, State, World, manager};
 use crate::abi::constants::MPI_THREAD_SINGLE;
 use crate::bootstrap::{BootstrapError, Env, Limits, Pmi};
@@ -19,6 +18,7 @@ use crate::error::{MpiError, MpiResult};
 use crate::object::comm::Communicator;
 use crate::object::group::Group;
 use crate::object::names::Names;
+use crate::settings::{Settings, Singleton};
 use crate::transport::name::ProcessName;
 use crate::transport::{Neighbourhood, Prepared, Ways, needs_connections};
 

@@ -1,27 +1,27 @@
 //! What the library knows.
 
+use super::disconnect::Parting;
 use super::lookups::Lookups;
-use super::parting::Parting;
 use super::ports::Ports;
 use crate::abi::{CommHandle, MessageHandle};
 use crate::bootstrap::Pmi;
 use crate::coll::{CollectiveId, Collectives};
-use crate::datatype::Types;
 use crate::engine::{Engine, Envelope, MessageId, Peer};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::object::attr::Keyvals;
 use crate::object::buffered::Buffered;
 use crate::object::comm::Comms;
+use crate::object::datatypes::Types;
 use crate::object::errcodes::ErrorCodes;
 use crate::object::errhandler::{Errhandler, Errhandlers};
 use crate::object::group::Groups;
 use crate::object::info::Infos;
-use crate::object::request::Requests;
+use crate::object::ops::Ops;
+use crate::object::requests::Requests;
 use crate::object::session::{Psets, Sessions};
 use crate::object::table::Table;
-use crate::op::Ops;
-use crate::runtime::settings::Settings;
+use crate::settings::Settings;
 use crate::transport::Ways;
 
 /// All of it, behind one lock.

@@ -1,16 +1,16 @@
 //! The ways to other processes: shared memory on one node, TCP between nodes. [`Ways`] chooses for each peer.
 
 mod address;
+pub mod endpoint;
 pub mod name;
 pub mod poller;
+mod routes;
 pub mod shm;
 pub mod tcp;
-mod ways;
-pub mod whereabouts;
 #[cfg(test)]
 #[cfg(not(loom))]
-mod worlds;
+mod tests;
 
+pub use routes::{Bell, Neighbourhood, Prepared, Sleep, Stranger, Ways, needs_connections};
 pub use shm::Hearing;
 pub use tcp::port;
-pub use ways::{Bell, Neighbourhood, Prepared, Sleep, Stranger, Ways, needs_connections};

@@ -19,9 +19,9 @@
 
 mod cells;
 mod choice;
-pub(crate) mod cma;
 mod connect;
 mod copy;
+mod foreign;
 mod hello;
 mod hint;
 mod link;
@@ -30,8 +30,6 @@ mod ring;
 mod segment;
 mod share;
 mod socket;
-mod strangers;
-pub(crate) mod sync;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
@@ -51,6 +49,8 @@ use crate::engine::{FrameLimits, Peer, Refusal, Sink};
 use crate::memory::Payload;
 use crate::transport::name::ProcessName;
 
+use crate::shared_memory::cma;
+use crate::shared_memory::sync::Ordering;
 use cells::{Pool, Timed};
 use choice::{Choice, Way, ticks};
 use connect::Caller;
@@ -58,7 +58,6 @@ use link::{Link, State, Up};
 use ring::{DATA, Receiver, SlotData};
 use segment::{Geometry, LARGE, SMALL, Segment};
 use share::{Offers, Shares};
-use sync::Ordering;
 
 /// How shared memory is to be set up.
 #[derive(Debug, Clone)]

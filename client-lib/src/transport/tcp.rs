@@ -16,13 +16,13 @@
 
 mod connecting;
 mod directory;
-mod greeting;
+mod foreign;
+mod handshake;
 mod hello;
 mod link;
 pub mod port;
 mod slab;
 mod socket;
-mod strangers;
 mod wire;
 
 use std::collections::{HashMap, VecDeque};
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use directory::{Directory, Way};
-use greeting::{Greeting, Own};
+use handshake::{Greeting, Own};
 use link::{End, Got, Link};
 use slab::Slab;
 

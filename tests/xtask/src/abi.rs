@@ -74,7 +74,7 @@ fn texts() -> anyhow::Result<BTreeMap<PathBuf, String>> {
 }
 
 fn exports() -> PathBuf {
-    places::root().join("client-lib/src/abi/exports")
+    places::root().join("client-lib/src/exports")
 }
 
 /// Files of chapters that are none.

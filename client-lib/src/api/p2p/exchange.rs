@@ -3,13 +3,13 @@
 use std::ffi::{c_int, c_void};
 
 use super::super::args::{put, put_status};
-use super::super::request::add;
+use super::super::completion::add;
 use super::{Receiving, Sending, blocking, of, receiving, sending, status_of};
 use crate::abi::{CommHandle, DatatypeHandle, RequestHandle, Status};
 use crate::engine::{Mode, Started};
 use crate::error::MpiResult;
 use crate::memory::Buffer;
-use crate::object::request::{Exchange, Half, Request};
+use crate::object::requests::{Exchange, Half, Request};
 use crate::runtime::{Guard, Runtime, State};
 
 /// `MPI_Sendrecv`.

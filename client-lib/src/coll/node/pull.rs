@@ -11,7 +11,7 @@ use crate::coll::choice::Call;
 use crate::coll::operands::{self, Operands};
 use crate::error::MpiResult;
 use crate::memory::Buffer;
-use crate::transport::shm::cma;
+use crate::shared_memory::cma;
 
 /// A call on its way. [`Pull::poll`] goes on with it.
 #[derive(Debug)]

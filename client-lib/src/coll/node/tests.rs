@@ -13,7 +13,8 @@ use crate::coll::operands::{Memory, Operands};
 use crate::datatype::{Datatype, Element};
 use crate::error::MpiResult;
 use crate::memory::Buffer;
-use crate::op::{Ops, Reduction};
+use crate::object::ops::Ops;
+use crate::op::Reduction;
 
 const SLOT: usize = 4096;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::super::running::{Members, Messages};
 use super::super::schedule::Here;
 use super::world::{Dice, Fabric};
-use crate::engine::bodies::{self, World};
-use crate::engine::fake::{Fake, FakeWorld};
+use crate::engine::tests::bodies::{self, World};
+use crate::engine::tests::fake::{Fake, FakeWorld};
 use crate::engine::{Peer, RequestId};
 
 const CONTEXT: u32 = 5;

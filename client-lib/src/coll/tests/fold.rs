@@ -8,7 +8,8 @@ use std::sync::Arc;
 use crate::abi::constants::{MPI_BYTE, MPI_SUM, MPI_UINT32_T};
 use crate::abi::{DatatypeHandle, OpHandle};
 use crate::datatype::{Datatype, Element, Form, TypeRef, Unit};
-use crate::op::{Ops, Reduction};
+use crate::object::ops::Ops;
+use crate::op::Reduction;
 
 /// How elements of a reduction look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

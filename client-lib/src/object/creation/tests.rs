@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::abi::constants::MPI_ERR_PROC_ABORTED;
-use crate::engine::bodies::World;
-use crate::engine::fake::{FakeWorld, Rng};
+use crate::engine::tests::bodies::World;
+use crate::engine::tests::fake::{FakeWorld, Rng};
 use crate::object::agree::{Failure, tag};
 use crate::object::comm::{Comms, Communicator};
 use crate::object::errhandler::Errhandler;
-use crate::object::request::Requests;
+use crate::object::requests::Requests;
 use crate::runtime::FIRST_CONTEXT;
 
 /// Processes with communicators.

@@ -6,7 +6,8 @@ use super::*;
 use crate::abi::OpHandle;
 use crate::abi::constants as c;
 use crate::datatype::{Class, Element, Form, Repr, TypeRef};
-use crate::op::{Builtin, Ops};
+use crate::object::ops::Ops;
+use crate::op::Builtin;
 
 fn predefined(handle: usize) -> (&'static Datatype, DatatypeHandle) {
     let handle = DatatypeHandle(handle);

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use super::choice::Way;
 use super::hint;
 use super::segment::{Geometry, LARGE, SMALL, Segment};
-use super::sync::{AtomicU32, Ordering, fence_after_rmw};
+use crate::shared_memory::sync::{AtomicU32, Ordering, fence_after_rmw};
 
 /// What stands before a cell's data.
 #[derive(Debug)]

@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 
-use super::cma::{self, Verdict};
 use super::hello::Hello;
 use super::link::{Call, State, Up};
 use super::segment::Segment;
 use super::socket::{self, Heard};
-use super::sync::Ordering;
 use super::{NO_LINK, Shm};
 use crate::engine::{Refusal, Sink};
+use crate::shared_memory::cma::{self, Verdict};
+use crate::shared_memory::sync::Ordering;
 use crate::transport::name::ProcessName;
 
 /// Tokens: a link by its number, a caller by its own with [`CALLER`] added.

@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use super::choice::{Choice, Way, ticks};
-use super::cma::Verdict;
 use super::segment::Segment;
 use crate::engine::Peer;
+use crate::shared_memory::cma::Verdict;
 use crate::transport::name::ProcessName;
 
 /// One peer on this node.

@@ -2,9 +2,10 @@
 
 use super::choice::{Way, ticks};
 use super::link::{Arriving, State, long_class};
-use super::{LOOK_EVERY, NO_LINK, Shm, cma};
+use super::{LOOK_EVERY, NO_LINK, Shm};
 use crate::engine::{Peer, PullRefused, Pulled, Region};
 use crate::memory::Buffer;
+use crate::shared_memory::cma;
 
 impl Shm {
     /// The peers that were talked to, or are being called.

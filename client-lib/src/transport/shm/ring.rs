@@ -24,7 +24,7 @@
 #![expect(unsafe_code, reason = "slots are written and read through pointers; the ring says by whom")]
 
 use super::hint;
-use super::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence, fence_after_rmw};
+use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence, fence_after_rmw};
 
 /// Bytes of data in a slot.
 pub(super) const DATA: usize = 56;

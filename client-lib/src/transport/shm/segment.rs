@@ -30,7 +30,7 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 use super::cells::CellHead;
 use super::ring::{Ring, RingHead, Slot};
 use super::share::{TICKETS, Ticket, TicketLine};
-use super::sync::{AtomicU64, Line};
+use crate::shared_memory::sync::{AtomicU64, Line};
 
 /// Bytes of data in a small cell.
 pub(super) const SMALL: usize = 4096;

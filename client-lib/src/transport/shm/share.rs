@@ -23,10 +23,11 @@ use std::collections::VecDeque;
 use super::choice::{Way, ticks};
 use super::link::{State, long_class};
 use super::ring::{DATA, SlotData};
-use super::sync::{AtomicU32, AtomicU64, Line, Ordering, fence_after_rmw};
-use super::{HELP, Shm, cma, put};
+use super::{HELP, Shm, put};
 use crate::engine::{PullRefused, Pulled, Region, Sink};
 use crate::memory::Buffer;
+use crate::shared_memory::cma;
+use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, fence_after_rmw};
 
 /// How many copies of one receiver can go on at a time.
 pub(super) const TICKETS: usize = 16;

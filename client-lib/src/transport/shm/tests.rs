@@ -10,9 +10,9 @@ use crate::engine::{Landing, PullRefused, Pulled, Region};
 use crate::memory::Buffer;
 
 mod death;
+mod foreign;
 mod hostile;
 mod share;
-mod strangers;
 
 const ENVELOPE: Envelope = Envelope { context: 1, rank: 2, tag: 3 };
 const EAGER: Frame = Frame::Eager { envelope: ENVELOPE };

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::directory::Way;
-use super::greeting::{Answer, Dial, Dialled, Greeting, Heard};
+use super::handshake::{Answer, Dial, Dialled, Greeting, Heard};
 use super::hello::Verdict;
 use super::link::{End, Link};
 use super::{Id, LOOK, REST, STRANGERS, Tcp, socket};

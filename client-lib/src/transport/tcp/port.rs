@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 pub use line::Line;
 
-use super::greeting::{Answer, Dial, Dialled, Heard, Own};
+use super::handshake::{Answer, Dial, Dialled, Heard, Own};
 use super::hello::Verdict;
 use super::{STRANGERS, socket};
 use crate::engine::Peer;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
-use super::greeting::Dial;
+use super::handshake::Dial;
 use super::*;
 use crate::datatype::Layout;
 use crate::engine::frame::Envelope;
@@ -14,7 +14,7 @@ use crate::transport::poller::Reports;
 
 mod connecting;
 mod flowing;
-mod strangers;
+mod foreign;
 
 const SECRET: [u8; 32] = [42; 32];
 const WORLD: [u8; 16] = [1; 16];

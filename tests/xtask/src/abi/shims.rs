@@ -1,4 +1,4 @@
-//! From tables to Rust: the exported functions, a file per chapter, as lists for the macro of `client-lib/src/abi/exports`.
+//! From tables to Rust: the exported functions, a file per chapter, as lists for the macro of `client-lib/src/exports`.
 
 use std::fmt::Write;
 

@@ -13,8 +13,8 @@ use crate::object::bridge::{Crossing, Swap};
 use crate::object::context::word_of;
 use crate::runtime::ports::port_name;
 use crate::runtime::{Guard, State, manager};
+use crate::transport::endpoint::Node;
 use crate::transport::port::{Call, Line, PortName};
-use crate::transport::whereabouts::Node;
 
 /// How long `MPI_Comm_connect` waits for the other side if the user does not say.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use super::{Route, Ways, tcp};
 use crate::engine::Peer;
-use crate::runtime::settings::Settings;
+use crate::settings::Settings;
 use crate::transport::address;
+use crate::transport::endpoint::{Introduction, Node};
 use crate::transport::name::ProcessName;
 use crate::transport::poller::{Owner, Poller, Token};
 use crate::transport::shm::{Shm, ShmConfig};
 use crate::transport::tcp::{Listen, Tcp, TcpConfig};
-use crate::transport::whereabouts::{Introduction, Node};
 
 /// A process of another job, as this one comes to know it.
 #[derive(Debug)]

@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::element::Element;
-use super::object::{Datatype, TypeRef};
+use super::attr::Attributes;
+use super::table::Table;
 use crate::abi::DatatypeHandle;
 use crate::abi::handle::Handle;
+use crate::datatype::{Datatype, Element, TypeRef};
 use crate::error::{MpiError, MpiResult};
-use crate::object::attr::Attributes;
-use crate::object::table::Table;
 
 /// Datatypes by handle.
 #[derive(Debug, Default)]

@@ -55,7 +55,7 @@ pub(crate) fn probe(pid: i32, address: u64, nonce: u64, namespaces: [[u64; 2]; 2
 
 /// Lets peers read this process's memory where Yama allows that to descendants only.
 #[expect(unsafe_code, reason = "there is no safe wrapper")]
-pub(super) fn allow() {
+pub(crate) fn allow() {
     if yama_scope() == Some(1) {
         // SAFETY: takes numbers and touches no memory.
         unsafe { nix::libc::prctl(nix::libc::PR_SET_PTRACER, nix::libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
@@ -69,12 +69,12 @@ fn yama_scope() -> Option<u8> {
 }
 
 /// This process's pid and user namespaces, as inode numbers.
-pub(super) fn namespaces() -> [u64; 2] {
+pub(crate) fn namespaces() -> [u64; 2] {
     ["/proc/self/ns/pid", "/proc/self/ns/user"].map(|path| nix::sys::stat::stat(path).map_or(0, |stat| stat.st_ino))
 }
 
 /// Devices of other one-copy ways, and what this library makes of them.
-pub(super) fn devices() -> String {
+pub(crate) fn devices() -> String {
     let device = |name: &str, path: &str| match std::path::Path::new(path).exists() {
         true => format!("{name}: not used, cma does the same"),
         false => format!("{name}: no {path}"),
@@ -107,7 +107,7 @@ pub(crate) fn read(pid: i32, address: u64, into: &Buffer, at: usize, len: usize)
 }
 
 /// Writes `len` bytes of a buffer, from its packed byte `at` on, to an address of a process; the buffer's bytes lie side by side.
-pub(super) fn write(pid: i32, address: u64, from: &Buffer, at: usize, len: usize) -> Result<(), PullRefused> {
+pub(crate) fn write(pid: i32, address: u64, from: &Buffer, at: usize, len: usize) -> Result<(), PullRefused> {
     let bytes = from.as_bytes().and_then(|bytes| bytes.get(at..at + len)).ok_or(PullRefused)?;
     let mut done = 0;
     while done < len {

@@ -8,13 +8,13 @@
 //! While an encounter is under way its processes say no farewells but such ([`State::hold_partings`]), so for all encounters of a pair that
 //! go on at once the same number holds, whichever thread comes first. A pair whose farewells have both arrived begins at 0 again.
 
-use super::encounter::{Theirs, strange};
+use super::connect::{Theirs, strange};
 use super::{Guard, State};
 use crate::engine::{Leave, Peer};
 use crate::error::{MpiError, MpiResult};
 use crate::transport::Stranger;
+use crate::transport::endpoint::Introduction;
 use crate::transport::name::ProcessName;
-use crate::transport::whereabouts::Introduction;
 
 /// The numbers of the acquaintances with the others. `ours` is what this process, the `place`-th, has said of each of them; `theirs` is
 /// what each of them has said of each of this side, one after the other.

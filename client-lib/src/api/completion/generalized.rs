@@ -7,7 +7,7 @@ use super::add;
 use crate::abi::constants::MPI_SUCCESS;
 use crate::abi::{RequestHandle, Status};
 use crate::error::{MpiError, MpiResult};
-use crate::object::request::{Generalized, Request};
+use crate::object::requests::{Generalized, Request};
 use crate::runtime::Runtime;
 
 /// `MPI_Grequest_start`.

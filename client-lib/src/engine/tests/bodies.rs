@@ -6,8 +6,8 @@ use std::ops::DerefMut;
 use std::sync::Arc;
 
 use super::fake::Rng;
-use super::frame::Envelope;
-use super::{Engine, Mode, Outcome, Peer, RequestId, Source, Started, TagMatch, Transport};
+use crate::engine::frame::Envelope;
+use crate::engine::{Engine, Mode, Outcome, Peer, RequestId, Source, Started, TagMatch, Transport};
 use crate::memory::Buffer;
 
 /// Processes under one test; process r is peer r.

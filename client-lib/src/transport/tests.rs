@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use super::name::ProcessName;
 use super::{Bell, Neighbourhood, Ways};
-use crate::engine::bodies::{self, World};
+use crate::engine::tests::bodies::{self, World};
 use crate::engine::{Engine, Peer};
-use crate::runtime::settings::Settings;
+use crate::settings::Settings;
 
 /// Within which everything comes that a test waits for, on a machine that does other things too.
 const DEADLINE: Duration = Duration::from_secs(30);

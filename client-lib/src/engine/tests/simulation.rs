@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::bodies::{self, Memory, Pending, World, open, recv, send, until};
 use super::fake::{FakeWorld, Oddities, Rng};
-use super::frame::{Envelope, Frame};
-use super::{FrameLimits, Leave, Mode, Outcome, Peer, Source, TagMatch};
 use crate::abi::constants::MPI_ERR_PROC_ABORTED;
+use crate::engine::frame::{Envelope, Frame};
+use crate::engine::{FrameLimits, Leave, Mode, Outcome, Peer, Source, TagMatch};
 
 /// Runs in worlds of these sizes, under so many seeds.
 fn in_worlds(sizes: &[usize], seeds: u64, body: impl Fn(&mut FakeWorld, u64)) {
@@ -368,7 +368,7 @@ fn what_is_forgotten_goes_on() {
         let send = world.engine(0).send(envelope, Peer(last as u32), Mode::Synchronous, bytes.buffer());
         let receive = world.engine(last).recv(1, Source::Any, TagMatch::Any, into.buffer());
         for (rank, started) in [(0, send), (last, receive)] {
-            if let super::Started::Pending(id) = started {
+            if let crate::engine::Started::Pending(id) = started {
                 world.engine(rank).forget(id);
             }
         }

@@ -7,7 +7,7 @@ use super::ending::End;
 use crate::abi::constants::{MPI_ERR_IN_STATUS, MPI_SUCCESS, MPI_UNDEFINED};
 use crate::abi::{RequestHandle, Status};
 use crate::error::{MpiError, MpiResult};
-use crate::object::request::Finished;
+use crate::object::requests::Finished;
 use crate::runtime::Guard;
 
 #[inline]

@@ -9,7 +9,7 @@
 //! 4. *crossing*: the roots swap the introductions of their groups, and
 //! 5. *telling*: all learn those of the others;
 //! 6. *comparing*, if any member knows processes of other jobs: whom of the others each knows already, the roots swap that, too;
-//! 7. *acquaintance*: the others become peers ([`super::acquaintance`]), and the roots confirm that to each other;
+//! 7. *acquaintance*: the others become peers ([`super::foreign`]), and the roots confirm that to each other;
 //! 8. *bridging*: the groups agree on a context, as any two groups with leaders do ([`crate::object::bridge`]). The leaders talk on a
 //!    context of theirs that follows from the secret.
 //!
@@ -22,7 +22,7 @@ mod roots;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquaintance::{acquaint, agreed};
+use super::foreign::{acquaint, agreed};
 use super::{Guard, State};
 use crate::abi::CommHandle;
 use crate::abi::constants::MPI_ERR_OTHER;
@@ -32,7 +32,7 @@ use crate::object::agree::{Circle, Exchange, Exchanged, Failure, tag};
 use crate::object::bridge::{Brings, Crossing};
 use crate::object::comm::Communicator;
 use crate::object::creation::{Born, Creation};
-use crate::transport::whereabouts::{self, Introduction};
+use crate::transport::endpoint::{self, Introduction};
 
 use roots::{Met, find, words_of};
 
@@ -123,9 +123,9 @@ fn bring_together(
 ) -> MpiResult<Born> {
     let (circle, role) = (&side.circle, side.role);
     let ours = introduce(guard, listens);
-    let told = ours.as_ref().map_or([u64::MAX; whereabouts::WORDS], Introduction::tell);
+    let told = ours.as_ref().map_or([u64::MAX; endpoint::WORDS], Introduction::tell);
     let list = blocks(guard, circle, &told)?;
-    let all_here = list.chunks(whereabouts::WORDS).all(|it| Introduction::understand(it).is_some());
+    let all_here = list.chunks(endpoint::WORDS).all(|it| Introduction::understand(it).is_some());
     let ours = ours?;
     if !all_here {
         return Err(MpiError::other("another member of the communicator cannot listen for the other side"));
@@ -146,7 +146,7 @@ fn bring_together(
 
     let mut numbers = Vec::new();
     if let Ok(theirs) = &theirs {
-        let members = list.chunks(whereabouts::WORDS).filter_map(Introduction::understand);
+        let members = list.chunks(endpoint::WORDS).filter_map(Introduction::understand);
         numbers = match members.chain(theirs.members.iter().copied()).any(|member| member.knows_strangers) {
             true => compare(guard, side, met.as_deref_mut(), theirs)?,
             false => vec![0; theirs.members.len()],
@@ -273,7 +273,7 @@ impl Theirs {
     fn understand(words: &[u64]) -> MpiResult<Self> {
         let (said, secret) = words.split_last_chunk::<4>().ok_or_else(strange)?;
         let (root, list) = said.split_first().ok_or_else(strange)?;
-        let members: Option<Vec<_>> = list.chunks(whereabouts::WORDS).map(Introduction::understand).collect();
+        let members: Option<Vec<_>> = list.chunks(endpoint::WORDS).map(Introduction::understand).collect();
         let members = members.filter(|members| *root < members.len() as u64).ok_or_else(strange)?;
         let mut bytes = [0; 32];
         for (bytes, word) in bytes.chunks_exact_mut(8).zip(secret) {

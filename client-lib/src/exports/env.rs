@@ -6,7 +6,7 @@ exports! {
     fn MPI_Abi_get_version PMPI_Abi_get_version(abi_major: *mut c_int, abi_minor: *mut c_int) -> c_int
         => call_always(Scope::World) about::abi_get_version(abi_major, abi_minor);
     fn MPI_Alloc_mem PMPI_Alloc_mem(size: i64, info: InfoHandle, baseptr: *mut c_void) -> c_int
-        => call(Scope::World) memory::alloc_mem(size, info, baseptr);
+        => call(Scope::World) alloc_mem::alloc_mem(size, info, baseptr);
     fn MPI_Errhandler_free PMPI_Errhandler_free(errhandler: *mut ErrhandlerHandle) -> c_int
         => call_always(Scope::World) errhandler::errhandler_free(errhandler);
     fn MPI_Finalize PMPI_Finalize() -> c_int
@@ -14,7 +14,7 @@ exports! {
     fn MPI_Finalized PMPI_Finalized(flag: *mut c_int) -> c_int
         => call_always(Scope::World) env::finalized(flag);
     fn MPI_Free_mem PMPI_Free_mem(base: *mut c_void) -> c_int
-        => call(Scope::World) memory::free_mem(base);
+        => call(Scope::World) alloc_mem::free_mem(base);
     fn MPI_Get_hw_resource_info PMPI_Get_hw_resource_info(hw_info: *mut InfoHandle) -> c_int
         => unsupported(Scope::World);
     fn MPI_Get_library_version PMPI_Get_library_version(version: *mut c_char, resultlen: *mut c_int) -> c_int
@@ -34,7 +34,7 @@ exports! {
     fn MPI_Is_thread_main PMPI_Is_thread_main(flag: *mut c_int) -> c_int
         => call(Scope::World) env::is_thread_main(flag);
     fn MPI_Pcontrol PMPI_Pcontrol(level: c_int) -> c_int
-        => call(Scope::World) memory::pcontrol(level);
+        => call(Scope::World) alloc_mem::pcontrol(level);
     fn MPI_Query_thread PMPI_Query_thread(provided: *mut c_int) -> c_int
         => call(Scope::World) env::query_thread(provided);
     fn MPI_Win_get_name PMPI_Win_get_name(win: WinHandle, win_name: *mut c_char, resultlen: *mut c_int) -> c_int

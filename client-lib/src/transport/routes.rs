@@ -1,6 +1,6 @@
 //! Which way leads to which peer, and how a process sleeps while nothing comes over any of them.
 
-mod strangers;
+mod foreign;
 
 use std::io;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use strangers::Stranger;
+pub use foreign::Stranger;
 
 use super::address;
 use super::name::ProcessName;
@@ -19,7 +19,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::engine::{Frame, FrameLimits, Peer, PullRefused, Pulled, Refusal, Region, Sink, Transport};
 use crate::memory::{Buffer, Payload};
-use crate::runtime::settings::Settings;
+use crate::settings::Settings;
 
 /// Who is where, as far as start-up knows.
 #[derive(Debug)]

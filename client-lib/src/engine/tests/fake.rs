@@ -8,8 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::bodies::World;
-use super::frame::{Frame, Region};
-use super::{Engine, FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};
+use crate::engine::frame::{Frame, Region};
+use crate::engine::{Engine, FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};
 use crate::memory::{Buffer, Payload};
 
 /// Numbers that look random, the same for the same seed (splitmix64).
@@ -160,7 +160,7 @@ impl Transport for Fake {
         assert!(payload.len() <= allowed, "{} bytes in {frame:?}", payload.len());
         let mut bytes = vec![0; payload.len()];
         payload.copy_to(&mut bytes);
-        let mut head = [0; super::frame::HEAD_MAX];
+        let mut head = [0; crate::engine::frame::HEAD_MAX];
         let len = frame.encode(&mut head);
         assert_eq!(Frame::decode(&head), Ok((*frame, len)));
         pipe.packets.push_back((*frame, bytes));

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use crate::abi::{RequestHandle, Status};
 use crate::engine::RequestId;
 use crate::error::{MpiError, MpiResult};
-use crate::object::request::{Active, Finished, Generalized, Half, Request, Start};
+use crate::object::requests::{Active, Finished, Generalized, Half, Request, Start};
 use crate::runtime::{Guard, State};
 
 /// How a request has ended.

@@ -3,8 +3,8 @@
 #![expect(unsafe_code, reason = "the border to C")]
 
 mod ending;
-mod general;
-mod telling;
+mod generalized;
+mod results;
 
 use std::ffi::c_int;
 
@@ -12,14 +12,14 @@ use super::args::{put, put_status};
 use crate::abi::constants::MPI_UNDEFINED;
 use crate::abi::{RequestHandle, Status};
 use crate::error::{MpiError, MpiResult};
-use crate::object::request::{Active, Request, Start};
+use crate::object::requests::{Active, Request, Start};
 use crate::runtime::{Runtime, State};
 
 use ending::{End, end, finish, finish_any, give_up_all, is_over_already, known, last_end};
 pub(super) use ending::{any_active, is_active, is_over, look, poll};
-pub use general::{grequest_complete, grequest_start};
-pub(super) use telling::nth;
-use telling::{array, one, tell_any, tell_end, tell_one_of_many};
+pub use generalized::{grequest_complete, grequest_start};
+pub(super) use results::nth;
+use results::{array, one, tell_any, tell_end, tell_one_of_many};
 
 /// `MPI_Wait`.
 ///
