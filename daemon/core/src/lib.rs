@@ -8,7 +8,10 @@
 //! The shell (package `rsd`) turns sockets, timers and processes into inputs and performs the effects. So a DVM of a
 //! thousand nodes runs in one thread of a test: see `tests/simulation`.
 
+mod calls;
+mod head;
 pub mod kvs;
+mod node;
 pub mod outbox;
 pub mod place;
 pub mod plan;

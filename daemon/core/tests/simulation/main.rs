@@ -8,10 +8,10 @@
 //! - [`messages`]: how many messages a job costs. [`jobs`]: lives of jobs. [`names`]: what ranks publish. [`families`]: jobs that
 //!   they spawn. [`bindings`]: what
 //!   ranks have of their nodes. [`faults`]: what may break meanwhile. [`members`], [`groups`]: processes that run already, and
-//!   the groups that they join. [`restarts`]: what a head knows again. [`blobs`]: values that processes leave for each other.
+//!   the groups that they join. [`restarts`]: what a head knows again. [`values`]: values that processes leave for each other.
 
 mod bindings;
-mod blobs;
+
 mod checks;
 mod families;
 mod faults;
@@ -24,4 +24,5 @@ mod ranks;
 mod restarts;
 mod rng;
 mod steps;
+mod values;
 mod world;

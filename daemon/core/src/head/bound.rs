@@ -9,13 +9,13 @@ use crate::plan;
 
 /// How a job's ranks are bound.
 #[derive(Debug, Default)]
-pub(super) struct Bound {
+pub(crate) struct Bound {
     /// The different ways in which a node's ranks are.
-    pub(super) bindings: Vec<wire::NodeBinding>,
+    pub(crate) bindings: Vec<wire::NodeBinding>,
     /// Which nodes of the job's map have which, run-length.
-    pub(super) runs: Vec<wire::BindingRun>,
+    pub(crate) runs: Vec<wire::BindingRun>,
     /// A rank that cannot be bound so may not run.
-    pub(super) required: bool,
+    pub(crate) required: bool,
     /// `own[i]`: what the ranks of a node with binding i have for themselves.
     own: Vec<Own>,
 }
@@ -28,7 +28,7 @@ struct Own {
 
 impl Bound {
     /// As a job of this specification was placed. GPUs are always its own, threads where the placement says so.
-    pub(super) fn new(placement: &Placement, spec: Option<&JobSpec>) -> Bound {
+    pub(crate) fn new(placement: &Placement, spec: Option<&JobSpec>) -> Bound {
         let (bindings, runs) = plan::bindings(placement);
         let policy = spec.and_then(|spec| plan::request(spec).ok()).map(|request| request.policy).unwrap_or_default();
         let threads = |ranks: &[RankBinding]| match placement.exclusive {
@@ -44,7 +44,7 @@ impl Bound {
     }
 
     /// The nodes on which the job has anything for itself: those threads and GPUs. `nodes` are those of its map.
-    pub(super) fn held<'a>(&'a self, nodes: &'a [NodeId]) -> impl Iterator<Item = (NodeId, &'a CpuSet, &'a CpuSet)> {
+    pub(crate) fn held<'a>(&'a self, nodes: &'a [NodeId]) -> impl Iterator<Item = (NodeId, &'a CpuSet, &'a CpuSet)> {
         let binding = self.runs.iter().flat_map(|run| (0..run.nodes).map(|_| run.binding as usize));
         let own = nodes.iter().zip(binding).filter_map(|(node, at)| Some((*node, self.own.get(at)?)));
         own.filter(|(_, own)| !(own.threads.is_empty() && own.gpus.is_empty()))

@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use rsd_proto::v1::{self as wire, Down, NodeInfo, down};
 
-use super::head::{LOAD_DEADLINE, Probe};
-use super::job::Job;
-use super::offers::Node;
-use super::{Effect, ReqId, Rsd, tree};
+use crate::head::job::Job;
+use crate::head::offers::Node;
+use crate::head::{LOAD_DEADLINE, Probe};
+use crate::node::tree;
+use crate::rsd::{Effect, ReqId, Rsd};
 use crate::{JobId, NodeId, Now};
 
 impl Rsd {
     /// A joiner knocks: gives it (the first of `nodes`) its id and name, or says where else to knock.
-    pub(super) fn admit(&mut self, now: Now, nodes: &mut [NodeInfo]) -> Option<wire::Redirect> {
+    pub(crate) fn admit(&mut self, now: Now, nodes: &mut [NodeInfo]) -> Option<wire::Redirect> {
         let (me, dvm, arity) = (self.me.node, self.dvm.clone(), self.tuning.arity);
         let room = self.children.len() < arity;
         let head = self.head.as_mut()?;
@@ -36,7 +37,7 @@ impl Rsd {
         Some(wire::Redirect { node: joiner.node, name: joiner.name.clone(), dvm, parent, parent_addr })
     }
 
-    pub(super) fn nodes_are_up(&mut self, now: Now, nodes: Vec<NodeInfo>, out: &mut Vec<Effect>) {
+    pub(crate) fn nodes_are_up(&mut self, now: Now, nodes: Vec<NodeInfo>, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         let mut back = Vec::new();
         for mut info in nodes {
@@ -70,7 +71,7 @@ impl Rsd {
         }
     }
 
-    pub(super) fn nodes_are_away(&mut self, now: Now, nodes: &[NodeId]) {
+    pub(crate) fn nodes_are_away(&mut self, now: Now, nodes: &[NodeId]) {
         let Some(head) = &mut self.head else { return };
         head.lobby.nodes_are_away(now.mono, nodes);
         for node in nodes {
@@ -81,7 +82,7 @@ impl Rsd {
     }
 
     /// These nodes are not coming back: their jobs fail.
-    pub(super) fn nodes_are_lost(&mut self, now: Now, nodes: &[NodeId], why: &str, out: &mut Vec<Effect>) {
+    pub(crate) fn nodes_are_lost(&mut self, now: Now, nodes: &[NodeId], why: &str, out: &mut Vec<Effect>) {
         for node in nodes {
             let Some(gone) = self.head.as_mut().and_then(|head| head.nodes.remove(node)) else { continue };
             let why = format!("its node {} {why}", gone.info.name);
@@ -97,7 +98,7 @@ impl Rsd {
         }
     }
 
-    pub(super) fn give_up_nodes(&mut self, now: Now, id: JobId, nodes: &[NodeId], why: &str, out: &mut Vec<Effect>) {
+    pub(crate) fn give_up_nodes(&mut self, now: Now, id: JobId, nodes: &[NodeId], why: &str, out: &mut Vec<Effect>) {
         for node in nodes {
             let Some(relay) = self.relays.get_mut(&id) else { return };
             if relay.is_done(*node) {
@@ -111,7 +112,7 @@ impl Rsd {
         }
     }
 
-    pub(super) fn list_nodes(&mut self, now: Now, req: ReqId, load: bool, out: &mut Vec<Effect>) {
+    pub(crate) fn list_nodes(&mut self, now: Now, req: ReqId, load: bool, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         let missing = head.nodes.values().filter(|node| node.away.is_none()).count() as u32;
         let probe = head.next_probe;
@@ -127,7 +128,7 @@ impl Rsd {
         }
     }
 
-    pub(super) fn on_load(&mut self, mut report: wire::LoadReport, out: &mut Vec<Effect>) {
+    pub(crate) fn on_load(&mut self, mut report: wire::LoadReport, out: &mut Vec<Effect>) {
         if report.node == self.me.node
             && let Some(load) = &mut report.load
         {

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use rsd_proto::v1::{self as wire, GroupJoin, GroupWait};
 
-use super::super::calls::Refused;
 use super::{AWAY, Due, NEWS, REMEMBERED, SETTLE, State, TIMEOUT, TIMEOUT_MAX, TTL, refusal};
+use crate::calls::Refused;
 use crate::{JobId, NodeId};
 
 /// A group.
 #[derive(Debug)]
-pub(in crate::rsd) struct Group {
-    pub(super) name: String,
-    pub(super) owner: u32,
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) owner: u32,
     /// At least and at most so many members.
-    pub(super) size: (u32, u32),
+    pub(crate) size: (u32, u32),
     /// Who first said so: its pid and node; None: the group was created.
-    pub(super) said_by: Option<(u32, NodeId)>,
+    pub(crate) said_by: Option<(u32, NodeId)>,
     /// Somebody has said so, at some time.
     was_sized: bool,
     created: bool,
@@ -27,13 +27,13 @@ pub(in crate::rsd) struct Group {
     ttl: Duration,
     timeout: Duration,
     settle: Duration,
-    pub(super) closed: Option<Duration>,
-    pub(super) epoch: u64,
+    pub(crate) closed: Option<Duration>,
+    pub(crate) epoch: u64,
     /// By arrival.
-    pub(super) seats: Vec<Seat>,
-    pub(super) live: BTreeMap<u64, (JobId, u32)>,
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) live: BTreeMap<u64, (JobId, u32)>,
     /// The epoch that was over last.
-    pub(super) last: Option<wire::EndedEpoch>,
+    pub(crate) last: Option<wire::EndedEpoch>,
     last_arrival: Duration,
     /// Since when nobody is in it.
     empty: Option<Duration>,
@@ -43,33 +43,33 @@ pub(in crate::rsd) struct Group {
 
 /// A member that waits.
 #[derive(Debug)]
-pub(in crate::rsd) struct Seat {
-    pub(in crate::rsd) join: GroupJoin,
-    pub(super) since: Duration,
+pub(crate) struct Seat {
+    pub(crate) join: GroupJoin,
+    pub(crate) since: Duration,
     deadline: Duration,
     /// Its daemon is out of reach since.
-    pub(super) away: Option<Duration>,
+    pub(crate) away: Option<Duration>,
     told: bool,
 }
 
 /// A group that is complete.
 #[derive(Debug)]
-pub(in crate::rsd) struct Complete {
-    pub(in crate::rsd) group: String,
-    pub(in crate::rsd) epoch: u64,
+pub(crate) struct Complete {
+    pub(crate) group: String,
+    pub(crate) epoch: u64,
     /// By rank.
-    pub(in crate::rsd) seats: Vec<Seat>,
+    pub(crate) seats: Vec<Seat>,
 }
 
 impl Seat {
     /// One that waits for nobody.
-    pub(super) fn alone(now: Duration, join: GroupJoin) -> Seat {
+    pub(crate) fn alone(now: Duration, join: GroupJoin) -> Seat {
         let pmi_id = positive(join.pmi_id);
         Seat { join: GroupJoin { pmi_id, ..join }, since: now, deadline: now + TIMEOUT, away: None, told: true }
     }
 
     /// Its daemon says again that it waits: perhaps another daemon process, with another number for it.
-    pub(super) fn is_back(&mut self, join: GroupJoin) {
+    pub(crate) fn is_back(&mut self, join: GroupJoin) {
         self.told &= (self.join.node, self.join.member) == (join.node, join.member);
         (self.join.node, self.join.member, self.away) = (join.node, join.member, None);
     }
@@ -78,13 +78,13 @@ impl Seat {
         Due::Tell { node: self.join.node, member: self.join.member, token: self.join.token.clone(), state }
     }
 
-    pub(super) fn refuse(&self, refused: Refused) -> Due {
+    pub(crate) fn refuse(&self, refused: Refused) -> Due {
         self.say(State::No(wire::GroupError { code: u32::from(refused.exit_code), text: refused.text }))
     }
 }
 
 impl Group {
-    pub(super) fn new(name: String, owner: u32, size: (u32, u32), now: Duration) -> Group {
+    pub(crate) fn new(name: String, owner: u32, size: (u32, u32), now: Duration) -> Group {
         Group {
             name,
             owner,
@@ -109,7 +109,7 @@ impl Group {
     }
 
     /// As it was before a restart, but for who waits in it.
-    pub(super) fn restored(now: Duration, rules: &wire::GroupRules, info: wire::GroupInfo) -> Group {
+    pub(crate) fn restored(now: Duration, rules: &wire::GroupRules, info: wire::GroupInfo) -> Group {
         let mut group = Group::new(rules.name.clone(), info.owner_uid, (rules.min, rules.max), now);
         group.set_rules(rules);
         group.created = info.created;
@@ -121,21 +121,21 @@ impl Group {
     }
 
     /// Whether the next head has to know of it: it has rules or numbers of its own, or members that may come again without a size.
-    pub(super) fn is_to_be_kept(&self) -> bool {
+    pub(crate) fn is_to_be_kept(&self) -> bool {
         self.created || self.closed.is_some() || self.epoch > 1 || self.was_sized
     }
 
     /// One that nobody created and nobody waits in, or one that was closed.
-    pub(super) fn may_be_made_anew(&self) -> bool {
+    pub(crate) fn may_be_made_anew(&self) -> bool {
         self.seats.is_empty() && (self.closed.is_some() || !self.created)
     }
 
-    pub(super) fn make_anew(&mut self, size: Option<(u32, u32)>, owner: u32) {
+    pub(crate) fn make_anew(&mut self, size: Option<(u32, u32)>, owner: u32) {
         (self.closed, self.empty, self.owner) = (None, None, owner);
         self.size = size.unwrap_or(self.size);
     }
 
-    pub(super) fn set_rules(&mut self, rules: &wire::GroupRules) {
+    pub(crate) fn set_rules(&mut self, rules: &wire::GroupRules) {
         let or = |ms: Option<u64>, default: Duration| ms.map_or(default, Duration::from_millis).min(TIMEOUT_MAX);
         (self.created, self.said_by, self.mode) = (true, None, rules.mode.unwrap_or(0o600));
         self.ttl = or(rules.ttl_ms, TTL);
@@ -144,7 +144,7 @@ impl Group {
     }
 
     /// A new member; `wanted` is the size that it speaks of. Returns the places that it had before and lost.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         now: Duration,
         join: GroupJoin,
@@ -196,12 +196,12 @@ impl Group {
     }
 
     /// Takes out those whose daemon has been out of reach for too long.
-    pub(super) fn expired(&mut self, now: Duration) -> Vec<Seat> {
+    pub(crate) fn expired(&mut self, now: Duration) -> Vec<Seat> {
         self.seats.extract_if(.., |seat| seat.away.is_some_and(|since| since + AWAY <= now)).collect()
     }
 
     /// Takes out an epoch, if enough members are there.
-    pub(super) fn complete(&mut self, now: Duration) -> Option<Complete> {
+    pub(crate) fn complete(&mut self, now: Duration) -> Option<Complete> {
         let (min, max) = (self.size.0 as usize, self.size.1 as usize);
         let present = self.present();
         let settled = self.last_arrival + self.settle <= now && present == self.seats.len();
@@ -226,17 +226,17 @@ impl Group {
     }
 
     /// Those whose time is over, by token.
-    pub(super) fn late(&self, now: Duration) -> Vec<String> {
+    pub(crate) fn late(&self, now: Duration) -> Vec<String> {
         let late = self.seats.iter().filter(|seat| seat.deadline <= now);
         late.map(|seat| seat.join.token.clone()).collect()
     }
 
-    pub(super) fn remove(&mut self, tokens: &[String]) -> Vec<Seat> {
+    pub(crate) fn remove(&mut self, tokens: &[String]) -> Vec<Seat> {
         self.seats.extract_if(.., |seat| tokens.contains(&seat.join.token)).collect()
     }
 
     /// News for those who wait: at once for who is new, now and then for the others.
-    pub(super) fn tell(&mut self, now: Duration, due: &mut Vec<Due>) {
+    pub(crate) fn tell(&mut self, now: Duration, due: &mut Vec<Due>) {
         let (have, want, epoch) = (self.present() as u32, self.size.1, self.epoch);
         let news = have != self.told.0 && self.told.1 + NEWS <= now;
         for seat in self.seats.iter_mut().filter(|seat| news || !seat.told) {
@@ -265,11 +265,11 @@ impl Group {
         })
     }
 
-    pub(super) fn is_forgotten(&self, now: Duration) -> bool {
+    pub(crate) fn is_forgotten(&self, now: Duration) -> bool {
         self.dies_at().is_some_and(|at| at <= now)
     }
 
-    pub(super) fn next_deadline(&self, now: Duration) -> Option<Duration> {
+    pub(crate) fn next_deadline(&self, now: Duration) -> Option<Duration> {
         let seats = self.seats.iter().flat_map(|seat| [Some(seat.deadline), seat.away.map(|since| since + AWAY)]);
         let present = self.present();
         let enough = present >= self.size.0 as usize && present == self.seats.len() && present > 0;
@@ -278,7 +278,7 @@ impl Group {
         seats.chain([settled, news, self.dies_at()]).flatten().min()
     }
 
-    pub(super) fn info(&self, now: Duration, name_of: impl Fn(NodeId) -> String) -> wire::GroupInfo {
+    pub(crate) fn info(&self, now: Duration, name_of: impl Fn(NodeId) -> String) -> wire::GroupInfo {
         let waiting = self.seats.iter().map(|seat| wire::WaitingMember {
             node: seat.join.node,
             node_name: name_of(seat.join.node),
@@ -294,7 +294,7 @@ impl Group {
     }
 
     /// What the next head has to know of it.
-    pub(super) fn kept(&self) -> wire::GroupInfo {
+    pub(crate) fn kept(&self) -> wire::GroupInfo {
         wire::GroupInfo {
             rules: Some(wire::GroupRules {
                 name: self.name.clone(),

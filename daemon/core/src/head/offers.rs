@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rsd_proto::v1::{self as wire, JobSpec, NodeInfo};
 
-use super::head::{HEAD, Head};
+use crate::head::{HEAD, Head};
 use crate::place::cpuset::CpuSet;
 use crate::place::topology::{Kind, Topology};
 use crate::place::{self, Gpu, NodeOffer};
@@ -15,11 +15,11 @@ use crate::{NodeId, plan};
 
 /// A node of the DVM.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(crate) struct Node {
     /// Without its topology.
-    pub(super) info: NodeInfo,
+    pub(crate) info: NodeInfo,
     /// While it is away: since when.
-    pub(super) away: Option<Duration>,
+    pub(crate) away: Option<Duration>,
     /// Its processor; a single thread where it tells none that makes sense.
     topology: Arc<Topology>,
     usable: CpuSet,
@@ -28,14 +28,14 @@ pub(super) struct Node {
 
 /// What nodes alike share.
 #[derive(Debug, Default)]
-pub(super) struct Alike {
+pub(crate) struct Alike {
     topologies: HashSet<Arc<Topology>>,
     gpus: HashSet<Arc<[Gpu]>>,
 }
 
 impl Alike {
     /// The node of that account, which was taken at its word before only if it made sense.
-    pub(super) fn node(&mut self, mut info: NodeInfo, away: Option<Duration>) -> Node {
+    pub(crate) fn node(&mut self, mut info: NodeInfo, away: Option<Duration>) -> Node {
         let inventory = info.inventory.get_or_insert_default();
         let told = inventory.topology.take();
         let topology = told
@@ -73,15 +73,15 @@ enum Asked {
 }
 
 impl Head {
-    pub(super) fn slots(&self) -> u32 {
+    pub(crate) fn slots(&self) -> u32 {
         self.nodes.values().filter_map(|node| node.info.inventory.as_ref()).map(|inventory| inventory.slots).sum()
     }
 
-    pub(super) fn slots_in_use(&self) -> u32 {
+    pub(crate) fn slots_in_use(&self) -> u32 {
         self.in_use().values().sum()
     }
 
-    pub(super) fn in_use(&self) -> HashMap<NodeId, u32> {
+    pub(crate) fn in_use(&self) -> HashMap<NodeId, u32> {
         let mut in_use = HashMap::new();
         for (node, ranks) in self.alive().flat_map(|job| &job.used) {
             *in_use.entry(*node).or_insert(0) += ranks;
@@ -91,7 +91,7 @@ impl Head {
 
     /// Where a job goes now, or why nowhere. A node whose link is down takes nothing, but a job that needs it can wait for it
     /// to come back.
-    pub(super) fn place(&self, wanted: &place::Request) -> Result<place::Placement, place::Refusal> {
+    pub(crate) fn place(&self, wanted: &place::Request) -> Result<place::Placement, place::Refusal> {
         let refusal = match place::place(&self.offers(Asked::Now), wanted, HEAD) {
             Ok(placement) => return Ok(placement),
             Err(refusal) if refusal.fits_when_idle() => return Err(refusal),
@@ -105,7 +105,7 @@ impl Head {
     }
 
     /// Where a job would go; `idle`: if no other ran.
-    pub(super) fn plan(&self, spec: &JobSpec, idle: bool) -> wire::PlanReply {
+    pub(crate) fn plan(&self, spec: &JobSpec, idle: bool) -> wire::PlanReply {
         let offers = self.offers(if idle { Asked::Idle } else { Asked::Now });
         let outcome = plan::request(spec).and_then(|wanted| match idle {
             true => place::place(&offers, &wanted, HEAD),

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Down, down, kept, name_call};
 
-use super::questions::Question;
-use super::{Effect, Rsd, family};
 use crate::JobId;
+use crate::head::family;
+use crate::head::questions::Question;
+use crate::rsd::{Effect, Rsd};
 
 /// Names that a DVM's jobs may have published at once, and their bytes with those of their ports.
 const NAMES_MAX: usize = 65_536;
@@ -18,7 +19,7 @@ const BYTES_MAX: usize = 16 << 20;
 
 /// All that is published.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     published: BTreeMap<Bytes, Published>,
     bytes: usize,
 }
@@ -33,7 +34,7 @@ struct Published {
 
 impl Names {
     /// False if it is taken, or if there are too many.
-    pub(super) fn publish(&mut self, name: Bytes, port: Bytes, job: JobId, uid: Option<u32>) -> bool {
+    pub(crate) fn publish(&mut self, name: Bytes, port: Bytes, job: JobId, uid: Option<u32>) -> bool {
         let bytes = self.bytes + name.len() + port.len();
         if self.published.len() >= NAMES_MAX || bytes > BYTES_MAX || self.published.contains_key(&name) {
             return false;
@@ -57,7 +58,7 @@ impl Names {
     }
 
     /// The job is over, and its names with it.
-    pub(super) fn forget(&mut self, job: JobId) {
+    pub(crate) fn forget(&mut self, job: JobId) {
         let Names { published, bytes } = self;
         published.retain(|name, published| {
             let stays = published.job != job;
@@ -66,7 +67,7 @@ impl Names {
         });
     }
 
-    pub(super) fn list(&self) -> Vec<wire::PublishedName> {
+    pub(crate) fn list(&self) -> Vec<wire::PublishedName> {
         let told = |(name, published): (&Bytes, &Published)| wire::PublishedName {
             name: name.clone(),
             port: published.port.clone(),
@@ -77,13 +78,13 @@ impl Names {
     }
 
     /// See [`Rsd::leftovers`].
-    pub(super) fn leftovers(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn leftovers(&self) -> impl Iterator<Item = String> {
         self.published.values().map(|published| format!("a name of job {}", published.job))
     }
 }
 
 impl Rsd {
-    pub(super) fn on_name_call(&mut self, call: wire::NameCall, out: &mut Vec<Effect>) {
+    pub(crate) fn on_name_call(&mut self, call: wire::NameCall, out: &mut Vec<Effect>) {
         let Some(head) = self.head.as_mut().filter(|head| head.is_alive(call.job)) else { return };
         let wire::NameCall { job, node, call: number, op, uid, open_from } = call;
         let answer = match head.questions.ask(job, node, number, open_from) {

@@ -12,13 +12,13 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use super::LinkId;
-use super::relay::Gathered;
 use crate::NodeId;
+use crate::node::relay::Gathered;
+use crate::rsd::LinkId;
 
 /// What is known, and who wants to know it.
 #[derive(Debug, Default)]
-pub(super) struct Locations {
+pub(crate) struct Locations {
     known: Gathered,
     /// Children and steps that wait for the answer.
     asking: BTreeSet<LinkId>,
@@ -28,7 +28,7 @@ pub(super) struct Locations {
 
 /// What is to be said.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(crate) enum Told {
     /// To the parent: where the ranks of these nodes listen.
     Up { nodes: Vec<NodeId>, ports: Vec<Bytes> },
     /// To the parent: somebody wants to know.
@@ -39,33 +39,33 @@ pub(super) enum Told {
 
 impl Locations {
     /// A fact from below.
-    pub(super) fn add(&mut self, nodes: Vec<NodeId>, ports: Vec<Bytes>) {
+    pub(crate) fn add(&mut self, nodes: Vec<NodeId>, ports: Vec<Bytes>) {
         self.known.add(nodes, ports);
     }
 
     /// The answer from above, which is about all nodes of the job.
-    pub(super) fn on_answer(&mut self, nodes: &[NodeId], ports: Vec<Bytes>) {
+    pub(crate) fn on_answer(&mut self, nodes: &[NodeId], ports: Vec<Bytes>) {
         self.known.add(nodes.to_vec(), ports);
         self.known.sent = self.known.inside.len();
     }
 
     /// Somebody wants to know.
-    pub(super) fn ask(&mut self, link: LinkId) {
+    pub(crate) fn ask(&mut self, link: LinkId) {
         self.asking.insert(link);
     }
 
     /// Who has asked over this link is gone, or asks again elsewhere.
-    pub(super) fn forget_link(&mut self, link: LinkId) {
+    pub(crate) fn forget_link(&mut self, link: LinkId) {
         self.asking.remove(&link);
     }
 
     /// The way up is new.
-    pub(super) fn forget_sent(&mut self) {
+    pub(crate) fn forget_sent(&mut self) {
         (self.known.sent, self.asked) = (0, false);
     }
 
     /// What is ripe in a job on `nodes`, of which `here` are at or below this daemon. Who has ended says no more.
-    pub(super) fn advance(
+    pub(crate) fn advance(
         &mut self,
         nodes: &[NodeId],
         here: &BTreeSet<NodeId>,

@@ -14,23 +14,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Done, FenceDown, FenceUp, Kill, Located, RankExit};
 
-use super::LinkId;
-use super::locations::{Locations, Told};
+use crate::node::locations::{Locations, Told};
+use crate::rsd::LinkId;
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId};
 
 /// What a daemon keeps of a job.
 #[derive(Debug)]
-pub(super) struct Relay {
+pub(crate) struct Relay {
     job: JobId,
-    pub(super) map: TaskMap,
+    pub(crate) map: TaskMap,
     is_head: bool,
     /// Job nodes at or below this daemon that are connected now.
     here: BTreeSet<NodeId>,
     fences: BTreeMap<u64, Gathered>,
     /// The last fence that came by, for those who missed it.
     last: Option<FenceDown>,
-    pub(super) locations: Locations,
+    pub(crate) locations: Locations,
     begun: Begun,
     /// Nodes that have ended; on the head also those that are lost.
     done: BTreeMap<NodeId, Ended>,
@@ -39,11 +39,11 @@ pub(super) struct Relay {
     sent_done: usize,
     was_stuck: bool,
     /// A kill that passed by: for a step that was still starting.
-    pub(super) kill: Option<Kill>,
+    pub(crate) kill: Option<Kill>,
     /// This node's step has ended as a process.
-    pub(super) step_gone: bool,
+    pub(crate) step_gone: bool,
     /// It had not said that its ranks have ended: what is said in its name.
-    pub(super) step_lost: Option<RankExit>,
+    pub(crate) step_lost: Option<RankExit>,
 }
 
 /// Of a spawned job: nodes whose ranks have all been started.
@@ -64,11 +64,11 @@ struct Ended {
 
 /// What nodes have said about one thing, on its way up.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
-    pub(super) inside: BTreeSet<NodeId>,
+pub(crate) struct Gathered {
+    pub(crate) inside: BTreeSet<NodeId>,
     contributions: Vec<Contribution>,
     /// So many nodes the parent knows of.
-    pub(super) sent: usize,
+    pub(crate) sent: usize,
 }
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ struct Contribution {
 
 impl Gathered {
     /// Takes a contribution that says something new, instead of those that it includes.
-    pub(super) fn add(&mut self, nodes: Vec<NodeId>, batches: Vec<Bytes>) {
+    pub(crate) fn add(&mut self, nodes: Vec<NodeId>, batches: Vec<Bytes>) {
         let known = nodes.iter().filter(|node| self.inside.contains(node)).count();
         if known == nodes.len() {
             return;
@@ -92,14 +92,14 @@ impl Gathered {
         self.contributions.push(Contribution { nodes, batches });
     }
 
-    pub(super) fn batches(&self) -> Vec<Bytes> {
+    pub(crate) fn batches(&self) -> Vec<Bytes> {
         self.contributions.iter().flat_map(|contribution| contribution.batches.iter().cloned()).collect()
     }
 }
 
 /// What facts lead to.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Pass this up.
     FenceUp(FenceUp),
     /// Everyone is in: tell them.
@@ -121,7 +121,7 @@ pub(super) enum Step {
 }
 
 impl Relay {
-    pub(super) fn new(job: JobId, map: TaskMap, is_head: bool) -> Relay {
+    pub(crate) fn new(job: JobId, map: TaskMap, is_head: bool) -> Relay {
         Relay {
             job,
             map,
@@ -142,24 +142,24 @@ impl Relay {
     }
 
     /// The tree below changed: who of the job is connected here now.
-    pub(super) fn set_here(&mut self, is_here: impl Fn(NodeId) -> bool) {
+    pub(crate) fn set_here(&mut self, is_here: impl Fn(NodeId) -> bool) {
         self.here = self.map.nodes().iter().copied().filter(|node| is_here(*node)).collect();
     }
 
     /// Nobody here has a part in the job any more.
-    pub(super) fn is_deserted(&self) -> bool {
+    pub(crate) fn is_deserted(&self) -> bool {
         !self.is_head && self.here.is_empty()
     }
 
     /// The way up is new: what was forwarded on the old one is forwarded again.
-    pub(super) fn forget_sent(&mut self) {
+    pub(crate) fn forget_sent(&mut self) {
         (self.sent_last, self.sent_done, self.begun.sent) = (0, 0, 0);
         self.fences.values_mut().for_each(|gathered| gathered.sent = 0);
         self.locations.forget_sent();
     }
 
     /// Takes a contribution to a fence. Returns the answer for a sender that missed it.
-    pub(super) fn fence_up(&mut self, fence: FenceUp) -> Option<FenceDown> {
+    pub(crate) fn fence_up(&mut self, fence: FenceUp) -> Option<FenceDown> {
         if let Some(last) = self.last.as_ref().filter(|last| fence.epoch <= last.epoch) {
             // One before the last is a keeper's repeat: the last tells whoever passed it on that both are over.
             return Some(last.clone());
@@ -169,7 +169,7 @@ impl Relay {
     }
 
     /// A fence's result comes from above.
-    pub(super) fn fence_down(&mut self, fence: &FenceDown) {
+    pub(crate) fn fence_down(&mut self, fence: &FenceDown) {
         self.sent_last = self.sent_last.max(fence.epoch);
         self.close_fence(fence);
     }
@@ -181,7 +181,7 @@ impl Relay {
         }
     }
 
-    pub(super) fn done(&mut self, done: Done) {
+    pub(crate) fn done(&mut self, done: Done) {
         let fences = done.fences.into_iter().chain(std::iter::repeat(0));
         for (node, fence) in done.nodes.into_iter().zip(fences) {
             let exits = done.exits.iter().filter(|exit| exit.node == node).cloned();
@@ -190,16 +190,16 @@ impl Relay {
     }
 
     /// A node will never say anything again.
-    pub(super) fn lose(&mut self, node: NodeId) {
+    pub(crate) fn lose(&mut self, node: NodeId) {
         self.done.entry(node).or_default();
     }
 
-    pub(super) fn is_done(&self, node: NodeId) -> bool {
+    pub(crate) fn is_done(&self, node: NodeId) -> bool {
         self.done.contains_key(&node)
     }
 
     /// What is ripe. To be called after every change, until it returns nothing.
-    pub(super) fn advance(&mut self) -> Option<Step> {
+    pub(crate) fn advance(&mut self) -> Option<Step> {
         let ripe = self.advance_fence().or_else(|| self.advance_locations()).or_else(|| self.advance_begun());
         if ripe.is_some() {
             return ripe;
@@ -218,7 +218,7 @@ impl Relay {
     }
 
     /// The ranks of these nodes have all been started.
-    pub(super) fn begun(&mut self, nodes: Vec<NodeId>) {
+    pub(crate) fn begun(&mut self, nodes: Vec<NodeId>) {
         self.begun.nodes.extend(nodes);
     }
 

@@ -7,13 +7,13 @@ use rsd_proto::v1::{
     self as wire, App, GroupEpoch, GroupJoin, GroupLeave, GroupState, JobSpec, RankExit, kept, rank_exit,
 };
 
-use super::calls::{Refused, exit, log};
-use super::head::{name_among, namespace};
-use super::job::Job;
-use super::lobby::{Complete, Due};
-use super::{Answer, Effect, ReqId, Rsd};
+use crate::calls::{Refused, exit, log};
+use crate::head::job::Job;
+use crate::head::lobby::{Complete, Due};
+use crate::head::{name_among, namespace};
 use crate::place::Placement;
 use crate::place::policy::Policy;
+use crate::rsd::{Answer, Effect, ReqId, Rsd};
 use crate::taskmap::{TaskMap, TaskMapBuilder};
 use crate::{JobId, Now};
 
@@ -45,7 +45,7 @@ pub enum GroupCall {
 }
 
 impl Rsd {
-    pub(super) fn on_group_call(&mut self, now: Now, req: ReqId, call: GroupCall, out: &mut Vec<Effect>) {
+    pub(crate) fn on_group_call(&mut self, now: Now, req: ReqId, call: GroupCall, out: &mut Vec<Effect>) {
         let answer = self.ask_lobby(now, call, out).unwrap_or_else(Answer::Refused);
         out.push(Effect::Answer { req, answer });
     }
@@ -80,7 +80,7 @@ impl Rsd {
         Ok(Answer::Group(Box::new(info)))
     }
 
-    pub(super) fn on_group_join(&mut self, now: Now, join: GroupJoin, out: &mut Vec<Effect>) {
+    pub(crate) fn on_group_join(&mut self, now: Now, join: GroupJoin, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         let (node, member, token) = (join.node, join.member, join.token.clone());
         let joined = match self.stopping {
@@ -94,7 +94,7 @@ impl Rsd {
         }
     }
 
-    pub(super) fn on_group_leave(&mut self, now: Now, leave: GroupLeave, out: &mut Vec<Effect>) {
+    pub(crate) fn on_group_leave(&mut self, now: Now, leave: GroupLeave, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         let Some(job) = head.lobby.leave(&leave.token) else { return };
         // Its epoch has begun, and it will never be in it.
@@ -110,7 +110,7 @@ impl Rsd {
         self.on_rank_failed(now, wire::RankFailed { job, exit: Some(exit) }, out);
     }
 
-    pub(super) fn settle_lobby(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(crate) fn settle_lobby(&mut self, now: Now, out: &mut Vec<Effect>) {
         while let Some(head) = &mut self.head {
             let due = head.lobby.settle(now.mono, |node| name_among(&head.nodes, node));
             if due.is_empty() {
@@ -168,7 +168,7 @@ impl Rsd {
     }
 
     /// The job of an epoch, which has been launched if it was there before a restart. Returns its launch.
-    pub(super) fn insert_epoch(
+    pub(crate) fn insert_epoch(
         &mut self,
         now: Now,
         id: JobId,

@@ -8,10 +8,10 @@ use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, RankExit, job_even
 
 use rsd_proto::library::INTERFACE;
 
-use super::bound::Bound;
-use super::calls::exit;
-use super::family::Spawned;
-use super::stdin::StdinFeed;
+use crate::calls::exit;
+use crate::head::bound::Bound;
+use crate::head::family::Spawned;
+use crate::head::stdin::StdinFeed;
 use crate::outbox::Inbox;
 use crate::place::Placement;
 use crate::taskmap::TaskMap;
@@ -22,26 +22,26 @@ const NOTICES_MAX: usize = 8;
 
 /// A job as the head keeps it.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) id: JobId,
+pub(crate) struct Job {
+    pub(crate) id: JobId,
     /// Until it is launched.
-    pub(super) spec: Option<JobSpec>,
+    pub(crate) spec: Option<JobSpec>,
     /// While it runs: for nodes that missed it.
-    pub(super) launch: Option<wire::Launch>,
+    pub(crate) launch: Option<wire::Launch>,
     /// Until it is launched.
     secret: Bytes,
-    pub(super) grace_ms: u64,
-    pub(super) life: Life,
+    pub(crate) grace_ms: u64,
+    pub(crate) life: Life,
     command: String,
-    pub(super) namespace: String,
+    pub(crate) namespace: String,
     submitted_ms: u64,
     started_ms: u64,
     ended_ms: u64,
-    pub(super) map: TaskMap,
+    pub(crate) map: TaskMap,
     node_names: Vec<String>,
     /// Ranks on each node: the slots in use.
-    pub(super) used: Vec<(NodeId, u32)>,
-    pub(super) bound: Bound,
+    pub(crate) used: Vec<(NodeId, u32)>,
+    pub(crate) bound: Bound,
     /// Nodes whose step has said something.
     noticed: BTreeSet<(NodeId, String)>,
     cause: Option<RankExit>,
@@ -52,25 +52,25 @@ pub(super) struct Job {
     exits: BTreeMap<u32, RankExit>,
     exit_code: u32,
     /// How far each node's output has come.
-    pub(super) output: BTreeMap<NodeId, Inbox>,
-    pub(super) stdin: StdinFeed,
+    pub(crate) output: BTreeMap<NodeId, Inbox>,
+    pub(crate) stdin: StdinFeed,
     /// A group's epoch: its ranks ran already.
-    pub(super) joined: bool,
+    pub(crate) joined: bool,
     /// Of a group's epoch: the members' tokens, by rank.
-    pub(super) members: Vec<String>,
+    pub(crate) members: Vec<String>,
     /// A rank has spawned it.
-    pub(super) spawned: Option<Spawned>,
+    pub(crate) spawned: Option<Spawned>,
     /// Of one that is over: who had spawned it.
-    pub(super) parent: JobId,
+    pub(crate) parent: JobId,
     /// Refused spawns that its log tells of.
-    pub(super) refusals: usize,
+    pub(crate) refusals: usize,
     /// Until it is launched: what is in its store from the start.
-    pub(super) preput: Vec<wire::Kv>,
+    pub(crate) preput: Vec<wire::Kv>,
 }
 
 /// Where a job is, and what only counts there.
 #[derive(Debug)]
-pub(super) enum Life {
+pub(crate) enum Life {
     Queued {
         reason: String,
     },
@@ -94,14 +94,14 @@ pub(super) enum Life {
 
 /// Why a job is being ended before its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(crate) enum Why {
     Failed,
     Cancelled,
     TimedOut,
 }
 
 impl Job {
-    pub(super) fn new(
+    pub(crate) fn new(
         now: Now,
         id: JobId,
         spec: JobSpec,
@@ -143,26 +143,26 @@ impl Job {
         }
     }
 
-    pub(super) fn submitted(&self) -> job_event::Body {
+    pub(crate) fn submitted(&self) -> job_event::Body {
         job_event::Body::Submitted(job_event::Submitted { job: self.id, command: self.command.clone() })
     }
 
     /// The rank of a member of an epoch.
-    pub(super) fn rank_of_member(&self, token: &str) -> Option<u32> {
+    pub(crate) fn rank_of_member(&self, token: &str) -> Option<u32> {
         self.members.iter().position(|member| member == token).and_then(|rank| u32::try_from(rank).ok())
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         matches!(self.life, Life::Ended(_))
     }
 
     /// Whether it has been launched, and some of its ranks may still run.
-    pub(super) fn has_ranks(&self) -> bool {
+    pub(crate) fn has_ranks(&self) -> bool {
         matches!(self.life, Life::Running { .. } | Life::Ending { .. })
     }
 
     /// Its own ranks are gone; it goes on for those of its family.
-    pub(super) fn outlive(&mut self) {
+    pub(crate) fn outlive(&mut self) {
         let (why, until) = match &self.life {
             Life::Ending { why, .. } => (Some(*why), None),
             Life::Running { until } => (None, *until),
@@ -177,7 +177,7 @@ impl Job {
     }
 
     /// It has its place: the launch to send, and the event to log.
-    pub(super) fn start(
+    pub(crate) fn start(
         &mut self,
         now: Now,
         placement: Placement,
@@ -222,12 +222,12 @@ impl Job {
     }
 
     /// What is to be known of an epoch that runs.
-    pub(super) fn kept(&self) -> Option<wire::KeptEpoch> {
+    pub(crate) fn kept(&self) -> Option<wire::KeptEpoch> {
         self.launch.clone().map(|launch| wire::KeptEpoch { launch: Some(launch), submitted_ms: self.submitted_ms })
     }
 
     /// What is to be known of an epoch that is being ended.
-    pub(super) fn kept_kill(&self, reason: &str, grace_ms: u64) -> Option<wire::KeptKill> {
+    pub(crate) fn kept_kill(&self, reason: &str, grace_ms: u64) -> Option<wire::KeptKill> {
         let Life::Ending { why, .. } = &self.life else { return None };
         let state = match why {
             Why::Failed => JobState::Failed,
@@ -239,13 +239,13 @@ impl Job {
     }
 
     /// What went wrong first.
-    pub(super) fn cause(&self) -> Option<&RankExit> {
+    pub(crate) fn cause(&self) -> Option<&RankExit> {
         self.cause.as_ref()
     }
 
     /// Takes in how a rank ended; `is_away` tells which nodes are out of reach. True if this is news. News that had to wait for a
     /// daemon may come after what followed from it.
-    pub(super) fn take_exit(&mut self, now: Now, exit: &RankExit, is_away: impl Fn(NodeId) -> bool) -> bool {
+    pub(crate) fn take_exit(&mut self, now: Now, exit: &RankExit, is_away: impl Fn(NodeId) -> bool) -> bool {
         let at_us = now.mono.as_micros() as i128 - i128::from(exit.ago_us);
         let was_held = exit.ago_us > 0 && at_us < self.caused_at_us;
         let before = self.exits.get(&exit.rank);
@@ -266,13 +266,13 @@ impl Job {
     }
 
     /// What went wrong first may have gone wrong in a job that it has spawned.
-    pub(super) fn take_cause(&mut self, of: JobId, cause: &RankExit) {
+    pub(crate) fn take_cause(&mut self, of: JobId, cause: &RankExit) {
         let cause = || RankExit { job: if cause.job == 0 { of } else { cause.job }, ..cause.clone() };
         self.cause.get_or_insert_with(cause);
     }
 
     /// Everyone is gone: the verdict.
-    pub(super) fn end(&mut self, now: Now, state: Option<JobState>) -> job_event::Body {
+    pub(crate) fn end(&mut self, now: Now, state: Option<JobState>) -> job_event::Body {
         let why = match &self.life {
             Life::Ending { why, .. } => Some(*why),
             Life::Outlived { why, .. } => *why,
@@ -314,13 +314,13 @@ impl Job {
     }
 
     /// It never ran and never will.
-    pub(super) fn fail_queued(&mut self, now: Now, why: String) -> job_event::Body {
+    pub(crate) fn fail_queued(&mut self, now: Now, why: String) -> job_event::Body {
         let how = Some(wire::rank_exit::How::Failed(why));
         self.cause = Some(RankExit { how, code: u32::from(exit::NOT_PLACED), fatal: true, ..Default::default() });
         self.end(now, None)
     }
 
-    pub(super) fn info(&self) -> JobInfo {
+    pub(crate) fn info(&self) -> JobInfo {
         let (state, queued_reason) = match &self.life {
             Life::Queued { reason } => (JobState::Queued, reason.clone()),
             Life::Running { .. } | Life::Outlived { why: None, .. } => (JobState::Running, String::new()),
@@ -349,20 +349,20 @@ impl Job {
     }
 
     /// With what is too much for lists and logs.
-    pub(super) fn info_in_full(&self) -> JobInfo {
+    pub(crate) fn info_in_full(&self) -> JobInfo {
         let Bound { bindings, runs, .. } = &self.bound;
         JobInfo { bindings: bindings.clone(), binding_runs: runs.clone(), ..self.info() }
     }
 
     /// Takes in what a node's step has to say: the sentence, if it is news and there are not too many of them.
-    pub(super) fn take_notice(&mut self, notice: &wire::Notice) -> Option<String> {
+    pub(crate) fn take_notice(&mut self, notice: &wire::Notice) -> Option<String> {
         let fits = self.noticed.len() < NOTICES_MAX && self.map.count_on(notice.node) > 0 && !self.is_over();
         let news = fits && self.noticed.insert((notice.node, notice.text.clone()));
         news.then(|| format!("{}: {}", self.node_name(notice.node), notice.text))
     }
 
     /// The node's name, for sentences.
-    pub(super) fn node_name(&self, node: NodeId) -> &str {
+    pub(crate) fn node_name(&self, node: NodeId) -> &str {
         let index = self.map.nodes().iter().position(|other| *other == node);
         index.and_then(|index| self.node_names.get(index)).map_or("?", String::as_str)
     }

@@ -7,21 +7,21 @@ use std::collections::BTreeMap;
 
 use rsd_proto::v1::{self as wire, Down, NodeInfo, Up, down, hello::Who, up};
 
-use super::{Effect, LinkId, Rsd};
+use crate::rsd::{Effect, LinkId, Rsd};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now};
 
 /// A daemon directly below.
 #[derive(Debug)]
-pub(super) struct Child {
+pub(crate) struct Child {
     node: NodeId,
     /// It and everyone below it, by its own account: a child that has not yet noticed that a node has moved away counts
     /// it still, and [`Rsd::via`] says which account is the latest.
-    pub(super) nodes: BTreeMap<NodeId, NodeInfo>,
+    pub(crate) nodes: BTreeMap<NodeId, NodeInfo>,
 }
 
 impl Rsd {
-    pub(super) fn on_hello(&mut self, now: Now, link: LinkId, hello: wire::Hello, out: &mut Vec<Effect>) {
+    pub(crate) fn on_hello(&mut self, now: Now, link: LinkId, hello: wire::Hello, out: &mut Vec<Effect>) {
         match hello.who {
             Some(Who::Step(step)) => self.on_step_hello(link, step, out),
             Some(Who::Node(node)) if self.stopping.is_none() => self.on_node_hello(now, link, node, out),
@@ -105,7 +105,7 @@ impl Rsd {
     }
 
     /// These nodes are below this child now, whatever was known of them before.
-    pub(super) fn on_nodes_up(&mut self, now: Now, link: LinkId, nodes: Vec<NodeInfo>, out: &mut Vec<Effect>) {
+    pub(crate) fn on_nodes_up(&mut self, now: Now, link: LinkId, nodes: Vec<NodeInfo>, out: &mut Vec<Effect>) {
         if nodes.iter().any(|node| node.node == self.me.node) {
             // Two nodes have taken each other for parents at the same time.
             self.on_link_closed(now, link, out);
@@ -128,7 +128,7 @@ impl Rsd {
         }
     }
 
-    pub(super) fn on_nodes_away(&mut self, now: Now, link: LinkId, nodes: Vec<NodeId>, out: &mut Vec<Effect>) {
+    pub(crate) fn on_nodes_away(&mut self, now: Now, link: LinkId, nodes: Vec<NodeId>, out: &mut Vec<Effect>) {
         let nodes = self.drop_nodes(now, link, nodes, out);
         if nodes.is_empty() {
         } else if self.head.is_some() {
@@ -138,7 +138,7 @@ impl Rsd {
         }
     }
 
-    pub(super) fn on_nodes_gone(&mut self, now: Now, link: LinkId, nodes: Vec<NodeId>, out: &mut Vec<Effect>) {
+    pub(crate) fn on_nodes_gone(&mut self, now: Now, link: LinkId, nodes: Vec<NodeId>, out: &mut Vec<Effect>) {
         for child in self.children.values_mut() {
             child.nodes.retain(|node, _| !nodes.contains(node));
         }
@@ -180,7 +180,7 @@ impl Rsd {
         lost
     }
 
-    pub(super) fn on_link_closed(&mut self, now: Now, link: LinkId, out: &mut Vec<Effect>) {
+    pub(crate) fn on_link_closed(&mut self, now: Now, link: LinkId, out: &mut Vec<Effect>) {
         self.relays.values_mut().for_each(|relay| relay.locations.forget_link(link));
         if let Some(child) = self.children.get(&link) {
             let nodes: Vec<NodeId> = child.nodes.keys().copied().collect();
@@ -202,7 +202,7 @@ impl Rsd {
     }
 
     /// The parent took us in, for the first time or again.
-    pub(super) fn on_welcome(&mut self, now: Now, welcome: wire::Welcome, out: &mut Vec<Effect>) {
+    pub(crate) fn on_welcome(&mut self, now: Now, welcome: wire::Welcome, out: &mut Vec<Effect>) {
         self.become_node(now, welcome.node, welcome.name, welcome.dvm, out);
         self.me.parent = welcome.parent;
         self.parent_up = true;
@@ -224,7 +224,7 @@ impl Rsd {
     }
 
     /// The head says who we are and where to go.
-    pub(super) fn on_redirected(&mut self, now: Now, redirect: wire::Redirect, out: &mut Vec<Effect>) {
+    pub(crate) fn on_redirected(&mut self, now: Now, redirect: wire::Redirect, out: &mut Vec<Effect>) {
         if redirect.node == 0 {
             self.head_addr = redirect.parent_addr; // that was not the head
         } else {
@@ -247,7 +247,7 @@ impl Rsd {
     }
 
     /// The way up is new, here or above: everything unanswered goes again.
-    pub(super) fn resync(&mut self, out: &mut Vec<Effect>) {
+    pub(crate) fn resync(&mut self, out: &mut Vec<Effect>) {
         for (job, relay) in &mut self.relays {
             relay.forget_sent();
             let resume = wire::Resume { job: *job, map: Some((&relay.map).into()) };
@@ -268,7 +268,7 @@ impl Rsd {
     }
 
     /// A step that will never speak again: speaks for it.
-    pub(super) fn on_step_lost(&mut self, now: Now, job: JobId, why: String, out: &mut Vec<Effect>) {
+    pub(crate) fn on_step_lost(&mut self, now: Now, job: JobId, why: String, out: &mut Vec<Effect>) {
         let Some(step) = self.steps.get_mut(&job) else { return };
         if let Some(link) = step.take() {
             out.push(Effect::Close { link });
@@ -300,7 +300,7 @@ impl Rsd {
     // --- leaving ---
 
     /// The parent stops the DVM.
-    pub(super) fn on_stop(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(crate) fn on_stop(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.to_children(&Down { body: Some(down::Body::Stop(wire::Stop {})) }, out);
         let jobs: Vec<JobId> = self.relays.keys().copied().collect();
         for job in jobs {
@@ -310,7 +310,7 @@ impl Rsd {
     }
 
     /// Says good-bye above, sends everyone below away, and ends.
-    pub(super) fn leave(&mut self, out: &mut Vec<Effect>) {
+    pub(crate) fn leave(&mut self, out: &mut Vec<Effect>) {
         let Some(stopping) = self.stopping.take() else { return };
         self.dismiss_members(out);
         if self.head.is_some() {
@@ -320,7 +320,7 @@ impl Rsd {
             self.pass_up(Up { body: Some(up::Body::NodesGone(gone)) }, out);
         }
         if let Some(req) = stopping.req {
-            out.push(Effect::Answer { req, answer: super::Answer::Stopped });
+            out.push(Effect::Answer { req, answer: crate::rsd::Answer::Stopped });
         }
         out.extend(self.children.keys().map(|link| Effect::Close { link: *link }));
         out.push(Effect::Exit);
@@ -335,13 +335,13 @@ impl Rsd {
 }
 
 /// Ranks whose end nobody saw.
-pub(super) fn lost_ranks(ranks: impl Iterator<Item = u32>, node: NodeId, why: &str) -> Vec<wire::RankExit> {
+pub(crate) fn lost_ranks(ranks: impl Iterator<Item = u32>, node: NodeId, why: &str) -> Vec<wire::RankExit> {
     let lost = |rank| wire::RankExit {
         rank,
         node,
         how: Some(wire::rank_exit::How::Failed(why.to_owned())),
         fatal: true,
-        code: u32::from(super::calls::exit::NODE_LOST),
+        code: u32::from(crate::calls::exit::NODE_LOST),
         ..Default::default()
     };
     ranks.map(lost).collect()

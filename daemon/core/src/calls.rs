@@ -5,10 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Down, JobInfo, JobSpec, NodeInfo, PmiCall, down, job_event, pmi_call, stdin_target};
 
-use super::blobs::KvCall;
-use super::groups::GroupCall;
-use super::job::{Job, Life, Why};
-use super::{Effect, LinkId, ReqId, Rsd, Stopping};
+use crate::head::groups::GroupCall;
+use crate::head::job::{Job, Life, Why};
+use crate::head::values::KvCall;
+use crate::rsd::{Effect, LinkId, ReqId, Rsd, Stopping};
 use crate::{JobId, NodeId, Now};
 
 /// A client's request. Job 0 is the last one submitted.
@@ -62,7 +62,7 @@ pub enum PmiOp {
 
 /// A rank's request that waits for its step's answer.
 #[derive(Debug)]
-pub(super) struct PmiRequest {
+pub(crate) struct PmiRequest {
     req: ReqId,
     job: JobId,
     down: Down,
@@ -115,21 +115,21 @@ pub struct Refused {
 }
 
 /// Exit codes that this crate decides on; rsctl documents them all.
-pub(super) mod exit {
-    pub(in crate::rsd) const TIMED_OUT: u8 = 124;
-    pub(in crate::rsd) const CANCELLED: u8 = 130;
-    pub(in crate::rsd) const USAGE: u8 = 240;
-    pub(in crate::rsd) const NODE_LOST: u8 = 242;
-    pub(in crate::rsd) const NOT_PLACED: u8 = 243;
-    pub(in crate::rsd) const NOT_PERMITTED: u8 = 245;
-    pub(in crate::rsd) const NO_SUCH_JOB: u8 = 246;
+pub(crate) mod exit {
+    pub(crate) const TIMED_OUT: u8 = 124;
+    pub(crate) const CANCELLED: u8 = 130;
+    pub(crate) const USAGE: u8 = 240;
+    pub(crate) const NODE_LOST: u8 = 242;
+    pub(crate) const NOT_PLACED: u8 = 243;
+    pub(crate) const NOT_PERMITTED: u8 = 245;
+    pub(crate) const NO_SUCH_JOB: u8 = 246;
 }
 
 /// A daemon that was told to stop by force gives its jobs this long.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
 
 impl Rsd {
-    pub(super) fn on_call(&mut self, now: Now, req: ReqId, call: Call, out: &mut Vec<Effect>) {
+    pub(crate) fn on_call(&mut self, now: Now, req: ReqId, call: Call, out: &mut Vec<Effect>) {
         match call {
             Call::Status => out.push(Effect::Answer { req, answer: Answer::Status(Box::new(self.status())) }),
             Call::Shutdown { force } => self.on_shutdown(now, req, force, out),
@@ -209,7 +209,7 @@ impl Rsd {
         }
     }
 
-    pub(super) fn answer_no_such_job(&self, req: ReqId, job: JobId, out: &mut Vec<Effect>) {
+    pub(crate) fn answer_no_such_job(&self, req: ReqId, job: JobId, out: &mut Vec<Effect>) {
         let text = match job {
             0 => "no job has been submitted yet".to_owned(),
             id => format!("there is no job {id} (rsctl ps -a lists those that are remembered)"),
@@ -284,8 +284,8 @@ impl Rsd {
             parent: self.head_addr.clone(),
             connected: self.parent_up,
             nodes: head.map_or(0, |head| head.nodes.len() as u32),
-            slots: head.map_or(self.me.inventory.as_ref().map_or(0, |i| i.slots), super::head::Head::slots),
-            slots_in_use: head.map_or(0, super::head::Head::slots_in_use),
+            slots: head.map_or(self.me.inventory.as_ref().map_or(0, |i| i.slots), crate::head::Head::slots),
+            slots_in_use: head.map_or(0, crate::head::Head::slots_in_use),
             jobs: jobs as u32,
             inventory: self.me.inventory.clone(),
             ..Default::default()
@@ -316,7 +316,7 @@ impl Rsd {
         self.begin_stop(now, Some(req));
     }
 
-    pub(super) fn begin_stop(&mut self, now: Now, req: Option<ReqId>) {
+    pub(crate) fn begin_stop(&mut self, now: Now, req: Option<ReqId>) {
         self.stopping.get_or_insert(Stopping { req, deadline: now.mono + STOP_DEADLINE });
     }
 
@@ -327,7 +327,7 @@ impl Rsd {
             let text = format!("job {job} has no ranks on this node: ask the daemon that RSD_SOCKET names");
             return refuse(req, exit::NO_SUCH_JOB, text, out);
         };
-        if namespace != super::head::namespace(&self.dvm, job) {
+        if namespace != crate::head::namespace(&self.dvm, job) {
             return refuse(
                 req,
                 exit::NO_SUCH_JOB,
@@ -355,7 +355,7 @@ impl Rsd {
     }
 
     /// A step is there: asks what its ranks have asked meanwhile, and what may have been lost with its link before.
-    pub(super) fn on_step_attached(&mut self, job: JobId, link: LinkId, out: &mut Vec<Effect>) {
+    pub(crate) fn on_step_attached(&mut self, job: JobId, link: LinkId, out: &mut Vec<Effect>) {
         self.on_step_detached(job, out);
         for request in self.pmi_calls.values_mut().filter(|request| request.job == job && !request.is_sent) {
             request.is_sent = true;
@@ -364,20 +364,20 @@ impl Rsd {
     }
 
     /// A step's link is cut: what went to it may never be answered, and is sent again over the next, or refused.
-    pub(super) fn on_step_detached(&mut self, job: JobId, out: &mut Vec<Effect>) {
+    pub(crate) fn on_step_detached(&mut self, job: JobId, out: &mut Vec<Effect>) {
         let of_it = self.pmi_calls.values_mut().filter(|request| request.job == job && request.is_repeatable);
         of_it.for_each(|request| request.is_sent = false);
         self.refuse_pmi_calls(out, |request| request.job == job && request.is_sent);
     }
 
-    pub(super) fn on_pmi_result(&mut self, result: wire::PmiResult, out: &mut Vec<Effect>) {
+    pub(crate) fn on_pmi_result(&mut self, result: wire::PmiResult, out: &mut Vec<Effect>) {
         if let Some(PmiRequest { req, .. }) = self.pmi_calls.remove(&result.call) {
             out.push(Effect::Answer { req, answer: Answer::Pmi(Box::new(result)) });
         }
     }
 
     /// A step is gone: what its ranks asked gets no other answer.
-    pub(super) fn drop_pmi_calls(&mut self, job: JobId, out: &mut Vec<Effect>) {
+    pub(crate) fn drop_pmi_calls(&mut self, job: JobId, out: &mut Vec<Effect>) {
         self.refuse_pmi_calls(out, |request| request.job == job);
     }
 
@@ -389,7 +389,7 @@ impl Rsd {
 }
 
 /// Whether a job's standard input is read on a node: by which of its ranks.
-pub(super) fn stdin_nodes(spec: &JobSpec, map: &crate::taskmap::TaskMap) -> Vec<NodeId> {
+pub(crate) fn stdin_nodes(spec: &JobSpec, map: &crate::taskmap::TaskMap) -> Vec<NodeId> {
     match spec.stdin.and_then(|stdin| stdin.target) {
         Some(stdin_target::Target::Rank(rank)) => map.node_of(rank).into_iter().collect(),
         Some(stdin_target::Target::All(true)) => map.nodes().to_vec(),
@@ -397,10 +397,10 @@ pub(super) fn stdin_nodes(spec: &JobSpec, map: &crate::taskmap::TaskMap) -> Vec<
     }
 }
 
-pub(super) fn refuse(req: ReqId, exit_code: u8, text: String, out: &mut Vec<Effect>) {
+pub(crate) fn refuse(req: ReqId, exit_code: u8, text: String, out: &mut Vec<Effect>) {
     out.push(Effect::Answer { req, answer: Answer::Refused(Refused { exit_code, text }) });
 }
 
-pub(super) fn log(now: Now, job: JobId, body: job_event::Body) -> Effect {
+pub(crate) fn log(now: Now, job: JobId, body: job_event::Body) -> Effect {
     Effect::Log { job, event: Box::new(wire::JobEvent { at_ms: now.unix_ms, body: Some(body) }) }
 }

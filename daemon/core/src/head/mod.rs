@@ -1,29 +1,42 @@
 //! What only the head does: it knows the nodes, places jobs, keeps the queue and pronounces how jobs end.
 
+pub(crate) mod bound;
+pub(crate) mod family;
+pub(crate) mod groups;
+pub(crate) mod job;
+pub(crate) mod kept;
+pub(crate) mod lobby;
+pub(crate) mod names;
+pub(crate) mod nodes;
+pub(crate) mod offers;
+pub(crate) mod questions;
+pub(crate) mod stdin;
+pub(crate) mod values;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
 use rsd_proto::frameworks;
-use rsd_proto::v1::{self as wire, Down, JobSpec, NodeInfo, NodeState, RankExit, down, job_event, kept};
+use rsd_proto::v1::{self as wire, Down, JobSpec, NodeInfo, NodeState, RankExit, down, job_event, kept::What};
 
-use super::blobs::Blobs;
-use super::calls::{exit, log, refuse, stdin_nodes};
-use super::job::{Job, Life, Why};
-use super::lobby::Lobby;
-use super::names::Names;
-use super::offers::{Alike, Node};
-use super::questions::Questions;
-use super::{Answer, Effect, Refused, ReqId, Rsd, family};
+use crate::calls::{exit, log, refuse, stdin_nodes};
+use crate::head::job::{Job, Life, Why};
+use crate::head::lobby::Lobby;
+use crate::head::names::Names;
+use crate::head::offers::{Alike, Node};
+use crate::head::questions::Questions;
+use crate::head::values::Blobs;
 use crate::place::{self};
+use crate::rsd::{Answer, Effect, Refused, ReqId, Rsd};
 use crate::{JobId, NodeId, Now, Tuning, plan};
 
 /// The head's own id.
-pub(super) const HEAD: NodeId = 0;
+pub(crate) const HEAD: NodeId = 0;
 /// After its last KILL a job's nodes get this long to say that they are done.
 const LAST_WORDS: Duration = Duration::from_secs(20);
 /// How long `ListNodes` waits for loads.
-pub(super) const LOAD_DEADLINE: Duration = Duration::from_secs(1);
+pub(crate) const LOAD_DEADLINE: Duration = Duration::from_secs(1);
 
 /// What a head must know again after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,38 +55,38 @@ impl Default for Memory {
 
 /// The head's own state.
 #[derive(Debug)]
-pub(super) struct Head {
-    pub(super) memory: Memory,
-    pub(super) nodes: BTreeMap<NodeId, Node>,
-    pub(super) alike: Alike,
-    pub(super) jobs: BTreeMap<JobId, Job>,
+pub(crate) struct Head {
+    pub(crate) memory: Memory,
+    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    pub(crate) alike: Alike,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
     /// Those that are not over, which is few of them: every input looks through these.
     alive: BTreeSet<JobId>,
     /// Waiting for slots, in order of submission.
-    pub(super) queue: VecDeque<JobId>,
+    pub(crate) queue: VecDeque<JobId>,
     /// Ended, oldest first.
-    pub(super) ended: VecDeque<JobId>,
-    pub(super) names: Names,
-    pub(super) questions: Questions,
-    pub(super) probes: BTreeMap<u64, Probe>,
-    pub(super) next_probe: u64,
+    pub(crate) ended: VecDeque<JobId>,
+    pub(crate) names: Names,
+    pub(crate) questions: Questions,
+    pub(crate) probes: BTreeMap<u64, Probe>,
+    pub(crate) next_probe: u64,
     /// Something changed that may let a queued job start.
-    pub(super) try_queue: bool,
-    pub(super) lobby: Lobby,
-    pub(super) blobs: Blobs,
+    pub(crate) try_queue: bool,
+    pub(crate) lobby: Lobby,
+    pub(crate) blobs: Blobs,
     /// To be written down, in order.
-    pub(super) changes: Vec<wire::Kept>,
+    pub(crate) changes: Vec<wire::Kept>,
 }
 
 #[derive(Debug)]
-pub(super) struct Probe {
-    pub(super) req: ReqId,
-    pub(super) deadline: Duration,
-    pub(super) missing: u32,
+pub(crate) struct Probe {
+    pub(crate) req: ReqId,
+    pub(crate) deadline: Duration,
+    pub(crate) missing: u32,
 }
 
 impl Head {
-    pub(super) fn new(memory: Memory, me: NodeInfo) -> Head {
+    pub(crate) fn new(memory: Memory, me: NodeInfo) -> Head {
         let mut alike = Alike::default();
         Head {
             memory,
@@ -94,17 +107,17 @@ impl Head {
         }
     }
 
-    pub(super) fn insert_node(&mut self, info: NodeInfo, away: Option<Duration>) {
+    pub(crate) fn insert_node(&mut self, info: NodeInfo, away: Option<Duration>) {
         self.nodes.insert(info.node, self.alike.node(info, away));
     }
 
     /// The node's name, for sentences.
-    pub(super) fn node_name(&self, node: NodeId) -> String {
+    pub(crate) fn node_name(&self, node: NodeId) -> String {
         name_among(&self.nodes, node)
     }
 
     /// The node of that name.
-    pub(super) fn node_named(&self, name: &str) -> Result<NodeId, Refused> {
+    pub(crate) fn node_named(&self, name: &str) -> Result<NodeId, Refused> {
         let found = self.nodes.values().find(|node| node.info.name == name);
         found.map(|node| node.info.node).ok_or_else(|| Refused {
             exit_code: exit::NO_SUCH_JOB,
@@ -113,17 +126,17 @@ impl Head {
     }
 
     /// A job that needs no place.
-    pub(super) fn insert_running(&mut self, job: Job) {
+    pub(crate) fn insert_running(&mut self, job: Job) {
         self.alive.insert(job.id);
         self.jobs.insert(job.id, job);
     }
 
-    pub(super) fn job_mut(&mut self, job: JobId) -> Option<&mut Job> {
+    pub(crate) fn job_mut(&mut self, job: JobId) -> Option<&mut Job> {
         self.jobs.get_mut(&job)
     }
 
     /// No rank of a job runs any more; if it is an epoch, its group hears how that ended.
-    pub(super) fn epoch_is_over(&mut self, id: JobId) {
+    pub(crate) fn epoch_is_over(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else { return };
         let cause = job.cause().map(family::sentence);
         let state = match job.life {
@@ -134,21 +147,21 @@ impl Head {
             },
         };
         if self.lobby.over(id, state, cause) {
-            self.keep(kept::What::EpochOver(id));
+            self.keep(What::EpochOver(id));
         }
     }
 
     /// The jobs that are not over, oldest first.
-    pub(super) fn alive(&self) -> impl Iterator<Item = &Job> {
+    pub(crate) fn alive(&self) -> impl Iterator<Item = &Job> {
         self.alive.iter().filter_map(|id| self.jobs.get(id))
     }
 
-    pub(super) fn is_alive(&self, job: JobId) -> bool {
+    pub(crate) fn is_alive(&self, job: JobId) -> bool {
         self.alive.contains(&job)
     }
 
     /// Whether some of its ranks may still run.
-    pub(super) fn has_ranks(&self, job: JobId) -> bool {
+    pub(crate) fn has_ranks(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_some_and(Job::has_ranks)
     }
 
@@ -159,7 +172,7 @@ impl Head {
     }
 
     /// See [`Rsd::leftovers`].
-    pub(super) fn leftovers(&self) -> Vec<String> {
+    pub(crate) fn leftovers(&self) -> Vec<String> {
         let alive = self.alive().map(|job| format!("job {}", job.id));
         let queued = self.queue.iter().map(|job| format!("job {job} in the queue"));
         let probes = self.probes.keys().map(|probe| format!("probe {probe}"));
@@ -168,7 +181,7 @@ impl Head {
         alive.chain(queued).chain(probes).chain(names).chain(kept).collect()
     }
 
-    pub(super) fn next_deadline(&self, tuning: &Tuning) -> Option<Duration> {
+    pub(crate) fn next_deadline(&self, tuning: &Tuning) -> Option<Duration> {
         let jobs = self.alive().filter_map(|job| match job.life {
             Life::Running { until } | Life::Outlived { until, .. } => until,
             Life::Ending { until, .. } => Some(until),
@@ -181,12 +194,12 @@ impl Head {
 }
 
 /// The name of a job's KVS; unique for ever, as MPI libraries name shared memory after it.
-pub(super) fn namespace(dvm: &str, job: JobId) -> String {
+pub(crate) fn namespace(dvm: &str, job: JobId) -> String {
     format!("rsd-{dvm}-{job}")
 }
 
 impl Rsd {
-    pub(super) fn submit(&mut self, now: Now, req: ReqId, spec: JobSpec, secret: Bytes, out: &mut Vec<Effect>) {
+    pub(crate) fn submit(&mut self, now: Now, req: ReqId, spec: JobSpec, secret: Bytes, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         if self.stopping.is_some() {
             return refuse(req, exit::NOT_PLACED, "the DVM is being stopped".into(), out);
@@ -259,7 +272,7 @@ impl Rsd {
         }
     }
 
-    pub(super) fn start_job(&mut self, now: Now, id: JobId, placement: place::Placement, out: &mut Vec<Effect>) {
+    pub(crate) fn start_job(&mut self, now: Now, id: JobId, placement: place::Placement, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         let names = placement.map.nodes().iter().map(|node| head.nodes[node].info.name.clone()).collect();
         let universe_size = head.slots().max(placement.map.size());
@@ -275,14 +288,14 @@ impl Rsd {
     }
 
     /// What a step has to say; after a cut link once more.
-    pub(super) fn on_notice(&mut self, now: Now, notice: &wire::Notice, out: &mut Vec<Effect>) {
+    pub(crate) fn on_notice(&mut self, now: Now, notice: &wire::Notice, out: &mut Vec<Effect>) {
         let Some(job) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&notice.job)) else { return };
         if let Some(text) = job.take_notice(notice) {
             out.push(log(now, notice.job, job_event::Body::Notice(text)));
         }
     }
 
-    pub(super) fn on_rank_failed(&mut self, now: Now, failed: wire::RankFailed, out: &mut Vec<Effect>) {
+    pub(crate) fn on_rank_failed(&mut self, now: Now, failed: wire::RankFailed, out: &mut Vec<Effect>) {
         let Some(exit) = failed.exit else { return };
         let Some(Head { jobs, nodes, .. }) = &mut self.head else { return };
         let Some(job) = jobs.get_mut(&failed.job) else { return };
@@ -301,7 +314,7 @@ impl Rsd {
     }
 
     /// One node's ranks have all ended while those of others wait for them in a fence.
-    pub(super) fn on_stuck(&mut self, now: Now, id: JobId, rank: u32, epoch: u64, out: &mut Vec<Effect>) {
+    pub(crate) fn on_stuck(&mut self, now: Now, id: JobId, rank: u32, epoch: u64, out: &mut Vec<Effect>) {
         let Some(job) = self.head.as_ref().and_then(|head| head.jobs.get(&id)) else { return };
         if !matches!(job.life, Life::Running { .. }) {
             return;
@@ -321,7 +334,7 @@ impl Rsd {
     }
 
     /// TERM, and KILL after the grace. A later call of another kind only shortens the grace.
-    pub(super) fn kill_job(
+    pub(crate) fn kill_job(
         &mut self,
         now: Now,
         id: JobId,
@@ -343,13 +356,13 @@ impl Rsd {
         let killing = job_event::Killing { reason: reason.clone(), grace_ms };
         out.push(log(now, id, job_event::Body::Killing(killing)));
         if let (Some(head), Some(kill)) = (&mut self.head, kept) {
-            head.keep(kept::What::Kill(kill));
+            head.keep(What::Kill(kill));
         }
         self.pass_kill(wire::Kill { job: id, grace_ms, reason }, out);
         self.kill_spawned(now, id, grace_ms, out);
     }
 
-    pub(super) fn on_output(&mut self, now: Now, output: wire::Output, out: &mut Vec<Effect>) {
+    pub(crate) fn on_output(&mut self, now: Now, output: wire::Output, out: &mut Vec<Effect>) {
         let (id, node) = (output.job, output.node);
         let Some(job) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&id)) else { return };
         let Some(inbox) = job.output.get_mut(&node) else { return };
@@ -370,7 +383,7 @@ impl Rsd {
     }
 
     /// A job that has ended is remembered until enough later ones have.
-    pub(super) fn retire(&mut self, id: JobId, out: &mut Vec<Effect>) {
+    pub(crate) fn retire(&mut self, id: JobId, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         head.alive.remove(&id);
         head.epoch_is_over(id);
@@ -388,7 +401,7 @@ impl Rsd {
     }
 
     /// Every node has counted its ranks out.
-    pub(super) fn on_job_over(&mut self, now: Now, id: JobId, exits: Vec<RankExit>, out: &mut Vec<Effect>) {
+    pub(crate) fn on_job_over(&mut self, now: Now, id: JobId, exits: Vec<RankExit>, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         let Some(job) = head.jobs.get_mut(&id) else { return };
         for exit in exits {
@@ -405,7 +418,7 @@ impl Rsd {
     }
 
     /// What is due by time, and what became possible.
-    pub(super) fn settle_head(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(crate) fn settle_head(&mut self, now: Now, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         let grace = self.tuning.reattach_grace;
         let lost: Vec<NodeId> = head
@@ -477,11 +490,11 @@ impl Rsd {
 }
 
 /// The name of one of these nodes, for sentences.
-pub(super) fn name_among(nodes: &BTreeMap<NodeId, Node>, node: NodeId) -> String {
+pub(crate) fn name_among(nodes: &BTreeMap<NodeId, Node>, node: NodeId) -> String {
     nodes.get(&node).map_or_else(|| format!("node {node}"), |node| node.info.name.clone())
 }
 
 /// Why a job waits, in one line.
-pub(super) fn waiting(refusal: &place::Refusal) -> String {
+pub(crate) fn waiting(refusal: &place::Refusal) -> String {
     refusal.to_string().lines().next().unwrap_or_default().to_owned()
 }

@@ -14,9 +14,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, kept, kv_scope};
 
-use super::calls::{Refused, exit};
-use super::lobby::in_seconds;
-use super::{Answer, Effect, ReqId, Rsd};
+use crate::calls::{Refused, exit};
+use crate::head::lobby::in_seconds;
+use crate::rsd::{Answer, Effect, ReqId, Rsd};
 use crate::{JobId, Now};
 
 /// Bytes of one value, and of all values of a job.
@@ -75,7 +75,7 @@ pub struct Entry {
 
 /// All that is kept for jobs that are not over.
 #[derive(Debug, Default)]
-pub(super) struct Blobs {
+pub(crate) struct Blobs {
     jobs: BTreeMap<JobId, OfJob>,
 }
 
@@ -137,7 +137,7 @@ impl std::fmt::Display for Who {
 }
 
 impl Rsd {
-    pub(super) fn on_kv_call(&mut self, now: Now, req: ReqId, call: KvCall, out: &mut Vec<Effect>) {
+    pub(crate) fn on_kv_call(&mut self, now: Now, req: ReqId, call: KvCall, out: &mut Vec<Effect>) {
         let change = self.change(&call);
         let asked = self.ask_blobs(now.mono, req, call, out);
         if let (Some(head), Some(change), Ok(_)) = (&mut self.head, change, &asked) {
@@ -223,7 +223,7 @@ impl Rsd {
 
 impl Blobs {
     /// A job is over: nobody has to wait for anything of it.
-    pub(super) fn job_is_over(&mut self, id: JobId, out: &mut Vec<Effect>) {
+    pub(crate) fn job_is_over(&mut self, id: JobId, out: &mut Vec<Effect>) {
         let Some(job) = self.jobs.remove(&id) else { return };
         let inside = job.fences.into_values().flat_map(|fence| fence.inside.into_values().map(|inside| inside.req));
         for req in job.gets.into_iter().map(|get| get.req).chain(inside) {
@@ -233,7 +233,7 @@ impl Blobs {
     }
 
     /// What the processes of this job have put.
-    pub(super) fn kept(&self, job: JobId) -> impl Iterator<Item = wire::KeptValue> {
+    pub(crate) fn kept(&self, job: JobId) -> impl Iterator<Item = wire::KeptValue> {
         let values = self.jobs.get(&job).into_iter().flat_map(|of| &of.values);
         values.map(move |(key, value)| wire::KeptValue {
             job,
@@ -244,7 +244,7 @@ impl Blobs {
     }
 
     /// What was put before a restart.
-    pub(super) fn restore(&mut self, value: wire::KeptValue) {
+    pub(crate) fn restore(&mut self, value: wire::KeptValue) {
         let wire::KeptValue { job, key, value: bytes, rank } = value;
         let job = self.jobs.entry(job).or_default();
         job.bytes += bytes.len();
@@ -252,7 +252,7 @@ impl Blobs {
         job.values.insert(key, Value { bytes, rank });
     }
 
-    pub(super) fn next_deadline(&self) -> Option<Duration> {
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let jobs = self.jobs.values();
         let (gets, fences) = (jobs.clone().flat_map(|job| &job.gets), jobs.flat_map(|job| job.fences.values()));
         let inside = fences.flat_map(|fence| fence.inside.values()).map(|inside| inside.deadline);
@@ -260,7 +260,7 @@ impl Blobs {
     }
 
     /// Whose time is over. `ranks` tells how many a job has.
-    pub(super) fn settle(&mut self, now: Duration, ranks: impl Fn(JobId) -> u32, out: &mut Vec<Effect>) {
+    pub(crate) fn settle(&mut self, now: Duration, ranks: impl Fn(JobId) -> u32, out: &mut Vec<Effect>) {
         if self.next_deadline().is_none_or(|at| at > now) {
             return;
         }
@@ -270,7 +270,7 @@ impl Blobs {
     }
 
     /// What is waited for, one word or two each.
-    pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
+    pub(crate) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
         self.jobs.keys().map(|job| format!("values of job {job}"))
     }
 }

@@ -20,10 +20,10 @@ use std::time::Duration;
 use rsd_proto::join;
 use rsd_proto::v1::{self as wire, GroupError, GroupJoin, GroupWait, JobState, kept};
 
-use super::calls::{Refused, exit};
+use crate::calls::{Refused, exit};
 use crate::{JobId, NodeId};
 
-pub(super) use group::{Complete, Group, Seat};
+pub(crate) use group::{Complete, Group, Seat};
 
 /// A member that does not say how long it waits, in a group that does not either.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ const SEATS_MAX: usize = 1 << 17;
 
 /// All groups.
 #[derive(Debug, Default)]
-pub(super) struct Lobby {
+pub(crate) struct Lobby {
     groups: BTreeMap<String, Group>,
     /// Places that are waited in: their groups.
     waiting: HashMap<String, String>,
@@ -64,7 +64,7 @@ pub(super) struct Lobby {
 
 /// What is to be done.
 #[derive(Debug)]
-pub(super) enum Due {
+pub(crate) enum Due {
     /// Tell a member.
     Tell { node: NodeId, member: u64, token: String, state: State },
     /// A group is complete.
@@ -73,7 +73,7 @@ pub(super) enum Due {
 
 /// What a member is told.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum State {
+pub(crate) enum State {
     Wait(GroupWait),
     No(GroupError),
 }
@@ -89,7 +89,7 @@ impl From<State> for wire::group_state::State {
 
 impl Lobby {
     /// A process wants a place, or says again that it has one. `name_of` names nodes, for refusals.
-    pub(super) fn join(
+    pub(crate) fn join(
         &mut self,
         now: Duration,
         join: GroupJoin,
@@ -140,7 +140,7 @@ impl Lobby {
     }
 
     /// A member has gone. Returns the job that it had a rank in, if its epoch has begun.
-    pub(super) fn leave(&mut self, token: &str) -> Option<JobId> {
+    pub(crate) fn leave(&mut self, token: &str) -> Option<JobId> {
         self.changed = true;
         if let Some(name) = self.waiting.remove(token)
             && let Some(group) = self.groups.get_mut(&name)
@@ -152,14 +152,14 @@ impl Lobby {
     }
 
     /// The links to these nodes are cut. Who waits there has its place a while longer.
-    pub(super) fn nodes_are_away(&mut self, now: Duration, nodes: &[NodeId]) {
+    pub(crate) fn nodes_are_away(&mut self, now: Duration, nodes: &[NodeId]) {
         for seat in self.seats_on(nodes) {
             seat.away.get_or_insert(now);
         }
     }
 
     /// These nodes are gone for good.
-    pub(super) fn nodes_are_lost(&mut self, nodes: &[NodeId]) {
+    pub(crate) fn nodes_are_lost(&mut self, nodes: &[NodeId]) {
         for seat in self.seats_on(nodes) {
             seat.away = Some(Duration::ZERO);
         }
@@ -172,7 +172,7 @@ impl Lobby {
     }
 
     /// An epoch has begun, as this job.
-    pub(super) fn began(&mut self, complete: &Complete, job: JobId) {
+    pub(crate) fn began(&mut self, complete: &Complete, job: JobId) {
         self.changed = true;
         for seat in &complete.seats {
             self.waiting.remove(&seat.join.token);
@@ -185,7 +185,7 @@ impl Lobby {
     }
 
     /// A job is over, which may have been an epoch: whether it was.
-    pub(super) fn over(&mut self, job: JobId, state: JobState, cause: Option<String>) -> bool {
+    pub(crate) fn over(&mut self, job: JobId, state: JobState, cause: Option<String>) -> bool {
         for (name, group) in &mut self.groups {
             for (epoch, _) in group.live.extract_if(.., |_, (id, _)| *id == job) {
                 let cause = cause.clone().unwrap_or_default();
@@ -202,7 +202,7 @@ impl Lobby {
     // --- restarts ---
 
     /// What is to be known of the groups that have changed since this was asked.
-    pub(super) fn take_touched(&mut self) -> impl Iterator<Item = kept::What> {
+    pub(crate) fn take_touched(&mut self) -> impl Iterator<Item = kept::What> {
         std::mem::take(&mut self.touched).into_iter().map(|name| match self.groups.get(&name) {
             Some(group) => kept::What::Group(group.kept()),
             None => kept::What::GroupGone(name),
@@ -210,19 +210,19 @@ impl Lobby {
     }
 
     /// What is to be known of all groups.
-    pub(super) fn kept(&self) -> impl Iterator<Item = wire::GroupInfo> {
+    pub(crate) fn kept(&self) -> impl Iterator<Item = wire::GroupInfo> {
         self.groups.values().filter(|group| group.is_to_be_kept()).map(Group::kept)
     }
 
     /// A group as it was before a restart. Its times begin anew.
-    pub(super) fn restore(&mut self, now: Duration, info: wire::GroupInfo) {
+    pub(crate) fn restore(&mut self, now: Duration, info: wire::GroupInfo) {
         let Some(rules) = info.rules.clone().filter(|rules| join::check_name(&rules.name).is_ok()) else { return };
         self.changed = true;
         self.groups.insert(rules.name.clone(), Group::restored(now, &rules, info));
     }
 
     /// An epoch that lives on.
-    pub(super) fn restore_epoch(&mut self, job: JobId, epoch: &wire::GroupEpoch) {
+    pub(crate) fn restore_epoch(&mut self, job: JobId, epoch: &wire::GroupEpoch) {
         self.changed = true;
         self.entered.extend(epoch.members.iter().map(|member| (member.token.clone(), job)));
         if let Some(group) = self.groups.get_mut(&epoch.name) {
@@ -233,7 +233,7 @@ impl Lobby {
 
     // --- what clients ask ---
 
-    pub(super) fn create(&mut self, now: Duration, rules: &wire::GroupRules, uid: u32) -> Result<(), Refused> {
+    pub(crate) fn create(&mut self, now: Duration, rules: &wire::GroupRules, uid: u32) -> Result<(), Refused> {
         self.changed = true;
         if let Err(error) = join::check_name(&rules.name) {
             return Err(Refused { exit_code: exit::USAGE, text: error.to_string() });
@@ -256,7 +256,7 @@ impl Lobby {
         Ok(())
     }
 
-    pub(super) fn close(&mut self, now: Duration, name: &str, due: &mut Vec<Due>) -> Result<(), Refused> {
+    pub(crate) fn close(&mut self, now: Duration, name: &str, due: &mut Vec<Due>) -> Result<(), Refused> {
         self.changed = true;
         let group = self.groups.get_mut(name).ok_or_else(|| refusal::unknown(name, false))?;
         group.closed.get_or_insert(now);
@@ -268,7 +268,7 @@ impl Lobby {
         Ok(())
     }
 
-    pub(super) fn kick(
+    pub(crate) fn kick(
         &mut self,
         name: &str,
         pid: u32,
@@ -290,7 +290,7 @@ impl Lobby {
         Ok(())
     }
 
-    pub(super) fn info(
+    pub(crate) fn info(
         &self,
         now: Duration,
         name: &str,
@@ -300,12 +300,12 @@ impl Lobby {
         Ok(group.info(now, name_of))
     }
 
-    pub(super) fn list(&self, now: Duration, name_of: impl Fn(NodeId) -> String) -> Vec<wire::GroupInfo> {
+    pub(crate) fn list(&self, now: Duration, name_of: impl Fn(NodeId) -> String) -> Vec<wire::GroupInfo> {
         self.groups.values().map(|group| group.info(now, &name_of)).collect()
     }
 
     /// The job of a group's newest epoch that lives.
-    pub(super) fn live(&self, name: &str) -> Result<JobId, Refused> {
+    pub(crate) fn live(&self, name: &str) -> Result<JobId, Refused> {
         let group = self.groups.get(name).ok_or_else(|| refusal::unknown(name, false))?;
         let newest = group.live.last_key_value().map(|(_, (job, _))| *job);
         newest.ok_or_else(|| refusal::no_epoch(name))
@@ -314,12 +314,12 @@ impl Lobby {
     // --- time ---
 
     /// When [`Lobby::settle`] is wanted at the latest.
-    pub(super) fn next_deadline(&self) -> Option<Duration> {
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
         if self.changed { Some(Duration::ZERO) } else { self.wake }
     }
 
     /// What is due, and what became possible.
-    pub(super) fn settle(&mut self, now: Duration, name_of: impl Fn(NodeId) -> String) -> Vec<Due> {
+    pub(crate) fn settle(&mut self, now: Duration, name_of: impl Fn(NodeId) -> String) -> Vec<Due> {
         let mut due = Vec::new();
         if self.next_deadline().is_none_or(|at| at > now) {
             return due;
@@ -355,13 +355,13 @@ impl Lobby {
     }
 
     /// What it still keeps, one word or two each.
-    pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
+    pub(crate) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
         let seats = self.waiting.iter().map(|(token, group)| format!("place {token} of group {group}"));
         seats.chain(self.entered.iter().map(|(token, job)| format!("place {token} of job {job}")))
     }
 }
 
 /// To the nearest: a client that says how long it still waits has spent a part of its time before it could ask.
-pub(super) fn in_seconds(time: Duration) -> u64 {
+pub(crate) fn in_seconds(time: Duration) -> u64 {
     (time + Duration::from_millis(500)).as_secs()
 }

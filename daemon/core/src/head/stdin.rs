@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Down, StdinAck, down};
 
-use super::job::Life;
-use super::{Effect, ReqId, Rsd};
+use crate::head::job::Life;
 use crate::outbox::Outbox;
+use crate::rsd::{Effect, ReqId, Rsd};
 use crate::{JobId, NodeId};
 
 const WINDOW_BYTES: u64 = 256 << 10;
 
 /// One job's standard input.
 #[derive(Debug)]
-pub(super) struct StdinFeed {
+pub(crate) struct StdinFeed {
     outbox: Outbox<Chunk>,
     /// Absent until the job is placed.
     readers: Option<BTreeMap<NodeId, Reader>>,
@@ -46,7 +46,7 @@ impl Default for StdinFeed {
 
 impl StdinFeed {
     /// These nodes have ranks that read.
-    pub(super) fn set_readers(&mut self, nodes: impl Iterator<Item = NodeId>) {
+    pub(crate) fn set_readers(&mut self, nodes: impl Iterator<Item = NodeId>) {
         self.readers = Some(nodes.map(|node| (node, Reader::default())).collect());
     }
 
@@ -55,7 +55,7 @@ impl StdinFeed {
     }
 
     /// Answers the waiting client if it can be.
-    pub(super) fn settle(&mut self, job_over: bool) -> Option<ReqId> {
+    pub(crate) fn settle(&mut self, job_over: bool) -> Option<ReqId> {
         let readers = self.readers.iter().flat_map(BTreeMap::values);
         let taken = readers.filter(|reader| !reader.closed).map(|reader| reader.acked).min();
         if let Some(taken) = taken {
@@ -73,16 +73,16 @@ impl StdinFeed {
 
 impl Rsd {
     /// A client brings input for a job; `eof` with the last of it.
-    pub(super) fn on_stdin_chunk(&mut self, req: ReqId, job: JobId, data: Bytes, eof: bool, out: &mut Vec<Effect>) {
+    pub(crate) fn on_stdin_chunk(&mut self, req: ReqId, job: JobId, data: Bytes, eof: bool, out: &mut Vec<Effect>) {
         let Some(found) = self.head.as_mut().and_then(|head| head.job_mut(job)) else {
             return self.answer_no_such_job(req, job, out);
         };
         if found.is_over() || matches!(found.life, Life::Outlived { .. }) {
-            return out.push(Effect::Answer { req, answer: super::Answer::Stopped });
+            return out.push(Effect::Answer { req, answer: crate::rsd::Answer::Stopped });
         }
         // One client feeds a job; a second one's chunk takes the first one's place in the queue for an answer.
         if let Some((before, _)) = found.stdin.waiting.replace((req, eof)) {
-            out.push(Effect::Answer { req: before, answer: super::Answer::Stopped });
+            out.push(Effect::Answer { req: before, answer: crate::rsd::Answer::Stopped });
         }
         let offset = found.stdin.outbox.push(data.len() as u64 + u64::from(eof), Chunk { data: data.clone(), eof });
         let readers = found.stdin.readers.iter().flatten().filter(|(_, reader)| reader.there && !reader.closed);
@@ -93,7 +93,7 @@ impl Rsd {
         }
     }
 
-    pub(super) fn on_stdin_ack(&mut self, ack: StdinAck, out: &mut Vec<Effect>) {
+    pub(crate) fn on_stdin_ack(&mut self, ack: StdinAck, out: &mut Vec<Effect>) {
         let job = ack.job;
         let Some(found) = self.head.as_mut().and_then(|head| head.job_mut(job)) else { return };
         let Some(reader) = found.stdin.readers.as_mut().and_then(|readers| readers.get_mut(&ack.node)) else { return };

@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use prost::Message;
 use rsd_proto::v1::{self as wire, Down, JobSpec, JobState, RankExit, down, job_event, rank_exit::How};
 
-use super::calls::log;
-use super::head::{Head, namespace, waiting};
-use super::job::{Job, Life, Why};
-use super::questions::Question;
-use super::{Answer, Effect, Rsd};
+use crate::calls::log;
+use crate::head::job::{Job, Life, Why};
+use crate::head::questions::Question;
+use crate::head::{Head, namespace, waiting};
 use crate::place::Placement;
+use crate::rsd::{Answer, Effect, Rsd};
 use crate::{JobId, NodeId, Now, plan};
 
 /// So many refusals the root's log tells of.
@@ -26,11 +26,11 @@ const TRIES_MAX: usize = 64;
 
 /// What a spawned job is to others.
 #[derive(Debug)]
-pub(super) struct Spawned {
+pub(crate) struct Spawned {
     /// Whose rank has spawned it.
-    pub(super) parent: JobId,
+    pub(crate) parent: JobId,
     /// Who began the family.
-    pub(super) root: JobId,
+    pub(crate) root: JobId,
     birth: Birth,
     /// Its failure is its own.
     apart: bool,
@@ -56,7 +56,7 @@ struct Asked {
 }
 
 impl Rsd {
-    pub(super) fn on_spawn_call(&mut self, now: Now, mut call: wire::SpawnCall, out: &mut Vec<Effect>) {
+    pub(crate) fn on_spawn_call(&mut self, now: Now, mut call: wire::SpawnCall, out: &mut Vec<Effect>) {
         let Some(head) = self.head.as_mut().filter(|head| head.has_ranks(call.job)) else { return };
         let (job, node, number) = (call.job, call.node, call.call);
         match head.questions.ask(job, node, number, call.open_from) {
@@ -115,14 +115,14 @@ impl Rsd {
     }
 
     /// All ranks of a spawned job have been started, but for those of nodes that have ended.
-    pub(super) fn on_begun(&mut self, now: Now, id: JobId, out: &mut Vec<Effect>) {
+    pub(crate) fn on_begun(&mut self, now: Now, id: JobId, out: &mut Vec<Effect>) {
         let Some(job) = self.head.as_ref().and_then(|head| head.jobs.get(&id)) else { return };
         let fatal = job.cause().filter(|cause| cause.fatal).map(sentence);
         self.answer_spawn(now, id, fatal.map_or(Ok(()), Err), out);
     }
 
     /// Tells whoever has spawned this job how that went, if nobody has yet.
-    pub(super) fn answer_spawn(&mut self, now: Now, id: JobId, began: Result<(), String>, out: &mut Vec<Effect>) {
+    pub(crate) fn answer_spawn(&mut self, now: Now, id: JobId, began: Result<(), String>, out: &mut Vec<Effect>) {
         let Some(job) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&id)) else { return };
         let namespace = job.namespace.clone();
         let Some(Spawned { parent, birth, .. }) = &mut job.spawned else { return };
@@ -159,7 +159,7 @@ impl Rsd {
     }
 
     /// A rank of a spawned job has failed so that others could wait for it for ever.
-    pub(super) fn fail_family(&mut self, now: Now, id: JobId, exit: &RankExit, out: &mut Vec<Effect>) {
+    pub(crate) fn fail_family(&mut self, now: Now, id: JobId, exit: &RankExit, out: &mut Vec<Effect>) {
         let Some(job) = self.head.as_ref().and_then(|head| head.jobs.get(&id)) else { return };
         let Some(Spawned { root, birth: Birth::Told, apart: false, .. }) = job.spawned else { return };
         let Some(family) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&root)) else { return };
@@ -170,7 +170,7 @@ impl Rsd {
     }
 
     /// A job is being ended: so are those that it has spawned, and those that they have.
-    pub(super) fn kill_spawned(&mut self, now: Now, id: JobId, grace_ms: u64, out: &mut Vec<Effect>) {
+    pub(crate) fn kill_spawned(&mut self, now: Now, id: JobId, grace_ms: u64, out: &mut Vec<Effect>) {
         self.answer_spawn(now, id, Err("it is being ended".into()), out);
         let Some(head) = &self.head else { return };
         let of = |job: &&Job| job.spawned.as_ref().is_some_and(|it| it.parent == id || it.root == id);
@@ -181,7 +181,7 @@ impl Rsd {
     }
 
     /// All ranks of a job have ended. A root lives until its family does.
-    pub(super) fn end_or_outlive(&mut self, now: Now, id: JobId, out: &mut Vec<Effect>) {
+    pub(crate) fn end_or_outlive(&mut self, now: Now, id: JobId, out: &mut Vec<Effect>) {
         let Some(head) = &mut self.head else { return };
         if head.has_family(id) {
             let Some(job) = head.jobs.get_mut(&id) else { return };
@@ -258,7 +258,7 @@ fn largest(soft: &wire::Soft, most: u32) -> Option<u32> {
 }
 
 /// What has become of a job, for those who have spawned it: `running`, `done`, or `failed: ` and why.
-pub(super) fn state(jobs: &BTreeMap<JobId, Job>, namespace: &str) -> Option<String> {
+pub(crate) fn state(jobs: &BTreeMap<JobId, Job>, namespace: &str) -> Option<String> {
     let id: JobId = namespace.rsplit('-').next()?.parse().ok()?;
     let info = jobs.get(&id).filter(|job| job.namespace == namespace)?.info();
     let why = || info.cause.as_ref().map_or_else(|| "it was ended".to_owned(), sentence);
@@ -270,7 +270,7 @@ pub(super) fn state(jobs: &BTreeMap<JobId, Job>, namespace: &str) -> Option<Stri
 }
 
 /// How a rank ended.
-pub(super) fn sentence(exit: &RankExit) -> String {
+pub(crate) fn sentence(exit: &RankExit) -> String {
     let how = match &exit.how {
         Some(How::Exited(code)) => format!(" exited with code {code}"),
         Some(How::Signaled(signal)) => format!(" was killed by signal {signal}"),

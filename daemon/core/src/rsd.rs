@@ -1,32 +1,13 @@
 //! A daemon, as a state machine: a node of the tree that passes jobs down and their fences, output and ends up; and, on the
 //! head, the owner of jobs and placement.
 //!
-//! - `tree`: who is below, and how children join, leave, vanish and come back.
+//! - `node/tree`: who is below, and how children join, leave, vanish and come back.
 //! - `relay`: a job as every daemon sees it; `locations`: where its ranks listen.
 //! - `head`: what only the head does: nodes, placement, the queue. `job`: one job's life. `bound`: the cpus it has.
 //! - `members`: processes of this node that wait for a place in a named group; `lobby`, `groups`: the groups, on the head.
 //! - `family`: jobs that ranks spawn. `names`: what ranks publish and look up, on the head; `questions`: what steps ask is done once.
 //! - `blobs`: what the processes of a job leave for each other by name, on the head. `calls`: what clients ask.
 //! - `kept`: what a head knows again after a restart.
-
-mod blobs;
-mod bound;
-mod calls;
-mod family;
-mod groups;
-mod head;
-mod job;
-mod kept;
-mod lobby;
-mod locations;
-mod members;
-mod names;
-mod nodes;
-mod offers;
-mod questions;
-mod relay;
-mod stdin;
-mod tree;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -37,14 +18,14 @@ use rsd_proto::v1::{self as wire, Down, NodeInfo, Up, down, up};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now, Tuning};
 
-pub use blobs::{Entry, KvCall, KvOp};
-pub use calls::{Answer, Call, PmiOp, Refused};
-pub use groups::GroupCall;
-pub use head::Memory;
+pub use crate::calls::{Answer, Call, PmiOp, Refused};
+pub use crate::head::Memory;
+pub use crate::head::groups::GroupCall;
+pub use crate::head::values::{Entry, KvCall, KvOp};
 
-use head::Head;
-use members::Members;
-use relay::Relay;
+use crate::head::Head;
+use crate::node::members::Members;
+use crate::node::relay::Relay;
 
 /// The shell's number for a stream from a child or a step; never used twice.
 pub type LinkId = u64;
@@ -126,33 +107,33 @@ pub enum Effect {
 /// One daemon.
 #[derive(Debug)]
 pub struct Rsd {
-    me: NodeInfo,
-    dvm: String,
+    pub(crate) me: NodeInfo,
+    pub(crate) dvm: String,
     /// Where the head listens, for children that knock at the wrong door.
-    head_addr: String,
-    tuning: Tuning,
-    children: BTreeMap<LinkId, tree::Child>,
+    pub(crate) head_addr: String,
+    pub(crate) tuning: Tuning,
+    pub(crate) children: BTreeMap<LinkId, crate::node::tree::Child>,
     /// The child through which each node below is reached.
-    via: HashMap<NodeId, LinkId>,
+    pub(crate) via: HashMap<NodeId, LinkId>,
     /// Steps of this node, by job; the link is absent while a step is starting or coming back. One whose relay is gone is
     /// sent away when it comes.
-    steps: BTreeMap<JobId, Option<LinkId>>,
-    relays: BTreeMap<JobId, Relay>,
-    head: Option<Head>,
-    parent_up: bool,
+    pub(crate) steps: BTreeMap<JobId, Option<LinkId>>,
+    pub(crate) relays: BTreeMap<JobId, Relay>,
+    pub(crate) head: Option<Head>,
+    pub(crate) parent_up: bool,
     /// Nodes below us that the parent was told of by [`Rsd::hello`].
-    told: BTreeSet<NodeId>,
+    pub(crate) told: BTreeSet<NodeId>,
     /// gRPC Pmi requests under way to a local step.
-    pmi_calls: BTreeMap<u64, calls::PmiRequest>,
-    next_pmi_call: u64,
-    members: Members,
-    stopping: Option<Stopping>,
+    pub(crate) pmi_calls: BTreeMap<u64, crate::calls::PmiRequest>,
+    pub(crate) next_pmi_call: u64,
+    pub(crate) members: Members,
+    pub(crate) stopping: Option<Stopping>,
 }
 
 #[derive(Debug)]
-struct Stopping {
-    req: Option<ReqId>,
-    deadline: Duration,
+pub(crate) struct Stopping {
+    pub(crate) req: Option<ReqId>,
+    pub(crate) deadline: Duration,
 }
 
 /// Who a daemon is when it starts.
@@ -268,7 +249,7 @@ impl Rsd {
         wire::Hello { version: rsd_proto::VERSION.into(), who: Some(wire::hello::Who::Node(who)) }
     }
 
-    fn below(&self) -> impl Iterator<Item = NodeInfo> + '_ {
+    pub(crate) fn below(&self) -> impl Iterator<Item = NodeInfo> + '_ {
         let nodes = self.children.iter().flat_map(|(link, child)| child.nodes.values().map(move |node| (link, node)));
         nodes.filter(|(link, node)| self.via.get(&node.node) == Some(link)).map(|(_, node)| node.clone())
     }
@@ -293,7 +274,7 @@ impl Rsd {
         self.head.is_some()
     }
 
-    fn settle(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(crate) fn settle(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.advance_relays(now, out);
         self.settle_head(now, out);
         self.settle_members(now, out);
@@ -307,7 +288,7 @@ impl Rsd {
 
     // --- jobs as they pass by ---
 
-    fn on_down(&mut self, now: Now, down: Down, out: &mut Vec<Effect>) {
+    pub(crate) fn on_down(&mut self, now: Now, down: Down, out: &mut Vec<Effect>) {
         let Some(body) = down.body.clone() else { return };
         match body {
             down::Body::Launch(launch) => self.on_launch(now, launch, out),
@@ -336,7 +317,7 @@ impl Rsd {
         }
     }
 
-    fn on_launch(&mut self, now: Now, launch: wire::Launch, out: &mut Vec<Effect>) {
+    pub(crate) fn on_launch(&mut self, now: Now, launch: wire::Launch, out: &mut Vec<Effect>) {
         let map = match launch.map.clone().map(TaskMap::try_from) {
             Some(Ok(map)) => map,
             Some(Err(_)) | None => return, // the head never sends such a thing
@@ -364,14 +345,14 @@ impl Rsd {
         }
     }
 
-    fn pass_fence_down(&mut self, fence: wire::FenceDown, out: &mut Vec<Effect>) {
+    pub(crate) fn pass_fence_down(&mut self, fence: wire::FenceDown, out: &mut Vec<Effect>) {
         let Some(relay) = self.relays.get_mut(&fence.job) else { return };
         relay.fence_down(&fence);
         let job = fence.job;
         self.to_job(job, &Down { body: Some(down::Body::FenceDown(fence)) }, out);
     }
 
-    fn pass_kill(&mut self, kill: wire::Kill, out: &mut Vec<Effect>) {
+    pub(crate) fn pass_kill(&mut self, kill: wire::Kill, out: &mut Vec<Effect>) {
         let job = kill.job;
         if let Some(relay) = self.relays.get_mut(&job) {
             relay.kill = Some(kill.clone());
@@ -379,7 +360,7 @@ impl Rsd {
         self.to_job(job, &Down { body: Some(down::Body::Kill(kill)) }, out);
     }
 
-    fn release(&mut self, now: Now, job: JobId, out: &mut Vec<Effect>) {
+    pub(crate) fn release(&mut self, now: Now, job: JobId, out: &mut Vec<Effect>) {
         self.epoch_is_over(now, job, out);
         self.to_job(job, &Down { body: Some(down::Body::Release(wire::Release { job })) }, out);
         let relay = self.relays.remove(&job);
@@ -388,7 +369,7 @@ impl Rsd {
         } // else its link closes, or it is told when it comes back, or the shell says that its process is gone
     }
 
-    fn on_up(&mut self, now: Now, link: LinkId, up: Up, out: &mut Vec<Effect>) {
+    pub(crate) fn on_up(&mut self, now: Now, link: LinkId, up: Up, out: &mut Vec<Effect>) {
         let is_open = self.children.contains_key(&link) || self.steps.values().any(|step| *step == Some(link));
         if !is_open {
             return;
@@ -463,14 +444,14 @@ impl Rsd {
         }
     }
 
-    fn on_fence_up(&mut self, link: LinkId, fence: wire::FenceUp, out: &mut Vec<Effect>) {
+    pub(crate) fn on_fence_up(&mut self, link: LinkId, fence: wire::FenceUp, out: &mut Vec<Effect>) {
         let Some(relay) = self.relays.get_mut(&fence.job) else { return };
         if let Some(missed) = relay.fence_up(fence) {
             out.push(Effect::Down { link, down: Down { body: Some(down::Body::FenceDown(missed)) } });
         }
     }
 
-    fn on_resume(&mut self, link: LinkId, resume: wire::Resume, out: &mut Vec<Effect>) {
+    pub(crate) fn on_resume(&mut self, link: LinkId, resume: wire::Resume, out: &mut Vec<Effect>) {
         let job = resume.job;
         if self.head.as_ref().is_some_and(|head| !head.has_ranks(job)) {
             let release = down::Body::Release(wire::Release { job });
@@ -482,26 +463,34 @@ impl Rsd {
         self.pass_up(Up { body: Some(up::Body::Resume(resume)) }, out);
     }
 
-    fn advance_relays(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(crate) fn advance_relays(&mut self, now: Now, out: &mut Vec<Effect>) {
         let jobs: Vec<JobId> = self.relays.keys().copied().collect();
         for job in jobs {
             while let Some(step) = self.relays.get_mut(&job).and_then(Relay::advance) {
                 match step {
-                    relay::Step::FenceUp(fence) => self.pass_up(Up { body: Some(up::Body::FenceUp(fence)) }, out),
-                    relay::Step::Located(located) => self.pass_up(Up { body: Some(up::Body::Located(located)) }, out),
-                    relay::Step::Locate => self.pass_up(Up { body: Some(up::Body::Locate(wire::Locate { job })) }, out),
-                    relay::Step::Locations { to, ports } => {
+                    crate::node::relay::Step::FenceUp(fence) => {
+                        self.pass_up(Up { body: Some(up::Body::FenceUp(fence)) }, out)
+                    }
+                    crate::node::relay::Step::Located(located) => {
+                        self.pass_up(Up { body: Some(up::Body::Located(located)) }, out)
+                    }
+                    crate::node::relay::Step::Locate => {
+                        self.pass_up(Up { body: Some(up::Body::Locate(wire::Locate { job })) }, out)
+                    }
+                    crate::node::relay::Step::Locations { to, ports } => {
                         let down = Down { body: Some(down::Body::Locations(wire::Locations { job, ports })) };
                         out.extend(to.into_iter().map(|link| Effect::Down { link, down: down.clone() }));
                     }
-                    relay::Step::Begun(_) if self.head.is_some() => self.on_begun(now, job, out),
-                    relay::Step::Begun(begun) => self.pass_up(Up { body: Some(up::Body::Begun(begun)) }, out),
-                    relay::Step::Done(done) => self.pass_up(Up { body: Some(up::Body::Done(done)) }, out),
-                    relay::Step::FenceDown(fence) => {
+                    crate::node::relay::Step::Begun(_) if self.head.is_some() => self.on_begun(now, job, out),
+                    crate::node::relay::Step::Begun(begun) => {
+                        self.pass_up(Up { body: Some(up::Body::Begun(begun)) }, out)
+                    }
+                    crate::node::relay::Step::Done(done) => self.pass_up(Up { body: Some(up::Body::Done(done)) }, out),
+                    crate::node::relay::Step::FenceDown(fence) => {
                         self.to_job(job, &Down { body: Some(down::Body::FenceDown(fence)) }, out);
                     }
-                    relay::Step::Stuck { rank, epoch } => self.on_stuck(now, job, rank, epoch, out),
-                    relay::Step::Over(exits) => {
+                    crate::node::relay::Step::Stuck { rank, epoch } => self.on_stuck(now, job, rank, epoch, out),
+                    crate::node::relay::Step::Over(exits) => {
                         self.on_job_over(now, job, exits, out);
                         self.release(now, job, out);
                     }
@@ -514,14 +503,14 @@ impl Rsd {
         }
     }
 
-    fn ensure_relay(&mut self, job: JobId, map: TaskMap) {
+    pub(crate) fn ensure_relay(&mut self, job: JobId, map: TaskMap) {
         let is_head = self.head.is_some();
         self.relays.entry(job).or_insert_with(|| Relay::new(job, map, is_head));
         self.recount(job);
     }
 
     /// The tree or the steps changed: counts again who can speak for a job.
-    fn recount(&mut self, job: JobId) {
+    pub(crate) fn recount(&mut self, job: JobId) {
         let Some(relay) = self.relays.get_mut(&job) else { return };
         let (me, via) = (self.me.node, &self.via);
         relay.set_here(|node| node == me || via.contains_key(&node));
@@ -529,39 +518,39 @@ impl Rsd {
 
     // --- sending ---
 
-    fn pass_up(&self, up: Up, out: &mut Vec<Effect>) {
+    pub(crate) fn pass_up(&self, up: Up, out: &mut Vec<Effect>) {
         if self.parent_up {
             out.push(Effect::Up(up));
         }
     }
 
-    fn to_children(&self, down: &Down, out: &mut Vec<Effect>) {
+    pub(crate) fn to_children(&self, down: &Down, out: &mut Vec<Effect>) {
         out.extend(self.children.keys().map(|link| Effect::Down { link: *link, down: down.clone() }));
     }
 
-    fn to_children_of(&self, map: &TaskMap, down: &Down, out: &mut Vec<Effect>) {
+    pub(crate) fn to_children_of(&self, map: &TaskMap, down: &Down, out: &mut Vec<Effect>) {
         self.to_children_with(map.nodes(), down, out);
     }
 
-    fn to_children_with(&self, nodes: &[NodeId], down: &Down, out: &mut Vec<Effect>) {
+    pub(crate) fn to_children_with(&self, nodes: &[NodeId], down: &Down, out: &mut Vec<Effect>) {
         let links: BTreeSet<LinkId> = nodes.iter().filter_map(|node| self.via.get(node).copied()).collect();
         out.extend(links.into_iter().map(|link| Effect::Down { link, down: down.clone() }));
     }
 
     /// To every daemon and step that has a part in the job.
-    fn to_job(&self, job: JobId, down: &Down, out: &mut Vec<Effect>) {
+    pub(crate) fn to_job(&self, job: JobId, down: &Down, out: &mut Vec<Effect>) {
         let Some(relay) = self.relays.get(&job) else { return };
         self.to_children_of(&relay.map, down, out);
         self.to_step(job, down.clone(), out);
     }
 
-    fn to_step(&self, job: JobId, down: Down, out: &mut Vec<Effect>) {
+    pub(crate) fn to_step(&self, job: JobId, down: Down, out: &mut Vec<Effect>) {
         if let Some(Some(link)) = self.steps.get(&job) {
             out.push(Effect::Down { link: *link, down });
         }
     }
 
-    fn to_node(&self, job: JobId, node: NodeId, down: Down, out: &mut Vec<Effect>) {
+    pub(crate) fn to_node(&self, job: JobId, node: NodeId, down: Down, out: &mut Vec<Effect>) {
         if node == self.me.node {
             self.to_step(job, down, out);
         } else if let Some(link) = self.via.get(&node) {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rsd_proto::v1::GroupJoin;
 use rsd_proto::{frameworks, join};
 
-use super::super::calls::{Refused, exit};
 use super::{Group, SIZE_MAX};
+use crate::calls::{Refused, exit};
 use crate::{JobId, NodeId};
 
 /// As many pids are listed of those that wait.
@@ -19,7 +19,7 @@ fn no(exit_code: u8, text: String) -> Refused {
 }
 
 /// Whether a join makes sense by itself: the size that it speaks of.
-pub(super) fn check(join: &GroupJoin) -> Result<Option<(u32, u32)>, Refused> {
+pub(crate) fn check(join: &GroupJoin) -> Result<Option<(u32, u32)>, Refused> {
     if let Err(error) = join::check_name(&join.group) {
         return Err(no(exit::USAGE, error.to_string()));
     }
@@ -29,7 +29,7 @@ pub(super) fn check(join: &GroupJoin) -> Result<Option<(u32, u32)>, Refused> {
     sizes(&join.group, join.size, join.min, join.max)
 }
 
-pub(super) fn sizes(
+pub(crate) fn sizes(
     name: &str,
     size: Option<u32>,
     min: Option<u32>,
@@ -59,7 +59,7 @@ fn size_text((min, max): (u32, u32)) -> String {
     }
 }
 
-pub(super) fn unknown(name: &str, wants_size: bool) -> Refused {
+pub(crate) fn unknown(name: &str, wants_size: bool) -> Refused {
     match wants_size {
         true => no(
             exit::NOT_PLACED,
@@ -72,28 +72,28 @@ pub(super) fn unknown(name: &str, wants_size: bool) -> Refused {
     }
 }
 
-pub(super) fn exists(name: &str) -> Refused {
+pub(crate) fn exists(name: &str) -> Refused {
     no(exit::NOT_PLACED, format!("group {name} is there already: rsctl group show {name}, or close it first"))
 }
 
-pub(super) fn no_epoch(name: &str) -> Refused {
+pub(crate) fn no_epoch(name: &str) -> Refused {
     let text = format!("group {name} has no epoch that lives: rsctl group show {name} tells who is missing");
     no(exit::NO_SUCH_JOB, text)
 }
 
-pub(super) fn full(what: &str, most: usize) -> Refused {
+pub(crate) fn full(what: &str, most: usize) -> Refused {
     no(exit::NOT_PLACED, format!("as many {what} as this DVM takes: {most}"))
 }
 
-pub(super) fn closed(name: &str) -> Refused {
+pub(crate) fn closed(name: &str) -> Refused {
     no(exit::NOT_PLACED, format!("group {name} is closed: rsctl group create {name} --size N opens it again"))
 }
 
-pub(super) fn kicked(name: &str) -> Refused {
+pub(crate) fn kicked(name: &str) -> Refused {
     no(exit::CANCELLED, format!("sent away from group {name} by rsctl group kick"))
 }
 
-pub(super) fn not_yours(name: &str, owner: u32, uid: u32) -> Refused {
+pub(crate) fn not_yours(name: &str, owner: u32, uid: u32) -> Refused {
     no(
         exit::NOT_PERMITTED,
         format!(
@@ -103,11 +103,11 @@ pub(super) fn not_yours(name: &str, owner: u32, uid: u32) -> Refused {
     )
 }
 
-pub(super) fn not_its_place(join: &GroupJoin) -> Refused {
+pub(crate) fn not_its_place(join: &GroupJoin) -> Refused {
     no(exit::NOT_PERMITTED, format!("the token is not that of a place of uid {} in group {}", join.uid, join.group))
 }
 
-pub(super) fn other_size(group: &Group, size: (u32, u32), name_of: impl Fn(NodeId) -> String) -> Refused {
+pub(crate) fn other_size(group: &Group, size: (u32, u32), name_of: impl Fn(NodeId) -> String) -> Refused {
     let by = match group.said_by {
         Some((0, node)) => format!("as a process on {} said first", name_of(node)),
         Some((pid, node)) => format!("as pid {pid} on {} said first", name_of(node)),
@@ -117,7 +117,7 @@ pub(super) fn other_size(group: &Group, size: (u32, u32), name_of: impl Fn(NodeI
     no(exit::NOT_PLACED, format!("group {} has {there}, {by}; this process wants {here}", group.name))
 }
 
-pub(super) fn no_such_rank(name: &str, rank: u32, (min, max): (u32, u32)) -> Refused {
+pub(crate) fn no_such_rank(name: &str, rank: u32, (min, max): (u32, u32)) -> Refused {
     let why = match min == max {
         true => format!("has {max} members"),
         false => format!("may begin with {min} members"),
@@ -125,21 +125,21 @@ pub(super) fn no_such_rank(name: &str, rank: u32, (min, max): (u32, u32)) -> Ref
     no(exit::NOT_PLACED, format!("group {name} {why}: a rank to wish for is 0 to {}, not {rank}", min - 1))
 }
 
-pub(super) fn rank_taken(name: &str, rank: u32, other: &GroupJoin, name_of: impl Fn(NodeId) -> String) -> Refused {
+pub(crate) fn rank_taken(name: &str, rank: u32, other: &GroupJoin, name_of: impl Fn(NodeId) -> String) -> Refused {
     let node = name_of(other.node);
     no(exit::NOT_PLACED, format!("rank {rank} of group {name} is taken by pid {} on {node}", other.pid))
 }
 
-pub(super) fn is_there(name: &str, join: &GroupJoin) -> Refused {
+pub(crate) fn is_there(name: &str, join: &GroupJoin) -> Refused {
     let wish = join.rank.map(|rank| format!(" (as rank {rank})")).unwrap_or_default();
     no(exit::NOT_PLACED, format!("pid {} waits in group {name} already{wish}: a process is one member", join.pid))
 }
 
-pub(super) fn several(name: &str, pid: u32) -> Refused {
+pub(crate) fn several(name: &str, pid: u32) -> Refused {
     no(exit::USAGE, format!("pids {pid} of several nodes wait in group {name}: say which, as NODE:{pid}"))
 }
 
-pub(super) fn nobody(name: &str, pid: u32, live: impl Iterator<Item = JobId>) -> Refused {
+pub(crate) fn nobody(name: &str, pid: u32, live: impl Iterator<Item = JobId>) -> Refused {
     let live: Vec<String> = live.map(|job| format!("rsctl cancel {job}")).collect();
     let hint = match live.is_empty() {
         true => String::new(),
@@ -149,13 +149,13 @@ pub(super) fn nobody(name: &str, pid: u32, live: impl Iterator<Item = JobId>) ->
 }
 
 /// After so many seconds; `here` is what [`here`] says.
-pub(super) fn timed_out(group: &Group, have: usize, waited: u64, here: &str) -> Refused {
+pub(crate) fn timed_out(group: &Group, have: usize, waited: u64, here: &str) -> Refused {
     let (name, want) = (&group.name, group.size.0);
     no(exit::TIMED_OUT, format!("group {name}: {have} of {want} have joined after {waited} s; {here}"))
 }
 
 /// Who is here, and how many or who is not: `here: a: pids 11 12 (waiting 60 s); b: pid 7 (waiting 2 s); missing: 2`.
-pub(super) fn here(group: &Group, now: Duration, name_of: impl Fn(NodeId) -> String) -> String {
+pub(crate) fn here(group: &Group, now: Duration, name_of: impl Fn(NodeId) -> String) -> String {
     let (have, want) = (group.seats.len(), group.size.0 as usize);
     let mut here: BTreeMap<NodeId, BTreeMap<Reverse<u64>, Vec<String>>> = BTreeMap::new();
     for seat in group.seats.iter().take(LISTED) {

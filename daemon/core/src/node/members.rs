@@ -11,8 +11,8 @@ use rsd_proto::frameworks;
 use rsd_proto::join::{self, Event, Go};
 use rsd_proto::v1::{self as wire, Down, GroupEpoch, GroupJoin, GroupState, Up, down, group_state, up};
 
-use super::calls::{Refused, exit};
-use super::{Effect, MemberId, Rsd};
+use crate::calls::{Refused, exit};
+use crate::rsd::{Effect, MemberId, Rsd};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now};
 
@@ -23,7 +23,7 @@ const HEAD_MARGIN: Duration = Duration::from_secs(10);
 
 /// What a daemon knows of its node's members.
 #[derive(Debug, Default)]
-pub(super) struct Members {
+pub(crate) struct Members {
     waiting: BTreeMap<MemberId, Waiting>,
     epochs: BTreeMap<JobId, Here>,
     changed: bool,
@@ -48,20 +48,20 @@ struct Here {
 }
 
 impl Members {
-    pub(super) fn next_deadline(&self) -> Option<Duration> {
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
         match self.changed {
             true => Some(Duration::ZERO),
             false => self.waiting.values().map(|waiting| waiting.deadline).min(),
         }
     }
 
-    pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
+    pub(crate) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
         let waiting = self.waiting.values().map(|waiting| format!("member {}", waiting.join.token));
         waiting.chain(self.epochs.keys().map(|job| format!("epoch of job {job}")))
     }
 
     /// The job's step serves PMI at this port.
-    pub(super) fn on_pmi_port(&mut self, job: JobId, port: u32) {
+    pub(crate) fn on_pmi_port(&mut self, job: JobId, port: u32) {
         if let (Some(here), Ok(port @ 1..)) = (self.epochs.get_mut(&job), u16::try_from(port)) {
             here.pmi_port = Some(port);
             self.changed = true;
@@ -69,7 +69,7 @@ impl Members {
     }
 
     /// The job's step knows where rank 0 is to listen.
-    pub(super) fn on_master(&mut self, master: wire::Master) {
+    pub(crate) fn on_master(&mut self, master: wire::Master) {
         if let (Some(here), Ok(port @ 1..)) = (self.epochs.get_mut(&master.job), u16::try_from(master.port)) {
             here.master = Some((master.address, port));
             self.changed = true;
@@ -116,7 +116,7 @@ impl Members {
 
 impl Rsd {
     /// A process of this node wants a place; `join` lacks what only we know.
-    pub(super) fn on_join(&mut self, now: Now, member: MemberId, mut join: GroupJoin, out: &mut Vec<Effect>) {
+    pub(crate) fn on_join(&mut self, now: Now, member: MemberId, mut join: GroupJoin, out: &mut Vec<Effect>) {
         (join.node, join.member) = (self.me.node, member);
         if self.stopping.is_some() {
             return refuse(member, stopping(), out);
@@ -135,7 +135,7 @@ impl Rsd {
     }
 
     /// A member's connection is closed: it has gone, or has heard the end of it.
-    pub(super) fn on_member_gone(&mut self, now: Now, member: MemberId, out: &mut Vec<Effect>) {
+    pub(crate) fn on_member_gone(&mut self, now: Now, member: MemberId, out: &mut Vec<Effect>) {
         if let Some(Waiting { join, .. }) = self.members.waiting.remove(&member) {
             self.say_leave(now, join.token, out);
         }
@@ -150,7 +150,7 @@ impl Rsd {
     }
 
     /// The head has something for a member here or below.
-    pub(super) fn on_group_state(&mut self, now: Now, state: GroupState, out: &mut Vec<Effect>) {
+    pub(crate) fn on_group_state(&mut self, now: Now, state: GroupState, out: &mut Vec<Effect>) {
         if state.node != self.me.node {
             if let Some(link) = self.via.get(&state.node) {
                 out.push(Effect::Down { link: *link, down: Down { body: Some(down::Body::GroupState(state)) } });
@@ -177,7 +177,7 @@ impl Rsd {
     }
 
     /// An epoch has members here.
-    pub(super) fn epoch_is_here(&mut self, job: JobId, map: &TaskMap, group: &[u8]) {
+    pub(crate) fn epoch_is_here(&mut self, job: JobId, map: &TaskMap, group: &[u8]) {
         use prost::Message;
         if let Ok(epoch) = GroupEpoch::decode(group)
             && map.count_on(self.me.node) > 0
@@ -193,7 +193,7 @@ impl Rsd {
     }
 
     /// An epoch is over. Who has not heard of it yet is a member of the next one.
-    pub(super) fn epoch_is_over(&mut self, now: Now, job: JobId, out: &mut Vec<Effect>) {
+    pub(crate) fn epoch_is_over(&mut self, now: Now, job: JobId, out: &mut Vec<Effect>) {
         let Some(Here { epoch, .. }) = self.members.epochs.remove(&job) else { return };
         let in_it = |join: &GroupJoin| epoch.members.iter().any(|member| member.token == join.token);
         let waiting = self.members.waiting.values().map(|waiting| &waiting.join);
@@ -204,7 +204,7 @@ impl Rsd {
     }
 
     /// The way up is new: says again who waits.
-    pub(super) fn resend_members(&self, out: &mut Vec<Effect>) {
+    pub(crate) fn resend_members(&self, out: &mut Vec<Effect>) {
         if self.head.is_none() {
             for waiting in self.members.waiting.values() {
                 let join = GroupJoin { node: self.me.node, ..waiting.join.clone() };
@@ -214,7 +214,7 @@ impl Rsd {
     }
 
     /// Members whose epoch has begun, and those whom the head has forgotten.
-    pub(super) fn settle_members(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(crate) fn settle_members(&mut self, now: Now, out: &mut Vec<Effect>) {
         if self.members.next_deadline().is_none_or(|at| at > now.mono) {
             return;
         }
@@ -236,7 +236,7 @@ impl Rsd {
     }
 
     /// The daemon ends.
-    pub(super) fn dismiss_members(&mut self, out: &mut Vec<Effect>) {
+    pub(crate) fn dismiss_members(&mut self, out: &mut Vec<Effect>) {
         for member in std::mem::take(&mut self.members.waiting).into_keys() {
             refuse(member, stopping(), out);
         }

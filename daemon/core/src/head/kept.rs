@@ -2,7 +2,7 @@
 //! published and put. Their processes are nobody's children and go on; jobs whose ranks rsd has started end with their head.
 //!
 //! The head says what has changed, in the order in which it changes ([`Effect::Keep`]); the shell appends that to a file, and gives
-//! it all back to the next daemon as its first input ([`super::Input::Kept`]). What follows from one input is written at once, and
+//! it all back to the next daemon as its first input ([`crate::rsd::Input::Kept`]). What follows from one input is written at once, and
 //! before anybody has an answer that a restart could forget. [`Rsd::kept`] says the same in short. A DVM that is stopped keeps
 //! nothing.
 
@@ -15,9 +15,9 @@ use rsd_proto::v1::{
     kept,
 };
 
-use super::head::{HEAD, Head};
-use super::job::{Job, Why};
-use super::{Effect, Rsd};
+use crate::head::job::{Job, Why};
+use crate::head::{HEAD, Head};
+use crate::rsd::{Effect, Rsd};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now};
 
@@ -69,16 +69,16 @@ impl Past {
 
 impl Head {
     /// Whether this job lives on when its head does not.
-    pub(super) fn outlives_us(&self, job: JobId) -> bool {
+    pub(crate) fn outlives_us(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_some_and(|job| !job.members.is_empty())
     }
 
     /// To be known after a restart.
-    pub(super) fn keep(&mut self, what: kept::What) {
+    pub(crate) fn keep(&mut self, what: kept::What) {
         self.changes.push(Kept { what: Some(what) });
     }
 
-    pub(super) fn take_changes(&mut self) -> Vec<Kept> {
+    pub(crate) fn take_changes(&mut self) -> Vec<Kept> {
         self.changes.extend(self.lobby.take_touched().map(|what| Kept { what: Some(what) }));
         std::mem::take(&mut self.changes)
     }
@@ -103,7 +103,7 @@ impl Rsd {
     }
 
     /// What the head before us has kept.
-    pub(super) fn on_kept(&mut self, now: Now, records: Vec<Kept>, out: &mut Vec<Effect>) {
+    pub(crate) fn on_kept(&mut self, now: Now, records: Vec<Kept>, out: &mut Vec<Effect>) {
         let mut past = Past::of(records);
         let Some(head) = &mut self.head else { return };
         for group in past.groups.into_values() {

@@ -9,7 +9,7 @@ use crate::{JobId, NodeId};
 
 /// All that has been asked, by step.
 #[derive(Debug, Default)]
-pub(super) struct Questions(HashMap<(JobId, NodeId), OfStep>);
+pub(crate) struct Questions(HashMap<(JobId, NodeId), OfStep>);
 
 /// One step's.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ struct OfStep {
 
 /// What a question is.
 #[derive(Debug, PartialEq)]
-pub(super) enum Question {
+pub(crate) enum Question {
     /// To be done now, and answered by [`Questions::answer`].
     New,
     /// A repeat, whose answer the step may have missed.
@@ -33,7 +33,7 @@ pub(super) enum Question {
 
 impl Questions {
     /// A step has asked. All before `open_from` it knows the answer of.
-    pub(super) fn ask(&mut self, job: JobId, node: NodeId, call: u64, open_from: u64) -> Question {
+    pub(crate) fn ask(&mut self, job: JobId, node: NodeId, call: u64, open_from: u64) -> Question {
         let step = self.0.entry((job, node)).or_default();
         if open_from > step.open_from {
             step.open_from = open_from;
@@ -53,20 +53,20 @@ impl Questions {
     }
 
     /// Keeps the answer to a question that was new.
-    pub(super) fn answer(&mut self, job: JobId, node: NodeId, call: u64, answer: down::Body) {
+    pub(crate) fn answer(&mut self, job: JobId, node: NodeId, call: u64, answer: down::Body) {
         if let Some(kept) = self.0.get_mut(&(job, node)).and_then(|step| step.known.get_mut(&call)) {
             *kept = Some(answer);
         }
     }
 
     /// An answer that was given before a restart, and perhaps not heard.
-    pub(super) fn restore(&mut self, answer: wire::NameResult) {
+    pub(crate) fn restore(&mut self, answer: wire::NameResult) {
         let step = self.0.entry((answer.job, answer.node)).or_default();
         step.known.insert(answer.call, Some(down::Body::NameResult(answer)));
     }
 
     /// What was answered about names, and may not have been heard.
-    pub(super) fn names_answered(&self) -> impl Iterator<Item = wire::NameResult> {
+    pub(crate) fn names_answered(&self) -> impl Iterator<Item = wire::NameResult> {
         self.0.values().flat_map(|step| step.known.values()).filter_map(|answer| match answer {
             Some(down::Body::NameResult(answer)) => Some(answer.clone()),
             Some(_) | None => None,
@@ -74,12 +74,12 @@ impl Questions {
     }
 
     /// The job is over.
-    pub(super) fn forget(&mut self, job: JobId) {
+    pub(crate) fn forget(&mut self, job: JobId) {
         self.0.retain(|(of, _), _| *of != job);
     }
 
-    /// See [`super::Rsd::leftovers`].
-    pub(super) fn leftovers(&self) -> impl Iterator<Item = String> {
+    /// See [`crate::rsd::Rsd::leftovers`].
+    pub(crate) fn leftovers(&self) -> impl Iterator<Item = String> {
         self.0.keys().map(|(job, node)| format!("what job {job} has asked on node {node}"))
     }
 }
