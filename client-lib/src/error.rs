@@ -1,41 +1,41 @@
-//! What an MPI call fails with: an error class of the standard and a sentence.
+//! An error of an MPI call: an error class of the standard and a text.
 
 use std::borrow::Cow;
 
 use crate::abi::{CommHandle, constants};
 
-/// An error of one of the standard's classes (MPI 5.0 §9.4). The text says what was wrong with which argument and reads after
-/// the function's name and a colon.
+/// An error of one of the standard's classes (MPI 5.0 §9.4). The text says what was wrong with which argument; it is
+/// printed after the function's name and a colon.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct MpiError {
-    /// `MPI_ERR_…`, or a class or code that the user has added.
+    /// `MPI_ERR_…`, or a class or code that the user added.
     pub class: i32,
     /// Lower case, no full stop: "rank 7 is not in the communicator (0 to 3)".
     pub text: Cow<'static, str>,
-    /// The communicator whose error handler is asked, if that does not follow from the call's arguments: that of a request.
+    /// The communicator whose error handler is invoked, if the call's arguments do not tell: that of a request.
     pub on: Option<CommHandle>,
-    /// It follows from what another process has met, which tells of it by itself, or its launcher does.
+    /// The error follows from a failure of another process, which that process or its launcher reports itself.
     pub is_secondhand: bool,
 }
 
-/// What the functions behind the exported ones return.
+/// The result of the functions behind the exported ones.
 pub type MpiResult<T = ()> = Result<T, MpiError>;
 
 impl MpiError {
-    /// With a text of its own.
+    /// An error with this text.
     #[cold]
     pub fn new(class: i32, text: impl Into<Cow<'static, str>>) -> Self {
         Self { class, text: text.into(), on: None, is_secondhand: class == constants::MPI_ERR_PROC_ABORTED }
     }
 
-    /// As what follows from another process's error.
+    /// Marks the error as the consequence of another process's failure.
     #[cold]
     pub fn secondhand(self) -> Self {
         Self { is_secondhand: true, ..self }
     }
 
-    /// As an error of an operation on this communicator.
+    /// Sets the communicator of the failed operation.
     pub fn on(self, comm: CommHandle) -> Self {
         Self { on: Some(comm), ..self }
     }
@@ -76,19 +76,19 @@ classes! {
     op MPI_ERR_OP;
     /// An invalid argument of another kind.
     arg MPI_ERR_ARG;
-    /// A message longer than the memory to receive it.
+    /// A message longer than the receive buffer.
     truncate MPI_ERR_TRUNCATE;
-    /// An error of its own kind.
+    /// An error of no other class.
     other MPI_ERR_OTHER;
-    /// An error of this library.
+    /// An internal error of this library.
     intern MPI_ERR_INTERN;
-    /// No memory left.
+    /// Out of memory.
     no_mem MPI_ERR_NO_MEM;
     /// An info key longer than `MPI_MAX_INFO_KEY`.
     info_key MPI_ERR_INFO_KEY;
     /// An info value longer than `MPI_MAX_INFO_VAL`.
     info_value MPI_ERR_INFO_VALUE;
-    /// An info key that is not there.
+    /// An unknown info key.
     info_nokey MPI_ERR_INFO_NOKEY;
     /// An invalid info object.
     info MPI_ERR_INFO;
@@ -96,10 +96,10 @@ classes! {
     keyval MPI_ERR_KEYVAL;
     /// An invalid error handler.
     errhandler MPI_ERR_ERRHANDLER;
-    /// What this library does not do.
+    /// Something that this library does not support.
     unsupported MPI_ERR_UNSUPPORTED_OPERATION;
-    /// A peer that has died or cannot be reached any more.
+    /// A peer that has died or is unreachable.
     proc_aborted MPI_ERR_PROC_ABORTED;
-    /// A value that does not fit the caller's type.
+    /// A value out of range for the caller's type.
     value_too_large MPI_ERR_VALUE_TOO_LARGE;
 }

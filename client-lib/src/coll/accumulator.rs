@@ -1,48 +1,49 @@
-//! The result so far of a reduction, and in which of two places it is.
+//! The partial result of a reduction, and which of two places holds it.
 
 use super::schedule::{Schedule, Slice};
 
-/// Combining writes into the right operand, so a result moves to where that was received, unless the operation commutes. Two places
-/// take turns: the one where the result belongs in the end, and another one. What it starts with may be a third one, which is
-/// only read.
+/// Combining overwrites the right operand, so the partial result moves to the place where that operand was received,
+/// unless the operation commutes. Two places take turns: the final target and one other. The initial operand may be in
+/// a third place, which is only read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Accumulator {
-    /// Where the result so far is.
+    /// Where the partial result is.
     now: Slice,
     target: Slice,
     other: Slice,
-    /// How many more times the result will move.
+    /// How many more times the partial result will move.
     moves: usize,
     commutes: bool,
 }
 
 impl Accumulator {
-    /// Starts with `own`; `target` and `other` are as long. `appends` is how many operands will come from the right: if that
-    /// holds, nothing need be copied in the end.
+    /// Starts with `own`; `target` and `other` have the same length. `appends` is how many operands will arrive on the
+    /// right: if that number is exact, no final copy is needed.
     pub(super) fn new(own: Slice, target: Slice, other: Slice, appends: usize, commutes: bool) -> Self {
         let moves = if commutes { usize::from(own != target) } else { appends };
         Self { now: own, target, other, moves, commutes }
     }
 
-    /// The result so far.
+    /// The partial result.
     pub(super) fn now(&self) -> Slice {
         self.now
     }
 
-    /// Where the next operand is to be received: where the result is not, such that the last move is to the target.
+    /// Where to receive the next operand: the place that does not hold the partial result, chosen so that the last move
+    /// is to the target.
     pub(super) fn room(&self) -> Slice {
         let [wanted, instead] = if self.moves % 2 == 1 { [self.target, self.other] } else { [self.other, self.target] };
         if wanted == self.now { instead } else { wanted }
     }
 
-    /// Goes on with part of the elements only.
+    /// Continues with only part of the elements.
     pub(super) fn narrow(&mut self, at: u64, len: u64) {
         for slice in [&mut self.now, &mut self.target, &mut self.other] {
             *slice = slice.part(at, len);
         }
     }
 
-    /// What has been received in [`Accumulator::room`] stands to the right of the result so far.
+    /// Combines the operand received in [`Accumulator::room`] on the right of the partial result.
     pub(super) fn append(&mut self, schedule: &mut Schedule) {
         let came = self.room();
         if self.commutes && self.is_writable() {
@@ -52,7 +53,7 @@ impl Accumulator {
         }
     }
 
-    /// What has been received in [`Accumulator::room`] stands to the left of it.
+    /// Combines the operand received in [`Accumulator::room`] on the left of the partial result.
     pub(super) fn prepend(&mut self, schedule: &mut Schedule) {
         let came = self.room();
         if self.is_writable() {
@@ -67,7 +68,7 @@ impl Accumulator {
         }
     }
 
-    /// Brings the result to the target.
+    /// Moves the result to the target.
     pub(super) fn finish(self, schedule: &mut Schedule) {
         schedule.copy(self.now, self.target);
     }

@@ -1,10 +1,11 @@
-//! `MPI_Allgather` and `MPI_Allgatherv`: the phases that take blocks from where they are to everywhere. Each rank's own block is
-//! in its place beforehand, but for [`bruck`].
+//! `MPI_Allgather` and `MPI_Allgatherv`: the phases that bring each block to every rank. Each rank's own block is
+//! already in its place, except for [`bruck`].
 
 use super::schedule::{Here, Schedule, Slice, powers_below};
 
-/// Recursive doubling, for n a power of two: in round k, two ranks 2ᵏ apart exchange all that they have. `range(from, to)` is
-/// where the blocks of these ranks lie side by side. log₂ n rounds; each rank sends all blocks but one, once.
+/// Recursive doubling, for n a power of two: in round k, two ranks 2ᵏ apart exchange all the blocks they hold.
+/// `range(from, to)` is where the blocks of these ranks lie contiguously. log₂ n rounds; each rank sends every block
+/// but one, once.
 pub fn doubling(schedule: &mut Schedule, here: Here, range: impl Fn(u32, u32) -> Slice) {
     for distance in powers_below(here.size) {
         let mine = here.rank & !(distance - 1);
@@ -16,8 +17,8 @@ pub fn doubling(schedule: &mut Schedule, here: Here, range: impl Fn(u32, u32) ->
     }
 }
 
-/// Round the ring: each rank passes on to the next what it got from the one before. n - 1 rounds; each rank sends all blocks
-/// but one, once, and talks to two others only.
+/// Ring: each rank forwards to the next rank what it received from the previous one. n - 1 rounds; each rank sends
+/// every block but one, once, and talks to only two other ranks.
 pub fn ring(schedule: &mut Schedule, here: Here, block: impl Fn(u32) -> Slice) {
     for round in 1..here.size {
         schedule.recv(here.peer(here.back(1)), block(here.back(round)));
@@ -26,9 +27,9 @@ pub fn ring(schedule: &mut Schedule, here: Here, block: impl Fn(u32) -> Slice) {
     }
 }
 
-/// Bruck: in round k each rank gets from the one 2ᵏ further on as many blocks as it has. For any n in ⌈log₂ n⌉ rounds; each
-/// rank sends all blocks but one, once. Memory: all blocks, which lie there from this rank's on and are copied to their
-/// places at the end.
+/// Bruck: in round k each rank receives from the rank 2ᵏ after it as many blocks as it already has. Works for any n in
+/// ⌈log₂ n⌉ rounds; each rank sends every block but one, once. Memory: all blocks, stored from this rank's block on and
+/// copied to their places at the end.
 pub fn bruck(schedule: &mut Schedule, here: Here, own: Slice, block: impl Fn(u32) -> Slice) {
     let starts: Vec<u64> = std::iter::once(0)
         .chain((0..here.size).scan(0, |end, distance| {

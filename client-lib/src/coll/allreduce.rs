@@ -1,11 +1,11 @@
-//! `MPI_Allreduce`. `own` is this rank's vector, `result` where it wants the result; they may be the same.
+//! `MPI_Allreduce`. `own` is this rank's vector, `result` where this rank wants the result; they may be the same.
 
 use super::accumulator::Accumulator;
 use super::halving::{self, Fold, Part, Vector};
 use super::schedule::{Here, Schedule, Slice, powers_below};
 
-/// Recursive doubling: in round k, two ranks 2ᵏ apart change their results so far for each other's. log₂ n rounds, in which each
-/// rank sends all bytes; two more rounds if n is no power of two. Every rank combines the same operands in the same
+/// Recursive doubling: in round k, two ranks 2ᵏ apart exchange their partial results. log₂ n rounds, in which each rank
+/// sends all bytes; two more rounds if n is not a power of two. Every rank combines the same operands in the same
 /// order. Memory: one vector.
 pub fn doubling(here: Here, own: Slice, result: Slice) -> Schedule {
     let mut schedule = Schedule::default();
@@ -27,9 +27,9 @@ pub(super) fn double(schedule: &mut Schedule, here: Here, own: Slice, result: Sl
     });
 }
 
-/// Rabenseifner: [`halving`], then the parts of the result go everywhere on the ways back. 2 log₂ n rounds, in which each
-/// rank sends less than twice all bytes; two more rounds with all bytes if n is no power of two. Every element is
-/// computed once. Memory: one vector.
+/// Rabenseifner: [`halving`], then an allgather of the parts along the same pairs in reverse. 2 log₂ n rounds, in which
+/// each rank sends less than twice all bytes; two more rounds with all bytes if n is not a power of two. Every element
+/// is computed once. Memory: one vector.
 pub fn rabenseifner(here: Here, own: Slice, result: Slice, vector: Vector, commutes: bool) -> Schedule {
     let mut schedule = Schedule::default();
     folded(&mut schedule, here, own, result, commutes, |schedule, fold, number, all| {
@@ -39,7 +39,8 @@ pub fn rabenseifner(here: Here, own: Slice, result: Slice, vector: Vector, commu
     schedule
 }
 
-/// What a power of two of ranks do, with those that are too many folded into them before and told the result after.
+/// Runs `among_a_power` on a power of two of ranks: the surplus ranks are folded into their neighbours first and
+/// receive the result last.
 fn folded(
     schedule: &mut Schedule,
     here: Here,

@@ -2,13 +2,13 @@
 
 use super::schedule::{Here, Schedule, Slice, powers_below};
 
-/// Bruck: blocks travel by the binary digits of their distance. ⌈log₂ n⌉ rounds in which each rank sends about n/2 blocks in one
-/// message; what is in a user's buffer beforehand is read before anything is written, so they may be the same. Memory: twice all
+/// Bruck: blocks travel by the binary digits of their distance. ⌈log₂ n⌉ rounds in which each rank sends about n/2
+/// blocks in one message. All of `from` is read before `to` is written, so they may be the same. Memory: twice all
 /// blocks.
 pub fn bruck(here: Here, from: Slice, to: Slice, block: u64) -> Schedule {
     let mut schedule = Schedule::default();
     let nth = |all: Slice, index: u32| all.part(u64::from(index) * block, block);
-    // Block i of `turned` is one that has i ranks to go.
+    // Block i of `turned` still has i ranks to travel.
     let turned = schedule.temporary(from.len);
     let half = u64::from(here.size / 2) * block;
     let (out, back) = (schedule.temporary(half), schedule.temporary(half));
@@ -35,8 +35,8 @@ pub fn bruck(here: Here, from: Slice, to: Slice, block: u64) -> Schedule {
     schedule
 }
 
-/// Each with each: in round i a rank sends to the one i further on and receives from the one i back. n - 1 rounds, of which
-/// `window` are under way at a time; each block travels once.
+/// Pairwise: in round i a rank sends to the rank i after it and receives from the rank i before it. n - 1 rounds, with
+/// `window` of them in flight at a time; each block travels once.
 pub fn spread(here: Here, window: u32, to: impl Fn(u32) -> Slice, from: impl Fn(u32) -> Slice) -> Schedule {
     let mut schedule = Schedule::default();
     schedule.copy(to(here.rank), from(here.rank));
@@ -52,7 +52,7 @@ pub fn spread(here: Here, window: u32, to: impl Fn(u32) -> Slice, from: impl Fn(
     schedule
 }
 
-/// In place: in round i the ranks that add up to i modulo n change their blocks for each other's. n rounds, each block travels
+/// In place: in round i the ranks whose numbers add up to i modulo n exchange blocks. n rounds; each block travels
 /// once. Memory: the longest block.
 pub fn exchange(here: Here, block: impl Fn(u32) -> Slice) -> Schedule {
     let mut schedule = Schedule::default();

@@ -2,8 +2,8 @@
 
 use super::schedule::{Area, Here, Schedule, Slice, powers_below};
 
-/// Dissemination: in round `k` each rank tells the one 2ᵏ further on that it, and all that it has heard of, are there.
-/// ⌈log₂ n⌉ rounds, n empty messages in each.
+/// Dissemination: in round `k` each rank tells the rank 2ᵏ after it that it, and every rank it has heard of, has
+/// arrived. ⌈log₂ n⌉ rounds of n empty messages.
 pub fn dissemination(here: Here) -> Schedule {
     let mut schedule = Schedule::default();
     let nothing = Slice::all(Area::Recv, 0);

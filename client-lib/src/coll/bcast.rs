@@ -1,10 +1,10 @@
-//! `MPI_Bcast`: `data` lies in one area on all ranks. Ranks are counted from the root, which is 0 here.
+//! `MPI_Bcast`: `data` has the same area on all ranks. Ranks are counted from the root, which is 0 here.
 
 use super::allgather;
 use super::schedule::{Here, Schedule, Slice, powers_below};
 
-/// Binomial tree: whoever has the data gives it to half of those that are left.
-/// ⌈log₂ n⌉ rounds, n - 1 messages of all bytes.
+/// Binomial tree: in each round, every rank that has the data sends it to one that lacks it. ⌈log₂ n⌉ rounds, n - 1
+/// messages of all bytes.
 pub fn binomial(here: Here, data: Slice) -> Schedule {
     let mut schedule = Schedule::default();
     let reach = parent_distance(here);
@@ -19,9 +19,9 @@ pub fn binomial(here: Here, data: Slice) -> Schedule {
     schedule
 }
 
-/// Scatters n blocks down a binomial tree, then gathers them everywhere: by recursive doubling if n is a power of two, else
-/// round the ring. ⌈log₂ n⌉ + log₂ n rounds, or ⌈log₂ n⌉ + n - 1; each rank receives about twice what the data has in bytes
-/// and no rank sends more than that.
+/// Scatters n blocks down a binomial tree, then allgathers them: by recursive doubling if n is a power of two,
+/// otherwise round the ring. ⌈log₂ n⌉ + log₂ n rounds, or ⌈log₂ n⌉ + n - 1. Each rank receives about twice the length
+/// of the data, and no rank sends more than that.
 pub fn scatter_allgather(here: Here, data: Slice) -> Schedule {
     let mut schedule = Schedule::default();
     let block = data.len.div_ceil(u64::from(here.size)).next_multiple_of(64);
@@ -46,8 +46,8 @@ pub fn scatter_allgather(here: Here, data: Slice) -> Schedule {
     schedule
 }
 
-/// A chain: each rank passes on segments while it receives the next. n - 2 + s rounds for s segments, n - 1 times all bytes;
-/// each rank but the last sends them once.
+/// Pipeline: each rank forwards one segment while it receives the next. n - 2 + s rounds for s segments, n - 1 times
+/// all bytes; each rank but the last sends all bytes once.
 pub fn chain(here: Here, data: Slice, segment: u64) -> Schedule {
     let mut schedule = Schedule::default();
     let segments = data.len.div_ceil(segment);
@@ -64,7 +64,8 @@ pub fn chain(here: Here, data: Slice, segment: u64) -> Schedule {
     schedule
 }
 
-/// How far the parent in a binomial tree is: the lowest bit of the rank; for the root a power of two that is not less than n.
+/// The distance to the parent in a binomial tree: the lowest set bit of the rank; for the root, a power of two not less
+/// than n.
 pub(super) fn parent_distance(here: Here) -> u32 {
     if here.rank == 0 { here.size.next_power_of_two() } else { here.rank & here.rank.wrapping_neg() }
 }

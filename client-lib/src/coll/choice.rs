@@ -1,14 +1,14 @@
-//! Which algorithm for which call: the tables, and what turns a call into a schedule.
+//! Selects the algorithm for each call: the tables, and the functions that turn a call into a schedule.
 //!
-//! All ranks must choose alike, so a choice depends only on what all of them know: the number of ranks, the bytes, the root,
-//! whether the operation commutes. Whether a call is in place may differ among the ranks of a rooted one, and changes
-//! nothing but where a rank's own bytes lie.
+//! All ranks must choose alike, so a choice depends only on what every rank knows: the number of ranks, the bytes, the
+//! root, whether the operation commutes. In a rooted call some ranks may be in place and others not; that changes only
+//! where a rank's own bytes lie.
 
 use super::halving::Vector;
 use super::schedule::{Area, Here, Schedule, Slice};
 use super::{allgather, allreduce, alltoall, barrier, bcast, gather, reduce, reduce_scatter, scan};
 
-/// From `ranks` ranks and `bytes` bytes on, unless a later rule holds as well.
+/// A rule that holds from `ranks` ranks and `bytes` bytes on, unless a later rule holds as well.
 struct Rule<A> {
     ranks: u32,
     bytes: u64,
@@ -19,13 +19,13 @@ const fn from<A>(ranks: u32, bytes: u64, then: A) -> Rule<A> {
     Rule { ranks, bytes, then }
 }
 
-/// The first rule of a table holds always.
+/// Returns the choice of the last rule that holds. The first rule of a table always holds.
 fn choose<A: Copy>(rules: &[Rule<A>], ranks: u32, bytes: u64) -> A {
     let holds = |rule: &&Rule<A>| ranks >= rule.ranks && bytes >= rule.bytes;
     rules.iter().rev().find(holds).unwrap_or(&rules[0]).then
 }
 
-/// How to broadcast.
+/// Algorithms for a broadcast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bcast {
     /// [`bcast::binomial`].
@@ -36,7 +36,7 @@ pub enum Bcast {
     Chain(u64),
 }
 
-/// How to gather or scatter.
+/// Algorithms for a gather or scatter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gather {
     /// [`gather::binomial_gather`], [`gather::binomial_scatter`].
@@ -45,25 +45,25 @@ pub enum Gather {
     Linear,
 }
 
-/// How to gather everywhere.
+/// Algorithms for an allgather.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allgather {
-    /// [`allgather::doubling`] for a power of two of ranks with blocks side by side, else [`allgather::bruck`].
+    /// [`allgather::doubling`] for a power of two of ranks with contiguous blocks, otherwise [`allgather::bruck`].
     Logarithmic,
     /// [`allgather::ring`].
     Ring,
 }
 
-/// How to exchange blocks, if not in place.
+/// Algorithms for an alltoall that is not in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alltoall {
     /// [`alltoall::bruck`].
     Bruck,
-    /// [`alltoall::spread`] with this many rounds under way.
+    /// [`alltoall::spread`] with this many rounds in flight.
     Spread(u32),
 }
 
-/// How to reduce.
+/// Algorithms for a reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduce {
     /// [`reduce::binomial`], [`allreduce::doubling`].
@@ -72,12 +72,12 @@ pub enum Reduce {
     Halving,
 }
 
-/// How to reduce and scatter.
+/// Algorithms for a reduce-scatter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReduceScatter {
     /// [`reduce_scatter::of_all`].
     OfAll,
-    /// [`reduce_scatter::halving`] where it can be, else [`reduce_scatter::spread`].
+    /// [`reduce_scatter::halving`] where it applies, otherwise [`reduce_scatter::spread`].
     Halving,
     /// [`reduce_scatter::spread`].
     Spread,
@@ -86,7 +86,7 @@ pub enum ReduceScatter {
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// By all bytes.
+/// By total bytes.
 const BCAST: &[Rule<Bcast>] = &[
     from(0, 0, Bcast::Binomial),
     from(8, 32 * KIB, Bcast::ScatterAllgather),
@@ -97,7 +97,7 @@ const BCAST: &[Rule<Bcast>] = &[
 const GATHER: &[Rule<Gather>] =
     &[from(0, 0, Gather::Linear), from(8, 0, Gather::Binomial), from(8, 2 * KIB, Gather::Linear)];
 
-/// By all bytes.
+/// By total bytes.
 const ALLGATHER: &[Rule<Allgather>] = &[from(0, 0, Allgather::Logarithmic), from(3, 64 * KIB, Allgather::Ring)];
 
 /// By the bytes of a block.
@@ -122,97 +122,97 @@ const REDUCE_SCATTER: &[Rule<ReduceScatter>] = &[
     from(2, 512 * KIB, ReduceScatter::Spread),
 ];
 
-/// A call of a collective function whose blocks are all of one length. Lengths are packed bytes.
+/// A call of a collective function whose blocks all have the same length. Lengths are packed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Call {
     /// `MPI_Barrier`.
     Barrier,
-    /// `MPI_Bcast`, of what is in [`Area::Recv`].
+    /// `MPI_Bcast` of the data in [`Area::Recv`].
     Bcast {
-        /// Who has it.
+        /// The rank that has the data.
         root: u32,
-        /// How much.
+        /// Bytes of the data.
         len: u64,
     },
     /// `MPI_Gather`.
     Gather {
-        /// Who gets all.
+        /// The rank that receives all blocks.
         root: u32,
-        /// Of each rank.
+        /// Bytes from each rank.
         block: u64,
-        /// The root's own is in its place.
+        /// The root's own block is already in its place.
         in_place: bool,
     },
     /// `MPI_Scatter`.
     Scatter {
-        /// Who has all.
+        /// The rank that has all blocks.
         root: u32,
-        /// For each rank.
+        /// Bytes for each rank.
         block: u64,
-        /// The root's own stays in its place.
+        /// The root's own block stays in its place.
         in_place: bool,
     },
     /// `MPI_Allgather`.
     Allgather {
-        /// Of each rank.
+        /// Bytes from each rank.
         block: u64,
-        /// Each rank's own is in its place.
+        /// Each rank's own block is already in its place.
         in_place: bool,
     },
     /// `MPI_Alltoall`.
     Alltoall {
-        /// From each to each.
+        /// Bytes from each rank to each rank.
         block: u64,
-        /// What is sent lies where what comes instead of it is received.
+        /// Each block to send lies where the block from the same rank will be received.
         in_place: bool,
     },
     /// `MPI_Reduce`.
     Reduce {
-        /// Who wants the result.
+        /// The rank that gets the result.
         root: u32,
-        /// Of each rank.
+        /// Each rank's vector.
         vector: Vector,
-        /// Whether the order of operands is free.
+        /// Whether the operands may be combined in any order.
         commutes: bool,
-        /// The root's own operand lies where it wants the result.
+        /// The root's own operand lies where the root wants the result.
         in_place: bool,
     },
     /// `MPI_Allreduce`.
     Allreduce {
-        /// Of each rank.
+        /// Each rank's vector.
         vector: Vector,
-        /// Whether the order of operands is free.
+        /// Whether the operands may be combined in any order.
         commutes: bool,
-        /// Operands lie where the result goes.
+        /// Each operand lies where the result goes.
         in_place: bool,
     },
     /// `MPI_Reduce_scatter_block`.
     ReduceScatterBlock {
-        /// What each rank gets.
+        /// The part of the result for each rank.
         block: Vector,
-        /// Whether the order of operands is free.
+        /// Whether the operands may be combined in any order.
         commutes: bool,
-        /// Operands lie where the result goes.
+        /// Each operand lies where the result goes.
         in_place: bool,
     },
     /// `MPI_Scan`.
     Scan {
-        /// Of each rank.
+        /// Each rank's vector.
         vector: Vector,
-        /// Operands lie where the result goes.
+        /// Each operand lies where the result goes.
         in_place: bool,
     },
     /// `MPI_Exscan`.
     Exscan {
-        /// Of each rank.
+        /// Each rank's vector.
         vector: Vector,
-        /// Operands lie where the result goes.
+        /// Each operand lies where the result goes.
         in_place: bool,
     },
 }
 
 impl Call {
-    /// What one rank does.
+    /// The steps of one rank.
     pub fn schedule(self, here: Here) -> Schedule {
         let blocks = |block: u64| block * u64::from(here.size);
         let own = |in_place: bool, len: u64| Slice::all(if in_place { Area::Recv } else { Area::Send }, len);
@@ -269,21 +269,21 @@ impl Call {
     }
 }
 
-/// `MPI_Gatherv`: `own` bytes of this rank; `lens[rank]` of each, known to the root alone.
+/// `MPI_Gatherv`: `own` is this rank's bytes; `lens[rank]` is each rank's, known only to the root.
 pub fn gatherv(here: Here, root: u32, own: u64, lens: &[u64], in_place: bool) -> Schedule {
     let from = |rank: u32| Slice::all(Area::RecvFrom(rank), lens[rank as usize]);
     let mine = if in_place && here.rank == root { from(root) } else { Slice::all(Area::Send, own) };
     gather::linear_gather(here, root, mine, from)
 }
 
-/// `MPI_Scatterv`: `own` bytes for this rank; `lens[rank]` for each, known to the root alone.
+/// `MPI_Scatterv`: `own` is the bytes for this rank; `lens[rank]` is the bytes for each rank, known only to the root.
 pub fn scatterv(here: Here, root: u32, lens: &[u64], own: u64, in_place: bool) -> Schedule {
     let to = |rank: u32| Slice::all(Area::SendTo(rank), lens[rank as usize]);
     let mine = if in_place && here.rank == root { to(root) } else { Slice::all(Area::Recv, own) };
     gather::linear_scatter(here, root, to, mine)
 }
 
-/// `MPI_Allgatherv`: `lens[rank]` bytes of each; `own` is this rank's as it counts them where it sends them.
+/// `MPI_Allgatherv`: `lens[rank]` is each rank's bytes; `own` is this rank's bytes by its send arguments.
 pub fn allgatherv(here: Here, own: u64, lens: &[u64], in_place: bool) -> Schedule {
     let mut schedule = Schedule::default();
     let block = |rank: u32| Slice::all(Area::RecvFrom(rank), lens[rank as usize]);
@@ -298,7 +298,7 @@ pub fn allgatherv(here: Here, own: u64, lens: &[u64], in_place: bool) -> Schedul
     schedule
 }
 
-/// `MPI_Alltoallv`, `MPI_Alltoallw`: bytes to and from each rank; none to, if in place.
+/// `MPI_Alltoallv`, `MPI_Alltoallw`: bytes to and from each rank; `to` is `None` if in place.
 pub fn alltoallv(here: Here, to: Option<&[u64]>, from: &[u64]) -> Schedule {
     let recv = |rank: u32| Slice::all(Area::RecvFrom(rank), from[rank as usize]);
     match to {
@@ -307,7 +307,7 @@ pub fn alltoallv(here: Here, to: Option<&[u64]>, from: &[u64]) -> Schedule {
     }
 }
 
-/// `MPI_Reduce_scatter`: `counts[rank]` elements for each.
+/// `MPI_Reduce_scatter`: `counts[rank]` elements for each rank.
 pub fn reduce_scatterv(here: Here, counts: &[u64], unit: u64, commutes: bool, in_place: bool) -> Schedule {
     let mut end = 0;
     let parts: Vec<(u64, u64)> = counts
@@ -327,7 +327,7 @@ pub fn reduce_scatterv(here: Here, counts: &[u64], unit: u64, commutes: bool, in
     reduce_scatter(here, how, own, |rank| parts[rank as usize], result, commutes)
 }
 
-/// Where a rank's own block is in a rooted call: the root's may be among all of them.
+/// Where a rank's own block is in a rooted call: the root's may be among all the blocks.
 fn place_of_root(here: Here, root: u32, in_place: bool, among: Area, apart: Area, block: u64) -> Slice {
     if in_place && here.rank == root {
         Slice { area: among, at: u64::from(root) * block, len: block }
@@ -342,13 +342,13 @@ pub fn bcast(here: Here, how: Bcast, root: u32, len: u64) -> Schedule {
     match how {
         Bcast::Binomial => bcast::binomial(turned, data),
         Bcast::ScatterAllgather => bcast::scatter_allgather(turned, data),
-        // It takes a round for each rank and each segment: not for more ranks than segments.
+        // A pipeline takes a round for each rank and each segment, so it does not pay with more ranks than segments.
         Bcast::Chain(segment) if u64::from(here.size) > 2 + len / segment => bcast::scatter_allgather(turned, data),
         Bcast::Chain(segment) => bcast::chain(turned, data, segment),
     }
 }
 
-/// Blocks of one length to the root, to `all`.
+/// Gathers blocks of one length to `all` at the root.
 pub fn gather(here: Here, how: Gather, root: u32, own: Slice, all: Slice) -> Schedule {
     match how {
         Gather::Binomial => gather::binomial_gather(here.counted_from(root), own, all),
@@ -356,7 +356,7 @@ pub fn gather(here: Here, how: Gather, root: u32, own: Slice, all: Slice) -> Sch
     }
 }
 
-/// Blocks of one length from the root, from `all`.
+/// Scatters blocks of one length from `all` at the root.
 pub fn scatter(here: Here, how: Gather, root: u32, all: Slice, own: Slice) -> Schedule {
     match how {
         Gather::Binomial => gather::binomial_scatter(here.counted_from(root), all, own),
@@ -364,7 +364,7 @@ pub fn scatter(here: Here, how: Gather, root: u32, all: Slice, own: Slice) -> Sc
     }
 }
 
-/// Blocks of one length from all to `all`.
+/// Gathers blocks of one length to `all` on every rank.
 pub fn allgather(here: Here, how: Allgather, all: Slice, block: u64, in_place: bool) -> Schedule {
     let mut schedule = Schedule::default();
     let place = |rank: u32| nth(all, block, rank);
@@ -383,7 +383,7 @@ pub fn allgather(here: Here, how: Allgather, all: Slice, block: u64, in_place: b
     schedule
 }
 
-/// Blocks of one length from each to each.
+/// Exchanges blocks of one length between all ranks.
 pub fn alltoall(here: Here, how: Alltoall, block: u64, in_place: bool) -> Schedule {
     let all = block * u64::from(here.size);
     let (send, recv) = (Slice::all(Area::Send, all), Slice::all(Area::Recv, all));
@@ -396,7 +396,7 @@ pub fn alltoall(here: Here, how: Alltoall, block: u64, in_place: bool) -> Schedu
     }
 }
 
-/// Vectors to the root.
+/// Reduces the vectors to the root.
 pub fn reduce(
     here: Here,
     how: Reduce,
@@ -412,7 +412,7 @@ pub fn reduce(
     }
 }
 
-/// Vectors to all.
+/// Reduces the vectors to all ranks.
 pub fn allreduce(here: Here, how: Reduce, own: Slice, result: Slice, vector: Vector, commutes: bool) -> Schedule {
     match how {
         Reduce::Whole => allreduce::doubling(here, own, result),
@@ -420,7 +420,8 @@ pub fn allreduce(here: Here, how: Reduce, own: Slice, result: Slice, vector: Vec
     }
 }
 
-/// A part of the vectors to each; `part(rank)` is (offset, length), one after the other.
+/// Reduces the vectors and scatters the result; `part(rank)` is each rank's (offset, length). The parts are contiguous,
+/// in order.
 pub fn reduce_scatter(
     here: Here,
     how: ReduceScatter,

@@ -3,11 +3,11 @@
 use super::bcast::parent_distance;
 use super::schedule::{Here, Schedule, Slice, powers_below};
 
-/// Binomial tree: each rank collects the blocks of its subtree and passes them on. `own` is this rank's block, `all` what the
-/// root has, in the order of ranks; nobody else looks at `all`. `here` is counted from the root.
+/// Binomial tree: each rank collects the blocks of its subtree and sends them to its parent. `own` is this rank's block;
+/// `all` is all blocks in rank order, at the root only. `here` is counted from the root.
 ///
-/// ⌈log₂ n⌉ rounds, n - 1 messages, one more where the root's subtree goes round the end; each block travels up to log₂ n
-/// times. Memory: half of all blocks at the root's largest child.
+/// ⌈log₂ n⌉ rounds, n - 1 messages, one more where the root's subtree wraps round; each block travels up to log₂ n times.
+/// Memory: half of all blocks at the root's largest child.
 pub fn binomial_gather(here: Here, own: Slice, all: Slice) -> Schedule {
     let mut schedule = Schedule::default();
     let block = if here.rank == 0 { all.len / u64::from(here.size) } else { own.len };
@@ -48,7 +48,7 @@ pub fn binomial_gather(here: Here, own: Slice, all: Slice) -> Schedule {
     schedule
 }
 
-/// The other way round: each rank gets the blocks of its subtree and gives its children theirs. Cost as for
+/// The reverse: each rank receives the blocks of its subtree and sends each child its blocks. Cost as for
 /// [`binomial_gather`].
 pub fn binomial_scatter(here: Here, all: Slice, own: Slice) -> Schedule {
     let mut schedule = Schedule::default();
@@ -87,7 +87,8 @@ pub fn binomial_scatter(here: Here, all: Slice, own: Slice) -> Schedule {
     schedule
 }
 
-/// Everybody sends to the root: one round, n - 1 messages, each block travels once. A rank that has nothing says so.
+/// Every rank sends to the root: one round, n - 1 messages, each block travels once. A rank without data sends an empty
+/// message.
 pub fn linear_gather(here: Here, root: u32, own: Slice, from: impl Fn(u32) -> Slice) -> Schedule {
     let mut schedule = Schedule::default();
     if here.rank == root {
@@ -102,7 +103,7 @@ pub fn linear_gather(here: Here, root: u32, own: Slice, from: impl Fn(u32) -> Sl
     schedule
 }
 
-/// The root sends to everybody: one round, n - 1 messages, each block travels once.
+/// The root sends to every rank: one round, n - 1 messages, each block travels once.
 pub fn linear_scatter(here: Here, root: u32, to: impl Fn(u32) -> Slice, own: Slice) -> Schedule {
     let mut schedule = Schedule::default();
     if here.rank == root {
@@ -118,13 +119,13 @@ pub fn linear_scatter(here: Here, root: u32, to: impl Fn(u32) -> Slice, own: Sli
     schedule
 }
 
-/// How many ranks are in a rank's subtree, with itself.
+/// The number of ranks in a rank's subtree, including itself.
 fn below(here: Here, rank: u32) -> u32 {
     parent_distance(here.at(rank)).min(here.size - rank)
 }
 
-/// Where the blocks of a child's subtree lie at the root, in order: they go round the end, in two pieces, if the root is not
-/// the first rank. Each piece: where it begins among the subtree's bytes, and (offset, length) at the root.
+/// Where the blocks of a child's subtree lie at the root, in order. They wrap round, in two pieces, if the root is not
+/// rank 0. Each piece: its offset among the subtree's bytes, and its (offset, length) at the root.
 fn pieces_at_root(here: Here, child: u32, block: u64) -> impl Iterator<Item = (u64, (u64, u64))> {
     let (first, many) = (here.peer(child), below(here, child));
     let straight = many.min(here.size - first);

@@ -1,49 +1,49 @@
-//! The halves of Rabenseifner's reductions: ranks in pairs halve their vector again and again, until each has its part of
-//! the result, and the parts are brought together on the same ways back.
+//! The halves of Rabenseifner's reductions: pairs of ranks halve their vector repeatedly until each rank has its part of
+//! the result; the same pairs in reverse order then bring the parts together.
 //!
-//! Neighbours are paired first and distances double, so that the operands of every part are those of neighbouring ranks, in
-//! their order: it serves operations that do not commute as well. If n is no power of two, as many pairs of neighbours
-//! as it takes are folded first, one of each pair standing for both.
+//! Neighbours are paired first and distances double, so that the operands of every part come from neighbouring ranks, in
+//! rank order. Therefore the algorithm also serves operations that do not commute. If n is not a power of two, enough pairs
+//! of neighbours are folded first: one rank of each pair stands for both.
 
 use super::accumulator::Accumulator;
 use super::schedule::{Here, Schedule, Slice, powers_below};
 
-/// A power of two of ranks that stand for all.
+/// A power of two of ranks that stand for all ranks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fold {
     rank: u32,
     size: u32,
-    /// How many pairs are folded: those of ranks `2i` and `2i + 1` for `i` below.
+    /// How many pairs are folded: ranks `2i` and `2i + 1` for each `i` below this number.
     pairs: u32,
-    /// In its pair it is this one, not the first, that stays.
+    /// In this pair the odd rank stays, not the even one.
     odd: Option<u32>,
 }
 
-/// What becomes of a rank in a fold.
+/// The part of a rank in a fold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The other one of its pair stands for it.
+    /// The other rank of its pair stands for it.
     Leaves {
-        /// That one.
+        /// That other rank.
         to: u32,
     },
-    /// It stays, under a new number, and stands for `with` as well.
+    /// The rank stays, under a new number, and stands for `with` as well.
     Stays {
-        /// Its number among those that stay.
+        /// Its number among the ranks that stay.
         number: u32,
-        /// The other one of its pair, if it has one.
+        /// The other rank of its pair, if it has one.
         with: Option<u32>,
     },
 }
 
 impl Fold {
-    /// Of all ranks, such that `root` stays.
+    /// Folds all ranks such that `root` stays.
     pub(super) fn new(here: Here, root: u32) -> Self {
         let power = 1 << here.size.ilog2();
         Self { rank: here.rank, size: power, pairs: here.size - power, odd: (root % 2 == 1).then_some(root) }
     }
 
-    /// How many stay.
+    /// How many ranks stay.
     pub(super) fn size(self) -> u32 {
         self.size
     }
@@ -78,28 +78,29 @@ impl Fold {
     }
 }
 
-/// Elements of one length, of which only whole ones are sent.
+/// Equal elements that are only sent whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Vector {
-    /// How many.
+    /// The number of elements.
     pub count: u64,
-    /// Packed bytes of one.
+    /// Packed bytes of one element.
     pub unit: u64,
 }
 
 impl Vector {
-    /// Packed bytes of all.
+    /// Packed bytes of all elements.
     pub fn len(self) -> u64 {
         self.count * self.unit
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 }
 
-/// One pair's exchange: who the other one is, and what of the vector, in bytes (offset, length), each keeps.
+/// One pair's exchange: the partner, and the parts of the vector, in bytes (offset, length), that each of the two
+/// keeps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Halved {
     pub(super) partner: u32,
@@ -107,9 +108,9 @@ pub(super) struct Halved {
     pub(super) given: (u64, u64),
 }
 
-/// For one that stays: halves the vector with each partner in turn, until what is kept is its part of the result, which then
-/// lies at its place in the target. log₂ n rounds, in which each rank sends all elements but its part. Returns the exchanges,
-/// from the whole to the part.
+/// For a rank that stays: halves the vector with each partner in turn, until the part that it keeps is its part of the
+/// result, which then lies at its place in the target. log₂ n rounds, in which each rank sends all elements but its
+/// part. Returns the exchanges, from the whole vector to the part.
 pub(super) fn reduce_scatter(
     schedule: &mut Schedule,
     fold: Fold,
@@ -144,7 +145,8 @@ pub(super) fn reduce_scatter(
     ways
 }
 
-/// The way back: what was given is had again, as a part of the result. Each rank sends all elements but its part.
+/// The reverse: receives each part that it gave away, as a part of the result. Each rank sends all elements but its
+/// part.
 pub(super) fn allgather(schedule: &mut Schedule, ways: &[Halved], target: Slice) {
     for way in ways.iter().rev() {
         schedule.recv(way.partner, target.part(way.given.0, way.given.1));
@@ -153,7 +155,7 @@ pub(super) fn allgather(schedule: &mut Schedule, ways: &[Halved], target: Slice)
     }
 }
 
-/// How many operands come from the right in the halvings of the one with this number.
+/// How many operands come from the right in the halvings of the rank with this number.
 pub(super) fn appends(number: u32, size: u32) -> usize {
     (size.ilog2() - (number & (size - 1)).count_ones()) as usize
 }

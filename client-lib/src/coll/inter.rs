@@ -1,44 +1,44 @@
-//! Collectives of two groups, in which each one's data goes to the other (MPI 5.0 §6.2.3).
+//! Collectives of two groups, in which the data of each group goes to the other group (MPI 5.0 §6.2.3).
 //!
-//! Messages go among the *union* of both groups, one after the other, so a schedule speaks of ranks of the union. What goes on
-//! within a group is a schedule of that group as of an intracommunicator, embedded. A barrier is one of the union.
+//! Messages travel in the *union* of both groups, one group after the other, so a schedule uses ranks of the union. The part
+//! that stays within a group is that group's intracommunicator schedule, embedded. A barrier is a barrier of the union.
 
 use super::choice::Call;
 use super::gather;
 use super::halving::Vector;
 use super::schedule::{Area, Here, Schedule, Slice};
 
-/// Who a schedule is for.
+/// The process that a schedule is for, and the two groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sides {
-    /// This rank, in its group.
+    /// This process's rank in its group.
     pub rank: u32,
-    /// How many its group has.
+    /// The size of its group.
     pub local: u32,
-    /// How many the other one has.
+    /// The size of the other group.
     pub remote: u32,
-    /// Whether its group stands first in the union.
+    /// Whether its group comes first in the union.
     pub local_first: bool,
 }
 
-/// Where the root of a rooted operation is, for one process.
+/// Where the root of a rooted operation is, from one process's view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Root {
-    /// It is this process (`MPI_ROOT`).
+    /// This process (`MPI_ROOT`).
     This,
-    /// Another one of this group, which has nothing to do then (`MPI_PROC_NULL`).
+    /// Another process of this group: this process has nothing to do (`MPI_PROC_NULL`).
     Beside,
     /// This rank of the other group.
     Remote(u32),
 }
 
 impl Sides {
-    /// The rank in the union of one of this group.
+    /// The rank in the union of a process of this group.
     fn near(self, rank: u32) -> u32 {
         if self.local_first { rank } else { self.remote + rank }
     }
 
-    /// The rank in the union of one of the other group.
+    /// The rank in the union of a process of the other group.
     fn far(self, rank: u32) -> u32 {
         if self.local_first { self.local + rank } else { rank }
     }
@@ -48,8 +48,8 @@ impl Sides {
     }
 }
 
-/// `MPI_Bcast` of [`Area::Recv`], as if the root and the other group were one communicator: ⌈log₂(n + 1)⌉ rounds for short
-/// data and a group of n.
+/// `MPI_Bcast` of [`Area::Recv`], as if the root and the other group formed one communicator: ⌈log₂(n + 1)⌉ rounds for
+/// short data and a group of n.
 pub fn bcast(sides: Sides, root: Root, len: u64) -> Schedule {
     let mut schedule = Schedule::default();
     let call = Call::Bcast { root: 0, len };
@@ -68,7 +68,7 @@ pub fn bcast(sides: Sides, root: Root, len: u64) -> Schedule {
     schedule
 }
 
-/// `MPI_Gather`, `MPI_Gatherv`: all of the other group send to the root. One round, n messages.
+/// `MPI_Gather`, `MPI_Gatherv`: every process of the other group sends to the root. One round, n messages.
 pub fn gather(sides: Sides, root: Root, own: Slice, from: impl Fn(u32) -> Slice) -> Schedule {
     let mut schedule = Schedule::default();
     match root {
@@ -80,7 +80,7 @@ pub fn gather(sides: Sides, root: Root, own: Slice, from: impl Fn(u32) -> Slice)
     schedule
 }
 
-/// `MPI_Scatter`, `MPI_Scatterv`: the root sends to all of the other group. One round, n messages.
+/// `MPI_Scatter`, `MPI_Scatterv`: the root sends to every process of the other group. One round, n messages.
 pub fn scatter(sides: Sides, root: Root, to: impl Fn(u32) -> Slice, own: Slice) -> Schedule {
     let mut schedule = Schedule::default();
     match root {
@@ -92,13 +92,14 @@ pub fn scatter(sides: Sides, root: Root, to: impl Fn(u32) -> Slice, own: Slice) 
     schedule
 }
 
-/// `MPI_Allgather` and `MPI_Alltoall` with all their forms: each of one group with each of the other. max(m, n) rounds, of which
-/// `window` are under way at a time; in each, a process meets one of the others or rests.
+/// `MPI_Allgather` and `MPI_Alltoall` in all their forms: each process of one group exchanges with each of the other.
+/// max(m, n) rounds, with `window` of them in flight at a time; in each round a process exchanges with one other
+/// process or idles.
 pub fn exchange(sides: Sides, window: u32, to: impl Fn(u32) -> Slice, from: impl Fn(u32) -> Slice) -> Schedule {
     let mut schedule = Schedule::default();
     let rounds = sides.local.max(sides.remote);
     for round in 0..rounds {
-        // Both find each other: the one counts up, the other down.
+        // One side counts up and the other down, so that partners meet in the same round.
         let steps = if sides.local_first { round } else { rounds - round };
         let partner = (sides.rank + steps) % rounds;
         if partner < sides.remote {
@@ -113,8 +114,8 @@ pub fn exchange(sides: Sides, window: u32, to: impl Fn(u32) -> Slice, from: impl
     schedule
 }
 
-/// `MPI_Reduce`: the other group reduces to its first rank, which sends the result to the root. Cost as for a reduction and one
-/// message. Memory: one vector more.
+/// `MPI_Reduce`: the other group reduces to its first rank, which sends the result to the root. Cost: a reduction and
+/// one message. Memory: one additional vector.
 pub fn reduce(sides: Sides, root: Root, vector: Vector, commutes: bool) -> Schedule {
     let mut schedule = Schedule::default();
     if vector.is_empty() {
@@ -134,8 +135,8 @@ pub fn reduce(sides: Sides, root: Root, vector: Vector, commutes: bool) -> Sched
     schedule
 }
 
-/// `MPI_Allreduce`: both groups reduce to their first ranks, these swap, and tell their groups. Cost as for a reduction, one
-/// message and a broadcast. Memory: one vector more at the first ranks.
+/// `MPI_Allreduce`: both groups reduce to their first ranks, which exchange the results and broadcast them in their
+/// groups. Cost: a reduction, one message and a broadcast. Memory: one additional vector at the first ranks.
 pub fn allreduce(sides: Sides, vector: Vector, commutes: bool) -> Schedule {
     let mut schedule = Schedule::default();
     if vector.is_empty() {
@@ -149,9 +150,9 @@ pub fn allreduce(sides: Sides, vector: Vector, commutes: bool) -> Schedule {
     schedule
 }
 
-/// `MPI_Reduce_scatter`, `MPI_Reduce_scatter_block`: both groups reduce to their first ranks, these swap, and scatter; `part(rank)` is
-/// (offset, length) of what each of this group gets. Cost as for a reduction, and two rounds in which the first rank sends all
-/// bytes. Memory: two vectors more at the first ranks.
+/// `MPI_Reduce_scatter`, `MPI_Reduce_scatter_block`: both groups reduce to their first ranks, which exchange the
+/// results and scatter them; `part(rank)` is the (offset, length) for each rank of this group. Cost: a reduction, and
+/// two rounds in which the first rank sends all bytes. Memory: two additional vectors at the first ranks.
 pub fn reduce_scatter(sides: Sides, vector: Vector, part: impl Fn(u32) -> (u64, u64), commutes: bool) -> Schedule {
     let mut schedule = Schedule::default();
     if vector.is_empty() {
@@ -170,7 +171,7 @@ pub fn reduce_scatter(sides: Sides, vector: Vector, part: impl Fn(u32) -> (u64, 
     schedule
 }
 
-/// The vectors of this group are reduced to its first rank, where the result is in the slice returned.
+/// Reduces the vectors of this group to its first rank; returns the slice that holds the result there.
 fn reduce_to_first(schedule: &mut Schedule, sides: Sides, vector: Vector, commutes: bool) -> Slice {
     let result = match sides.rank {
         0 => schedule.temporary(vector.len()),
@@ -182,7 +183,7 @@ fn reduce_to_first(schedule: &mut Schedule, sides: Sides, vector: Vector, commut
     result
 }
 
-/// The first ranks of both groups change what they have.
+/// The first ranks of both groups exchange their vectors.
 fn swap(schedule: &mut Schedule, sides: Sides, mine: Slice, theirs: Slice) {
     if sides.rank == 0 {
         schedule.recv(sides.far(0), theirs);

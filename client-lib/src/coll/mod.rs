@@ -1,11 +1,11 @@
 //! Collective operations as schedules of messages (MPI 5.0 §6).
 //!
-//! A call becomes a [schedule]: what this rank sends, receives, copies and combines, as data, built by a pure function per
-//! algorithm ([`barrier`], [`bcast`], [`gather`], [`allgather`], [`alltoall`], [`reduce`], [`allreduce`], [`reduce_scatter`],
-//! [`scan`]), of which [`choice`] picks one. A [`run`] carries it out over whatever takes messages ([`run::Courier`]), on the
-//! memory that [`operands`] lend to it; the blocking, the non-blocking and the persistent form of a function differ only in
-//! who drives it. Between two groups there are schedules of their own ([`inter`]). Small blocking ones among processes of one
-//! node take a short cut over memory that these share ([`node`]).
+//! A call becomes a [schedule]: the sends, receives, copies and reductions of this rank, as data. Each algorithm is a pure
+//! function that builds one ([`barrier`], [`bcast`], [`gather`], [`allgather`], [`alltoall`], [`reduce`], [`allreduce`],
+//! [`reduce_scatter`], [`scan`]); [`choice`] selects the algorithm. A [`run`] executes the schedule over any message carrier
+//! ([`run::Courier`]), on the memory that [`operands`] lend to it. The blocking, non-blocking and persistent forms of a
+//! function differ only in what drives the run. Two groups have schedules of their own ([`inter`]). Blocking collectives
+//! among processes of one node can bypass messages and use shared memory ([`node`]).
 
 pub mod schedule;
 

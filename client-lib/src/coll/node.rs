@@ -1,7 +1,7 @@
 //! Collectives among processes of one node, over memory that they share.
 //!
-//! Every operation is one step for everybody: a member *arrives* at it, leaving what it has to say in its slot, and waits
-//! for what it needs: one other member, or all. Nothing is sent, matched or scheduled.
+//! Every operation is one step: a member *arrives* at it, leaves its data in its slot, and waits for what it needs: for
+//! one other member, or for all. Nothing is sent, matched or scheduled.
 //!
 //! ```text
 //!  head:    | broken | sleepers | round 0 | … | round 3 |     lines of 128 bytes
@@ -11,23 +11,27 @@
 //!  slots:   | member 0: 0 1 2 3 | … | results: 0 1 2 3 |      each as long as the longest data
 //! ```
 //!
-//! Operation k uses the marks, slots and round k modulo 4. Who arrives at k + 1 has read all that it wanted of k, so when all
-//! have arrived at k - 3 the memory of k - 4 is free: that is what an operation waits for before it begins, and it is seldom a
-//! wait. Data of up to 48 bytes travel in the line that tells of them.
+//! Operation k uses the marks, slots and round k modulo 4. A member that arrives at k + 1 has read everything that it needed
+//! from k. So once all members have arrived at k - 3, the memory of k - 4 is free. An operation waits for that before it
+//! begins; it rarely has to. Data of up to 48 bytes travel in the same line as the mark.
 //!
-//! Two members look at each other's marks: one line from core to core. More of them are *counted*: each adds one to `arrivals`, the
-//! last one computes what is to be computed and says `done`, and everybody waits for that one line. So the work of an
-//! operation is little however many members share a core, and most of them run once.
+//! Two members watch each other's marks: one line from core to core. With more members, arrivals are *counted*: each member
+//! adds one to `arrivals`, the last one computes the result and sets `done`, and all wait for that one line. So an operation
+//! takes little work even if many members share a core, and most members run only once.
 //!
-//! A member about to sleep adds itself to `sleepers` and looks again; who has told something that others wait for looks at
-//! `sleepers` afterwards, with a full barrier in between on both sides, and rings for all of them at once.
+//! A member about to sleep adds itself to `sleepers` and looks again. A member that has published something reads `sleepers`
+//! afterwards, with a full barrier in between on both sides, and wakes all sleepers at once.
 //!
-//! Blocks longer than a slot go in pieces, an operation each; the longest are read out of the memory of who has them ([`Pull`]).
+//! Blocks longer than a slot are sent in pieces, one operation each; the longest are read directly from their owner's memory
+//! ([`Pull`]).
 //!
-//! Lengths are never taken from the memory: members that disagree are told by the stamps, and one that writes garbage garbles
-//! results but reaches nothing else.
+//! Lengths are never read from the shared memory: the stamps detect members that disagree, and a member that writes garbage
+//! corrupts results but can reach nothing else.
 
-#![expect(unsafe_code, reason = "slots are written and read through pointers; the protocol says by whom")]
+#![expect(
+    unsafe_code,
+    reason = "slots are written and read through pointers; the protocol defines which member may do so"
+)]
 
 mod area;
 mod handover;
@@ -51,19 +55,19 @@ use std::hash::{BuildHasher, Hasher};
 
 use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence};
 
-/// How many operations can be in the memory at a time.
+/// How many operations the memory holds at a time.
 #[cfg(not(loom))]
 pub(super) const DEPTH: u64 = 4;
 #[cfg(loom)]
 pub(super) const DEPTH: u64 = 2;
 
-/// So much data fits beside the number that tells of it.
+/// Data of up to this many bytes fit in the mark.
 pub(super) const SMALL: usize = 48;
 
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Head {
-    /// Rank + 1 of a member that has died.
+    /// Rank + 1 of a member that has died; 0 if none.
     broken: Line<AtomicU32>,
     sleepers: Line<AtomicU32>,
     rounds: [Round; DEPTH as usize],
@@ -79,9 +83,9 @@ struct Round {
 #[derive(Debug)]
 #[repr(C)]
 struct Done {
-    /// Number of the last operation at which all have arrived, + 1.
+    /// Number + 1 of the last operation at which all have arrived.
     number: AtomicU64,
-    /// Rank + 1 of a member that has called something else.
+    /// Rank + 1 of a member that has called a different function; 0 if none.
     verdict: AtomicU64,
     result: UnsafeCell<[u8; SMALL]>,
 }
@@ -94,36 +98,36 @@ pub(super) struct Mark {
     data: UnsafeCell<[u8; SMALL]>,
 }
 
-/// One member's view.
+/// One member's view of the shared memory.
 pub struct Node {
     area: Area,
     rank: u32,
-    /// The number of the operation that this member arrives at next.
+    /// The number of this member's next operation.
     next: u64,
-    /// All have arrived at the operations before this one, as far as is known here.
+    /// The number of operations at which all members are known to have arrived.
     known: u64,
-    /// Rings for all who sleep.
+    /// Wakes all members that sleep.
     ring: Box<dyn Fn() + Send>,
-    /// Whether members read each other's memory, which all of them know.
+    /// Whether members read each other's memory. All members agree on this.
     pulls: bool,
-    /// This process's number, and by which the others see that it is the one whose memory they read.
+    /// This process's pid, and the word by which the others verify that they read the right process's memory.
     pid: u32,
     word: Box<u64>,
-    /// Process numbers that were found to be those of the members; 0 if not looked at yet.
+    /// The verified pid of each member; 0 if not verified yet.
     checked: Box<[i32]>,
 }
 
-/// What an arrival leaves to do.
+/// What remains to do after an arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// Wait for what is needed.
+    /// Wait for the data that is needed.
     Wait,
-    /// This member is the last one that is counted: it computes and then says [`Node::finish`].
+    /// This member is the last to arrive: it computes, then calls [`Node::finish`].
     Last,
 }
 
 impl Node {
-    /// The view of the member with this rank; `ring` wakes all members that sleep. They read each other's memory if
+    /// The view of the member with this rank; `ring` wakes all members that sleep. Members read each other's memory if
     /// [`Node::pull`] says so.
     pub fn new(area: Area, rank: u32, ring: Box<dyn Fn() + Send>) -> Self {
         let word = RandomState::new().build_hasher().finish();
@@ -132,27 +136,27 @@ impl Node {
         Self { area, rank, next: 0, known: 0, ring, pulls: false, pid, word, checked: checked.into() }
     }
 
-    /// Whether members read each other's memory: all have to say the same.
+    /// Sets whether members read each other's memory. All members must set the same.
     pub fn pull(&mut self, pulls: bool) {
         self.pulls = pulls;
     }
 
-    /// Whether they do.
+    /// Whether members read each other's memory.
     pub fn pulls(&self) -> bool {
         self.pulls
     }
 
-    /// How many members.
+    /// The number of members.
     pub fn size(&self) -> u32 {
         self.area.shape().members
     }
 
-    /// So much data one member can say at once.
+    /// How many bytes one member can leave in one operation.
     pub fn room(&self) -> usize {
         self.area.shape().slot
     }
 
-    /// Whether arrivals are counted, and the last one computes.
+    /// Whether arrivals are counted, so that the last member computes.
     #[inline]
     fn is_counted(&self) -> bool {
         self.size() > 2
@@ -174,7 +178,7 @@ impl Node {
         self.next < DEPTH || self.all_arrived(self.next - DEPTH + 1)
     }
 
-    /// Whether all have arrived at an operation, and what is to be computed there is.
+    /// Whether all have arrived at an operation and its result has been computed.
     #[inline]
     fn all_arrived(&mut self, number: u64) -> bool {
         if self.known > number {
@@ -197,15 +201,15 @@ impl Node {
         self.mark(number, member).number.load(Ordering::Acquire) > number
     }
 
-    /// Arrives at the next operation, for which there is room, with `len` bytes of data that `fill` writes. `stamp` says what
-    /// is called. Somebody may wait for this member alone if it is `awaited`.
+    /// Arrives at the next operation, whose memory must be free, with `len` bytes of data that `fill` writes. `stamp`
+    /// identifies the call. `awaited` says that another member may wait for this member alone.
     #[inline]
     fn arrive(&mut self, stamp: u64, len: usize, awaited: bool, fill: impl FnOnce(&mut [u8])) -> (u64, Arrival) {
         let number = self.next;
         self.next += 1;
         let mark = self.mark(number, self.rank);
         if len > 0 {
-            // SAFETY: a member's own mark and slot are nobody else's between `has_room` and the number.
+            // SAFETY: a member's own mark and slot are used by no other member between `has_room` and the number.
             self.with_data_mut(number, self.rank, len, |data| fill(unsafe { &mut *data }));
         }
         mark.stamp.store(stamp, Ordering::Relaxed);
@@ -223,7 +227,7 @@ impl Node {
         (number, if last { Arrival::Last } else { Arrival::Wait })
     }
 
-    /// The last one has computed what was to be computed.
+    /// Publishes that the last member has computed the result.
     #[inline]
     fn finish(&mut self, number: u64, verdict: u64) {
         let done = &self.round(number).done.0;
@@ -233,18 +237,19 @@ impl Node {
         self.wake();
     }
 
-    /// Rank + 1 of a member that has called something else, as the last one has found; 0 if there is none.
+    /// Rank + 1 of a member that has called a different function, as found by the last member; 0 if there is none.
     fn verdict(&self, number: u64) -> u64 {
         self.round(number).done.0.verdict.load(Ordering::Relaxed)
     }
 
-    /// What a member has called.
+    /// The stamp of a member's call.
     #[inline]
     fn stamp(&self, number: u64, member: u32) -> u64 {
         self.mark(number, member).stamp.load(Ordering::Relaxed)
     }
 
-    /// What a member has left at an operation that it has arrived at: `len` bytes, at most the room of a slot.
+    /// Passes the `len` bytes that a member has left at an operation to `body`; the member must have arrived, and `len`
+    /// be at most the room of a slot.
     #[inline]
     fn with_data<R>(&self, number: u64, member: u32, len: usize, body: impl FnOnce(*const [u8]) -> R) -> R {
         let len = len.min(self.room());
@@ -264,7 +269,8 @@ impl Node {
         body(std::ptr::slice_from_raw_parts_mut(self.area.slot(member, number % DEPTH), len))
     }
 
-    /// The result of an operation: the last one writes it before [`Node::finish`], the others read it once all have arrived.
+    /// Passes the memory for an operation's result to `body`: the last member writes it before [`Node::finish`]; the
+    /// others read it once all have arrived.
     #[inline]
     fn with_result<R>(&self, number: u64, len: usize, body: impl FnOnce(*mut [u8]) -> R) -> R {
         let len = len.min(self.room());
@@ -275,7 +281,7 @@ impl Node {
         body(std::ptr::slice_from_raw_parts_mut(self.area.slot(self.size(), number % DEPTH), len))
     }
 
-    /// As [`Node::with_result`], to read.
+    /// As [`Node::with_result`], for reading.
     #[inline]
     fn with_result_of<R>(&self, number: u64, len: usize, body: impl FnOnce(*const [u8]) -> R) -> R {
         let len = len.min(self.room());
@@ -286,7 +292,7 @@ impl Node {
         body(std::ptr::slice_from_raw_parts(self.area.slot(self.size(), number % DEPTH), len))
     }
 
-    /// After telling something: wakes those that sleep.
+    /// Wakes the members that sleep; called after something was published.
     #[inline]
     fn wake(&self) {
         fence(Ordering::SeqCst);
@@ -295,7 +301,8 @@ impl Node {
         }
     }
 
-    /// Before a sleep, after which everything that is waited for has to be looked at once more; and after it.
+    /// Called before a sleep, after which everything that is waited for must be checked once more, and again after the
+    /// sleep.
     pub fn announce_sleep(&self, asleep: bool) {
         let sleepers = &self.area.head().sleepers.0;
         if asleep {
@@ -306,13 +313,13 @@ impl Node {
         }
     }
 
-    /// A member has died: nothing more comes of this memory.
+    /// Records that a member has died: this memory can no longer be used.
     pub fn declare_broken(&self, rank: u32) {
         self.area.head().broken.0.store(rank.wrapping_add(1), Ordering::Release);
         (self.ring)();
     }
 
-    /// The member that has died.
+    /// The rank of the member that has died.
     #[inline]
     pub fn broken(&self) -> Option<u32> {
         self.area.head().broken.0.load(Ordering::Relaxed).checked_sub(1)

@@ -1,4 +1,4 @@
-//! The memory that a schedule works on: what the user lends, and what the library sets up for the time of the operation.
+//! The memory that a schedule works on: buffers that the user lends, and temporary memory of the library.
 
 #![expect(unsafe_code, reason = "memory lent by the user, and temporary memory that messages are received into")]
 
@@ -10,7 +10,7 @@ use crate::datatype::TypeRef;
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 
-/// What the user lends for one operation.
+/// The memory that the user lends for one operation.
 #[derive(Debug, Clone)]
 pub struct Operands {
     /// [`Area::Send`].
@@ -21,7 +21,7 @@ pub struct Operands {
     pub send_to: Box<[Buffer]>,
     /// [`Area::RecvFrom`], by rank.
     pub recv_from: Box<[Buffer]>,
-    /// The datatype of what is combined; none if bytes are only moved.
+    /// The datatype of the elements to combine; `None` if bytes are only moved.
     pub elements: Option<TypeRef>,
 }
 
@@ -36,20 +36,20 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// None.
+    /// No memory.
     pub const NONE: Self = Self { address: std::ptr::null_mut(), buffer: Buffer::EMPTY };
 
-    /// The buffer, made of elements at this address.
+    /// The buffer consists of elements at this address.
     pub fn new(address: *mut u8, buffer: Buffer) -> Self {
         Self { address, buffer }
     }
 
-    /// Packed bytes.
+    /// The length in packed bytes.
     pub fn len(&self) -> u64 {
         self.buffer.len() as u64
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
@@ -62,31 +62,31 @@ impl Default for Operands {
 }
 
 impl Operands {
-    /// Of an operation that moves bytes.
+    /// For an operation that only moves bytes.
     pub fn new(send: Buffer, recv: Buffer) -> Self {
         let memory = |buffer| Memory::new(std::ptr::null_mut(), buffer);
         Self { send: memory(send), recv: memory(recv), send_to: [].into(), recv_from: [].into(), elements: None }
     }
 }
 
-/// Temporary memory; used again for the next operation.
+/// Temporary memory; reused by the next operation.
 #[derive(Debug, Default)]
 pub struct Workspace {
     block: Block,
     temporaries: Vec<Memory>,
 }
 
-/// Of this much memory, one operation leaves to the next what it had.
+/// The most bytes of memory that are kept for the next operation.
 const KEPT: usize = 4 << 20;
 
-/// Each temporary begins with a cache line of its own, which is also as aligned as any type wants it.
+/// Each temporary starts on a cache line of its own, which also satisfies the alignment of any type.
 const ALIGN: usize = 64;
 
 impl Workspace {
-    /// Sets up temporaries of these lengths in packed bytes.
+    /// Allocates temporaries of these lengths in packed bytes.
     pub fn prepare(&mut self, lens: &[u64], elements: Option<&TypeRef>) -> MpiResult {
         self.temporaries.clear();
-        let too_many = || MpiError::no_mem("the temporary memory of this operation is more than memory can be");
+        let too_many = || MpiError::no_mem("the temporary memory of this operation exceeds the address space");
         let mut end = 0_usize;
         for len in lens {
             let len = usize::try_from(*len).map_err(|_| too_many())?;
@@ -99,7 +99,8 @@ impl Workspace {
             let (lower, span) = span(len, elements)?;
             let address = at.wrapping_offset(lower.wrapping_neg());
             let buffer = match elements {
-                // SAFETY: the memory of the elements is that of `span`, in the block, which lives until the next operation.
+                // SAFETY: the memory of the elements is that of `span`, in the block, which lives until the next
+                // operation.
                 Some(elements) => unsafe { Buffer::new(address, len / elements.size().max(1), elements.layout()) },
                 // SAFETY: `span` is `len`; the block lives until the next operation.
                 None => unsafe { Buffer::contiguous(address, len) },
@@ -110,7 +111,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// After the operation: gives back what is too much to be kept.
+    /// Called after the operation: frees memory that is too large to keep.
     pub fn trim(&mut self) {
         self.temporaries.clear();
         if self.block.len > KEPT {
@@ -129,7 +130,7 @@ impl Workspace {
         }
     }
 
-    /// Where the first element of a slice is, and how many there are.
+    /// The address of the first element of a slice, and the number of elements.
     pub(super) fn elements(&self, operands: &Operands, slice: Slice) -> (*mut u8, usize) {
         let (size, extent) = match &operands.elements {
             Some(elements) => (elements.size().max(1), elements.layout().extent()),
@@ -151,12 +152,12 @@ impl Workspace {
     }
 }
 
-/// The memory of packed bytes: the offset of its first byte from the address of the elements, and its length.
+/// The memory for packed bytes: the offset of its first byte from the address of the elements, and its length.
 fn span(len: usize, elements: Option<&TypeRef>) -> MpiResult<(isize, usize)> {
     elements.map_or(Ok((0, len)), |elements| elements.span(len / elements.size().max(1)))
 }
 
-/// Copies all bytes of one buffer to another one as long.
+/// Copies all bytes of one buffer to another of the same length.
 pub(super) fn copy(from: &Buffer, to: &Buffer) {
     if let Some(bytes) = from.as_bytes() {
         to.write(0, bytes);
@@ -172,13 +173,13 @@ pub(super) fn copy(from: &Buffer, to: &Buffer) {
     }
 }
 
-/// A message of a wrong length for a receive of `expected` bytes: one byte instead of none, or none.
+/// A message of a wrong length for a receive of `expected` bytes: 1 byte if 0 are expected, otherwise 0 bytes.
 pub(super) fn wrong(expected: usize) -> Buffer {
     static ONE: [u8; 1] = [0];
     if expected > 0 {
         return Buffer::EMPTY;
     }
-    // SAFETY: the byte lives for ever, and is only sent.
+    // SAFETY: the byte is static, and is only sent.
     unsafe { Buffer::contiguous(ONE.as_ptr().cast_mut(), 1) }
 }
 
@@ -189,7 +190,7 @@ struct Block {
     len: usize,
 }
 
-// SAFETY: it is owned, as in a `Box<[u8]>`.
+// SAFETY: the block owns its memory, as a `Box<[u8]>` does.
 unsafe impl Send for Block {}
 
 impl Default for Block {
@@ -205,9 +206,9 @@ impl Block {
         }
         *self = Self::default();
         let len = len.next_power_of_two();
-        let no_memory = || MpiError::no_mem(format!("there is no memory for {len} bytes that this operation needs"));
+        let no_memory = || MpiError::no_mem(format!("out of memory: this operation needs {len} bytes"));
         let allocation = Allocation::from_size_align(len, ALIGN).map_err(|_| no_memory())?;
-        // SAFETY: the length is not 0. Zeros, as the bytes may be looked at before they are received.
+        // SAFETY: the length is not 0. The memory is zeroed because bytes may be read before they are received.
         let start = unsafe { alloc::alloc_zeroed(allocation) };
         *self = Self { start: NonNull::new(start).ok_or_else(no_memory)?, len };
         Ok(())
@@ -217,7 +218,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: `reserve` has allocated it just so.
+            // SAFETY: `reserve` allocated it with this layout.
             unsafe { alloc::dealloc(self.start.as_ptr(), Allocation::from_size_align_unchecked(self.len, ALIGN)) };
         }
     }
@@ -232,7 +233,7 @@ mod tests {
     use crate::abi::constants::MPI_BYTE;
     use crate::datatype::{Datatype, Element, Form, Layout, Unit};
 
-    /// Elements of 6 bytes in two pieces, backwards and from before their address on.
+    /// Elements of 6 bytes in two pieces, stored backwards and starting before their address.
     fn with_holes() -> TypeRef {
         let byte = TypeRef::Predefined(Datatype::predefined(Element::of(DatatypeHandle(MPI_BYTE)).unwrap()));
         let pieces = Datatype::indexed(Form::Count, Unit::Bytes, &[4, 2], &[-8, 4], &byte).unwrap();

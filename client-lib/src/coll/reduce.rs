@@ -1,12 +1,14 @@
-//! `MPI_Reduce`. `own` is this rank's vector; `result` where the root wants it, which may be the same: nobody else looks at it.
+//! `MPI_Reduce`. `own` is this rank's vector; `result` is where the root wants the result, and may be the same; only
+//! the root uses it.
 
 use super::accumulator::Accumulator;
 use super::bcast::parent_distance;
 use super::halving::{self, Fold, Part, Vector};
 use super::schedule::{Here, Schedule, Slice, powers_below};
 
-/// Binomial tree: each rank combines what its subtree has. ⌈log₂ n⌉ rounds, n - 1 messages of all bytes; one more round and
-/// message if the operation does not commute and the root is not rank 0, where ranks in order end. Memory: two vectors.
+/// Binomial tree: each rank combines the vectors of its subtree. ⌈log₂ n⌉ rounds, n - 1 messages of all bytes; one more
+/// round and message if the operation does not commute and the root is not rank 0, because a reduction in rank order
+/// ends at rank 0. Memory: two vectors.
 pub fn binomial(here: Here, root: u32, own: Slice, result: Slice, commutes: bool) -> Schedule {
     let mut schedule = Schedule::default();
     let tree = if commutes { here.counted_from(root) } else { here };
@@ -39,8 +41,9 @@ pub fn binomial(here: Here, root: u32, own: Slice, result: Slice, commutes: bool
     schedule
 }
 
-/// Rabenseifner: [`halving`], then the parts go to the root on the ways back. 2 log₂ n rounds, in which each rank sends less
-/// than twice all bytes and receives as much; two more with all bytes if n is no power of two. Memory: two vectors.
+/// Rabenseifner: [`halving`], then a gather of the parts to the root along the same pairs in reverse. 2 log₂ n rounds,
+/// in which each rank sends and receives less than twice all bytes; two more with all bytes if n is not a power of two.
+/// Memory: two vectors.
 pub fn rabenseifner(here: Here, root: u32, own: Slice, result: Slice, vector: Vector, commutes: bool) -> Schedule {
     let mut schedule = Schedule::default();
     let fold = Fold::new(here, root);
@@ -65,13 +68,13 @@ pub fn rabenseifner(here: Here, root: u32, own: Slice, result: Slice, vector: Ve
     let ways = halving::reduce_scatter(&mut schedule, fold, number, all, vector);
     let turned = number ^ fold.number_of(root);
     for (index, way) in ways.iter().enumerate().rev() {
-        // Further bits that differ from the root's: this rank has given its parts away already.
+        // More bits differ from the root's: this rank has already sent its parts.
         if turned >> (index + 1) != 0 {
             break;
         }
         let part = |(at, len): (u64, u64)| target.part(at, len);
         if turned >> index & 1 == 1 {
-            // All that was kept in this exchange is together again.
+            // All parts kept in this exchange are together again.
             schedule.send(way.partner, part(way.kept));
         } else {
             schedule.recv(way.partner, part(way.given));

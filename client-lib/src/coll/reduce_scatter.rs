@@ -1,12 +1,13 @@
-//! `MPI_Reduce_scatter` and `MPI_Reduce_scatter_block`. `own` is this rank's whole vector, of which `block(rank)` is the part whose
-//! result that rank wants; `result` is where this one wants its part. `own` may be in the area of `result`, which is written
-//! only when `own` is no longer needed.
+//! `MPI_Reduce_scatter` and `MPI_Reduce_scatter_block`. `own` is this rank's whole vector; `block(rank)` is the part of
+//! the result for that rank; `result` is where this rank wants its part. `own` may be in the area of `result`, which is
+//! written only when `own` is no longer needed.
 
 use super::accumulator::Accumulator;
 use super::allreduce;
 use super::schedule::{Here, Schedule, Slice, powers_below};
 
-/// All ranks reduce all ([doubling](allreduce::doubling)), each takes its part. For short vectors. Memory: two vectors.
+/// All ranks allreduce the whole vector ([doubling](allreduce::doubling)), and each takes its part. For short vectors.
+/// Memory: two vectors.
 pub fn of_all(here: Here, own: Slice, block: impl Fn(u32) -> (u64, u64), result: Slice) -> Schedule {
     let mut schedule = Schedule::default();
     let all = schedule.temporary(own.len);
@@ -16,8 +17,9 @@ pub fn of_all(here: Here, own: Slice, block: impl Fn(u32) -> (u64, u64), result:
     schedule
 }
 
-/// Recursive halving, for n a power of two and an operation that commutes: ranks far apart first, each sends the half of the
-/// vector that the other side wants. log₂ n rounds; each rank sends all blocks but one, once. Memory: two vectors.
+/// Recursive halving, for n a power of two and an operation that commutes: starting with ranks far apart, each sends
+/// the half of the vector that the other side needs. log₂ n rounds; each rank sends every block but one, once. Memory:
+/// two vectors.
 pub fn halving(here: Here, own: Slice, block: impl Fn(u32) -> (u64, u64), result: Slice) -> Schedule {
     let mut schedule = Schedule::default();
     let bytes = |from: u32, to: u32| {
@@ -48,9 +50,9 @@ pub fn halving(here: Here, own: Slice, block: impl Fn(u32) -> (u64, u64), result
     schedule
 }
 
-/// Each with each: a rank gets everybody's part for it, from the next rank on round to the one before it, and combines what came
-/// from the ranks after it and from those before it apart, so that the order is kept. n - 1 rounds; each rank sends all
-/// blocks but one, once. Memory: four blocks.
+/// Pairwise: a rank receives its part from every other rank, from the next rank round to the previous one. It combines
+/// the operands from higher ranks and from lower ranks separately, so that the order is kept. n - 1 rounds; each rank
+/// sends every block but one, once. Memory: four blocks.
 pub fn spread(here: Here, own: Slice, block: impl Fn(u32) -> (u64, u64), result: Slice) -> Schedule {
     let mut schedule = Schedule::default();
     let part = |rank: u32| {

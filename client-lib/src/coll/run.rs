@@ -1,13 +1,14 @@
-//! A schedule that is being carried out.
+//! Executes a schedule.
 //!
-//! A run takes steps until it has to wait. It is asked to go on when something may have come; nothing here knows how that is
-//! found out. A function of the user's is not called from here either: the caller is told to ([`Progress::Call`]), with nothing
-//! borrowed, and then goes on.
+//! A run takes steps until it has to wait. Its caller advances it when a message may have arrived; how the caller knows is
+//! not decided here. The run does not call user functions either: it asks the caller to do so ([`Progress::Call`]) with
+//! nothing borrowed, and continues afterwards.
 //!
-//! **Errors.** A run that has failed (a peer was lost, a message was too long) takes all further steps, as its peers wait for
-//! it, but its messages are of a wrong length from then on: empty ones instead of bytes, one byte instead of none. That is
-//! how the others, and those that depend on them, learn of it: no rank hangs, and each that got something wrong knows. If it was
-//! a death, an empty message with a tag of its own goes before each of these, so that it has the same class of error everywhere.
+//! **Errors.** A run that has failed (a peer was lost, a message was too long) still takes all further steps, because its
+//! peers wait for it, but from then on its messages have a wrong length: empty instead of bytes, one byte instead of none.
+//! So the failure reaches the other ranks and those that depend on them: no rank hangs, and each rank that received
+//! something wrong knows it. If the cause was a death, an empty message with a special tag precedes each of these messages, so
+//! that every rank reports the same error class.
 
 use std::sync::Arc;
 
@@ -18,45 +19,45 @@ use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::op::Reduction;
 
-/// What carries the messages of a run: in one context, between two ranks with one tag in the order sent.
+/// Carries the messages of a run in one context. Messages between two ranks with one tag keep their order.
 pub trait Courier {
-    /// A message under way.
+    /// Identifies a message in flight.
     type Id: Copy;
 
-    /// Starts to send.
+    /// Starts a send.
     fn send(&mut self, to: u32, tag: i32, buffer: Buffer) -> Sent<Self::Id>;
 
-    /// Starts to receive.
+    /// Starts a receive.
     fn recv(&mut self, from: u32, tag: i32, buffer: Buffer) -> Sent<Self::Id>;
 
-    /// Whether a message without bytes is there, which is then taken.
+    /// Receives a message without bytes if one has arrived; returns whether it did.
     fn take_word(&mut self, from: u32, tag: i32) -> bool;
 
-    /// If the message is over: how many bytes it had. Its id is invalid then.
+    /// Returns the length of the message if it is complete. Its id is invalid afterwards.
     fn take(&mut self, id: Self::Id) -> Option<MpiResult<u64>>;
 }
 
-/// How a message was started.
+/// The outcome of starting a message.
 #[derive(Debug)]
 pub enum Sent<I> {
-    /// It is over: how many bytes it had.
+    /// The message is complete: its length in bytes.
     Over(MpiResult<u64>),
-    /// It goes on.
+    /// The message is in flight.
     Pending(I),
 }
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Debug)]
 pub enum Progress {
     /// It waits for messages.
     Pending,
-    /// The user's function is to be called before it goes on.
+    /// The user's function must be called before the run continues.
     Call(UserCall),
     /// It is over.
     Done(MpiResult),
 }
 
-/// A call of a user's function.
+/// A call of a user function.
 #[derive(Debug)]
 pub struct UserCall {
     reduction: Reduction,
@@ -65,12 +66,12 @@ pub struct UserCall {
     count: usize,
 }
 
-// SAFETY: addresses of memory that may be used from any thread until the operation is over.
-#[expect(unsafe_code, reason = "addresses that go from one thread of the user's to another")]
+// SAFETY: addresses of memory that any thread may use until the operation is over.
+#[expect(unsafe_code, reason = "addresses that move from one user thread to another")]
 unsafe impl Send for UserCall {}
 
 impl UserCall {
-    /// Calls the function, which may call the library.
+    /// Calls the function, which may in turn call the library.
     #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
     pub fn perform(&self) {
         // SAFETY: as in `Run::combine`.
@@ -95,7 +96,7 @@ pub struct Run<I> {
 #[derive(Debug)]
 struct UnderWay<I> {
     id: I,
-    /// Of a receive: from whom, and how many bytes.
+    /// For a receive: its source rank, and the expected bytes.
     from: Option<(u32, u64)>,
 }
 
@@ -115,8 +116,8 @@ impl<I> Default for Run<I> {
 }
 
 impl<I: Copy> Run<I> {
-    /// Gets ready for an operation, using again the memory of the one before, which is over; an error if there is no
-    /// memory for it. The tag is that of its messages.
+    /// Prepares the run for an operation, reusing the memory of the previous one, which must be over; fails if there is
+    /// not enough memory. `tag` is the tag of its messages.
     pub fn prepare(
         &mut self,
         schedule: Arc<Schedule>,
@@ -130,13 +131,13 @@ impl<I: Copy> Run<I> {
         Ok(())
     }
 
-    /// Begins the same operation again, after it was over.
+    /// Starts the same operation again, after it is over.
     pub fn restart(&mut self) {
         self.next = 0;
         self.failed = None;
     }
 
-    /// Leaves all that it was lent, and memory that is too much to be kept for the next operation.
+    /// Drops everything that was lent to it, and memory that is too large to keep.
     pub fn clear(&mut self) {
         self.schedule = Arc::default();
         self.operands = Operands::default();
@@ -144,7 +145,7 @@ impl<I: Copy> Run<I> {
         self.workspace.trim();
     }
 
-    /// Goes on as far as it can.
+    /// Advances as far as possible.
     pub fn advance<C: Courier<Id = I>>(&mut self, courier: &mut C) -> Progress {
         while let Some(step) = self.schedule.steps().get(self.next).copied() {
             match step {
@@ -198,7 +199,7 @@ impl<I: Copy> Run<I> {
         }
     }
 
-    /// Whether nothing is under way any more.
+    /// Whether no message is in flight any more.
     fn has_all<C: Courier<Id = I>>(&mut self, courier: &mut C) -> bool {
         let mut index = 0;
         while let Some(UnderWay { id, from }) = self.under_way.get(index) {
@@ -228,7 +229,7 @@ impl<I: Copy> Run<I> {
         self.failed.get_or_insert(error);
     }
 
-    /// Combines, unless a function of the user's does.
+    /// Combines, unless the operation is a user function; returns that call instead.
     #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
     fn combine(&self, left: Slice, right: Slice) -> Option<UserCall> {
         let reduction = self.reduction.as_ref()?;
@@ -237,33 +238,34 @@ impl<I: Copy> Run<I> {
         if reduction.calls_user() {
             return Some(UserCall { reduction: reduction.clone(), left, right, count });
         }
-        // SAFETY: the schedule names slices that lie within what the user has lent and within temporaries.
+        // SAFETY: the schedule names slices that lie within the user's memory and the temporaries.
         unsafe { reduction.apply(left, right, count) };
         None
     }
 }
 
-/// What is only moved may be shorter than its place: that programs get away with everywhere.
+/// An error of reductions only. Data that are only moved may be shorter than their place: every MPI library accepts
+/// that.
 #[cold]
 fn too_short(rank: u32, bytes: u64, expected: u64) -> MpiError {
-    MpiError::truncate(format!("rank {rank} has {bytes} bytes where {expected} are to be combined with them"))
+    MpiError::truncate(format!("rank {rank} sent {bytes} bytes, but this rank combines {expected}"))
 }
 
 #[cold]
 fn gave_up(rank: u32, for_a_death: bool) -> MpiError {
     let error = match for_a_death {
-        true => {
-            MpiError::proc_aborted(format!("rank {rank} gave this operation up: a process has died that it depends on"))
-        }
+        true => MpiError::proc_aborted(format!(
+            "rank {rank} abandoned this operation: a process that it depends on has died"
+        )),
         false => MpiError::other(format!(
-            "rank {rank} gave this operation up: it failed there, or has no bytes for this rank"
+            "rank {rank} abandoned this operation: it failed there, or has no data for this rank"
         )),
     };
     error.secondhand()
 }
 
-/// The tag of the message that says that an operation was given up for a death. Exchanges have negative tags, too, but not the same
-/// number of operation.
+/// The tag of the message that says that an operation was abandoned because of a death. Exchanges also have negative
+/// tags, but never the same operation number.
 fn word_of_death(tag: i32) -> i32 {
     !tag
 }

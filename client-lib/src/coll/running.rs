@@ -1,5 +1,5 @@
-//! Runs over the engine: the messages of a communicator's collectives, and the non-blocking and persistent operations that
-//! are under way in this process.
+//! Runs over the engine: the messages of a communicator's collectives, and this process's non-blocking and persistent
+//! operations in progress.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use crate::engine::{Engine, Envelope, Mode, Outcome, Peer, RequestId, Source, St
 use crate::error::MpiResult;
 use crate::memory::Buffer;
 
-/// Among whom an operation runs.
+/// The processes of an operation.
 #[derive(Debug, Clone)]
 pub struct Members {
     /// The context of the communicator's collectives.
     pub context: u32,
-    /// Who this process is.
+    /// This process's rank, and the number of ranks.
     pub here: Here,
     /// `peers[rank]`.
     pub peers: Arc<[Peer]>,
 }
 
-/// Carries messages of a communicator's collectives over the engine.
+/// Carries the messages of a communicator's collectives over the engine.
 pub struct Messages<'a, T> {
     engine: &'a mut Engine<T>,
     members: &'a Members,
 }
 
 impl<'a, T: Transport> Messages<'a, T> {
-    /// Among these members.
+    /// A carrier among these members.
     #[inline]
     pub fn new(engine: &'a mut Engine<T>, members: &'a Members) -> Self {
         Self { engine, members }
@@ -53,7 +53,7 @@ impl<T: Transport> Courier for Messages<'_, T> {
     fn take_word(&mut self, from: u32, tag: i32) -> bool {
         let (context, from, tag) = (self.members.context, Source::Rank(from), TagMatch::Value(tag));
         let is_there = matches!(self.engine.probe(context, from, tag), Ok(Some(_)));
-        // Then it is over at once.
+        // The message has arrived, so the receive completes at once.
         is_there && matches!(self.engine.recv(context, from, tag, Buffer::EMPTY), Started::Over(_))
     }
 
@@ -76,21 +76,21 @@ fn bytes(outcome: Outcome) -> MpiResult<u64> {
     outcome.error.map_or(Ok(outcome.bytes), |error| Err(*error))
 }
 
-/// One of the operations under way, or a persistent one.
+/// Identifies an operation in progress, or a persistent one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CollectiveId {
     slot: u32,
     generation: u32,
 }
 
-/// Those that were started, or can be.
+/// The operations that are in progress, and the persistent ones.
 #[derive(Debug, Default)]
 pub struct Collectives {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Slots of those under way.
+    /// Slots of the operations in progress.
     active: Vec<u32>,
-    /// User functions to be called, and for which slots.
+    /// User functions to call, and their slots.
     calls: Vec<(u32, UserCall)>,
     spare: Vec<Run<RequestId>>,
     schedules: Schedules,
@@ -108,23 +108,23 @@ struct Entry {
     members: Members,
     stage: Stage,
     persistent: bool,
-    /// Nobody will ask for the outcome.
+    /// The outcome will not be asked for.
     forgotten: bool,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// A persistent one that is not started.
+    /// A persistent operation that is not started.
     Idle,
-    /// It waits for messages.
+    /// The operation waits for messages.
     Active,
-    /// It waits for a function of the user's.
+    /// The operation waits for a user function.
     Calling,
     Over(MpiResult),
 }
 
 impl Collectives {
-    /// A run that is free to be prepared; to be given back by [`Collectives::keep`].
+    /// Returns a free run to prepare; give it back with [`Collectives::keep`].
     pub fn spare(&mut self) -> Run<RequestId> {
         self.spare.pop().unwrap_or_default()
     }
@@ -137,12 +137,12 @@ impl Collectives {
         }
     }
 
-    /// The schedule of a call, made at most once if it is made often.
+    /// Returns the schedule of a call; recent calls have theirs cached.
     pub fn schedule(&mut self, call: Call, here: Here) -> Arc<Schedule> {
         self.schedules.get(call, here)
     }
 
-    /// Adds an operation that is ready to begin; [`Collectives::start`] starts it.
+    /// Adds an operation that is ready to start; [`Collectives::start`] starts it.
     pub fn add(&mut self, run: Run<RequestId>, members: Members, persistent: bool) -> CollectiveId {
         let entry = Entry { run, members, stage: Stage::Idle, persistent, forgotten: false };
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -154,7 +154,7 @@ impl Collectives {
         CollectiveId { slot, generation: place.generation }
     }
 
-    /// Starts an operation that is not under way.
+    /// Starts an operation that is not in progress.
     pub fn start<T: Transport>(&mut self, id: CollectiveId, engine: &mut Engine<T>) {
         let Some(entry) = self.entry(id).filter(|entry| matches!(entry.stage, Stage::Idle)) else { return };
         entry.run.restart();
@@ -163,7 +163,7 @@ impl Collectives {
         self.advance_one(self.active.len() - 1, engine);
     }
 
-    /// Gets on with all that are under way; whether anything came to its end, or to a function of the user's.
+    /// Advances all operations in progress; returns whether any of them ended or needs a user function.
     #[inline]
     pub fn advance<T: Transport>(&mut self, engine: &mut Engine<T>) -> bool {
         let mut moved = false;
@@ -178,7 +178,7 @@ impl Collectives {
         moved
     }
 
-    /// Whether it is active no more: another one has taken its index.
+    /// Returns whether the operation is no longer active: then another one has taken its index.
     fn advance_one<T: Transport>(&mut self, index: usize, engine: &mut Engine<T>) -> bool {
         let slot = self.active[index];
         let Some(entry) = &mut self.slots[slot as usize].entry else { return false };
@@ -199,7 +199,7 @@ impl Collectives {
         true
     }
 
-    /// A function of the user's that an operation waits for. It is to be called with nothing locked, and then
+    /// Returns a user function that an operation waits for. Call it with nothing locked, then call
     /// [`Collectives::called`].
     #[inline]
     pub fn next_call(&mut self) -> Option<(CollectiveId, UserCall)> {
@@ -210,7 +210,7 @@ impl Collectives {
         Some((CollectiveId { slot, generation: self.slots[slot as usize].generation }, call))
     }
 
-    /// The function has returned: the operation goes on.
+    /// Continues an operation whose user function has returned.
     pub fn called(&mut self, id: CollectiveId) {
         if let Some(entry) = self.slots[id.slot as usize].entry.as_mut().filter(|it| matches!(it.stage, Stage::Calling))
         {
@@ -219,7 +219,7 @@ impl Collectives {
         }
     }
 
-    /// The outcome of an operation that is over, which is then forgotten unless it is persistent.
+    /// Returns the outcome of an operation that is over; removes the operation unless it is persistent.
     pub fn take(&mut self, id: CollectiveId) -> Option<MpiResult> {
         let entry = self.entry(id).filter(|entry| matches!(entry.stage, Stage::Over(_)))?;
         let Stage::Over(result) = std::mem::replace(&mut entry.stage, Stage::Idle) else { return None };
@@ -229,13 +229,13 @@ impl Collectives {
         Some(result)
     }
 
-    /// Whether [`Collectives::take`] would give something.
+    /// Whether [`Collectives::take`] would return an outcome.
     pub fn is_over(&self, id: CollectiveId) -> bool {
         let slot = self.slots.get(id.slot as usize).filter(|slot| slot.generation == id.generation);
         slot.and_then(|slot| slot.entry.as_ref()).is_some_and(|entry| matches!(entry.stage, Stage::Over(_)))
     }
 
-    /// The operation goes on if it is under way, but its outcome will not be asked for.
+    /// Declares that the outcome will not be asked for; an operation in progress continues.
     pub fn forget(&mut self, id: CollectiveId) {
         let Some(entry) = self.entry(id) else { return };
         match entry.stage {
@@ -244,7 +244,7 @@ impl Collectives {
         }
     }
 
-    /// How many are under way.
+    /// How many operations are in progress.
     pub fn under_way(&self) -> usize {
         self.active.len() + self.calls.len()
     }
@@ -264,14 +264,14 @@ impl Collectives {
     }
 }
 
-/// The schedules of the last calls: most programs make few different ones, many times.
+/// The schedules of recent calls: most programs make few different calls, many times.
 #[derive(Debug, Default)]
 struct Schedules {
     recent: Vec<(Here, Call, Arc<Schedule>)>,
     next: usize,
 }
 
-/// So many calls are remembered, with schedules of up to so many steps.
+/// The number of calls whose schedules are cached, and the most steps of a cached schedule.
 const RECENT: usize = 16;
 const STEPS: usize = 1024;
 

@@ -2,8 +2,8 @@
 
 use super::schedule::{Here, Schedule, Slice, powers_below};
 
-/// In round k each rank adds to its result what the one 2ᵏ before has so far. ⌈log₂ n⌉ rounds, n - 2ᵏ messages of all bytes
-/// in each. Memory: one vector.
+/// In round k each rank combines its result with the partial result of the rank 2ᵏ before it. ⌈log₂ n⌉ rounds of n - 2ᵏ
+/// messages of all bytes. Memory: one vector.
 pub fn inclusive(here: Here, own: Slice, result: Slice) -> Schedule {
     let mut schedule = Schedule::default();
     schedule.copy(own, result);
@@ -12,8 +12,8 @@ pub fn inclusive(here: Here, own: Slice, result: Slice) -> Schedule {
     schedule
 }
 
-/// Everybody gets the vector of the rank before, and then as in [`inclusive`] among those that have got one.
-/// 1 + ⌈log₂ (n - 1)⌉ rounds. Rank 0 has no result: its memory stays as it is.
+/// Every rank receives the vector of the previous rank; the ranks that received one then proceed as in [`inclusive`]. 1
+/// + ⌈log₂ (n - 1)⌉ rounds. Rank 0 has no result: its memory is unchanged.
 pub fn exclusive(here: Here, own: Slice, result: Slice) -> Schedule {
     let mut schedule = Schedule::default();
     let came = if here.rank > 0 { schedule.temporary(result.len) } else { result };
@@ -31,7 +31,7 @@ pub fn exclusive(here: Here, own: Slice, result: Slice) -> Schedule {
     schedule
 }
 
-/// Among the ranks from `first` on.
+/// The prefixes among the ranks from `first` on.
 fn prefixes(schedule: &mut Schedule, here: Here, result: Slice, came: Slice, first: u32) {
     for distance in powers_below(here.size - first) {
         let from = here.rank.checked_sub(distance).filter(|rank| *rank >= first);

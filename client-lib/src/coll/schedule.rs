@@ -1,36 +1,36 @@
-//! What one rank does in a collective operation, as data.
+//! The steps of one rank in a collective operation, as data.
 //!
-//! A schedule is a list of steps. Sends and receives start at once, in the order of the list, and several are under way until the
-//! next [`Step::Wait`]; copies and reductions are done where they stand. Memory is named by [`Slice`]s of packed bytes, of
-//! which nobody here knows the address: that is the [operands'](super::operands) affair, and carrying it out is the
-//! [run's](super::run). A schedule depends on the rank, the size and the arguments alone, so it can be used again.
+//! A schedule is a list of steps. Sends and receives start at once, in the order of the list, and several are in flight until
+//! the next [`Step::Wait`]; copies and reductions are done immediately. Memory is named by [`Slice`]s of packed bytes. Their
+//! addresses are known to the [operands](super::operands), and a [run](super::run) executes the schedule. A schedule depends
+//! only on the rank, the size and the arguments, so it can be reused.
 //!
-//! What builds a schedule promises: messages between two ranks are sent in the order in which they are received, no rank
-//! sends to itself, and between two waits no step reads what a receive writes, nor writes what a send reads.
+//! A function that builds a schedule guarantees this: messages between two ranks are sent in the order in which they are
+//! received, no rank sends to itself, and between two waits no step reads what a receive writes or writes what a send reads.
 
-/// Memory that a schedule speaks of.
+/// A memory area that a schedule uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Area {
-    /// What the user sends.
+    /// The user's send buffer.
     Send,
-    /// What the user receives; for a broadcast, what is broadcast.
+    /// The user's receive buffer; for a broadcast, the buffer of the data.
     Recv,
-    /// What the user sends to one rank, where each has its own place (`…v`, `…w`).
+    /// The user's send buffer for one rank, where each rank has its own place (`…v`, `…w`).
     SendTo(u32),
-    /// What the user receives from one rank, where each has its own place.
+    /// The user's receive buffer for one rank, where each rank has its own place.
     RecvFrom(u32),
-    /// Memory for the time of the operation: an index into [`Schedule::temporaries`].
+    /// Temporary memory during the operation: an index into [`Schedule::temporaries`].
     Temporary(u32),
 }
 
-/// Packed bytes of an area.
+/// A range of packed bytes of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
-    /// Of which.
+    /// The area.
     pub area: Area,
-    /// The first.
+    /// The first byte.
     pub at: u64,
-    /// How many.
+    /// The number of bytes.
     pub len: u64,
 }
 
@@ -40,50 +40,50 @@ impl Slice {
         Self { area, at: 0, len }
     }
 
-    /// `len` of its bytes, from `at` on.
+    /// `len` of its bytes, starting at `at`.
     #[must_use]
     pub const fn part(self, at: u64, len: u64) -> Self {
         Self { area: self.area, at: self.at + at, len }
     }
 
-    /// Whether there is a byte that both have.
+    /// Whether both contain the same byte.
     pub fn overlaps(self, other: Self) -> bool {
         self.area == other.area && self.at < other.at + other.len && other.at < self.at + self.len
     }
 }
 
-/// One thing to do. Ranks are of the communicator; of an intercommunicator, they count all of both groups.
+/// One step. Ranks are those of the communicator; in an intercommunicator, those of the union of both groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Starts to send.
+    /// Starts a send.
     Send {
-        /// To this rank.
+        /// The destination rank.
         to: u32,
-        /// These bytes.
+        /// The bytes to send.
         from: Slice,
     },
-    /// Starts to receive.
+    /// Starts a receive.
     Recv {
-        /// From this rank.
+        /// The source rank.
         from: u32,
-        /// Into this place.
+        /// Where to receive.
         into: Slice,
     },
-    /// Copies; both are of one length.
+    /// Copies between slices of the same length.
     Copy {
-        /// From here.
+        /// The source.
         from: Slice,
-        /// To here.
+        /// The destination.
         to: Slice,
     },
-    /// Makes `right` what `left` op `right` is, element by element; both are of one length.
+    /// Sets `right` to `left` op `right`, element by element; both have the same length.
     Combine {
         /// The first operand.
         left: Slice,
         /// The second operand and the result.
         right: Slice,
     },
-    /// Waits until all that has been started is over.
+    /// Waits until everything that was started is complete.
     Wait,
 }
 
@@ -96,30 +96,30 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The steps, in order. The last one is no send or receive.
+    /// The steps, in order. The last one is neither a send nor a receive.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// How many packed bytes of memory are needed: `temporaries()[i]` for [`Area::Temporary`]`(i)`.
+    /// The temporary memory in packed bytes: `temporaries()[i]` is the length of [`Area::Temporary`]`(i)`.
     pub fn temporaries(&self) -> &[u64] {
         &self.temporaries
     }
 
-    /// Memory for the time of the operation.
+    /// Reserves temporary memory for the operation.
     pub fn temporary(&mut self, len: u64) -> Slice {
         self.temporaries.push(len);
         Slice::all(Area::Temporary((self.temporaries.len() - 1) as u32), len)
     }
 
-    /// Sends these bytes; nothing if there are none, since the receiver knows that as well.
+    /// Sends these bytes; skipped if there are none, since the receiver knows this as well.
     pub fn send(&mut self, to: u32, from: Slice) {
         if from.len > 0 {
             self.send_even_none(to, from);
         }
     }
 
-    /// Receives these bytes; nothing if there are none.
+    /// Receives these bytes; skipped if there are none.
     pub fn recv(&mut self, from: u32, into: Slice) {
         if into.len > 0 {
             self.recv_even_none(from, into);
@@ -138,7 +138,7 @@ impl Schedule {
         self.under_way = true;
     }
 
-    /// Waits for what has been started, if anything.
+    /// Waits for what has been started, if anything has.
     pub fn wait(&mut self) {
         if self.under_way {
             self.steps.push(Step::Wait);
@@ -146,7 +146,7 @@ impl Schedule {
         }
     }
 
-    /// Copies as many bytes as both have. A copy that goes on where the one before it ended becomes one with it.
+    /// Copies the bytes that both slices have. A copy that continues where the previous one ended is merged with it.
     pub fn copy(&mut self, from: Slice, to: Slice) {
         let len = from.len.min(to.len);
         if len == 0 || (from.area, from.at) == (to.area, to.at) {
@@ -163,8 +163,8 @@ impl Schedule {
         self.steps.push(Step::Copy { from: from.part(0, len), to: to.part(0, len) });
     }
 
-    /// Does all that another schedule does, whose ranks are others here; `place(area)` is where an area of it begins, unless
-    /// it is a temporary one.
+    /// Appends all steps of another schedule, with its ranks mapped by `rank`; `place(area)` is where one of its areas
+    /// begins, except for temporaries.
     pub fn embed(&mut self, part: &Self, rank: impl Fn(u32) -> u32, place: impl Fn(Area) -> Slice) {
         self.wait();
         let before = self.temporaries.len() as u32;
@@ -182,7 +182,7 @@ impl Schedule {
         }));
     }
 
-    /// Makes `right` what `left` op `right` is.
+    /// Sets `right` to `left` op `right`.
     pub fn combine(&mut self, left: Slice, right: Slice) {
         debug_assert_eq!(left.len, right.len);
         if right.len > 0 {
@@ -191,12 +191,13 @@ impl Schedule {
     }
 }
 
-/// Who a schedule is for. Ranks may be counted from another than the first one, as if the communicator were turned round.
+/// The rank that a schedule is for, and the size. Ranks may be counted from another rank than 0, as if the communicator
+/// were rotated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Here {
     /// This rank, counted from the first one.
     pub rank: u32,
-    /// How many there are.
+    /// The number of ranks.
     pub size: u32,
     first: u32,
 }
@@ -214,28 +215,28 @@ impl Here {
         Self { rank, size: self.size, first }
     }
 
-    /// Another one, counted likewise.
+    /// The same view for another rank.
     #[must_use]
     pub fn at(self, rank: u32) -> Self {
         Self { rank, ..self }
     }
 
-    /// The communicator's rank of the one that has this number here.
+    /// The communicator's rank of the process that has this number here.
     pub fn peer(self, rank: u32) -> u32 {
         self.after(self.first, rank)
     }
 
-    /// `steps` ranks further on, going round.
+    /// The rank `steps` after this one, modulo the size.
     pub fn next(self, steps: u32) -> u32 {
         self.after(self.rank, steps)
     }
 
-    /// `steps` ranks back, going round.
+    /// The rank `steps` before this one, modulo the size.
     pub fn back(self, steps: u32) -> u32 {
         self.after(self.rank, self.size - steps)
     }
 
-    /// Both at most `size`, and `size` at most half of what a `u32` holds, as ranks are `int`s.
+    /// Both arguments are at most `size`, and `size` is at most half the range of a `u32`, since ranks are `int`s.
     fn after(self, rank: u32, steps: u32) -> u32 {
         let sum = rank + steps;
         if sum >= self.size { sum - self.size } else { sum }

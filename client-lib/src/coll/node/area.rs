@@ -1,4 +1,4 @@
-//! The memory that the members of a communicator on one node share.
+//! The memory that the members of a communicator share on one node.
 
 use std::io;
 use std::mem::{align_of, size_of};
@@ -12,7 +12,7 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap};
 
 use super::{DEPTH, Head, Mark};
 
-/// How much of what there is.
+/// The dimensions of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Members; at least 2, at most [`Shape::MOST`].
@@ -22,10 +22,10 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// So many members share memory at most.
+    /// The most members that can share an area.
     pub const MOST: u32 = 1024;
 
-    /// None if an area cannot look like that.
+    /// Returns the shape if an area can have it, otherwise `None`.
     fn checked(self) -> Option<Self> {
         let sound = (2..=Self::MOST).contains(&self.members)
             && self.slot.is_multiple_of(4096)
@@ -48,8 +48,8 @@ impl Shape {
 
 const _: () = assert!(size_of::<Head>().is_multiple_of(align_of::<Mark>()));
 
-/// A mapped area: a memfd that can neither shrink nor grow, of which only pages that are used exist. A child of fork does not
-/// get it.
+/// A mapped area: a memfd that can neither shrink nor grow, in which only pages that are used exist. A child made by
+/// fork does not inherit it.
 #[derive(Debug)]
 pub struct Area {
     head: NonNull<Head>,
@@ -58,11 +58,11 @@ pub struct Area {
     shape: Shape,
 }
 
-// SAFETY: it is shared between processes and hands out nothing but atomics and what the protocol guards.
+// SAFETY: it is shared between processes, and gives access only to atomics and to memory that the protocol guards.
 unsafe impl Send for Area {}
 
 impl Area {
-    /// A new one, and the descriptor by which the others map it.
+    /// Creates an area; also returns the descriptor with which the others map it.
     pub fn create(shape: Shape) -> io::Result<(Self, OwnedFd)> {
         let shape = shape.checked().ok_or(io::ErrorKind::InvalidInput)?;
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
@@ -73,7 +73,8 @@ impl Area {
         Ok((Self::map(fd.as_fd(), shape)?, fd))
     }
 
-    /// One made by another process. Refused if it could shrink under our hands or is smaller than its shape.
+    /// Maps an area made by another process. Fails if the file could shrink while it is mapped, or is smaller than its
+    /// shape.
     pub fn open(fd: BorrowedFd<'_>, shape: Shape) -> io::Result<Self> {
         let shape = shape.checked().ok_or(io::ErrorKind::InvalidInput)?;
         let seals = SealFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GET_SEALS)?);
@@ -86,11 +87,11 @@ impl Area {
 
     fn map(fd: BorrowedFd<'_>, shape: Shape) -> io::Result<Self> {
         let size = NonZeroUsize::new(shape.total()).ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new mapping, at an address that the kernel chooses, touches no existing memory.
         let base =
             unsafe { mmap(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0) }?;
         let base = base.cast::<u8>();
-        // SAFETY: within the mapping, by the sizes of `Shape`.
+        // SAFETY: within the mapping, by the sizes in `Shape`.
         let (marks, slots) = unsafe { (base.add(size_of::<Head>()), base.add(shape.slots_at())) };
         let area = Self { head: base.cast(), marks: marks.cast(), slots, shape };
         // SAFETY: the mapping just made.
@@ -104,18 +105,18 @@ impl Area {
 
     #[inline(always)]
     pub(super) fn head(&self) -> &Head {
-        // SAFETY: the mapping begins with it, is page-aligned, and all bytes are a valid head.
+        // SAFETY: the mapping begins with a head, is page-aligned, and any bytes are a valid head.
         unsafe { self.head.as_ref() }
     }
 
     /// `marks[member × DEPTH + operation]`.
     #[inline(always)]
     pub(super) fn marks(&self) -> &[Mark] {
-        // SAFETY: so many lie within the mapping, and all bytes are valid marks.
+        // SAFETY: this many marks lie within the mapping, and any bytes are valid marks.
         unsafe { std::slice::from_raw_parts(self.marks.as_ptr(), self.shape.marks()) }
     }
 
-    /// The start of a slot; those of member `members` are the results.
+    /// The start of a slot; the slots of member `members` are the results.
     #[inline(always)]
     pub(super) fn slot(&self, member: u32, operation: u64) -> *mut u8 {
         let index = u64::from(member.min(self.shape.members)) * DEPTH + operation % DEPTH;
@@ -126,7 +127,7 @@ impl Area {
 
 #[cfg(loom)]
 impl Area {
-    /// For models: over memory that outlives it.
+    /// For models: an area over memory that outlives it.
     pub(super) fn over(head: &Head, marks: &[Mark], shape: Shape) -> Self {
         Self { head: head.into(), marks: NonNull::from(marks).cast(), slots: NonNull::dangling(), shape }
     }
@@ -135,7 +136,7 @@ impl Area {
 #[cfg(not(loom))]
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length; nothing that was handed out outlives the borrow of `self`.
+        // SAFETY: `map` mapped it with this length; nothing that was handed out outlives the borrow of `self`.
         let _ = unsafe { nix::sys::mman::munmap(self.head.cast(), self.shape.total()) };
     }
 }

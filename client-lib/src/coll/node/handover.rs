@@ -1,5 +1,5 @@
-//! How the members come to share memory: the first one listens at a unix socket whose name it tells the others, and hands
-//! two descriptors to each that connects: the memory's and the bell's.
+//! Sets up the shared memory: the first member listens at a unix socket, whose name it sends to the others, and passes
+//! two descriptors to each member that connects: the memory's and the bell's.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 
-/// The one who hands out.
+/// The member that passes the descriptors.
 #[derive(Debug)]
 pub struct Host {
     listener: OwnedFd,
@@ -18,7 +18,7 @@ pub struct Host {
     bell: OwnedFd,
 }
 
-/// What a guest was given.
+/// The descriptors that a guest received.
 #[derive(Debug)]
 pub struct Guest {
     /// The memory.
@@ -31,7 +31,7 @@ pub struct Guest {
 const PATIENCE_SECONDS: i64 = 10;
 
 impl Host {
-    /// Listens at an abstract address that is not taken.
+    /// Listens at an abstract address that is not in use.
     pub fn new(name: &str, memory: OwnedFd, bell: OwnedFd) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
@@ -40,21 +40,21 @@ impl Host {
         Ok(Self { listener, memory, bell })
     }
 
-    /// Readable when somebody has come.
+    /// Readable when a guest has connected.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// Gives both descriptors to all who have come and belong to this user.
+    /// Passes both descriptors to all guests that have connected and belong to this user.
     #[expect(unsafe_code, reason = "descriptors that the kernel has just made")]
     pub fn serve(&self) {
         while let Ok(fd) = accept4(self.listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
-            // SAFETY: new, and nobody else's.
+            // SAFETY: a new descriptor that nothing else owns.
             let guest = unsafe { OwnedFd::from_raw_fd(fd) };
             if is_of_this_user(&guest) {
                 let fds = [self.memory.as_raw_fd(), self.bell.as_raw_fd()];
                 let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-                // A guest that has gone away will say that it has nothing.
+                // A guest that has disconnected will report that it has no memory.
                 let _ = sendmsg::<()>(fd, &[IoSlice::new(b"!")], &[ControlMessage::ScmRights(&fds)], flags, None);
             }
         }
@@ -62,7 +62,7 @@ impl Host {
 }
 
 impl Guest {
-    /// Asks the host at this address.
+    /// Connects to the host at this address and receives the descriptors.
     #[expect(unsafe_code, reason = "descriptors that the kernel has just made")]
     pub fn ask(name: &str) -> io::Result<Self> {
         let host = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
@@ -79,7 +79,7 @@ impl Guest {
             ControlMessageOwned::ScmRights(fds) => Some(fds),
             _ => None,
         });
-        // SAFETY: the kernel has made them for this process; nobody else knows them.
+        // SAFETY: the kernel has made them for this process; nothing else owns them.
         let mut fds = rights.flatten().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
         match (fds.next(), fds.next()) {
             (Some(memory), Some(bell)) => Ok(Self { memory, bell }),
@@ -88,7 +88,8 @@ impl Guest {
     }
 }
 
-/// An abstract address has no owner in the file system: the kernel says who is at the other end.
+/// Whether the peer belongs to this user. An abstract address has no owner in the file system, but the kernel tells the
+/// peer's credentials.
 fn is_of_this_user(socket: &OwnedFd) -> bool {
     let credentials: nix::Result<UnixCredentials> = getsockopt(socket, sockopt::PeerCredentials);
     credentials.is_ok_and(|other| other.uid() == nix::unistd::geteuid().as_raw())
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_gets_what_the_host_has_and_nobody_gets_anything_elsewhere() {
+    fn a_guest_receives_both_descriptors_and_no_other_address_gives_any() {
         let name = format!("rsd-mpi-meeting-test-{}", std::process::id());
         assert!(Guest::ask(&name).is_err());
         let (memory, bell) = (std::fs::File::open("/dev/zero").unwrap(), std::fs::File::open("/dev/null").unwrap());

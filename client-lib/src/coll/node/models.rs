@@ -1,4 +1,5 @@
-//! All interleavings of a few operations. Data travel beside the numbers, where loom sees who reads and writes them.
+//! Explores all interleavings of a few operations. The data lie beside the numbers, where loom sees each read and
+//! write.
 
 #![cfg(loom)]
 
@@ -13,13 +14,13 @@ struct Memory {
     bell: Arc<Bell>,
 }
 
-/// For each member, whether it has been rung for since its last sleep: a ring that is lost is a deadlock.
+/// For each member, whether it has been woken since its last sleep: a lost wake-up is a deadlock.
 struct Bell {
     rung: Mutex<Vec<bool>>,
     heard: Condvar,
 }
 
-// SAFETY: as the memory of an area; who may touch what is the protocol that loom watches here.
+// SAFETY: as for the memory of an area; loom checks here that the protocol guards every access.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -50,7 +51,7 @@ impl Memory {
         Node::new(area, rank, Box::new(ring))
     }
 
-    /// As a process waits that sleeps at once.
+    /// Waits as a process does that sleeps at once.
     fn wait(&self, node: &mut Node, mut is_there: impl FnMut(&mut Node) -> bool) {
         while !is_there(node) {
             node.announce_sleep(true);
@@ -69,7 +70,7 @@ impl Memory {
     }
 }
 
-/// Everybody says something at each of some operations, and gets what all have said.
+/// In each of some operations every member leaves data and reads the data of all members.
 fn all_hear_all(memory: &Arc<Memory>, rank: u32, operations: u8) {
     let mut node = memory.node(rank);
     for operation in 0..operations {
@@ -81,7 +82,7 @@ fn all_hear_all(memory: &Arc<Memory>, rank: u32, operations: u8) {
         };
         if arrival == Arrival::Last {
             let all = sum(&node);
-            // SAFETY: the last one writes it alone.
+            // SAFETY: only the last member writes it.
             node.with_result(number, 1, |result| unsafe { (&mut *result)[0] = all });
             node.finish(number, 0);
         }
@@ -96,7 +97,7 @@ fn all_hear_all(memory: &Arc<Memory>, rank: u32, operations: u8) {
     }
 }
 
-/// One tells the others at each of some operations, and does not wait for them.
+/// In each of some operations one member leaves data for the others and does not wait for them.
 fn one_tells(memory: &Arc<Memory>, rank: u32, operations: u8) {
     let mut node = memory.node(rank);
     for operation in 0..operations {

@@ -1,9 +1,10 @@
-//! Long blocks: every member tells where its own lie, and each reads what it needs out of the others' memory, one copy.
+//! Long blocks: every member publishes the address of its own, and each reads what it needs from the others' memory, in
+//! one copy.
 //!
-//! Two operations: at the first one each leaves its process number and an address; at the second, once it has read, whether that
-//! went well. After that nobody reads any more. If it did not go well for one, nobody's result counts: the call goes by messages,
-//! and all later ones. Whose number it is is checked once per member with a word of its own: among pid namespaces a number
-//! may be somebody else's.
+//! This takes two operations. At the first, each member leaves its pid and an address. At the second, after it has read, each
+//! says whether its reads succeeded; after that no member reads. If one member failed, all discard their results: this call
+//! and all later ones use messages. Each member's pid is verified once with a word of that member's own, because in another
+//! pid namespace the number may belong to a different process.
 
 use super::work::{agreed, died, stamp};
 use super::{Arrival, Node};
@@ -13,32 +14,33 @@ use crate::error::MpiResult;
 use crate::memory::Buffer;
 use crate::shared_memory::cma;
 
-/// A call on its way. [`Pull::poll`] goes on with it.
+/// A call in progress. [`Pull::poll`] continues it.
 #[derive(Debug)]
 pub struct Pull<'a> {
     call: Call,
     operands: &'a Operands,
-    /// What this member says, if it does not lie side by side or will be overwritten.
+    /// A copy of this member's data, if they are not contiguous or will be overwritten.
     kept: Vec<u8>,
-    /// Whether all has been read; none before.
+    /// Whether all reads succeeded; `None` before they are done.
     went_well: Option<bool>,
-    /// The operation that is waited for.
+    /// The operation that it waits for.
     waits: Option<u64>,
 }
 
-/// Said at the second operation by those for whom it went well.
+/// The word that a member leaves at the second operation if its reads succeeded.
 const WELL: u64 = 15 << 56;
 
-/// What a member leaves: its process number, a word and where it lies, and where its blocks lie.
+/// The number of words that a member leaves: its pid, the verification word, that word's address, and the address of
+/// its blocks.
 const TOLD: usize = 4;
 
 impl<'a> Pull<'a> {
-    /// Of a call for which [`super::way`] says so.
+    /// For a call for which [`super::way`] returned [`super::Way::Pull`].
     pub fn new(call: Call, operands: &'a Operands) -> Self {
         Self { call, operands, kept: Vec::new(), went_well: None, waits: None }
     }
 
-    /// Goes on; once it is over, whether the result counts.
+    /// Continues the call; once it is over, returns whether the result is valid.
     #[inline]
     pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult<bool>> {
         loop {
@@ -90,14 +92,14 @@ impl<'a> Pull<'a> {
         number
     }
 
-    /// Where the others find what this member says; 0 if there is no memory for it.
+    /// The address at which the others find this member's data; 0 if there is no memory for it.
     fn address(&mut self, me: u32) -> u64 {
         let Operands { send, recv, .. } = self.operands;
         let (buffer, may_lend) = match self.call {
             Call::Allgather { block, in_place: true } => {
                 (recv.buffer.part(me as usize * block as usize, block as usize), true)
             }
-            // What is read by others is written by this one.
+            // This member overwrites what the others read, so it keeps a copy.
             Call::Alltoall { in_place: true, .. } => (recv.buffer.clone(), false),
             _ => (send.buffer.clone(), true),
         };
@@ -112,7 +114,7 @@ impl<'a> Pull<'a> {
         self.kept.as_ptr() as u64
     }
 
-    /// Reads what every other member says; whether that went well.
+    /// Reads the data of every other member; returns whether all reads succeeded.
     fn read(&self, node: &mut Node, number: u64) -> bool {
         let (me, size) = (node.rank, node.size());
         let (block, from, in_place) = match self.call {
@@ -126,7 +128,7 @@ impl<'a> Pull<'a> {
             let from = if matches!(self.call, Call::Alltoall { .. }) { own } else { 0 };
             operands::copy(&send.buffer.part(from, block), &recv.buffer.part(own, block));
         }
-        // Each begins with another one.
+        // Each member starts with a different one.
         (1..size).map(|distance| (me + distance) % size).all(|member| {
             let Some((pid, address)) = node.whereabouts(number, member) else { return false };
             let Some(address) = address.checked_add(from as u64) else { return false };
@@ -134,7 +136,7 @@ impl<'a> Pull<'a> {
         })
     }
 
-    /// Whether it went well for all; else everything is as before.
+    /// Whether the reads of all members succeeded; otherwise the result memory is unchanged.
     fn counts(&self, node: &Node, number: u64) -> bool {
         let well = agreed(node, number, WELL).is_ok();
         if !well && let Call::Alltoall { in_place: true, .. } = self.call {
@@ -151,17 +153,17 @@ fn restore(buffer: &Buffer, kept: &[u8]) {
 }
 
 impl Node {
-    /// What this member leaves, with an address.
+    /// The words that this member leaves, with an address.
     fn identity(&self, address: u64) -> [u64; TOLD] {
         [u64::from(self.pid), &raw const *self.word as u64, *self.word, address]
     }
 
-    /// Process number and address that a member has left; none if its memory is not to be read.
+    /// The pid and address that a member has left; `None` if its memory cannot be read.
     fn whereabouts(&mut self, number: u64, member: u32) -> Option<(i32, u64)> {
         let mut told = [0; TOLD];
         self.with_data(number, member, 8 * TOLD, |data| {
             for (index, word) in told.iter_mut().enumerate() {
-                // SAFETY: so many bytes have been left by a member that has arrived; of no particular alignment.
+                // SAFETY: a member that has arrived has left this many bytes; their alignment is unknown.
                 *word = unsafe { data.cast::<u64>().add(index).read_unaligned() };
             }
         });

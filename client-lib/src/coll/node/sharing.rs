@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::Node;
 use crate::transport::Hearing;
 
-/// How far a communicator has come with that.
+/// The progress of a communicator towards shared memory.
 #[derive(Debug)]
 pub enum Near {
-    /// So many calls have been made that it would have served.
+    /// The number of calls so far that could have used it.
     Untried(u32),
-    /// It cannot be, or did not come off.
+    /// It is impossible, or the attempt failed.
     Never,
-    /// They do.
+    /// The members share memory.
     Ready(Box<Shared>),
-    /// They do, and a call is using it.
+    /// The members share memory, and a call is using it.
     Busy,
 }
 
@@ -24,25 +24,26 @@ impl Default for Near {
     }
 }
 
-/// Memory that is shared, and the bell for those who sleep.
+/// The shared memory, and the bell for members that sleep.
 #[derive(Debug)]
 pub struct Shared {
-    /// This process's view.
+    /// This process's view of the memory.
     pub node: Node,
     /// Ends this process's sleep.
     pub hearing: Hearing,
-    /// This process's leave to have it.
+    /// This process's permit to take part.
     pub permit: Permit,
 }
 
-/// One of the areas that a process may be part of at a time: each takes descriptors, of which a process has few.
+/// A permit to take part in one more area. A process holds a limited number: each area takes descriptors, which are
+/// limited.
 #[derive(Debug)]
 pub struct Permit(());
 
 impl Permit {
     const MOST: usize = 64;
 
-    /// None if there are enough.
+    /// Takes a permit; `None` if the process already has the most it may have.
     pub fn take() -> Option<Self> {
         let one_more = |taken: usize| (taken < Self::MOST).then_some(taken + 1);
         TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok().then_some(Self(()))
@@ -62,7 +63,7 @@ mod tests {
     use super::Permit;
 
     #[test]
-    fn a_process_is_part_of_so_many_areas_at_most() {
+    fn a_process_takes_part_in_a_limited_number_of_areas() {
         let mut taken: Vec<Permit> = std::iter::from_fn(Permit::take).collect();
         assert_eq!(taken.len(), Permit::MOST);
         taken.pop();

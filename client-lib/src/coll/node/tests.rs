@@ -1,4 +1,4 @@
-//! Members in threads, each with a mapping of its own, call one thing after the other.
+//! Members in threads, each with its own mapping, make one call after another.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn sum() -> Reduction {
     Reduction::new(&op, Datatype::predefined(element), element.handle()).unwrap()
 }
 
-/// Runs a body in a thread for each member; the results, and how often the bell was rung.
+/// Runs a body in a thread for each member; returns the results and the number of wake-ups.
 fn together<R: Send>(members: u32, body: impl Fn(&mut Node) -> R + Sync) -> (Vec<R>, usize) {
     let (area, fd) = Area::create(Shape { members, slot: SLOT }).unwrap();
     drop(area);
@@ -56,18 +56,18 @@ fn wait(work: &mut Work<'_>, node: &mut Node) -> MpiResult {
     }
 }
 
-/// Words of a member at an operation, for another one.
+/// The words of one member for another one in an operation.
 fn words(operation: u64, from: u32, to: u32, count: u64) -> Vec<u32> {
     (0..count as u32).map(|at| (operation as u32 * 1009 + from * 101 + to * 13 + at) % 65_521).collect()
 }
 
 fn lend(words: &mut [u32]) -> Memory {
     let base = words.as_mut_ptr().cast();
-    // SAFETY: the words outlive the operation that they are lent for.
+    // SAFETY: the words outlive the operation for which they are lent.
     Memory::new(base, unsafe { Buffer::contiguous(base, 4 * words.len()) })
 }
 
-/// What one member sends and expects in one call.
+/// The data that one member sends and expects in one call.
 fn call(operation: u64, me: u32, size: u32) -> (Call, Vec<u32>, Vec<u32>, Vec<u32>) {
     let mixed = operation.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let (root, in_place) = ((mixed % u64::from(size)) as u32, mixed & 64 != 0);
@@ -87,7 +87,7 @@ fn call(operation: u64, me: u32, size: u32) -> (Call, Vec<u32>, Vec<u32>, Vec<u3
         }
         sums
     };
-    // In place or not, what is in `recv` beforehand and afterwards.
+    // The content of `recv` before and after, in place or not.
     let (call, send, before, after) = match kind {
         0 => (Call::Barrier, vec![], vec![], vec![]),
         1 => {
@@ -150,7 +150,7 @@ fn call(operation: u64, me: u32, size: u32) -> (Call, Vec<u32>, Vec<u32>, Vec<u3
 }
 
 #[test]
-fn members_get_what_each_function_promises_call_after_call() {
+fn every_call_in_a_long_sequence_gives_each_member_its_result() {
     for members in [2, 3, 5, 16] {
         together(members, |node| {
             let (me, sum) = (node.rank, sum());
@@ -167,7 +167,7 @@ fn members_get_what_each_function_promises_call_after_call() {
 }
 
 #[test]
-fn members_that_call_different_things_are_told_so() {
+fn members_that_call_different_functions_get_an_error() {
     for members in [2, 3] {
         let (results, _) = together(members, |node| {
             let mut words = [node.rank; 8];
@@ -181,13 +181,13 @@ fn members_that_call_different_things_are_told_so() {
 }
 
 #[test]
-fn when_a_member_has_died_the_others_are_told() {
+fn after_the_death_of_a_member_the_others_get_an_error() {
     let (results, _) = together(4, |node| {
         let operands = Operands::default();
         let mut work = Work::new(Call::Barrier, &operands, None);
         match node.rank {
             3 => Ok(()),
-            // Whoever learns of it first.
+            // The member that finds it out first.
             0 => {
                 assert!(work.poll(node).is_none());
                 node.declare_broken(3);
@@ -204,7 +204,7 @@ fn when_a_member_has_died_the_others_are_told() {
 }
 
 #[test]
-fn a_member_that_sleeps_is_rung_for() {
+fn a_sleeping_member_is_woken() {
     for members in [2, 4] {
         let (results, rung) = together(members, |node| {
             let operands = Operands::default();
@@ -219,13 +219,13 @@ fn a_member_that_sleeps_is_rung_for() {
             result
         });
         assert!(results.iter().all(Result::is_ok));
-        // Whoever made the last wait end rang, as the others had said that they sleep.
+        // The member that ended the last wait rang the bell, since the others had announced their sleep.
         assert!(rung > 0);
     }
 }
 
 #[test]
-fn an_area_that_could_shrink_or_is_short_is_refused() {
+fn an_area_that_could_shrink_or_is_too_short_is_refused() {
     let shape = Shape { members: 3, slot: SLOT };
     let (_area, fd) = Area::create(shape).unwrap();
     assert!(Area::open(fd.as_fd(), shape).is_ok());
@@ -240,7 +240,8 @@ fn an_area_that_could_shrink_or_is_short_is_refused() {
     assert!(Area::open(file.as_fd(), shape).is_err());
 }
 
-/// An alltoall or allgather of 10,000 words per block: the call, what is sent, what lies in the result before and after.
+/// An alltoall or allgather of 10,000 words per block: the call, the data sent, the content of the result before and
+/// after.
 fn long_call(kind: u64, in_place: bool, me: u32, size: u32) -> (Call, Vec<u32>, Vec<u32>, Vec<u32>) {
     const COUNT: u64 = 10_000;
     let block = 4 * COUNT;
@@ -270,7 +271,7 @@ fn pull(call: Call, operands: &Operands, node: &mut Node) -> MpiResult<bool> {
 }
 
 #[test]
-fn long_blocks_are_read_where_they_lie() {
+fn long_blocks_are_read_from_the_owners_memory() {
     for members in [2, 3, 5] {
         together(members, |node| {
             for (kind, in_place) in [(0, false), (1, false), (0, true), (1, true), (0, false)] {
@@ -284,7 +285,7 @@ fn long_blocks_are_read_where_they_lie() {
 }
 
 #[test]
-fn long_blocks_go_in_pieces() {
+fn long_blocks_go_through_slots_in_pieces() {
     for members in [2, 3, 5, 16] {
         together(members, |node| {
             for (kind, in_place) in [(0, false), (1, false), (0, true), (1, true), (0, false)] {
@@ -298,7 +299,7 @@ fn long_blocks_go_in_pieces() {
 }
 
 #[test]
-fn the_longest_blocks_are_read_where_they_lie_if_they_can_be() {
+fn the_longest_blocks_are_read_from_the_owners_memory_where_possible() {
     const ROOM: usize = 64 << 10;
     let by = |call, members, pulls| way(call, members, ROOM, pulls, None, true);
     let alltoall = |block| Call::Alltoall { block, in_place: false };
@@ -328,14 +329,14 @@ fn the_longest_blocks_are_read_where_they_lie_if_they_can_be() {
 }
 
 #[test]
-fn if_one_cannot_read_nobodys_result_counts_and_nothing_is_lost() {
+fn if_one_member_cannot_read_all_discard_their_results_and_no_data_is_lost() {
     for members in [2, 3] {
         together(members, |node| {
             let (call, mut send, mut recv, _) = long_call(0, true, node.rank, members);
             let before = recv.clone();
             let operands = Operands { send: lend(&mut send), recv: lend(&mut recv), ..Operands::default() };
             if node.rank == 1 {
-                // So it looks among pid namespaces: here the number is another process's.
+                // As it would be in another pid namespace: here the number belongs to a different process.
                 node.pid = std::os::unix::process::parent_id();
             }
             assert_eq!(pull(call, &operands, node), Ok(false));

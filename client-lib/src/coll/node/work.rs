@@ -1,4 +1,4 @@
-//! The operations over shared memory: what a member leaves, whom it waits for, what it reads.
+//! The operations over shared memory: what a member leaves, which members it waits for, what it reads.
 
 use super::{Arrival, Node};
 use crate::coll::choice::Call;
@@ -8,36 +8,38 @@ use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::op::Reduction;
 
-/// A call on its way. [`Work::poll`] goes on with it.
+/// A call in progress. [`Work::poll`] continues it.
 #[derive(Debug)]
 pub struct Work<'a> {
     call: Call,
     operands: &'a Operands,
     reduction: Option<&'a Reduction>,
-    /// Bytes that are done of a block, which goes in as many operations as it takes.
+    /// Bytes of a block that are done; a long block takes several operations.
     done: usize,
-    /// The operation that is waited for.
+    /// The operation that it waits for.
     waits: Option<u64>,
 }
 
-/// How a call goes.
+/// How a call is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Through slots: [`Work`].
     Slots,
-    /// From memory to memory: [`super::Pull`].
+    /// Directly from memory to memory: [`super::Pull`].
     Pull,
 }
 
-/// Blocks for everybody go through slots up to this length, in pieces: what all read is still in the cache then, and two
-/// copies take a third of the time of one by the kernel (2 to 16 members on two cores).
+/// The longest block for all members that goes through slots in pieces. A piece that all members read is still in the
+/// cache; two copies then take a third of the time of one copy by the kernel (measured with 2 to 16 members on two
+/// cores).
 const PIECED: u64 = 4 << 20;
 
-/// Blocks for one each, up to this one; of longer ones each byte is read once, and pieces for each become short.
+/// The longest block for a single member that goes through slots. Each byte of a longer one is read only once, and the
+/// pieces for each member become short.
 const PIECED_FOR_EACH: u64 = 64 << 10;
 
-/// How a call goes over memory with slots of `room` bytes, among members that do or do not read each other's; none if it goes
-/// by messages. All members find the same.
+/// How to execute a call over memory with slots of `room` bytes, among members that can or cannot read each other's
+/// memory (`pulls`); `None` if it needs messages. All members get the same answer.
 pub fn way(
     call: Call,
     size: u32,
@@ -50,7 +52,7 @@ pub fn way(
         return None;
     }
     let (room, members) = (room as u64, u64::from(size));
-    // A function of the user's is called with nothing locked; elements with holes are combined where they lie.
+    // A user function must be called with nothing locked; elements with holes are combined in the user's own memory.
     let fits = |len: u64| (0 < len && len <= room).then_some(Way::Slots);
     let in_pieces = |len: u64, most: u64| if len <= most { Some(Way::Slots) } else { pulls.then_some(Way::Pull) };
     let combines = |len: u64| {
@@ -76,14 +78,14 @@ pub fn way(
     }
 }
 
-/// How much of a member's slot is for each other one, in an exchange in pieces.
+/// The part of a member's slot for each other member, in an exchange in pieces.
 fn share(room: usize, members: u32) -> usize {
     let share = room / (members as usize - 1);
     // Pieces begin at cache lines.
     if share >= 64 { share & !63 } else { share }
 }
 
-/// Whom a member waits for.
+/// The members that a member waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whom {
     Nobody,
@@ -92,12 +94,12 @@ enum Whom {
 }
 
 impl<'a> Work<'a> {
-    /// Of a call for which [`way`] says so.
+    /// For a call for which [`way`] returned [`Way::Slots`].
     pub fn new(call: Call, operands: &'a Operands, reduction: Option<&'a Reduction>) -> Self {
         Self { call, operands, reduction, done: 0, waits: None }
     }
 
-    /// Goes on; the result once it is over.
+    /// Continues the call; returns the result once it is over.
     #[inline]
     pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult> {
         loop {
@@ -152,14 +154,14 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Of a call that goes in pieces: the bytes (offset, length) of a block that are this operation's.
+    /// For a call in pieces: the bytes (offset, length) of a block that belong to this operation.
     #[inline]
     fn piece(&self, node: &Node, block: u64) -> (usize, usize) {
         let most = if let Call::Alltoall { .. } = self.call { share(node.room(), node.size()) } else { node.room() };
         (self.done, (block as usize - self.done).min(most))
     }
 
-    /// Leaves what others want of this member, and computes if it is the last one.
+    /// Leaves this member's data for the others, and computes if it is the last one.
     #[inline]
     fn arrive(&self, node: &mut Node) -> u64 {
         let (stamp, me) = (stamp(self.call), node.rank);
@@ -174,7 +176,7 @@ impl<'a> Work<'a> {
             }
             Call::Scatter { root, .. } if root == me => node.arrive(stamp, send.len(), true, |slot| send.read(0, slot)),
             Call::Bcast { .. } | Call::Scatter { .. } => node.arrive(stamp, 0, false, |_| ()),
-            // The root's own goes from place to place.
+            // The root copies its own block directly.
             Call::Gather { root, .. } if root == me => node.arrive(stamp, 0, false, |_| ()),
             Call::Gather { .. } => node.arrive(stamp, send.len(), false, |slot| send.read(0, slot)),
             Call::Allgather { block, in_place } => {
@@ -219,7 +221,7 @@ impl<'a> Work<'a> {
         number
     }
 
-    /// The last one looks whether all have called the same, and combines what everybody wants.
+    /// The last member checks that all have called the same function, and combines the operands for all.
     fn compute(&self, node: &Node, number: u64) -> u64 {
         let stamp = stamp(self.call);
         let stranger = (0..node.size()).find(|member| node.stamp(number, *member) != stamp);
@@ -234,7 +236,7 @@ impl<'a> Work<'a> {
         0
     }
 
-    /// Reads what was waited for.
+    /// Reads the data that it waited for.
     #[inline]
     fn read(&self, node: &Node, number: u64) -> MpiResult {
         let (me, size) = (node.rank, node.size());
@@ -282,7 +284,7 @@ impl<'a> Work<'a> {
                 let block = block as usize;
                 let whole = (size as usize - 1) * len;
                 for member in (0..size).filter(|member| *member != me) {
-                    // Each leaves out its own.
+                    // Each member skips its own block.
                     let at = if me < member { me } else { me - 1 } as usize * len;
                     take(node, number, member, whole, (at, len), recv, member as usize * block + from);
                 }
@@ -310,7 +312,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Whether those whose words count have called the same.
+    /// Whether the members that this one depends on have called the same function.
     #[inline]
     fn agreed(&self, node: &Node, number: u64) -> MpiResult {
         let stranger = match self.whom(node.rank) {
@@ -321,14 +323,14 @@ impl<'a> Work<'a> {
         stranger.map_or(Ok(()), |member| Err(disagrees(member)))
     }
 
-    /// Combines a part of what the first members have left, in the order of ranks, where the user wants it.
+    /// Combines a part of what the first members have left, in rank order, into the user's memory.
     fn combine_for_user(&self, node: &Node, number: u64, members: u32, whole: Vector, part: (u64, Vector)) {
         let recv = &self.operands.recv.buffer;
         let (Some(result), true) = (recv.as_contiguous(), recv.len() as u64 >= part.1.len()) else { return };
         self.combine(node, number, 0..members, whole, part, result);
     }
 
-    /// `part`: its first element and its length, of vectors of length `whole`, combined into `result`, which has room for it.
+    /// Combines `part` (first element, length) of vectors of length `whole` into `result`, which has room for it.
     #[expect(unsafe_code, reason = "an operation works on elements at addresses")]
     fn combine(
         &self,
@@ -344,8 +346,9 @@ impl<'a> Work<'a> {
         for member in members.clone() {
             node.with_data(number, member, whole.len() as usize, |data| {
                 let from = data.cast::<u8>().wrapping_add(at);
-                // SAFETY: the part lies within a member's data, which has been left and is not changed before all have read
-                // it; `result` is nobody else's. Predefined operations commute, so that they may be applied from the right.
+                // SAFETY: the part lies within a member's data, which that member does not change until all have read
+                // it; only this member uses `result`. Predefined operations commute, so they may be applied from the
+                // right.
                 unsafe {
                     if member == members.start {
                         result.copy_from(from, len);
@@ -367,14 +370,14 @@ fn take(node: &Node, number: u64, member: u32, whole: usize, (from, len): (usize
 }
 
 #[inline]
-#[expect(unsafe_code, reason = "what has been left is read through a pointer")]
+#[expect(unsafe_code, reason = "a member's data are read through a pointer")]
 fn write(into: &Buffer, at: usize, data: *const [u8]) {
-    // SAFETY: it lies within a slot, has been left by a member that is done with it, and is not changed before this one
-    // arrives at the next operation. A process that breaks this garbles what is read.
+    // SAFETY: the bytes lie within a slot; their member has finished writing and does not change them before this
+    // member arrives at the next operation. A process that breaks this rule only corrupts what is read.
     into.write(at, unsafe { &*data });
 }
 
-/// What is called: members that say different things do not belong together.
+/// Identifies a call: members with different stamps have called different functions.
 pub(super) fn stamp(call: Call) -> u64 {
     let (kind, root, len) = match call {
         Call::Barrier => (1, 0, 0),
@@ -392,7 +395,7 @@ pub(super) fn stamp(call: Call) -> u64 {
     kind << 56 | u64::from(root) << 32 | (len & 0xffff_ffff)
 }
 
-/// Whether all have said the same at an operation at which all have arrived.
+/// Whether all members left the same stamp at an operation at which all have arrived.
 #[inline]
 pub(super) fn agreed(node: &Node, number: u64, stamp: u64) -> MpiResult {
     let stranger = if node.is_counted() {
@@ -410,5 +413,7 @@ pub(super) fn died(rank: u32) -> MpiError {
 
 #[cold]
 fn disagrees(rank: u32) -> MpiError {
-    MpiError::truncate(format!("rank {rank} calls another collective function here, or for another length or root"))
+    MpiError::truncate(format!(
+        "rank {rank} called a different collective function, or passed a different length or root"
+    ))
 }

@@ -1,6 +1,7 @@
-//! One collective call of a whole world: its arguments, what the memory of each rank holds before, and what it must hold after.
+//! One collective call of a whole world: its arguments, the memory of each rank before it, and the memory that each
+//! must have after it.
 
-#![expect(unsafe_code, reason = "lends memory, as the border to C does")]
+#![expect(unsafe_code, reason = "lends memory, as the C boundary does")]
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -19,7 +20,7 @@ use crate::datatype::TypeRef;
 use crate::error::MpiResult;
 use crate::memory::Buffer;
 
-/// Which function.
+/// The function under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Barrier,
@@ -68,7 +69,7 @@ impl Kind {
     }
 }
 
-/// A call.
+/// One call.
 #[derive(Clone)]
 pub(super) struct Case {
     pub(super) kind: Kind,
@@ -80,11 +81,11 @@ pub(super) struct Case {
     /// For blocks of several lengths: elements from rank i to rank j.
     pub(super) uneven: bool,
     pub(super) op: Op,
-    /// Elements have holes where they are sent, and where they are received.
+    /// Whether elements have holes at the sender, and at the receiver.
     pub(super) holes: [bool; 2],
-    /// Which algorithm: by the table, or a number.
+    /// Which algorithm: `None` for the table's choice, or a number.
     pub(super) how: Option<usize>,
-    /// The operation is called outside.
+    /// The operation is a user function, called outside the run.
     pub(super) user: bool,
     pub(super) seed: u64,
     /// `prefixes[rank]`: the vectors of the ranks up to this one, combined.
@@ -100,10 +101,10 @@ impl fmt::Debug for Case {
     }
 }
 
-/// Memory of one rank, and how its elements lie.
+/// The memory of one rank, and the layout of its elements.
 struct Lent {
     bytes: Vec<u8>,
-    /// As they are before.
+    /// The bytes before the call.
     before: Vec<u8>,
     shape: Shape,
     count: usize,
@@ -134,7 +135,7 @@ impl Lent {
         lent
     }
 
-    /// The address of the first element and all of them.
+    /// The address of the first element, and a buffer of all of them.
     fn memory(&mut self) -> (*mut u8, Buffer) {
         let elements = self.shape.elements();
         let last = (self.count as isize - 1).max(0) * elements.layout().extent();
@@ -148,7 +149,7 @@ impl Lent {
         Memory::new(address, buffer)
     }
 
-    /// Whether all bytes are as before but for these packed ones, from the first on.
+    /// Asserts that all bytes are as before, except for these packed ones from the first on.
     fn assert_holds(&mut self, packed: Option<&[u8]>, what: impl Fn() -> String) {
         let mut after = Self { bytes: self.before.clone(), before: Vec::new(), ..*self };
         if let Some(packed) = packed {
@@ -184,10 +185,10 @@ struct Rank {
 }
 
 impl Case {
-    /// A random one.
+    /// A random case.
     pub(super) fn sample(kind: Kind, size: u32, dice: &mut Dice) -> Self {
         let n = u64::from(size);
-        // Of vectors that every rank has whole, and of blocks that every rank has for each.
+        // Limits vectors that every rank holds whole, and blocks that every rank has for each other rank.
         let long = match kind {
             Kind::Barrier | Kind::Bcast | Kind::Reduce | Kind::Allreduce | Kind::Scan | Kind::Exscan => 9_000,
             _ => 9_000 / n,
@@ -213,7 +214,7 @@ impl Case {
         }
     }
 
-    /// Runs it twice over the same schedules, and checks all memory.
+    /// Runs the case twice over the same schedules, and checks all memory.
     pub(super) fn run<F: Fabric>(&self, mut fabric: F) {
         let mut ranks: Vec<Rank> = (0..self.size).map(|rank| self.before(rank)).collect();
         let mut runs = self.runs(&mut ranks, 7);
@@ -230,8 +231,8 @@ impl Case {
         }
     }
 
-    /// As [`Case::run`], once, in a world where things fail: only where the call says that all went well must the memory be right.
-    /// Returns how many ranks said so.
+    /// As [`Case::run`], once, in a world with failures: only where the call reports success must the memory be right.
+    /// Returns the number of ranks that succeeded.
     pub(super) fn run_failing<F: Fabric>(
         &self,
         mut fabric: F,
@@ -251,7 +252,7 @@ impl Case {
                 }
                 Err(error) => {
                     assert_eq!(error.class, MPI_ERR_PROC_ABORTED, "rank {rank}: {error:?}");
-                    // Whoever is ended by it must not be taken for the cause.
+                    // A rank that ends because of it must not be taken for the cause.
                     assert!(error.is_secondhand, "{error}");
                 }
             }
@@ -259,7 +260,7 @@ impl Case {
         well
     }
 
-    /// One rank calls with other arguments than the others: what all of them return.
+    /// One rank calls with different arguments: returns what every rank's call returned.
     pub(super) fn run_mixed<F: Fabric>(&self, other: &Self, rank: u32, mut fabric: F) -> Vec<MpiResult> {
         let before = |of: u32| if of == rank { other.before(of) } else { self.before(of) };
         let mut ranks: Vec<Rank> = (0..self.size).map(before).collect();
@@ -290,13 +291,13 @@ impl Case {
         ranks.iter_mut().enumerate().map(run).collect()
     }
 
-    /// Of what is sent (0) or received (1); a reduction has one shape.
+    /// The shape of what is sent (0) or received (1); a reduction has only one.
     fn shape(&self, side: usize) -> Shape {
         let unit = if self.kind.reduces() { self.op.unit() } else { 6 };
         Shape { unit, holes: self.holes[if self.kind.reduces() { 0 } else { side }] }
     }
 
-    /// Elements that go from one rank to another; in a reduction that scatters, to the other one.
+    /// Elements that one rank sends to another; in a reduce-scatter, the elements of the other rank's part.
     fn between(&self, from: u32, to: u32) -> u64 {
         match self.kind {
             _ if !self.uneven => self.count,
@@ -319,7 +320,7 @@ impl Case {
         bytes
     }
 
-    /// What a rank sends to each other one, or its vector.
+    /// The bytes that a rank sends: its blocks for all ranks, or its vector.
     fn sends(&self, rank: u32) -> Vec<u8> {
         match self.kind {
             Kind::Barrier => Vec::new(),
@@ -336,7 +337,7 @@ impl Case {
         }
     }
 
-    /// What the standard says that a rank receives; none if nothing, or if it is not looked at.
+    /// The bytes that the standard says a rank receives; `None` if it receives nothing, or if they are not significant.
     fn receives(&self, rank: u32) -> Option<Vec<u8>> {
         let folded = |ranks: u32| -> Option<&[u8]> {
             let prefixes = self.prefixes.get_or_init(|| {
@@ -399,7 +400,7 @@ impl Case {
                 Lent::new(recv, len, packed)
             })
         };
-        // What lies in the place of a block that is in place beforehand.
+        // The content of the place of a block that is in place.
         let own_block = |from: u32| (in_place && from == rank).then(|| sends.clone());
         match self.kind {
             Kind::Barrier => Rank::default(),
@@ -448,7 +449,7 @@ impl Case {
         }
     }
 
-    /// All memory of a rank is as it should be; then it is as before again.
+    /// Asserts that all memory of a rank is right, then restores it.
     fn check(&self, rank: u32, memory: &mut Rank, round: u32) {
         let what = |area: &'static str| move || format!("{area} of rank {rank}, round {round} of {self:?}");
         for lent in memory.send.iter_mut().chain(&mut memory.send_to) {
@@ -469,7 +470,7 @@ impl Case {
         }
     }
 
-    /// One rank's steps.
+    /// One rank's schedule.
     pub(super) fn schedule(&self, here: Here) -> Schedule {
         let shape = self.shape(0);
         let unit = shape.unit as u64;

@@ -1,4 +1,4 @@
-//! The documented costs are the true ones.
+//! The algorithms cost what their documentation says.
 
 use std::cell::OnceCell;
 
@@ -6,7 +6,7 @@ use super::super::schedule::{Here, Schedule, Step};
 use super::case::{Case, Kind};
 use super::fold::Op;
 
-/// Messages and bytes that all ranks send, most rounds and most bytes sent by one.
+/// Messages and bytes that all ranks send, the most rounds of one rank, and the most bytes sent by one rank.
 fn cost(case: &Case) -> (u64, u64, usize, u64) {
     let schedules: Vec<Schedule> = (0..case.size).map(|rank| case.schedule(Here::new(rank, case.size))).collect();
     let sent = |schedule: &Schedule| -> (u64, u64) {
@@ -59,7 +59,7 @@ fn algorithms_cost_what_their_documentation_says() {
         let (_, _, rounds, most) = cost(&case(Kind::Bcast, size, 1, count * n, Op::Sum));
         assert!(most <= 2 * n * block + block && rounds as u64 <= ceil + n, "{size}: {rounds} rounds, {most} bytes");
         if size <= 5 {
-            // Five segments: more ranks would not form a chain.
+            // Five segments: more ranks would not use the pipeline.
             let (_, bytes, rounds, most) = of(Kind::Bcast, 2);
             assert_eq!((bytes, most), ((n - 1) * block, block));
             assert!(rounds <= 6);

@@ -39,7 +39,7 @@ impl Fabric for Engines {
         Messages::new(self.world.engine(rank as usize), &self.members[rank as usize])
     }
 
-    /// Whether it had an effect is not known.
+    /// It is unknown whether that had an effect.
     fn stir(&mut self, _: &mut Dice) -> bool {
         self.world.step();
         false

@@ -1,4 +1,4 @@
-//! What becomes of a collective when something goes wrong: it ends everywhere, and no rank takes a wrong result for a right one.
+//! A collective in which something fails ends on every rank, and no rank takes a wrong result for a right one.
 
 use std::cell::OnceCell;
 
@@ -8,7 +8,7 @@ use super::engines::Engines;
 use super::net::Net;
 use super::world::{Dice, Fabric};
 
-/// Worlds of every kind, in each of which a rank dies some way into the operation; how many noticed.
+/// Runs worlds of every kind in which a rank dies during the operation; returns in how many of them a rank failed.
 fn worlds_where_one_dies<F: Fabric>(
     sizes: &[u32],
     samples: u64,
@@ -43,7 +43,7 @@ fn worlds_where_one_dies<F: Fabric>(
 }
 
 #[test]
-fn when_a_rank_dies_all_others_return_and_whoever_misses_something_knows() {
+fn when_a_rank_dies_all_others_return_and_a_rank_with_missing_data_gets_an_error() {
     let failed = worlds_where_one_dies(&[2, 3, 5, 8, 13, 16], 6, Net::new, Net::kill);
     assert!(failed > 100, "only {failed} worlds noticed");
 }
@@ -55,14 +55,14 @@ fn when_a_process_dies_all_others_return_over_engines() {
 }
 
 #[test]
-fn ranks_that_disagree_about_the_length_are_told_so() {
+fn ranks_that_disagree_about_the_length_get_an_error() {
     for kind in [Kind::Bcast, Kind::Allreduce, Kind::Allgather, Kind::Alltoall, Kind::Scan] {
         let mut case = Case::sample(kind, 4, &mut Dice::new(3));
         (case.count, case.how, case.in_place, case.root) = (8, Some(0), false, 0);
         for count in [4, 16] {
             let wrong = Case { count, prefixes: OnceCell::new(), ..case.clone() };
             let results = case.run_mixed(&wrong, 0, Net::new(4, 1));
-            // A gather with room for more than there is has always worked everywhere.
+            // Every MPI library accepts a gather with more room than data.
             let is_lenient = count == 4 && !matches!(kind, Kind::Allreduce | Kind::Scan);
             assert!(is_lenient || results.iter().any(Result::is_err), "{kind:?}: {results:?}");
         }

@@ -1,4 +1,4 @@
-//! Operations to reduce with, whose results show in what order the operands stood.
+//! Reduction operations whose results show the order of the operands.
 
 #![expect(unsafe_code, reason = "operations work on elements at addresses")]
 
@@ -11,12 +11,12 @@ use crate::datatype::{Datatype, Element, Form, TypeRef, Unit};
 use crate::object::ops::Ops;
 use crate::op::Reduction;
 
-/// How elements of a reduction look.
+/// An operation and its elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
     /// The sum of 4-byte integers, which commutes.
     Sum,
-    /// The composition of linear functions of 2 integers of 4 bytes, which does not.
+    /// The composition of linear functions of two 4-byte integers, which does not commute.
     Compose,
 }
 
@@ -28,7 +28,7 @@ impl Op {
         }
     }
 
-    /// `right` becomes left op right, in packed bytes.
+    /// Sets `right` to `left` op `right`, in packed bytes.
     pub(super) fn apply(self, left: &[u8], right: &mut [u8]) {
         for (left, right) in left.chunks(self.unit()).zip(right.chunks_mut(self.unit())) {
             let word = |bytes: &[u8], index: usize| {
@@ -48,7 +48,7 @@ impl Op {
         }
     }
 
-    /// What a program would pass, for elements that lie as [`with_holes`] says or without holes.
+    /// The reduction that a program would pass, for elements laid out as in [`with_holes`] or without holes.
     pub(super) fn reduction(self, datatype: &Datatype, user: bool, holes: bool) -> Reduction {
         let function = match (self, holes) {
             (Self::Sum, false) if !user => {
@@ -68,7 +68,8 @@ impl Op {
         Reduction::new(&op, datatype, DatatypeHandle(MPI_BYTE)).expect("a user's function takes any type")
     }
 
-    /// For elements `extent` bytes apart whose halves lie `apart` bytes apart from `first` bytes after their addresses on.
+    /// For elements `extent` bytes apart; each has two halves `apart` bytes apart, the first one `first` bytes after
+    /// the element's address.
     unsafe fn combine(self, left: *const u8, right: *mut u8, count: c_int, extent: isize, first: isize, apart: isize) {
         let half = self.unit() / 2;
         for index in 0..count as isize {
@@ -77,7 +78,7 @@ impl Op {
             let mut packed = [[0_u8; 8]; 2];
             for (packed, base) in packed.iter_mut().zip([left.cast_mut(), right]) {
                 for side in 0..2 {
-                    // SAFETY: the run under test says that the elements are there; that is what is tested.
+                    // SAFETY: the run under test guarantees that the elements exist; that is what the test checks.
                     unsafe { place(base, side).copy_to(packed[side * half..].as_mut_ptr(), half) };
                 }
             }
@@ -91,7 +92,7 @@ impl Op {
     }
 }
 
-/// Elements of `unit` bytes that lie backwards in memory, in two pieces, from before their address on.
+/// Elements of `unit` bytes in two pieces, stored backwards and starting before their address.
 pub(super) fn with_holes(unit: usize) -> TypeRef {
     let byte =
         TypeRef::Predefined(Datatype::predefined(Element::of(DatatypeHandle(MPI_BYTE)).expect("it is predefined")));
@@ -103,7 +104,7 @@ pub(super) fn with_holes(unit: usize) -> TypeRef {
     TypeRef::Made(Arc::new(elements))
 }
 
-/// Elements of `unit` bytes side by side.
+/// Contiguous elements of `unit` bytes.
 pub(super) fn without_holes(unit: usize) -> TypeRef {
     let byte =
         TypeRef::Predefined(Datatype::predefined(Element::of(DatatypeHandle(MPI_BYTE)).expect("it is predefined")));
@@ -122,7 +123,7 @@ fn extent(unit: usize) -> isize {
 macro_rules! functions {
     ($($name:ident $op:ident $extent:expr, $first:expr, $apart:expr;)*) => {$(
         extern "C" fn $name(left: *mut c_void, right: *mut c_void, len: *mut c_int, _: *mut DatatypeHandle) {
-            // SAFETY: the library under test passes what the standard says.
+            // SAFETY: the library under test passes what the standard requires.
             unsafe { Op::$op.combine(left.cast(), right.cast(), *len, $extent, $first, $apart) };
         }
     )*};

@@ -1,6 +1,6 @@
-//! Every collective of two groups, of all small sizes and some large ones, from every root.
+//! Every collective of two groups, for all small sizes and some large ones, from every root.
 
-#![expect(unsafe_code, reason = "lends memory, as the border to C does")]
+#![expect(unsafe_code, reason = "lends memory, as the C boundary does")]
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use super::net::Net;
 use super::world::{self, Dice, Fabric};
 use crate::memory::Buffer;
 
-/// Two groups; a rank of the union below `first` is in the first one.
+/// Two groups; ranks of the union below `first` are in the first group.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     first: u32,
     second: u32,
 }
 
-/// What one process does, with what, and what it has received in the end.
+/// One process's schedule, its buffers, and the bytes that it must have received in the end.
 struct Part {
     schedule: Schedule,
     send: Vec<u8>,
@@ -30,7 +30,7 @@ struct Part {
 }
 
 impl Pair {
-    /// 1 + 1 to 5 + 3, both ways round, and some that are more unlike.
+    /// Groups from 1 + 1 to 5 + 3, in both orders, and some of very different sizes.
     fn all() -> impl Iterator<Item = Self> {
         let small = (1..=5).flat_map(|first| (1..=3).map(move |second| (first, second)));
         let more = [(1, 5), (3, 4), (2, 9), (16, 1), (7, 8)];
@@ -58,7 +58,7 @@ impl Pair {
         if all < self.first { 0..self.first } else { self.first..self.size() }
     }
 
-    /// How one process names the root.
+    /// How a process names the root.
     fn root(self, all: u32, root: u32) -> Root {
         match (all < self.first) == (root < self.first) {
             _ if all == root => Root::This,
@@ -67,7 +67,7 @@ impl Pair {
         }
     }
 
-    /// Does what each part says, over two kinds of world.
+    /// Runs every part over two kinds of world.
     fn run(self, seed: u64, op: Option<Op>, part: impl Fn(u32) -> Part) {
         self.run_over(Net::new(self.size(), seed), seed, op, &part);
         if self.size() <= 8 && part(0).send.len() < 2000 {
@@ -108,14 +108,14 @@ fn lend(bytes: &mut [u8]) -> Memory {
     Memory::new(bytes.as_mut_ptr(), buffer)
 }
 
-/// Bytes that one process has for another one.
+/// The bytes that one process has for another.
 fn bytes(from: u32, to: u32, len: u64) -> Vec<u8> {
     (0..len).map(|at| (from * 89 + to * 31 + 7).wrapping_add(at as u32 * 13) as u8).collect()
 }
 
 const LENS: [u64; 5] = [0, 1, 9, 700, 40_000];
 
-/// For each pair, each length that is not too much for it, and a seed.
+/// Runs `body` for each pair with each length that is not too long for it, and a seed.
 fn with_lens(body: impl Fn(Pair, u64, u64)) {
     for pair in Pair::all() {
         for (index, len) in LENS.into_iter().enumerate() {
@@ -126,19 +126,19 @@ fn with_lens(body: impl Fn(Pair, u64, u64)) {
     }
 }
 
-/// Roots to try: all where that is quick.
+/// The roots to try: all of them where that is quick.
 fn roots(pair: Pair, len: u64) -> Vec<u32> {
     if len < 1000 { (0..pair.size()).collect() } else { vec![0, pair.first - 1, pair.size() - 1] }
 }
 
 #[test]
-fn a_root_gives_its_data_to_the_other_group_alone() {
+fn a_root_broadcasts_to_the_other_group_only() {
     with_lens(|pair, len, seed| {
         for root in roots(pair, len) {
             pair.run(seed, None, |me| {
                 let place = pair.root(me, root);
                 let received = if place == Root::Beside { bytes(me, me, len) } else { bytes(root, 0, len) };
-                // What is broadcast lies where it is received: the root fills it first.
+                // The data of a broadcast lie in the receive area: the root fills it first.
                 let mut schedule = Schedule::default();
                 if !matches!(place, Root::Remote(_)) {
                     schedule.copy(Slice::all(Area::Send, len), Slice::all(Area::Recv, len));
@@ -215,7 +215,7 @@ fn reduced(op: Op, ranks: std::ops::Range<u32>, len: u64) -> Vec<u8> {
     all
 }
 
-/// Vectors of both operations, one of which does not commute.
+/// Vectors of both operations; one of the operations does not commute.
 fn with_vectors(body: impl Fn(Pair, Op, Vector, u64)) {
     with_lens(|pair, len, seed| {
         for op in [Op::Sum, Op::Compose] {
@@ -242,7 +242,7 @@ fn a_group_is_reduced_to_a_root_in_the_other_one() {
 }
 
 #[test]
-fn both_groups_get_what_the_other_ones_operands_come_to() {
+fn both_groups_get_the_result_of_the_other_group() {
     with_vectors(|pair, op, vector, seed| {
         pair.run(seed, Some(op), |me| Part {
             schedule: inter::allreduce(pair.sides(me), vector, op == Op::Sum),
@@ -253,10 +253,10 @@ fn both_groups_get_what_the_other_ones_operands_come_to() {
 }
 
 #[test]
-fn both_groups_share_what_the_other_ones_operands_come_to() {
+fn both_groups_scatter_the_result_of_the_other_group() {
     with_vectors(|pair, op, vector, seed| {
         pair.run(seed, Some(op), |me| {
-            // Some get nothing, the last one what is left.
+            // Some ranks get nothing, the last one the rest.
             let size = pair.group(me).len() as u64;
             let each = vector.count / size / 2;
             let count = |rank: u64| if rank + 1 == size { vector.count - rank * each } else { each };

@@ -1,4 +1,5 @@
-//! Every collective, in worlds of 1 to 130 ranks simulated in one thread, against what the standard says its result is.
+//! Every collective, in worlds of 1 to 130 ranks simulated in one thread, compared with the result that the standard
+//! defines.
 
 mod case;
 mod counts;

@@ -1,4 +1,5 @@
-//! The simplest thing that carries messages: it copies from one buffer to the other at some time after both are there.
+//! The simplest message carrier: once both the send and the receive exist, it copies from one buffer to the other at
+//! some later time.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -8,7 +9,7 @@ use super::world::{Dice, Fabric};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 
-/// From whom to whom, with which tag.
+/// Sender, receiver and tag.
 type Channel = (u32, u32, i32);
 
 #[derive(Debug, Default)]
@@ -46,7 +47,7 @@ impl Net {
         }
     }
 
-    /// A rank dies: nothing more comes from it or reaches it.
+    /// A rank dies: no further message comes from it or reaches it.
     pub(super) fn kill(&mut self, rank: u32) {
         self.dead.insert(rank);
         for ((from, to, _), queue) in &mut self.queues {
@@ -80,7 +81,7 @@ impl Net {
         if !had_both && !queue.sends.is_empty() && !queue.receives.is_empty() {
             self.ready.push(channel);
         }
-        // Sometimes it happens at once.
+        // Sometimes the message is copied at once.
         if self.dice.below(4) == 0 && self.ready.last() == Some(&channel) {
             self.ready.pop();
             self.transfer(channel);

@@ -1,10 +1,10 @@
-//! What the tests of collectives share: dice, and a world of runs that are driven in random order.
+//! Shared by the tests of collectives: random numbers, and a world of runs that are driven in random order.
 
 use super::super::run::{Courier, Progress, Run};
 use super::super::schedule::{Area, Schedule, Slice, Step};
 use crate::error::MpiResult;
 
-/// Random numbers, the same for the same seed.
+/// Random numbers; the same seed gives the same numbers.
 #[derive(Debug, Clone)]
 pub(super) struct Dice(u64);
 
@@ -20,7 +20,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`.
+    /// A number below `end`.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -36,24 +36,25 @@ impl Dice {
 
 /// What connects the ranks of a world.
 pub(super) trait Fabric {
-    /// So many turns without anything moving mean that nothing will.
+    /// After this many turns without progress, no further progress is possible.
     const PATIENCE: usize;
     type Id: Copy;
     type Courier<'a>: Courier<Id = Self::Id>
     where
         Self: 'a;
 
-    /// Of one rank.
+    /// The carrier of one rank.
     fn courier(&mut self, rank: u32) -> Self::Courier<'_>;
 
-    /// Lets something happen; whether anything could.
+    /// Lets one thing happen; returns whether anything could.
     fn stir(&mut self, dice: &mut Dice) -> bool;
 
-    /// Nothing may be left of what was sent and received.
+    /// Asserts that no sent or received message is left over.
     fn assert_empty(&mut self);
 }
 
-/// Drives all runs, but for that of one which is gone, to their ends, in random order; a world that stands still fails the test.
+/// Drives all runs to their ends in random order, except that of a rank that has died; a world without progress fails
+/// the test.
 pub(super) fn drive<F: Fabric>(
     fabric: &mut F,
     runs: &mut [Run<F::Id>],
@@ -93,7 +94,7 @@ pub(super) fn drive<F: Fabric>(
     results.into_iter().map(|result| result.unwrap_or(Ok(()))).collect()
 }
 
-/// What builds a schedule has promised (see `schedule`).
+/// Asserts the guarantees of a schedule (see `schedule`).
 pub(super) fn assert_orderly(schedule: &Schedule, rank: u32, size: u32) {
     let mut reads: Vec<Slice> = Vec::new();
     let mut writes: Vec<Slice> = Vec::new();
