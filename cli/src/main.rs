@@ -193,7 +193,7 @@ impl Place {
         match self.find() {
             Ok(daemon) => Ok((dvm::connect(daemon.socket()).await?, None)),
             Err(FindError::NoneRuns) => {
-                say("no daemon runs here: a private one for this job (start one with: rsd start)");
+                say("no daemon is running here: a private one for this job (start one with: rsd start)");
                 let private = Private::start(&self.base).await?;
                 match dvm::connect(private.socket()).await {
                     Ok(client) => Ok((client, Some(private))),

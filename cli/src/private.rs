@@ -101,7 +101,7 @@ fn no_program(program: &Path, error: &io::Error) -> Failure {
         io::ErrorKind::NotFound => "there is no rsd beside rsctl nor in PATH".to_owned(),
         _ => format!("{}: {error}", program.display()),
     };
-    Failure::new(exit::NO_DAEMON, format!("no daemon runs here, and none can be started for this job: {where_}"))
+    Failure::new(exit::NO_DAEMON, format!("no daemon is running here, and none can be started for this job: {where_}"))
 }
 
 /// The base directory, for us alone.

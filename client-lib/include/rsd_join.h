@@ -139,7 +139,7 @@ static int rsd_join_find(char *dir, size_t room, char *why) {
             return rsd_join_may(dir, why);
         if (errno == EACCES)
             return rsd_join_denied(dir, why);
-        return rsd_join_no(why, 241, "RSD_DVM=%s: no such daemon runs; start one with: rsd start%s", wish, "");
+        return rsd_join_no(why, 241, "RSD_DVM=%s: no such daemon is running; start one with: rsd start%s", wish, "");
     }
     entries = opendir(below);
     if (!entries && errno == EACCES)
@@ -160,9 +160,9 @@ static int rsd_join_find(char *dir, size_t room, char *why) {
     if (entries)
         closedir(entries);
     if (other[0])
-        return rsd_join_no(why, 241, "several DVMs run here; name one by RSD_DVM, %s or %s", found, other);
+        return rsd_join_no(why, 241, "several DVMs are running here; choose one with RSD_DVM: %s or %s", found, other);
     if (!found[0])
-        return rsd_join_no(why, 241, "no daemon runs here; start one with: rsd start%s%s", "", "");
+        return rsd_join_no(why, 241, "no daemon is running here; start one with: rsd start%s%s", "", "");
     snprintf(dir, room, "%s", found);
     return rsd_join_may(dir, why);
 }

@@ -27,7 +27,8 @@ LINE_BYTES_MAX = 16 << 10
 RETURN = 10.0
 RETRY = 0.1
 #: Seconds of each unit that a time may be written in.
-UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 #: What another launcher has left is not for this world.
 PREFIXES = ("PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_")
 NAMES = ("MPIRUN_RSH_LAUNCH", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", "PRTE_LAUNCHED", "RSD_CPUS", "RSD_GPUS", "RSD_LISTEN_FD")
@@ -119,16 +120,20 @@ def join(
 
 
 def _seconds(timeout):
-    """A time as rsctl takes it: 250ms, 5s, 1.5h; a number is seconds."""
+    """A duration as rsctl accepts it: 250ms, 5s, 1.5h, 1m30s; a bare number is seconds."""
     if isinstance(timeout, str):
-        parts = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*(ms|s|m|h|d|)", timeout.strip())
-        if parts is not None:
-            return float(parts[1]) * UNITS[parts[2]]
+        if re.fullmatch(NUMBER, timeout.strip()):
+            return float(timeout)
+        parts = re.findall(rf"({NUMBER})\s*(ms|s|m|h|d)\s*", timeout)
+        units = [UNITS[unit] for _, unit in parts]
+        # The parts must cover the whole text, and each unit must be smaller than the one before it.
+        if parts and units == sorted(set(units), reverse=True) and re.fullmatch(rf"\s*(({NUMBER})\s*(ms|s|m|h|d)\s*)+", timeout):
+            return sum(float(number) * UNITS[unit] for number, unit in parts)
     elif not isinstance(timeout, (int, float)):
         raise TypeError(f"timeout is seconds, or a text such as '5s' or '2m', not {type(timeout).__name__}")
     elif 0 <= timeout < float("inf"):
         return timeout
-    raise JoinError(240, f"timeout={timeout!r} is no duration: write 250ms, 5s, 2m, 1h or 1d, or seconds alone")
+    raise JoinError(240, f"invalid duration timeout={timeout!r}: use 250ms, 5s, 1m30s, 2h or 1d; a bare number is seconds")
 
 
 def _left_ms(timeout, began):
@@ -246,11 +251,11 @@ def _state_dir(wish):
         except PermissionError:
             raise _denied(state_dir) from None
         except OSError:
-            raise JoinError(241, f"{wish}: no such daemon runs; start one with: rsd start") from None
+            raise JoinError(241, f"{wish}: no such daemon is running; start one with: rsd start") from None
         if owner != os.geteuid():
             raise _denied(state_dir)
         if _running(state_dir) is None:
-            raise JoinError(241, f"{wish}: no such daemon runs; start one with: rsd start")
+            raise JoinError(241, f"{wish}: no such daemon is running; start one with: rsd start")
         return os.path.abspath(state_dir)
     try:
         names = sorted(os.listdir(base))
@@ -271,9 +276,9 @@ def _state_dir(wish):
     if len(found) == 1:
         return next(iter(found.values()))[0]
     if not found:
-        raise JoinError(241, "no daemon runs here; start one with: rsd start")
+        raise JoinError(241, "no daemon is running here; start one with: rsd start")
     names = ", ".join(path for path, _ in found.values())
-    raise JoinError(241, f"{len(found)} DVMs run here; name one by dvm= or RSD_DVM: {names}")
+    raise JoinError(241, f"{len(found)} DVMs are running here; choose one with dvm= or RSD_DVM: {names}")
 
 
 def _denied(place):

@@ -1,23 +1,23 @@
-//! Names of DVMs and their daemons: they become directory names and stand in command lines.
+//! Names of DVMs and daemons. They become directory names and appear on command lines.
 
 use thiserror::Error;
 
 const LONGEST: usize = 64;
 
-/// Not a name.
+/// An invalid name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "`{name}` is no name for a daemon: use 1 to {LONGEST} letters, digits, `.`, `_` or `-`, the first a letter, digit or `_`"
+    "invalid daemon name `{name}`: use 1 to {LONGEST} letters, digits, `.`, `_` or `-`; the first must be a letter, digit or `_`"
 )]
 pub struct NameError {
     /// What was written.
     pub name: String,
 }
 
-/// Whether a daemon may be called so.
+/// Checks that `name` is a valid daemon name.
 pub fn check(name: &str) -> Result<(), NameError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    // A leading dot would be a hidden directory, or `..`; a leading dash an option.
+    // A leading dot would make a hidden directory or `..`; a leading dash would read as an option.
     let fine = (1..=LONGEST).contains(&name.len()) && name.chars().all(fits) && !name.starts_with(['.', '-']);
     if fine { Ok(()) } else { Err(NameError { name: name.to_owned() }) }
 }

@@ -1,15 +1,15 @@
-//! Environment files: `NAME=VALUE` a line, with comments and simple quotes.
+//! Environment files: one `NAME=VALUE` per line, with comments and simple quotes.
 //!
 //! ```text
 //! # a comment
-//! OMP_NUM_THREADS=4          # another: a blank stands before the #
-//! export MODE=fast           # so that a shell can read it as well
-//! GREETING="two words\n"     # \" \\ \$ \n \t
-//! PATTERN='$HOME stays'      # as it stands
+//! OMP_NUM_THREADS=4          # a comment after a value needs a blank before the #
+//! export MODE=fast           # `export` is allowed, so a shell can source the file
+//! GREETING="two words\n"     # escapes: \" \\ \$ \n \t
+//! PATTERN='$HOME stays'      # taken literally
 //! EMPTY=
 //! ```
 //!
-//! Nothing is expanded: the file says the same on every machine.
+//! Variables are not expanded, so the file means the same on every machine.
 
 use thiserror::Error;
 
@@ -25,25 +25,25 @@ pub type EnvfileError = SyntaxError<EnvMistake>;
 #[expect(missing_docs, reason = "the fields are what the user wrote")]
 pub enum EnvMistake {
     /// No `=`.
-    #[error("`{word}` is given no value")]
+    #[error("`{word}` has no value")]
     NoValue { word: String },
-    /// Nothing, or not what programs can ask for.
-    #[error("`{name}` is no name of a variable")]
+    /// Empty, or with characters that a variable name cannot have.
+    #[error("invalid variable name `{name}`")]
     BadName { name: String },
-    /// The quote goes on to the line's end.
-    #[error("the quote that begins here does not end on its line")]
+    /// A quote that is not closed on its line.
+    #[error("unterminated quote")]
     OpenQuote,
-    /// More than a comment behind the quote.
-    #[error("only a comment may stand behind the quote")]
+    /// Text other than a comment after the closing quote.
+    #[error("only a comment may follow the closing quote")]
     BehindQuote,
-    /// No value can hold it.
+    /// A NUL byte in a value.
     #[error("a value cannot hold a NUL byte")]
     Nul,
 }
 
 type Mistake = (usize, EnvMistake);
 
-/// Names and values in the file's order; the same name may come again, and the last one counts. `file_name` is only for
+/// Returns names and values in the file's order. A name may occur more than once; the last value counts. `file_name` is only for
 /// messages.
 pub fn parse(text: &str, file_name: &str) -> Result<Vec<(String, String)>, EnvfileError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -81,13 +81,13 @@ fn parse_line(line: &str) -> Result<Option<(String, String)>, Mistake> {
     Ok(Some((name.to_owned(), value)))
 }
 
-/// Up to a comment, without the blanks before it.
+/// The text up to a comment, without the blanks before it.
 fn plain(text: &str) -> &str {
     let comment = text.char_indices().find(|(at, c)| *c == '#' && text[..*at].ends_with([' ', '\t']));
     text[..comment.map_or(text.len(), |(at, _)| at)].trim()
 }
 
-/// What stands between the quote at byte `at` and the next one.
+/// The text between the quote at byte `at` and the closing one.
 fn quoted(line: &str, at: usize, quote: char) -> Result<String, Mistake> {
     let mut value = String::new();
     let mut chars = line[at + 1..].char_indices();
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_read() {
+    fn every_form_is_parsed() {
         let text = "# a comment\n\n  A=1\r\nexport MODE=fast\nexport=x\nEMPTY=\nURL=http://h/#part  # the part stays\n\
                     TWO=\"two \\\"words\\\"\\n\\$HOME \\x\" # comment\nRAW='$HOME \\n # stays'\nA=a b=c \n";
         let variables = parse(text, "env").unwrap();
@@ -143,17 +143,17 @@ mod tests {
     fn a_mistake_names_file_line_and_column() {
         assert_eq!(
             parse("A=1\nB C=2\n", "./env").unwrap_err().to_string(),
-            "./env:2:1: `B C` is no name of a variable\n  B C=2\n  ^\n\
+            "./env:2:1: invalid variable name `B C`\n  B C=2\n  ^\n\
              accepted: NAME=VALUE, NAME=\"VALUE\" or NAME='VALUE'"
         );
         let vectors = [
-            ("PATH", "1:1: `PATH` is given no value"),
-            ("export A", "1:8: `A` is given no value"),
-            ("=x", "1:1: `` is no name of a variable"),
-            ("1A=x", "1:1: `1A` is no name of a variable"),
-            ("A=\"x", "1:3: the quote that begins here does not end on its line"),
-            ("A=\"x\\", "1:3: the quote that begins here does not end on its line"),
-            ("A='x' y", "1:7: only a comment may stand behind the quote"),
+            ("PATH", "1:1: `PATH` has no value"),
+            ("export A", "1:8: `A` has no value"),
+            ("=x", "1:1: invalid variable name ``"),
+            ("1A=x", "1:1: invalid variable name `1A`"),
+            ("A=\"x", "1:3: unterminated quote"),
+            ("A=\"x\\", "1:3: unterminated quote"),
+            ("A='x' y", "1:7: only a comment may follow the closing quote"),
             ("A=x\0", "1:4: a value cannot hold a NUL byte"),
         ];
         for (text, expected) in vectors {
@@ -164,12 +164,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_stands_in_quotes_comes_back(value in "[^\\\\\"\\$\r\n\0]*") {
+        fn a_quoted_value_is_read_back_unchanged(value in "[^\\\\\"\\$\r\n\0]*") {
             prop_assert_eq!(parse(&format!("A=\"{value}\""), "env").unwrap(), [("A".to_owned(), value)]);
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "[A-B=\"' #\\\\\n\té0]{0,30}") {
+        fn any_text_is_parsed_or_refused(text in "[A-B=\"' #\\\\\n\té0]{0,30}") {
             if let Err(error) = parse(&text, "env") {
                 prop_assert!(error.column <= text.lines().nth(error.line.unwrap() - 1).unwrap().chars().count());
             }

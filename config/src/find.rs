@@ -1,7 +1,7 @@
-//! Which daemon to talk to: the one named, else the only DVM of this user that runs.
+//! Which daemon to talk to: the one named, else the user's only running DVM.
 //!
-//! Under the base directory every daemon has a state directory, or a link to it, called by its name. It runs when somebody
-//! holds the lock of its `rsd.lock`; what it is stands in its `daemon.json`. Daemons of one DVM count once, the head first.
+//! The base directory has one entry for each daemon, with the daemon's name: its state directory or a link to it. A daemon is
+//! running if its `rsd.lock` is locked; its `daemon.json` describes it. The daemons of one DVM count once, the head first.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// A daemon that runs.
+/// A running daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Daemon {
     /// Its state directory, or a link to it.
@@ -34,7 +34,7 @@ impl fmt::Display for Daemon {
     }
 }
 
-/// `daemon.json`, as far as it matters here.
+/// The fields of `daemon.json` that are used here.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 struct About {
@@ -45,7 +45,7 @@ struct About {
     pid: u32,
 }
 
-/// The user's word for a daemon, and where it was said.
+/// The daemon that the user named, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish<'a> {
     /// `--dvm`.
@@ -63,25 +63,25 @@ impl fmt::Display for Wish<'_> {
     }
 }
 
-/// Why there is none.
+/// Why no daemon was found.
 #[derive(Debug)]
 pub enum FindError {
-    /// None was named and none runs.
+    /// None was named and none is running.
     NoneRuns,
-    /// None was named and several DVMs run.
+    /// None was named and several DVMs are running.
     Several(Vec<Daemon>),
-    /// The one named does not run; these do.
+    /// The one named is not running.
     NotRunning {
-        /// As the user said it.
+        /// As the user wrote it.
         wish: String,
-        /// Those that do.
+        /// The daemons that are running.
         running: Vec<Daemon>,
     },
-    /// The one named is another user's.
+    /// The one named belongs to another user.
     NotPermitted {
         /// Its directory.
         place: PathBuf,
-        /// Whose.
+        /// Its owner.
         owner_uid: u32,
     },
     /// The directory cannot be read.
@@ -98,16 +98,16 @@ impl std::error::Error for FindError {}
 impl fmt::Display for FindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FindError::NoneRuns => f.write_str("no daemon runs here; start one with: rsd start"),
+            FindError::NoneRuns => f.write_str("no daemon is running here; start one with: rsd start"),
             FindError::Several(daemons) => {
-                write!(f, "{} DVMs run here; name one with --dvm:", daemons.len())?;
+                write!(f, "{} DVMs are running here; choose one with --dvm:", daemons.len())?;
                 daemons.iter().try_for_each(|daemon| write!(f, "\n  --dvm {daemon}"))
             }
             FindError::NotRunning { wish, running } if running.is_empty() => {
-                write!(f, "{wish}: no such daemon runs, nor any other; start one with: rsd start")
+                write!(f, "{wish}: no daemon is running; start one with: rsd start")
             }
             FindError::NotRunning { wish, running } => {
-                write!(f, "{wish}: no such daemon runs; these do:")?;
+                write!(f, "{wish}: no such daemon is running; running daemons:")?;
                 running.iter().try_for_each(|daemon| write!(f, "\n  --dvm {daemon}"))
             }
             FindError::NotPermitted { place, owner_uid } => {
@@ -118,7 +118,7 @@ impl fmt::Display for FindError {
     }
 }
 
-/// The daemon meant by `wish`, or the only one.
+/// Returns the daemon named by `wish`, or the only one that is running.
 pub fn find(base: &Path, wish: Option<Wish<'_>>) -> Result<Daemon, FindError> {
     match wish {
         Some(wish) => named(base, wish),
@@ -135,7 +135,7 @@ pub fn find(base: &Path, wish: Option<Wish<'_>>) -> Result<Daemon, FindError> {
 
 fn named(base: &Path, wish: Wish<'_>) -> Result<Daemon, FindError> {
     let (Wish::Option(word) | Wish::Variable(word)) = wish;
-    // A path says so by its slash; a name is one below the base directory.
+    // A word with a slash is a path; any other is a name below the base directory.
     let state_dir = match word.as_os_str().as_encoded_bytes().contains(&b'/') {
         true => word.to_owned(),
         false => base.join(word),
@@ -152,7 +152,7 @@ fn named(base: &Path, wish: Wish<'_>) -> Result<Daemon, FindError> {
     }
 }
 
-/// All daemons that run, by name. Entries that begin with a dot (private daemons) are nobody else's.
+/// All running daemons, by name. Entries that begin with a dot are private daemons and are not listed.
 fn running(base: &Path) -> Result<Vec<Daemon>, FindError> {
     let io = |error| FindError::Io { place: base.to_owned(), error };
     let entries = match fs::read_dir(base) {
@@ -165,7 +165,7 @@ fn running(base: &Path) -> Result<Vec<Daemon>, FindError> {
     for entry in entries {
         let entry = entry.map_err(io)?;
         if !entry.file_name().as_encoded_bytes().starts_with(b".") {
-            // Somebody else's link in our directory is no candidate, and no reason to fail either.
+            // An entry that cannot be probed, such as another user's, is skipped rather than failing the search.
             daemons.extend(probe(&entry.path()).ok().flatten());
         }
     }
@@ -174,7 +174,7 @@ fn running(base: &Path) -> Result<Vec<Daemon>, FindError> {
     Ok(daemons)
 }
 
-/// Its state directory and a link to it are one.
+/// Whether two paths lead to the same directory, directly or over a link.
 fn same_place(a: &Path, b: &Path) -> bool {
     match (fs::metadata(a), fs::metadata(b)) {
         (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
@@ -195,27 +195,27 @@ fn one_per_dvm(daemons: Vec<Daemon>) -> Vec<Daemon> {
     dvms
 }
 
-/// The daemon of a state directory, if it runs.
+/// The daemon of a state directory, if it is running.
 fn probe(state_dir: &Path) -> Result<Option<Daemon>, FindError> {
     let file = match File::open(state_dir.join("rsd.lock")) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(denied(state_dir, error)),
         Err(_) => return Ok(None),
     };
-    // Shared, so that two who look at once do not see each other.
+    // A shared lock, so that two processes that probe at once do not take each other for the daemon.
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => {}
         Ok(()) | Err(TryLockError::Error(_)) => return Ok(None),
     }
-    // It is written once the daemon is ready; before that it is not there to be talked to.
+    // The daemon writes this file once it accepts connections.
     let Ok(json) = fs::read(state_dir.join("daemon.json")) else { return Ok(None) };
     let Ok(about) = serde_json::from_slice(&json) else { return Ok(None) };
     Ok(Some(Daemon { state_dir: state_dir.to_owned(), about }))
 }
 
-/// Whose it is, if it is not ours.
+/// The refusal for a place that this user may not read.
 fn denied(place: &Path, error: io::Error) -> FindError {
-    // It may lie below a directory that we may not even look into: that one's owner is who keeps us out.
+    // The place may lie below a directory that is itself unreadable; then that directory's owner is named.
     let seen = place.ancestors().find_map(|place| Some((place, fs::metadata(place).ok()?)));
     match seen {
         Some((place, meta)) => FindError::NotPermitted { place: place.to_owned(), owner_uid: meta.uid() },
@@ -230,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    /// A base directory with daemons in it, whose locks are held as long as it lives.
+    /// A base directory with daemons. Their locks are held until it is dropped.
     struct Base {
         dir: PathBuf,
         locks: Vec<File>,
@@ -271,18 +271,18 @@ mod tests {
     }
 
     #[test]
-    fn the_only_one_that_runs_is_taken() {
+    fn the_only_running_daemon_is_found() {
         let mut base = Base::new();
         assert!(base.find(None).unwrap_err().contains("rsd start"));
         base.add("old", "1", true, false);
-        assert!(base.find(None).unwrap_err().contains("no daemon runs"));
+        assert!(base.find(None).unwrap_err().contains("no daemon is running"));
         let n0 = base.add("n0", "2", true, true);
         base.add(".private-x", "3", true, true);
         assert_eq!(base.find(None), Ok(n0));
     }
 
     #[test]
-    fn no_base_directory_is_no_daemon() {
+    fn without_a_base_directory_no_daemon_is_running() {
         assert!(matches!(find(Path::new("/nonexistent/rsd"), None), Err(FindError::NoneRuns)));
     }
 
@@ -296,17 +296,17 @@ mod tests {
     }
 
     #[test]
-    fn two_dvms_are_listed() {
+    fn two_running_dvms_are_listed() {
         let mut base = Base::new();
         base.add("a", "1", true, true);
         base.add("b", "2", true, true);
         let text = base.find(None).unwrap_err();
-        assert!(text.starts_with("2 DVMs run here"), "{text}");
+        assert!(text.starts_with("2 DVMs are running here"), "{text}");
         assert!(text.contains("\n  --dvm a  (head, node 0, pid 1,") && text.contains("\n  --dvm b  "), "{text}");
     }
 
     #[test]
-    fn one_is_named_by_name_by_directory_or_by_what_it_calls_itself() {
+    fn a_daemon_is_found_by_its_entry_its_directory_or_its_own_name() {
         let mut base = Base::new();
         let a = base.add("a", "1", true, true);
         let far = base.add("elsewhere/far", "2", true, true);
@@ -326,14 +326,14 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_run_is_said_so_and_the_others_named() {
+    fn a_daemon_that_is_not_running_is_reported_with_those_that_are() {
         let mut base = Base::new();
         base.add("gone", "1", true, false);
         let text = base.find(Some(Wish::Option("gone".as_ref()))).unwrap_err();
-        assert!(text.starts_with("--dvm gone: no such daemon runs, nor any other"), "{text}");
+        assert!(text.starts_with("--dvm gone: no daemon is running; start one"), "{text}");
         base.add("a", "2", true, true);
         let text = base.find(Some(Wish::Variable("/x/y".as_ref()))).unwrap_err();
-        assert!(text.starts_with("RSD_DVM=/x/y: no such daemon runs; these do:\n  --dvm a  "), "{text}");
+        assert!(text.starts_with("RSD_DVM=/x/y: no such daemon is running; running daemons:\n  --dvm a  "), "{text}");
         assert!(base.find(Some(Wish::Option("".as_ref()))).is_err());
     }
 }

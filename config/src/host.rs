@@ -5,8 +5,8 @@
 //! names    = a name | a name with brackets, "gpu[01-16,20]" | an IPv6 address in brackets, "[fe80::1]"
 //! ```
 //!
-//! `+n`, `+e` and `^` are Open MPI's, `HOST:N` is Hydra's as well. Which node a name or a number means is decided where the nodes
-//! are known.
+//! `+n`, `+e` and `^` are Open MPI's; `HOST:N` is also Hydra's. `rsd-core`, which knows the nodes, decides which node a name or
+//! number means.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -18,33 +18,33 @@ use crate::ranges;
 /// The most entries of a host list.
 pub const HOSTS_MAX: usize = 65_536;
 
-/// One entry of a host list, in the user's order; the same host may come again.
+/// One entry of a host list, in the user's order. A host may occur more than once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostEntry {
     /// Which host.
     pub host: HostRef,
-    /// Slots to use there.
+    /// How many of its slots to use.
     pub slots: Slots,
-    /// The most ranks there, also when oversubscribing.
+    /// The most ranks on it, also when oversubscribing.
     pub max_slots: Option<u32>,
-    /// Whose account there, for starting daemons.
+    /// The account to start a daemon with.
     pub user: Option<String>,
-    /// Where its ssh listens, for starting daemons.
+    /// Its ssh port, for starting a daemon.
     pub port: Option<u16>,
     /// Where it was written, for messages: "hostfile ./hosts:1", "--host".
     pub source: String,
 }
 
-/// Which host an entry is about. Its text is what a job carries.
+/// The host that an entry names. Its text form is what a job carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostRef {
     /// By name or address.
     Named(String),
-    /// `+n2`: the node at this place among all, from 0.
+    /// `+n2`: the node at this index among all nodes, from 0.
     Nth(u32),
-    /// `+e`, `+e:2`: nodes on which no job runs, as many or all.
+    /// `+e`, `+e:2`: nodes that run no job; the count, or all.
     Idle(Option<u32>),
-    /// `^name`: not this one. Where there are only such entries, all others are meant.
+    /// `^name`: excludes a host. A list of only such entries means all other hosts.
     Excluded(String),
 }
 
@@ -60,117 +60,117 @@ impl fmt::Display for HostRef {
     }
 }
 
-/// How many slots of a host.
+/// How many slots of a host to use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Slots {
-    /// Nothing is said: all when the host is mentioned once, one for each mention otherwise.
+    /// No number: all slots if the host is listed once, else one slot for each mention.
     #[default]
     Unsaid,
-    /// `:*`, `:auto`: all.
+    /// `:*`, `:auto`: all slots.
     Whole,
-    /// As many, from 1 up.
+    /// This many, from 1 up.
     Count(u32),
 }
 
-/// What can be wrong with a host.
+/// What can be wrong with a host entry.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[expect(missing_docs, reason = "the fields are what the user wrote")]
 pub enum HostMistake {
-    /// The whole list is empty.
-    #[error("no host is named")]
+    /// An empty list or entry.
+    #[error("no host given")]
     NoHosts,
-    /// Not a name.
-    #[error("`{name}` is no host name")]
+    /// An invalid host name.
+    #[error("invalid host name `{name}`")]
     BadName { name: String },
-    /// Several in one line.
-    #[error("a host file has one host a line; a range of them is written gpu[01-16,20]")]
+    /// Several hosts on one line.
+    #[error("a host file has one host per line; write a range as gpu[01-16,20]")]
     Comma,
-    /// Not an account's name.
-    #[error("`{user}` is no user name")]
+    /// An invalid account name.
+    #[error("invalid user name `{user}`")]
     BadUser { user: String },
-    /// Colons that are an address's own.
-    #[error("an IPv6 address stands in brackets: [{address}]")]
+    /// An IPv6 address without brackets.
+    #[error("an IPv6 address needs brackets: [{address}]")]
     BareAddress { address: String },
-    /// In brackets, with colons, and yet no address.
-    #[error("`{address}` is no IPv6 address")]
+    /// An invalid IPv6 address in brackets.
+    #[error("invalid IPv6 address `{address}`")]
     BadAddress { address: String },
     /// `[` without `]`.
-    #[error("this bracket is not closed")]
+    #[error("unclosed bracket")]
     OpenBracket,
     /// `]` without `[`.
-    #[error("this bracket was not opened")]
+    #[error("`]` without `[`")]
     StrayBracket,
-    /// Not `1-16`, `20`.
-    #[error("`{text}` is no number and no range of numbers")]
+    /// Neither `20` nor `1-16`.
+    #[error("`{text}` is not a number or a range such as 1-16")]
     BadRange { text: String },
     /// `1-016`.
-    #[error("`{text}` has ends of different widths: write both with as many digits")]
+    #[error("`{text}` has ends of different widths: write both with the same number of digits")]
     Widths { text: String },
     /// `16-1`.
-    #[error("the range {first}-{last} runs backwards: write {last}-{first}")]
+    #[error("the range {first}-{last} is reversed: write {last}-{first}")]
     Backwards { first: Box<str>, last: Box<str> },
-    /// Beyond [`HOSTS_MAX`].
-    #[error("this makes more than {HOSTS_MAX} hosts")]
+    /// More than [`HOSTS_MAX`] hosts.
+    #[error("more than {HOSTS_MAX} hosts")]
     TooMany,
     /// Neither `+nK` nor `+e`.
-    #[error("`{word}` is no relative node: +nK is the K-th node from 0, +e every idle node, +e:N as many of them")]
+    #[error("invalid relative node `{word}`: use +nK (node K, from 0), +e (every idle node) or +e:N (N idle nodes)")]
     BadRelative { word: String },
-    /// A range of relative nodes.
-    #[error("relative nodes have no ranges: name each")]
+    /// `+n[0-3]`.
+    #[error("a relative node cannot be a range: list each, +n0,+n1")]
     RelativeRange,
-    /// `^host:2`.
-    #[error("`^` removes a host: nothing goes with it")]
+    /// `^host:2`, `^host slots=2`.
+    #[error("`^` excludes a host and takes a name only")]
     ExcludedWith,
-    /// `h:+2`.
-    #[error("`{value}` changes a node's own slots, which its daemon is started with: rsd start --slots N")]
+    /// `host:+2`.
+    #[error("`{value}` would change the node's own slots: set them when its daemon starts, with rsd start --slots N")]
     Adjusted { value: String },
-    /// Peers have it, here it is elsewhere.
+    /// Another launcher's key that has no meaning in our host files.
     #[error("{what}")]
     Elsewhere { what: &'static str },
-    /// No such key.
-    #[error("`{key}` is no key of a host")]
+    /// An unknown key.
+    #[error("unknown host-file key `{key}`")]
     UnknownKey { key: String },
-    /// A key alone.
+    /// A key without a value.
     #[error("`{word}` needs a value: {word}=N")]
     NoValue { word: String },
-    /// Not a number, or none that makes sense.
+    /// Not a number, or out of range.
     #[error("{key} takes a number from 1 up, not `{value}`")]
     BadNumber { key: &'static str, value: String },
-    /// Not a port.
+    /// An invalid port.
     #[error("port takes a number from 1 to 65535, not `{value}`")]
     BadPort { value: String },
-    /// The same twice.
+    /// A key that occurs twice.
     #[error("{key} is given twice")]
     Twice { key: &'static str },
-    /// The limit is below what it limits.
+    /// `max_slots` below `slots`.
     #[error("max_slots={max_slots} is less than slots={slots}")]
     MaxBelowSlots { slots: u32, max_slots: u32 },
-    /// On several lines, not all of them bare.
-    #[error("`{name}` is on line {line} as well, and slots are given: list it once, with all its slots")]
+    /// A host on several lines that give slots in ways that do not add up.
+    #[error("`{name}` is already on line {line}, and slots are given: list it once, with all its slots")]
     Repeated { name: String, line: usize },
-    /// A comment without an end.
-    #[error("the comment that begins here does not end")]
+    /// A `/*` without `*/`.
+    #[error("unterminated comment")]
     OpenComment,
-    /// Of `--host`, not in the host file.
+    /// A host of `--host` that the host file does not list.
     #[error("`{name}` is not in {file}")]
     NotInFile { name: Box<str>, file: Box<str> },
-    /// Of `--host`, beyond the hosts of the host file.
-    #[error("there is no +n{at}: {file} has {hosts} hosts, from +n0")]
+    /// A `+nK` of `--host` beyond the last host of the host file.
+    #[error("no host +n{at}: {file} has {hosts} host{}, from +n0", if *hosts == 1 { "" } else { "s" })]
     BeyondFile { at: u32, hosts: usize, file: String },
-    /// `--host` cannot choose among what only the daemon can tell.
-    #[error("{file} has relative nodes (+n, +e), among which --host cannot choose: leave out --host")]
+    /// `--host` beside a host file with relative nodes, which only the daemon can resolve.
+    #[error("--host cannot choose from {file}, which has relative nodes (+n, +e): omit --host")]
     RelativeInFile { file: String },
-    /// `+e` in `--host` beside a host file.
-    #[error("+e cannot choose from a host file: write it into the file, or leave out --hostfile")]
+    /// `+e` in `--host` beside a host file, which does not know which nodes are idle.
+    #[error("+e cannot choose from a host file: write it into the file, or omit --hostfile")]
     IdleOfFile,
 }
 
-/// Byte in the line, and what is wrong there.
+/// A byte offset in the line, and what is wrong there.
 pub(crate) type Mistake = (usize, HostMistake);
 
 pub(crate) const SLOTS: &str = "slots";
 
-/// The entries that the item at byte `at` of its line stands for, without their source.
+/// Parses the item at byte `at` of its line into entries, whose source is still empty.
 pub(crate) fn parse(at: usize, item: &str) -> Result<Vec<HostEntry>, Mistake> {
     if let Some(names) = item.strip_prefix('^') {
         return excluded(at + 1, names);
@@ -194,7 +194,7 @@ pub(crate) fn parse(at: usize, item: &str) -> Result<Vec<HostEntry>, Mistake> {
 }
 
 impl HostEntry {
-    /// Nothing said of it.
+    /// An entry with nothing but the host.
     fn of(host: HostRef) -> HostEntry {
         HostEntry { host, slots: Slots::Unsaid, max_slots: None, user: None, port: None, source: String::new() }
     }
@@ -231,7 +231,7 @@ fn relative(at: usize, item: &str) -> Result<HostEntry, Mistake> {
 
 type Count<'a> = Option<(usize, &'a str)>;
 
-/// The names of `names:count`, and the count with its place.
+/// Splits `names:count` into the names and the count with its byte offset.
 fn split_count(at: usize, item: &str) -> Result<(Vec<String>, Count<'_>), Mistake> {
     if let Some((address, rest)) = item.strip_prefix('[').and_then(|rest| rest.split_once(']'))
         && address.contains(':')
@@ -283,7 +283,7 @@ fn slots(text: &str) -> Result<Slots, HostMistake> {
     number(SLOTS, text).map(Slots::Count)
 }
 
-/// A number from 1 up; the largest of all stands for "all" elsewhere.
+/// A number from 1 up. `u32::MAX` is excluded because placement uses it for "all".
 pub(crate) fn number(key: &'static str, value: &str) -> Result<u32, HostMistake> {
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
     let number = value.parse().ok().filter(|number| digits && (1..u32::MAX).contains(number));

@@ -1,20 +1,20 @@
-//! Host files: one host a line, `node0 slots=4 max_slots=8` or `node0:4`.
+//! Host files: one host per line, `node0 slots=4 max_slots=8` or `node0:4`.
 //!
 //! ```text
-//! # a comment; so are // this and /* this,
-//!   over several lines */
+//! # comments: this, // this, and /* this,
+//!   which may span lines */
 //! node0 slots=4 max_slots=8        synonyms: cpu, count; slots_max, max-slots, max_cpus, …
-//! node1:4                          as Hydra writes it
+//! node1:4                          Hydra's form
 //! gpu[01-16,20] slots=8            gpu01 to gpu16 and gpu20
-//! me@node2 port=2222               or user=me: for starting daemons
-//! node3                            all of it; on k lines: k slots
-//! [fe80::1]                        an address
-//! ^gpu07                           not this one
-//! +n2                              the third node; +e: all idle nodes, +e:3: three of them
+//! me@node2 port=2222               or user=me; used to start daemons
+//! node3                            all its slots; if listed on k lines, k slots
+//! [fe80::1]                        an IPv6 address
+//! ^gpu07                           excluded
+//! +n2                              the third node; +e: all idle nodes; +e:3: three of them
 //! ```
 //!
-//! Keys and their synonyms are Open MPI's. A host that is listed on several lines is either bare on each, and then has one slot
-//! for each, or has a `:N` on each, and they add up; anything else is refused as ambiguous.
+//! The keys and their synonyms are Open MPI's. A host on several lines must be bare on each, which counts one slot per line, or
+//! have a `:N` on each, which adds up. Any other mix is ambiguous and refused.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ HOST [slots=N] [max_slots=M] [user=NAME] [port=P], HOST:N, USER@HOST, NAME[01-16
 /// A mistake in a host file or host list.
 pub type HostfileError = SyntaxError<HostMistake>;
 
-/// The hosts of a file, at least one. `file_name` is only for messages.
+/// Parses a host file into at least one entry. `file_name` is only for messages.
 pub fn parse(text: &str, file_name: &str) -> Result<Vec<HostEntry>, HostfileError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let wrong = |number: usize, mistake: Mistake| {
@@ -60,7 +60,7 @@ pub fn parse(text: &str, file_name: &str) -> Result<Vec<HostEntry>, HostfileErro
     Ok(entries)
 }
 
-/// How a line says its slots.
+/// How a line gives its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Bare,
@@ -68,7 +68,7 @@ enum Form {
     Keys,
 }
 
-/// What stands on a line.
+/// A parsed line.
 struct Line {
     at: usize,
     form: Form,
@@ -108,7 +108,7 @@ fn parse_line(line: &str) -> Result<Option<Line>, Mistake> {
     Ok(Some(Line { at, form, hosts }))
 }
 
-/// Several hosts on a line deserve another answer than a bad name.
+/// Replaces "invalid host name" for `a,b` on one line, which has a more useful answer.
 fn commas(at: usize, item: &str, mistake: Mistake) -> Mistake {
     let unread = matches!(mistake.1, HostMistake::BadName { .. } | HostMistake::BadNumber { .. });
     match item.find(',') {
@@ -117,7 +117,7 @@ fn commas(at: usize, item: &str, mistake: Mistake) -> Mistake {
     }
 }
 
-/// What keys have said.
+/// The values of a line's keys.
 struct Keys {
     slots: Slots,
     max_slots: Option<u32>,
@@ -165,7 +165,7 @@ impl Key {
         match self {
             Key::Slots => SLOTS,
             Key::MaxSlots => "max_slots",
-            Key::User => "the user",
+            Key::User => "user",
             Key::Port => "port",
         }
     }
@@ -179,23 +179,23 @@ fn key_of(word: &str) -> Result<Key, HostMistake> {
         | "max_count" | "count_max" => Ok(Key::MaxSlots),
         "user" | "username" | "user_name" => Ok(Key::User),
         "port" => Ok(Key::Port),
-        "slots+" | "slots_" => elsewhere("a node's own slots are what its daemon is started with: rsd start --slots N"),
-        "binding" => elsewhere("ranks of all hosts are bound alike: rsctl run --bind-to core"),
+        "slots+" | "slots_" => elsewhere("a node's own slots are set when its daemon starts: rsd start --slots N"),
+        "binding" => elsewhere("binding is not per host: use rsctl run --bind-to core"),
         "boards" | "sockets" | "sockets_per_board" | "cores" | "cores_per_socket" => {
-            elsewhere("what a node is made of is asked of the node: leave it out")
+            elsewhere("each node reports its own hardware: remove this key")
         }
         _ => Err(HostMistake::UnknownKey { key: word.to_owned() }),
     }
 }
 
-/// The words of a line with the byte that each begins at.
+/// The words of a line, each with its byte offset.
 pub(crate) struct Words<'a> {
     pub(crate) line: &'a str,
     pub(crate) at: usize,
 }
 
 impl<'a> Words<'a> {
-    /// The next word, which blanks and `ends` end.
+    /// Returns the next word, up to a blank or one of `ends`.
     pub(crate) fn next_until(&mut self, ends: &[char]) -> Option<(usize, &'a str)> {
         self.skip_blanks();
         let rest = &self.line[self.at..];
@@ -205,7 +205,7 @@ impl<'a> Words<'a> {
         (!rest.is_empty()).then(|| (start, &rest[..length]))
     }
 
-    /// Whether the next character is `c`, which is then behind us.
+    /// Consumes the next character if it is `c`, and returns whether it was.
     pub(crate) fn skip(&mut self, c: char) -> bool {
         self.skip_blanks();
         let found = self.line[self.at..].starts_with(c);

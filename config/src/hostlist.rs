@@ -1,9 +1,9 @@
 //! Host lists on the command line: `--host node0,node1:4,node2:*`.
 //!
-//! A name alone is the whole node, or one slot for each time that it is mentioned; `NAME:*` is the whole node, `NAME:N` is N
-//! slots. Ranges (`gpu[01-16]`), relative nodes (`+n2`, `+e:3`) and `^NAME` are as in host files.
+//! A bare name that occurs once means the whole node; one that occurs k times means k slots. `NAME:*` is the whole node and
+//! `NAME:N` is N slots. Ranges (`gpu[01-16]`), relative nodes (`+n2`, `+e:3`) and `^NAME` are as in host files.
 //!
-//! Beside a host file a list chooses from it: the list's order and numbers, and of each host no more than the file allows.
+//! Together with a host file, a list chooses from that file: the list sets order and counts, the file limits each host.
 
 use std::collections::HashMap;
 
@@ -15,13 +15,13 @@ const ACCEPTED: &str = "\
 HOST[:N][,HOST[:N]]…, where HOST alone or HOST:* is the whole node; NAME[01-16,20], +nK, +e[:N], ^HOST";
 const ORIGIN: &str = "--host";
 
-/// The hosts of a list, at least one.
+/// Parses a list into at least one entry.
 pub fn parse(list: &str) -> Result<Vec<HostEntry>, HostfileError> {
     let items = items(list).map_err(|mistake| wrong(list, mistake))?;
     Ok(items.into_iter().map(|(_, entry)| entry).collect())
 }
 
-/// The hosts of a list out of those of host file `file`. A host that the file does not have is a mistake of the list.
+/// Chooses the list's hosts from `entries`, which are those of host file `file`. A host that the file lacks is a mistake.
 pub fn choose(list: &str, entries: &[HostEntry], file: &str) -> Result<Vec<HostEntry>, HostfileError> {
     let items = items(list).map_err(|mistake| wrong(list, mistake))?;
     chosen(&items, entries, file).map_err(|mistake| wrong(list, mistake))
@@ -31,11 +31,11 @@ fn wrong(list: &str, mistake: Mistake) -> HostfileError {
     SyntaxError::new(ORIGIN, None, list, mistake, ACCEPTED)
 }
 
-/// Each entry with the byte at which its item begins.
+/// Each entry with its item's byte offset.
 fn items(list: &str) -> Result<Vec<(usize, HostEntry)>, Mistake> {
     let mut entries = Vec::new();
     let (mut start, mut open) = (0, false);
-    // The end is a comma as well.
+    // The end of the list counts as a comma.
     for (at, c) in list.char_indices().chain([(list.len(), ',')]) {
         match c {
             '[' => open = true,
@@ -60,12 +60,12 @@ fn items(list: &str) -> Result<Vec<(usize, HostEntry)>, Mistake> {
     Ok(entries)
 }
 
-/// What a host file says of one host, all its lines taken together.
+/// All lines of a host file about one host.
 struct Listed<'a> {
     first: &'a HostEntry,
     lines: u32,
     slots: Slots,
-    /// Of `slots`, what the list has not used yet.
+    /// The part of `slots` that the list has not used yet.
     left: u32,
 }
 
@@ -113,7 +113,7 @@ fn excludes(entry: &HostEntry) -> Option<&str> {
 }
 
 impl Listed<'_> {
-    /// What the list's entry gets, nothing where the file's slots are used up. `once`: the list has no other for this host.
+    /// Returns what the list's entry gets; `None` if the file's slots are used up. `once`: the list has no other entry for this host.
     fn give(&mut self, wish: &HostEntry, once: bool) -> Option<HostEntry> {
         let limited = self.slots != Slots::Unsaid && self.slots != Slots::Whole;
         let wished = match (wish.slots, once) {
@@ -139,7 +139,7 @@ impl Listed<'_> {
 struct Hosts<'a> {
     listed: Vec<Listed<'a>>,
     by_name: HashMap<String, usize>,
-    /// By what stands before the first dot: the only host that has it.
+    /// By the part before the first dot; `None` if several hosts share it.
     by_short: HashMap<String, Option<usize>>,
 }
 
@@ -179,7 +179,7 @@ impl<'a> Hosts<'a> {
         hosts
     }
 
-    /// As a daemon finds nodes: in any case, and short for long or long for short where only one is so called.
+    /// Matches as daemons do: case-insensitive; a short name matches a long one, and the reverse, where that is unambiguous.
     fn find(&self, name: &str) -> Option<usize> {
         let name = name.to_ascii_lowercase();
         let own = self.by_name.get(&name).copied();
@@ -194,7 +194,7 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// What stands before the first dot; addresses have no short form.
+/// The part before the first dot. Addresses have no short form.
 fn short(name: &str) -> &str {
     let address = name.parse::<std::net::IpAddr>().is_ok();
     if address { name } else { name.split_once('.').map_or(name, |(short, _)| short) }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_counts_are_read_in_order() {
+    fn names_and_counts_are_parsed_in_order() {
         let vectors = [
             ("a,b:2, c:*,a", "a b:2 c:* a"),
             ("b:auto,c:AUTO", "b:* c:*"),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_names_its_character_and_the_accepted_form() {
+    fn a_mistake_names_its_position_and_the_accepted_form() {
         assert_eq!(
             parse("a,b:x").unwrap_err().to_string(),
             "--host, character 5: slots takes a number from 1 up, not `x`\n  \
@@ -243,38 +243,38 @@ mod tests {
              NAME[01-16,20], +nK, +e[:N], ^HOST"
         );
         let vectors = [
-            ("", "character 1: no host is named"),
-            ("a,,b", "character 3: no host is named"),
-            ("a,", "character 3: no host is named"),
-            ("a b", "character 1: `a b` is no host name"),
-            ("é,b:0", "character 1: `é` is no host name"),
+            ("", "character 1: no host given"),
+            ("a,,b", "character 3: no host given"),
+            ("a,", "character 3: no host given"),
+            ("a b", "character 1: invalid host name `a b`"),
+            ("é,b:0", "character 1: invalid host name `é`"),
             ("a:*:2", "character 3: slots takes a number from 1 up, not `*:2`"),
             ("a:0", "character 3: slots takes a number from 1 up, not `0`"),
             ("a:4294967295", "character 3: slots takes a number from 1 up, not `4294967295`"),
             (
                 "a,b:+2",
-                "character 5: `+2` changes a node's own slots, which its daemon is started with: rsd start --slots N",
+                "character 5: `+2` would change the node's own slots: set them when its daemon starts, with rsd start --slots N",
             ),
-            ("a,gpu[01-16", "character 6: this bracket is not closed"),
-            ("a,gpu[1,x],b", "character 9: `x` is no number and no range of numbers"),
-            ("a,gpu1],b", "character 7: this bracket was not opened"),
-            ("gpu[0-99999]", "character 5: this makes more than 65536 hosts"),
-            ("a[0-65535],b", "character 12: this makes more than 65536 hosts"),
+            ("a,gpu[01-16", "character 6: unclosed bracket"),
+            ("a,gpu[1,x],b", "character 9: `x` is not a number or a range such as 1-16"),
+            ("a,gpu1],b", "character 7: `]` without `[`"),
+            ("gpu[0-99999]", "character 5: more than 65536 hosts"),
+            ("a[0-65535],b", "character 12: more than 65536 hosts"),
             (
                 "a,+x",
-                "character 3: `+x` is no relative node: +nK is the K-th node from 0, +e every idle node, +e:N as many of them",
+                "character 3: invalid relative node `+x`: use +nK (node K, from 0), +e (every idle node) or +e:N (N idle nodes)",
             ),
             ("+e:0", "character 4: +e takes a number from 1 up, not `0`"),
             ("+n1:x", "character 5: slots takes a number from 1 up, not `x`"),
-            ("+n[0-3]", "character 3: relative nodes have no ranges: name each"),
-            ("a,^b:2", "character 5: `^` removes a host: nothing goes with it"),
-            ("^me@b", "character 4: `^` removes a host: nothing goes with it"),
-            ("^", "character 2: `` is no host name"),
-            ("fe80::1", "character 1: an IPv6 address stands in brackets: [fe80::1]"),
-            ("[fe80::x]", "character 2: `fe80::x` is no IPv6 address"),
-            ("[::1%]", "character 2: `::1%` is no IPv6 address"),
-            ("[::1]x", "character 1: `[::1]x` is no host name"),
-            ("m e@b", "character 1: `m e` is no user name"),
+            ("+n[0-3]", "character 3: a relative node cannot be a range: list each, +n0,+n1"),
+            ("a,^b:2", "character 5: `^` excludes a host and takes a name only"),
+            ("^me@b", "character 4: `^` excludes a host and takes a name only"),
+            ("^", "character 2: invalid host name ``"),
+            ("fe80::1", "character 1: an IPv6 address needs brackets: [fe80::1]"),
+            ("[fe80::x]", "character 2: invalid IPv6 address `fe80::x`"),
+            ("[::1%]", "character 2: invalid IPv6 address `::1%`"),
+            ("[::1]x", "character 1: invalid host name `[::1]x`"),
+            ("m e@b", "character 1: invalid user name `m e`"),
         ];
         for (list, expected) in vectors {
             let text = parse(list).unwrap_err().to_string();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_host_file_a_list_chooses_from_it() {
+    fn a_list_with_a_host_file_chooses_from_the_file() {
         let file = "a slots=4 max_slots=6\nb:2\nc\nd\nd\nn1.site slots=3\nx max_slots=5\n";
         let entries = hostfile::parse(file, "./hosts").unwrap();
         let chosen = |list: &str| choose(list, &entries, "./hosts").map(|entries| shown(&entries));
@@ -309,17 +309,17 @@ mod tests {
         assert_eq!((a.max_slots, a.source.as_str()), (Some(6), "--host, hostfile ./hosts:1"));
         let line = |list: &str| chosen(list).map_err(|error| error.to_string().lines().next().unwrap_or("").to_owned());
         assert_eq!(line("a,zz"), Err("--host, character 3: `zz` is not in ./hosts".into()));
-        assert_eq!(line("+n6"), Err("--host, character 1: there is no +n6: ./hosts has 6 hosts, from +n0".into()));
+        assert_eq!(line("+n6"), Err("--host, character 1: no host +n6: ./hosts has 6 hosts, from +n0".into()));
         let expected =
-            "--host, character 3: +e cannot choose from a host file: write it into the file, or leave out --hostfile";
+            "--host, character 3: +e cannot choose from a host file: write it into the file, or omit --hostfile";
         assert_eq!(line("a,+e"), Err(expected.into()));
         let relative = hostfile::parse("+n2\n", "./hosts").unwrap();
         let text = choose("a", &relative, "./hosts").unwrap_err().to_string();
-        assert!(text.starts_with("--host, character 1: ./hosts has relative nodes"), "{text}");
+        assert!(text.starts_with("--host, character 1: --host cannot choose from ./hosts"), "{text}");
     }
 
     #[test]
-    fn what_a_host_file_excludes_stays_excluded() {
+    fn hosts_that_the_file_excludes_stay_excluded() {
         let entries = hostfile::parse("^b\n", "f").unwrap();
         assert_eq!(
             choose("a,b", &hostfile::parse("a\nb\n^b", "f").unwrap(), "f").map(|e| shown(&e)),

@@ -1,13 +1,13 @@
 //! What users write for rsd: settings, host files and host lists, rank files, environment files, durations, sizes and names.
 //!
-//! - [`hostfile`], [`hostlist`] (both made of [`host`]), [`rankfile`], [`envfile`]: read text, and answer a mistake with its
+//! - [`hostfile`], [`hostlist`] (both built on [`host`]), [`rankfile`], [`envfile`]: parse text and report a mistake with its
 //!   line, column and the accepted form ([`syntax`]).
 //! - [`settings`]: every key is documented in `rsd.toml`, which is also the built-in default.
 //! - [`duration`], [`size`]: `5s`, `1MiB`.
-//! - [`runtime_dir`], [`find`], [`dvm_name`]: where a user's DVMs are, which one is meant, and what they may be called.
+//! - [`runtime_dir`], [`find`], [`dvm_name`]: where a user's DVMs are, which one a command addresses, and which names are valid.
 //!
-//! The environment is always an argument, `|name| std::env::var_os(name)` in a program. Who may run where is decided in
-//! `rsd-core`; here is only what was written.
+//! The environment is always an argument; programs pass `|name| std::env::var_os(name)`. This package only parses what the user
+//! wrote. `rsd-core` decides which ranks run where.
 
 pub mod duration;
 pub mod dvm_name;

@@ -1,13 +1,13 @@
-//! Names by the dozen: `gpu[01-16,20]` is `gpu01` to `gpu16` and `gpu20`; of several brackets the last turns fastest.
+//! Ranges of names: `gpu[01-16,20]` is `gpu01` to `gpu16` and `gpu20`. With several brackets the last one varies fastest.
 //!
-//! The first number of a range tells the width: `[01-16]` is padded with zeros, `[1-16]` is not (as Slurm and Flux have it).
+//! The first number of a range sets the width: `[01-16]` is padded with zeros, `[1-16]` is not. Slurm and Flux do the same.
 
 use crate::host::{HOSTS_MAX, HostMistake, Mistake};
 
-/// Digits of a number, so that nothing overflows.
+/// The most digits of a number, so that it fits a `u32`.
 const DIGITS_MAX: usize = 9;
 
-/// The names that `pattern`, at byte `at` of its line, stands for; at least one and at most [`HOSTS_MAX`].
+/// Expands `pattern`, at byte `at` of its line, into at least 1 and at most [`HOSTS_MAX`] names.
 pub(crate) fn expand(at: usize, pattern: &str) -> Result<Vec<String>, Mistake> {
     let mut names = vec![String::new()];
     let mut rest = pattern;
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_stand_for_numbers() {
+    fn brackets_expand_to_numbers() {
         assert_eq!(expanded("node0"), "node0");
         assert_eq!(expanded("gpu[08-11,20]"), "gpu08 gpu09 gpu10 gpu11 gpu20");
         assert_eq!(expanded("gpu[8-11]-ib"), "gpu8-ib gpu9-ib gpu10-ib gpu11-ib");
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_in_brackets_is_refused_where_it_stands() {
+    fn a_mistake_in_brackets_is_refused_with_its_offset() {
         let vectors = [
             ("gpu[1-4", 3, HostMistake::OpenBracket),
             ("gpu[1-[4]]", 3, HostMistake::OpenBracket),
@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_many_names_as_numbers_all_as_wide(first in 0u32..2000, more in 0u32..300, width in 1usize..6) {
+        fn a_range_expands_to_one_name_per_number_of_equal_width(first in 0u32..2000, more in 0u32..300, width in 1usize..6) {
             let names = expand(0, &format!("n[{first:0width$}-{:0width$}]", first + more)).unwrap();
             prop_assert_eq!(names.len() as u32, more + 1);
             let padded = format!("{first:0width$}").starts_with('0') && width > 1;

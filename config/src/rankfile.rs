@@ -1,16 +1,16 @@
-//! Rank files: where each rank runs, and on which cpus.
+//! Rank files: the node and the cpus of each rank.
 //!
 //! ```text
 //! # comments as in host files
 //! rank 0=node0 slot=0-3          cores 0 to 3 of the node
 //! rank 1=node0 slot=1:0-2        cores 0 to 2 of package 1
 //! rank 2=node1 slot=0:1,1:0-2    core 1 of package 0, and cores 0 to 2 of package 1
-//! rank 3=node1 slot=1:0,2        of package 1 cores 0 and 2
-//! rank 4=+n2                     the third node, all of its cpus
+//! rank 3=node1 slot=1:0,2        cores 0 and 2 of package 1
+//! rank 4=+n2                     all cpus of the third node
 //! ```
 //!
-//! The form is Open MPI's. Numbers of cpus are logical and count from 0, in a package of its own from its first. That every rank is
-//! named exactly once is decided where their number is known.
+//! The form is Open MPI's. Cpu numbers are logical and count from 0; with a package they count from 0 within it. `rsd-core`, which
+//! knows the number of ranks, checks that each is listed once.
 
 use std::collections::HashMap;
 
@@ -20,9 +20,9 @@ use crate::host::{self, HostMistake, HostRef};
 use crate::hostfile::Words;
 use crate::syntax::{SyntaxError, without_comments};
 
-const ACCEPTED: &str = "rank N=HOST, or rank N=HOST slot=CPUS, where CPUS is 0-3,8 or PACKAGE:CORES, 0:1,1:0-2";
+const ACCEPTED: &str = "rank N=HOST or rank N=HOST slot=CPUS, where CPUS is 0-3,8 or, by PACKAGE:CORES, 0:1,1:0-2";
 
-/// The most ranks of a file.
+/// The most ranks in a file.
 pub const RANKS_MAX: usize = 1 << 20;
 
 /// One rank of a rank file.
@@ -30,9 +30,9 @@ pub const RANKS_MAX: usize = 1 << 20;
 pub struct RankEntry {
     /// Its number.
     pub rank: u32,
-    /// A node's name, or `+nK`.
+    /// A node's name or `+nK`.
     pub host: String,
-    /// `0-3,8`, or with a package before each range: `0:1,1:0-2`; empty: all.
+    /// `0-3,8`, or `0:1,1:0-2` with a package before each range; empty: all cpus.
     pub cpus: String,
     /// Where it was written: "rankfile ./ranks:3".
     pub source: String,
@@ -45,56 +45,56 @@ pub type RankfileError = SyntaxError<RankMistake>;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[expect(missing_docs, reason = "the fields are what the user wrote")]
 pub enum RankMistake {
-    /// The whole file is empty.
-    #[error("no rank is named")]
+    /// A file without ranks.
+    #[error("no rank given")]
     NoRanks,
-    /// Another first word.
-    #[error("a line begins with `rank`, not with `{word}`")]
+    /// A line that does not begin with `rank`.
+    #[error("expected `rank`, found `{word}`")]
     NoRank { word: String },
-    /// Not a number.
-    #[error("`{text}` is no number of a rank, from 0 up")]
+    /// An invalid rank number.
+    #[error("invalid rank number `{text}`: use a number from 0 up")]
     BadNumber { text: String },
-    /// Nothing behind the number.
+    /// A rank without a host.
     #[error("rank {rank} needs a host: rank {rank}=HOST")]
     NoHost { rank: u32 },
-    /// Not one host.
-    #[error("a rank runs on one host, a name or +nK, not on `{text}`")]
+    /// Several hosts, or a host with a count or user.
+    #[error("a rank needs one host, a name or +nK, not `{text}`")]
     NotOneHost { text: String },
-    /// Not even a host.
+    /// An invalid host.
     #[error(transparent)]
     Host(HostMistake),
-    /// The same rank again.
-    #[error("rank {rank} is on line {line} as well")]
+    /// A rank that occurs twice.
+    #[error("rank {rank} is already on line {line}")]
     Twice { rank: u32, line: usize },
-    /// Something else than `slot=`.
-    #[error("`{word}` is no key of a rank: there is only slot=CPUS")]
+    /// A key other than `slot`.
+    #[error("unknown rank-file key `{word}`: the only key is slot=CPUS")]
     UnknownKey { word: String },
-    /// `slot` alone.
+    /// `slot` without a value.
     #[error("`slot` needs a value: slot=0-3")]
     NoCpus,
-    /// Not a list of cpus.
-    #[error("`{text}` is no cpu, no range of cpus and no PACKAGE:CORES")]
+    /// An invalid list of cpus.
+    #[error("`{text}` is not a cpu, a range of cpus or PACKAGE:CORES")]
     BadCpus { text: String },
     /// `3-1`.
-    #[error("the range {first}-{last} runs backwards: write {last}-{first}")]
+    #[error("the range {first}-{last} is reversed: write {last}-{first}")]
     Backwards { first: u32, last: u32 },
     /// `3,1:0`.
-    #[error("either all cpus are given by package or none: `{text}` has no package")]
+    #[error("`{text}` has no package: give the package for all cpus or for none")]
     Mixed { text: String },
-    /// More behind it.
-    #[error("nothing goes behind the cpus")]
+    /// Text after the cpus.
+    #[error("unexpected text after the cpus")]
     Behind,
-    /// Absurd.
+    /// More than [`RANKS_MAX`] ranks.
     #[error("a rank file has at most {RANKS_MAX} ranks")]
     TooMany,
-    /// A comment without an end.
-    #[error("the comment that begins here does not end")]
+    /// A `/*` without `*/`.
+    #[error("unterminated comment")]
     OpenComment,
 }
 
 type Mistake = (usize, RankMistake);
 
-/// The ranks of a file, at least one, in its order. `file_name` is only for messages.
+/// Parses a rank file into at least one rank, in the file's order. `file_name` is only for messages.
 pub fn parse(text: &str, file_name: &str) -> Result<Vec<RankEntry>, RankfileError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let wrong = |number: usize, mistake: Mistake| {
@@ -118,7 +118,7 @@ pub fn parse(text: &str, file_name: &str) -> Result<Vec<RankEntry>, RankfileErro
     Ok(entries)
 }
 
-/// The rank of a line, and the byte of its number.
+/// The rank of a line, and the byte offset of its number.
 fn parse_line(line: &str) -> Result<Option<(usize, RankEntry)>, Mistake> {
     let mut words = Words { line, at: 0 };
     let Some((at, word)) = words.next_until(&['=']) else { return Ok(None) };
@@ -164,7 +164,7 @@ fn one_host(at: usize, word: &str) -> Result<String, Mistake> {
     }
 }
 
-/// The cpus with a package before every range, or before none: `1:0,2` is `1:0,1:2`.
+/// Writes the package before every range, or before none: `1:0,2` becomes `1:0,1:2`.
 fn canonical(at: usize, cpus: &str) -> Result<String, Mistake> {
     let mut out: Vec<String> = Vec::new();
     let mut package: Option<u32> = None;
@@ -195,7 +195,7 @@ fn canonical(at: usize, cpus: &str) -> Result<String, Mistake> {
     Ok(out.join(","))
 }
 
-/// Numbers of cpus have few digits, so that a slip is told here.
+/// A cpu number of at most 5 digits, so that a typing error is refused here.
 fn cpu(text: &str) -> Option<u32> {
     let digits = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits)
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_read() {
+    fn every_form_is_parsed() {
         let text = "# ranks\nrank 0=node0 slot=0-3,8\nRANK 2 = node1 SLOT = 0:1,1:0-2 // two packages\n\
                     /* none\n here */ rank 1=node1.org slot=1:0,2\nrank 3=+n2\nrank 10=[fe80::1] slots=4-4\n";
         let found: Vec<_> =
@@ -232,37 +232,37 @@ mod tests {
     fn a_mistake_is_shown_with_file_line_column_and_the_accepted_form() {
         assert_eq!(
             parse("rank 0=a slot=0\nrank 1=a slot=0,x", "./ranks").unwrap_err().to_string(),
-            "./ranks:2:17: `x` is no cpu, no range of cpus and no PACKAGE:CORES\n  \
+            "./ranks:2:17: `x` is not a cpu, a range of cpus or PACKAGE:CORES\n  \
                rank 1=a slot=0,x\n                  \
                                ^\n\
-             accepted: rank N=HOST, or rank N=HOST slot=CPUS, where CPUS is 0-3,8 or PACKAGE:CORES, 0:1,1:0-2"
+             accepted: rank N=HOST or rank N=HOST slot=CPUS, where CPUS is 0-3,8 or, by PACKAGE:CORES, 0:1,1:0-2"
         );
         let vectors = [
-            ("", "1:1: no rank is named"),
-            ("# nothing\n\n", "2:1: no rank is named"),
-            ("node0 slots=2", "1:1: a line begins with `rank`, not with `node0`"),
-            ("rank", "1:5: `` is no number of a rank, from 0 up"),
-            ("rank x=a", "1:6: `x` is no number of a rank, from 0 up"),
-            ("rank -1=a", "1:6: `-1` is no number of a rank, from 0 up"),
+            ("", "1:1: no rank given"),
+            ("# nothing\n\n", "2:1: no rank given"),
+            ("node0 slots=2", "1:1: expected `rank`, found `node0`"),
+            ("rank", "1:5: invalid rank number ``: use a number from 0 up"),
+            ("rank x=a", "1:6: invalid rank number `x`: use a number from 0 up"),
+            ("rank -1=a", "1:6: invalid rank number `-1`: use a number from 0 up"),
             ("rank 1048576=a", "1:6: a rank file has at most 1048576 ranks"),
             ("rank 0", "1:7: rank 0 needs a host: rank 0=HOST"),
             ("rank 0=", "1:7: rank 0 needs a host: rank 0=HOST"),
-            ("rank 0=nö", "1:8: `nö` is no host name"),
-            ("rank 0=a:2", "1:8: a rank runs on one host, a name or +nK, not on `a:2`"),
-            ("rank 0=a[0-1]", "1:8: a rank runs on one host, a name or +nK, not on `a[0-1]`"),
-            ("rank 0=+e", "1:8: a rank runs on one host, a name or +nK, not on `+e`"),
-            ("rank 0=^a", "1:8: a rank runs on one host, a name or +nK, not on `^a`"),
-            ("rank 0=a\nrank 1=a\nrank 0=b", "3:6: rank 0 is on line 1 as well"),
-            ("rank 0=a core=1", "1:10: `core` is no key of a rank: there is only slot=CPUS"),
+            ("rank 0=nö", "1:8: invalid host name `nö`"),
+            ("rank 0=a:2", "1:8: a rank needs one host, a name or +nK, not `a:2`"),
+            ("rank 0=a[0-1]", "1:8: a rank needs one host, a name or +nK, not `a[0-1]`"),
+            ("rank 0=+e", "1:8: a rank needs one host, a name or +nK, not `+e`"),
+            ("rank 0=^a", "1:8: a rank needs one host, a name or +nK, not `^a`"),
+            ("rank 0=a\nrank 1=a\nrank 0=b", "3:6: rank 0 is already on line 1"),
+            ("rank 0=a core=1", "1:10: unknown rank-file key `core`: the only key is slot=CPUS"),
             ("rank 0=a slot", "1:10: `slot` needs a value: slot=0-3"),
             ("rank 0=a slot=", "1:10: `slot` needs a value: slot=0-3"),
-            ("rank 0=a slot=1:", "1:15: `1:` is no cpu, no range of cpus and no PACKAGE:CORES"),
-            ("rank 0=a slot=1:0:2", "1:15: `1:0:2` is no cpu, no range of cpus and no PACKAGE:CORES"),
-            ("rank 0=a slot=p0:1", "1:15: `p0:1` is no cpu, no range of cpus and no PACKAGE:CORES"),
-            ("rank 0=a slot=3-1", "1:15: the range 3-1 runs backwards: write 1-3"),
-            ("rank 0=a slot=3,1:0", "1:15: either all cpus are given by package or none: `3` has no package"),
-            ("rank 0=a slot=0 1", "1:17: nothing goes behind the cpus"),
-            ("rank 0=a /* slot=0", "1:10: the comment that begins here does not end"),
+            ("rank 0=a slot=1:", "1:15: `1:` is not a cpu, a range of cpus or PACKAGE:CORES"),
+            ("rank 0=a slot=1:0:2", "1:15: `1:0:2` is not a cpu, a range of cpus or PACKAGE:CORES"),
+            ("rank 0=a slot=p0:1", "1:15: `p0:1` is not a cpu, a range of cpus or PACKAGE:CORES"),
+            ("rank 0=a slot=3-1", "1:15: the range 3-1 is reversed: write 1-3"),
+            ("rank 0=a slot=3,1:0", "1:15: `3` has no package: give the package for all cpus or for none"),
+            ("rank 0=a slot=0 1", "1:17: unexpected text after the cpus"),
+            ("rank 0=a /* slot=0", "1:10: unterminated comment"),
         ];
         for (text, expected) in vectors {
             let error = parse(text, "./ranks").unwrap_err().to_string();
@@ -272,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "(rank [0-3]=[ab] ?)?[rank0-3=ab:, \n#/*slot+é-]{0,20}") {
+        fn any_text_is_parsed_or_refused(text in "(rank [0-3]=[ab] ?)?[rank0-3=ab:, \n#/*slot+é-]{0,20}") {
             match parse(&text, "f") {
                 Ok(entries) => prop_assert!(!entries.is_empty()),
                 Err(error) => {

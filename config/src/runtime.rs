@@ -1,4 +1,4 @@
-//! Where the DVMs of this user are found.
+//! Where this user's DVMs are.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;

@@ -1,7 +1,7 @@
 //! Settings: the table of keys, and the layers that fill it.
 //!
 //! `rsd.toml` beside this package documents every key and is the lowest layer. A mistake names the file, the line and the
-//! key; nothing unknown is ignored.
+//! key. Unknown keys are refused.
 
 use std::ffi::OsString;
 use std::io;
@@ -32,7 +32,7 @@ macro_rules! settings {
             pub struct $Section { $( $(#[$what])* pub $key: $Type, )* }
         )*
 
-        /// Every key in full, in the order of `rsd.toml`.
+        /// Every full key, in the order of `rsd.toml`.
         pub const KEYS: &[&str] = &[$($( concat!(stringify!($section), ".", stringify!($key)), )*)*];
 
         impl Settings {
@@ -50,71 +50,71 @@ macro_rules! settings {
 }
 
 settings! {
-    /// What the daemon writes down.
+    /// The daemon's log.
     log: Log {
-        /// A level, or levels per part as `tracing` reads them.
+        /// A level, or levels per module as `tracing` parses them.
         level: String,
-        /// For people or for programs.
+        /// Text or JSON.
         format: LogFormat,
     }
     /// The tree of daemons.
     tree: Tree {
-        /// Children of a daemon.
+        /// The most children of a daemon.
         arity: usize,
     }
     /// The link from a daemon to its parent.
     link: Link {
-        /// How long the head waits for a node whose link is cut.
+        /// How long the head waits for a disconnected node to reconnect.
         reattach_grace: Duration,
         /// The longest pause between two attempts to connect.
         retry_max: Duration,
-        /// The longest attempt.
+        /// The timeout of one attempt to connect.
         dial_deadline: Duration,
     }
     /// The part of a job on a node.
     step: Step {
-        /// How long it goes on without its daemon.
+        /// How long it runs without its daemon before it ends its ranks.
         orphan_deadline: Duration,
     }
     /// Jobs at the head.
     jobs: Jobs {
-        /// Ended ones that are remembered.
+        /// How many ended jobs are remembered.
         keep: usize,
-        /// Between TERM and KILL.
+        /// The time between SIGTERM and SIGKILL.
         kill_grace: Duration,
-        /// Bytes of output kept of one job.
+        /// Bytes of output that are kept for a job.
         log_max: u64,
     }
     /// Output of ranks.
     output: Output {
-        /// Bytes of one step that may be on their way.
+        /// The most unacknowledged bytes of a step.
         window: u64,
-        /// Bytes after which a line is passed on in pieces.
+        /// Bytes after which a line is forwarded in pieces.
         line_max: u64,
     }
 }
 
-/// How log lines look.
+/// The form of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// One object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// One file's worth of settings.
+/// The settings of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
-    /// Where it was read.
+    /// The file.
     pub path: PathBuf,
-    /// What it says.
+    /// Its text.
     pub text: String,
 }
 
 impl Settings {
-    /// The settings that hold in this environment. Reads the files that there are.
+    /// Reads the settings files of this environment that exist, and merges them.
     pub fn load(env: impl Fn(&str) -> Option<OsString>) -> Result<Settings, SettingsError> {
         let mut layers = Vec::new();
         for LayerFile { path, required } in layer_files(env) {
@@ -127,7 +127,7 @@ impl Settings {
         Settings::from_layers(&layers)
     }
 
-    /// The built-in settings, changed by layers that follow each other.
+    /// The built-in settings, overridden by each layer in turn.
     pub fn from_layers(layers: &[Layer]) -> Result<Settings, SettingsError> {
         let mut settings = Settings::default();
         settings.overlay(&Layer { path: "rsd.toml (built in)".into(), text: BUILT_IN.into() })?;
@@ -165,11 +165,11 @@ impl Settings {
 pub struct LayerFile {
     /// Where.
     pub path: PathBuf,
-    /// The user named it: it has to be there.
+    /// Whether a missing file is an error: the user named it.
     pub required: bool,
 }
 
-/// Where layers are looked for, the lowest first.
+/// Where layers are looked for, lowest first.
 pub fn layer_files(env: impl Fn(&str) -> Option<OsString>) -> Vec<LayerFile> {
     let variable = |name| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let dir = |name| variable(name).filter(|path| path.is_absolute());
@@ -185,28 +185,28 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Why there are no settings.
+/// Why the settings cannot be used.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the fields say where and what")]
 pub enum SettingsError {
-    /// A file is there, or was named, and cannot be read.
+    /// A file that exists, or that the user named, cannot be read.
     #[error("read the settings in {}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    /// Not TOML.
+    /// Invalid TOML.
     #[error("read the settings in {}:{line}: {message}", path.display())]
     Syntax { path: PathBuf, line: usize, message: String },
-    /// A key that there is not.
-    #[error("{}:{line}: no setting is called {key}; {hint}", path.display())]
+    /// An unknown key.
+    #[error("{}:{line}: unknown setting {key}; {hint}", path.display())]
     UnknownKey { path: PathBuf, line: usize, key: String, hint: String },
-    /// A value that the key cannot have.
-    #[error("{}:{line}: {key} is {accepted}, not {value}", path.display())]
+    /// An invalid value.
+    #[error("{}:{line}: {key} must be {accepted}, not {value}", path.display())]
     BadValue { path: PathBuf, line: usize, key: String, value: String, accepted: &'static str },
 }
 
 /// What is wrong with one line.
 enum Refused {
     Key,
-    /// What the key accepts.
+    /// A value; what the key accepts.
     Value(&'static str),
 }
 
@@ -226,7 +226,7 @@ impl Refused {
     }
 }
 
-/// The line of a byte range, from 1.
+/// The line of a byte range's start, from 1.
 fn line(text: &str, span: Range<usize>) -> usize {
     text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1
 }
@@ -235,10 +235,10 @@ fn sections() -> impl Iterator<Item = &'static str> {
     KEYS.iter().filter_map(|key| key.split_once('.')).map(|(section, _)| section)
 }
 
-/// The nearest key to one that there is not, or else all.
+/// Suggests the key nearest to an unknown one, or lists all keys.
 fn hint(key: &str) -> String {
     let candidates = KEYS.iter().copied().chain(sections());
-    // By the whole key, or by its last part where the section is forgotten.
+    // Compares the full key, or its last part in case the section was forgotten.
     let distance = |known: &str| {
         let last = known.rsplit('.').next().unwrap_or(known);
         edits(key, known).min(edits(key, last).saturating_add(1))
@@ -246,11 +246,11 @@ fn hint(key: &str) -> String {
     let nearest = candidates.map(|known| (distance(known), known)).min().filter(|(edits, _)| *edits * 2 <= key.len());
     match nearest {
         Some((_, known)) => format!("did you mean {known}?"),
-        None => format!("there are {}", KEYS.join(", ")),
+        None => format!("the settings are {}", KEYS.join(", ")),
     }
 }
 
-/// How many letters must change to turn one word into the other. Cost: the product of their lengths.
+/// The edit distance of two words. Cost: the product of their lengths.
 fn edits(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, a) in a.bytes().enumerate() {
@@ -264,7 +264,7 @@ fn edits(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// What a key may hold; refusals say what is accepted.
+/// The type of a setting's value. An error names what is accepted.
 trait Value: Sized {
     fn read(value: &DeValue<'_>) -> Result<Self, &'static str>;
 }

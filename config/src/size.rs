@@ -14,15 +14,15 @@ const UNITS: [(&str, u64); 9] = [
     ("GB", 1_000_000_000),
 ];
 
-/// Not a size.
+/// An invalid size.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("`{text}` is no size: write 256KiB, 1MiB, 2GiB, 1TiB, 64kB, 5MB or 2GB, or bytes alone")]
+#[error("invalid size `{text}`: use 256KiB, 1MiB, 2GiB, 1TiB, 64kB, 5MB or 2GB; a bare number is bytes")]
 pub struct SizeError {
     /// What was written.
     pub text: String,
 }
 
-/// A size in bytes.
+/// Parses a size into bytes.
 pub fn parse(text: &str) -> Result<u64, SizeError> {
     read(text.trim()).ok_or_else(|| SizeError { text: text.to_owned() })
 }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_in_every_unit() {
+    fn sizes_are_parsed_in_every_unit() {
         for (text, bytes) in
             [("0", 0), ("17", 17), ("17B", 17), ("256KiB", 262_144), ("1 MiB", 1 << 20), ("2GB", 2_000_000_000)]
         {
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn an_invalid_size_is_refused() {
         for text in ["", "KiB", "1M", "1.5MiB", "-1", "18446744073709551615KiB", "1kib"] {
             assert_eq!(parse(text), Err(SizeError { text: text.into() }), "{text}");
         }

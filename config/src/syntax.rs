@@ -1,12 +1,12 @@
-//! How a mistake in a text is shown: where it is, what it is, the line itself, and what would have been right.
+//! How a mistake in the user's text is shown: its position, the mistake, the line, and the accepted form.
 
 use std::error::Error;
 use std::fmt;
 
-/// Characters of a line shown before the mistake, and after it.
+/// How many characters of the line are shown before the mistake, and after it.
 const SHOWN: (usize, usize) = (60, 40);
 
-/// A mistake of kind `C` in what a user wrote. Its text takes several lines:
+/// A mistake of kind `C` in the user's text. It displays as several lines:
 ///
 /// ```text
 /// ./hosts:3:7: slots takes a number from 1 up, not `x`
@@ -18,7 +18,7 @@ const SHOWN: (usize, usize) = (60, 40);
 pub struct SyntaxError<C> {
     /// The file as the user named it, or the option.
     pub origin: Box<str>,
-    /// The line, from 1; absent where there is only one.
+    /// The line, from 1; absent for an option's value.
     pub line: Option<usize>,
     /// The character in the line, from 1.
     pub column: usize,
@@ -26,7 +26,7 @@ pub struct SyntaxError<C> {
     pub text: Box<str>,
     /// What is wrong.
     pub cause: C,
-    /// The form that would be right.
+    /// The accepted form.
     pub accepted: &'static str,
 }
 
@@ -61,8 +61,8 @@ impl<C: fmt::Display> fmt::Display for SyntaxError<C> {
 
 impl<C: fmt::Debug + fmt::Display> Error for SyntaxError<C> {}
 
-/// The text with blanks where comments are: from `#` or `//` to the line's end, and `/* … */` over any lines. Every byte that
-/// stays keeps its place. Fails with the line, from 1, and the byte in it where a comment begins that does not end.
+/// Replaces comments with blanks: `#` and `//` to the end of the line, and `/* … */` over any number of lines. All other bytes
+/// keep their offsets. Fails with the line, from 1, and the byte offset in it where an unterminated comment begins.
 pub(crate) fn without_comments(text: &str) -> Result<String, (usize, usize)> {
     let mut bare = String::with_capacity(text.len());
     let mut rest = text;
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lines_are_cut_and_control_characters_cannot_reach_the_terminal() {
+    fn long_lines_are_cut_and_control_characters_are_blanked() {
         let text = format!("{}\u{1b}[31m?{}", "é".repeat(100), "x".repeat(1000));
         let error = SyntaxError::new("f", Some(1), &text, (205, "no"), "yes");
         assert_eq!(error.column, 106);
@@ -110,13 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_at_the_end_points_behind_the_text() {
+    fn a_mistake_at_the_end_is_marked_after_the_text() {
         let error = SyntaxError::new("--host", None, "a:", (2, "no"), "yes");
         assert_eq!(error.to_string(), "--host, character 3: no\n  a:\n    ^\naccepted: yes");
     }
 
     #[test]
-    fn comments_become_blanks_and_nothing_moves() {
+    fn comments_become_blanks_of_equal_length() {
         let vectors = [
             ("a # b\nc", "a    \nc"),
             ("a// b /* c\r\nd", "a         \r\nd"),

@@ -141,7 +141,7 @@ fn those_who_join_by_themselves_are_told_why_they_cannot() {
         assert!(nobody.contains("refused 241: ") && nobody.contains("rsd start"), "{nobody}");
     }
     let soon = joining(&dvm, 0, &python("join.py"), ["actors", "2", "soon"]).end().fails(1);
-    assert!(soon.contains("refused 240: timeout='soon' is no duration: write 250ms, 5s"), "{soon}");
+    assert!(soon.contains("refused 240: invalid duration timeout='soon': use 250ms, 5s"), "{soon}");
 }
 
 #[test]
@@ -170,7 +170,10 @@ fn of_two_daemons_of_one_dvm_the_head_is_found_by_everybody_without_its_name() {
     lock.lock().expect("nobody else has it");
     for program in [header, module] {
         let several = unnamed(&program).end().fails(1);
-        assert!(several.contains("refused 241: ") && several.contains("DVMs run here; name one by"), "{several}");
+        assert!(
+            several.contains("refused 241: ") && several.contains("DVMs are running here; choose one with"),
+            "{several}"
+        );
     }
 }
 

@@ -83,7 +83,7 @@ fn a_process_that_cannot_join_says_why_and_what_to_do() {
         &["RSD_JOIN_EXPORT is not for MPI_Init", "rsctl group exec actors --export …", "or unset it"],
     );
     told(actor().env("RSD_JOIN", ""), &["set RSD_JOIN to its name, or unset these"]);
-    told(actor().env("RSD_DVM", "nobody"), &["RSD_DVM=nobody: no such daemon runs; these do: /"]);
+    told(actor().env("RSD_DVM", "nobody"), &["RSD_DVM=nobody: no such daemon is running; running daemons: /"]);
     told(actor().env("PMI_PORT", "127.0.0.1:9").env("PMI_ID", "7"), &["PMI_PORT is set", "unset RSD_JOIN"]);
     // Whoever is launched is a rank of its job.
     let launched = dvm.rsctl(["run", "-n", "1", "-x", "RSD_JOIN=actors", &program]).end();
@@ -230,7 +230,7 @@ fn a_singleton_of_mpich_that_no_daemon_takes_in_is_told_and_goes_on() {
     for mpi in MPIS {
         let program = mpi.program("universe.c");
         let ended = process(&dvm, 0, &program).env("PATH", &path).env("RSD_DVM", "nobody").end();
-        assert!(ended.err().contains("RSD_DVM=nobody: no such daemon runs"), "{mpi:?}: {}", ended.err());
+        assert!(ended.err().contains("RSD_DVM=nobody: no such daemon is running"), "{mpi:?}: {}", ended.err());
         assert_eq!(ended.ok(), "world 1, universe unknown\n", "{mpi:?}");
     }
     // By hand.

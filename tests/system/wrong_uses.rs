@@ -87,7 +87,7 @@ fn a_host_file_with_a_slip() {
         dvm.ctl("run -n 1 --hostfile hosts true").fails(240)
     };
     says(&said("node0 slots=2\nnode0 solts=2\n"), &["hosts:2:7", "node0 solts=2", "slots=N"]);
-    says(&said("node0 slots=2\nnode0 slots=2\n"), &["hosts:2:1", "on line 1 as well", "list it once"]);
+    says(&said("node0 slots=2\nnode0 slots=2\n"), &["hosts:2:1", "already on line 1", "list it once"]);
     says(&said("node0 slots=two\n"), &["hosts:1:", "slots=two"]);
     says(&said("node[1-0]\n"), &["hosts:1:6", "write 0-1"]);
     says(&said("/* nothing\n"), &["hosts:1:1", "does not end"]);
@@ -108,7 +108,7 @@ fn a_rank_file_with_a_slip() {
         dvm.ctl("run --rankfile ranks true").fails(code.into())
     };
     says(&said("rank 0=node0 slot=x\n", 240), &["ranks:1:19", "rank N=HOST slot=CPUS"]);
-    says(&said("rank 0=node0\nrank 0=node0\n", 240), &["ranks:2:6", "on line 1 as well"]);
+    says(&said("rank 0=node0\nrank 0=node0\n", 240), &["ranks:2:6", "already on line 1"]);
     says(&said("rank 1=node0\n", 243), &["there is no rank 1", "ranks:1"]);
     says(&dvm.ctl("run --map-by rankfile true").fails(240), &["--rankfile FILE"]);
 }
@@ -159,7 +159,7 @@ fn jobs_and_ranks_that_are_not_there() {
 fn no_daemon() {
     let dvm = Dvm::start_with(Options { nodes: 0, slots: 1, args: Vec::new() });
     for line in ["submit -n 1 true", "ps", "nodes", "wait last", "job show 1"] {
-        says(&dvm.ctl(line).fails(241), &["no daemon runs", "rsd start"]);
+        says(&dvm.ctl(line).fails(241), &["no daemon is running", "rsd start"]);
     }
     says(&dvm.ctl("--dvm nobody ps").fails(241), &["--dvm nobody"]);
     says(&dvm.ctl("ps").env("RSD_DVM", "nobody").fails(241), &["RSD_DVM=nobody"]);
@@ -169,7 +169,7 @@ fn no_daemon() {
 fn a_daemon_that_died_is_none() {
     let mut dvm = Dvm::start(1);
     dvm.kill(0);
-    says(&dvm.ctl("ps").fails(241), &["no daemon runs", "rsd start"]);
+    says(&dvm.ctl("ps").fails(241), &["no daemon is running", "rsd start"]);
     dvm.restart(0);
 }
 
@@ -179,7 +179,7 @@ fn two_dvms_to_choose_from() {
     // The second is a head as well, in the same place.
     dvm.add(&[]);
     let said = dvm.ctl("ps").fails(241);
-    says(&said, &["2 DVMs run here", "--dvm node0", "--dvm node1"]);
+    says(&said, &["2 DVMs are running here", "--dvm node0", "--dvm node1"]);
     dvm.ctl("--dvm node1 ps").ok();
     let said = dvm.call(built::rsd()).args(["status"]).fails(241);
     says(&said, &["node0", "node1"]);

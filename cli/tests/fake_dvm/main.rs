@@ -301,12 +301,15 @@ fn without_a_daemon_the_command_to_start_one_is_named() {
     let stage = Stage::empty();
     for args in [&["submit", "a"][..], &["ps"], &["wait"], &["nodes"]] {
         let said = stage.output(args);
-        assert_eq!((said.code, &*said.err), (Some(241), "rsctl: no daemon runs here; start one with: rsd start\n"));
+        assert_eq!(
+            (said.code, &*said.err),
+            (Some(241), "rsctl: no daemon is running here; start one with: rsd start\n")
+        );
     }
     let said = stage.output(&["--dvm", "n9", "run", "a"]);
     assert_eq!(
         (said.code, &*said.err),
-        (Some(241), "rsctl: --dvm n9: no such daemon runs, nor any other; start one with: rsd start\n")
+        (Some(241), "rsctl: --dvm n9: no daemon is running; start one with: rsd start\n")
     );
 }
 
@@ -354,7 +357,7 @@ fn run_starts_a_private_daemon_and_removes_it() {
         base = stage.base.display()
     );
     let said = Said::of(beside(&stage, &script).args(["run", "a"]).output().unwrap());
-    let text = "rsctl: no daemon runs here: a private one for this job (start one with: rsd start)\n";
+    let text = "rsctl: no daemon is running here: a private one for this job (start one with: rsd start)\n";
     assert_eq!((said.code, &*said.err), (Some(0), text));
     let args = fs::read_to_string(stage.base.join("args")).unwrap();
     let dir = stage.base.join("rsd/.private-");

@@ -88,7 +88,7 @@ fn not_found(error: FindError) -> JoinError {
         }
         FindError::NotRunning { wish, running } if !running.is_empty() => {
             let names = running.iter().map(|daemon| daemon.state_dir.display().to_string()).collect::<Vec<_>>();
-            format!("{wish}: no such daemon runs; these do: {}", names.join(", "))
+            format!("{wish}: no such daemon is running; running daemons: {}", names.join(", "))
         }
         FindError::NoneRuns | FindError::NotRunning { .. } | FindError::NotPermitted { .. } | FindError::Io { .. } => {
             error.to_string()
@@ -114,7 +114,7 @@ mod tests {
     fn without_a_daemon_the_error_says_how_to_start_one() {
         assert_eq!(
             not_found(FindError::NoneRuns).to_string(),
-            "find a daemon of rsd on this node: no daemon runs here; start one with: rsd start"
+            "find a daemon of rsd on this node: no daemon is running here; start one with: rsd start"
         );
     }
 }

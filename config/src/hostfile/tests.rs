@@ -19,8 +19,8 @@ fn shown(entry: &HostEntry) -> String {
 }
 
 #[test]
-fn every_form_is_read() {
-    let text = "# nodes of ours\n\nnode0 slots=2 max_slots=20\r\n  node1:4 # fast\nnode2\n\
+fn every_form_is_parsed() {
+    let text = "# our nodes\n\nnode0 slots=2 max_slots=20\r\n  node1:4 # fast\nnode2\n\
                 node3 CPU = 8 Max-Slots =9\nnode4.org count=1\nnode5 slots_max=3\n10.0.0.7\n\
                 // more\nme@node6:2 port=2222/* and\n several lines */ node7 cpus=3 User-Name=you\n\
                 gpu[01-02,20] slots=8 max-cpus=9\n[fe80::1] slots=2\nnode8:auto\n^gpu02\n+n2\n+N3 slots=2\n+e\n+e:3\nnode1:2\n";
@@ -71,13 +71,13 @@ fn all_synonyms_are_known() {
 }
 
 #[test]
-fn a_host_on_several_lines_is_bare_on_all_or_has_a_number_on_all() {
+fn a_host_on_several_lines_must_be_bare_on_all_or_have_a_count_on_all() {
     assert_eq!(parse("a\nb\nA\na\n", "f").unwrap().len(), 4);
     assert_eq!(parse("a:2\nb:1\na:1\n", "f").unwrap().len(), 3);
     let refused =
         ["a slots=2\na slots=2", "a\na slots=2", "a slots=2\na", "a:2\na", "a:2\na slots=1", "a max_slots=2\na"];
     for text in refused {
-        let expected = "./hosts:2:1: `a` is on line 1 as well, and slots are given: list it once, with all its slots";
+        let expected = "./hosts:2:1: `a` is already on line 1, and slots are given: list it once, with all its slots";
         assert_eq!(error(text).lines().next(), Some(expected), "{text:?}");
     }
 }
@@ -95,7 +95,7 @@ fn a_mistake_is_shown_with_file_line_column_and_the_accepted_form() {
 }
 
 #[test]
-fn every_mistake_is_called_by_its_name() {
+fn every_mistake_has_its_own_message() {
     let vectors = [
         ("node0 slots", "1:7: `slots` needs a value: slots=N"),
         ("node0 slots=", "1:7: `slots` needs a value: slots=N"),
@@ -108,36 +108,39 @@ fn every_mistake_is_called_by_its_name() {
         ("node0:2 slots=2", "1:9: slots is given twice"),
         ("node0 cpu=2 slots=2", "1:13: slots is given twice"),
         ("node0 slots=4 max_slots=2", "1:15: max_slots=2 is less than slots=4"),
-        ("node0 slot5=2", "1:7: `slot5` is no key of a host"),
-        ("node0 =2", "1:7: `` is no key of a host"),
-        (":4", "1:1: `` is no host name"),
-        ("nöde", "1:1: `nöde` is no host name"),
-        ("-n", "1:1: `-n` is no host name"),
-        ("node0,node1", "1:6: a host file has one host a line; a range of them is written gpu[01-16,20]"),
-        ("node0:2,node1", "1:8: a host file has one host a line; a range of them is written gpu[01-16,20]"),
-        ("@node0", "1:1: `` is no user name"),
-        ("me@node0 user=you", "1:10: the user is given twice"),
-        ("node0 user=-x", "1:12: `-x` is no user name"),
+        ("node0 slot5=2", "1:7: unknown host-file key `slot5`"),
+        ("node0 =2", "1:7: unknown host-file key ``"),
+        (":4", "1:1: invalid host name ``"),
+        ("nöde", "1:1: invalid host name `nöde`"),
+        ("-n", "1:1: invalid host name `-n`"),
+        ("node0,node1", "1:6: a host file has one host per line; write a range as gpu[01-16,20]"),
+        ("node0:2,node1", "1:8: a host file has one host per line; write a range as gpu[01-16,20]"),
+        ("@node0", "1:1: invalid user name ``"),
+        ("me@node0 user=you", "1:10: user is given twice"),
+        ("node0 user=-x", "1:12: invalid user name `-x`"),
         ("node0 port=0", "1:12: port takes a number from 1 to 65535, not `0`"),
         ("node0 port=65536", "1:12: port takes a number from 1 to 65535, not `65536`"),
         ("node0 port=+22", "1:12: port takes a number from 1 to 65535, not `+22`"),
         ("node0 port=22 port=23", "1:15: port is given twice"),
-        ("node0 binding=core", "1:7: ranks of all hosts are bound alike: rsctl run --bind-to core"),
-        ("node0 slots+=2", "1:7: a node's own slots are what its daemon is started with: rsd start --slots N"),
-        ("node0 slots-=2", "1:7: a node's own slots are what its daemon is started with: rsd start --slots N"),
-        ("node0 sockets=2", "1:7: what a node is made of is asked of the node: leave it out"),
-        ("^node0 slots=2", "1:8: `^` removes a host: nothing goes with it"),
-        ("^node0:2", "1:7: `^` removes a host: nothing goes with it"),
-        ("+2", "1:1: `+2` is no relative node: +nK is the K-th node from 0, +e every idle node, +e:N as many of them"),
-        ("node[0-3", "1:5: this bracket is not closed"),
-        ("node[0-3, 5]", "1:5: this bracket is not closed"),
-        ("node[3-0]", "1:6: the range 3-0 runs backwards: write 0-3"),
-        ("node[0-003]", "1:6: `0-003` has ends of different widths: write both with as many digits"),
-        ("a[0-65535]\nb", "2:1: this makes more than 65536 hosts"),
-        ("fe80::1", "1:1: an IPv6 address stands in brackets: [fe80::1]"),
-        ("node0\n  /* é\n", "2:3: the comment that begins here does not end"),
-        ("# nothing\n\n", "2:1: no host is named"),
-        ("", "1:1: no host is named"),
+        ("node0 binding=core", "1:7: binding is not per host: use rsctl run --bind-to core"),
+        ("node0 slots+=2", "1:7: a node's own slots are set when its daemon starts: rsd start --slots N"),
+        ("node0 slots-=2", "1:7: a node's own slots are set when its daemon starts: rsd start --slots N"),
+        ("node0 sockets=2", "1:7: each node reports its own hardware: remove this key"),
+        ("^node0 slots=2", "1:8: `^` excludes a host and takes a name only"),
+        ("^node0:2", "1:7: `^` excludes a host and takes a name only"),
+        (
+            "+2",
+            "1:1: invalid relative node `+2`: use +nK (node K, from 0), +e (every idle node) or +e:N (N idle nodes)",
+        ),
+        ("node[0-3", "1:5: unclosed bracket"),
+        ("node[0-3, 5]", "1:5: unclosed bracket"),
+        ("node[3-0]", "1:6: the range 3-0 is reversed: write 0-3"),
+        ("node[0-003]", "1:6: `0-003` has ends of different widths: write both with the same number of digits"),
+        ("a[0-65535]\nb", "2:1: more than 65536 hosts"),
+        ("fe80::1", "1:1: an IPv6 address needs brackets: [fe80::1]"),
+        ("node0\n  /* é\n", "2:3: unterminated comment"),
+        ("# nothing\n\n", "2:1: no host given"),
+        ("", "1:1: no host given"),
     ];
     for (text, expected) in vectors {
         assert_eq!(error(text).lines().next().unwrap(), format!("./hosts:{expected}"), "{text:?}");
@@ -146,7 +149,7 @@ fn every_mistake_is_called_by_its_name() {
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in "[a-c0-2:=# \t\né@^+,/*\\[\\]slotmax_-]{0,40}") {
+    fn any_text_is_parsed_or_refused(text in "[a-c0-2:=# \t\né@^+,/*\\[\\]slotmax_-]{0,40}") {
         match parse(&text, "f") {
             Ok(entries) => prop_assert!(!entries.is_empty()),
             Err(error) => {

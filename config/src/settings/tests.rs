@@ -11,7 +11,7 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn the_built_in_file_has_every_key_once_and_none_besides() {
+fn the_built_in_file_has_exactly_the_known_keys() {
     let mut section = String::new();
     let mut found = Vec::new();
     for line in BUILT_IN.lines().filter(|line| !line.starts_with('#')) {
@@ -25,7 +25,7 @@ fn the_built_in_file_has_every_key_once_and_none_besides() {
 }
 
 #[test]
-fn the_defaults_are_those_of_the_built_in_file() {
+fn the_defaults_come_from_the_built_in_file() {
     let settings = Settings::from_layers(&[]).unwrap();
     assert_eq!((settings.log.level.as_str(), settings.log.format), ("info", LogFormat::Text));
     assert_eq!(settings.tree.arity, 32);
@@ -50,28 +50,28 @@ fn a_later_layer_wins_key_by_key() {
 #[test]
 fn a_mistake_names_file_line_key_and_what_is_accepted() {
     let vectors = [
-        ("\n[link]\nretry = \"2s\"", "3: no setting is called link.retry; did you mean link.retry_max?"),
-        ("[jobs]\nkepp = 3", "2: no setting is called jobs.kepp; did you mean jobs.keep?"),
-        ("arity = 3", "1: no setting is called arity; did you mean tree.arity?"),
-        ("log = 3", "1: log is a section of keys, not 3"),
-        ("[outptu]\nwindow = \"1MiB\"", "1: no setting is called outptu; did you mean output?"),
-        ("[tree]\n\narity = 0", "3: tree.arity is a whole number from 1 up, not 0"),
-        ("tree.arity = \"many\"", "1: tree.arity is a whole number from 1 up, not \"many\""),
-        ("tree.arity = -1", "1: tree.arity is a whole number from 1 up, not -1"),
-        ("link.retry_max = 2", "1: link.retry_max is a duration such as \"10s\", not 2"),
-        ("output.window = \"1M\"", "1: output.window is a size such as \"256KiB\", not \"1M\""),
-        ("log.format = \"xml\"", "1: log.format is \"text\" or \"json\", not \"xml\""),
-        ("log.level = \"\"", "1: log.level is a text such as \"info\", not \"\""),
+        ("\n[link]\nretry = \"2s\"", "3: unknown setting link.retry; did you mean link.retry_max?"),
+        ("[jobs]\nkepp = 3", "2: unknown setting jobs.kepp; did you mean jobs.keep?"),
+        ("arity = 3", "1: unknown setting arity; did you mean tree.arity?"),
+        ("log = 3", "1: log must be a section of keys, not 3"),
+        ("[outptu]\nwindow = \"1MiB\"", "1: unknown setting outptu; did you mean output?"),
+        ("[tree]\n\narity = 0", "3: tree.arity must be a whole number from 1 up, not 0"),
+        ("tree.arity = \"many\"", "1: tree.arity must be a whole number from 1 up, not \"many\""),
+        ("tree.arity = -1", "1: tree.arity must be a whole number from 1 up, not -1"),
+        ("link.retry_max = 2", "1: link.retry_max must be a duration such as \"10s\", not 2"),
+        ("output.window = \"1M\"", "1: output.window must be a size such as \"256KiB\", not \"1M\""),
+        ("log.format = \"xml\"", "1: log.format must be \"text\" or \"json\", not \"xml\""),
+        ("log.level = \"\"", "1: log.level must be a text such as \"info\", not \"\""),
     ];
     for (text, expected) in vectors {
         assert_eq!(error(text), format!("/etc/rsd/rsd.toml:{expected}"), "{text:?}");
     }
     assert!(error("[log]\nlevel = ").starts_with("read the settings in /etc/rsd/rsd.toml:2: "));
-    assert!(error("colour = \"green\"").contains("there are log.level, log.format, tree.arity"));
+    assert!(error("colour = \"green\"").contains("the settings are log.level, log.format, tree.arity"));
 }
 
 #[test]
-fn layers_are_looked_for_where_the_environment_says() {
+fn the_environment_says_where_layers_are_looked_for() {
     let paths = |pairs: &[(&str, &str)]| {
         let files = layer_files(|name| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()));
         files.into_iter().map(|file| (file.path.display().to_string(), file.required)).collect::<Vec<_>>()
@@ -90,7 +90,7 @@ fn layers_are_looked_for_where_the_environment_says() {
 }
 
 #[test]
-fn a_file_that_the_user_names_has_to_be_there() {
+fn a_settings_file_that_the_user_names_must_exist() {
     let load = |path: &str| {
         let path = path.to_owned();
         Settings::load(move |name| (name == "RSD_CONFIG").then(|| path.clone().into()))
@@ -103,7 +103,7 @@ fn a_file_that_the_user_names_has_to_be_there() {
 }
 
 #[test]
-fn sections_are_told_apart_from_keys() {
+fn every_section_is_listed() {
     let sections: BTreeSet<&str> = sections().collect();
     assert_eq!(sections.into_iter().collect::<Vec<_>>(), ["jobs", "link", "log", "output", "step", "tree"]);
 }
