@@ -337,7 +337,7 @@ impl Rsd {
             std::collections::btree_map::Entry::Vacant(entry) => {
                 entry.insert(None);
                 if self.stopping.is_some() {
-                    self.on_step_lost(now, job, "the node's daemon is stopping".into(), out);
+                    self.on_step_lost(now, job, crate::sentences::daemon_stopping(), out);
                 } else {
                     out.push(Effect::StartStep(launch));
                 }

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use prost::Message;
-use rsd_proto::v1::{self as wire, Down, JobSpec, JobState, RankExit, down, job_event, rank_exit::How};
+use rsd_proto::v1::{self as wire, Down, JobSpec, JobState, RankExit, down, job_event};
 
 use crate::calls::log;
 use crate::head::job::{Job, Life, Why};
@@ -17,7 +17,7 @@ use crate::head::questions::Question;
 use crate::head::{Head, namespace, waiting};
 use crate::place::Placement;
 use crate::rsd::{Answer, Effect, Rsd};
-use crate::{JobId, NodeId, Now, plan};
+use crate::{JobId, NodeId, Now, plan, sentences};
 
 /// So many refusals the root's log tells of.
 const NOTICES_MAX: usize = 8;
@@ -117,7 +117,7 @@ impl Rsd {
     /// All ranks of a spawned job have been started, but for those of nodes that have ended.
     pub(crate) fn on_begun(&mut self, now: Now, id: JobId, out: &mut Vec<Effect>) {
         let Some(job) = self.head.as_ref().and_then(|head| head.jobs.get(&id)) else { return };
-        let fatal = job.cause().filter(|cause| cause.fatal).map(sentence);
+        let fatal = job.cause().filter(|cause| cause.fatal).map(sentences::exit);
         self.answer_spawn(now, id, fatal.map_or(Ok(()), Err), out);
     }
 
@@ -164,8 +164,7 @@ impl Rsd {
         let Some(Spawned { root, birth: Birth::Told, apart: false, .. }) = job.spawned else { return };
         let Some(family) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&root)) else { return };
         family.take_cause(id, exit);
-        let (grace_ms, reason) =
-            (family.grace_ms, format!("rank {} of job {id}, which it has spawned, failed", exit.rank));
+        let (grace_ms, reason) = (family.grace_ms, sentences::spawned_rank_failed(id, exit.rank));
         self.kill_job(now, root, Why::Failed, reason, grace_ms, out);
     }
 
@@ -175,7 +174,7 @@ impl Rsd {
         let Some(head) = &self.head else { return };
         let of = |job: &&Job| job.spawned.as_ref().is_some_and(|it| it.parent == id || it.root == id);
         for child in head.alive().filter(of).map(|job| job.id).collect::<Vec<_>>() {
-            let reason = format!("job {id}, which has spawned it, is being ended");
+            let reason = sentences::spawner_is_ending(id);
             self.kill_job(now, child, Why::Cancelled, reason, grace_ms, out);
         }
     }
@@ -261,25 +260,12 @@ fn largest(soft: &wire::Soft, most: u32) -> Option<u32> {
 pub(crate) fn state(jobs: &BTreeMap<JobId, Job>, namespace: &str) -> Option<String> {
     let id: JobId = namespace.rsplit('-').next()?.parse().ok()?;
     let info = jobs.get(&id).filter(|job| job.namespace == namespace)?.info();
-    let why = || info.cause.as_ref().map_or_else(|| "it was ended".to_owned(), sentence);
+    let why = || info.cause.as_ref().map_or_else(|| "it was ended".to_owned(), sentences::exit);
     Some(match info.state() {
         JobState::Done => "done".to_owned(),
         JobState::Unknown | JobState::Queued | JobState::Running => "running".to_owned(),
         JobState::Ending | JobState::Failed | JobState::Cancelled | JobState::TimedOut => format!("failed: {}", why()),
     })
-}
-
-/// How a rank ended.
-pub(crate) fn sentence(exit: &RankExit) -> String {
-    let how = match &exit.how {
-        Some(How::Exited(code)) => format!(" exited with code {code}"),
-        Some(How::Signaled(signal)) => format!(" was killed by signal {signal}"),
-        Some(How::Aborted(code)) => format!(" called MPI_Abort with code {code}"),
-        Some(How::Failed(why)) => format!(": {why}"),
-        None => " failed".to_owned(),
-    };
-    let note = if exit.note.is_empty() { String::new() } else { format!(" ({})", exit.note) };
-    format!("rank {}{how}{note}", exit.rank)
 }
 
 #[cfg(test)]

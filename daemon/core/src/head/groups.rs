@@ -15,7 +15,7 @@ use crate::place::Placement;
 use crate::place::policy::Policy;
 use crate::rsd::{Answer, Effect, ReqId, Rsd};
 use crate::taskmap::{TaskMap, TaskMapBuilder};
-use crate::{JobId, Now};
+use crate::{JobId, Now, sentences};
 
 /// What clients ask about groups; each is answered with [`Answer::Group`] but for `List`, with [`Answer::Groups`].
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Rsd {
         let exit = RankExit {
             rank,
             node: leave.node,
-            how: Some(rank_exit::How::Failed("it left the group before the epoch began".into())),
+            how: Some(rank_exit::How::Failed(sentences::member_left())),
             fatal: true,
             code: 1,
             ..Default::default()

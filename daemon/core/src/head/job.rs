@@ -15,7 +15,7 @@ use crate::head::stdin::StdinFeed;
 use crate::outbox::Inbox;
 use crate::place::Placement;
 use crate::taskmap::TaskMap;
-use crate::{JobId, NodeId, Now};
+use crate::{JobId, NodeId, Now, sentences};
 
 /// Notices of steps that are passed on; they mostly say the same.
 const NOTICES_MAX: usize = 8;
@@ -305,11 +305,9 @@ impl Job {
         if names.is_empty() {
             return;
         }
-        let text =
-            format!("out of reach then: {}; whether a rank there had ended before is not known", names.join(", "));
+        let text = sentences::may_have_failed_earlier(&names);
         if let Some(cause) = &mut self.cause {
-            let before = if cause.note.is_empty() { String::new() } else { format!("{}; ", cause.note) };
-            cause.note = before + &text;
+            cause.note = sentences::noted(&cause.note, &text);
         }
     }
 

@@ -29,7 +29,7 @@ use crate::head::questions::Questions;
 use crate::head::values::Blobs;
 use crate::place::{self};
 use crate::rsd::{Answer, Effect, Refused, ReqId, Rsd};
-use crate::{JobId, NodeId, Now, Tuning, plan};
+use crate::{JobId, NodeId, Now, Tuning, plan, sentences};
 
 /// The head's own id.
 pub(crate) const HEAD: NodeId = 0;
@@ -138,7 +138,7 @@ impl Head {
     /// No rank of a job runs any more; if it is an epoch, its group hears how that ended.
     pub(crate) fn epoch_is_over(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else { return };
-        let cause = job.cause().map(family::sentence);
+        let cause = job.cause().map(sentences::exit);
         let state = match job.life {
             Life::Ended(state) => state,
             Life::Queued { .. } | Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. } => match cause {
@@ -305,9 +305,9 @@ impl Rsd {
         }
         out.push(log(now, failed.job, job_event::Body::RankExit(exit.clone())));
         if exit.fatal {
-            let reason = format!("on {}, {}", job.node_name(exit.node), family::sentence(&exit));
+            let reason = sentences::exit_on(job.node_name(exit.node), &exit);
             let grace_ms = job.grace_ms;
-            self.answer_spawn(now, failed.job, Err(family::sentence(&exit)), out);
+            self.answer_spawn(now, failed.job, Err(sentences::exit(&exit)), out);
             self.kill_job(now, failed.job, Why::Failed, reason, grace_ms, out);
             self.fail_family(now, failed.job, &exit, out);
         }
@@ -319,8 +319,7 @@ impl Rsd {
         if !matches!(job.life, Life::Running { .. }) {
             return;
         }
-        let note =
-            format!("ended without taking part in fence {epoch}, in which ranks on other nodes wait for it for ever");
+        let note = sentences::missed_fence(epoch);
         // If a rank has exited with an error, it is the one to name.
         let exited_well = || RankExit {
             rank,
@@ -411,7 +410,7 @@ impl Rsd {
         head.questions.forget(id);
         head.try_queue = true;
         if let Some(job) = head.jobs.get(&id) {
-            let why_not = job.cause().map(family::sentence);
+            let why_not = job.cause().map(sentences::exit);
             self.answer_spawn(now, id, why_not.map_or(Ok(()), Err), out);
         }
         self.end_or_outlive(now, id, out);
@@ -441,15 +440,14 @@ impl Rsd {
             .map(|job| job.id)
             .collect();
         if !lost.is_empty() {
-            let why = format!("was cut off for {} s and is given up", grace.as_secs());
-            self.nodes_are_lost(now, &lost, &why, out);
+            self.nodes_are_lost(now, &lost, |node| sentences::node_unreachable(node, grace), out);
         }
         for (id, grace_ms) in timed_out {
             self.kill_job(now, id, Why::TimedOut, "its time is over".into(), grace_ms, out);
         }
         for id in silent {
             let nodes = self.relays.get(&id).map(|relay| relay.map.nodes().to_vec()).unwrap_or_default();
-            self.give_up_nodes(now, id, &nodes, "its node did not confirm the kill", out);
+            self.give_up_nodes(now, id, &nodes, &sentences::kill_unconfirmed(), out);
         }
         self.settle_lobby(now, out);
         if let Some(head) = &mut self.head {

@@ -82,10 +82,16 @@ impl Rsd {
     }
 
     /// These nodes are not coming back: their jobs fail.
-    pub(crate) fn nodes_are_lost(&mut self, now: Now, nodes: &[NodeId], why: &str, out: &mut Vec<Effect>) {
+    pub(crate) fn nodes_are_lost(
+        &mut self,
+        now: Now,
+        nodes: &[NodeId],
+        why: impl Fn(&str) -> String,
+        out: &mut Vec<Effect>,
+    ) {
         for node in nodes {
             let Some(gone) = self.head.as_mut().and_then(|head| head.nodes.remove(node)) else { continue };
-            let why = format!("its node {} {why}", gone.info.name);
+            let why = why(&gone.info.name);
             let alive = self.head.iter().flat_map(|head| head.alive());
             let jobs: Vec<JobId> = alive.filter(|job| job.map.count_on(*node) > 0).map(|job| job.id).collect();
             for id in jobs {

@@ -9,7 +9,7 @@ use rsd_proto::v1::{self as wire, Down, NodeInfo, Up, down, hello::Who, up};
 
 use crate::rsd::{Effect, LinkId, Rsd};
 use crate::taskmap::TaskMap;
-use crate::{JobId, NodeId, Now};
+use crate::{JobId, NodeId, Now, sentences};
 
 /// A daemon directly below.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ impl Rsd {
         let nodes = self.drop_nodes(now, link, nodes, out);
         if nodes.is_empty() {
         } else if self.head.is_some() {
-            self.nodes_are_lost(now, &nodes, "was stopped", out);
+            self.nodes_are_lost(now, &nodes, sentences::node_stopped, out);
         } else {
             self.pass_up(Up { body: Some(up::Body::NodesGone(wire::NodesGone { nodes })) }, out);
         }
