@@ -1,17 +1,21 @@
-//! Calls to the daemon, each with a deadline.
+//! The daemon to talk to, and calls to it, each with a deadline.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::geteuid;
+use rsd_config::find::{self, FindError, Wish};
 use rsd_proto::services::dvm_client::DvmClient;
 use rsd_proto::transport::{self, DialError, Stamped, Target};
 use rsd_proto::v1::{JobInfo, JobSelector};
 use tonic::{Response, Status, Streaming};
 
 use crate::exit::Failure;
+use crate::print::say;
+use crate::private::Private;
 use crate::selectors::Selector;
 
 /// A connected client.
@@ -20,9 +24,58 @@ pub(crate) type Client = DvmClient<Stamped>;
 /// How long a daemon may take to accept, to answer, or to begin a stream.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
+/// The DVM that the user means: the one named, else the only one that runs.
+pub(crate) struct Dvm {
+    /// The directory with an entry per daemon.
+    base: PathBuf,
+    /// `--dvm`.
+    option: Option<OsString>,
+    /// `RSD_DVM`.
+    variable: Option<OsString>,
+}
+
+impl Dvm {
+    pub(crate) fn new(option: Option<OsString>) -> Dvm {
+        let base = rsd_config::runtime_dir(|name| std::env::var_os(name));
+        Dvm { base, option, variable: std::env::var_os("RSD_DVM").filter(|value| !value.is_empty()) }
+    }
+
+    pub(crate) fn find(&self) -> Result<find::Daemon, FindError> {
+        let wish = match (&self.option, &self.variable) {
+            (Some(word), _) => Some(Wish::Option(Path::new(word))),
+            (None, Some(word)) => Some(Wish::Variable(Path::new(word))),
+            (None, None) => None,
+        };
+        find::find(&self.base, wish)
+    }
+
+    pub(crate) async fn client(&self) -> Result<Client, Failure> {
+        connect(self.find()?.socket()).await
+    }
+
+    /// A client, and the daemon that was started for it if there was none.
+    pub(crate) async fn client_or_private(&self) -> Result<(Client, Option<Private>), Failure> {
+        match self.find() {
+            Ok(daemon) => Ok((connect(daemon.socket()).await?, None)),
+            Err(FindError::NoneRuns) => {
+                say("no daemon is running here: a private one for this job (start one with: rsd start)");
+                let private = Private::start(&self.base).await?;
+                match connect(private.socket()).await {
+                    Ok(client) => Ok((client, Some(private))),
+                    Err(failure) => {
+                        private.stop().await;
+                        Err(failure)
+                    }
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
 /// A connection to the daemon behind `socket`, which must be our own: it is given our environment, and runs what we say. That
 /// it lets root in does not mean that root should trust it.
-pub(crate) async fn connect(socket: PathBuf) -> Result<Client, Failure> {
+async fn connect(socket: PathBuf) -> Result<Client, Failure> {
     let own_uid = geteuid().as_raw();
     let owner_uid = fs::metadata(&socket).map_or(own_uid, |meta| meta.uid());
     let target = Target::Unix(socket);

@@ -3,7 +3,6 @@
 //! `exec` and `env` join by the text protocol of [`rsd_proto::join`], as any program can; the others ask the head.
 
 pub(crate) mod join;
-pub(crate) mod options;
 mod view;
 
 use std::os::unix::process::CommandExt;
@@ -16,15 +15,15 @@ use rsd_proto::transport::exit;
 use rsd_proto::v1::{GroupInfo, GroupRules, GroupSelector, KickRequest, ListGroupsRequest};
 use serde_json::json;
 
-use crate::dvm::{self, Client};
+use crate::dvm::{self, Client, Dvm};
 use crate::exit::Failure;
+use crate::json;
+use crate::options::group::{Exec, GroupCommand, JoinOptions};
 use crate::print::{out, say};
-use crate::{Place as Where, json};
-use options::{Exec, GroupCommand, JoinOptions};
 
 /// `group exec`: joins, and becomes the program. Returns only if that fails.
-pub(crate) fn exec(exec: &Exec, place: &Where) -> Result<u8, Failure> {
-    let socket = join::socket(place)?;
+pub(crate) fn exec(exec: &Exec, dvm: &Dvm) -> Result<u8, Failure> {
+    let socket = join::socket(dvm)?;
     let go = join::join(&socket, request(&exec.join, None))?;
     let Some((program, args)) = exec.program.split_first() else {
         return Err(Failure::usage("no program named: rsctl group exec actors --size 16 -- ./worker"));
@@ -43,8 +42,8 @@ pub(crate) fn exec(exec: &Exec, place: &Where) -> Result<u8, Failure> {
 }
 
 /// `group env`: joins for another process, and prints what that is to have in its environment.
-pub(crate) fn env(options: &JoinOptions, pid: Option<u32>, as_json: bool, place: &Where) -> Result<u8, Failure> {
-    let joined = join_for(options, pid, as_json, place);
+pub(crate) fn env(options: &JoinOptions, pid: Option<u32>, as_json: bool, dvm: &Dvm) -> Result<u8, Failure> {
+    let joined = join_for(options, pid, as_json, dvm);
     if joined.is_err() && !as_json {
         // The status of `eval "$(rsctl group env …)"` is that of the last command in it.
         out("false\n")?;
@@ -52,8 +51,8 @@ pub(crate) fn env(options: &JoinOptions, pid: Option<u32>, as_json: bool, place:
     joined
 }
 
-fn join_for(options: &JoinOptions, pid: Option<u32>, as_json: bool, place: &Where) -> Result<u8, Failure> {
-    let socket = join::socket(place)?;
+fn join_for(options: &JoinOptions, pid: Option<u32>, as_json: bool, dvm: &Dvm) -> Result<u8, Failure> {
+    let socket = join::socket(dvm)?;
     let pid = pid.or_else(|| u32::try_from(getppid().as_raw()).ok());
     let go = join::join(&socket, request(options, pid))?;
     let variables = join::variables(&options.name, &go, &socket);

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::dvm::{self, Client};
 use crate::exit::Failure;
-use crate::options::{Logs, OutputStream};
+use crate::options::jobs::{Logs, OutputStream};
 use crate::output::Output;
 use crate::placement::NodeRanks;
 use crate::print::{self, Align, out, say, table};

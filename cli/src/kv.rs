@@ -2,8 +2,6 @@
 //!
 //! A daemon that is restarted meanwhile is waited for and asked again: none of the calls does harm when repeated.
 
-pub(crate) mod options;
-
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, IsTerminal, Read, Write};
@@ -17,11 +15,11 @@ use rsd_proto::v1::{
 use serde_json::json;
 use tonic::{Response, Status};
 
-use crate::dvm::{Client, DEADLINE};
+use crate::dvm::{Client, DEADLINE, Dvm};
 use crate::exit::Failure;
+use crate::json;
+use crate::options::kv::{Given, KvCommand, Of};
 use crate::print::{self, Align, out, say, written};
-use crate::{Place, json};
-use options::{Given, KvCommand, Of};
 
 /// A daemon that went away is looked for so long, every so often.
 const RETURN: Duration = Duration::from_secs(10);
@@ -30,7 +28,7 @@ const RETRY: Duration = Duration::from_millis(100);
 const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// Performs one command.
-pub(crate) async fn perform(place: &Place, command: KvCommand, as_json: bool) -> Result<u8, Failure> {
+pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Result<u8, Failure> {
     let now = Duration::ZERO;
     match command {
         KvCommand::Put { key, value, of } => {
@@ -40,7 +38,7 @@ pub(crate) async fn perform(place: &Place, command: KvCommand, as_json: bool) ->
                 return Err(Failure::usage(text));
             }
             let request = KvPutRequest { scope, key, value };
-            ask(place, "putting the value", now, async |client, _| client.kv_put(request.clone()).await).await?;
+            ask(dvm, "putting the value", now, async |client, _| client.kv_put(request.clone()).await).await?;
         }
         KvCommand::Get { key, timeout, hex, of } => {
             let (scope, name) = (Some(scope(of)?), Bytes::from(key.clone()));
@@ -48,7 +46,7 @@ pub(crate) async fn perform(place: &Place, command: KvCommand, as_json: bool) ->
                 let request = KvGetRequest { scope: scope.clone(), key: name.clone(), timeout_ms: ms(left) };
                 client.kv_get(request).await
             };
-            let value = ask(place, "waiting for the value", timeout, get).await?.value;
+            let value = ask(dvm, "waiting for the value", timeout, get).await?.value;
             if as_json {
                 out(&(json::document(json!({ "key": key, "hex": digits(&value) })) + "\n"))?;
             } else if hex {
@@ -72,16 +70,16 @@ pub(crate) async fn perform(place: &Place, command: KvCommand, as_json: bool) ->
             let enter = async |client: &mut Client, left: Duration| {
                 client.kv_fence(KvFenceRequest { timeout_ms: ms(left), ..request.clone() }).await
             };
-            ask(place, "waiting for the others", timeout, enter).await?;
+            ask(dvm, "waiting for the others", timeout, enter).await?;
         }
         KvCommand::Ls { of } => {
             let scope = scope(of)?;
             let list = async |client: &mut Client, _| client.kv_list(scope.clone()).await;
-            show(&ask(place, "listing the values", now, list).await?.entries, as_json)?;
+            show(&ask(dvm, "listing the values", now, list).await?.entries, as_json)?;
         }
         KvCommand::Del { key, of } => {
             let request = KvDeleteRequest { scope: Some(scope(of)?), key: key.into() };
-            ask(place, "removing the value", now, async |client, _| client.kv_delete(request.clone()).await).await?;
+            ask(dvm, "removing the value", now, async |client, _| client.kv_delete(request.clone()).await).await?;
         }
     }
     Ok(0)
@@ -89,7 +87,7 @@ pub(crate) async fn perform(place: &Place, command: KvCommand, as_json: bool) ->
 
 /// Calls, again where the daemon went away; `call` is told how much is left of `timeout`.
 async fn ask<T>(
-    place: &Place,
+    dvm: &Dvm,
     doing: &str,
     timeout: Duration,
     call: impl AsyncFn(&mut Client, Duration) -> Result<Response<T>, Status>,
@@ -99,7 +97,7 @@ async fn ask<T>(
     let mut lost: Option<Instant> = None;
     loop {
         let left = timeout.saturating_sub(began.elapsed());
-        let failure = match place.client().await {
+        let failure = match dvm.client().await {
             Ok(mut client) => {
                 connected = true;
                 match tokio::time::timeout(left + DEADLINE, call(&mut client, left)).await {

@@ -21,24 +21,21 @@ mod run;
 mod selectors;
 mod signals;
 mod spec;
-mod spelling;
 mod verdict;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::CommandFactory;
-use rsd_config::find::{self, FindError, Wish};
 use rsd_proto::transport::exit::{INTERNAL, USAGE};
 use rsd_proto::v1::stdin_target::Target;
 
-use crate::dvm::Client;
+use crate::dvm::Dvm;
 use crate::exit::Failure;
-use crate::group::options::GroupCommand;
 use crate::mpiexec::Asked;
+use crate::options::group::GroupCommand;
 use crate::options::{Cli, Command, Global, JobCommand, MpiCommand, NameCommand, Run, Shell, Unread};
 use crate::print::say;
-use crate::private::Private;
 use crate::run::View;
 use crate::spec::Here;
 
@@ -50,7 +47,7 @@ fn main() {
         None => read_and_perform(&args),
         Some(Ok(Asked::Launch(args))) => read_and_perform(&args),
         Some(Ok(Asked::Adopt(port))) => {
-            mpiexec::adopt(port, &Place::new(None)).unwrap_or_else(|failure| report(&failure))
+            mpiexec::adopt(port, &Dvm::new(None)).unwrap_or_else(|failure| report(&failure))
         }
         Some(Err(failure)) => report(&failure),
     };
@@ -71,9 +68,9 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Man { directory } => return write_man_pages(directory),
         Command::Mpi(MpiCommand::Settings) => return mpi::settings(cli.global.json),
         // The process is to become another one: nothing is started before.
-        Command::Group(GroupCommand::Exec(exec)) => return group::exec(exec, &Place::new(cli.global.dvm)),
+        Command::Group(GroupCommand::Exec(exec)) => return group::exec(exec, &Dvm::new(cli.global.dvm)),
         Command::Group(GroupCommand::Env { join, pid }) => {
-            return group::env(join, *pid, cli.global.json, &Place::new(cli.global.dvm));
+            return group::env(join, *pid, cli.global.json, &Dvm::new(cli.global.dvm));
         }
         Command::Group(_)
         | Command::Run(_)
@@ -102,12 +99,12 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
 
 async fn command(cli: Cli) -> Result<u8, Failure> {
     let Cli { global: Global { dvm, json }, command } = cli;
-    let place = Place::new(dvm);
+    let dvm = Dvm::new(dvm);
     match command {
         Command::Run(Run { launch, show_plan, stdin, label }) => {
             let spec = spec::job_spec(&launch, Some(stdin), &Here::now()?)?;
             let forward_stdin = stdin != Target::None(true) && input::is_there();
-            let (client, private) = place.client_or_private().await?;
+            let (client, private) = dvm.client_or_private().await?;
             let shown = if show_plan { plan::show(&client, &launch).await } else { Ok(()) };
             let code = match shown {
                 Ok(()) => run::run(client, spec, View { label, json }, forward_stdin).await,
@@ -124,7 +121,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         }
         Command::Submit(launch) => {
             let spec = spec::job_spec(&launch, None, &Here::now()?)?;
-            let (job, queued) = run::submit(place.client().await?, spec).await?;
+            let (job, queued) = run::submit(dvm.client().await?, spec).await?;
             if json {
                 let line = json::document(serde_json::json!({ "job": job, "queued_reason": queued }));
                 print::out(&(line + "\n"))?;
@@ -137,7 +134,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Plan(options) => match plan::topology(&options)? {
             Some(topology) => plan::plan(plan::Source::Elsewhere(topology), &options, json).await,
             None => {
-                let (client, private) = place.client_or_private().await?;
+                let (client, private) = dvm.client_or_private().await?;
                 let code = plan::plan(plan::Source::Dvm(client), &options, json).await;
                 if let Some(private) = private {
                     private.stop().await;
@@ -145,66 +142,20 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
                 code
             }
         },
-        Command::Ps { all } => jobs::ps(place.client().await?, all, json).await,
-        Command::Job(JobCommand::Show { job }) => jobs::show(place.client().await?, job, json).await,
-        Command::Logs(logs) => jobs::logs(place.client().await?, &logs, json).await,
-        Command::Wait { jobs } => jobs::wait(place.client().await?, &jobs, json).await,
-        Command::Attach { job, label } => run::attach(place.client().await?, job, View { label, json }).await,
-        Command::Signal { job, signal } => jobs::signal(place.client().await?, job, signal, json).await,
-        Command::Cancel { jobs, grace } => jobs::cancel(place.client().await?, &jobs, grace, json).await,
-        Command::Nodes => jobs::nodes(place.client().await?, json).await,
-        Command::Name(NameCommand::Ls) => names::ls(place.client().await?, json).await,
-        Command::Kv(command) => kv::perform(&place, command, json).await,
-        Command::Group(group) => group::ask(place.client().await?, group, json).await,
+        Command::Ps { all } => jobs::ps(dvm.client().await?, all, json).await,
+        Command::Job(JobCommand::Show { job }) => jobs::show(dvm.client().await?, job, json).await,
+        Command::Logs(logs) => jobs::logs(dvm.client().await?, &logs, json).await,
+        Command::Wait { jobs } => jobs::wait(dvm.client().await?, &jobs, json).await,
+        Command::Attach { job, label } => run::attach(dvm.client().await?, job, View { label, json }).await,
+        Command::Signal { job, signal } => jobs::signal(dvm.client().await?, job, signal, json).await,
+        Command::Cancel { jobs, grace } => jobs::cancel(dvm.client().await?, &jobs, grace, json).await,
+        Command::Nodes => jobs::nodes(dvm.client().await?, json).await,
+        Command::Name(NameCommand::Ls) => names::ls(dvm.client().await?, json).await,
+        Command::Kv(command) => kv::perform(&dvm, command, json).await,
+        Command::Group(group) => group::ask(dvm.client().await?, group, json).await,
         Command::Mpi(MpiCommand::Settings) => mpi::settings(json),
         Command::Completion { shell } => complete(shell),
         Command::Man { directory } => write_man_pages(&directory),
-    }
-}
-
-/// Where to look for daemons, and which is wished for.
-struct Place {
-    base: PathBuf,
-    option: Option<OsString>,
-    variable: Option<OsString>,
-}
-
-impl Place {
-    fn new(option: Option<OsString>) -> Place {
-        let base = rsd_config::runtime_dir(|name| std::env::var_os(name));
-        Place { base, option, variable: std::env::var_os("RSD_DVM").filter(|value| !value.is_empty()) }
-    }
-
-    fn find(&self) -> Result<find::Daemon, FindError> {
-        let wish = match (&self.option, &self.variable) {
-            (Some(word), _) => Some(Wish::Option(Path::new(word))),
-            (None, Some(word)) => Some(Wish::Variable(Path::new(word))),
-            (None, None) => None,
-        };
-        find::find(&self.base, wish)
-    }
-
-    async fn client(&self) -> Result<Client, Failure> {
-        dvm::connect(self.find()?.socket()).await
-    }
-
-    /// A client, and the daemon that was started for it if there was none.
-    async fn client_or_private(&self) -> Result<(Client, Option<Private>), Failure> {
-        match self.find() {
-            Ok(daemon) => Ok((dvm::connect(daemon.socket()).await?, None)),
-            Err(FindError::NoneRuns) => {
-                say("no daemon is running here: a private one for this job (start one with: rsd start)");
-                let private = Private::start(&self.base).await?;
-                match dvm::connect(private.socket()).await {
-                    Ok(client) => Ok((client, Some(private))),
-                    Err(failure) => {
-                        private.stop().await;
-                        Err(failure)
-                    }
-                }
-            }
-            Err(error) => Err(error.into()),
-        }
     }
 }
 

@@ -3,13 +3,13 @@
 //! connects there, for ever, and does not bear a connection that ends: it has to be served, whatever happens here.
 //!
 //! The daemon takes the process in as a job of its own, as it takes members of groups; this process stays between the two until one
-//! of them hangs up. If no daemon does, the user hears why, and the process is served by [`nobody`]. Every other command line is
+//! of them hangs up. If no daemon does, the user hears why, and the process is served by [`singleton`]. Every other command line is
 //! that of `rsctl run`.
 //!
 //! The dialogue is as MPICH's singletons speak it (4.0 to 5.0): we say `singinit`, it answers so, we say `singinit_info`; from
 //! then on it is a rank's.
 
-mod nobody;
+mod singleton;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -21,9 +21,10 @@ use nix::unistd::{getppid, setsid};
 use rsd_proto::join::{Go, Join};
 use rsd_proto::transport::exit::USAGE;
 
+use crate::dvm::Dvm;
 use crate::exit::Failure;
 use crate::group::join;
-use crate::{Place, report};
+use crate::report;
 
 /// What a launcher of that name is called for.
 const NAME: &str = "mpiexec";
@@ -58,13 +59,13 @@ pub(crate) fn asked(name: Option<&OsStr>, args: &[OsString]) -> Option<Result<As
 }
 
 /// Serves the process that started us until it ends.
-pub(crate) fn adopt(port: u16, place: &Place) -> Result<u8, Failure> {
+pub(crate) fn adopt(port: u16, dvm: &Dvm) -> Result<u8, Failure> {
     let process = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
         .map_err(|error| Failure::new(USAGE, format!("nobody listens at port {port} of -pmi_args: {error}")))?;
     // What ends the terminal's jobs is for the process to decide about.
     let _ = setsid();
     let lost = |error: io::Error| Failure::unreachable(format!("cannot serve the process that runs mpiexec: {error}"));
-    match taken_in(place) {
+    match taken_in(dvm) {
         Ok((go, manager)) => {
             let process = greet(process, &go.namespace).map_err(lost)?;
             between(process, manager).map_err(lost)?;
@@ -73,15 +74,15 @@ pub(crate) fn adopt(port: u16, place: &Place) -> Result<u8, Failure> {
         Err(failure) => {
             let process = greet(process, NOBODY).map_err(lost)?;
             let code = report(&failure);
-            nobody::serve(process).map_err(lost)?;
+            singleton::serve(process).map_err(lost)?;
             Ok(code)
         }
     }
 }
 
 /// The place that the daemon gives to the process, and the way to its process manager.
-fn taken_in(place: &Place) -> Result<(Go, Talk), Failure> {
-    let go = join::join(&join::socket(place)?, request())?;
+fn taken_in(dvm: &Dvm) -> Result<(Go, Talk), Failure> {
+    let go = join::join(&join::socket(dvm)?, request())?;
     match introduce(&go) {
         Ok(manager) => Ok((go, manager)),
         Err(error) => Err(Failure::unreachable(format!("no way to the process manager at {}: {error}", go.pmi_port))),

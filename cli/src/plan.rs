@@ -10,7 +10,6 @@ mod diff;
 mod drawing;
 mod json;
 mod look;
-pub(crate) mod options;
 mod reasons;
 #[cfg(test)]
 mod tests;
@@ -25,11 +24,11 @@ use rsd_proto::v1::{JobSpec, PlanReply};
 
 use self::diff::Difference;
 use self::look::{Look, Paint};
-use self::options::PlanOptions;
 use self::view::View;
 use crate::dvm::Client;
 use crate::exit::Failure;
 use crate::options::Launch;
+use crate::options::plan::PlanOptions;
 use crate::print::{self, say};
 use crate::spec::{self, Here};
 

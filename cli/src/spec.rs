@@ -63,7 +63,7 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         gpus_per_rank,
         gpus_visible: launch.placing.gpus_visible,
         rankfile: ranks(listing)?,
-        export: launch.frameworks.clone().unwrap_or_default(),
+        export: launch.export.clone().unwrap_or_default(),
         // 0 means none there; what is asked for is never none.
         timeout_ms: launch.timeout.map_or(0, |timeout| ms(timeout).max(1)),
         kill_grace_ms: launch.kill_grace.map(ms),
@@ -74,7 +74,7 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
 }
 
 fn app(segment: &Segment, hosts: Vec<Host>, here: &Here) -> Result<App, Failure> {
-    let env = segment.export.iter().map(|text| exported(text, here)).collect::<Result<_, _>>()?;
+    let env = segment.variables.iter().map(|text| exported(text, here)).collect::<Result<_, _>>()?;
     let wdir = segment.wdir.as_deref().unwrap_or(Path::new(""));
     let argv = segment.program.iter().map(|arg| bytes(arg)).collect();
     Ok(App { argv, n: segment.n, env, wdir: path(wdir, here), hosts, path: Bytes::new() })

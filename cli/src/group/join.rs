@@ -10,6 +10,7 @@ use rsd_proto::join::client::{NotJoined, ask};
 use rsd_proto::join::{Go, Join, SOCKET, Wait};
 use rsd_proto::transport::{DialError, exit};
 
+use crate::dvm::Dvm;
 use crate::exit::Failure;
 use crate::print::say;
 
@@ -17,8 +18,8 @@ use crate::print::say;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The join socket of the daemon meant.
-pub(crate) fn socket(place: &crate::Place) -> Result<PathBuf, Failure> {
-    Ok(place.find()?.state_dir.join(SOCKET))
+pub(crate) fn socket(dvm: &Dvm) -> Result<PathBuf, Failure> {
+    Ok(dvm.find()?.state_dir.join(SOCKET))
 }
 
 /// Waits for a place in the group. Ends when the daemon answers, which it does in the time asked for, or is gone.

@@ -12,13 +12,13 @@ use crate::exit::Failure;
 use foreign::Answer;
 
 /// Cuts at every argument that is `:` alone. `["run", "-n", "1", "a", ":", "-n", "2", "b"]` gives two segments.
-pub(crate) fn segments(args: &[OsString]) -> Vec<&[OsString]> {
+pub(super) fn segments(args: &[OsString]) -> Vec<&[OsString]> {
     args.split(|arg| arg == ":").collect()
 }
 
 /// What `args` means in our spelling. `args` is what follows `rsctl`, or one further MPMD segment, and `command` the clap
 /// command that will read it.
-pub(crate) fn translate(args: &[OsString], command: &clap::Command) -> Result<Vec<OsString>, Failure> {
+pub(super) fn translate(args: &[OsString], command: &clap::Command) -> Result<Vec<OsString>, Failure> {
     let (start, launch) = match command.has_subcommands() {
         false => (0, command),
         true => {
@@ -166,7 +166,7 @@ fn takes_value(token: &str, command: &clap::Command) -> bool {
 }
 
 /// Whether the argument is the name of a command that launches.
-pub(crate) fn launches(args: &[OsString], command: &clap::Command) -> bool {
+pub(super) fn launches(args: &[OsString], command: &clap::Command) -> bool {
     let name = args.get(program_at(args, command)).map(OsString::as_os_str);
     LAUNCHING.iter().any(|launching| name == Some(OsStr::new(launching)))
 }

@@ -1,47 +1,17 @@
-//! What `plan` is asked, and how a second set of options is laid over the first.
+//! `plan --diff`: a second set of options laid over the first.
 
 use std::ffi::OsString;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches};
 
+use super::launch::Launch;
+use super::spelling;
+use super::unread::Unread;
 use crate::exit::Failure;
-use crate::options::{Launch, Run, Unread};
-use crate::spelling;
-
-/// `plan`.
-#[derive(Debug, Args)]
-#[command(after_long_help = HELP)]
-pub(crate) struct PlanOptions {
-    #[command(flatten)]
-    pub(crate) run: Run,
-    /// Plan as if no other job ran
-    #[arg(long, help_heading = "Plan")]
-    pub(crate) idle: bool,
-    /// Plan for a machine that is not there: `pack:2 core:8 pu:2`, or an XML file of lstopo; every host named is one
-    #[arg(long, value_name = "SYNTHETIC|FILE.xml", conflicts_with = "idle", help_heading = "Plan")]
-    pub(crate) topology: Option<String>,
-    /// Compare with the plan that these options make, laid over the others
-    #[arg(long, value_name = "'OPTIONS'", allow_hyphen_values = true, help_heading = "Plan")]
-    pub(crate) diff: Option<String>,
-    /// A line for every rank: where it is and why
-    #[arg(long, help_heading = "Plan")]
-    pub(crate) reasons: bool,
-    /// The launch of `diff`.
-    #[arg(skip)]
-    pub(crate) other: Option<Launch>,
-}
-
-/// Placement, taught by examples; the system tests run each and compare.
-pub(crate) const HELP: &str = include_str!("help.txt");
-
-/// Options of a launch that change nothing about where ranks go; `plan` takes them, so that a `run` needs only its first word
-/// changed, and its help does not show them.
-pub(crate) const ELSEWHERE: [&str; 10] =
-    ["label", "stdin", "env_file", "timeout", "output", "kill_grace", "export", "frameworks", "wdir", "show_plan"];
 
 /// `options` laid over a launch: what they set is theirs, the rest stays. Hosts are one thing, however they are named.
-pub(crate) fn overlay(mut launch: Launch, options: &str) -> Result<Launch, Unread> {
+pub(super) fn overlay(mut launch: Launch, options: &str) -> Result<Launch, Unread> {
     const NAME: &str = "rsctl plan --diff";
     let command = Launch::augment_args_for_update(clap::Command::new(NAME))
         .no_binary_name(true)
@@ -100,6 +70,7 @@ fn words(text: &str) -> Result<Vec<OsString>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::plan::PlanOptions;
     use crate::options::{self, Command};
 
     fn plan(text: &[&str]) -> Result<PlanOptions, String> {

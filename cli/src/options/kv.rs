@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use rsd_proto::join;
 
+use super::words::{duration, group_name};
 use crate::selectors::{Selector, whole_job};
 
 /// `kv …`.
@@ -110,7 +110,7 @@ pub(crate) struct Of {
     #[arg(long, value_name = "JOB", value_parser = whole_job, conflicts_with = "group")]
     pub(crate) job: Option<Selector>,
     /// The newest epoch of this group
-    #[arg(long, value_name = "GROUP", value_parser = group)]
+    #[arg(long, value_name = "GROUP", value_parser = group_name)]
     pub(crate) group: Option<String>,
 }
 
@@ -147,14 +147,6 @@ fn text(text: &str) -> Result<String, String> {
         1..=255 => Ok(text.to_owned()),
         length => Err(format!("a name has 1 to 255 bytes, not {length}")),
     }
-}
-
-fn group(text: &str) -> Result<String, String> {
-    join::check_name(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    rsd_config::duration::parse(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

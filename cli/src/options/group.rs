@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use rsd_proto::join;
 
+use super::words::{duration, frameworks, group_name};
 use crate::exit::Failure;
 
 /// `group …`.
@@ -31,20 +31,20 @@ pub(crate) enum GroupCommand {
     /// Look at one group: who waits, which epochs live
     Show {
         /// Its name
-        #[arg(value_name = "GROUP", value_parser = name)]
+        #[arg(value_name = "GROUP", value_parser = group_name)]
         name: String,
     },
     /// Let nobody join any more; who waits is sent away, epochs that have begun go on
     Close {
         /// Its name
-        #[arg(value_name = "GROUP", value_parser = name)]
+        #[arg(value_name = "GROUP", value_parser = group_name)]
         name: String,
     },
     /// Send a waiting member away
     #[command(after_help = "Examples:\n  rsctl group kick actors 4411\n  rsctl group kick actors node7:4411")]
     Kick {
         /// The group's name
-        #[arg(value_name = "GROUP", value_parser = name)]
+        #[arg(value_name = "GROUP", value_parser = group_name)]
         name: String,
         /// Its process
         #[arg(value_name = "[NODE:]PID", value_parser = member)]
@@ -90,7 +90,7 @@ sudo -u for example; or a DVM, and a world, for each of them.";
 #[derive(Debug, Clone, Args)]
 pub(crate) struct JoinOptions {
     /// The group's name
-    #[arg(value_name = "GROUP", value_parser = name)]
+    #[arg(value_name = "GROUP", value_parser = group_name)]
     pub(crate) name: String,
     /// How many members it is to have [default: as it was created]
     #[arg(long, value_name = "N", conflicts_with_all = ["min", "max"])]
@@ -109,7 +109,7 @@ pub(crate) struct JoinOptions {
     pub(crate) timeout: Option<Duration>,
     /// What other frameworks read from their environment, too: torch, nccl, nvshmem, several with commas between; the member need
     /// not be an MPI program then
-    #[arg(long, value_name = "FRAMEWORK,…", value_parser = frameworks)]
+    #[arg(long, value_name = "FRAMEWORK,…", value_parser = exported)]
     pub(crate) export: Option<String>,
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Exec {
 #[derive(Debug, Args)]
 pub(crate) struct Create {
     /// The group's name
-    #[arg(value_name = "GROUP", value_parser = name)]
+    #[arg(value_name = "GROUP", value_parser = group_name)]
     pub(crate) name: String,
     /// How many members it has
     #[arg(long, value_name = "N", conflicts_with_all = ["min", "max"])]
@@ -170,19 +170,8 @@ pub(crate) struct Member {
     pub(crate) pid: u32,
 }
 
-fn name(text: &str) -> Result<String, String> {
-    join::check_name(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    rsd_config::duration::parse(text).map_err(|error| error.to_string())
-}
-
-fn frameworks(text: &str) -> Result<String, String> {
-    crate::options::frameworks_or(
-        text,
-        "the program keeps the environment that rsctl or the shell has, no option is needed",
-    )
+fn exported(text: &str) -> Result<String, String> {
+    frameworks(text, "the program keeps the environment that rsctl or the shell has, no option is needed")
 }
 
 fn lifetime(text: &str) -> Result<Duration, String> {
@@ -209,10 +198,10 @@ mod tests {
 
     #[test]
     fn what_is_no_framework_is_refused_with_what_this_command_knows() {
-        let error = frameworks("foo").unwrap_err();
+        let error = exported("foo").unwrap_err();
         assert!(error.contains("there are torch, nccl, nvshmem"), "{error}");
         assert!(error.ends_with("keeps the environment that rsctl or the shell has, no option is needed"), "{error}");
-        assert_eq!(frameworks("nccl,torch"), Ok("torch,nccl".into()));
+        assert_eq!(exported("nccl,torch"), Ok("torch,nccl".into()));
     }
 
     #[test]

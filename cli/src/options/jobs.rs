@@ -1,0 +1,32 @@
+//! Options of the commands that look at jobs.
+
+use clap::Args;
+
+use crate::selectors::Selector;
+
+/// `logs`.
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// `last`, `7`, or one rank: `7.3`
+    #[arg(value_name = "JOB[.RANK]", default_value = "last")]
+    pub(crate) job: Selector,
+    /// Go on until the job ends
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only this rank
+    #[arg(short, long)]
+    pub(crate) rank: Option<u32>,
+    /// Only this stream
+    #[arg(long)]
+    pub(crate) stream: Option<OutputStream>,
+    /// Put `[rank] ` before every line
+    #[arg(short, long)]
+    pub(crate) label: bool,
+}
+
+/// Which of a rank's streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OutputStream {
+    Stdout,
+    Stderr,
+}

@@ -1,0 +1,173 @@
+//! Arguments → [`Cli`]: segments are cut, options of other launchers translated, and clap reads what that gives.
+
+use std::ffi::OsString;
+
+use clap::{Args, CommandFactory, FromArgMatches};
+
+use super::cli::{Cli, Command, Global};
+use super::launch::{Launch, Run, Segment};
+use super::overlay::overlay;
+use super::plan::in_plan;
+use super::spelling;
+use super::unread::Unread;
+
+/// Reads the arguments that follow the program's name.
+pub(crate) fn read(args: &[OsString]) -> Result<Cli, Unread> {
+    // Help and complaints come from the whole.
+    let lean = lean(args).and_then(|command| read_by(command, args).ok());
+    lean.map_or_else(|| read_by(Cli::command(), args), Ok)
+}
+
+/// All of the command line that a launch needs. The definitions of all commands take longer to build than a launch to read.
+fn lean(args: &[OsString]) -> Option<clap::Command> {
+    let launch = match args.first()?.to_str()? {
+        "run" => Run::augment_args(clap::Command::new("run")),
+        "submit" => Launch::augment_args(clap::Command::new("submit")),
+        _ => return None,
+    };
+    Some(Global::augment_args(clap::Command::new("rsctl")).subcommand(launch))
+}
+
+fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
+    let segments = match spelling::launches(args, &command) {
+        true => spelling::segments(args),
+        false => vec![args],
+    };
+    let first = spelling::translate(segments[0], &command).map_err(Unread::Failure)?;
+    let argv = std::iter::once(OsString::from("rsctl")).chain(first);
+    let mut cli = command
+        .try_get_matches_from(argv)
+        .and_then(|matches| Cli::from_arg_matches(&matches))
+        .map_err(|error| Unread::Clap(error, None))?;
+    let planned = matches!(cli.command, Command::Plan(_));
+    let others = segments[1..].iter().map(|args| read_segment(args, planned)).collect::<Result<Vec<_>, _>>()?;
+    match &mut cli.command {
+        Command::Run(Run { launch, .. }) | Command::Submit(launch) => launch.others = others,
+        Command::Plan(options) => {
+            options.run.launch.others = others;
+            if let Some(text) = &options.diff {
+                options.other = Some(overlay(options.run.launch.clone(), text)?);
+            }
+        }
+        Command::Ps { .. }
+        | Command::Job(_)
+        | Command::Logs(_)
+        | Command::Wait { .. }
+        | Command::Attach { .. }
+        | Command::Signal { .. }
+        | Command::Cancel { .. }
+        | Command::Nodes
+        | Command::Group(_)
+        | Command::Kv(_)
+        | Command::Mpi(_)
+        | Command::Completion { .. }
+        | Command::Name(_)
+        | Command::Man { .. } => {}
+    }
+    Ok(cli)
+}
+
+fn read_segment(args: &[OsString], planned: bool) -> Result<Segment, Unread> {
+    const ONLY: &str =
+        "after ` : ` stand only -n, --host, --hostfile, --wdir and -x; other options go before the first program";
+    // Not attributes of the type: the first program's command would get them too.
+    let command = Segment::command().name("rsctl run … :").no_binary_name(true).disable_help_flag(true);
+    let command = if planned { command.mut_args(in_plan) } else { command };
+    let args = spelling::translate(args, &command).map_err(Unread::Failure)?;
+    let matches = command.try_get_matches_from(args).and_then(|matches| Segment::from_arg_matches(&matches));
+    matches.map_err(|error| Unread::Clap(error, Some(ONLY)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn cli(text: &str) -> Result<Cli, Unread> {
+        read(&text.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    fn launch(text: &str) -> Launch {
+        match cli(text).unwrap().command {
+            Command::Run(run) => run.launch,
+            Command::Submit(launch) => launch,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn complaint(text: &str) -> String {
+        match cli(text).unwrap_err() {
+            Unread::Clap(error, tip) => format!("{error}{}", tip.unwrap_or_default()),
+            Unread::Failure(failure) => failure.text,
+        }
+    }
+
+    #[test]
+    fn clap_agrees_with_the_definitions() {
+        Cli::command().debug_assert();
+        Segment::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_after_the_program_is_the_programs() {
+        let launch = launch("run -np 3 -x A=1 -x B ./a -n 9 --json -- --help");
+        assert_eq!(launch.first.n, Some(3));
+        assert_eq!(launch.first.variables, ["A=1", "B"]);
+        assert_eq!(launch.first.program, ["./a", "-n", "9", "--json", "--", "--help"]);
+    }
+
+    #[test]
+    fn a_double_dash_ends_our_options() {
+        assert_eq!(launch("run -n 2 -- -strange x").first.program, ["-strange", "x"]);
+    }
+
+    #[test]
+    fn programs_joined_by_colons_have_their_own_local_options() {
+        let launch = launch("submit --timeout 5s -n 1 ./a x : -np 2 --host b:2 -x C=3 --wdir /w ./b -l : ./c");
+        assert_eq!(launch.timeout, Some(Duration::from_secs(5)));
+        assert_eq!(launch.first.program, ["./a", "x"]);
+        let [b, c] = &launch.others[..] else { panic!("{:?}", launch.others) };
+        assert_eq!(
+            (b.n, &b.host[..], &b.program[..]),
+            (Some(2), &["b:2".to_owned()][..], &["./b".into(), "-l".into()][..])
+        );
+        assert_eq!(b.wdir.as_deref(), Some("/w".as_ref()));
+        assert_eq!((c.n, &c.program[..]), (None, &["./c".into()][..]));
+    }
+
+    #[test]
+    fn a_segment_without_a_program_or_with_a_global_option_is_refused() {
+        assert!(complaint("run ./a :").contains("PROGRAM"));
+        assert!(complaint("run ./a : --timeout 5s ./b").contains("go before the first program"));
+    }
+
+    #[test]
+    fn counts_must_be_sensible() {
+        assert!(complaint("run -n 0 ./a").contains("at least one rank"));
+        assert!(complaint("run -n -3 ./a").contains("at least one rank"));
+        assert!(complaint("run -n 99999999999 ./a").contains("at most 16777216"));
+        assert!(complaint("run -n four ./a").contains("number of ranks"));
+        assert_eq!(launch("run -n4 ./a").first.n, Some(4));
+        assert_eq!(launch("run --np=4 ./a").first.n, Some(4));
+    }
+
+    #[test]
+    fn policies_are_read_and_wrong_ones_answered() {
+        let placing = launch("run --map-by socket:PE=2 --rank-by span --bind-to core ./a").placing;
+        assert_eq!(placing.map_by.unwrap().map_by.to_string(), "package:pe=2");
+        assert!(complaint("run --map-by cores ./a").contains("did you mean `core`?"));
+        assert!(complaint("run --map-by= ./a").contains("give a mapping: slot"));
+        assert!(complaint("run --rank-by core ./a").contains("write `span`, one per object in turn, or `fill`"));
+        assert!(complaint("run --bind-to core:2 ./a").contains("--map-by slot:pe=2"));
+        assert!(complaint("run --mem-bind near ./a").contains("none, local (only near memory), preferred"));
+        assert!(complaint("run --compat ompi4 ./a").contains("`openmpi5`"));
+        assert!(complaint("run --gpus-per-rank 0 ./a").contains("0 is not in 1..=1024"));
+        assert!(complaint("run --gpus-visible ./a").contains("--gpus-per-rank <N>"));
+    }
+
+    #[test]
+    fn colons_elsewhere_are_nothing_special() {
+        assert!(complaint("signal : 9").contains("a job is `last`"));
+    }
+}
