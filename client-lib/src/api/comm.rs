@@ -250,7 +250,7 @@ fn nodes(state: &State, comm: CommHandle) -> MpiResult<(Option<Colour>, bool)> {
     let parties = &state.comms.get(comm)?.parties;
     let all = parties.all();
     let nodes = state.world.as_ref().map_or(&[][..], |world| &world.nodes);
-    if !all.iter().any(|peer| state.comms.names.is_stranger(*peer)) {
+    if !all.iter().any(|peer| state.comms.names.is_foreign(*peer)) {
         let nodes: Vec<u32> = all.iter().map(|peer| nodes.get(peer.0 as usize).copied().unwrap_or(0)).collect();
         let mine = nodes.get(parties.place() as usize).map(|node| *node as Colour);
         return Ok((mine, nodes.iter().any(|node| *node != nodes[0])));
@@ -366,8 +366,8 @@ pub(super) fn finish(
 pub(super) fn sweep(state: &mut State) {
     let State { comms, engine, requests, .. } = state;
     comms.sweep(engine, requests);
-    if comms.names.has_met() {
-        state.review_parting();
+    if comms.names.has_foreign() {
+        state.review_disconnects();
     }
 }
 
@@ -401,7 +401,7 @@ unsafe fn release(rt: &Runtime, place: *mut CommHandle, waits: bool) -> MpiResul
         let receives = |state: &State| [context, context + 1].iter().any(|it| state.engine.has_receives(*it));
         guard.wait(|state| (!receives(state)).then_some(()));
     }
-    let strangers = if waits { guard.gather(comm)? } else { Vec::new() };
+    let foreign = if waits { guard.gather(comm)? } else { Vec::new() };
     // An attached buffer goes when its messages have gone (MPI 5.0 §3.6).
     let owner = Owner::Comm(comm);
     guard.wait(|State { buffered, engine, .. }| (!buffered.is_busy(owner, engine)).then_some(()));
@@ -410,7 +410,7 @@ unsafe fn release(rt: &Runtime, place: *mut CommHandle, waits: bool) -> MpiResul
     let freed = state.comms.free(comm)?;
     state.errhandlers.unused(freed.errhandler);
     sweep(state);
-    guard.leave(&strangers);
+    guard.leave(&foreign);
     // SAFETY: the caller's promise.
     unsafe { put(place, CommHandle::NULL) }
 }

@@ -11,7 +11,7 @@ use super::args::{self, check_place, put, put_text, text};
 use crate::abi::constants::{MPI_COMM_SELF, MPI_ERR_INFO_VALUE, MPI_MAX_PORT_NAME};
 use crate::abi::{CommHandle, InfoHandle};
 use crate::error::{MpiError, MpiResult};
-use crate::runtime::{Role, Runtime, State, join, meet, port_name};
+use crate::runtime::{Role, Runtime, State, connect_groups, join, port_name};
 
 /// `MPI_Open_port`. No info key has a meaning: the port listens where `RSD_MPI_INTERFACE` or the launcher says.
 pub unsafe fn open_port(rt: &Runtime, info: InfoHandle, port_name: *mut c_char) -> MpiResult {
@@ -40,7 +40,7 @@ pub unsafe fn comm_accept(
     newcomm: *mut CommHandle,
 ) -> MpiResult {
     // SAFETY: the caller's promise.
-    unsafe { encounter(rt, port_name, info, root, comm, newcomm, Role::Accept) }
+    unsafe { connect_or_accept(rt, port_name, info, root, comm, newcomm, Role::Accept) }
 }
 
 /// `MPI_Comm_connect`. The info key `timeout`, in seconds, says how long the other side may take to accept: 60 without it.
@@ -53,11 +53,11 @@ pub unsafe fn comm_connect(
     newcomm: *mut CommHandle,
 ) -> MpiResult {
     // SAFETY: the caller's promise.
-    unsafe { encounter(rt, port_name, info, root, comm, newcomm, Role::Connect) }
+    unsafe { connect_or_accept(rt, port_name, info, root, comm, newcomm, Role::Connect) }
 }
 
 /// Port name and info are looked at on the root only; the others then wait for its word.
-unsafe fn encounter<'a>(
+unsafe fn connect_or_accept<'a>(
     rt: &Runtime,
     port_name: *const c_char,
     info: InfoHandle,
@@ -79,7 +79,7 @@ unsafe fn encounter<'a>(
     // What is wrong with the info is the root's alone to say, too.
     let (name, fault) = if limit.is_err() { (&[][..], limit.as_ref().err().cloned()) } else { (name, None) };
     let circle = guard.comms.get_mut(comm)?.circle_of_all();
-    let made = meet(&mut guard, comm, circle, root, role(name), limit.ok().flatten());
+    let made = connect_groups(&mut guard, comm, circle, root, role(name), limit.ok().flatten());
     let made = made.map_err(|error| fault.unwrap_or(error))?;
     // SAFETY: the caller's promise.
     unsafe { put(newcomm, made) }

@@ -15,7 +15,7 @@ use crate::object::bridge::{Brings, Crossing};
 use crate::object::comm::Communicator;
 use crate::object::creation::{Creation, Sorts};
 use crate::object::parties::Remote;
-use crate::runtime::{Role, Runtime, State, meet};
+use crate::runtime::{Role, Runtime, State, connect_groups};
 
 /// `MPI_Comm_test_inter`.
 pub unsafe fn comm_test_inter(rt: &Runtime, comm: CommHandle, flag: *mut c_int) -> MpiResult {
@@ -75,14 +75,14 @@ pub unsafe fn intercomm_create(
     let mut known = group.members.iter().chain(crossing.as_ref().map(|crossing| &crossing.to));
     let brings = match &fault {
         Some(fault) => Brings::Failure(Failure::of(fault)),
-        None if known.any(|peer| names.is_stranger(*peer)) => Brings::Strangers,
+        None if known.any(|peer| names.is_foreign(*peer)) => Brings::Foreign,
         None => Brings::Nothing,
     };
     let creation = Creation::between(circle.clone(), group, crossing, &mut state.comms.contexts, brings);
     let made = make(&mut guard, local_comm, creation);
     let mut made = fault.map_or(made, Err)?;
     if made == CommHandle::NULL {
-        made = meet(&mut guard, local_comm, circle, leader, Role::Through(crossing), None)?;
+        made = connect_groups(&mut guard, local_comm, circle, leader, Role::Through(crossing), None)?;
     }
     // SAFETY: the caller's promise.
     unsafe { put(newintercomm, made) }

@@ -301,7 +301,7 @@ fn place(state: &State, peer: Peer) -> MpiResult<u32> {
 /// The tag of messages with one use, string and members.
 fn hashed(state: &State, of: Use, string: &[u8], members: &[Peer]) -> i32 {
     // FNV-1a: alike in all processes, which a seeded hash is not.
-    let names = state.comms.names.tell(members);
+    let names = state.comms.names.to_words(members);
     let bytes =
         [of as u8].into_iter().chain(string.iter().copied()).chain(names.into_iter().flat_map(u64::to_ne_bytes));
     let hash =

@@ -34,12 +34,12 @@ pub enum Root {
 
 impl Sides {
     /// The rank in the union of a process of this group.
-    fn near(self, rank: u32) -> u32 {
+    fn local_rank(self, rank: u32) -> u32 {
         if self.local_first { rank } else { self.remote + rank }
     }
 
     /// The rank in the union of a process of the other group.
-    fn far(self, rank: u32) -> u32 {
+    fn remote_rank(self, rank: u32) -> u32 {
         if self.local_first { self.local + rank } else { rank }
     }
 
@@ -56,11 +56,11 @@ pub fn bcast(sides: Sides, root: Root, len: u64) -> Schedule {
     match root {
         Root::This => {
             let all = call.schedule(Here::new(0, sides.remote + 1));
-            schedule.embed(&all, |rank| sides.far(rank.saturating_sub(1)), |area| Slice::all(area, len));
+            schedule.embed(&all, |rank| sides.remote_rank(rank.saturating_sub(1)), |area| Slice::all(area, len));
         }
         Root::Remote(root) => {
             let all = call.schedule(Here::new(sides.rank + 1, sides.local + 1));
-            let rank = |rank: u32| if rank == 0 { sides.far(root) } else { sides.near(rank - 1) };
+            let rank = |rank: u32| if rank == 0 { sides.remote_rank(root) } else { sides.local_rank(rank - 1) };
             schedule.embed(&all, rank, |area| Slice::all(area, len));
         }
         Root::Beside => {}
@@ -72,8 +72,8 @@ pub fn bcast(sides: Sides, root: Root, len: u64) -> Schedule {
 pub fn gather(sides: Sides, root: Root, own: Slice, from: impl Fn(u32) -> Slice) -> Schedule {
     let mut schedule = Schedule::default();
     match root {
-        Root::This => (0..sides.remote).for_each(|rank| schedule.recv_even_none(sides.far(rank), from(rank))),
-        Root::Remote(root) => schedule.send_even_none(sides.far(root), own),
+        Root::This => (0..sides.remote).for_each(|rank| schedule.recv_even_none(sides.remote_rank(rank), from(rank))),
+        Root::Remote(root) => schedule.send_even_none(sides.remote_rank(root), own),
         Root::Beside => {}
     }
     schedule.wait();
@@ -84,8 +84,8 @@ pub fn gather(sides: Sides, root: Root, own: Slice, from: impl Fn(u32) -> Slice)
 pub fn scatter(sides: Sides, root: Root, to: impl Fn(u32) -> Slice, own: Slice) -> Schedule {
     let mut schedule = Schedule::default();
     match root {
-        Root::This => (0..sides.remote).for_each(|rank| schedule.send_even_none(sides.far(rank), to(rank))),
-        Root::Remote(root) => schedule.recv_even_none(sides.far(root), own),
+        Root::This => (0..sides.remote).for_each(|rank| schedule.send_even_none(sides.remote_rank(rank), to(rank))),
+        Root::Remote(root) => schedule.recv_even_none(sides.remote_rank(root), own),
         Root::Beside => {}
     }
     schedule.wait();
@@ -103,8 +103,8 @@ pub fn exchange(sides: Sides, window: u32, to: impl Fn(u32) -> Slice, from: impl
         let steps = if sides.local_first { round } else { rounds - round };
         let partner = (sides.rank + steps) % rounds;
         if partner < sides.remote {
-            schedule.recv(sides.far(partner), from(partner));
-            schedule.send(sides.far(partner), to(partner));
+            schedule.recv(sides.remote_rank(partner), from(partner));
+            schedule.send(sides.remote_rank(partner), to(partner));
         }
         if (round + 1) % window == 0 {
             schedule.wait();
@@ -122,11 +122,11 @@ pub fn reduce(sides: Sides, root: Root, vector: Vector, commutes: bool) -> Sched
         return schedule;
     }
     match root {
-        Root::This => schedule.recv(sides.far(0), Slice::all(Area::Recv, vector.len())),
+        Root::This => schedule.recv(sides.remote_rank(0), Slice::all(Area::Recv, vector.len())),
         Root::Remote(root) => {
             let result = reduce_to_first(&mut schedule, sides, vector, commutes);
             if sides.rank == 0 {
-                schedule.send(sides.far(root), result);
+                schedule.send(sides.remote_rank(root), result);
             }
         }
         Root::Beside => {}
@@ -146,7 +146,7 @@ pub fn allreduce(sides: Sides, vector: Vector, commutes: bool) -> Schedule {
     let sums = reduce_to_first(&mut schedule, sides, vector, commutes);
     swap(&mut schedule, sides, sums, recv);
     let told = Call::Bcast { root: 0, len: vector.len() }.schedule(sides.within());
-    schedule.embed(&told, |rank| sides.near(rank), |_| recv);
+    schedule.embed(&told, |rank| sides.local_rank(rank), |_| recv);
     schedule
 }
 
@@ -167,7 +167,7 @@ pub fn reduce_scatter(sides: Sides, vector: Vector, part: impl Fn(u32) -> (u64, 
     };
     let scattered = gather::linear_scatter(sides.within(), 0, to, Slice::all(Area::Recv, part(sides.rank).1));
     let place = |area: Area| if area == Area::Send { theirs } else { Slice::all(area, vector.len()) };
-    schedule.embed(&scattered, |rank| sides.near(rank), place);
+    schedule.embed(&scattered, |rank| sides.local_rank(rank), place);
     schedule
 }
 
@@ -179,15 +179,15 @@ fn reduce_to_first(schedule: &mut Schedule, sides: Sides, vector: Vector, commut
     };
     let reduced = Call::Reduce { root: 0, vector, commutes, in_place: false }.schedule(sides.within());
     let place = |area: Area| if area == Area::Recv { result } else { Slice::all(area, vector.len()) };
-    schedule.embed(&reduced, |rank| sides.near(rank), place);
+    schedule.embed(&reduced, |rank| sides.local_rank(rank), place);
     result
 }
 
 /// The first ranks of both groups exchange their vectors.
 fn swap(schedule: &mut Schedule, sides: Sides, mine: Slice, theirs: Slice) {
     if sides.rank == 0 {
-        schedule.recv(sides.far(0), theirs);
-        schedule.send(sides.far(0), mine);
+        schedule.recv(sides.remote_rank(0), theirs);
+        schedule.send(sides.remote_rank(0), mine);
         schedule.wait();
     }
 }

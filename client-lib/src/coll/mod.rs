@@ -37,4 +37,4 @@ mod tests;
 pub use choice::Call;
 pub use halving::Vector;
 pub use running::{CollectiveId, Collectives, Members, Messages};
-pub use schedule::{Area, Here, Schedule, Slice, Step};
+pub use schedule::{Action, Area, Here, Schedule, Slice};

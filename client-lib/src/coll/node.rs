@@ -47,7 +47,7 @@ mod work;
 pub use area::{Area, Shape};
 pub use handover::{Guest, Host};
 pub use pull::Pull;
-pub use sharing::{Near, Permit, Shared};
+pub use sharing::{Permit, Shared, Sharing};
 pub use work::{Way, Work, way};
 
 use std::collections::hash_map::RandomState;

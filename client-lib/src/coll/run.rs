@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use super::operands::{self, Operands, Workspace};
-use super::schedule::{Schedule, Slice, Step};
+use super::schedule::{Action, Schedule, Slice};
 use crate::abi::constants::{MPI_ERR_PROC_ABORTED, MPI_ERR_TRUNCATE};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
@@ -147,15 +147,15 @@ impl<I: Copy> Run<I> {
 
     /// Advances as far as possible.
     pub fn advance<C: Courier<Id = I>>(&mut self, courier: &mut C) -> Progress {
-        while let Some(step) = self.schedule.steps().get(self.next).copied() {
+        while let Some(step) = self.schedule.actions().get(self.next).copied() {
             match step {
-                Step::Send { to, from } => self.send(courier, to, from),
-                Step::Recv { from, into } => self.recv(courier, from, into),
-                Step::Wait if !self.has_all(courier) => return Progress::Pending,
-                Step::Wait => {}
-                Step::Copy { .. } | Step::Combine { .. } if self.failed.is_some() => {}
-                Step::Copy { from, to } => operands::copy(&self.buffer(from), &self.buffer(to)),
-                Step::Combine { left, right } => {
+                Action::Send { to, from } => self.send(courier, to, from),
+                Action::Recv { from, into } => self.recv(courier, from, into),
+                Action::Wait if !self.has_all(courier) => return Progress::Pending,
+                Action::Wait => {}
+                Action::Copy { .. } | Action::Combine { .. } if self.failed.is_some() => {}
+                Action::Copy { from, to } => operands::copy(&self.buffer(from), &self.buffer(to)),
+                Action::Combine { left, right } => {
                     if let Some(call) = self.combine(left, right) {
                         self.next += 1;
                         return Progress::Call(call);

@@ -281,7 +281,7 @@ impl Schedules {
             return Arc::clone(schedule);
         }
         let schedule = Arc::new(call.schedule(here));
-        if schedule.steps().len() <= STEPS {
+        if schedule.actions().len() <= STEPS {
             let entry = (here, call, Arc::clone(&schedule));
             if self.recent.len() < RECENT {
                 self.recent.push(entry);

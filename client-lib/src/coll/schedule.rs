@@ -1,7 +1,7 @@
 //! The steps of one rank in a collective operation, as data.
 //!
 //! A schedule is a list of steps. Sends and receives start at once, in the order of the list, and several are in flight until
-//! the next [`Step::Wait`]; copies and reductions are done immediately. Memory is named by [`Slice`]s of packed bytes. Their
+//! the next [`Action::Wait`]; copies and reductions are done immediately. Memory is named by [`Slice`]s of packed bytes. Their
 //! addresses are known to the [operands](super::operands), and a [run](super::run) executes the schedule. A schedule depends
 //! only on the rank, the size and the arguments, so it can be reused.
 //!
@@ -54,7 +54,7 @@ impl Slice {
 
 /// One step. Ranks are those of the communicator; in an intercommunicator, those of the union of both groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum Action {
     /// Starts a send.
     Send {
         /// The destination rank.
@@ -90,15 +90,15 @@ pub enum Step {
 /// The steps of one rank.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schedule {
-    steps: Vec<Step>,
+    actions: Vec<Action>,
     temporaries: Vec<u64>,
     under_way: bool,
 }
 
 impl Schedule {
     /// The steps, in order. The last one is neither a send nor a receive.
-    pub fn steps(&self) -> &[Step] {
-        &self.steps
+    pub fn actions(&self) -> &[Action] {
+        &self.actions
     }
 
     /// The temporary memory in packed bytes: `temporaries()[i]` is the length of [`Area::Temporary`]`(i)`.
@@ -128,20 +128,20 @@ impl Schedule {
 
     /// Sends a message, even one without bytes.
     pub fn send_even_none(&mut self, to: u32, from: Slice) {
-        self.steps.push(Step::Send { to, from });
+        self.actions.push(Action::Send { to, from });
         self.under_way = true;
     }
 
     /// Receives a message, even one without bytes.
     pub fn recv_even_none(&mut self, from: u32, into: Slice) {
-        self.steps.push(Step::Recv { from, into });
+        self.actions.push(Action::Recv { from, into });
         self.under_way = true;
     }
 
     /// Waits for what has been started, if anything has.
     pub fn wait(&mut self) {
         if self.under_way {
-            self.steps.push(Step::Wait);
+            self.actions.push(Action::Wait);
             self.under_way = false;
         }
     }
@@ -152,7 +152,7 @@ impl Schedule {
         if len == 0 || (from.area, from.at) == (to.area, to.at) {
             return;
         }
-        if let Some(Step::Copy { from: last_from, to: last_to }) = self.steps.last_mut() {
+        if let Some(Action::Copy { from: last_from, to: last_to }) = self.actions.last_mut() {
             let goes_on = |last: &Slice, next: Slice| last.area == next.area && last.at + last.len == next.at;
             if goes_on(last_from, from) && goes_on(last_to, to) {
                 last_from.len += len;
@@ -160,7 +160,7 @@ impl Schedule {
                 return;
             }
         }
-        self.steps.push(Step::Copy { from: from.part(0, len), to: to.part(0, len) });
+        self.actions.push(Action::Copy { from: from.part(0, len), to: to.part(0, len) });
     }
 
     /// Appends all steps of another schedule, with its ranks mapped by `rank`; `place(area)` is where one of its areas
@@ -173,12 +173,12 @@ impl Schedule {
             area => place(area).part(slice.at, slice.len),
         };
         self.temporaries.extend(&part.temporaries);
-        self.steps.extend(part.steps.iter().map(|step| match *step {
-            Step::Send { to, from } => Step::Send { to: rank(to), from: slice(from) },
-            Step::Recv { from, into } => Step::Recv { from: rank(from), into: slice(into) },
-            Step::Copy { from, to } => Step::Copy { from: slice(from), to: slice(to) },
-            Step::Combine { left, right } => Step::Combine { left: slice(left), right: slice(right) },
-            Step::Wait => Step::Wait,
+        self.actions.extend(part.actions.iter().map(|step| match *step {
+            Action::Send { to, from } => Action::Send { to: rank(to), from: slice(from) },
+            Action::Recv { from, into } => Action::Recv { from: rank(from), into: slice(into) },
+            Action::Copy { from, to } => Action::Copy { from: slice(from), to: slice(to) },
+            Action::Combine { left, right } => Action::Combine { left: slice(left), right: slice(right) },
+            Action::Wait => Action::Wait,
         }));
     }
 
@@ -186,7 +186,7 @@ impl Schedule {
     pub fn combine(&mut self, left: Slice, right: Slice) {
         debug_assert_eq!(left.len, right.len);
         if right.len > 0 {
-            self.steps.push(Step::Combine { left, right });
+            self.actions.push(Action::Combine { left, right });
         }
     }
 }

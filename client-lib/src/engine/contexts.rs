@@ -11,52 +11,52 @@ const NEAR: u32 = 1024;
 /// The contexts of a process.
 #[derive(Debug, Default)]
 pub(super) struct Contexts {
-    near: Vec<Option<Context>>,
-    far: HashMap<u32, Context, BuildHasherDefault<NumberHasher>>,
+    dense: Vec<Option<Context>>,
+    sparse: HashMap<u32, Context, BuildHasherDefault<NumberHasher>>,
 }
 
 impl Contexts {
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&Context> {
-        match self.near.get(number as usize) {
+        match self.dense.get(number as usize) {
             Some(context) => context.as_ref(),
-            None => self.far.get(&number),
+            None => self.sparse.get(&number),
         }
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Context> {
-        match self.near.get_mut(number as usize) {
+        match self.dense.get_mut(number as usize) {
             Some(context) => context.as_mut(),
-            None => self.far.get_mut(&number),
+            None => self.sparse.get_mut(&number),
         }
     }
 
     pub(super) fn insert(&mut self, number: u32, context: Context) {
         if number >= NEAR {
-            self.far.insert(number, context);
+            self.sparse.insert(number, context);
             return;
         }
         let at = number as usize;
-        if at >= self.near.len() {
-            self.near.resize_with(at + 1, || None);
+        if at >= self.dense.len() {
+            self.dense.resize_with(at + 1, || None);
         }
-        self.near[at] = Some(context);
+        self.dense[at] = Some(context);
     }
 
     pub(super) fn remove(&mut self, number: u32) -> Option<Context> {
-        match self.near.get_mut(number as usize) {
+        match self.dense.get_mut(number as usize) {
             Some(context) => context.take(),
-            None => self.far.remove(&number),
+            None => self.sparse.remove(&number),
         }
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &Context> {
-        self.near.iter().flatten().chain(self.far.values())
+        self.dense.iter().flatten().chain(self.sparse.values())
     }
 
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Context> {
-        self.near.iter_mut().flatten().chain(self.far.values_mut())
+        self.dense.iter_mut().flatten().chain(self.sparse.values_mut())
     }
 }
 

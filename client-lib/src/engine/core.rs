@@ -10,7 +10,7 @@ use super::matching::{Posted, Unexpected};
 use super::peers::{Peers, Queued, Standing};
 use super::slab::{Id, Slab};
 use super::state::{
-    Announcement, Content, Context, Early, Errand, Incoming, Matched, Message, Request, State, Streaming,
+    Announcement, Content, Context, Early, Errand, Incoming, Matched, Message, Request, RequestState, Streaming,
 };
 use super::transport::{Landing, Peer, PullRefused, Sink};
 use crate::error::MpiError;
@@ -33,9 +33,9 @@ pub(super) struct Core {
     pub(super) spare: Vec<Vec<u8>>,
     /// How many requests have ended.
     pub(super) finished: u64,
-    /// Peers from this number on come and go; that they went is noted in `parted`.
-    pub(super) strangers: Peer,
-    pub(super) parted: Vec<Peer>,
+    /// Peers from this number on come and go; that they went is noted in `disconnected`.
+    pub(super) foreign: Peer,
+    pub(super) disconnected: Vec<Peer>,
     /// What was last probed for in vain.
     pub(super) probed: Option<(u32, Source)>,
 }
@@ -82,7 +82,7 @@ impl Sink for Core {
             Frame::Part { receive } => {
                 let id = self.requests.find(receive)?;
                 match &self.requests.get(id)?.state {
-                    State::Incoming(it) if it.message.from == from && len <= it.end - it.at => {
+                    RequestState::Incoming(it) if it.message.from == from && len <= it.end - it.at => {
                         Some(Landing { buffer: it.buffer.clone(), at: it.at })
                     }
                     _other => None,
@@ -107,7 +107,7 @@ impl Sink for Core {
     fn on_pulled(&mut self, from: Peer, token: u32, result: Result<(), PullRefused>) {
         let Some(id) = self.requests.find(token) else { return };
         match self.requests.get(id).map(|request| &request.state) {
-            Some(State::Matched(matched)) if matched.message.from == from => self.on_fetched(id, result),
+            Some(RequestState::Matched(matched)) if matched.message.from == from => self.on_fetched(id, result),
             _other => {}
         }
     }
@@ -131,8 +131,8 @@ impl Core {
             errands: VecDeque::new(),
             spare: Vec::new(),
             finished: 0,
-            strangers: Peer(u32::MAX),
-            parted: Vec::new(),
+            foreign: Peer(u32::MAX),
+            disconnected: Vec::new(),
             probed: None,
         }
     }
@@ -162,7 +162,7 @@ impl Core {
                 };
                 self.keep_early(envelope.context, Early { from, frame, payload: payload.to_vec() });
             }
-            Err(Stranger) => self.lose_stranger(from, envelope),
+            Err(NotAMember) => self.lose_intruder(from, envelope),
         }
     }
 
@@ -172,7 +172,7 @@ impl Core {
         match self.match_posted(from, envelope) {
             Ok(Match::Posted(id)) => {
                 let buffer = self.posted_buffer(id).map_or(Buffer::EMPTY, take_buffer);
-                self.set(id, State::Matched(Box::new(Matched { message, buffer })));
+                self.set(id, RequestState::Matched(Box::new(Matched { message, buffer })));
                 self.errands.push_back(Errand::Fetch(id));
             }
             Ok(Match::Unexpected) => self.keep(Message { from, envelope, content: Content::Ready(Box::new(message)) }),
@@ -180,16 +180,16 @@ impl Core {
                 let frame = Frame::Ready { envelope, send, len, region };
                 self.keep_early(envelope.context, Early { from, frame, payload: Vec::new() });
             }
-            Err(Stranger) => self.lose_stranger(from, envelope),
+            Err(NotAMember) => self.lose_intruder(from, envelope),
         }
     }
 
     /// The receive that gets this message is not posted any more.
     #[inline]
-    pub(super) fn match_posted(&mut self, from: Peer, envelope: Envelope) -> Result<Match, Stranger> {
+    pub(super) fn match_posted(&mut self, from: Peer, envelope: Envelope) -> Result<Match, NotAMember> {
         let Some(context) = self.contexts.get_mut(envelope.context) else { return Ok(Match::Early) };
         if context.members.get(envelope.rank as usize) != Some(&from) {
-            return Err(Stranger);
+            return Err(NotAMember);
         }
         let Some(slot) = self.posted.take(&mut context.seen, envelope) else { return Ok(Match::Unexpected) };
         match self.requests.at(slot) {
@@ -202,10 +202,10 @@ impl Core {
     #[inline]
     fn receive_posted(&mut self, id: Id, envelope: Envelope, payload: &[u8]) {
         let Some(request) = self.requests.get_mut(id) else { return };
-        let State::Posted { buffer, .. } = &request.state else { return };
+        let RequestState::Posted { buffer, .. } = &request.state else { return };
         let outcome = fill(buffer, envelope, payload);
         self.finished += 1;
-        request.state = State::Finished(outcome);
+        request.state = RequestState::Finished(outcome);
         if request.forgotten {
             self.requests.remove(id);
         }
@@ -215,7 +215,7 @@ impl Core {
     #[inline]
     pub(super) fn posted_buffer(&mut self, id: Id) -> Option<&mut Buffer> {
         match &mut self.requests.get_mut(id)?.state {
-            State::Posted { buffer, .. } => Some(buffer),
+            RequestState::Posted { buffer, .. } => Some(buffer),
             _other => None,
         }
     }
@@ -228,12 +228,12 @@ impl Core {
         }
         let (entry, slot) = self.posted.find(&context.seen, envelope)?;
         let (id, request) = self.requests.at_mut(slot)?;
-        let State::Posted { buffer, .. } = &request.state else { return None };
+        let RequestState::Posted { buffer, .. } = &request.state else { return None };
         if len > buffer.len() {
             return None;
         }
         let landing = Landing { buffer: buffer.clone(), at: 0 };
-        request.state = State::Landing { from, envelope, len };
+        request.state = RequestState::Landing { from, envelope, len };
         self.posted.remove(&mut context.seen, entry);
         self.peers.relation(from).landing = Some(id);
         Some(landing)
@@ -241,7 +241,9 @@ impl Core {
 
     fn on_landed_eager(&mut self, from: Peer, sync: Option<u32>) {
         let Some(id) = self.peers.relation(from).landing.take() else { return };
-        let Some(Request { state: State::Landing { envelope, len, .. }, .. }) = self.requests.get(id) else { return };
+        let Some(Request { state: RequestState::Landing { envelope, len, .. }, .. }) = self.requests.get(id) else {
+            return;
+        };
         let outcome = Outcome::received(envelope.rank, envelope.tag, *len as u64, *len);
         self.finish(id, outcome);
         if let Some(send) = sync {
@@ -255,7 +257,7 @@ impl Core {
             return self.reject(from, "it asked for a message that is not there");
         };
         let Some(request) = self.requests.get_mut(id) else { return };
-        let State::Announced(announced) = &mut request.state else {
+        let RequestState::Announced(announced) = &mut request.state else {
             return self.reject(from, "it asked for a message that was not announced");
         };
         if announced.to != from || len > announced.buffer.len() as u64 {
@@ -269,7 +271,7 @@ impl Core {
             return self.finish(id, Outcome::sent(buffer.len()));
         }
         let streaming = Streaming { to: from, receive, buffer, at: 0, end: len as usize };
-        self.set(id, State::Streaming(Box::new(streaming)));
+        self.set(id, RequestState::Streaming(Box::new(streaming)));
         self.peers.relation(from).streams.push_back(id);
         self.peers.mark_busy(from);
     }
@@ -280,7 +282,7 @@ impl Core {
             return self.reject(from, "it received a message that is not there");
         };
         let Some(request) = self.requests.get_mut(id) else { return };
-        let State::Announced(announced) = &mut request.state else {
+        let RequestState::Announced(announced) = &mut request.state else {
             return self.reject(from, "it received a message that was not announced");
         };
         if announced.to != from {
@@ -304,7 +306,7 @@ impl Core {
         let Some(id) = self.requests.find(receive) else {
             return self.reject(from, "it sent part of a message nobody receives");
         };
-        let Some(Request { state: State::Incoming(incoming), .. }) = self.requests.get_mut(id) else {
+        let Some(Request { state: RequestState::Incoming(incoming), .. }) = self.requests.get_mut(id) else {
             return self.reject(from, "it sent part of a message that was not asked for");
         };
         let Incoming { message, buffer, at, end } = &mut **incoming;
@@ -359,7 +361,7 @@ impl Core {
     }
 
     #[inline]
-    pub(super) fn set(&mut self, id: Id, state: State) {
+    pub(super) fn set(&mut self, id: Id, state: RequestState) {
         if let Some(request) = self.requests.get_mut(id) {
             request.state = state;
         }
@@ -372,7 +374,7 @@ impl Core {
         if request.forgotten {
             self.requests.remove(id);
         } else {
-            request.state = State::Finished(outcome);
+            request.state = RequestState::Finished(outcome);
         }
     }
 
@@ -391,7 +393,7 @@ impl Core {
     }
 
     #[cold]
-    fn lose_stranger(&mut self, from: Peer, envelope: Envelope) {
+    fn lose_intruder(&mut self, from: Peer, envelope: Envelope) {
         self.reject(
             from,
             &format!("it sent as rank {} of communicator {}, which it is not", envelope.rank, envelope.context),
@@ -447,8 +449,8 @@ impl Core {
 
     /// Of a peer that comes and goes: it has gone.
     fn note_parted(&mut self, peer: Peer) {
-        if peer >= self.strangers {
-            self.parted.push(peer);
+        if peer >= self.foreign {
+            self.disconnected.push(peer);
         }
     }
 
@@ -462,7 +464,7 @@ impl Core {
         }
         let mut failed = Vec::new();
         for (id, request) in self.requests.iter() {
-            let State::Posted { entry, .. } = request.state else { continue };
+            let RequestState::Posted { entry, .. } = request.state else { continue };
             let (number, source) = self.posted.asks(entry);
             let Some(context) = self.contexts.get_mut(number) else { continue };
             if context.broken_for(source, &self.peers).is_some() {
@@ -476,7 +478,7 @@ impl Core {
     }
 
     pub(super) fn fail(&mut self, id: Id, peer: Peer) {
-        if let Some(Request { state: State::Announced(announced), .. }) = self.requests.get(id)
+        if let Some(Request { state: RequestState::Announced(announced), .. }) = self.requests.get(id)
             && let Some(region) = announced.region
         {
             self.errands.push_back(Errand::Withdraw(peer, region));
@@ -508,7 +510,7 @@ impl Context {
 }
 
 /// The sender is not the member of the communicator that it says.
-pub(super) struct Stranger;
+pub(super) struct NotAMember;
 
 /// The buffer, of which a state that is about to change has no more use.
 #[inline]

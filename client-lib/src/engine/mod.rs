@@ -25,5 +25,5 @@ pub(crate) mod tests;
 
 pub use calls::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TagMatch};
 pub use frame::{Envelope, Frame, Region};
-pub use operations::{Engine, Leave};
+pub use operations::{Engine, Farewell};
 pub use transport::{FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::calls::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TagMatch};
-use super::core::{Core, Match, Stranger, fill, not_open};
+use super::core::{Core, Match, NotAMember, fill, not_open};
 use super::frame::{Envelope, Frame, Region};
 use super::peers::{Queued, Standing, copied_cost};
 use super::slab::Id;
-use super::state::{Announced, Content, Context, Errand, Matched, Message, Request, State, Waiting};
+use super::state::{Announced, Content, Context, Errand, Matched, Message, Request, RequestState, Waiting};
 use super::transport::{Peer, Refusal, Sink, Transport};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::{Buffer, Payload};
@@ -22,7 +22,7 @@ pub struct Engine<T> {
 
 /// How far the leave-taking from a peer has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leave {
+pub enum Farewell {
     /// It has not begun, on this side.
     Untold,
     /// The farewell waits for room.
@@ -93,7 +93,7 @@ impl<T: Transport> Engine<T> {
         }
         let mut failed = Vec::new();
         for (id, request) in self.core.requests.iter() {
-            let State::Posted { entry, .. } = request.state else { continue };
+            let RequestState::Posted { entry, .. } = request.state else { continue };
             if self.core.posted.asks(entry).0 == context {
                 self.core.posted.remove(&mut closed.seen, entry);
                 failed.push(id);
@@ -107,7 +107,7 @@ impl<T: Transport> Engine<T> {
     /// Whether a receive still waits for a message of the communicator.
     pub fn has_receives(&self, context: u32) -> bool {
         self.core.requests.iter().any(|(_, request)| match &request.state {
-            State::Posted { entry, .. } => self.core.posted.asks(*entry).0 == context,
+            RequestState::Posted { entry, .. } => self.core.posted.asks(*entry).0 == context,
             _matched => false,
         })
     }
@@ -174,7 +174,7 @@ impl<T: Transport> Engine<T> {
         }
         let Some(id) = core.requests.vacant() else { return too_many() };
         let entry = core.posted.post(&mut open.seen, context, source, tag, id.slot);
-        core.requests.fill(id, Request { state: State::Posted { entry, buffer }, forgotten: false });
+        core.requests.fill(id, Request { state: RequestState::Posted { entry, buffer }, forgotten: false });
         Started::Pending(RequestId(id))
     }
 
@@ -236,7 +236,7 @@ impl<T: Transport> Engine<T> {
     /// The outcome of a request that is over, which is then forgotten.
     #[inline]
     pub fn take(&mut self, id: RequestId) -> Option<Outcome> {
-        let State::Finished(outcome) = &mut self.core.requests.get_mut(id.0)?.state else { return None };
+        let RequestState::Finished(outcome) = &mut self.core.requests.get_mut(id.0)?.state else { return None };
         let outcome = outcome.take_out();
         self.core.requests.discard(id.0);
         Some(outcome)
@@ -247,7 +247,7 @@ impl<T: Transport> Engine<T> {
     #[inline]
     pub fn take_plain(&mut self, id: RequestId) -> Option<(u32, i32, u64)> {
         match &self.core.requests.get(id.0)?.state {
-            State::Finished(Outcome { source, tag, bytes, cancelled: false, error: None }) => {
+            RequestState::Finished(Outcome { source, tag, bytes, cancelled: false, error: None }) => {
                 let (source, tag, bytes) = (*source, *tag, *bytes);
                 self.core.requests.discard(id.0);
                 Some((source, tag, bytes))
@@ -260,14 +260,14 @@ impl<T: Transport> Engine<T> {
     #[inline]
     pub fn outcome(&self, id: RequestId) -> Option<&Outcome> {
         match &self.core.requests.get(id.0)?.state {
-            State::Finished(outcome) => Some(outcome),
+            RequestState::Finished(outcome) => Some(outcome),
             _unfinished => None,
         }
     }
 
     /// Whether a request was cancelled: only a receive that no message has matched can be. It is over then.
     pub fn cancel(&mut self, id: RequestId) -> bool {
-        let Some(Request { state: State::Posted { entry, .. }, .. }) = self.core.requests.get(id.0) else {
+        let Some(Request { state: RequestState::Posted { entry, .. }, .. }) = self.core.requests.get(id.0) else {
             return false;
         };
         let entry = *entry;
@@ -284,7 +284,7 @@ impl<T: Transport> Engine<T> {
 
     /// A receive that waits in vain ([`Engine::is_vain`]) fails.
     pub fn give_up(&mut self, id: RequestId) {
-        let (Some(peer), Some(State::Posted { entry, .. })) =
+        let (Some(peer), Some(RequestState::Posted { entry, .. })) =
             (self.core.vain(id.0), self.core.requests.get(id.0).map(|request| &request.state))
         else {
             return;
@@ -358,14 +358,14 @@ impl<T: Transport> Engine<T> {
     }
 
     /// Peers from this number on come and go.
-    pub fn set_strangers(&mut self, from: Peer) {
-        self.core.strangers = from;
+    pub fn set_foreign(&mut self, from: Peer) {
+        self.core.foreign = from;
     }
 
     /// Peers that come and go, and have gone: by a farewell, or because they were lost.
     #[inline]
-    pub fn parted(&mut self) -> &mut Vec<Peer> {
-        &mut self.core.parted
+    pub fn disconnected(&mut self) -> &mut Vec<Peer> {
+        &mut self.core.disconnected
     }
 
     /// Whether a peer is a member of an open communicator.
@@ -391,13 +391,13 @@ impl<T: Transport> Engine<T> {
         let mut asked: Vec<(u32, Source)> = self.core.probed.take().into_iter().collect();
         for (_, request) in self.core.requests.iter() {
             match request.state {
-                State::Posted { entry, .. } => asked.push(self.core.posted.asks(entry)),
+                RequestState::Posted { entry, .. } => asked.push(self.core.posted.asks(entry)),
                 ref state => awaited.extend(state.depends_on()),
             }
         }
         for (context, source) in asked {
             let members = self.core.contexts.get(context).map_or(&[][..], |context| &context.members);
-            let comes_and_goes = |peer: &Peer| anybody || *peer >= self.core.strangers;
+            let comes_and_goes = |peer: &Peer| anybody || *peer >= self.core.foreign;
             match source {
                 Source::Any => awaited.extend(members.iter().copied().filter(comes_and_goes)),
                 Source::Rank(rank) => awaited.extend(members.get(rank as usize)),
@@ -410,14 +410,14 @@ impl<T: Transport> Engine<T> {
     }
 
     /// How far the leave-taking from a peer has come.
-    pub fn leave(&self, peer: Peer) -> Leave {
-        let Some(relation) = self.core.peers.get(peer) else { return Leave::Untold };
+    pub fn farewell(&self, peer: Peer) -> Farewell {
+        let Some(relation) = self.core.peers.get(peer) else { return Farewell::Untold };
         match relation.standing {
-            Standing::Lost(_) => Leave::Over,
-            _ if !relation.told_bye => Leave::Untold,
-            _ if !relation.backlog.is_empty() || !relation.streams.is_empty() => Leave::Telling,
-            Standing::Present => Leave::Told,
-            Standing::Finalized => Leave::Over,
+            Standing::Lost(_) => Farewell::Over,
+            _ if !relation.told_bye => Farewell::Untold,
+            _ if !relation.backlog.is_empty() || !relation.streams.is_empty() => Farewell::Telling,
+            Standing::Present => Farewell::Told,
+            Standing::Finalized => Farewell::Over,
         }
     }
 
@@ -429,7 +429,7 @@ impl<T: Transport> Engine<T> {
         self.core.early.values_mut().for_each(|frames| frames.retain(|early| early.from != peer));
         self.core.early.retain(|_, frames| !frames.is_empty());
         self.core.peers.forget(peer);
-        self.core.parted.retain(|parted| *parted != peer);
+        self.core.disconnected.retain(|parted| *parted != peer);
     }
 
     /// Requests, messages, early frames and errands that are left.
@@ -474,7 +474,7 @@ impl Core {
 
     /// The peer that has finalized and for whose message this receive waits.
     fn vain(&self, id: Id) -> Option<Peer> {
-        let State::Posted { entry, .. } = self.requests.get(id)?.state else { return None };
+        let RequestState::Posted { entry, .. } = self.requests.get(id)?.state else { return None };
         let (context, source) = self.posted.asks(entry);
         self.contexts.get(context)?.finalized(source, &self.peers)
     }
@@ -489,7 +489,7 @@ impl Core {
             }
             Content::Ready(_) if self.peers.is_lost(from) => Started::Over(Outcome::failed(self.peers.failure(from))),
             Content::Ready(message) => self.start(
-                |_| State::Matched(Box::new(Matched { message: *message, buffer })),
+                |_| RequestState::Matched(Box::new(Matched { message: *message, buffer })),
                 |core, id| core.errands.push_back(Errand::Fetch(id)),
             ),
             Content::Own(own) => {
@@ -504,7 +504,7 @@ impl Core {
     fn announce(&mut self, envelope: Envelope, to: Peer, buffer: Buffer, region: Option<Region>) -> Started {
         let len = buffer.len() as u64;
         self.start(
-            |_| State::Announced(Box::new(Announced { to, buffer, region })),
+            |_| RequestState::Announced(Box::new(Announced { to, buffer, region })),
             |core, id| core.say(to, Frame::Ready { envelope, send: id.number(), len, region }),
         )
     }
@@ -523,14 +523,14 @@ impl Core {
                     return Started::Over(Outcome::sent(len));
                 }
                 self.start(
-                    |_| State::Queued(Box::new(Waiting { to, frame: Frame::Eager { envelope }, buffer })),
+                    |_| RequestState::Queued(Box::new(Waiting { to, frame: Frame::Eager { envelope }, buffer })),
                     |core, id| core.queue(to, Queued::Lent(id)),
                 )
             }
             Mode::Synchronous => {
                 let frame = |id: Id| Frame::EagerSync { envelope, send: id.number() };
                 self.start(
-                    |id| State::Queued(Box::new(Waiting { to, frame: frame(id), buffer })),
+                    |id| RequestState::Queued(Box::new(Waiting { to, frame: frame(id), buffer })),
                     |core, id| core.queue(to, Queued::Lent(id)),
                 )
             }
@@ -554,19 +554,19 @@ impl Core {
                 Started::Over(Outcome::sent(len))
             }
             Ok(Match::Unexpected) => self.start(
-                |_| State::Own,
+                |_| RequestState::Own,
                 |core, send| {
                     let content = Content::Own(Box::new((send, buffer)));
                     core.keep(Message { from: core.me, envelope, content });
                 },
             ),
             Ok(Match::Early) => Started::Over(Outcome::failed(not_open(envelope.context))),
-            Err(Stranger) => Started::Over(Outcome::failed(MpiError::rank("the sender is not in the communicator"))),
+            Err(NotAMember) => Started::Over(Outcome::failed(MpiError::rank("the sender is not in the communicator"))),
         }
     }
 
     /// Makes a request and does the first thing for it.
-    fn start(&mut self, state: impl FnOnce(Id) -> State, first: impl FnOnce(&mut Self, Id)) -> Started {
+    fn start(&mut self, state: impl FnOnce(Id) -> RequestState, first: impl FnOnce(&mut Self, Id)) -> Started {
         let Some(id) = self.requests.vacant() else { return too_many() };
         self.requests.add(Request { state: state(id), forgotten: false });
         first(self, id);

@@ -5,7 +5,7 @@ use super::core::{Core, take_buffer};
 use super::frame::Frame;
 use super::peers::{Queued, Relation, Standing, copied_cost};
 use super::slab::Id;
-use super::state::{Announced, Errand, Incoming, Request, State, Streaming};
+use super::state::{Announced, Errand, Incoming, Request, RequestState, Streaming};
 use super::transport::{Peer, PullRefused, Pulled, Refusal, Transport};
 use crate::memory::Payload;
 
@@ -49,7 +49,7 @@ impl Core {
 
     /// Gets a long message: out of the sender's memory where that can be read, or in parts.
     fn fetch<T: Transport>(&mut self, id: Id, transport: &mut T) {
-        let Some(Request { state: State::Matched(matched), .. }) = self.requests.get(id) else { return };
+        let Some(Request { state: RequestState::Matched(matched), .. }) = self.requests.get(id) else { return };
         let (from, end) = (matched.message.from, matched.wanted());
         let pulled = match matched.message.region {
             _ if end == 0 => Ok(Pulled::Now),
@@ -65,7 +65,7 @@ impl Core {
 
     /// The message of a request in state `Matched` is there, or has to be asked for.
     pub(super) fn on_fetched(&mut self, id: Id, result: Result<(), PullRefused>) {
-        let Some(Request { state: State::Matched(matched), .. }) = self.requests.get_mut(id) else { return };
+        let Some(Request { state: RequestState::Matched(matched), .. }) = self.requests.get_mut(id) else { return };
         let (message, end) = (matched.message, matched.wanted());
         match result {
             Ok(()) => {
@@ -75,7 +75,7 @@ impl Core {
             }
             Err(PullRefused) => {
                 let buffer = take_buffer(&mut matched.buffer);
-                self.set(id, State::Incoming(Box::new(Incoming { message, buffer, at: 0, end })));
+                self.set(id, RequestState::Incoming(Box::new(Incoming { message, buffer, at: 0, end })));
                 self.say(message.from, Frame::Clear { send: message.send, receive: id.number(), len: end as u64 });
             }
         }
@@ -115,7 +115,7 @@ impl Core {
                 transport.try_send(peer, &Frame::Eager { envelope: *envelope }, Payload::bytes(bytes))?;
             }
             Some(Queued::Lent(id)) => {
-                if let Some(Request { state: State::Queued(it), .. }) = self.requests.get(*id) {
+                if let Some(Request { state: RequestState::Queued(it), .. }) = self.requests.get(*id) {
                     transport.try_send(peer, &it.frame, Payload::new(&it.buffer, 0, it.buffer.len()))?;
                 }
             }
@@ -133,12 +133,12 @@ impl Core {
     }
 
     fn on_lent_sent(&mut self, id: Id) {
-        let Some(Request { state: State::Queued(it), .. }) = self.requests.get_mut(id) else { return };
+        let Some(Request { state: RequestState::Queued(it), .. }) = self.requests.get_mut(id) else { return };
         let buffer = take_buffer(&mut it.buffer);
         match it.frame {
             Frame::EagerSync { .. } => {
                 let announced = Announced { to: it.to, buffer, region: None };
-                self.set(id, State::Announced(Box::new(announced)));
+                self.set(id, RequestState::Announced(Box::new(announced)));
             }
             Frame::Eager { .. }
             | Frame::Ready { .. }
@@ -154,7 +154,7 @@ impl Core {
     fn send_part<T: Transport>(&mut self, peer: Peer, transport: &mut T) -> Result<(), Refusal> {
         let relation = self.peers.relation(peer);
         let Some(&id) = relation.streams.front() else { return Ok(()) };
-        let Some(Request { state: State::Streaming(streaming), .. }) = self.requests.get_mut(id) else {
+        let Some(Request { state: RequestState::Streaming(streaming), .. }) = self.requests.get_mut(id) else {
             relation.streams.pop_front();
             return Ok(());
         };

@@ -12,7 +12,7 @@ use crate::memory::Buffer;
 /// A send or receive that was not over at once.
 #[derive(Debug)]
 pub(super) struct Request {
-    pub(super) state: State,
+    pub(super) state: RequestState,
     /// Nobody asks for its outcome.
     pub(super) forgotten: bool,
 }
@@ -29,7 +29,7 @@ pub(super) struct Request {
 ///
 /// What a short message does not need is boxed: the rest is copied often.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum RequestState {
     /// A receive that waits for a message.
     Posted { entry: u32, buffer: Buffer },
     /// A receive whose long message is announced and has to be fetched, or is being read by the transport.
@@ -97,7 +97,7 @@ pub(super) struct Streaming {
     pub(super) end: usize,
 }
 
-impl State {
+impl RequestState {
     /// Whether it is a send that is not over.
     pub(super) fn is_sending(&self) -> bool {
         match self {

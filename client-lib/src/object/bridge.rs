@@ -7,7 +7,7 @@
 //! 2. *crossing*: the leaders swap these and, the first time, the names of their groups' members;
 //! 3. *telling*, *listing*: all learn from their leader the largest words of both groups and the names of the others.
 //!
-//! If any member brings strangers, members of one group may not know those of the other: then the bridge ends after the first
+//! If any member brings foreign processes, members of one group may not know those of the other: then the bridge ends after the first
 //! *telling*, and is tried again when all have been introduced ([`crate::runtime::meet`]).
 //!
 //! A leader that cannot go on crosses once more, to say so (*excusing*), if the other one waits for that or will: so each has as many
@@ -54,7 +54,7 @@ pub enum Brings {
     /// Nothing that stands in the way.
     Nothing,
     /// Its group has members of another job than its own, or the other leader is one: some may not know each other.
-    Strangers,
+    Foreign,
     /// It cannot go on, and none will.
     Failure(Failure),
 }
@@ -73,11 +73,11 @@ pub struct Bridge {
     words: Words,
     /// Names of the others, at the leader, then everywhere.
     list: Vec<u64>,
-    step: Step,
+    stage: Stage,
 }
 
 #[derive(Debug)]
-enum Step {
+enum Stage {
     Proposing(Exchange),
     Crossing(Swap),
     Telling(Exchange),
@@ -100,11 +100,11 @@ impl Bridge {
     ) -> Self {
         let failure = if let Brings::Failure(failure) = brings { Some(failure) } else { None };
         let (agreement, mut words) = Agreement::start(contexts, salt(&circle), failure);
-        if brings == Brings::Strangers {
-            words[2] = STRANGERS;
+        if brings == Brings::Foreign {
+            words[2] = FOREIGN;
         }
-        let step = Step::Proposing(Exchange::of_words(circle.clone(), &words));
-        Self { circle, group, crossing, agreement, parties: None, words, list: Vec::new(), step }
+        let stage = Stage::Proposing(Exchange::of_words(circle.clone(), &words));
+        Self { circle, group, crossing, agreement, parties: None, words, list: Vec::new(), stage }
     }
 
     /// Whether its messages go on this context.
@@ -113,7 +113,7 @@ impl Bridge {
     }
 
     /// Gets on: whether it moved, and what came of it if it is over: none if the groups have to be introduced to each other first,
-    /// since somebody brings strangers. Not to be called again after that.
+    /// since somebody brings foreign processes. Not to be called again after that.
     pub fn poll<T: Transport>(
         &mut self,
         engine: &mut Engine<T>,
@@ -122,13 +122,13 @@ impl Bridge {
     ) -> (bool, Option<MpiResult<Option<Born>>>) {
         let mut moved = false;
         loop {
-            let (turned, came) = match &mut self.step {
-                Step::Proposing(exchange) | Step::Telling(exchange) | Step::Listing(exchange) => {
+            let (turned, came) = match &mut self.stage {
+                Stage::Proposing(exchange) | Stage::Telling(exchange) | Stage::Listing(exchange) => {
                     let before = exchange.distance();
                     let came = exchange.poll(engine);
                     (exchange.distance() > before, came.map(|came| came.map(words_of)))
                 }
-                Step::Crossing(swap) | Step::Excusing(swap, _) => (false, swap.poll(engine)),
+                Stage::Crossing(swap) | Stage::Excusing(swap, _) => (false, swap.poll(engine)),
             };
             moved |= turned;
             let Some(came) = came else { return (moved, None) };
@@ -144,7 +144,7 @@ impl Bridge {
         }
     }
 
-    /// To the next step; what came of all, after the last.
+    /// To the next stage; what came of all, after the last.
     fn on_words<T: Transport>(
         &mut self,
         came: MpiResult<Vec<u64>>,
@@ -152,38 +152,39 @@ impl Bridge {
         contexts: &mut Contexts,
         names: &Names,
     ) -> MpiResult<Turn> {
-        match (&self.step, came) {
-            (Step::Excusing(_, error), _) => Err(error.clone()),
-            (Step::Crossing(_), came) => {
+        match (&self.stage, came) {
+            (Stage::Excusing(_, error), _) => Err(error.clone()),
+            (Stage::Crossing(_), came) => {
                 self.on_crossed(came);
-                self.step = Step::Telling(Exchange::of_words(self.circle.clone(), &self.told()));
+                self.stage = Stage::Telling(Exchange::of_words(self.circle.clone(), &self.told()));
                 Ok(ControlFlow::Continue(()))
             }
-            (Step::Proposing(exchange), Err(error)) => {
+            (Stage::Proposing(exchange), Err(error)) => {
                 exchange.warn(engine, &error);
                 self.excuse(error, true, engine)
             }
-            (Step::Telling(exchange) | Step::Listing(exchange), Err(error)) => {
+            (Stage::Telling(exchange) | Stage::Listing(exchange), Err(error)) => {
                 exchange.warn(engine, &error);
-                let goes_on = self.words[2] == STRANGERS || !self.agreement.ends_with(self.words);
+                let goes_on = self.words[2] == FOREIGN || !self.agreement.ends_with(self.words);
                 self.excuse(error, goes_on, engine)
             }
-            (Step::Proposing(_), Ok(came)) => {
+            (Stage::Proposing(_), Ok(came)) => {
                 self.words = came.first_chunk().copied().unwrap_or(fails(Failure::Other));
-                self.step = match self.crossing {
+                self.stage = match self.crossing {
                     Some(crossing) => {
-                        let list = if self.parties.is_none() { names.tell(&self.group.members) } else { Vec::new() };
-                        Step::Crossing(Swap::start(crossing, self.words, list, engine))
+                        let list =
+                            if self.parties.is_none() { names.to_words(&self.group.members) } else { Vec::new() };
+                        Stage::Crossing(Swap::start(crossing, self.words, list, engine))
                     }
                     // A leader that cannot cross has said so; what the others know is not needed.
-                    None => Step::Telling(Exchange::of_words(self.circle.clone(), &self.told())),
+                    None => Stage::Telling(Exchange::of_words(self.circle.clone(), &self.told())),
                 };
                 Ok(ControlFlow::Continue(()))
             }
-            (Step::Telling(_), Ok(came)) => {
+            (Stage::Telling(_), Ok(came)) => {
                 self.words = came.first_chunk().copied().unwrap_or(fails(Failure::Other));
                 let len = came.last().copied().unwrap_or(0) as usize;
-                if self.words[2] == STRANGERS {
+                if self.words[2] == FOREIGN {
                     self.agreement.give_up(contexts);
                     return Ok(ControlFlow::Break(None));
                 }
@@ -191,10 +192,10 @@ impl Bridge {
                     return self.agree(engine, contexts);
                 }
                 self.list.resize(len, 0);
-                self.step = Step::Listing(Exchange::of_words(self.circle.clone(), &self.list));
+                self.stage = Stage::Listing(Exchange::of_words(self.circle.clone(), &self.list));
                 Ok(ControlFlow::Continue(()))
             }
-            (Step::Listing(_), Ok(came)) => {
+            (Stage::Listing(_), Ok(came)) => {
                 self.parties = Some(both(&self.group, &came, names)?);
                 self.agree(engine, contexts)
             }
@@ -205,7 +206,7 @@ impl Bridge {
     fn excuse<T: Transport>(&mut self, error: MpiError, crosses: bool, engine: &mut Engine<T>) -> MpiResult<Turn> {
         let Some(crossing) = self.crossing.filter(|_| crosses) else { return Err(error) };
         let swap = Swap::start(crossing, fails(Failure::of(&error)), Vec::new(), engine);
-        self.step = Step::Excusing(swap, error);
+        self.stage = Stage::Excusing(swap, error);
         Ok(ControlFlow::Continue(()))
     }
 
@@ -245,7 +246,7 @@ impl Bridge {
             (Next::Agreed(_), None) => Err(MpiError::new(MPI_ERR_OTHER, "the other group is not known")),
             (Next::Exchange(words), _) => {
                 self.words = words;
-                self.step = Step::Proposing(Exchange::of_words(self.circle.clone(), &words));
+                self.stage = Stage::Proposing(Exchange::of_words(self.circle.clone(), &words));
                 Ok(ControlFlow::Continue(()))
             }
         }
@@ -260,8 +261,8 @@ fn fails(failure: Failure) -> Words {
     [0, 0, context::word_of(failure)]
 }
 
-/// The last of the words if somebody brings strangers.
-const STRANGERS: u64 = 1;
+/// The last of the words if somebody brings foreign processes.
+const FOREIGN: u64 = 1;
 
 fn words_of(exchanged: Exchanged) -> Vec<u64> {
     match exchanged {
@@ -272,12 +273,12 @@ fn words_of(exchanged: Exchanged) -> Vec<u64> {
 
 /// Both groups, in the order of their first members' names.
 fn both(group: &Arc<Group>, list: &[u64], names: &Names) -> MpiResult<Parties> {
-    let theirs = names.understand(list)?;
+    let theirs = names.peers_of(list)?;
     let mine: HashSet<Peer> = group.members.iter().copied().collect();
     if theirs.is_empty() || theirs.iter().any(|peer| mine.contains(peer)) {
         return Err(MpiError::new(MPI_ERR_COMM, "the two groups of an intercommunicator have a member in common"));
     }
-    let first = names.tell(&group.members[..1]);
+    let first = names.to_words(&group.members[..1]);
     let local_first = first.as_slice() < &list[..names::WORDS];
     let theirs = Group { members: theirs.into(), rank: None, session: group.session };
     Ok(Parties::both(Arc::clone(group), Arc::new(theirs), local_first))
@@ -377,7 +378,7 @@ mod tests {
     fn groups_with_a_member_in_common_or_without_members_are_refused() {
         let names = Names::new(b"job", 4);
         let group = Arc::new(Group::new(vec![Peer(3), Peer(1)], Peer(1)));
-        let both = |theirs: &[Peer]| both(&group, &names.tell(theirs), &names);
+        let both = |theirs: &[Peer]| both(&group, &names.to_words(theirs), &names);
         assert_eq!(both(&[Peer(2), Peer(1)]).unwrap_err().class, MPI_ERR_COMM);
         assert!(both(&[]).is_err());
         assert_eq!(both(&[Peer(2), Peer(0)]).unwrap().all().to_vec(), [2, 0, 3, 1].map(Peer));

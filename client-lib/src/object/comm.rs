@@ -20,7 +20,7 @@ use super::table::Table;
 use crate::abi::constants::{MPI_COMM_NULL, MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::abi::{CommHandle, SessionHandle, handle::Handle};
 use crate::coll::inter::Sides;
-use crate::coll::node::Near;
+use crate::coll::node::Sharing;
 use crate::engine::{Engine, Peer, Transport};
 use crate::error::{MpiError, MpiResult};
 
@@ -46,7 +46,7 @@ pub struct Communicator {
     /// What the user has promised of how it is used.
     pub hints: Info,
     /// Memory that its members share, if all are on one node.
-    pub near: Near,
+    pub sharing: Sharing,
     /// The session that it was derived from, if it was.
     pub session: Option<SessionHandle>,
 }
@@ -67,7 +67,7 @@ impl Communicator {
             collectives: 0,
             attributes: Attributes::default(),
             hints: Info::default(),
-            near: if parties.remote.is_none() { Near::default() } else { Near::Never },
+            sharing: if parties.remote.is_none() { Sharing::default() } else { Sharing::Never },
             session: parties.group.session,
             parties,
         }

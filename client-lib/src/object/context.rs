@@ -104,11 +104,11 @@ pub struct Agreement {
     /// Alike in all members, and unlike other agreements of the same processes.
     salt: u64,
     attempt: u32,
-    step: Step,
+    stage: Stage,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum Stage {
     /// This number is set aside here.
     Proposed(u32),
     /// All try this number; whether it is set aside here.
@@ -133,7 +133,7 @@ impl Agreement {
         let number = contexts.propose(0);
         let [largest, smallest, _] = proposal(number);
         let words = [largest, smallest, failure.map_or(0, word_of)];
-        (Self { salt, attempt: 0, step: Step::Proposed(number) }, words)
+        (Self { salt, attempt: 0, stage: Stage::Proposed(number) }, words)
     }
 
     /// Goes on with the largest of each word.
@@ -142,8 +142,8 @@ impl Agreement {
             self.give_up(contexts);
             return Err(failed(words[2]));
         }
-        match self.step {
-            Step::Proposed(mine) => {
+        match self.stage {
+            Stage::Proposed(mine) => {
                 let (largest, smallest) = (words[0] as u32, !words[1] as u32);
                 if largest >= LIMIT {
                     self.give_up(contexts);
@@ -158,15 +158,15 @@ impl Agreement {
                     contexts.release(mine);
                     contexts.take(largest)
                 };
-                self.step = Step::Tried(largest, got);
+                self.stage = Stage::Tried(largest, got);
                 Ok(Next::Exchange([u64::from(!got), 0, 0]))
             }
-            Step::Tried(number, _) if words[0] == 0 => Ok(Next::Agreed(number)),
-            Step::Tried(number, _) => {
+            Stage::Tried(number, _) if words[0] == 0 => Ok(Next::Agreed(number)),
+            Stage::Tried(number, _) => {
                 self.give_up(contexts);
                 self.attempt += 1;
                 let mine = contexts.propose((number + 1 + self.gap()).min(LIMIT));
-                self.step = Step::Proposed(mine);
+                self.stage = Stage::Proposed(mine);
                 Ok(Next::Exchange(proposal(mine)))
             }
         }
@@ -174,18 +174,18 @@ impl Agreement {
 
     /// Whether it goes no further than these words, well or not.
     pub fn ends_with(&self, words: Words) -> bool {
-        match self.step {
+        match self.stage {
             _ if words[2] != 0 => true,
-            Step::Proposed(_) => words[0] == !words[1] || words[0] >= u64::from(LIMIT),
-            Step::Tried(..) => words[0] == 0,
+            Stage::Proposed(_) => words[0] == !words[1] || words[0] >= u64::from(LIMIT),
+            Stage::Tried(..) => words[0] == 0,
         }
     }
 
     /// What this process has set aside is free again.
     pub fn give_up(&mut self, contexts: &mut Contexts) {
-        match self.step {
-            Step::Proposed(number) | Step::Tried(number, true) => contexts.release(number),
-            Step::Tried(_, false) => {}
+        match self.stage {
+            Stage::Proposed(number) | Stage::Tried(number, true) => contexts.release(number),
+            Stage::Tried(_, false) => {}
         }
     }
 

@@ -19,18 +19,18 @@ use crate::transport::name::ProcessName;
 pub struct Names {
     job: [u8; 16],
     size: u32,
-    /// `met[i]` is number `size` + i.
-    met: Vec<Option<Stranger>>,
+    /// `foreign[i]` is number `size` + i.
+    foreign: Vec<Option<Foreign>>,
     /// Of those that are not taken leave of.
     known: HashMap<ProcessName, Peer>,
 }
 
 /// A process of another job.
 #[derive(Debug, Clone, Copy)]
-struct Stranger {
+struct Foreign {
     name: ProcessName,
     node: Node,
-    /// Of the acquaintances with it, counted from 0 as long as one is not forgotten.
+    /// Of the associations with it, counted from 0 as long as one is not forgotten.
     number: u64,
 }
 
@@ -50,7 +50,7 @@ impl Names {
 
     /// A peer's name.
     pub fn name(&self, peer: Peer) -> ProcessName {
-        self.stranger(peer).map_or(self.of_rank(peer.0), |stranger| stranger.name)
+        self.foreign_process(peer).map_or(self.of_rank(peer.0), |process| process.name)
     }
 
     /// The peer of a name, if there is one.
@@ -63,62 +63,68 @@ impl Names {
 
     /// Whether a peer belongs to another job.
     #[inline]
-    pub fn is_stranger(&self, peer: Peer) -> bool {
+    pub fn is_foreign(&self, peer: Peer) -> bool {
         peer.0 >= self.size
     }
 
     /// Whether there are peers of other jobs, or their numbers are not free yet.
     #[inline]
-    pub fn has_met(&self) -> bool {
-        !self.met.is_empty()
+    pub fn has_foreign(&self) -> bool {
+        !self.foreign.is_empty()
     }
 
     /// Whether there are peers of other jobs now, or were any that are not forgotten yet.
-    pub fn knows_strangers(&self) -> bool {
-        self.met.iter().any(Option::is_some)
+    pub fn knows_foreign(&self) -> bool {
+        self.foreign.iter().any(Option::is_some)
     }
 
-    /// The number of the acquaintance that this process is in with another, if that is known; otherwise the one that would begin.
-    pub fn acquaintance(&self, name: ProcessName, is_known: impl Fn(Peer) -> bool) -> u64 {
+    /// The number of the association that this process is in with another, if that is known; otherwise the one that would begin.
+    pub fn association(&self, name: ProcessName, is_known: impl Fn(Peer) -> bool) -> u64 {
         match self.find(name) {
             Some(peer) if is_known(peer) => self.number(peer),
             Some(_) | None => {
-                let met = self.met.iter().flatten().filter(|stranger| stranger.name == name);
-                met.map(|stranger| stranger.number.saturating_add(1)).max().unwrap_or(0)
+                let met = self.foreign.iter().flatten().filter(|process| process.name == name);
+                met.map(|process| process.number.saturating_add(1)).max().unwrap_or(0)
             }
         }
     }
 
-    /// In which of the acquaintances with its process a peer is.
+    /// In which of the associations with its process a peer is.
     pub fn number(&self, peer: Peer) -> u64 {
-        self.stranger(peer).map_or(0, |stranger| stranger.number)
+        self.foreign_process(peer).map_or(0, |process| process.number)
     }
 
     /// On which node a peer of another job is.
     pub fn node(&self, peer: Peer) -> Option<Node> {
-        self.stranger(peer).map(|stranger| stranger.node)
+        self.foreign_process(peer).map(|process| process.node)
     }
 
-    fn stranger(&self, peer: Peer) -> Option<&Stranger> {
-        self.met.get(peer.0.checked_sub(self.size)? as usize)?.as_ref()
+    fn foreign_process(&self, peer: Peer) -> Option<&Foreign> {
+        self.foreign.get(peer.0.checked_sub(self.size)? as usize)?.as_ref()
     }
 
-    /// A peer for a process of another job that is none, in the acquaintance of this number: the lowest that is free and not spoken of.
-    pub fn meet(&mut self, name: ProcessName, node: Node, number: u64, is_spoken_of: impl Fn(Peer) -> bool) -> Peer {
+    /// A peer for a process of another job that is none, in the association of this number: the lowest that is free and not spoken of.
+    pub fn add_foreign(
+        &mut self,
+        name: ProcessName,
+        node: Node,
+        number: u64,
+        is_spoken_of: impl Fn(Peer) -> bool,
+    ) -> Peer {
         let nth = |at: usize| Peer(self.size + at as u32);
-        let free = self.met.iter().enumerate().position(|(at, it)| it.is_none() && !is_spoken_of(nth(at)));
-        let at = free.unwrap_or(self.met.len());
+        let free = self.foreign.iter().enumerate().position(|(at, it)| it.is_none() && !is_spoken_of(nth(at)));
+        let at = free.unwrap_or(self.foreign.len());
         let peer = nth(at);
-        if at == self.met.len() {
-            self.met.push(None);
+        if at == self.foreign.len() {
+            self.foreign.push(None);
         }
-        self.met[at] = Some(Stranger { name, node, number });
+        self.foreign[at] = Some(Foreign { name, node, number });
         self.known.insert(name, peer);
         peer
     }
 
     /// The process was taken leave of: who has its name from now on is another peer.
-    pub fn part(&mut self, peer: Peer) {
+    pub fn disconnect(&mut self, peer: Peer) {
         let name = self.name(peer);
         if self.known.get(&name) == Some(&peer) {
             self.known.remove(&name);
@@ -127,21 +133,21 @@ impl Names {
 
     /// The number is free.
     pub fn forget(&mut self, peer: Peer) {
-        self.part(peer);
+        self.disconnect(peer);
         if let Some(at) = peer.0.checked_sub(self.size)
-            && let Some(stranger) = self.met.get_mut(at as usize)
+            && let Some(process) = self.foreign.get_mut(at as usize)
         {
-            *stranger = None;
+            *process = None;
         }
     }
 
     /// The names of these peers, one after the other.
-    pub fn tell(&self, peers: &[Peer]) -> Vec<u64> {
+    pub fn to_words(&self, peers: &[Peer]) -> Vec<u64> {
         peers.iter().flat_map(|peer| words_of(self.name(*peer))).collect()
     }
 
     /// The peers of these names; an error if one is of no process that this one knows.
-    pub fn understand(&self, names: &[u64]) -> MpiResult<Vec<Peer>> {
+    pub fn peers_of(&self, names: &[u64]) -> MpiResult<Vec<Peer>> {
         let known = |name: &[u64]| name_of(name).and_then(|name| self.find(name)).ok_or_else(unknown);
         names.chunks(WORDS).map(known).collect()
     }
@@ -174,55 +180,58 @@ mod tests {
     fn names_come_back_as_peers_within_the_job_only() {
         let (one, other) = (Names::new(b"kvs_1", 4), Names::new(b"kvs_2", 4));
         let peers = [3, 0, 2].map(Peer);
-        let told = one.tell(&peers);
+        let told = one.to_words(&peers);
         assert_eq!(told.len(), 3 * WORDS);
-        assert_eq!(one.understand(&told).unwrap(), peers);
-        assert!(other.understand(&told).is_err());
-        assert!(Names::new(b"kvs_1", 3).understand(&told).is_err());
-        assert!(one.understand(&told[..4]).is_err());
+        assert_eq!(one.peers_of(&told).unwrap(), peers);
+        assert!(other.peers_of(&told).is_err());
+        assert!(Names::new(b"kvs_1", 3).peers_of(&told).is_err());
+        assert!(one.peers_of(&told[..4]).is_err());
     }
 
     #[test]
-    fn strangers_get_numbers_above_the_jobs_as_long_as_they_are_known() {
+    fn foreign_processes_get_numbers_above_the_jobs_as_long_as_they_are_known() {
         let nobody = |_: Peer| false;
         let (mut here, there) = (Names::new(b"kvs_1", 4), Names::new(b"kvs_2", 2));
-        let told = there.tell(&[Peer(1), Peer(0)]);
-        let met = [1, 0].map(|rank| here.meet(there.of_rank(rank), Node::default(), 0, nobody));
+        let told = there.to_words(&[Peer(1), Peer(0)]);
+        let met = [1, 0].map(|rank| here.add_foreign(there.of_rank(rank), Node::default(), 0, nobody));
         assert_eq!(met, [Peer(4), Peer(5)]);
-        assert_eq!(here.understand(&told).unwrap(), met);
-        assert_eq!(here.tell(&met), told);
-        assert!(here.is_stranger(Peer(4)) && !here.is_stranger(Peer(3)));
+        assert_eq!(here.peers_of(&told).unwrap(), met);
+        assert_eq!(here.to_words(&met), told);
+        assert!(here.is_foreign(Peer(4)) && !here.is_foreign(Peer(3)));
         // Taken leave of, the same process comes again as another peer; the number is not free yet.
-        here.part(Peer(4));
-        assert!(here.understand(&told).is_err());
-        assert_eq!(here.meet(there.of_rank(1), Node::default(), 0, nobody), Peer(6));
+        here.disconnect(Peer(4));
+        assert!(here.peers_of(&told).is_err());
+        assert_eq!(here.add_foreign(there.of_rank(1), Node::default(), 0, nobody), Peer(6));
         here.forget(Peer(4));
         assert_eq!(here.find(there.of_rank(1)), Some(Peer(6)));
-        assert_eq!(here.meet(ProcessName::new(b"kvs_3", 0), Node::default(), 0, |peer| peer == Peer(4)), Peer(7));
-        assert_eq!(here.meet(ProcessName::new(b"kvs_4", 0), Node::default(), 0, nobody), Peer(4));
+        assert_eq!(
+            here.add_foreign(ProcessName::new(b"kvs_3", 0), Node::default(), 0, |peer| peer == Peer(4)),
+            Peer(7)
+        );
+        assert_eq!(here.add_foreign(ProcessName::new(b"kvs_4", 0), Node::default(), 0, nobody), Peer(4));
     }
 
     #[test]
-    fn acquaintances_with_a_process_are_counted_until_the_last_is_forgotten() {
+    fn associations_with_a_process_are_counted_until_the_last_is_forgotten() {
         let nobody = |_: Peer| false;
         let (mut here, there) = (Names::new(b"kvs_1", 4), Names::new(b"kvs_2", 2).of_rank(1));
         let other = ProcessName::new(b"kvs_3", 1);
-        assert!(!here.knows_strangers());
-        assert_eq!(here.acquaintance(there, |_| true), 0);
-        let first = here.meet(there, Node::default(), 3, nobody);
-        assert!(here.knows_strangers());
-        assert_eq!((here.number(first), here.acquaintance(there, |_| true)), (3, 3));
+        assert!(!here.knows_foreign());
+        assert_eq!(here.association(there, |_| true), 0);
+        let first = here.add_foreign(there, Node::default(), 3, nobody);
+        assert!(here.knows_foreign());
+        assert_eq!((here.number(first), here.association(there, |_| true)), (3, 3));
         // One side has taken leave.
-        assert_eq!(here.acquaintance(there, |_| false), 4);
-        here.part(first);
-        assert_eq!((here.acquaintance(there, |_| true), here.acquaintance(other, |_| true)), (4, 0));
-        let second = here.meet(there, Node::default(), 4, nobody);
-        assert_eq!(here.acquaintance(there, |peer| peer == second), 4);
+        assert_eq!(here.association(there, |_| false), 4);
+        here.disconnect(first);
+        assert_eq!((here.association(there, |_| true), here.association(other, |_| true)), (4, 0));
+        let second = here.add_foreign(there, Node::default(), 4, nobody);
+        assert_eq!(here.association(there, |peer| peer == second), 4);
         here.forget(first);
-        assert_eq!(here.acquaintance(there, |_| false), 5);
+        assert_eq!(here.association(there, |_| false), 5);
         here.forget(second);
-        assert_eq!(here.acquaintance(there, |_| true), 0);
-        assert!(!here.knows_strangers());
-        assert_eq!(here.acquaintance(here.of_rank(2), |_| true), 0);
+        assert_eq!(here.association(there, |_| true), 0);
+        assert!(!here.knows_foreign());
+        assert_eq!(here.association(here.of_rank(2), |_| true), 0);
     }
 }

@@ -9,7 +9,7 @@
 //! 4. *crossing*: the roots swap the introductions of their groups, and
 //! 5. *telling*: all learn those of the others;
 //! 6. *comparing*, if any member knows processes of other jobs: whom of the others each knows already, the roots swap that, too;
-//! 7. *acquaintance*: the others become peers ([`super::foreign`]), and the roots confirm that to each other;
+//! 7. *association*: the others become peers ([`super::foreign`]), and the roots confirm that to each other;
 //! 8. *bridging*: the groups agree on a context, as any two groups with leaders do ([`crate::object::bridge`]). The leaders talk on a
 //!    context of theirs that follows from the secret.
 //!
@@ -22,7 +22,7 @@ mod roots;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::foreign::{acquaint, agreed};
+use super::foreign::{agreed, associate};
 use super::{Guard, State};
 use crate::abi::CommHandle;
 use crate::abi::constants::MPI_ERR_OTHER;
@@ -32,11 +32,11 @@ use crate::object::agree::{Circle, Exchange, Exchanged, Failure, tag};
 use crate::object::bridge::{Brings, Crossing};
 use crate::object::comm::Communicator;
 use crate::object::creation::{Born, Creation};
-use crate::transport::endpoint::{self, Introduction};
+use crate::transport::endpoint::{self, Endpoint};
 
-use roots::{Met, find, words_of};
+use roots::{OtherRoot, find, words_of};
 
-pub(super) use roots::strange;
+pub(super) use roots::malformed;
 
 /// What a root does to find the other one; the name of the port is the root's alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ const THEIRS_MAX: u64 = 1 << 28;
 
 /// Makes an intercommunicator of this communicator's group, whose members are the circle, and the one at the other end. All members
 /// call it; `limit` is the root's.
-pub fn meet(
+pub fn connect_groups(
     guard: &mut Guard<'_>,
     comm: CommHandle,
     circle: Circle,
@@ -84,28 +84,28 @@ pub fn meet(
     let parent = guard.comms.get(comm)?;
     let group = Arc::clone(parent.group());
     let Communicator { errhandler, session, rank, .. } = *parent;
-    let (mut met, fault) = match (rank == root).then(|| find(guard, &group.members, role, limit)).transpose() {
-        Ok(met) => (met, None),
+    let (mut other_root, fault) = match (rank == root).then(|| find(guard, &group.members, role, limit)).transpose() {
+        Ok(other_root) => (other_root, None),
         Err(error) => (None, Some(error)),
     };
-    let needs_tcp = met.as_ref().is_some_and(|met| met.needs_tcp);
+    let needs_tcp = other_root.as_ref().is_some_and(|other_root| other_root.needs_tcp);
     let heard = words(guard, &circle, &[u64::from(needs_tcp), class(fault.as_ref())]);
     let heard = heard.and_then(|heard| check(fault, heard[1], role).map(|()| heard[0] != 0));
     let mut new = Vec::new();
     let made = heard.and_then(|listens| {
         let side = Side { comm, circle, root, role };
         // Nobody may be taken leave of between the word that he is known and the communicator, by other threads either.
-        guard.hold_partings();
-        let made = bring_together(guard, &side, met.as_mut(), listens, &mut new);
+        guard.hold_farewells();
+        let made = bring_together(guard, &side, other_root.as_mut(), listens, &mut new);
         let made = made.and_then(|it| guard.comms.add(Communicator { session, ..Communicator::born(it, errhandler) }));
-        guard.resume_partings();
+        guard.resume_farewells();
         made
     });
     match &made {
         Ok(_) => guard.errhandlers.used(errhandler),
         Err(error) => {
-            if let Some(met) = met {
-                met.channel.give_up(guard, error);
+            if let Some(other_root) = other_root {
+                other_root.channel.give_up(guard, error);
             }
             guard.leave(&new);
         }
@@ -117,50 +117,51 @@ pub fn meet(
 fn bring_together(
     guard: &mut Guard<'_>,
     side: &Side<'_>,
-    mut met: Option<&mut Met>,
+    mut other_root: Option<&mut OtherRoot>,
     listens: bool,
     new: &mut Vec<Peer>,
 ) -> MpiResult<Born> {
     let (circle, role) = (&side.circle, side.role);
-    let ours = introduce(guard, listens);
-    let told = ours.as_ref().map_or([u64::MAX; endpoint::WORDS], Introduction::tell);
+    let ours = own_endpoint(guard, listens);
+    let told = ours.as_ref().map_or([u64::MAX; endpoint::WORDS], |it| it.to_words());
     let list = blocks(guard, circle, &told)?;
-    let all_here = list.chunks(endpoint::WORDS).all(|it| Introduction::understand(it).is_some());
+    let all_here = list.chunks(endpoint::WORDS).all(|it| Endpoint::from_words(it).is_some());
     let ours = ours?;
     if !all_here {
         return Err(MpiError::other("another member of the communicator cannot listen for the other side"));
     }
 
-    let (theirs, fault) = match met.as_deref_mut().map(|met| cross(guard, met, side.root, &list)).transpose() {
-        Ok(theirs) => (theirs, None),
-        Err(error) => (None, Some(error)),
-    };
+    let (theirs, fault) =
+        match other_root.as_deref_mut().map(|other_root| cross(guard, other_root, side.root, &list)).transpose() {
+            Ok(theirs) => (theirs, None),
+            Err(error) => (None, Some(error)),
+        };
     let len = theirs.as_ref().map_or(0, |theirs| theirs.len() as u64);
     let heard = words(guard, circle, &[len, class(fault.as_ref())])?;
     check(fault, heard[1], role)?;
     if heard[0] > THEIRS_MAX {
-        return Err(strange());
+        return Err(malformed());
     }
     let theirs = theirs.unwrap_or_else(|| vec![0; heard[0] as usize]);
-    let theirs = Theirs::understand(&words(guard, circle, &theirs)?);
+    let theirs = Theirs::from_words(&words(guard, circle, &theirs)?);
 
     let mut numbers = Vec::new();
     if let Ok(theirs) = &theirs {
-        let members = list.chunks(endpoint::WORDS).filter_map(Introduction::understand);
-        numbers = match members.chain(theirs.members.iter().copied()).any(|member| member.knows_strangers) {
-            true => compare(guard, side, met.as_deref_mut(), theirs)?,
+        let members = list.chunks(endpoint::WORDS).filter_map(Endpoint::from_words);
+        numbers = match members.chain(theirs.members.iter().copied()).any(|member| member.knows_foreign) {
+            true => compare(guard, side, other_root.as_deref_mut(), theirs)?,
             false => vec![0; theirs.members.len()],
         };
     }
     let peers = theirs.as_ref().map_err(MpiError::clone).and_then(|theirs| {
-        let peers = acquaint(guard, &ours, theirs, &numbers, new)?;
-        if let Some(met) = met.as_deref_mut() {
-            met.channel.confirm(guard)?;
+        let peers = associate(guard, &ours, theirs, &numbers, new)?;
+        if let Some(other_root) = other_root.as_deref_mut() {
+            other_root.channel.confirm(guard)?;
             guard.engine.transport_mut().trust_with(peers[theirs.root as usize], theirs.secret);
         }
         Ok(peers)
     });
-    let is_first = met.is_some_and(|met| met.is_first);
+    let is_first = other_root.is_some_and(|other_root| other_root.is_first);
     let others = theirs.as_ref().and_then(|theirs| peers.as_deref().map(|peers| (theirs, peers)));
     let made = bridge(guard, side, others.map_err(Failure::of), is_first);
     let (theirs, peers) = (theirs?, peers?);
@@ -173,11 +174,11 @@ fn bring_together(
 }
 
 /// Swaps the groups' introductions; theirs in words, with the secret.
-fn cross(guard: &mut Guard<'_>, met: &mut Met, root: u32, list: &[u64]) -> MpiResult<Vec<u64>> {
+fn cross(guard: &mut Guard<'_>, other_root: &mut OtherRoot, root: u32, list: &[u64]) -> MpiResult<Vec<u64>> {
     let mut message = vec![u64::from(root)];
     message.extend_from_slice(list);
-    let mut words = met.channel.swap(guard, &message)?;
-    words.extend(words_of(&met.secret));
+    let mut words = other_root.channel.swap(guard, &message)?;
+    words.extend(words_of(&other_root.secret));
     Ok(words)
 }
 
@@ -231,31 +232,36 @@ fn exchange(guard: &mut Guard<'_>, mut exchange: Exchange) -> MpiResult<Exchange
     came
 }
 
-fn introduce(guard: &mut Guard<'_>, listens: bool) -> MpiResult<Introduction> {
+fn own_endpoint(guard: &mut Guard<'_>, listens: bool) -> MpiResult<Endpoint> {
     let me = guard.comms.names.of_rank(guard.me().0);
     let State { comms, engine, world, .. } = &mut **guard;
     let Some(world) = world else { return Err(MpiError::intern("the library is not open")) };
-    let introduced = engine.transport_mut().introduce(me, &world.settings, listens, comms.names.knows_strangers());
-    introduced.map_err(|error| MpiError::other(format!("cannot listen for the other side: {error}")))
+    let endpoint = engine.transport_mut().own_endpoint(me, &world.settings, listens, comms.names.knows_foreign());
+    endpoint.map_err(|error| MpiError::other(format!("cannot listen for the other side: {error}")))
 }
 
 /// The other group, as its root has told.
 #[derive(Debug)]
 pub(super) struct Theirs {
     root: u32,
-    pub(super) members: Vec<Introduction>,
+    pub(super) members: Vec<Endpoint>,
     pub(super) secret: [u8; 32],
 }
 
-/// Which acquaintance with each of the others the new communicator is to rest on, as both sides find it.
-fn compare(guard: &mut Guard<'_>, side: &Side<'_>, met: Option<&mut Met>, theirs: &Theirs) -> MpiResult<Vec<u64>> {
+/// Which association with each of the others the new communicator is to rest on, as both sides find it.
+fn compare(
+    guard: &mut Guard<'_>,
+    side: &Side<'_>,
+    other_root: Option<&mut OtherRoot>,
+    theirs: &Theirs,
+) -> MpiResult<Vec<u64>> {
     let circle = &side.circle;
-    let ours: Vec<u64> = theirs.members.iter().map(|member| guard.acquaintance(member.name)).collect();
+    let ours: Vec<u64> = theirs.members.iter().map(|member| guard.association(member.name)).collect();
     let all = blocks(guard, circle, &ours)?;
-    let said = met.map(|met| met.channel.swap(guard, &all)).transpose();
+    let said = other_root.map(|other_root| other_root.channel.swap(guard, &all)).transpose();
     let said = said.and_then(|said| match said.as_ref().is_none_or(|said| said.len() == all.len()) {
         true => Ok(said),
-        false => Err(strange()),
+        false => Err(malformed()),
     });
     let (said, fault) = match said {
         Ok(said) => (said, None),
@@ -264,17 +270,17 @@ fn compare(guard: &mut Guard<'_>, side: &Side<'_>, met: Option<&mut Met>, theirs
     let mut said = said.unwrap_or_else(|| vec![0; all.len()]);
     said.push(class(fault.as_ref()));
     let heard = words(guard, circle, &said)?;
-    let (fault_class, heard) = heard.split_last().ok_or_else(strange)?;
+    let (fault_class, heard) = heard.split_last().ok_or_else(malformed)?;
     check(fault, *fault_class, side.role)?;
     Ok(agreed(&ours, heard, circle.place))
 }
 
 impl Theirs {
-    fn understand(words: &[u64]) -> MpiResult<Self> {
-        let (said, secret) = words.split_last_chunk::<4>().ok_or_else(strange)?;
-        let (root, list) = said.split_first().ok_or_else(strange)?;
-        let members: Option<Vec<_>> = list.chunks(endpoint::WORDS).map(Introduction::understand).collect();
-        let members = members.filter(|members| *root < members.len() as u64).ok_or_else(strange)?;
+    fn from_words(words: &[u64]) -> MpiResult<Self> {
+        let (said, secret) = words.split_last_chunk::<4>().ok_or_else(malformed)?;
+        let (root, list) = said.split_first().ok_or_else(malformed)?;
+        let members: Option<Vec<_>> = list.chunks(endpoint::WORDS).map(Endpoint::from_words).collect();
+        let members = members.filter(|members| *root < members.len() as u64).ok_or_else(malformed)?;
         let mut bytes = [0; 32];
         for (bytes, word) in bytes.chunks_exact_mut(8).zip(secret) {
             bytes.copy_from_slice(&word.to_ne_bytes());

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use super::{Guard, State};
 use crate::abi::CommHandle;
-use crate::engine::{Leave, Peer};
+use crate::engine::{Farewell, Peer};
 use crate::error::{MpiError, MpiResult};
 use crate::object::agree::Exchange;
 
 /// Peers of other jobs that are on their way out.
 #[derive(Debug, Default)]
-pub(super) struct Parting {
+pub(super) struct Disconnecting {
     peers: Vec<Peer>,
     /// A farewell waits for room.
     is_telling: bool,
@@ -22,8 +22,8 @@ pub(super) struct Parting {
     polls: u32,
     /// When that was, of a process that asks now and then.
     looked: Option<Instant>,
-    /// Encounters under way, during which nobody is taken leave of: whom both sides know then they know after it.
-    encounters: u32,
+    /// Connects under way, during which nobody is taken leave of: whom both sides know then they know after it.
+    connects: u32,
     /// Whom to take leave of after them.
     held: Vec<Peer>,
 }
@@ -35,20 +35,20 @@ const LOOK: Duration = Duration::from_millis(500);
 impl State {
     /// Looks after peers of other jobs that have gone; whether anybody had.
     #[inline]
-    pub(super) fn part(&mut self) -> bool {
-        self.parting.polls += 1;
-        if self.parting.polls >= LOOK_EVERY {
+    pub(super) fn poll_disconnects(&mut self) -> bool {
+        self.disconnecting.polls += 1;
+        if self.disconnecting.polls >= LOOK_EVERY {
             self.look_for_awaited();
         }
-        let is_due = self.parting.is_telling || !self.engine.parted().is_empty();
-        is_due && self.part_due()
+        let is_due = self.disconnecting.is_telling || !self.engine.disconnected().is_empty();
+        is_due && self.disconnect_due()
     }
 
     /// For a process that asks in vain, and does something else before it asks again.
     pub fn asked_in_vain(&mut self) {
         let now = Instant::now();
-        if self.parting.looked.is_none_or(|looked| now - looked >= LOOK) {
-            self.parting.looked = Some(now);
+        if self.disconnecting.looked.is_none_or(|looked| now - looked >= LOOK) {
+            self.disconnecting.looked = Some(now);
             self.look_for_awaited();
         }
     }
@@ -56,11 +56,11 @@ impl State {
     /// For a process that does not sleep.
     #[cold]
     fn look_for_awaited(&mut self) {
-        self.parting.polls = 0;
+        self.disconnecting.polls = 0;
         if self.cut_off().is_some() {
             self.seek_awaited();
         }
-        if self.comms.names.has_met() {
+        if self.comms.names.has_foreign() {
             self.reach_awaited();
         }
     }
@@ -77,13 +77,13 @@ impl State {
         let cut_off = self.cut_off();
         let me = self.me();
         for peer in members.iter().copied().filter(|peer| *peer != me) {
-            let ways = self.engine.transport_mut();
-            match (self.comms.names.is_stranger(peer), &cut_off) {
+            let routes = self.engine.transport_mut();
+            match (self.comms.names.is_foreign(peer), &cut_off) {
                 (false, None) => continue,
-                (false, Some(why)) => ways.doubt(peer, why.as_deref()),
+                (false, Some(why)) => routes.doubt(peer, why.as_deref()),
                 (true, _) => {}
             }
-            ways.reach(peer);
+            routes.reach(peer);
         }
         let lost = members.iter().find(|peer| self.engine.is_lost(**peer))?;
         Some(MpiError::proc_aborted(format!("a member of the communicator has died: {}", self.comms.names.name(*lost))))
@@ -92,9 +92,9 @@ impl State {
     /// Connects to those of other jobs from which a message is waited for: nobody else would tell of their death.
     #[cold]
     pub(super) fn reach_awaited(&mut self) {
-        self.parting.polls = 0;
+        self.disconnecting.polls = 0;
         for peer in self.engine.awaited(false) {
-            if self.comms.names.is_stranger(peer) {
+            if self.comms.names.is_foreign(peer) {
                 self.engine.transport_mut().reach(peer);
             }
         }
@@ -106,59 +106,59 @@ impl State {
     pub(super) fn seek_awaited(&mut self) {
         let cut_off = self.cut_off();
         for peer in self.engine.awaited(cut_off.is_some()) {
-            let ways = self.engine.transport_mut();
-            if self.comms.names.is_stranger(peer) {
-                ways.reach(peer);
+            let routes = self.engine.transport_mut();
+            if self.comms.names.is_foreign(peer) {
+                routes.reach(peer);
                 continue;
             }
             match &cut_off {
                 Some(why) => {
-                    ways.doubt(peer, why.as_deref());
-                    ways.reach(peer);
+                    routes.doubt(peer, why.as_deref());
+                    routes.reach(peer);
                 }
-                None => ways.seek(peer),
+                None => routes.seek(peer),
             }
         }
     }
 
     #[cold]
-    fn part_due(&mut self) -> bool {
-        let parted = std::mem::take(self.engine.parted());
+    fn disconnect_due(&mut self) -> bool {
+        let parted = std::mem::take(self.engine.disconnected());
         let moved = !parted.is_empty();
         for peer in parted {
-            self.note_parting(peer);
+            self.note_disconnect(peer);
         }
-        self.review_parting();
+        self.review_disconnects();
         moved
     }
 
-    /// An encounter begins: until it has ended farewells wait.
-    pub(super) fn hold_partings(&mut self) {
-        self.parting.encounters += 1;
+    /// A connect begins: farewells wait until it has ended.
+    pub(super) fn hold_farewells(&mut self) {
+        self.disconnecting.connects += 1;
     }
 
-    pub(super) fn note_parting(&mut self, peer: Peer) {
-        if !self.parting.peers.contains(&peer) {
-            self.parting.peers.push(peer);
+    pub(super) fn note_disconnect(&mut self, peer: Peer) {
+        if !self.disconnecting.peers.contains(&peer) {
+            self.disconnecting.peers.push(peer);
         }
     }
 
     /// Goes on with leave-takings, after communicators have gone or farewells have come.
-    pub fn review_parting(&mut self) {
-        if self.parting.encounters > 0 {
+    pub fn review_disconnects(&mut self) {
+        if self.disconnecting.connects > 0 {
             return;
         }
         let mut telling = false;
-        for peer in std::mem::take(&mut self.parting.peers) {
+        for peer in std::mem::take(&mut self.disconnecting.peers) {
             if self.engine.is_member(peer) {
-                self.parting.peers.push(peer);
+                self.disconnecting.peers.push(peer);
                 continue;
             }
-            if self.engine.leave(peer) == Leave::Untold {
+            if self.engine.farewell(peer) == Farewell::Untold {
                 if self.engine.is_busy(peer) {
                     // What it was sent has not left yet.
                     telling = true;
-                    self.parting.peers.push(peer);
+                    self.disconnecting.peers.push(peer);
                     continue;
                 }
                 if !self.engine.transport().is_connected(peer) {
@@ -168,27 +168,27 @@ impl State {
                 }
                 self.engine.say_bye(&[peer]);
             }
-            match self.engine.leave(peer) {
-                Leave::Untold | Leave::Telling => {
+            match self.engine.farewell(peer) {
+                Farewell::Untold | Farewell::Telling => {
                     telling = true;
-                    self.parting.peers.push(peer);
+                    self.disconnecting.peers.push(peer);
                 }
-                Leave::Told => {
+                Farewell::Told => {
                     self.forget_name(peer);
-                    self.parting.peers.push(peer);
+                    self.disconnecting.peers.push(peer);
                 }
-                Leave::Over => {
+                Farewell::Over => {
                     self.forget_name(peer);
                     self.forget_peer(peer);
                 }
             }
         }
-        self.parting.is_telling = telling;
+        self.disconnecting.is_telling = telling;
     }
 
     fn forget_name(&mut self, peer: Peer) {
-        self.comms.names.part(peer);
-        self.engine.transport_mut().part(peer);
+        self.comms.names.disconnect(peer);
+        self.engine.transport_mut().disconnect(peer);
     }
 
     fn forget_peer(&mut self, peer: Peer) {
@@ -203,23 +203,23 @@ impl Guard<'_> {
     pub fn gather(&mut self, comm: CommHandle) -> MpiResult<Vec<Peer>> {
         let state = &mut **self;
         let all = Arc::clone(state.comms.get(comm)?.parties.all());
-        let strangers: Vec<Peer> = all.iter().copied().filter(|peer| state.comms.names.is_stranger(*peer)).collect();
-        if strangers.is_empty() {
-            return Ok(strangers);
+        let foreign: Vec<Peer> = all.iter().copied().filter(|peer| state.comms.names.is_foreign(*peer)).collect();
+        if foreign.is_empty() {
+            return Ok(foreign);
         }
         let mut exchange = Exchange::of_words(state.comms.get_mut(comm)?.circle_of_all(), &[0]);
         // What failed has no consequence but that this process goes on earlier.
         let _ = self.wait(|state| exchange.poll(&mut state.engine));
         // Short messages are over for their sender before they have left, and may wait for a connection.
-        self.wait(|state| (!strangers.iter().any(|peer| state.engine.is_busy(*peer))).then_some(()));
-        Ok(strangers)
+        self.wait(|state| (!foreign.iter().any(|peer| state.engine.is_busy(*peer))).then_some(()));
+        Ok(foreign)
     }
 
-    /// An encounter has ended.
-    pub fn resume_partings(&mut self) {
-        self.parting.encounters -= 1;
-        if self.parting.encounters == 0 {
-            let held = std::mem::take(&mut self.parting.held);
+    /// A connect has ended.
+    pub fn resume_farewells(&mut self) {
+        self.disconnecting.connects -= 1;
+        if self.disconnecting.connects == 0 {
+            let held = std::mem::take(&mut self.disconnecting.held);
             self.leave(&held);
         }
     }
@@ -228,19 +228,19 @@ impl Guard<'_> {
     /// are on their way; theirs are not waited for.
     pub fn leave(&mut self, peers: &[Peer]) {
         let state = &mut **self;
-        if state.parting.encounters > 0 {
-            return state.parting.held.extend_from_slice(peers);
+        if state.disconnecting.connects > 0 {
+            return state.disconnecting.held.extend_from_slice(peers);
         }
         let mut left = Vec::new();
         for peer in peers.iter().copied() {
-            if !state.comms.names.is_stranger(peer) || state.engine.is_member(peer) {
+            if !state.comms.names.is_foreign(peer) || state.engine.is_member(peer) {
                 continue;
             }
-            state.note_parting(peer);
+            state.note_disconnect(peer);
             left.push(peer);
         }
-        state.review_parting();
-        self.wait(|state| (!left.iter().any(|peer| state.engine.leave(*peer) == Leave::Telling)).then_some(()));
-        self.review_parting();
+        state.review_disconnects();
+        self.wait(|state| (!left.iter().any(|peer| state.engine.farewell(*peer) == Farewell::Telling)).then_some(()));
+        self.review_disconnects();
     }
 }

@@ -1,22 +1,22 @@
 //! Whether a process of another job is known already when it is met, as both sides find it.
 //!
-//! Two processes are acquainted from the first communicator they have in common until one says farewell. If several threads connect
-//! and disconnect, farewells and encounters go different ways, so one side may have heard of a parting of which the other has not.
-//! Therefore acquaintances of a pair are counted: each side says the number of the one it is in, or would begin, and the larger holds. A
+//! Two processes are associated from the first communicator they have in common until one says farewell. If several threads connect
+//! and disconnect, farewells and connects overtake each other, so one side may have heard of a disconnect of which the other has not.
+//! Therefore associations of a pair are counted: each side says the number of the one it is in, or would begin, and the larger holds. A
 //! side that is in an older one has been parted from, and takes leave, too, before it begins the new one.
 //!
-//! While an encounter is under way its processes say no farewells but such ([`State::hold_partings`]), so for all encounters of a pair that
+//! While two groups connect, their processes send no farewells but these ([`State::hold_farewells`]), so for all connects of a pair that
 //! go on at once the same number holds, whichever thread comes first. A pair whose farewells have both arrived begins at 0 again.
 
-use super::connect::{Theirs, strange};
+use super::connect::{Theirs, malformed};
 use super::{Guard, State};
-use crate::engine::{Leave, Peer};
+use crate::engine::{Farewell, Peer};
 use crate::error::{MpiError, MpiResult};
-use crate::transport::Stranger;
-use crate::transport::endpoint::Introduction;
+use crate::transport::ForeignPeer;
+use crate::transport::endpoint::Endpoint;
 use crate::transport::name::ProcessName;
 
-/// The numbers of the acquaintances with the others. `ours` is what this process, the `place`-th, has said of each of them; `theirs` is
+/// The numbers of the associations with the others. `ours` is what this process, the `place`-th, has said of each of them; `theirs` is
 /// what each of them has said of each of this side, one after the other.
 pub(super) fn agreed(ours: &[u64], theirs: &[u64], place: u32) -> Vec<u64> {
     let members = theirs.len() / ours.len().max(1);
@@ -24,10 +24,10 @@ pub(super) fn agreed(ours: &[u64], theirs: &[u64], place: u32) -> Vec<u64> {
     ours.iter().zip(of_me).map(|(ours, theirs)| theirs.max(*ours)).collect()
 }
 
-/// The peers that the others are here, in acquaintances of these numbers; those that were none before are `new`.
-pub(super) fn acquaint(
+/// The peers that the others are here, in associations of these numbers; those that were none before are `new`.
+pub(super) fn associate(
     guard: &mut Guard<'_>,
-    ours: &Introduction,
+    ours: &Endpoint,
     theirs: &Theirs,
     numbers: &[u64],
     new: &mut Vec<Peer>,
@@ -35,12 +35,12 @@ pub(super) fn acquaint(
     let mut peers = Vec::with_capacity(theirs.members.len());
     for (member, number) in theirs.members.iter().zip(numbers) {
         if guard.comms.names.find(member.name).is_none() && member.name.world == ours.name.world {
-            return Err(strange());
+            return Err(malformed());
         }
         if guard.recognise(member.name, *number).is_none()
             && let Some(old) = guard.comms.names.find(member.name)
         {
-            guard.part_from(old);
+            guard.disconnect_from(old);
         }
         let state = &mut **guard;
         // Another thread may have met it meanwhile.
@@ -50,8 +50,8 @@ pub(super) fn acquaint(
                 peer
             }
             None => {
-                let stranger = Stranger { theirs: member, ours, secret: theirs.secret };
-                let peer = state.meet(&stranger, *number)?;
+                let foreign = ForeignPeer { theirs: member, ours, secret: theirs.secret };
+                let peer = state.add_foreign(&foreign, *number)?;
                 new.push(peer);
                 peer
             }
@@ -64,22 +64,22 @@ pub(super) fn acquaint(
 impl Guard<'_> {
     /// Takes leave of a peer of which the other side, or this one, has taken leave already, even if it is in communicators. What it was
     /// told is on its way then.
-    fn part_from(&mut self, old: Peer) {
-        self.note_parting(old);
+    fn disconnect_from(&mut self, old: Peer) {
+        self.note_disconnect(old);
         if self.engine.transport().is_connected(old) {
             self.engine.say_bye(&[old]);
-            self.wait(|state| (state.engine.leave(old) != Leave::Telling).then_some(()));
+            self.wait(|state| (state.engine.farewell(old) != Farewell::Telling).then_some(()));
         }
     }
 }
 
 impl State {
-    /// The number of the acquaintance that this process is in with another, or would begin.
-    pub(super) fn acquaintance(&self, name: ProcessName) -> u64 {
-        self.comms.names.acquaintance(name, |peer| self.is_known(peer))
+    /// The number of the association that this process is in with another, or would begin.
+    pub(super) fn association(&self, name: ProcessName) -> u64 {
+        self.comms.names.association(name, |peer| self.is_known(peer))
     }
 
-    /// The peer that a process is in this acquaintance.
+    /// The peer that a process is in this association.
     fn recognise(&self, name: ProcessName, number: u64) -> Option<Peer> {
         let names = &self.comms.names;
         names.find(name).filter(|peer| self.is_known(*peer) && names.number(*peer) >= number)
@@ -87,21 +87,21 @@ impl State {
 
     /// Whether a peer is of this job, or neither side has taken leave.
     fn is_known(&self, peer: Peer) -> bool {
-        !self.comms.names.is_stranger(peer) || self.engine.is_present(peer)
+        !self.comms.names.is_foreign(peer) || self.engine.is_present(peer)
     }
 
-    /// A new peer, in the acquaintance of this number or a later one.
-    fn meet(&mut self, stranger: &Stranger<'_>, number: u64) -> MpiResult<Peer> {
-        let number = number.max(self.acquaintance(stranger.theirs.name));
+    /// A new peer, in the association of this number or a later one.
+    fn add_foreign(&mut self, foreign: &ForeignPeer<'_>, number: u64) -> MpiResult<Peer> {
+        let number = number.max(self.association(foreign.theirs.name));
         let Self { comms, engine, groups, world, .. } = self;
         let Some(world) = world else { return Err(MpiError::intern("the library is not open")) };
-        let theirs = stranger.theirs;
+        let theirs = foreign.theirs;
         if let Some(old) = comms.names.find(theirs.name) {
-            comms.names.part(old);
-            engine.transport_mut().part(old);
+            comms.names.disconnect(old);
+            engine.transport_mut().disconnect(old);
         }
-        let peer = comms.names.meet(theirs.name, theirs.node, number, |peer| groups.speak_of(peer));
-        engine.transport_mut().meet(peer, stranger, &world.settings).map_err(|error| {
+        let peer = comms.names.add_foreign(theirs.name, theirs.node, number, |peer| groups.speak_of(peer));
+        engine.transport_mut().add_foreign(peer, foreign, &world.settings).map_err(|error| {
             comms.names.forget(peer);
             MpiError::other(format!("there is no way to {}: {error}", theirs.name))
         })?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{MsgFlags, recv, send};
 
-use super::connect::{Role, meet};
+use super::connect::{Role, connect_groups};
 use super::ports::port_name;
 use super::{Guard, State};
 use crate::abi::CommHandle;
@@ -37,7 +37,7 @@ pub fn join(guard: &mut Guard<'_>, socket: BorrowedFd<'_>, own: CommHandle) -> M
         let (text, name) = (ours.text(), theirs);
         let role = if ours.owner < other.owner { Role::Accept(text.as_bytes()) } else { Role::Connect(&name) };
         let circle = guard.comms.get_mut(own)?.circle_of_all();
-        meet(guard, own, circle, 0, role, Some(LIMIT))
+        connect_groups(guard, own, circle, 0, role, Some(LIMIT))
     });
     guard.close_port(&ours)?;
     joined

@@ -29,7 +29,7 @@ use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-pub use connect::{Role, meet};
+pub use connect::{Role, connect_groups};
 pub use errors::{Scope, die, last_met, raise, unsupported};
 pub use join::join;
 pub use life::{begin_session, end_session, finalize, init};

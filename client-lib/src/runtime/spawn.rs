@@ -9,7 +9,7 @@ use std::time::Duration;
 use rsd_proto::pmi::spawning;
 use rsd_proto::pmi::v1::SpawnSegment;
 
-use super::connect::{Role, meet, words};
+use super::connect::{Role, connect_groups, words};
 use super::{Guard, State, manager};
 use crate::abi::CommHandle;
 use crate::abi::constants::{MPI_COMM_WORLD, MPI_ERR_SPAWN, MPI_SUCCESS};
@@ -82,7 +82,7 @@ pub fn spawn(
     let port = begun.as_ref().map(|(port, _)| port.text());
     let job = begun.as_ref().map_or(&[][..], |(_, spawned)| &spawned.job);
     let role = Role::Expect { port: port.as_deref().unwrap_or_default().as_bytes(), job };
-    let comm = meet(guard, comm, circle, root, role, Some(limit.unwrap_or(LIMIT)));
+    let comm = connect_groups(guard, comm, circle, root, role, Some(limit.unwrap_or(LIMIT)));
     if let Some((port, _)) = &begun {
         guard.close_port(port)?;
     }
@@ -135,7 +135,7 @@ pub(super) fn join_parent(guard: &mut Guard<'_>) -> MpiResult {
     let Some(port) = pmi.parent_port().map_err(|error| told(&error))? else { return Ok(()) };
     let world = CommHandle(MPI_COMM_WORLD);
     let circle = guard.comms.get_mut(world)?.circle_of_all();
-    let parent = meet(guard, world, circle, 0, Role::Connect(&port), None)?;
+    let parent = connect_groups(guard, world, circle, 0, Role::Connect(&port), None)?;
     guard.comms.get_mut(parent)?.name = b"MPI_COMM_PARENT".to_vec();
     guard.comms.parent = Some(parent);
     Ok(())

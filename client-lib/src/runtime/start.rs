@@ -20,7 +20,7 @@ use crate::object::group::Group;
 use crate::object::names::Names;
 use crate::settings::{Settings, Singleton};
 use crate::transport::name::ProcessName;
-use crate::transport::{Neighbourhood, Prepared, Ways, needs_connections};
+use crate::transport::{Neighbourhood, Prepared, Routes, needs_connections};
 
 /// Contexts of the predefined communicators; each takes two.
 const WORLD_CONTEXT: u32 = 0;
@@ -30,7 +30,7 @@ pub const GROUPS_CONTEXT: u32 = 4;
 /// The first context for communicators made later.
 pub const FIRST_CONTEXT: u32 = 6;
 
-/// Opens the library: finds out who this process is, and makes the ways to the others.
+/// Opens the library: finds out who this process is, and makes the routes to the others.
 pub(super) fn open(state: &mut State) -> MpiResult {
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
@@ -57,12 +57,12 @@ pub(super) fn open(state: &mut State) -> MpiResult {
         return Err(left.err().map_or_else(over_tcp, |error| not_joined(&error, true)));
     }
     let job = job(pmi.as_ref(), opened)?;
-    let (ways, source) = ways(&settings, &env, pmi.as_mut(), &job, &nodes, rank)?;
+    let (routes, source) = routes(&settings, &env, pmi.as_mut(), &job, &nodes, rank)?;
     state.lookups = Lookups::new(source);
     let oversubscribed = nodes.iter().filter(|node| **node == nodes[rank as usize]).count() > cores();
     state.waiting.choose(settings.spin, oversubscribed);
-    state.engine = Engine::new(Peer(rank), ways);
-    state.engine.set_strangers(Peer(size));
+    state.engine = Engine::new(Peer(rank), routes);
+    state.engine.set_foreign(Peer(size));
     open_predefined(state, rank, size);
     state.comms.names = Names::new(&job, size);
     state.opened += 1;
@@ -178,28 +178,28 @@ fn nodes(pmi: &mut Pmi) -> MpiResult<Vec<u32>> {
     Ok(nodes)
 }
 
-/// Makes the ways to the others; and by whom one learns where those on other nodes are.
-fn ways(
+/// Makes the routes to the others; and by whom one learns where those on other nodes are.
+fn routes(
     settings: &Settings,
     env: &Env,
     pmi: Option<&mut Pmi>,
     job: &[u8],
     nodes: &[u32],
     rank: u32,
-) -> MpiResult<(Ways, Source)> {
+) -> MpiResult<(Routes, Source)> {
     let advertised = env.address.as_ref().and_then(|text| text.parse().ok());
-    let Some(pmi) = pmi.filter(|_| nodes.len() > 1) else { return Ok((Ways::alone(advertised), Source::default())) };
+    let Some(pmi) = pmi.filter(|_| nodes.len() > 1) else { return Ok((Routes::alone(advertised), Source::default())) };
     let prepared = if needs_connections(nodes, rank, settings) { prepared(settings, env, pmi)? } else { None };
     let source = if prepared.is_some() { Source::Launcher } else { Source::Ranks };
     let name = ProcessName::new(job, rank);
-    let opened = Ways::new(Neighbourhood { name, nodes, settings, advertised, prepared });
-    let opened = opened.and_then(|ways| ways.wake_by(pmi.fd()).map(|()| ways));
-    let mut ways =
+    let opened = Routes::new(Neighbourhood { name, nodes, settings, advertised, prepared });
+    let opened = opened.and_then(|routes| routes.wake_by(pmi.fd()).map(|()| routes));
+    let mut routes =
         opened.map_err(|error| MpiError::other(format!("cannot open a way to the other processes: {error}")))?;
-    if let (Source::Ranks, Some(address)) = (source, ways.address()) {
-        ways.set_secret(exchange(pmi, &address)?);
+    if let (Source::Ranks, Some(address)) = (source, routes.address()) {
+        routes.set_secret(exchange(pmi, &address)?);
     }
-    Ok((ways, source))
+    Ok((routes, source))
 }
 
 /// What rsd has prepared where it has started this process in a job of several nodes: then all others have the same.

@@ -1,6 +1,6 @@
 //! What the library knows.
 
-use super::disconnect::Parting;
+use super::disconnect::Disconnecting;
 use super::lookups::Lookups;
 use super::ports::Ports;
 use crate::abi::{CommHandle, MessageHandle};
@@ -22,12 +22,12 @@ use crate::object::requests::Requests;
 use crate::object::session::{Psets, Sessions};
 use crate::object::table::Table;
 use crate::settings::Settings;
-use crate::transport::Ways;
+use crate::transport::Routes;
 
 /// All of it, behind one lock.
 pub struct State {
     /// Messages.
-    pub engine: Engine<Ways>,
+    pub engine: Engine<Routes>,
     /// Communicators.
     pub comms: Comms,
     /// Groups.
@@ -61,7 +61,7 @@ pub struct State {
     /// Who this process is, while the library is open.
     pub world: Option<World>,
     /// Peers of other jobs that are on their way out.
-    pub(super) parting: Parting,
+    pub(super) disconnecting: Disconnecting,
     /// Whose addresses are asked for.
     pub(super) lookups: Lookups,
     /// How often the library has been opened.
@@ -104,7 +104,7 @@ pub struct World {
 impl Default for State {
     fn default() -> Self {
         Self {
-            engine: Engine::new(crate::engine::Peer(0), Ways::default()),
+            engine: Engine::new(crate::engine::Peer(0), Routes::default()),
             comms: Comms::default(),
             groups: Groups::default(),
             sessions: Sessions::default(),
@@ -121,7 +121,7 @@ impl Default for State {
             collectives: Collectives::default(),
             initial_errhandler: Errhandler::Fatal,
             world: None,
-            parting: Parting::default(),
+            disconnecting: Disconnecting::default(),
             lookups: Lookups::default(),
             opened: 0,
             waiting: super::wait::Waiting::default(),
@@ -133,8 +133,8 @@ impl State {
     /// Nothing that goes over the engine, or speaks of other processes, is left.
     pub(super) fn forget_all(&mut self) {
         // First, since the others lend it memory.
-        self.engine = Engine::new(Peer(0), Ways::default());
-        self.parting = Parting::default();
+        self.engine = Engine::new(Peer(0), Routes::default());
+        self.disconnecting = Disconnecting::default();
         self.ports = Ports::default();
         self.comms = Comms::default();
         self.groups = Groups::default();
@@ -153,7 +153,7 @@ impl State {
     #[inline]
     pub fn progress(&mut self) -> bool {
         let mut moved = self.engine.progress();
-        moved |= self.part();
+        moved |= self.poll_disconnects();
         moved |= self.comms.progress(&mut self.engine);
         moved |= self.collectives.advance(&mut self.engine);
         if let Some(peer) = self.engine.transport_mut().next_wanted() {

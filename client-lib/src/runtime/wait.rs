@@ -213,7 +213,7 @@ impl Guard<'_> {
             let awake = done(self, Moment::Awake);
             return there.or(awake);
         }
-        if self.comms.names.has_met() {
+        if self.comms.names.has_foreign() {
             self.reach_awaited();
         }
         let Some(sleep) = self.engine.transport_mut().prepare_sleep(limit) else {

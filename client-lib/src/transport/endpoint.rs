@@ -1,7 +1,7 @@
 //! Where a process is and how it is reached, as processes of different jobs tell each other.
 //!
 //! Within a job all of this follows from what the launcher says. Between jobs nothing does: a process introduces itself, in
-//! words that travel through others ([`Introduction::tell`]).
+//! words that travel through others ([`Endpoint::to_words`]).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -37,12 +37,12 @@ impl Node {
     }
 
     /// In words.
-    pub fn tell(self) -> [u64; 2] {
+    pub fn to_words(self) -> [u64; 2] {
         [self.machine, self.label]
     }
 
     /// From words.
-    pub fn understand(words: [u64; 2]) -> Self {
+    pub fn from_words(words: [u64; 2]) -> Self {
         let [machine, label] = words;
         Self { machine, label }
     }
@@ -63,7 +63,7 @@ fn hash(bytes: &[u8]) -> u64 {
 
 /// What a process says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Introduction {
+pub struct Endpoint {
     /// Who it is.
     pub name: ProcessName,
     /// Where it is.
@@ -71,7 +71,7 @@ pub struct Introduction {
     /// Whether it shares memory with others of its node.
     pub shares: bool,
     /// Whether it knows processes of other jobs, or has taken leave of some whose farewell it waits for.
-    pub knows_strangers: bool,
+    pub knows_foreign: bool,
     /// Where it listens for processes on other nodes, if it does.
     pub address: Option<SocketAddr>,
 }
@@ -79,14 +79,14 @@ pub struct Introduction {
 /// How many words an introduction has.
 pub const WORDS: usize = 8;
 
-impl Introduction {
+impl Endpoint {
     /// By shared memory, if not over TCP.
-    pub fn is_near(&self, other: &Self) -> bool {
+    pub fn shares_memory_with(&self, other: &Self) -> bool {
         self.shares && other.shares && self.node.is(other.node)
     }
 
     /// In words.
-    pub fn tell(&self) -> [u64; WORDS] {
+    pub fn to_words(self) -> [u64; WORDS] {
         let world = u128::from_be_bytes(self.name.world);
         let (ip, port) = self.address.map_or((Ipv6Addr::UNSPECIFIED, 0), |address| {
             let ip = match address.ip() {
@@ -96,15 +96,15 @@ impl Introduction {
             (ip, address.port())
         });
         let ip = u128::from(ip);
-        let shares = u64::from(self.shares) | u64::from(self.knows_strangers) << 2;
+        let shares = u64::from(self.shares) | u64::from(self.knows_foreign) << 2;
         let flags = shares | u64::from(self.address.is_some()) << 1 | u64::from(port) << 16;
         let Node { machine, label } = self.node;
         let rank = u64::from(self.name.rank);
         [(world >> 64) as u64, world as u64, rank, machine, label, flags, (ip >> 64) as u64, ip as u64]
     }
 
-    /// From words; none if they are not such as [`Introduction::tell`] makes.
-    pub fn understand(words: &[u64]) -> Option<Self> {
+    /// From words; none if they are not such as [`Endpoint::to_words`] makes.
+    pub fn from_words(words: &[u64]) -> Option<Self> {
         let &[high, low, rank, machine, label, flags, ip_high, ip_low] = words else { return None };
         let world = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
         let name = ProcessName { world, rank: u32::try_from(rank).ok()? };
@@ -119,7 +119,7 @@ impl Introduction {
             name,
             node: Node { machine, label },
             shares: flags & 1 != 0,
-            knows_strangers: flags & 4 != 0,
+            knows_foreign: flags & 4 != 0,
             address,
         })
     }
@@ -136,17 +136,17 @@ mod tests {
     #[test]
     fn what_is_told_is_understood_and_nothing_else_is() {
         for address in [None, Some("10.0.0.7:4411"), Some("[fd00::7]:65535"), Some("[::1]:0")] {
-            for (shares, knows_strangers) in [(true, false), (false, true), (true, true), (false, false)] {
+            for (shares, knows_foreign) in [(true, false), (false, true), (true, true), (false, false)] {
                 let address = address.map(|it| it.parse().unwrap());
                 let (name, node) = (ProcessName::new(b"kvs", 70_000), node(3, u64::MAX));
-                let one = Introduction { name, node, shares, knows_strangers, address };
-                let told = one.tell();
-                assert_eq!(Introduction::understand(&told), Some(one));
-                assert_eq!(Introduction::understand(&told[..7]), None);
+                let one = Endpoint { name, node, shares, knows_foreign, address };
+                let told = one.to_words();
+                assert_eq!(Endpoint::from_words(&told), Some(one));
+                assert_eq!(Endpoint::from_words(&told[..7]), None);
                 for (at, wrong) in [(2, 1 << 32), (5, 8), (5, 1 << 32)] {
                     let mut changed = told;
                     changed[at] |= wrong;
-                    assert_eq!(Introduction::understand(&changed), None, "{at}");
+                    assert_eq!(Endpoint::from_words(&changed), None, "{at}");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The ways to other processes: shared memory on one node, TCP between nodes. [`Ways`] chooses for each peer.
+//! The routes to other processes: shared memory on one node, TCP between nodes. [`Routes`] chooses for each peer.
 
 mod address;
 pub mod endpoint;
@@ -11,6 +11,6 @@ pub mod tcp;
 #[cfg(not(loom))]
 mod tests;
 
-pub use routes::{Bell, Neighbourhood, Prepared, Sleep, Stranger, Ways, needs_connections};
+pub use routes::{Bell, ForeignPeer, Neighbourhood, Prepared, Routes, Sleep, needs_connections};
 pub use shm::Hearing;
 pub use tcp::port;

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use foreign::Stranger;
+pub use foreign::ForeignPeer;
 
 use super::address;
 use super::name::ProcessName;
@@ -45,9 +45,9 @@ pub struct Prepared {
     pub listener: OwnedFd,
 }
 
-/// The ways of one process. Without any, it is alone.
+/// The routes of one process. Without any, it is alone.
 #[derive(Debug, Default)]
-pub struct Ways {
+pub struct Routes {
     shm: Option<Shm>,
     tcp: Option<Tcp>,
     /// `routes[peer]`.
@@ -77,18 +77,18 @@ enum Route {
 /// without: a look is a system call.
 const LOOK_EVERY: u32 = 64;
 
-impl Ways {
+impl Routes {
     /// Those of a process that is alone, on a node with this address.
     pub fn alone(advertised: Option<IpAddr>) -> Self {
         Self { advertised, ..Self::default() }
     }
 
-    /// Ways to all ranks of a world; none is connected yet.
+    /// Routes to all ranks of a world; none is connected yet.
     pub fn new(neighbourhood: Neighbourhood<'_>) -> io::Result<Self> {
         let Neighbourhood { name, nodes, settings, advertised, prepared } = neighbourhood;
         let routes = routes(nodes, name.rank, settings);
-        let mut ways = Self { routes, ..Self::alone(advertised) };
-        if ways.routes.contains(&Route::Tcp) {
+        let mut routes = Self { routes, ..Self::alone(advertised) };
+        if routes.routes.contains(&Route::Tcp) {
             let poller = Arc::new(Poller::new()?);
             let (secret, listen) = match prepared {
                 Some(Prepared { secret, listener }) => (secret, Listen::Inherited(listener)),
@@ -104,29 +104,29 @@ impl Ways {
                 limits: tcp::LIMITS,
             };
             let made = Tcp::new(config, Arc::clone(&poller)).map_err(io::Error::other)?;
-            ways.set = Some(Arc::new(poller.as_fd().try_clone_to_owned()?));
-            ways.tcp = Some(made);
-            ways.poller = Some(poller);
+            routes.set = Some(Arc::new(poller.as_fd().try_clone_to_owned()?));
+            routes.tcp = Some(made);
+            routes.poller = Some(poller);
         }
-        if ways.routes.contains(&Route::Shm) {
+        if routes.routes.contains(&Route::Shm) {
             let config = ShmConfig { cma: settings.cma, connect_limit: settings.connect, ..ShmConfig::new(name) };
             let shm = Shm::new(config)?;
-            if let Some(poller) = &ways.poller {
+            if let Some(poller) = &routes.poller {
                 poller.add(shm.fd(), Token { owner: Owner::Shm, id: 0 })?;
             }
-            ways.set.get_or_insert(Arc::new(shm.fd().try_clone_to_owned()?));
-            ways.shm = Some(shm);
+            routes.set.get_or_insert(Arc::new(shm.fd().try_clone_to_owned()?));
+            routes.shm = Some(shm);
         }
-        for (rank, route) in ways.routes.iter().enumerate() {
+        for (rank, route) in routes.routes.iter().enumerate() {
             let peer = Peer(rank as u32);
             let name = ProcessName { world: name.world, rank: rank as u32 };
-            match (route, &mut ways.shm, &mut ways.tcp) {
+            match (route, &mut routes.shm, &mut routes.tcp) {
                 (Route::Shm, Some(shm), _) => shm.expect(peer, name),
                 (Route::Tcp, _, Some(tcp)) => tcp.expect(peer, name),
                 (Route::Own | Route::Shm | Route::Tcp, _, _) => {}
             }
         }
-        Ok(ways)
+        Ok(routes)
     }
 
     /// Sleeps end, too, when this becomes readable, if connections with other nodes are made here.
@@ -323,7 +323,7 @@ impl Sleep {
     }
 }
 
-impl Transport for Ways {
+impl Transport for Routes {
     #[inline]
     fn limits(&self, to: Peer) -> FrameLimits {
         match (self.route(to), &self.shm, &self.tcp) {

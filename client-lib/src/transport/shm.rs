@@ -54,7 +54,7 @@ use crate::shared_memory::sync::Ordering;
 use cells::{Pool, Timed};
 use choice::{Choice, Way, ticks};
 use connect::Caller;
-use link::{Link, State, Up};
+use link::{Link, LinkState, Up};
 use ring::{DATA, Receiver, SlotData};
 use segment::{Geometry, LARGE, SMALL, Segment};
 use share::{Offers, Shares};
@@ -216,7 +216,7 @@ impl Shm {
         if self.routes.len() <= index {
             self.routes.resize(index + 1, NO_LINK);
         }
-        let new = Link { peer, name, state: State::Idle, bye: false, listens: false, left: false };
+        let new = Link { peer, name, state: LinkState::Idle, bye: false, listens: false, left: false };
         let link = match self.vacant.pop() {
             Some(vacant) => {
                 self.links[vacant as usize] = new;
@@ -253,7 +253,7 @@ impl Shm {
     #[inline]
     pub fn try_send(&mut self, to: Peer, frame: &Frame, payload: Payload<'_>) -> Result<(), Refusal> {
         let Some(index) = self.route(to) else { return Err(Refusal::Lost) };
-        let State::Up(up) = &mut self.links[index].state else { return self.call(index) };
+        let LinkState::Up(up) = &mut self.links[index].state else { return self.call(index) };
         let len = payload.len();
         let ring = up.segment.ring();
         let cell = if len <= DATA - head_len(frame) {
@@ -348,11 +348,11 @@ impl Shm {
     #[inline]
     fn deliver<S: Sink>(&mut self, note: u32, data: &SlotData, sink: &mut S) {
         let index = (note >> 16) as usize;
-        if !matches!(self.links.get(index), Some(Link { state: State::Up(_), .. })) && !self.is_answered(index) {
+        if !matches!(self.links.get(index), Some(Link { state: LinkState::Up(_), .. })) && !self.is_answered(index) {
             self.strays += 1;
             return;
         }
-        let Link { peer, state: State::Up(up), bye, .. } = &mut self.links[index] else { return };
+        let Link { peer, state: LinkState::Up(up), bye, .. } = &mut self.links[index] else { return };
         if note & HELP != 0 {
             return self.on_help(index, data);
         }
@@ -389,7 +389,7 @@ impl Shm {
     #[cold]
     fn learn(&mut self) {
         for (link, timed) in self.pool.costs.drain(..) {
-            if let State::Up(up) = &mut self.links[link as usize].state {
+            if let LinkState::Up(up) = &mut self.links[link as usize].state {
                 up.fill.learn(timed.way, timed.ticks, timed.len);
             }
         }
@@ -399,7 +399,7 @@ impl Shm {
     #[cold]
     fn wake_all(&self) {
         for link in &self.links {
-            if let State::Up(up) = &link.state {
+            if let LinkState::Up(up) = &link.state {
                 up.wake();
             }
         }
@@ -419,7 +419,7 @@ impl Shm {
         }
         let mut ready = self.pool.await_refill(&self.segment) || self.shares.is_asked() || self.has_finished_shares();
         for link in &mut self.links {
-            if let State::Up(up) = &mut link.state
+            if let LinkState::Up(up) = &mut link.state
                 && up.starved
             {
                 up.starved = !up.segment.ring().await_room(&mut up.known_head);
@@ -457,10 +457,10 @@ impl Shm {
     pub fn describe(&self, peer: Peer) -> String {
         match self.route(peer).map(|index| &self.links[index].state) {
             None => "not on this node".into(),
-            Some(State::Idle) => "not talked to".into(),
-            Some(State::Calling(call)) => format!("connecting: {}", call.last),
-            Some(State::Left(_) | State::Over) => "over".into(),
-            Some(State::Up(up)) => match &up.cma {
+            Some(LinkState::Idle) => "not talked to".into(),
+            Some(LinkState::Calling(call)) => format!("connecting: {}", call.last),
+            Some(LinkState::Left(_) | LinkState::Over) => "over".into(),
+            Some(LinkState::Up(up)) => match &up.cma {
                 cma::Verdict::Yes(_) => match up.long.iter().rev().find_map(Choice::best) {
                     Some(Way::First) => "copy through cells, which is quicker than cma here".into(),
                     Some(Way::Second) => "cma, which is quicker than copying through cells here".into(),

@@ -9,7 +9,7 @@
 //! every poll, without asking whether there is something: one system call per message. Others are reported by the
 //! [`Poller`], whose reports the owner of this value passes to [`Tcp::on_ready`]. Nothing here blocks.
 //!
-//! What a stranger at the port can do: hold one of [`STRANGERS`] places for [`TcpConfig::hello_limit`]. Memory: 16 bytes for each peer,
+//! What an unidentified connection can do: hold one of [`UNIDENTIFIED_MAX`] places for [`TcpConfig::hello_limit`]. Memory: 16 bytes for each peer,
 //! about 300 for each connection, one scratch buffer, and up to a frame for each connection whose peer is slow.
 //!
 //! A peer's process that ends is known as soon as the kernel knows; a host that vanishes after half a minute ([`socket`]).
@@ -97,7 +97,7 @@ pub enum TcpError {
 pub const LIMITS: FrameLimits = FrameLimits { eager: 128 << 10, part: 1 << 20 };
 
 /// So many that have connected may be silent at a time; one more, and the one that came first is closed.
-pub const STRANGERS: usize = 64;
+pub const UNIDENTIFIED_MAX: usize = 64;
 
 /// A connection is read from by so many polls after the last message.
 const HEAT: u32 = 1_000;

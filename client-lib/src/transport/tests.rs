@@ -1,6 +1,6 @@
 //! The engine's test bodies ([`bodies`]) over what really carries messages: shared memory, TCP on the loopback, and both.
 //!
-//! Each process of such a world is an engine with ways of its own, which a thread of its own polls and then sleeps on, as the
+//! Each process of such a world is an engine with routes of its own, which a thread of its own polls and then sleeps on, as the
 //! library does; the test starts its operations meanwhile.
 
 use std::ops::{Deref, DerefMut};
@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::name::ProcessName;
-use super::{Bell, Neighbourhood, Ways};
+use super::{Bell, Neighbourhood, Routes};
 use crate::engine::tests::bodies::{self, World};
 use crate::engine::{Engine, Peer};
 use crate::settings::Settings;
@@ -36,7 +36,7 @@ enum Nodes {
 /// What the test and the process's thread share.
 #[derive(Debug)]
 struct Process {
-    engine: Engine<Ways>,
+    engine: Engine<Routes>,
     /// Wakes the thread while it sleeps.
     asleep: Option<Bell>,
     leaves: bool,
@@ -61,18 +61,18 @@ impl Real {
         };
         let settings = Settings { interface: Some("127.0.0.1".into()), ..Settings::default() };
         let nodes: Vec<u32> = (0..size as u32).map(node).collect();
-        let ways = |rank| {
+        let routes = |rank| {
             let name = ProcessName::new(job.as_bytes(), rank);
-            Ways::new(Neighbourhood { name, nodes: &nodes, settings: &settings, advertised: None, prepared: None })
+            Routes::new(Neighbourhood { name, nodes: &nodes, settings: &settings, advertised: None, prepared: None })
                 .expect("there is room for one more")
         };
-        let ways: Vec<Ways> = (0..size as u32).map(ways).collect();
-        let addresses: Arc<[Option<String>]> = ways.iter().map(Ways::address).collect();
-        let process = |(rank, ways)| {
-            let engine = Engine::new(Peer(rank as u32), ways);
+        let routes: Vec<Routes> = (0..size as u32).map(routes).collect();
+        let addresses: Arc<[Option<String>]> = routes.iter().map(Routes::address).collect();
+        let process = |(rank, routes)| {
+            let engine = Engine::new(Peer(rank as u32), routes);
             Mutex::new(Process { engine, asleep: None, leaves: false })
         };
-        let processes: Arc<[Mutex<Process>]> = ways.into_iter().enumerate().map(process).collect();
+        let processes: Arc<[Mutex<Process>]> = routes.into_iter().enumerate().map(process).collect();
         let live = |rank| {
             let (processes, addresses) = (Arc::clone(&processes), Arc::clone(&addresses));
             thread::spawn(move || live(&processes[rank], &addresses))
@@ -92,10 +92,10 @@ fn live(process: &Mutex<Process>, addresses: &[Option<String>]) {
             return;
         }
         let moved = held.engine.progress();
-        let ways = held.engine.transport_mut();
-        while let Some(peer) = ways.next_wanted() {
+        let routes = held.engine.transport_mut();
+        while let Some(peer) = routes.next_wanted() {
             let address = addresses[peer.0 as usize].as_deref();
-            ways.locate(peer, address.ok_or_else(|| "it has none".into()));
+            routes.locate(peer, address.ok_or_else(|| "it has none".into()));
         }
         idle = if moved { 0 } else { idle + 1 };
         if idle < TURNS {
@@ -103,7 +103,7 @@ fn live(process: &Mutex<Process>, addresses: &[Option<String>]) {
             thread::yield_now();
             continue;
         }
-        let Some(sleep) = ways.prepare_sleep(SLEEP) else { continue };
+        let Some(sleep) = routes.prepare_sleep(SLEEP) else { continue };
         held.asleep = Some(sleep.bell());
         drop(held);
         sleep.sleep();
@@ -121,15 +121,15 @@ fn hold(process: &Mutex<Process>) -> MutexGuard<'_, Process> {
 struct Held<'a>(MutexGuard<'a, Process>);
 
 impl Deref for Held<'_> {
-    type Target = Engine<Ways>;
+    type Target = Engine<Routes>;
 
-    fn deref(&self) -> &Engine<Ways> {
+    fn deref(&self) -> &Engine<Routes> {
         &self.0.engine
     }
 }
 
 impl DerefMut for Held<'_> {
-    fn deref_mut(&mut self) -> &mut Engine<Ways> {
+    fn deref_mut(&mut self) -> &mut Engine<Routes> {
         &mut self.0.engine
     }
 }
@@ -143,7 +143,7 @@ impl Drop for Held<'_> {
 }
 
 impl World for Real {
-    type Carrier = Ways;
+    type Carrier = Routes;
     type Held<'a> = Held<'a>;
 
     fn size(&self) -> usize {

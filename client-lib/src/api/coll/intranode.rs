@@ -14,7 +14,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::complete_by_messages;
 use super::plan::{Plan, What};
 use crate::abi::CommHandle;
-use crate::coll::node::{Area, Guest, Host, Near, Node, Permit, Pull, Shape, Shared, Way, Work, way};
+use crate::coll::node::{Area, Guest, Host, Node, Permit, Pull, Shape, Shared, Sharing, Way, Work, way};
 use crate::coll::operands::{Memory, Operands};
 use crate::coll::{Area as Place, Members, Slice, bcast, gather};
 use crate::error::MpiResult;
@@ -35,14 +35,14 @@ const POLLS: usize = 200;
 #[inline]
 pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
     let What::Call(call) = plan.what else { return None };
-    let near = &mut guard.comms.get_mut(plan.comm).ok()?.near;
-    if matches!(near, Near::Never | Near::Busy) {
+    let sharing = &mut guard.comms.get_mut(plan.comm).ok()?.sharing;
+    if matches!(sharing, Sharing::Never | Sharing::Busy) {
         return None;
     }
     let is_dense = plan.operands.elements.as_ref().is_none_or(|it| it.size() as i64 == it.extent());
-    let pulls = if let Near::Ready(shared) = near { shared.node.pulls() } else { true };
+    let pulls = if let Sharing::Ready(shared) = sharing { shared.node.pulls() } else { true };
     let way = way(call, plan.members.here.size, SLOT, pulls, plan.reduction.as_ref(), is_dense)?;
-    if let Near::Untried(calls) = near {
+    if let Sharing::Untried(calls) = sharing {
         *calls += 1;
         if *calls < WORTH_IT {
             return None;
@@ -54,8 +54,8 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
             Err(error) => return Some(Err(error)),
         }
     }
-    let near = &mut guard.comms.get_mut(plan.comm).ok()?.near;
-    let Near::Ready(mut shared) = std::mem::replace(near, Near::Busy) else { return None };
+    let sharing = &mut guard.comms.get_mut(plan.comm).ok()?.sharing;
+    let Sharing::Ready(mut shared) = std::mem::replace(sharing, Sharing::Busy) else { return None };
     let result = match way {
         Way::Slots => {
             let mut work = Work::new(call, &plan.operands, plan.reduction.as_ref());
@@ -72,7 +72,7 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
         shared.node.pull(false);
     }
     if let Ok(communicator) = guard.comms.get_mut(plan.comm) {
-        communicator.near = Near::Ready(shared);
+        communicator.sharing = Sharing::Ready(shared);
     }
     match result {
         Ok(true) => Some(Ok(())),
@@ -126,7 +126,7 @@ type Invitation = [u8; 48];
 /// Makes the members share memory, if all can. Everybody comes to the same result.
 #[cold]
 fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResult<bool> {
-    guard.comms.get_mut(comm)?.near = Near::Never;
+    guard.comms.get_mut(comm)?.sharing = Sharing::Never;
     if !are_on_one_node(guard, members) {
         return Ok(false);
     }
@@ -170,7 +170,7 @@ fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResu
     by_messages(guard, comm, members, schedule, operands, |_| ())?;
     if let (1.., Some(mut shared)) = (got[0], shared) {
         shared.node.pull(got[0] > 1);
-        guard.comms.get_mut(comm)?.near = Near::Ready(Box::new(shared));
+        guard.comms.get_mut(comm)?.sharing = Sharing::Ready(Box::new(shared));
         return Ok(true);
     }
     Ok(false)

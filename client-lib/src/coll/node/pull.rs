@@ -86,8 +86,8 @@ impl<'a> Pull<'a> {
             Some(well) => (WELL, node.arrive(if well { WELL } else { WELL | 1 }, 0, false, |_| ())),
         };
         if arrival == Arrival::Last {
-            let stranger = (0..node.size()).find(|member| node.stamp(number, *member) != stamp);
-            node.finish(number, stranger.map_or(0, |member| u64::from(member) + 1));
+            let differing = (0..node.size()).find(|member| node.stamp(number, *member) != stamp);
+            node.finish(number, differing.map_or(0, |member| u64::from(member) + 1));
         }
         number
     }

@@ -7,7 +7,7 @@ use crate::transport::Hearing;
 
 /// The progress of a communicator towards shared memory.
 #[derive(Debug)]
-pub enum Near {
+pub enum Sharing {
     /// The number of calls so far that could have used it.
     Untried(u32),
     /// It is impossible, or the attempt failed.
@@ -18,7 +18,7 @@ pub enum Near {
     Busy,
 }
 
-impl Default for Near {
+impl Default for Sharing {
     fn default() -> Self {
         Self::Untried(0)
     }

@@ -224,9 +224,9 @@ impl<'a> Work<'a> {
     /// The last member checks that all have called the same function, and combines the operands for all.
     fn compute(&self, node: &Node, number: u64) -> u64 {
         let stamp = stamp(self.call);
-        let stranger = (0..node.size()).find(|member| node.stamp(number, *member) != stamp);
-        if let Some(stranger) = stranger {
-            return u64::from(stranger) + 1;
+        let differing = (0..node.size()).find(|member| node.stamp(number, *member) != stamp);
+        if let Some(differing) = differing {
+            return u64::from(differing) + 1;
         }
         if let Call::Allreduce { vector, .. } | Call::Reduce { vector, .. } = self.call {
             node.with_result(number, vector.len() as usize, |result| {
@@ -315,12 +315,12 @@ impl<'a> Work<'a> {
     /// Whether the members that this one depends on have called the same function.
     #[inline]
     fn agreed(&self, node: &Node, number: u64) -> MpiResult {
-        let stranger = match self.whom(node.rank) {
+        let differing = match self.whom(node.rank) {
             Whom::Nobody => None,
             Whom::One(member) => (node.stamp(number, member) != stamp(self.call)).then_some(member),
             Whom::All => return agreed(node, number, stamp(self.call)),
         };
-        stranger.map_or(Ok(()), |member| Err(disagrees(member)))
+        differing.map_or(Ok(()), |member| Err(disagrees(member)))
     }
 
     /// Combines a part of what the first members have left, in rank order, into the user's memory.
@@ -398,12 +398,12 @@ pub(super) fn stamp(call: Call) -> u64 {
 /// Whether all members left the same stamp at an operation at which all have arrived.
 #[inline]
 pub(super) fn agreed(node: &Node, number: u64, stamp: u64) -> MpiResult {
-    let stranger = if node.is_counted() {
+    let differing = if node.is_counted() {
         node.verdict(number).checked_sub(1).map(|member| member as u32)
     } else {
         (0..node.size()).find(|member| node.stamp(number, *member) != stamp)
     };
-    stranger.map_or(Ok(()), |member| Err(disagrees(member)))
+    differing.map_or(Ok(()), |member| Err(disagrees(member)))
 }
 
 #[cold]

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use super::super::schedule::{Here, Schedule, Step};
+use super::super::schedule::{Action, Here, Schedule};
 use super::case::{Case, Kind};
 use super::fold::Op;
 
@@ -10,12 +10,12 @@ use super::fold::Op;
 fn cost(case: &Case) -> (u64, u64, usize, u64) {
     let schedules: Vec<Schedule> = (0..case.size).map(|rank| case.schedule(Here::new(rank, case.size))).collect();
     let sent = |schedule: &Schedule| -> (u64, u64) {
-        schedule.steps().iter().fold((0, 0), |(messages, bytes), step| match step {
-            Step::Send { from, .. } => (messages + 1, bytes + from.len),
+        schedule.actions().iter().fold((0, 0), |(messages, bytes), step| match step {
+            Action::Send { from, .. } => (messages + 1, bytes + from.len),
             _ => (messages, bytes),
         })
     };
-    let waits = |schedule: &Schedule| schedule.steps().iter().filter(|step| matches!(step, Step::Wait)).count();
+    let waits = |schedule: &Schedule| schedule.actions().iter().filter(|step| matches!(step, Action::Wait)).count();
     (
         schedules.iter().map(|schedule| sent(schedule).0).sum(),
         schedules.iter().map(|schedule| sent(schedule).1).sum(),

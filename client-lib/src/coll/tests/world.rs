@@ -1,7 +1,7 @@
 //! Shared by the tests of collectives: random numbers, and a world of runs that are driven in random order.
 
 use super::super::run::{Courier, Progress, Run};
-use super::super::schedule::{Area, Schedule, Slice, Step};
+use super::super::schedule::{Action, Area, Schedule, Slice};
 use crate::error::MpiResult;
 
 /// Random numbers; the same seed gives the same numbers.
@@ -99,22 +99,22 @@ pub(super) fn assert_orderly(schedule: &Schedule, rank: u32, size: u32) {
     let mut reads: Vec<Slice> = Vec::new();
     let mut writes: Vec<Slice> = Vec::new();
     let free = |slice: Slice, taken: &[Slice]| !taken.iter().any(|other| other.overlaps(slice));
-    for step in schedule.steps() {
+    for step in schedule.actions() {
         let (read, written, peer) = match *step {
-            Step::Send { to, from } => (Some(from), None, Some(to)),
-            Step::Recv { from, into } => (None, Some(into), Some(from)),
-            Step::Copy { from, to } => {
+            Action::Send { to, from } => (Some(from), None, Some(to)),
+            Action::Recv { from, into } => (None, Some(into), Some(from)),
+            Action::Copy { from, to } => {
                 assert_eq!(from.len, to.len);
                 assert!(!from.overlaps(to), "{step:?}");
                 (Some(from), Some(to), None)
             }
-            Step::Combine { left, right } => {
+            Action::Combine { left, right } => {
                 assert_eq!(left.len, right.len);
                 assert!(!left.overlaps(right), "{step:?}");
                 assert!(free(right, &reads), "{step:?} writes what is being sent");
                 (Some(left), Some(right), None)
             }
-            Step::Wait => {
+            Action::Wait => {
                 reads.clear();
                 writes.clear();
                 continue;
@@ -136,7 +136,7 @@ pub(super) fn assert_orderly(schedule: &Schedule, rank: u32, size: u32) {
         }
     }
     assert!(
-        !matches!(schedule.steps().last(), Some(Step::Send { .. } | Step::Recv { .. })),
+        !matches!(schedule.actions().last(), Some(Action::Send { .. } | Action::Recv { .. })),
         "nothing waits at the end"
     );
 }

@@ -7,7 +7,7 @@ use super::bodies::{self, Memory, Pending, World, open, recv, send, until};
 use super::fake::{FakeWorld, Oddities, Rng};
 use crate::abi::constants::MPI_ERR_PROC_ABORTED;
 use crate::engine::frame::{Envelope, Frame};
-use crate::engine::{FrameLimits, Leave, Mode, Outcome, Peer, Source, TagMatch};
+use crate::engine::{Farewell, FrameLimits, Mode, Outcome, Peer, Source, TagMatch};
 
 /// Runs in worlds of these sizes, under so many seeds.
 fn in_worlds(sizes: &[usize], seeds: u64, body: impl Fn(&mut FakeWorld, u64)) {
@@ -210,7 +210,7 @@ fn what_was_sent_before_a_farewell_is_received_after_it() {
 fn a_peer_that_was_taken_leave_of_may_come_again_under_its_number() {
     in_worlds(&[3], 20, |world, _| {
         for rank in [0, 1] {
-            world.engine(rank).set_strangers(Peer(u32::from(rank == 0)));
+            world.engine(rank).set_foreign(Peer(u32::from(rank == 0)));
         }
         open(world, 1);
         let waiting = recv(world, 0, 1, Source::Any, TagMatch::Value(9), 4);
@@ -231,15 +231,15 @@ fn a_peer_that_was_taken_leave_of_may_come_again_under_its_number() {
         for _ in 0..2 {
             world.engine(0).say_bye(&[Peer(1)]);
         }
-        until(world, |world| world.engine(0).leave(Peer(1)) == Leave::Told);
-        until(world, |world| *world.engine(1).parted() == [Peer(0)]);
+        until(world, |world| world.engine(0).farewell(Peer(1)) == Farewell::Told);
+        until(world, |world| *world.engine(1).disconnected() == [Peer(0)]);
         assert!(!world.engine(1).is_present(Peer(0)));
-        assert_eq!(world.engine(1).leave(Peer(0)), Leave::Untold);
+        assert_eq!(world.engine(1).farewell(Peer(0)), Farewell::Untold);
         world.engine(1).say_bye(&[Peer(0)]);
         for (rank, peer) in [(0, Peer(1)), (1, Peer(0))] {
-            until(world, |world| world.engine(rank).leave(peer) == Leave::Over);
+            until(world, |world| world.engine(rank).farewell(peer) == Farewell::Over);
             world.engine(rank).forget_peer(peer);
-            assert_eq!(*world.engine(rank).parted(), []);
+            assert_eq!(*world.engine(rank).disconnected(), []);
             assert!(world.engine(rank).is_present(peer));
         }
         open(world, 2);
@@ -255,9 +255,9 @@ fn a_peer_that_was_taken_leave_of_may_come_again_under_its_number() {
 fn who_talks_nonsense_is_lost_for_a_reason() {
     let limits = FrameLimits { eager: 64, part: 64 };
     let oddities = Oddities { limits, room: 8, full: 0, late: 0, pull: false, landing: false };
-    let stranger = Envelope { rank: 2, ..ENVELOPE };
+    let intruder = Envelope { rank: 2, ..ENVELOPE };
     for (frame, payload, reason) in [
-        (Frame::Eager { envelope: stranger }, 4, "it sent as rank 2 of communicator 1, which it is not"),
+        (Frame::Eager { envelope: intruder }, 4, "it sent as rank 2 of communicator 1, which it is not"),
         (
             Frame::Eager { envelope: Envelope { rank: 9, ..ENVELOPE } },
             0,

@@ -406,14 +406,14 @@ fn where_one_of_two_groups_cannot_go_on_all_fail() {
 }
 
 #[test]
-fn where_one_brings_strangers_all_are_told_unless_another_cannot_go_on() {
+fn where_one_brings_foreign_processes_all_are_told_unless_another_cannot_go_on() {
     in_jobs(&[2, 3, 7], 12, |job, seed| {
         let before: Vec<u32> = job.comms.iter().map(|comms| comms.contexts.len()).collect();
         let first = 1 + job.rng.below(job.size() - 1) as u32;
         let (one, other) = (job.rng.below(job.size()), job.rng.below(job.size()));
         let fails = seed % 2 == 1 && other != one;
         let ids = job.bridge(first, |rank| match rank {
-            rank if rank == one => Brings::Strangers,
+            rank if rank == one => Brings::Foreign,
             rank if rank == other && fails => Brings::Failure(Failure::Other),
             _ => Brings::Nothing,
         });

@@ -30,13 +30,13 @@ const LOOK: Duration = Duration::from_millis(300);
 struct Opening {
     node: Node,
     /// Whether all of its group are of its job and share that node.
-    is_near: bool,
+    on_one_node: bool,
     nonce: [u64; 4],
 }
 
 /// The other root, once it is found.
 #[derive(Debug)]
-pub(super) struct Met {
+pub(super) struct OtherRoot {
     pub(super) channel: Channel,
     /// Whether members have to listen for connections from other nodes.
     pub(super) needs_tcp: bool,
@@ -61,18 +61,23 @@ pub(super) enum Channel {
 }
 
 /// Finds the other root.
-pub(super) fn find(guard: &mut Guard<'_>, members: &[Peer], role: Role<'_>, limit: Option<Duration>) -> MpiResult<Met> {
+pub(super) fn find(
+    guard: &mut Guard<'_>,
+    members: &[Peer],
+    role: Role<'_>,
+    limit: Option<Duration>,
+) -> MpiResult<OtherRoot> {
     let mut nonce = [0; 32];
     let random = getrandom::fill(&mut nonce);
     let random = random.map_err(|error| MpiError::other(format!("cannot get random bytes: {error}")));
-    let ours = Opening { node: Node::here(), is_near: guard.are_near(members), nonce: words_of(&nonce) };
+    let ours = Opening { node: Node::here(), on_one_node: guard.are_on_this_node(members), nonce: words_of(&nonce) };
     let (channel, theirs, is_first, port) = match role {
         Role::Through(crossing) => {
             let crossing = crossing.ok_or_else(|| MpiError::intern("a leader that cannot reach the other one"))?;
             let mut channel = Channel::Through { crossing, is_open: true };
-            let said = random.and_then(|()| channel.swap(guard, &ours.tell()));
+            let said = random.and_then(|()| channel.swap(guard, &ours.to_words()));
             let nonsense = || MpiError::other("the other leader says what makes no sense");
-            match said.and_then(|said| Opening::understand(&said).ok_or_else(nonsense)) {
+            match said.and_then(|said| Opening::from_words(&said).ok_or_else(nonsense)) {
                 Ok(theirs) => (channel, theirs, ours.nonce < theirs.nonce, None),
                 Err(error) => {
                     channel.give_up(guard, &error);
@@ -99,8 +104,8 @@ pub(super) fn find(guard: &mut Guard<'_>, members: &[Peer], role: Role<'_>, limi
     let hash = |key: &[u8; 32]| HMAC::mac(&said, key);
     // What goes over a communicator is the secret of its members.
     let secret = port.map_or_else(|| hash(&[0; 32]), |name| name.derive(hash));
-    let needs_tcp = !(ours.is_near && theirs.is_near && ours.node.is(theirs.node));
-    Ok(Met { channel, needs_tcp, secret, is_first })
+    let needs_tcp = !(ours.on_one_node && theirs.on_one_node && ours.node.is(theirs.node));
+    Ok(OtherRoot { channel, needs_tcp, secret, is_first })
 }
 
 fn accept(
@@ -140,8 +145,8 @@ fn accept(
                     break;
                 }
                 Ok(Some(words)) => {
-                    if let Some(theirs) = Opening::understand(&words)
-                        && line.send(&ours.tell()).is_ok()
+                    if let Some(theirs) = Opening::from_words(&words)
+                        && line.send(&ours.to_words()).is_ok()
                     {
                         return Some(Ok((line, theirs)));
                     }
@@ -196,7 +201,7 @@ fn connect(
             let transport = state.engine.transport_mut();
             match call.poll(current, |socket| drop(transport.watch(socket))) {
                 Ok(None) => {}
-                Ok(Some(mut line)) => match line.send(&ours.tell()) {
+                Ok(Some(mut line)) => match line.send(&ours.to_words()) {
                     Ok(()) => called = Some(line),
                     Err(error) => return Some(Err(hung_up(&error))),
                 },
@@ -205,7 +210,7 @@ fn connect(
         }
         match called.as_mut().map(Line::receive) {
             Some(Ok(Some(words))) => {
-                let theirs = Opening::understand(&words).ok_or_else(strange);
+                let theirs = Opening::from_words(&words).ok_or_else(malformed);
                 return called.take().map(|line| Ok((line, theirs?)));
             }
             Some(Err(error)) => return Some(Err(hung_up(&error))),
@@ -298,21 +303,21 @@ fn hung_up(error: &std::io::Error) -> MpiError {
 }
 
 #[cold]
-pub(in crate::runtime) fn strange() -> MpiError {
+pub(in crate::runtime) fn malformed() -> MpiError {
     port_error("the other side says what makes no sense".to_owned())
 }
 
 impl Opening {
-    fn tell(&self) -> Vec<u64> {
-        let mut words = vec![u64::from(self.is_near)];
-        words.extend(self.node.tell());
+    fn to_words(self) -> Vec<u64> {
+        let mut words = vec![u64::from(self.on_one_node)];
+        words.extend(self.node.to_words());
         words.extend(self.nonce);
         words
     }
 
-    fn understand(words: &[u64]) -> Option<Self> {
+    fn from_words(words: &[u64]) -> Option<Self> {
         let &[near, machine, label, a, b, c, d] = words else { return None };
-        Some(Self { node: Node::understand([machine, label]), is_near: near == 1, nonce: [a, b, c, d] })
+        Some(Self { node: Node::from_words([machine, label]), on_one_node: near == 1, nonce: [a, b, c, d] })
     }
 }
 
@@ -326,7 +331,7 @@ pub(super) fn words_of(bytes: &[u8; 32]) -> [u64; 4] {
 
 impl State {
     /// Whether all of these are of this job, and on this process's node.
-    fn are_near(&self, members: &[Peer]) -> bool {
+    fn are_on_this_node(&self, members: &[Peer]) -> bool {
         let Some(world) = &self.world else { return false };
         let node = |peer: Peer| world.nodes.get(peer.0 as usize);
         world.settings.shm && members.iter().all(|peer| node(*peer).is_some() && node(*peer) == node(self.me()))

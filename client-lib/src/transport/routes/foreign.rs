@@ -1,4 +1,4 @@
-//! Ways to processes of other jobs, which are not there from the beginning: memory to share, a socket that listens and a set to
+//! Routes to processes of other jobs, which are not there from the beginning: memory to share, a socket that listens and a set to
 //! sleep on are made when the first of these needs them.
 
 use std::io;
@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use super::{Route, Ways, tcp};
+use super::{Route, Routes, tcp};
 use crate::engine::Peer;
 use crate::settings::Settings;
 use crate::transport::address;
-use crate::transport::endpoint::{Introduction, Node};
+use crate::transport::endpoint::{Endpoint, Node};
 use crate::transport::name::ProcessName;
 use crate::transport::poller::{Owner, Poller, Token};
 use crate::transport::shm::{Shm, ShmConfig};
@@ -18,37 +18,37 @@ use crate::transport::tcp::{Listen, Tcp, TcpConfig};
 
 /// A process of another job, as this one comes to know it.
 #[derive(Debug)]
-pub struct Stranger<'a> {
+pub struct ForeignPeer<'a> {
     /// What it says of itself.
-    pub theirs: &'a Introduction,
+    pub theirs: &'a Endpoint,
     /// What this process has said of itself.
-    pub ours: &'a Introduction,
+    pub ours: &'a Endpoint,
     /// What both can prove to know, and nobody else.
     pub secret: [u8; 32],
 }
 
-impl Ways {
+impl Routes {
     /// What this process says of itself to those of another job. With `listens` it listens for those on other nodes from now on.
-    pub fn introduce(
+    pub fn own_endpoint(
         &mut self,
         me: ProcessName,
         settings: &Settings,
         listens: bool,
-        knows_strangers: bool,
-    ) -> io::Result<Introduction> {
+        knows_foreign: bool,
+    ) -> io::Result<Endpoint> {
         let address = if listens { Some(self.tcp(me, settings)?.socket_address()) } else { None };
-        Ok(Introduction { name: me, node: Node::here(), shares: settings.shm, knows_strangers, address })
+        Ok(Endpoint { name: me, node: Node::here(), shares: settings.shm, knows_foreign, address })
     }
 
     /// From now on this process of another job is reached as `peer`. Nothing happens until either side sends.
-    pub fn meet(&mut self, peer: Peer, stranger: &Stranger<'_>, settings: &Settings) -> io::Result<()> {
-        let Stranger { theirs, ours, secret } = *stranger;
-        let route = if ours.is_near(theirs) {
+    pub fn add_foreign(&mut self, peer: Peer, foreign: &ForeignPeer<'_>, settings: &Settings) -> io::Result<()> {
+        let ForeignPeer { theirs, ours, secret } = *foreign;
+        let route = if ours.shares_memory_with(theirs) {
             self.shm(ours.name, settings)?.expect(peer, theirs.name);
             Route::Shm
         } else {
             let address = theirs.address.ok_or_else(|| io::Error::other("it has not said where it listens"))?;
-            self.tcp(ours.name, settings)?.meet(peer, theirs.name, address, secret);
+            self.tcp(ours.name, settings)?.add_foreign(peer, theirs.name, address, secret);
             Route::Tcp
         };
         let index = peer.0 as usize;
@@ -68,7 +68,7 @@ impl Ways {
         }
     }
 
-    /// As [`Ways::reach`], of a peer of which it is not known that it listens yet, or still; on this node only, where asking costs nothing.
+    /// As [`Routes::reach`], of a peer of which it is not known that it listens yet, or still; on this node only, where asking costs nothing.
     pub fn seek(&mut self, peer: Peer) {
         if let (Some(Route::Shm), Some(shm)) = (self.route(peer), &mut self.shm) {
             shm.seek(peer);
@@ -89,14 +89,14 @@ impl Ways {
         }
     }
 
-    /// As [`Ways::trust`], since all that live listen by now; the process manager has said why somebody does not.
+    /// As [`Routes::trust`], since all that live listen by now; the process manager has said why somebody does not.
     pub fn doubt(&mut self, peer: Peer, why: Option<&str>) {
         if let (Some(Route::Shm), Some(shm)) = (self.route(peer), &mut self.shm) {
             shm.doubt(peer, why);
         }
     }
 
-    /// As [`Ways::trust`]; it knows this secret, too.
+    /// As [`Routes::trust`]; it knows this secret, too.
     pub fn trust_with(&mut self, peer: Peer, secret: [u8; 32]) {
         self.trust(peer);
         if let (Some(Route::Tcp), Some(tcp)) = (self.route(peer), &mut self.tcp) {
@@ -111,10 +111,10 @@ impl Ways {
     }
 
     /// This process has said farewell to a peer, and expects no more than the same of it: its name may come to be another peer's.
-    pub fn part(&mut self, peer: Peer) {
+    pub fn disconnect(&mut self, peer: Peer) {
         match self.route(peer) {
-            Some(Route::Shm) => self.shm.iter_mut().for_each(|shm| shm.part(peer)),
-            Some(Route::Tcp) => self.tcp.iter_mut().for_each(|tcp| tcp.part(peer)),
+            Some(Route::Shm) => self.shm.iter_mut().for_each(|shm| shm.disconnect(peer)),
+            Some(Route::Tcp) => self.tcp.iter_mut().for_each(|tcp| tcp.disconnect(peer)),
             Some(Route::Own) | None => {}
         }
     }

@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 
 use super::hello::Hello;
-use super::link::{Call, State, Up};
+use super::link::{Call, LinkState, Up};
 use super::segment::Segment;
 use super::socket::{self, Heard};
 use super::{NO_LINK, Shm};
@@ -62,16 +62,16 @@ impl Shm {
     #[cold]
     pub(super) fn call(&mut self, index: usize) -> Result<(), Refusal> {
         match &self.links[index].state {
-            State::Idle => {
+            LinkState::Idle => {
                 let now = Instant::now();
                 let deadline = now + self.config.connect_limit;
                 let call = Call { socket: None, deadline, next_try: now, tries: 0, last: "not tried yet".into() };
-                self.links[index].state = State::Calling(call);
+                self.links[index].state = LinkState::Calling(call);
                 self.try_call(index, now);
                 Err(Refusal::Full)
             }
-            State::Calling(_) | State::Up(_) => Err(Refusal::Full),
-            State::Left(_) | State::Over => Err(Refusal::Lost),
+            LinkState::Calling(_) | LinkState::Up(_) => Err(Refusal::Full),
+            LinkState::Left(_) | LinkState::Over => Err(Refusal::Lost),
         }
     }
 
@@ -102,7 +102,7 @@ impl Shm {
             self.epoll.add(&socket, event).map_err(|errno| errno.desc().to_string())?;
             Ok((socket, pid))
         });
-        let State::Calling(call) = &mut self.links[index].state else { return };
+        let LinkState::Calling(call) = &mut self.links[index].state else { return };
         match connected {
             Ok(socket) => call.socket = Some(socket),
             Err(reason) => call.put_off(now, reason),
@@ -170,9 +170,9 @@ impl Shm {
         let Some(index) = self.names.get(&hello.from).map(|index| *index as usize) else { return };
         let ours_wins = self.config.me < hello.from;
         match &self.links[index].state {
-            State::Idle => {}
-            State::Calling(call) if call.socket.is_none() || !ours_wins => {}
-            State::Calling(_) | State::Up(_) | State::Left(_) | State::Over => return,
+            LinkState::Idle => {}
+            LinkState::Calling(call) if call.socket.is_none() || !ours_wins => {}
+            LinkState::Calling(_) | LinkState::Up(_) | LinkState::Left(_) | LinkState::Over => return,
         }
         let Ok(pid) = socket::process_behind(&socket) else { return };
         if hello.to != self.config.me || self.greet(&socket, index).is_err() {
@@ -185,12 +185,12 @@ impl Shm {
     fn hear_link(&mut self, index: usize) -> bool {
         let Some(link) = self.links.get_mut(index) else { return false };
         match &mut link.state {
-            State::Idle | State::Over => false,
-            State::Left(_) => {
+            LinkState::Idle | LinkState::Over => false,
+            LinkState::Left(_) => {
                 self.hear_left(index);
                 false
             }
-            State::Calling(call) => {
+            LinkState::Calling(call) => {
                 let Some((socket, _)) = &call.socket else { return false };
                 match socket::hear(socket) {
                     Heard::Nothing => false,
@@ -206,11 +206,11 @@ impl Shm {
                             Ok(hello) => self.lose(index, &format!("{} answers in its place", hello.from)),
                             Err(error) => self.lose(index, &error.to_string()),
                         }
-                        matches!(self.links[index].state, State::Up(_))
+                        matches!(self.links[index].state, LinkState::Up(_))
                     }
                 }
             }
-            State::Up(up) => {
+            LinkState::Up(up) => {
                 let ended = up.process.as_ref().is_some_and(is_readable);
                 if up.ends_at.is_none() && (ended || matches!(socket::hear(&up.socket), Heard::End)) {
                     let _ = self.epoll.delete(&up.socket);
@@ -240,7 +240,7 @@ impl Shm {
                 if let Some(process) = &up.process {
                     let _ = self.epoll.add(process, EpollEvent::new(EpollFlags::EPOLLIN, index as u64));
                 }
-                self.links[index].state = State::Up(Box::new(up));
+                self.links[index].state = LinkState::Up(Box::new(up));
             }
             Err(error) => self.lose(index, &error.to_string()),
         }
@@ -266,7 +266,7 @@ impl Shm {
         let mut unsettled = false;
         for index in 0..self.links.len() {
             match &self.links[index].state {
-                State::Calling(call) if call.socket.is_none() && now >= call.deadline => {
+                LinkState::Calling(call) if call.socket.is_none() && now >= call.deadline => {
                     let (tries, last) = (call.tries, call.last.clone());
                     let reason = format!(
                         "it could not be reached on this node: {tries} calls to the socket @{}, the last: {last}",
@@ -274,18 +274,18 @@ impl Shm {
                     );
                     self.lose(index, &reason);
                 }
-                State::Calling(call) if call.socket.is_none() && now >= call.next_try => self.try_call(index, now),
-                State::Up(up) => {
+                LinkState::Calling(call) if call.socket.is_none() && now >= call.next_try => self.try_call(index, now),
+                LinkState::Up(up) => {
                     if let Some(end) = up.ends_at {
                         came |= self.drain(index, end, sink);
                     }
                 }
-                State::Idle | State::Calling(_) | State::Left(_) | State::Over => {}
+                LinkState::Idle | LinkState::Calling(_) | LinkState::Left(_) | LinkState::Over => {}
             }
             unsettled |= match &self.links[index].state {
-                State::Calling(_) => true,
-                State::Up(up) => up.ends_at.is_some(),
-                State::Idle | State::Left(_) | State::Over => false,
+                LinkState::Calling(_) => true,
+                LinkState::Up(up) => up.ends_at.is_some(),
+                LinkState::Idle | LinkState::Left(_) | LinkState::Over => false,
             };
         }
         self.unsettled = unsettled;
@@ -324,13 +324,13 @@ impl Shm {
         let mut dead = false;
         for link in &self.links {
             match &link.state {
-                State::Up(up) if up.segment.intent().load(Ordering::Acquire) == claim => match up.ends_at {
+                LinkState::Up(up) if up.segment.intent().load(Ordering::Acquire) == claim => match up.ends_at {
                     Some(_) => dead = true,
                     None => return false,
                 },
                 // Whatever it has claimed cannot be seen yet.
-                State::Calling(call) if call.socket.is_some() => return false,
-                State::Idle | State::Calling(_) | State::Up(_) | State::Left(_) | State::Over => {}
+                LinkState::Calling(call) if call.socket.is_some() => return false,
+                LinkState::Idle | LinkState::Calling(_) | LinkState::Up(_) | LinkState::Left(_) | LinkState::Over => {}
             }
         }
         dead
@@ -340,13 +340,13 @@ impl Shm {
     #[cold]
     pub(super) fn lose(&mut self, index: usize, reason: &str) {
         let link = &mut self.links[index];
-        if matches!(link.state, State::Over) {
+        if matches!(link.state, LinkState::Over) {
             return;
         }
         if !link.bye {
             self.losses.push((link.peer, format!("{}: {reason}", link.name)));
         }
-        link.state = State::Over;
+        link.state = LinkState::Over;
         if link.left {
             self.vacant.push(index as u16);
         }
@@ -362,9 +362,9 @@ impl Shm {
             return Duration::ZERO;
         }
         let due = self.links.iter().filter_map(|link| match &link.state {
-            State::Calling(call) if call.socket.is_none() => Some(call.next_try.saturating_duration_since(now)),
-            State::Up(up) if up.ends_at.is_some() => Some(FIRST_PAUSE),
-            State::Idle | State::Calling(_) | State::Up(_) | State::Left(_) | State::Over => None,
+            LinkState::Calling(call) if call.socket.is_none() => Some(call.next_try.saturating_duration_since(now)),
+            LinkState::Up(up) if up.ends_at.is_some() => Some(FIRST_PAUSE),
+            LinkState::Idle | LinkState::Calling(_) | LinkState::Up(_) | LinkState::Left(_) | LinkState::Over => None,
         });
         due.min().unwrap_or(LAST_PAUSE)
     }

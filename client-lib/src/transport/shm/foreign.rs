@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use nix::sys::socket::{Shutdown, shutdown};
 
 use super::connect::is_readable;
-use super::link::State;
+use super::link::LinkState;
 use super::socket::{self, Heard};
 use super::{NO_LINK, Shm};
 use crate::engine::Peer;
@@ -17,7 +17,7 @@ impl Shm {
     /// Connects, if that has not been tried.
     pub fn reach(&mut self, peer: Peer) {
         if let Some(index) = self.route(peer)
-            && matches!(self.links[index].state, State::Idle)
+            && matches!(self.links[index].state, LinkState::Idle)
         {
             // There is no frame to be refused.
             let _ = self.call(index);
@@ -28,11 +28,11 @@ impl Shm {
     pub fn seek(&mut self, peer: Peer) {
         self.reach(peer);
         if let Some(index) = self.route(peer)
-            && let State::Calling(call) = &self.links[index].state
+            && let LinkState::Calling(call) = &self.links[index].state
             && call.socket.is_none()
             && call.tries <= 1
         {
-            self.links[index].state = State::Idle;
+            self.links[index].state = LinkState::Idle;
         }
     }
 
@@ -53,12 +53,12 @@ impl Shm {
 
     /// Whether there is a connection to this peer.
     pub fn is_connected(&self, peer: Peer) -> bool {
-        self.route(peer).is_some_and(|index| matches!(self.links[index].state, State::Up(_)))
+        self.route(peer).is_some_and(|index| matches!(self.links[index].state, LinkState::Up(_)))
     }
 
     /// This process has said all it has to say to this peer, and expects no more than the same of it: from now on its name is
     /// nobody's, and may come to be another peer's.
-    pub fn part(&mut self, peer: Peer) {
+    pub fn disconnect(&mut self, peer: Peer) {
         let Some(index) = self.route(peer) else { return };
         let name = self.links[index].name;
         if self.names.get(&name).is_some_and(|link| *link as usize == index) {
@@ -74,25 +74,25 @@ impl Shm {
         let link = &mut self.links[index];
         link.left = true;
         link.bye = true;
-        match std::mem::replace(&mut link.state, State::Over) {
-            State::Up(up) if up.ends_at.is_none() => {
+        match std::mem::replace(&mut link.state, LinkState::Over) {
+            LinkState::Up(up) if up.ends_at.is_none() => {
                 // It fails if the peer has gone, which is what is waited for.
                 let _ = shutdown(up.socket.as_raw_fd(), Shutdown::Write);
-                link.state = State::Left(up);
+                link.state = LinkState::Left(up);
                 self.hear_left(index);
             }
             // What it may still have to say is passed over with the ring's other strays.
-            State::Up(_) | State::Left(_) | State::Idle | State::Calling(_) => {
-                link.state = State::Idle;
+            LinkState::Up(_) | LinkState::Left(_) | LinkState::Idle | LinkState::Calling(_) => {
+                link.state = LinkState::Idle;
                 self.lose(index, "forgotten");
             }
-            State::Over => self.vacant.push(index as u16),
+            LinkState::Over => self.vacant.push(index as u16),
         }
     }
 
     /// Whether a peer that was forgotten has read all that it was sent.
     pub(super) fn hear_left(&mut self, index: usize) {
-        let State::Left(up) = &self.links[index].state else { return };
+        let LinkState::Left(up) = &self.links[index].state else { return };
         let has_ended = up.process.as_ref().is_some_and(is_readable);
         if has_ended || matches!(socket::hear(&up.socket), Heard::End) {
             let _ = self.epoll.delete(&up.socket);

@@ -14,7 +14,7 @@ use crate::transport::name::ProcessName;
 pub(super) struct Link {
     pub(super) peer: Peer,
     pub(super) name: ProcessName,
-    pub(super) state: State,
+    pub(super) state: LinkState,
     /// It has said that nothing more will come.
     pub(super) bye: bool,
     /// It is known to listen, as long as it lives.
@@ -25,7 +25,7 @@ pub(super) struct Link {
 
 /// Idle → (Calling →) Up → (Left →) Over.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum LinkState {
     /// Not talked to yet.
     Idle,
     /// We want to talk to it.

@@ -1,7 +1,7 @@
 //! What the process's transport as a whole asks of this part of it.
 
 use super::choice::{Way, ticks};
-use super::link::{Arriving, State, long_class};
+use super::link::{Arriving, LinkState, long_class};
 use super::{LOOK_EVERY, NO_LINK, Shm};
 use crate::engine::{Peer, PullRefused, Pulled, Region};
 use crate::memory::Buffer;
@@ -10,7 +10,7 @@ use crate::shared_memory::cma;
 impl Shm {
     /// The peers that were talked to, or are being called.
     pub fn connected(&self) -> Vec<Peer> {
-        let known = self.links.iter().filter(|link| matches!(link.state, State::Up(_) | State::Calling(_)));
+        let known = self.links.iter().filter(|link| matches!(link.state, LinkState::Up(_) | LinkState::Calling(_)));
         known.map(|link| link.peer).collect()
     }
 
@@ -33,7 +33,7 @@ impl Shm {
     /// As [`crate::engine::Transport::offer`].
     pub fn offer(&mut self, to: Peer, buffer: &Buffer) -> Option<Region> {
         let index = self.route(to)?;
-        let State::Up(up) = &self.links[index].state else { return None };
+        let LinkState::Up(up) = &self.links[index].state else { return None };
         // If we can read its memory, it most likely can read ours; and otherwise asks for the message after all.
         let cma::Verdict::Yes(_) = up.cma else { return None };
         let address = buffer.as_contiguous()? as u64;
@@ -55,7 +55,7 @@ impl Shm {
         token: u32,
     ) -> Result<Pulled, PullRefused> {
         let index = self.route(from).ok_or(PullRefused)?;
-        let State::Up(up) = &mut self.links[index].state else { return Err(PullRefused) };
+        let LinkState::Up(up) = &mut self.links[index].state else { return Err(PullRefused) };
         let cma::Verdict::Yes(pid) = up.cma else { return Err(PullRefused) };
         if len > into.len() {
             return Err(PullRefused);

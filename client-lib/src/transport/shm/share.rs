@@ -21,7 +21,7 @@
 use std::collections::VecDeque;
 
 use super::choice::{Way, ticks};
-use super::link::{State, long_class};
+use super::link::{LinkState, long_class};
 use super::ring::{DATA, SlotData};
 use super::{HELP, Shm, put};
 use crate::engine::{PullRefused, Pulled, Region, Sink};
@@ -290,7 +290,7 @@ impl Shm {
             }
         }
         let theirs = turn.close(number, pieces).saturating_sub(ours);
-        if let State::Up(up) = &mut self.links[usize::from(link)].state {
+        if let LinkState::Up(up) = &mut self.links[usize::from(link)].state {
             up.alone = if theirs == 0 { ALONE } else { 0 };
         }
         self.shares.unfinished.push(Unfinished { copy, theirs, good });
@@ -307,7 +307,7 @@ impl Shm {
             return None;
         }
         let address = into.as_contiguous()? as u64;
-        let State::Up(up) = &mut self.links[index].state else { return None };
+        let LinkState::Up(up) = &mut self.links[index].state else { return None };
         if up.alone > 0 {
             up.alone -= 1;
             return None;
@@ -316,7 +316,7 @@ impl Shm {
         let number = self.shares.number;
         self.segment.ticket(ticket)?.open(number);
         let help = Help { region, address, len: len as u64, ticket: ticket as u32, number };
-        let State::Up(up) = &mut self.links[index].state else { return None };
+        let LinkState::Up(up) = &mut self.links[index].state else { return None };
         if put(&self.segment, up, HELP, |data| help.encode(data)) {
             return Some(Copy { link: index as u16, ticket, number, token: 0, since: 0, len });
         }
@@ -339,7 +339,7 @@ impl Shm {
     }
 
     fn learn_pull(&mut self, index: usize, since: u64, len: usize) {
-        if let State::Up(up) = &mut self.links[index].state {
+        if let LinkState::Up(up) = &mut self.links[index].state {
             up.long[long_class(len)].learn(Way::Second, ticks() - since, len);
         }
     }
@@ -389,7 +389,7 @@ impl Shm {
 
     /// None if there is nothing to write: all pieces are taken, or what is asked for is not offered any more.
     fn write_piece(&self, index: usize, help: &Help) -> Option<()> {
-        let State::Up(up) = &self.links[index].state else { return None };
+        let LinkState::Up(up) = &self.links[index].state else { return None };
         let cma::Verdict::Yes(pid) = up.cma else { return None };
         let (len, ticket) = (usize::try_from(help.len).ok()?, up.segment.ticket(help.ticket as usize)?);
         let from = self.offers.find(index, help.region, len)?;

@@ -322,7 +322,7 @@ fn a_long_message_is_read_out_of_the_senders_memory() {
 
 /// Makes a way of receiving long messages seem ten times as quick as the other.
 fn prefer(process: &mut Process, way: Way) {
-    let State::Up(up) = &mut process.shm.links[0].state else { panic!("not connected") };
+    let LinkState::Up(up) = &mut process.shm.links[0].state else { panic!("not connected") };
     for long in &mut up.long {
         *long = Choice::default();
         long.learn(Way::First, if way == Way::First { 1000 } else { 10_000 }, 1024);
@@ -341,7 +341,7 @@ fn where_parts_are_quicker_a_message_is_asked_for_in_parts_and_these_are_timed()
     let region = Region { address: target.as_ptr() as u64, ticket: 0 };
     assert_eq!(world[1].shm.pull(Peer(0), region, &into, 100_000, 1), Err(PullRefused));
     let arriving = |world: &mut [Process]| match &world[1].shm.links[0].state {
-        State::Up(up) => up.arriving.as_ref().map(|arriving| arriving.left),
+        LinkState::Up(up) => up.arriving.as_ref().map(|arriving| arriving.left),
         other => panic!("{other:?}"),
     };
     assert_eq!(arriving(&mut world), Some(100_000));
@@ -367,7 +367,7 @@ fn senders_find_out_how_to_fill_large_cells_while_they_send() {
             world[1].poll();
             assert_eq!(world[1].inbox.frames.pop().unwrap().2, pattern(len, nth));
         }
-        let State::Up(up) = &world[0].shm.links[0].state else { panic!("not connected") };
+        let LinkState::Up(up) = &world[0].shm.links[0].state else { panic!("not connected") };
         assert_eq!(up.fill.best().is_some(), is_measured, "{len}: {:?}", up.fill);
     }
 }

@@ -8,7 +8,7 @@ use super::directory::Way;
 use super::handshake::{Answer, Dial, Dialled, Greeting, Heard};
 use super::hello::Verdict;
 use super::link::{End, Link};
-use super::{Id, LOOK, REST, STRANGERS, Tcp, socket};
+use super::{Id, LOOK, REST, Tcp, UNIDENTIFIED_MAX, socket};
 use crate::engine::Peer;
 use crate::transport::name::ProcessName;
 
@@ -85,16 +85,16 @@ impl Tcp {
         }
     }
 
-    /// Closes the stranger that has been silent for longest if there are too many.
+    /// Closes the connection that has been silent for longest if there are too many.
     fn make_room(&mut self) {
-        let strangers = self.greetings.iter().filter_map(|(id, greeting)| match greeting {
+        let unidentified = self.greetings.iter().filter_map(|(id, greeting)| match greeting {
             Greeting::Answer(answer) => Some((answer.deadline()?, id)),
             Greeting::Dial(_) => None,
         });
-        let (count, oldest) = strangers.fold((0, None), |(count, oldest), stranger| {
-            (count + 1, Some(oldest.map_or(stranger, |oldest: (Instant, u32)| oldest.min(stranger))))
+        let (count, oldest) = unidentified.fold((0, None), |(count, oldest), one| {
+            (count + 1, Some(oldest.map_or(one, |oldest: (Instant, u32)| oldest.min(one))))
         });
-        if let Some((_, id)) = oldest.filter(|_| count >= STRANGERS) {
+        if let Some((_, id)) = oldest.filter(|_| count >= UNIDENTIFIED_MAX) {
             self.refuse(id);
         }
     }

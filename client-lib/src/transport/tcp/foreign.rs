@@ -9,10 +9,10 @@ use crate::transport::name::ProcessName;
 
 impl Tcp {
     /// As [`Tcp::expect`], of another job: both sides know where the other listens, and a secret that their jobs share.
-    pub fn meet(&mut self, peer: Peer, name: ProcessName, address: SocketAddr, secret: [u8; 32]) {
+    pub fn add_foreign(&mut self, peer: Peer, name: ProcessName, address: SocketAddr, secret: [u8; 32]) {
         self.directory.add(peer, name);
-        if let Some(strangers) = &mut self.own.strangers {
-            strangers.insert(name, vec![secret]);
+        if let Some(foreign) = &mut self.own.foreign {
+            foreign.insert(name, vec![secret]);
         }
         self.addresses.insert(peer, address);
     }
@@ -36,7 +36,7 @@ impl Tcp {
     /// What a connection to the peer can be made with, while there is none.
     fn secrets(&mut self, peer: Peer) -> Option<&mut Vec<[u8; 32]>> {
         let name = self.directory.name(peer).filter(|_| !self.is_connected(peer))?;
-        self.own.strangers.as_mut()?.get_mut(&name)
+        self.own.foreign.as_mut()?.get_mut(&name)
     }
 
     /// The socket's address, for processes of other jobs.
@@ -59,12 +59,12 @@ impl Tcp {
 
     /// This process has said all it has to say to this peer, and expects no more than the same of it: from now on its name is
     /// nobody's, and may come to be another peer's.
-    pub fn part(&mut self, peer: Peer) {
+    pub fn disconnect(&mut self, peer: Peer) {
         if let Some(Way::Dialled(id)) = self.directory.way(peer) {
             self.drop_greeting(id);
         }
-        if let (Some(name), Some(strangers)) = (self.directory.name(peer), &mut self.own.strangers) {
-            strangers.remove(&name);
+        if let (Some(name), Some(foreign)) = (self.directory.name(peer), &mut self.own.foreign) {
+            foreign.remove(&name);
         }
         self.directory.remove(peer);
         self.addresses.remove(&peer);

@@ -22,7 +22,7 @@ pub(super) struct Own {
     pub(super) secret: Secret,
     /// What a process of another job and this one know; none if all that may come know the same. There are several if they come to
     /// know each other several times at once: the last is known over there, too.
-    pub(super) strangers: Option<HashMap<ProcessName, Vec<Secret>>>,
+    pub(super) foreign: Option<HashMap<ProcessName, Vec<Secret>>>,
     pub(super) connect_limit: Duration,
     pub(super) hello_limit: Duration,
 }
@@ -30,18 +30,18 @@ pub(super) struct Own {
 impl Own {
     /// Of a process that knows nobody of other jobs.
     pub(super) fn of_job(me: ProcessName, secret: Secret, connect_limit: Duration, hello_limit: Duration) -> Self {
-        Self { me, secret, strangers: Some(HashMap::new()), connect_limit, hello_limit }
+        Self { me, secret, foreign: Some(HashMap::new()), connect_limit, hello_limit }
     }
 
     /// For whoever knows the secret.
     pub(super) fn of_port(me: ProcessName, secret: Secret, limit: Duration) -> Self {
-        Self { me, secret, strangers: None, connect_limit: limit, hello_limit: limit }
+        Self { me, secret, foreign: None, connect_limit: limit, hello_limit: limit }
     }
 
     /// What proves to a process that this one is who it says, any of them, and the last for sure; none if it is not known.
     fn secrets_with(&self, other: ProcessName) -> &[Secret] {
-        match &self.strangers {
-            Some(strangers) if other.world != self.me.world => strangers.get(&other).map_or(&[], Vec::as_slice),
+        match &self.foreign {
+            Some(foreign) if other.world != self.me.world => foreign.get(&other).map_or(&[], Vec::as_slice),
             Some(_) | None => std::slice::from_ref(&self.secret),
         }
     }

@@ -5,7 +5,7 @@
 //! flow but words ([`Line`]), by which two groups of processes learn of each other.
 //!
 //! Callers are answered in the order in which they have come, each by one accept. They prove who they are in any order: one that
-//! has said hello is waited for a moment before somebody who came later has its turn. A stranger costs a place for half a minute,
+//! has said hello is waited for a moment before somebody who came later has its turn. An unidentified connection costs a place for half a minute,
 //! and nothing else. Nothing here blocks.
 
 mod line;
@@ -19,7 +19,7 @@ pub use line::Line;
 
 use super::handshake::{Answer, Dial, Dialled, Heard, Own};
 use super::hello::Verdict;
-use super::{STRANGERS, socket};
+use super::{UNIDENTIFIED_MAX, socket};
 use crate::engine::Peer;
 use crate::transport::name::ProcessName;
 
@@ -187,7 +187,7 @@ impl Port {
     fn bound_the_silent(&mut self) {
         let mut silent = self.callers.iter().enumerate().filter(|(_, caller)| caller.is_silent()).map(|(at, _)| at);
         if let Some(oldest) = silent.next()
-            && silent.count() >= STRANGERS
+            && silent.count() >= UNIDENTIFIED_MAX
         {
             self.callers.remove(oldest);
         }

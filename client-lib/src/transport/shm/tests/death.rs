@@ -88,7 +88,7 @@ fn a_slot_that_the_dead_had_claimed_does_not_hold_up_the_living() {
     first.poll();
     first.inbox.frames.clear();
     // What `try_send` does up to the moment of death.
-    let State::Up(up) = &second.shm.links[0].state else { panic!("not connected") };
+    let LinkState::Up(up) = &second.shm.links[0].state else { panic!("not connected") };
     let (ring_id, intent) = (up.ring_id, second.shm.segment.intent());
     let claimed = up.segment.ring().claim(&mut 0, |position| {
         intent.store(u64::from(ring_id) << 32 | (position + 1), Ordering::Relaxed);

@@ -3,13 +3,13 @@
 use super::*;
 
 /// Both have said farewell and forget each other.
-fn part(world: &mut [Process], peers: [u32; 2]) {
+fn disconnect(world: &mut [Process], peers: [u32; 2]) {
     for (me, peer) in [0, 1].into_iter().zip(peers) {
         send(world, me, peer, &Frame::Bye, &[]);
     }
     for (process, peer) in world.iter_mut().zip(peers) {
         process.poll();
-        process.shm.part(Peer(peer));
+        process.shm.disconnect(Peer(peer));
         process.shm.forget(Peer(peer));
     }
 }
@@ -25,7 +25,7 @@ fn what_was_sent_stays_until_the_peer_has_read_it() {
     send(&mut world, 0, 1, &Frame::Bye, &[]);
     send(&mut world, 1, 0, &Frame::Bye, &[]);
     world[0].poll();
-    world[0].shm.part(Peer(1));
+    world[0].shm.disconnect(Peer(1));
     world[0].shm.forget(Peer(1));
     assert!(!world[0].shm.connected().contains(&Peer(1)));
     // One of two long cells is still out: the other one serves whoever else is there.
@@ -49,7 +49,7 @@ fn the_same_process_comes_and_goes_as_often_as_it_likes() {
     let mut world: [Process; 2] = world("again", |config| config);
     let names = [0, 1].map(|me: usize| world[me].shm.config.me);
     connect(&mut world);
-    part(&mut world, [1, 0]);
+    disconnect(&mut world, [1, 0]);
     for round in 0..50 {
         let peer = 5 + round % 3;
         for (me, other) in [(0, 1), (1, 0)] {
@@ -62,7 +62,7 @@ fn the_same_process_comes_and_goes_as_often_as_it_likes() {
         for (process, text) in world.iter().zip([&b"and back"[..], b"there"]) {
             assert_eq!(process.inbox.frames, [(Peer(peer), EAGER, text.to_vec())], "round {round}");
         }
-        part(&mut world, [peer, peer]);
+        disconnect(&mut world, [peer, peer]);
         assert!(world.iter().all(|process| process.inbox.lost.is_empty() && process.shm.links.len() <= 2));
     }
 }

@@ -18,7 +18,7 @@ fn connected(test: &str) -> [Process; 2] {
 
 fn up(process: &Process) -> &Up {
     match &process.shm.links[0].state {
-        State::Up(up) => up,
+        LinkState::Up(up) => up,
         other => panic!("{other:?}"),
     }
 }

@@ -28,7 +28,7 @@ impl Message {
 
     /// As the sender sees it.
     fn ticket(&self, ticket: usize) -> &Ticket {
-        let State::Up(up) = &self.world[0].shm.links[0].state else { panic!("not connected") };
+        let LinkState::Up(up) = &self.world[0].shm.links[0].state else { panic!("not connected") };
         up.segment.ticket(ticket).unwrap()
     }
 

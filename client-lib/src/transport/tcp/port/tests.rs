@@ -91,10 +91,10 @@ fn callers_are_answered_one_by_one_and_talk_in_words() {
 }
 
 #[test]
-fn strangers_and_those_with_another_name_do_not_hold_up_a_caller() {
+fn intruders_and_callers_of_another_port_do_not_hold_up_a_caller() {
     let mut port = port();
-    let strangers: Vec<_> = (0..70).map(|_| TcpStream::connect(port.name().address).unwrap()).collect();
-    (&strangers[0]).write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let intruders: Vec<_> = (0..70).map(|_| TcpStream::connect(port.name().address).unwrap()).collect();
+    (&intruders[0]).write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     assert!(answered(&mut port).is_none());
     let wrong = PortName { secret: [0; 32], ..*port.name() };
     let mut wrong = Call::begin(CALLER, wrong, LIMIT, Instant::now());
@@ -230,9 +230,9 @@ fn one_that_dies_after_its_hello_holds_up_nobody() {
 #[test]
 fn places_are_bounded_and_nobody_keeps_one_for_ever() {
     let (mut port, now) = (port(), Instant::now());
-    let silent: Vec<_> = (0..STRANGERS + 9).map(|_| TcpStream::connect(port.name().address).unwrap()).collect();
+    let silent: Vec<_> = (0..UNIDENTIFIED_MAX + 9).map(|_| TcpStream::connect(port.name().address).unwrap()).collect();
     assert!(port.next_caller(now, |_| ()).unwrap().is_none());
-    assert_eq!(port.callers.len(), STRANGERS);
+    assert_eq!(port.callers.len(), UNIDENTIFIED_MAX);
     let more = 7;
     let mut calls: Vec<_> =
         (0..CALLERS + more).map(|rank| call(&port, ProcessName { rank: rank as u32, ..CALLER })).collect();
@@ -243,10 +243,10 @@ fn places_are_bounded_and_nobody_keeps_one_for_ever() {
     }
     until(|| {
         assert!(port.next_caller(now, |_| ()).unwrap().is_none());
-        (port.callers.len() == STRANGERS + CALLERS).then_some(())
+        (port.callers.len() == UNIDENTIFIED_MAX + CALLERS).then_some(())
     });
     assert!(port.next_caller(now, |_| ()).unwrap().is_none());
-    assert_eq!(port.callers.len(), STRANGERS + CALLERS);
+    assert_eq!(port.callers.len(), UNIDENTIFIED_MAX + CALLERS);
     until(|| {
         assert!(port.next_caller(now + HELLO_LIMIT, |_| ()).unwrap().is_none());
         (port.callers.len() == more).then_some(())

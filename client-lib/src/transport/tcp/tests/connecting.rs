@@ -222,7 +222,7 @@ fn a_dial_that_is_not_answered_ends_with_its_limit() {
 }
 
 #[test]
-fn strangers_at_the_port_are_closed_and_counted_and_harm_nobody() {
+fn unidentified_connections_to_the_port_are_closed_and_counted_and_harm_nobody() {
     let mut pair = connected();
     pair[0].tcp.own.hello_limit = Duration::ZERO;
     let address = pair[0].tcp.address();
@@ -238,15 +238,15 @@ fn strangers_at_the_port_are_closed_and_counted_and_harm_nobody() {
         ProcessName { world: WORLD, rank: 7 },
         [0; 32],
     );
-    let strangers: [&[u8]; 7] =
+    let intruders: [&[u8]; 7] =
         [b"GET / HTTP/1.1\r\n\r\n", &[0; 1], &[0xff; 100_000], b"", b"rsd-mpi", &other_job, &other_rank];
-    for (count, bytes) in strangers.into_iter().enumerate() {
-        let mut stranger = TcpStream::connect(&address).unwrap();
+    for (count, bytes) in intruders.into_iter().enumerate() {
+        let mut intruder = TcpStream::connect(&address).unwrap();
         // It may be closed before all is said.
-        let _ = stranger.write_all(bytes);
+        let _ = intruder.write_all(bytes);
         until(&mut pair, |pair| pair[0].tcp.refused() == count as u64 + 1);
         let mut answer = Vec::new();
-        let _ = stranger.read_to_end(&mut answer);
+        let _ = intruder.read_to_end(&mut answer);
         assert!(answer.len() <= hello::CHALLENGE, "{} bytes were answered", answer.len());
         pair[1].send(0, &eager(count as i32), b"still here").unwrap();
         until(&mut pair, |pair| pair[0].heard.frames.len() == count + 1);
@@ -256,16 +256,16 @@ fn strangers_at_the_port_are_closed_and_counted_and_harm_nobody() {
 }
 
 #[test]
-fn silent_strangers_take_no_more_places_than_there_are() {
+fn silent_connections_take_no_more_places_than_there_are() {
     let mut pair = Process::pair();
     let address = pair[0].tcp.address();
-    let mut strangers = Vec::new();
-    for _ in 0..STRANGERS + 10 {
-        strangers.push(TcpStream::connect(&address).unwrap());
+    let mut intruders = Vec::new();
+    for _ in 0..UNIDENTIFIED_MAX + 10 {
+        intruders.push(TcpStream::connect(&address).unwrap());
         pair[0].turn();
     }
     until(&mut pair, |pair| pair[0].tcp.refused() == 10);
-    assert_eq!(pair[0].tcp.greetings.len(), STRANGERS);
+    assert_eq!(pair[0].tcp.greetings.len(), UNIDENTIFIED_MAX);
     // Somebody who says who he is gets in.
     until(&mut pair, |pair| pair[1].send(0, &eager(0), b"a").is_ok());
     until(&mut pair, |pair| pair[0].payloads() == [b"a"]);
@@ -276,12 +276,12 @@ fn what_somebody_has_overheard_opens_nothing() {
     let mut pair = connected();
     let me = ProcessName { world: WORLD, rank: 0 };
     let (_, hello) = hello::Dialler::new(&SECRET, ProcessName { world: WORLD, rank: 1 }, me, [0; 32]);
-    let mut stranger = TcpStream::connect(pair[0].tcp.address()).unwrap();
-    stranger.write_all(&hello).unwrap();
-    stranger.write_all(&[5; hello::PROOF]).unwrap();
+    let mut intruder = TcpStream::connect(pair[0].tcp.address()).unwrap();
+    intruder.write_all(&hello).unwrap();
+    intruder.write_all(&[5; hello::PROOF]).unwrap();
     until(&mut pair, |pair| pair[0].tcp.refused() == 1);
-    assert_eq!(read(&mut stranger, hello::CHALLENGE).len(), hello::CHALLENGE);
-    assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0);
+    assert_eq!(read(&mut intruder, hello::CHALLENGE).len(), hello::CHALLENGE);
+    assert_eq!(intruder.read(&mut [0]).unwrap_or(0), 0);
     assert!(pair.iter().all(|process| process.heard.lost.is_empty()));
 }
 

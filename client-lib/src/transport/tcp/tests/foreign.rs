@@ -5,7 +5,7 @@ use super::*;
 const OTHER: [u8; 16] = [2; 16];
 
 /// One of each of two jobs, whose secrets differ.
-fn strangers() -> [Process; 2] {
+fn foreign_pair() -> [Process; 2] {
     [WORLD, OTHER].map(|world| {
         let me = ProcessName { world, rank: 0 };
         Process::new(TcpConfig { me, secret: [world[0]; 32], ..config(0) })
@@ -17,20 +17,20 @@ fn name(process: &Process) -> ProcessName {
 }
 
 /// Each comes to know the other as this peer.
-fn meet(pair: &mut [Process], peer: Peer, secret: [u8; 32]) {
+fn connect(pair: &mut [Process], peer: Peer, secret: [u8; 32]) {
     for (me, other) in [(0, 1), (1, 0)] {
         let (name, address) = (name(&pair[other]), pair[other].tcp.socket_address());
-        pair[me].tcp.meet(peer, name, address, secret);
+        pair[me].tcp.add_foreign(peer, name, address, secret);
     }
 }
 
 #[test]
-fn strangers_talk_take_leave_and_come_again() {
-    let mut pair = strangers();
+fn foreign_processes_talk_take_leave_and_come_again() {
+    let mut pair = foreign_pair();
     for round in 0..20_u32 {
         // Numbers are used again, but not at once.
         let peer = Peer(3 + round % 2);
-        meet(&mut pair, peer, [round as u8; 32]);
+        connect(&mut pair, peer, [round as u8; 32]);
         until(&mut pair, |pair| pair[0].send(peer.0, &eager(0), b"there").is_ok());
         until(&mut pair, |pair| pair[1].send(peer.0, &eager(1), b"and back").is_ok());
         for process in &mut pair {
@@ -41,7 +41,7 @@ fn strangers_talk_take_leave_and_come_again() {
             let frames = std::mem::take(&mut process.heard.frames);
             assert_eq!((frames[0].0, &frames[0].2[..]), (peer, payload));
             assert_eq!((frames[1].0, frames[1].1), (peer, Frame::Bye));
-            process.tcp.part(peer);
+            process.tcp.disconnect(peer);
             process.tcp.forget(peer);
             assert_eq!(process.tcp.connected(), []);
         }
@@ -52,14 +52,14 @@ fn strangers_talk_take_leave_and_come_again() {
 
 #[test]
 fn who_is_called_before_it_has_heard_of_the_caller_is_called_again() {
-    let mut pair = strangers();
+    let mut pair = foreign_pair();
     let (name, address) = (name(&pair[1]), pair[1].tcp.socket_address());
-    pair[0].tcp.meet(Peer(1), name, address, [7; 32]);
+    pair[0].tcp.add_foreign(Peer(1), name, address, [7; 32]);
     assert_eq!(pair[0].send(1, &eager(0), b"early"), Err(Refusal::Full));
     until(&mut pair, |pair| pair[1].tcp.refused() > 0);
     assert_eq!(pair[0].heard.lost, []);
     let (name, address) = (self::name(&pair[0]), pair[0].tcp.socket_address());
-    pair[1].tcp.meet(Peer(4), name, address, [7; 32]);
+    pair[1].tcp.add_foreign(Peer(4), name, address, [7; 32]);
     until(&mut pair, |pair| pair[0].send(1, &eager(0), b"early").is_ok());
     until(&mut pair, |pair| pair[1].payloads() == [b"early"]);
     assert_eq!(pair[1].heard.frames[0].0, Peer(4));
@@ -67,10 +67,10 @@ fn who_is_called_before_it_has_heard_of_the_caller_is_called_again() {
 
 #[test]
 fn another_secret_than_the_jobs_and_the_pairs_is_refused() {
-    let mut pair = strangers();
+    let mut pair = foreign_pair();
     for (me, other, secret) in [(0, 1, [7; 32]), (1, 0, [8; 32])] {
         let (name, address) = (name(&pair[other]), pair[other].tcp.socket_address());
-        pair[me].tcp.meet(Peer(1), name, address, secret);
+        pair[me].tcp.add_foreign(Peer(1), name, address, secret);
     }
     until(&mut pair, |pair| {
         let _ = pair[0].send(1, &eager(0), b"x");
@@ -83,12 +83,12 @@ fn another_secret_than_the_jobs_and_the_pairs_is_refused() {
 #[test]
 fn who_comes_to_know_another_twice_at_once_connects_by_either_secret() {
     for [first, dials_with] in [[7, 7], [7, 8], [8, 7], [8, 8]] {
-        let mut pair = strangers();
-        meet(&mut pair[..], Peer(1), [first; 32]);
+        let mut pair = foreign_pair();
+        connect(&mut pair[..], Peer(1), [first; 32]);
         // The caller has heard of both, in the other order.
-        pair[0].tcp.part(Peer(1));
+        pair[0].tcp.disconnect(Peer(1));
         let (name, address) = (name(&pair[1]), pair[1].tcp.socket_address());
-        pair[0].tcp.meet(Peer(1), name, address, [15 - first; 32]);
+        pair[0].tcp.add_foreign(Peer(1), name, address, [15 - first; 32]);
         for process in &mut pair {
             process.tcp.learn(Peer(1), [first; 32]);
             process.tcp.learn(Peer(1), [15 - first; 32]);
