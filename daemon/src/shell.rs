@@ -164,8 +164,8 @@ impl Shell {
             Effect::Close { link } => drop(self.links.remove(&link)),
             Effect::StartStep(launch) => {
                 if let Err(error) = self.steps.start(self.core.node(), &launch) {
-                    error!(job = launch.job, error = format!("{error:#}"), "cannot start a step");
-                    let why = format!("cannot start its step: {error:#}");
+                    error!(job = launch.job, error = format!("{error:#}"), "cannot start a step process");
+                    let why = format!("cannot start its step process: {error:#}");
                     self.door.send(Event::Input(Input::StepLost { job: launch.job, why }));
                 }
             }

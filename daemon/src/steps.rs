@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
 use rsd_core::JobId;
 use rsd_core::rsd::Input;
+use rsd_core::sentences::{StepEnd, step_lost};
 use rsd_proto::v1::{Launch, LaunchBody};
 use tokio::process::Child;
 use tracing::{info, warn};
@@ -53,13 +55,14 @@ impl Steps {
         self.refill_at = Some(Instant::now() + REFILL_PAUSE);
         let (job, left, door) = (launch.job, Left::of(launch), self.door.clone());
         tokio::spawn(async move {
-            let how = match child.wait().await {
-                // It has swept up itself.
-                Ok(status) if status.success() => return tell(&door, job, &status.to_string()),
-                Ok(status) => status.to_string(),
-                Err(error) => error.to_string(),
-            };
-            ended(&door, job, &left, &how);
+            let end = child.wait().await.map_or(StepEnd::Unknown, step_end);
+            match end {
+                // It has ended all that its ranks left.
+                StepEnd::Exited(0) => tell(&door, job, end),
+                StepEnd::Exited(_) | StepEnd::Signaled(_) | StepEnd::Unknown | StepEnd::WhileDaemonWasDown => {
+                    ended(&door, job, &left, end);
+                }
+            }
         });
         Ok(())
     }
@@ -112,11 +115,10 @@ pub(crate) fn watch(state_dir: &Path, launch: &Launch, door: Door) {
     let (path, job, left) = (state_dir::step(state_dir, launch.job), launch.job, Left::of(launch));
     let watching = std::thread::Builder::new().name(format!("step-{job}")).stack_size(64 << 10).spawn(move || {
         let waited = File::open(path).and_then(|file| file.lock());
-        let how = match waited {
-            Ok(()) => "its process is gone".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        ended(&door, job, &left, &how);
+        if let Err(error) = waited {
+            warn!(job, %error, "cannot watch a step");
+        }
+        ended(&door, job, &left, StepEnd::Unknown);
     });
     if let Err(error) = watching {
         warn!(job, %error, "cannot watch a step");
@@ -125,16 +127,16 @@ pub(crate) fn watch(state_dir: &Path, launch: &Launch, door: Door) {
 
 /// The step of a launch that was found after a restart and does not live any more.
 pub(crate) fn mourn(launch: &Launch, door: &Door) {
-    ended(door, launch.job, &Left::of(launch), "it died while its daemon was away");
+    ended(door, launch.job, &Left::of(launch), StepEnd::WhileDaemonWasDown);
 }
 
 /// A step has ended that may have left something: if it was killed its ranks are orphans, known by their environment.
-fn ended(door: &Door, job: JobId, left: &Left, how: &str) {
+fn ended(door: &Door, job: JobId, left: &Left, end: StepEnd) {
     if !left.members {
         kill_orphans(job, &left.namespace);
     } // else they run on: nobody here has started them
     reap::remove_mpich_shm(&left.namespace);
-    tell(door, job, how);
+    tell(door, job, end);
 }
 
 fn kill_orphans(job: JobId, namespace: &str) {
@@ -165,7 +167,15 @@ impl Left {
     }
 }
 
-fn tell(door: &Door, job: JobId, how: &str) {
-    info!(job, how, "a step has ended");
-    door.send(Event::Input(Input::StepLost { job, why: format!("its step process ended unasked ({how})") }));
+fn step_end(status: ExitStatus) -> StepEnd {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => StepEnd::Signaled(signal),
+        (None, Some(code)) => StepEnd::Exited(code),
+        (None, None) => StepEnd::Unknown,
+    }
+}
+
+fn tell(door: &Door, job: JobId, end: StepEnd) {
+    info!(job, ?end, "a step process has ended");
+    door.send(Event::Input(Input::StepLost { job, why: step_lost(end) }));
 }

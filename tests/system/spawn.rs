@@ -50,7 +50,7 @@ fn what_cannot_be_spawned_is_refused_and_the_user_told() {
     for (count, program, said) in [
         ("50", "./a.out", "rank 0 could not spawn: 50 ranks asked, 2 slots free"),
         ("1", "./nowhere", "rank 0 could not spawn: rank 0: program ./nowhere: not found in"),
-        ("2", "/bin/false", "without calling MPI_Init, for which its spawner waits"),
+        ("2", "/bin/false", "without calling MPI_Init, which its spawner waits for"),
     ] {
         let ended = mpich(&dvm, &["-n", "2"], &["refused", count, program]).end();
         assert!(ended.err().contains(said), "{ended}");

@@ -16,7 +16,7 @@ pub mod outbox;
 pub mod place;
 pub mod plan;
 pub mod rsd;
-mod sentences;
+pub mod sentences;
 pub mod step;
 pub mod taskmap;
 

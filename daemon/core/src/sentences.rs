@@ -80,3 +80,133 @@ pub(crate) fn may_have_failed_earlier(nodes: &[&str]) -> String {
 pub(crate) fn noted(before: &str, note: &str) -> String {
     if before.is_empty() { note.to_owned() } else { format!("{before}; {note}") }
 }
+
+// --- written by steps ---
+
+/// The rank was never started, for no reason of its own.
+pub(crate) const NEVER_STARTED: &str = "never started";
+/// The process ended between `MPI_Init` and `MPI_Finalize`.
+pub(crate) const WITHOUT_FINALIZE: &str = "without MPI_Finalize";
+/// The process closed its PMI connection between `MPI_Init` and `MPI_Finalize`.
+pub(crate) const HUNG_UP: &str = "closed its PMI connection without MPI_Finalize";
+/// A process of a spawned job ended, and its spawner waits until it has called `MPI_Init`.
+pub(crate) const WITHOUT_INIT_FOR_SPAWNER: &str = "without calling MPI_Init, which its spawner waits for";
+/// A member left its epoch in good order.
+pub(crate) const LEFT_THE_EPOCH: &str = "it left the epoch";
+/// The job has no reason of its own: another one is the cause, or a user.
+pub(crate) const JOB_IS_BEING_ENDED: &str = "the job is being ended";
+
+/// The rank is gone, and this many ranks of its node wait for it in a barrier.
+pub(crate) fn missing_in_barrier(finalized: bool, waiting: usize) -> String {
+    let what = if finalized { "after MPI_Finalize" } else { "without calling MPI_Init" };
+    let others =
+        if waiting == 1 { "1 rank of its node waits".to_owned() } else { format!("{waiting} ranks of its node wait") };
+    format!("{what}, while {others} for it in a barrier")
+}
+
+/// The rank is gone without MPI, and this many ranks of its node are in MPI.
+pub(crate) fn missing_in_mpi(in_mpi: usize) -> String {
+    let others = match in_mpi {
+        1 => "1 rank of its node is in MPI and waits".to_owned(),
+        _ => format!("{in_mpi} ranks of its node are in MPI and wait"),
+    };
+    format!("without calling MPI_Init, while {others} for it")
+}
+
+/// How a step process ended while its ranks had not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepEnd {
+    /// By this signal.
+    Signaled(i32),
+    /// With this code.
+    Exited(i32),
+    /// It was another daemon's child: the kernel does not say.
+    Unknown,
+    /// Between two daemons.
+    WhileDaemonWasDown,
+}
+
+/// the ranks of this step are lost with it.
+pub fn step_lost(end: StepEnd) -> String {
+    match end {
+        StepEnd::Signaled(signal) => format!("its step process was killed by signal {signal}"),
+        StepEnd::Exited(code) => format!("its step process exited with code {code}"),
+        StepEnd::Unknown => "its step process was killed".to_owned(),
+        StepEnd::WhileDaemonWasDown => "its step process was killed while the daemon of its node was down".to_owned(),
+    }
+}
+
+/// The members of a group's epoch: processes that rsd did not start. `pid` 0: not known on this node.
+pub(crate) mod member {
+    use super::{Duration, WITHOUT_FINALIZE};
+
+    fn process(pid: u32) -> String {
+        if pid == 0 { "its process".to_owned() } else { format!("its process (pid {pid})") }
+    }
+
+    /// it never connected.
+    pub(crate) fn never_attached(pid: u32, deadline: Duration) -> String {
+        let (process, seconds) = (process(pid), deadline.as_secs());
+        format!("{process} did not connect within {seconds} s after the group was complete: it must call MPI_Init")
+    }
+
+    /// rsd closed its connection because of another failure.
+    pub(crate) fn cut_off(pid: u32) -> String {
+        format!("{} was cut off", process(pid))
+    }
+
+    /// it ended too early. `hint` says what usually causes that; may be empty.
+    pub(crate) fn ended_before_init(pid: u32, hint: &str) -> String {
+        let colon = if hint.is_empty() { "" } else { ": " };
+        format!("{} ended before it called MPI_Init{colon}{hint}", process(pid))
+    }
+
+    /// it ended in the middle.
+    pub(crate) fn ended_without_finalize(pid: u32) -> String {
+        format!("{} ended {WITHOUT_FINALIZE}", process(pid))
+    }
+
+    /// it did this.
+    pub(crate) fn did(pid: u32, what: &str) -> String {
+        format!("{} {what}", process(pid))
+    }
+
+    /// What is wrong with a member whose library is rsd's (`ours`) or another one, when that of `rank` is the opposite.
+    pub(crate) fn libraries_differ(ours: bool, rank: u32) -> String {
+        let both = match ours {
+            true => format!("uses rsd's MPI library, but rank {rank} uses another one"),
+            false => format!("uses another MPI library than rank {rank}, which uses rsd's"),
+        };
+        format!("{both}: all members of a group must use the same MPI library")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_agree() {
+        assert_eq!(
+            missing_in_barrier(true, 1),
+            "after MPI_Finalize, while 1 rank of its node waits for it in a barrier"
+        );
+        assert_eq!(
+            missing_in_barrier(false, 2),
+            "without calling MPI_Init, while 2 ranks of its node wait for it in a barrier"
+        );
+        assert_eq!(missing_in_mpi(1), "without calling MPI_Init, while 1 rank of its node is in MPI and waits for it");
+        let earlier = may_have_failed_earlier;
+        assert_eq!(earlier(&["a"]), "node a was unreachable; a rank there may have failed earlier");
+        assert_eq!(earlier(&["a", "b"]), "nodes a, b were unreachable; a rank there may have failed earlier");
+    }
+
+    #[test]
+    fn a_rank_is_described_with_its_note() {
+        let ended =
+            RankExit { rank: 3, how: Some(How::Exited(0)), note: WITHOUT_FINALIZE.into(), ..Default::default() };
+        assert_eq!(exit(&ended), "rank 3 exited with code 0 (without MPI_Finalize)");
+        let lost = RankExit { rank: 3, how: Some(How::Failed(step_lost(StepEnd::Unknown))), ..Default::default() };
+        assert_eq!(exit(&lost), "rank 3: its step process was killed");
+    }
+}

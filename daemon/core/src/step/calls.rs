@@ -141,7 +141,7 @@ impl Step {
             match self.calls.open.get(&call) {
                 Some((_, Asked::Name(_))) => self.on_name_result(wire::NameResult { call, ..Default::default() }, out),
                 Some((_, Asked::Spawn { .. })) => {
-                    let error = "the job is being ended".into();
+                    let error = crate::sentences::JOB_IS_BEING_ENDED.into();
                     self.on_spawn_result(wire::SpawnResult { call, error, ..Default::default() }, out);
                 }
                 None => {}

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Stream, rank_exit::How, up};
 
 use super::{Effect, Local, Phase, Status, StdinState, Step};
-use crate::Now;
+use crate::{Now, sentences};
 
 /// A dead rank's streams may take this long to reach their end before it is reported without: a child of it may hold them
 /// open.
@@ -107,7 +107,7 @@ impl Ending {
 
     /// The same, as a sentence.
     pub(super) fn why(&self) -> String {
-        self.why.clone().filter(|why| !why.is_empty()).unwrap_or_else(|| "the job is being ended".to_owned())
+        self.why.clone().filter(|why| !why.is_empty()).unwrap_or_else(|| sentences::JOB_IS_BEING_ENDED.to_owned())
     }
 }
 
@@ -260,8 +260,8 @@ impl Step {
             (fault, None, Phase::Exited(Status::Exited(code))) => {
                 let note = match fault {
                     Some(Fault::Protocol(why)) if between => why.clone(),
-                    _ if between => "without MPI_Finalize".to_owned(),
-                    _ if silent => "without calling MPI_Init, for which its spawner waits".to_owned(),
+                    _ if between => sentences::WITHOUT_FINALIZE.to_owned(),
+                    _ if silent => sentences::WITHOUT_INIT_FOR_SPAWNER.to_owned(),
                     _ => String::new(),
                 };
                 if code == 0 && !between && !silent {
@@ -271,7 +271,7 @@ impl Step {
             }
             (Some(Fault::Protocol(why)), None, _) => (How::Failed(why.clone()), 1, true, String::new()),
             (None, None, Phase::Starting | Phase::Running | Phase::NeverRan | Phase::Left) => {
-                (How::Failed("never started".into()), 247, true, String::new())
+                (How::Failed(sentences::NEVER_STARTED.into()), 247, true, String::new())
             }
         };
         // Orderly exits after the others were told to go are not failures of their own, except aborts.
@@ -302,9 +302,8 @@ impl Step {
         }
         let waiting = self.fence.waiting.len();
         let Some(local) = self.ranks.iter().position(super::Rank::left_quietly) else { return };
-        let what = if self.ranks[local].pmi.is_finalized() { "after MPI_Finalize" } else { "without calling MPI_Init" };
-        let others = if waiting == 1 { "1 rank of its node waits" } else { "other ranks of its node wait" };
-        self.condemn(local, format!("{what}, but {others} for it in a barrier that it can never enter"), out);
+        let note = sentences::missing_in_barrier(self.ranks[local].pmi.is_finalized(), waiting);
+        self.condemn(local, note, out);
     }
 
     /// MPI libraries wait for each other in shared memory too, where nobody sees it: a rank that left without MPI while its
@@ -317,12 +316,7 @@ impl Step {
             return;
         };
         if *self.ending.absent_at.get_or_insert(now.mono + ABSENCE) <= now.mono {
-            let others = if in_mpi == 1 { "1 rank of its node is" } else { "other ranks of its node are" };
-            self.condemn(
-                local,
-                format!("without calling MPI_Init, but {others} in MPI and cannot go on without it"),
-                out,
-            );
+            self.condemn(local, sentences::missing_in_mpi(in_mpi), out);
         }
     }
 
@@ -332,7 +326,7 @@ impl Step {
         let status = match rank.phase {
             Phase::Exited(Status::Exited(code)) => How::Exited(code),
             Phase::Exited(Status::Signaled(signal)) => How::Signaled(signal),
-            Phase::Left => How::Failed("it has left the epoch".into()),
+            Phase::Left => How::Failed(sentences::LEFT_THE_EPOCH.into()),
             Phase::Starting | Phase::Running | Phase::NeverRan => return,
         };
         let before = rank.verdict.report.take();
@@ -372,8 +366,7 @@ impl Step {
                     self.cut_off(now, local, out);
                 } else if rank.phase == Phase::Running {
                     if rank.verdict.hung_up {
-                        let why = "closed its PMI connection without MPI_Finalize".into();
-                        rank.verdict.fault.get_or_insert(Fault::Protocol(why));
+                        rank.verdict.fault.get_or_insert(Fault::Protocol(sentences::HUNG_UP.into()));
                     }
                     out.push(Effect::Signal(local, SIGKILL));
                 }

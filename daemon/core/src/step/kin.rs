@@ -14,7 +14,7 @@ use super::exits::Fault;
 use super::fence::Waiter;
 use super::pmi::reply_to;
 use super::{Effect, Local, Step};
-use crate::Now;
+use crate::{Now, sentences};
 
 /// Whose MPI library a member uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,11 +51,7 @@ impl Kin {
 
     /// What is wrong with a member of this kin, if this rank's is another one.
     fn clash(self, rank: u32) -> String {
-        let both = match self {
-            Kin::Ours => format!("uses the MPI library of rsd, and rank {rank} another one"),
-            Kin::Other => format!("uses another MPI library than rank {rank}, which uses that of rsd"),
-        };
-        format!("{both}: all members of a group must use the same")
+        sentences::member::libraries_differ(self == Kin::Ours, rank)
     }
 }
 

@@ -20,6 +20,7 @@ use super::pmi::reply_to;
 use super::together::Way;
 use super::{Effect, Local, Phase, Step};
 use crate::Now;
+use crate::sentences::{self, member as sentence};
 
 /// After the epoch began: members that have not come by then are missed.
 const ATTACH: Duration = Duration::from_secs(60);
@@ -224,11 +225,7 @@ impl Step {
             if due(member.over_at) {
                 self.member_is_over(now, local, out);
             } else if due(member.missed_at) && !rank.phase.is_over() {
-                let who = process(&member.start);
-                let why = format!(
-                    "{who} has not come to its PMI server within {} s after the group was complete: it has to call MPI_Init",
-                    ATTACH.as_secs()
-                );
+                let why = sentence::never_attached(member.start.pid, ATTACH);
                 rank.verdict.fault.get_or_insert(Fault::NotStarted(why));
                 self.member_is_over(now, local, out);
             }
@@ -243,24 +240,20 @@ impl Step {
     /// How a member ended, with rsctl's exit code for it; None: well.
     pub(super) fn judge_member(&self, local: Local, member: &Member) -> Option<(How, i32)> {
         let rank = &self.ranks[local];
-        let who = process(&member.start);
+        let pid = member.start.pid;
         match (&rank.verdict.fault, rank.verdict.aborted) {
             (_, Some(code)) => Some((How::Aborted(code), code)),
             (Some(Fault::NotStarted(why)), None) => Some((How::Failed(why.clone()), 247)),
-            (Some(Fault::Protocol(why)), None) => Some((How::Failed(format!("{who} {why}")), 1)),
+            (Some(Fault::Protocol(why)), None) => Some((How::Failed(sentence::did(pid, why)), 1)),
             (None, None) if rank.pmi.is_finalized() => None,
-            (None, None) if rank.verdict.was_told => Some((How::Failed(format!("{who} was cut off")), 1)),
+            (None, None) if rank.verdict.was_told => Some((How::Failed(sentence::cut_off(pid)), 1)),
             (None, None) if !rank.pmi.has_spoken() && !self.launch_spec().export.is_empty() => None,
             (None, None) if !rank.pmi.has_spoken() => {
-                let hint = if member.start.by_other { format!(": {BY_OTHER}") } else { String::new() };
-                Some((How::Failed(format!("{who} ended before it called MPI_Init{hint}")), 1))
+                let hint = if member.start.by_other { BY_OTHER } else { "" };
+                Some((How::Failed(sentence::ended_before_init(pid, hint)), 1))
             }
-            (None, None) if member.gone => Some((How::Failed(format!("{who} ended without MPI_Finalize")), 1)),
-            (None, None) => Some((How::Failed(format!("{who} closed its PMI connection without MPI_Finalize")), 1)),
+            (None, None) if member.gone => Some((How::Failed(sentence::ended_without_finalize(pid)), 1)),
+            (None, None) => Some((How::Failed(sentence::did(pid, sentences::HUNG_UP)), 1)),
         }
     }
-}
-
-fn process(start: &MemberStart) -> String {
-    if start.pid == 0 { "its process".to_owned() } else { format!("its process (pid {})", start.pid) }
 }

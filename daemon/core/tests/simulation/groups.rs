@@ -389,10 +389,9 @@ fn members_of_two_libraries_are_told_so_and_those_of_one_are_not() {
         let info = world.assert_ended(job, JobState::Failed, 1);
         let cause = info.cause.expect("a cause");
         let how = format!("{:?}", cause.how);
-        assert!(how.contains("all members of a group must use the same"), "{how}");
+        assert!(how.contains("all members of a group must use the same MPI library"), "{how}");
         let is_ours = (cause.rank < border) == ours_first;
-        let named =
-            if is_ours { "uses the MPI library of rsd, and rank" } else { "uses another MPI library than rank" };
+        let named = if is_ours { "uses rsd's MPI library, but rank" } else { "uses another MPI library than rank" };
         assert!(how.contains(named), "{how}");
         world.assert_at_rest();
     }

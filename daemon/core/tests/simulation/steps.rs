@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
+use rsd_core::sentences::{StepEnd, step_lost};
 use rsd_core::step::{Effect, Input, RankStart, SpawnWish, Status, Stream};
 use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, Step};
@@ -123,7 +124,7 @@ impl World {
         self.break_wires_of(|wire| wire.lower == Lower::Step(pid));
         if let Some(daemon) = self.machines[machine].daemon {
             let delay = self.delay();
-            self.after(delay, Event::StepLost { pid: daemon, job, why: "its step process ended unasked" });
+            self.after(delay, Event::StepLost { pid: daemon, job, why: step_lost(StepEnd::Unknown) });
         }
     }
 

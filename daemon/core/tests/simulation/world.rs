@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message;
 use rsd_core::rsd::{Answer, Call, Effect, Input, KnownStep, LinkId, Memory, ReqId, Start};
+use rsd_core::sentences::{StepEnd, step_lost};
 use rsd_core::step;
 use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, NodeId, Now, Rsd, Tuning};
@@ -66,7 +67,7 @@ pub(crate) enum Event {
     StepLost {
         pid: Pid,
         job: JobId,
-        why: &'static str,
+        why: String,
     },
     StepBoot {
         machine: MachineId,
@@ -332,7 +333,7 @@ impl World {
             Event::Load { pid, probe } => {
                 self.handle(pid, Input::Load { probe, load: wire::NodeLoad { load1: 0.5, ..Default::default() } });
             }
-            Event::StepLost { pid, job, why } => self.handle(pid, Input::StepLost { job, why: why.into() }),
+            Event::StepLost { pid, job, why } => self.handle(pid, Input::StepLost { job, why }),
             Event::StepBoot { machine, launch } => self.boot_step(machine, launch),
             Event::StepDial(pid) => self.dial_step(pid),
             Event::StepTick(pid) => self.tick_step(pid),
@@ -392,7 +393,7 @@ impl World {
             self.machines[id].kept = self.daemons[&pid].core.kept();
         }
         for job in gone {
-            self.after(Duration::ZERO, Event::StepLost { pid, job, why: "it died while its daemon was away" });
+            self.after(Duration::ZERO, Event::StepLost { pid, job, why: step_lost(StepEnd::WhileDaemonWasDown) });
         }
         if !is_head {
             self.after(Duration::ZERO, Event::Dial(pid));
