@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn a_refusal_keeps_the_daemons_text_and_code() {
-        let status = rsd_proto::transport::refusal(Code::FailedPrecondition, exit::NOT_PLACED, "8 ranks asked");
+        let status = rsd_proto::transport::refusal(Code::FailedPrecondition, exit::NOT_PLACED, "8 ranks requested");
         let failure = Failure::of_status("submitting", &status);
-        assert_eq!(failure, Failure::new(243, "8 ranks asked"));
+        assert_eq!(failure, Failure::new(243, "8 ranks requested"));
     }
 
     #[test]

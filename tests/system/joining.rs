@@ -173,7 +173,7 @@ fn singletons_publish_find_and_spawn() {
         assert_eq!(spawn(&["family"]).ok(), "family of 6\n", "{mpi:?}");
         assert_eq!(spawn(&["refused", "50", "./a.out"]).ok(), "refused\n", "{mpi:?}");
         let told = dvm.ctl("attach last").end().err();
-        assert!(told.contains("rank 0 could not spawn: 50 ranks asked"), "{mpi:?}: {told}");
+        assert!(told.contains("rank 0 could not spawn: 50 ranks requested"), "{mpi:?}: {told}");
         assert_eq!(spawn(&["outlived", "1"]).ok(), "left\n", "{mpi:?}");
         eventually("its child has said its word", WITHIN, || dvm.ctl("logs last").ok().contains("lived").then_some(()));
     }

@@ -49,7 +49,7 @@ fn the_example_of_two_hosts_with_two_slots() {
     assert_eq!(
         said,
         "\
-rsctl: 8 ranks asked, 4 slots free on 2 nodes
+rsctl: 8 ranks requested, 4 slots free on 2 nodes
   node0  2 slots (hostfile ./hosts:2)   0 in use
   node1  2 slots (hostfile ./hosts:3)   0 in use
 fix one of:  -n 4   |  --oversubscribe (=> node0: 0-3, node1: 4-7)  |  slots=4 in ./hosts
@@ -78,7 +78,7 @@ fn max_slots_is_a_limit_and_what_it_holds_back_goes_elsewhere() {
     assert_eq!(placed(&run("8").ok()), nodes([("node0", &[0, 1, 2]), ("node1", &[3, 4, 5, 6, 7])]));
     dvm.file("hosts", "node0 slots=2 max_slots=3\nnode1 max_slots=3\n");
     let said = run("8").fails(243);
-    assert!(said.contains("8 ranks asked") && said.contains("at most 3 ranks (hostfile hosts:1)"), "{said}");
+    assert!(said.contains("8 ranks requested") && said.contains("at most 3 ranks (hostfile hosts:1)"), "{said}");
     assert!(said.contains("-n 6"), "{said}");
 }
 

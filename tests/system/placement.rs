@@ -150,7 +150,7 @@ fn what_a_daemon_may_not_use_it_does_not_offer() {
         assert_eq!(found[&0].0, BTreeSet::from([*last]), "{options:?}");
     }
     let said = dvm.rsctl(["run", "-n", "2", "--bind-to", "core", "true"]).fails(243);
-    assert!(said.contains("1 core free for 2 ranks"), "{said}");
+    assert!(said.contains("2 ranks, 1 free core"), "{said}");
 }
 
 #[test]

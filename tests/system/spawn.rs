@@ -48,7 +48,7 @@ fn lines_of_spawned_ranks_have_their_job_before_them() {
 fn what_cannot_be_spawned_is_refused_and_the_user_told() {
     let dvm = Dvm::start(1);
     for (count, program, said) in [
-        ("50", "./a.out", "rank 0 could not spawn: 50 ranks asked, 2 slots free"),
+        ("50", "./a.out", "rank 0 could not spawn: 50 ranks requested, 2 slots free"),
         ("1", "./nowhere", "rank 0 could not spawn: rank 0: program ./nowhere: not found in"),
         ("2", "/bin/false", "without calling MPI_Init, which its spawner waits for"),
     ] {

@@ -44,7 +44,7 @@ fn output_that_cannot_be_written() {
 fn a_host_that_is_no_node() {
     let dvm = Dvm::start(2);
     let said = dvm.ctl("run -n 1 --host node7 true").fails(243);
-    says(&said, &["host node7 (--host) is no node of this DVM", "node0, node1"]);
+    says(&said, &["no node named node7 in this DVM (nodes: node0, node1)"]);
     dvm.file("hosts", "node0\nelsewhere slots=2\n");
     let said = dvm.ctl("run -n 1 --hostfile hosts true").fails(243);
     says(&said, &["host elsewhere (hostfile hosts:2)"]);
@@ -96,7 +96,7 @@ fn a_host_file_with_a_slip() {
     says(&dvm.ctl("run -n 1 --host node0:x true").fails(240), &["node0:x"]);
     dvm.file("hosts", "node0 slots=2\n");
     says(&dvm.ctl("run -n 1 --hostfile hosts --host node9 true").fails(240), &["`node9` is not in hosts"]);
-    says(&dvm.ctl("run -n 1 --host +n5 true").fails(243), &["there is no node +n5", "the DVM has 1"]);
+    says(&dvm.ctl("run -n 1 --host +n5 true").fails(243), &["no node +n5", "the DVM has 1 node"]);
     says(&dvm.ctl("run -n 1 --host +e:2 true").fails(243), &["+e:2", "1 of 1 nodes is idle"]);
 }
 
@@ -109,7 +109,7 @@ fn a_rank_file_with_a_slip() {
     };
     says(&said("rank 0=node0 slot=x\n", 240), &["ranks:1:19", "rank N=HOST slot=CPUS"]);
     says(&said("rank 0=node0\nrank 0=node0\n", 240), &["ranks:2:6", "already on line 1"]);
-    says(&said("rank 1=node0\n", 243), &["there is no rank 1", "ranks:1"]);
+    says(&said("rank 1=node0\n", 243), &["no rank 1", "ranks:1"]);
     says(&dvm.ctl("run --map-by rankfile true").fails(240), &["--rankfile FILE"]);
 }
 

@@ -285,7 +285,7 @@ fn json_has_an_object_per_rank() {
 #[test]
 fn json_of_a_refusal_says_what_would_work() {
     let refusal = PlanRefusal {
-        text: "8 ranks asked".into(),
+        text: "8 ranks requested".into(),
         asked: Some(8),
         free: Some(4),
         nodes: vec![node("a", 4, 4, 0)],
@@ -295,7 +295,7 @@ fn json_of_a_refusal_says_what_would_work() {
     let read = read(|out| document::reply(&reply, "", out).unwrap());
     assert_eq!(read.get("ranks"), None);
     let refused = &read["refused"];
-    assert_eq!((&refused["text"], &refused["asked"]), (&json!("8 ranks asked"), &json!(8)));
+    assert_eq!((&refused["text"], &refused["asked"]), (&json!("8 ranks requested"), &json!(8)));
     assert_eq!((&refused["free"], &refused["fixes"]), (&json!(4), &json!(["-n 4"])));
     assert_eq!(refused["nodes"][0]["name"], "a");
 }

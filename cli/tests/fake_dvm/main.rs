@@ -105,7 +105,7 @@ fn input_that_never_ends_does_not_keep_us() {
 #[test]
 fn a_refusal_keeps_its_text_and_its_code() {
     for (code, text) in
-        [(exit::NOT_PLACED, "8 ranks asked, 4 slots free on 2 nodes"), (exit::VERSION, "the caller is version 9")]
+        [(exit::NOT_PLACED, "8 ranks requested, 4 slots free on 2 nodes"), (exit::VERSION, "the caller is version 9")]
     {
         for command in ["run", "submit"] {
             let stage = Stage::new([Act::Refuse(refusal(Code::FailedPrecondition, code, text))]);
@@ -428,7 +428,7 @@ in full: rsctl run --map-by slot -n 2 --host n0:2 ./a 'b c'
 
 #[test]
 fn a_plan_that_is_refused_says_what_run_says_and_exits_as_it() {
-    let text = "3 ranks asked, 2 slots free on 1 node\nfix:  -n 2";
+    let text = "3 ranks requested, 2 slots free on 1 node\nfix:  -n 2";
     let refused = PlanRefusal { text: text.into(), asked: Some(3), free: Some(2), ..PlanRefusal::default() };
     let refused = PlanReply { outcome: Some(Outcome::Refused(refused)) };
     let stage = Stage::with_plans(vec![refused.clone()]);
@@ -442,7 +442,7 @@ fn a_plan_that_is_refused_says_what_run_says_and_exits_as_it() {
 #[test]
 fn a_mapping_that_the_daemon_does_not_know_is_a_wrong_use() {
     let said = Stage::with_plans(Vec::new()).output(&["plan", "-n", "3"]);
-    assert_eq!((said.code, &*said.err), (Some(240), "rsctl: there is no mapping by x\n"));
+    assert_eq!((said.code, &*said.err), (Some(240), "rsctl: unknown mapping `x`\n"));
 }
 
 #[test]

@@ -123,7 +123,7 @@ impl Dvm for Fake {
     async fn plan(&self, request: Request<PlanRequest>) -> Result<Response<PlanReply>, Status> {
         self.0.tell(Asked::Plan(Box::new(request.into_inner())));
         let reply = self.0.plans.lock().unwrap().pop_front();
-        reply.map(Response::new).ok_or_else(|| refusal(Code::InvalidArgument, exit::USAGE, "there is no mapping by x"))
+        reply.map(Response::new).ok_or_else(|| refusal(Code::InvalidArgument, exit::USAGE, "unknown mapping `x`"))
     }
 
     async fn attach(&self, request: Request<JobSelector>) -> Result<Response<Events>, Status> {

@@ -1,32 +1,32 @@
-//! Where a job's ranks go: which node, which number, which cpus and GPUs; or why they do not fit, and what would.
+//! Places a job's ranks: chooses each rank's node, number, cpus and GPUs, or explains why they do not fit and what would.
 //!
-//! The rule, for one program at a time on what the programs before it left:
+//! The rule, for one program at a time, on what the earlier programs left:
 //!
-//! 1. A node offers `min(slots - in use, cap from the host list)`. A host list's cap counts the ranks of the whole job. Who asks
-//!    for cpus (`pe=N`, `pe-list`) or GPUs for each rank is offered no more ranks than the node has of them.
+//! 1. A node offers `min(slots - in use, cap from the host list)`. A host list's cap counts the ranks of the whole job. A request
+//!    for cpus (`pe=N`, `pe-list`) or GPUs per rank lowers the offer to what the node's cpus or GPUs allow.
 //! 2. Offers are filled in list order. By node, and by objects that span, nodes take turns instead.
 //! 3. If ranks remain and the job may oversubscribe, nodes below their `max_slots` take the rest in equal shares. Earlier nodes take
-//!    what does not divide. `max_slots` is hard: what a node may not take goes to the others.
-//! 4. That is so whatever ranks are mapped to: an object only says where on its node a rank goes. Ranks take objects in turn,
-//!    passing over full ones. A kind that a node lacks is replaced by the next larger, with a notice.
+//!    the remainder. `max_slots` is a hard limit: ranks that a node may not take go to the others.
+//! 4. Mapping to objects does not change these counts: an object only decides where on its node a rank goes. Ranks take objects in
+//!    turn and skip full ones. A kind that a node lacks is replaced by the next larger kind, with a notice.
 //! 5. Ranks are numbered program after program: by slot node by node, by node in turns, by objects object by object, spanning
 //!    one per object in turn.
-//! 6. A default binding never fails a launch: with more ranks than free cores they are left unbound, with a notice.
-//! 7. Otherwise it gives each rank an equal share of its node, in whole cores, no two ranks the same: floor(free cores / ranks),
+//! 6. A default binding never fails a launch: with more ranks than free cores, ranks are left unbound, with a notice.
+//! 7. Otherwise a default binding gives each rank an equal, exclusive share of its node in whole cores: floor(free cores / ranks),
 //!    within its object and a NUMA node where that fits. A share that is the whole node needs no binding.
-//! 8. A binding that was asked for is kept or refused. No two ranks share a cpu, and none is another job's, unless
-//!    `overload-allowed`; then ranks of the job may share, and still none is another job's.
+//! 8. A requested binding is kept or the job is refused. Ranks share no cpu with each other or with other jobs. With
+//!    `overload-allowed` ranks of the job may share cpus with each other, but still not with other jobs.
 //!
-//! Counts by slot are what Open MPI 5 documents and mostly does; they differ where that release crosses `max_slots`, and by node
-//! where it oversubscribes one node while another has slots free. `--compat` gives its own answers.
+//! Counts by slot follow Open MPI 5's documentation and mostly its behaviour. They differ where that release exceeds `max_slots`,
+//! and by node where it oversubscribes one node while another has free slots. `--compat` follows its actual behaviour.
 //!
 //! ```text
 //! NodeOffer, Request ─▶ place ─▶ Placement { map, bindings, policy, notices }
-//!                          └───▶ Refusal { what was asked, what there is, what would work }
+//!                          └───▶ Refusal { what was requested, what is available, what would work }
 //! ```
 //!
-//! Cost: O(nodes · log ranks) for the counts; for the numbering O(nodes) by slot, O(ranks) in turns; for the rest, O(ranks of a
-//! node · its cpus) for each node that is unlike the others.
+//! Cost: O(nodes · log ranks) for the counts; O(nodes) by slot or O(ranks) in turns for the numbering; O(ranks of a node · its
+//! cpus) for each distinct node for the rest.
 
 pub mod cpuset;
 pub mod policy;
@@ -58,43 +58,43 @@ use hosts::Seat;
 use policy::{Compat, Policy, PolicyError};
 use topology::{Kind, Topology};
 
-/// As many ranks as one program may ask for.
+/// The most ranks that one program may request.
 pub const ASKED_MAX: u32 = 1 << 24;
 
-/// What a node has to give.
+/// A node as placement sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeOffer {
     /// Its id.
     pub id: NodeId,
-    /// The name that host lists call it by.
+    /// Its name in host lists.
     pub name: String,
     /// Its slots, used or not.
     pub slots: u32,
-    /// Why as many, for people: "2 cores".
+    /// Where the number of slots comes from: "2 cores".
     pub slots_reason: String,
-    /// How many of them other jobs use; more than there are when oversubscribed.
+    /// How many slots other jobs use; may exceed `slots` when oversubscribed.
     pub in_use: u32,
     /// Its processor.
     pub topology: Arc<Topology>,
-    /// The threads that ranks may use at all: within the affinity mask and the cpuset.
+    /// The threads that ranks may use: within the affinity mask and the cpuset.
     pub usable: CpuSet,
-    /// Those of them that other jobs hold: the threads of every live placement that is [`exclusive`](Placement::exclusive).
-    /// No binding touches them. What default bindings use, and those with `overload-allowed`, is not held.
+    /// The threads that other jobs hold: those of every live placement that is [`exclusive`](Placement::exclusive). No binding
+    /// uses them. Default bindings and bindings with `overload-allowed` hold nothing.
     pub taken: CpuSet,
-    /// Its GPUs, shared by nodes alike.
+    /// Its GPUs. Nodes that are alike share the list.
     pub gpus: Arc<[Gpu]>,
-    /// Those of them, by their places, that ranks of other jobs have; all that `gpus_per_rank` gave.
+    /// The GPUs, by index, that ranks of other jobs have through `gpus_per_rank`.
     pub gpus_taken: CpuSet,
 }
 
-/// What placement needs to know of a GPU; it is known by its place in [`NodeOffer::gpus`].
+/// A GPU as placement sees it. It is identified by its index in [`NodeOffer::gpus`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Gpu {
-    /// The threads nearest to it; empty: not known.
+    /// The threads nearest to it; empty: unknown.
     pub near: CpuSet,
 }
 
-/// What a job asks for.
+/// A job's placement request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// Its programs, in rank order.
@@ -107,7 +107,7 @@ pub struct Request {
     pub rankfile: Vec<RankPlace>,
 }
 
-/// One rank of a rankfile.
+/// One rank of a rank file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankPlace {
     /// Its number.
@@ -123,14 +123,14 @@ pub struct RankPlace {
 /// One program of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct App {
-    /// How many ranks; absent: one per slot offered.
+    /// How many ranks; absent: one per offered slot.
     pub n: Option<u32>,
-    /// Where it may run, in this order; empty: on every node.
+    /// The nodes on which it may run, in order; empty: every node.
     pub hosts: Vec<Host>,
 }
 
-/// One entry of a host list. A node named once without a number offers all its slots, one named k times k of them; numbers
-/// add up.
+/// One entry of a host list. A node that is named once without a number offers all its slots; one that is named k times offers k.
+/// Numbers add up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     /// A node's name, in full or up to its first dot; `localhost` is the head.
@@ -144,7 +144,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// As many slots as the node has: `a:*`, which differs from `a` where others' rules are followed.
+    /// All slots of the node: `a:*`. It differs from `a` under `--compat`.
     pub const WHOLE: u32 = u32::MAX;
 }
 
@@ -153,20 +153,20 @@ impl Host {
 pub struct Placement {
     /// Which rank runs where.
     pub map: TaskMap,
-    /// `app_sizes[i]` ranks run program i, in rank order.
+    /// `app_sizes[i]`: how many ranks run program i, in rank order.
     pub app_sizes: Vec<u32>,
-    /// How many slots it takes, in the order of the nodes' first ranks.
+    /// How many slots it uses on each node, in the order of the nodes' first ranks.
     pub used: Vec<(NodeId, u32)>,
-    /// The different ways in which a node's ranks are bound; nodes whose ranks are bound alike share one.
+    /// The distinct bindings of a node's ranks. Nodes whose ranks are bound alike share one.
     pub bindings: Vec<Arc<[RankBinding]>>,
     /// The next `count` nodes of the map have `bindings[index]`: (count, index), over all of `map.nodes()`.
     pub binding_runs: Vec<(u32, u32)>,
-    /// Whether its ranks hold the threads that they are bound to against other jobs: the user asked for the binding, and
-    /// without `overload-allowed`.
+    /// Whether other jobs may not use the threads that its ranks are bound to: the user requested the binding, and without
+    /// `overload-allowed`.
     pub exclusive: bool,
-    /// What was asked, defaults filled in.
+    /// The requested policy with defaults filled in.
     pub policy: Policy,
-    /// What the user should know, a sentence each.
+    /// Notices for the user, one sentence each.
     pub notices: Vec<String>,
 }
 
@@ -175,41 +175,41 @@ pub struct Placement {
 pub struct RankBinding {
     /// Hardware threads by logical index; empty: unbound.
     pub threads: CpuSet,
-    /// Its GPUs, places in [`NodeOffer::gpus`].
+    /// Its GPUs, as indexes into [`NodeOffer::gpus`].
     pub gpus: Vec<u32>,
-    /// Why it is here.
+    /// Why it is on this node.
     pub reason: Reason,
 }
 
-/// Why a rank is where it is. Its text is for people: "slot 2 of 4".
+/// Why a rank is on its node, as text: "slot 2 of 4".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// The `nth` (from 1) of the `of` slots that the node offered.
+    /// It has slot `nth` (from 1) of the `of` slots that the node offered.
     Slot {
         /// From 1.
         nth: u32,
-        /// As many.
+        /// How many.
         of: u32,
     },
-    /// Beyond the slots, the `nth` (from 1) of the `of` that are the node's share.
+    /// It is oversubscribed: rank `nth` (from 1) of the node's share of `of`.
     Share {
         /// From 1.
         nth: u32,
-        /// As many.
+        /// How many.
         of: u32,
     },
-    /// `ppr`: the `nth` (from 1) of `of` on an object.
+    /// `ppr`: rank `nth` (from 1) of `of` on an object.
     PerObject {
         /// From 1.
         nth: u32,
-        /// As many.
+        /// How many.
         of: u32,
-        /// What the object is; absent: the node.
+        /// The kind of object; absent: the node.
         kind: Option<Kind>,
-        /// Which of those that ranks may use, from 0.
+        /// The object's index among those that ranks may use, from 0.
         object: u32,
     },
-    /// The user said so: seq, rankfile.
+    /// The user listed it: seq, rankfile.
     Listed,
 }
 
@@ -227,12 +227,12 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// Places a job, or says what is missing and what would work. `head` is the node that `localhost` means.
+/// Places a job, or returns a refusal that says what is missing and what would work. `head`: the node that `localhost` means.
 pub fn place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Placement, Refusal> {
     try_place(nodes, request, head).map_err(|obstacle| refusal::explain(nodes, request, head, obstacle))
 }
 
-/// Why a request cannot be placed as it stands, before anybody thinks about what would help.
+/// Why a request cannot be placed, before fixes are looked for.
 #[derive(Debug)]
 enum Obstacle {
     NoNodes,
@@ -247,12 +247,12 @@ enum Obstacle {
         asked: Option<u32>,
         seats: Vec<Seat>,
     },
-    /// The ranks of a node (an index) cannot be bound as asked.
+    /// The ranks of a node (an index) cannot be bound as requested.
     Unbindable {
         node: usize,
         why: Unbindable,
     },
-    /// What the user listed is another job's.
+    /// Another job holds a cpu that the user listed.
     Taken {
         text: String,
     },

@@ -1,7 +1,7 @@
-//! Between a job as clients write it and placement as values: what a [`JobSpec`] asks for, and where its ranks go as messages.
+//! Converts between a client's [`JobSpec`] and placement's values, and writes placements as messages.
 //!
-//! A launch, a plan asked of a head and `rsd plan` for machines that are not there go through these functions, so that they
-//! cannot differ. What is decided is [`crate::place`]'s.
+//! A launch, a plan from a head and `rsd plan` for machines that do not exist all use these functions, so they cannot differ.
+//! [`crate::place`] makes the decisions.
 
 mod imagine;
 mod reply;
@@ -16,7 +16,7 @@ use crate::place::cpuset::CpuSet;
 use crate::place::policy::{Directive, Policy};
 use crate::place::{self, Gpu, Placement, RankBinding, Refusal, Request};
 
-/// What a job asks of placement. Fails where a policy's text is none.
+/// Parses a job's placement request. Fails if the text of a policy is invalid.
 pub fn request(spec: &JobSpec) -> Result<Request, Refusal> {
     let host = |host: &wire::Host| place::Host {
         name: host.name.clone(),
@@ -41,7 +41,7 @@ pub fn request(spec: &JobSpec) -> Result<Request, Refusal> {
     })
 }
 
-/// An entry of a host list as a job carries it. Accounts and ports are for starting daemons, which these are already.
+/// Converts an entry of a host list to the form that a job carries. Accounts and ports are dropped: they only serve to start daemons.
 pub fn host(entry: HostEntry) -> wire::Host {
     let slots = match entry.slots {
         Slots::Unsaid => None,
@@ -51,8 +51,7 @@ pub fn host(entry: HostEntry) -> wire::Host {
     wire::Host { name: entry.host.to_string(), slots, max_slots: entry.max_slots, source: entry.source }
 }
 
-/// Whether a rank that cannot be bound as planned may not run at all: the user asked for the binding, and not
-/// `if-supported`.
+/// Whether a rank that cannot be bound as planned must not run: the user requested the binding without `if-supported`.
 pub fn is_binding_required(policy: &Policy) -> bool {
     let listed = match policy.map_by.directive {
         Some(Directive::Rankfile | Directive::PeList { .. }) => true,
@@ -65,7 +64,7 @@ pub fn is_binding_required(policy: &Policy) -> bool {
     }
 }
 
-/// A placement's bindings as messages, and over how many nodes each holds.
+/// A placement's bindings as messages, and how many successive nodes have each.
 pub fn bindings(placement: &Placement) -> (Vec<wire::NodeBinding>, Vec<wire::BindingRun>) {
     let rank = |rank: &RankBinding| wire::RankBinding {
         threads: ranges(&rank.threads),
@@ -77,17 +76,17 @@ pub fn bindings(placement: &Placement) -> (Vec<wire::NodeBinding>, Vec<wire::Bin
     (placement.bindings.iter().map(|ranks| node(ranks)).collect(), placement.binding_runs.iter().map(run).collect())
 }
 
-/// A set as ranges.
+/// Converts a set to ranges.
 pub fn ranges(set: &CpuSet) -> Vec<wire::Range> {
     set.ranges().into_iter().map(|range| wire::Range { first: range.start, count: range.end - range.start }).collect()
 }
 
-/// The numbers below `end` of ranges that a peer sent.
+/// Converts a peer's ranges to a set, without the numbers from `end` up.
 pub fn cpu_set(ranges: &[wire::Range], end: u32) -> CpuSet {
     ranges.iter().flat_map(|range| range.first.min(end)..range.first.saturating_add(range.count).min(end)).collect()
 }
 
-/// What placement needs to know of GPUs on a node of so many hardware threads.
+/// Converts a node's GPUs for placement. `threads`: how many hardware threads the node has.
 pub fn gpus(gpus: &[wire::Gpu], threads: u32) -> Vec<Gpu> {
     gpus.iter().map(|gpu| Gpu { near: cpu_set(&gpu.near, threads) }).collect()
 }

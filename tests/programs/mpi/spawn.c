@@ -48,7 +48,7 @@ static void refusals(void) {
     int codes[64], remote, sum = 0, one = 1;
     char *child[] = {"child", NULL}, *early[] = {"early", NULL}, *late[] = {"late", NULL};
     refused("./nowhere", MPI_ARGV_NULL, 2, 0, "./nowhere");
-    refused(self, child, 60, size - 1, "60 ranks asked");
+    refused(self, child, 60, size - 1, "60 ranks requested");
     refused("/bin/true", MPI_ARGV_NULL, 1, 0, "without calling MPI_Init");
     refused(self, early, 2, 0, "(last: MPI_Comm_spawn: ");
     FAILS(MPI_Comm_spawn(self, child, -1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ARG);

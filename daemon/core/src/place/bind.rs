@@ -1,4 +1,4 @@
-//! Which threads each of a node's ranks is bound to.
+//! Chooses the threads that each of a node's ranks is bound to.
 //!
 //! ```text
 //! 2 NUMA nodes of 4 cores, 3 ranks      0 0 1 1   2 2 . .     a share is floor(8 / 3) = 2 cores, within a NUMA node
@@ -7,8 +7,8 @@
 //! 9 ranks                               unbound: fewer cores than ranks
 //! ```
 //!
-//! Units (cores, threads or larger objects) are given out whole and once. With `overload-allowed` they start anew when none is
-//! left. Cost: O(ranks · words of a set · NUMA nodes).
+//! Units (cores, threads or larger objects) are handed out whole, each once. With `overload-allowed` they are reused when none
+//! is left. Cost: O(ranks · words of a set · NUMA nodes).
 
 use std::fmt;
 
@@ -17,27 +17,27 @@ use super::machine::Machine;
 use super::topology::Kind;
 use super::wants::{Binding, Wants};
 
-/// Why a node's ranks cannot be bound as asked. Its text follows on the node's name.
+/// Why a node's ranks cannot be bound as requested.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Unbindable {
-    /// It has no object of the kind.
+    /// The node has no object of the kind.
     NoKind(Kind),
-    /// More is asked than is free.
+    /// More units are requested than are free.
     TooFew {
         /// Ranks on the node.
         ranks: u32,
-        /// Units that each wants.
+        /// Units per rank.
         each: u32,
         /// Units free.
         free: u32,
-        /// Units that ranks could use if no other job ran.
+        /// Units that would be free if no other job ran.
         at_all: u32,
         /// What is counted.
         kind: Kind,
     },
-    /// The ranks mapped to an object want more than it holds.
+    /// Several ranks are mapped to one object, and each needs an object of its own.
     Crowded {
-        /// What they want one of each.
+        /// The kind of object.
         kind: Kind,
         /// Ranks on the node.
         ranks: u32,
@@ -47,12 +47,12 @@ pub(super) enum Unbindable {
 impl fmt::Display for Unbindable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unbindable::NoKind(kind) => write!(f, "has no {}", word(*kind)),
+            Unbindable::NoKind(kind) => write!(f, "the node has no {}", word(*kind)),
             Unbindable::TooFew { ranks, each, free, at_all, kind } => {
                 let kind = word(*kind);
-                let each = if *each == 1 { String::new() } else { format!(" of {each}") };
-                let plural = |number: u32, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-                write!(f, "has {} free for {}{each}", plural(*free, kind), plural(*ranks, "rank"))?;
+                let s = |number: u32| if number == 1 { "" } else { "s" };
+                let each = if *each == 1 { String::new() } else { format!(" with {each} {kind}s each") };
+                write!(f, "{ranks} rank{}{each}, {free} free {kind}{}", s(*ranks), s(*free))?;
                 match at_all.saturating_sub(*free) {
                     0 => Ok(()),
                     others => write!(f, " ({others} held by other jobs)"),
@@ -60,13 +60,13 @@ impl fmt::Display for Unbindable {
             }
             Unbindable::Crowded { kind, ranks } => {
                 let kind = word(*kind);
-                write!(f, "has a {kind} that several of its {ranks} ranks are mapped to, and each wants its own")
+                write!(f, "several of its {ranks} ranks are mapped to one {kind}, and each needs its own")
             }
         }
     }
 }
 
-/// What people call an object.
+/// The name of an object's kind in sentences.
 pub(super) fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Package => "package",
@@ -79,7 +79,7 @@ pub(super) fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// The threads of each rank, in placing order; `homes[i]` is where rank i should be, as threads. An empty set: unbound.
+/// Returns the threads of each rank in placing order; an empty set means unbound. `homes[i]`: the threads near which rank i should be.
 pub(super) fn bind(
     machine: &Machine<'_>,
     wants: &Wants<'_>,
@@ -101,16 +101,16 @@ pub(super) fn bind(
     if free < each || (!wants.overload && u64::from(free) < u64::from(each) * u64::from(ranks)) {
         return Err(too_few(free));
     }
-    // An object as a binding is the rank's own or nobody's; cpus are taken near, wherever that is.
+    // A rank bound to an object must get one within its home; cpus may come from further away.
     let strict = matches!(wants.binding, Binding::Object(_));
     let sets: Option<Vec<CpuSet>> = homes.iter().map(|home| pool.take(each, *home, strict, wants.overload)).collect();
     let sets = sets.ok_or(Unbindable::Crowded { kind, ranks })?;
     let whole_node = |set: &CpuSet| wants.binding == Binding::Share && *set == machine.topology.all();
-    // Who has the whole node needs no binding.
+    // A rank that has the whole node needs no binding.
     Ok(sets.into_iter().map(|set| if whole_node(&set) { CpuSet::EMPTY } else { set }).collect())
 }
 
-/// A share: of which units, and how many.
+/// A rank's share: the kind of unit, and how many.
 pub(super) fn share(machine: &Machine<'_>, wants: &Wants<'_>, ranks: u32) -> Result<(Kind, u32), Unbindable> {
     let count = |kind| machine.cpus(kind).len() as u32;
     let kind = if count(Kind::Core) >= ranks { Kind::Core } else { wants.cpu };
@@ -124,7 +124,7 @@ pub(super) fn share(machine: &Machine<'_>, wants: &Wants<'_>, ranks: u32) -> Res
     }
 }
 
-/// The free threads of each unit of a kind, in the order in which they are given out.
+/// The free threads of each unit of a kind, in the order in which units are handed out.
 pub(super) fn units(machine: &Machine<'_>, kind: Kind) -> Vec<CpuSet> {
     match kind {
         Kind::Thread => machine.threads.clone(),
@@ -138,12 +138,12 @@ pub(super) fn units(machine: &Machine<'_>, kind: Kind) -> Vec<CpuSet> {
     }
 }
 
-/// Units to give out. All sets but those of threads are sets of places in `units`.
+/// The units that can be handed out. The sets `all`, `open` and `domains` are indexes into `units`.
 struct Pool {
     units: Vec<CpuSet>,
     all: CpuSet,
     open: CpuSet,
-    /// Threads that share local memory, else packages: what ranks are kept within.
+    /// The NUMA nodes, else the packages, that a rank should not cross.
     domains: Vec<CpuSet>,
 }
 
@@ -166,13 +166,13 @@ impl Pool {
         Ok(pool)
     }
 
-    /// The units that have any of these threads.
+    /// The indexes of the units that have any of these threads.
     fn places(&self, threads: &CpuSet) -> CpuSet {
         let has = |(_, unit): &(usize, &CpuSet)| unit.intersects(threads);
         self.units.iter().enumerate().filter(has).map(|(at, _)| at as u32).collect()
     }
 
-    /// The threads of `each` open units: near home if possible, or only there if `strict`.
+    /// Takes `each` open units, near `home` if possible or only there if `strict`, and returns their threads.
     fn take(&mut self, each: u32, home: Option<&CpuSet>, strict: bool, overload: bool) -> Option<CpuSet> {
         let home = home.map_or_else(|| self.all.clone(), |threads| self.places(threads));
         if overload {
@@ -188,8 +188,8 @@ impl Pool {
         Some(taken.iter().fold(CpuSet::EMPTY, |all, at| all.or(&self.units[at as usize])))
     }
 
-    /// The first with enough open units of: a NUMA node's part of home, home, a NUMA node that home touches, any NUMA node,
-    /// the whole machine.
+    /// Returns the first set with enough open units, in this order: a NUMA node's part of home, home, a NUMA node that home
+    /// touches, any NUMA node, the whole machine.
     fn nearest(&self, each: u32, home: &CpuSet, strict: bool) -> Option<CpuSet> {
         let fits = |places: &CpuSet| places.and(&self.open).len() >= each;
         let parts = || self.domains.iter().map(|domain| domain.and(home));

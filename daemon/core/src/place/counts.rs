@@ -1,28 +1,28 @@
-//! How many ranks each node takes.
+//! Decides how many ranks each node takes.
 //!
 //! ```text
 //! offers 4 2 4 | 9 ranks    in list order  4 2 3        in turns, one each           3 2 4 → 4 2 3 (earlier nodes first)
-//! offers 4 1   | 9 ranks    in list order  4 1 + 2 2    in turns  4 1, then who has fewest: 5 4
+//! offers 4 1   | 9 ranks    in list order  4 1 + 2 2    in turns  4 1, then the nodes with fewest: 5 4
 //! ```
 //!
-//! By node, overflow goes to those that have fewest, so that in the end all have an equal share of everything and not only of the
-//! overflow: "one rank per node in turn" says so of the whole, and Open MPI's answers are the same (4,1 | 9 → 5,4). What
-//! R3 and R4 demand holds as well: offers are full before anything overflows, `max_slots` is never crossed, and what a node may
-//! not take goes to the others.
+//! By node, overflow goes to the nodes with the fewest ranks, so that the totals are equal and not only the overflow. "One rank
+//! per node in turn" is about the total, and Open MPI answers the same (4,1 | 9 → 5,4). Rules 3 and 4 of the module above also
+//! hold: offers fill up before anything overflows, `max_slots` is never exceeded, and ranks that one node may not take go to
+//! the others.
 
-/// What a node takes.
+/// How many ranks a node may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
     /// Ranks within its slots.
     pub(super) offer: u32,
-    /// Ranks at all.
+    /// The most ranks.
     pub(super) most: u32,
-    /// Ranks in each of its turns; at least 1.
+    /// Ranks per turn; at least 1.
     pub(super) turn: u32,
 }
 
-/// Node after node takes its offer; the rest, if there may be more ranks than slots, goes in equal shares to all that have
-/// room. Nothing if ranks remain.
+/// Fills each node's offer in list order. With `oversubscribe` the rest goes in equal shares to all nodes with room. Returns
+/// `None` if ranks remain.
 pub(super) fn in_list_order(rooms: &[Room], n: u32, oversubscribe: bool) -> Option<Vec<u32>> {
     let mut rest = n;
     let first: Vec<u32> = rooms
@@ -43,8 +43,8 @@ pub(super) fn in_list_order(rooms: &[Room], n: u32, oversubscribe: bool) -> Opti
     (rest == 0).then(|| first.iter().zip(shares).map(|(count, share)| count + share).collect())
 }
 
-/// Nodes take turns up to their offers; the rest, if there may be more ranks than slots, in further turns of those that have
-/// fewest. Nothing if ranks remain.
+/// Deals ranks to the nodes in turns up to their offers. With `oversubscribe` the rest goes in further turns to the nodes with
+/// the fewest. Returns `None` if ranks remain.
 pub(super) fn in_turns(rooms: &[Room], n: u32, oversubscribe: bool) -> Option<Vec<u32>> {
     let caps = |most: fn(&Room) -> u32| -> Vec<Cap> {
         rooms.iter().map(|room| Cap { most: most(room), turn: room.turn }).collect()
@@ -57,21 +57,21 @@ pub(super) fn in_turns(rooms: &[Room], n: u32, oversubscribe: bool) -> Option<Ve
     (rest == 0).then_some(counts)
 }
 
-/// How far a node may go.
+/// How many ranks a node may get in a deal.
 struct Cap {
     most: u32,
     turn: u32,
 }
 
 impl Cap {
-    /// As many as it has after so many turns.
+    /// How many ranks it has after `turns` turns.
     fn after(&self, turns: u32) -> u32 {
         u32::try_from(u64::from(turns) * u64::from(self.turn)).unwrap_or(u32::MAX).min(self.most)
     }
 }
 
-/// Hands out turns to those that have had fewest and are below their cap; returns what is left. Cost: the turns that all get are
-/// searched for by halving, one pass over the nodes each.
+/// Deals turns to the nodes that have had the fewest and are below their cap, and returns how many ranks are left. Cost: a binary
+/// search for the number of whole turns, with one pass over the nodes per step.
 fn deal(counts: &mut [u32], caps: &[Cap], rest: u32) -> u32 {
     let needed = |turns: u32, counts: &[u32]| -> u64 {
         counts.iter().zip(caps).map(|(count, cap)| u64::from(cap.after(turns).saturating_sub(*count))).sum()
@@ -85,7 +85,7 @@ fn deal(counts: &mut [u32], caps: &[Cap], rest: u32) -> u32 {
             above = middle - 1;
         }
     }
-    let mut rest = rest - u32::try_from(needed(turns, counts)).expect("no more is needed than there is");
+    let mut rest = rest - u32::try_from(needed(turns, counts)).expect("the search keeps it within `rest`");
     for (count, cap) in counts.iter_mut().zip(caps) {
         *count = cap.after(turns).max(*count);
         let more = cap.after(turns.saturating_add(1)).saturating_sub(*count).min(rest);
@@ -116,9 +116,9 @@ mod tests {
     }
 
     proptest! {
-        /// The rule, played rank by rank.
+        /// Compares with the rule applied rank by rank.
         #[test]
-        fn counts_are_what_turn_by_turn_gives(
+        fn counts_match_dealing_turn_by_turn(
             given in prop::collection::vec((0u32..6, 0u32..6, 1u32..4), 1..6),
             n in 1u32..40,
             oversubscribe: bool,
@@ -141,7 +141,7 @@ mod tests {
         }
 
         #[test]
-        fn both_orders_fill_the_same_offers(given in prop::collection::vec((0u32..6, 0u32..6), 1..6), n in 1u32..40) {
+        fn both_orders_fill_offers_before_they_overflow(given in prop::collection::vec((0u32..6, 0u32..6), 1..6), n in 1u32..40) {
             let rooms: Vec<Room> = given.iter().map(|(offer, more)| Room { offer: *offer, most: offer + more, turn: 1 }).collect();
             let (list, turns) = (in_list_order(&rooms, n, true), in_turns(&rooms, n, true));
             prop_assert_eq!(list.is_some(), turns.is_some());

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-/// A set of hardware threads by logical index, as bits. Grows as needed; equal sets are equal whatever they once held.
+/// A set of hardware threads by logical index, as bits. It grows as needed. Equal sets compare equal whatever their history.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CpuSet {
     /// No trailing zero words.
@@ -11,15 +11,15 @@ pub struct CpuSet {
 }
 
 impl CpuSet {
-    /// The set of no thread: as a binding it means "unbound".
+    /// The empty set. As a binding it means "unbound".
     pub const EMPTY: CpuSet = CpuSet { words: Vec::new() };
 
-    /// All numbers of a range.
+    /// The set of all numbers in a range.
     pub fn range(range: Range<u32>) -> CpuSet {
         range.collect()
     }
 
-    /// Adds one.
+    /// Adds a number.
     pub fn insert(&mut self, cpu: u32) {
         let word = cpu as usize / 64;
         if self.words.len() <= word {
@@ -33,12 +33,12 @@ impl CpuSet {
         self.words.get(cpu as usize / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }
 
-    /// How many.
+    /// How many numbers it has.
     pub fn len(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -57,17 +57,17 @@ impl CpuSet {
         })
     }
 
-    /// The smallest, if any.
+    /// The smallest number, if any.
     pub fn first(&self) -> Option<u32> {
         self.iter().next()
     }
 
-    /// In both.
+    /// The intersection.
     pub fn and(&self, other: &CpuSet) -> CpuSet {
         CpuSet::trimmed(self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect())
     }
 
-    /// In either.
+    /// The union.
     pub fn or(&self, other: &CpuSet) -> CpuSet {
         let (long, short) = if self.words.len() >= other.words.len() { (self, other) } else { (other, self) };
         let mut words = long.words.clone();
@@ -75,24 +75,24 @@ impl CpuSet {
         CpuSet { words }
     }
 
-    /// In this one and not in the other.
+    /// The difference: what `other` lacks.
     pub fn minus(&self, other: &CpuSet) -> CpuSet {
         let mut words = self.words.clone();
         words.iter_mut().zip(&other.words).for_each(|(a, b)| *a &= !b);
         CpuSet::trimmed(words)
     }
 
-    /// Whether any number is in both.
+    /// Whether the sets have a number in common.
     pub fn intersects(&self, other: &CpuSet) -> bool {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
 
-    /// Whether all of this one are in the other.
+    /// Whether `other` has all numbers of this set.
     pub fn is_subset(&self, other: &CpuSet) -> bool {
         self.minus(other).is_empty()
     }
 
-    /// As ascending ranges with gaps between them.
+    /// The set as ascending ranges with gaps between them.
     pub fn ranges(&self) -> Vec<Range<u32>> {
         let mut ranges: Vec<Range<u32>> = Vec::new();
         for cpu in self.iter() {
@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_sets(a in prop::collection::btree_set(0u32..300, 0..40), b in prop::collection::btree_set(0u32..300, 0..40)) {
+        fn operations_match_those_of_btree_set(a in prop::collection::btree_set(0u32..300, 0..40), b in prop::collection::btree_set(0u32..300, 0..40)) {
             let of = |numbers: &BTreeSet<u32>| numbers.iter().copied().collect::<CpuSet>();
             let (x, y) = (of(&a), of(&b));
             prop_assert_eq!(x.and(&y), a.intersection(&b).copied().collect());

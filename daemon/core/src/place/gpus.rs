@@ -1,24 +1,24 @@
-//! Which GPUs each of a node's ranks has: so many each, none shared, as near to its threads as there are.
+//! Chooses each rank's GPUs on a node: a fixed number per rank, none shared, as near to its threads as possible.
 
 use super::Gpu;
 use super::cpuset::CpuSet;
 use super::machine::Machine;
 use super::topology::Kind;
 
-/// GPUs that nobody has yet.
+/// A node's GPUs while they are handed out.
 pub(super) struct Rack<'a> {
     machine: &'a Machine<'a>,
     open: CpuSet,
 }
 
 impl<'a> Rack<'a> {
-    /// All that are free on a node.
+    /// All free GPUs of a node.
     pub(super) fn new(machine: &'a Machine<'a>) -> Rack<'a> {
         Rack { machine, open: machine.gpus_free.clone() }
     }
 
-    /// The next `each`, nearest to these threads, if they are known; else such as are near each other. The node has as many: its
-    /// offer was capped by them.
+    /// Takes the `each` open GPUs that are nearest to `threads`, or without threads ones that are near each other. The node's offer
+    /// was capped by its GPUs, so there are enough.
     pub(super) fn take(&mut self, each: u32, threads: Option<&CpuSet>) -> Vec<u32> {
         let mut gpus: Vec<u32> = match threads {
             Some(threads) => self.by_distance(threads).take(each as usize).collect(),
@@ -35,7 +35,7 @@ impl<'a> Rack<'a> {
         gpus
     }
 
-    /// The threads near to any of these; nothing if that is not known.
+    /// The usable threads near any of these GPUs; `None` if that is not known.
     pub(super) fn near(&self, gpus: &[u32]) -> Option<CpuSet> {
         let near = gpus.iter().fold(CpuSet::EMPTY, |all, gpu| all.or(&self.gpu(*gpu).near));
         Some(near.and(&self.machine.usable)).filter(|near| !near.is_empty())
@@ -45,7 +45,7 @@ impl<'a> Rack<'a> {
         &self.machine.gpus[at as usize]
     }
 
-    /// Open ones, nearest first: those at the threads, those in their packages, others, those that say nothing.
+    /// The open GPUs, nearest first: near the threads, in their packages, elsewhere, at an unknown place.
     fn by_distance(&self, threads: &CpuSet) -> impl Iterator<Item = u32> + use<> {
         let topology = self.machine.topology;
         let packages = topology.objects_of(Kind::Package, threads);
@@ -63,7 +63,7 @@ impl<'a> Rack<'a> {
         open.into_iter().map(|(_, at)| at)
     }
 
-    /// Open ones with the same near threads.
+    /// The open GPUs with the same near threads.
     fn alike(&self, gpu: u32) -> impl Iterator<Item = u32> + '_ {
         self.open.iter().filter(move |other| self.gpu(*other).near == self.gpu(gpu).near)
     }

@@ -1,4 +1,4 @@
-//! Host lists: which nodes the names mean, in which order, and how much of each the job may use.
+//! Resolves host lists: which nodes, in which order, and how many slots of each the job may use.
 
 mod meaning;
 
@@ -10,45 +10,45 @@ use super::{Host, NodeOffer};
 use crate::NodeId;
 pub(super) use meaning::{Meaning, entries};
 
-/// A node in the place that a host list gives it.
+/// A node at its position in a host list.
 #[derive(Debug, Clone)]
 pub(super) struct Seat {
     /// Index into the offers.
     pub(super) node: usize,
-    /// As many slots as the host list allows; absent: all.
+    /// How many slots the host list allows; absent: all.
     pub(super) cap: Option<u32>,
-    /// Ranks that this program may get within the slots.
+    /// The most ranks of this program within the slots.
     pub(super) offer: u32,
-    /// Ranks that it may get at all.
+    /// The most ranks of this program.
     pub(super) room: u32,
-    /// Ranks of the job's programs before this one.
+    /// Ranks of the job's earlier programs.
     pub(super) placed: u32,
-    /// Where the list names it first; absent: there is no list.
+    /// Where the list first names it; absent: no list.
     pub(super) source: Option<String>,
-    /// How many entries name it besides.
+    /// How many other entries name it.
     pub(super) more_entries: usize,
-    /// `offer` and `room` as the slots alone would have them.
+    /// `offer` and `room` by slots alone.
     pub(super) by_slots: (u32, u32),
-    /// What else there is too little of for more ranks.
+    /// The resource other than slots that limits `room`.
     pub(super) limit: Option<Limit>,
-    /// How many ranks `ppr` puts here.
+    /// How many ranks `ppr` places here.
     pub(super) wanted: Option<u32>,
 }
 
-/// What ranks need besides a slot.
+/// A resource that ranks need besides a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limit {
-    /// What is counted.
+    /// The resource.
     pub(super) of: Scarce,
-    /// As many for each rank.
+    /// How many each rank needs.
     pub(super) each: u32,
-    /// As many are free.
+    /// How many are free.
     pub(super) free: u32,
-    /// As many ranks could use if no other job ran.
+    /// How many would be free if no other job ran.
     pub(super) at_all: u32,
 }
 
-/// What may be short.
+/// A resource that can be short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scarce {
     /// Cores or threads.
@@ -58,7 +58,7 @@ pub(super) enum Scarce {
 }
 
 impl Seat {
-    /// Takes no more ranks than there is enough of something for.
+    /// Lowers `offer` and `room` to what the resource allows.
     pub(super) fn limit(&mut self, limit: Limit) {
         let fits = (limit.free / limit.each.max(1)).saturating_sub(self.placed);
         if fits < self.room {
@@ -69,8 +69,8 @@ impl Seat {
     }
 }
 
-/// The seats for one program, in the order of its list, or of the nodes if it has none. `placed[i]` ranks of the job are on
-/// node i already. Fails with the first host that is no node.
+/// Returns the seats for one program, in the order of its list, or of the nodes without a list. `placed[i]`: how many ranks of the
+/// job are already on node i. Fails with the first unknown host.
 pub(super) fn seats(nodes: &[NodeOffer], placed: &[u32], hosts: &[Host], head: NodeId) -> Result<Vec<Seat>, Host> {
     if hosts.is_empty() {
         return Ok((0..nodes.len()).map(|node| Mentions::default().seat(nodes, placed, node)).collect());
@@ -87,7 +87,7 @@ pub(super) fn seats(nodes: &[NodeOffer], placed: &[u32], hosts: &[Host], head: N
     Ok(order.into_iter().map(|node| mentions[&node].seat(nodes, placed, node)).collect())
 }
 
-/// Everything that a list says of one node.
+/// All entries of a list that name one node.
 #[derive(Default)]
 struct Mentions<'a> {
     entries: Vec<&'a Host>,
@@ -130,11 +130,11 @@ impl Mentions<'_> {
     }
 }
 
-/// Finds nodes by name: as written, then in any case, then by what stands before the first dot if either name has none.
+/// Finds nodes by name: first exact, then ignoring case, then by the part before the first dot if either name has no dot.
 struct Names<'a> {
     exact: HashMap<&'a str, usize>,
     folded: HashMap<String, usize>,
-    /// By short name: the only node that has it.
+    /// By short name; `None` if several nodes share it.
     short: HashMap<String, Option<usize>>,
     head: Option<usize>,
 }
@@ -167,12 +167,12 @@ impl<'a> Names<'a> {
         if short == folded {
             return self.short.get(short).copied().flatten();
         }
-        // A full name means a node that goes by its short name, not one of another domain.
+        // A full name matches a node known by its short name, but not a node in another domain.
         self.folded.get(short).copied().filter(|_| !short.is_empty())
     }
 }
 
-/// What stands before the first dot of a name; addresses have no short form.
+/// The part of a name before the first dot. Addresses have no short form.
 fn short(name: &str) -> &str {
     if name.parse::<IpAddr>().is_ok() { name } else { name.split_once('.').map_or(name, |(short, _)| short) }
 }

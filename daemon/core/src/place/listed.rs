@@ -1,12 +1,12 @@
-//! Ranks whose places the user lists: `seq` and `rankfile`.
+//! Ranks whose nodes the user lists: `seq` and `rankfile`.
 //!
 //! ```text
 //! rank 0=node0 slot=0-3        cpus 0 to 3: cores, or threads with hwtcpus
-//! rank 1=node0 slot=1:0-1      package 1, the first two cpus in it; what follows without a package is of the same one
+//! rank 1=node0 slot=1:0-1      the first two cpus of package 1; later ranges without a package use the same package
 //! rank 2=node1                 all of node1: unbound
 //! ```
 //!
-//! A list is exact: it names every rank once, on cpus that are there, and no cpu twice unless ranks may share.
+//! A rank file names every rank once, only cpus that exist, and no cpu twice unless ranks may share cpus.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,7 +22,7 @@ use crate::NodeId;
 /// One program's ranks by their nodes (indexes into the offers), in rank order.
 pub(super) type Listed = Vec<usize>;
 
-/// The ranks of each program, if the directive lists them.
+/// Returns the node of each rank of each program, if the directive lists them.
 pub(super) fn nodes_of_ranks(
     nodes: &[NodeOffer],
     request: &Request,
@@ -40,10 +40,10 @@ pub(super) fn nodes_of_ranks(
     }
 }
 
-/// Rank i on the i-th entry of the program's host list.
+/// Puts rank i on the i-th entry of the program's host list.
 fn in_sequence(nodes: &[NodeOffer], app: &App, head: NodeId) -> Result<Listed, Obstacle> {
     if app.hosts.is_empty() {
-        return refuse("seq puts rank i on the i-th entry of a host list; name one with --host or --hostfile");
+        return refuse("seq needs a host list, with one entry for each rank: use --host or --hostfile");
     }
     let mut listed: Listed = hosts::entries(nodes, &app.hosts, head)
         .map_err(Obstacle::UnknownHost)?
@@ -54,14 +54,15 @@ fn in_sequence(nodes: &[NodeOffer], app: &App, head: NodeId) -> Result<Listed, O
     if asked > listed.len() {
         let entries = listed.len();
         return refuse(format!(
-            "{asked} ranks asked, and seq has {entries} in the host list to put one on each; ask for -n {entries}, or list more"
+            "{asked} ranks requested, {entries} entries in the host list, and seq puts one rank on each: use -n {entries}, or list \
+             more hosts"
         ));
     }
     listed.truncate(asked);
     Ok(listed)
 }
 
-/// Rank i where the rankfile says.
+/// Puts each rank on the node that the rank file gives.
 fn by_file(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Vec<Listed>, Obstacle> {
     let places = in_rank_order(request)?;
     let host = |place: &&RankPlace| Host {
@@ -73,7 +74,7 @@ fn by_file(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Vec<L
     let hosts: Vec<Host> = places.iter().map(host).collect();
     let mut listed = hosts::entries(nodes, &hosts, head).map_err(Obstacle::UnknownHost)?;
     if listed.len() != hosts.len() {
-        return refuse("each line of a rankfile names one host: a name, or +n2 for the third node");
+        return refuse("each line of a rankfile needs one host: a name, or +n2 for the third node");
     }
     let mut programs = Vec::with_capacity(request.apps.len());
     for app in &request.apps {
@@ -83,7 +84,7 @@ fn by_file(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Vec<L
         let outside = listed.iter().find(|(node, _)| !app.hosts.is_empty() && !allowed.contains(node));
         if let Some((_, Host { name, source, .. })) = outside {
             return refuse(format!(
-                "{source}: {name} is not in the program's host list; add it there, or leave the list out"
+                "{source}: {name} is not in the program's host list: add it there, or omit the list"
             ));
         }
         programs.push(std::mem::replace(&mut listed, others).into_iter().map(|(node, _)| node).collect());
@@ -91,11 +92,11 @@ fn by_file(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Vec<L
     Ok(programs)
 }
 
-/// The lines of a rankfile by rank, each of the job's once.
+/// Returns the lines of a rank file in rank order, one for each rank.
 pub(super) fn in_rank_order(request: &Request) -> Result<Vec<&RankPlace>, Obstacle> {
     let lines = &request.rankfile;
     if lines.is_empty() {
-        return refuse("mapping by rankfile needs one with a line for each rank; name it with --rankfile");
+        return refuse("mapping by rankfile needs a rank file with a line for each rank: use --rankfile");
     }
     let ranks: u64 = match &request.apps[..] {
         [App { n: None, .. }] => lines.len() as u64,
@@ -103,7 +104,7 @@ pub(super) fn in_rank_order(request: &Request) -> Result<Vec<&RankPlace>, Obstac
             let asked: Option<Vec<u64>> = apps.iter().map(|app| app.n.map(u64::from)).collect();
             match asked {
                 Some(asked) => asked.iter().sum(),
-                None => return refuse("with a rankfile and several programs each program needs its -n"),
+                None => return refuse("a rankfile with several programs needs -n for each program"),
             }
         }
     };
@@ -111,14 +112,14 @@ pub(super) fn in_rank_order(request: &Request) -> Result<Vec<&RankPlace>, Obstac
     for line in lines {
         let (rank, source) = (line.rank, &line.source);
         if u64::from(rank) >= ranks {
-            return refuse(format!("{source}: there is no rank {rank}, the job has {ranks}, numbered from 0"));
+            return refuse(format!("{source}: no rank {rank}: the job has {ranks}, numbered from 0"));
         }
         match order.get_mut(rank as usize) {
             Some(place @ None) => *place = Some(line),
             Some(Some(first)) => {
-                return refuse(format!("{source}: rank {rank} has a place already, by {}", first.source));
+                return refuse(format!("{source}: rank {rank} is already placed by {}", first.source));
             }
-            // Beyond as many lines as there are: some rank before it is missing.
+            // The number exceeds that of the lines, so some smaller rank is missing; that is reported below.
             None => {}
         }
     }
@@ -126,12 +127,12 @@ pub(super) fn in_rank_order(request: &Request) -> Result<Vec<&RankPlace>, Obstac
     if let Some(missing) =
         order.iter().position(Option::is_none).or((ranks > order.len() as u64).then_some(order.len()))
     {
-        return refuse(format!("{last} is the last line, and none says where rank {missing} of {ranks} goes"));
+        return refuse(format!("{last}: no line for rank {missing} of {ranks}; add: rank {missing}=HOST"));
     }
     Ok(order.into_iter().flatten().collect())
 }
 
-/// The threads of a node's ranks as a rankfile lists them; `lines` in rank order.
+/// Returns the threads of a node's ranks as a rank file lists them. `lines` are in rank order.
 pub(super) fn threads(
     machine: &Machine<'_>,
     wants: &Wants<'_>,
@@ -162,7 +163,7 @@ pub(super) fn threads(
         if let Some(thread) = set.minus(&machine.usable).first() {
             let usable = machine.topology.objects_of(wants.cpu, &machine.usable);
             return refuse(format!(
-                "{source}: {} of {name} may not be used; {}s {usable} may",
+                "{source}: {} of {name} is not available; available {}s: {usable}",
                 cpu(thread),
                 word(wants.cpu)
             ));
@@ -175,7 +176,7 @@ pub(super) fn threads(
         for thread in set.iter().filter(|_| !wants.overload) {
             if let Some(first) = owner.insert(thread, line) {
                 return refuse(format!(
-                    "{source}: {} of {name} is rank {}'s already, by {}; to share it, say --bind-to {}:overload-allowed",
+                    "{source}: {} of {name} already belongs to rank {} ({}); to share it, use --bind-to {}:overload-allowed",
                     cpu(thread),
                     first.rank,
                     first.source,
@@ -188,7 +189,7 @@ pub(super) fn threads(
     Ok(sets)
 }
 
-/// The threads of each cpu that a line names, or what is wrong with it.
+/// Returns the threads of each cpu in a line's list, or what is wrong with the list.
 fn cpus(machine: &Machine<'_>, cpu: Kind, node: &str, text: &str) -> Result<Vec<CpuSet>, String> {
     let all = machine.topology.objects(cpu);
     let mut package: Option<(u32, std::ops::Range<u32>)> = None;
@@ -199,7 +200,7 @@ fn cpus(machine: &Machine<'_>, cpu: Kind, node: &str, text: &str) -> Result<Vec<
                 let at = number_of(number, text)?;
                 let packages = machine.topology.objects(Kind::Package);
                 let object = packages.get(at as usize).ok_or_else(|| {
-                    format!("there is no package {at} in {text}; {node} has {}, numbered from 0", packages.len())
+                    format!("{text}: no package {at}: {node} has {}, numbered from 0", packages.len())
                 })?;
                 package = Some((at, object.threads.clone()));
                 range
@@ -216,15 +217,15 @@ fn cpus(machine: &Machine<'_>, cpu: Kind, node: &str, text: &str) -> Result<Vec<
             None => (number_of(range, text)?, number_of(range, text)?),
         };
         if first > last {
-            return Err(format!("{range} runs backwards; write {last}-{first}"));
+            return Err(format!("the range {range} is reversed: write {last}-{first}"));
         }
         if last as usize >= there.len() {
             let (count, name) = (there.len(), word(cpu));
             let whose = package.as_ref().map_or(node.to_owned(), |(at, _)| format!("package {at}"));
-            return Err(format!("there is no {name} {last} in {text}; {whose} has {count}, numbered from 0"));
+            return Err(format!("{text}: no {name} {last}: {whose} has {count}, numbered from 0"));
         }
         found.extend(there[first as usize..=last as usize].iter().map(|threads| {
-            // What the mask leaves of a core is the core here, too.
+            // A core counts as the part of it that the affinity mask allows.
             let whole = CpuSet::range((*threads).clone());
             let usable = whole.and(&machine.usable);
             if usable.is_empty() { whole } else { usable }
@@ -235,7 +236,7 @@ fn cpus(machine: &Machine<'_>, cpu: Kind, node: &str, text: &str) -> Result<Vec<
 
 fn number_of(word: &str, text: &str) -> Result<u32, String> {
     let form = "cpus are written as 0-3,6 or, within a package, as 1:0-2";
-    word.trim().parse().map_err(|_| format!("{word:?} in {text} is no number; {form}"))
+    word.trim().parse().map_err(|_| format!("{text}: {word:?} is not a number; {form}"))
 }
 
 fn policy(text: String) -> Obstacle {

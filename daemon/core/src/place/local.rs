@@ -1,14 +1,14 @@
-//! What happens on one node: its ranks are dealt over its objects, bound, given their GPUs, and put into the order in which they
-//! are numbered.
+//! Places the ranks of one node: deals them over its objects, binds them, assigns their GPUs, and sorts them into numbering
+//! order.
 //!
 //! ```text
 //! --map-by numa, 5 ranks on 2 NUMA nodes     placed  numa0 numa1 numa0 numa1 numa0     in turns
-//!   --rank-by slot   0 2 4 | 1 3             as placed
+//!   --rank-by slot   0 2 4 | 1 3             in placing order
 //!   --rank-by fill   0 1 2 | 3 4             object by object
-//!   --rank-by span   0 2 4 | 1 3             one per object in turn; over all nodes, so the numbers go on elsewhere in between
+//!   --rank-by span   0 2 4 | 1 3             one per object in turn, over all nodes, so numbers continue on other nodes
 //! ```
 //!
-//! An object that is full (no cpu left for one more rank) is passed over until all are.
+//! A full object, one without a cpu for another rank, is skipped until all objects are full.
 
 use std::sync::Arc;
 
@@ -20,42 +20,41 @@ use super::policy::{Directive, RankBy};
 use super::wants::{Binding, Wants};
 use super::{RankBinding, Reason};
 
-/// What one program has on a node.
+/// A program's ranks on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Part {
-    /// Its ranks there.
+    /// How many.
     pub(super) count: u32,
     /// How many of them have slots.
     pub(super) slots: u32,
-    /// Slots that the programs before it have there.
+    /// Slots that earlier programs use on the node.
     pub(super) before: u32,
-    /// Slots that the node offered to the job.
+    /// Slots that the node offers to the job.
     pub(super) of: u32,
 }
 
-/// A node's ranks, settled.
+/// A node's placed ranks.
 #[derive(Debug)]
 pub(super) struct Local {
     /// In rank order.
     pub(super) bindings: Arc<[RankBinding]>,
-    /// For each program, how many ranks it has in its first, second, … turn over the node's objects; empty where it does not
-    /// matter.
+    /// For each program, how many ranks it has in each turn over the node's objects; empty where that does not matter.
     pub(super) turns: Vec<Vec<u32>>,
-    /// Why they are unbound, though not for want of being asked to.
+    /// Why a default binding, or one with `if-supported`, was dropped.
     pub(super) unbound: Option<Unbindable>,
 }
 
-/// A rank on its way, in placing order.
+/// A rank that is being placed, in placing order.
 struct Placed {
     object: Option<usize>,
-    /// How many ranks of its program were on its object before it.
+    /// How many earlier ranks of its program are on the same object.
     nth: u32,
     reason: Reason,
     threads: CpuSet,
     gpus: Vec<u32>,
 }
 
-/// Settles the programs' ranks on a node. `listed` are their threads, where the user listed them.
+/// Places the programs' ranks on a node. `listed`: their threads, if the user listed them.
 pub(super) fn settle(
     machine: &Machine<'_>,
     wants: &Wants<'_>,
@@ -122,8 +121,8 @@ fn reason(part: &Part, at: u32) -> Reason {
     }
 }
 
-/// Binds the ranks and gives them GPUs: where they are bound decides which, unless nothing says where; then it is the GPUs that
-/// say.
+/// Binds the ranks and assigns their GPUs. A rank's GPUs are those near its binding; if nothing says where to bind it, GPUs are
+/// chosen first and it is bound near them.
 fn settle_down(
     machine: &Machine<'_>,
     wants: &Wants<'_>,
@@ -157,7 +156,7 @@ fn settle_down(
     Ok(unbound)
 }
 
-/// GPUs near to where the ranks are.
+/// Assigns each rank GPUs near its threads or its object.
 fn give_gpus(machine: &Machine<'_>, wants: &Wants<'_>, ranks: &mut [Placed]) {
     if wants.gpus == 0 {
         return;
@@ -170,12 +169,12 @@ fn give_gpus(machine: &Machine<'_>, wants: &Wants<'_>, ranks: &mut [Placed]) {
     }
 }
 
-/// Objects in turn.
+/// Deals ranks to objects in turn.
 struct Turns {
-    /// How many ranks each may still take before it is full.
+    /// How many more ranks each object takes before it is full.
     left: Vec<u32>,
     all_left: u64,
-    /// All are, and have begun anew.
+    /// Whether all objects are full and the turns have restarted.
     full: bool,
     at: usize,
 }
@@ -191,7 +190,7 @@ impl Turns {
             }
             Binding::None | Binding::ListShare => (machine.cpus(wants.cpu).to_vec(), 1),
         };
-        // Ranks that may share what they are bound to find it where their objects are, in plain turns.
+        // Ranks that may share their binding are dealt in plain turns; each finds its binding within its object.
         let plain =
             wants.overload && matches!((wants.binding, wants.mapped_kind()), (Binding::Object(b), Some(m)) if b < m);
         let room = |object: &CpuSet| {
@@ -213,7 +212,7 @@ impl Turns {
             self.all_left -= 1;
         }
         let object = self.at;
-        // Once all are full the turns begin anew.
+        // Once all are full the turns restart.
         self.at =
             if self.all_left == 0 && !std::mem::replace(&mut self.full, true) { 0 } else { (object + 1) % objects };
         object

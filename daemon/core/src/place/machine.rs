@@ -1,12 +1,12 @@
-//! A node's processor as one request finds it: what of it is free, in units that are given out whole.
+//! A node's processor as one request sees it: the free units, which are handed out whole.
 //!
 //! ```text
-//! package  [0............7] [8...........15]      usable  0-11   affinity mask and cpuset, and the pe-list
+//! package  [0............7] [8...........15]      usable  0-11   by the affinity mask, the cpuset and the pe-list
 //! core     [0 1][2 3][4 5][6 7][8 9][10 11]…      taken   2      held by another job
-//!           free taken free free free  free        cores   {0 1} {4 5} {6 7} {8 9} {10 11}: whole, or not at all
+//!           free taken free free free  free        cores   {0 1} {4 5} {6 7} {8 9} {10 11}: only whole ones
 //! ```
 //!
-//! Nodes alike are one machine, so what is worked out of a machine is worked out once however many nodes there are.
+//! Nodes that are alike share one machine, so the work for it is done once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use super::topology::{Kind, Topology};
 use super::wants::{Binding, Wants};
 use super::{Gpu, NodeOffer};
 
-/// A processor and what is free of it.
+/// A processor and its free parts.
 #[derive(Debug)]
 pub(super) struct Machine<'a> {
     pub(super) topology: &'a Topology,
-    /// Threads that this request may use, taken or not.
+    /// The threads that this request may use, taken or not.
     pub(super) usable: CpuSet,
-    /// Cores with no thread taken: their usable threads. In the order in which they are given out.
+    /// The usable threads of each core without a taken thread, in the order in which cores are handed out.
     pub(super) cores: Vec<CpuSet>,
-    /// Threads that are not taken, likewise; none where nobody asks for threads.
+    /// The same for threads; empty if the request does not need threads.
     pub(super) threads: Vec<CpuSet>,
-    /// The objects that ranks are mapped to, as their usable threads; none: mapped to no object.
+    /// The usable threads of each object that ranks are mapped to; empty: ranks are not mapped to objects.
     pub(super) objects: Vec<CpuSet>,
-    /// What `objects` are, if they are not of the kind asked for: the next larger; absent: the node.
+    /// The kind of `objects`, if the node lacks the requested kind: the next larger one; the inner `None` is the node.
     pub(super) instead: Option<Option<Kind>>,
     pub(super) gpus: &'a [Gpu],
     pub(super) gpus_free: CpuSet,
-    /// Cpus are given out in the order of the user's list.
+    /// Whether cpus are handed out in the order of the user's list.
     pub(super) ordered: bool,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Machine<'a> {
         machine
     }
 
-    /// Objects of a kind that hold a usable thread, or of the next larger kind, or the node.
+    /// Sets `objects` to those of a kind with a usable thread, else to those of the next larger kind, else to the node.
     fn map_to(&mut self, kind: Kind) {
         let wider = Kind::ALL[..=kind as usize].iter().rev();
         let found = wider.map(|kind| (*kind, self.parts(*kind))).find(|(_, objects)| !objects.is_empty());
@@ -102,7 +102,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The usable threads of each object of a kind, of those that have any.
+    /// The usable threads of each object of a kind that has any.
     pub(super) fn parts(&self, kind: Kind) -> Vec<CpuSet> {
         let part = |threads: &std::ops::Range<u32>| CpuSet::range(threads.clone()).and(&self.usable);
         let parts = self.topology.objects(kind).iter().map(|object| part(&object.threads));
@@ -119,13 +119,13 @@ impl<'a> Machine<'a> {
         self.topology.objects_of(cpu, &self.usable).len()
     }
 
-    /// How many objects ranks are mapped to; a node that is not divided is one.
+    /// How many objects ranks are mapped to; 1 if ranks are not mapped to objects.
     pub(super) fn places(&self) -> u32 {
         self.objects.len().max(1) as u32
     }
 }
 
-/// The listed cpus that there are, each once, in the order in which they are given out.
+/// The listed cpus that exist, each once, in the order in which they are handed out.
 fn places(cpus: &[u32], ordered: bool, there: usize) -> Vec<usize> {
     let mut seen = HashSet::new();
     let mut places: Vec<usize> =
@@ -138,14 +138,14 @@ fn places(cpus: &[u32], ordered: bool, there: usize) -> Vec<usize> {
 
 /// The machines of all nodes.
 pub(super) struct Machines<'a> {
-    /// The different ones.
+    /// The distinct machines.
     pub(super) all: Vec<Machine<'a>>,
     /// `of[i]` is node i's.
     pub(super) of: Vec<usize>,
 }
 
 impl<'a> Machines<'a> {
-    /// Nodes alike share one. Cost: a machine for each different node; for the others, the hash of their sets.
+    /// Builds one machine for each group of nodes that are alike. Cost: a machine per group, and a hash of its sets per node.
     pub(super) fn of(nodes: &'a [NodeOffer], wants: &Wants<'_>) -> Machines<'a> {
         let mut topologies = Interned::default();
         let mut gpus = Interned::default();
@@ -170,7 +170,7 @@ impl<'a> Machines<'a> {
     }
 }
 
-/// Values behind shared pointers, told apart by pointer first and by value only when that is new.
+/// Numbers values behind shared pointers: by pointer if it is known, else by value.
 struct Interned<'a, T: ?Sized> {
     by_pointer: HashMap<*const u8, usize>,
     by_value: HashMap<&'a T, usize>,

@@ -7,8 +7,8 @@
 //!   span         0 1 4 5         / 2 3 6 7            one per object of every node in turn
 //! ```
 //!
-//! Which of a node's ranks is its first, second, … is settled on the node; here only how many come next. Cost: O(nodes) by slot,
-//! O(ranks) at most in turns.
+//! `local` decides the order of ranks within a node; this module only decides how many come next. Cost: O(nodes) by slot,
+//! at most O(ranks) in turns.
 
 use crate::NodeId;
 use crate::taskmap::TaskMapBuilder;
@@ -19,7 +19,7 @@ use super::policy::RankBy;
 pub(super) struct Run<'a> {
     pub(super) id: NodeId,
     pub(super) count: u32,
-    /// How many in each turn over the node's objects.
+    /// How many ranks in each turn over the node's objects.
     pub(super) turns: &'a [u32],
 }
 

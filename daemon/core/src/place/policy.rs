@@ -1,7 +1,7 @@
-//! What a user may ask of placement and binding, as values. Its text forms, both ways: `FromStr` and `Display`;
-//! what travels between processes is the text.
+//! Placement and binding policies as values. `FromStr` and `Display` convert from and to text; the text form is what travels
+//! between processes.
 //!
-//! The grammar, in any case of letters:
+//! The grammar, which ignores case:
 //!
 //! ```text
 //! map-by    = [directive] { ":" modifier }
@@ -15,8 +15,8 @@
 //! object    = "hwthread" | "core" | "l1cache" | "l2cache" | "l3cache" | "numa" | "package"
 //! ```
 //!
-//! Directives and modifiers are Open MPI 5's; what is synonymous elsewhere (`socket`, `l3`, `hwt`, `prefer`) is read and never
-//! written. An empty text is the default.
+//! Directives and modifiers are Open MPI 5's. Synonyms of other launchers (`socket`, `l3`, `hwt`, `prefer`) are accepted and
+//! never printed. An empty text is the default.
 
 mod map_by;
 mod parse;
@@ -28,20 +28,20 @@ use super::topology::Kind;
 pub use map_by::MapByOption;
 pub use wrong::PolicyError;
 
-/// Everything that a job says of placement besides its hosts. The default asks for nothing.
+/// A job's placement options other than its hosts. The default sets none of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
     /// `--map-by`.
     pub map_by: MapBy,
     /// `--rank-by`; absent: follows from the mapping.
     pub rank_by: Option<RankBy>,
-    /// `--bind-to`; absent: follows from the mapping, and never fails.
+    /// `--bind-to`; absent: follows from the mapping, and never makes a job fail.
     pub bind_to: Option<BindTo>,
-    /// `--mem-bind`; absent: the kernel's default, local to where a rank first touches.
+    /// `--mem-bind`; absent: the kernel's default, which is local to the first touch.
     pub mem_bind: Option<MemBind>,
-    /// Whose historical answers are wanted.
+    /// `--compat`: whose rules to follow.
     pub compat: Compat,
-    /// `--gpus-per-rank`; 0: GPUs play no part.
+    /// `--gpus-per-rank`; 0: GPUs are ignored.
     pub gpus_per_rank: u32,
 }
 
@@ -52,13 +52,13 @@ pub struct MapBy {
     pub directive: Option<Directive>,
     /// `pe=N`: cpus (cores, or threads with `hwtcpus`) per rank; 1 or more.
     pub pe: Option<u32>,
-    /// `span`: objects of all nodes are dealt out as if they were of one machine.
+    /// `span`: objects of all nodes take turns as if they were on one machine.
     pub span: bool,
-    /// `nolocal`: nothing on the head's node.
+    /// `nolocal`: the head's node is excluded.
     pub nolocal: bool,
-    /// `hwtcpus`: a cpu is a hardware thread, not a core; also for counting slots of nodes that do not say.
+    /// `hwtcpus`: a cpu is a hardware thread, not a core; also when slots are counted on nodes that set none.
     pub hwtcpus: bool,
-    /// `oversubscribe` or `nooversubscribe`; absent: the setting decides.
+    /// `oversubscribe` or `nooversubscribe`; absent: [`Request::oversubscribe`](super::Request::oversubscribe) decides.
     pub oversubscribe: Option<bool>,
 }
 
@@ -71,22 +71,22 @@ pub enum Directive {
     Node,
     /// Object by object in turn within each node; over all nodes with `span`.
     Object(Kind),
-    /// `ppr:N:object`: N ranks on each; absent kind: on each node.
+    /// `ppr:N:object`: N ranks on each object.
     Ppr {
         /// Ranks per object.
         count: u32,
-        /// Of which kind; absent: the node.
+        /// The kind of object; absent: the node.
         per: Option<Kind>,
     },
     /// `seq`: rank i goes to the i-th entry of the host list.
     Seq,
-    /// `rankfile`: each rank's host and cpus are listed.
+    /// `rankfile`: a file lists each rank's host and cpus.
     Rankfile,
     /// `pe-list=0,2,4-7`: only these cpus of each node.
     PeList {
         /// Cpus by logical index: cores, or threads with `hwtcpus`.
         cpus: Vec<u32>,
-        /// `ordered`: rank after rank takes cpu after cpu.
+        /// `ordered`: the first rank takes the first cpu, and so on.
         ordered: bool,
     },
 }
@@ -94,7 +94,7 @@ pub enum Directive {
 /// `--rank-by`: how placed ranks are numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RankBy {
-    /// Node by node, in the order of placing.
+    /// Node by node, in placing order.
     Slot,
     /// One per node in turn.
     Node,
@@ -111,7 +111,7 @@ pub struct BindTo {
     pub kind: Option<Kind>,
     /// `overload-allowed`: ranks may share cpus.
     pub overload_allowed: bool,
-    /// `if-supported`: where it cannot be done, go on without.
+    /// `if-supported`: ranks that cannot be bound are left unbound.
     pub if_supported: bool,
 }
 
@@ -120,23 +120,23 @@ pub struct BindTo {
 pub enum MemBind {
     /// The kernel's default.
     None,
-    /// Only those of the rank's cpus.
+    /// Only the NUMA nodes of the rank's cpus.
     Local,
-    /// Those of the rank's cpus first.
+    /// The NUMA nodes of the rank's cpus first.
     Preferred,
-    /// In turn over all NUMA nodes that the rank's cpus belong to, or all of the node when unbound.
+    /// In turn over the NUMA nodes of the rank's cpus, or over all of the node if it is unbound.
     Interleave,
 }
 
-/// Whose rules.
+/// Whose placement rules are followed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Compat {
-    /// Ours.
+    /// rsd's own.
     #[default]
     Rsd,
-    /// Open MPI 5.0 (PRRTE 3.0), with what it gets wrong.
+    /// Those of Open MPI 5.0 (PRRTE 3.0), including its defects.
     OpenMpi5,
-    /// MPICH's Hydra.
+    /// Those of MPICH's Hydra.
     Hydra,
 }
 

@@ -1,6 +1,6 @@
-//! What is said when a job does not fit: what was asked, what is there, and which commands would work.
+//! The refusal of a job that does not fit: what was requested, what is available, and which commands would work.
 //!
-//! Every fix offered was tried with the code that places jobs.
+//! Every suggested fix has been tried with the code that places jobs.
 
 mod fixes;
 
@@ -17,28 +17,28 @@ use crate::NodeId;
 use crate::place::cpuset::CpuSet;
 use fixes::Case;
 
-/// Nodes shown one by one; more are counted.
+/// The most nodes that are listed; any others are only counted.
 const ROWS_SHOWN: usize = 6;
-/// Names of nodes shown when a host is unknown.
+/// The most node names that are listed for an unknown host.
 const NAMES_SHOWN: usize = 8;
 
-/// Why a job is not placed. Its text says all of it, over several lines.
+/// Why a job is not placed. Its text has several lines.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// A host list names what is no node.
+    /// A host list names an unknown node.
     #[error("{}", unknown_host(host, named_in, known, *more))]
     UnknownHost {
         /// As the user wrote it.
         host: String,
         /// Where.
         named_in: String,
-        /// Some names of nodes.
+        /// The names of the first nodes.
         known: Vec<String>,
         /// How many nodes there are besides.
         more: usize,
     },
-    /// A host list names a node by its place, and there are not as many.
-    #[error("there is no node {host} ({named_in}): the DVM has {nodes}, from +n0; see: rsctl nodes")]
+    /// A host list names a node by an index beyond the last node.
+    #[error("no node {host} ({named_in}): the DVM has {}, from +n0; see: rsctl nodes", count(*nodes as u32, "node"))]
     NoSuchPlace {
         /// As the user wrote it.
         host: String,
@@ -47,40 +47,40 @@ pub enum Refusal {
         /// How many nodes there are.
         nodes: usize,
     },
-    /// A host list wants more idle nodes than there are.
+    /// A host list requests more idle nodes than there are.
     #[error("{}", few_idle(host, named_in, *idle, *nodes, *fits_when_idle))]
     FewIdle {
         /// As the user wrote it.
         host: String,
         /// Where.
         named_in: String,
-        /// How many no other job uses.
+        /// How many nodes run no job.
         idle: usize,
         /// How many nodes there are.
         nodes: usize,
-        /// There are enough when no other job runs.
+        /// Whether there are enough when no other job runs.
         fits_when_idle: bool,
     },
-    /// More ranks than slots free, or than there are cpus or GPUs for.
+    /// More ranks than free slots, or than there are cpus or GPUs for.
     #[error("{0}")]
     NotEnoughSlots(Box<Shortage>),
-    /// The policy is none, or contradicts itself or what there is.
+    /// The policy is invalid, contradicts itself, or does not fit the nodes.
     #[error(transparent)]
     Policy(#[from] super::policy::PolicyError),
     /// More ranks than `max_slots` allows.
     #[error("{0}")]
     MaxSlots(Box<Shortage>),
-    /// The binding asked for cannot be had.
+    /// The requested binding is not possible.
     #[error("{0}")]
     Binding(Box<Shortage>),
-    /// There is no node at all.
-    #[error("the DVM has no node to place ranks on")]
+    /// No node is available.
+    #[error("no node to place ranks on; see: rsctl nodes")]
     NoNodes,
-    /// Nothing was asked for.
-    #[error("0 ranks asked; a job has at least 1")]
+    /// No rank was requested.
+    #[error("0 ranks requested; request at least 1 with -n")]
     ZeroRanks,
-    /// An absurd number.
-    #[error("{asked} ranks asked; a job has at most {ASKED_MAX}")]
+    /// More ranks than any job may have.
+    #[error("{asked} ranks requested; a job has at most {ASKED_MAX}")]
     TooMany {
         /// As many.
         asked: u64,
@@ -88,7 +88,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether the same request is placed once the other jobs have ended: it may wait.
+    /// Whether the same request fits once other jobs end, so that it may be queued.
     pub fn fits_when_idle(&self) -> bool {
         match self {
             Refusal::FewIdle { fits_when_idle, .. } => *fits_when_idle,
@@ -96,7 +96,7 @@ impl Refusal {
         }
     }
 
-    /// What is short, where something is.
+    /// The shortage, if that is the reason.
     pub fn shortage(&self) -> Option<&Shortage> {
         match self {
             Refusal::NotEnoughSlots(shortage) | Refusal::MaxSlots(shortage) | Refusal::Binding(shortage) => {
@@ -116,21 +116,21 @@ impl Refusal {
 /// A job that does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
-    /// Which of several programs did not fit, from 1.
+    /// The program that did not fit, from 1, if there are several.
     pub program: Option<usize>,
-    /// How many ranks it asked for; absent: one per slot.
+    /// How many ranks it requested; absent: one per slot.
     pub asked: Option<u32>,
     /// How many could be placed.
     pub free: u64,
     /// What there is too little of.
     pub lack: Lack,
-    /// The nodes that it may use, up to a few.
+    /// The first few nodes that it may use.
     pub rows: Vec<Row>,
     /// How many nodes there are besides.
     pub more_nodes: usize,
-    /// What would work, as the user would write it.
+    /// What would work, in the form that the user would type.
     pub fixes: Vec<String>,
-    /// It fits when no other job runs.
+    /// Whether it fits when no other job runs.
     pub fits_when_idle: bool,
 }
 
@@ -153,24 +153,24 @@ pub enum Lack {
         /// For each rank.
         each: u32,
     },
-    /// Room for as many on each object: the `ppr:N:object`.
+    /// Room for the ranks on each object of `ppr:N:object`.
     PerObject(String),
-    /// What ranks were to be bound to: what was asked, and why not.
+    /// The requested binding; the text says why it is not possible.
     Binding(String),
 }
 
-/// What a node has to give, for people.
+/// A node in a refusal, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// Its name.
     pub name: String,
-    /// What it offers and why: "2 slots (2 cores)".
+    /// What it offers and from where: "2 slots (2 cores)".
     pub offers: String,
-    /// Why not all of it: "1 in use".
+    /// How much of it is used: "1 in use".
     pub taken: String,
 }
 
-/// Finds the words, and the fixes.
+/// Turns an obstacle into a refusal with fixes.
 pub(super) fn explain(nodes: &[NodeOffer], request: &Request, head: NodeId, obstacle: Obstacle) -> Refusal {
     match obstacle {
         Obstacle::NoNodes => Refusal::NoNodes,
@@ -180,7 +180,8 @@ pub(super) fn explain(nodes: &[NodeOffer], request: &Request, head: NodeId, obst
         Obstacle::UnknownHost(host) => no_such_host(nodes, request, head, host),
         Obstacle::Short { app, asked, seats } => short(nodes, request, head, app, asked, &seats),
         Obstacle::Unbindable { node, why } => {
-            unbindable(nodes, request, head, format!("{}: {} {why}", asked_binding(request), nodes[node].name))
+            let text = format!("{}: cannot bind ranks on {}: {why}", asked_binding(request), nodes[node].name);
+            unbindable(nodes, request, head, text)
         }
         Obstacle::Taken { text } => unbindable(nodes, request, head, text),
     }
@@ -209,8 +210,8 @@ fn no_such_host(nodes: &[NodeOffer], request: &Request, head: NodeId, host: Host
 fn few_idle(host: &str, named_in: &str, idle: usize, nodes: usize, fits_when_idle: bool) -> String {
     let advice = match (fits_when_idle, idle) {
         (true, _) => String::new(),
-        (false, 0) => "; leave it out, or name nodes".to_owned(),
-        (false, _) => format!("; at most +e:{idle} that the list does not name otherwise"),
+        (false, 0) => "; omit it, or name nodes".to_owned(),
+        (false, _) => format!("; use at most +e:{idle}, less the idle nodes that the list names"),
     };
     let are = if idle == 1 { "is" } else { "are" };
     format!("{host} ({named_in}): {idle} of {nodes} nodes {are} idle{advice}")
@@ -228,7 +229,7 @@ fn short(
     let lack = lack(request, asked, oversubscribed, seats);
     let most = |seat: &Seat| if oversubscribed { seat.room } else { seat.offer };
     let free = match lack {
-        // Up to the first node that cannot take what belongs on it.
+        // Counts up to the first node that cannot take its ranks.
         Lack::PerObject(_) => {
             let wanted = |seat: &Seat| seat.wanted.unwrap_or(0);
             let whole = seats.iter().take_while(|seat| wanted(seat) <= most(seat)).count();
@@ -288,7 +289,7 @@ fn unbindable(nodes: &[NodeOffer], request: &Request, head: NodeId, text: String
     }))
 }
 
-/// What the user said of binding, as typed.
+/// The user's binding request, as typed.
 fn asked_binding(request: &Request) -> String {
     let policy = &request.policy;
     match (policy.bind_to, policy.map_by.pe) {
@@ -313,7 +314,7 @@ fn row(node: &NodeOffer, seat: &Seat, max_slots: bool) -> Row {
         (Some(by), _) if max_slots => format!("at most {} ({})", count(seat.room, "rank"), source(by)),
         (Some(by), Some(cap)) if cap > node.slots => {
             let by = source(by.strip_prefix("hostfile ").unwrap_or(by));
-            format!("{} of {} asked by {by} ({})", node.slots, count(cap, "slot"), node.slots_reason)
+            format!("{} of {} requested by {by} ({})", node.slots, count(cap, "slot"), node.slots_reason)
         }
         (Some(by), Some(cap)) => format!("{} ({})", count(cap, "slot"), source(by)),
         (Some(_), None) | (None, _) => format!("{} ({})", count(node.slots, "slot"), node.slots_reason),
@@ -330,7 +331,7 @@ fn row(node: &NodeOffer, seat: &Seat, max_slots: bool) -> Row {
         offers.push_str(&format!(", {what} free{others}"));
     }
     if let Some(wanted) = seat.wanted {
-        offers.push_str(&format!(", {} wanted", count(wanted, "rank")));
+        offers.push_str(&format!(", {} requested", count(wanted, "rank")));
     }
     let mut taken = match seat.cap {
         Some(cap) if cap < node.slots && node.in_use > 0 => format!("{} of {} in use", node.in_use, node.slots),
@@ -349,19 +350,21 @@ fn count(number: u32, what: &str) -> String {
 fn unknown_host(host: &str, source: &str, known: &[String], more: usize) -> String {
     let known = known.join(", ");
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    format!("host {host} ({source}) is no node of this DVM; its nodes are {known}{more}")
+    // `--host` needs no hint where the name is; a file does.
+    let place = if source == "--host" { String::new() } else { format!("{source}: ") };
+    format!("{place}no node named {host} in this DVM (nodes: {known}{more})")
 }
 
 impl Shortage {
-    /// What was asked, and how much of it there is.
+    /// What was requested, and how much of it is available.
     fn headline(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Lack::Binding(text) = &self.lack {
             return f.write_str(text);
         }
         match self.asked {
-            Some(asked) => write!(f, "{} asked", count(asked, "rank"))?,
-            None if matches!(self.lack, Lack::PerObject(_)) => write!(f, "ranks asked")?,
-            None => write!(f, "one rank per slot asked")?,
+            Some(asked) => write!(f, "{} requested", count(asked, "rank"))?,
+            None if matches!(self.lack, Lack::PerObject(_)) => write!(f, "ranks requested")?,
+            None => write!(f, "one rank per slot requested")?,
         }
         match &self.lack {
             Lack::Slots | Lack::MaxSlots | Lack::Binding(_) => {}
@@ -396,7 +399,7 @@ impl fmt::Display for Shortage {
             write!(f, "\n  … and {} more nodes", self.more_nodes)?;
         }
         match &self.fixes[..] {
-            [] if self.fits_when_idle => write!(f, "\nit fits once other jobs have ended"),
+            [] if self.fits_when_idle => write!(f, "\nthe job fits once other jobs end"),
             [] => Ok(()),
             [only] => write!(f, "\nfix:  {only}"),
             [first, others @ ..] => {

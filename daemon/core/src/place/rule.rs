@@ -1,10 +1,10 @@
-//! Our rule, from a request to a placement.
+//! rsd's own rule, from a request to a placement.
 //!
 //! ```text
-//! policy ─▶ wants          what is asked, defaults filled in
-//! nodes ─▶ machines        what of each node's processor is free; nodes alike are one
+//! policy ─▶ wants          the request with defaults filled in
+//! nodes ─▶ machines        the free parts of each node's processor; nodes that are alike share one
 //! hosts ─▶ seats ─▶ counts      which nodes, in which order, how many ranks each, program after program
-//! counts ─▶ local          on each node: objects, threads, GPUs; nodes alike and loaded alike are settled once
+//! counts ─▶ local          objects, threads and GPUs on each node; nodes that are alike and loaded alike are placed once
 //! local ─▶ numbers         the task map
 //! ```
 
@@ -24,10 +24,10 @@ use super::{ASKED_MAX, App, NodeOffer, Obstacle, Placement, RankBinding, Request
 use crate::NodeId;
 use crate::taskmap::{self, TaskMap, TaskMapBuilder};
 
-/// The most ranks on one node: each has a binding of its own.
+/// The most ranks on one node. Each has its own binding, so memory is bounded by this.
 pub(super) const NODE_RANKS_MAX: u32 = 1 << 16;
 
-/// Places a job by our rule.
+/// Places a job by rsd's own rule.
 pub(super) fn place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Placement, Obstacle> {
     let wants = Wants::of(request).map_err(Obstacle::Policy)?;
     let machines = Machines::of(nodes, &wants);
@@ -58,7 +58,7 @@ struct Job<'a> {
     wants: &'a Wants<'a>,
     machines: &'a Machines<'a>,
     head: NodeId,
-    /// `placed[i]`: its ranks on node i so far.
+    /// `placed[i]`: how many of its ranks are on node i so far.
     placed: Vec<u32>,
     /// `slots[i]`: how many of them have slots.
     slots: Vec<u32>,
@@ -67,11 +67,11 @@ struct Job<'a> {
     total: u64,
 }
 
-/// The nodes, settled.
+/// The nodes, with their ranks placed.
 struct Settled<'a> {
-    /// The different ways.
+    /// The distinct layouts of a node.
     all: Vec<Local>,
-    /// Node i's way, if it has ranks.
+    /// Node i's layout, an index into `all`, if it has ranks.
     of: Vec<Option<usize>>,
     notices: Notices<'a>,
 }
@@ -82,7 +82,7 @@ impl<'a> Job<'a> {
         Job { nodes, wants, machines, head, placed: none.clone(), slots: none, programs: Vec::new(), total: 0 }
     }
 
-    /// How many of a program's ranks each node takes.
+    /// Decides how many of a program's ranks each node takes.
     fn count(&mut self, at: usize, app: &App, listed: Option<&[usize]>) -> Result<(), Obstacle> {
         match app.n {
             Some(0) => return Err(Obstacle::ZeroRanks),
@@ -113,15 +113,13 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// The program's nodes, with what cpus and GPUs leave of their offers.
+    /// The program's nodes, with offers limited by cpus and GPUs.
     fn seats(&self, app: &App) -> Result<Vec<Seat>, Obstacle> {
         let mut seats = hosts::seats(self.nodes, &self.placed, &app.hosts, self.head).map_err(Obstacle::UnknownHost)?;
         if self.wants.nolocal {
             seats.retain(|seat| self.nodes[seat.node].id != self.head);
             if seats.is_empty() {
-                return Err(refuse(
-                    "nolocal keeps ranks off the head's node, and there is no other; leave out nolocal",
-                ));
+                return Err(refuse("nolocal excludes the head's node, and no other node is available: omit nolocal"));
             }
         }
         for seat in &mut seats {
@@ -142,7 +140,7 @@ impl<'a> Job<'a> {
         Ok(seats)
     }
 
-    /// The ranks of each seat, or nothing if they do not fit.
+    /// How many ranks each seat gets; `None` if they do not fit.
     fn share_out(&self, seats: &[Seat], n: Option<u32>) -> Option<Vec<u32>> {
         if let Directive::Ppr { .. } = self.wants.directive {
             return self.per_object(seats, n);
@@ -162,7 +160,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// So many on each object, node after node, until all are placed.
+    /// `ppr`: a fixed number of ranks on each object, node by node, until all are placed.
     fn per_object(&self, seats: &[Seat], n: Option<u32>) -> Option<Vec<u32>> {
         let mut rest = n.unwrap_or(u32::MAX);
         let take = |seat: &Seat| {
@@ -175,7 +173,7 @@ impl<'a> Job<'a> {
         counts.filter(|_| n.is_none() || rest == 0)
     }
 
-    /// The ranks of each seat as the user lists them, or nothing if a node has no room for its own.
+    /// How many ranks each seat gets by the user's list; `None` if a node has no room for its ranks.
     fn listed_counts(&self, seats: &[Seat], listed: &[usize]) -> Option<Vec<u32>> {
         let mut on_node = vec![0; self.nodes.len()];
         listed.iter().for_each(|node| on_node[*node] += 1);
@@ -185,11 +183,11 @@ impl<'a> Job<'a> {
             (count <= most).then_some(count)
         };
         let counts: Option<Vec<u32>> = seats.iter().map(take).collect();
-        // What is listed on a node that the host list leaves out has no seat.
+        // A rank listed on a node that the host list excludes has no seat.
         counts.filter(|_| on_node.iter().all(|left| *left == 0))
     }
 
-    /// Settles every node. Cost: for nodes that are alike and loaded alike, once.
+    /// Places the ranks of every node. Nodes that are alike and loaded alike are placed once.
     fn settle(
         &self,
         lines: Option<&[&super::RankPlace]>,
@@ -236,7 +234,7 @@ impl<'a> Job<'a> {
         Ok(settled)
     }
 
-    /// The task map, and everything else about it.
+    /// Numbers the ranks and builds the placement.
     fn number(&self, settled: &Settled<'_>, listed: Option<&[listed::Listed]>) -> Result<Placement, Obstacle> {
         let mut map = TaskMapBuilder::default();
         let mut programs_before = vec![0; self.nodes.len()];
@@ -276,7 +274,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// The ways of the map's nodes, run-length.
+    /// The layouts of the map's nodes, run-length encoded.
     fn runs(&self, settled: &Settled<'_>, map: &TaskMap) -> Vec<(u32, u32)> {
         let ways: HashMap<NodeId, usize> =
             self.nodes.iter().zip(&settled.of).filter_map(|(node, way)| Some((node.id, (*way)?))).collect();
@@ -292,7 +290,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What the user should know, each said once however many nodes it is true of.
+/// Notices for the user. Each appears once, with the number of nodes that it applies to.
 #[derive(Default)]
 struct Notices<'a> {
     elsewhere: Option<(&'a str, Kind, Option<Kind>, u32)>,
@@ -311,24 +309,22 @@ impl<'a> Notices<'a> {
     fn texts(&self) -> Vec<String> {
         let others = |count: u32| match count {
             0 | 1 => String::new(),
-            2 => "; 1 more node is like it".to_owned(),
-            count => format!("; {} more nodes are like it", count - 1),
+            2 => " (same on 1 other node)".to_owned(),
+            count => format!(" (same on {} other nodes)", count - 1),
         };
         let elsewhere = self.elsewhere.iter().map(|(node, kind, instead, count)| {
             let (kind, instead) = (bind::word(*kind), instead.map_or("node", Kind::name));
-            format!("{node} has no {kind}, so ranks are mapped by {instead} there{}", others(*count))
+            format!("{node} has no {kind}: ranks are mapped by {instead} there{}", others(*count))
         });
         let unbound = self.unbound.iter();
         let unbound =
-            unbound.map(|(node, why, count)| format!("ranks on {node} are not bound: it {why}{}", others(*count)));
+            unbound.map(|(node, why, count)| format!("ranks on {node} are not bound: {why}{}", others(*count)));
         elsewhere.chain(unbound).collect()
     }
 }
 
 pub(super) fn crowded(node: &str, ranks: u32) -> Obstacle {
-    refuse(format!(
-        "{ranks} ranks on {node}; a node takes at most {NODE_RANKS_MAX}, so name more nodes or ask for fewer ranks"
-    ))
+    refuse(format!("{ranks} ranks on {node}, at most {NODE_RANKS_MAX} per node: use more nodes or fewer ranks"))
 }
 
 fn refuse(text: impl Into<String>) -> Obstacle {

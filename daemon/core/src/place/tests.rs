@@ -1,5 +1,5 @@
-//! Vectors `hosts | ranks | flags | result` where a result lists the ranks of each node. Those marked OMPI are what Open MPI 4.1.4
-//! and 5.0.11 answered.
+//! Vectors `hosts | ranks | flags | result`, where a result lists the ranks of each node. Those marked OMPI are the answers of Open
+//! MPI 4.1.4 and 5.0.11.
 
 use proptest::prelude::*;
 
@@ -68,7 +68,7 @@ fn refusal(nodes: &[NodeOffer], request: &Request) -> Refusal {
 }
 
 #[test]
-fn slots_are_filled_and_overflow_is_shared_as_the_rule_says() {
+fn slots_fill_before_overflow_is_shared() {
     // Slots of each node, 0:MAX after a colon for max_slots; ranks (0: not given); flags; ranks of each node.
     let vectors: &[(&[u32], u32, &str, &str)] = &[
         (&[2, 2], 3, "slot", "0 1 / 2"),                                      // OMPI
@@ -93,7 +93,7 @@ fn slots_are_filled_and_overflow_is_shared_as_the_rule_says() {
     for (slots, n, flags, expected) in vectors {
         let own = place(&nodes(slots), &request((*n > 0).then_some(*n), Vec::new(), flags), 0).unwrap();
         assert_eq!(ranks(&own), *expected, "{slots:?} -n {n} {flags}");
-        // The same by a host list over larger nodes.
+        // The same through a host list over larger nodes.
         if slots.iter().all(|slots| *slots > 0) {
             let list = slots.iter().enumerate().map(|(id, slots)| host(&format!("node{id}"), Some(*slots), None));
             let large = nodes(&vec![64; slots.len()]);
@@ -104,19 +104,19 @@ fn slots_are_filled_and_overflow_is_shared_as_the_rule_says() {
 }
 
 #[test]
-fn host_lists_say_how_much_of_a_node_a_job_may_use() {
+fn a_host_list_limits_how_much_of_a_node_a_job_uses() {
     let vectors: &[(&[&str], u32, &str, &str)] = &[
         (&["node0", "node1", "node0"], 0, "", "0 1 / 2 3 4 5 6 7 8 9"), // twice: two slots; once: the whole node
         (&["node1:1", "node0:2"], 0, "", "0 / 1 2"),                    // in the list's order
         (&["node0:1", "node1:1", "node0:2"], 0, "", "0 1 2 / 3"),
         (&["node0:2:20", "node1:2:20"], 8, "oversubscribe", "0 1 2 3 / 4 5 6 7"),
         (&["node0:2:20", "node1:2:20"], 8, "node:oversubscribe", "0 2 4 6 / 1 3 5 7"),
-        (&["node0:0:3", "node1:2"], 5, "", "0 1 2 / 3 4"), // max_slots alone: as many slots
+        (&["node0:0:3", "node1:2"], 5, "", "0 1 2 / 3 4"), // max_slots alone also sets the slots
         (&["node0:2:3", "node1:2"], 8, "oversubscribe", "0 1 2 / 3 4 5 6 7"), // what node0 may not take goes to node1
         (&["node0:2:3", "node1:2"], 8, "node:oversubscribe", "0 2 4 / 1 3 5 6 7"),
         (&["node0:2", "node1:1:1", "node2:1"], 9, "oversubscribe", "0 1 2 3 4 / 5 / 6 7 8"),
         (&["node0:8:4", "node1:8:4"], 8, "", "0 1 2 3 / 4 5 6 7"),
-        (&["node0:99"], 0, "", "0 1 2 3 4 5 6 7"), // not more than the node has
+        (&["node0:99"], 0, "", "0 1 2 3 4 5 6 7"), // at most the node's own slots
     ];
     for (lines, n, flags, expected) in vectors {
         let request = request((*n > 0).then_some(*n), hostfile(lines), flags);
@@ -126,7 +126,7 @@ fn host_lists_say_how_much_of_a_node_a_job_may_use() {
 }
 
 #[test]
-fn slots_in_use_are_not_offered_but_take_their_share_of_overflow() {
+fn a_node_without_free_slots_still_takes_its_share_of_overflow() {
     let mut busy = nodes(&[4, 4]);
     busy[0].in_use = 4;
     busy[1].in_use = 1;
@@ -137,7 +137,7 @@ fn slots_in_use_are_not_offered_but_take_their_share_of_overflow() {
 }
 
 #[test]
-fn programs_are_placed_one_after_another_on_what_is_left() {
+fn each_program_is_placed_on_what_earlier_programs_left() {
     let app = |n, hosts: &[&str]| App { n, hosts: hostfile(hosts) };
     let mut job = job(vec![app(Some(3), &[]), app(Some(2), &[])], false, false);
     let placement = place(&nodes(&[2, 4]), &job, 0).unwrap();
@@ -162,7 +162,7 @@ fn a_host_list_counts_the_ranks_of_the_whole_job() {
     let mut job = self::job(vec![app.clone(), app], false, false);
     assert_eq!(
         refusal(&nodes(&[8]), &job).to_string(),
-        "2 ranks asked for program 2, 0 slots free on 1 node\n  \
+        "2 ranks requested for program 2, 0 slots free on 1 node\n  \
            node0  2 slots (hostfile ./hosts:1)   0 in use, 2 for this job's other programs"
     );
     job.apps[1].n = Some(1);
@@ -171,7 +171,7 @@ fn a_host_list_counts_the_ranks_of_the_whole_job() {
 }
 
 #[test]
-fn nodes_are_found_by_any_name_that_means_one() {
+fn a_node_is_found_by_any_unambiguous_name() {
     let mut named = nodes(&[1; 5]);
     for (node, name) in named.iter_mut().zip(["n0", "N1.cluster.org", "10.0.0.7", "a.x", "a.y"]) {
         node.name = name.into();
@@ -192,18 +192,18 @@ fn nodes_are_found_by_any_name_that_means_one() {
 }
 
 #[test]
-fn too_many_ranks_are_refused_with_what_is_there_and_what_would_work() {
+fn too_many_ranks_are_refused_with_the_offers_and_fixes() {
     let list = hostfile(&["node0:2:20", "node1:2:20"]);
     assert_eq!(
         refusal(&nodes(&[8, 8]), &request(Some(8), list.clone(), "")).to_string(),
-        "8 ranks asked, 4 slots free on 2 nodes\n  \
+        "8 ranks requested, 4 slots free on 2 nodes\n  \
            node0  2 slots (hostfile ./hosts:1)   0 in use\n  \
            node1  2 slots (hostfile ./hosts:2)   0 in use\n\
          fix one of:  -n 4   |  --oversubscribe (=> node0: 0-3, node1: 4-7)  |  slots=4 in ./hosts"
     );
     assert_eq!(
         refusal(&nodes(&[2, 2]), &request(Some(8), list, "node")).to_string(),
-        "8 ranks asked, 4 slots free on 2 nodes\n  \
+        "8 ranks requested, 4 slots free on 2 nodes\n  \
            node0  2 slots (hostfile ./hosts:1)   0 in use\n  \
            node1  2 slots (hostfile ./hosts:2)   0 in use\n\
          fix one of:  -n 4   |  --oversubscribe (=> node0: 0 2 4 6, node1: 1 3 5 7)  |  \
@@ -211,33 +211,33 @@ fn too_many_ranks_are_refused_with_what_is_there_and_what_would_work() {
     );
     assert_eq!(
         refusal(&nodes(&[2, 16]), &request(Some(30), hostfile(&["node0:4", "node1"]), "")).to_string(),
-        "30 ranks asked, 18 slots free on 2 nodes\n  \
-           node0  2 of 4 slots asked by ./hosts:1 (2 cores)   0 in use\n  \
-           node1  16 slots (16 cores)                         0 in use\n\
+        "30 ranks requested, 18 slots free on 2 nodes\n  \
+           node0  2 of 4 slots requested by ./hosts:1 (2 cores)   0 in use\n  \
+           node1  16 slots (16 cores)                             0 in use\n\
          fix one of:  -n 18  |  --oversubscribe (=> node0: 0-7, node1: 8-29)"
     );
     assert_eq!(
         refusal(&nodes(&[1]), &request(Some(2), Vec::new(), "")).to_string(),
-        "2 ranks asked, 1 slot free on 1 node\n  \
+        "2 ranks requested, 1 slot free on 1 node\n  \
            node0  1 slot (1 cores)   0 in use\n\
          fix one of:  -n 1   |  --oversubscribe (=> node0: 0-1)  |  rsd start --slots 2"
     );
     assert_eq!(
         refusal(&nodes(&[8, 8]), &request(Some(8), vec![host("node1", Some(2), None)], "")).to_string(),
-        "8 ranks asked, 2 slots free on 1 node\n  \
+        "8 ranks requested, 2 slots free on 1 node\n  \
            node1  2 slots (--host)   0 in use\n\
          fix one of:  -n 2   |  --oversubscribe (=> node1: 0-7)  |  --host node1:8"
     );
 }
 
 #[test]
-fn a_large_machine_is_told_in_few_lines() {
+fn a_refusal_on_many_nodes_is_short() {
     let mut busy = nodes(&[4; 18]);
     busy[0].in_use = 1;
     let text = refusal(&busy, &request(Some(100), Vec::new(), "")).to_string();
     assert_eq!(
         text,
-        "100 ranks asked, 71 slots free on 18 nodes\n  \
+        "100 ranks requested, 71 slots free on 18 nodes\n  \
            node0  4 slots (4 cores)   1 in use\n  \
            node1  4 slots (4 cores)   0 in use\n  \
            node2  4 slots (4 cores)   0 in use\n  \
@@ -250,13 +250,13 @@ fn a_large_machine_is_told_in_few_lines() {
 }
 
 #[test]
-fn max_slots_is_hard_and_the_refusal_lists_the_caps() {
+fn max_slots_is_never_exceeded_and_the_refusal_lists_the_limits() {
     let list = hostfile(&["node0:2:3", "node1:2:4"]);
     let refused = refusal(&nodes(&[8, 8]), &request(Some(9), list, "oversubscribe"));
     assert!(matches!(refused, Refusal::MaxSlots(_)) && !refused.fits_when_idle());
     assert_eq!(
         refused.to_string(),
-        "9 ranks asked, max_slots allows 7 on 2 nodes\n  \
+        "9 ranks requested, max_slots allows 7 on 2 nodes\n  \
            node0  at most 3 ranks (hostfile ./hosts:1)   0 in use\n  \
            node1  at most 4 ranks (hostfile ./hosts:2)   0 in use\n\
          fix one of:  -n 7   |  max_slots=5 in ./hosts"
@@ -264,7 +264,7 @@ fn max_slots_is_hard_and_the_refusal_lists_the_caps() {
 }
 
 #[test]
-fn what_would_not_work_is_not_offered() {
+fn a_fix_that_would_not_work_is_not_suggested() {
     // Neither oversubscribing nor slots=4 gets past max_slots.
     let list = hostfile(&["node0:2:3", "node1:2:3"]);
     let text = refusal(&nodes(&[8, 8]), &request(Some(8), list, "")).to_string();
@@ -272,46 +272,46 @@ fn what_would_not_work_is_not_offered() {
 }
 
 #[test]
-fn who_only_finds_the_slots_busy_may_wait() {
+fn a_job_that_only_lacks_busy_slots_may_queue() {
     let mut busy = nodes(&[2, 2]);
     busy[1].in_use = 2;
     let refused = refusal(&busy, &request(Some(3), Vec::new(), ""));
     assert!(refused.fits_when_idle());
     assert_eq!(
         refused.to_string(),
-        "3 ranks asked, 2 slots free on 2 nodes\n  \
+        "3 ranks requested, 2 slots free on 2 nodes\n  \
            node0  2 slots (2 cores)   0 in use\n  \
            node1  2 slots (2 cores)   2 in use\n\
-         it fits once other jobs have ended"
+         the job fits once other jobs end"
     );
     assert!(!refusal(&busy, &request(Some(5), Vec::new(), "")).fits_when_idle());
     busy[0].in_use = 3;
     let all = refusal(&busy, &request(None, hostfile(&["node0:1", "node1:2"]), ""));
     assert!(all.fits_when_idle());
     assert!(all.to_string().starts_with(
-        "one rank per slot asked, 0 slots free on 2 nodes\n  \
+        "one rank per slot requested, 0 slots free on 2 nodes\n  \
            node0  1 slot (hostfile ./hosts:1)    3 of 2 in use\n"
     ));
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_by_name() {
+fn an_impossible_request_names_what_is_wrong() {
     let refuse = |n, hosts| refusal(&nodes(&[2, 2]), &request(n, hosts, "oversubscribe")).to_string();
-    assert_eq!(refuse(Some(0), Vec::new()), "0 ranks asked; a job has at least 1");
-    assert_eq!(refuse(Some(20_000_000), Vec::new()), "20000000 ranks asked; a job has at most 16777216");
+    assert_eq!(refuse(Some(0), Vec::new()), "0 ranks requested; request at least 1 with -n");
+    assert_eq!(refuse(Some(20_000_000), Vec::new()), "20000000 ranks requested; a job has at most 16777216");
     assert_eq!(
         refuse(Some(1), hostfile(&["node0", "nodeX:2"])),
-        "host nodeX (hostfile ./hosts:2) is no node of this DVM; its nodes are node0, node1"
+        "hostfile ./hosts:2: no node named nodeX in this DVM (nodes: node0, node1)"
     );
     let many = refusal(&nodes(&[1; 20]), &request(Some(1), vec![host("x", None, None)], "")).to_string();
-    assert!(many.ends_with("node6, node7 and 12 more"), "{many}");
+    assert!(many.ends_with("node6, node7 and 12 more)"), "{many}");
     assert_eq!(refusal(&[], &request(Some(1), Vec::new(), "")), Refusal::NoNodes);
     let no_program = job(Vec::new(), false, false);
     assert_eq!(refusal(&nodes(&[1]), &no_program), Refusal::ZeroRanks);
 }
 
 #[test]
-fn numbers_that_no_machine_has_overflow_nothing() {
+fn huge_numbers_do_not_overflow() {
     let most = u32::MAX;
     let huge = [node(0, most), node(1, most)];
     let all = refusal(&huge, &request(None, Vec::new(), "node"));
@@ -371,7 +371,7 @@ proptest! {
                 prop_assert!(asked.iter().zip(&app_sizes).all(|(n, size)| n.is_none_or(|n| n == *size)));
                 let overflows = used.iter().any(|(id, count)| *count > offer(*id as usize));
                 prop_assert!(!overflows || oversubscribe);
-                // Nobody goes without a slot while one is free.
+                // No rank goes without a slot while one is free.
                 let full = (0..offers.len()).all(|id| map.count_on(id as NodeId) >= offer(id));
                 prop_assert!(!overflows || full);
                 prop_assert!(used.iter().all(|(id, count)| *count <= room(*id as usize)));

@@ -1,4 +1,4 @@
-//! A node's processor as placement sees it: hardware threads by logical index, and the objects that hold them.
+//! A node's processor as placement sees it: hardware threads by logical index, and the objects that contain them.
 //!
 //! ```text
 //! package  [0......................7] [8.....................15]
@@ -6,11 +6,11 @@
 //! l3       [0......................7] [8.....................15]
 //! core     [0  1][2  3][4  5][6  7] [8  9][10 11][12 13][14 15]
 //! thread    0  1  2  3  4  5  6  7   8  9  10 11  12 13  14 15    logical: in the order of the tree
-//! os        0  8  1  9  2 10  3 11   4 12   5 13   6 14   7 15    what the kernel calls them
+//! os        0  8  1  9  2 10  3 11   4 12   5 13   6 14   7 15    the kernel's numbers
 //! ```
 //!
-//! Threads are numbered in the order of the tree (as hwloc does), so every object is a range. All decisions are made in
-//! logical indexes; only when a rank is started do they become the kernel's.
+//! Threads are numbered in the order of the tree, as hwloc does, so every object is a range. All decisions use logical indexes.
+//! They are translated to the kernel's numbers only when a rank is started.
 
 use std::ops::Range;
 
@@ -19,10 +19,10 @@ use thiserror::Error;
 
 use super::cpuset::CpuSet;
 
-/// What a processor is made of, from the outside in.
+/// The kinds of objects of a processor, outermost first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// A package: what sits in one socket.
+    /// A package: the chip in one socket.
     Package,
     /// A NUMA node: threads that share local memory.
     Numa,
@@ -39,10 +39,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All, from the outside in.
+    /// All kinds, outermost first.
     pub const ALL: [Kind; 7] = [Kind::Package, Kind::Numa, Kind::L3, Kind::L2, Kind::L1, Kind::Core, Kind::Thread];
 
-    /// As options name it: `package`, `numa`, `l3cache`, `l2cache`, `l1cache`, `core`, `hwthread`.
+    /// The name in options: `package`, `numa`, `l3cache`, `l2cache`, `l1cache`, `core`, `hwthread`.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Package => "package",
@@ -56,35 +56,35 @@ impl Kind {
     }
 }
 
-/// An object: the threads in it, and the kernel's number where that matters (NUMA nodes, threads).
+/// An object: its threads, and the kernel's number where that matters (NUMA nodes, threads).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Object {
     /// Threads by logical index; at least one.
     pub threads: Range<u32>,
-    /// The operating system's number of it.
+    /// The kernel's number.
     pub os: u32,
 }
 
-/// A processor. Immutable and shared: nodes alike share one by `Arc`.
+/// A processor. It is immutable; nodes that are alike share one through an `Arc`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Topology {
-    /// By [`Kind`], in logical order. Cores and threads are never missing, other kinds may be.
+    /// By [`Kind`], in logical order. Cores and threads always exist; other kinds may be missing.
     levels: [Vec<Object>; Kind::ALL.len()],
 }
 
-/// Why there is no such topology.
+/// Why a topology is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TopologyError {
-    /// It has no thread.
+    /// No threads.
     #[error("the topology has no hardware thread")]
     NoThreads,
-    /// More than anything that exists.
-    #[error("the topology has {threads} hardware threads; {THREADS_MAX} are the most")]
+    /// More than [`THREADS_MAX`] threads.
+    #[error("the topology has {threads} hardware threads, more than {THREADS_MAX}")]
     TooMany {
-        /// As many.
+        /// How many.
         threads: usize,
     },
-    /// An object is empty, out of order, or holds threads that there are not.
+    /// An object is empty, out of order, or has threads that do not exist.
     #[error("{} {index} of the topology is empty, out of order or beyond its threads", kind.name())]
     BadObject {
         /// Its kind.
@@ -99,7 +99,7 @@ pub const THREADS_MAX: usize = 1 << 14;
 
 impl Topology {
     /// A topology of checked objects: those of a kind in ascending order and apart from each other. `threads[i]` is the
-    /// kernel's number of logical thread i. Without cores every thread is one.
+    /// kernel's number of logical thread i. Without cores every thread counts as a core.
     pub fn new(threads: &[u32], objects: impl IntoIterator<Item = (Kind, Object)>) -> Result<Topology, TopologyError> {
         if threads.is_empty() {
             return Err(TopologyError::NoThreads);
@@ -128,8 +128,8 @@ impl Topology {
         Ok(Topology { levels })
     }
 
-    /// A regular machine: `counts` says how many objects of a kind each object of the kind before it holds, from the outside in,
-    /// as in `[(Package, 2), (Core, 4), (Thread, 2)]`. The kernel's numbers are the logical ones.
+    /// A regular machine, such as `[(Package, 2), (Core, 4), (Thread, 2)]`: each object contains that many objects of the next
+    /// kind, outermost first. The kernel's numbers equal the logical ones.
     pub fn regular(counts: &[(Kind, u32)]) -> Result<Topology, TopologyError> {
         let per = |counts: &[(Kind, u32)]| counts.iter().map(|(_, n)| *n as usize).product::<usize>();
         let threads = per(counts);
@@ -144,12 +144,12 @@ impl Topology {
         Topology::new(&(0..threads as u32).collect::<Vec<_>>(), objects)
     }
 
-    /// The objects of a kind in logical order; none if the machine has or tells none.
+    /// The objects of a kind in logical order; empty if the machine reports none.
     pub fn objects(&self, kind: Kind) -> &[Object] {
         &self.levels[kind as usize]
     }
 
-    /// How many hardware threads.
+    /// How many hardware threads it has.
     pub fn threads(&self) -> u32 {
         self.objects(Kind::Thread).len() as u32
     }
@@ -199,7 +199,7 @@ impl From<&Topology> for wire::Topology {
 impl TryFrom<&wire::Topology> for Topology {
     type Error = TopologyError;
 
-    /// Levels of kinds that this version does not know are left out.
+    /// Skips levels of kinds that this version does not know.
     fn try_from(wire: &wire::Topology) -> Result<Topology, TopologyError> {
         let mut objects = Vec::new();
         for level in &wire.levels {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn it_survives_the_wire() {
+    fn a_topology_survives_the_wire() {
         let machine = Topology::new(
             &[0, 8, 1, 9],
             [
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn an_invalid_topology_is_refused() {
         assert_eq!(Topology::new(&[], []), Err(TopologyError::NoThreads));
         let object = |threads: Range<u32>| (Kind::L2, Object { threads, os: 0 });
         let bad = |index| Err(TopologyError::BadObject { kind: Kind::L2, index });

@@ -1,6 +1,6 @@
-//! What a policy comes to once its defaults are filled in: the same for every node.
+//! A policy with its defaults filled in. It is the same for every node.
 //!
-//! | asked of `--map-by`   | ranks take turns over      | `--rank-by` else | `--bind-to` else                    |
+//! | `--map-by`            | ranks take turns over      | `--rank-by` else | `--bind-to` else                    |
 //! |-----------------------|----------------------------|------------------|-------------------------------------|
 //! | nothing, `slot`       | –                          | `slot`           | a share of the node                 |
 //! | `node`                | nodes                      | `node`           | a share of the node                 |
@@ -11,8 +11,8 @@
 //! | with `span`           | objects of all nodes       | `span`           |                                     |
 //! | with `pe=N`           |                            |                  | N cpus                              |
 //!
-//! A share is never asked for: it is what R6 and R7 of the module above leave of a default. All else is explicit: it is kept,
-//! or refused.
+//! A share is always a default, by rules 6 and 7 of the module above. Everything else is explicit: it is either kept or the job
+//! is refused.
 
 use super::Request;
 use super::bind::word;
@@ -24,25 +24,25 @@ use super::topology::Kind;
 pub(super) struct Wants<'a> {
     /// Where ranks go.
     pub(super) directive: Directive,
-    /// Objects take turns over all nodes.
+    /// Whether objects of all nodes take turns.
     pub(super) span: bool,
     /// How they are numbered.
     pub(super) rank_by: RankBy,
-    /// What is called a cpu: a core or a thread.
+    /// What counts as a cpu: a core or a thread.
     pub(super) cpu: Kind,
     /// What each rank is bound to.
     pub(super) binding: Binding,
-    /// Ranks may share cpus.
+    /// Whether ranks may share cpus.
     pub(super) overload: bool,
-    /// Where a binding cannot be, there is none.
+    /// Whether ranks that cannot be bound are left unbound.
     pub(super) lenient: bool,
-    /// There may be more ranks than slots.
+    /// Whether there may be more ranks than slots.
     pub(super) oversubscribe: bool,
-    /// Nothing on the head's node.
+    /// Whether the head's node is excluded.
     pub(super) nolocal: bool,
-    /// GPUs of each rank.
+    /// GPUs per rank.
     pub(super) gpus: u32,
-    /// As it was asked.
+    /// The policy as requested.
     pub(super) asked: &'a Policy,
 }
 
@@ -51,24 +51,24 @@ pub(super) struct Wants<'a> {
 pub(super) enum Binding {
     /// Nothing.
     None,
-    /// An equal share of its node's free cpus, if there is one each; as nothing was asked.
+    /// An equal share of its node's free cpus, if there is at least one each. The default.
     Share,
-    /// The same, of the cpus that the user listed.
+    /// An equal share of the cpus that the user listed.
     ListShare,
-    /// So many cpus of its own.
+    /// This many cpus of its own.
     Cpus(u32),
     /// An object of its own.
     Object(Kind),
 }
 
 impl Wants<'_> {
-    /// Of a request, unless it contradicts itself.
+    /// Resolves a request's policy, unless it contradicts itself.
     pub(super) fn of(request: &Request) -> Result<Wants<'_>, PolicyError> {
         let policy = &request.policy;
         let map_by = &policy.map_by;
         let directive = map_by.directive.clone().unwrap_or(Directive::Slot);
         let bound = policy.bind_to.and_then(|bind_to| bind_to.kind);
-        // Listed cpus are what the mapping calls so, whatever ranks are bound to.
+        // A list's cpus are of the kind that the mapping sets, whatever ranks are bound to.
         let names_cpus = matches!(directive, Directive::PeList { .. } | Directive::Rankfile);
         let bound_to_threads = bound == Some(Kind::Thread) && !names_cpus;
         let by_thread = map_by.hwtcpus || directive == Directive::Object(Kind::Thread) || bound_to_threads;
@@ -86,8 +86,7 @@ impl Wants<'_> {
             (None, None) => Binding::Share,
         };
         if let (Directive::Seq | Directive::Rankfile, Some(_)) = (&directive, policy.rank_by) {
-            let text =
-                "seq and rankfile say which rank goes where, so ranks are not numbered anew; leave out --rank-by";
+            let text = "seq and rankfile number the ranks themselves: omit --rank-by";
             return Err(PolicyError { text: text.into() });
         }
         let rank_by = match directive {
@@ -121,7 +120,7 @@ impl Wants<'_> {
         }
     }
 
-    /// How many cpus a node must have for each rank that it takes; absent: it takes them without.
+    /// How many cpus a node must have for each rank; absent: ranks do not depend on cpus.
     pub(super) fn cpus_each(&self) -> Option<u32> {
         let listed = matches!(self.directive, Directive::PeList { .. });
         match self.binding {
@@ -133,7 +132,7 @@ impl Wants<'_> {
         }
     }
 
-    /// Whether the user asked to be bound.
+    /// Whether the user requested a binding.
     pub(super) fn is_explicit(&self) -> bool {
         match self.binding {
             Binding::None => false,
@@ -142,7 +141,7 @@ impl Wants<'_> {
         }
     }
 
-    /// Whether nodes take turns, one rank or one row of objects each.
+    /// Whether nodes take turns, of one rank or of one rank per object.
     pub(super) fn nodes_take_turns(&self) -> bool {
         match self.directive {
             Directive::Node => true,
@@ -172,7 +171,7 @@ fn two_bindings(kind: Kind, pe: u32, cpu: Kind) -> PolicyError {
     let plural = if pe == 1 { "" } else { "s" };
     PolicyError {
         text: format!(
-            "pe={pe} gives each rank {pe} {each}{plural}, and --bind-to {name} a {other}; leave one of them out, or say \
+            "pe={pe} gives each rank {pe} {each}{plural}, but --bind-to {name} gives it a {other}: omit one of them, or use \
              --bind-to {}",
             cpu.name()
         ),

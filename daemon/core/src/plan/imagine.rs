@@ -1,4 +1,4 @@
-//! Nodes that are not there: those that a job's host lists name, all with one topology.
+//! Imaginary nodes for `rsd plan`: those that a job's host lists name, all with one topology.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use crate::place::policy::MapBy;
 use crate::place::topology::{Kind, Topology};
 use crate::place::{self, NodeOffer};
 
-/// The most nodes.
+/// The most nodes of a plan.
 const NODES_MAX: usize = 1 << 16;
 
-/// The hosts of a job as idle nodes of this topology, numbered by first mention; without host lists one node, `node0`. A host
-/// with slots in a list has as many, one mentioned k times without them k, and any other one per core (per hardware thread
-/// with `hwtcpus`). Fails with a sentence where a list names nodes by what only a DVM has, an order or being idle.
+/// Returns the hosts of a job as idle nodes of this topology, numbered by first mention; without host lists one node, `node0`. A
+/// host's slots are those in its list, or k if it is listed k times without slots, or else one per core (per hardware thread with
+/// `hwtcpus`). Fails if a list uses `+n` or `+e`, which have a meaning only in a running DVM.
 pub fn imagine(spec: &JobSpec, topology: Topology) -> Result<Vec<NodeOffer>, String> {
     let hwtcpus = spec.map_by.parse::<MapBy>().is_ok_and(|map_by| map_by.hwtcpus);
     let (cpus, cpu) = match hwtcpus {
@@ -65,14 +65,14 @@ pub fn imagine(spec: &JobSpec, topology: Topology) -> Result<Vec<NodeOffer>, Str
 }
 
 fn of_a_dvm(name: &str, source: &str) -> String {
-    format!("{name} ({source}) means a node of a running DVM: with a topology of your own, write its name")
+    format!("{name} ({source}) names a node of a running DVM: with --topology, use a host name")
 }
 
 #[derive(Default)]
 struct Hosts {
     names: Vec<String>,
     by_name: HashMap<String, usize>,
-    /// What the lists say of each, and where; the most of several programs' lists.
+    /// Each host's slots by its lists, and where they are given; the largest number of several programs' lists.
     slots: Vec<Option<(u32, String)>>,
 }
 
@@ -83,7 +83,7 @@ impl Hosts {
             return Ok(*at);
         }
         if self.names.len() == NODES_MAX {
-            return Err(format!("more than {NODES_MAX} hosts named: a plan is for as many at most"));
+            return Err(format!("more than {NODES_MAX} hosts, the most that a plan can have"));
         }
         self.names.push(name.to_owned());
         self.slots.push(None);

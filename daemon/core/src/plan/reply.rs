@@ -1,4 +1,4 @@
-//! The answer to "where would it go".
+//! Writes the reply to a plan request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::NodeId;
 use crate::place::topology::Topology;
 use crate::place::{NodeOffer, Placement, Refusal, Shortage};
 
-/// What became of a request on these nodes. `gpus` tells of a node's GPUs what placement need not know.
+/// The reply for the outcome of a request on these nodes. `gpus` returns a node's GPUs with the fields that placement does not use.
 pub fn reply(
     nodes: &[NodeOffer],
     outcome: &Result<Placement, Refusal>,
@@ -54,7 +54,7 @@ fn plan(nodes: &[NodeOffer], placement: &Placement, gpus: &dyn Fn(NodeId) -> Vec
     }
 }
 
-/// What a node offers, and why: all of a [`wire::PlanNode`] but the indexes and the GPUs.
+/// What a node offers: all of a [`wire::PlanNode`] except the indexes and the GPUs.
 pub fn slots_of(offer: &NodeOffer) -> wire::PlanNode {
     wire::PlanNode {
         name: offer.name.clone(),
@@ -72,7 +72,7 @@ fn refused(nodes: &[NodeOffer], refusal: &Refusal) -> wire::PlanRefusal {
     let Some(Shortage { asked, free, rows, fixes, .. }) = refusal.shortage() else {
         return wire::PlanRefusal { text, ..Default::default() };
     };
-    // Those that the text shows: the others are counted there.
+    // Only the nodes that the text lists; it counts the others.
     let shown = nodes.iter().filter(|node| rows.iter().any(|row| row.name == node.name));
     wire::PlanRefusal {
         text,

@@ -22,7 +22,7 @@ fn slots(spec: &JobSpec) -> Vec<(String, u32, String)> {
 }
 
 #[test]
-fn hosts_that_are_not_there_have_what_their_list_says_or_their_cores() {
+fn imaginary_hosts_have_the_slots_of_their_list_or_their_cores() {
     let cores = |name: &str| (name.to_owned(), 8, "8 cores".to_owned());
     let told = |name: &str, slots| (name.to_owned(), slots, "--host".to_owned());
     assert_eq!(slots(&spec(None, Vec::new())), [cores("node0")]);
@@ -39,9 +39,9 @@ fn hosts_that_are_not_there_have_what_their_list_says_or_their_cores() {
 }
 
 #[test]
-fn what_only_a_dvm_has_is_refused_by_name() {
+fn relative_nodes_are_refused_without_a_dvm() {
     let said = imagine(&spec(None, vec![host("a", None), host("+n1", None)]), topology()).unwrap_err();
-    assert!(said.starts_with("+n1 (--host) means a node of a running DVM"), "{said}");
+    assert!(said.starts_with("+n1 (--host) names a node of a running DVM"), "{said}");
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_plan_names_nodes_in_the_order_of_their_ranks() {
 }
 
 #[test]
-fn a_plan_that_does_not_fit_says_what_is_there() {
+fn a_refused_plan_lists_the_offers_and_fixes() {
     let spec = spec(Some(9), vec![host("a", Some(2)), host("b", Some(2))]);
     let nodes = imagine(&spec, topology()).unwrap();
     let outcome = place(&nodes, &request(&spec).unwrap(), 0);
@@ -64,13 +64,13 @@ fn a_plan_that_does_not_fit_says_what_is_there() {
         panic!("{outcome:?}")
     };
     assert_eq!((refused.asked, refused.free), (Some(9), Some(4)));
-    assert!(refused.text.starts_with("9 ranks asked, 4 slots free on 2 nodes"), "{}", refused.text);
+    assert!(refused.text.starts_with("9 ranks requested, 4 slots free on 2 nodes"), "{}", refused.text);
     assert_eq!(refused.nodes.iter().map(|node| (&*node.name, node.slots)).collect::<Vec<_>>(), [("a", 2), ("b", 2)]);
     assert!(refused.fixes.iter().any(|fix| fix == "-n 4"), "{:?}", refused.fixes);
 }
 
 #[test]
-fn a_binding_is_required_when_it_was_asked_for() {
+fn a_requested_binding_is_required() {
     for (map_by, bind_to, required) in [
         ("", "", false),
         ("numa", "", false),
@@ -89,7 +89,7 @@ fn a_binding_is_required_when_it_was_asked_for() {
 }
 
 #[test]
-fn ranges_from_a_peer_are_cut_off_at_the_last_thread() {
+fn ranges_from_a_peer_are_limited_to_existing_threads() {
     let wild = [wire::Range { first: 2, count: u32::MAX }, wire::Range { first: u32::MAX, count: 9 }];
     assert_eq!(cpu_set(&wild, 5).to_string(), "2-4");
     assert_eq!(cpu_set(&ranges(&CpuSet::range(3..7)), 16), CpuSet::range(3..7));

@@ -150,7 +150,7 @@ fn cpus_that_a_job_asked_for_are_its_own_until_it_ends() {
     assert_eq!(cpus(&world, first, 2), [[3], [2]]);
     assert_eq!(cpus(&world, second, 1), [[1]]);
     let refused = ask(&mut world, &bound(spec(sleep, 2), "core"), false).expect_err("only one core is left");
-    assert!(refused.text.contains("1 core free for 2 ranks"), "{}", refused.text);
+    assert!(refused.text.contains("2 ranks, 1 free core"), "{}", refused.text);
     assert_eq!(ask(&mut world, &bound(spec(sleep, 2), "core"), true).map(|plan| plan.app_sizes), Ok(vec![2]));
 
     let third = world.submit(bound(spec(sleep, 2), "core"));

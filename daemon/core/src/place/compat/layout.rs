@@ -1,4 +1,4 @@
-//! From ranks in the order of their numbers to a placement.
+//! Builds a placement from ranks in the order of their numbers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The ranks pushed from here on run the next program.
+    /// Starts the next program: later ranks belong to it.
     pub(super) fn next_app(&mut self) {
         self.app_sizes.push(0);
     }
 
-    /// The next rank runs on `nodes[offer]`.
+    /// Adds the next rank, on `nodes[offer]`.
     pub(super) fn push(&mut self, nodes: &[NodeOffer], offer: usize, binding: RankBinding) {
         self.map.push(nodes[offer].id, 1);
         self.bindings.entry(offer).or_default().push(binding);

@@ -1,10 +1,10 @@
-//! Where others would have put the ranks: `--compat` gives their historical answers, what they get wrong included.
+//! `--compat`: places ranks as other launchers do, including their defects.
 //!
 //! - [`openmpi5`]: Open MPI 5.0.11 (PRRTE 3.0.14).
 //! - [`hydra`]: MPICH's Hydra 5.0.
 //!
-//! Both place one rank at a time, as those do: O(ranks · cpus of a node) at worst. What they have no word for (`seq`,
-//! `rankfile`, `pe-list`) is placed by our own rule; GPUs per rank are refused.
+//! Both place one rank at a time, as those launchers do: O(ranks · cpus of a node) at worst. What they do not offer (`seq`,
+//! `rankfile`, `pe-list`) follows rsd's own rule. GPUs per rank are refused.
 //!
 //! ```text
 //! request ─▶ rules (defaults filled in) ─▶ ranks on nodes, each with an object ─▶ numbers ─▶ layout ─▶ Placement
@@ -22,7 +22,7 @@ use super::policy::{Compat, Directive, Policy, PolicyError};
 use super::{NodeOffer, Obstacle, Placement, Request, try_place};
 use crate::NodeId;
 
-/// Whether these rules are silent about what is asked, so that ours place it.
+/// Whether the launchers do not offer the requested mapping, so that rsd's own rule applies.
 fn is_silent(policy: &Policy) -> bool {
     match policy.map_by.directive {
         Some(Directive::Seq | Directive::Rankfile | Directive::PeList { .. }) => true,
@@ -30,7 +30,7 @@ fn is_silent(policy: &Policy) -> bool {
     }
 }
 
-/// What our own rule makes of a request.
+/// Places a request by rsd's own rule.
 fn place_our_way(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Placement, Obstacle> {
     let mut request = request.clone();
     let compat = std::mem::replace(&mut request.policy.compat, Compat::Rsd);
@@ -39,15 +39,15 @@ fn place_our_way(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result
     Ok(placement)
 }
 
-/// A refusal that needs no more than a sentence.
+/// A refusal of one sentence.
 fn refuse(text: impl Into<String>) -> Obstacle {
     Obstacle::Policy(PolicyError { text: text.into() })
 }
 
-/// GPUs are ours alone.
+/// Refuses `--gpus-per-rank`, which neither launcher offers.
 fn without_gpus(policy: &Policy) -> Result<(), Obstacle> {
     match policy.gpus_per_rank {
         0 => Ok(()),
-        _ => Err(refuse("--gpus-per-rank has no meaning under --compat; leave one of them out")),
+        _ => Err(refuse("--gpus-per-rank cannot be used with --compat: omit one of them")),
     }
 }

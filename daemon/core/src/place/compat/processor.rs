@@ -1,10 +1,10 @@
-//! A node's processor as a row of cpus, and the objects over it as ranges of them.
+//! A node's processor as a row of cpus, with objects as ranges of cpus.
 //!
 //! ```text
-//! cpus     0 1 2 3   4 5 6 7      cores, or hardware threads: those that ranks may use
+//! cpus     0 1 2 3   4 5 6 7      the cores or hardware threads that ranks may use
 //! package  [0 .. 4)  [4 .. 8)
 //! core     [0][1]…               when cpus are threads: [0 .. 2) [2 .. 4) …
-//! hwthread  —                    when cpus are cores of two threads: no cpu lies in a thread
+//! hwthread  —                    when cpus are cores of two threads: a thread contains no whole cpu
 //! ```
 
 use std::ops::Range;
@@ -28,21 +28,21 @@ impl Unit {
     }
 }
 
-/// See the drawing above.
+/// A node's processor, as drawn above.
 #[derive(Debug)]
 pub(super) struct Processor {
     /// The threads of each cpu.
     cpus: Vec<CpuSet>,
-    /// By [`Kind`]: the objects that hold a usable thread, in logical order.
+    /// By [`Kind`]: the objects with a usable thread, in logical order.
     objects: [Vec<Object>; Kind::ALL.len()],
 }
 
-/// An object, without what ranks may not use.
+/// An object, reduced to what ranks may use.
 #[derive(Debug)]
 pub(super) struct Object {
     /// At least one.
     pub(super) threads: CpuSet,
-    /// The cpus that lie in it whole.
+    /// The cpus that lie entirely in it.
     pub(super) cpus: Range<usize>,
 }
 
@@ -67,7 +67,7 @@ impl Processor {
         &self.objects[kind as usize]
     }
 
-    /// The object of `kind` that a cpu lies in whole.
+    /// The object of `kind` that entirely contains a cpu.
     pub(super) fn holder(&self, kind: Kind, cpu: usize) -> Option<&Object> {
         let objects = self.objects(kind);
         objects
@@ -85,13 +85,13 @@ impl Processor {
         cpus.into_iter().fold(CpuSet::EMPTY, |threads, cpu| threads.or(&self.cpus[cpu]))
     }
 
-    /// Which cpus have none of these threads.
+    /// For each cpu, whether it has none of these threads.
     pub(super) fn free_of(&self, taken: &CpuSet) -> Vec<bool> {
         self.cpus.iter().map(|threads| !threads.intersects(taken)).collect()
     }
 }
 
-/// From the first to the last thread.
+/// The range from the first to the last thread.
 fn span(threads: &CpuSet) -> Option<Range<u32>> {
     Some(threads.first()?..threads.iter().last()? + 1)
 }

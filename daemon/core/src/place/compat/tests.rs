@@ -1,5 +1,5 @@
-//! Vectors `hosts | ranks | options | result`, where a result lists the ranks of each node. What is tested `as_it_did`, and how
-//! Hydra wraps, was answered by the releases themselves.
+//! Vectors `hosts | ranks | options | result`, where a result lists the ranks of each node. The results of `as_it_did` and of
+//! Hydra's wrapping were recorded from the releases themselves.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ fn ranks(placement: &Placement) -> String {
     placement.map.nodes().iter().map(on).collect::<Vec<_>>().join(" / ")
 }
 
-/// What the ranks of each node are bound to, in the order of their numbers.
+/// The threads of each node's ranks, in rank order.
 fn threads(placement: &Placement) -> String {
     let runs = placement.binding_runs.iter().flat_map(|(count, index)| (0..*count).map(|_| *index as usize));
     let on = |index: usize| {
@@ -115,7 +115,7 @@ fn openmpi5_places_two_core_nodes_as_it_did() {
         ("na,nb,na", None, "", "0 1 / 2"),
         ("na:2,nb:2", None, "", "0 1 / 2 3"),
         ("2,2", None, "map-by=ppr:1:node", "0 / 1"),
-        // It crosses `max_slots`.
+        // Open MPI exceeds `max_slots` here.
         ("2/3,2", Some(8), "map-by=slot:oversubscribe", "0 1 2 3 / 4 5 6 7"),
     ];
     for (hosts, n, options, expected) in vectors {
@@ -171,12 +171,12 @@ fn refusal(machine: [u32; 3], request: &Request) -> Refusal {
 }
 
 #[test]
-fn openmpi5_wants_slots() {
+fn openmpi5_refuses_more_ranks_than_slots() {
     let refusal = refusal([1, 4, 1], &request(Compat::OpenMpi5, "2,2", Some(8), ""));
     assert!(matches!(refusal, Refusal::NotEnoughSlots(_)));
     assert_eq!(
         refusal.to_string(),
-        "8 ranks asked, 4 slots free on 2 nodes\n  \
+        "8 ranks requested, 4 slots free on 2 nodes\n  \
          na  2 slots (hostfile ./hosts:1)   0 in use\n  \
          nb  2 slots (hostfile ./hosts:2)   0 in use\n\
          fix one of:  -n 4   |  --oversubscribe (=> na: 0-7)  |  slots=4 in ./hosts"
@@ -184,29 +184,29 @@ fn openmpi5_wants_slots() {
 }
 
 #[test]
-fn openmpi5_refuses_within_the_slots_and_what_would_work_is_said() {
+fn openmpi5_may_refuse_within_the_slots_and_fixes_are_suggested() {
     let vectors = [
         // By core is the default.
         (
             "na:8",
             8,
             "",
-            "8 ranks asked; Open MPI 5.0.11 finds room for 2 (--bind-to core)\n\
+            "8 ranks requested, Open MPI 5.0.11 places only 2 (--bind-to core)\n\
              fix one of:  -n 2   |  --bind-to core:overload-allowed  |  --bind-to none",
         ),
         (
             "8,8",
             10,
             "map-by=slot bind-to=core",
-            "10 ranks asked; Open MPI 5.0.11 finds room for 4 (--bind-to core)\n\
+            "10 ranks requested, Open MPI 5.0.11 places only 4 (--bind-to core)\n\
              fix one of:  -n 4   |  --bind-to core:overload-allowed  |  --bind-to none",
         ),
-        // The node with one slot holds down what the other takes.
+        // The node with one slot lowers what the other takes.
         (
             "1,5",
             6,
             "map-by=node",
-            "6 ranks asked; Open MPI 5.0.11 finds room for 3 (--bind-to numa)\n\
+            "6 ranks requested, Open MPI 5.0.11 places only 3 (--bind-to numa)\n\
              fix:  --map-by slot",
         ),
         // There is no third-level cache.
@@ -214,8 +214,8 @@ fn openmpi5_refuses_within_the_slots_and_what_would_work_is_said() {
             "2,2",
             4,
             "map-by=ppr:2:l3cache",
-            "4 ranks asked; Open MPI 5.0.11 finds room for 0 (--bind-to l3cache)\n\
-             fix one of:  --map-by slot  |  leave --compat out",
+            "4 ranks requested, Open MPI 5.0.11 places only 0 (--bind-to l3cache)\n\
+             fix one of:  --map-by slot  |  omit --compat",
         ),
     ];
     for (hosts, n, options, expected) in vectors {
@@ -230,13 +230,13 @@ fn openmpi5_refuses_within_the_slots_and_what_would_work_is_said() {
 }
 
 #[test]
-fn openmpi5_refuses_what_does_not_go_together() {
+fn openmpi5_refuses_incompatible_options() {
     let vectors = [
         ("map-by=core bind-to=package", "map by package or larger, or bind to core or smaller"),
-        ("map-by=slot rank-by=fill", "give --map-by package"),
-        ("map-by=ppr:2:node:span", "give --map-by package"),
+        ("map-by=slot rank-by=fill", "use --map-by package"),
+        ("map-by=ppr:2:node:span", "use --map-by package"),
         ("map-by=core:pe=2", "map by slot, or by a larger object"),
-        ("map-by=package:pe=2 bind-to=none", "give --bind-to core or hwthread"),
+        ("map-by=package:pe=2 bind-to=none", "use --bind-to core or hwthread"),
     ];
     for (options, expected) in vectors {
         let refusal = refusal(SERVER, &request(Compat::OpenMpi5, "8,8", Some(4), options)).to_string();
@@ -248,17 +248,17 @@ fn openmpi5_refuses_what_does_not_go_together() {
 }
 
 #[test]
-fn openmpi5_gives_ppr_objects_whole() {
+fn openmpi5_fills_the_last_ppr_object() {
     let one = request(Compat::OpenMpi5, "8,8", Some(3), "map-by=ppr:2:package");
     let placement = place(&nodes(SERVER), &one, 0).unwrap();
     assert_eq!((ranks(&placement), placement.app_sizes), ("0 1 2 3".into(), vec![4]));
 }
 
 #[test]
-fn openmpi5_says_when_a_default_binding_is_dropped() {
+fn openmpi5_notifies_when_it_drops_a_default_binding() {
     let placement = place(&nodes(TWO_CORES), &request(Compat::OpenMpi5, "4,2", Some(5), "map-by=slot"), 0).unwrap();
     assert_eq!(threads(&placement), "- - - - / 0-1");
-    assert_eq!(placement.notices, ["ranks on na are not bound: more slots than cpus are offered there"]);
+    assert_eq!(placement.notices, ["ranks on na are not bound: the node offers more slots than cpus"]);
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn reasons_tell_slots_from_shares() {
 }
 
 #[test]
-fn what_neither_has_a_word_for_is_placed_by_our_rule() {
+fn mappings_that_neither_launcher_offers_follow_our_rule() {
     for compat in [Compat::OpenMpi5, Compat::Hydra] {
         let placement = place(&nodes(TWO_CORES), &request(compat, "nb,na,nb", Some(3), "map-by=seq"), 0).unwrap();
         assert_eq!((ranks(&placement), placement.policy.compat), ("0 2 / 1".into(), compat));
@@ -341,12 +341,12 @@ fn too_many_ranks_on_one_node_are_refused() {
     for compat in [Compat::OpenMpi5, Compat::Hydra] {
         let many = request(compat, "na:2", Some(100_000), "map-by=slot:oversubscribe");
         let refusal = refusal(TWO_CORES, &many).to_string();
-        assert!(refusal.starts_with("100000 ranks on na; a node takes at most 65536"), "{refusal}");
+        assert!(refusal.starts_with("100000 ranks on na, at most 65536 per node"), "{refusal}");
     }
 }
 
 #[test]
-fn hydra_wraps_for_ever() {
+fn hydra_wraps_without_limit() {
     let vectors = [
         ("2,2", Some(8), "", "0 1 4 5 / 2 3 6 7"),
         ("2,2", Some(9), "", "0 1 4 5 8 / 2 3 6 7"),
@@ -364,7 +364,7 @@ fn hydra_wraps_for_ever() {
     for (hosts, n, options, expected) in vectors {
         let placement = place(&nodes(TWO_CORES), &request(Compat::Hydra, hosts, n, options), 0).unwrap();
         assert_eq!(ranks(&placement), expected, "{hosts} {n:?} {options}");
-        assert!(!threads(&placement).contains(|c: char| c.is_ascii_digit()), "nobody asked for a binding");
+        assert!(!threads(&placement).contains(|c: char| c.is_ascii_digit()), "no binding was requested");
     }
     let mut two = request(Compat::Hydra, "2,2", Some(3), "");
     two.apps.push(two.apps[0].clone());
@@ -391,7 +391,7 @@ fn hydra_binds_in_turn() {
 }
 
 #[test]
-fn hydra_refuses_what_it_has_no_word_for() {
+fn hydra_refuses_options_that_it_does_not_offer() {
     let vectors = [
         "rank-by=node",
         "map-by=slot:span",
@@ -456,7 +456,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn whatever_is_asked_is_placed_whole_or_refused(
+    fn every_request_is_placed_completely_or_refused(
         machines in prop::collection::vec(any_machine(), 1..4),
         list in prop::sample::select(vec!["", "na", "na,na", "na:3", "na:*", "2", "1/3", "-", "-/2"]),
         n in prop::option::of(1u32..30),

@@ -1,4 +1,4 @@
-//! What the entries of a host list mean, nodes by place, idle nodes and exclusions included.
+//! Resolves the entries of a host list, including nodes by index, idle nodes and exclusions.
 
 use std::collections::HashSet;
 
@@ -6,21 +6,21 @@ use super::super::{Host, NodeOffer};
 use super::Names;
 use crate::NodeId;
 
-/// What an entry names, from the text that a job carries.
+/// The meaning of an entry, parsed from the text that a job carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Meaning<'a> {
-    /// A node by its name.
+    /// A node, by name.
     Named(&'a str),
-    /// `+n2`: the node at this place, from 0.
+    /// `+n2`: the node at this index, from 0.
     Nth(usize),
-    /// `+e`, `+e:2`: nodes that no other job uses and the list does not name, as many or all there are.
+    /// `+e`, `+e:2`: nodes that run no other job and that the list does not name; the count, or all.
     Idle(Option<u32>),
-    /// `^name`: not this one; where a list has only such entries, all others. That there is no such node is no mistake.
+    /// `^name`: excludes a node. A list of only such entries means all other nodes. An unknown name is not a mistake.
     Excluded(&'a str),
 }
 
 impl Meaning<'_> {
-    /// Of an entry's text. What cannot be read is a name, which no node has.
+    /// Parses an entry's text. Text that is not in any other form is a name.
     pub(in super::super) fn of(text: &str) -> Meaning<'_> {
         let number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?;
         if let Some(name) = text.strip_prefix('^') {
@@ -38,8 +38,8 @@ impl Meaning<'_> {
     }
 }
 
-/// The nodes of a list, in its order, each with the entry that names it. Fails with the first entry that names no node, or more
-/// idle nodes than there are.
+/// Returns the nodes of a list, in its order, each with the entry that names it. Fails with the first entry that names an unknown
+/// node, or more idle nodes than there are.
 pub(in super::super) fn entries<'a>(
     nodes: &[NodeOffer],
     hosts: &'a [Host],
@@ -96,7 +96,7 @@ mod tests {
     use crate::place::topology::{Kind, Topology};
     use crate::place::{App, Placement, RankPlace, Refusal, Request, place};
 
-    /// Nodes of 2 slots, `node0` the head; on those with `true` another job holds a slot.
+    /// Nodes with 2 slots each; `node0` is the head. `true`: another job holds a slot of the node.
     fn nodes(busy: &[bool]) -> Vec<NodeOffer> {
         let topology = Arc::new(Topology::regular(&[(Kind::Core, 2)]).unwrap());
         let node = |(id, busy): (usize, &bool)| NodeOffer {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_mean_what_they_say() {
+    fn every_form_of_entry_is_parsed() {
         let vectors = [
             ("node0", Meaning::Named("node0")),
             ("+n12", Meaning::Nth(12)),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_named_by_place_by_being_idle_and_by_exclusion() {
+    fn entries_name_nodes_by_index_idleness_and_exclusion() {
         let some_busy = nodes(&[false, true, false, false]);
         let vectors = [
             ("+n2 +n0", "2:2 0:2"),
@@ -173,8 +173,8 @@ mod tests {
             ("node3 node0 ^node3", "0:2"),
             ("+e ^node0", "2:2 3:2"),
             ("+e:1 ^node0", "2:2"),
-            ("+n9", "there is no node +n9 (--host): the DVM has 4, from +n0; see: rsctl nodes"),
-            ("+nine", "host +nine (--host) is no node of this DVM; its nodes are node0, node1, node2, node3"),
+            ("+n9", "no node +n9 (--host): the DVM has 4 nodes, from +n0; see: rsctl nodes"),
+            ("+nine", "no node named +nine in this DVM (nodes: node0, node1, node2, node3)"),
         ];
         for (hosts, expected) in vectors {
             assert_eq!(used(place(&some_busy, &request(hosts, None, "slot"), 0)), expected, "{hosts}");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_may_wait_for_idle_nodes_if_there_are_enough() {
+    fn a_job_may_queue_for_idle_nodes_if_the_dvm_has_enough_nodes() {
         let some_busy = nodes(&[false, true, true]);
         let refused = |hosts: &str| place(&some_busy, &request(hosts, None, "slot"), 0).unwrap_err();
         let waits = refused("+e:3");
@@ -190,17 +190,17 @@ mod tests {
         let never = refused("+e:4");
         assert_eq!(
             never.to_string(),
-            "+e:4 (--host): 1 of 3 nodes is idle; at most +e:1 that the list does not name otherwise"
+            "+e:4 (--host): 1 of 3 nodes is idle; use at most +e:1, less the idle nodes that the list names"
         );
         assert!(!never.fits_when_idle());
         assert!(refused("node0 +e").fits_when_idle());
         let all_busy = nodes(&[true, true]);
         let refused = place(&all_busy, &request("+e:3", None, "slot"), 0).unwrap_err();
-        assert_eq!(refused.to_string(), "+e:3 (--host): 0 of 2 nodes are idle; leave it out, or name nodes");
+        assert_eq!(refused.to_string(), "+e:3 (--host): 0 of 2 nodes are idle; omit it, or name nodes");
     }
 
     #[test]
-    fn lists_of_ranks_name_nodes_by_place_too() {
+    fn seq_and_rankfile_accept_nodes_by_index() {
         let idle = nodes(&[false; 3]);
         assert_eq!(used(place(&idle, &request("+n2 node0 +n2", None, "seq"), 0)), "2:2 0:1");
         let mut listed = request("", None, "rankfile");
@@ -215,7 +215,7 @@ mod tests {
         for several in ["+e", "^node0"] {
             listed.rankfile[1].host = several.into();
             let text = used(place(&idle, &listed, 0));
-            assert_eq!(text, "each line of a rankfile names one host: a name, or +n2 for the third node", "{several}");
+            assert_eq!(text, "each line of a rankfile needs one host: a name, or +n2 for the third node", "{several}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `--map-by` from text.
+//! Parses `--map-by`.
 
 use std::str::FromStr;
 
@@ -9,12 +9,12 @@ use super::words::{DIRECTIVES, MAP_ANSWERS, MAP_BY, MODIFIER_ANSWERS, MODIFIERS,
 use super::wrong::{Word, meant};
 use super::{Directive, MapBy, PolicyError};
 
-/// What `--map-by` may say as an option: besides the mapping a file, which only the client can read.
+/// The value of the option `--map-by`: a mapping, and possibly a file, which only the client can read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapByOption {
     /// The mapping.
     pub map_by: MapBy,
-    /// `file=NAME`, with `seq` (a host file) and `rankfile`. It ends at the next colon.
+    /// `file=NAME`, with `seq` (a host file) and `rankfile`. The name ends at the next colon.
     pub file: Option<String>,
 }
 
@@ -42,13 +42,13 @@ impl FromStr for MapBy {
         match file {
             None => Ok(map_by),
             Some(_) => Err(PolicyError::plain(format!(
-                "--map-by {text}: the file is for the client to read, not for a daemon"
+                "--map-by {text}: only rsctl reads files; a daemon does not accept file="
             ))),
         }
     }
 }
 
-/// The first word, and those that belong to it.
+/// Parses the first word and the words that belong to it.
 fn directive<'a>(
     first: Word<'a>,
     words: &mut impl Iterator<Item = Word<'a>>,
@@ -66,28 +66,28 @@ fn directive<'a>(
     if lower != "ppr" {
         let known = names(&DIRECTIVES).chain(names(&OBJECTS)).chain(["ppr"]);
         return Err(match MODIFIERS.contains(&lower.as_str()) || lower.starts_with("pe=") {
-            true => first.wrong(format!("`{}` is a modifier: a colon goes before it", first.text), MAP_BY),
+            true => first.wrong(format!("`{0}` is a modifier: write `:{0}`", first.text), MAP_BY),
             false => {
                 let meant = meant(&lower, &MAP_ANSWERS, known);
-                first.wrong(format!("there is no mapping by `{}`{meant}", first.text), MAP_BY)
+                first.wrong(format!("unknown mapping `{}`{meant}", first.text), MAP_BY)
             }
         });
     }
     let end = Word { whole: first.whole, at: first.whole.len(), text: "" };
     let number = words.next().unwrap_or(end);
     let Some(count) = number.number(ASKED_MAX) else {
-        let what = format!("ppr takes the number of ranks per object, from 1 up, not `{}`", number.text);
+        let what = format!("ppr needs the number of ranks per object, from 1 up, not `{}`", number.text);
         return Err(number.wrong(what, PPR));
     };
     let object = words.next().unwrap_or(end);
     let per = match find(&OBJECTS, &object) {
         Some(kind) => Some(kind),
         None if object.text.eq_ignore_ascii_case("node") => None,
-        None if object.text.is_empty() => return Err(object.wrong("ppr takes an object behind its number", PPR)),
+        None if object.text.is_empty() => return Err(object.wrong("ppr needs an object after its number", PPR)),
         None => {
             let lower = object.lower();
             let meant = meant(&lower, &[("slot", "write `node`")], names(&OBJECTS).chain(["node"]));
-            return Err(object.wrong(format!("`{}` is no object that has ranks{meant}", object.text), PPR));
+            return Err(object.wrong(format!("unknown object `{}`{meant}", object.text), PPR));
         }
     };
     Ok(Some(Directive::Ppr { count, per }))
@@ -106,10 +106,10 @@ fn cpu_list(list: Word<'_>) -> Result<Vec<u32>, PolicyError> {
         };
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let (Some(first), Some(last)) = (cpu(first), cpu(last)) else {
-            return Err(item.wrong(format!("`{text}` is no cpu and no range of cpus"), PE_LIST));
+            return Err(item.wrong(format!("`{text}` is not a cpu or a range of cpus"), PE_LIST));
         };
         if last < first {
-            return Err(item.wrong(format!("the range {first}-{last} runs backwards: write {last}-{first}"), PE_LIST));
+            return Err(item.wrong(format!("the range {first}-{last} is reversed: write {last}-{first}"), PE_LIST));
         }
         for cpu in first..=last {
             if listed.contains(cpu) {
@@ -122,11 +122,11 @@ fn cpu_list(list: Word<'_>) -> Result<Vec<u32>, PolicyError> {
     Ok(cpus)
 }
 
-/// A mapping as far as it has been read.
+/// A mapping while it is parsed.
 struct Reading {
     map_by: MapBy,
     file: Option<String>,
-    /// What has been said already: the same again, or its opposite, is a mistake.
+    /// The modifiers so far. A repeated modifier or its opposite is a mistake.
     seen: Vec<&'static str>,
 }
 
@@ -136,7 +136,7 @@ impl Reading {
         if let Some(value) = word.value_of("pe=") {
             self.once("pe", &word)?;
             let Some(pe) = value.number(THREADS_MAX as u32) else {
-                let what = format!("pe takes the number of cpus per rank, 1 to {THREADS_MAX}, not `{}`", value.text);
+                let what = format!("pe needs the number of cpus per rank, 1 to {THREADS_MAX}, not `{}`", value.text);
                 return Err(value.wrong(what, MAP_BY));
             };
             self.map_by.pe = Some(pe);
@@ -145,7 +145,7 @@ impl Reading {
         if let Some(value) = word.value_of("file=") {
             self.once("file", &word)?;
             if value.text.is_empty() {
-                return Err(value.wrong("file takes a name", MAP_BY));
+                return Err(value.wrong("file needs a name", MAP_BY));
             }
             self.file = Some(value.text.to_owned());
             return self.fits(&word, matches!(self.map_by.directive, Some(Directive::Seq | Directive::Rankfile)));
@@ -176,11 +176,11 @@ impl Reading {
                 *ordered = true;
                 self.once("ordered", &word)
             }
-            "" => Err(word.wrong("a modifier is missing behind the colon", MAP_BY)),
+            "" => Err(word.wrong("missing modifier after the colon", MAP_BY)),
             _ => {
                 let known = MODIFIERS.into_iter().chain(["ordered"]);
                 let meant = meant(&lower, &MODIFIER_ANSWERS, known);
-                Err(word.wrong(format!("there is no modifier `{}`{meant}", word.text), MAP_BY))
+                Err(word.wrong(format!("unknown modifier `{}`{meant}", word.text), MAP_BY))
             }
         }
     }
@@ -198,7 +198,7 @@ impl Reading {
         let directive = if directive.is_empty() { "slot" } else { directive };
         match fits {
             true => Ok(()),
-            false => Err(word.wrong(format!("`{}` means nothing with `{directive}`", word.text), MAP_BY)),
+            false => Err(word.wrong(format!("`{}` cannot be used with `{directive}`", word.text), MAP_BY)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Policies from text, but for the mapping. Every mistake shows the text, the wrong word and what is accepted there.
+//! Parses all policies but the mapping. Every mistake shows the text, the wrong word and what is accepted there.
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use super::wrong::{Word, meant};
 use super::{BindTo, Compat, Directive, MemBind, Policy, PolicyError, RankBy};
 
 impl Policy {
-    /// From the texts that a job carries; an empty one is the default.
+    /// Parses the texts that a job carries. An empty text is the default.
     pub fn from_texts(
         map_by: &str,
         rank_by: &str,
@@ -38,10 +38,10 @@ impl Policy {
         policy.check().map(|()| policy)
     }
 
-    /// Whether its parts go together. What depends on the nodes is for placement to see.
+    /// Checks that its parts are compatible. Placement checks what depends on the nodes.
     pub fn check(&self) -> Result<(), PolicyError> {
         if let (Some(Directive::Rankfile), Some(rank_by)) = (&self.map_by.directive, self.rank_by) {
-            let text = format!("--rank-by {rank_by}: a rankfile numbers the ranks itself; leave out --rank-by");
+            let text = format!("--rank-by {rank_by}: a rankfile numbers the ranks itself; omit --rank-by");
             return Err(PolicyError::plain(text));
         }
         Ok(())
@@ -59,11 +59,11 @@ impl FromStr for RankBy {
         let lower = word.lower();
         let object = lower.split(':').next().is_some_and(|first| names(&OBJECTS).any(|name| name == first));
         if object {
-            let what = format!("ranks are not numbered by `{text}`: write `span`, one per object in turn, or `fill`");
+            let what = format!("ranks cannot be numbered by `{text}`: write `span`, one per object in turn, or `fill`");
             return Err(word.wrong(what, RANK_BY));
         }
         let meant = meant(&lower, &[], names(&RANKINGS));
-        Err(word.wrong(format!("there is no ranking by `{text}`{meant}"), RANK_BY))
+        Err(word.wrong(format!("unknown ranking `{text}`{meant}"), RANK_BY))
     }
 }
 
@@ -79,7 +79,7 @@ impl FromStr for BindTo {
             None => {
                 let lower = first.lower();
                 let meant = meant(&lower, &BIND_ANSWERS, names(&OBJECTS).chain(["none"]));
-                return Err(first.wrong(format!("there is no binding to `{}`{meant}", first.text), BIND_TO));
+                return Err(first.wrong(format!("unknown binding `{}`{meant}", first.text), BIND_TO));
             }
         };
         let mut bind_to = BindTo { kind, overload_allowed: false, if_supported: false };
@@ -92,7 +92,7 @@ impl FromStr for BindTo {
                 lower => return Err(bind_modifier(kind, &word, lower)),
             };
             if twice {
-                return Err(word.wrong(format!("`{}` comes after the same or its opposite", word.text), BIND_TO));
+                return Err(word.wrong(format!("`{}` repeats or contradicts an earlier modifier", word.text), BIND_TO));
             }
         }
         bind_to.overload_allowed = overload == Some(true);
@@ -101,18 +101,18 @@ impl FromStr for BindTo {
     }
 }
 
-/// What is said to a modifier of `--bind-to` that there is not.
+/// The refusal of an unknown modifier of `--bind-to`.
 fn bind_modifier(kind: Option<Kind>, word: &Word<'_>, lower: &str) -> PolicyError {
     const ANSWERS: [(&str, &str); 3] = [
-        ("report", "leave it out: `rsctl plan` shows where ranks are bound"),
+        ("report", "omit it: `rsctl plan` shows where ranks are bound"),
         ("oversubscribe", "it belongs to --map-by; ranks share cpus with `overload-allowed`"),
         ("overload", "write `overload-allowed`"),
     ];
     if let (Some(count), Some(kind)) = (word.number(u32::MAX), kind) {
         let what = match kind {
-            Kind::Core => format!("`{count}` cores per rank are said by the mapping: --map-by slot:pe={count}"),
+            Kind::Core => format!("the mapping sets the cores per rank: use --map-by slot:pe={count}"),
             Kind::Thread => {
-                format!("`{count}` threads per rank are said by the mapping: --map-by slot:pe={count}:hwtcpus")
+                format!("the mapping sets the threads per rank: use --map-by slot:pe={count}:hwtcpus")
             }
             Kind::Package | Kind::Numa | Kind::L3 | Kind::L2 | Kind::L1 => {
                 format!("a rank is bound to one {}, not to `{count}`", kind.name())
@@ -121,7 +121,7 @@ fn bind_modifier(kind: Option<Kind>, word: &Word<'_>, lower: &str) -> PolicyErro
         return word.wrong(what, BIND_TO);
     }
     let known = ["overload-allowed", "no-overload", "if-supported"].into_iter();
-    word.wrong(format!("there is no modifier `{}`{}", word.text, meant(lower, &ANSWERS, known)), BIND_TO)
+    word.wrong(format!("unknown modifier `{}`{}", word.text, meant(lower, &ANSWERS, known)), BIND_TO)
 }
 
 impl FromStr for MemBind {
@@ -132,7 +132,7 @@ impl FromStr for MemBind {
         let lower = word.lower();
         find(&MEMORIES, &word).ok_or_else(|| {
             let meant = meant(&lower, &MEM_ANSWERS, names(&MEMORIES));
-            word.wrong(format!("there is no memory binding `{text}`{meant}"), MEM_BIND)
+            word.wrong(format!("unknown memory binding `{text}`{meant}"), MEM_BIND)
         })
     }
 }
@@ -145,7 +145,7 @@ impl FromStr for Compat {
         let lower = word.lower();
         find(&COMPATS, &word).ok_or_else(|| {
             let meant = meant(&lower, &COMPAT_ANSWERS, names(&COMPATS));
-            word.wrong(format!("nobody's answers are known as `{text}`{meant}"), COMPAT)
+            word.wrong(format!("unknown launcher `{text}`{meant}"), COMPAT)
         })
     }
 }

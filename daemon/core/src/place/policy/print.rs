@@ -1,4 +1,4 @@
-//! The canonical text of each policy: what [`super::parse`] reads back as the same value.
+//! The canonical text of each policy, which [`super::parse`] reads back as the same value.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -36,7 +36,7 @@ impl Display for MapBy {
     }
 }
 
-/// `0,2,4-7`, in the order given.
+/// Writes `0,2,4-7`, in the order given.
 fn write_list(f: &mut Formatter<'_>, cpus: &[u32]) -> fmt::Result {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for cpu in cpus {

@@ -40,7 +40,7 @@ fn mappings_of_any_spelling_have_one_canonical_text() {
 }
 
 #[test]
-fn words_have_their_meaning() {
+fn words_are_parsed_to_their_meaning() {
     assert_eq!(
         map_by("ppr:2:numa:pe=3:span:oversubscribe"),
         Ok(MapBy {
@@ -62,23 +62,23 @@ fn words_have_their_meaning() {
 }
 
 #[test]
-fn a_file_is_the_clients() {
+fn a_file_is_accepted_only_from_the_client() {
     let option: MapByOption = "seq:File=./My hosts:oversubscribe".parse().unwrap();
     assert_eq!((option.map_by.to_string().as_str(), option.file.as_deref()), ("seq:oversubscribe", Some("./My hosts")));
     let error = map_by("rankfile:file=r").unwrap_err();
-    assert_eq!(error.text, "--map-by rankfile:file=r: the file is for the client to read, not for a daemon");
+    assert_eq!(error.text, "--map-by rankfile:file=r: only rsctl reads files; a daemon does not accept file=");
 }
 
 #[test]
-fn a_mistake_is_shown_with_its_place_what_was_meant_and_what_is_accepted() {
+fn a_mistake_shows_its_position_the_likely_word_and_the_accepted_form() {
     assert_eq!(
         map_by("pakage:pe=2").unwrap_err().text,
-        "there is no mapping by `pakage`; did you mean `package`?\n  \
+        "unknown mapping `pakage`; did you mean `package`?\n  \
            pakage:pe=2\n  \
            ^\n\
          accepted: slot, node, hwthread, core, l1cache, l2cache, l3cache, numa, package, ppr:N:OBJECT, seq, rankfile, \
          pe-list=CPUS\n  \
-           then any of :pe=N :span :nolocal :hwtcpus :corecpus :oversubscribe :nooversubscribe (and :ordered behind pe-list)"
+           then any of :pe=N :span :nolocal :hwtcpus :corecpus :oversubscribe :nooversubscribe (and :ordered after pe-list)"
     );
     let text = map_by("slot:pe=two").unwrap_err().text;
     assert_eq!(text.lines().nth(2), Some("          ^"));
@@ -87,54 +87,51 @@ fn a_mistake_is_shown_with_its_place_what_was_meant_and_what_is_accepted() {
 }
 
 #[test]
-fn every_wrong_mapping_is_answered() {
+fn every_wrong_mapping_has_its_own_message() {
     let vectors = [
-        ("cores", "there is no mapping by `cores`; did you mean `core`?"),
-        ("nde", "there is no mapping by `nde`; did you mean `node`?"),
-        ("board", "there is no mapping by `board`; write `package`"),
-        ("bynode", "there is no mapping by `bynode`; write `node`"),
-        (
-            "device=gpu",
-            "there is no mapping by `device=gpu`; write --gpus-per-rank N: ranks are then placed near their GPUs",
-        ),
-        ("galaxy", "there is no mapping by `galaxy`"),
-        ("span", "`span` is a modifier: a colon goes before it"),
-        ("pe=2", "`pe=2` is a modifier: a colon goes before it"),
-        ("oversubscribe", "`oversubscribe` is a modifier: a colon goes before it"),
-        ("ppr", "ppr takes the number of ranks per object, from 1 up, not ``"),
-        ("ppr:0:node", "ppr takes the number of ranks per object, from 1 up, not `0`"),
-        ("ppr:node", "ppr takes the number of ranks per object, from 1 up, not `node`"),
-        ("ppr:2", "ppr takes an object behind its number"),
-        ("ppr:2:slot", "`slot` is no object that has ranks; write `node`"),
-        ("ppr:2:pakage", "`pakage` is no object that has ranks; did you mean `package`?"),
-        ("pe-list", "there is no mapping by `pe-list`; it takes cpus: `pe-list=0,2,4-7`"),
-        ("pe-list=", "`` is no cpu and no range of cpus"),
-        ("pe-list=0,,1", "`` is no cpu and no range of cpus"),
-        ("pe-list=0,a", "`a` is no cpu and no range of cpus"),
-        ("pe-list=99999", "`99999` is no cpu and no range of cpus"),
+        ("cores", "unknown mapping `cores`; did you mean `core`?"),
+        ("nde", "unknown mapping `nde`; did you mean `node`?"),
+        ("board", "unknown mapping `board`; write `package`"),
+        ("bynode", "unknown mapping `bynode`; write `node`"),
+        ("device=gpu", "unknown mapping `device=gpu`; write --gpus-per-rank N: ranks are then placed near their GPUs"),
+        ("galaxy", "unknown mapping `galaxy`"),
+        ("span", "`span` is a modifier: write `:span`"),
+        ("pe=2", "`pe=2` is a modifier: write `:pe=2`"),
+        ("oversubscribe", "`oversubscribe` is a modifier: write `:oversubscribe`"),
+        ("ppr", "ppr needs the number of ranks per object, from 1 up, not ``"),
+        ("ppr:0:node", "ppr needs the number of ranks per object, from 1 up, not `0`"),
+        ("ppr:node", "ppr needs the number of ranks per object, from 1 up, not `node`"),
+        ("ppr:2", "ppr needs an object after its number"),
+        ("ppr:2:slot", "unknown object `slot`; write `node`"),
+        ("ppr:2:pakage", "unknown object `pakage`; did you mean `package`?"),
+        ("pe-list", "unknown mapping `pe-list`; it needs cpus: `pe-list=0,2,4-7`"),
+        ("pe-list=", "`` is not a cpu or a range of cpus"),
+        ("pe-list=0,,1", "`` is not a cpu or a range of cpus"),
+        ("pe-list=0,a", "`a` is not a cpu or a range of cpus"),
+        ("pe-list=99999", "`99999` is not a cpu or a range of cpus"),
         ("pe-list=0-3,2", "cpu 2 is listed twice"),
-        ("pe-list=7-4", "the range 7-4 runs backwards: write 4-7"),
-        ("slot:", "a modifier is missing behind the colon"),
-        (":", "a modifier is missing behind the colon"),
-        ("slot:spam", "there is no modifier `spam`; did you mean `span`?"),
-        ("slot:oversubscibe", "there is no modifier `oversubscibe`; did you mean `oversubscribe`?"),
-        ("slot:inherit", "there is no modifier `inherit`; leave it out: a job inherits no placement"),
-        ("slot:if-supported", "there is no modifier `if-supported`; it belongs to --bind-to"),
-        ("slot:ordered", "there is no modifier `ordered`; it goes with `pe-list=…`"),
-        ("slot:pe", "there is no modifier `pe`; it takes a number: `pe=2`"),
-        ("slot:pe=0", "pe takes the number of cpus per rank, 1 to 16384, not `0`"),
-        ("slot:pe=+1", "pe takes the number of cpus per rank, 1 to 16384, not `+1`"),
+        ("pe-list=7-4", "the range 7-4 is reversed: write 4-7"),
+        ("slot:", "missing modifier after the colon"),
+        (":", "missing modifier after the colon"),
+        ("slot:spam", "unknown modifier `spam`; did you mean `span`?"),
+        ("slot:oversubscibe", "unknown modifier `oversubscibe`; did you mean `oversubscribe`?"),
+        ("slot:inherit", "unknown modifier `inherit`; omit it: a job inherits no placement"),
+        ("slot:if-supported", "unknown modifier `if-supported`; it belongs to --bind-to"),
+        ("slot:ordered", "unknown modifier `ordered`; it belongs to `pe-list=…`"),
+        ("slot:pe", "unknown modifier `pe`; it needs a number: `pe=2`"),
+        ("slot:pe=0", "pe needs the number of cpus per rank, 1 to 16384, not `0`"),
+        ("slot:pe=+1", "pe needs the number of cpus per rank, 1 to 16384, not `+1`"),
         ("slot:pe=1:pe=2", "pe is given twice"),
         ("slot:span:span", "span is given twice"),
         ("slot:oversubscribe:nooversubscribe", "oversubscribe is given twice"),
         ("slot:hwtcpus:corecpus", "the kind of cpus is given twice"),
         ("pe-list=1:ordered:ordered", "ordered is given twice"),
-        ("rankfile:pe=2", "`pe=2` means nothing with `rankfile`"),
-        ("seq:span", "`span` means nothing with `seq`"),
-        ("seq:nolocal", "`nolocal` means nothing with `seq`"),
-        ("slot:file=x", "`file=x` means nothing with `slot`"),
-        ("seq:file=", "file takes a name"),
-        (":file=x", "`file=x` means nothing with `slot`"),
+        ("rankfile:pe=2", "`pe=2` cannot be used with `rankfile`"),
+        ("seq:span", "`span` cannot be used with `seq`"),
+        ("seq:nolocal", "`nolocal` cannot be used with `seq`"),
+        ("slot:file=x", "`file=x` cannot be used with `slot`"),
+        ("seq:file=", "file needs a name"),
+        (":file=x", "`file=x` cannot be used with `slot`"),
     ];
     for (text, expected) in vectors {
         let error = text.parse::<MapByOption>().unwrap_err();
@@ -143,49 +140,46 @@ fn every_wrong_mapping_is_answered() {
 }
 
 #[test]
-fn every_other_wrong_policy_is_answered() {
+fn every_other_wrong_policy_has_its_own_message() {
     fn line<T: std::str::FromStr<Err = PolicyError> + std::fmt::Debug>(text: &str) -> String {
         first_line(&text.parse::<T>().unwrap_err()).to_owned()
     }
-    assert_eq!(line::<RankBy>("slots"), "there is no ranking by `slots`; did you mean `slot`?");
-    let expected = "ranks are not numbered by `socket`: write `span`, one per object in turn, or `fill`";
+    assert_eq!(line::<RankBy>("slots"), "unknown ranking `slots`; did you mean `slot`?");
+    let expected = "ranks cannot be numbered by `socket`: write `span`, one per object in turn, or `fill`";
     assert_eq!(line::<RankBy>("socket"), expected);
-    assert_eq!(line::<RankBy>(""), "there is no ranking by ``");
-    assert_eq!(line::<BindTo>("core:2"), "`2` cores per rank are said by the mapping: --map-by slot:pe=2");
-    let expected = "`4` threads per rank are said by the mapping: --map-by slot:pe=4:hwtcpus";
+    assert_eq!(line::<RankBy>(""), "unknown ranking ``");
+    assert_eq!(line::<BindTo>("core:2"), "the mapping sets the cores per rank: use --map-by slot:pe=2");
+    let expected = "the mapping sets the threads per rank: use --map-by slot:pe=4:hwtcpus";
     assert_eq!(line::<BindTo>("hwthread:4"), expected);
     assert_eq!(line::<BindTo>("socket:2"), "a rank is bound to one package, not to `2`");
-    assert_eq!(line::<BindTo>("rr"), "there is no binding to `rr`; write `hwthread`, or `core`");
-    let expected = "there is no binding to `machine`; write `none`: a rank may then run on all of its node";
+    assert_eq!(line::<BindTo>("rr"), "unknown binding `rr`; write `hwthread`, or `core`");
+    let expected = "unknown binding `machine`; write `none`: a rank may then run on all of its node";
     assert_eq!(line::<BindTo>("machine"), expected);
-    assert_eq!(line::<BindTo>("coer"), "there is no binding to `coer`; did you mean `core`?");
-    let expected = "there is no modifier `overload-alowed`; did you mean `overload-allowed`?";
+    assert_eq!(line::<BindTo>("coer"), "unknown binding `coer`; did you mean `core`?");
+    let expected = "unknown modifier `overload-alowed`; did you mean `overload-allowed`?";
     assert_eq!(line::<BindTo>("core:overload-alowed"), expected);
-    let expected = "there is no modifier `report`; leave it out: `rsctl plan` shows where ranks are bound";
+    let expected = "unknown modifier `report`; omit it: `rsctl plan` shows where ranks are bound";
     assert_eq!(line::<BindTo>("core:report"), expected);
-    let expected = "`no-overload` comes after the same or its opposite";
+    let expected = "`no-overload` repeats or contradicts an earlier modifier";
     assert_eq!(line::<BindTo>("core:overload-allowed:no-overload"), expected);
-    assert_eq!(line::<BindTo>(""), "there is no binding to ``");
-    assert_eq!(line::<MemBind>("locl"), "there is no memory binding `locl`; did you mean `local`?");
-    assert_eq!(line::<MemBind>("numa"), "there is no memory binding `numa`; write `local`");
-    assert_eq!(
-        line::<Compat>("ompi4"),
-        "nobody's answers are known as `ompi4`; of Open MPI there is only 5: `openmpi5`"
-    );
-    assert_eq!(line::<Compat>("hidra"), "nobody's answers are known as `hidra`; did you mean `hydra`?");
+    assert_eq!(line::<BindTo>(""), "unknown binding ``");
+    assert_eq!(line::<MemBind>("locl"), "unknown memory binding `locl`; did you mean `local`?");
+    assert_eq!(line::<MemBind>("numa"), "unknown memory binding `numa`; write `local`");
+    assert_eq!(line::<Compat>("ompi4"), "unknown launcher `ompi4`; only Open MPI 5 is known: write `openmpi5`");
+    assert_eq!(line::<Compat>("hidra"), "unknown launcher `hidra`; did you mean `hydra`?");
 }
 
 #[test]
-fn texts_make_a_policy_and_a_mistake_names_its_option() {
+fn a_policy_is_parsed_from_texts_and_a_mistake_names_its_option() {
     assert_eq!(Policy::from_texts("", "", "", "", "", 0), Ok(Policy::default()));
     let policy = Policy::from_texts("numa:pe=2", "span", "core", "local", "hydra", 2).unwrap();
     assert_eq!(policy.map_by.to_string(), "numa:pe=2");
     assert_eq!((policy.rank_by, policy.mem_bind), (Some(RankBy::Span), Some(MemBind::Local)));
     assert_eq!((policy.compat, policy.gpus_per_rank), (Compat::Hydra, 2));
     let error = Policy::from_texts("", "", "cor", "", "", 0).unwrap_err();
-    assert_eq!(first_line(&error), "--bind-to: there is no binding to `cor`; did you mean `core`?");
+    assert_eq!(first_line(&error), "--bind-to: unknown binding `cor`; did you mean `core`?");
     let error = Policy::from_texts("rankfile", "slot", "", "", "", 0).unwrap_err();
-    assert_eq!(error.text, "--rank-by slot: a rankfile numbers the ranks itself; leave out --rank-by");
+    assert_eq!(error.text, "--rank-by slot: a rankfile numbers the ranks itself; omit --rank-by");
 }
 
 fn any_kind() -> impl Strategy<Value = Kind> {
@@ -234,7 +228,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused_in_four_lines_or_more(text in "[a-ps-z0-9:=,é\\-]{0,24}") {
+    fn any_text_is_parsed_or_refused_in_at_least_four_lines(text in "[a-ps-z0-9:=,é\\-]{0,24}") {
         if let Err(error) = text.parse::<MapByOption>() {
             prop_assert!(error.text.lines().count() >= 4);
         }
@@ -248,7 +242,7 @@ proptest! {
 }
 
 #[test]
-fn the_short_policies_survive_their_texts() {
+fn all_other_policies_survive_their_text() {
     for rank_by in [RankBy::Slot, RankBy::Node, RankBy::Fill, RankBy::Span] {
         assert_eq!(rank_by.to_string().parse(), Ok(rank_by));
     }

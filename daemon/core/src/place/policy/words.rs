@@ -1,5 +1,4 @@
-//! The words of policies: what is written and what it means, what is accepted in all, and what is answered to words of other
-//! launchers that have no meaning here.
+//! The words of policies: their meanings, the accepted forms, and answers to other launchers' words that have no meaning here.
 
 use super::super::topology::Kind;
 use super::wrong::Word;
@@ -7,7 +6,7 @@ use super::{Compat, Directive, MemBind, RankBy};
 
 pub(super) const MAP_BY: &str = "\
 slot, node, hwthread, core, l1cache, l2cache, l3cache, numa, package, ppr:N:OBJECT, seq, rankfile, pe-list=CPUS
-  then any of :pe=N :span :nolocal :hwtcpus :corecpus :oversubscribe :nooversubscribe (and :ordered behind pe-list)";
+  then any of :pe=N :span :nolocal :hwtcpus :corecpus :oversubscribe :nooversubscribe (and :ordered after pe-list)";
 pub(super) const RANK_BY: &str = "slot, node, fill (each object filled before the next), span (one per object in turn)";
 pub(super) const BIND_TO: &str = "\
 none, hwthread, core, l1cache, l2cache, l3cache, numa, package
@@ -18,7 +17,7 @@ pub(super) const PPR: &str =
     "ppr:N:OBJECT, where OBJECT is node, package, numa, l3cache, l2cache, l1cache, core or hwthread";
 pub(super) const PE_LIST: &str = "pe-list=0,2,4-7, in ascending or any other order, each cpu once";
 
-/// What is written, and what it means; the first of a meaning is the canonical one.
+/// Words and their meanings. The first word of a meaning is the canonical one.
 pub(super) const OBJECTS: [(&str, Kind); 14] = [
     ("package", Kind::Package),
     ("numa", Kind::Numa),
@@ -56,7 +55,7 @@ pub(super) const COMPATS: [(&str, Compat); 6] = [
     ("mpich", Compat::Hydra),
 ];
 
-/// Words of other launchers that have no meaning here, or another one, and what to say to them.
+/// Words of other launchers that have no meaning here, or a different one, with the answer to each.
 pub(super) const MAP_ANSWERS: [(&str, &str); 12] = [
     ("board", "write `package`"),
     ("machine", "write `node` for one rank per node in turn, `slot` for node after node"),
@@ -68,17 +67,17 @@ pub(super) const MAP_ANSWERS: [(&str, &str); 12] = [
     ("byslot", "write `slot`"),
     ("bynode", "write `node`"),
     ("rr", "write `node` for one rank per node in turn"),
-    ("ppr", "it takes a number and an object"),
-    ("pe-list", "it takes cpus: `pe-list=0,2,4-7`"),
+    ("ppr", "it needs a number and an object"),
+    ("pe-list", "it needs cpus: `pe-list=0,2,4-7`"),
 ];
 pub(super) const MODIFIER_ANSWERS: [(&str, &str); 7] = [
-    ("inherit", "leave it out: a job inherits no placement"),
-    ("noinherit", "leave it out: a job inherits no placement"),
+    ("inherit", "omit it: a job inherits no placement"),
+    ("noinherit", "omit it: a job inherits no placement"),
     ("overload-allowed", "it belongs to --bind-to"),
     ("if-supported", "it belongs to --bind-to"),
-    ("pe", "it takes a number: `pe=2`"),
-    ("file", "it takes a name: `file=NAME`"),
-    ("ordered", "it goes with `pe-list=…`"),
+    ("pe", "it needs a number: `pe=2`"),
+    ("file", "it needs a name: `file=NAME`"),
+    ("ordered", "it belongs to `pe-list=…`"),
 ];
 pub(super) const BIND_ANSWERS: [(&str, &str); 8] = [
     ("board", "write `package`"),
@@ -92,18 +91,18 @@ pub(super) const BIND_ANSWERS: [(&str, &str); 8] = [
 ];
 pub(super) const MEM_ANSWERS: [(&str, &str); 4] = [
     ("rank", "write `local` with --bind-to numa"),
-    ("firsttouch", "write `none`: it is what the kernel does"),
+    ("firsttouch", "write `none`: the kernel allocates on first touch"),
     ("numa", "write `local`"),
     ("bind", "write `local`"),
 ];
 pub(super) const COMPAT_ANSWERS: [(&str, &str); 4] = [
-    ("openmpi4", "of Open MPI there is only 5: `openmpi5`"),
-    ("ompi4", "of Open MPI there is only 5: `openmpi5`"),
-    ("slurm", "leave it out: ours fills nodes as `--distribution=block` does"),
+    ("openmpi4", "only Open MPI 5 is known: write `openmpi5`"),
+    ("ompi4", "only Open MPI 5 is known: write `openmpi5`"),
+    ("slurm", "omit it: rsd fills nodes as `--distribution=block` does"),
     ("prrte", "write `openmpi5`"),
 ];
 
-/// What a word means, in any case.
+/// The meaning of a word, ignoring case.
 pub(super) fn find<T: Clone>(table: &[(&str, T)], word: &Word<'_>) -> Option<T> {
     table.iter().find(|(name, _)| word.text.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone())
 }

@@ -1,12 +1,12 @@
-//! A mistake in a policy: the text with a mark under the wrong word, what is wrong with it, what was likely meant and what is
+//! A mistake in a policy: what is wrong, what was probably meant, the text with a mark under the wrong word, and what is
 //! accepted.
 
 use std::fmt::{self, Display};
 
-/// A word of a policy that nobody knows, or that does not fit there. The text names it and what is accepted:
+/// A word of a policy that is unknown or misplaced. The text names it and what is accepted:
 ///
 /// ```text
-/// there is no mapping by `pakage`; did you mean `package`?
+/// unknown mapping `pakage`; did you mean `package`?
 ///   pakage:pe=2
 ///   ^
 /// accepted: slot, node, …
@@ -14,23 +14,23 @@ use std::fmt::{self, Display};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct PolicyError {
-    /// For people.
+    /// The message.
     pub text: String,
 }
 
 impl PolicyError {
-    /// A mistake of which only a sentence can be told.
+    /// A mistake without a position in the text.
     pub(super) fn plain(text: impl Into<String>) -> PolicyError {
         PolicyError { text: text.into() }
     }
 
-    /// The same, told as a mistake in the value of an option.
+    /// Adds the option whose value is wrong.
     pub(super) fn of(self, option: &str) -> PolicyError {
         PolicyError { text: format!("{option}: {}", self.text) }
     }
 }
 
-/// A word of a text, and the byte that it begins at.
+/// A word of a text, with its byte offset.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word<'a> {
     pub(super) whole: &'a str,
@@ -39,7 +39,7 @@ pub(super) struct Word<'a> {
 }
 
 impl<'a> Word<'a> {
-    /// The words between the colons, at least one.
+    /// Splits at colons into at least one word.
     pub(super) fn split(whole: &'a str) -> impl Iterator<Item = Word<'a>> {
         let mut next = 0;
         whole.split(':').map(move |text| {
@@ -49,25 +49,25 @@ impl<'a> Word<'a> {
         })
     }
 
-    /// For comparing.
+    /// The word in lower case.
     pub(super) fn lower(&self) -> String {
         self.text.to_ascii_lowercase()
     }
 
-    /// What follows `prefix`, in any case.
+    /// What follows `prefix`, which is matched ignoring case.
     pub(super) fn value_of(&self, prefix: &str) -> Option<Word<'a>> {
         let (start, rest) = self.text.split_at_checked(prefix.len())?;
         let fits = start.eq_ignore_ascii_case(prefix);
         fits.then_some(Word { whole: self.whole, at: self.at + prefix.len(), text: rest })
     }
 
-    /// A whole number from 1 to `max`.
+    /// The word as a whole number from 1 to `max`.
     pub(super) fn number(&self, max: u32) -> Option<u32> {
         let digits = !self.text.is_empty() && self.text.bytes().all(|byte| byte.is_ascii_digit());
         self.text.parse().ok().filter(|number| digits && (1..=max).contains(number))
     }
 
-    /// This word is wrong.
+    /// The error for this word.
     pub(super) fn wrong(&self, what: impl Display, accepted: &str) -> PolicyError {
         let before = self.whole[..self.at].chars().count();
         let shown: String = self.whole.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -75,7 +75,7 @@ impl<'a> Word<'a> {
     }
 }
 
-/// What was meant by a word that nobody knows, ready to follow the complaint: a known answer, else the nearest of `known`.
+/// The hint that follows "unknown WORD": a prepared answer, else the nearest of `known`, else nothing.
 pub(super) fn meant<'a>(
     word: &'a str,
     answers: &'a [(&'a str, &'a str)],
@@ -95,7 +95,7 @@ pub(super) fn meant<'a>(
     Meant(answer, nearest(word, known))
 }
 
-/// The nearest of `known` within one slip of the finger, or two in words of more than four letters.
+/// The nearest of `known` within one typing error, or two for words of more than four letters.
 fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let letters: Vec<char> = word.chars().take(32).collect();
     let slips = if letters.len() > 4 { 2 } else { 1 };
@@ -103,7 +103,7 @@ fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a s
     measured.filter(|(distance, _)| *distance <= slips).min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }
 
-/// How many letters must be put in, left out, changed, or swapped with their neighbour. Cost: the product of the lengths.
+/// How many letters to insert, delete, change, or swap with a neighbour. Cost: the product of the lengths.
 fn distance(word: &[char], known: &str) -> usize {
     let known: Vec<char> = known.chars().collect();
     let mut before_last = vec![0; known.len() + 1];
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_counted() {
+    fn typing_errors_are_counted() {
         let count = |word: &str, known: &str| distance(&word.chars().collect::<Vec<_>>(), known);
         let vectors =
             [("core", "core", 0), ("cores", "core", 1), ("cor", "core", 1), ("croe", "core", 1), ("", "slot", 4)];
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_near_is_suggested() {
+    fn only_near_words_are_suggested() {
         let near = |word: &str| nearest(word, ["slot", "node", "package", "core"].into_iter());
         assert_eq!(near("nodes"), Some("node"));
         assert_eq!(near("packge"), Some("package"));

@@ -1,4 +1,4 @@
-//! What would work, tried with the code that places jobs, and written as the user would write it.
+//! Fixes for a refused request: each is tried with the code that places jobs and written as the user would type it.
 
 use super::super::hosts::Seat;
 use super::super::policy::{BindTo, Directive, RankBy};
@@ -7,7 +7,7 @@ use super::super::{Host, NodeOffer, Placement, Request, try_place};
 use super::Lack;
 use crate::NodeId;
 
-/// Nodes, and ranges on each, shown of a placement.
+/// The most nodes of a placement that are shown, and the most ranges on each.
 const LAYOUT_SHOWN: usize = 4;
 
 /// A request that does not fit, to try changes on.
@@ -22,7 +22,7 @@ pub(super) struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// What gives it room.
+    /// Fixes that make room for the ranks.
     pub(super) fn fixes(&self, lack: &Lack) -> Vec<String> {
         let each = match lack {
             Lack::Cpus { .. } => self.fewer_cpus(),
@@ -33,7 +33,7 @@ impl Case<'_> {
         fixes.into_iter().flatten().collect()
     }
 
-    /// What can be bound.
+    /// Fixes that make the binding possible. `free`: how many ranks can be bound as requested.
     pub(super) fn binding_fixes(&self, free: u32) -> Vec<String> {
         let listed = self.request.policy.map_by.directive == Some(Directive::Rankfile);
         let asked = self.request.policy.bind_to.and_then(|bind_to| bind_to.kind);
@@ -48,7 +48,7 @@ impl Case<'_> {
         fewer.into_iter().chain(bindings.map(|bind_to| format!("--bind-to {bind_to}"))).collect()
     }
 
-    /// The most ranks that can be bound; 0 as well where a number alone would not say it.
+    /// The most ranks that can be bound; 0 also for several programs, where one number would not be a fix.
     pub(super) fn most_bound(&self) -> u32 {
         let [app] = &self.request.apps[..] else { return 0 };
         let unbound = BindTo { kind: None, overload_allowed: false, if_supported: false };
@@ -85,7 +85,7 @@ impl Case<'_> {
         };
         match largest(self.request.policy.gpus_per_rank.saturating_sub(1), |gpus| with(gpus).is_some()) {
             Some(gpus) => Some(format!("--gpus-per-rank {gpus}")),
-            None => with(0).map(|_| "leave out --gpus-per-rank".to_owned()),
+            None => with(0).map(|_| "omit --gpus-per-rank".to_owned()),
         }
     }
 
@@ -111,7 +111,7 @@ impl Case<'_> {
         Some(format!("{word} (=> {})", layout(self.nodes, &placement)))
     }
 
-    /// More slots in the host list, on the nodes, or both: the smallest number, the same for all.
+    /// More slots in the host list, on the nodes, or in both: the smallest number that works, the same for all.
     fn more_slots(&self) -> Option<String> {
         let asked = self.asked.filter(|_| !self.request.oversubscribe)?;
         let nodes = |slots| self.nodes_with(slots);
@@ -143,14 +143,14 @@ impl Case<'_> {
         try_place(self.nodes, request, self.head).ok()
     }
 
-    /// The nodes, if those that the program may use had as many slots each.
+    /// The nodes, with `slots` slots on each that the program may use.
     fn nodes_with(&self, slots: u32) -> Vec<NodeOffer> {
         let mut nodes = self.nodes.to_vec();
         self.seats.iter().for_each(|seat| nodes[seat.node].slots = slots);
         nodes
     }
 
-    /// The request with the program's host list changed, also for the other programs that use it.
+    /// The request with the program's host list changed, also in the other programs that use the same list.
     fn request_with(&self, change: impl Fn(&mut Host)) -> Request {
         let mut request = self.request.clone();
         let list = &self.request.apps[self.app].hosts;
@@ -158,7 +158,7 @@ impl Case<'_> {
         request
     }
 
-    /// The host list, if one can say in a few words how to change it: each node once, with a number, all in one place.
+    /// The host list, if a change to it is short to describe: each node once, with a number, all in one place.
     fn list(&self) -> Option<List<'_>> {
         let hosts = &self.request.apps[self.app].hosts[..];
         let file = hosts.first().and_then(|host| file_of(&host.source));
@@ -170,7 +170,7 @@ impl Case<'_> {
 
 struct List<'a> {
     hosts: &'a [Host],
-    /// Absent: it stands on the command line.
+    /// The file; absent: the command line.
     file: Option<&'a str>,
 }
 
@@ -186,7 +186,7 @@ impl List<'_> {
     }
 }
 
-/// The largest of 1 to `most` that works, where whatever is smaller works as well.
+/// The largest number of 1 to `most` that works, given that every smaller one works too.
 fn largest(most: u32, works: impl Fn(u32) -> bool) -> Option<u32> {
     let (mut low, mut high) = (0, most);
     while low < high {
@@ -196,7 +196,7 @@ fn largest(most: u32, works: impl Fn(u32) -> bool) -> Option<u32> {
     (low > 0).then_some(low)
 }
 
-/// The smallest of 1 to `most` that works, where whatever is larger works as well.
+/// The smallest number of 1 to `most` that works, given that every larger one works too.
 fn smallest(most: u32, works: impl Fn(u32) -> bool) -> Option<u32> {
     let (mut low, mut high) = (1, most);
     while low < high {
@@ -221,7 +221,7 @@ fn layout(nodes: &[NodeOffer], placement: &Placement) -> String {
         if ranges.len() > LAYOUT_SHOWN {
             texts.push("…".into());
         }
-        // Runs are told apart by commas, single ranks in rounds by blanks.
+        // Commas separate runs, blanks separate single ranks.
         texts.join(match placement.policy.rank_by {
             Some(RankBy::Node | RankBy::Span) => " ",
             Some(RankBy::Slot | RankBy::Fill) | None => ",",

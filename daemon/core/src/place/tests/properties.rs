@@ -1,9 +1,9 @@
-//! What holds whatever is asked: of random processors, regular or not, masked and partly taken, random hosts and options.
+//! Properties of every placement, on random processors (irregular, masked, partly taken) with random hosts and options.
 
 use super::mapping::by_node;
 use super::*;
 
-/// A node as drawn by chance.
+/// A random node.
 #[derive(Debug, Clone)]
 struct Chance {
     slots: u32,
@@ -17,7 +17,7 @@ struct Chance {
     gpus_taken: CpuSet,
 }
 
-/// Packages of NUMA nodes or L3 caches of cores of threads, each with as many as chance has it; some kinds missing.
+/// Random numbers of packages of NUMA nodes or L3 caches of cores of threads; some kinds are missing.
 fn topology() -> impl Strategy<Value = Topology> {
     let core = 1u32..3;
     let part = prop::collection::vec(core, 1..5);
@@ -110,7 +110,7 @@ const BIND_TO: &[&str] = &[
     "hwthread:overload-allowed",
 ];
 
-/// A request as drawn by chance, on its nodes.
+/// A random request with its nodes.
 fn case() -> impl Strategy<Value = (Vec<NodeOffer>, Request, Vec<Chance>, bool)> {
     let words = (prop::sample::select(MAP_BY), prop::sample::select(RANK_BY), prop::sample::select(BIND_TO));
     let asked = prop::collection::vec(prop::option::of(1u32..10), 1..3);
@@ -156,12 +156,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn a_placement_keeps_its_promises((nodes, request, chances, listed) in case()) {
+    fn every_placement_keeps_the_limits((nodes, request, chances, listed) in case()) {
         let Ok(placement) = place(&nodes, &request, 0) else { return Ok(()) };
-        // The same again.
+        // Placing again gives the same result.
         let again = place(&nodes, &request, 0);
         prop_assert_eq!(again.as_ref(), Ok(&placement));
-        // Every rank once, in runs over all nodes.
+        // Every rank occurs once, in runs over all nodes.
         let map = &placement.map;
         let mut ranks: Vec<u32> = map.nodes().iter().flat_map(|id| map.ranks_on(*id)).collect();
         ranks.sort_unstable();
@@ -177,12 +177,12 @@ proptest! {
             let (node, chance) = (&nodes[*id as usize], &chances[*id as usize]);
             prop_assert_eq!(ranks.len() as u32, *count);
             prop_assert!(!nolocal || *id != 0);
-            // No more than may be.
+            // No limit is exceeded.
             let most = chance.max.filter(|_| listed).unwrap_or(u32::MAX);
             let slots = chance.slots.saturating_sub(chance.in_use);
             let most = if request.oversubscribe { most } else { most.min(slots) };
             prop_assert!(*count <= most);
-            // Nobody's cpu but the node's, and one rank's each.
+            // Only usable cpus, each for one rank.
             let mut seen = CpuSet::EMPTY;
             for rank in ranks {
                 prop_assert!(rank.threads.is_subset(&node.usable), "{:?} of {:?}", rank.threads, node.usable);
@@ -190,7 +190,7 @@ proptest! {
                 prop_assert!(overload || !rank.threads.intersects(&seen));
                 seen = seen.or(&rank.threads);
             }
-            // GPUs likewise.
+            // The same for GPUs.
             let mut seen = node.gpus_taken.clone();
             for gpu in ranks.iter().flat_map(|rank| &rank.gpus) {
                 prop_assert!((*gpu as usize) < node.gpus.len() && !seen.contains(*gpu));
@@ -201,7 +201,7 @@ proptest! {
     }
 
     #[test]
-    fn a_default_binding_refuses_nothing_and_gives_every_rank_its_share((nodes, mut request, _, _) in case()) {
+    fn a_default_binding_never_refuses_and_gives_every_rank_its_share((nodes, mut request, _, _) in case()) {
         request.policy.bind_to = None;
         request.policy.map_by.pe = None;
         if let Some(Directive::PeList { .. }) = request.policy.map_by.directive {
@@ -241,7 +241,7 @@ proptest! {
     }
 
     #[test]
-    fn every_fix_offered_says_something_and_no_refusal_is_long((nodes, request, _, _) in case()) {
+    fn suggested_fixes_work_and_refusals_are_short((nodes, request, _, _) in case()) {
         if let Err(refusal) = place(&nodes, &request, 0) {
             let text = refusal.to_string();
             prop_assert!(!text.is_empty() && text.lines().count() <= 9, "{}", text);

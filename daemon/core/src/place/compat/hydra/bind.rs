@@ -1,4 +1,4 @@
-//! What ranks are bound to: objects in turn.
+//! Binds ranks to objects in turn.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use crate::place::policy::{BindTo, Directive, MapBy, Policy};
 use crate::place::topology::Kind;
 use crate::place::{NodeOffer, Obstacle};
 
-/// Hands out threads, node by node in turn.
+/// Hands out threads, in turn on each node.
 pub(super) struct Binder<'a> {
     nodes: &'a [NodeOffer],
     bind: Option<BindTo>,
     kind: Option<Kind>,
-    /// What ranks take turns over first.
+    /// The kind of object that ranks take turns over first.
     map: Option<Kind>,
     pe: usize,
-    /// By offer: what its ranks are bound to, and how many have come.
+    /// By offer: the sets of threads for its ranks, and how many ranks have been bound.
     known: HashMap<usize, (Arc<[CpuSet]>, usize)>,
     alike: HashMap<(usize, CpuSet), Arc<[CpuSet]>>,
 }
@@ -41,7 +41,7 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// The threads of a node's next rank; none: unbound.
+    /// Returns the threads of a node's next rank; an empty set means unbound.
     pub(super) fn next(&mut self, at: usize) -> Result<CpuSet, Obstacle> {
         let Some(kind) = self.kind else { return Ok(CpuSet::EMPTY) };
         if !self.known.contains_key(&at) {
@@ -54,7 +54,7 @@ impl<'a> Binder<'a> {
         }))
     }
 
-    /// What the ranks of a node are bound to, before it begins again; nothing: they are not bound.
+    /// The sets of threads for a node's ranks, before they repeat; empty: ranks are not bound.
     fn sets(&mut self, at: usize, kind: Kind) -> Result<Arc<[CpuSet]>, Obstacle> {
         let node = &self.nodes[at];
         let free = node.usable.minus(&node.taken);
@@ -77,12 +77,12 @@ impl<'a> Binder<'a> {
         Ok(sets)
     }
 
-    /// Whether ranks hold their threads against other jobs.
+    /// Whether other jobs may not use its ranks' threads.
     pub(super) fn is_exclusive(&self) -> bool {
         self.bind.is_some_and(|bind| !bind.overload_allowed)
     }
 
-    /// What was asked, defaults filled in.
+    /// The requested policy with defaults filled in.
     pub(super) fn policy(&self, asked: &Policy) -> Policy {
         let none = BindTo { kind: None, overload_allowed: false, if_supported: false };
         let directive = asked.map_by.directive.clone().or(Some(Directive::Slot));
@@ -94,7 +94,7 @@ impl<'a> Binder<'a> {
     }
 }
 
-/// The sets that one rank after another gets: `pe` objects of `kind` each, in turn over the objects of `map`.
+/// The sets of threads of successive ranks: `pe` objects of `kind` each, in turn over the objects of `map`.
 fn turns(processor: &Processor, kind: Kind, map: Option<Kind>, pe: usize) -> Vec<CpuSet> {
     let all: Vec<&CpuSet> = processor.objects(kind).iter().map(|object| &object.threads).collect();
     let groups: Vec<Vec<&CpuSet>> = match map {
@@ -106,7 +106,7 @@ fn turns(processor: &Processor, kind: Kind, map: Option<Kind>, pe: usize) -> Vec
     };
     let group_sets = |group: &Vec<&CpuSet>| -> Vec<CpuSet> {
         let count = group.len();
-        // As many ranks as it takes to come back to the first object.
+        // The number of ranks after which the first object comes again.
         let ranks = if count == 0 { 0 } else { count / gcd(count, pe) };
         let set =
             |rank: usize| (0..pe.min(count)).fold(CpuSet::EMPTY, |set, nth| set.or(group[(rank * pe + nth) % count]));

@@ -1,16 +1,16 @@
-//! `--compat hydra`: what MPICH's Hydra 5.0 answers.
+//! `--compat hydra`: places ranks as MPICH's Hydra 5.0 does.
 //!
-//! **Blocks.** Every entry of a host list is a block of as many ranks as it says, 1 if it says nothing, its slots for `*`; without a list every
-//! node is a block of its slots. `ppr:K:node` (Hydra's `-ppn K`) makes all blocks K, `node` makes them 1.
+//! **Blocks.** Every entry of a host list is a block. Its size is the entry's number, 1 without a number, or the node's slots for
+//! `*`. Without a list every node is a block of its slots. `ppr:K:node` (Hydra's `-ppn K`) makes every block K, `node` makes it 1.
 //!
-//! **Wrapping.** Blocks are filled in list order, over and over again: there are no too many ranks, `max_slots` and other jobs
-//! do not count, nobody is warned. Without `-n` every block is filled once. Several programs with the same list go on where
-//! the one before stopped.
+//! **Wrapping.** Blocks are filled in list order, repeatedly, so no number of ranks is too large. `max_slots` and other jobs are
+//! ignored without a notice. Without `-n` every block is filled once. A program with the same list as the one before it continues
+//! where that one stopped.
 //!
-//! **Numbers** are given in the order of placing: there is no `--rank-by`.
+//! **Numbers** follow placing order; `--rank-by` does not exist.
 //!
-//! **Binding** is none unless asked for. Of a node's ranks each gets the next object of `--bind-to`, or the next N with `pe=N`,
-//! from the first again after the last; mapped by an object, they take turns over those first.
+//! **Binding** is none unless requested. Each of a node's ranks gets the next object of `--bind-to`, or the next N with `pe=N`, and
+//! the first again after the last. Ranks mapped by an object take turns over those objects first.
 
 mod bind;
 
@@ -23,7 +23,7 @@ use crate::place::policy::{Directive, MapBy, Policy};
 use crate::place::{ASKED_MAX, App, Host, NodeOffer, Obstacle, Placement, RankBinding, Reason, Request, hosts};
 use bind::Binder;
 
-/// As [`place`](crate::place::place), by these rules.
+/// [`place`](crate::place::place) by these rules.
 pub(in crate::place) fn place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Placement, Obstacle> {
     if super::is_silent(&request.policy) {
         return super::place_our_way(nodes, request, head);
@@ -55,19 +55,19 @@ pub(in crate::place) fn place(nodes: &[NodeOffer], request: &Request, head: Node
     layout.finish(nodes, binder.policy(&request.policy), binder.is_exclusive())
 }
 
-/// What Hydra has no word for.
+/// Refuses what Hydra does not offer.
 fn check(policy: &Policy) -> Result<(), Obstacle> {
     let map_by = &policy.map_by;
     let bound = policy.bind_to.is_some_and(|bind| bind.kind.is_some());
     let wrong = [
-        (policy.rank_by.is_some(), "numbers ranks as it places them: leave --rank-by out"),
-        (map_by.span, "has no span: leave it out"),
-        (map_by.hwtcpus, "has no hwtcpus: leave it out"),
-        (map_by.oversubscribe == Some(false), "never has too many ranks: leave nooversubscribe out"),
-        (map_by.pe.is_some() && !bound, "has no cpus per rank without a binding: give --bind-to core as well"),
+        (policy.rank_by.is_some(), "numbers ranks in placing order: omit --rank-by"),
+        (map_by.span, "has no span: omit it"),
+        (map_by.hwtcpus, "has no hwtcpus: omit it"),
+        (map_by.oversubscribe == Some(false), "always oversubscribes: omit nooversubscribe"),
+        (map_by.pe.is_some() && !bound, "has no cpus per rank without a binding: add --bind-to core"),
         (
             matches!(map_by.directive, Some(Directive::Ppr { per: Some(_), .. })),
-            "counts ranks per node only: give ppr:N:node",
+            "counts ranks per node only: use ppr:N:node",
         ),
     ];
     match wrong.iter().find(|(wrong, _)| *wrong) {
@@ -76,7 +76,7 @@ fn check(policy: &Policy) -> Result<(), Obstacle> {
     }
 }
 
-/// A list's blocks: nodes, and how many ranks each.
+/// A list's blocks: each a node and a number of ranks.
 fn blocks(nodes: &[NodeOffer], app: &App, map_by: &MapBy, head: NodeId) -> Result<Vec<(usize, u32)>, Obstacle> {
     let size = match map_by.directive {
         Some(Directive::Ppr { count, .. }) => Some(count),
@@ -107,7 +107,7 @@ fn ranks(app: &App, lap: &Lap) -> Result<u32, Obstacle> {
     }
 }
 
-/// The blocks' nodes rank by rank, for ever.
+/// An endless iterator over the blocks' nodes, rank by rank.
 struct Lap {
     blocks: Vec<(usize, u32)>,
     /// The block being filled, and how many ranks it has.
@@ -131,7 +131,7 @@ impl Iterator for Lap {
     }
 }
 
-/// Each rank's node and why: a slot of its node's blocks, or what came when those were full.
+/// Each rank's node, and whether it has a slot of the node's blocks or came after those were full.
 fn reasons(order: &[usize], blocks: &[(usize, u32)]) -> Vec<(usize, Reason)> {
     let mut offered: HashMap<usize, u32> = HashMap::new();
     let mut counts: HashMap<usize, u32> = HashMap::new();

@@ -1,4 +1,4 @@
-//! A job while its ranks are handed out: what its nodes have left.
+//! A job while its ranks are placed: its nodes and their free cpus.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::place::hosts::{self, Seat};
 use crate::place::topology::Kind;
 use crate::place::{ASKED_MAX, Host, NodeOffer, Obstacle, Request};
 
-/// All nodes that the job was offered so far.
+/// All nodes that the job has been offered so far.
 pub(super) struct Job<'a> {
     offers: &'a [NodeOffer],
     unit: Unit,
     nodes: HashMap<usize, Node>,
     processors: HashMap<(usize, CpuSet), Arc<Processor>>,
-    /// Offers in the order in which their nodes were first used.
+    /// The offers, in the order of first use.
     order: Vec<usize>,
-    /// Nodes whose ranks are not bound although nobody said so.
+    /// Nodes on which the default binding was dropped.
     pub(super) unbound: Vec<usize>,
 }
 
@@ -30,11 +30,11 @@ pub(super) struct Job<'a> {
 pub(super) struct Place {
     /// Index into the offers.
     pub(super) node: usize,
-    /// Slots that the program may fill.
+    /// The slots that the program may use.
     pub(super) offer: u32,
-    /// Ranks that it may get at all.
+    /// The most ranks.
     room: u32,
-    /// Ranks that it got.
+    /// The ranks so far.
     pub(super) placed: u32,
 }
 
@@ -48,24 +48,24 @@ impl Place {
     }
 }
 
-/// Where on its node a rank goes.
+/// A rank's place on its node.
 #[derive(Clone, Copy)]
 pub(super) struct Spot<'t> {
-    /// What it is bound to; absent: nothing.
+    /// The kind of object that it is bound to; absent: unbound.
     pub(super) bind: Option<Kind>,
-    /// The object that it is mapped to, if it is to one.
+    /// The object that it is mapped to, if any.
     pub(super) object: Option<usize>,
-    /// The how manieth it is of those that `ppr` puts together, from 1.
+    /// Its number among the ranks that `ppr` places together, from 1.
     pub(super) nth: Option<u32>,
-    /// Only cpus that were free then are for it.
+    /// For each cpu, whether it was free when the node's turn began; the rank gets only such cpus.
     pub(super) turn: &'t [bool],
 }
 
-/// What a program has to go by.
+/// A program to place.
 pub(super) struct Program {
-    /// All of its list.
+    /// All nodes of its list.
     pub(super) seats: Vec<Seat>,
-    /// Those that may take ranks, in the order of the list.
+    /// The nodes that may take ranks, in the order of the list.
     pub(super) places: Vec<Place>,
     /// How many ranks.
     pub(super) n: u32,
@@ -77,7 +77,7 @@ impl<'a> Job<'a> {
         Job { offers, unit, nodes, processors, order: Vec::new(), unbound: Vec::new() }
     }
 
-    /// The nodes for a program, and how many ranks it has. What it may use of them is what is left then.
+    /// Finds a program's nodes and its number of ranks, by what earlier programs left.
     pub(super) fn program(
         &mut self,
         request: &Request,
@@ -109,7 +109,7 @@ impl<'a> Job<'a> {
         Ok(Program { seats, places, n })
     }
 
-    /// As our own rule seats a program, but for what a list says of slots.
+    /// Seats a program as rsd's own rule does, except for slots in a list.
     fn seats(&self, request: &Request, app: usize, mapping: &Mapping, head: NodeId) -> Result<Vec<Seat>, Obstacle> {
         let placed: Vec<u32> =
             (0..self.offers.len()).map(|at| self.nodes.get(&at).map_or(0, |node| node.ranks.len() as u32)).collect();
@@ -121,7 +121,7 @@ impl<'a> Job<'a> {
         for seat in &mut seats {
             let own = &self.offers[seat.node];
             let counted = slots(own, mapping.threads);
-            // What a list says counts, also where the node has fewer.
+            // A number in the list counts even if the node has fewer slots.
             let listed = seat.cap.unwrap_or(counted);
             let free = listed.max(counted).saturating_sub(own.in_use);
             seat.offer = free.min(listed).saturating_sub(seat.placed).min(seat.room);
@@ -130,7 +130,7 @@ impl<'a> Job<'a> {
         Ok(seats)
     }
 
-    /// How many ranks there are if nobody says so: `ppr` fills its objects, `pe` the cpus, others the slots.
+    /// The number of ranks without `-n`: `ppr` fills its objects, `pe` the cpus, other mappings the slots.
     fn natural(&self, places: &[Place], mapping: &Mapping, offered: u64) -> u64 {
         let processors = places.iter().map(|place| &self.nodes[&place.node].processor);
         match mapping.map {
@@ -147,7 +147,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Makes a node known, and remembers what it has left.
+    /// Adds a node if it is new, and remembers its free cpus.
     fn open(&mut self, at: usize) {
         let (offers, unit) = (self.offers, self.unit);
         let own = &offers[at];
@@ -165,12 +165,12 @@ impl<'a> Job<'a> {
         &self.nodes[&place.node]
     }
 
-    /// The nodes that were used, in that order.
+    /// The used nodes, in the order of first use.
     pub(super) fn used(&self) -> impl Iterator<Item = (usize, &Node)> {
         self.order.iter().map(|at| (*at, &self.nodes[at]))
     }
 
-    /// A node takes part from now on.
+    /// Marks a node as used.
     pub(super) fn enter(&mut self, place: &Place) {
         if self.nodes.get_mut(&place.node).is_some_and(Node::enter) {
             self.order.push(place.node);
@@ -196,27 +196,28 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// What the user should know.
+    /// Notices for the user.
     pub(super) fn notices(&self) -> Vec<String> {
         let Some(first) = self.unbound.first() else { return Vec::new() };
         let others = match self.unbound.len() {
             1 => String::new(),
-            more => format!(" and {} more nodes", more - 1),
+            2 => " (same on 1 other node)".to_owned(),
+            count => format!(" (same on {} other nodes)", count - 1),
         };
         vec![format!(
-            "ranks on {}{others} are not bound: more slots than cpus are offered there",
+            "ranks on {} are not bound: the node offers more slots than cpus{others}",
             self.offers[*first].name
         )]
     }
 }
 
-/// A name on the command line without a number is one slot.
+/// On the command line a name without a number means one slot.
 fn one_slot(host: &Host) -> Host {
     let counted = host.slots.is_some() || host.max_slots.is_some() || host.source.starts_with("hostfile ");
     Host { slots: if counted { host.slots } else { Some(1) }, ..host.clone() }
 }
 
-/// A node's slots: where it has as many as cores because nobody said otherwise, its threads if those are the cpus.
+/// A node's slots. If they are its cores by default and cpus are threads, its threads count instead.
 fn slots(own: &NodeOffer, threads: bool) -> u32 {
     let cores = || own.topology.objects_of(Kind::Core, &own.usable).len();
     if threads && own.slots == cores() { own.usable.len() } else { own.slots }

@@ -1,12 +1,12 @@
-//! Which node, and which object of it, takes how many ranks of a program. Every function returns how many ranks it placed:
-//! fewer than asked where these rules find no more room.
+//! Maps a program's ranks to nodes and objects. Every function returns how many ranks it placed, which is fewer than requested if
+//! these rules find no more room.
 
 use super::job::{Job, Place, Spot};
 use super::node::NoCpu;
 use super::rules::{Map, Rules};
 use crate::place::topology::Kind;
 
-/// A program whose turn it is.
+/// The program that is being mapped.
 #[derive(Clone, Copy)]
 pub(super) struct Turn<'r> {
     pub(super) app: usize,
@@ -14,7 +14,7 @@ pub(super) struct Turn<'r> {
     pub(super) rules: &'r Rules,
 }
 
-/// Places a program's ranks. A rank that these rules cannot bind, where they give up at once, counts as one that found no room.
+/// Places a program's ranks. Where these rules give up on a rank that they cannot bind, the rank counts as unplaced.
 pub(super) fn map(job: &mut Job<'_>, program: Turn<'_>, places: Vec<Place>) -> u32 {
     match program.rules.mapping.map {
         Map::Slot => by_slot(job, program, places),
@@ -25,7 +25,7 @@ pub(super) fn map(job: &mut Job<'_>, program: Turn<'_>, places: Vec<Place>) -> u
     }
 }
 
-/// Node by node; then equal shares.
+/// Fills node by node, then adds equal shares.
 fn by_slot(job: &mut Job<'_>, program: Turn<'_>, mut places: Vec<Place>) -> u32 {
     let mut left = program.n;
     places.retain_mut(|place| {
@@ -43,7 +43,7 @@ fn by_slot(job: &mut Job<'_>, program: Turn<'_>, mut places: Vec<Place>) -> u32 
     program.n - left
 }
 
-/// Twice over the nodes.
+/// Goes over the nodes twice.
 fn by_node(job: &mut Job<'_>, program: Turn<'_>, mut places: Vec<Place>) -> u32 {
     let mut left = program.n;
     for _round in 0..2 {
@@ -56,7 +56,7 @@ fn by_node(job: &mut Job<'_>, program: Turn<'_>, mut places: Vec<Place>) -> u32 
     program.n - left
 }
 
-/// Gives a node as many ranks as wanted, or as it can take: `wanted` becomes that. False once it is at its `max_slots`.
+/// Gives a node the wanted ranks, or as many as it can take, which `wanted` becomes. Returns false once it is at its `max_slots`.
 fn visit(job: &mut Job<'_>, program: Turn<'_>, place: &mut Place, wanted: &mut u32, left: &mut u32) -> bool {
     if *left == 0 {
         return true;
@@ -96,8 +96,8 @@ fn visit(job: &mut Job<'_>, program: Turn<'_>, place: &mut Place, wanted: &mut u
     true
 }
 
-/// How ranks are bound on a node: a default binding is dropped where `cpus` are wanted that the node does not have, for no more
-/// `ranks` than it offers slots.
+/// The binding of ranks on a node. A default binding is dropped if `cpus` exceeds the node's free cpus while `ranks` does not
+/// exceed its slots.
 fn binding_on(job: &mut Job<'_>, rules: &Rules, place: &Place, ranks: u32, cpus: u32) -> Option<Kind> {
     let node = job.node(place);
     let dropped = cpus as usize > node.free_in(node.processor.all()) && ranks <= place.offer && !rules.explicit;
@@ -107,14 +107,14 @@ fn binding_on(job: &mut Job<'_>, rules: &Rules, place: &Place, ranks: u32, cpus:
     rules.bind.filter(|_| !dropped)
 }
 
-/// One rank per object in turn.
+/// Places one rank per object in turn.
 fn by_object(job: &mut Job<'_>, program: Turn<'_>, mut places: Vec<Place>, kind: Kind) -> u32 {
     let mut left = program.n;
     let mut stuck = false;
     while left > 0 && !stuck {
         let before = left;
         places.retain_mut(|place| {
-            // Where one rank cannot be bound, it gives up as a whole.
+            // A rank that cannot be bound ends the mapping.
             let stays = if stuck { Ok(false) } else { fill_objects(job, program, place, kind, &mut left) };
             stuck |= stays.is_err();
             stays.unwrap_or(false)
@@ -124,7 +124,7 @@ fn by_object(job: &mut Job<'_>, program: Turn<'_>, mut places: Vec<Place>, kind:
     program.n - left
 }
 
-/// Rounds over a node's objects, one with `span`. False once the node is full, at its `max_slots`, or has no such objects.
+/// Goes over a node's objects in rounds, or once with `span`. Returns false if the node is full, at its `max_slots`, or has no such object.
 fn fill_objects(
     job: &mut Job<'_>,
     program: Turn<'_>,
@@ -164,7 +164,7 @@ fn fill_objects(
     }
 }
 
-/// So many on each node.
+/// Places `count` ranks on each node.
 fn ppr_node(job: &mut Job<'_>, program: Turn<'_>, places: Vec<Place>, count: u32) -> u32 {
     let Turn { app, n, rules } = program;
     let mut left = n;
@@ -196,7 +196,7 @@ fn ppr_node(job: &mut Job<'_>, program: Turn<'_>, places: Vec<Place>, count: u32
     n - left
 }
 
-/// So many on each object, also beyond what was asked for.
+/// Places `count` ranks on each object, possibly more in all than requested.
 fn ppr_object(job: &mut Job<'_>, program: Turn<'_>, places: Vec<Place>, count: u32, kind: Kind) -> u32 {
     let Turn { app, n, rules } = program;
     let mut placed = 0;

@@ -1,38 +1,38 @@
-//! `--compat openmpi5`: what Open MPI 5.0.11 (PRRTE 3.0.14) answers, from 759 recorded requests (`tests/golden`) and from what
-//! that release is known to do. Its rules, where they differ from ours:
+//! `--compat openmpi5`: places ranks as Open MPI 5.0.11 (PRRTE 3.0.14) does, by 759 recorded requests (`tests/golden`) and by what
+//! is known of that release. Its rules, where they differ from ours:
 //!
-//! **Slots.** `--host h` is one slot and mentions add up; a hostfile's line without a number is the node's cores, or its
-//! threads when cpus are threads; a number in a list counts even where it is more than the node has. Without
+//! **Slots.** `--host h` is one slot and mentions add up. A hostfile line without a number means the node's cores, or its
+//! threads when cpus are threads. A number in a list counts even if it exceeds the node's slots. Without
 //! oversubscription more ranks than slots are refused.
 //!
 //! **Defaults.** Mapping: by slot with `pe=N` for N > 1; else by the object of `--bind-to`, by slot for `none`; else by core,
-//! however many ranks. Numbering: by node for `node`, by span for objects with `span`, fill for other objects, else by slot;
-//! `ppr` by span with `span`, else by slot. Binding: none if ranks may oversubscribe; cpus with `pe`; else the object mapped
-//! by; and by slot, node or `ppr:N:node` a core for at most two ranks, else a NUMA node.
+//! whatever the number of ranks. Numbering: by node for `node`, by span for objects with `span`, fill for other objects, else by
+//! slot; `ppr` by span with `span`, else by slot. Binding: none if ranks may oversubscribe; cpus with `pe`; else the object that
+//! ranks are mapped by; for slot, node or `ppr:N:node` a core for at most two ranks, else a NUMA node.
 //!
-//! **Cpus** are cores, or hardware threads with `hwtcpus` or by hwthread; with `pe=N` they are what is bound to. Where all
-//! cores have one thread the two are the same. Binding to something larger than what is mapped by is refused.
+//! **Cpus** are cores, or hardware threads with `hwtcpus` or by hwthread; with `pe=N` ranks are bound to cpus. If all
+//! cores have one thread the two are the same. Binding to an object larger than the one mapped by is refused.
 //!
-//! **Each bound rank uses up one cpu**, or N with `pe=N`, also when it is bound to an object of many: it gets the first object
-//! that still has one, among those of its place. When all of a node's are used up and `overload-allowed` is given, they
-//! are all there again; what was used up when the node's turn began is not.
+//! **Each bound rank uses up one cpu**, or N with `pe=N`, even if it is bound to an object of many: it gets the first object
+//! at its place that still has a cpu. When all of a node's cpus are used up and `overload-allowed` is given, they become
+//! available again, except those that were used up when the node's turn began.
 //!
-//! **By slot**: each node in turn takes as many as it offers; then each takes an equal share of the rest, the first ones one
-//! more. A node below its `max_slots` takes its share whole, also across that limit. A node cannot take more than it has
-//! cpus left for, if bound and not overloaded. A default binding is dropped on a node that *offers* more slots than it
-//! has cpus, however few ranks come.
+//! **By slot**: each node in turn takes what it offers; then each takes an equal share of the rest, the first nodes one
+//! more. A node below its `max_slots` takes its whole share, even beyond that limit. A node takes no more ranks than it has
+//! cpus left for, if they are bound and not overloaded. A default binding is dropped on a node that *offers* more slots than it
+//! has cpus, whatever the number of ranks.
 //!
-//! **By node**: twice over the nodes, each taking an equal part of what is left, at least one. A node that can take less lowers
-//! what those behind it take in the same round. What two rounds do not place is refused, also where slots are left.
+//! **By node**: two rounds over the nodes, each taking an equal part of the rest, at least one. A node that can take less lowers
+//! what later nodes take in the same round. Ranks that two rounds do not place are refused, even if slots are left.
 //!
-//! **By object**: on each node one rank per object in turn, until the node is full; objects without cpus are passed over, and
-//! a node is left after a round that met one. With `span` each node has one round at a time. Oversubscribed, the first node
+//! **By object**: on each node one rank per object in turn, until the node is full. Objects without cpus are skipped, and
+//! a node is done after a round that met one. With `span` each node has one round at a time. If oversubscribed, the first node
 //! takes everything.
 //!
-//! **ppr** wants cpus for all of an object's ranks at once, else the object is passed over. The last object gets all of its
-//! ranks, even more than were asked for; numbered by fill or span only as many as asked exist.
+//! **ppr** needs cpus for all of an object's ranks at once, else it skips the object. The last object gets all of its
+//! ranks, even more than were requested; numbered by fill or span, only the requested number exists.
 //!
-//! Numbering goes program by program over the nodes, in the order in which they were first used.
+//! Numbering goes program by program over the nodes, in the order of first use.
 
 mod job;
 mod map;
@@ -49,7 +49,7 @@ use map::Turn;
 use rules::{Mapping, Rules};
 use wrong::Failure;
 
-/// As [`place`](crate::place::place), by these rules.
+/// [`place`](crate::place::place) by these rules.
 pub(in crate::place) fn place(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Placement, Obstacle> {
     if super::is_silent(&request.policy) {
         return super::place_our_way(nodes, request, head);
@@ -65,7 +65,7 @@ fn attempt(nodes: &[NodeOffer], request: &Request, head: NodeId) -> Result<Place
     if let [only] = &mut sizes[..] {
         *only = job.program(request, 0, &mapping, head)?.n;
     } else if sizes.contains(&0) {
-        return Err(refuse("Open MPI 5.0.11 wants -n for each of several programs").into());
+        return Err(refuse("Open MPI 5.0.11 needs -n for each program if there are several").into());
     }
     let rules = Rules::resolve(mapping, request, sizes.iter().map(|size| u64::from(*size)).sum())?;
     let policy = rules.policy(request);

@@ -1,4 +1,4 @@
-//! A node's cpus while ranks use them up.
+//! A node and its free cpus while ranks are placed on it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,30 +9,30 @@ use super::rules::Rules;
 use crate::place::cpuset::CpuSet;
 use crate::place::topology::Kind;
 
-/// A node, and the ranks that it got, in that order.
+/// A node, and its ranks in placing order.
 pub(super) struct Node {
     pub(super) processor: Arc<Processor>,
     /// `free[i]`: no rank has used up cpu i.
     free: Vec<bool>,
-    /// As it was when the program's first rank came.
+    /// `free` when the current program began.
     start: Vec<bool>,
     pub(super) ranks: Vec<Rank>,
-    /// What it offered to each program, and how many ranks came.
+    /// By program: how many slots the node offered, and how many ranks it got.
     pub(super) turns: HashMap<usize, (u32, u32)>,
     used: bool,
 }
 
-/// A rank without a number.
+/// A rank that is not numbered yet.
 pub(super) struct Rank {
     pub(super) app: usize,
-    /// What it is mapped by, if by an object.
+    /// The object that it is mapped to, if any.
     pub(super) object: Option<usize>,
     pub(super) threads: CpuSet,
-    /// The how manieth of its program on its node, or of those that `ppr` puts together; from 1.
+    /// Its number among its program's ranks on the node, or among those that `ppr` places together; from 1.
     pub(super) nth: u32,
 }
 
-/// A rank gets nothing to be bound to.
+/// No cpu is left to bind a rank to.
 pub(super) struct NoCpu;
 
 impl Node {
@@ -41,17 +41,17 @@ impl Node {
         Node { processor, start: free.clone(), free, ranks: Vec::new(), turns: HashMap::new(), used: false }
     }
 
-    /// Another program comes.
+    /// Starts the next program.
     pub(super) fn begin(&mut self) {
         self.start.clone_from(&self.free);
     }
 
-    /// Whether it takes part only from now on.
+    /// Marks the node as used, and returns whether it was unused before.
     pub(super) fn enter(&mut self) -> bool {
         !std::mem::replace(&mut self.used, true)
     }
 
-    /// A copy of which cpus are free.
+    /// A copy of the free cpus.
     pub(super) fn turn(&self) -> Vec<bool> {
         self.free.clone()
     }
@@ -61,7 +61,7 @@ impl Node {
         self.free[cpus].iter().filter(|free| **free).count()
     }
 
-    /// The first object that still has a cpu in the region; uses that one up.
+    /// Returns the first object that still has a free cpu in the region, and uses up that cpu.
     pub(super) fn bind_one(
         &mut self,
         kind: Kind,
@@ -84,7 +84,7 @@ impl Node {
         Ok(threads)
     }
 
-    /// The first `pe` cpus of the region, or as many as it has; without an object they are of one package.
+    /// Takes the first `pe` free cpus of the region, or fewer if it has fewer. Without an object they are all of one package.
     pub(super) fn bind_many(
         &mut self,
         pe: usize,

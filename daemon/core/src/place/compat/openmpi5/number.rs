@@ -1,4 +1,4 @@
-//! How placed ranks are numbered: program by program, over the nodes in the order in which they were first used.
+//! Numbers placed ranks: program by program, over the nodes in the order of first use.
 //!
 //! ```text
 //! two nodes of two objects, four ranks each
@@ -15,7 +15,7 @@ use super::rules::{Map, Mapping};
 use crate::place::policy::RankBy;
 use crate::place::{NodeOffer, RankBinding, Reason};
 
-/// Numbers the ranks of each program; program i was meant to have `sizes[i]`.
+/// Numbers the ranks of each program. `sizes[i]`: how many ranks program i should have.
 pub(super) fn number(nodes: &[NodeOffer], job: &Job<'_>, mapping: &Mapping, sizes: &[u32]) -> Layout {
     let by = mapping.rank;
     let mut layout = Layout::default();
@@ -24,7 +24,7 @@ pub(super) fn number(nodes: &[NodeOffer], job: &Job<'_>, mapping: &Mapping, size
         let size = *size as usize;
         let ranks = match by {
             RankBy::Slot => queues.concat(),
-            // Whole rounds, even beyond what was asked for.
+            // Whole rounds, even beyond the requested number.
             RankBy::Node => deal(queues, size),
             RankBy::Fill => queues.into_iter().flatten().take(size).collect(),
             RankBy::Span => deal(queues, size).into_iter().take(size).collect(),
@@ -40,7 +40,7 @@ pub(super) fn number(nodes: &[NodeOffer], job: &Job<'_>, mapping: &Mapping, size
 
 type Placed<'j> = (usize, &'j Node, &'j Rank);
 
-/// A program's ranks in the order of placing: a queue for each node, or for each object.
+/// A program's ranks in placing order, in a queue for each node or for each object.
 fn queues<'j>(job: &'j Job<'_>, app: usize, by: RankBy) -> Vec<Vec<Placed<'j>>> {
     let mut queues = Vec::new();
     for (at, node) in job.used() {
@@ -57,7 +57,7 @@ fn queues<'j>(job: &'j Job<'_>, app: usize, by: RankBy) -> Vec<Vec<Placed<'j>>> 
     queues
 }
 
-/// One of each queue in turn, until there are enough at the end of a round.
+/// Takes one from each queue in turn, and stops at the end of the round that reaches `enough`.
 fn deal<T: Copy>(mut queues: Vec<Vec<T>>, enough: usize) -> Vec<T> {
     let mut dealt = Vec::new();
     for round in 0.. {

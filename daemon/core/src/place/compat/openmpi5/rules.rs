@@ -1,4 +1,4 @@
-//! What is asked, with this release's defaults filled in.
+//! The request with this release's defaults filled in.
 
 use super::super::processor::Unit;
 use super::super::refuse;
@@ -34,20 +34,20 @@ impl Map {
     }
 }
 
-/// What is known before ranks are counted.
+/// The part of the rules that is known before ranks are counted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mapping {
     pub(super) map: Map,
     pub(super) span: bool,
     /// Cpus per rank, 1 or more.
     pub(super) pe: u32,
-    /// Threads were asked for as cpus.
+    /// Whether threads were requested as cpus.
     pub(super) threads: bool,
-    /// What a cpu is.
+    /// What counts as a cpu.
     pub(super) unit: Unit,
     pub(super) rank: RankBy,
     pub(super) oversubscribe: bool,
-    /// All cores have one thread.
+    /// Whether all cores have one thread.
     single: bool,
 }
 
@@ -60,7 +60,7 @@ impl Mapping {
             Some(Directive::Node) => Map::Node,
             Some(Directive::Object(kind)) => Map::Object(kind),
             Some(Directive::Ppr { count, per }) => Map::Ppr(count, per),
-            // The others are not placed by these rules.
+            // rsd's own rule places the other directives.
             None | Some(Directive::Seq | Directive::Rankfile | Directive::PeList { .. }) => {
                 match request.policy.bind_to {
                     _ if pe > 1 => Map::Slot,
@@ -101,7 +101,7 @@ impl Mapping {
         if matches!(self.rank, RankBy::Fill | RankBy::Span) && self.map.object().is_none() {
             return Err(refuse(
                 "Open MPI 5.0.11 numbers ranks by fill or span only when they are mapped by an object: \
-                 give --map-by package, or another --rank-by",
+                 use --map-by package, or another --rank-by",
             ));
         }
         let one_cpu = match self.map {
@@ -111,7 +111,7 @@ impl Mapping {
         };
         if self.pe > 1 && one_cpu {
             return Err(refuse(format!(
-                "Open MPI 5.0.11 has no {} cpus per rank when it maps by a single one: map by slot, or by a larger object",
+                "Open MPI 5.0.11 cannot give {} cpus per rank when it maps by one cpu: map by slot, or by a larger object",
                 self.pe
             )));
         }
@@ -119,17 +119,17 @@ impl Mapping {
     }
 }
 
-/// All that decides where ranks go.
+/// Everything that decides where ranks go.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) mapping: Mapping,
     /// Absent: ranks are not bound.
     pub(super) bind: Option<Kind>,
-    /// Ranks may share cpus.
+    /// Whether ranks may share cpus.
     pub(super) overload: bool,
-    /// A rank that cannot be bound is refused.
+    /// Whether a job is refused if a rank cannot be bound.
     pub(super) required: bool,
-    /// The binding was asked for: it is never dropped.
+    /// Whether the binding was requested; then it is never dropped.
     pub(super) explicit: bool,
 }
 
@@ -145,7 +145,7 @@ impl Rules {
         upwards(&mapping, bind)?;
         if mapping.pe > 1 && asked.is_some() && !matches!(bind, Some(Kind::Core | Kind::Thread)) {
             return Err(refuse(format!(
-                "Open MPI 5.0.11 binds ranks of {} cpus to cpus: give --bind-to core or hwthread, or leave it out",
+                "Open MPI 5.0.11 binds ranks with {} cpus each to cpus: use --bind-to core or hwthread, or omit --bind-to",
                 mapping.pe
             )));
         }
@@ -158,12 +158,12 @@ impl Rules {
         })
     }
 
-    /// Whether its ranks hold their threads against other jobs.
+    /// Whether other jobs may not use its ranks' threads.
     pub(super) fn is_exclusive(&self, request: &Request) -> bool {
         self.bind.is_some() && request.policy.bind_to.is_some() && !self.overload
     }
 
-    /// For people.
+    /// The policy that is reported to the user.
     pub(super) fn policy(&self, request: &Request) -> Policy {
         let mapping = &self.mapping;
         Policy {
@@ -194,13 +194,13 @@ fn default_binding(mapping: &Mapping, pe: Option<u32>, ranks: u64) -> Option<Kin
     }
 }
 
-/// Nobody is bound to more than what they are mapped by.
+/// Refuses a binding to an object larger than the one that ranks are mapped by.
 fn upwards(mapping: &Mapping, bind: Option<Kind>) -> Result<(), Obstacle> {
-    // Where all cores have one thread, both words mean the same.
+    // If all cores have one thread, core and thread are the same.
     let depth = |kind| if kind == Kind::Core && mapping.single { Kind::Thread } else { kind };
     match (mapping.map.object(), bind) {
         (Some(object), Some(bind)) if depth(object) > depth(bind) => Err(refuse(format!(
-            "Open MPI 5.0.11 cannot bind ranks to a {} that are mapped by {}: map by {} or larger, or bind to {} or smaller",
+            "Open MPI 5.0.11 cannot bind to a {} ranks mapped by {}: map by {} or larger, or bind to {} or smaller",
             bind.name(),
             object.name(),
             bind.name(),

@@ -1,4 +1,4 @@
-//! Why these rules place nothing, and what would help.
+//! Explains why these rules cannot place a job, and what would help.
 
 use super::super::{place_our_way, refuse};
 use super::attempt;
@@ -7,16 +7,16 @@ use crate::place::policy::{BindTo, Directive, Policy};
 use crate::place::topology::Kind;
 use crate::place::{NodeOffer, Obstacle, Request};
 
-/// What an attempt ran into.
+/// Why an attempt failed.
 pub(super) enum Failure {
-    /// As with any rule.
+    /// The same as with any rule.
     Obstacle(Obstacle),
-    /// Slots there are, but not as these rules go about it.
+    /// There are free slots, but these rules do not find them.
     Unplaced {
         app: usize,
         asked: u32,
         placed: u32,
-        /// What ranks are bound to.
+        /// The kind of object that ranks are bound to.
         bind: Option<Kind>,
     },
 }
@@ -28,8 +28,8 @@ impl From<Obstacle> for Failure {
 }
 
 impl Failure {
-    /// The words. Where another binding would help, or the end of other jobs, that is found as for our own rule; else another
-    /// mapping is looked for here.
+    /// Turns the failure into an obstacle. If another binding or the end of other jobs would help, the general refusal suggests it;
+    /// else another mapping is tried here.
     pub(super) fn explain(self, nodes: &[NodeOffer], request: &Request, head: NodeId) -> Obstacle {
         let (app, asked, placed, bind) = match self {
             Failure::Obstacle(obstacle) => return obstacle,
@@ -37,7 +37,7 @@ impl Failure {
         };
         let program = if request.apps.len() > 1 { format!(" for program {}", app + 1) } else { String::new() };
         let bound = bind.map_or(String::new(), |kind| format!(" (--bind-to {})", kind.name()));
-        let mut text = format!("{asked} ranks asked{program}; Open MPI 5.0.11 finds room for {placed}{bound}");
+        let mut text = format!("{asked} ranks requested{program}, Open MPI 5.0.11 places only {placed}{bound}");
         let with = |change: &dyn Fn(&mut Policy)| {
             let mut request = request.clone();
             change(&mut request.policy);
@@ -52,7 +52,7 @@ impl Failure {
             fixes.push("--map-by slot");
         }
         if place_our_way(nodes, request, head).is_ok() {
-            fixes.push("leave --compat out");
+            fixes.push("omit --compat");
         }
         if !fixes.is_empty() {
             text.push_str(&format!("\nfix{}:  {}", if fixes.len() > 1 { " one of" } else { "" }, fixes.join("  |  ")));
