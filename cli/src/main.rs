@@ -3,16 +3,20 @@
 mod dvm;
 mod exit;
 mod group;
+mod help;
 mod input;
 mod interrupts;
 mod jobs;
 mod json;
 mod kv;
+mod look;
+mod manual;
 mod mpi;
 mod mpiexec;
 mod names;
 mod options;
 mod output;
+mod pager;
 mod placement;
 mod plan;
 mod print;
@@ -21,10 +25,10 @@ mod run;
 mod selectors;
 mod signals;
 mod spec;
+mod topics;
 mod verdict;
 
 use std::ffi::OsString;
-use std::path::Path;
 
 use clap::CommandFactory;
 use rsd_proto::transport::exit::{INTERNAL, USAGE};
@@ -65,7 +69,8 @@ fn read_and_perform(args: &[OsString]) -> u8 {
 fn perform(cli: Cli) -> Result<u8, Failure> {
     match &cli.command {
         Command::Completion { shell } => return complete(*shell),
-        Command::Man { directory } => return write_man_pages(directory),
+        Command::Man { directory } => return manual::write(directory),
+        Command::Help { words } => return help::help(words),
         Command::Mpi(MpiCommand::Settings) => return mpi::settings(cli.global.json),
         // The process is to become another one: nothing is started before.
         Command::Group(GroupCommand::Exec(exec)) => return group::exec(exec, &Dvm::new(cli.global.dvm)),
@@ -155,7 +160,8 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Group(group) => group::ask(dvm.client().await?, group, json).await,
         Command::Mpi(MpiCommand::Settings) => mpi::settings(json),
         Command::Completion { shell } => complete(shell),
-        Command::Man { directory } => write_man_pages(&directory),
+        Command::Man { directory } => manual::write(&directory),
+        Command::Help { words } => help::help(&words),
     }
 }
 
@@ -168,13 +174,6 @@ fn complete(shell: Shell) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(generator, &mut Cli::command(), "rsctl", &mut script);
     print::out(&String::from_utf8_lossy(&script))?;
-    Ok(0)
-}
-
-fn write_man_pages(directory: &Path) -> Result<u8, Failure> {
-    std::fs::create_dir_all(directory)
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), directory))
-        .map_err(|error| Failure::new(INTERNAL, format!("cannot write {}: {error}", directory.display())))?;
     Ok(0)
 }
 

@@ -9,7 +9,6 @@ mod command;
 mod diff;
 mod drawing;
 mod json;
-mod look;
 mod reasons;
 #[cfg(test)]
 mod tests;
@@ -23,10 +22,10 @@ use rsd_proto::v1::plan_reply::Outcome;
 use rsd_proto::v1::{JobSpec, PlanReply};
 
 use self::diff::Difference;
-use self::look::{Look, Paint};
 use self::view::View;
 use crate::dvm::Client;
 use crate::exit::Failure;
+use crate::look::{Look, Paint};
 use crate::options::Launch;
 use crate::options::plan::PlanOptions;
 use crate::print::{self, say};

@@ -12,6 +12,7 @@ use std::time::Duration;
 use thiserror::Error;
 use toml::de::{DeTable, DeValue};
 
+use crate::nearest::edits;
 use crate::{duration, size};
 
 /// The lowest layer, with every key and its documentation.
@@ -248,20 +249,6 @@ fn hint(key: &str) -> String {
         Some((_, known)) => format!("did you mean {known}?"),
         None => format!("the settings are {}", KEYS.join(", ")),
     }
-}
-
-/// The edit distance of two words. Cost: the product of their lengths.
-fn edits(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, a) in a.bytes().enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in b.bytes().enumerate() {
-            let replaced = corner + usize::from(a != b);
-            corner = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// The type of a setting's value. An error names what is accepted.

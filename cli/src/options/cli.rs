@@ -13,11 +13,11 @@ use super::launch::{Launch, RUN_HELP, Run, SUBMIT_HELP};
 use super::plan::{PlanOptions, in_plan};
 use super::words::duration;
 use crate::selectors::{Selector, whole_job};
-use crate::signals;
+use crate::{signals, topics};
 
 /// Run parallel programs on the daemons of rsd
 #[derive(Debug, Parser)]
-#[command(name = "rsctl", version, after_help = HELP, max_term_width = 110)]
+#[command(name = "rsctl", version, after_help = after_help(), max_term_width = 110, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -34,6 +34,14 @@ pub(crate) struct Global {
     /// Print JSON; `run` and `attach` print one event per line
     #[arg(long, global = true)]
     pub(crate) json: bool,
+}
+
+fn after_help() -> String {
+    format!("{HELP}\n\nTopics (rsctl help TOPIC):\n{}", topics::list())
+}
+
+fn topic_help() -> String {
+    format!("Topics:\n{}\nExamples:\n  rsctl help placement\n  rsctl help group exec", topics::list())
 }
 
 const HELP: &str = "\
@@ -126,11 +134,19 @@ pub(crate) enum Command {
         /// Which shell
         shell: Shell,
     },
-    /// Write the man pages into a directory
-    #[command(after_help = "Example:\n  rsctl man ~/.local/share/man/man1 && man rsctl-run")]
+    /// Write the man pages: commands into man1, topics into man7 of a directory
+    #[command(after_help = "Example:\n  rsctl man ~/.local/share/man && man rsctl-run")]
     Man {
-        /// It is made if it is not there
+        /// The directory, which is made if it does not exist; DIR/man1 means DIR
+        #[arg(value_name = "DIR")]
         directory: PathBuf,
+    },
+    /// Explain a topic or a command
+    #[command(after_help = topic_help())]
+    Help {
+        /// A topic, or a command
+        #[arg(value_name = "TOPIC|COMMAND")]
+        words: Vec<String>,
     },
 }
 

@@ -62,7 +62,8 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Mpi(_)
         | Command::Completion { .. }
         | Command::Name(_)
-        | Command::Man { .. } => {}
+        | Command::Man { .. }
+        | Command::Help { .. } => {}
     }
     Ok(cli)
 }

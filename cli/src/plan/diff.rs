@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use super::look::{Look, Paint};
 use super::text::count;
 use super::view::{Seat, View};
+use crate::look::{Look, Paint};
 
 /// Two plans, and the ranks that are not in the same place in both, ascending.
 pub(crate) struct Difference<'v, 'p> {

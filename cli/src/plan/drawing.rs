@@ -14,8 +14,8 @@ use std::ops::Range;
 use rsd_core::place::cpuset::CpuSet;
 use rsd_core::place::topology::{Kind, Topology};
 
-use super::look::{Look, Paint};
 use super::view::{Node, View, whole_cores};
+use crate::look::{Look, Paint};
 use crate::placement::{self, list, set};
 
 /// Cells are not made wider than this for a long text in one; it is cut.

@@ -7,9 +7,9 @@ use rsd_proto::v1::{Block, Gpu, NodeBinding, Plan, PlanNode, PlanRefusal, PlanRe
 use serde_json::{Value, json};
 
 use super::diff::Difference;
-use super::look::Look;
 use super::view::View;
 use super::{json as document, text};
+use crate::look::Look;
 
 const PAGE: Look = Look::PLAIN;
 

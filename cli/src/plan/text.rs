@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use rsd_core::place::cpuset::CpuSet;
 
-use super::look::{Look, Paint};
 use super::view::{Bound, Node, View, names, whole_cores};
 use super::{drawing, reasons};
+use crate::look::{Look, Paint};
 use crate::placement;
 use crate::print::{Align, table};
 

@@ -17,6 +17,9 @@ pub(crate) enum Paint {
     Plain,
     Bold,
     Dim,
+    Underlined,
+    /// What one types, and names of options and files.
+    Code,
     /// Neighbours get different ones.
     Hue(usize),
 }
@@ -43,6 +46,8 @@ impl Look {
             _ if !self.rich => text.to_owned(),
             Paint::Plain => text.to_owned(),
             Paint::Bold => format!("\x1b[1m{text}\x1b[0m"),
+            Paint::Underlined => format!("\x1b[4m{text}\x1b[0m"),
+            Paint::Code => format!("\x1b[36m{text}\x1b[0m"),
             Paint::Dim => format!("\x1b[2m{text}\x1b[0m"),
             Paint::Hue(at) => format!("\x1b[{}m{text}\x1b[0m", HUES[at % HUES.len()]),
         }

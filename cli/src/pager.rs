@@ -1,0 +1,38 @@
+//! Long text on a terminal, page by page.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::{Command, Stdio};
+
+use crate::exit::Failure;
+use crate::print;
+
+/// Prints `text`: through `$PAGER`, else `less`, where standard output is a terminal; as it is everywhere else.
+pub(crate) fn page(text: &str) -> Result<(), Failure> {
+    let pager = std::env::var("PAGER").unwrap_or_else(|_| "less".to_owned());
+    let wanted = !pager.is_empty() && pager != "cat";
+    if wanted && io::stdout().is_terminal() && paged(&pager, text).is_ok() {
+        return Ok(());
+    }
+    print::out(text)
+}
+
+/// An error where nothing was shown.
+fn paged(pager: &str, text: &str) -> io::Result<()> {
+    let mut command = Command::new("sh");
+    // A pager may have options of its own, as in `less -i`.
+    command.args(["-c", pager]).stdin(Stdio::piped());
+    if std::env::var_os("LESS").is_none() {
+        // Colours as they are, and no page for what fits the screen.
+        command.env("LESS", "FRX");
+    }
+    let mut child = command.spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // The reader may leave before the end.
+        let _ = stdin.write_all(text.as_bytes());
+    }
+    // A shell says 126 or 127 for a program that it cannot run, which then has read nothing.
+    match child.wait()?.code() {
+        Some(126 | 127) => Err(io::ErrorKind::NotFound.into()),
+        Some(_) | None => Ok(()),
+    }
+}
