@@ -8,14 +8,11 @@ use crate::abi::constants::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_PROC_NULL, MPI_ROOT
 use crate::abi::{DatatypeHandle, Status};
 use crate::coll::inter::Root;
 use crate::datatype::basic_size;
-use crate::engine::{Peer, Source, TagMatch};
+use crate::engine::{Peer, Source, TAG_MAX, TagMatch};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::object::comm::Communicator;
 use crate::runtime::State;
-
-/// The largest tag, as `MPI_TAG_UB` says.
-pub const TAG_MAX: c_int = c_int::MAX;
 
 /// Memory for `count` elements.
 ///

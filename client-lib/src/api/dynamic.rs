@@ -27,7 +27,7 @@ pub unsafe fn open_port(rt: &Runtime, info: InfoHandle, port_name: *mut c_char) 
 pub unsafe fn close_port(rt: &Runtime, port_name: *const c_char) -> MpiResult {
     // SAFETY: the caller's promise.
     let name = self::port_name(unsafe { text(port_name, "port name")? })?;
-    rt.lock().close_port(&name)
+    rt.lock().ports.close(&name)
 }
 
 /// `MPI_Comm_accept`. The info key `timeout`, in seconds, ends the wait; without it there is no end.

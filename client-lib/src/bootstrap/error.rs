@@ -126,3 +126,10 @@ pub enum BootstrapError {
         source: EncodeError,
     },
 }
+impl BootstrapError {
+    /// As users read it: what could not be done, and why.
+    pub fn told(&self, what: &str) -> String {
+        let cause = std::error::Error::source(self).map(|cause| format!(": {cause}")).unwrap_or_default();
+        format!("cannot {what}: failed to {self}{cause}")
+    }
+}

@@ -32,6 +32,9 @@ pub enum Source {
     Any,
 }
 
+/// The largest tag, as `MPI_TAG_UB` says.
+pub const TAG_MAX: i32 = i32::MAX;
+
 /// Messages of which tag a receive takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TagMatch {

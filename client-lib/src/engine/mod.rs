@@ -23,7 +23,7 @@ mod state;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use calls::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TagMatch};
+pub use calls::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TAG_MAX, TagMatch};
 pub use frame::{Envelope, Frame, Region};
 pub use operations::{Engine, Farewell};
 pub use transport::{FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};

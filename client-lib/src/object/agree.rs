@@ -61,6 +61,11 @@ impl Circle {
         self.ranks.as_ref().map_or(self.members.len(), |ranks| ranks.len()) as u32
     }
 
+    /// Alike in all members, and different for different operations under way.
+    pub fn salt(&self) -> u64 {
+        (u64::from(self.context) << 32) | u64::from(self.tag as u32)
+    }
+
     /// The rank in the parent of the one at a place.
     pub fn rank(&self, place: u32) -> u32 {
         self.ranks.as_ref().map_or(place, |ranks| ranks[place as usize])

@@ -221,7 +221,7 @@ pub struct Predefined {
 impl Default for Predefined {
     fn default() -> Self {
         Self {
-            tag_ub: AtomicI32::new(crate::api::args::TAG_MAX),
+            tag_ub: AtomicI32::new(crate::engine::TAG_MAX),
             // Every process reads and writes files by itself, and none is on a host apart.
             io: AtomicI32::new(MPI_ANY_SOURCE),
             host: AtomicI32::new(MPI_PROC_NULL),

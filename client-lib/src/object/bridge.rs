@@ -24,10 +24,9 @@ use std::sync::Arc;
 
 use super::agree::{Circle, Exchange, Exchanged, Failure, Lent};
 use super::context::{self, Agreement, Contexts, Next, Words};
-use super::creation::{Born, salt};
 use super::group::Group;
 use super::names::{self, Names};
-use super::parties::Parties;
+use super::parties::{Born, Parties};
 use crate::abi::constants::{MPI_ERR_COMM, MPI_ERR_OTHER};
 use crate::engine::{Engine, Envelope, Mode, Peer, Source, Started, TagMatch, Transport};
 use crate::error::{MpiError, MpiResult};
@@ -99,7 +98,7 @@ impl Bridge {
         brings: Brings,
     ) -> Self {
         let failure = if let Brings::Failure(failure) = brings { Some(failure) } else { None };
-        let (agreement, mut words) = Agreement::start(contexts, salt(&circle), failure);
+        let (agreement, mut words) = Agreement::start(contexts, circle.salt(), failure);
         if brings == Brings::Foreign {
             words[2] = FOREIGN;
         }

@@ -12,19 +12,10 @@ use super::bridge::{Bridge, Brings, Crossing};
 use super::context::{Agreement, Contexts, Next, Words};
 use super::group::Group;
 use super::names::Names;
-use super::parties::Parties;
+use super::parties::{Born, Parties};
 use crate::abi::CommHandle;
 use crate::engine::{Engine, Peer, Transport};
 use crate::error::{MpiError, MpiResult};
-
-/// What a creation came to.
-#[derive(Debug)]
-pub struct Born {
-    /// The first of its two contexts; both are open.
-    pub context: u32,
-    /// Who is in it, this process among them.
-    pub parties: Parties,
-}
 
 /// One communicator that is being made.
 #[derive(Debug)]
@@ -68,7 +59,7 @@ impl Creation {
     /// on, and none will.
     pub fn of_all(circle: Circle, parties: impl Into<Parties>, contexts: &mut Contexts, fails: bool) -> Self {
         let failure = fails.then_some(Failure::Other);
-        let (agreement, words) = Agreement::start(contexts, salt(&circle), failure);
+        let (agreement, words) = Agreement::start(contexts, circle.salt(), failure);
         let exchange = Exchange::of_words(circle, &words);
         Self::at(Stage::Agreeing { exchange, agreement, parties: parties.into() })
     }
@@ -97,7 +88,7 @@ impl Creation {
         sorts: Sorts,
         contexts: &mut Contexts,
     ) -> Self {
-        let agreement = colour.map(|_| Agreement::start(contexts, salt(&circle), None));
+        let agreement = colour.map(|_| Agreement::start(contexts, circle.salt(), None));
         let mut block = [0; BLOCK];
         let (agreement, number) = agreement.map_or((None, 0), |(agreement, words)| (Some(agreement), words[0] as u32));
         block[..4].copy_from_slice(&colour.unwrap_or(-1).to_ne_bytes());
@@ -202,11 +193,6 @@ impl Creation {
             }
         };
     }
-}
-
-/// Alike in all members, and different for different operations under way.
-pub(super) fn salt(circle: &Circle) -> u64 {
-    (u64::from(circle.context) << 32) | u64::from(circle.tag as u32)
 }
 
 /// Those of one colour: how they talk among themselves, who they are, and what they propose together; none if they are to be

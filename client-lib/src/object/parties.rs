@@ -9,6 +9,15 @@ use std::sync::Arc;
 use super::group::Group;
 use crate::engine::{Engine, Peer, Transport};
 
+/// What a creation came to.
+#[derive(Debug)]
+pub struct Born {
+    /// The first of its two contexts; both are open.
+    pub context: u32,
+    /// Who is in it, this process among them.
+    pub parties: Parties,
+}
+
 /// The groups of a communicator, seen from one process.
 #[derive(Debug, Clone)]
 pub struct Parties {

@@ -22,7 +22,7 @@ mod roots;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::foreign::{agreed, associate};
+use super::foreign::{Theirs, agreed, associate, malformed};
 use super::{Guard, State};
 use crate::abi::CommHandle;
 use crate::abi::constants::MPI_ERR_OTHER;
@@ -31,12 +31,11 @@ use crate::error::{MpiError, MpiResult};
 use crate::object::agree::{Circle, Exchange, Exchanged, Failure, tag};
 use crate::object::bridge::{Brings, Crossing};
 use crate::object::comm::Communicator;
-use crate::object::creation::{Born, Creation};
+use crate::object::creation::Creation;
+use crate::object::parties::Born;
 use crate::transport::endpoint::{self, Endpoint};
 
 use roots::{OtherRoot, find, words_of};
-
-pub(super) use roots::malformed;
 
 /// What a root does to find the other one; the name of the port is the root's alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,14 +239,6 @@ fn own_endpoint(guard: &mut Guard<'_>, listens: bool) -> MpiResult<Endpoint> {
     endpoint.map_err(|error| MpiError::other(format!("cannot listen for the other side: {error}")))
 }
 
-/// The other group, as its root has told.
-#[derive(Debug)]
-pub(super) struct Theirs {
-    root: u32,
-    pub(super) members: Vec<Endpoint>,
-    pub(super) secret: [u8; 32],
-}
-
 /// Which association with each of the others the new communicator is to rest on, as both sides find it.
 fn compare(
     guard: &mut Guard<'_>,
@@ -273,20 +264,6 @@ fn compare(
     let (fault_class, heard) = heard.split_last().ok_or_else(malformed)?;
     check(fault, *fault_class, side.role)?;
     Ok(agreed(&ours, heard, circle.place))
-}
-
-impl Theirs {
-    fn from_words(words: &[u64]) -> MpiResult<Self> {
-        let (said, secret) = words.split_last_chunk::<4>().ok_or_else(malformed)?;
-        let (root, list) = said.split_first().ok_or_else(malformed)?;
-        let members: Option<Vec<_>> = list.chunks(endpoint::WORDS).map(Endpoint::from_words).collect();
-        let members = members.filter(|members| *root < members.len() as u64).ok_or_else(malformed)?;
-        let mut bytes = [0; 32];
-        for (bytes, word) in bytes.chunks_exact_mut(8).zip(secret) {
-            bytes.copy_from_slice(&word.to_ne_bytes());
-        }
-        Ok(Self { root: *root as u32, members, secret: bytes })
-    }
 }
 
 /// Makes the two groups agree on a context, if this process knows the other group.

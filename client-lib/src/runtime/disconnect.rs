@@ -12,22 +12,6 @@ use crate::engine::{Farewell, Peer};
 use crate::error::{MpiError, MpiResult};
 use crate::object::agree::Exchange;
 
-/// Peers of other jobs that are on their way out.
-#[derive(Debug, Default)]
-pub(super) struct Disconnecting {
-    peers: Vec<Peer>,
-    /// A farewell waits for room.
-    is_telling: bool,
-    /// Polls since it was looked for whom is waited.
-    polls: u32,
-    /// When that was, of a process that asks now and then.
-    looked: Option<Instant>,
-    /// Connects under way, during which nobody is taken leave of: whom both sides know then they know after it.
-    connects: u32,
-    /// Whom to take leave of after them.
-    held: Vec<Peer>,
-}
-
 /// As often it is looked for whom a process waits that does not sleep: after so many polls, or this time.
 const LOOK_EVERY: u32 = 1 << 12;
 const LOOK: Duration = Duration::from_millis(500);
@@ -36,19 +20,19 @@ impl State {
     /// Looks after peers of other jobs that have gone; whether anybody had.
     #[inline]
     pub(super) fn poll_disconnects(&mut self) -> bool {
-        self.disconnecting.polls += 1;
-        if self.disconnecting.polls >= LOOK_EVERY {
+        self.farewells.polls += 1;
+        if self.farewells.polls >= LOOK_EVERY {
             self.look_for_awaited();
         }
-        let is_due = self.disconnecting.is_telling || !self.engine.disconnected().is_empty();
+        let is_due = self.farewells.is_telling || !self.engine.disconnected().is_empty();
         is_due && self.disconnect_due()
     }
 
     /// For a process that asks in vain, and does something else before it asks again.
     pub fn asked_in_vain(&mut self) {
         let now = Instant::now();
-        if self.disconnecting.looked.is_none_or(|looked| now - looked >= LOOK) {
-            self.disconnecting.looked = Some(now);
+        if self.farewells.looked.is_none_or(|looked| now - looked >= LOOK) {
+            self.farewells.looked = Some(now);
             self.look_for_awaited();
         }
     }
@@ -56,7 +40,7 @@ impl State {
     /// For a process that does not sleep.
     #[cold]
     fn look_for_awaited(&mut self) {
-        self.disconnecting.polls = 0;
+        self.farewells.polls = 0;
         if self.cut_off().is_some() {
             self.seek_awaited();
         }
@@ -92,7 +76,7 @@ impl State {
     /// Connects to those of other jobs from which a message is waited for: nobody else would tell of their death.
     #[cold]
     pub(super) fn reach_awaited(&mut self) {
-        self.disconnecting.polls = 0;
+        self.farewells.polls = 0;
         for peer in self.engine.awaited(false) {
             if self.comms.names.is_foreign(peer) {
                 self.engine.transport_mut().reach(peer);
@@ -134,31 +118,31 @@ impl State {
 
     /// A connect begins: farewells wait until it has ended.
     pub(super) fn hold_farewells(&mut self) {
-        self.disconnecting.connects += 1;
+        self.farewells.connects += 1;
     }
 
     pub(super) fn note_disconnect(&mut self, peer: Peer) {
-        if !self.disconnecting.peers.contains(&peer) {
-            self.disconnecting.peers.push(peer);
+        if !self.farewells.peers.contains(&peer) {
+            self.farewells.peers.push(peer);
         }
     }
 
     /// Goes on with leave-takings, after communicators have gone or farewells have come.
     pub fn review_disconnects(&mut self) {
-        if self.disconnecting.connects > 0 {
+        if self.farewells.connects > 0 {
             return;
         }
         let mut telling = false;
-        for peer in std::mem::take(&mut self.disconnecting.peers) {
+        for peer in std::mem::take(&mut self.farewells.peers) {
             if self.engine.is_member(peer) {
-                self.disconnecting.peers.push(peer);
+                self.farewells.peers.push(peer);
                 continue;
             }
             if self.engine.farewell(peer) == Farewell::Untold {
                 if self.engine.is_busy(peer) {
                     // What it was sent has not left yet.
                     telling = true;
-                    self.disconnecting.peers.push(peer);
+                    self.farewells.peers.push(peer);
                     continue;
                 }
                 if !self.engine.transport().is_connected(peer) {
@@ -171,11 +155,11 @@ impl State {
             match self.engine.farewell(peer) {
                 Farewell::Untold | Farewell::Telling => {
                     telling = true;
-                    self.disconnecting.peers.push(peer);
+                    self.farewells.peers.push(peer);
                 }
                 Farewell::Told => {
                     self.forget_name(peer);
-                    self.disconnecting.peers.push(peer);
+                    self.farewells.peers.push(peer);
                 }
                 Farewell::Over => {
                     self.forget_name(peer);
@@ -183,7 +167,7 @@ impl State {
                 }
             }
         }
-        self.disconnecting.is_telling = telling;
+        self.farewells.is_telling = telling;
     }
 
     fn forget_name(&mut self, peer: Peer) {
@@ -217,9 +201,9 @@ impl Guard<'_> {
 
     /// A connect has ended.
     pub fn resume_farewells(&mut self) {
-        self.disconnecting.connects -= 1;
-        if self.disconnecting.connects == 0 {
-            let held = std::mem::take(&mut self.disconnecting.held);
+        self.farewells.connects -= 1;
+        if self.farewells.connects == 0 {
+            let held = std::mem::take(&mut self.farewells.held);
             self.leave(&held);
         }
     }
@@ -228,8 +212,8 @@ impl Guard<'_> {
     /// are on their way; theirs are not waited for.
     pub fn leave(&mut self, peers: &[Peer]) {
         let state = &mut **self;
-        if state.disconnecting.connects > 0 {
-            return state.disconnecting.held.extend_from_slice(peers);
+        if state.farewells.connects > 0 {
+            return state.farewells.held.extend_from_slice(peers);
         }
         let mut left = Vec::new();
         for peer in peers.iter().copied() {

@@ -8,12 +8,12 @@
 //! While two groups connect, their processes send no farewells but these ([`State::hold_farewells`]), so for all connects of a pair that
 //! go on at once the same number holds, whichever thread comes first. A pair whose farewells have both arrived begins at 0 again.
 
-use super::connect::{Theirs, malformed};
 use super::{Guard, State};
+use crate::abi::constants::MPI_ERR_PORT;
 use crate::engine::{Farewell, Peer};
 use crate::error::{MpiError, MpiResult};
 use crate::transport::ForeignPeer;
-use crate::transport::endpoint::Endpoint;
+use crate::transport::endpoint::{self, Endpoint};
 use crate::transport::name::ProcessName;
 
 /// The numbers of the associations with the others. `ours` is what this process, the `place`-th, has said of each of them; `theirs` is
@@ -59,6 +59,29 @@ pub(super) fn associate(
         peers.push(peer);
     }
     Ok(peers)
+}
+
+/// The other group, as its root has told.
+#[derive(Debug)]
+pub(super) struct Theirs {
+    pub(super) root: u32,
+    pub(super) members: Vec<Endpoint>,
+    pub(super) secret: [u8; 32],
+}
+
+impl Theirs {
+    /// From what its root has sent: the root, the members, the secret.
+    pub(super) fn from_words(words: &[u64]) -> MpiResult<Self> {
+        let (said, secret) = words.split_last_chunk::<4>().ok_or_else(malformed)?;
+        let (root, list) = said.split_first().ok_or_else(malformed)?;
+        let members: Option<Vec<_>> = list.chunks(endpoint::WORDS).map(Endpoint::from_words).collect();
+        let members = members.filter(|members| *root < members.len() as u64).ok_or_else(malformed)?;
+        let mut bytes = [0; 32];
+        for (bytes, word) in bytes.chunks_exact_mut(8).zip(secret) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        Ok(Self { root: *root as u32, members, secret: bytes })
+    }
 }
 
 impl Guard<'_> {
@@ -107,6 +130,11 @@ impl State {
         })?;
         Ok(peer)
     }
+}
+
+#[cold]
+pub(super) fn malformed() -> MpiError {
+    MpiError::new(MPI_ERR_PORT, "the other side says what makes no sense")
 }
 
 #[cfg(test)]

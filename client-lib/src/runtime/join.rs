@@ -39,7 +39,7 @@ pub fn join(guard: &mut Guard<'_>, socket: BorrowedFd<'_>, own: CommHandle) -> M
         let circle = guard.comms.get_mut(own)?.circle_of_all();
         connect_groups(guard, own, circle, 0, role, Some(LIMIT))
     });
-    guard.close_port(&ours)?;
+    guard.ports.close(&ours)?;
     joined
 }
 

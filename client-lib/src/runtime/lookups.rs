@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 
 use rsd_proto::pmi::listening;
 
-use super::State;
-use crate::bootstrap::BootstrapError;
+use crate::bootstrap::{BootstrapError, Pmi};
 use crate::engine::Peer;
+use crate::transport::Routes;
 
 /// By which key addresses are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,29 +56,29 @@ impl Lookups {
     }
 }
 
-impl State {
+impl Lookups {
     /// Asks for the addresses that are wanted, and passes on what has been answered; whether anything was.
     #[cold]
-    pub(super) fn look_up(&mut self) -> bool {
+    pub(super) fn poll(&mut self, mut pmi: Option<&mut Pmi>, routes: &mut Routes) -> bool {
         let mut moved = false;
         loop {
-            let peer = match self.lookups.asked.or_else(|| self.lookups.wanted.pop_front()) {
+            let peer = match self.asked.or_else(|| self.wanted.pop_front()) {
                 Some(peer) => peer,
                 None => return moved,
             };
-            let Some(answer) = self.ask_for(peer) else { return moved };
-            self.lookups.asked = None;
-            self.engine.transport_mut().locate(peer, answer.as_deref().map_err(Clone::clone));
+            let Some(answer) = self.ask_for(peer, pmi.as_deref_mut()) else { return moved };
+            self.asked = None;
+            routes.locate(peer, answer.as_deref().map_err(Clone::clone));
             moved = true;
         }
     }
 
     /// The answer about a peer, if it is there; the question, if it is new.
-    fn ask_for(&mut self, peer: Peer) -> Option<Result<String, String>> {
-        let Some(pmi) = self.world.as_mut().and_then(|world| world.pmi.as_mut()) else {
+    fn ask_for(&mut self, peer: Peer, pmi: Option<&mut Pmi>) -> Option<Result<String, String>> {
+        let Some(pmi) = pmi else {
             return Some(Err("there is no process manager to ask for its address".to_owned()));
         };
-        let Lookups { source, asked, .. } = &mut self.lookups;
+        let Self { source, asked, .. } = self;
         let begun = match asked {
             Some(_) => Ok(()),
             None => pmi.begin_get(&source.key(peer.0), *source == Source::Ranks),

@@ -6,7 +6,6 @@
 use rsd_proto::join::Join;
 
 use super::State;
-use super::start::told;
 use crate::bootstrap::join::{self, JoinError};
 use crate::bootstrap::{Env, Limits, Pmi};
 use crate::error::{MpiError, MpiResult};
@@ -31,7 +30,7 @@ fn adopted(singleton: Singleton) -> MpiResult<Pmi> {
     match Pmi::from_env(&env, Limits::default()) {
         Ok(Some(pmi)) => Ok(pmi),
         Ok(None) => Err(MpiError::other(NEEDS)),
-        Err(error) => Err(MpiError::other(told("talk to the daemon that runs here", &error))),
+        Err(error) => Err(MpiError::other(error.told("talk to the daemon that runs here"))),
     }
 }
 

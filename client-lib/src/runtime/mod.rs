@@ -11,6 +11,7 @@
 mod connect;
 mod disconnect;
 mod errors;
+mod farewells;
 mod foreign;
 mod join;
 mod life;
@@ -23,6 +24,7 @@ mod spawn;
 mod start;
 mod state;
 mod wait;
+mod waiting;
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;

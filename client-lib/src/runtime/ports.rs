@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::abi::constants::MPI_ERR_PORT;
 use crate::error::{MpiError, MpiResult};
-use crate::runtime::State;
+use crate::settings::Settings;
+use crate::transport::Routes;
+use crate::transport::name::ProcessName;
 use crate::transport::port::{Port, PortName};
 
 /// Those that are open, a few at most.
@@ -18,6 +20,24 @@ impl Ports {
         found.ok_or_else(|| MpiError::new(MPI_ERR_PORT, "no port of this name is open in this process"))
     }
 
+    /// Opens a port of this process; what others have to know.
+    pub(super) fn open(&mut self, owner: ProcessName, routes: &mut Routes, settings: &Settings) -> MpiResult<PortName> {
+        let failed = |error: std::io::Error| MpiError::new(MPI_ERR_PORT, format!("cannot listen: {error}"));
+        let at = routes.listening_address(settings).map_err(failed)?;
+        let port = Port::open(owner, at).map_err(failed)?;
+        routes.watch(port.fd()).map_err(failed)?;
+        let name = *port.name();
+        self.0.push(port);
+        Ok(name)
+    }
+
+    /// Closes a port: processes that wait there are refused.
+    pub fn close(&mut self, name: &PortName) -> MpiResult {
+        self.get_mut(name)?;
+        self.0.retain(|port| port.name() != name);
+        Ok(())
+    }
+
     /// How long to sleep at most, so that somebody whose turn it is then is not kept waiting.
     pub(super) fn sleep_limit(&self, limit: Duration) -> Duration {
         if self.0.is_empty() {
@@ -27,28 +47,6 @@ impl Ports {
         // What is over waits for an accept, not for the time.
         let left = self.0.iter().filter_map(|port| port.deadline()?.checked_duration_since(now));
         left.filter(|left| !left.is_zero()).min().map_or(limit, |left| left.min(limit))
-    }
-}
-
-impl State {
-    /// Opens a port; what others have to know.
-    pub fn open_port(&mut self) -> MpiResult<PortName> {
-        let failed = |error: std::io::Error| MpiError::new(MPI_ERR_PORT, format!("cannot listen: {error}"));
-        let owner = self.comms.names.of_rank(self.me().0);
-        let Some(world) = &self.world else { return Err(MpiError::intern("the library is not open")) };
-        let at = self.engine.transport().listening_address(&world.settings).map_err(failed)?;
-        let port = Port::open(owner, at).map_err(failed)?;
-        self.engine.transport_mut().watch(port.fd()).map_err(failed)?;
-        let name = *port.name();
-        self.ports.0.push(port);
-        Ok(name)
-    }
-
-    /// Closes a port: who waits there is refused.
-    pub fn close_port(&mut self, name: &PortName) -> MpiResult {
-        self.ports.get_mut(name)?;
-        self.ports.0.retain(|port| port.name() != name);
-        Ok(())
     }
 }
 

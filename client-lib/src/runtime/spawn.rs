@@ -84,7 +84,7 @@ pub fn spawn(
     let role = Role::Expect { port: port.as_deref().unwrap_or_default().as_bytes(), job };
     let comm = connect_groups(guard, comm, circle, root, role, Some(limit.unwrap_or(LIMIT)));
     if let Some((port, _)) = &begun {
-        guard.close_port(port)?;
+        guard.ports.close(port)?;
     }
     if comm.is_err() {
         codes.fill(MPI_ERR_SPAWN);
@@ -99,7 +99,7 @@ fn begin(guard: &mut Guard<'_>, programs: Vec<Program>) -> MpiResult<(PortName, 
     let port = guard.open_port()?;
     let begun = ask(guard, programs, &port);
     if begun.is_err() {
-        guard.close_port(&port)?;
+        guard.ports.close(&port)?;
     }
     begun.map(|spawned| (port, spawned))
 }

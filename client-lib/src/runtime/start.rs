@@ -96,7 +96,7 @@ pub(super) fn close(state: &mut Guard<'_>) -> MpiResult {
             }
         }
         if let Some(pmi) = world.pmi.take() {
-            left = pmi.finalize().map_err(|error| MpiError::other(told("leave the job", &error)));
+            left = pmi.finalize().map_err(|error| MpiError::other(error.told("leave the job")));
         }
     }
     state.forget_all();
@@ -148,7 +148,7 @@ fn job(pmi: Option<&Pmi>, opened: u32) -> MpiResult<Vec<u8>> {
 /// `nodes[rank]`, from the launcher's mapping; without one, ranks are on one node if their machines' names for this boot
 /// are equal.
 fn nodes(pmi: &mut Pmi) -> MpiResult<Vec<u32>> {
-    let failed = |error: BootstrapError| MpiError::other(told("ask the process manager where the ranks are", &error));
+    let failed = |error: BootstrapError| MpiError::other(error.told("ask the process manager where the ranks are"));
     let size = pmi.size();
     let text = match pmi.get(mapping::AT_ONCE_KEY).map_err(failed)? {
         Some(text) => Some(text),
@@ -208,7 +208,7 @@ fn prepared(settings: &Settings, env: &Env, pmi: &mut Pmi) -> MpiResult<Option<P
     if env.namespace.as_ref().is_none_or(|name| name.as_bytes() != pmi.kvsname()) {
         return Ok(None);
     }
-    let failed = |error: BootstrapError| MpiError::other(told("listen for processes on other nodes", &error));
+    let failed = |error: BootstrapError| MpiError::other(error.told("listen for processes on other nodes"));
     let Some(secret) = pmi.get(listening::SECRET_KEY).map_err(failed)? else { return Ok(None) };
     if let Some(interface) = &settings.interface {
         return Err(MpiError::other(format!(
@@ -223,7 +223,7 @@ fn prepared(settings: &Settings, env: &Env, pmi: &mut Pmi) -> MpiResult<Option<P
 
 /// Tells the others where this process listens; the secret, rank 0's. One fence.
 fn exchange(pmi: &mut Pmi, address: &str) -> MpiResult<[u8; 32]> {
-    let failed = |error: BootstrapError| MpiError::other(told("exchange addresses over the process manager", &error));
+    let failed = |error: BootstrapError| MpiError::other(error.told("exchange addresses over the process manager"));
     pmi.put(&Source::Ranks.key(pmi.rank()), address).map_err(failed)?;
     if pmi.rank() == 0 {
         pmi.put("rsd-secret", &fresh_secret()?).map_err(failed)?;
@@ -284,7 +284,7 @@ fn mark_of_several(number: impl Fn(&str) -> Option<u32>) -> Option<String> {
 }
 
 fn not_joined(error: &BootstrapError, again: bool) -> MpiError {
-    let joining = told("join the job", error);
+    let joining = error.told("join the job");
     MpiError::other(match again {
         true => format!(
             "{joining}. It was left when MPI_Finalize or MPI_Session_finalize ended the last use of MPI, and not every launcher takes \
@@ -303,11 +303,6 @@ fn over_tcp() -> MpiError {
         "the job was left when MPI_Finalize or MPI_Session_finalize ended the last use of MPI, and processes that connect over TCP join it \
          once: keep a session until the end",
     )
-}
-
-pub(super) fn told(what: &str, error: &BootstrapError) -> String {
-    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    format!("cannot {what}: failed to {error}{cause}")
 }
 
 /// Cores that processes of this node can run on.

@@ -1,6 +1,6 @@
 //! What the library knows.
 
-use super::disconnect::Disconnecting;
+use super::farewells::Farewells;
 use super::lookups::Lookups;
 use super::ports::Ports;
 use crate::abi::{CommHandle, MessageHandle};
@@ -23,6 +23,7 @@ use crate::object::session::{Psets, Sessions};
 use crate::object::table::Table;
 use crate::settings::Settings;
 use crate::transport::Routes;
+use crate::transport::port::PortName;
 
 /// All of it, behind one lock.
 pub struct State {
@@ -61,13 +62,13 @@ pub struct State {
     /// Who this process is, while the library is open.
     pub world: Option<World>,
     /// Peers of other jobs that are on their way out.
-    pub(super) disconnecting: Disconnecting,
+    pub(super) farewells: Farewells,
     /// Whose addresses are asked for.
     pub(super) lookups: Lookups,
     /// How often the library has been opened.
     pub(super) opened: u32,
     /// How waiting goes.
-    pub(super) waiting: super::wait::Waiting,
+    pub(super) waiting: super::waiting::Waiting,
 }
 
 /// A message that a matched probe has taken out.
@@ -121,10 +122,10 @@ impl Default for State {
             collectives: Collectives::default(),
             initial_errhandler: Errhandler::Fatal,
             world: None,
-            disconnecting: Disconnecting::default(),
+            farewells: Farewells::default(),
             lookups: Lookups::default(),
             opened: 0,
-            waiting: super::wait::Waiting::default(),
+            waiting: super::waiting::Waiting::default(),
         }
     }
 }
@@ -134,7 +135,7 @@ impl State {
     pub(super) fn forget_all(&mut self) {
         // First, since the others lend it memory.
         self.engine = Engine::new(Peer(0), Routes::default());
-        self.disconnecting = Disconnecting::default();
+        self.farewells = Farewells::default();
         self.ports = Ports::default();
         self.comms = Comms::default();
         self.groups = Groups::default();
@@ -161,9 +162,17 @@ impl State {
             moved = true;
         }
         if !self.lookups.is_idle() {
-            moved |= self.look_up();
+            let pmi = self.world.as_mut().and_then(|world| world.pmi.as_mut());
+            moved |= self.lookups.poll(pmi, self.engine.transport_mut());
         }
         moved
+    }
+
+    /// Opens a port; what others have to know.
+    pub fn open_port(&mut self) -> MpiResult<PortName> {
+        let owner = self.comms.names.of_rank(self.me().0);
+        let Some(world) = &self.world else { return Err(MpiError::intern("the library is not open")) };
+        self.ports.open(owner, self.engine.transport_mut(), &world.settings)
     }
 
     /// Sends a copy of a buffer's bytes, which counts against the buffer that the user has attached.

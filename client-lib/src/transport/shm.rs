@@ -22,6 +22,7 @@ mod choice;
 mod connect;
 mod copy;
 mod foreign;
+mod geometry;
 mod hello;
 mod hint;
 mod link;
@@ -33,6 +34,7 @@ mod socket;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
+mod ticket;
 
 use std::collections::HashMap;
 use std::io;
@@ -54,9 +56,10 @@ use crate::shared_memory::sync::Ordering;
 use cells::{Pool, Timed};
 use choice::{Choice, Way, ticks};
 use connect::Caller;
+use geometry::{Geometry, LARGE, SMALL};
 use link::{Link, LinkState, Up};
 use ring::{DATA, Receiver, SlotData};
-use segment::{Geometry, LARGE, SMALL, Segment};
+use segment::Segment;
 use share::{Offers, Shares};
 
 /// How shared memory is to be set up.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use hmac_sha256::HMAC;
 
+use super::super::foreign::malformed;
 use super::Role;
 use crate::abi::constants::{MPI_ERR_PORT, MPI_ERR_SPAWN};
 use crate::engine::Peer;
@@ -300,11 +301,6 @@ fn port_error(text: String) -> MpiError {
 #[cold]
 fn hung_up(error: &std::io::Error) -> MpiError {
     port_error(format!("the other side has given up, or died: {error}"))
-}
-
-#[cold]
-pub(in crate::runtime) fn malformed() -> MpiError {
-    port_error("the other side says what makes no sense".to_owned())
 }
 
 impl Opening {

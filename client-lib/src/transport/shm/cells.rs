@@ -6,18 +6,10 @@
 use std::collections::VecDeque;
 
 use super::choice::Way;
+use super::geometry::{CellHead, Geometry, LARGE, SMALL};
 use super::hint;
-use super::segment::{Geometry, LARGE, SMALL, Segment};
-use crate::shared_memory::sync::{AtomicU32, Ordering, fence_after_rmw};
-
-/// What stands before a cell's data.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(super) struct CellHead {
-    state: AtomicU32,
-    /// How many ticks the receiver has spent on the data, if that was asked for.
-    spent: AtomicU32,
-}
+use super::segment::Segment;
+use crate::shared_memory::sync::{Ordering, fence_after_rmw};
 
 /// States of a cell.
 const FREE: u32 = 0;

@@ -1,6 +1,6 @@
 //! What two processes tell each other when they connect: one packet each way, the caller first.
 
-use super::segment::Geometry;
+use super::geometry::Geometry;
 use crate::transport::name::ProcessName;
 
 /// The first eight bytes; processes of another byte order write them the other way round.

@@ -27,56 +27,10 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 
-use super::cells::CellHead;
+use super::geometry::{CELL_HEAD, CellHead, Geometry, HEAD_BYTES};
 use super::ring::{Ring, RingHead, Slot};
-use super::share::{TICKETS, Ticket, TicketLine};
+use super::ticket::{TICKETS, Ticket, TicketLine};
 use crate::shared_memory::sync::{AtomicU64, Line};
-
-/// Bytes of data in a small cell.
-pub(super) const SMALL: usize = 4096;
-/// Bytes of data in a large cell.
-pub(super) const LARGE: usize = 32768;
-
-const HEAD_BYTES: usize = 4096;
-const CELL_HEAD: usize = size_of::<CellHead>();
-
-/// How many there are of what. The same on both sides of a link, or the link is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Geometry {
-    /// A power of two.
-    pub(super) slots: u32,
-    pub(super) small: u32,
-    pub(super) large: u32,
-}
-
-impl Geometry {
-    /// None if a segment cannot look like that: no power of two, or beyond all reason.
-    pub(super) fn checked(self) -> Option<Self> {
-        let sound =
-            self.slots.is_power_of_two() && self.slots <= 1 << 20 && self.small <= 1 << 16 && self.large <= 1 << 14;
-        sound.then_some(self)
-    }
-
-    fn cells_at(self) -> usize {
-        HEAD_BYTES + self.slots as usize * size_of::<Slot>()
-    }
-
-    /// Where a cell's head is, and how much data fits the cell; none if there is no such cell.
-    #[inline]
-    fn cell(self, cell: u32) -> Option<(usize, usize)> {
-        let small = cell.min(self.small) as usize;
-        let base = self.cells_at() + small * (CELL_HEAD + SMALL);
-        if cell < self.small {
-            return Some((base, SMALL));
-        }
-        let large = cell - self.small;
-        (large < self.large).then(|| (base + large as usize * (CELL_HEAD + LARGE), LARGE))
-    }
-
-    fn total(self) -> usize {
-        self.cells_at() + self.small as usize * (CELL_HEAD + SMALL) + self.large as usize * (CELL_HEAD + LARGE)
-    }
-}
 
 #[repr(C)]
 struct SegmentHead {
@@ -209,6 +163,7 @@ impl Drop for Segment {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
+    use super::super::geometry::{LARGE, SMALL};
     use super::*;
 
     const GEOMETRY: Geometry = Geometry { slots: 16, small: 3, large: 2 };

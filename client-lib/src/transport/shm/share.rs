@@ -15,22 +15,17 @@
 //! once.
 //!
 //! Cost: one slot in the sender's ring, and a system call for each piece on either side.
-//!
-//! Proof: `RUSTFLAGS="--cfg loom" cargo test -p rsd-mpi --release --lib loom_`
 
 use std::collections::VecDeque;
 
 use super::choice::{Way, ticks};
 use super::link::{LinkState, long_class};
 use super::ring::{DATA, SlotData};
+use super::ticket::TICKETS;
 use super::{HELP, Shm, put};
 use crate::engine::{PullRefused, Pulled, Region, Sink};
 use crate::memory::Buffer;
 use crate::shared_memory::cma;
-use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, fence_after_rmw};
-
-/// How many copies of one receiver can go on at a time.
-pub(super) const TICKETS: usize = 16;
 
 /// Shorter messages are read by the receiver alone.
 const SHORTEST: usize = 256 << 10;
@@ -43,62 +38,6 @@ const ALONE: u32 = 15;
 /// Requests that are kept until there is time for them; others are dropped, and cost a receiver nothing but the help.
 const ASKED: usize = 64;
 const PAGE: usize = 4096;
-
-/// Who copies which piece of a message.
-#[derive(Debug)]
-#[repr(C)]
-pub(super) struct Ticket {
-    turn: AtomicU64,
-    done: AtomicU32,
-    failed: AtomicU32,
-}
-
-/// A ticket alone on its cache lines.
-pub(super) type TicketLine = Line<Ticket>;
-
-impl Ticket {
-    /// A new copy begins; nobody has anything to do with the one before any more.
-    fn open(&self, number: u32) {
-        self.done.store(0, Ordering::Relaxed);
-        self.failed.store(0, Ordering::Relaxed);
-        self.turn.store(u64::from(number) << 32, Ordering::Release);
-    }
-
-    /// The next piece of this copy, for the caller to copy.
-    pub(super) fn claim(&self, number: u32, pieces: u32) -> Option<u32> {
-        let mut turn = self.turn.load(Ordering::Acquire);
-        loop {
-            let next = turn as u32;
-            if (turn >> 32) as u32 != number || next >= pieces {
-                return None;
-            }
-            match self.turn.compare_exchange_weak(turn, turn + 1, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Some(next),
-                Err(now) => turn = now,
-            }
-        }
-    }
-
-    /// No further piece is given out; how many have been.
-    fn close(&self, number: u32, pieces: u32) -> u32 {
-        let before = self.turn.swap(u64::from(number) << 32 | u64::from(u32::MAX), Ordering::AcqRel);
-        (before as u32).min(pieces)
-    }
-
-    /// The sender has written a piece, or failed to.
-    pub(super) fn finish(&self, written: bool) {
-        if !written {
-            self.failed.store(1, Ordering::Relaxed);
-        }
-        self.done.fetch_add(1, Ordering::AcqRel);
-        fence_after_rmw(); // `done` before the receiver's `asleep`
-    }
-
-    /// Whether the sender has finished so many pieces, and if so, whether they are all there.
-    fn outcome(&self, theirs: u32) -> Option<bool> {
-        (self.done.load(Ordering::Acquire) >= theirs).then(|| self.failed.load(Ordering::Relaxed) == 0)
-    }
-}
 
 /// Memory that a peer may read, and ask to have written to its own.
 #[derive(Debug)]
@@ -401,8 +340,3 @@ impl Shm {
         Some(())
     }
 }
-
-#[cfg(test)]
-#[cfg(loom)]
-#[path = "share/models.rs"]
-mod models;

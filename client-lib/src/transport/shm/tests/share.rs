@@ -1,6 +1,7 @@
 //! Messages copied by both ends.
 
-use super::super::share::{Copy, Ticket};
+use super::super::share::Copy;
+use super::super::ticket::Ticket;
 use super::*;
 
 const LEN: usize = (3 << 20) + 5;

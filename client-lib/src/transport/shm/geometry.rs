@@ -1,0 +1,62 @@
+//! Where slots and cells lie in a segment (drawn in [`super::segment`]).
+
+use std::mem::size_of;
+
+use super::ring::Slot;
+use crate::shared_memory::sync::AtomicU32;
+
+/// Bytes of data in a small cell.
+pub(super) const SMALL: usize = 4096;
+/// Bytes of data in a large cell.
+pub(super) const LARGE: usize = 32768;
+
+/// Bytes in front of the slots.
+pub(super) const HEAD_BYTES: usize = 4096;
+pub(super) const CELL_HEAD: usize = size_of::<CellHead>();
+
+/// How many there are of what. The same on both sides of a link, or the link is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Geometry {
+    /// A power of two.
+    pub(super) slots: u32,
+    pub(super) small: u32,
+    pub(super) large: u32,
+}
+
+impl Geometry {
+    /// None if a segment cannot look like that: no power of two, or beyond all reason.
+    pub(super) fn checked(self) -> Option<Self> {
+        let sound =
+            self.slots.is_power_of_two() && self.slots <= 1 << 20 && self.small <= 1 << 16 && self.large <= 1 << 14;
+        sound.then_some(self)
+    }
+
+    pub(super) fn cells_at(self) -> usize {
+        HEAD_BYTES + self.slots as usize * size_of::<Slot>()
+    }
+
+    /// Where a cell's head is, and how much data fits the cell; none if there is no such cell.
+    #[inline]
+    pub(super) fn cell(self, cell: u32) -> Option<(usize, usize)> {
+        let small = cell.min(self.small) as usize;
+        let base = self.cells_at() + small * (CELL_HEAD + SMALL);
+        if cell < self.small {
+            return Some((base, SMALL));
+        }
+        let large = cell - self.small;
+        (large < self.large).then(|| (base + large as usize * (CELL_HEAD + LARGE), LARGE))
+    }
+
+    pub(super) fn total(self) -> usize {
+        self.cells_at() + self.small as usize * (CELL_HEAD + SMALL) + self.large as usize * (CELL_HEAD + LARGE)
+    }
+}
+
+/// What stands before a cell's data.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct CellHead {
+    pub(super) state: AtomicU32,
+    /// How many ticks the receiver has spent on the data, if that was asked for.
+    pub(super) spent: AtomicU32,
+}
