@@ -18,13 +18,12 @@ use rsd_core::taskmap::TaskMap;
 use rsd_proto::services::dvm_server::DvmServer;
 use rsd_proto::services::link_server::LinkServer;
 use rsd_proto::services::pmi_server::PmiServer;
-use rsd_proto::transport::{self, CheckStamp, KEEP_ALIVE, MESSAGE_BYTES_MAX};
+use rsd_proto::transport::{self, MESSAGE_BYTES_MAX, Services};
 use rsd_proto::v1::{self as wire, Inventory, NodeInfo};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
-use tokio_stream::wrappers::ReceiverStream;
 use tracing::{info, warn};
 
 use crate::clock::{Clock, unix_ms};
@@ -320,35 +319,28 @@ fn run_server(
     settings: &Settings,
     stopped: oneshot::Receiver<()>,
 ) -> impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<> {
-    let connections = ReceiverStream::new(transport::accept(Some(unix), tcp));
+    let connections = transport::accept(Some(unix), tcp);
     let link = LinkServer::new(LinkService { door: door.clone() })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let pmi = PmiServer::new(PmiService { door: door.clone() });
-    let routes = tonic::transport::Server::builder()
-        .layer(tonic::service::InterceptorLayer::new(CheckStamp))
-        .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(4 << 20)
-        .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE))
-        .add_service(link)
-        .add_service(pmi);
-    let routes = match &options.join {
-        None => routes.add_service(
+    let services = Services::default().with(link).with(pmi);
+    let services = match &options.join {
+        None => services.with(
             DvmServer::new(HeadService { door, logs, about })
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX),
         ),
         Some(head) => {
             let deadline = settings.link.dial_deadline;
-            routes.add_service(
+            services.with(
                 DvmServer::new(ForwardService { door, about, head: head.clone(), deadline })
                     .max_decoding_message_size(MESSAGE_BYTES_MAX)
                     .max_encoding_message_size(MESSAGE_BYTES_MAX),
             )
         }
     };
-    routes.serve_with_incoming_shutdown(connections, async {
+    services.serve(connections, async {
         // Sent, or dropped with the daemon: over either way.
         let _ = stopped.await;
     })

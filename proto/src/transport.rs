@@ -8,6 +8,8 @@
 //! Every request carries the caller's protocol number and version in its metadata; a server of another number refuses it
 //! and names both.
 
+mod server;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -25,6 +27,8 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::server::Connected;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
+
+pub use server::Services;
 
 use crate::services::{dvm_client::DvmClient, link_client::LinkClient, pmi_client::PmiClient};
 use crate::{PROTOCOL, VERSION};

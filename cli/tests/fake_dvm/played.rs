@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use nix::fcntl::{Flock, FlockArg};
 use rsd_proto::services::dvm_server::{Dvm, DvmServer};
-use rsd_proto::transport::{self, exit, refusal};
+use rsd_proto::transport::{self, Services, exit, refusal};
 use rsd_proto::v1::job_event::{Body, Output as OutputEvent, Submitted};
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{
@@ -348,9 +348,8 @@ fn serve(base: &Path, played: Arc<Played>) -> Flock<File> {
         runtime.block_on(async {
             let connections = transport::accept(Some(tokio::net::UnixListener::from_std(socket).unwrap()), None);
             let mut dead = played.dead.subscribe();
-            let server = tonic::transport::Server::builder()
-                .add_service(DvmServer::with_interceptor(Fake(played), transport::CheckStamp))
-                .serve_with_incoming(ReceiverStream::new(connections));
+            let server =
+                Services::default().with(DvmServer::new(Fake(played))).serve(connections, std::future::pending());
             tokio::select! {
                 served = server => served.unwrap(),
                 _ = dead.wait_for(|&dead| dead) => {}
