@@ -15,7 +15,7 @@ use crate::suite;
 
 /// `cargo xtask ci`.
 pub(crate) fn ci(_args: &[OsString]) -> anyhow::Result<()> {
-    setup::setup(&[])?;
+    setup::while_compiling(|| setup::setup(&[]))?;
     step("format", || quiet(&mut cargo(["fmt", "--all", "--check"])))?;
     step("lints", || quiet(&mut cargo(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])))?;
     step("docs", docs)?;

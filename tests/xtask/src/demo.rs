@@ -12,7 +12,7 @@ use crate::stage::Stage;
 
 /// `cargo xtask demo`.
 pub(crate) fn demo(_args: &[OsString]) -> anyhow::Result<()> {
-    setup::packages()?;
+    setup::while_compiling(setup::for_the_demo)?;
     step("build rsd and rsctl", || quiet(&mut cargo(["build", "--quiet", "--package=rsd", "--package=rsctl"])))?;
     let since = Instant::now();
     let stage = Stage::set("demo", places::binaries()?)?;

@@ -8,10 +8,10 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use crate::places;
 use crate::prefix;
+use crate::programs;
 use crate::setup;
-use crate::shell::{cargo, quiet, step};
+use crate::shell::{quiet, step};
 
 /// `cargo xtask install [--prefix DIR]`.
 pub(crate) fn install(args: &[OsString]) -> anyhow::Result<()> {
@@ -21,7 +21,7 @@ pub(crate) fn install(args: &[OsString]) -> anyhow::Result<()> {
         _ => bail!("say where to: cargo xtask install --prefix DIR (default: ~/.local)"),
     };
     setup::for_building()?;
-    let built = build()?;
+    let built = programs::build()?;
     step(&format!("install under {}", prefix.display()), || copy(&built, &prefix))?;
     let bin = prefix.join("bin");
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -29,28 +29,6 @@ pub(crate) fn install(args: &[OsString]) -> anyhow::Result<()> {
         println!("{} is not in your PATH", bin.display());
     }
     Ok(())
-}
-
-/// Builds for release; returns the directory with the programs.
-///
-/// rsctl is linked whole and at a fixed address: it starts anew with every command, and a third of its time went into
-/// loading libraries and relocating itself. (It needs no library that would have to be exchangeable; rsd does: hwloc, and
-/// drivers that it loads.) Where there is no libc to link so, it is linked as usual.
-pub(crate) fn build() -> anyhow::Result<PathBuf> {
-    const ALL: [&str; 7] =
-        ["build", "--release", "--package=rsd", "--package=rsd-mpi", "--lib", "--bins", "--examples"];
-    const RSCTL: [&str; 5] = ["rustc", "--release", "--package=rsctl", "--bin=rsctl", "--"];
-    const WHOLE: [&str; 4] = ["-C", "target-feature=+crt-static", "-C", "relocation-model=static"];
-    step("build for release", || {
-        quiet(&mut cargo(ALL))?;
-        let whole =
-            cfg!(all(target_os = "linux", target_env = "gnu")).then(|| cargo(RSCTL.iter().chain(&WHOLE)).output());
-        match whole {
-            Some(Ok(output)) if output.status.success() => {}
-            Some(_) | None => drop(quiet(&mut cargo(RSCTL))?),
-        }
-        Ok(places::target()?.join("release"))
-    })
 }
 
 fn default_prefix() -> anyhow::Result<PathBuf> {

@@ -10,6 +10,7 @@ mod install;
 mod places;
 #[path = "../../harness/prefix.rs"]
 mod prefix;
+mod programs;
 mod setup;
 mod shell;
 mod stage;

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use crate::places;
-use crate::shell::{quiet, step, succeeds};
+use crate::shell::{cargo, quiet, step, succeeds};
 
 /// A Debian package and how to see whether what it brings is there (however it came).
 struct Package {
@@ -16,7 +16,7 @@ struct Package {
     there: fn() -> bool,
 }
 
-/// The first [`TO_BUILD`] are for building, the others for tests.
+/// What is needed for building, for the demo as well, and for the tests as well: each the first so many of these.
 const PACKAGES: [Package; 12] = [
     Package { name: "gcc", there: || runs("cc", &["--version"]) },
     Package { name: "pkg-config", there: || runs("pkg-config", &["--version"]) },
@@ -33,6 +33,7 @@ const PACKAGES: [Package; 12] = [
 ];
 
 const TO_BUILD: usize = 3;
+const FOR_THE_DEMO: usize = 5;
 
 /// Wheels in an environment of their own, pinned: what tests and benches compare with does not change behind our back.
 pub(crate) struct Peer {
@@ -48,19 +49,34 @@ const INTEL: Peer = Peer { name: "impi", wheels: &["impi-rt==2021.18.1", "mpi4py
 
 /// `cargo xtask setup`.
 pub(crate) fn setup(_args: &[OsString]) -> anyhow::Result<()> {
-    packages()?;
+    install(&PACKAGES)?;
     wheels(&MPICH)?;
     wheels(&INTEL)
 }
 
-/// Installs the Debian packages that are missing.
-pub(crate) fn packages() -> anyhow::Result<()> {
-    install(&PACKAGES)
-}
-
-/// Those of them without which nothing builds.
+/// Installs the Debian packages without which nothing builds.
 pub(crate) fn for_building() -> anyhow::Result<()> {
     install(&PACKAGES[..TO_BUILD])
+}
+
+/// Installs the Debian packages for building and for the demo.
+pub(crate) fn for_the_demo() -> anyhow::Result<()> {
+    install(&PACKAGES[..FOR_THE_DEMO])
+}
+
+/// Runs `install`, which mostly waits for the network, and meanwhile compiles what needs only the compiler: `rsctl`, and with it most
+/// dependencies. An error of `install` is reported first.
+pub(crate) fn while_compiling(install: impl FnOnce() -> anyhow::Result<()> + Send) -> anyhow::Result<()> {
+    if !runs("cc", &["--version"]) {
+        return install();
+    }
+    std::thread::scope(|scope| {
+        let mut compiler = cargo(["build", "--quiet", "--package=rsctl"]);
+        let compiled = scope.spawn(move || quiet(&mut compiler).map(drop));
+        let installed = install();
+        let compiled = compiled.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        installed.and(compiled)
+    })
 }
 
 fn install(packages: &[Package]) -> anyhow::Result<()> {

@@ -16,7 +16,7 @@ const SYSTEM: [&str; 3] = ["test", "--package=rsd-tests", "--test=system"];
 
 /// `cargo xtask test [NAME]`: what is given is passed on to the test runner.
 pub(crate) fn test(args: &[OsString]) -> anyhow::Result<()> {
-    setup::setup(&[])?;
+    setup::while_compiling(|| setup::setup(&[]))?;
     step("build the unit tests", || quiet(cargo(UNITS).args(["--quiet", "--no-run"])))?;
     step("build the programs", || quiet(&mut cargo(BINARIES)))?;
     let library = step("lay the MPI library's prefix", || Ok(prefix::stage(&places::binaries()?)?))?;

