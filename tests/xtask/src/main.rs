@@ -6,6 +6,7 @@ mod abi;
 mod bench;
 mod checks;
 mod demo;
+mod docs;
 mod install;
 mod places;
 #[path = "../../harness/prefix.rs"]
@@ -26,7 +27,7 @@ struct Command {
     run: fn(&[OsString]) -> anyhow::Result<()>,
 }
 
-const COMMANDS: [Command; 8] = [
+const COMMANDS: [Command; 9] = [
     Command { name: "demo", args: "", about: "four daemons and a real MPI program on this machine", run: demo::demo },
     Command { name: "test", args: "[NAME]", about: "all tests, or those whose name contains NAME", run: suite::test },
     Command {
@@ -48,6 +49,12 @@ const COMMANDS: [Command; 8] = [
         args: "[--check]",
         about: "write the MPI library's interface anew from its tables",
         run: abi::abi,
+    },
+    Command {
+        name: "docs",
+        args: "--check",
+        about: "check names, links and examples in the documentation",
+        run: docs::docs,
     },
     Command { name: "bench", args: "launch|mpi", about: "figures beside other launchers and MPIs", run: bench::bench },
 ];
