@@ -80,7 +80,7 @@ pub mod dvm_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Places and launches a job. The response is the job's whole story, from Submitted to Ended.
+        /// Places and launches a job. The response streams all events of the job, from Submitted to Ended.
         pub async fn submit(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::JobSpec>,
@@ -102,7 +102,7 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Submit"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Where a job would go, by the code that places it; nothing is launched.
+        /// Returns where a job would be placed, by the code that places jobs. Launches nothing.
         pub async fn plan(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::PlanRequest>,
@@ -121,7 +121,7 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Plan"));
             self.inner.unary(req, path, codec).await
         }
-        /// The story of a job from its beginning, following until it ends.
+        /// Streams all events of a job from its beginning until it ends.
         pub async fn attach(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::JobSelector>,
@@ -143,7 +143,7 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Attach"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Standard input for a job: the first message names it. Answered when all is delivered or nobody reads any more.
+        /// Sends standard input to a job, which the first message names. Answered when all of it is delivered or no rank reads any more.
         pub async fn input(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = crate::v1::InputChunk>,
@@ -162,7 +162,7 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Input"));
             self.inner.client_streaming(req, path, codec).await
         }
-        /// Output records that a job has written.
+        /// Streams the output of a job.
         pub async fn logs(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::LogsRequest>,
@@ -320,8 +320,8 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "GetStatus"));
             self.inner.unary(req, path, codec).await
         }
-        /// A place in a named group for a process of the daemon's node, as over its join socket (proto/src/join.rs). The stream ends with
-        /// go or error; until then it is the lease.
+        /// Joins a named group with a process on the daemon's node, as its join socket does (proto/src/join.rs). The stream ends
+        /// with go or error. If the caller closes it earlier, the process leaves the group.
         pub async fn join_group(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::JoinRequest>,
@@ -343,7 +343,7 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "JoinGroup"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// A group with rules of its own; one that nobody created is made by the first join.
+        /// Creates a group with its own rules. A group that does not exist is created by the first join.
         pub async fn create_group(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::GroupRules>,
@@ -401,7 +401,7 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "GetGroup"));
             self.inner.unary(req, path, codec).await
         }
-        /// Nobody may join any more; who waits is sent away, epochs that have begun go on.
+        /// Closes the group: waiting members are turned away, running epochs continue.
         pub async fn close_group(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::GroupSelector>,
@@ -420,7 +420,7 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "CloseGroup"));
             self.inner.unary(req, path, codec).await
         }
-        /// Sends a waiting member away.
+        /// Turns a waiting member away.
         pub async fn kick_member(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::KickRequest>,
@@ -439,7 +439,7 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "KickMember"));
             self.inner.unary(req, path, codec).await
         }
-        /// Names that ranks have published, in order.
+        /// Lists the names that ranks have published, in order.
         pub async fn list_names(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::ListNamesRequest>,
@@ -461,8 +461,8 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "ListNames"));
             self.inner.unary(req, path, codec).await
         }
-        /// Opaque values by name, kept by the head while their job lives. Unlike what is put over the Pmi service they need no fence to be
-        /// seen by others, and who has no part in the job may put and get them as well. A repeat of any of these calls does no harm.
+        /// Values by name, which the head keeps while their job lives. Unlike entries put through the Pmi service they are visible at
+        /// once, without a fence, and processes outside the job may put and get them too. All of these calls may be repeated safely.
         pub async fn kv_put(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::KvPutRequest>,
@@ -481,7 +481,7 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "KvPut"));
             self.inner.unary(req, path, codec).await
         }
-        /// Answered when somebody has put it; refused with exit code 124 after the time.
+        /// Answered when the value has been put; refused with exit code 124 after the timeout.
         pub async fn kv_get(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::KvGetRequest>,
@@ -536,7 +536,7 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "KvDelete"));
             self.inner.unary(req, path, codec).await
         }
-        /// Answered when all have called it.
+        /// Answered when all participants have called it.
         pub async fn kv_fence(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::KvFenceRequest>,
@@ -555,7 +555,7 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "KvFence"));
             self.inner.unary(req, path, codec).await
         }
-        /// Stops the daemon that is asked; the head stops the whole DVM.
+        /// Stops the daemon that receives the call; the head stops the whole DVM.
         pub async fn shutdown(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::ShutdownRequest>,
@@ -598,12 +598,12 @@ pub mod dvm_server {
             >
             + std::marker::Send
             + 'static;
-        /// Places and launches a job. The response is the job's whole story, from Submitted to Ended.
+        /// Places and launches a job. The response streams all events of the job, from Submitted to Ended.
         async fn submit(
             &self,
             request: tonic::Request<crate::v1::JobSpec>,
         ) -> std::result::Result<tonic::Response<Self::SubmitStream>, tonic::Status>;
-        /// Where a job would go, by the code that places it; nothing is launched.
+        /// Returns where a job would be placed, by the code that places jobs. Launches nothing.
         async fn plan(
             &self,
             request: tonic::Request<crate::v1::PlanRequest>,
@@ -614,12 +614,12 @@ pub mod dvm_server {
             >
             + std::marker::Send
             + 'static;
-        /// The story of a job from its beginning, following until it ends.
+        /// Streams all events of a job from its beginning until it ends.
         async fn attach(
             &self,
             request: tonic::Request<crate::v1::JobSelector>,
         ) -> std::result::Result<tonic::Response<Self::AttachStream>, tonic::Status>;
-        /// Standard input for a job: the first message names it. Answered when all is delivered or nobody reads any more.
+        /// Sends standard input to a job, which the first message names. Answered when all of it is delivered or no rank reads any more.
         async fn input(
             &self,
             request: tonic::Request<tonic::Streaming<crate::v1::InputChunk>>,
@@ -630,7 +630,7 @@ pub mod dvm_server {
             >
             + std::marker::Send
             + 'static;
-        /// Output records that a job has written.
+        /// Streams the output of a job.
         async fn logs(
             &self,
             request: tonic::Request<crate::v1::LogsRequest>,
@@ -676,13 +676,13 @@ pub mod dvm_server {
             >
             + std::marker::Send
             + 'static;
-        /// A place in a named group for a process of the daemon's node, as over its join socket (proto/src/join.rs). The stream ends with
-        /// go or error; until then it is the lease.
+        /// Joins a named group with a process on the daemon's node, as its join socket does (proto/src/join.rs). The stream ends
+        /// with go or error. If the caller closes it earlier, the process leaves the group.
         async fn join_group(
             &self,
             request: tonic::Request<crate::v1::JoinRequest>,
         ) -> std::result::Result<tonic::Response<Self::JoinGroupStream>, tonic::Status>;
-        /// A group with rules of its own; one that nobody created is made by the first join.
+        /// Creates a group with its own rules. A group that does not exist is created by the first join.
         async fn create_group(
             &self,
             request: tonic::Request<crate::v1::GroupRules>,
@@ -698,17 +698,17 @@ pub mod dvm_server {
             &self,
             request: tonic::Request<crate::v1::GroupSelector>,
         ) -> std::result::Result<tonic::Response<crate::v1::GroupInfo>, tonic::Status>;
-        /// Nobody may join any more; who waits is sent away, epochs that have begun go on.
+        /// Closes the group: waiting members are turned away, running epochs continue.
         async fn close_group(
             &self,
             request: tonic::Request<crate::v1::GroupSelector>,
         ) -> std::result::Result<tonic::Response<crate::v1::GroupInfo>, tonic::Status>;
-        /// Sends a waiting member away.
+        /// Turns a waiting member away.
         async fn kick_member(
             &self,
             request: tonic::Request<crate::v1::KickRequest>,
         ) -> std::result::Result<tonic::Response<crate::v1::GroupInfo>, tonic::Status>;
-        /// Names that ranks have published, in order.
+        /// Lists the names that ranks have published, in order.
         async fn list_names(
             &self,
             request: tonic::Request<crate::v1::ListNamesRequest>,
@@ -716,13 +716,13 @@ pub mod dvm_server {
             tonic::Response<crate::v1::ListNamesReply>,
             tonic::Status,
         >;
-        /// Opaque values by name, kept by the head while their job lives. Unlike what is put over the Pmi service they need no fence to be
-        /// seen by others, and who has no part in the job may put and get them as well. A repeat of any of these calls does no harm.
+        /// Values by name, which the head keeps while their job lives. Unlike entries put through the Pmi service they are visible at
+        /// once, without a fence, and processes outside the job may put and get them too. All of these calls may be repeated safely.
         async fn kv_put(
             &self,
             request: tonic::Request<crate::v1::KvPutRequest>,
         ) -> std::result::Result<tonic::Response<crate::v1::KvDone>, tonic::Status>;
-        /// Answered when somebody has put it; refused with exit code 124 after the time.
+        /// Answered when the value has been put; refused with exit code 124 after the timeout.
         async fn kv_get(
             &self,
             request: tonic::Request<crate::v1::KvGetRequest>,
@@ -735,12 +735,12 @@ pub mod dvm_server {
             &self,
             request: tonic::Request<crate::v1::KvDeleteRequest>,
         ) -> std::result::Result<tonic::Response<crate::v1::KvDone>, tonic::Status>;
-        /// Answered when all have called it.
+        /// Answered when all participants have called it.
         async fn kv_fence(
             &self,
             request: tonic::Request<crate::v1::KvFenceRequest>,
         ) -> std::result::Result<tonic::Response<crate::v1::KvDone>, tonic::Status>;
-        /// Stops the daemon that is asked; the head stops the whole DVM.
+        /// Stops the daemon that receives the call; the head stops the whole DVM.
         async fn shutdown(
             &self,
             request: tonic::Request<crate::v1::ShutdownRequest>,
@@ -2325,7 +2325,7 @@ pub mod pmi_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Visible to all ranks after the next fence.
+        /// Puts an entry, which all ranks see after the next fence.
         pub async fn put(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::PmiPut>,
@@ -2344,7 +2344,7 @@ pub mod pmi_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Pmi", "Put"));
             self.inner.unary(req, path, codec).await
         }
-        /// NOT_FOUND when no fence has brought the key.
+        /// NOT_FOUND if no fence has made the key visible.
         pub async fn get(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::PmiGet>,
@@ -2363,8 +2363,8 @@ pub mod pmi_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Pmi", "Get"));
             self.inner.unary(req, path, codec).await
         }
-        /// Answered when every rank of the job has called it (or its PMI-1 / PMI-2 equivalent). A rank whose daemon died before the answer asks
-        /// again with the same attempt, and is counted once.
+        /// Answered when every rank of the job has called it or its PMI-1 or PMI-2 equivalent. A rank whose daemon died before the answer
+        /// calls again with the same attempt, and is counted once.
         pub async fn fence(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::PmiFence>,
@@ -2416,18 +2416,18 @@ pub mod pmi_server {
     /// Generated trait containing gRPC methods that should be implemented for use with PmiServer.
     #[async_trait]
     pub trait Pmi: std::marker::Send + std::marker::Sync + 'static {
-        /// Visible to all ranks after the next fence.
+        /// Puts an entry, which all ranks see after the next fence.
         async fn put(
             &self,
             request: tonic::Request<crate::v1::PmiPut>,
         ) -> std::result::Result<tonic::Response<crate::v1::PmiDone>, tonic::Status>;
-        /// NOT_FOUND when no fence has brought the key.
+        /// NOT_FOUND if no fence has made the key visible.
         async fn get(
             &self,
             request: tonic::Request<crate::v1::PmiGet>,
         ) -> std::result::Result<tonic::Response<crate::v1::PmiValue>, tonic::Status>;
-        /// Answered when every rank of the job has called it (or its PMI-1 / PMI-2 equivalent). A rank whose daemon died before the answer asks
-        /// again with the same attempt, and is counted once.
+        /// Answered when every rank of the job has called it or its PMI-1 or PMI-2 equivalent. A rank whose daemon died before the answer
+        /// calls again with the same attempt, and is counted once.
         async fn fence(
             &self,
             request: tonic::Request<crate::v1::PmiFence>,
