@@ -1,15 +1,16 @@
 //! Examples have tests.
 //!
-//! Examples are the lines below "Example" in every `--help` text of our programs, and the lines of ```` ```sh ```` blocks in
+//! Examples are the lines below "Example" in every `--help` text of our programs, and the lines of fenced `sh` blocks in
 //! `README.md` and in the topics. `tests/system/examples.tsv` names the test of each:
 //!
 //! ```text
-//! rsctl logs -f 7 -l <TAB> output::logs_are_followed_until_the_job_ends
-//! cli/topics/*.md    <TAB> topics::every_example_of_the_topics_runs         all blocks of these files
+//! rsctl logs -f 7 -l        <TAB> output::logs_are_followed_until_the_job_ends
+//! cli/topics/placement.md   <TAB> topics::the_examples_of_placement_run     reads all blocks of the file and runs them
+//! cargo xtask demo          <TAB> none: it builds everything                 an example that no test can run, and why
 //! ```
 //!
-//! A row holds only if the example exists, the test exists, and the test's file has every command and option of the example. For
-//! the blocks of a file, the test's file must name the file or its folder: it reads the blocks and runs them.
+//! A row holds only if the example exists, the test exists, and the test's file has every command and option of the example, or the
+//! name of the file whose blocks it runs.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -76,7 +77,7 @@ pub(super) fn problems(tree: &Tree, helps: &[Help]) -> Vec<Problem> {
             Some(pattern) => {
                 files.push(pattern);
                 let known = examples.iter().any(|own| own.file.as_deref().is_some_and(|file| fits(file, pattern)));
-                wrong_row(tree, known, test, &[example.trim_end_matches("/*.md").rsplit('/').next().unwrap_or(example)])
+                wrong_row(tree, known, test, &[stem(example)])
             }
             None => {
                 tested.insert(example);
@@ -113,12 +114,24 @@ fn fits(file: &str, pattern: &str) -> bool {
     }
 }
 
+/// `placement` of `cli/topics/placement.md`; the folder's name for `cli/topics/*.md`.
+fn stem(path: &str) -> &str {
+    let path = path.trim_end_matches("/*.md");
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.strip_suffix(".md").unwrap_or(name)
+}
+
 /// Why a row does not hold.
 fn wrong_row(tree: &Tree, known: bool, test: &str, words: &[&str]) -> Option<String> {
     if !known {
         return Some("no such example in the help texts, README.md or the topics: remove the row".to_owned());
     }
-    let Some((file, name)) = test.split_once("::") else { return Some(format!("`{test}` is not FILE::TEST")) };
+    if test.strip_prefix("none: ").is_some_and(|reason| !reason.trim().is_empty()) {
+        return None;
+    }
+    let Some((file, name)) = test.split_once("::") else {
+        return Some(format!("`{test}` is not FILE::TEST or none: REASON"));
+    };
     let path = format!("{TESTS}/{file}.rs");
     let Some(text) = tree.text(&path) else { return Some(format!("no file {path}")) };
     if !text.contains(&format!("fn {name}(")) {
@@ -168,7 +181,7 @@ fn of_help(help: &Help) -> Vec<Example> {
 /// The lines of a page's `sh` blocks, without comments; a line that ends with a backslash continues.
 fn of_page(path: &str, text: &str) -> Vec<Example> {
     let mut examples: Vec<Example> = Vec::new();
-    for block in split(text).1.into_iter().filter(|block| block.language == "sh") {
+    for block in split(text).1.into_iter().filter(|block| block.language.split(' ').next() == Some("sh")) {
         let mut joined: Option<Example> = None;
         for (number, line) in block.lines {
             let line = line.split(" # ").next().unwrap_or(line).trim();
@@ -220,7 +233,7 @@ mod tests {
     #[test]
     fn a_row_that_does_not_hold_is_reported() {
         let table = "rsctl logs last\toutput::gone\nrsctl logs -f 7 -l\toutput::logs_follow\ncli/topics/*.md\ttopics::all_run\n\
-                     rsctl ps\toutput::logs_follow\nno tab\n";
+                     rsctl ps\toutput::logs_follow\nno tab\nrsctl logs last\tnone: \nrsctl logs last\tnone: a reason\n";
         assert_eq!(
             found("", table),
             [
@@ -228,6 +241,7 @@ mod tests {
                 "tests/system/examples.tsv:2: tests/system/output.rs does not use `-l`, which the example has",
                 "tests/system/examples.tsv:4: no such example in the help texts, README.md or the topics: remove the row",
                 "tests/system/examples.tsv:5: a row is EXAMPLE<TAB>FILE::TEST",
+                "tests/system/examples.tsv:6: `none: ` is not FILE::TEST or none: REASON",
             ]
         );
     }
