@@ -100,7 +100,7 @@ fn who_waits_for_nothing_is_told_who_has_not_put() {
     let job = idle(&dvm, "3");
     let of = ["--job", job.as_str()];
     let missing = kv(&dvm, 1, ["get", "id", "--timeout", "300ms"]).args(of).fails(124);
-    assert!(missing.contains(&format!(r#"nobody has put "id" into job {job}"#)), "{missing}");
+    assert!(missing.contains(&format!(r#"job {job} has no value "id""#)), "{missing}");
     assert!(missing.contains("none of its ranks has put anything"), "{missing}");
     let as_rank = |rank: &str| kv(&dvm, 0, ["put", "mine", "--value", rank]).env("RSD_JOB", &job).env("RSD_RANK", rank);
     as_rank("1").ok();
@@ -126,7 +126,10 @@ fn a_fence_holds_until_all_are_there_and_names_who_is_not() {
     let rank =
         |rank: &str, words: &[&str]| kv(&dvm, 1, ["fence"]).args(words).env("RSD_JOB", &job).env("RSD_RANK", rank);
     let missing = rank("1", &["--timeout", "200ms"]).fails(124);
-    assert!(missing.contains("1 of 3 have come") && missing.contains("missing: ranks 0, 2"), "{missing}");
+    assert!(
+        missing.contains("1 of 3 participants have entered") && missing.contains("missing: ranks 0, 2"),
+        "{missing}"
+    );
     for _ in 0..3 {
         let waiting: Vec<_> = ["0", "1"].map(|number| rank(number, &[]).start()).into();
         rank("2", &[]).ok();
@@ -136,9 +139,9 @@ fn a_fence_holds_until_all_are_there_and_names_who_is_not() {
     let first = named("a", "2").start();
     let again = eventually("the first is there", Duration::from_secs(20), || {
         let ended = named("a", "2").args(["--timeout", "0s"]).end();
-        ended.err().contains("waits in fence").then(|| ended.err())
+        ended.err().contains("already waiting in fence").then(|| ended.err())
     });
-    assert!(again.contains(r#""a" waits in fence "ready""#), "{again}");
+    assert!(again.contains(r#""a" is already waiting in fence "ready""#), "{again}");
     assert!(named("b", "3").fails(243).contains(r#"is of 2, as "a" has said: "b" says 3"#));
     named("b", "2").ok();
     first.end().ok();
@@ -154,7 +157,7 @@ fn a_daemon_that_is_restarted_meanwhile_loses_nobody_who_waits() {
     // Once the other's place is taken by its first try, the fence has it.
     eventually("the first is there", Duration::from_secs(20), || {
         let again = kv(&dvm, 0, ["fence", "f", "--job", &job, "--as", "a", "-n", "2", "--timeout", "0s"]).end();
-        again.err().contains("waits in fence").then_some(())
+        again.err().contains("already waiting in fence").then_some(())
     });
     dvm.kill(1);
     dvm.restart(1);
@@ -169,8 +172,8 @@ fn a_daemon_that_is_restarted_meanwhile_loses_nobody_who_waits() {
 fn wrong_uses_are_answered_with_right_ones() {
     let dvm = Dvm::start(1);
     assert!(kv(&dvm, 0, ["get", "id"]).fails(240).contains("--job 7, or --group actors"));
-    assert!(kv(&dvm, 0, ["get", "id", "--job", "99"]).fails(246).contains("there is no job 99"));
-    assert!(kv(&dvm, 0, ["get", "id", "--group", "actors"]).fails(246).contains("there is no group actors"));
+    assert!(kv(&dvm, 0, ["get", "id", "--job", "99"]).fails(246).contains("no job 99"));
+    assert!(kv(&dvm, 0, ["get", "id", "--group", "actors"]).fails(246).contains("no group actors"));
     let job = idle(&dvm, "1");
     let put = |words: &[&str]| kv(&dvm, 0, ["put", "--job", &job]).args(words);
     assert!(put(&["id"]).stdin("").fails(240).contains("--value '' for an empty one"));
@@ -180,7 +183,7 @@ fn wrong_uses_are_answered_with_right_ones() {
     assert!(put(&["", "--value", "x"]).fails(240).contains("1 to 255 bytes"));
     put(&["big"]).stdin(vec![7; 1 << 20]).ok();
     let long = put(&["bigger"]).stdin(vec![7; (1 << 20) + 1]).fails(240);
-    assert!(long.contains("has 1048577 bytes: at most 1048576 are kept"), "{long}");
+    assert!(long.contains("has 1048577 bytes; the limit is 1048576"), "{long}");
     let fence = kv(&dvm, 0, ["fence", "--job", &job]).fails(240);
     assert!(fence.contains("rsctl kv fence ready -n 3 --as loader"), "{fence}");
     dvm.rsctl(["cancel", &job]).ok();

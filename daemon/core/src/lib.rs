@@ -8,7 +8,9 @@
 //! The shell (package `rsd`) turns sockets, timers and processes into inputs and performs the effects. So a DVM of a
 //! thousand nodes runs in one thread of a test: see `tests/simulation`.
 
+mod between;
 mod calls;
+mod contract;
 mod head;
 pub mod kvs;
 mod node;
@@ -19,6 +21,7 @@ pub mod rsd;
 pub mod sentences;
 pub mod step;
 pub mod taskmap;
+mod timers;
 
 pub use rsd::Rsd;
 pub use step::Step;

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use rsd_proto::v1::{RankExit, rank_exit::How};
 
-use crate::JobId;
+use crate::calls::Refused;
+use crate::calls::exit::{NODE_LOST, USAGE};
+use crate::{JobId, NodeId};
 
 /// Says how a rank ended: `rank 3 exited with code 1 (without MPI_Finalize)`.
 pub(crate) fn exit(exit: &RankExit) -> String {
@@ -79,6 +81,27 @@ pub(crate) fn may_have_failed_earlier(nodes: &[&str]) -> String {
 /// Appends a note to what is already noted.
 pub(crate) fn noted(before: &str, note: &str) -> String {
     if before.is_empty() { note.to_owned() } else { format!("{before}; {note}") }
+}
+
+/// The ends of ranks that no step reported.
+pub(crate) fn lost_ranks(ranks: impl Iterator<Item = u32>, node: NodeId, why: &str) -> Vec<RankExit> {
+    let lost = |rank| RankExit {
+        rank,
+        node,
+        how: Some(How::Failed(why.to_owned())),
+        fatal: true,
+        code: u32::from(NODE_LOST),
+        ..RankExit::default()
+    };
+    ranks.map(lost).collect()
+}
+
+/// A daemon is not stopped while these jobs run.
+pub(crate) fn jobs_are_running(jobs: &[JobId]) -> Refused {
+    let ids = jobs.iter().map(JobId::to_string).collect::<Vec<_>>().join(", ");
+    let (jobs, are) = if jobs.len() == 1 { ("job", "is") } else { ("jobs", "are") };
+    let text = format!("{jobs} {ids} {are} still running: wait, rsctl cancel, or rsd stop --force");
+    Refused::new(USAGE, text)
 }
 
 // --- written by steps ---

@@ -1,49 +1,48 @@
-//! Jobs that ranks spawn (MPI 5.0, 11.8), on the head. A spawned job is a job like any other: with a number, a namespace, nodes
-//! and an end of its own. It is placed on what is free now or refused, and never queued, as its spawner waits.
+//! Jobs that ranks spawn (MPI 5.0, 11.8). A spawned job is a job like any other: it has a number, a namespace, nodes and an end of its
+//! own. It is placed on what is free now or refused, and never queued, because its spawner waits.
 //!
-//! A *family* is a job that was submitted, its root, and all that was spawned by its ranks and by theirs. The root's log has the
-//! output of all, and ends when the last of them has ended. When a job is ended, so are those that it has spawned. When a
+//! A *family* is a job that was submitted, its root, and all jobs spawned by its ranks and by theirs. The root's log has the
+//! output of all, and ends when the last of them has ended. When a job is ended, so are the jobs that it spawned. When a
 //! spawned job fails so that others could wait for it for ever, the whole family is ended, as under Hydra; unless it was spawned
 //! *apart*: then its spawner finds out by itself, by [`state`].
 
-use std::collections::BTreeMap;
-
 use prost::Message;
-use rsd_proto::v1::{self as wire, Down, JobSpec, JobState, RankExit, down, job_event};
+use rsd_proto::v1::{self as wire, JobSpec, JobState, RankExit, down, job_event};
 
-use crate::calls::log;
-use crate::head::job::{Job, Life, Why};
-use crate::head::questions::Question;
-use crate::head::{Head, namespace, waiting};
-use crate::place::Placement;
-use crate::rsd::{Answer, Effect, Rsd};
+use super::jobs::Jobs;
+use super::launching::waiting;
+use super::life::{Life, Pending, Why};
+use super::questions::Question;
+use super::{Head, offers};
+use crate::between::{Order, Outputs};
+use crate::place::{self, Placement};
 use crate::{JobId, NodeId, Now, plan, sentences};
 
-/// So many refusals the root's log tells of.
+/// How many refusals the root's log tells of.
 const NOTICES_MAX: usize = 8;
-/// So many smaller numbers of ranks are tried for a spawn that says which will do.
+/// How many smaller numbers of ranks are tried for a spawn that accepts them.
 const TRIES_MAX: usize = 64;
 
-/// What a spawned job is to others.
+/// What a spawned job is to its family.
 #[derive(Debug)]
-pub(crate) struct Spawned {
-    /// Whose rank has spawned it.
-    pub(crate) parent: JobId,
-    /// Who began the family.
-    pub(crate) root: JobId,
+pub(super) struct Spawned {
+    /// The job whose rank has spawned it.
+    pub(super) parent: JobId,
+    /// The job that began the family.
+    pub(super) root: JobId,
     birth: Birth,
     /// Its failure is its own.
     apart: bool,
 }
 
-/// How far it is from having begun.
+/// Whether its spawner has been answered.
 #[derive(Debug)]
 enum Birth {
-    /// Until all its ranks run, or it is clear that they never will: the question to answer.
+    /// Not until all its ranks run, or can no longer run: the request to answer.
     Awaited(Asked),
-    /// Its spawner knows of it.
+    /// The spawner knows of it.
     Told,
-    /// Its spawner was told that there is none.
+    /// The spawner was told that it failed.
     Refused,
 }
 
@@ -55,75 +54,94 @@ struct Asked {
     started: Vec<u32>,
 }
 
-impl Rsd {
-    pub(crate) fn on_spawn_call(&mut self, now: Now, mut call: wire::SpawnCall, out: &mut Vec<Effect>) {
-        let Some(head) = self.head.as_mut().filter(|head| head.has_ranks(call.job)) else { return };
+impl Head {
+    pub(super) fn on_spawn_call(&mut self, now: Now, mut call: wire::SpawnCall, out: &mut Outputs<Order>) {
         let (job, node, number) = (call.job, call.node, call.call);
-        match head.questions.ask(job, node, number, call.open_from) {
+        if !self.jobs.get(job).is_some_and(super::job::Job::has_ranks) {
+            return;
+        }
+        match self.questions.ask(job, node, number, call.open_from) {
             Question::Settled => {}
-            Question::Answered(answer) => self.to_node(job, node, Down { body: Some(answer) }, out),
+            Question::Answered(answer) => out.order(answer),
             Question::New => {
                 let spec =
                     JobSpec::decode(call.spec.split_off(0)).map_err(|_| "the request does not decode".to_owned());
-                if let Err(why) = spec.and_then(|spec| self.spawn(now, &call, spec, out)) {
-                    let result = wire::SpawnResult { job, node, call: number, error: why, ..Default::default() };
+                if let Err(error) = spec.and_then(|spec| self.spawn(now, &call, spec, out)) {
+                    let result = wire::SpawnResult { job, node, call: number, error, ..Default::default() };
                     self.refuse_spawn(now, call.rank, result, out);
                 }
             }
         }
     }
 
-    /// Starts the job; it is answered when all its ranks run.
+    /// Starts the job; its spawner is answered when all its ranks run.
     fn spawn(
         &mut self,
         now: Now,
         call: &wire::SpawnCall,
         mut spec: JobSpec,
-        out: &mut Vec<Effect>,
+        out: &mut Outputs<Order>,
     ) -> Result<(), String> {
-        let Some(head) = &mut self.head else { return Err("only the head starts jobs".into()) };
-        let parent = head.jobs.get(&call.job).filter(|job| matches!(job.life, Life::Running { .. }));
-        let (Some(parent), None) = (parent, &self.stopping) else { return Err("it is being ended itself".into()) };
+        let parent = self.jobs.get(call.job).filter(|job| matches!(job.life(), Life::Running { .. }));
+        let (Some(parent), false) = (parent, self.is_stopping()) else {
+            return Err(sentences::JOB_IS_BEING_ENDED.to_owned());
+        };
         let root = parent.spawned.as_ref().map_or(call.job, |spawned| spawned.root);
         spec.kill_grace_ms = Some(parent.grace_ms);
         if !call.wrong.is_empty() {
             return Err(call.wrong.clone());
         }
         if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
-            return Err("no program named".into());
+            return Err("no program given".into());
         }
-        let placement = fit(head, &mut spec, &call.soft)?;
+        let (placement, wanted) = self.fit(&mut spec, &call.soft)?;
 
-        let id = head.memory.next_job;
-        head.memory.next_job += 1;
-        out.push(Effect::Remember(head.memory));
+        let id = self.next_job(out);
         if !spec.output_dir.is_empty() {
             // Ranks of several jobs have the same numbers.
             spec.output_dir = [&spec.output_dir[..], format!("/job.{id}").as_bytes()].concat().into();
         }
-        let grace_ms = u64::try_from(self.tuning.kill_grace.as_millis()).unwrap_or(u64::MAX);
-        let (namespace, secret) = (namespace(&self.dvm, id), call.secret.clone());
-        let mut job = Job::new(now, id, spec, secret, namespace, String::new(), grace_ms);
+        let (secret, preput) = (call.secret.clone(), call.preput.clone());
+        let mut job = self.new_job(now, id, Pending { spec, wanted, secret, preput, reason: String::new() });
         let started = placement.app_sizes.clone();
         let birth = Birth::Awaited(Asked { node: call.node, call: call.call, rank: call.rank, started });
         job.spawned = Some(Spawned { parent: call.job, root, birth, apart: call.apart });
-        job.preput = call.preput.clone();
-        out.push(log(now, id, job.submitted()));
-        head.insert_running(job);
+        out.log(now, id, job.submitted());
+        self.jobs.insert(job);
         self.start_job(now, id, placement, out);
         Ok(())
     }
 
+    /// A place for all of it; if there is none, for the most ranks that the spawner accepts.
+    fn fit(&self, spec: &mut JobSpec, soft: &[wire::Soft]) -> Result<(Placement, place::Request), String> {
+        let mut wanted = plan::request(spec).map_err(|refusal| waiting(&refusal))?;
+        for _ in 0..TRIES_MAX {
+            let refusal = match offers::place(&self.nodes, &self.ledger, &wanted) {
+                Ok(placement) => return Ok((placement, wanted)),
+                Err(refusal) => refusal,
+            };
+            let fewer = refusal.shortage().and_then(|shortage| {
+                let at = shortage.program.map_or(0, |program| program.saturating_sub(1));
+                let less = wanted.apps.get(at)?.n?.checked_sub(1)?;
+                let most = u32::try_from(shortage.free).unwrap_or(u32::MAX).min(less);
+                Some((at, largest(soft.get(at)?, most)?))
+            });
+            let Some((at, n)) = fewer else { return Err(waiting(&refusal)) };
+            (spec.apps[at].n, wanted.apps[at].n) = (Some(n), Some(n));
+        }
+        Err("none of the acceptable numbers of ranks fits".into())
+    }
+
     /// All ranks of a spawned job have been started, but for those of nodes that have ended.
-    pub(crate) fn on_begun(&mut self, now: Now, id: JobId, out: &mut Vec<Effect>) {
-        let Some(job) = self.head.as_ref().and_then(|head| head.jobs.get(&id)) else { return };
+    pub(super) fn on_begun(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
+        let Some(job) = self.jobs.get(id) else { return };
         let fatal = job.cause().filter(|cause| cause.fatal).map(sentences::exit);
         self.answer_spawn(now, id, fatal.map_or(Ok(()), Err), out);
     }
 
-    /// Tells whoever has spawned this job how that went, if nobody has yet.
-    pub(crate) fn answer_spawn(&mut self, now: Now, id: JobId, began: Result<(), String>, out: &mut Vec<Effect>) {
-        let Some(job) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&id)) else { return };
+    /// Tells the spawner of this job whether it began, unless it has been told.
+    pub(super) fn answer_spawn(&mut self, now: Now, id: JobId, began: Result<(), String>, out: &mut Outputs<Order>) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
         let namespace = job.namespace.clone();
         let Some(Spawned { parent, birth, .. }) = &mut job.spawned else { return };
         let after = if began.is_ok() { Birth::Told } else { Birth::Refused };
@@ -137,107 +155,68 @@ impl Rsd {
         }
     }
 
-    fn refuse_spawn(&mut self, now: Now, rank: u32, result: wire::SpawnResult, out: &mut Vec<Effect>) {
-        let Some(head) = &mut self.head else { return };
-        let root = head.jobs.get(&result.job).and_then(|job| job.spawned.as_ref()).map_or(result.job, |it| it.root);
-        if let Some(root) = head.jobs.get_mut(&root).filter(|root| !root.is_over() && root.refusals < NOTICES_MAX) {
+    fn refuse_spawn(&mut self, now: Now, rank: u32, result: wire::SpawnResult, out: &mut Outputs<Order>) {
+        let root = self.jobs.get(result.job).and_then(|job| job.spawned.as_ref()).map_or(result.job, |it| it.root);
+        let root = self.jobs.get_mut(root).filter(|root| !root.is_over() && root.refusals < NOTICES_MAX);
+        if let Some(root) = root {
             root.refusals += 1;
             let of = if root.id == result.job { String::new() } else { format!(" of job {}", result.job) };
             let text = format!("rank {rank}{of} could not spawn: {}", result.error);
-            out.push(log(now, root.id, job_event::Body::Notice(text)));
+            out.log(now, root.id, job_event::Body::Notice(text));
         }
         self.send_spawn_result(result, out);
     }
 
-    fn send_spawn_result(&mut self, result: wire::SpawnResult, out: &mut Vec<Effect>) {
+    fn send_spawn_result(&mut self, result: wire::SpawnResult, out: &mut Outputs<Order>) {
         let (job, node, call) = (result.job, result.node, result.call);
         let answer = down::Body::SpawnResult(result);
-        if let Some(head) = &mut self.head {
-            head.questions.answer(job, node, call, answer.clone());
-        }
-        self.to_node(job, node, Down { body: Some(answer) }, out);
+        self.questions.answer(job, node, call, answer.clone());
+        out.order(answer);
     }
 
     /// A rank of a spawned job has failed so that others could wait for it for ever.
-    pub(crate) fn fail_family(&mut self, now: Now, id: JobId, exit: &RankExit, out: &mut Vec<Effect>) {
-        let Some(job) = self.head.as_ref().and_then(|head| head.jobs.get(&id)) else { return };
-        let Some(Spawned { root, birth: Birth::Told, apart: false, .. }) = job.spawned else { return };
-        let Some(family) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&root)) else { return };
-        family.take_cause(id, exit);
-        let (grace_ms, reason) = (family.grace_ms, sentences::spawned_rank_failed(id, exit.rank));
-        self.kill_job(now, root, Why::Failed, reason, grace_ms, out);
-    }
-
-    /// A job is being ended: so are those that it has spawned, and those that they have.
-    pub(crate) fn kill_spawned(&mut self, now: Now, id: JobId, grace_ms: u64, out: &mut Vec<Effect>) {
-        self.answer_spawn(now, id, Err("it is being ended".into()), out);
-        let Some(head) = &self.head else { return };
-        let of = |job: &&Job| job.spawned.as_ref().is_some_and(|it| it.parent == id || it.root == id);
-        for child in head.alive().filter(of).map(|job| job.id).collect::<Vec<_>>() {
-            let reason = sentences::spawner_is_ending(id);
-            self.kill_job(now, child, Why::Cancelled, reason, grace_ms, out);
-        }
-    }
-
-    /// All ranks of a job have ended. A root lives until its family does.
-    pub(crate) fn end_or_outlive(&mut self, now: Now, id: JobId, out: &mut Vec<Effect>) {
-        let Some(head) = &mut self.head else { return };
-        if head.has_family(id) {
-            let Some(job) = head.jobs.get_mut(&id) else { return };
-            job.outlive();
-            let req = job.stdin.settle(true);
-            head.epoch_is_over(id);
-            out.extend(req.map(|req| Effect::Answer { req, answer: Answer::Stopped }));
+    pub(super) fn fail_family(&mut self, now: Now, id: JobId, exit: &RankExit, out: &mut Outputs<Order>) {
+        let Some(Spawned { root, birth: Birth::Told, apart: false, .. }) =
+            self.jobs.get(id).and_then(|job| job.spawned.as_ref())
+        else {
             return;
-        }
-        let Some(job) = head.jobs.get_mut(&id) else { return };
-        out.push(log(now, id, job.end(now, None)));
-        let (cause, spawned) = (job.cause().cloned(), job.spawned.take());
-        self.retire(id, out);
-        let Some(Spawned { parent, root, apart, birth }) = spawned else { return };
-        let Some(head) = &mut self.head else { return };
-        if let Some(job) = head.jobs.get_mut(&id) {
-            job.parent = parent;
-        }
-        let Some(family) = head.jobs.get_mut(&root) else { return };
-        if let Some(cause) = cause.filter(|_| !apart && matches!(birth, Birth::Told)) {
-            family.take_cause(id, &cause);
-        }
-        if matches!(family.life, Life::Outlived { .. }) && !head.has_family(root) {
-            self.end_or_outlive(now, root, out);
-        }
-    }
-}
-
-impl Head {
-    /// Whether a job that is not over belongs to the family that this one began.
-    fn has_family(&self, root: JobId) -> bool {
-        self.alive().any(|job| job.spawned.as_ref().is_some_and(|spawned| spawned.root == root))
-    }
-}
-
-/// A place for all of it; if there is none, for as many ranks less as will do as well.
-fn fit(head: &Head, spec: &mut JobSpec, soft: &[wire::Soft]) -> Result<Placement, String> {
-    for _ in 0..TRIES_MAX {
-        let refusal = match plan::request(spec).and_then(|wanted| head.place(&wanted)) {
-            Ok(placement) => return Ok(placement),
-            Err(refusal) => refusal,
         };
-        let fewer = refusal.shortage().and_then(|shortage| {
-            let at = shortage.program.map_or(0, |program| program.saturating_sub(1));
-            let less = spec.apps.get(at)?.n?.checked_sub(1)?;
-            let most = u32::try_from(shortage.free).unwrap_or(u32::MAX).min(less);
-            Some((at, largest(soft.get(at)?, most)?))
-        });
-        match fewer {
-            Some((at, n)) => spec.apps[at].n = Some(n),
-            None => return Err(waiting(&refusal)),
+        let root = *root;
+        let Some(family) = self.jobs.get_mut(root) else { return };
+        family.ends.take_cause(id, exit);
+        let (grace_ms, reason) = (family.grace_ms, sentences::spawned_rank_failed(id, exit.rank));
+        self.kill(now, root, Why::Failed, reason, grace_ms, out);
+    }
+
+    /// A job is being ended: so are the jobs that it spawned, and those that they spawned.
+    pub(super) fn kill_spawned(&mut self, now: Now, id: JobId, grace_ms: u64, out: &mut Outputs<Order>) {
+        self.answer_spawn(now, id, Err(sentences::JOB_IS_BEING_ENDED.to_owned()), out);
+        let root = self.jobs.get(id).and_then(|job| job.spawned.as_ref()).map_or(id, |spawned| spawned.root);
+        let is_child = |child: &JobId| {
+            let spawned = self.jobs.get(*child).and_then(|job| job.spawned.as_ref());
+            spawned.is_some_and(|it| it.parent == id || it.root == id)
+        };
+        for child in self.jobs.family(root).filter(is_child).collect::<Vec<_>>() {
+            self.kill(now, child, Why::Cancelled, sentences::spawner_is_ending(id), grace_ms, out);
         }
     }
-    Err("none of the numbers of ranks that would do fits".into())
+
+    /// A job has ended. If it is the last of a family whose root has only waited for it, the root ends too.
+    pub(super) fn end_in_family(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let Some(Spawned { root, birth, apart, .. }) = &job.spawned else { return };
+        let concerns_family = !apart && matches!(birth, Birth::Told);
+        let (root, cause) = (*root, job.cause().filter(|_| concerns_family).cloned());
+        if let (Some(family), Some(cause)) = (self.jobs.get_mut(root), cause) {
+            family.ends.take_cause(id, &cause);
+        }
+        if !self.jobs.has_family(root) {
+            self.end_outlived(now, root, out);
+        }
+    }
 }
 
-/// The largest number from 1 to `most` that will do.
+/// The largest number from 1 to `most` that is acceptable.
 fn largest(soft: &wire::Soft, most: u32) -> Option<u32> {
     let of = |triplet: &wire::Triplet| {
         let (first, last, stride) = match triplet.stride {
@@ -256,12 +235,12 @@ fn largest(soft: &wire::Soft, most: u32) -> Option<u32> {
     soft.triplets.iter().filter_map(of).max()
 }
 
-/// What has become of a job, for those who have spawned it: `running`, `done`, or `failed: ` and why.
-pub(crate) fn state(jobs: &BTreeMap<JobId, Job>, namespace: &str) -> Option<String> {
+/// What has become of a job, for its spawner: `running`, `done`, or `failed: ` and why.
+pub(super) fn state(jobs: &Jobs, namespace: &str) -> Option<String> {
     let id: JobId = namespace.rsplit('-').next()?.parse().ok()?;
-    let info = jobs.get(&id).filter(|job| job.namespace == namespace)?.info();
-    let why = || info.cause.as_ref().map_or_else(|| "it was ended".to_owned(), sentences::exit);
-    Some(match info.state() {
+    let job = jobs.get(id).filter(|job| job.namespace == namespace)?;
+    let why = || job.cause().map_or_else(|| "it was ended".to_owned(), sentences::exit);
+    Some(match job.life().state() {
         JobState::Done => "done".to_owned(),
         JobState::Unknown | JobState::Queued | JobState::Running => "running".to_owned(),
         JobState::Ending | JobState::Failed | JobState::Cancelled | JobState::TimedOut => format!("failed: {}", why()),
@@ -273,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_the_numbers_that_will_do_the_largest_that_fits_is_taken() {
+    fn the_largest_acceptable_number_that_fits_is_taken() {
         let soft = |triplets: &[(i64, i64, i64)]| wire::Soft {
             triplets: triplets.iter().map(|&(first, last, stride)| wire::Triplet { first, last, stride }).collect(),
         };

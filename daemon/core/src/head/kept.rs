@@ -1,10 +1,9 @@
-//! What a head knows again after a restart: groups with their rules and numbers, the epochs that live, and what those have
-//! published and put. Their processes are nobody's children and go on; jobs whose ranks rsd has started end with their head.
+//! What a head knows again after a restart: groups with their rules and numbers, the epochs that run, and what those have published
+//! and put. The processes of an epoch are not children of rsd and keep running; jobs whose ranks rsd has started end with their head.
 //!
-//! The head says what has changed, in the order in which it changes ([`Effect::Keep`]); the shell appends that to a file, and gives
-//! it all back to the next daemon as its first input ([`crate::rsd::Input::Kept`]). What follows from one input is written at once, and
-//! before anybody has an answer that a restart could forget. [`Rsd::kept`] says the same in short. A DVM that is stopped keeps
-//! nothing.
+//! The head emits a record of each change, in order ([`Effect::Keep`]); the shell appends it to a file, and hands all records to the
+//! next daemon as its first input. The records of one input are written at once, and before any client or member has an answer
+//! that a restart could forget. [`Head::kept`] says the same in short. A DVM that is stopped keeps nothing.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +14,10 @@ use rsd_proto::v1::{
     kept,
 };
 
-use crate::head::job::{Job, Why};
-use crate::head::{HEAD, Head};
-use crate::rsd::{Effect, Rsd};
+use super::life::Why;
+use super::{Due, Head, Stopping};
+use crate::between::{Order, Outputs};
+use crate::contract::{Effect, HEAD};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now};
 
@@ -68,101 +68,108 @@ impl Past {
 }
 
 impl Head {
-    /// Whether this job lives on when its head does not.
-    pub(crate) fn outlives_us(&self, job: JobId) -> bool {
-        self.jobs.get(&job).is_some_and(|job| !job.members.is_empty())
+    /// Whether this job survives a restart of the head.
+    pub(super) fn outlives_head(&self, job: JobId) -> bool {
+        self.jobs.get(job).is_some_and(|job| !job.members().is_empty())
     }
 
-    /// To be known after a restart.
-    pub(crate) fn keep(&mut self, what: kept::What) {
+    /// Writes a record.
+    pub(super) fn keep(&mut self, what: kept::What) {
         self.changes.push(Kept { what: Some(what) });
     }
 
-    pub(crate) fn take_changes(&mut self) -> Vec<Kept> {
+    /// What must be written before the other effects of an input are performed.
+    pub(crate) fn take_kept(&mut self) -> Option<Effect> {
         self.changes.extend(self.lobby.take_touched().map(|what| Kept { what: Some(what) }));
-        std::mem::take(&mut self.changes)
+        let changes = std::mem::take(&mut self.changes);
+        match self.stopping {
+            Stopping::No => (!changes.is_empty()).then_some(Effect::Keep(changes)),
+            Stopping::Begun => {
+                self.stopping = Stopping::Told;
+                Some(Effect::ForgetKept)
+            }
+            Stopping::Told => None,
+        }
     }
-}
 
-impl Rsd {
-    /// What a head would have to know after a restart now, as short as it can be said. Nothing on other daemons.
-    pub fn kept(&self) -> Vec<Kept> {
-        let Some(head) = &self.head else { return Vec::new() };
-        let groups = head.lobby.kept().map(kept::What::Group);
-        let alive: Vec<&Job> = head.alive().filter(|job| head.outlives_us(job.id)).collect();
-        let epochs = alive.iter().filter_map(|job| job.kept()).map(kept::What::Epoch);
-        let kills = alive.iter().filter_map(|job| {
-            let kill = self.relays.get(&job.id)?.kill.as_ref()?;
-            Some(kept::What::Kill(job.kept_kill(&kill.reason, kill.grace_ms)?))
-        });
-        let names = head.names.list().into_iter().filter(|name| head.outlives_us(name.job)).map(kept::What::Name);
-        let answers = head.questions.names_answered().filter(|answer| head.outlives_us(answer.job));
-        let values = alive.iter().flat_map(|job| head.blobs.kept(job.id)).map(kept::What::Value);
+    /// What a head would have to know after a restart now, as short as it can be said.
+    pub(crate) fn kept(&self) -> Vec<Kept> {
+        let groups = self.lobby.kept().map(kept::What::Group);
+        let alive = || self.jobs.alive().filter(|job| !job.members().is_empty());
+        let epochs = alive().filter_map(|job| job.kept()).map(kept::What::Epoch);
+        let kills = alive().filter_map(|job| job.kept_kill()).map(kept::What::Kill);
+        let names = self.names.list().into_iter().filter(|name| self.outlives_head(name.job)).map(kept::What::Name);
+        let answers = self.questions.names_answered().filter(|answer| self.outlives_head(answer.job));
+        let values = alive().flat_map(|job| self.values.kept(job.id)).map(kept::What::Value);
         let all = groups.chain(epochs).chain(kills).chain(names).chain(answers.map(kept::What::Answer)).chain(values);
         all.map(|what| Kept { what: Some(what) }).collect()
     }
 
-    /// What the head before us has kept.
-    pub(crate) fn on_kept(&mut self, now: Now, records: Vec<Kept>, out: &mut Vec<Effect>) {
+    /// Takes in what the head kept before a restart.
+    pub(crate) fn on_kept(&mut self, now: Now, records: Vec<Kept>, out: &mut Outputs<Order>) {
         let mut past = Past::of(records);
-        let Some(head) = &mut self.head else { return };
         for group in past.groups.into_values() {
-            head.lobby.restore(now.mono, group);
+            self.lobby.restore(now.mono, group);
         }
         for epoch in past.epochs.into_values() {
-            // What a file of another version says may make no sense: then the epoch is forgotten, and its steps sent away.
+            // A file of another version may not make sense: then the epoch is forgotten, and its steps are released.
             if let Some(job) = self.restore_epoch(now, epoch, out)
                 && let Some(kill) = past.kills.remove(&job)
             {
                 self.restore_kill(now, kill, out);
             }
         }
-        let Some(head) = &mut self.head else { return };
-        for name in past.names.into_values().filter(|name| head.is_alive(name.job)).collect::<Vec<_>>() {
-            head.names.publish(name.name, name.port, name.job, name.uid);
+        for name in past.names.into_values().filter(|name| self.jobs.is_alive(name.job)) {
+            self.names.publish(name.name, name.port, name.job, name.uid);
         }
-        for answer in past.answers.into_values().filter(|answer| head.is_alive(answer.job)).collect::<Vec<_>>() {
-            head.questions.restore(answer);
+        for answer in past.answers.into_values().filter(|answer| self.jobs.is_alive(answer.job)) {
+            self.questions.restore(answer);
         }
-        for value in past.values.into_values().filter(|value| head.is_alive(value.job)).collect::<Vec<_>>() {
-            head.blobs.restore(value);
+        for value in past.values.into_values().filter(|value| self.jobs.is_alive(value.job)) {
+            self.values.restore(value);
         }
     }
 
-    fn restore_kill(&mut self, now: Now, kill: KeptKill, out: &mut Vec<Effect>) {
+    fn restore_kill(&mut self, now: Now, kill: KeptKill, out: &mut Outputs<Order>) {
         let why = match kill.state() {
             JobState::Cancelled => Why::Cancelled,
             JobState::TimedOut => Why::TimedOut,
-            _ => Why::Failed,
+            JobState::Unknown
+            | JobState::Queued
+            | JobState::Running
+            | JobState::Ending
+            | JobState::Done
+            | JobState::Failed => Why::Failed,
         };
-        let job = self.head.as_mut().and_then(|head| head.job_mut(kill.job));
-        if let (Some(job), Some(cause)) = (job, &kill.cause) {
+        if let (Some(job), Some(cause)) = (self.jobs.get_mut(kill.job), &kill.cause) {
             job.take_exit(now, cause, |_| false);
         }
-        self.kill_job(now, kill.job, why, kill.reason, kill.grace_ms, out);
+        self.kill(now, kill.job, why, kill.reason, kill.grace_ms, out);
     }
 
-    fn restore_epoch(&mut self, now: Now, kept: KeptEpoch, out: &mut Vec<Effect>) -> Option<JobId> {
+    fn restore_epoch(&mut self, now: Now, kept: KeptEpoch, out: &mut Outputs<Order>) -> Option<JobId> {
         let launch = kept.launch?;
         let map = TaskMap::try_from(launch.map.clone()?).ok()?;
         let epoch = GroupEpoch::decode(&*launch.group).ok()?;
+        let job = launch.job;
         let fits = epoch.members.len() == map.size() as usize && epoch.node_names.len() == map.nodes().len();
-        let step_is_lost = map.count_on(HEAD) > 0 && !self.steps.contains_key(&launch.job);
+        let step_is_lost = map.count_on(HEAD) > 0 && !self.own_steps.contains(&job);
         if !fits || step_is_lost {
             return None;
         }
         let began = Now { unix_ms: kept.submitted_ms, ..now };
-        let head = self.head.as_mut()?;
-        head.memory.next_job = head.memory.next_job.max(launch.job + 1);
+        self.memory.next_job = self.memory.next_job.max(job + 1);
         for (node, name) in map.nodes().iter().zip(&epoch.node_names).filter(|(node, _)| **node != HEAD) {
-            // It has its grace to come back, as after a cut.
-            let info = wire::NodeInfo { node: *node, name: name.clone(), joined_ms: now.unix_ms, ..Default::default() };
-            head.nodes.entry(*node).or_insert_with(|| head.alike.node(info, Some(now.mono)));
+            if self.nodes.get(*node).is_none() {
+                // It has its grace to reconnect, as after a cut.
+                let (node, name) = (*node, name.clone());
+                let info = wire::NodeInfo { node, name, joined_ms: now.unix_ms, ..Default::default() };
+                self.nodes.insert(info, true);
+                self.timers.set(Due::Node(node), now.mono + self.tuning.reattach_grace);
+            }
         }
-        head.lobby.restore_epoch(launch.job, &epoch);
-        let launch = self.insert_epoch(began, launch.job, epoch, map, Some(launch), out)?;
-        let job = launch.job;
-        self.on_launch(now, launch, out);
+        self.lobby.restore_epoch(job, &epoch);
+        self.start_epoch(began, job, epoch, map, Some(launch), out);
         Some(job)
     }
 }

@@ -1,498 +1,390 @@
-//! What only the head does: it knows the nodes, places jobs, keeps the queue and pronounces how jobs end.
+//! What only the head does: it owns the jobs. It knows the nodes, places jobs, keeps the queue and decides how jobs end.
+//!
+//! - [`life`]: a job's states, as one table. [`job`], [`ends`]: a job, and how its ranks ended. [`jobs`]: all of them.
+//! - [`nodes`], [`ledger`], [`offers`]: the nodes, what jobs hold of them, and placement. [`queue`]: jobs that wait for it.
+//! - [`launching`]: from a submission to its launch. [`ending`]: from a failure, a kill or the last rank to the verdict.
+//! - [`family`]: jobs that ranks spawn. [`groups`], [`lobby`]: processes that run already, and the groups that they join.
+//! - [`names`], [`questions`], [`values`], [`stdin`], [`probes`]: what ranks, steps and clients ask. [`answers`]: dispatch of clients' calls.
+//! - [`kept`]: what a head knows again after a restart.
+//!
+//! Cost: an input looks at the jobs and nodes that it is about, at no others. Exceptions are about all of them by nature: placing a job
+//! looks at every node, as do a list of nodes and the search for a parent with room.
 
-pub(crate) mod bound;
-pub(crate) mod family;
-pub(crate) mod groups;
-pub(crate) mod job;
-pub(crate) mod kept;
-pub(crate) mod lobby;
-pub(crate) mod names;
-pub(crate) mod nodes;
-pub(crate) mod offers;
-pub(crate) mod questions;
-pub(crate) mod stdin;
-pub(crate) mod values;
+mod answers;
+mod ending;
+mod ends;
+mod family;
+mod groups;
+mod job;
+mod jobs;
+mod kept;
+mod launching;
+mod ledger;
+mod life;
+mod lobby;
+mod names;
+mod nodes;
+mod offers;
+mod probes;
+mod questions;
+mod queue;
+mod stdin;
+mod values;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bytes::Bytes;
-use rsd_proto::frameworks;
-use rsd_proto::v1::{self as wire, Down, JobSpec, NodeInfo, NodeState, RankExit, down, job_event, kept::What};
+use rsd_proto::v1::{self as wire, NodeInfo, down, job_event, kept::What, up};
 
-use crate::calls::{exit, log, refuse, stdin_nodes};
-use crate::head::job::{Job, Life, Why};
-use crate::head::lobby::Lobby;
-use crate::head::names::Names;
-use crate::head::offers::{Alike, Node};
-use crate::head::questions::Questions;
-use crate::head::values::Blobs;
-use crate::place::{self};
-use crate::rsd::{Answer, Effect, Refused, ReqId, Rsd};
-use crate::{JobId, NodeId, Now, Tuning, plan, sentences};
+use crate::between::{Order, Outputs, Report};
+use crate::calls::Answer;
+use crate::contract::{Effect, HEAD, LinkId, Memory, Start};
+use crate::timers::Timers;
+use crate::{JobId, NodeId, Now, Tuning, sentences};
 
-/// The head's own id.
-pub(crate) const HEAD: NodeId = 0;
-/// After its last KILL a job's nodes get this long to say that they are done.
-const LAST_WORDS: Duration = Duration::from_secs(20);
-/// How long `ListNodes` waits for loads.
-pub(crate) const LOAD_DEADLINE: Duration = Duration::from_secs(1);
+use jobs::Jobs;
+use ledger::Ledger;
+use lobby::Lobby;
+use names::Names;
+use nodes::Nodes;
+use probes::Probes;
+use questions::Questions;
+use queue::Queue;
+use values::Values;
 
-/// What a head must know again after a restart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
-    /// The number of the next job.
-    pub next_job: JobId,
-    /// The id of the next node that joins.
-    pub next_node: NodeId,
-}
-
-impl Default for Memory {
-    fn default() -> Memory {
-        Memory { next_job: 1, next_node: 1 }
-    }
-}
-
-/// The head's own state.
+/// The head's state.
 #[derive(Debug)]
 pub(crate) struct Head {
-    pub(crate) memory: Memory,
-    pub(crate) nodes: BTreeMap<NodeId, Node>,
-    pub(crate) alike: Alike,
-    pub(crate) jobs: BTreeMap<JobId, Job>,
-    /// Those that are not over, which is few of them: every input looks through these.
-    alive: BTreeSet<JobId>,
-    /// Waiting for slots, in order of submission.
-    pub(crate) queue: VecDeque<JobId>,
-    /// Ended, oldest first.
-    pub(crate) ended: VecDeque<JobId>,
-    pub(crate) names: Names,
-    pub(crate) questions: Questions,
-    pub(crate) probes: BTreeMap<u64, Probe>,
-    pub(crate) next_probe: u64,
-    /// Something changed that may let a queued job start.
-    pub(crate) try_queue: bool,
-    pub(crate) lobby: Lobby,
-    pub(crate) blobs: Blobs,
-    /// To be written down, in order.
-    pub(crate) changes: Vec<wire::Kept>,
+    dvm: String,
+    tuning: Tuning,
+    memory: Memory,
+    /// Jobs of which a step ran on the head's node before a restart.
+    own_steps: BTreeSet<JobId>,
+    nodes: Nodes,
+    ledger: Ledger,
+    jobs: Jobs,
+    queue: Queue,
+    names: Names,
+    questions: Questions,
+    probes: Probes,
+    lobby: Lobby,
+    values: Values,
+    timers: Timers<Due>,
+    /// Records to be written, in order.
+    changes: Vec<wire::Kept>,
+    stopping: Stopping,
 }
 
-#[derive(Debug)]
-pub(crate) struct Probe {
-    pub(crate) req: ReqId,
-    pub(crate) deadline: Duration,
-    pub(crate) missing: u32,
+/// What has a deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// A node whose link is cut is lost.
+    Node(NodeId),
+    /// A job's time limit is over, or its nodes have not confirmed the kill.
+    Job(JobId),
+    /// A probe of the nodes' loads waits no longer.
+    Probe(u64),
+}
+
+/// Whether the DVM is being stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stopping {
+    No,
+    /// The kept records are not deleted yet.
+    Begun,
+    Told,
 }
 
 impl Head {
-    pub(crate) fn new(memory: Memory, me: NodeInfo) -> Head {
-        let mut alike = Alike::default();
+    /// A head whose own node is the only one. Sets the node's id and time.
+    pub(crate) fn new(now: Now, start: &mut Start, tuning: Tuning) -> Head {
+        (start.me.node, start.me.joined_ms) = (HEAD, now.unix_ms);
         Head {
-            memory,
-            nodes: BTreeMap::from([(me.node, alike.node(me, None))]),
-            alike,
-            jobs: BTreeMap::new(),
-            alive: BTreeSet::new(),
-            queue: VecDeque::new(),
-            ended: VecDeque::new(),
+            dvm: start.dvm.clone(),
+            tuning,
+            memory: start.memory,
+            own_steps: start.steps.iter().map(|step| step.job).collect(),
+            nodes: Nodes::new(start.me.clone()),
+            ledger: Ledger::default(),
+            jobs: Jobs::default(),
+            queue: Queue::default(),
             names: Names::default(),
             questions: Questions::default(),
-            probes: BTreeMap::new(),
-            next_probe: 1,
-            try_queue: false,
+            probes: Probes::default(),
             lobby: Lobby::default(),
-            blobs: Blobs::default(),
+            values: Values::default(),
+            timers: Timers::default(),
             changes: Vec::new(),
+            stopping: Stopping::No,
         }
     }
 
-    pub(crate) fn insert_node(&mut self, info: NodeInfo, away: Option<Duration>) {
-        self.nodes.insert(info.node, self.alike.node(info, away));
-    }
-
-    /// The node's name, for sentences.
-    pub(crate) fn node_name(&self, node: NodeId) -> String {
-        name_among(&self.nodes, node)
-    }
-
-    /// The node of that name.
-    pub(crate) fn node_named(&self, name: &str) -> Result<NodeId, Refused> {
-        let found = self.nodes.values().find(|node| node.info.name == name);
-        found.map(|node| node.info.node).ok_or_else(|| Refused {
-            exit_code: exit::NO_SUCH_JOB,
-            text: format!("there is no node {name} (rsctl nodes lists those that are)"),
-        })
-    }
-
-    /// A job that needs no place.
-    pub(crate) fn insert_running(&mut self, job: Job) {
-        self.alive.insert(job.id);
-        self.jobs.insert(job.id, job);
-    }
-
-    pub(crate) fn job_mut(&mut self, job: JobId) -> Option<&mut Job> {
-        self.jobs.get_mut(&job)
-    }
-
-    /// No rank of a job runs any more; if it is an epoch, its group hears how that ended.
-    pub(crate) fn epoch_is_over(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get(&id) else { return };
-        let cause = job.cause().map(sentences::exit);
-        let state = match job.life {
-            Life::Ended(state) => state,
-            Life::Queued { .. } | Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. } => match cause {
-                Some(_) => wire::JobState::Failed,
-                None => wire::JobState::Done,
-            },
-        };
-        if self.lobby.over(id, state, cause) {
-            self.keep(What::EpochOver(id));
+    /// Takes in what the node at the root reports.
+    pub(crate) fn on_report(&mut self, now: Now, report: Report, out: &mut Outputs<Order>) {
+        match report {
+            Report::Up(body) => self.on_up(now, body, out),
+            Report::Knock { link, nodes, has_room } => self.on_knock(now, link, nodes, has_room, out),
+            Report::Stuck { job, rank, fence } => self.on_stuck(now, job, rank, fence, out),
+            Report::Over { job, exits } => self.on_over(now, job, &exits, out),
+            Report::GivenUp { job, nodes, why } => self.on_given_up(now, job, &nodes, &why, out),
         }
     }
 
-    /// The jobs that are not over, oldest first.
-    pub(crate) fn alive(&self) -> impl Iterator<Item = &Job> {
-        self.alive.iter().filter_map(|id| self.jobs.get(id))
+    fn on_up(&mut self, now: Now, body: up::Body, out: &mut Outputs<Order>) {
+        match body {
+            up::Body::NodesUp(nodes) => self.on_nodes_up(now, nodes.nodes, out),
+            up::Body::NodesAway(nodes) => self.on_nodes_away(now, &nodes.nodes),
+            up::Body::NodesGone(nodes) => self.lose_nodes(&nodes.nodes, sentences::node_stopped, out),
+            up::Body::RankFailed(wire::RankFailed { job, exit: Some(exit) }) => {
+                self.on_rank_failed(now, job, exit, out)
+            }
+            up::Body::Output(output) => self.on_output(now, output, out),
+            up::Body::StdinAck(ack) => self.on_stdin_ack(&ack, out),
+            up::Body::Notice(notice) => self.on_notice(now, &notice, out),
+            up::Body::GroupJoin(join) => self.on_group_join(now, join, out),
+            up::Body::GroupLeave(leave) => self.on_group_leave(now, &leave, out),
+            up::Body::Load(report) => self.on_load(report, out),
+            up::Body::NameCall(call) => self.on_name_call(call, out),
+            up::Body::SpawnCall(call) => self.on_spawn_call(now, call, out),
+            up::Body::Begun(begun) => self.on_begun(now, begun.job, out),
+            // The relay of the root has used these, or they never come so far.
+            up::Body::RankFailed(wire::RankFailed { exit: None, .. })
+            | up::Body::FenceUp(_)
+            | up::Body::Located(_)
+            | up::Body::Locate(_)
+            | up::Body::Done(_)
+            | up::Body::Resume(_)
+            | up::Body::PmiResult(_)
+            | up::Body::Master(_)
+            | up::Body::Hello(_) => {}
+        }
     }
 
-    pub(crate) fn is_alive(&self, job: JobId) -> bool {
-        self.alive.contains(&job)
+    /// Does what is due, and what became possible.
+    pub(crate) fn settle(&mut self, now: Now, out: &mut Outputs<Order>) {
+        while let Some(due) = self.timers.pop_due(now.mono) {
+            match due {
+                Due::Node(node) => {
+                    let grace = self.tuning.reattach_grace;
+                    self.lose_nodes(&[node], |name| sentences::node_unreachable(name, grace), out);
+                }
+                Due::Job(job) => self.on_job_due(now, job, out),
+                Due::Probe(probe) => {
+                    let req = self.probes.end(probe);
+                    self.answer_nodes(req, out);
+                }
+            }
+        }
+        self.settle_lobby(now, out);
+        let (jobs, mut answers) = (&self.jobs, Vec::new());
+        self.values.settle(now.mono, |id| jobs.get(id).map_or(0, |job| job.map.size()), &mut answers);
+        answers.into_iter().for_each(|(req, answer)| out.answer(req, answer));
+        if std::mem::take(&mut self.queue.try_again) {
+            self.run_queue(now, out);
+        }
     }
 
-    /// Whether some of its ranks may still run.
-    pub(crate) fn has_ranks(&self, job: JobId) -> bool {
-        self.jobs.get(&job).is_some_and(Job::has_ranks)
+    /// The latest time at which [`Head::settle`] is wanted.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        let next = [self.timers.next(), self.lobby.next_deadline(), self.values.next_deadline()];
+        next.into_iter().flatten().min()
     }
 
-    /// Whether each of these nodes knows by which address the others reach it.
-    fn all_can_listen(&self, nodes: &[NodeId]) -> bool {
-        let address = |node| self.nodes.get(node).and_then(|node| Some(&node.info.inventory.as_ref()?.address));
-        nodes.iter().all(|node| address(node).is_some_and(|address| !address.is_empty()))
-    }
-
-    /// See [`Rsd::leftovers`].
+    /// What it still keeps, one word or two each.
     pub(crate) fn leftovers(&self) -> Vec<String> {
-        let alive = self.alive().map(|job| format!("job {}", job.id));
-        let queued = self.queue.iter().map(|job| format!("job {job} in the queue"));
-        let probes = self.probes.keys().map(|probe| format!("probe {probe}"));
-        let names = self.names.leftovers().chain(self.questions.leftovers());
-        let kept = self.lobby.leftovers().chain(self.blobs.leftovers());
-        alive.chain(queued).chain(probes).chain(names).chain(kept).collect()
+        let (names, questions) = (self.names.leftovers(), self.questions.leftovers());
+        let (lobby, values) = (self.lobby.leftovers(), self.values.leftovers());
+        let jobs = self.jobs.leftovers().chain(self.queue.leftovers()).chain(self.probes.leftovers());
+        jobs.chain(names).chain(questions).chain(lobby).chain(values).chain(self.ledger.leftovers()).collect()
     }
 
-    pub(crate) fn next_deadline(&self, tuning: &Tuning) -> Option<Duration> {
-        let jobs = self.alive().filter_map(|job| match job.life {
-            Life::Running { until } | Life::Outlived { until, .. } => until,
-            Life::Ending { until, .. } => Some(until),
-            Life::Queued { .. } | Life::Ended(_) => None,
-        });
-        let nodes = self.nodes.values().filter_map(|node| node.away.map(|since| since + tuning.reattach_grace));
-        let probes = self.probes.values().map(|probe| probe.deadline);
-        jobs.chain(nodes).chain(probes).chain(self.lobby.next_deadline()).chain(self.blobs.next_deadline()).min()
+    fn is_stopping(&self) -> bool {
+        self.stopping != Stopping::No
     }
-}
 
-/// The name of a job's KVS; unique for ever, as MPI libraries name shared memory after it.
-pub(crate) fn namespace(dvm: &str, job: JobId) -> String {
-    format!("rsd-{dvm}-{job}")
-}
+    // --- nodes ---
 
-impl Rsd {
-    pub(crate) fn submit(&mut self, now: Now, req: ReqId, spec: JobSpec, secret: Bytes, out: &mut Vec<Effect>) {
-        let Some(head) = &mut self.head else { return };
-        if self.stopping.is_some() {
-            return refuse(req, exit::NOT_PLACED, "the DVM is being stopped".into(), out);
+    /// A daemon has connected: gives it its id and name, or sends it to a parent with room.
+    fn on_knock(&mut self, now: Now, link: LinkId, mut nodes: Vec<NodeInfo>, has_room: bool, out: &mut Outputs<Order>) {
+        let below: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
+        let Some(joiner) = nodes.first_mut() else { return };
+        if joiner.node == 0 {
+            joiner.node = self.memory.next_node;
+            self.memory.next_node += 1;
         }
-        if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
-            return refuse(req, exit::USAGE, "no program named: rsctl submit -n 4 ./a.out".into(), out);
-        }
-        if let Err(error) = frameworks::parse(&spec.export) {
-            return refuse(req, exit::USAGE, format!("export: {error}"), out);
-        }
-        let wanted = match plan::request(&spec) {
-            Ok(wanted) => wanted,
-            Err(refusal) => return refuse(req, exit::NOT_PLACED, refusal.to_string(), out),
+        self.memory.next_node = self.memory.next_node.max(joiner.node + 1);
+        joiner.name = self.nodes.free_name(joiner);
+        joiner.joined_ms = now.unix_ms;
+        let parent = if has_room { None } else { self.nodes.roomiest(self.tuning.arity, joiner.node, &below) };
+        let Some(parent) = parent else { return out.tell(Order::Admit { link, nodes }) };
+        joiner.parent = parent.info.node;
+        let redirect = wire::Redirect {
+            node: joiner.node,
+            name: joiner.name.clone(),
+            dvm: self.dvm.clone(),
+            parent: parent.info.node,
+            parent_addr: parent.info.listen.clone(),
         };
-        let reason = match head.place(&wanted) {
-            Ok(_) => "other jobs are first".to_owned(),
-            Err(refusal) if refusal.fits_when_idle() => waiting(&refusal),
-            Err(refusal) => return refuse(req, exit::NOT_PLACED, refusal.to_string(), out),
-        };
-        let id = head.memory.next_job;
-        head.memory.next_job += 1;
-        out.push(Effect::Remember(head.memory));
-        let namespace = namespace(&self.dvm, id);
-        let grace_ms = u64::try_from(self.tuning.kill_grace.as_millis()).unwrap_or(u64::MAX);
-        let job = Job::new(now, id, spec, secret, namespace, reason, grace_ms);
-        out.push(log(now, id, job.submitted()));
-        head.jobs.insert(id, job);
-        head.alive.insert(id);
-        head.queue.push_back(id);
-        self.run_queue(now, out);
-        if let Some(job) = self.head.as_ref().and_then(|head| head.jobs.get(&id))
-            && let Life::Queued { reason } = &job.life
-        {
-            out.push(log(now, id, job_event::Body::Queued(job_event::Queued { reason: reason.clone() })));
-        }
-        out.push(Effect::Answer { req, answer: Answer::Submitted(id) });
+        // Its place is reserved until it attaches or its grace is over.
+        let node = joiner.node;
+        self.nodes.insert(joiner.clone(), true);
+        self.timers.set(Due::Node(node), now.mono + self.tuning.reattach_grace);
+        out.tell(Order::Redirect { link, redirect });
     }
 
-    /// Starts what fits, in order of submission. Behind a job that waits for slots only those go ahead that need none free,
-    /// because they may oversubscribe.
-    fn run_queue(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Some(head) = &mut self.head else { return };
-        head.try_queue = false;
-        let queue = std::mem::take(&mut head.queue);
-        let mut blocked = false;
-        for id in queue {
-            let Some(head) = &mut self.head else { return };
-            let Some(job) = head.jobs.get(&id) else { continue };
-            let (Life::Queued { .. }, Some(spec)) = (&job.life, &job.spec) else { continue };
-            if blocked && !spec.oversubscribe {
-                head.queue.push_back(id);
-                continue;
+    fn on_nodes_up(&mut self, now: Now, nodes: Vec<NodeInfo>, out: &mut Outputs<Order>) {
+        let mut back = Vec::new();
+        for mut info in nodes {
+            if let Some(known) = self.nodes.get(info.node) {
+                info.joined_ms = known.info.joined_ms;
+                info.name = known.info.name.clone();
+            } else {
+                info.name = self.nodes.free_name(&info);
+                info.joined_ms = now.unix_ms;
             }
-            let placed = plan::request(spec).and_then(|wanted| head.place(&wanted));
-            let Some(job) = head.jobs.get_mut(&id) else { continue };
-            match placed {
-                Ok(placement) => self.start_job(now, id, placement, out),
-                Err(refusal) if refusal.fits_when_idle() => {
-                    job.life = Life::Queued { reason: waiting(&refusal) };
-                    blocked = true;
-                    head.queue.push_back(id);
-                }
-                Err(refusal) => {
-                    // A node that it needs has left meanwhile.
-                    let event = job.fail_queued(now, refusal.to_string());
-                    out.push(log(now, id, event));
-                    self.retire(id, out);
-                }
+            self.memory.next_node = self.memory.next_node.max(info.node + 1);
+            back.push(info.node);
+            self.timers.cancel(&Due::Node(info.node));
+            self.nodes.insert(info, false);
+        }
+        self.queue.try_again = true;
+        out.push(Effect::Remember(self.memory));
+        self.relaunch(&back, out);
+    }
+
+    /// Nodes that came (back) may have missed the launch of a job or its kill; nodes that have not, ignore the repeat.
+    fn relaunch(&mut self, nodes: &[NodeId], out: &mut Outputs<Order>) {
+        for id in self.jobs.on_nodes(nodes) {
+            let Some(job) = self.jobs.get(id) else { continue };
+            let Some(active) = job.life().active() else { continue };
+            let launch = down::Body::Launch(active.launch.clone());
+            out.tell(Order::Repeat { nodes: nodes.to_vec(), body: launch });
+            if let Some(kill) = job.kill() {
+                out.tell(Order::Repeat { nodes: nodes.to_vec(), body: down::Body::Kill(kill.clone()) });
             }
         }
     }
 
-    pub(crate) fn start_job(&mut self, now: Now, id: JobId, placement: place::Placement, out: &mut Vec<Effect>) {
-        let Some(head) = &mut self.head else { return };
-        let names = placement.map.nodes().iter().map(|node| head.nodes[node].info.name.clone()).collect();
-        let universe_size = head.slots().max(placement.map.size());
-        let listens = head.all_can_listen(placement.map.nodes());
-        let Some(job) = head.jobs.get_mut(&id) else { return };
-        let readers = job.spec.as_ref().map(|spec| stdin_nodes(spec, &placement.map)).unwrap_or_default();
-        let notices = placement.notices.clone();
-        let (launch, event) = job.start(now, placement, names, universe_size, listens);
-        job.stdin.set_readers(readers.into_iter());
-        out.push(log(now, id, event));
-        out.extend(notices.into_iter().map(|text| log(now, id, job_event::Body::Notice(text))));
-        self.on_launch(now, launch, out);
-    }
-
-    /// What a step has to say; after a cut link once more.
-    pub(crate) fn on_notice(&mut self, now: Now, notice: &wire::Notice, out: &mut Vec<Effect>) {
-        let Some(job) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&notice.job)) else { return };
-        if let Some(text) = job.take_notice(notice) {
-            out.push(log(now, notice.job, job_event::Body::Notice(text)));
+    fn on_nodes_away(&mut self, now: Now, nodes: &[NodeId]) {
+        self.lobby.nodes_are_away(now.mono, nodes);
+        for node in nodes {
+            if self.nodes.set_away(*node) {
+                self.timers.set(Due::Node(*node), now.mono + self.tuning.reattach_grace);
+            }
         }
     }
 
-    pub(crate) fn on_rank_failed(&mut self, now: Now, failed: wire::RankFailed, out: &mut Vec<Effect>) {
-        let Some(exit) = failed.exit else { return };
-        let Some(Head { jobs, nodes, .. }) = &mut self.head else { return };
-        let Some(job) = jobs.get_mut(&failed.job) else { return };
-        let is_away = |node| nodes.get(&node).is_some_and(|node: &Node| node.away.is_some());
-        if !job.has_ranks() || exit.rank >= job.map.size() || !job.take_exit(now, &exit, is_away) {
-            return;
+    /// These nodes are not coming back: their jobs fail.
+    fn lose_nodes(&mut self, nodes: &[NodeId], why: impl Fn(&str) -> String, out: &mut Outputs<Order>) {
+        for node in nodes {
+            self.timers.cancel(&Due::Node(*node));
+            let Some(name) = self.nodes.remove(*node) else { continue };
+            for job in self.jobs.on_nodes(&[*node]) {
+                out.tell(Order::GiveUp { job, nodes: vec![*node], why: why(&name) });
+            }
         }
-        out.push(log(now, failed.job, job_event::Body::RankExit(exit.clone())));
-        if exit.fatal {
-            let reason = sentences::exit_on(job.node_name(exit.node), &exit);
-            let grace_ms = job.grace_ms;
-            self.answer_spawn(now, failed.job, Err(sentences::exit(&exit)), out);
-            self.kill_job(now, failed.job, Why::Failed, reason, grace_ms, out);
-            self.fail_family(now, failed.job, &exit, out);
+        self.lobby.nodes_are_lost(nodes);
+        self.queue.try_again = true;
+    }
+
+    fn on_load(&mut self, report: wire::LoadReport, out: &mut Outputs<Order>) {
+        self.nodes.set_load(report.node, report.load);
+        let req = self.probes.answered(report.probe);
+        if req.is_some() {
+            self.timers.cancel(&Due::Probe(report.probe));
+        }
+        self.answer_nodes(req, out);
+    }
+
+    fn answer_nodes(&self, req: Option<u64>, out: &mut Outputs<Order>) {
+        if let Some(req) = req {
+            out.answer(req, Answer::Nodes(self.nodes.infos(|node| self.ledger.in_use(node))));
         }
     }
 
-    /// One node's ranks have all ended while those of others wait for them in a fence.
-    pub(crate) fn on_stuck(&mut self, now: Now, id: JobId, rank: u32, epoch: u64, out: &mut Vec<Effect>) {
-        let Some(job) = self.head.as_ref().and_then(|head| head.jobs.get(&id)) else { return };
-        if !matches!(job.life, Life::Running { .. }) {
-            return;
+    // --- what steps send ---
+
+    /// What a step has noticed; repeated after a cut link.
+    fn on_notice(&mut self, now: Now, notice: &wire::Notice, out: &mut Outputs<Order>) {
+        if let Some(text) = self.jobs.get_mut(notice.job).and_then(|job| job.take_notice(notice)) {
+            out.log(now, notice.job, job_event::Body::Notice(text));
         }
-        let note = sentences::missed_fence(epoch);
-        // If a rank has exited with an error, it is the one to name.
-        let exited_well = || RankExit {
-            rank,
-            node: job.map.node_of(rank).unwrap_or(0),
-            how: Some(wire::rank_exit::How::Exited(0)),
-            code: 1,
-            ..Default::default()
-        };
-        let exit = RankExit { note, fatal: true, ..job.cause().cloned().unwrap_or_else(exited_well) };
-        self.on_rank_failed(now, wire::RankFailed { job: id, exit: Some(exit) }, out);
     }
 
-    /// TERM, and KILL after the grace. A later call of another kind only shortens the grace.
-    pub(crate) fn kill_job(
-        &mut self,
-        now: Now,
-        id: JobId,
-        why: Why,
-        reason: String,
-        grace_ms: u64,
-        out: &mut Vec<Effect>,
-    ) {
-        let Some(job) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&id)) else { return };
-        let wanted = now.mono + Duration::from_millis(grace_ms) + LAST_WORDS;
-        match &mut job.life {
-            Life::Running { .. } => job.life = Life::Ending { why, until: wanted },
-            Life::Ending { until, .. } if *until > wanted => *until = wanted,
-            // Those that it has spawned may not know yet how soon they are to go.
-            Life::Outlived { why: before, until } => (*before, *until) = (before.or(Some(why)), None),
-            Life::Ending { .. } | Life::Queued { .. } | Life::Ended(_) => return,
-        }
-        let kept = job.kept_kill(&reason, grace_ms);
-        let killing = job_event::Killing { reason: reason.clone(), grace_ms };
-        out.push(log(now, id, job_event::Body::Killing(killing)));
-        if let (Some(head), Some(kill)) = (&mut self.head, kept) {
-            head.keep(What::Kill(kill));
-        }
-        self.pass_kill(wire::Kill { job: id, grace_ms, reason }, out);
-        self.kill_spawned(now, id, grace_ms, out);
-    }
-
-    pub(crate) fn on_output(&mut self, now: Now, output: wire::Output, out: &mut Vec<Effect>) {
+    fn on_output(&mut self, now: Now, output: wire::Output, out: &mut Outputs<Order>) {
         let (id, node) = (output.job, output.node);
-        let Some(job) = self.head.as_mut().and_then(|head| head.jobs.get_mut(&id)) else { return };
-        let Some(inbox) = job.output.get_mut(&node) else { return };
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let root = job.spawned.as_ref().map(|spawned| spawned.root);
+        let Some(inbox) = job.active_mut().and_then(|active| active.output.get_mut(&node)) else { return };
         let bytes = output.records.iter().map(|record| record.data.len() as u64).sum();
         let fresh = inbox.accept(output.offset, bytes);
         let offset = inbox.received();
-        let root = job.spawned.as_ref().map(|spawned| spawned.root);
         if fresh {
             let records = output.records;
             if let Some(root) = root {
                 let records = records.iter().map(|record| wire::Record { job: id, ..record.clone() }).collect();
-                out.push(log(now, root, job_event::Body::Output(job_event::Output { records })));
+                out.log(now, root, job_event::Body::Output(job_event::Output { records }));
             }
-            out.push(log(now, id, job_event::Body::Output(job_event::Output { records })));
+            out.log(now, id, job_event::Body::Output(job_event::Output { records }));
         }
-        let ack = wire::OutputAck { job: id, node, offset };
-        self.to_node(id, node, Down { body: Some(down::Body::OutputAck(ack)) }, out);
+        out.order(down::Body::OutputAck(wire::OutputAck { job: id, node, offset }));
     }
 
-    /// A job that has ended is remembered until enough later ones have.
-    pub(crate) fn retire(&mut self, id: JobId, out: &mut Vec<Effect>) {
-        let Some(head) = &mut self.head else { return };
-        head.alive.remove(&id);
-        head.epoch_is_over(id);
-        head.blobs.job_is_over(id, out);
-        head.ended.push_back(id);
-        if let Some(req) = head.jobs.get_mut(&id).and_then(|job| job.stdin.settle(true)) {
-            out.push(Effect::Answer { req, answer: Answer::Stopped });
+    fn on_stdin_ack(&mut self, ack: &wire::StdinAck, out: &mut Outputs<Order>) {
+        let Some(job) = self.jobs.get_mut(ack.job) else { return };
+        for stdin in job.stdin.on_ack(ack) {
+            out.order(down::Body::Stdin(stdin));
         }
-        while head.ended.len() > self.tuning.jobs_kept {
-            if let Some(old) = head.ended.pop_front() {
-                head.jobs.remove(&old);
-                out.push(Effect::DropLog(old));
+        self.settle_stdin(ack.job, out);
+    }
+
+    /// Answers the client that feeds a job, if it can be answered.
+    fn settle_stdin(&mut self, job: JobId, out: &mut Outputs<Order>) {
+        let Some(job) = self.jobs.get_mut(job) else { return };
+        let no_ranks = matches!(job.life(), life::Life::Outlived { .. } | life::Life::Ended(_));
+        if let Some(req) = job.stdin.settle(no_ranks) {
+            out.answer(req, Answer::Stopped);
+        }
+    }
+
+    fn on_name_call(&mut self, call: wire::NameCall, out: &mut Outputs<Order>) {
+        use wire::name_call::Op;
+        if !self.jobs.is_alive(call.job) {
+            return;
+        }
+        let wire::NameCall { job, node, call: number, op, uid, open_from } = call;
+        match self.questions.ask(job, node, number, open_from) {
+            questions::Question::Settled => return,
+            questions::Question::Answered(answer) => return out.order(answer),
+            questions::Question::New => {}
+        }
+        let is_once = matches!(op, Some(Op::Publish(_) | Op::Unpublish(_)));
+        let found = |port: Option<bytes::Bytes>| (port.is_some(), port.unwrap_or_default());
+        let (ok, port) = match op {
+            Some(Op::Publish(wire::Kv { key: name, value: port })) => {
+                let ok = self.names.publish(name.clone(), port.clone(), job, uid);
+                if ok && self.outlives_head(job) {
+                    self.keep(What::Name(wire::PublishedName { name, port, job, uid }));
+                }
+                (ok, bytes::Bytes::new())
             }
-        }
-    }
-
-    /// Every node has counted its ranks out.
-    pub(crate) fn on_job_over(&mut self, now: Now, id: JobId, exits: Vec<RankExit>, out: &mut Vec<Effect>) {
-        let Some(head) = &mut self.head else { return };
-        let Some(job) = head.jobs.get_mut(&id) else { return };
-        for exit in exits {
-            job.take_exit(now, &exit, |_| false);
-        }
-        head.names.forget(id);
-        head.questions.forget(id);
-        head.try_queue = true;
-        if let Some(job) = head.jobs.get(&id) {
-            let why_not = job.cause().map(sentences::exit);
-            self.answer_spawn(now, id, why_not.map_or(Ok(()), Err), out);
-        }
-        self.end_or_outlive(now, id, out);
-    }
-
-    /// What is due by time, and what became possible.
-    pub(crate) fn settle_head(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Some(head) = &mut self.head else { return };
-        let grace = self.tuning.reattach_grace;
-        let lost: Vec<NodeId> = head
-            .nodes
-            .iter()
-            .filter(|(_, node)| node.away.is_some_and(|since| since + grace <= now.mono))
-            .map(|(id, _)| *id)
-            .collect();
-        let timed_out: Vec<(JobId, u64)> = head
-            .alive()
-            .filter(|job| match job.life {
-                Life::Running { until } | Life::Outlived { until, .. } => until.is_some_and(|until| until <= now.mono),
-                Life::Queued { .. } | Life::Ending { .. } | Life::Ended(_) => false,
-            })
-            .map(|job| (job.id, job.grace_ms))
-            .collect();
-        let silent: Vec<JobId> = head
-            .alive()
-            .filter(|job| matches!(job.life, Life::Ending { until, .. } if until <= now.mono))
-            .map(|job| job.id)
-            .collect();
-        if !lost.is_empty() {
-            self.nodes_are_lost(now, &lost, |node| sentences::node_unreachable(node, grace), out);
-        }
-        for (id, grace_ms) in timed_out {
-            self.kill_job(now, id, Why::TimedOut, "its time is over".into(), grace_ms, out);
-        }
-        for id in silent {
-            let nodes = self.relays.get(&id).map(|relay| relay.map.nodes().to_vec()).unwrap_or_default();
-            self.give_up_nodes(now, id, &nodes, &sentences::kill_unconfirmed(), out);
-        }
-        self.settle_lobby(now, out);
-        if let Some(head) = &mut self.head {
-            let jobs = &head.jobs;
-            head.blobs.settle(now.mono, |id| jobs.get(&id).map_or(0, |job| job.map.size()), out);
-        }
-        self.advance_relays(now, out);
-        if self.head.as_ref().is_some_and(|head| head.try_queue) {
-            self.run_queue(now, out);
-        }
-        self.answer_waiting(now, out);
-    }
-
-    fn answer_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let Some(head) = &mut self.head else { return };
-        let ready: Vec<u64> = head
-            .probes
-            .iter()
-            .filter(|(_, probe)| probe.missing == 0 || probe.deadline <= now.mono)
-            .map(|(number, _)| *number)
-            .collect();
-        for number in ready {
-            let Some(Probe { req, .. }) = head.probes.remove(&number) else { continue };
-            let in_use = head.in_use();
-            let info = |node: &Node| NodeInfo {
-                state: if node.away.is_some() { NodeState::Away } else { NodeState::Up }.into(),
-                slots_in_use: in_use.get(&node.info.node).copied().unwrap_or(0),
-                ..node.info.clone()
-            };
-            out.push(Effect::Answer { req, answer: Answer::Nodes(head.nodes.values().map(info).collect()) });
-        }
-        for id in &head.alive {
-            if let Some(req) = head.jobs.get_mut(id).and_then(|job| job.stdin.settle(false)) {
-                out.push(Effect::Answer { req, answer: Answer::Stopped });
+            Some(Op::Lookup(name)) => found(self.names.lookup(&name)),
+            Some(Op::Unpublish(name)) => {
+                let ok = self.names.unpublish(&name, uid);
+                if ok {
+                    self.keep(What::NameGone(name));
+                }
+                (ok, bytes::Bytes::new())
             }
+            Some(Op::State(namespace)) => found(family::state(&self.jobs, &namespace).map(Into::into)),
+            None => (false, bytes::Bytes::new()),
+        };
+        let result = wire::NameResult { job, node, call: number, ok, port };
+        if is_once && self.outlives_head(job) {
+            self.keep(What::Answer(result.clone()));
         }
+        let answer = down::Body::NameResult(result);
+        self.questions.answer(job, node, number, answer.clone());
+        out.order(answer);
     }
-}
-
-/// The name of one of these nodes, for sentences.
-pub(crate) fn name_among(nodes: &BTreeMap<NodeId, Node>, node: NodeId) -> String {
-    nodes.get(&node).map_or_else(|| format!("node {node}"), |node| node.info.name.clone())
-}
-
-/// Why a job waits, in one line.
-pub(crate) fn waiting(refusal: &place::Refusal) -> String {
-    refusal.to_string().lines().next().unwrap_or_default().to_owned()
 }

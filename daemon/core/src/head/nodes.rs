@@ -1,184 +1,195 @@
-//! The nodes as the head knows them: joining, away, lost, and how loaded they are.
+//! The nodes of the DVM as the head knows them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::Arc;
 
-use rsd_proto::v1::{self as wire, Down, NodeInfo, down};
+use rsd_proto::v1::{self as wire, NodeInfo, NodeState};
 
-use crate::head::job::Job;
-use crate::head::offers::Node;
-use crate::head::{LOAD_DEADLINE, Probe};
-use crate::node::tree;
-use crate::rsd::{Effect, ReqId, Rsd};
-use crate::{JobId, NodeId, Now};
+use crate::contract::HEAD;
+use crate::place::Gpu;
+use crate::place::cpuset::CpuSet;
+use crate::place::topology::{Kind, Topology};
+use crate::{NodeId, plan};
 
-impl Rsd {
-    /// A joiner knocks: gives it (the first of `nodes`) its id and name, or says where else to knock.
-    pub(crate) fn admit(&mut self, now: Now, nodes: &mut [NodeInfo]) -> Option<wire::Redirect> {
-        let (me, dvm, arity) = (self.me.node, self.dvm.clone(), self.tuning.arity);
-        let room = self.children.len() < arity;
-        let head = self.head.as_mut()?;
-        let below: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
-        let joiner = nodes.first_mut()?;
-        if joiner.node == 0 {
-            joiner.node = head.memory.next_node;
-            head.memory.next_node += 1;
-        }
-        head.memory.next_node = head.memory.next_node.max(joiner.node + 1);
-        joiner.name = free_name(&head.nodes, joiner);
-        joiner.joined_ms = now.unix_ms;
-        if room {
-            return None;
-        }
-        let parent = roomiest(&head.nodes, me, arity, joiner.node, &below)?;
-        let parent_addr = head.nodes[&parent].info.listen.clone();
-        joiner.parent = parent;
-        // Its place is taken until it comes or its grace is over.
-        head.insert_node(joiner.clone(), Some(now.mono));
-        Some(wire::Redirect { node: joiner.node, name: joiner.name.clone(), dvm, parent, parent_addr })
+/// All nodes that have not left.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    by_id: BTreeMap<NodeId, Node>,
+    names: HashMap<String, NodeId>,
+    alike: Alike,
+    slots: u32,
+}
+
+/// A node of the DVM.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// Without its topology.
+    pub(super) info: NodeInfo,
+    /// Its link is cut.
+    pub(super) is_away: bool,
+    /// Its processor; a single thread where it tells none that makes sense.
+    pub(super) topology: Arc<Topology>,
+    pub(super) usable: CpuSet,
+    pub(super) gpus: Arc<[Gpu]>,
+}
+
+/// What nodes alike share.
+#[derive(Debug, Default)]
+struct Alike {
+    topologies: HashSet<Arc<Topology>>,
+    gpus: HashSet<Arc<[Gpu]>>,
+}
+
+impl Nodes {
+    /// The head's node alone.
+    pub(super) fn new(me: NodeInfo) -> Nodes {
+        let (by_id, names, alike) = (BTreeMap::new(), HashMap::new(), Alike::default());
+        let mut nodes = Nodes { by_id, names, alike, slots: 0 };
+        nodes.insert(me, false);
+        nodes
     }
 
-    pub(crate) fn nodes_are_up(&mut self, now: Now, nodes: Vec<NodeInfo>, out: &mut Vec<Effect>) {
-        let Some(head) = &mut self.head else { return };
-        let mut back = Vec::new();
-        for mut info in nodes {
-            if let Some(known) = head.nodes.get(&info.node) {
-                info.joined_ms = known.info.joined_ms;
-                info.name = known.info.name.clone();
-            } else {
-                info.name = free_name(&head.nodes, &info);
-                info.joined_ms = now.unix_ms;
-            }
-            head.memory.next_node = head.memory.next_node.max(info.node + 1);
-            back.push(info.node);
-            head.insert_node(info, None);
-        }
-        head.try_queue = true;
-        out.push(Effect::Remember(head.memory));
-        self.relaunch(&back, out);
+    /// Adds a node, or replaces what is known of it.
+    pub(super) fn insert(&mut self, info: NodeInfo, is_away: bool) {
+        self.remove(info.node);
+        let node = self.alike.node(info, is_away);
+        self.slots += node.slots();
+        self.names.insert(node.info.name.clone(), node.info.node);
+        self.by_id.insert(node.info.node, node);
     }
 
-    /// Nodes that came (back) may have missed the launch of a job or its kill; those that have not know the repeat.
-    fn relaunch(&mut self, nodes: &[NodeId], out: &mut Vec<Effect>) {
-        let Some(head) = &self.head else { return };
-        let concerned = |job: &&Job| job.map.nodes().iter().any(|node| nodes.contains(node));
-        let jobs: Vec<JobId> = head.alive().filter(concerned).map(|job| job.id).collect();
-        for id in jobs {
-            let Some(launch) = self.head.as_ref().and_then(|head| head.jobs[&id].launch.clone()) else { continue };
-            self.to_children_with(nodes, &Down { body: Some(down::Body::Launch(launch)) }, out);
-            if let Some(kill) = self.relays.get(&id).and_then(|relay| relay.kill.clone()) {
-                self.to_children_with(nodes, &Down { body: Some(down::Body::Kill(kill)) }, out);
-            }
+    /// A node has left; returns its name.
+    pub(super) fn remove(&mut self, id: NodeId) -> Option<String> {
+        let node = self.by_id.remove(&id)?;
+        self.slots -= node.slots();
+        if self.names.get(&node.info.name) == Some(&id) {
+            self.names.remove(&node.info.name);
         }
+        Some(node.info.name)
     }
 
-    pub(crate) fn nodes_are_away(&mut self, now: Now, nodes: &[NodeId]) {
-        let Some(head) = &mut self.head else { return };
-        head.lobby.nodes_are_away(now.mono, nodes);
-        for node in nodes {
-            if let Some(node) = head.nodes.get_mut(node) {
-                node.away.get_or_insert(now.mono);
-            }
-        }
+    pub(super) fn get(&self, node: NodeId) -> Option<&Node> {
+        self.by_id.get(&node)
     }
 
-    /// These nodes are not coming back: their jobs fail.
-    pub(crate) fn nodes_are_lost(
-        &mut self,
-        now: Now,
-        nodes: &[NodeId],
-        why: impl Fn(&str) -> String,
-        out: &mut Vec<Effect>,
-    ) {
-        for node in nodes {
-            let Some(gone) = self.head.as_mut().and_then(|head| head.nodes.remove(node)) else { continue };
-            let why = why(&gone.info.name);
-            let alive = self.head.iter().flat_map(|head| head.alive());
-            let jobs: Vec<JobId> = alive.filter(|job| job.map.count_on(*node) > 0).map(|job| job.id).collect();
-            for id in jobs {
-                self.give_up_nodes(now, id, &[*node], &why, out);
-            }
-        }
-        if let Some(head) = &mut self.head {
-            head.lobby.nodes_are_lost(nodes);
-            head.try_queue = true;
-        }
+    pub(super) fn all(&self) -> impl Iterator<Item = &Node> {
+        self.by_id.values()
     }
 
-    pub(crate) fn give_up_nodes(&mut self, now: Now, id: JobId, nodes: &[NodeId], why: &str, out: &mut Vec<Effect>) {
-        for node in nodes {
-            let Some(relay) = self.relays.get_mut(&id) else { return };
-            if relay.is_done(*node) {
-                continue;
-            }
-            relay.lose(*node);
-            let exits = tree::lost_ranks(relay.map.ranks_on(*node), *node, why);
-            for exit in exits {
-                self.on_rank_failed(now, wire::RankFailed { job: id, exit: Some(exit) }, out);
-            }
-        }
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
     }
 
-    pub(crate) fn list_nodes(&mut self, now: Now, req: ReqId, load: bool, out: &mut Vec<Effect>) {
-        let Some(head) = &mut self.head else { return };
-        let missing = head.nodes.values().filter(|node| node.away.is_none()).count() as u32;
-        let probe = head.next_probe;
-        head.next_probe += 1;
-        for node in head.nodes.values_mut() {
-            node.info.load = None;
-        }
-        let deadline = if load { now.mono + LOAD_DEADLINE } else { now.mono };
-        head.probes.insert(probe, Probe { req, deadline, missing });
-        if load {
-            out.push(Effect::MeasureLoad { probe });
-            self.to_children(&Down { body: Some(down::Body::LoadProbe(wire::LoadProbe { probe })) }, out);
-        }
+    /// The slots of all nodes.
+    pub(super) fn slots(&self) -> u32 {
+        self.slots
     }
 
-    pub(crate) fn on_load(&mut self, mut report: wire::LoadReport, out: &mut Vec<Effect>) {
-        if report.node == self.me.node
-            && let Some(load) = &mut report.load
-        {
-            load.steps = self.steps.len() as u32;
+    /// The link to a node is cut. False if that is known, or the node is not.
+    pub(super) fn set_away(&mut self, node: NodeId) -> bool {
+        self.by_id.get_mut(&node).is_some_and(|node| !std::mem::replace(&mut node.is_away, true))
+    }
+
+    pub(super) fn is_away(&self, node: NodeId) -> bool {
+        self.by_id.get(&node).is_some_and(|node| node.is_away)
+    }
+
+    /// The node's name, for sentences.
+    pub(super) fn name(&self, node: NodeId) -> String {
+        self.by_id.get(&node).map_or_else(|| format!("node {node}"), |node| node.info.name.clone())
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<NodeId> {
+        self.names.get(name).copied()
+    }
+
+    /// The name that a node wants, with a number behind it if another node has it.
+    pub(super) fn free_name(&self, wanted: &NodeInfo) -> String {
+        let is_free = |name: &String| self.names.get(name).is_none_or(|node| *node == wanted.node);
+        let numbered = (2..).map(|number| format!("{}-{number}", wanted.name));
+        let mut names = std::iter::once(wanted.name.clone()).chain(numbered);
+        names.find(is_free).expect("there are more numbers than nodes")
+    }
+
+    /// Whether each of these nodes knows by which address the others reach it.
+    pub(super) fn all_can_listen(&self, nodes: &[NodeId]) -> bool {
+        let address = |node| self.by_id.get(node).and_then(|node| Some(&node.info.inventory.as_ref()?.address));
+        nodes.iter().all(|node| address(node).is_some_and(|address| !address.is_empty()))
+    }
+
+    /// The node nearest to the root that can take one more child, and is not `below` the joiner, nor was when last heard of.
+    /// Cost: it looks at every node.
+    pub(super) fn roomiest(&self, arity: usize, joiner: NodeId, below: &[NodeId]) -> Option<&Node> {
+        let mut children: HashMap<NodeId, usize> = HashMap::new();
+        for node in self.by_id.values().filter(|node| node.info.node != HEAD) {
+            *children.entry(node.info.parent).or_default() += 1;
         }
-        let Some(head) = &mut self.head else {
-            return self.pass_up(wire::Up { body: Some(wire::up::Body::Load(report)) }, out);
+        let above = |node: &NodeId| self.by_id.get(node).map(|found| found.info.parent);
+        let len = self.by_id.len();
+        let way_up = |node| std::iter::successors(Some(node), above).take(len).take_while(|node| *node != HEAD);
+        let fits = |node: &&Node| {
+            let id = node.info.node;
+            let open = !node.is_away && !node.info.listen.is_empty();
+            let room = children.get(&id).copied().unwrap_or(0) < arity;
+            id != HEAD && open && room && !below.contains(&id) && !way_up(id).any(|node| node == joiner)
         };
-        if let Some(node) = head.nodes.get_mut(&report.node) {
-            node.info.load = report.load;
+        self.by_id.values().filter(fits).min_by_key(|node| (way_up(node.info.node).count(), node.info.node))
+    }
+
+    /// Loads are to be measured anew. Returns how many nodes will report.
+    pub(super) fn forget_loads(&mut self) -> u32 {
+        self.by_id.values_mut().for_each(|node| node.info.load = None);
+        self.by_id.values().filter(|node| !node.is_away).count() as u32
+    }
+
+    pub(super) fn set_load(&mut self, node: NodeId, load: Option<wire::NodeLoad>) {
+        if let Some(node) = self.by_id.get_mut(&node) {
+            node.info.load = load;
         }
-        if let Some(probe) = head.probes.get_mut(&report.probe) {
-            probe.missing = probe.missing.saturating_sub(1);
-        }
+    }
+
+    /// All nodes, as users see them.
+    pub(super) fn infos(&self, in_use: impl Fn(NodeId) -> u32) -> Vec<NodeInfo> {
+        let info = |node: &Node| NodeInfo {
+            state: if node.is_away { NodeState::Away } else { NodeState::Up }.into(),
+            slots_in_use: in_use(node.info.node),
+            ..node.info.clone()
+        };
+        self.by_id.values().map(info).collect()
     }
 }
 
-/// The name that a node asked for, with a number behind it if another has it.
-fn free_name(nodes: &BTreeMap<NodeId, Node>, joiner: &NodeInfo) -> String {
-    let taken = |name: &str| nodes.values().any(|node| node.info.node != joiner.node && node.info.name == name);
-    let numbered = (2..).map(|number| format!("{}-{number}", joiner.name));
-    let mut names = std::iter::once(joiner.name.clone()).chain(numbered);
-    names.find(|name| !taken(name)).expect("there are more numbers than nodes")
+impl Node {
+    pub(super) fn slots(&self) -> u32 {
+        self.info.inventory.as_ref().map_or(0, |inventory| inventory.slots)
+    }
 }
 
-/// The node nearest to the root that can take one more child, and is not `below` the joiner, nor was when last heard of.
-fn roomiest(
-    nodes: &BTreeMap<NodeId, Node>,
-    head: NodeId,
-    arity: usize,
-    joiner: NodeId,
-    below: &[NodeId],
-) -> Option<NodeId> {
-    let mut children: HashMap<NodeId, usize> = HashMap::new();
-    for node in nodes.values().filter(|node| node.info.node != head) {
-        *children.entry(node.info.parent).or_default() += 1;
+impl Alike {
+    /// The node of that account. What is known of a node is checked here, once.
+    fn node(&mut self, mut info: NodeInfo, is_away: bool) -> Node {
+        let inventory = info.inventory.get_or_insert_default();
+        let told = inventory.topology.take();
+        let topology = told
+            .and_then(|told| Topology::try_from(&told).ok())
+            .unwrap_or_else(|| Topology::regular(&[(Kind::Core, 1)]).expect("one core is a machine"));
+        let usable = match plan::cpu_set(&inventory.usable, topology.threads()) {
+            none if none.is_empty() => topology.all(),
+            some => some,
+        };
+        let gpus = plan::gpus(&inventory.gpus, topology.threads());
+        let (topology, gpus) = (shared(&mut self.topologies, Arc::new(topology)), shared(&mut self.gpus, gpus.into()));
+        Node { info, is_away, topology, usable, gpus }
     }
-    let above = |node: &NodeId| nodes.get(node).map(|found| found.info.parent);
-    let way_up = |node| std::iter::successors(Some(node), above).take(nodes.len()).take_while(|node| *node != head);
-    let fits = |node: &&Node| {
-        let id = node.info.node;
-        let open = node.away.is_none() && !node.info.listen.is_empty();
-        let room = children.get(&id).copied().unwrap_or(0) < arity;
-        id != head && open && room && !below.contains(&id) && !way_up(id).any(|node| node == joiner)
-    };
-    nodes.values().filter(fits).map(|node| node.info.node).min_by_key(|id| (way_up(*id).count(), *id))
+}
+
+/// The equal one that is known, or this one from now on. Values that no node has any more are dropped.
+fn shared<T: ?Sized + Eq + Hash>(known: &mut HashSet<Arc<T>>, new: Arc<T>) -> Arc<T> {
+    if let Some(known) = known.get(&new) {
+        return Arc::clone(known);
+    }
+    known.retain(|known| Arc::strong_count(known) > 1);
+    known.insert(Arc::clone(&new));
+    new
 }

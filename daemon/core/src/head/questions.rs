@@ -1,39 +1,39 @@
-//! What steps ask the head is done once. A step keeps its question until it is answered and asks again after a cut, over a
-//! way that may be another one: the head keeps each answer until the step says that it has it, and gives the same again.
+//! Requests of steps that the head must perform only once. A step keeps a request until it is answered and repeats it after a cut,
+//! perhaps by another way: the head keeps each answer until the step confirms it, and repeats it for a repeated request.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use rsd_proto::v1::{self as wire, down};
 
 use crate::{JobId, NodeId};
 
-/// All that has been asked, by step.
+/// All requests, by step.
 #[derive(Debug, Default)]
-pub(crate) struct Questions(HashMap<(JobId, NodeId), OfStep>);
+pub(super) struct Questions(BTreeMap<(JobId, NodeId), OfStep>);
 
-/// One step's.
+/// The requests of one step.
 #[derive(Debug, Default)]
 struct OfStep {
-    /// Those before this number are settled.
+    /// Requests with a smaller number are settled.
     open_from: u64,
-    /// The answers; none: it takes its time.
+    /// The answers; none: in progress.
     known: BTreeMap<u64, Option<down::Body>>,
 }
 
-/// What a question is.
+/// How a request is to be treated.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Question {
-    /// To be done now, and answered by [`Questions::answer`].
+pub(super) enum Question {
+    /// It must be performed, and answered by [`Questions::answer`].
     New,
-    /// A repeat, whose answer the step may have missed.
+    /// It is a repeat; the step may have missed this answer.
     Answered(down::Body),
-    /// A repeat that is being worked on, or whose answer has arrived.
+    /// It is a repeat that is in progress, or whose answer has arrived.
     Settled,
 }
 
 impl Questions {
-    /// A step has asked. All before `open_from` it knows the answer of.
-    pub(crate) fn ask(&mut self, job: JobId, node: NodeId, call: u64, open_from: u64) -> Question {
+    /// A step has asked. It has the answers of all requests before `open_from`.
+    pub(super) fn ask(&mut self, job: JobId, node: NodeId, call: u64, open_from: u64) -> Question {
         let step = self.0.entry((job, node)).or_default();
         if open_from > step.open_from {
             step.open_from = open_from;
@@ -52,21 +52,21 @@ impl Questions {
         }
     }
 
-    /// Keeps the answer to a question that was new.
-    pub(crate) fn answer(&mut self, job: JobId, node: NodeId, call: u64, answer: down::Body) {
+    /// Keeps the answer to a request that was new.
+    pub(super) fn answer(&mut self, job: JobId, node: NodeId, call: u64, answer: down::Body) {
         if let Some(kept) = self.0.get_mut(&(job, node)).and_then(|step| step.known.get_mut(&call)) {
             *kept = Some(answer);
         }
     }
 
-    /// An answer that was given before a restart, and perhaps not heard.
-    pub(crate) fn restore(&mut self, answer: wire::NameResult) {
+    /// Takes in an answer that was given before a restart, and may not have arrived.
+    pub(super) fn restore(&mut self, answer: wire::NameResult) {
         let step = self.0.entry((answer.job, answer.node)).or_default();
         step.known.insert(answer.call, Some(down::Body::NameResult(answer)));
     }
 
-    /// What was answered about names, and may not have been heard.
-    pub(crate) fn names_answered(&self) -> impl Iterator<Item = wire::NameResult> {
+    /// The answers about names that may not have arrived.
+    pub(super) fn names_answered(&self) -> impl Iterator<Item = wire::NameResult> {
         self.0.values().flat_map(|step| step.known.values()).filter_map(|answer| match answer {
             Some(down::Body::NameResult(answer)) => Some(answer.clone()),
             Some(_) | None => None,
@@ -74,12 +74,12 @@ impl Questions {
     }
 
     /// The job is over.
-    pub(crate) fn forget(&mut self, job: JobId) {
-        self.0.retain(|(of, _), _| *of != job);
+    pub(super) fn forget(&mut self, job: JobId) {
+        for _ in self.0.extract_if((job, NodeId::MIN)..=(job, NodeId::MAX), |_, _| true) {}
     }
 
-    /// See [`crate::rsd::Rsd::leftovers`].
-    pub(crate) fn leftovers(&self) -> impl Iterator<Item = String> {
+    /// What it still keeps, one word or two each.
+    pub(super) fn leftovers(&self) -> impl Iterator<Item = String> {
         self.0.keys().map(|(job, node)| format!("what job {job} has asked on node {node}"))
     }
 }
@@ -93,10 +93,10 @@ mod tests {
     const ANSWER: down::Body = down::Body::Resync(Resync {});
 
     #[test]
-    fn a_question_is_done_once_and_answered_until_the_step_has_the_answer() {
+    fn a_request_is_performed_once_and_answered_until_the_step_confirms() {
         let mut questions = Questions::default();
         assert_eq!(questions.ask(1, 7, 0, 0), Question::New);
-        assert_eq!(questions.ask(1, 7, 0, 0), Question::Settled, "it is being worked on");
+        assert_eq!(questions.ask(1, 7, 0, 0), Question::Settled, "it is in progress");
         assert_eq!(questions.ask(1, 7, 1, 0), Question::New, "another rank of the node asks");
         questions.answer(1, 7, 0, ANSWER);
         assert_eq!(questions.ask(1, 7, 0, 0), Question::Answered(ANSWER));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_nobody_waits_for_is_not_kept() {
+    fn an_answer_to_no_request_is_not_kept() {
         let mut questions = Questions::default();
         questions.answer(1, 7, 0, ANSWER);
         assert_eq!(questions.ask(1, 7, 0, 0), Question::New);

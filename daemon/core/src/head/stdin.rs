@@ -1,27 +1,27 @@
 //! Standard input of a job, on its way from one client to the nodes whose ranks read it.
 //!
 //! The client's chunks wait here until every reading node has acknowledged them; a client that sends faster than the ranks
-//! read gets its answers later. Nothing goes to a node before its step says that it is there.
+//! read gets its answers later. Nothing is sent to a node before its step has attached.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use rsd_proto::v1::{self as wire, Down, StdinAck, down};
+use rsd_proto::v1::{self as wire, JobSpec, StdinAck, stdin_target};
 
-use crate::head::job::Life;
+use crate::contract::ReqId;
 use crate::outbox::Outbox;
-use crate::rsd::{Effect, ReqId, Rsd};
+use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId};
 
 const WINDOW_BYTES: u64 = 256 << 10;
 
 /// One job's standard input.
 #[derive(Debug)]
-pub(crate) struct StdinFeed {
+pub(super) struct StdinFeed {
     outbox: Outbox<Chunk>,
     /// Absent until the job is placed.
     readers: Option<BTreeMap<NodeId, Reader>>,
-    /// The client's request that is answered when there is room again, or, at the end, when all is taken.
+    /// The client's request that is answered when there is room again, or, at the end of input, when all is acknowledged.
     waiting: Option<(ReqId, bool)>,
 }
 
@@ -33,8 +33,8 @@ struct Chunk {
 
 #[derive(Debug, Default)]
 struct Reader {
-    there: bool,
-    closed: bool,
+    is_attached: bool,
+    is_closed: bool,
     acked: u64,
 }
 
@@ -45,25 +45,50 @@ impl Default for StdinFeed {
 }
 
 impl StdinFeed {
-    /// These nodes have ranks that read.
-    pub(crate) fn set_readers(&mut self, nodes: impl Iterator<Item = NodeId>) {
-        self.readers = Some(nodes.map(|node| (node, Reader::default())).collect());
+    /// The job is placed: these nodes have ranks that read.
+    pub(super) fn set_readers(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
+        self.readers = Some(nodes.into_iter().map(|node| (node, Reader::default())).collect());
     }
 
-    fn nobody_reads(&self) -> bool {
-        self.readers.as_ref().is_some_and(|readers| readers.values().all(|reader| reader.closed))
+    /// A client brings input; `eof` with the last of it. Returns the messages to send and the request that this one replaces.
+    pub(super) fn push(&mut self, job: JobId, req: ReqId, data: Bytes, eof: bool) -> (Vec<wire::Stdin>, Option<ReqId>) {
+        // One client feeds a job; the request of a second one replaces that of the first.
+        let before = self.waiting.replace((req, eof)).map(|(before, _)| before);
+        let offset = self.outbox.push(data.len() as u64 + u64::from(eof), Chunk { data: data.clone(), eof });
+        let readers = self.readers.iter().flatten().filter(|(_, reader)| reader.is_attached && !reader.is_closed);
+        let stdin = readers.map(|(node, _)| wire::Stdin { job, node: *node, offset, data: data.clone(), eof });
+        (stdin.collect(), before)
     }
 
-    /// Answers the waiting client if it can be.
-    pub(crate) fn settle(&mut self, job_over: bool) -> Option<ReqId> {
+    /// A node has acknowledged input, or its step has attached. Returns what must be sent to it (again).
+    pub(super) fn on_ack(&mut self, ack: &StdinAck) -> Vec<wire::Stdin> {
+        let Some(reader) = self.readers.as_mut().and_then(|readers| readers.get_mut(&ack.node)) else {
+            return Vec::new();
+        };
+        reader.acked = reader.acked.max(ack.offset);
+        reader.is_closed |= ack.closed;
+        if !ack.resume || reader.is_closed {
+            return Vec::new();
+        }
+        reader.is_attached = true;
+        let (job, node) = (ack.job, ack.node);
+        let again = self.outbox.unacked().map(|(offset, chunk)| {
+            let Chunk { data, eof } = chunk.clone();
+            wire::Stdin { job, node, offset, data, eof }
+        });
+        again.collect()
+    }
+
+    /// Drops what all readers have acknowledged, and returns the waiting request if it can be answered. To be called after
+    /// every change.
+    pub(super) fn settle(&mut self, no_ranks: bool) -> Option<ReqId> {
         let readers = self.readers.iter().flat_map(BTreeMap::values);
-        let taken = readers.filter(|reader| !reader.closed).map(|reader| reader.acked).min();
-        if let Some(taken) = taken {
+        if let Some(taken) = readers.filter(|reader| !reader.is_closed).map(|reader| reader.acked).min() {
             self.outbox.ack(taken);
         }
         let (req, eof) = self.waiting?;
-        let ready =
-            job_over || self.nobody_reads() || if eof { self.outbox.is_drained() } else { self.outbox.is_open() };
+        let unread = self.readers.as_ref().is_some_and(|readers| readers.values().all(|reader| reader.is_closed));
+        let ready = no_ranks || unread || if eof { self.outbox.is_drained() } else { self.outbox.is_open() };
         if ready {
             self.waiting = None;
         }
@@ -71,42 +96,11 @@ impl StdinFeed {
     }
 }
 
-impl Rsd {
-    /// A client brings input for a job; `eof` with the last of it.
-    pub(crate) fn on_stdin_chunk(&mut self, req: ReqId, job: JobId, data: Bytes, eof: bool, out: &mut Vec<Effect>) {
-        let Some(found) = self.head.as_mut().and_then(|head| head.job_mut(job)) else {
-            return self.answer_no_such_job(req, job, out);
-        };
-        if found.is_over() || matches!(found.life, Life::Outlived { .. }) {
-            return out.push(Effect::Answer { req, answer: crate::rsd::Answer::Stopped });
-        }
-        // One client feeds a job; a second one's chunk takes the first one's place in the queue for an answer.
-        if let Some((before, _)) = found.stdin.waiting.replace((req, eof)) {
-            out.push(Effect::Answer { req: before, answer: crate::rsd::Answer::Stopped });
-        }
-        let offset = found.stdin.outbox.push(data.len() as u64 + u64::from(eof), Chunk { data: data.clone(), eof });
-        let readers = found.stdin.readers.iter().flatten().filter(|(_, reader)| reader.there && !reader.closed);
-        let nodes: Vec<NodeId> = readers.map(|(node, _)| *node).collect();
-        for node in nodes {
-            let stdin = wire::Stdin { job, node, offset, data: data.clone(), eof };
-            self.to_node(job, node, Down { body: Some(down::Body::Stdin(stdin)) }, out);
-        }
-    }
-
-    pub(crate) fn on_stdin_ack(&mut self, ack: StdinAck, out: &mut Vec<Effect>) {
-        let job = ack.job;
-        let Some(found) = self.head.as_mut().and_then(|head| head.job_mut(job)) else { return };
-        let Some(reader) = found.stdin.readers.as_mut().and_then(|readers| readers.get_mut(&ack.node)) else { return };
-        reader.acked = reader.acked.max(ack.offset);
-        reader.closed |= ack.closed;
-        if !ack.resume || reader.closed {
-            return;
-        }
-        reader.there = true;
-        let again: Vec<(u64, Chunk)> = found.stdin.outbox.unacked().map(|(at, chunk)| (at, chunk.clone())).collect();
-        for (offset, Chunk { data, eof }) in again {
-            let stdin = wire::Stdin { job, node: ack.node, offset, data, eof };
-            self.to_node(job, ack.node, Down { body: Some(down::Body::Stdin(stdin)) }, out);
-        }
+/// The nodes whose ranks read a job's standard input.
+pub(super) fn reading_nodes(spec: &JobSpec, map: &TaskMap) -> Vec<NodeId> {
+    match spec.stdin.and_then(|stdin| stdin.target) {
+        Some(stdin_target::Target::Rank(rank)) => map.node_of(rank).into_iter().collect(),
+        Some(stdin_target::Target::All(true)) => map.nodes().to_vec(),
+        Some(stdin_target::Target::All(false) | stdin_target::Target::None(_)) | None => Vec::new(),
     }
 }

@@ -1,82 +1,57 @@
-//! What the processes of a job, and whoever knows it, leave for each other by name: opaque bytes, such as the id by which a library
-//! for GPUs forms its world. Kept by the head as long as the job lives, and told at once to who waits for it.
+//! The values of a job (`rsctl kv`): opaque bytes that its processes, and clients that know the job, leave for each other by name,
+//! such as the id by which a library for GPUs forms its world. The head keeps them as long as the job lives, and answers a waiting
+//! `get` at once when its value is put.
 //!
-//! It is for programs that bring their own network and lack only the first word. MPI's exchange is another thing (`kvs`): that is
-//! copied to every node by a fence, and none of it passes here. A call is answered by the head alone, so it costs one way there
-//! and back; what waits here is bounded, has a deadline, and ends with the job.
+//! Values are for programs that bring their own network and need only its first message. The KVS, which MPI libraries use, is
+//! separate: a fence copies it to every node. A request about values is answered by the head alone, so it costs one round trip.
+//! What waits here is bounded, has a deadline, and ends with the job.
 //!
-//! A fence is known by its name. Who enters says who it is, and a word that it has chosen for this time: who lost its answer with a
-//! daemon and says the same again is counted once, and answered even if all have gone on.
+//! A fence is known by its name. A participant sends its own name and an attempt number: a participant that lost its answer with a
+//! daemon and sends the same attempt again is counted once, and answered even if all others have left the fence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rsd_proto::v1::{self as wire, kept, kv_scope};
+use rsd_proto::v1 as wire;
 
-use crate::calls::{Refused, exit};
-use crate::head::lobby::in_seconds;
-use crate::rsd::{Answer, Effect, ReqId, Rsd};
-use crate::{JobId, Now};
+use crate::JobId;
+use crate::calls::{Answer, Entry, KvOp, Refused, exit};
+use crate::contract::{ReqId, to_seconds};
+use crate::timers::Timers;
 
 /// Bytes of one value, and of all values of a job.
 const VALUE_BYTES_MAX: usize = 1 << 20;
 const JOB_BYTES_MAX: usize = 64 << 20;
-/// Bytes of a key, of a fence's name, and of what a participant says about itself.
+/// Bytes of a key, of a fence's name, and of a participant's.
 const NAME_BYTES_MAX: usize = 255;
 /// Values, fences and participants of a job.
 const ENTRIES_MAX: usize = 1 << 16;
-/// Calls of a job that may wait.
+/// Requests of a job that may wait.
 const WAITING_MAX: usize = 1 << 16;
-/// Nobody waits longer.
+/// The longest timeout.
 const TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-/// As many are named in a sentence.
+/// How many ranks or participants a sentence names.
 const LISTED: usize = 16;
 
-/// What clients ask.
-#[derive(Debug)]
-pub struct KvCall {
-    /// Of which job, and as which of its ranks.
-    pub scope: wire::KvScope,
-    /// What.
-    pub op: KvOp,
-}
+/// Answers to requests, in order.
+pub(super) type Answers = Vec<(ReqId, Answer)>;
 
-/// The operations on a job's values.
-#[expect(missing_docs, reason = "the variants say what their fields are")]
-#[derive(Debug)]
-pub enum KvOp {
-    /// [`Answer::Stopped`].
-    Put { key: Bytes, value: Bytes },
-    /// [`Answer::Value`], as soon as there is one, or a refusal after the time.
-    Get { key: Bytes, timeout: Duration },
-    /// [`Answer::Entries`], by key.
-    List,
-    /// [`Answer::Stopped`].
-    Delete { key: Bytes },
-    /// [`Answer::Stopped`] when as many participants have come, or a refusal after the time.
-    Fence(Entry),
-}
-
-/// Somebody who enters a fence.
-#[derive(Debug)]
-pub struct Entry {
-    /// The fence.
-    pub name: String,
-    /// How many are to come; 0: the job's ranks.
-    pub participants: u32,
-    /// Who it is, if it is no rank.
-    pub who: String,
-    /// The same only when it asks again for want of an answer.
-    pub attempt: u64,
-    /// How long it waits.
-    pub timeout: Duration,
+/// The job that a request is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Of {
+    pub(super) job: JobId,
+    /// 0 while the job is queued.
+    pub(super) ranks: u32,
+    /// The rank that asks.
+    pub(super) rank: Option<u32>,
 }
 
 /// All that is kept for jobs that are not over.
 #[derive(Debug, Default)]
-pub(crate) struct Blobs {
+pub(super) struct Values {
     jobs: BTreeMap<JobId, OfJob>,
+    timers: Timers<(JobId, ReqId)>,
 }
 
 #[derive(Debug, Default)]
@@ -95,7 +70,7 @@ struct Value {
     rank: Option<u32>,
 }
 
-/// Somebody who waits for a value.
+/// A request that waits for a value.
 #[derive(Debug)]
 struct Get {
     req: ReqId,
@@ -107,9 +82,9 @@ struct Get {
 #[derive(Debug, Default)]
 struct Fence {
     participants: u32,
-    inside: BTreeMap<Who, Inside>,
-    /// With which words they have come the last time that all were there.
-    passed: BTreeMap<Who, u64>,
+    inside: BTreeMap<Participant, Inside>,
+    /// The attempts of the participants that the fence last completed with.
+    passed: BTreeMap<Participant, u64>,
 }
 
 #[derive(Debug)]
@@ -120,120 +95,71 @@ struct Inside {
     deadline: Duration,
 }
 
-/// Who takes part in a fence.
+/// A participant of a fence.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Who {
+enum Participant {
     Rank(u32),
     Named(String),
 }
 
-impl std::fmt::Display for Who {
+impl std::fmt::Display for Participant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Who::Rank(rank) => write!(f, "rank {rank}"),
-            Who::Named(name) => write!(f, "{name:?}"),
+            Participant::Rank(rank) => write!(f, "rank {rank}"),
+            Participant::Named(name) => write!(f, "{name:?}"),
         }
     }
 }
 
-impl Rsd {
-    pub(crate) fn on_kv_call(&mut self, now: Now, req: ReqId, call: KvCall, out: &mut Vec<Effect>) {
-        let change = self.change(&call);
-        let asked = self.ask_blobs(now.mono, req, call, out);
-        if let (Some(head), Some(change), Ok(_)) = (&mut self.head, change, &asked) {
-            head.keep(change);
-        }
-        let answer = asked.unwrap_or_else(|refused| Some(Answer::Refused(refused)));
-        out.extend(answer.map(|answer| Effect::Answer { req, answer }));
-    }
-
-    /// What this changes, if it is granted, of what is to be known after a restart.
-    fn change(&self, call: &KvCall) -> Option<kept::What> {
-        let (job, _) = self.job_of(&call.scope).ok()?;
-        let value = |key: &Bytes, value: &Bytes| wire::KeptValue {
-            job,
-            key: key.clone(),
-            value: value.clone(),
-            rank: call.scope.rank,
-        };
-        let change = match &call.op {
-            KvOp::Put { key, value: bytes } => kept::What::Value(value(key, bytes)),
-            KvOp::Delete { key } => kept::What::ValueGone(value(key, &Bytes::new())),
-            KvOp::Get { .. } | KvOp::List | KvOp::Fence(_) => return None,
-        };
-        self.head.as_ref().filter(|head| head.outlives_us(job)).map(|_| change)
-    }
-
-    /// None: later.
-    fn ask_blobs(
+impl Values {
+    /// Performs a request of a client. None: it waits, and is answered later. `answers`: what it leads to for others.
+    pub(super) fn ask(
         &mut self,
         now: Duration,
         req: ReqId,
-        KvCall { scope, op }: KvCall,
-        out: &mut Vec<Effect>,
+        of: Of,
+        op: KvOp,
+        answers: &mut Answers,
     ) -> Result<Option<Answer>, Refused> {
-        let (id, ranks) = self.job_of(&scope)?;
-        if let Some(rank) = scope.rank.filter(|rank| *rank >= ranks && ranks > 0) {
+        let Of { job: id, ranks, rank } = of;
+        if let Some(rank) = rank.filter(|rank| *rank >= ranks && ranks > 0) {
             return Err(usage(format!("job {id} has no rank {rank}: its ranks are 0 to {}", ranks - 1)));
         }
-        let Some(head) = &mut self.head else { return Err(usage("values are the head's".into())) };
-        let job = head.blobs.jobs.entry(id).or_default();
-        match op {
-            KvOp::Put { key, value } => {
-                job.put(scope.rank, key, value, out)?;
-                Ok(Some(Answer::Stopped))
-            }
-            KvOp::Get { key, timeout } => job.get(now, req, key, timeout, id, ranks),
+        let job = self.jobs.entry(id).or_default();
+        let first = answers.len();
+        let deadline = match &op {
+            KvOp::Get { timeout, .. } | KvOp::Fence(Entry { timeout, .. }) => Some(now + (*timeout).min(TIMEOUT_MAX)),
+            KvOp::Put { .. } | KvOp::List | KvOp::Delete { .. } => None,
+        };
+        let answer = match op {
+            KvOp::Put { key, value } => job.put(rank, key, value, answers).map(|()| Some(Answer::Stopped)),
+            KvOp::Get { key, timeout } => job.get(now, req, key, timeout, of),
             KvOp::List => Ok(Some(Answer::Entries(job.list()))),
-            KvOp::Delete { key } => match job.values.remove(&key) {
-                Some(value) => {
-                    job.bytes -= value.bytes.len();
-                    Ok(Some(Answer::Stopped))
-                }
-                None => Err(no(exit::NO_SUCH_JOB, format!("job {id} has no value {}", shown(&key)))),
-            },
-            KvOp::Fence(entry) => job.enter(now, req, scope.rank, entry, (id, ranks), out),
+            KvOp::Delete { key } => job.delete(id, &key).map(|()| Some(Answer::Stopped)),
+            KvOp::Fence(entry) => job.enter(now, req, entry, of, answers),
+        };
+        if matches!(answer, Ok(None)) {
+            self.timers.put((id, req), deadline);
         }
+        for (answered, _) in &answers[first..] {
+            self.timers.cancel(&(id, *answered));
+        }
+        answer
     }
 
-    /// The job meant and how many ranks it has; 0 while it is queued.
-    fn job_of(&self, scope: &wire::KvScope) -> Result<(JobId, u32), Refused> {
-        let head = self.head.as_ref().ok_or_else(|| usage("values are the head's".into()))?;
-        let id = match &scope.of {
-            None => return Err(usage("of which job? rsctl kv --job 7, or --group actors".into())),
-            Some(kv_scope::Of::Job(0)) => {
-                *head
-                    .jobs
-                    .last_key_value()
-                    .ok_or_else(|| no(exit::NO_SUCH_JOB, "no job has been submitted yet".into()))?
-                    .0
-            }
-            Some(kv_scope::Of::Job(id)) => *id,
-            Some(kv_scope::Of::Group(name)) => head.lobby.live(name)?,
-        };
-        let Some(job) = head.jobs.get(&id) else {
-            return Err(no(exit::NO_SUCH_JOB, format!("there is no job {id} (rsctl ps lists those that live)")));
-        };
-        if job.is_over() {
-            return Err(no(exit::NO_SUCH_JOB, format!("job {id} has ended, and its values with it")));
-        }
-        Ok((id, job.map.size()))
-    }
-}
-
-impl Blobs {
-    /// A job is over: nobody has to wait for anything of it.
-    pub(crate) fn job_is_over(&mut self, id: JobId, out: &mut Vec<Effect>) {
+    /// A job is over, and its values with it: refuses what still waits.
+    pub(super) fn job_is_over(&mut self, id: JobId, answers: &mut Answers) {
         let Some(job) = self.jobs.remove(&id) else { return };
         let inside = job.fences.into_values().flat_map(|fence| fence.inside.into_values().map(|inside| inside.req));
         for req in job.gets.into_iter().map(|get| get.req).chain(inside) {
             let refused = no(exit::NO_SUCH_JOB, format!("job {id} has ended, and its values with it"));
-            out.push(Effect::Answer { req, answer: Answer::Refused(refused) });
+            self.timers.cancel(&(id, req));
+            answers.push((req, Answer::Refused(refused)));
         }
     }
 
     /// What the processes of this job have put.
-    pub(crate) fn kept(&self, job: JobId) -> impl Iterator<Item = wire::KeptValue> {
+    pub(super) fn kept(&self, job: JobId) -> impl Iterator<Item = wire::KeptValue> {
         let values = self.jobs.get(&job).into_iter().flat_map(|of| &of.values);
         values.map(move |(key, value)| wire::KeptValue {
             job,
@@ -243,8 +169,8 @@ impl Blobs {
         })
     }
 
-    /// What was put before a restart.
-    pub(crate) fn restore(&mut self, value: wire::KeptValue) {
+    /// Takes in what was put before a restart.
+    pub(super) fn restore(&mut self, value: wire::KeptValue) {
         let wire::KeptValue { job, key, value: bytes, rank } = value;
         let job = self.jobs.entry(job).or_default();
         job.bytes += bytes.len();
@@ -252,50 +178,60 @@ impl Blobs {
         job.values.insert(key, Value { bytes, rank });
     }
 
-    pub(crate) fn next_deadline(&self) -> Option<Duration> {
-        let jobs = self.jobs.values();
-        let (gets, fences) = (jobs.clone().flat_map(|job| &job.gets), jobs.flat_map(|job| job.fences.values()));
-        let inside = fences.flat_map(|fence| fence.inside.values()).map(|inside| inside.deadline);
-        gets.map(|get| get.deadline).chain(inside).min()
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.timers.next()
     }
 
-    /// Whose time is over. `ranks` tells how many a job has.
-    pub(crate) fn settle(&mut self, now: Duration, ranks: impl Fn(JobId) -> u32, out: &mut Vec<Effect>) {
-        if self.next_deadline().is_none_or(|at| at > now) {
-            return;
+    /// Refuses the requests whose time has passed. `ranks` tells how many a job has.
+    pub(super) fn settle(&mut self, now: Duration, ranks: impl Fn(JobId) -> u32, answers: &mut Answers) {
+        let mut late = BTreeSet::new();
+        while let Some((job, _)) = self.timers.pop_due(now) {
+            late.insert(job);
         }
-        for (id, job) in &mut self.jobs {
-            job.expire(now, *id, ranks(*id), out);
+        for id in late {
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.expire(now, id, ranks(id), answers);
+            }
         }
     }
 
-    /// What is waited for, one word or two each.
-    pub(crate) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
+    /// What it still keeps, one word or two each.
+    pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
         self.jobs.keys().map(|job| format!("values of job {job}"))
     }
 }
 
 impl OfJob {
-    fn put(&mut self, rank: Option<u32>, key: Bytes, value: Bytes, out: &mut Vec<Effect>) -> Result<(), Refused> {
+    fn put(&mut self, rank: Option<u32>, key: Bytes, value: Bytes, answers: &mut Answers) -> Result<(), Refused> {
         check_name("a key", &key)?;
         if value.len() > VALUE_BYTES_MAX {
-            return Err(usage(format!("the value has {} bytes: at most {VALUE_BYTES_MAX} are kept", value.len())));
+            return Err(usage(format!("the value has {} bytes; the limit is {VALUE_BYTES_MAX}", value.len())));
         }
         let before = self.values.get(&key).map_or(0, |value| value.bytes.len());
         let bytes = self.bytes - before + value.len();
         if bytes > JOB_BYTES_MAX || (self.values.len() >= ENTRIES_MAX && !self.values.contains_key(&key)) {
             let text = format!(
-                "the job's values are as many as are kept, {ENTRIES_MAX} or {JOB_BYTES_MAX} bytes: rsctl kv del some"
+                "the limit on the job's values is reached: {ENTRIES_MAX} values or {JOB_BYTES_MAX} bytes; delete some with \
+                 rsctl kv del"
             );
             return Err(no(exit::NOT_PLACED, text));
         }
         self.bytes = bytes;
         self.putters.extend(rank);
-        for get in self.gets.extract_if(.., |get| get.key == key) {
-            out.push(Effect::Answer { req: get.req, answer: Answer::Value(value.clone()) });
-        }
+        let waiting = self.gets.extract_if(.., |get| get.key == key);
+        answers.extend(waiting.map(|get| (get.req, Answer::Value(value.clone()))));
         self.values.insert(key, Value { bytes: value, rank });
         Ok(())
+    }
+
+    fn delete(&mut self, id: JobId, key: &Bytes) -> Result<(), Refused> {
+        match self.values.remove(key) {
+            Some(value) => {
+                self.bytes -= value.bytes.len();
+                Ok(())
+            }
+            None => Err(no(exit::NO_SUCH_JOB, format!("job {id} has no value {}", shown(key)))),
+        }
     }
 
     fn get(
@@ -304,8 +240,7 @@ impl OfJob {
         req: ReqId,
         key: Bytes,
         timeout: Duration,
-        id: JobId,
-        ranks: u32,
+        of: Of,
     ) -> Result<Option<Answer>, Refused> {
         check_name("a key", &key)?;
         if let Some(value) = self.values.get(&key) {
@@ -313,30 +248,33 @@ impl OfJob {
         }
         let get = Get { req, key, since: now, deadline: now + timeout.min(TIMEOUT_MAX) };
         if timeout.is_zero() {
-            return Err(self.missing(now, &get, id, ranks));
+            return Err(self.missing(now, &get, of.job, of.ranks));
         }
         if self.gets.len() >= WAITING_MAX {
-            return Err(no(exit::NOT_PLACED, format!("as many wait for values of job {id} as may: {WAITING_MAX}")));
+            return Err(no(
+                exit::NOT_PLACED,
+                format!("too many requests wait for values of job {}: {WAITING_MAX}", of.job),
+            ));
         }
         self.gets.push(get);
         Ok(None)
     }
 
-    /// Nobody has put it: and who has put nothing at all.
+    /// The refusal for a value that was not put: names the ranks that have put nothing at all.
     fn missing(&self, now: Duration, get: &Get, id: JobId, ranks: u32) -> Refused {
-        let waited = in_seconds(now.saturating_sub(get.since));
+        let waited = to_seconds(now.saturating_sub(get.since));
         let silent: Vec<u32> = (0..ranks).filter(|rank| !self.putters.contains(rank)).collect();
         let who = match (ranks, silent.len()) {
-            (0, _) => "it has not begun".to_owned(),
-            (_, 0) => "all of its ranks have put something, but not that".to_owned(),
+            (0, _) => "the job is still queued".to_owned(),
+            (_, 0) => "each of its ranks has put another value".to_owned(),
             (all, none) if none == all as usize => "none of its ranks has put anything".to_owned(),
             (_, 1) => format!("rank {} has put nothing yet", silent[0]),
             (_, _) => format!("ranks {} have put nothing yet", listed(&silent)),
         };
         let key = shown(&get.key);
         match get.deadline == get.since {
-            true => no(exit::NO_SUCH_JOB, format!("job {id} has no value {key}: {who}")),
-            false => no(exit::TIMED_OUT, format!("nobody has put {key} into job {id} within {waited} s: {who}")),
+            true => no(exit::NO_SUCH_JOB, format!("job {id} has no value {key}; {who}")),
+            false => no(exit::TIMED_OUT, format!("timed out after {waited} s: job {id} has no value {key}; {who}")),
         }
     }
 
@@ -353,28 +291,32 @@ impl OfJob {
         &mut self,
         now: Duration,
         req: ReqId,
-        rank: Option<u32>,
         entry: Entry,
-        (id, ranks): (JobId, u32),
-        out: &mut Vec<Effect>,
+        of: Of,
+        answers: &mut Answers,
     ) -> Result<Option<Answer>, Refused> {
+        let Of { job: id, ranks, rank } = of;
         let Entry { name, participants, who, attempt, timeout } = entry;
         check_name("a fence's name", name.as_bytes())?;
         let who = match (rank, who.is_empty()) {
             (_, false) => {
                 check_name("a participant's name", who.as_bytes())?;
-                Who::Named(who)
+                Participant::Named(who)
             }
-            (Some(rank), true) => Who::Rank(rank),
-            (None, true) => return Err(usage("who enters the fence? rsctl kv fence --as NAME, or as a rank".into())),
+            (Some(rank), true) => Participant::Rank(rank),
+            (None, true) => {
+                return Err(usage(
+                    "a fence needs the participant's name outside a rank: rsctl kv fence --as NAME".into(),
+                ));
+            }
         };
         let participants = if participants == 0 { ranks } else { participants };
         if participants == 0 || participants as usize > ENTRIES_MAX {
-            let text = format!("how many take part? 1 to {ENTRIES_MAX}: rsctl kv fence -n 4");
+            let text = format!("a fence has 1 to {ENTRIES_MAX} participants: rsctl kv fence -n 4");
             return Err(usage(text));
         }
         if self.fences.len() >= ENTRIES_MAX && !self.fences.contains_key(&name) {
-            return Err(no(exit::NOT_PLACED, format!("job {id} has as many fences as are kept: {ENTRIES_MAX}")));
+            return Err(no(exit::NOT_PLACED, format!("the limit on fences of job {id} is reached: {ENTRIES_MAX}")));
         }
         let fence = self.fences.entry(name.clone()).or_default();
         if fence.passed.get(&who) == Some(&attempt) {
@@ -385,62 +327,67 @@ impl OfJob {
         }
         if fence.participants != participants {
             let text = format!(
-                "fence {name:?} of job {id} is of {}, as {} has said: {who} says {participants}",
+                "fence {name:?} of job {id} has {} participants, as {} requested; {who} requests {participants}",
                 fence.participants,
-                fence.inside.keys().next().map(Who::to_string).unwrap_or_default(),
+                fence.inside.keys().next().map(Participant::to_string).unwrap_or_default(),
             );
             return Err(no(exit::NOT_PLACED, text));
         }
         if fence.inside.get(&who).is_some_and(|inside| inside.attempt != attempt) {
-            let text = format!("{who} waits in fence {name:?} of job {id} already");
+            let text = format!("{who} is already waiting in fence {name:?} of job {id}");
             return Err(no(exit::NOT_PLACED, text));
         }
         let inside = Inside { req, attempt, since: now, deadline: now + timeout.min(TIMEOUT_MAX) };
         if let Some(before) = fence.inside.insert(who, inside) {
-            // Its client has asked again, and hears no answer to this.
-            let refused = no(exit::NOT_PLACED, "the same was asked again".into());
-            out.push(Effect::Answer { req: before.req, answer: Answer::Refused(refused) });
+            // Its client has asked again, and no longer waits for this answer.
+            let refused = no(exit::NOT_PLACED, "the participant has asked again".into());
+            answers.push((before.req, Answer::Refused(refused)));
         }
         if fence.inside.len() >= participants as usize {
             fence.passed.clear();
             for (who, inside) in std::mem::take(&mut fence.inside) {
                 fence.passed.insert(who, inside.attempt);
-                out.push(Effect::Answer { req: inside.req, answer: Answer::Stopped });
+                answers.push((inside.req, Answer::Stopped));
             }
         }
         Ok(None)
     }
 
-    fn expire(&mut self, now: Duration, id: JobId, ranks: u32, out: &mut Vec<Effect>) {
+    fn expire(&mut self, now: Duration, id: JobId, ranks: u32, answers: &mut Answers) {
         let late: Vec<Get> = self.gets.extract_if(.., |get| get.deadline <= now).collect();
         for get in late {
             let refused = self.missing(now, &get, id, ranks);
-            out.push(Effect::Answer { req: get.req, answer: Answer::Refused(refused) });
+            answers.push((get.req, Answer::Refused(refused)));
         }
         for (name, fence) in &mut self.fences {
             let here = fence.here(ranks);
             let (have, want) = (fence.inside.len(), fence.participants);
             for (_, inside) in fence.inside.extract_if(.., |_, inside| inside.deadline <= now) {
-                let waited = in_seconds(now.saturating_sub(inside.since));
-                let text = format!("fence {name:?} of job {id}: {have} of {want} have come within {waited} s; {here}");
+                let waited = to_seconds(now.saturating_sub(inside.since));
+                let text = format!(
+                    "fence {name:?} of job {id} timed out after {waited} s: {have} of {want} participants have entered; {here}"
+                );
                 let refused = no(exit::TIMED_OUT, text);
-                out.push(Effect::Answer { req: inside.req, answer: Answer::Refused(refused) });
+                answers.push((inside.req, Answer::Refused(refused)));
             }
         }
     }
 }
 
 impl Fence {
-    /// Who is there, and, where all are ranks, who is not.
+    /// The participants that wait, or, where all are ranks, the ranks that are missing.
     fn here(&self, ranks: u32) -> String {
-        let ranks_here: Vec<u32> =
-            self.inside.keys().filter_map(|who| if let Who::Rank(rank) = who { Some(*rank) } else { None }).collect();
+        let ranks_here: Vec<u32> = self
+            .inside
+            .keys()
+            .filter_map(|who| if let Participant::Rank(rank) = who { Some(*rank) } else { None })
+            .collect();
         if ranks_here.len() == self.inside.len() && self.participants == ranks {
             let missing: Vec<u32> = (0..ranks).filter(|rank| ranks_here.binary_search(rank).is_err()).collect();
             let word = if missing.len() == 1 { "rank" } else { "ranks" };
             return format!("missing: {word} {}", listed(&missing));
         }
-        let names: Vec<String> = self.inside.keys().take(LISTED).map(Who::to_string).collect();
+        let names: Vec<String> = self.inside.keys().take(LISTED).map(Participant::to_string).collect();
         let more = if self.inside.len() > LISTED { ", …" } else { "" };
         format!("here: {}{more}", names.join(", "))
     }
@@ -461,7 +408,7 @@ fn check_name(what: &str, name: &[u8]) -> Result<(), Refused> {
     }
 }
 
-/// A key as people read it.
+/// A key as users read it.
 fn shown(key: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(key))
 }

@@ -1,9 +1,9 @@
-//! Where the ranks of one job listen, as one daemon of the tree keeps it: gathered on the way up, handed down to who asks.
+//! Where the ranks of one job listen, as one daemon of the tree keeps it: gathered on the way up, handed down on request.
 //!
-//! Every step says it once, after it has started its ranks. It is gathered like a fence, as facts about nodes that stay
-//! true for ever ([`Gathered`]), but nobody waits for it. A step asks when one of its ranks wants to know; the first daemon
-//! on the way up that knows of everyone answers, as soon as it does, and whoever passes the answer on keeps it for the
-//! next. What has been said and asked is kept by the steps, which say it again when the way up is new.
+//! Every step reports it once, after it has started its ranks. It is gathered like a fence, as facts about nodes that stay true for
+//! ever ([`Gathered`]), but no rank waits for it. A step asks when one of its ranks wants to know; the first daemon on the way up
+//! that knows all nodes answers, as soon as it does, and every daemon that passes the answer on keeps it for the next request.
+//! Steps keep what they have reported and asked, and send it again when the way up is new.
 //!
 //! Cost: one message up per node; then, once, one up and one down for each link from the daemon that knows to those that ask.
 //! The answer has 2 to 3 bytes per rank and some 20 per node.
@@ -12,13 +12,13 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
+use super::gathered::Gathered;
 use crate::NodeId;
-use crate::node::relay::Gathered;
-use crate::rsd::LinkId;
+use crate::contract::LinkId;
 
-/// What is known, and who wants to know it.
+/// What is known, and the links over which it was requested.
 #[derive(Debug, Default)]
-pub(crate) struct Locations {
+pub(super) struct Locations {
     known: Gathered,
     /// Children and steps that wait for the answer.
     asking: BTreeSet<LinkId>,
@@ -26,46 +26,52 @@ pub(crate) struct Locations {
     asked: bool,
 }
 
-/// What is to be said.
+/// A message to send.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(super) enum Told {
     /// To the parent: where the ranks of these nodes listen.
     Up { nodes: Vec<NodeId>, ports: Vec<Bytes> },
-    /// To the parent: somebody wants to know.
+    /// To the parent: a rank below wants to know.
     Ask,
-    /// To those who have asked: everything.
+    /// To the links that have asked: where all ranks listen.
     Down { to: BTreeSet<LinkId>, ports: Vec<Bytes> },
 }
 
 impl Locations {
     /// A fact from below.
-    pub(crate) fn add(&mut self, nodes: Vec<NodeId>, ports: Vec<Bytes>) {
+    pub(super) fn add(&mut self, nodes: Vec<NodeId>, ports: Vec<Bytes>) {
         self.known.add(nodes, ports);
     }
 
     /// The answer from above, which is about all nodes of the job.
-    pub(crate) fn on_answer(&mut self, nodes: &[NodeId], ports: Vec<Bytes>) {
+    pub(super) fn on_answer(&mut self, nodes: &[NodeId], ports: Vec<Bytes>) {
         self.known.add(nodes.to_vec(), ports);
         self.known.sent = self.known.inside.len();
     }
 
-    /// Somebody wants to know.
-    pub(crate) fn ask(&mut self, link: LinkId) {
+    /// It was requested over this link.
+    pub(super) fn ask(&mut self, link: LinkId) {
         self.asking.insert(link);
     }
 
-    /// Who has asked over this link is gone, or asks again elsewhere.
-    pub(crate) fn forget_link(&mut self, link: LinkId) {
+    /// This link is closed: the steps behind it ask again elsewhere.
+    pub(super) fn forget_link(&mut self, link: LinkId) {
         self.asking.remove(&link);
     }
 
+    /// The links that have asked.
+    pub(super) fn links(&self) -> impl Iterator<Item = LinkId> + '_ {
+        self.asking.iter().copied()
+    }
+
     /// The way up is new.
-    pub(crate) fn forget_sent(&mut self) {
+    pub(super) fn forget_sent(&mut self) {
         (self.known.sent, self.asked) = (0, false);
     }
 
-    /// What is ripe in a job on `nodes`, of which `here` are at or below this daemon. Who has ended says no more.
-    pub(crate) fn advance(
+    /// Returns what can be sent in a job on `nodes`, of which `here` are at or below this daemon. Nodes that have ended report no
+    /// more.
+    pub(super) fn advance(
         &mut self,
         nodes: &[NodeId],
         here: &BTreeSet<NodeId>,
@@ -105,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_go_up_together_and_the_answer_is_kept_for_the_next() {
+    fn reports_are_forwarded_together_and_the_answer_is_kept() {
         let (nodes, here) = ([1, 2, 3], BTreeSet::from([2, 3]));
         let mut locations = Locations::default();
         locations.add(vec![3], ports(3));
@@ -127,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_has_ended_is_not_waited_for() {
+    fn no_answer_waits_for_a_node_that_has_ended() {
         let (nodes, here) = ([1, 2], BTreeSet::from([1, 2]));
         let mut locations = Locations::default();
         locations.add(vec![1], ports(1));
@@ -138,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn over_a_new_way_up_all_is_said_and_asked_again() {
+    fn reports_and_requests_are_repeated_over_a_new_parent_link() {
         let (nodes, here) = ([1, 2], BTreeSet::from([2]));
         let mut locations = Locations::default();
         locations.add(vec![2], ports(2));

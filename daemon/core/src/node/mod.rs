@@ -1,6 +1,258 @@
-//! What every daemon does: the tree, its relays, where ranks listen, and the members of groups that wait here.
+//! What every daemon does: it is a node of the tree, which passes jobs down and their fences, output and ends up.
+//!
+//! A node has a parent above it. At the root of the tree that is the head, which is reached by [`Report`]s instead of a stream.
+//!
+//! - [`tree`]: children, and the nodes below them. [`joining`]: how daemons and steps attach, vanish, come back and leave.
+//! - [`relay`]: a job as a daemon sees it; [`relays`]: those of all jobs; [`locations`]: where a job's ranks listen;
+//!   [`gathered`]: facts about nodes.
+//! - [`steps`]: the steps of this node. [`pmi_calls`]: what its ranks ask by gRPC. [`members`]: its processes that wait for a place in a
+//!   group.
+//! - [`passing`]: messages from below and from above.
 
-pub(crate) mod locations;
-pub(crate) mod members;
-pub(crate) mod relay;
-pub(crate) mod tree;
+mod gathered;
+mod joining;
+mod locations;
+mod members;
+mod passing;
+mod pmi_calls;
+mod relay;
+mod relays;
+mod steps;
+mod tree;
+
+use std::time::Duration;
+
+use rsd_proto::v1::{self as wire, Down, NodeInfo, Up, down, up};
+
+use crate::between::{Order, Outputs, Report};
+use crate::calls::{PmiOp, Refused, exit};
+use crate::contract::{Effect, KnownStep, MemberId, ReqId, Start, namespace};
+use crate::{JobId, NodeId, Now, Tuning, sentences};
+
+use members::{Members, Settled};
+use pmi_calls::PmiCalls;
+use relays::Relays;
+use steps::Steps;
+use tree::Tree;
+
+/// A daemon that was told to stop by force gives its jobs this long.
+const STOP_DEADLINE: Duration = Duration::from_secs(5);
+
+/// A node of the tree.
+#[derive(Debug)]
+pub(crate) struct Node {
+    me: NodeInfo,
+    dvm: String,
+    /// Where the head listens, for daemons that dial this one by mistake.
+    head_addr: String,
+    /// Its parent is the head, within this daemon.
+    is_root: bool,
+    parent_up: bool,
+    arity: usize,
+    tree: Tree,
+    relays: Relays,
+    steps: Steps,
+    pmi_calls: PmiCalls,
+    members: Members,
+    stopping: Option<Stopping>,
+}
+
+/// The daemon ends when its jobs are over, or at the deadline.
+#[derive(Debug)]
+struct Stopping {
+    req: Option<ReqId>,
+    deadline: Duration,
+}
+
+impl Node {
+    pub(crate) fn new(start: Start, tuning: Tuning) -> Node {
+        let Start { me, dvm, head_addr, steps, .. } = start;
+        let is_root = head_addr.is_none();
+        let mut node = Node {
+            me,
+            dvm,
+            head_addr: head_addr.unwrap_or_default(),
+            is_root,
+            parent_up: false,
+            arity: tuning.arity,
+            tree: Tree::default(),
+            relays: Relays::default(),
+            steps: Steps::default(),
+            pmi_calls: PmiCalls::default(),
+            members: Members::default(),
+            stopping: None,
+        };
+        for KnownStep { job, map, group } in steps {
+            node.steps.expect(job);
+            if !is_root {
+                node.epoch_begun(job, &map, &group);
+                node.ensure_relay(job, map);
+            } // else the step is released when it attaches, unless the head has kept its job
+        }
+        node
+    }
+
+    pub(crate) fn id(&self) -> NodeId {
+        self.me.node
+    }
+
+    /// The head's word.
+    pub(crate) fn on_order(&mut self, now: Now, order: Order, out: &mut Outputs<Report>) {
+        match order {
+            Order::Down(body) => self.on_down(now, Down { body: Some(body) }, out),
+            Order::Repeat { nodes, body } => {
+                self.to_links(self.tree.links_to(&nodes), &Down { body: Some(body) }, out);
+            }
+            Order::GiveUp { job, nodes, why } => self.give_up(job, nodes, why, out),
+            Order::Admit { link, nodes } => self.admit(link, nodes, out),
+            Order::Redirect { link, redirect } => {
+                out.send(link, down::Body::Redirect(redirect));
+                out.push(Effect::Close { link });
+            }
+            Order::Stop { req } => self.begin_stop(now, Some(req)),
+        }
+    }
+
+    /// Passes on what is ripe, and settles members whose answer has come or is overdue.
+    pub(crate) fn settle(&mut self, now: Now, out: &mut Outputs<Report>) {
+        self.advance_relays(out);
+        if self.members.next_deadline().is_none_or(|at| at > now.mono) {
+            return;
+        }
+        let about = self.me.inventory.clone().unwrap_or_default();
+        for settled in self.members.settle(now, self.me.node, &about) {
+            match settled {
+                Settled::Go(member, go) => out.push(Effect::Member { member, event: rsd_proto::join::Event::Go(go) }),
+                Settled::Silent(member, join) => {
+                    self.say_leave(join.token, out);
+                    out.push(Effect::Member { member, event: members::head_is_silent() });
+                }
+            }
+        }
+    }
+
+    /// The latest time at which [`Node::settle`] is wanted.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        let stopping = self.stopping.as_ref().map(|stopping| stopping.deadline);
+        stopping.into_iter().chain(self.members.next_deadline()).min()
+    }
+
+    /// What it still keeps for jobs, one word or two each.
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        let steps = self.steps.jobs().map(|job| format!("step of job {job}"));
+        steps.chain(self.relays.leftovers()).chain(self.pmi_calls.leftovers()).chain(self.members.leftovers()).collect()
+    }
+
+    // --- what clients ask ---
+
+    pub(crate) fn status(&self) -> wire::StatusReply {
+        wire::StatusReply {
+            dvm: self.dvm.clone(),
+            name: self.me.name.clone(),
+            node: self.me.node,
+            head: self.is_root,
+            version: rsd_proto::VERSION.into(),
+            pid: self.me.pid,
+            listen: self.me.listen.clone(),
+            parent: self.head_addr.clone(),
+            connected: self.parent_up,
+            slots: self.me.inventory.as_ref().map_or(0, |inventory| inventory.slots),
+            jobs: self.steps.len() as u32,
+            inventory: self.me.inventory.clone(),
+            ..Default::default()
+        }
+    }
+
+    /// A client stops this daemon, which is not the head.
+    pub(crate) fn on_shutdown(&mut self, now: Now, req: ReqId, force: bool, out: &mut Outputs<Report>) {
+        let busy: Vec<JobId> = self.steps.jobs().collect();
+        if !busy.is_empty() && !force {
+            return out.refuse(req, sentences::jobs_are_running(&busy));
+        }
+        // The head learns it from the last message to the parent.
+        for job in busy {
+            self.release(job, out);
+        }
+        self.begin_stop(now, Some(req));
+    }
+
+    pub(crate) fn on_pmi_request(
+        &mut self,
+        req: ReqId,
+        job: JobId,
+        rank: u32,
+        of: &str,
+        op: PmiOp,
+        out: &mut Outputs<Report>,
+    ) {
+        if !(self.steps.contains(job) && self.relays.contains(job)) {
+            let text = format!("job {job} has no ranks on this node: ask the daemon that RSD_SOCKET names");
+            return out.refuse(req, Refused::new(exit::NO_SUCH_JOB, text));
+        }
+        if of != namespace(&self.dvm, job) {
+            let text = format!("job {job} has another namespace: see RSD_PMI_NAMESPACE");
+            return out.refuse(req, Refused::new(exit::NO_SUCH_JOB, text));
+        }
+        // A rank may call before its step has attached.
+        let link = self.steps.link(job);
+        let body = self.pmi_calls.add(req, job, rank, op, link.is_some());
+        link.iter().for_each(|link| out.send(*link, body.clone()));
+    }
+
+    fn refuse_pmi_calls(&self, job: JobId, requests: Vec<ReqId>, out: &mut Outputs<Report>) {
+        for req in requests {
+            out.refuse(req, Refused::new(exit::NO_SUCH_JOB, format!("job {job} is over on this node")));
+        }
+    }
+
+    // --- members ---
+
+    /// A process of this node requests a place; `join` lacks what only this daemon knows.
+    pub(crate) fn on_join(&mut self, now: Now, member: MemberId, mut join: wire::GroupJoin, out: &mut Outputs<Report>) {
+        (join.node, join.member) = (self.me.node, member);
+        if self.stopping.is_some() {
+            return out.push(Effect::Member { member, event: members::stopping() });
+        }
+        self.members.join(now, member, join.clone());
+        self.pass_up(up::Body::GroupJoin(join), out);
+    }
+
+    /// A member's connection is closed: the member has gone, or has its last message.
+    pub(crate) fn on_member_gone(&mut self, member: MemberId, out: &mut Outputs<Report>) {
+        if let Some(join) = self.members.remove(member) {
+            self.say_leave(join.token, out);
+        }
+    }
+
+    fn say_leave(&self, token: String, out: &mut Outputs<Report>) {
+        self.pass_up(up::Body::GroupLeave(wire::GroupLeave { node: self.me.node, token }), out);
+    }
+
+    // --- sending ---
+
+    /// To the parent, if it is connected.
+    fn pass_up(&self, body: up::Body, out: &mut Outputs<Report>) {
+        if self.is_root {
+            out.tell(Report::Up(body));
+        } else if self.parent_up {
+            out.push(Effect::Up(Up { body: Some(body) }));
+        }
+    }
+
+    fn to_links(&self, links: impl IntoIterator<Item = u64>, down: &Down, out: &mut Outputs<Report>) {
+        out.extend(links.into_iter().map(|link| Effect::Down { link, down: down.clone() }));
+    }
+
+    /// To every daemon and step that has a part in the job.
+    fn to_job(&self, job: JobId, body: down::Body, out: &mut Outputs<Report>) {
+        let Some(relay) = self.relays.get(job) else { return };
+        let links = self.tree.links_to(relay.map.nodes()).into_iter().chain(self.steps.link(job));
+        self.to_links(links, &Down { body: Some(body) }, out);
+    }
+
+    /// To a node's step of the job.
+    fn to_node(&self, job: JobId, node: NodeId, body: down::Body, out: &mut Outputs<Report>) {
+        let link = if node == self.me.node { self.steps.link(job) } else { self.tree.via(node) };
+        link.iter().for_each(|link| out.send(*link, body.clone()));
+    }
+}

@@ -312,8 +312,8 @@ fn a_daemon_plans_on_its_own_nodes_only() {
     let program = world.program(|_, _, _| vec![Op::Exit(0)]);
     for (request, expected) in [
         (PlanRequest { spec: Some(spec(program, 1)), topology: "pu:2".into(), idle: true }, "rsctl plan --topology"),
-        (PlanRequest::default(), "names no job"),
-        (PlanRequest { spec: Some(JobSpec::default()), ..PlanRequest::default() }, "names no program"),
+        (PlanRequest::default(), "has no job to plan"),
+        (PlanRequest { spec: Some(JobSpec::default()), ..PlanRequest::default() }, "has no program"),
     ] {
         let req = world.call(0, Call::Plan(Box::new(request)));
         let Some(Answer::Refused(refused)) = world.answered(req) else { panic!("{expected}: not refused") };

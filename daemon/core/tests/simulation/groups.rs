@@ -429,7 +429,7 @@ fn a_deadline_names_who_is_there_and_how_many_are_missing() {
     let [a, b, c] = wishes;
     let (code, text) = world.processes[&a].refusal();
     let wanted = format!(
-        "group actors: 3 of 5 have joined after 10 s; here: n0: pid {a} (waiting 10 s); n1: pid {b} (waiting 8 s), pid {c} \
+        "group actors timed out after 10 s: 3 of 5 members have joined; here: n0: pid {a} (waiting 10 s); n1: pid {b} (waiting 8 s), pid {c} \
          (waiting 6 s); missing: 2 (ranks 2 4)"
     );
     assert_eq!((code, text), (124, &wanted[..]));
@@ -453,13 +453,14 @@ fn who_says_another_size_or_wishes_a_taken_rank_or_is_another_user_is_refused() 
         let (code, text) = world.processes[&id].refusal();
         (code, text.to_owned())
     };
-    let expected = format!("group actors has 4 members, as pid {first} on n0 said first; this process wants 5 members");
+    let expected =
+        format!("group actors has 4 members, as pid {first} on n0 requested first; this process requests 5 members");
     assert_eq!(said(&world, other_size), (243, expected));
     assert_eq!(said(&world, clash), (243, format!("rank 3 of group actors is taken by pid {first} on n0")));
-    assert!(said(&world, beyond).1.contains("a rank to wish for is 0 to 3, not 4"));
+    assert!(said(&world, beyond).1.contains("rank 4 is out of range, use 0 to 3"));
     let (code, text) = said(&world, stranger);
     assert!(code == 245 && text.contains("belongs to uid 1000, this process to uid 1001"), "{text}");
-    assert!(said(&world, unknown).1.contains("does not say how many members"));
+    assert!(said(&world, unknown).1.contains("gives no size to create it"));
     assert!(world.processes[&first].answers.is_empty(), "the first still waits");
     world.end_process(first);
     world.run();
@@ -510,7 +511,7 @@ fn a_group_with_a_least_size_begins_when_nobody_comes_any_more() {
 }
 
 #[test]
-fn who_is_kicked_or_finds_the_group_closed_is_told() {
+fn a_kicked_member_and_a_member_of_a_closed_group_are_told_why() {
     let mut world = world(1, 2);
     let kicked = world.process(0, Duration::ZERO, actors(3));
     let waits = world.process(1, Duration::ZERO, actors(3));
@@ -521,13 +522,13 @@ fn who_is_kicked_or_finds_the_group_closed_is_told() {
     assert!(matches!(call(&mut world, kick(pid, "n1")), Answer::Refused(_)));
     assert!(matches!(call(&mut world, kick(pid, "n0")), Answer::Group(_)));
     world.run_for(Duration::from_secs(1));
-    assert_eq!(world.processes[&kicked].refusal(), (130, "sent away from group actors by rsctl group kick"));
+    assert_eq!(world.processes[&kicked].refusal(), (130, "removed from group actors by rsctl group kick"));
     assert!(matches!(call(&mut world, GroupCall::Close("actors".into())), Answer::Group(_)));
     let late = world.process(1, Duration::from_secs(1), actors(3));
     world.run_for(Duration::from_secs(2));
     for id in [waits, late] {
         let (code, text) = world.processes[&id].refusal();
-        assert!(code == 243 && text.contains("rsctl group create actors --size N opens it again"), "{text}");
+        assert!(code == 243 && text.contains("rsctl group create actors --size N reopens it"), "{text}");
     }
     world.run();
     assert!(matches!(call(&mut world, GroupCall::Get("actors".into())), Answer::Refused(_)), "it is forgotten");

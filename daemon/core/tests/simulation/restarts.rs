@@ -161,7 +161,7 @@ fn a_head_knows_its_groups_their_epochs_and_what_those_have_said_again() {
         world.run();
         let job = assert_one_world(&world, &third, 3);
         assert_ended_well(&mut world, job);
-        for (process, wanted) in [(late, "is closed"), (unfit, "has 2 to 4"), (alone, "1 of 2 have joined after 5 s")] {
+        for (process, wanted) in [(late, "is closed"), (unfit, "has 2 to 4"), (alone, "1 of 2 members have joined")] {
             let (_, text) = world.processes[&process].refusal();
             assert!(text.contains(wanted), "{text}");
         }

@@ -72,7 +72,7 @@ fn who_waits_for_a_value_gets_the_first_one_put() {
     let (code, text) = refusal(&mut world, late);
     assert_eq!(
         (code, &*text),
-        (124, &*format!("nobody has put \"other\" into job {job} within 3 s: rank 0 has put nothing yet"))
+        (124, &*format!("timed out after 3 s: job {job} has no value \"other\"; rank 0 has put nothing yet"))
     );
     let forever = get(&mut world, job, "other", 10_000_000);
     world.run();
@@ -97,7 +97,7 @@ fn what_is_kept_is_bounded() {
         assert!(is_done(&mut world, req));
     }
     let full = put(&mut world, job, 0, "one more", vec![0]);
-    assert!(refusal(&mut world, full).1.contains("rsctl kv del some"));
+    assert!(refusal(&mut world, full).1.contains("delete some with rsctl kv del"));
     // What replaces another counts instead of it; what is removed makes room.
     let same = put(&mut world, job, 0, "a", vec![0; 1 << 20]);
     assert!(is_done(&mut world, same));
@@ -118,7 +118,7 @@ fn a_fence_counts_who_asks_again_once_and_answers_him_even_later() {
     let again = enter(&mut world, job, 0, 1);
     assert_eq!(refusal(&mut world, lost).0, 243, "its client is not there any more");
     let other = enter(&mut world, job, 0, 2);
-    assert!(refusal(&mut world, other).1.contains("rank 0 waits in fence \"f\""));
+    assert!(refusal(&mut world, other).1.contains("rank 0 is already waiting in fence \"f\""));
     let second = enter(&mut world, job, 1, 7);
     let third = enter(&mut world, job, 2, 8);
     for req in [again, second, third] {
@@ -130,7 +130,7 @@ fn a_fence_counts_who_asks_again_once_and_answers_him_even_later() {
     world.run_for(Duration::from_secs(5));
     let (code, text) = refusal(&mut world, next);
     assert_eq!(code, 124);
-    assert!(text.contains("1 of 3 have come within 5 s; missing: ranks 0, 2"), "{text}");
+    assert!(text.contains("timed out after 5 s: 1 of 3 participants have entered; missing: ranks 0, 2"), "{text}");
     world.run();
     world.assert_at_rest();
 }

@@ -1,4 +1,4 @@
-//! One group: its rules, who waits in it, and when it is complete.
+//! One group: its rules, the members that wait in it, and when it is complete.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,65 +11,65 @@ use crate::{JobId, NodeId};
 
 /// A group.
 #[derive(Debug)]
-pub(crate) struct Group {
-    pub(crate) name: String,
-    pub(crate) owner: u32,
-    /// At least and at most so many members.
-    pub(crate) size: (u32, u32),
-    /// Who first said so: its pid and node; None: the group was created.
-    pub(crate) said_by: Option<(u32, NodeId)>,
-    /// Somebody has said so, at some time.
+pub(in crate::head) struct Group {
+    pub(in crate::head) name: String,
+    pub(in crate::head) owner: u32,
+    /// The least and the most members.
+    pub(in crate::head) size: (u32, u32),
+    /// The process that first requested this size: its pid and node; None: the group was created.
+    pub(in crate::head) said_by: Option<(u32, NodeId)>,
+    /// A join has requested a size at some time.
     was_sized: bool,
     created: bool,
-    /// Nobody has come since a restart.
+    /// No member has joined since a restart.
     is_restored: bool,
     mode: u32,
     ttl: Duration,
     timeout: Duration,
     settle: Duration,
-    pub(crate) closed: Option<Duration>,
-    pub(crate) epoch: u64,
+    pub(in crate::head) closed: Option<Duration>,
+    pub(in crate::head) epoch: u64,
     /// By arrival.
-    pub(crate) seats: Vec<Seat>,
-    pub(crate) live: BTreeMap<u64, (JobId, u32)>,
-    /// The epoch that was over last.
-    pub(crate) last: Option<wire::EndedEpoch>,
+    pub(in crate::head) seats: Vec<Seat>,
+    pub(in crate::head) live: BTreeMap<u64, (JobId, u32)>,
+    /// The epoch that ended last.
+    pub(in crate::head) last: Option<wire::EndedEpoch>,
     last_arrival: Duration,
-    /// Since when nobody is in it.
+    /// Since when it has no members.
     empty: Option<Duration>,
-    /// How many members the others were last told of, and when.
+    /// How many members its members were last told of, and when.
     told: (u32, Duration),
 }
 
 /// A member that waits.
 #[derive(Debug)]
-pub(crate) struct Seat {
-    pub(crate) join: GroupJoin,
-    pub(crate) since: Duration,
+pub(in crate::head) struct Seat {
+    pub(in crate::head) join: GroupJoin,
+    pub(in crate::head) since: Duration,
     deadline: Duration,
-    /// Its daemon is out of reach since.
-    pub(crate) away: Option<Duration>,
+    /// Since when its daemon is unreachable.
+    pub(in crate::head) away: Option<Duration>,
     told: bool,
 }
 
 /// A group that is complete.
 #[derive(Debug)]
-pub(crate) struct Complete {
-    pub(crate) group: String,
-    pub(crate) epoch: u64,
+pub(in crate::head) struct Complete {
+    pub(in crate::head) group: String,
+    pub(in crate::head) epoch: u64,
     /// By rank.
-    pub(crate) seats: Vec<Seat>,
+    pub(in crate::head) seats: Vec<Seat>,
 }
 
 impl Seat {
-    /// One that waits for nobody.
-    pub(crate) fn alone(now: Duration, join: GroupJoin) -> Seat {
+    /// A member without a group: it waits for no other.
+    pub(in crate::head) fn alone(now: Duration, join: GroupJoin) -> Seat {
         let pmi_id = positive(join.pmi_id);
         Seat { join: GroupJoin { pmi_id, ..join }, since: now, deadline: now + TIMEOUT, away: None, told: true }
     }
 
-    /// Its daemon says again that it waits: perhaps another daemon process, with another number for it.
-    pub(crate) fn is_back(&mut self, join: GroupJoin) {
+    /// Its daemon repeats that it waits: perhaps another daemon process, with another number for it.
+    pub(in crate::head) fn is_back(&mut self, join: GroupJoin) {
         self.told &= (self.join.node, self.join.member) == (join.node, join.member);
         (self.join.node, self.join.member, self.away) = (join.node, join.member, None);
     }
@@ -78,13 +78,13 @@ impl Seat {
         Due::Tell { node: self.join.node, member: self.join.member, token: self.join.token.clone(), state }
     }
 
-    pub(crate) fn refuse(&self, refused: Refused) -> Due {
+    pub(in crate::head) fn refuse(&self, refused: Refused) -> Due {
         self.say(State::No(wire::GroupError { code: u32::from(refused.exit_code), text: refused.text }))
     }
 }
 
 impl Group {
-    pub(crate) fn new(name: String, owner: u32, size: (u32, u32), now: Duration) -> Group {
+    pub(in crate::head) fn new(name: String, owner: u32, size: (u32, u32), now: Duration) -> Group {
         Group {
             name,
             owner,
@@ -108,8 +108,8 @@ impl Group {
         }
     }
 
-    /// As it was before a restart, but for who waits in it.
-    pub(crate) fn restored(now: Duration, rules: &wire::GroupRules, info: wire::GroupInfo) -> Group {
+    /// As it was before a restart, without its members.
+    pub(in crate::head) fn restored(now: Duration, rules: &wire::GroupRules, info: wire::GroupInfo) -> Group {
         let mut group = Group::new(rules.name.clone(), info.owner_uid, (rules.min, rules.max), now);
         group.set_rules(rules);
         group.created = info.created;
@@ -120,22 +120,22 @@ impl Group {
         group
     }
 
-    /// Whether the next head has to know of it: it has rules or numbers of its own, or members that may come again without a size.
-    pub(crate) fn is_to_be_kept(&self) -> bool {
+    /// Whether it must be known after a restart: it has rules or numbers of its own, or members that may come again without a size.
+    pub(in crate::head) fn is_to_be_kept(&self) -> bool {
         self.created || self.closed.is_some() || self.epoch > 1 || self.was_sized
     }
 
-    /// One that nobody created and nobody waits in, or one that was closed.
-    pub(crate) fn may_be_made_anew(&self) -> bool {
+    /// Whether it may be created: no member waits, and it was closed or never created.
+    pub(in crate::head) fn may_be_made_anew(&self) -> bool {
         self.seats.is_empty() && (self.closed.is_some() || !self.created)
     }
 
-    pub(crate) fn make_anew(&mut self, size: Option<(u32, u32)>, owner: u32) {
+    pub(in crate::head) fn make_anew(&mut self, size: Option<(u32, u32)>, owner: u32) {
         (self.closed, self.empty, self.owner) = (None, None, owner);
         self.size = size.unwrap_or(self.size);
     }
 
-    pub(crate) fn set_rules(&mut self, rules: &wire::GroupRules) {
+    pub(in crate::head) fn set_rules(&mut self, rules: &wire::GroupRules) {
         let or = |ms: Option<u64>, default: Duration| ms.map_or(default, Duration::from_millis).min(TIMEOUT_MAX);
         (self.created, self.said_by, self.mode) = (true, None, rules.mode.unwrap_or(0o600));
         self.ttl = or(rules.ttl_ms, TTL);
@@ -143,8 +143,8 @@ impl Group {
         self.settle = or(rules.settle_ms, SETTLE);
     }
 
-    /// A new member; `wanted` is the size that it speaks of. Returns the places that it had before and lost.
-    pub(crate) fn take(
+    /// Takes a new member; `wanted` is the size that it requests. Returns the places that it had before and lost.
+    pub(in crate::head) fn take(
         &mut self,
         now: Duration,
         join: GroupJoin,
@@ -195,13 +195,13 @@ impl Group {
         Ok(lost)
     }
 
-    /// Takes out those whose daemon has been out of reach for too long.
-    pub(crate) fn expired(&mut self, now: Duration) -> Vec<Seat> {
+    /// Takes out the members whose daemon has been unreachable for too long.
+    pub(in crate::head) fn expired(&mut self, now: Duration) -> Vec<Seat> {
         self.seats.extract_if(.., |seat| seat.away.is_some_and(|since| since + AWAY <= now)).collect()
     }
 
-    /// Takes out an epoch, if enough members are there.
-    pub(crate) fn complete(&mut self, now: Duration) -> Option<Complete> {
+    /// Takes out the members of an epoch, if there are enough.
+    pub(in crate::head) fn complete(&mut self, now: Duration) -> Option<Complete> {
         let (min, max) = (self.size.0 as usize, self.size.1 as usize);
         let present = self.present();
         let settled = self.last_arrival + self.settle <= now && present == self.seats.len();
@@ -225,18 +225,18 @@ impl Group {
         self.seats.iter().filter(|seat| seat.away.is_none()).count()
     }
 
-    /// Those whose time is over, by token.
-    pub(crate) fn late(&self, now: Duration) -> Vec<String> {
+    /// The members whose timeout has passed, by token.
+    pub(in crate::head) fn late(&self, now: Duration) -> Vec<String> {
         let late = self.seats.iter().filter(|seat| seat.deadline <= now);
         late.map(|seat| seat.join.token.clone()).collect()
     }
 
-    pub(crate) fn remove(&mut self, tokens: &[String]) -> Vec<Seat> {
+    pub(in crate::head) fn remove(&mut self, tokens: &[String]) -> Vec<Seat> {
         self.seats.extract_if(.., |seat| tokens.contains(&seat.join.token)).collect()
     }
 
-    /// News for those who wait: at once for who is new, now and then for the others.
-    pub(crate) fn tell(&mut self, now: Duration, due: &mut Vec<Due>) {
+    /// Tells members how many there are: a new member at once, the others now and then.
+    pub(in crate::head) fn tell(&mut self, now: Duration, due: &mut Vec<Due>) {
         let (have, want, epoch) = (self.present() as u32, self.size.1, self.epoch);
         let news = have != self.told.0 && self.told.1 + NEWS <= now;
         for seat in self.seats.iter_mut().filter(|seat| news || !seat.told) {
@@ -265,11 +265,11 @@ impl Group {
         })
     }
 
-    pub(crate) fn is_forgotten(&self, now: Duration) -> bool {
+    pub(in crate::head) fn is_forgotten(&self, now: Duration) -> bool {
         self.dies_at().is_some_and(|at| at <= now)
     }
 
-    pub(crate) fn next_deadline(&self, now: Duration) -> Option<Duration> {
+    pub(in crate::head) fn next_deadline(&self, now: Duration) -> Option<Duration> {
         let seats = self.seats.iter().flat_map(|seat| [Some(seat.deadline), seat.away.map(|since| since + AWAY)]);
         let present = self.present();
         let enough = present >= self.size.0 as usize && present == self.seats.len() && present > 0;
@@ -278,7 +278,7 @@ impl Group {
         seats.chain([settled, news, self.dies_at()]).flatten().min()
     }
 
-    pub(crate) fn info(&self, now: Duration, name_of: impl Fn(NodeId) -> String) -> wire::GroupInfo {
+    pub(in crate::head) fn info(&self, now: Duration, name_of: impl Fn(NodeId) -> String) -> wire::GroupInfo {
         let waiting = self.seats.iter().map(|seat| wire::WaitingMember {
             node: seat.join.node,
             node_name: name_of(seat.join.node),
@@ -293,8 +293,8 @@ impl Group {
         wire::GroupInfo { waiting: waiting.collect(), epochs: live.collect(), ..self.kept() }
     }
 
-    /// What the next head has to know of it.
-    pub(crate) fn kept(&self) -> wire::GroupInfo {
+    /// Its record for the next head.
+    pub(in crate::head) fn kept(&self) -> wire::GroupInfo {
         wire::GroupInfo {
             rules: Some(wire::GroupRules {
                 name: self.name.clone(),
@@ -319,12 +319,12 @@ fn in_ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// As some MPI libraries read a `PMI_ID`.
+/// Some MPI libraries read a `PMI_ID` as a signed number.
 fn positive(pmi_id: u32) -> u32 {
     (pmi_id & (i32::MAX as u32)).max(1)
 }
 
-/// Wishes first; the others by node, then by arrival, into the ranks that are left. Cost: n log n.
+/// Members that requested a rank get it; the others fill the ranks that are left, by node, then by arrival. Cost: n log n.
 fn in_rank_order(seats: Vec<Seat>) -> Vec<Seat> {
     let (wishes, mut others): (Vec<Seat>, Vec<Seat>) = seats.into_iter().partition(|seat| seat.join.rank.is_some());
     // Stable: arrival decides within a node.

@@ -1,4 +1,4 @@
-//! Why a member does not get its place: one sentence each, with what is there and what would work.
+//! Why a member does not get its place: one sentence each, with what exists and what would work.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,15 +11,15 @@ use super::{Group, SIZE_MAX};
 use crate::calls::{Refused, exit};
 use crate::{JobId, NodeId};
 
-/// As many pids are listed of those that wait.
+/// How many waiting pids a sentence lists.
 const LISTED: usize = 128;
 
 fn no(exit_code: u8, text: String) -> Refused {
     Refused { exit_code, text }
 }
 
-/// Whether a join makes sense by itself: the size that it speaks of.
-pub(crate) fn check(join: &GroupJoin) -> Result<Option<(u32, u32)>, Refused> {
+/// Checks a join by itself; returns the size that it requests.
+pub(in crate::head) fn check(join: &GroupJoin) -> Result<Option<(u32, u32)>, Refused> {
     if let Err(error) = join::check_name(&join.group) {
         return Err(no(exit::USAGE, error.to_string()));
     }
@@ -29,7 +29,7 @@ pub(crate) fn check(join: &GroupJoin) -> Result<Option<(u32, u32)>, Refused> {
     sizes(&join.group, join.size, join.min, join.max)
 }
 
-pub(crate) fn sizes(
+pub(in crate::head) fn sizes(
     name: &str,
     size: Option<u32>,
     min: Option<u32>,
@@ -40,14 +40,14 @@ pub(crate) fn sizes(
         (None, None, None) => return Ok(None),
         (Some(size), None, None) => (size, size),
         (None, Some(min), Some(max)) => (min, max),
-        (Some(_), ..) => return wrong("a size, or the least and the most members, not both".into()),
-        (None, ..) => return wrong("the least and the most members are said together: min=8 max=16".into()),
+        (Some(_), ..) => return wrong("give either a size or min and max, not both".into()),
+        (None, ..) => return wrong("min and max must be given together: min=8 max=16".into()),
     };
     if min == 0 || max > SIZE_MAX {
         return wrong(format!("a group has 1 to {SIZE_MAX} members"));
     }
     if min > max {
-        return wrong(format!("the least, {min}, is more than the most, {max}"));
+        return wrong(format!("min {min} is greater than max {max}"));
     }
     Ok(Some((min, max)))
 }
@@ -59,108 +59,116 @@ fn size_text((min, max): (u32, u32)) -> String {
     }
 }
 
-pub(crate) fn unknown(name: &str, wants_size: bool) -> Refused {
+pub(in crate::head) fn unknown(name: &str, wants_size: bool) -> Refused {
     match wants_size {
         true => no(
             exit::NOT_PLACED,
             format!(
-                "there is no group {name} yet, and this join does not say how many members it is to have: say its size, \
-                 or first: rsctl group create {name} --size N"
+                "no group {name}, and this join gives no size to create it: give a size, or run rsctl group create {name} \
+                 --size N first"
             ),
         ),
-        false => no(exit::NO_SUCH_JOB, format!("there is no group {name} (rsctl group ls lists those that are)")),
+        false => no(exit::NO_SUCH_JOB, format!("no group {name} (rsctl group ls lists all groups)")),
     }
 }
 
-pub(crate) fn exists(name: &str) -> Refused {
-    no(exit::NOT_PLACED, format!("group {name} is there already: rsctl group show {name}, or close it first"))
+pub(in crate::head) fn exists(name: &str) -> Refused {
+    no(exit::NOT_PLACED, format!("group {name} already exists: see rsctl group show {name}, or close it first"))
 }
 
-pub(crate) fn no_epoch(name: &str) -> Refused {
-    let text = format!("group {name} has no epoch that lives: rsctl group show {name} tells who is missing");
+pub(in crate::head) fn no_epoch(name: &str) -> Refused {
+    let text = format!("group {name} has no running epoch: rsctl group show {name} shows which members are missing");
     no(exit::NO_SUCH_JOB, text)
 }
 
-pub(crate) fn full(what: &str, most: usize) -> Refused {
-    no(exit::NOT_PLACED, format!("as many {what} as this DVM takes: {most}"))
+pub(in crate::head) fn full(what: &str, most: usize) -> Refused {
+    no(exit::NOT_PLACED, format!("too many {what}: the limit of this DVM is {most}"))
 }
 
-pub(crate) fn closed(name: &str) -> Refused {
-    no(exit::NOT_PLACED, format!("group {name} is closed: rsctl group create {name} --size N opens it again"))
+pub(in crate::head) fn closed(name: &str) -> Refused {
+    no(exit::NOT_PLACED, format!("group {name} is closed: rsctl group create {name} --size N reopens it"))
 }
 
-pub(crate) fn kicked(name: &str) -> Refused {
-    no(exit::CANCELLED, format!("sent away from group {name} by rsctl group kick"))
+pub(in crate::head) fn kicked(name: &str) -> Refused {
+    no(exit::CANCELLED, format!("removed from group {name} by rsctl group kick"))
 }
 
-pub(crate) fn not_yours(name: &str, owner: u32, uid: u32) -> Refused {
+pub(in crate::head) fn not_yours(name: &str, owner: u32, uid: u32) -> Refused {
     no(
         exit::NOT_PERMITTED,
         format!(
-            "group {name} belongs to uid {owner}, this process to uid {uid}: take another name, or let the owner open it to all \
-             whom the daemon lets in (rsctl group create {name} --mode 666)"
+            "group {name} belongs to uid {owner}, this process to uid {uid}: use another name, or let the owner open it to \
+             all users that the daemon accepts (rsctl group create {name} --mode 666)"
         ),
     )
 }
 
-pub(crate) fn not_its_place(join: &GroupJoin) -> Refused {
+pub(in crate::head) fn not_its_place(join: &GroupJoin) -> Refused {
     no(exit::NOT_PERMITTED, format!("the token is not that of a place of uid {} in group {}", join.uid, join.group))
 }
 
-pub(crate) fn other_size(group: &Group, size: (u32, u32), name_of: impl Fn(NodeId) -> String) -> Refused {
+pub(in crate::head) fn other_size(group: &Group, size: (u32, u32), name_of: impl Fn(NodeId) -> String) -> Refused {
     let by = match group.said_by {
-        Some((0, node)) => format!("as a process on {} said first", name_of(node)),
-        Some((pid, node)) => format!("as pid {pid} on {} said first", name_of(node)),
-        None => "as it was created".to_owned(),
+        Some((0, node)) => format!("as a process on {} requested first", name_of(node)),
+        Some((pid, node)) => format!("as pid {pid} on {} requested first", name_of(node)),
+        None => "set when it was created".to_owned(),
     };
     let (there, here) = (size_text(group.size), size_text(size));
-    no(exit::NOT_PLACED, format!("group {} has {there}, {by}; this process wants {here}", group.name))
+    no(exit::NOT_PLACED, format!("group {} has {there}, {by}; this process requests {here}", group.name))
 }
 
-pub(crate) fn no_such_rank(name: &str, rank: u32, (min, max): (u32, u32)) -> Refused {
+pub(in crate::head) fn no_such_rank(name: &str, rank: u32, (min, max): (u32, u32)) -> Refused {
     let why = match min == max {
         true => format!("has {max} members"),
         false => format!("may begin with {min} members"),
     };
-    no(exit::NOT_PLACED, format!("group {name} {why}: a rank to wish for is 0 to {}, not {rank}", min - 1))
+    no(exit::NOT_PLACED, format!("group {name} {why}: rank {rank} is out of range, use 0 to {}", min - 1))
 }
 
-pub(crate) fn rank_taken(name: &str, rank: u32, other: &GroupJoin, name_of: impl Fn(NodeId) -> String) -> Refused {
+pub(in crate::head) fn rank_taken(
+    name: &str,
+    rank: u32,
+    other: &GroupJoin,
+    name_of: impl Fn(NodeId) -> String,
+) -> Refused {
     let node = name_of(other.node);
     no(exit::NOT_PLACED, format!("rank {rank} of group {name} is taken by pid {} on {node}", other.pid))
 }
 
-pub(crate) fn is_there(name: &str, join: &GroupJoin) -> Refused {
+pub(in crate::head) fn is_there(name: &str, join: &GroupJoin) -> Refused {
     let wish = join.rank.map(|rank| format!(" (as rank {rank})")).unwrap_or_default();
-    no(exit::NOT_PLACED, format!("pid {} waits in group {name} already{wish}: a process is one member", join.pid))
+    no(exit::NOT_PLACED, format!("pid {} is already waiting in group {name}{wish}: a process is one member", join.pid))
 }
 
-pub(crate) fn several(name: &str, pid: u32) -> Refused {
-    no(exit::USAGE, format!("pids {pid} of several nodes wait in group {name}: say which, as NODE:{pid}"))
+pub(in crate::head) fn several(name: &str, pid: u32) -> Refused {
+    no(exit::USAGE, format!("pid {pid} is waiting in group {name} on several nodes: give the node as NODE:{pid}"))
 }
 
-pub(crate) fn nobody(name: &str, pid: u32, live: impl Iterator<Item = JobId>) -> Refused {
+pub(in crate::head) fn not_waiting(name: &str, pid: u32, live: impl Iterator<Item = JobId>) -> Refused {
     let live: Vec<String> = live.map(|job| format!("rsctl cancel {job}")).collect();
     let hint = match live.is_empty() {
         true => String::new(),
-        false => format!("; an epoch that has begun is ended with {}", live.join(", ")),
+        false => format!("; to end a running epoch: {}", live.join(", ")),
     };
-    no(exit::NO_SUCH_JOB, format!("no pid {pid} waits in group {name}{hint}"))
+    no(exit::NO_SUCH_JOB, format!("no pid {pid} is waiting in group {name}{hint}"))
 }
 
-/// After so many seconds; `here` is what [`here`] says.
-pub(crate) fn timed_out(group: &Group, have: usize, waited: u64, here: &str) -> Refused {
+/// `have` members had joined after `waited` seconds; `here`: the text of [`here`].
+pub(in crate::head) fn timed_out(group: &Group, have: usize, waited: u64, here: &str) -> Refused {
     let (name, want) = (&group.name, group.size.0);
-    no(exit::TIMED_OUT, format!("group {name}: {have} of {want} have joined after {waited} s; {here}"))
+    no(
+        exit::TIMED_OUT,
+        format!("group {name} timed out after {waited} s: {have} of {want} members have joined; {here}"),
+    )
 }
 
-/// Who is here, and how many or who is not: `here: a: pids 11 12 (waiting 60 s); b: pid 7 (waiting 2 s); missing: 2`.
-pub(crate) fn here(group: &Group, now: Duration, name_of: impl Fn(NodeId) -> String) -> String {
+/// The members that wait, and how many or which ranks are missing: `here: a: pids 11 12 (waiting 60 s); b: pid 7 (waiting 2 s); missing: 2`.
+pub(in crate::head) fn here(group: &Group, now: Duration, name_of: impl Fn(NodeId) -> String) -> String {
     let (have, want) = (group.seats.len(), group.size.0 as usize);
     let mut here: BTreeMap<NodeId, BTreeMap<Reverse<u64>, Vec<String>>> = BTreeMap::new();
     for seat in group.seats.iter().take(LISTED) {
         let seconds = now.saturating_sub(seat.since).as_secs();
-        let away = if seat.away.is_some() { " (its daemon is out of reach)" } else { "" };
+        let away = if seat.away.is_some() { " (its daemon is unreachable)" } else { "" };
         let pids = here.entry(seat.join.node).or_default().entry(Reverse(seconds)).or_default();
         pids.push(format!("{}{away}", seat.join.pid));
     }
@@ -186,4 +194,9 @@ pub(crate) fn here(group: &Group, now: Duration, name_of: impl Fn(NodeId) -> Str
         ranks => format!(" (ranks {})", ranks.join(" ")),
     };
     format!("here: {}{more}; missing: {}{which}", nodes.join("; "), want.saturating_sub(have))
+}
+
+/// No node of this DVM has the name.
+pub(in crate::head) fn unknown_node(name: &str) -> Refused {
+    no(exit::NO_SUCH_JOB, format!("no node named {name} in this DVM (rsctl nodes lists them)"))
 }

@@ -1,0 +1,109 @@
+//! What the head and its node say to each other. Neither knows the other: [`Rsd`](crate::Rsd) carries these messages.
+//!
+//! To its node the head is the parent that any other node has above it. So most of what passes here are the messages of a link,
+//! and a node handles them alike wherever they come from; the rest is what only the root of the tree sees.
+
+use std::collections::VecDeque;
+
+use rsd_proto::v1::{self as wire, Down, JobEvent, NodeInfo, RankExit, down, job_event, up};
+
+use crate::calls::{Answer, Refused};
+use crate::contract::{Effect, LinkId, ReqId};
+use crate::{JobId, NodeId, Now};
+
+/// What the head's node tells the head.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// What any node tells its parent.
+    Up(up::Body),
+    /// A daemon has connected: the first of `nodes`, with the nodes below it. Answered by [`Order::Admit`] or
+    /// [`Order::Redirect`].
+    Knock { link: LinkId, nodes: Vec<NodeInfo>, has_room: bool },
+    /// The node of `rank` has ended while the job's other nodes wait in a fence.
+    Stuck { job: JobId, rank: u32, fence: u64 },
+    /// All nodes of a job have ended or are lost.
+    Over { job: JobId, exits: Vec<RankExit> },
+    /// These nodes had not reported the end of a job's ranks and never will: the reply to [`Order::GiveUp`].
+    GivenUp { job: JobId, nodes: Vec<NodeId>, why: String },
+}
+
+/// What the head orders its node to do.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// What any node is sent by its parent.
+    Down(down::Body),
+    /// Send this again, only towards nodes that may have missed it.
+    Repeat { nodes: Vec<NodeId>, body: down::Body },
+    /// Count these nodes as ended in a job.
+    GiveUp { job: JobId, nodes: Vec<NodeId>, why: String },
+    /// Accept a daemon as a child; the first of `nodes` now has its id and name.
+    Admit { link: LinkId, nodes: Vec<NodeInfo> },
+    /// Send a daemon to another parent.
+    Redirect { link: LinkId, redirect: wire::Redirect },
+    /// Stop this daemon once its jobs are over, and answer the request then.
+    Stop { req: ReqId },
+}
+
+/// What a state machine wants: an effect, or a message of type `M` to the other one.
+#[derive(Debug)]
+pub(crate) enum Output<M> {
+    Effect(Effect),
+    Message(M),
+}
+
+/// Outputs, in order.
+#[derive(Debug)]
+pub(crate) struct Outputs<M>(VecDeque<Output<M>>);
+
+impl<M> Default for Outputs<M> {
+    fn default() -> Outputs<M> {
+        Outputs(VecDeque::new())
+    }
+}
+
+impl<M> Outputs<M> {
+    pub(crate) fn push(&mut self, effect: Effect) {
+        self.0.push_back(Output::Effect(effect));
+    }
+
+    pub(crate) fn extend(&mut self, effects: impl IntoIterator<Item = Effect>) {
+        self.0.extend(effects.into_iter().map(Output::Effect));
+    }
+
+    pub(crate) fn tell(&mut self, message: M) {
+        self.0.push_back(Output::Message(message));
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Output<M>> {
+        self.0.pop_front()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn answer(&mut self, req: ReqId, answer: Answer) {
+        self.push(Effect::Answer { req, answer });
+    }
+
+    pub(crate) fn refuse(&mut self, req: ReqId, refused: Refused) {
+        self.answer(req, Answer::Refused(refused));
+    }
+}
+
+impl Outputs<Report> {
+    pub(crate) fn send(&mut self, link: LinkId, body: down::Body) {
+        self.push(Effect::Down { link, down: Down { body: Some(body) } });
+    }
+}
+
+impl Outputs<Order> {
+    pub(crate) fn order(&mut self, body: down::Body) {
+        self.tell(Order::Down(body));
+    }
+
+    pub(crate) fn log(&mut self, now: Now, job: JobId, body: job_event::Body) {
+        let event = JobEvent { at_ms: now.unix_ms, body: Some(body) };
+        self.push(Effect::Log { job, event: Box::new(event) });
+    }
+}

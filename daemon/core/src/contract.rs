@@ -1,0 +1,146 @@
+//! What a daemon and its shell say to each other: inputs in, effects out, and the numbers in both.
+
+use std::time::Duration;
+
+use rsd_proto::join;
+use rsd_proto::v1::{self as wire, Down, NodeInfo, Up};
+
+use crate::calls::{Answer, Call};
+use crate::taskmap::TaskMap;
+use crate::{JobId, NodeId};
+
+/// The shell's number for a stream from a child or a step; never used twice.
+pub type LinkId = u64;
+/// The shell's number for a request that waits for its [`Answer`].
+pub type ReqId = u64;
+/// The shell's number for a process that waits for a place in a group; never used twice.
+pub type MemberId = u64;
+
+/// The head's own node id.
+pub(crate) const HEAD: NodeId = 0;
+
+/// What happens to a daemon.
+#[expect(missing_docs, reason = "the variants say what their fields are")]
+#[derive(Debug)]
+pub enum Input {
+    /// A child or a step has connected and sent its hello.
+    Hello { link: LinkId, hello: wire::Hello },
+    /// A message from a child or a step.
+    Up { link: LinkId, up: Up },
+    /// The stream of a child or a step was closed.
+    LinkClosed { link: LinkId },
+    /// The parent has accepted this daemon.
+    Welcome(wire::Welcome),
+    /// A daemon above redirects this daemon to another parent.
+    Redirected(wire::Redirect),
+    /// A message from the parent.
+    Down(Down),
+    /// The stream to the parent was closed.
+    ParentLost,
+    /// A step could not be started, or its process has ended: why, as a sentence.
+    StepLost { job: JobId, why: String },
+    /// This node's load, measured because of [`Effect::MeasureLoad`].
+    Load { probe: u64, load: wire::NodeLoad },
+    /// A process of this node requests a place in a group. The core fills in the node and the member's number.
+    Join { member: MemberId, join: Box<wire::GroupJoin> },
+    /// The process has closed its connection, or has ended.
+    MemberGone { member: MemberId },
+    /// A client's request.
+    Call { req: ReqId, call: Call },
+    /// What [`Effect::Keep`] wrote before a restart, in that order: a head's first input.
+    Kept(Vec<wire::Kept>),
+    /// Time has passed.
+    Tick,
+}
+
+/// What the shell of a daemon must do.
+#[expect(missing_docs, reason = "the variants say what their fields are")]
+#[derive(Debug)]
+pub enum Effect {
+    /// Send to a child or a step.
+    Down { link: LinkId, down: Down },
+    /// Send to the parent.
+    Up(Up),
+    /// Close the stream of a child or a step, behind what was sent.
+    Close { link: LinkId },
+    /// Start this node's step of a job.
+    StartStep(wire::Launch),
+    /// The job is over on this node: remove the file by which its step is found again.
+    ForgetStep(JobId),
+    /// Measure this node's load and answer with [`Input::Load`].
+    MeasureLoad { probe: u64 },
+    /// Send to a process that waits for its place. Any event but `Wait` is the last one and closes its connection.
+    Member { member: MemberId, event: join::Event },
+    /// Answer a request.
+    Answer { req: ReqId, answer: Answer },
+    /// Append to a job's log.
+    Log { job: JobId, event: Box<wire::JobEvent> },
+    /// Delete a job's log.
+    DropLog(JobId),
+    /// Write down the numbers that must survive a restart.
+    Remember(Memory),
+    /// Append these records to the file of kept records, all or none, before performing the effects that follow.
+    Keep(Vec<wire::Kept>),
+    /// Delete the file of kept records: the DVM is being stopped.
+    ForgetKept,
+    /// Write down this daemon's identity (joined daemons).
+    Identity { node: NodeId, dvm: String, name: String },
+    /// Nothing is left to do: the process may exit.
+    Exit,
+}
+
+/// The numbers that a head must know again after a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// The number of the next job.
+    pub next_job: JobId,
+    /// The id of the next node that joins.
+    pub next_node: NodeId,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { next_job: 1, next_node: 1 }
+    }
+}
+
+/// What a daemon knows when it starts.
+#[derive(Debug, Clone, Default)]
+pub struct Start {
+    /// Name, inventory, listening address, version and pid; the id that it had before, or 0.
+    pub me: NodeInfo,
+    /// The DVM that it belonged to, or, for a head, belongs to.
+    pub dvm: String,
+    /// For a joined daemon: the address that it was told to join.
+    pub head_addr: Option<String>,
+    /// For a head: its numbers.
+    pub memory: Memory,
+    /// Steps that ran here before a restart and may reconnect.
+    pub steps: Vec<KnownStep>,
+}
+
+/// A step that ran before its daemon was restarted.
+#[derive(Debug, Clone)]
+pub struct KnownStep {
+    /// Its job.
+    pub job: JobId,
+    /// The job's.
+    pub map: TaskMap,
+    /// `Launch.group`.
+    pub group: bytes::Bytes,
+}
+
+/// The name of a job's KVS; unique for ever, because MPI libraries name shared memory after it.
+pub(crate) fn namespace(dvm: &str, job: JobId) -> String {
+    format!("rsd-{dvm}-{job}")
+}
+
+/// In whole milliseconds, as messages carry times.
+pub(crate) fn in_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// In whole seconds, to the nearest: a client spends a part of its time before its request arrives.
+pub(crate) fn to_seconds(time: Duration) -> u64 {
+    (time + Duration::from_millis(500)).as_secs()
+}

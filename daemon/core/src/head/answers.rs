@@ -1,0 +1,232 @@
+//! What clients ask of the head.
+
+use bytes::Bytes;
+use rsd_proto::v1::{self as wire, down, kept, kv_scope};
+
+use super::life::Life;
+use super::values::Of;
+use super::{Due, Head, Stopping, offers};
+use crate::between::{Order, Outputs};
+use crate::calls::{Answer, Call, KvCall, KvOp, Refused, exit};
+use crate::contract::ReqId;
+use crate::{JobId, Now, sentences};
+
+/// How long a list of nodes waits for their loads.
+const LOAD_DEADLINE: std::time::Duration = std::time::Duration::from_secs(1);
+
+impl Head {
+    pub(crate) fn on_call(&mut self, now: Now, req: ReqId, call: Call, out: &mut Outputs<Order>) {
+        match call {
+            Call::Shutdown { force } => self.on_shutdown(now, req, force, out),
+            Call::Group(call) => {
+                let answer = self.on_group_call(now, call, out).unwrap_or_else(Answer::Refused);
+                out.answer(req, answer);
+            }
+            Call::Kv(call) => self.on_kv_call(now, req, call, out),
+            Call::Submit { spec, secret } => {
+                if let Err(refused) = self.submit(now, req, *spec, secret, out) {
+                    out.refuse(req, refused);
+                }
+            }
+            Call::Plan(request) => {
+                let answer = self.on_plan(&request).unwrap_or_else(Answer::Refused);
+                out.answer(req, answer);
+            }
+            Call::Stdin { job, data, eof } => self.on_stdin_chunk(req, job, data, eof, out),
+            Call::ListJobs { all } => {
+                let jobs = if all { self.jobs.all().map(|job| job.info()).collect() } else { self.infos_alive() };
+                out.answer(req, Answer::Jobs(jobs));
+            }
+            Call::ListNames => out.answer(req, Answer::Names(self.names.list())),
+            Call::ListNodes { load } => self.list_nodes(now, req, load, out),
+            Call::GetJob(job) => self.with_job(req, job, out, |_, _, _| Ok(())),
+            Call::Signal { job, rank, signal } => {
+                self.with_job(req, job, out, |head, job, out| head.signal(job, rank, signal, out));
+            }
+            Call::Cancel { job, grace_ms } => self.with_job(req, job, out, |head, job, out| {
+                head.cancel(now, job, grace_ms, "cancelled", out);
+                Ok(())
+            }),
+            Call::ClientGone(job) => self.with_job(req, job, out, |head, job, out| {
+                head.cancel(now, job, None, "the client that ran it is gone", out);
+                Ok(())
+            }),
+            Call::Status | Call::Pmi { .. } => {} // the daemon and its node answer these
+        }
+    }
+
+    fn infos_alive(&self) -> Vec<wire::JobInfo> {
+        self.jobs.alive().map(|job| job.info()).collect()
+    }
+
+    fn on_plan(&self, request: &wire::PlanRequest) -> Result<Answer, Refused> {
+        let usage = |text: &str| Err(Refused::new(exit::USAGE, text));
+        if !request.topology.is_empty() {
+            return usage("a daemon plans for its own nodes; rsctl plan --topology needs no daemon");
+        }
+        let Some(spec) = &request.spec else { return usage("the request has no job to plan") };
+        if spec.apps.is_empty() {
+            return usage("the request has no program: rsctl plan -n 4 ./a.out");
+        }
+        Ok(Answer::Plan(Box::new(offers::plan(&self.nodes, &self.ledger, spec, request.idle))))
+    }
+
+    /// Does something to a job and answers with what it is then.
+    fn with_job(
+        &mut self,
+        req: ReqId,
+        job: JobId,
+        out: &mut Outputs<Order>,
+        act: impl FnOnce(&mut Head, JobId, &mut Outputs<Order>) -> Result<(), Refused>,
+    ) {
+        let Some(found) = self.jobs.resolve(job) else { return out.refuse(req, no_such_job(job)) };
+        let answer = match act(self, found, out) {
+            Ok(()) => match self.jobs.get(found) {
+                Some(job) => Answer::Job(Box::new(job.info_in_full())),
+                None => Answer::Refused(no_such_job(job)),
+            },
+            Err(refused) => Answer::Refused(refused),
+        };
+        out.answer(req, answer);
+    }
+
+    fn signal(&mut self, id: JobId, rank: Option<u32>, signal: i32, out: &mut Outputs<Order>) -> Result<(), Refused> {
+        let Some(job) = self.jobs.get(id) else { return Ok(()) };
+        let refused = |exit_code, text| Err(Refused { exit_code, text });
+        match job.life() {
+            Life::Queued(_) => return refused(exit::NO_SUCH_JOB, format!("job {id} is queued: it has no ranks yet")),
+            Life::Outlived { .. } => {
+                let text =
+                    format!("the ranks of job {id} have ended; jobs that it spawned are still running: rsctl ps");
+                return refused(exit::NO_SUCH_JOB, text);
+            }
+            Life::Ended(_) => return refused(exit::NO_SUCH_JOB, format!("job {id} has ended")),
+            Life::Running { .. } | Life::Ending { .. } => {}
+        }
+        if !job.members().is_empty() {
+            let text = format!(
+                "job {id} is an epoch of a group: rsd did not start its processes and never signals them; rsctl cancel {id} \
+                 ends the epoch"
+            );
+            return refused(exit::USAGE, text);
+        }
+        if let Some(rank) = rank.filter(|rank| *rank >= job.map.size()) {
+            let last = job.map.size() - 1;
+            return refused(exit::NO_SUCH_JOB, format!("job {id} has no rank {rank}: its ranks are 0 to {last}"));
+        }
+        if !(1..=64).contains(&signal) {
+            return refused(exit::USAGE, format!("invalid signal {signal}: use 1 to 64"));
+        }
+        out.order(down::Body::Signal(wire::Signal { job: id, rank, signal }));
+        Ok(())
+    }
+
+    /// Fills in what only the head knows.
+    pub(crate) fn complete_status(&self, status: &mut wire::StatusReply) {
+        status.nodes = self.nodes.len() as u32;
+        status.slots = self.nodes.slots();
+        status.slots_in_use = self.ledger.total();
+        status.jobs = self.jobs.alive_len() as u32;
+    }
+
+    fn on_shutdown(&mut self, now: Now, req: ReqId, force: bool, out: &mut Outputs<Order>) {
+        let busy: Vec<JobId> = self.jobs.alive().map(|job| job.id).collect();
+        if !busy.is_empty() && !force {
+            return out.refuse(req, sentences::jobs_are_running(&busy));
+        }
+        if self.stopping == Stopping::No {
+            self.stopping = Stopping::Begun;
+        }
+        for job in busy {
+            self.cancel(now, job, Some(0), "the DVM is being stopped", out);
+        }
+        out.tell(Order::Stop { req });
+    }
+
+    fn list_nodes(&mut self, now: Now, req: ReqId, load: bool, out: &mut Outputs<Order>) {
+        let missing = self.nodes.forget_loads();
+        if !load {
+            return self.answer_nodes(Some(req), out);
+        }
+        let probe = self.probes.begin(req, missing);
+        self.timers.set(Due::Probe(probe), now.mono + LOAD_DEADLINE);
+        out.order(down::Body::LoadProbe(wire::LoadProbe { probe }));
+    }
+
+    /// A client brings input for a job; `eof` with the last of it.
+    fn on_stdin_chunk(&mut self, req: ReqId, job: JobId, data: Bytes, eof: bool, out: &mut Outputs<Order>) {
+        let Some(id) = self.jobs.resolve(job) else { return out.refuse(req, no_such_job(job)) };
+        let Some(found) = self.jobs.get_mut(id) else { return };
+        if matches!(found.life(), Life::Outlived { .. } | Life::Ended(_)) {
+            return out.answer(req, Answer::Stopped);
+        }
+        let (stdin, replaced) = found.stdin.push(id, req, data, eof);
+        replaced.into_iter().for_each(|before| out.answer(before, Answer::Stopped));
+        stdin.into_iter().for_each(|stdin| out.order(down::Body::Stdin(stdin)));
+        self.settle_stdin(id, out);
+    }
+
+    // --- values ---
+
+    fn on_kv_call(&mut self, now: Now, req: ReqId, call: KvCall, out: &mut Outputs<Order>) {
+        let of = match self.job_of(&call.scope) {
+            Ok(of) => of,
+            Err(refused) => return out.refuse(req, refused),
+        };
+        let change = if self.outlives_head(of.job) { change(of, &call.op) } else { None };
+        let mut answers = Vec::new();
+        let asked = self.values.ask(now.mono, req, of, call.op, &mut answers);
+        if let (Some(change), Ok(_)) = (change, &asked) {
+            self.keep(change);
+        }
+        answers.into_iter().for_each(|(req, answer)| out.answer(req, answer));
+        match asked {
+            Ok(answer) => answer.into_iter().for_each(|answer| out.answer(req, answer)),
+            Err(refused) => out.refuse(req, refused),
+        }
+    }
+
+    /// The job that is meant.
+    fn job_of(&self, scope: &wire::KvScope) -> Result<Of, Refused> {
+        let no = |text: String| Err(Refused::new(exit::NO_SUCH_JOB, text));
+        let id = match &scope.of {
+            None => {
+                let text = "not inside a job or group; use --job 7 or --group actors";
+                return Err(Refused::new(exit::USAGE, text));
+            }
+            Some(kv_scope::Of::Job(0)) => self.jobs.resolve(0).ok_or_else(|| no_such_job(0))?,
+            Some(kv_scope::Of::Job(id)) => *id,
+            Some(kv_scope::Of::Group(name)) => self.lobby.live(name)?,
+        };
+        let Some(job) = self.jobs.get(id) else {
+            return no(format!("no job {id} (rsctl ps lists running jobs)"));
+        };
+        if job.is_over() {
+            return no(format!("job {id} has ended, and its values with it"));
+        }
+        Ok(Of { job: id, ranks: job.map.size(), rank: scope.rank })
+    }
+}
+
+/// The record of what a request changes, if it is granted.
+fn change(of: Of, op: &KvOp) -> Option<kept::What> {
+    let value = |key: &Bytes, value: &Bytes| wire::KeptValue {
+        job: of.job,
+        key: key.clone(),
+        value: value.clone(),
+        rank: of.rank,
+    };
+    match op {
+        KvOp::Put { key, value: bytes } => Some(kept::What::Value(value(key, bytes))),
+        KvOp::Delete { key } => Some(kept::What::ValueGone(value(key, &Bytes::new()))),
+        KvOp::Get { .. } | KvOp::List | KvOp::Fence(_) => None,
+    }
+}
+
+fn no_such_job(job: JobId) -> Refused {
+    let text = match job {
+        0 => "no job has been submitted yet".to_owned(),
+        id => format!("no job {id} (rsctl ps -a lists all remembered jobs)"),
+    };
+    Refused::new(exit::NO_SUCH_JOB, text)
+}

@@ -1,0 +1,201 @@
+//! From a failure, a kill or the last rank to the verdict: the way on which every job ends. Jobs with a family take it twice, see
+//! [`super::family`].
+
+use std::time::Duration;
+
+use rsd_proto::v1::{self as wire, JobState, RankExit, down, job_event, kept, rank_exit};
+
+use super::life::{Event, Life, Why};
+use super::{Due, Head};
+use crate::between::{Order, Outputs};
+use crate::contract::Effect;
+use crate::{JobId, NodeId, Now, sentences};
+
+/// How long a job's nodes have after its last KILL to report that its ranks have ended.
+const LAST_WORDS: Duration = Duration::from_secs(20);
+
+impl Head {
+    /// Moves a job on to its next state, and its deadline with it. False if the event changes nothing.
+    fn advance(&mut self, id: JobId, event: Event) -> bool {
+        let Some(job) = self.jobs.get_mut(id) else { return false };
+        let moved = job.apply(event);
+        if moved {
+            self.timers.put(Due::Job(id), job.life().deadline());
+        }
+        moved
+    }
+
+    // --- failures ---
+
+    pub(super) fn on_rank_failed(&mut self, now: Now, id: JobId, exit: RankExit, out: &mut Outputs<Order>) {
+        let (nodes, Some(job)) = (&self.nodes, self.jobs.get_mut(id)) else { return };
+        if !job.has_ranks() || exit.rank >= job.map.size() || !job.take_exit(now, &exit, |node| nodes.is_away(node)) {
+            return;
+        }
+        let reason = sentences::exit_on(job.node_name(exit.node), &exit);
+        let grace_ms = job.grace_ms;
+        out.log(now, id, job_event::Body::RankExit(exit.clone()));
+        if exit.fatal {
+            self.answer_spawn(now, id, Err(sentences::exit(&exit)), out);
+            self.kill(now, id, Why::Failed, reason, grace_ms, out);
+            self.fail_family(now, id, &exit, out);
+        }
+    }
+
+    /// All ranks of one node have ended while ranks of other nodes wait for them in a fence.
+    pub(super) fn on_stuck(&mut self, now: Now, id: JobId, rank: u32, fence: u64, out: &mut Outputs<Order>) {
+        let Some(job) = self.jobs.get(id).filter(|job| matches!(job.life(), Life::Running { .. })) else { return };
+        // If a rank has exited with an error, it is the one to name.
+        let exited_well = || RankExit {
+            rank,
+            node: job.map.node_of(rank).unwrap_or(0),
+            how: Some(rank_exit::How::Exited(0)),
+            code: 1,
+            ..Default::default()
+        };
+        let cause = job.cause().cloned().unwrap_or_else(exited_well);
+        let exit = RankExit { note: sentences::missed_fence(fence), fatal: true, ..cause };
+        self.on_rank_failed(now, id, exit, out);
+    }
+
+    /// These nodes will not report the end of their ranks.
+    pub(super) fn on_given_up(&mut self, now: Now, id: JobId, nodes: &[NodeId], why: &str, out: &mut Outputs<Order>) {
+        for node in nodes {
+            let Some(job) = self.jobs.get(id) else { return };
+            for exit in sentences::lost_ranks(job.map.ranks_on(*node), *node, why) {
+                self.on_rank_failed(now, id, exit, out);
+            }
+        }
+    }
+
+    // --- kills ---
+
+    /// A job's deadline has passed.
+    pub(super) fn on_job_due(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
+        let Some(job) = self.jobs.get(id) else { return };
+        match job.life() {
+            Life::Running { .. } | Life::Outlived { .. } => {
+                self.kill(now, id, Why::TimedOut, "its time limit has passed".into(), job.grace_ms, out);
+            }
+            Life::Ending { .. } => {
+                let (nodes, why) = (job.map.nodes().to_vec(), sentences::kill_unconfirmed());
+                out.tell(Order::GiveUp { job: id, nodes, why });
+            }
+            Life::Queued(_) | Life::Ended(_) => {}
+        }
+    }
+
+    /// A client cancels a job, or the DVM is being stopped.
+    pub(super) fn cancel(&mut self, now: Now, id: JobId, grace_ms: Option<u64>, why: &str, out: &mut Outputs<Order>) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let grace_ms = grace_ms.unwrap_or(job.grace_ms);
+        self.kill(now, id, Why::Cancelled, why.to_owned(), grace_ms, out);
+    }
+
+    /// TERM, and KILL after the grace. A later call can only shorten the grace. A queued job ends at once.
+    pub(super) fn kill(
+        &mut self,
+        now: Now,
+        id: JobId,
+        why: Why,
+        reason: String,
+        grace_ms: u64,
+        out: &mut Outputs<Order>,
+    ) {
+        let kill = wire::Kill { job: id, grace_ms, reason: reason.clone() };
+        let until = now.mono + Duration::from_millis(grace_ms) + LAST_WORDS;
+        if !self.advance(id, Event::Killed { why, until, kill: kill.clone() }) {
+            return;
+        }
+        let Some(job) = self.jobs.get(id) else { return };
+        if job.is_over() {
+            return self.conclude(now, id, out);
+        }
+        if let Some(kept) = job.kept_kill() {
+            self.keep(kept::What::Kill(kept));
+        }
+        out.log(now, id, job_event::Body::Killing(job_event::Killing { reason, grace_ms }));
+        out.order(down::Body::Kill(kill));
+        self.kill_spawned(now, id, grace_ms, out);
+    }
+
+    // --- ends ---
+
+    /// All nodes have reported that their ranks have ended.
+    pub(super) fn on_over(&mut self, now: Now, id: JobId, exits: &[RankExit], out: &mut Outputs<Order>) {
+        if let Some(job) = self.jobs.get_mut(id).filter(|job| job.has_ranks()) {
+            for exit in exits {
+                job.take_exit(now, exit, |_| false);
+            }
+            let began = job.cause().map_or(Ok(()), |cause| Err(sentences::exit(cause)));
+            self.answer_spawn(now, id, began, out);
+            self.ranks_ended(now, id, out);
+        }
+        out.order(down::Body::Release(wire::Release { job: id }));
+    }
+
+    /// No rank of a job runs any more: what it held is free, and it ends unless its family lives.
+    fn ranks_ended(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
+        self.names.forget(id);
+        self.questions.forget(id);
+        self.ledger.free(id);
+        self.jobs.ranks_ended(id);
+        self.queue.try_again = true;
+        let family_lives = self.jobs.has_family(id);
+        let failed = self.jobs.get(id).is_some_and(|job| job.cause().is_some());
+        self.advance(id, Event::RanksEnded { family_lives, failed });
+        self.end_epoch(id);
+        match family_lives {
+            true => self.settle_stdin(id, out),
+            false => self.conclude(now, id, out),
+        }
+    }
+
+    /// A job has ended: logs the verdict, and lets go of all that others keep for it.
+    pub(super) fn conclude(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let ended = job.finish(now);
+        out.log(now, id, ended);
+        self.queue.remove(id);
+        let mut answers = Vec::new();
+        self.values.job_is_over(id, &mut answers);
+        answers.into_iter().for_each(|(req, answer)| out.answer(req, answer));
+        self.settle_stdin(id, out);
+        for old in self.jobs.retire(id, self.tuning.jobs_kept) {
+            out.push(Effect::DropLog(old));
+        }
+        self.end_in_family(now, id, out);
+    }
+
+    /// The last job of a family has ended, whose root was waiting for it.
+    pub(super) fn end_outlived(&mut self, now: Now, root: JobId, out: &mut Outputs<Order>) {
+        let failed = self.jobs.get(root).is_some_and(|job| job.cause().is_some());
+        if self.advance(root, Event::FamilyEnded { failed }) {
+            self.conclude(now, root, out);
+        }
+    }
+
+    /// A queued job can never be placed: a node that it needs has left.
+    pub(super) fn fail_unplaced(&mut self, now: Now, id: JobId, why: String, out: &mut Outputs<Order>) {
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.fail_unplaced(why);
+            self.conclude(now, id, out);
+        }
+    }
+
+    /// No rank of a job runs any more; if it is an epoch, its group is told how that ended.
+    fn end_epoch(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let cause = job.cause().map(sentences::exit);
+        let state = match job.life() {
+            Life::Ended(state) => *state,
+            Life::Queued(_) | Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. } => match cause {
+                Some(_) => JobState::Failed,
+                None => JobState::Done,
+            },
+        };
+        if self.lobby.over(id, state, cause) {
+            self.keep(kept::What::EpochOver(id));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! How the ranks of a job have ended, and which failure was the first.
+
+use std::collections::BTreeMap;
+
+use rsd_proto::v1::{RankExit, rank_exit::How};
+
+use crate::calls::exit;
+use crate::{JobId, NodeId, Now, sentences};
+
+/// The ends of one job's ranks.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    exits: BTreeMap<u32, RankExit>,
+    cause: Option<RankExit>,
+    /// When that was, as far as is known: in microseconds of the head's clock, which may have begun later.
+    caused_at_us: i128,
+    /// Nodes that were unreachable then.
+    unheard: Vec<NodeId>,
+}
+
+impl Ends {
+    /// Takes in how a rank ended; `is_away` tells which of the job's `nodes` are unreachable. True if this is news. A report that
+    /// waited for a daemon may arrive after reports of what followed from it.
+    pub(super) fn take(
+        &mut self,
+        now: Now,
+        exit: &RankExit,
+        nodes: &[NodeId],
+        is_away: impl Fn(NodeId) -> bool,
+    ) -> bool {
+        let at_us = now.mono.as_micros() as i128 - i128::from(exit.ago_us);
+        let was_held = exit.ago_us > 0 && at_us < self.caused_at_us;
+        let before = self.exits.get(&exit.rank);
+        if before.is_some_and(|before| before.fatal || !exit.fatal) {
+            // Known but for its time, which the message that all ranks of its node have ended does not tell.
+            if was_held && exit.fatal && !exit.secondary {
+                (self.cause, self.caused_at_us) = (Some(exit.clone()), at_us);
+            }
+            return false;
+        }
+        if !exit.secondary && self.cause.as_ref().is_none_or(|cause| was_held || cause.rank == exit.rank) {
+            (self.cause, self.caused_at_us) = (Some(exit.clone()), at_us);
+            let others = nodes.iter().copied().filter(|node| *node != exit.node);
+            self.unheard = others.filter(|node| is_away(*node)).collect();
+        }
+        self.exits.insert(exit.rank, exit.clone());
+        true
+    }
+
+    /// The first failure may be that of a job that this one spawned.
+    pub(super) fn take_cause(&mut self, of: JobId, cause: &RankExit) {
+        let cause = || RankExit { job: if cause.job == 0 { of } else { cause.job }, ..cause.clone() };
+        self.cause.get_or_insert_with(cause);
+    }
+
+    /// No rank ever ran: there is no place for the job.
+    pub(super) fn fail_unplaced(&mut self, why: String) {
+        let how = Some(How::Failed(why));
+        self.cause = Some(RankExit { how, code: u32::from(exit::NOT_PLACED), fatal: true, ..Default::default() });
+    }
+
+    /// The first failure.
+    pub(super) fn cause(&self) -> Option<&RankExit> {
+        self.cause.as_ref()
+    }
+
+    /// Every end that was a failure, by rank.
+    pub(super) fn all(&self) -> impl Iterator<Item = &RankExit> {
+        self.exits.values()
+    }
+
+    /// A node that was unreachable at the first failure, and was lost since, may have had an earlier one to report.
+    pub(super) fn note_unheard<'a>(&mut self, name_of: impl Fn(NodeId) -> &'a str) {
+        let is_lost = |node: &NodeId| {
+            self.exits.values().any(|exit| exit.node == *node && exit.code == u32::from(exit::NODE_LOST))
+        };
+        let names: Vec<&str> = self.unheard.iter().filter(|node| is_lost(node)).map(|node| name_of(*node)).collect();
+        if let (Some(cause), false) = (&mut self.cause, names.is_empty()) {
+            cause.note = sentences::noted(&cause.note, &sentences::may_have_failed_earlier(&names));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Now {
+        Now { mono: Duration::from_secs(seconds), unix_ms: 0 }
+    }
+
+    fn died(rank: u32, ago: u64) -> RankExit {
+        RankExit { rank, fatal: true, ago_us: ago * 1_000_000, ..Default::default() }
+    }
+
+    #[test]
+    fn of_delayed_reports_the_earliest_is_the_cause_even_before_the_clock_began() {
+        let mut ends = Ends::default();
+        let mut take = |rank, ago_s: u64| {
+            assert!(ends.take(at(1), &died(rank, ago_s), &[], |_| false), "rank {rank}");
+            ends.cause().map(|cause| cause.rank)
+        };
+        assert_eq!(take(0, 3), Some(0));
+        assert_eq!(take(3, 5), Some(3), "it was before");
+        assert_eq!(take(4, 4), Some(3));
+        assert_eq!(take(5, 0), Some(3), "its report was not delayed");
+    }
+
+    #[test]
+    fn the_cause_is_the_first_failure_even_when_it_is_reported_twice_and_late() {
+        let mut ends = Ends::default();
+        let mut take = |now, exit: &RankExit| {
+            let is_news = ends.take(at(now), exit, &[], |_| false);
+            (is_news, ends.cause().map(|cause| cause.rank))
+        };
+        assert_eq!(take(10, &died(0, 0)), (true, Some(0)));
+        // With the end of its whole node, which tells no times; then alone.
+        assert_eq!(take(11, &died(1, 0)), (true, Some(0)));
+        assert_eq!(take(12, &died(1, 5)), (false, Some(1)), "it was at 7");
+        assert_eq!(take(13, &died(0, 3)), (false, Some(1)), "that was at 10");
+        assert_eq!(take(14, &RankExit { secondary: true, ..died(2, 13) }), (true, Some(1)), "it was ended");
+    }
+}

@@ -1,0 +1,127 @@
+//! From a submission to its launch: a job is placed at once or waits in the queue.
+
+use bytes::Bytes;
+use rsd_proto::frameworks;
+use rsd_proto::v1::{JobSpec, down, job_event};
+
+use super::job::{Job, Surroundings};
+use super::life::{Life, Pending};
+use super::{Due, Head, offers, stdin};
+use crate::between::{Order, Outputs};
+use crate::calls::{Answer, Refused, exit};
+use crate::contract::{Effect, ReqId, in_ms, namespace};
+use crate::place::{Placement, Refusal};
+use crate::{JobId, Now, plan};
+
+impl Head {
+    pub(super) fn submit(
+        &mut self,
+        now: Now,
+        req: ReqId,
+        spec: JobSpec,
+        secret: Bytes,
+        out: &mut Outputs<Order>,
+    ) -> Result<(), Refused> {
+        if self.is_stopping() {
+            return Err(Refused::new(exit::NOT_PLACED, "the DVM is being stopped"));
+        }
+        if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
+            return Err(Refused::new(exit::USAGE, "no program given: rsctl submit -n 4 ./a.out"));
+        }
+        frameworks::parse(&spec.export).map_err(|error| Refused::new(exit::USAGE, format!("export: {error}")))?;
+        let never = |refusal: Refusal| Refused::new(exit::NOT_PLACED, refusal.to_string());
+        let wanted = plan::request(&spec).map_err(never)?;
+        let may_pass = spec.oversubscribe;
+        let may_start = may_pass || self.queue.is_empty();
+        let (placement, reason) = match offers::place(&self.nodes, &self.ledger, &wanted) {
+            Ok(placement) if may_start => (Some(placement), String::new()),
+            Ok(_) => (None, "earlier jobs are waiting".to_owned()),
+            Err(refusal) if refusal.fits_when_idle() => (None, waiting(&refusal)),
+            Err(refusal) => return Err(never(refusal)),
+        };
+        let pending = Pending { spec, wanted, secret, preput: Vec::new(), reason: reason.clone() };
+        let id = self.next_job(out);
+        let job = self.new_job(now, id, pending);
+        out.log(now, id, job.submitted());
+        self.jobs.insert(job);
+        match placement {
+            Some(placement) => self.start_job(now, id, placement, out),
+            None => {
+                self.queue.push(id, may_pass);
+                out.log(now, id, job_event::Body::Queued(job_event::Queued { reason }));
+            }
+        }
+        out.answer(req, Answer::Submitted(id));
+        Ok(())
+    }
+
+    /// A new number for a job, never used again.
+    pub(super) fn next_job(&mut self, out: &mut Outputs<Order>) -> JobId {
+        let id = self.memory.next_job;
+        self.memory.next_job += 1;
+        out.push(Effect::Remember(self.memory));
+        id
+    }
+
+    /// A job of this number, which is queued.
+    pub(super) fn new_job(&self, now: Now, id: JobId, pending: Pending) -> Job {
+        Job::new(now, id, pending, namespace(&self.dvm, id), in_ms(self.tuning.kill_grace))
+    }
+
+    /// Starts what fits, in order of submission. Behind a job that waits for slots only jobs that need none free may start,
+    /// because they may oversubscribe.
+    pub(super) fn run_queue(&mut self, now: Now, out: &mut Outputs<Order>) {
+        let (mut behind, mut blocked) = (0, false);
+        while let Some(id) = self.queue.next(behind, blocked) {
+            behind = id;
+            let Some(pending) = self.jobs.get_mut(id).and_then(Job::pending_mut) else {
+                self.queue.remove(id);
+                continue;
+            };
+            match offers::place(&self.nodes, &self.ledger, &pending.wanted) {
+                Ok(placement) => {
+                    self.queue.remove(id);
+                    self.start_job(now, id, placement, out);
+                }
+                Err(refusal) if refusal.fits_when_idle() => {
+                    pending.reason = waiting(&refusal);
+                    blocked = true;
+                }
+                Err(refusal) => self.fail_unplaced(now, id, refusal.to_string(), out),
+            }
+        }
+    }
+
+    pub(super) fn start_job(&mut self, now: Now, id: JobId, placement: Placement, out: &mut Outputs<Order>) {
+        let around = Surroundings {
+            node_names: placement.map.nodes().iter().map(|node| self.nodes.name(*node)).collect(),
+            universe_size: self.nodes.slots().max(placement.map.size()),
+            nodes_can_listen: self.nodes.all_can_listen(placement.map.nodes()),
+        };
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let readers = match job.life() {
+            Life::Queued(pending) => stdin::reading_nodes(&pending.spec, &placement.map),
+            Life::Running { .. } | Life::Ending { .. } | Life::Outlived { .. } | Life::Ended(_) => Vec::new(),
+        };
+        self.ledger.hold(id, &placement);
+        let notices = placement.notices.clone();
+        let Some((launch, placed)) = job.start(now, placement, around) else { return self.ledger.free(id) };
+        job.stdin.set_readers(readers);
+        self.has_started(id);
+        out.log(now, id, placed);
+        notices.into_iter().for_each(|text| out.log(now, id, job_event::Body::Notice(text)));
+        out.order(down::Body::Launch(launch));
+    }
+
+    /// A job runs: it is found by its nodes, and its time limit counts.
+    pub(super) fn has_started(&mut self, id: JobId) {
+        self.jobs.launched(id);
+        let deadline = self.jobs.get(id).and_then(|job| job.life().deadline());
+        self.timers.put(Due::Job(id), deadline);
+    }
+}
+
+/// Why a job waits, in one line.
+pub(super) fn waiting(refusal: &Refusal) -> String {
+    refusal.to_string().lines().next().unwrap_or_default().to_owned()
+}

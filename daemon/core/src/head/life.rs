@@ -1,0 +1,255 @@
+//! The life of a job: one table of states, events and transitions. Nothing else changes a job's state.
+//!
+//! ```text
+//!             Launched              Killed                RanksEnded
+//!   Queued ────────────▶ Running ───────────▶ Ending ───────────────────┐
+//!     │                     │                    │ RanksEnded           │
+//!     │ Killed, Unplaceable │ RanksEnded         ▼ (its family lives)   ▼
+//!     │                     ├───────────────▶ Outlived ─────────────▶ Ended
+//!     │                     │ (family lives)        FamilyEnded         ▲
+//!     └─────────────────────┴───────────────────────────────────────────┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rsd_proto::v1::{self as wire, JobSpec, JobState};
+
+use crate::NodeId;
+use crate::outbox::Inbox;
+use crate::place;
+
+/// Where a job is, and what exists only there.
+#[derive(Debug)]
+pub(super) enum Life {
+    /// It waits for its place.
+    Queued(Box<Pending>),
+    /// Its ranks have been launched. `until`: its time limit.
+    Running { active: Box<Active>, until: Option<Duration> },
+    /// Its ranks were told to end. Nodes that have not reported by `until` are given up.
+    Ending { active: Box<Active>, why: Why, until: Duration, kill: wire::Kill },
+    /// Its own ranks have ended; jobs that they spawned have not. `until`: its time limit.
+    Outlived { why: Option<Why>, until: Option<Duration> },
+    /// It is over.
+    Ended(JobState),
+}
+
+/// A job that waits for its place.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) spec: JobSpec,
+    /// What the specification asks of placement, parsed once.
+    pub(super) wanted: place::Request,
+    /// 32 random bytes for its ranks.
+    pub(super) secret: Bytes,
+    /// What is in its KVS from the start.
+    pub(super) preput: Vec<wire::Kv>,
+    /// Why it waits, in one line.
+    pub(super) reason: String,
+}
+
+/// A job whose ranks may be running.
+#[derive(Debug)]
+pub(super) struct Active {
+    /// Kept for nodes that missed it.
+    pub(super) launch: wire::Launch,
+    /// How far each node's output has come.
+    pub(super) output: BTreeMap<NodeId, Inbox>,
+    /// Of an epoch: the members' tokens, by rank.
+    pub(super) members: Vec<String>,
+}
+
+/// Why a job is being ended before its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    Failed,
+    Cancelled,
+    TimedOut,
+}
+
+/// What happens to a job.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// It has its place, and its launch is sent.
+    Launched { active: Box<Active>, until: Option<Duration> },
+    /// No place can ever be found for it.
+    Unplaceable,
+    /// It must end. Nodes have until `until` to report that it has.
+    Killed { why: Why, until: Duration, kill: wire::Kill },
+    /// All its ranks have ended. `failed`: one of them in a way that fails the job.
+    RanksEnded { family_lives: bool, failed: bool },
+    /// The last job that its ranks spawned has ended. `failed`: this job, or one of those.
+    FamilyEnded { failed: bool },
+}
+
+impl Life {
+    /// The table: the state that follows, or `Err` with the same state where the event changes nothing.
+    pub(super) fn next(self, event: Event) -> Result<Life, Life> {
+        match (self, event) {
+            (Life::Queued(_), Event::Launched { active, until }) => Ok(Life::Running { active, until }),
+            (Life::Queued(_), Event::Unplaceable) => Ok(Life::Ended(JobState::Failed)),
+            (Life::Queued(_), Event::Killed { why, .. }) => Ok(Life::Ended(verdict(Some(why), true))),
+            (queued @ Life::Queued(_), Event::RanksEnded { .. } | Event::FamilyEnded { .. }) => Err(queued),
+
+            (Life::Running { active, .. }, Event::Killed { why, until, kill }) => {
+                Ok(Life::Ending { active, why, until, kill })
+            }
+            (Life::Running { until, .. }, Event::RanksEnded { family_lives: true, .. }) => {
+                Ok(Life::Outlived { why: None, until })
+            }
+            (Life::Running { .. }, Event::RanksEnded { family_lives: false, failed }) => {
+                Ok(Life::Ended(verdict(None, failed)))
+            }
+            (
+                running @ Life::Running { .. },
+                Event::Launched { .. } | Event::Unplaceable | Event::FamilyEnded { .. },
+            ) => Err(running),
+
+            // A later kill can only shorten the grace.
+            (Life::Ending { active, why, until: before, .. }, Event::Killed { until, kill, .. }) if until < before => {
+                Ok(Life::Ending { active, why, until, kill })
+            }
+            (Life::Ending { why, .. }, Event::RanksEnded { family_lives: true, .. }) => {
+                Ok(Life::Outlived { why: Some(why), until: None })
+            }
+            (Life::Ending { why, .. }, Event::RanksEnded { family_lives: false, failed }) => {
+                Ok(Life::Ended(verdict(Some(why), failed)))
+            }
+            (
+                ending @ Life::Ending { .. },
+                Event::Launched { .. } | Event::Unplaceable | Event::Killed { .. } | Event::FamilyEnded { .. },
+            ) => Err(ending),
+
+            // The jobs that it spawned may not know yet how soon they must end.
+            (Life::Outlived { why: before, .. }, Event::Killed { why, .. }) => {
+                Ok(Life::Outlived { why: before.or(Some(why)), until: None })
+            }
+            (Life::Outlived { why, .. }, Event::FamilyEnded { failed }) => Ok(Life::Ended(verdict(why, failed))),
+            (
+                outlived @ Life::Outlived { .. },
+                Event::Launched { .. } | Event::Unplaceable | Event::RanksEnded { .. },
+            ) => Err(outlived),
+
+            (
+                ended @ Life::Ended(_),
+                Event::Launched { .. }
+                | Event::Unplaceable
+                | Event::Killed { .. }
+                | Event::RanksEnded { .. }
+                | Event::FamilyEnded { .. },
+            ) => Err(ended),
+        }
+    }
+
+    /// When the state must be left at the latest.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        match self {
+            Life::Running { until, .. } | Life::Outlived { until, .. } => *until,
+            Life::Ending { until, .. } => Some(*until),
+            Life::Queued(_) | Life::Ended(_) => None,
+        }
+    }
+
+    /// What exists while ranks may be running.
+    pub(super) fn active(&self) -> Option<&Active> {
+        match self {
+            Life::Running { active, .. } | Life::Ending { active, .. } => Some(active),
+            Life::Queued(_) | Life::Outlived { .. } | Life::Ended(_) => None,
+        }
+    }
+
+    pub(super) fn active_mut(&mut self) -> Option<&mut Active> {
+        match self {
+            Life::Running { active, .. } | Life::Ending { active, .. } => Some(active),
+            Life::Queued(_) | Life::Outlived { .. } | Life::Ended(_) => None,
+        }
+    }
+
+    /// The state as users see it.
+    pub(super) fn state(&self) -> JobState {
+        match self {
+            Life::Queued(_) => JobState::Queued,
+            Life::Running { .. } | Life::Outlived { why: None, .. } => JobState::Running,
+            Life::Ending { .. } | Life::Outlived { why: Some(_), .. } => JobState::Ending,
+            Life::Ended(state) => *state,
+        }
+    }
+}
+
+impl From<Why> for JobState {
+    fn from(why: Why) -> JobState {
+        match why {
+            Why::Failed => JobState::Failed,
+            Why::Cancelled => JobState::Cancelled,
+            Why::TimedOut => JobState::TimedOut,
+        }
+    }
+}
+
+/// How a job ends.
+fn verdict(why: Option<Why>, failed: bool) -> JobState {
+    match (why, failed) {
+        (Some(why @ (Why::Cancelled | Why::TimedOut)), _) => why.into(),
+        (Some(Why::Failed) | None, true) => JobState::Failed,
+        (Some(Why::Failed) | None, false) => JobState::Done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(1);
+    const LATER: Duration = Duration::from_secs(9);
+
+    fn active() -> Box<Active> {
+        Box::new(Active { launch: wire::Launch::default(), output: BTreeMap::new(), members: Vec::new() })
+    }
+
+    fn killed(why: Why, until: Duration) -> Event {
+        Event::Killed { why, until, kill: wire::Kill::default() }
+    }
+
+    fn after(life: Life, event: Event) -> (bool, JobState, Option<Duration>) {
+        let (moved, life) = match life.next(event) {
+            Ok(life) => (true, life),
+            Err(life) => (false, life),
+        };
+        (moved, life.state(), life.deadline())
+    }
+
+    #[test]
+    fn a_kill_only_ever_shortens_the_time_that_is_left() {
+        let ending = |until| Life::Ending { active: active(), why: Why::Failed, until, kill: wire::Kill::default() };
+        let running = Life::Running { active: active(), until: None };
+        assert_eq!(after(running, killed(Why::TimedOut, LATER)), (true, JobState::Ending, Some(LATER)));
+        assert_eq!(after(ending(LATER), killed(Why::Cancelled, SOON)), (true, JobState::Ending, Some(SOON)));
+        assert_eq!(after(ending(SOON), killed(Why::Cancelled, LATER)), (false, JobState::Ending, Some(SOON)));
+    }
+
+    #[test]
+    fn the_first_reason_to_end_decides_the_verdict() {
+        let ended = |why, failed| {
+            let outlived = Life::Outlived { why, until: Some(LATER) };
+            after(outlived, Event::FamilyEnded { failed }).1
+        };
+        assert_eq!(ended(None, false), JobState::Done);
+        assert_eq!(ended(None, true), JobState::Failed);
+        assert_eq!(ended(Some(Why::Failed), true), JobState::Failed);
+        assert_eq!(ended(Some(Why::Cancelled), true), JobState::Cancelled);
+        let twice = Life::Outlived { why: Some(Why::TimedOut), until: None }.next(killed(Why::Cancelled, SOON));
+        assert_eq!(after(twice.expect("told again"), Event::FamilyEnded { failed: false }).1, JobState::TimedOut);
+    }
+
+    #[test]
+    fn a_job_whose_family_lives_keeps_its_time_limit_and_nothing_revives_an_ended_one() {
+        let running = Life::Running { active: active(), until: Some(LATER) };
+        let gone = Event::RanksEnded { family_lives: true, failed: false };
+        assert_eq!(after(running, gone), (true, JobState::Running, Some(LATER)));
+        let launched = Event::Launched { active: active(), until: None };
+        assert_eq!(after(Life::Ended(JobState::Done), launched), (false, JobState::Done, None));
+        let killed = killed(Why::Failed, SOON);
+        assert_eq!(after(Life::Ended(JobState::Done), killed), (false, JobState::Done, None));
+    }
+}

@@ -1,0 +1,299 @@
+//! How daemons and steps attach, vanish, come back and leave.
+
+use rsd_proto::v1::{self as wire, Down, NodeInfo, down, hello::Who, up};
+
+use super::{Node, STOP_DEADLINE, Stopping, members};
+use crate::between::{Outputs, Report};
+use crate::calls::Answer;
+use crate::contract::{Effect, LinkId, ReqId};
+use crate::taskmap::TaskMap;
+use crate::{JobId, NodeId, Now, sentences};
+
+impl Node {
+    pub(crate) fn on_hello(&mut self, link: LinkId, hello: wire::Hello, out: &mut Outputs<Report>) {
+        match hello.who {
+            Some(Who::Step(step)) => self.on_step_hello(link, step, out),
+            Some(Who::Node(node)) if self.stopping.is_none() => self.on_node_hello(link, node, out),
+            Some(Who::Node(_)) | None => out.push(Effect::Close { link }),
+        }
+    }
+
+    fn on_step_hello(&mut self, link: LinkId, step: wire::StepHello, out: &mut Outputs<Report>) {
+        let job = step.job;
+        let welcome = wire::Welcome { node: self.me.node, dvm: self.dvm.clone(), ..Default::default() };
+        out.send(link, down::Body::Welcome(welcome));
+        let known = self.steps.contains(job) && self.relays.contains(job);
+        match step.map.map(TaskMap::try_from) {
+            // The job is over or unknown: the step has missed its release.
+            _ if !known => out.send(link, down::Body::Release(wire::Release { job })),
+            Some(Ok(_)) => {
+                if let Some(before) = self.steps.attach(job, link) {
+                    out.push(Effect::Close { link: before });
+                }
+                let refused = self.pmi_calls.detached(job);
+                self.refuse_pmi_calls(job, refused, out);
+                for body in self.pmi_calls.attached(job) {
+                    out.send(link, body);
+                }
+                self.members.on_pmi_port(job, step.pmi_port);
+                if let Some(kill) = self.relays.get(job).and_then(|relay| relay.kill.clone()) {
+                    out.send(link, down::Body::Kill(kill));
+                }
+            }
+            Some(Err(_)) | None => out.push(Effect::Close { link }),
+        }
+    }
+
+    fn on_node_hello(&mut self, link: LinkId, hello: wire::NodeHello, out: &mut Outputs<Report>) {
+        let mut nodes = hello.nodes;
+        if nodes.is_empty() {
+            return out.push(Effect::Close { link });
+        }
+        let ours = hello.dvm == self.dvm && nodes[0].node != 0;
+        if ours && let Some(before) = self.tree.link_of_child(nodes[0].node) {
+            // A child that dials again has lost the link that it had.
+            self.on_link_closed(before, out);
+            out.push(Effect::Close { link: before });
+        }
+        // If this node is below the child, both would be cut off from the head.
+        let in_a_circle = nodes.iter().any(|node| node.node == self.me.node);
+        if self.is_root {
+            if !ours {
+                // Its children, if it has any, dial again themselves.
+                nodes.truncate(1);
+                nodes[0].node = 0;
+            }
+            let has_room = self.tree.children_len() < self.arity;
+            return out.tell(Report::Knock { link, nodes, has_room });
+        }
+        if !(ours && hello.redirected) || in_a_circle {
+            let redirect = wire::Redirect {
+                node: if ours { nodes[0].node } else { 0 },
+                name: nodes[0].name.clone(),
+                dvm: self.dvm.clone(),
+                parent: 0,
+                parent_addr: self.head_addr.clone(),
+            };
+            out.send(link, down::Body::Redirect(redirect));
+            return out.push(Effect::Close { link });
+        }
+        self.admit(link, nodes, out);
+    }
+
+    /// Accepts a child, the first of `nodes`.
+    pub(super) fn admit(&mut self, link: LinkId, mut nodes: Vec<NodeInfo>, out: &mut Outputs<Report>) {
+        let Some(child) = nodes.first_mut() else { return };
+        child.parent = self.me.node;
+        let welcome = wire::Welcome {
+            node: child.node,
+            dvm: self.dvm.clone(),
+            name: child.name.clone(),
+            parent: self.me.node,
+            version: rsd_proto::VERSION.into(),
+        };
+        self.tree.add_child(link, child.node);
+        out.send(link, down::Body::Welcome(welcome));
+        self.on_nodes_up(link, nodes, out);
+    }
+
+    /// These nodes are below this child now, whatever was known of them before.
+    pub(super) fn on_nodes_up(&mut self, link: LinkId, nodes: Vec<NodeInfo>, out: &mut Outputs<Report>) {
+        if nodes.iter().any(|node| node.node == self.me.node) {
+            // Two nodes have taken each other for parents at the same time.
+            self.on_link_closed(link, out);
+            return out.push(Effect::Close { link });
+        }
+        self.tree.add_nodes(link, &nodes);
+        self.recount(&nodes.iter().map(|node| node.node).collect::<Vec<_>>());
+        self.pass_up(up::Body::NodesUp(wire::NodesUp { nodes }), out);
+    }
+
+    pub(super) fn on_nodes_away(&mut self, link: LinkId, nodes: Vec<NodeId>, out: &mut Outputs<Report>) {
+        let nodes = self.withdraw(link, nodes, out);
+        if !nodes.is_empty() {
+            self.pass_up(up::Body::NodesAway(wire::NodesAway { nodes }), out);
+        }
+    }
+
+    pub(super) fn on_nodes_gone(&mut self, link: LinkId, nodes: Vec<NodeId>, out: &mut Outputs<Report>) {
+        self.tree.forget(&nodes);
+        let nodes = self.withdraw(link, nodes, out);
+        if !nodes.is_empty() {
+            self.pass_up(up::Body::NodesGone(wire::NodesGone { nodes }), out);
+        }
+    }
+
+    /// Forgets nodes that were reached through this link; returns those that no other child reaches.
+    fn withdraw(&mut self, link: LinkId, nodes: Vec<NodeId>, out: &mut Outputs<Report>) -> Vec<NodeId> {
+        let withdrawn = self.tree.withdraw(link, &nodes);
+        self.recount(&nodes);
+        for (other, nodes) in withdrawn.found {
+            // What was sent to them meanwhile went the wrong way.
+            self.pass_up(up::Body::NodesUp(wire::NodesUp { nodes }), out);
+            out.send(other, down::Body::Resync(wire::Resync {}));
+        }
+        withdrawn.lost
+    }
+
+    fn recount(&mut self, nodes: &[NodeId]) {
+        let (me, tree) = (self.me.node, &self.tree);
+        self.relays.recount(nodes, |node| node == me || tree.via(node).is_some());
+    }
+
+    pub(crate) fn on_link_closed(&mut self, link: LinkId, out: &mut Outputs<Report>) {
+        self.relays.forget_link(link);
+        if self.tree.has_child(link) {
+            self.on_nodes_away(link, self.tree.nodes_of(link), out);
+            return self.tree.remove_child(link);
+        }
+        let Some(job) = self.steps.job_of(link) else { return };
+        let refused = self.pmi_calls.detached(job);
+        self.refuse_pmi_calls(job, refused, out);
+        if self.relays.contains(job) {
+            // It reconnects, or the shell reports that its process has ended.
+            self.steps.detach(job);
+        } else {
+            self.steps.remove(job);
+            out.push(Effect::ForgetStep(job));
+        }
+    }
+
+    // --- the parent ---
+
+    /// The first message to a parent.
+    pub(crate) fn hello(&mut self, redirected: bool) -> wire::Hello {
+        let nodes = std::iter::once(self.me.clone()).chain(self.tree.tell()).collect();
+        let node = wire::NodeHello { nodes, dvm: self.dvm.clone(), redirected };
+        wire::Hello { version: rsd_proto::VERSION.into(), who: Some(Who::Node(node)) }
+    }
+
+    /// The parent has accepted this daemon, for the first time or again.
+    pub(crate) fn on_welcome(&mut self, welcome: wire::Welcome, out: &mut Outputs<Report>) {
+        self.become_node(welcome.node, welcome.name, welcome.dvm, out);
+        self.me.parent = welcome.parent;
+        self.parent_up = true;
+        let (nodes, gone) = self.tree.changes();
+        if !nodes.is_empty() {
+            self.pass_up(up::Body::NodesUp(wire::NodesUp { nodes }), out);
+        }
+        if !gone.is_empty() {
+            self.pass_up(up::Body::NodesAway(wire::NodesAway { nodes: gone }), out);
+        }
+        self.resync(out);
+    }
+
+    pub(crate) fn on_parent_lost(&mut self) {
+        self.parent_up = false;
+    }
+
+    /// The head sends this daemon's id and name, and the parent to dial; another daemon sends where the head is.
+    pub(crate) fn on_redirected(&mut self, redirect: wire::Redirect, out: &mut Outputs<Report>) {
+        if redirect.node == 0 {
+            self.head_addr = redirect.parent_addr;
+        } else {
+            self.become_node(redirect.node, redirect.name, redirect.dvm, out);
+            self.me.parent = redirect.parent;
+        }
+    }
+
+    fn become_node(&mut self, node: NodeId, name: String, dvm: String, out: &mut Outputs<Report>) {
+        if dvm != self.dvm || node != self.me.node {
+            // What is below belongs to the node that this daemon was, and must dial again.
+            out.extend(self.tree.links().map(|link| Effect::Close { link }));
+            for job in self.relays.jobs() {
+                self.release(job, out);
+            }
+        }
+        (self.me.node, self.me.name, self.dvm) = (node, name.clone(), dvm.clone());
+        out.push(Effect::Identity { node, dvm, name });
+    }
+
+    /// The way up is new, here or above: everything unanswered is sent again.
+    pub(super) fn resync(&mut self, out: &mut Outputs<Report>) {
+        for job in self.relays.jobs() {
+            let Some(relay) = self.relays.get_mut(job) else { continue };
+            relay.forget_sent();
+            let resume = wire::Resume { job, map: Some((&relay.map).into()) };
+            let lost = relay.step_lost.clone();
+            self.pass_up(up::Body::Resume(resume), out);
+            if lost.is_some() {
+                self.pass_up(up::Body::RankFailed(wire::RankFailed { job, exit: lost }), out);
+            }
+        }
+        let links = self.tree.links().chain(self.steps.attached());
+        self.to_links(links, &Down { body: Some(down::Body::Resync(wire::Resync {})) }, out);
+        for join in self.members.joins() {
+            let join = wire::GroupJoin { node: self.me.node, ..join.clone() };
+            self.pass_up(up::Body::GroupJoin(join), out);
+        }
+    }
+
+    // --- ends ---
+
+    /// A step has ended without having reported its ranks: reports for it.
+    pub(crate) fn on_step_lost(&mut self, job: JobId, why: String, out: &mut Outputs<Report>) {
+        if !self.steps.contains(job) {
+            return;
+        }
+        if let Some(link) = self.steps.detach(job) {
+            out.push(Effect::Close { link });
+        }
+        let refused = self.pmi_calls.step_gone(job);
+        self.refuse_pmi_calls(job, refused, out);
+        let node = self.me.node;
+        let Some(relay) = self.relays.get_mut(job) else {
+            self.steps.remove(job);
+            return out.push(Effect::ForgetStep(job));
+        };
+        relay.step_gone = true;
+        if relay.is_done(node) {
+            return;
+        }
+        let exits = sentences::lost_ranks(relay.map.ranks_on(node), node, &why);
+        let first = exits.first().cloned();
+        relay.step_lost = first.clone();
+        relay.done(wire::Done { job, nodes: vec![node], exits, fences: vec![0] });
+        if first.is_some() {
+            self.pass_up(up::Body::RankFailed(wire::RankFailed { job, exit: first }), out);
+        }
+    }
+
+    /// The head waits no longer for these nodes to report their ends.
+    pub(super) fn give_up(&mut self, job: JobId, nodes: Vec<NodeId>, why: String, out: &mut Outputs<Report>) {
+        let Some(relay) = self.relays.get_mut(job) else { return };
+        let mut nodes = nodes;
+        nodes.retain(|node| !relay.is_done(*node));
+        nodes.iter().for_each(|node| relay.lose(*node));
+        out.tell(Report::GivenUp { job, nodes, why });
+    }
+
+    /// The parent stops the DVM.
+    pub(super) fn on_stop(&mut self, now: Now, out: &mut Outputs<Report>) {
+        self.to_links(self.tree.links(), &Down { body: Some(down::Body::Stop(wire::Stop {})) }, out);
+        for job in self.relays.jobs() {
+            self.release(job, out);
+        }
+        self.begin_stop(now, None);
+    }
+
+    pub(super) fn begin_stop(&mut self, now: Now, req: Option<ReqId>) {
+        self.stopping.get_or_insert(Stopping { req, deadline: now.mono + STOP_DEADLINE });
+    }
+
+    /// Ends this daemon if it was told to stop and its jobs are over, or took too long: tells the parent and the children.
+    pub(crate) fn leave_if_stopped(&mut self, now: Now, out: &mut Outputs<Report>) {
+        let idle = self.steps.is_empty() && self.relays.is_empty();
+        let Some(stopping) = self.stopping.take_if(|stopping| idle || stopping.deadline <= now.mono) else { return };
+        out.extend(self.members.dismiss().map(|member| Effect::Member { member, event: members::stopping() }));
+        if self.is_root {
+            self.to_links(self.tree.links(), &Down { body: Some(down::Body::Stop(wire::Stop {})) }, out);
+        } else {
+            self.pass_up(up::Body::NodesGone(wire::NodesGone { nodes: vec![self.me.node] }), out);
+        }
+        if let Some(req) = stopping.req {
+            out.answer(req, Answer::Stopped);
+        }
+        out.extend(self.tree.links().map(|link| Effect::Close { link }));
+        out.push(Effect::Exit);
+    }
+}

@@ -1,0 +1,191 @@
+//! Messages from above and from below, and what relays make of them.
+
+use rsd_proto::v1::{self as wire, Down, Up, down, up};
+
+use super::Node;
+use super::relay::Ripe;
+use crate::between::{Outputs, Report};
+use crate::contract::{Effect, LinkId};
+use crate::taskmap::TaskMap;
+use crate::{JobId, Now, sentences};
+
+impl Node {
+    pub(crate) fn on_down(&mut self, now: Now, down: Down, out: &mut Outputs<Report>) {
+        let Some(body) = down.body else { return };
+        match body {
+            down::Body::Launch(launch) => self.on_launch(launch, out),
+            down::Body::FenceDown(fence) => {
+                let Some(relay) = self.relays.get_mut(fence.job) else { return };
+                relay.fence_down(&fence);
+                self.to_job(fence.job, down::Body::FenceDown(fence), out);
+            }
+            down::Body::Locations(wire::Locations { job, ports }) => {
+                if let Some(relay) = self.relays.get_mut(job) {
+                    relay.locations.on_answer(relay.map.nodes(), ports);
+                }
+            }
+            down::Body::Signal(signal) => self.to_job(signal.job, down::Body::Signal(signal), out),
+            down::Body::Kill(kill) => {
+                if let Some(relay) = self.relays.get_mut(kill.job) {
+                    relay.kill = Some(kill.clone());
+                }
+                self.to_job(kill.job, down::Body::Kill(kill), out);
+            }
+            down::Body::Release(wire::Release { job }) => self.release(job, out),
+            down::Body::GroupState(state) => self.on_group_state(now, state, out),
+            down::Body::OutputAck(wire::OutputAck { job, node, .. })
+            | down::Body::Stdin(wire::Stdin { job, node, .. })
+            | down::Body::NameResult(wire::NameResult { job, node, .. })
+            | down::Body::SpawnResult(wire::SpawnResult { job, node, .. }) => self.to_node(job, node, body, out),
+            down::Body::LoadProbe(wire::LoadProbe { probe }) => {
+                out.push(Effect::MeasureLoad { probe });
+                self.to_links(self.tree.links(), &Down { body: Some(body) }, out);
+            }
+            down::Body::Resync(_) => self.resync(out),
+            down::Body::Stop(_) => self.on_stop(now, out),
+            // The shell takes the first two from the stream before they come here; calls never cross daemons.
+            down::Body::Welcome(_) | down::Body::Redirect(_) | down::Body::PmiCall(_) => {}
+        }
+    }
+
+    fn on_launch(&mut self, launch: wire::Launch, out: &mut Outputs<Report>) {
+        // The head never sends a launch without a valid map.
+        let Some(Ok(map)) = launch.map.clone().map(TaskMap::try_from) else { return };
+        let job = launch.job;
+        self.epoch_begun(job, &map, &launch.group);
+        self.ensure_relay(job, map.clone());
+        self.to_links(self.tree.links_to(map.nodes()), &Down { body: Some(down::Body::Launch(launch.clone())) }, out);
+        if map.count_on(self.me.node) == 0 || !self.steps.expect(job) {
+            return; // no ranks here, or a repeat after a cut link
+        }
+        if self.stopping.is_some() {
+            self.on_step_lost(job, sentences::daemon_stopping(), out);
+        } else {
+            out.push(Effect::StartStep(launch));
+        }
+    }
+
+    pub(super) fn epoch_begun(&mut self, job: JobId, map: &TaskMap, group: &[u8]) {
+        if !group.is_empty() && map.count_on(self.me.node) > 0 {
+            self.members.epoch_begun(job, map, group);
+        }
+    }
+
+    pub(super) fn ensure_relay(&mut self, job: JobId, map: TaskMap) {
+        let (me, tree) = (self.me.node, &self.tree);
+        self.relays.ensure(job, map, self.is_root, |node| node == me || tree.via(node).is_some());
+    }
+
+    /// The head has counted a job out: so do the steps, and nothing of the job is kept here.
+    pub(super) fn release(&mut self, job: JobId, out: &mut Outputs<Report>) {
+        for join in self.members.epoch_over(job) {
+            self.pass_up(up::Body::GroupJoin(join), out);
+        }
+        self.to_job(job, down::Body::Release(wire::Release { job }), out);
+        let relay = self.relays.remove(job);
+        if relay.is_some_and(|relay| relay.step_gone) && self.steps.remove(job) {
+            out.push(Effect::ForgetStep(job));
+        } // else its link closes, or it is released when it reconnects, or the shell reports that its process has ended
+    }
+
+    /// The head's message for a member here or below.
+    fn on_group_state(&mut self, now: Now, state: wire::GroupState, out: &mut Outputs<Report>) {
+        if state.node == self.me.node {
+            let told = self.members.on_state(now, state);
+            out.extend(told.map(|(member, event)| Effect::Member { member, event }));
+        } else if let Some(link) = self.tree.via(state.node) {
+            out.send(link, down::Body::GroupState(state));
+        }
+    }
+
+    pub(crate) fn on_up(&mut self, link: LinkId, up: Up, out: &mut Outputs<Report>) {
+        let step = self.steps.job_of(link);
+        let Some(body) = up.body.filter(|_| step.is_some() || self.tree.has_child(link)) else { return };
+        match body {
+            up::Body::FenceUp(fence) => {
+                let missed = self.relays.get_mut(fence.job).and_then(|relay| relay.fence_up(fence));
+                missed.into_iter().for_each(|fence| out.send(link, down::Body::FenceDown(fence)));
+            }
+            up::Body::Located(wire::Located { job, nodes, ports }) => {
+                if let Some(relay) = self.relays.get_mut(job) {
+                    relay.locations.add(nodes, ports);
+                }
+            }
+            up::Body::Locate(wire::Locate { job }) => self.relays.ask(job, link),
+            up::Body::Done(done) => {
+                if self.is_root {
+                    // The report of a rank's end may have been lost on a way that this message has not gone.
+                    for exit in done.exits.iter().cloned() {
+                        self.pass_up(up::Body::RankFailed(wire::RankFailed { job: done.job, exit: Some(exit) }), out);
+                    }
+                }
+                if let Some(relay) = self.relays.get_mut(done.job) {
+                    relay.done(done);
+                }
+            }
+            up::Body::Resume(resume) => self.on_resume(link, resume, out),
+            up::Body::NodesUp(nodes) => self.on_nodes_up(link, nodes.nodes, out),
+            up::Body::NodesAway(nodes) => self.on_nodes_away(link, nodes.nodes, out),
+            up::Body::NodesGone(nodes) => self.on_nodes_gone(link, nodes.nodes, out),
+            up::Body::PmiResult(result) => {
+                if let Some(req) = step.and_then(|job| self.pmi_calls.answered(job, result.call)) {
+                    out.answer(req, crate::calls::Answer::Pmi(Box::new(result)));
+                }
+            }
+            up::Body::Master(master) => self.members.on_master(master),
+            up::Body::Begun(wire::Begun { job, nodes }) => {
+                if let Some(relay) = self.relays.get_mut(job) {
+                    relay.begun(nodes);
+                }
+            }
+            up::Body::RankFailed(_)
+            | up::Body::Output(_)
+            | up::Body::StdinAck(_)
+            | up::Body::Notice(_)
+            | up::Body::GroupJoin(_)
+            | up::Body::GroupLeave(_)
+            | up::Body::Load(_)
+            | up::Body::NameCall(_)
+            | up::Body::SpawnCall(_) => self.pass_up(body, out),
+            up::Body::Hello(_) => {} // only ever the first message, which the shell takes
+        }
+    }
+
+    /// This node's load was measured.
+    pub(crate) fn on_load(&mut self, probe: u64, mut load: wire::NodeLoad, out: &mut Outputs<Report>) {
+        load.steps = self.steps.len() as u32;
+        self.pass_up(up::Body::Load(wire::LoadReport { probe, node: self.me.node, load: Some(load) }), out);
+    }
+
+    fn on_resume(&mut self, link: LinkId, resume: wire::Resume, out: &mut Outputs<Report>) {
+        let job = resume.job;
+        if self.is_root && !self.relays.contains(job) {
+            // The head has no such job, or has counted it out.
+            return out.send(link, down::Body::Release(wire::Release { job }));
+        }
+        let Some(Ok(map)) = resume.map.clone().map(TaskMap::try_from) else { return };
+        self.ensure_relay(job, map);
+        if !self.is_root {
+            self.pass_up(up::Body::Resume(resume), out);
+        }
+    }
+
+    pub(super) fn advance_relays(&mut self, out: &mut Outputs<Report>) {
+        while let Some((job, ripe)) = self.relays.advance() {
+            match ripe {
+                Ripe::FenceUp(fence) => self.pass_up(up::Body::FenceUp(fence), out),
+                Ripe::Located(located) => self.pass_up(up::Body::Located(located), out),
+                Ripe::Locate => self.pass_up(up::Body::Locate(wire::Locate { job }), out),
+                Ripe::Locations { to, ports } => {
+                    let body = down::Body::Locations(wire::Locations { job, ports });
+                    self.to_links(to, &Down { body: Some(body) }, out);
+                }
+                Ripe::Begun(begun) => self.pass_up(up::Body::Begun(begun), out),
+                Ripe::Done(done) => self.pass_up(up::Body::Done(done), out),
+                Ripe::FenceDown(fence) => self.to_job(job, down::Body::FenceDown(fence), out),
+                Ripe::Stuck { rank, fence } => out.tell(Report::Stuck { job, rank, fence }),
+                Ripe::Over(exits) => out.tell(Report::Over { job, exits }),
+            }
+        }
+    }
+}
