@@ -1,4 +1,4 @@
-//! Gives the shared library the name that programs built for the standard ABI look for.
+//! Sets the shared library's name to the one that programs built for the standard ABI load.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libmpi_abi.so.1");

@@ -1,6 +1,6 @@
-//! `fence COUNT`: joins the job of any PMI-1 launcher, fences COUNT times and lets rank 0 print how long that took it, as
-//! one line of JSON. Before each fence every rank puts a fresh key; after it, it gets its neighbour's and checks it. The
-//! times are those of the fences alone.
+//! `fence COUNT`: joins the job of any PMI-1 launcher, fences COUNT times, and rank 0 prints how long its fences took, as
+//! one line of JSON. Before each fence every rank puts a fresh key; after it, it gets and checks its neighbour's. The
+//! times include only the fences.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all went well; what did not is on stderr.
+/// Returns whether everything succeeded; failures are printed to stderr.
 fn run(count: usize) -> Result<bool, BootstrapError> {
     let Some(mut pmi) = Pmi::from_env(&Env::of_process(), Limits::default())? else {
         eprintln!("fence: no launcher has started this process (neither PMI_FD nor PMI_PORT is set)");

@@ -1,5 +1,5 @@
-//! `shm_pingpong`: what the shared-memory transport does between two processes pinned to cpus 0 and 1, without anything above it:
-//! latency one way, rate of small frames, and bandwidth through cells and by one copy. Every line is the median of some rounds.
+//! `shm_pingpong`: measures the shared-memory transport alone between two processes pinned to cpus 0 and 1:
+//! one-way latency, rate of small frames, and bandwidth through cells and by one copy. Every line is the median of some rounds.
 
 #![expect(unsafe_code, reason = "lends its own vectors")]
 
@@ -17,10 +17,10 @@ use rsd_mpi::transport::shm::{Shm, ShmConfig};
 const OTHER: Peer = Peer(1);
 const ROUNDS: usize = 41;
 
-/// What has come, of each kind.
+/// The received frames of each kind.
 #[derive(Default)]
 struct Inbox {
-    /// Frames that no message has been made of yet.
+    /// Frames that are not part of a complete message yet.
     frames: usize,
     ready: Vec<(u64, Region)>,
     done: u64,
@@ -130,14 +130,14 @@ impl Side {
                 let (len, region) = self.inbox.ready.remove(0);
                 // SAFETY: as above.
                 let into = unsafe { Buffer::contiguous(self.inbox.into.as_mut_ptr(), self.inbox.into.len()) };
-                // Parts are asked for now and then, to see whether they are quicker: not here.
+                // The transport sometimes requests parts to measure whether they are faster: not here.
                 while !self.pull(region, &into, len as usize) {}
                 self.send(&Frame::Done { send: 1 }, 0, 0);
             }
         }
     }
 
-    /// Whether the message was read, by both ends or this one alone.
+    /// Whether the message was read, by both ends or by this one alone.
     fn pull(&mut self, region: Region, into: &Buffer, len: usize) -> bool {
         self.inbox.pulled = None;
         match self.shm.pull(OTHER, region, into, len, 0) {
@@ -153,7 +153,7 @@ impl Side {
         }
     }
 
-    /// Median microseconds of one way.
+    /// The median one-way time in microseconds.
     fn latency(&mut self, way: Way, len: usize, count: usize) -> f64 {
         let times = (0..ROUNDS).map(|_| {
             let start = Instant::now();
@@ -171,7 +171,7 @@ impl Side {
         median(times.collect())
     }
 
-    /// Median messages in a microsecond, one way, with a word back after each `count`.
+    /// The median rate of one-way messages per microsecond, with an answer after each `count`.
     fn rate(&mut self, way: Way, len: usize, count: usize) -> f64 {
         let rates = (0..ROUNDS).map(|_| {
             let start = Instant::now();
@@ -190,7 +190,7 @@ impl Side {
 
 #[derive(Clone, Copy)]
 enum Way {
-    /// In frames of at most this much.
+    /// Sends in frames of at most this payload.
     Cells(usize),
     Pull,
 }

@@ -1,6 +1,6 @@
-//! `tcp_pingpong [EAGER PART [SIZE...]]`: two processes, each on a core of its own, talk over loopback by the library's TCP alone,
-//! without matching. Prints for each size the time one way (half a ping-pong, median and least) and the bandwidth (64 messages,
-//! at most 64 MiB, then one back), each the best of several rounds: other work on the machine only makes them worse.
+//! `tcp_pingpong [EAGER PART [SIZE...]]`: two processes, each on its own core, exchange messages over loopback with only the library's TCP transport,
+//! without matching. Prints for each size the one-way time (half a ping-pong, median and minimum) and the bandwidth (64 messages,
+//! at most 64 MiB, then one back), each the best of several rounds, because other work on the machine only makes them worse.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// `EAGER PART SIZE...`; what is not given is what the library has.
+/// `EAGER PART SIZE...`; missing values default to the library's.
 fn numbers(args: &[String]) -> Result<Vec<usize>, Box<dyn Error>> {
     let mut plan = args.iter().map(|text| text.parse::<usize>()).collect::<Result<Vec<_>, _>>()?;
     let defaults = [&[LIMITS.eager, LIMITS.part], &SIZES[..]].concat();
@@ -62,7 +62,7 @@ struct End {
     begun: bool,
 }
 
-/// Everything is received to the same place; counts it.
+/// Receives everything in the same memory, and counts it.
 struct Memory {
     bytes: Vec<u8>,
     messages: u64,
@@ -218,7 +218,7 @@ impl End {
         self.leave(1);
     }
 
-    /// The other one sends back what it gets.
+    /// The second process sends everything back.
     fn answer(&mut self) -> Result<(), Box<dyn Error>> {
         println!("{}", self.tcp.address());
         std::io::stdout().flush()?;
@@ -246,7 +246,7 @@ impl End {
     }
 }
 
-/// How many ping-pongs make a round, and how many messages a window.
+/// The number of ping-pongs in a round, and of messages in a window.
 fn plan(size: usize) -> (usize, usize) {
     ((100_000_000 / (size + 40_000)).clamp(20, 2_000), ((64 << 20) / size).clamp(1, 64))
 }

@@ -1,14 +1,14 @@
-/* Joins a process that already runs to a named group of rsd, so that its MPI makes one world of the group's members.
+/* Joins a process that already runs to a named group of rsd, so that its MPI library forms one world of the group's members.
  *
  *     #include <rsd_join.h>
  *     char why[RSD_JOIN_WHY];
- *     if (rsd_join("actors", 16, RSD_JOIN_ANY_RANK, 0, NULL, why))   // returns when sixteen have come
+ *     if (rsd_join("actors", 16, RSD_JOIN_ANY_RANK, 0, NULL, why))   // returns when sixteen processes have joined
  *         errx(1, "%s", why);
  *     MPI_Init(&argc, &argv);                                        // MPI_COMM_WORLD has sixteen ranks
  *
- * Needs a running daemon on this node (`rsd start`). To be called before MPI_Init, by one thread: it changes the environment.
- * POSIX with flock (Linux), C99 with its extensions (gcc -std=gnu99 or later, the default) or C++; everything is static, there is
- * nothing to link. Names, sizes and times mean what they mean to `rsctl group exec`. The words on the socket are told in rsd's
+ * Needs a running daemon on this node (`rsd start`). Call it before MPI_Init, from one thread: it changes the environment.
+ * POSIX with flock (Linux), C99 with its extensions (gcc -std=gnu99 or later, the default) or C++; everything is static, so there is
+ * nothing to link. Names, sizes and times are those of `rsctl group exec`. The protocol of the socket is documented in rsd's
  * proto/src/join.rs. */
 #ifndef RSD_JOIN_H
 #define RSD_JOIN_H
@@ -30,17 +30,17 @@
 extern "C" {
 #endif
 
-/* Bytes for the sentence that tells why there is no place. */
+/* The size in bytes of the error text. */
 #define RSD_JOIN_WHY 4500
-/* Ranks go by node, then by arrival. */
+/* Ranks are assigned by node, then in order of arrival. */
 #define RSD_JOIN_ANY_RANK (-1)
 
 /* This process among the members of its epoch. */
 struct rsd_place {
     int rank, size, local_rank, local_size;
-    /* From 1: the group's next gathering is the next one. */
+    /* Counts from 1: each forming of the group is a new epoch. */
     long epoch;
-    /* The epoch as a job, for rsctl. */
+    /* The job number of the epoch, for rsctl. */
     long job;
 };
 
@@ -50,7 +50,7 @@ static int rsd_join_no(char *why, int code, const char *format, const char *one,
     return code;
 }
 
-/* Whether a daemon has its state directory there and runs: it holds its lock then. */
+/* Whether a running daemon has its state directory there: then it holds the lock. */
 static int rsd_join_runs(const char *dir) {
     char path[4096];
     int lock, held;
@@ -64,7 +64,7 @@ static int rsd_join_runs(const char *dir) {
     return held;
 }
 
-/* The value of a key in a daemon's daemon.json: the text of a string, or a bare word. Empty if it is not there. Only for values that
+/* The value of a key in a daemon's daemon.json: the text of a string, or a bare word. Empty if it is missing. Only for values that
  * need no escapes. */
 static void rsd_join_about(const char *json, const char *key, char *value, size_t room) {
     char quoted[32];
@@ -79,7 +79,7 @@ static void rsd_join_about(const char *json, const char *key, char *value, size_
     snprintf(value, room, "%.*s", (int)len, p);
 }
 
-/* Of which DVM the daemon of a state directory is, and whether it is its head. 0 if that one does not run, or is not ready yet. */
+/* The DVM of a state directory's daemon, and whether the daemon is its head. 0 if the daemon does not run, or is not ready yet. */
 static int rsd_join_look(const char *dir, char *dvm, size_t room, int *is_head) {
     char path[4096], json[4096], word[8];
     ssize_t have = -1;
@@ -100,7 +100,7 @@ static int rsd_join_look(const char *dir, char *dvm, size_t room, int *is_head) 
     return 1;
 }
 
-/* What keeps us out of a place is its owner's, or that of the directory above it that we may not look into. */
+/* The error for a place that belongs to another user, or lies in another user's directory. */
 static int rsd_join_denied(const char *place, char *why) {
     char path[4096], uid[32];
     struct stat meta;
@@ -111,7 +111,7 @@ static int rsd_join_denied(const char *place, char *why) {
     return rsd_join_no(why, 245, "%s belongs to uid %s; use a daemon of your own: rsd start", path, uid);
 }
 
-/* A daemon lets in its own user and root. 0, or a code and why. */
+/* A daemon accepts only its own user and root. Returns 0, or an exit code with the reason in `why`. */
 static int rsd_join_may(const char *dir, char *why) {
     struct stat meta;
     if (geteuid() != 0 && stat(dir, &meta) == 0 && meta.st_uid != geteuid())
@@ -119,7 +119,7 @@ static int rsd_join_may(const char *dir, char *why) {
     return 0;
 }
 
-/* The state directory of the daemon meant by RSD_DVM, or of the only DVM's, of its head if that runs here. 0, or a code and why. */
+/* Finds the state directory of the daemon named by RSD_DVM, or of the only DVM's daemon: its head if that runs here. Returns 0, or an exit code. */
 static int rsd_join_find(char *dir, size_t room, char *why) {
     const char *wish = getenv("RSD_DVM"), *base = getenv("RSD_RUNTIME_DIR"), *run = getenv("XDG_RUNTIME_DIR");
     char below[4096], found[4096] = "", other[4096] = "", dvm[256], first[256] = "";
@@ -148,7 +148,7 @@ static int rsd_join_find(char *dir, size_t room, char *why) {
         if (entry->d_name[0] == '.' || snprintf(dir, room, "%s/%s", below, entry->d_name) >= (int)room ||
             !rsd_join_look(dir, dvm, sizeof dvm, &is_head))
             continue;
-        /* Daemons of one DVM count once, the head first. */
+        /* Daemons of one DVM count once; the head takes precedence. */
         if (found[0] && strcmp(dvm, first) != 0) {
             snprintf(other, sizeof other, "%s", dir);
         } else if (!found[0] || (is_head && !has_head)) {
@@ -167,7 +167,7 @@ static int rsd_join_find(char *dir, size_t room, char *why) {
     return rsd_join_may(dir, why);
 }
 
-/* The value of a key in a line, decoded; empty if it is not there. */
+/* The value of a key in a line, decoded; empty if it is missing. */
 static void rsd_join_value(const char *line, const char *key, char *value, size_t room) {
     size_t len = strlen(key), at = 0;
     const char *p = line;
@@ -188,7 +188,7 @@ static long rsd_join_number(const char *line, const char *key) {
     return strtol(value, NULL, 10);
 }
 
-/* What another launcher has left is not for this world. */
+/* Removes variables that another launcher has left, which do not apply to this world. */
 static void rsd_join_clean(void) {
     static const char *const families[] = {"PMI_",      "PMIX_",           "HYDI_",          "OMPI_",       "MPISPAWN_",
                                            "MV2_COMM_WORLD_", "MPIRUN_RSH_LAUNCH", "MPI_LOCAL",   "PRTE_LAUNCHED", "RSD_CPUS",
@@ -207,7 +207,7 @@ static void rsd_join_clean(void) {
         }
         memcpy(name, *variable, len);
         name[len] = 0;
-        unsetenv(name); /* the ones behind it move up */
+        unsetenv(name); /* the following variables move up */
     }
 }
 
@@ -234,7 +234,7 @@ static void rsd_join_settle(const char *group, const char *dir, const char *line
         setenv("RSD_SOCKET", value, 1);
 }
 
-/* Whether a list with commas has this name in it. */
+/* Whether a comma-separated list contains this name. */
 static int rsd_join_listed(const char *list, const char *name) {
     size_t len = strlen(name);
     for (; list && *list; list = strchr(list, ',') ? strchr(list, ',') + 1 : "")
@@ -243,8 +243,8 @@ static int rsd_join_listed(const char *list, const char *name) {
     return 0;
 }
 
-/* What other frameworks read, as the daemon says it: NAME=VALUE, one per line. What is set already stays, but for what a former
- * place has set. */
+/* Sets the variables of other frameworks that the daemon sends: NAME=VALUE, one per line. Existing variables stay, except
+ * those that an earlier place has set. */
 static void rsd_join_export(const char *line) {
     static char text[16385], before[4096], names[4096];
     const char *former = getenv("RSD_EXPORTED");
@@ -286,7 +286,7 @@ static int rsd_join_connect(const char *dir) {
     memset(&address, 0, sizeof address);
     address.sun_family = AF_UNIX;
     len = snprintf(address.sun_path, sizeof address.sun_path, "%s/join.sock", dir);
-    if (len >= (int)sizeof address.sun_path) { /* too long for the kernel: by way of the open directory */
+    if (len >= (int)sizeof address.sun_path) { /* too long for the kernel: use the open directory */
         at = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/join.sock", at);
     }
@@ -301,13 +301,13 @@ static int rsd_join_connect(const char *dir) {
     return fd;
 }
 
-/* Waits until the group is complete, and tells the MPI libraries of this process, by its environment, where it is in it.
+/* Waits until the group is complete, and sets this process's environment so that MPI libraries find its place in the group.
  *
- * size: members; 0 if the group was created with a size. rank: the one that this process wishes to be, or RSD_JOIN_ANY_RANK.
- * RSD_JOIN_EXPORT in the environment: what other frameworks read, too: torch, nccl, nvshmem, several with commas between.
- * timeout_s: seconds; 0: the group's own time, a minute. place, why: where the result goes; both may be null.
- * Returns 0, or what rsctl would exit with (124: not complete in time, 241: no daemon, 245: another user's); `why` names what to do
- * then. */
+ * size: members; 0 if the group was created with a size. rank: the requested rank, or RSD_JOIN_ANY_RANK.
+ * RSD_JOIN_EXPORT in the environment: other frameworks to set variables for: torch, nccl, nvshmem, separated by commas.
+ * timeout_s: seconds; 0: the group's own timeout, by default a minute. place, why: where the result goes; both may be null.
+ * Returns 0, or rsctl's exit code (124: not complete in time, 241: no daemon, 245: another user's); then `why` names what to
+ * do. */
 static int rsd_join(const char *group, int size, int rank, int timeout_s, struct rsd_place *place, char *why) {
     static char line[16385];
     char dir[4096], token[65] = "", request[1024], name[256] = "", export_[128] = "";
@@ -335,7 +335,7 @@ static int rsd_join(const char *group, int size, int rank, int timeout_s, struct
             long left = timeout_s * 1000L - (long)((rsd_join_now() - began) * 1e3);
             used += snprintf(request + used, sizeof request - (size_t)used, " timeout_ms=%ld", left > 0 ? left : 0);
         }
-        if (export_[0]) /* what is no framework's name is refused with those that there are */
+        if (export_[0]) /* the daemon refuses an unknown name and lists the known ones */
             used += snprintf(request + used, sizeof request - (size_t)used, " export=%s", export_);
         if (token[0])
             used += snprintf(request + used, sizeof request - (size_t)used, " token=%s", token);
@@ -380,7 +380,7 @@ static int rsd_join(const char *group, int size, int rank, int timeout_s, struct
         }
         if (fd >= 0)
             close(fd);
-        /* The first connection must work; later ones are to a daemon that is coming back, which keeps the place. */
+        /* The first connection must succeed; later ones wait for a daemon that restarts, which keeps the place. */
         if (lost == 0)
             lost = rsd_join_now();
         if (!token[0] || rsd_join_now() - lost > 10)

@@ -1,7 +1,7 @@
-"""Joins a process that already runs to a named group of rsd, so that its MPI makes one world of the group's members.
+"""Joins a process that already runs to a named group of rsd, so that its MPI library forms one world of the group's members.
 
     import rsd_join
-    place = rsd_join.join("actors", size=16)     # returns when sixteen have come
+    place = rsd_join.join("actors", size=16)     # returns when sixteen processes have joined
     from mpi4py import MPI                       # MPI.COMM_WORLD has sixteen ranks
 
 Needs a running daemon on this node (``rsd start``) and nothing beside the standard library. It must be called before the
@@ -23,19 +23,19 @@ __all__ = ["JoinError", "Place", "join"]
 VERSION = 1
 SOCKET = "join.sock"
 LINE_BYTES_MAX = 16 << 10
-#: A daemon that went away is looked for so many seconds, every so often.
+#: How long, and how often, a lost daemon is searched for, in seconds.
 RETURN = 10.0
 RETRY = 0.1
 #: Seconds of each unit that a time may be written in.
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
-#: What another launcher has left is not for this world.
+#: Variables of other launchers, which do not apply to this world.
 PREFIXES = ("PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_")
 NAMES = ("MPIRUN_RSH_LAUNCH", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", "PRTE_LAUNCHED", "RSD_CPUS", "RSD_GPUS", "RSD_LISTEN_FD")
 
 
 class JoinError(Exception):
-    """There is no place. ``code`` is what rsctl would exit with (124: not complete in time); the text names what to do."""
+    """Joining failed. ``code`` is rsctl's exit code (124: not complete in time); the text names what to do."""
 
     def __init__(self, code: int, text: str):
         super().__init__(text)
@@ -50,11 +50,11 @@ class Place(NamedTuple):
     size: int
     local_rank: int
     local_size: int
-    #: From 1; the group's next gathering is the next one.
+    #: Counts from 1: each forming of the group is a new epoch.
     epoch: int
-    #: The epoch as a job, for rsctl.
+    #: The job number of the epoch, for rsctl.
     job: int
-    #: The name of the node, which one it is, and how many there are.
+    #: The name of the node, its index, and the number of nodes.
     node: str
     node_index: int
     nodes: int
@@ -73,17 +73,17 @@ def join(
     environ: Optional[MutableMapping[str, str]] = None,
     on_wait: Optional[Callable[[int, int], None]] = None,
 ) -> Place:
-    """Waits until the group is complete, and tells the MPI libraries of this process, by its environment, where it is in it.
+    """Waits until the group is complete, and sets this process's environment so that MPI libraries find its place in the group.
 
-    size     members, or min and max of them; none if the group was created with a size.
-    rank     the rank that this process wishes to be; else ranks go by node, then by arrival.
-    timeout  seconds, or a text as rsctl takes it ("90s", "5m"); else the group's own time, a minute. Then JoinError 124 tells who
-             is there and who is missing.
-    export   what other frameworks read from their environment, too: "torch,nccl,nvshmem", one or several. A variable that is
-             set already stays as it is. The process need not use MPI then.
-    dvm      name or state directory of the daemon, else $RSD_DVM, else the only one that runs.
-    environ  where the variables go; os.environ.
-    on_wait  called with (have, want) whenever the daemon tells how many have come.
+    size     the number of members, or min and max instead; neither if the group was created with a size.
+    rank     the requested rank; by default ranks are assigned by node, then in order of arrival.
+    timeout  seconds, or a text that rsctl accepts ("90s", "5m"); by default the group's own timeout, a minute. After it, JoinError
+             124 lists the members that have joined and those that are missing.
+    export   other frameworks to set variables for: "torch,nccl,nvshmem", one or several. Variables that
+             are already set are not changed. The process need not use MPI then.
+    dvm      name or state directory of the daemon; by default $RSD_DVM, or the only one that runs.
+    environ  where to set the variables; by default os.environ.
+    on_wait  called with (have, want) whenever the daemon reports how many members have joined.
     """
     environ = os.environ if environ is None else environ
     timeout = None if timeout is None else _seconds(timeout)
@@ -110,9 +110,9 @@ def join(
                     raise JoinError(
                         244, f"the daemon says {verb!r}, which this client does not know: use programs of one release"
                     )
-            raise ConnectionError("it has closed the connection")
+            raise ConnectionError("it closed the connection")
         except OSError as error:
-            # The first connection must work; later ones are to a daemon that is coming back, which keeps the place.
+            # The first connection must succeed; later ones wait for a daemon that restarts, which keeps the place.
             lost = lost or time.monotonic()
             if token is None or time.monotonic() - lost > RETURN:
                 raise JoinError(242, f"no way to the daemon at {state_dir}: {error}; is it running? (rsd status)") from error
@@ -148,7 +148,7 @@ def _line(verb, fields):
 def _talk(path, request):
     """Yields the daemon's answers as (verb, {key: value}) until it closes."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
-        # The kernel takes 107 bytes of path; a longer one goes by way of the open directory.
+        # The kernel accepts 107 bytes of path; a longer one is reached through the open directory.
         directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             stream.connect(path if len(os.fsencode(path)) < 108 else f"/proc/self/fd/{directory}/{os.path.basename(path)}")
@@ -170,7 +170,7 @@ def _talk(path, request):
 
 
 def _settle(group, words, state_dir, environ):
-    """Takes the place: the environment of a rank, and the way to its process manager."""
+    """Takes the place: sets the environment of a rank, and the address of its process manager."""
     for name in [name for name in environ if name.startswith(PREFIXES) or name in NAMES]:
         del environ[name]
     rank, size, local_rank, local_size = (words[key] for key in ("rank", "size", "local_rank", "local_size"))
@@ -202,7 +202,7 @@ def _settle(group, words, state_dir, environ):
     environ.pop("RSD_NODE_ADDRESS", None)
     if words.get("address"):
         environ["RSD_NODE_ADDRESS"] = words["address"]
-    # What a former place has set is not the user's.
+    # Variables that an earlier place has set do not belong to the user.
     before = environ.pop("RSD_EXPORTED", "").split(",")
     pairs = [line.partition("=") for line in words.get("env", "").split("\n") if line]
     ours = {name: value for name, _, value in pairs if name not in environ or name in before}
@@ -223,7 +223,7 @@ def _base():
 
 
 def _running(state_dir):
-    """What daemon.json says of a daemon that runs there; it runs when its lock is held. None if it does not."""
+    """The content of daemon.json of a running daemon, which holds its lock; None if it does not run."""
     try:
         lock = os.open(os.path.join(state_dir, "rsd.lock"), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -241,10 +241,10 @@ def _running(state_dir):
 
 
 def _state_dir(wish):
-    """The state directory of the daemon meant."""
+    """The state directory of the selected daemon."""
     base = _base()
     if wish is not None:
-        # A path says so by its slash; a name is one below the base directory.
+        # A slash marks a path; a name is relative to the base directory.
         state_dir = wish if "/" in wish else os.path.join(base, wish)
         try:
             owner = os.stat(state_dir).st_uid
@@ -269,7 +269,7 @@ def _state_dir(wish):
         about = None if name.startswith(".") or not stat.S_ISDIR(_mode(path)) else _running(path)
         if about is None:
             continue
-        # Daemons of one DVM count once, the head first.
+        # Daemons of one DVM count once; the head takes precedence.
         known = found.get(about.get("dvm"))
         if known is None or about.get("head") and not known[1].get("head"):
             found[about.get("dvm")] = (path, about)
@@ -282,14 +282,14 @@ def _state_dir(wish):
 
 
 def _denied(place):
-    """What keeps us out of a place is its owner's, or that of the directory above it that we may not look into."""
+    """The error for a place that belongs to another user, or lies in another user's directory."""
     while place != os.path.dirname(place):
         try:
             owner = os.stat(place).st_uid
             return JoinError(245, f"{place} belongs to uid {owner}; use a daemon of your own: rsd start")
         except OSError:
             place = os.path.dirname(place)
-    return JoinError(245, "the daemon is another user's; use a daemon of your own: rsd start")
+    return JoinError(245, "the daemon belongs to another user; use a daemon of your own: rsd start")
 
 
 def _mode(path):

@@ -1,8 +1,8 @@
 //! The user's memory: what a message is sent from and received into.
 //!
-//! A [`Buffer`] is made once, at the border to C, from address, count and datatype; from then on it is a value with a length
-//! in packed bytes, of which any part can be read or written. That the memory stays the library's until the operation is
-//! over is the caller's side of every MPI call; this module and the copy loops of `datatype` are where it is relied upon.
+//! A [`Buffer`] is made once, at the C boundary, from address, count and datatype; from then on it is a value with a length in
+//! packed bytes, and any part of it can be read or written. In every MPI call the caller guarantees that the library may use
+//! the memory until the operation is over; this module and the copy loops of `datatype` rely on that.
 
 #![expect(unsafe_code, reason = "copies from and to memory that the user has lent")]
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::datatype::Layout;
 
-/// Memory lent by the user for one operation. Cheap to clone: it does not own what it points to.
+/// Memory that the user lends for one operation. Cheap to clone: it does not own the memory.
 #[derive(Debug, Clone)]
 pub struct Buffer {
     base: *mut u8,
@@ -23,15 +23,15 @@ pub struct Buffer {
 #[derive(Debug, Clone)]
 enum Shape {
     Contiguous,
-    /// Elements of a layout with holes, one extent apart, from packed byte `start` on.
+    /// Elements of a layout with holes, one extent apart, starting at packed byte `start`.
     Scattered {
         layout: Arc<Layout>,
         start: usize,
     },
 }
 
-// SAFETY: a buffer is an address; whoever made it has promised that the memory may be used from any thread of the process
-// until the operation is over (MPI 5.0 §3.7).
+// SAFETY: a buffer is an address; its creator has guaranteed that any thread of the process may use the memory until
+// the operation is over (MPI 5.0 §3.7).
 unsafe impl Send for Buffer {}
 
 impl Buffer {
@@ -65,19 +65,19 @@ impl Buffer {
         }
     }
 
-    /// How many bytes it holds, packed.
+    /// The length in packed bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds none.
+    /// Whether it has no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Address of the first byte, if the bytes lie side by side.
+    /// The address of the first byte, if the bytes are contiguous.
     #[inline]
     pub fn as_contiguous(&self) -> Option<*mut u8> {
         match self.shape {
@@ -86,18 +86,18 @@ impl Buffer {
         }
     }
 
-    /// The bytes, if they lie side by side.
+    /// The bytes, if they are contiguous.
     #[inline]
     pub fn as_bytes(&self) -> Option<&[u8]> {
         let base = self.as_contiguous()?;
         if self.len == 0 {
             return Some(&[]);
         }
-        // SAFETY: whoever made the buffer has promised that these bytes are readable while it is used.
+        // SAFETY: the creator of the buffer has guaranteed that these bytes are readable while it is used.
         Some(unsafe { std::slice::from_raw_parts(base, self.len) })
     }
 
-    /// Its packed bytes from `at` on, `len` of them; both ends must lie within the buffer.
+    /// The part of `len` packed bytes that starts at `at`; it must lie within the buffer.
     #[inline]
     pub fn part(&self, at: usize, len: usize) -> Self {
         assert!(at <= self.len && len <= self.len - at, "{len} bytes at {at} of {}", self.len);
@@ -109,7 +109,7 @@ impl Buffer {
         }
     }
 
-    /// Copies the packed bytes from `at` on into `into`; both ends must lie within the buffer.
+    /// Copies the packed bytes that start at `at` into `into`; they must lie within the buffer.
     #[inline]
     pub fn read(&self, at: usize, into: &mut [u8]) {
         assert!(at <= self.len && into.len() <= self.len - at, "{} bytes at {at} of {}", into.len(), self.len);
@@ -117,7 +117,8 @@ impl Buffer {
             return;
         }
         match &self.shape {
-            // SAFETY: within the memory that whoever made the buffer has promised; `into` is ours, so they do not overlap.
+            // SAFETY: within the memory that the creator of the buffer has guaranteed; `into` belongs to the library,
+            // so they do not overlap.
             Shape::Contiguous => unsafe {
                 std::ptr::copy_nonoverlapping(self.base.add(at), into.as_mut_ptr(), into.len());
             },
@@ -126,7 +127,7 @@ impl Buffer {
         }
     }
 
-    /// Copies `from` over the packed bytes from `at` on; both ends must lie within the buffer.
+    /// Copies `from` over the packed bytes that start at `at`; they must lie within the buffer.
     #[inline]
     pub fn write(&self, at: usize, from: &[u8]) {
         assert!(at <= self.len && from.len() <= self.len - at, "{} bytes at {at} of {}", from.len(), self.len);
@@ -134,8 +135,8 @@ impl Buffer {
             return;
         }
         match &self.shape {
-            // SAFETY: within the memory that whoever made the buffer has promised to be writable. The user may have lent the
-            // same memory for sending, against the standard's rules: `copy` is defined even then.
+            // SAFETY: within the memory that the creator of the buffer has guaranteed to be writable. The user may have
+            // lent the same memory for sending, against the standard's rules: `copy` is defined even then.
             Shape::Contiguous => unsafe {
                 std::ptr::copy(from.as_ptr(), self.base.add(at), from.len());
             },
@@ -144,8 +145,8 @@ impl Buffer {
         }
     }
 
-    /// The pieces of memory that hold the packed bytes from `at` on, in packed order, until `visit` says no or `len` bytes
-    /// are named: for calls that take lists of pieces (`readv`, `process_vm_readv`).
+    /// Passes the pieces of memory that hold the packed bytes from `at` on, in packed order, to `visit`, until it
+    /// returns false or `len` bytes are covered: for calls that take lists of pieces (`readv`, `process_vm_readv`).
     pub fn pieces(&self, at: usize, len: usize, mut visit: impl FnMut(*mut u8, usize) -> bool) {
         assert!(at <= self.len && len <= self.len - at, "{len} bytes at {at} of {}", self.len);
         if len == 0 {
@@ -157,8 +158,8 @@ impl Buffer {
         }
     }
 
-    /// Reads from a descriptor into the packed bytes from `at` on, at most `len`, and once these are filled into `rest`:
-    /// one system call. Returns how many bytes there were, both places together; 0 at the end of the stream.
+    /// Reads from a descriptor into the packed bytes from `at` on, at most `len`, and once these are filled into
+    /// `rest`: one system call. Returns the total number of bytes read; 0 at the end of the stream.
     #[inline]
     pub fn read_from(&self, descriptor: BorrowedFd<'_>, at: usize, len: usize, rest: &mut [u8]) -> io::Result<usize> {
         const PIECES: usize = 32;
@@ -175,13 +176,14 @@ impl Buffer {
             list[count] = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
             count += 1;
         }
-        // SAFETY: the pieces lie within the memory that whoever made the buffer has promised to be writable; `rest` is ours.
+        // SAFETY: the pieces lie within the memory that the creator of the buffer has guaranteed to be writable; `rest`
+        // belongs to the library.
         let got = unsafe { libc::readv(descriptor.as_raw_fd(), list.as_ptr(), count as libc::c_int) };
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 }
 
-/// The bytes of one frame that follow its head.
+/// The bytes of one frame after its head.
 #[derive(Debug, Clone, Copy)]
 pub struct Payload<'a> {
     bytes: Bytes<'a>,
@@ -190,42 +192,42 @@ pub struct Payload<'a> {
 
 #[derive(Debug, Clone, Copy)]
 enum Bytes<'a> {
-    /// From here on in a buffer.
+    /// A buffer's bytes from this one on.
     Lent(&'a Buffer, usize),
-    /// The library's own.
+    /// The library's own bytes.
     Own(&'a [u8]),
 }
 
 impl<'a> Payload<'a> {
-    /// None.
+    /// No bytes.
     pub const NONE: Payload<'static> = Payload { bytes: Bytes::Own(&[]), len: 0 };
 
-    /// `len` packed bytes of a buffer, from `at` on.
+    /// `len` packed bytes of a buffer, starting at `at`.
     #[inline]
     pub fn new(buffer: &'a Buffer, at: usize, len: usize) -> Self {
         assert!(at <= buffer.len() && len <= buffer.len() - at, "{len} bytes at {at} of {}", buffer.len());
         Self { bytes: Bytes::Lent(buffer, at), len }
     }
 
-    /// These bytes.
+    /// A payload of these bytes.
     #[inline]
     pub fn bytes(bytes: &'a [u8]) -> Self {
         Self { bytes: Bytes::Own(bytes), len: bytes.len() }
     }
 
-    /// How many bytes.
+    /// The number of bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes, if they lie side by side.
+    /// The bytes, if they are contiguous.
     #[inline]
     pub fn as_bytes(&self) -> Option<&'a [u8]> {
         match self.bytes {
@@ -234,7 +236,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Copies them all; `into` is as long as they are.
+    /// Copies all bytes; `into` must have the same length.
     #[inline]
     pub fn copy_to(&self, into: &mut [u8]) {
         assert_eq!(into.len(), self.len);

@@ -1,4 +1,4 @@
-//! What the user has set by `RSD_MPI_*` and `RSD_JOIN*` (the table is rsd-proto's, `library::SETTINGS`).
+//! The user's settings in `RSD_MPI_*` and `RSD_JOIN*` (rsd-proto has the table, `library::SETTINGS`).
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ pub struct Settings {
     pub cma: bool,
     /// `RSD_MPI_CONNECT_S`.
     pub connect: Duration,
-    /// `RSD_JOIN` and its like: the group to join.
+    /// `RSD_JOIN` and related variables: the group to join.
     pub join: Option<Join>,
-    /// `RSD_JOIN_EXPORT`, which only who joins before `MPI_Init` can obey.
+    /// `RSD_JOIN_EXPORT`, which only programs that join before `MPI_Init` can obey.
     pub join_exports: bool,
     /// `RSD_MPI_INTERFACE`.
     pub interface: Option<String>,
@@ -25,21 +25,21 @@ pub struct Settings {
     pub shm: bool,
     /// `RSD_MPI_SINGLETON`.
     pub singleton: Singleton,
-    /// `RSD_MPI_SPIN_US`; none if it depends on the cores.
+    /// `RSD_MPI_SPIN_US`; `None` if it depends on the number of cores.
     pub spin: Option<Duration>,
-    /// `RSD_MPI_VERBOSE`: whether to tell the ways at the end.
+    /// `RSD_MPI_VERBOSE`: whether to report the transports at the end.
     pub tell_transports: bool,
 }
 
-/// What a process does without a process manager.
+/// What a process without a process manager does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Singleton {
-    /// It runs as a world of one, unless a launcher of several processes has left its mark.
+    /// It runs as a world of one, unless the environment shows a launcher of several processes.
     #[default]
     Refuse,
     /// It runs as a world of one.
     Allow,
-    /// The same, and no daemon is asked for anything.
+    /// As `Allow`, and it asks no daemon for anything.
     Alone,
 }
 
@@ -60,8 +60,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// From the variables of an environment; others than `RSD_MPI_*` and `RSD_JOIN*` are passed over. A name that is none or
-    /// a value that is not understood is an error that names what may be said.
+    /// Reads the variables of an environment, ignoring all but `RSD_MPI_*` and `RSD_JOIN*`. An unknown name or an
+    /// invalid value is an error that names the accepted ones.
     pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> MpiResult<Self> {
         let mut settings = Self::default();
         for (name, value) in variables {
@@ -72,7 +72,7 @@ impl Settings {
         let joins = settings.join.as_ref();
         if joins.is_some_and(|join| join.group.is_none() && *join != Join::default()) {
             return Err(MpiError::other(
-                "RSD_JOIN_… in the environment says how to join a group, but not which: set RSD_JOIN to its name, or unset these",
+                "RSD_JOIN_… is set in the environment without a group: set RSD_JOIN to its name, or unset these",
             ));
         }
         settings.join = settings.join.filter(|join| join.group.is_some());
@@ -82,7 +82,7 @@ impl Settings {
     fn set(&mut self, name: &str, value: &str) -> MpiResult {
         let Some(setting) = setting(name) else {
             let names = SETTINGS.iter().map(|setting| setting.name).collect::<Vec<_>>().join(", ");
-            return Err(MpiError::other(format!("{name} in the environment is no setting (there are {names})")));
+            return Err(MpiError::other(format!("unknown setting {name} in the environment (known: {names})")));
         };
         let choose = |yes: &str, no: &str| match value {
             _ if value == yes => Some(true),
@@ -97,7 +97,7 @@ impl Settings {
         }
         let join = self.join.get_or_insert_default();
         let understood = match name {
-            // Set to nothing it is not set.
+            // An empty value counts as unset.
             "RSD_JOIN" if value.is_empty() => Some(()),
             "RSD_JOIN" => join::check_name(value).is_ok().then(|| join.group = Some(value.to_owned())),
             "RSD_JOIN_MAX" => count().map(|max| join.max = Some(max)),
@@ -107,7 +107,7 @@ impl Settings {
             "RSD_JOIN_TIMEOUT" => {
                 duration::parse(value).ok().map(|time| join.timeout_ms = Some(time.as_millis() as u64))
             }
-            // Those of the compilers' wrappers.
+            // The settings of the compiler wrappers.
             "RSD_MPI_CC" | "RSD_MPI_CXX" => Some(()),
             "RSD_MPI_CMA" => choose("auto", "off").map(|on| self.cma = on),
             "RSD_MPI_CONNECT_S" => {
@@ -126,7 +126,7 @@ impl Settings {
             "RSD_MPI_VERBOSE" => choose("transports", "off").map(|tell| self.tell_transports = tell),
             _ => None,
         };
-        understood.ok_or_else(|| MpiError::other(format!("{name}={value:?} is not understood: say {}", setting.values)))
+        understood.ok_or_else(|| MpiError::other(format!("invalid {name}={value:?}: expected {}", setting.values)))
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_of_the_table_is_understood_and_changes_something() {
+    fn every_setting_of_the_table_is_accepted_and_has_an_effect() {
         let vectors = [
             ("RSD_MPI_CMA", "off"),
             ("RSD_MPI_CONNECT_S", "5"),
@@ -157,7 +157,7 @@ mod tests {
             ("RSD_JOIN_TIMEOUT", "90s"),
         ];
         let wrappers = [("RSD_MPI_CC", "gcc"), ("RSD_MPI_CXX", "ccache g++")];
-        // By itself it names no group to join.
+        // It does not name a group to join.
         let export = [("RSD_JOIN_EXPORT", "torch")];
         assert!(of(&export).unwrap().join.is_none() && of(&export).unwrap().join_exports);
         let mut names: Vec<_> =
@@ -180,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named_with_what_may_be_said() {
+    fn an_invalid_setting_is_named_with_the_accepted_values() {
         let error = of(&[("RSD_MPI_CONNECT_S", "0")]).unwrap_err();
-        assert_eq!(error.text, "RSD_MPI_CONNECT_S=\"0\" is not understood: say seconds, at least 1");
+        assert_eq!(error.text, "invalid RSD_MPI_CONNECT_S=\"0\": expected seconds, at least 1");
         let error = of(&[("RSD_JOIN", "a b")]).unwrap_err();
-        assert!(error.text.starts_with("RSD_JOIN=\"a b\" is not understood: say a group's name"), "{}", error.text);
+        assert!(error.text.starts_with("invalid RSD_JOIN=\"a b\": expected a group's name"), "{}", error.text);
         for name in ["RSD_MPI_SMH", "RSD_JOIN_GROUP"] {
             let error = of(&[(name, "off")]).unwrap_err();
-            assert!(error.text.starts_with(&format!("{name} in the environment is no setting (there are RSD_JOIN, ")));
+            assert!(error.text.starts_with(&format!("unknown setting {name} in the environment (known: RSD_JOIN, ")));
         }
     }
 }

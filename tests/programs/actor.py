@@ -1,5 +1,5 @@
-"""`actor.py GROUP SIZE PAUSE GATE`: an actor of its own. Comes after PAUSE seconds, joins the group, adds up with all others, says so, and
-goes on adding until the file GATE exists."""
+"""`actor.py GROUP SIZE PAUSE GATE`: an actor that no launcher has started. Starts after PAUSE seconds, joins the group, runs a reduction with
+all others, prints the result, and repeats it until the file GATE exists."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Every rank adds a vector of its own to the others' and looks at the sum."""
+"""Every rank contributes a vector to a sum and checks the result."""
 
 import sys
 

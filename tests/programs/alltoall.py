@@ -1,4 +1,4 @@
-"""Every rank sends a block of its own to every other, and objects as well."""
+"""Every rank sends a block to every other rank, and objects as well."""
 
 import sys
 

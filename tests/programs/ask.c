@@ -1,4 +1,4 @@
-/* `ask SOCKET`: sends what it reads to a unix socket, and prints whether that is `answered` or the connection `closed`. */
+/* `ask SOCKET`: sends its standard input to a unix socket, and prints whether that is `answered` or the connection is `closed`. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ int main(int argc, char **argv) {
     return 1;
   }
   signal(SIGPIPE, SIG_IGN);
-  /* It may be closed already, and then nothing comes either. */
+  /* The connection may be closed already; then nothing arrives either. */
   if (write(fd, bytes, (size_t)length) < 0)
     bytes[0] = 0;
   printf("%s\n", read(fd, bytes, 1) == 1 ? "answered" : "closed");

@@ -1,4 +1,4 @@
-/* Collectives with results that every rank knows beforehand; rank 0 prints `collectives right on N ranks`. */
+/* Collectives with results that every rank can predict; rank 0 prints `collectives right on N ranks`. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

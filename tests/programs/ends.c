@@ -2,9 +2,9 @@
  *   abort     MPI_Abort with code 7
  *   segv      a segmentation fault
  *   exit3     _exit(3) without MPI_Finalize
- *   exit0     _exit(0) without MPI_Finalize, which is no good end either
+ *   exit0     _exit(0) without MPI_Finalize, which also counts as a failure
  *   finalize5 all finalize, then this rank exits with 5
- *   noinit    this rank never calls MPI_Init, says so and exits with 0
+ *   noinit    this rank never calls MPI_Init, prints that and exits with 0
  * Before it ends, it writes one line to stderr. */
 #include <mpi.h>
 #include <signal.h>

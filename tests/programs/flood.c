@@ -1,4 +1,4 @@
-/* `flood LINES`: writes so many lines of 100 bytes, each with rank and number, as fast as it can. No MPI. */
+/* `flood LINES`: writes this many lines of 100 bytes, each with rank and number, as fast as it can. No MPI. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* `gated GATE`: computes, with an allreduce in every round, until the file GATE exists; then prints the result.
- * Rank 0 writes `computing` once the first round is through, so that a test knows when to begin. */
+ * Rank 0 writes `computing` after the first round, so that a test knows when to begin. */
 #include <mpi.h>
 #include <stdio.h>
 #include <time.h>

@@ -1,7 +1,7 @@
-//! `grpc-rank [alone]`: a rank that speaks to its process manager over gRPC instead of PMI-1.
+//! `grpc-rank [alone]`: a rank that communicates with its process manager over gRPC instead of PMI-1.
 //!
-//! It says where it is, exchanges one key with every other rank over a fence, twice, and looks for one that nobody has put.
-//! With `alone`, it asks in another job's name, which must be refused.
+//! It prints its location, exchanges one key with every other rank over a fence, twice, and looks up a key that no rank has put.
+//! With `alone`, it sends requests in another job's name, which must be refused.
 
 use anyhow::{Context, ensure};
 use rsd_proto::transport::{Target, dial, pmi_client};

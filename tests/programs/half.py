@@ -1,4 +1,4 @@
-"""A rank that greets its process manager by hand, over PMI_PORT, says so, and goes no further: MPI_Init, as far as its first barrier."""
+"""A rank that initializes PMI by hand over PMI_PORT, reports that, and stops: as MPI_Init would up to its first barrier."""
 import os
 import socket
 import sys

@@ -23,7 +23,7 @@ int main(int argc, char **argv) {
     MPI_Comm_free(&local);
     printf("rank %d of %d on %s, local %d of %d\n", rank, size, variable("RSD_NODE_NAME"), local_rank, local_size);
 
-    /* Under another launcher there is nothing to compare with. */
+    /* Other launchers set no variables to compare with. */
     int wrong = getenv("RSD_RANK") && (rank != atoi(variable("RSD_RANK")) || size != atoi(variable("RSD_SIZE")));
     MPI_Finalize();
     return wrong;

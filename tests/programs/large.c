@@ -1,4 +1,4 @@
-/* `large BYTES`: every rank sends so many bytes to its right neighbour, who checks each of them. */
+/* `large BYTES`: every rank sends this many bytes to its right neighbour, which checks each of them. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

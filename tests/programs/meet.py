@@ -1,5 +1,5 @@
-"""The dialogue of a framework without MPI: rank 0 listens at MASTER_ADDR:MASTER_PORT, the others connect and say who they are, and
-all hear the sum. Nothing is known but the environment, as torch's env:// has it."""
+"""The dialogue of a framework without MPI: rank 0 listens at MASTER_ADDR:MASTER_PORT, the others connect and send their ranks, and
+all get the sum. It uses only the environment, as torch's env:// does."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-/* `mpmd NAME`: each rank tells its NAME to rank 0, which prints `RANK NAME APPNUM` for all, in rank order. */
+/* `mpmd NAME`: each rank sends its NAME to rank 0, which prints `RANK NAME APPNUM` for all, in rank order. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* Processes of any MPI find each other by names and connect. `names alone NAME`: one process publishes NAME, finds it, and takes it
- * back; every misuse is an error. `names accept NAME COUNT`, `names connect NAME COUNT`: two worlds connect COUNT times over the port
- * that the first has published; `names hold` is `names accept`, but says `published` first. Prints `names ok on SIZE`. */
+/* Processes of any MPI find each other by names and connect. `names alone NAME`: one process publishes NAME, looks it up, and
+ * unpublishes it; every misuse is an error. `names accept NAME COUNT`, `names connect NAME COUNT`: two worlds connect COUNT times over the port
+ * that the first has published; `names hold` is `names accept`, but prints `published` first. Prints `names ok on SIZE`. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@ static int rank, size;
 
 static void must(int holds, const char *what) {
   if (!holds) {
-    fprintf(stderr, "rank %d: not so: %s\n", rank, what);
+    fprintf(stderr, "rank %d: failed: %s\n", rank, what);
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
 }
@@ -24,17 +24,17 @@ static int class_of(int error) {
 }
 
 static void alone(const char *name) {
-  /* Not every MPI has ports on every network. */
+  /* Not every MPI supports ports on every network. */
   char port[] = "tag#0$made-up$", found[MPI_MAX_PORT_NAME] = "";
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
-  must(class_of(MPI_Lookup_name(name, MPI_INFO_NULL, found)) == MPI_ERR_NAME, "nobody has published it");
+  must(class_of(MPI_Lookup_name(name, MPI_INFO_NULL, found)) == MPI_ERR_NAME, "the name is not published yet");
   must(MPI_Publish_name(name, MPI_INFO_NULL, port) == MPI_SUCCESS, "the name is published");
   must(class_of(MPI_Publish_name(name, MPI_INFO_NULL, port)) != MPI_SUCCESS, "and not twice");
   must(MPI_Lookup_name(name, MPI_INFO_NULL, found) == MPI_SUCCESS && strcmp(found, port) == 0, "it is found");
-  must(MPI_Unpublish_name(name, MPI_INFO_NULL, port) == MPI_SUCCESS, "it is taken back");
+  must(MPI_Unpublish_name(name, MPI_INFO_NULL, port) == MPI_SUCCESS, "it is unpublished");
   must(class_of(MPI_Lookup_name(name, MPI_INFO_NULL, found)) == MPI_ERR_NAME, "it is not found any more");
-  must(class_of(MPI_Unpublish_name(name, MPI_INFO_NULL, port)) != MPI_SUCCESS, "what is not published is not taken back");
+  must(class_of(MPI_Unpublish_name(name, MPI_INFO_NULL, port)) != MPI_SUCCESS, "an unpublished name cannot be unpublished");
 }
 
 static void use(MPI_Comm inter, int accepts, int round) {
@@ -43,7 +43,7 @@ static void use(MPI_Comm inter, int accepts, int round) {
   MPI_Comm_remote_size(inter, &remote);
   if (rank == 0) {
     MPI_Sendrecv(&sent, 1, MPI_INT, 0, 5, &got, 1, MPI_INT, 0, 5, inter, MPI_STATUS_IGNORE);
-    must(got == 1000 * !accepts + round, "the other side's word of this round");
+    must(got == 1000 * !accepts + round, "the other side's message of this round");
   }
   MPI_Intercomm_merge(inter, !accepts, &all);
   MPI_Comm_rank(all, &one);
@@ -90,7 +90,7 @@ int main(int argc, char **argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   must(argc > 2, "a mode and a name");
-  /* It makes a singleton of MPICH ask for a process manager, which names do not. */
+  /* This makes a singleton of MPICH request a process manager, which names do not. */
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_UNIVERSE_SIZE, &universe, &found);
   if (strcmp(argv[1], "alone") == 0)
     alone(argv[2]);

@@ -1,4 +1,4 @@
-/* The demo: every rank tells where it is, a token goes round the ring, and all compute pi together. */
+/* The demo: every rank prints where it runs, a token travels round the ring, and all compute pi together. */
 #include <math.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ int main(int argc, char **argv) {
     printf("rank %2d of %d on %s\n", rank, size, node());
     fflush(stdout);
 
-    /* The token counts the ranks that it passes. */
+    /* The token counts the ranks that it visits. */
     int token = 0, left = (rank + size - 1) % size, right = (rank + 1) % size;
     double since = MPI_Wtime();
     if (rank == 0) {

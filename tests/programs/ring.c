@@ -13,7 +13,7 @@ int main(int argc, char **argv) {
     for (int round = 0; round < rounds; round++) {
         long sent = token + 1;
         if (rank == 0) {
-            /* Alone, a rank sends to itself: the receive must be there first. */
+            /* A single rank sends to itself: the receive must be posted first. */
             MPI_Request request;
             MPI_Irecv(&token, 1, MPI_LONG, left, round, MPI_COMM_WORLD, &request);
             MPI_Send(&sent, 1, MPI_LONG, right, round, MPI_COMM_WORLD);

@@ -1,7 +1,7 @@
-/* Spawns itself, for any MPI. `spawn family`: two and three of itself as one job, merged with it; each side checks what it gets.
- * `spawn refused COUNT PROGRAM`: that must be refused with MPI_ERR_SPAWN and no hang; prints what it was. `spawn outlived SECONDS
- * [STAYS]`: each spawns one of itself that lives on for so long, and stays itself. `spawn dying HOW`: one that ends before MPI_Init
- * (`early`) or between (`late`). */
+/* Spawns itself, for any MPI. `spawn family`: two and three processes as one job, merged with the parent; each side checks its data.
+ * `spawn refused COUNT PROGRAM`: must be refused with MPI_ERR_SPAWN, without hanging; prints the error. `spawn outlived SECONDS
+ * [STAYS]`: each process spawns one that runs on for so long, and stays itself. `spawn dying HOW`: one that ends before MPI_Init
+ * (`early`) or after it (`late`). */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,12 +10,12 @@
 
 static void must(int holds, const char *what) {
   if (!holds) {
-    fprintf(stderr, "not so: %s\n", what);
+    fprintf(stderr, "failed: %s\n", what);
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
 }
 
-/* Everybody of both sides in one communicator: 1 + 2 + … + size. */
+/* All processes of both sides in one communicator: 1 + 2 + … + size. */
 static int sum_of_all(MPI_Comm inter, int high) {
   MPI_Comm all;
   int rank, size, one, sum;

@@ -1,4 +1,4 @@
-/* Prints the size of its world and how many processes there may be: `world N, universe U`; U is `unknown` if nobody knows. */
+/* Prints the size of its world and of the universe: `world N, universe U`; U may be `unknown`. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -73,7 +73,7 @@ fn a_process_that_cannot_join_says_why_and_what_to_do() {
         parts.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
     };
     told(actor().env("RSD_JOIN_TIMEOUT", "1s"), &["cannot join group actors (RSD_JOIN)", "1 of 2 members have joined"]);
-    told(actor().env("RSD_JOIN", "a b"), &["RSD_JOIN=\"a b\" is not understood: say a group's name"]);
+    told(actor().env("RSD_JOIN", "a b"), &["invalid RSD_JOIN=\"a b\": expected a group's name"]);
     told(actor().env("RSD_JOIN_MIN", "1"), &["group actors: a size, or the least and the most members, not both"]);
     told(
         actor().env("RSD_JOIN_EXPORT", "torch"),

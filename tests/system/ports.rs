@@ -294,7 +294,7 @@ fn a_default_error_handler_says_who_has_not_accepted() {
     let ended = By::Nobody.start(&dvm, "one", &["visit", &port]).pop().expect("it is one process").end();
     let said = ended.err();
     assert!(
-        !ended.status.success() && said.contains("MPI_Comm_connect: the port at 127.0.0.1:1 cannot be reached"),
+        !ended.status.success() && said.contains("MPI_Comm_connect: the port at 127.0.0.1:1 is unreachable"),
         "{ended}"
     );
 }

@@ -301,7 +301,7 @@ fn ranks_whose_environment_was_emptied_are_warned_of_once() {
 fn one_of_several_does_not_run_alone_with_our_library() {
     let hello = Mpi::Ours.program("hello.c");
     for (variables, said) in [
-        (&[("PMI_RANK", "1"), ("PMI_SIZE", "4")][..], "PMI_SIZE=4 tells of 4 processes"),
+        (&[("PMI_RANK", "1"), ("PMI_SIZE", "4")][..], "PMI_SIZE=4 indicates 4 processes"),
         (&[("PMIX_RANK", "1")], "this looks like a launcher that speaks PMIx alone"),
     ] {
         let call = |more: &[(&str, &str)]| {

@@ -1,7 +1,7 @@
 //! Handles: numbers that name an object of one class.
 //!
-//! The ABI makes them pointers to incomplete types and gives the predefined ones values below 0x400. Those that we make are
-//! never addresses, but
+//! The ABI makes them pointers to incomplete types and gives the predefined ones values below 0x400. Those that the library makes are
+//! never addresses, but have this form:
 //!
 //! ```text
 //! bit 63      40 39     32 31 30 29       21 20        0
@@ -10,27 +10,27 @@
 //!    └──────────┴─────────┴──┴──┴───────────┴───────────┘
 //! ```
 //!
-//! so that the lower half alone is a positive `int` unlike any predefined handle (what `MPI_Comm_toint` gives), garbage is
-//! told from an object, and so is a handle whose object has been freed.
+//! The lower half alone is a positive `int` unlike any predefined handle (the result of `MPI_Comm_toint`). Garbage and handles
+//! whose object has been freed are recognized.
 
-/// Slots that one table can have: two million objects of a class at a time.
+/// The most slots of a table: two million objects of a class at a time.
 pub const SLOTS: u32 = 1 << SLOT_BITS;
 
 const SLOT_BITS: u32 = 21;
 const GENERATION_BITS: u32 = 9;
 const MADE: u32 = 1 << 30;
 
-/// Where an object lies in its table, and which of the slot's objects in turn it is.
+/// The slot of an object in its table, and the generation of the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Index in the table.
+    /// The index in the table.
     pub slot: u32,
-    /// Counts the objects that had the slot, modulo 512.
+    /// The number of objects that had the slot before, modulo 512.
     pub generation: u32,
 }
 
 impl Place {
-    /// The generation that follows this one in the same slot.
+    /// The next generation of the same slot.
     #[inline]
     pub fn next_generation(self) -> u32 {
         (self.generation + 1) & ((1 << GENERATION_BITS) - 1)
@@ -53,31 +53,31 @@ pub trait Handle: Copy + Eq + std::fmt::Debug {
     /// Distinguishes the classes; in bits 32 to 39.
     const CLASS: u8;
 
-    /// From what C passes.
+    /// Converts from the value that C passes.
     fn from_bits(bits: usize) -> Self;
 
-    /// As C sees it.
+    /// Converts to the value that C gets.
     fn bits(self) -> usize;
 
-    /// The handle of the object at a place of this class's table.
+    /// The handle of the object in a slot of this class's table.
     #[inline]
     fn made(place: Place) -> Self {
         Self::from_bits((usize::from(Self::CLASS) << 32) | place.to_low() as usize)
     }
 
-    /// Where its object lies; none for a predefined handle, one of another class, or garbage.
+    /// The slot of its object; `None` for a predefined handle, one of another class, or garbage.
     #[inline]
     fn place(self) -> Option<Place> {
         if self.bits() >> 32 == usize::from(Self::CLASS) { Place::from_low(self.bits() as u32) } else { None }
     }
 
-    /// What `MPI_X_toint` gives: for a predefined handle its own value.
+    /// The result of `MPI_X_toint`: for a predefined handle its own value.
     #[inline]
     fn to_int(self) -> i32 {
         self.bits() as u32 as i32
     }
 
-    /// What `MPI_X_fromint` gives.
+    /// The result of `MPI_X_fromint`.
     #[inline]
     fn from_int(int: i32) -> Self {
         match Place::from_low(int as u32) {
@@ -95,7 +95,7 @@ macro_rules! handles {
         pub struct $name(pub usize);
 
         impl $name {
-            /// The predefined handle of no object.
+            /// The predefined null handle.
             pub const NULL: Self = Self($null);
         }
 

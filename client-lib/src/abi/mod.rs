@@ -1,6 +1,6 @@
-//! The border to C: the MPI 5.0 standard ABI as types, constants and exported functions.
+//! The C boundary: the MPI 5.0 standard ABI as types, constants and exported functions.
 //!
-//! What can be data is data (`abi/*.tsv`), from which `cargo xtask abi` writes [`constants`] and the exported functions. A
+//! `cargo xtask abi` generates [`constants`] and the exported functions from tables (`abi/*.tsv`). A
 //! handle is a number ([`handle`]), a status is 32 bytes ([`status`]).
 
 pub mod constants;

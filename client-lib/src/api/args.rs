@@ -1,4 +1,4 @@
-//! What a function makes of its arguments: checked, or an error of the standard's class.
+//! Checks the arguments of functions, and returns errors of the standard's classes.
 
 #![expect(unsafe_code, reason = "addresses that C passes")]
 
@@ -18,7 +18,7 @@ use crate::runtime::State;
 ///
 /// # Safety
 ///
-/// As the standard demands of the user: the memory is the library's until the operation is over.
+/// As the standard requires of the user: the library may use the memory until the operation is over.
 #[inline(always)]
 pub unsafe fn buffer(state: &State, address: *const c_void, count: i64, datatype: DatatypeHandle) -> MpiResult<Buffer> {
     if let (Ok(count), Some(size)) = (u32::try_from(count), basic_size(datatype))
@@ -31,7 +31,7 @@ pub unsafe fn buffer(state: &State, address: *const c_void, count: i64, datatype
     unsafe { unusual_buffer(state, address, count, datatype) }
 }
 
-/// As [`buffer`], for more than 2^32 elements, types with a layout, and what may be wrong.
+/// As [`buffer`], for more than 2^32 elements, types with a layout, and invalid arguments.
 #[inline(never)]
 unsafe fn unusual_buffer(
     state: &State,
@@ -42,7 +42,7 @@ unsafe fn unusual_buffer(
     let Ok(count) = usize::try_from(count) else { return Err(negative(count)) };
     if let Some(size) = basic_size(datatype) {
         let Some(len) = count.checked_mul(size).filter(|len| *len <= isize::MAX as usize) else {
-            return Err(MpiError::count(format!("{count} elements of {size} bytes are more than memory can be")));
+            return Err(MpiError::count(format!("{count} elements of {size} bytes exceed the address space")));
         };
         if address.is_null() && len > 0 {
             return Err(MpiError::buffer(format!("the buffer is null, for {count} elements")));
@@ -52,21 +52,18 @@ unsafe fn unusual_buffer(
     }
     let datatype = state.types.resolve_committed(datatype)?;
     if datatype.size().checked_mul(count).is_none_or(|len| len > isize::MAX as usize) {
-        return Err(MpiError::count(format!(
-            "{count} elements of {} bytes are more than memory can be",
-            datatype.size()
-        )));
+        return Err(MpiError::count(format!("{count} elements of {} bytes exceed the address space", datatype.size())));
     }
-    // SAFETY: the caller's promise. The address may be MPI_BOTTOM: the layout then has absolute ones.
+    // SAFETY: the caller's promise. The address may be MPI_BOTTOM: then the layout has absolute addresses.
     Ok(unsafe { Buffer::new(address.cast_mut().cast(), count, datatype.layout()) })
 }
 
 #[cold]
 fn negative(count: i64) -> MpiError {
-    MpiError::count(format!("the count is {count}"))
+    MpiError::count(format!("invalid count {count}"))
 }
 
-/// Where a message goes: none for `MPI_PROC_NULL`.
+/// The destination of a message: `None` for `MPI_PROC_NULL`.
 #[inline]
 pub fn destination(comm: &Communicator, rank: c_int) -> MpiResult<Option<Peer>> {
     match usize::try_from(rank).ok().and_then(|rank| comm.peers.get(rank)) {
@@ -76,7 +73,7 @@ pub fn destination(comm: &Communicator, rank: c_int) -> MpiResult<Option<Peer>> 
     }
 }
 
-/// Where a message comes from: none for `MPI_PROC_NULL`.
+/// The source of a message: `None` for `MPI_PROC_NULL`.
 #[inline]
 pub fn source(comm: &Communicator, rank: c_int) -> MpiResult<Option<Source>> {
     match u32::try_from(rank) {
@@ -87,7 +84,7 @@ pub fn source(comm: &Communicator, rank: c_int) -> MpiResult<Option<Source>> {
     }
 }
 
-/// A rank that is meant as one, of whom messages of the communicator name.
+/// A rank that must be one of those that messages of the communicator name.
 pub fn rank(comm: &Communicator, rank: c_int) -> MpiResult<u32> {
     let found = u32::try_from(rank).ok().filter(|rank| (*rank as usize) < comm.peers.len());
     found.ok_or_else(|| no_such_rank(comm, rank))
@@ -106,7 +103,7 @@ pub fn root_of_sides(comm: &Communicator, rank: c_int) -> MpiResult<Root> {
         Ok(rank) if (rank as usize) < comm.peers.len() => Ok(Root::Remote(rank)),
         _ if rank == MPI_ROOT => Ok(Root::This),
         _ if rank == MPI_PROC_NULL => Ok(Root::Beside),
-        _ => Err(MpiError::root(format!("the root {}, nor MPI_ROOT or MPI_PROC_NULL", no_rank(comm, rank)))),
+        _ => Err(MpiError::root(format!("the root {}, and not MPI_ROOT or MPI_PROC_NULL", no_rank(comm, rank)))),
     }
 }
 
@@ -123,39 +120,39 @@ fn no_rank(comm: &Communicator, rank: c_int) -> String {
 /// The tag of a message to send.
 #[inline]
 pub fn tag(tag: c_int) -> MpiResult<c_int> {
-    if tag >= 0 { Ok(tag) } else { Err(MpiError::tag(format!("the tag is {tag}: it must be 0 to {TAG_MAX}"))) }
+    if tag >= 0 { Ok(tag) } else { Err(MpiError::tag(format!("invalid tag {tag}: it must be 0 to {TAG_MAX}"))) }
 }
 
-/// The tag to look for.
+/// The tag of a receive or probe.
 #[inline]
 pub fn tag_match(tag: c_int) -> MpiResult<TagMatch> {
     match tag {
         0.. => Ok(TagMatch::Value(tag)),
         MPI_ANY_TAG => Ok(TagMatch::Any),
-        _ => Err(MpiError::tag(format!("the tag is {tag}: it must be 0 to {TAG_MAX}, or MPI_ANY_TAG"))),
+        _ => Err(MpiError::tag(format!("invalid tag {tag}: it must be 0 to {TAG_MAX}, or MPI_ANY_TAG"))),
     }
 }
 
-/// Puts a result where the user wants it; an error of class `MPI_ERR_ARG` if that is nowhere.
+/// Stores a result; fails with class `MPI_ERR_ARG` if the pointer is null.
 ///
 /// # Safety
 ///
-/// The place must be null or have room.
+/// The pointer must be null or valid for a write.
 #[inline]
 pub unsafe fn put<T>(place: *mut T, value: T) -> MpiResult {
     if place.is_null() {
-        return Err(MpiError::arg("the place for a result is null"));
+        return Err(MpiError::arg("a result pointer is null"));
     }
     // SAFETY: the caller's promise.
     unsafe { place.write(value) };
     Ok(())
 }
 
-/// Puts a status unless the user passes `MPI_STATUS_IGNORE`; the error field stays as it is (MPI 5.0 §3.2.5).
+/// Stores a status unless the user passes `MPI_STATUS_IGNORE`; the error field is unchanged (MPI 5.0 §3.2.5).
 ///
 /// # Safety
 ///
-/// The place must be null or have room.
+/// The pointer must be null or valid for a write.
 #[inline]
 pub unsafe fn put_status(place: *mut Status, status: Status) {
     if !place.is_null() {
@@ -168,14 +165,14 @@ pub unsafe fn put_status(place: *mut Status, status: Status) {
     }
 }
 
-/// An array of `count` elements; an error of class `MPI_ERR_ARG` if there are fewer than none, or some but no array.
+/// An array of `count` elements; fails with class `MPI_ERR_ARG` if `count` is negative, or the array is null although not empty.
 ///
 /// # Safety
 ///
-/// The array must have them, and stay as it is.
+/// The array must have these elements, and not change.
 pub unsafe fn elements<'a, T>(count: c_int, array: *const T, what: &str) -> MpiResult<&'a [T]> {
     match usize::try_from(count) {
-        Err(_) => Err(MpiError::arg(format!("the number of {what} is {count}"))),
+        Err(_) => Err(MpiError::arg(format!("invalid number of {what}: {count}"))),
         Ok(0) => Ok(&[]),
         Ok(_) if array.is_null() => Err(MpiError::arg(format!("the array of {what} is null"))),
         // SAFETY: the caller's promise.
@@ -183,11 +180,11 @@ pub unsafe fn elements<'a, T>(count: c_int, array: *const T, what: &str) -> MpiR
     }
 }
 
-/// A text that C passes, without its end; an error of class `MPI_ERR_ARG` if it is null.
+/// A text that C passes, without its terminating 0; fails with class `MPI_ERR_ARG` if it is null.
 ///
 /// # Safety
 ///
-/// It must be null, or end with a byte of 0 and stay as it is.
+/// It must be null, or end with a byte of 0 and not change.
 pub unsafe fn text<'a>(text: *const c_char, what: &str) -> MpiResult<&'a [u8]> {
     if text.is_null() {
         return Err(MpiError::arg(format!("the {what} is null")));
@@ -196,14 +193,14 @@ pub unsafe fn text<'a>(text: *const c_char, what: &str) -> MpiResult<&'a [u8]> {
     Ok(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// Puts a text with its end where there is room for `room` bytes, and how long it is without it; what does not fit is cut.
+/// Stores a text with a terminating 0 in `room` bytes, truncated if necessary; returns its length without the 0.
 ///
 /// # Safety
 ///
-/// The place must be null or have the room.
+/// The pointer must be null or valid for `room` bytes.
 pub unsafe fn put_text(place: *mut c_char, room: usize, text: &[u8]) -> MpiResult<c_int> {
     if place.is_null() || room == 0 {
-        return Err(MpiError::arg("the place for a text is null"));
+        return Err(MpiError::arg("a text pointer is null"));
     }
     let len = text.len().min(room - 1);
     // SAFETY: the caller's promise.
@@ -214,7 +211,7 @@ pub unsafe fn put_text(place: *mut c_char, room: usize, text: &[u8]) -> MpiResul
     Ok(len as c_int)
 }
 
-/// An error of class `MPI_ERR_ARG` if a result is to be put nowhere: for functions that must find out before they begin.
+/// Fails with class `MPI_ERR_ARG` if a result pointer is null: for functions that must know before they begin.
 pub fn check_place<T>(place: *const T) -> MpiResult {
-    if place.is_null() { Err(MpiError::arg("the place for a result is null")) } else { Ok(()) }
+    if place.is_null() { Err(MpiError::arg("a result pointer is null")) } else { Ok(()) }
 }

@@ -1,10 +1,10 @@
-//! Attributes, their keys, and the functions of the user's that copy and delete them (MPI 5.0 §7.7, §16.1).
+//! Attributes, their keys, and the user functions that copy and delete them (MPI 5.0 §7.7, §16.1).
 //!
 //! Attributes are copied in the order in which they were set and deleted in the reverse order, always with the state
-//! unlocked. The first function that fails ends it, and its result is the call's.
+//! unlocked. The first function that fails ends the loop, and its result becomes the call's.
 
-#![expect(unsafe_code, reason = "the border to C, and functions of the user's")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary, and user functions")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::{c_int, c_void};
 
@@ -17,7 +17,7 @@ use crate::error::{MpiError, MpiResult};
 use crate::object::attr::{Attributes, Bearer, Function, Key, Keyvals};
 use crate::runtime::{Runtime, State, manager};
 
-/// What bears attributes.
+/// An object with attributes.
 #[derive(Debug, Clone, Copy)]
 pub enum Object {
     /// A communicator.
@@ -34,7 +34,7 @@ impl Object {
         }
     }
 
-    /// As functions of the user's get it: handles of all classes are of the size of an address.
+    /// As user functions get it: handles of all classes have the size of an address.
     fn bits(self) -> usize {
         match self {
             Self::Comm(comm) => comm.0,
@@ -42,7 +42,7 @@ impl Object {
         }
     }
 
-    /// None if nothing was ever attached.
+    /// `None` if nothing was ever attached.
     fn attributes(self, state: &State) -> MpiResult<Option<&Attributes>> {
         match self {
             Self::Comm(comm) => Ok(Some(&state.comms.get(comm)?.attributes)),
@@ -147,12 +147,12 @@ pub unsafe fn type_get_attr(
     unsafe { get(rt, Object::Type(datatype), keyval, value, flag) }
 }
 
-/// A predefined attribute: none if the key is no predefined one, none within if it has no value here.
+/// A predefined attribute: `None` if the key is not predefined, `Some(None)` if it has no value here.
 fn predefined(state: &mut State, keyval: c_int) -> Option<Option<*mut c_int>> {
     let values = &state.keyvals.predefined;
     let place = values.place(keyval)?;
     if keyval == MPI_UNIVERSE_SIZE && values.universe_size().is_none() {
-        // Whoever has no process manager and gets none, or one that fails the question, has no value.
+        // Without a process manager that answers, there is no value.
         let size = manager(state).ok().and_then(|pmi| pmi.universe_size().ok().flatten());
         state.keyvals.predefined.set_universe_size(size.unwrap_or(-1));
     }
@@ -217,7 +217,7 @@ fn delete(rt: &Runtime, object: Object, keyval: c_int) -> MpiResult {
     Ok(())
 }
 
-/// The attributes of a duplicate of an object.
+/// Copies the attributes for a duplicate of an object.
 pub fn copy_all(rt: &Runtime, object: Object) -> MpiResult<Attributes> {
     let all: Vec<(c_int, *mut c_void, Key)> = {
         let state = rt.lock();
@@ -241,7 +241,7 @@ pub fn copy_all(rt: &Runtime, object: Object) -> MpiResult<Attributes> {
     Ok(copies)
 }
 
-/// Deletes all attributes of an object that is about to be freed, the one that was set last first.
+/// Deletes all attributes of an object that is about to be freed, the most recently set one first.
 pub fn delete_all(rt: &Runtime, object: Object) -> MpiResult {
     loop {
         let (keyval, value, key) = {
@@ -256,7 +256,7 @@ pub fn delete_all(rt: &Runtime, object: Object) -> MpiResult {
     }
 }
 
-/// The first thing that `MPI_Finalize` does (MPI 5.0 §11.2.4).
+/// The first action of `MPI_Finalize` (MPI 5.0 §11.2.4).
 pub fn delete_at_end(rt: &Runtime) -> MpiResult {
     let of_self = delete_all(rt, Object::Comm(CommHandle(MPI_COMM_SELF)));
     of_self.and(delete_all(rt, Object::Comm(CommHandle(MPI_COMM_WORLD))))

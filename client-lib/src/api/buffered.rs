@@ -1,6 +1,6 @@
 //! Buffers for buffered sends (MPI 5.0 §3.6).
 
-#![expect(unsafe_code, reason = "the border to C")]
+#![expect(unsafe_code, reason = "the C boundary")]
 
 use std::ffi::c_void;
 
@@ -18,7 +18,7 @@ use crate::runtime::Runtime;
 ///
 /// # Safety
 ///
-/// As the standard demands of its caller; so for all functions here.
+/// The caller must meet the standard's requirements; this applies to all functions here.
 pub unsafe fn buffer_attach(rt: &Runtime, buffer: *mut c_void, size: i64) -> MpiResult {
     attach(rt, Owner::Process, buffer, size)
 }
@@ -155,7 +155,7 @@ unsafe fn start_flush(rt: &Runtime, owner: Owner, request: *mut RequestHandle) -
 
 fn attach(rt: &Runtime, owner: Owner, buffer: *mut c_void, size: i64) -> MpiResult {
     let automatic = buffer.addr() == MPI_BUFFER_AUTOMATIC;
-    let size = usize::try_from(size).map_err(|_| MpiError::arg(format!("the size of the buffer is {size}")))?;
+    let size = usize::try_from(size).map_err(|_| MpiError::arg(format!("invalid buffer size {size}")))?;
     if buffer.is_null() && size > 0 {
         return Err(MpiError::buffer("the buffer is null"));
     }
@@ -168,7 +168,7 @@ fn flush(rt: &Runtime, owner: Owner) {
 
 unsafe fn detach(rt: &Runtime, owner: Owner, buffer_addr: *mut c_void, size: IntsOut) -> MpiResult {
     if buffer_addr.is_null() || size.is_null() {
-        return Err(MpiError::arg("the place for a result is null"));
+        return Err(MpiError::arg("a result pointer is null"));
     }
     flush(rt, owner);
     let (address, length) = rt.lock().buffered.detach(owner).unwrap_or((std::ptr::null_mut(), Some(0)));

@@ -1,10 +1,10 @@
 //! Collective operations (MPI 5.0 §6): each function in its blocking, non-blocking and persistent form.
 //!
-//! A call's arguments become a `Plan` (`plan`), which the three forms carry out in their ways.
+//! A call's arguments become a `Plan` (`plan`), which each form executes in its own way.
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
-#![expect(clippy::too_many_arguments, reason = "the standard's")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
+#![expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 
 mod inter;
 mod intranode;
@@ -123,10 +123,11 @@ forms! {
          comm: CommHandle) "Exscan";
 }
 
-/// Messages of persistent operations have tags of their own: these are started in any order, the others in one.
+/// Messages of persistent operations have separate tags: these operations start in any order, the others in the same
+/// order everywhere.
 const PERSISTENT_TAGS: u32 = 1 << 30;
 
-/// A run that is ready to begin.
+/// A run that is ready to start.
 fn prepared(state: &mut State, plan: Plan, persistent: bool) -> MpiResult<(Run<RequestId>, Members)> {
     let Plan { comm, members, what, operands, reduction } = plan;
     let started = &mut state.comms.get_mut(comm)?.collectives;
@@ -149,7 +150,7 @@ fn complete(guard: &mut Guard<'_>, plan: Plan) -> MpiResult {
     }
 }
 
-/// `meanwhile` is done whenever something may have come.
+/// `meanwhile` is called whenever something may have arrived.
 fn complete_by_messages(guard: &mut Guard<'_>, plan: Plan, mut meanwhile: impl FnMut(&mut State)) -> MpiResult {
     let (mut run, members) = prepared(guard, plan, false)?;
     let result = loop {
@@ -195,10 +196,10 @@ fn added(state: &mut State, plan: Plan, persistent: bool) -> MpiResult<Collectiv
     Ok(state.collectives.add(run, members, persistent))
 }
 
-/// Looked at before anything is started, which could not be told of.
+/// Checked before anything is started that could not be reported.
 fn there_is_a_place(request: *mut RequestHandle) -> MpiResult {
     if request.is_null() {
-        return Err(MpiError::arg("the place for the request is null"));
+        return Err(MpiError::arg("the request pointer is null"));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Communicators (MPI 5.0 §7.4).
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::{c_char, c_int};
 
@@ -47,7 +47,7 @@ pub unsafe fn comm_compare(rt: &Runtime, comm1: CommHandle, comm2: CommHandle, r
     let found = match (one.remote(), two.remote()) {
         _ if comm1 == comm2 => MPI_IDENT,
         (None, None) => congruent(one.group().compare(two.group())),
-        // Both groups have to agree (MPI 5.0 §7.6.1).
+        // Both groups must agree (MPI 5.0 §7.6.1).
         (Some(far), Some(other_far)) => match (one.group().compare(two.group()), far.group.compare(&other_far.group)) {
             (MPI_UNEQUAL, _) | (_, MPI_UNEQUAL) => MPI_UNEQUAL,
             (MPI_IDENT, far) => congruent(far),
@@ -64,7 +64,7 @@ fn congruent(compared: c_int) -> c_int {
     if compared == MPI_IDENT { MPI_CONGRUENT } else { compared }
 }
 
-/// `MPI_Comm_get_name`: `MPI_COMM_NULL` has a name, too (MPI 5.0 §7.8).
+/// `MPI_Comm_get_name`: `MPI_COMM_NULL` also has a name (MPI 5.0 §7.8).
 pub unsafe fn comm_get_name(rt: &Runtime, comm: CommHandle, name: *mut c_char, resultlen: *mut c_int) -> MpiResult {
     let state = rt.lock();
     let found = if comm == CommHandle::NULL { &b"MPI_COMM_NULL"[..] } else { &state.comms.get(comm)?.name };
@@ -81,7 +81,7 @@ pub unsafe fn comm_set_name(rt: &Runtime, comm: CommHandle, name: *const c_char)
     Ok(())
 }
 
-/// `MPI_Comm_set_info`: of hints, the standard's promises are kept.
+/// `MPI_Comm_set_info`: of the hints, the standard's assertions are stored.
 pub unsafe fn comm_set_info(rt: &Runtime, comm: CommHandle, info: InfoHandle) -> MpiResult {
     let mut state = rt.lock();
     let State { infos, comms, .. } = &mut *state;
@@ -155,7 +155,7 @@ pub unsafe fn comm_idup_with_info(
     let attributes = match attributes {
         Ok(attributes) => attributes,
         Err(error) => {
-            // The others wait for this process's word.
+            // The other members wait for this process.
             creation.forgotten = true;
             state.comms.begin(creation);
             return Err(error);
@@ -177,8 +177,8 @@ pub unsafe fn comm_idup_with_info(
     }
 }
 
-/// What a duplicate gets besides its context. The outer error is one of arguments; the inner one a copy function's, of which
-/// the other members have to be told.
+/// The parts of a duplicate besides its context. The outer error is one of arguments; the inner one comes from a copy
+/// function, and the other members must be told.
 fn copies(rt: &Runtime, comm: CommHandle, info: InfoHandle) -> MpiResult<(Info, MpiResult<Attributes>)> {
     let mut hints = Info::default();
     {
@@ -198,7 +198,7 @@ fn duplicate(state: &mut State, comm: CommHandle, fails: bool) -> MpiResult<Crea
     Ok(Creation::of_all(circle, parties, &mut state.comms.contexts, fails))
 }
 
-/// `MPI_Comm_split`. Of an intercommunicator, those of one colour in both groups make one (MPI 5.0 §7.4.2).
+/// `MPI_Comm_split`. In an intercommunicator, the members of one colour in both groups form one (MPI 5.0 §7.4.2).
 pub unsafe fn comm_split(
     rt: &Runtime,
     comm: CommHandle,
@@ -210,15 +210,15 @@ pub unsafe fn comm_split(
     let colour = match color {
         0.. => Some(color),
         MPI_UNDEFINED => None,
-        _ => return Err(MpiError::arg(format!("the colour is {color}: it must be 0 or more, or MPI_UNDEFINED"))),
+        _ => return Err(MpiError::arg(format!("invalid colour {color}: it must be 0 or more, or MPI_UNDEFINED"))),
     };
     let made = split(&mut rt.lock(), comm, colour, key)?;
     // SAFETY: the caller's promise.
     unsafe { put(newcomm, made) }
 }
 
-/// `MPI_Comm_split_type`: by the nodes that share memory; of other parts of the hardware nothing is known here. Of an
-/// intercommunicator, those of both groups on one node make one.
+/// `MPI_Comm_split_type`: by nodes that share memory; other parts of the hardware are unknown here. In an
+/// intercommunicator, the members of both groups on one node form one.
 pub unsafe fn comm_split_type(
     rt: &Runtime,
     comm: CommHandle,
@@ -235,17 +235,17 @@ pub unsafe fn comm_split_type(
     let colour = match split_type {
         MPI_UNDEFINED => None,
         MPI_COMM_TYPE_SHARED => mine,
-        // Only parts that are smaller than the whole are wanted.
+        // Only proper parts of the whole are requested.
         MPI_COMM_TYPE_HW_UNGUIDED => mine.filter(|_| is_spread),
         MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => mine.filter(|_| guided),
-        _ => return Err(MpiError::arg(format!("{split_type} is no type to split by"))),
+        _ => return Err(MpiError::arg(format!("invalid split type {split_type}"))),
     };
     let made = split(&mut guard, comm, colour, key)?;
     // SAFETY: the caller's promise.
     unsafe { put(newcomm, made) }
 }
 
-/// A colour for the members on this process's node, and whether there are others.
+/// A colour for the members on this process's node, and whether there are members elsewhere.
 fn nodes(state: &State, comm: CommHandle) -> MpiResult<(Option<Colour>, bool)> {
     let parties = &state.comms.get(comm)?.parties;
     let all = parties.all();
@@ -255,7 +255,7 @@ fn nodes(state: &State, comm: CommHandle) -> MpiResult<(Option<Colour>, bool)> {
         let mine = nodes.get(parties.place() as usize).map(|node| *node as Colour);
         return Ok((mine, nodes.iter().any(|node| *node != nodes[0])));
     }
-    // The nodes of several jobs have no numbers in common.
+    // The nodes of different jobs have no common numbers.
     let here = Node::here();
     let is_here = |peer: Peer| match state.comms.names.node(peer) {
         Some(node) => node.colour() == here.colour(),
@@ -270,7 +270,7 @@ fn split(guard: &mut Guard<'_>, comm: CommHandle, colour: Option<Colour>, key: c
     sort(guard, comm, colour, key, sorts)
 }
 
-/// All tell their colours and keys; this process's communicator, or null.
+/// All exchange their colours and keys; returns this process's communicator, or null.
 pub(super) fn sort(
     guard: &mut Guard<'_>,
     comm: CommHandle,
@@ -287,8 +287,8 @@ pub(super) fn sort(
     make(guard, comm, creation)
 }
 
-/// `MPI_Comm_create`: only the members of the group have anything to say to each other. On an intercommunicator neither side
-/// knows what the other one has passed, so all tell each other, as if the members' rank in the group were a key to split by.
+/// `MPI_Comm_create`: only the members of the group communicate. In an intercommunicator neither side knows the other's
+/// group, so all exchange theirs, as if the rank in the group were the key of a split.
 pub unsafe fn comm_create(rt: &Runtime, comm: CommHandle, group: GroupHandle, newcomm: *mut CommHandle) -> MpiResult {
     args::check_place(newcomm)?;
     let mut guard = rt.lock();
@@ -300,7 +300,7 @@ pub unsafe fn comm_create(rt: &Runtime, comm: CommHandle, group: GroupHandle, ne
         // SAFETY: the caller's promise.
         return unsafe { put(newcomm, made) };
     }
-    // Who is not in the group counts the call all the same.
+    // A process outside the group still counts the call.
     let tag = parent.circle_of_all().tag;
     let made = match group.rank {
         None => CommHandle::NULL,
@@ -343,7 +343,8 @@ pub unsafe fn comm_create_group(
     unsafe { put(newcomm, made) }
 }
 
-/// Waits until the communicator is made; null if this process is not in it. It inherits the error handler (MPI 5.0 §9.3).
+/// Waits until the communicator is made; null if this process is not in it. It inherits the error handler (MPI 5.0
+/// §9.3).
 pub(super) fn make(guard: &mut Guard<'_>, parent: CommHandle, creation: Creation) -> MpiResult<CommHandle> {
     let Communicator { errhandler, session, .. } = *guard.comms.get(parent)?;
     finish(guard, creation, errhandler, session)
@@ -371,14 +372,14 @@ pub(super) fn sweep(state: &mut State) {
     }
 }
 
-/// `MPI_Comm_free`. What is under way on the communicator goes on.
+/// `MPI_Comm_free`. Pending operations on the communicator continue.
 pub unsafe fn comm_free(rt: &Runtime, comm: *mut CommHandle) -> MpiResult {
     // SAFETY: the caller's promise.
     unsafe { release(rt, comm, false) }
 }
 
-/// `MPI_Comm_disconnect`: waits for what is under way first. Where there are members of other jobs, for all members, too: the last
-/// communicator with one of these takes leave of it (MPI 5.0 §11.10.4).
+/// `MPI_Comm_disconnect`: first waits for pending operations and, if there are members of other jobs, for all members:
+/// the last communicator with one of these says farewell to it (MPI 5.0 §11.10.4).
 pub unsafe fn comm_disconnect(rt: &Runtime, comm: *mut CommHandle) -> MpiResult {
     // SAFETY: the caller's promise.
     unsafe { release(rt, comm, true) }
@@ -386,7 +387,7 @@ pub unsafe fn comm_disconnect(rt: &Runtime, comm: *mut CommHandle) -> MpiResult 
 
 unsafe fn release(rt: &Runtime, place: *mut CommHandle, waits: bool) -> MpiResult {
     if place.is_null() {
-        return Err(MpiError::comm("the place of the communicator is null"));
+        return Err(MpiError::comm("the communicator pointer is null"));
     }
     // SAFETY: the caller's promise.
     let comm = unsafe { place.read() };
@@ -402,7 +403,7 @@ unsafe fn release(rt: &Runtime, place: *mut CommHandle, waits: bool) -> MpiResul
         guard.wait(|state| (!receives(state)).then_some(()));
     }
     let foreign = if waits { guard.gather(comm)? } else { Vec::new() };
-    // An attached buffer goes when its messages have gone (MPI 5.0 §3.6).
+    // An attached buffer is released after its messages have been sent (MPI 5.0 §3.6).
     let owner = Owner::Comm(comm);
     guard.wait(|State { buffered, engine, .. }| (!buffered.is_busy(owner, engine)).then_some(()));
     let state = &mut *guard;

@@ -1,6 +1,6 @@
 //! Completion: waiting for requests, testing, freeing and cancelling them (MPI 5.0 §3.7 to §3.9).
 
-#![expect(unsafe_code, reason = "the border to C")]
+#![expect(unsafe_code, reason = "the C boundary")]
 
 mod ending;
 mod generalized;
@@ -25,7 +25,7 @@ use results::{array, one, tell_any, tell_end, tell_one_of_many};
 ///
 /// # Safety
 ///
-/// As the standard demands of its caller; so for all functions here.
+/// The caller must meet the standard's requirements; this applies to all functions here.
 #[inline]
 pub unsafe fn wait(rt: &Runtime, request: *mut RequestHandle, status: *mut Status) -> MpiResult {
     // SAFETY: the caller's promise.
@@ -86,7 +86,7 @@ pub unsafe fn waitall(rt: &Runtime, count: c_int, requests: *mut RequestHandle, 
             End::Plain(seen) => {
                 *request = RequestHandle::NULL;
                 if !status.is_null() {
-                    // SAFETY: as many statuses as requests, or none.
+                    // SAFETY: there is a status for each request, or none at all.
                     unsafe { status.write(seen) };
                 }
             }
@@ -121,7 +121,7 @@ pub unsafe fn testall(
     let mut failed = None;
     for (index, request) in requests.iter_mut().enumerate().filter(|_| all) {
         let Some(finished) = finish(&mut guard, *request) else { continue };
-        // SAFETY: as many statuses as requests, or none.
+        // SAFETY: there is a status for each request, or none at all.
         unsafe { tell_one_of_many(&mut guard, finished, request, nth(statuses, index), &mut failed) };
     }
     failed.map_or(Ok(()), Err)
@@ -239,7 +239,7 @@ unsafe fn some(
         };
         guard.wait_or(is_some_over, last);
     } else {
-        // What has come meanwhile is looked at below.
+        // What has arrived meanwhile is checked below.
         let _ = poll(&mut guard, is_some_over);
     }
     let mut failed = None;
@@ -249,7 +249,7 @@ unsafe fn some(
             continue;
         }
         let Some(finished) = finish(&mut guard, *request) else { continue };
-        // SAFETY: room for as many indices and statuses as there are requests is the caller's promise.
+        // SAFETY: the caller guarantees room for an index and a status for each request.
         unsafe {
             put(indices.wrapping_add(found), index as c_int)?;
             tell_one_of_many(&mut guard, finished, request, nth(statuses, found), &mut failed);
@@ -357,9 +357,9 @@ pub unsafe fn cancel(rt: &Runtime, request: *mut RequestHandle) -> MpiResult {
         Some(Request::Collective { .. } | Request::Creation { .. }) => {
             return Err(MpiError::request("a collective operation cannot be cancelled"));
         }
-        Some(Request::Flush { .. }) => return Err(MpiError::request("a flush of a buffer cannot be cancelled")),
+        Some(Request::Flush { .. }) => return Err(MpiError::request("a buffer flush cannot be cancelled")),
         Some(Request::Exchange(_)) => {
-            return Err(MpiError::request("a send and receive in one cannot be cancelled"));
+            return Err(MpiError::request("a combined send and receive cannot be cancelled"));
         }
         Some(Request::General(it)) => {
             let general = it.clone();
@@ -371,7 +371,7 @@ pub unsafe fn cancel(rt: &Runtime, request: *mut RequestHandle) -> MpiResult {
         None => None,
     };
     if let Some(id) = id {
-        // Where it is too late, the operation ends as usual.
+        // If it is too late, the operation completes normally.
         let _ = guard.engine.cancel(id);
     }
     Ok(())
@@ -403,8 +403,8 @@ pub unsafe fn status_set_cancelled(_: &Runtime, status: *mut Status, flag: c_int
     unsafe { (*status).set_cancelled(flag != 0) };
     Ok(())
 }
-/// Adds a request for the user to keep.
+/// Adds a request; returns its handle.
 #[inline]
 pub fn add(state: &mut State, request: Request) -> MpiResult<RequestHandle> {
-    state.requests.add(request).ok_or_else(|| MpiError::no_mem("there are two million requests already"))
+    state.requests.add(request).ok_or_else(|| MpiError::no_mem("too many requests (two million)"))
 }

@@ -1,7 +1,8 @@
-//! The constructors of datatypes (MPI 5.0 §5.1.2 to §5.1.9). Each is told whether the form with large counts was called.
+//! The constructors of datatypes (MPI 5.0 §5.1.2 to §5.1.9). `large` says whether the form with large counts was
+//! called.
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::c_int;
 
@@ -163,7 +164,7 @@ pub unsafe fn type_create_resized(
 }
 
 /// `MPI_Type_create_subarray`.
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 pub unsafe fn type_create_subarray(
     rt: &Runtime,
     ndims: c_int,
@@ -176,7 +177,7 @@ pub unsafe fn type_create_subarray(
     large: bool,
 ) -> MpiResult {
     if ndims < 1 {
-        return Err(MpiError::arg(format!("the number of dimensions is {ndims}")));
+        return Err(MpiError::arg(format!("invalid number of dimensions {ndims}")));
     }
     let ndims = i64::from(ndims);
     // SAFETY: the caller's promise.
@@ -205,15 +206,15 @@ unsafe fn of_one(
 
 unsafe fn put_made(types: &mut Types, made: Datatype, place: *mut DatatypeHandle) -> MpiResult {
     if place.is_null() {
-        return Err(MpiError::arg("the place for the new datatype is null"));
+        return Err(MpiError::arg("the new datatype pointer is null"));
     }
     // SAFETY: the caller's promise.
     unsafe { put(place, types.add_made(made)?) }
 }
 
-/// `count` integers of the user's.
+/// `count` integers of the user.
 unsafe fn array(count: i64, values: Ints) -> MpiResult<Vec<i64>> {
-    let count = usize::try_from(count).map_err(|_| MpiError::count(format!("the count is {count}")))?;
+    let count = usize::try_from(count).map_err(|_| MpiError::count(format!("invalid count {count}")))?;
     if values.is_null() && count > 0 {
         return Err(null_array());
     }

@@ -1,7 +1,7 @@
-//! Datatypes: committed, copied, freed, looked at (MPI 5.0 §5.1); `construct` makes them.
+//! Datatypes: committing, copying, freeing and querying them (MPI 5.0 §5.1); `construct` makes them.
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -42,7 +42,7 @@ pub unsafe fn type_free(rt: &Runtime, datatype: *mut DatatypeHandle) -> MpiResul
     unsafe { put(datatype, DatatypeHandle::NULL) }
 }
 
-/// `MPI_Type_size`; a size that does not fit an `int` is `MPI_UNDEFINED`.
+/// `MPI_Type_size`; `MPI_UNDEFINED` if the size does not fit an `int`.
 pub unsafe fn type_size(rt: &Runtime, datatype: DatatypeHandle, size: IntsOut) -> MpiResult {
     let bytes = rt.lock().types.resolve(datatype)?.size();
     // SAFETY: the caller's promise.
@@ -76,7 +76,7 @@ pub unsafe fn type_get_true_extent(
     }
 }
 
-/// `MPI_Type_get_envelope`: of datatypes made without large counts.
+/// `MPI_Type_get_envelope`: for datatypes made without large counts.
 pub unsafe fn type_get_envelope(
     rt: &Runtime,
     datatype: DatatypeHandle,
@@ -122,8 +122,8 @@ pub unsafe fn type_get_envelope_c(
     }
 }
 
-/// `MPI_Type_get_contents`: of datatypes made without large counts.
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+/// `MPI_Type_get_contents`: for datatypes made without large counts.
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 pub unsafe fn type_get_contents(
     rt: &Runtime,
     datatype: DatatypeHandle,
@@ -144,7 +144,7 @@ pub unsafe fn type_get_contents(
 }
 
 /// `MPI_Type_get_contents_c`.
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 pub unsafe fn type_get_contents_c(
     rt: &Runtime,
     datatype: DatatypeHandle,
@@ -162,7 +162,7 @@ pub unsafe fn type_get_contents_c(
     unsafe { contents(&mut rt.lock().types, datatype, room, integers, addresses, large_counts, datatypes) }
 }
 
-/// Fills the arrays, if there is room in each; derived datatypes get new handles.
+/// Fills the arrays, if each has room; derived datatypes get new handles.
 unsafe fn contents(
     types: &mut Types,
     datatype: DatatypeHandle,
@@ -183,7 +183,7 @@ unsafe fn contents(
         lens.into_iter().zip(room).zip(null).zip(["integers", "addresses", "large counts", "datatypes"])
     {
         if room < len as i64 {
-            return Err(MpiError::arg(format!("there is room for {room} of {len} {what}")));
+            return Err(MpiError::arg(format!("there is room for only {room} of {len} {what}")));
         }
         if null && len > 0 {
             return Err(null_array());
@@ -223,7 +223,7 @@ pub unsafe fn type_get_name(
     let state = rt.lock();
     let found = state.types.name(datatype)?;
     if name.is_null() {
-        return Err(MpiError::arg("the place for the name is null"));
+        return Err(MpiError::arg("the name pointer is null"));
     }
     // SAFETY: the caller promises room for MPI_MAX_OBJECT_NAME characters, which no name exceeds.
     unsafe {
@@ -280,7 +280,7 @@ pub unsafe fn get_address(_: &Runtime, location: *const c_void, address: *mut i6
     unsafe { put(address, location.addr() as i64) }
 }
 
-/// `MPI_Get_count`: `MPI_UNDEFINED` if the message ends within an element, or has more than fit.
+/// `MPI_Get_count`: `MPI_UNDEFINED` if the message ends within an element, or the count does not fit.
 pub unsafe fn get_count(rt: &Runtime, status: *const Status, datatype: DatatypeHandle, count: IntsOut) -> MpiResult {
     // SAFETY: the caller's promise.
     let bytes = unsafe { bytes_in(status)? };
@@ -289,7 +289,7 @@ pub unsafe fn get_count(rt: &Runtime, status: *const Status, datatype: DatatypeH
     unsafe { put_if_it_fits(count, found) }
 }
 
-/// `MPI_Get_elements`: as `MPI_Get_count`, of basic elements.
+/// `MPI_Get_elements`: as `MPI_Get_count`, for basic elements.
 pub unsafe fn get_elements(rt: &Runtime, status: *const Status, datatype: DatatypeHandle, count: IntsOut) -> MpiResult {
     // SAFETY: the caller's promise.
     let bytes = unsafe { bytes_in(status)? };
@@ -305,9 +305,10 @@ pub unsafe fn status_set_elements(
     datatype: DatatypeHandle,
     count: i64,
 ) -> MpiResult {
-    let count = u64::try_from(count).map_err(|_| MpiError::count(format!("the count is {count}")))?;
+    let count = u64::try_from(count).map_err(|_| MpiError::count(format!("invalid count {count}")))?;
     let bytes = rt.lock().types.resolve(datatype)?.bytes_of(count);
-    let bytes = bytes.ok_or_else(|| MpiError::count(format!("there are no {count} elements of the datatype")))?;
+    let bytes = bytes
+        .ok_or_else(|| MpiError::count(format!("{count} elements of the datatype are not a whole number of bytes")))?;
     if status.is_null() {
         return Err(null_status());
     }
@@ -318,7 +319,7 @@ pub unsafe fn status_set_elements(
 
 unsafe fn handle_at(place: *const DatatypeHandle) -> MpiResult<DatatypeHandle> {
     if place.is_null() {
-        return Err(MpiError::arg("the address of the datatype is null"));
+        return Err(MpiError::arg("the datatype pointer is null"));
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { place.read() })
@@ -332,10 +333,10 @@ unsafe fn bytes_in(status: *const Status) -> MpiResult<u64> {
     Ok(unsafe { (*status).bytes() })
 }
 
-/// Puts a value, or `MPI_UNDEFINED` if there is none or the caller's type is too small for it (MPI 5.0 §2.5.8).
+/// Stores a value, or `MPI_UNDEFINED` if there is none or the caller's type is too small for it (MPI 5.0 §2.5.8).
 pub(super) unsafe fn put_if_it_fits(place: IntsOut, value: Option<i64>) -> MpiResult {
     if place.is_null() {
-        return Err(MpiError::arg("the place for a result is null"));
+        return Err(MpiError::arg("a result pointer is null"));
     }
     let fits = |value: &i64| matches!(place, IntsOut::Wide(_)) || c_int::try_from(*value).is_ok();
     // SAFETY: the caller's promise.

@@ -1,7 +1,7 @@
-//! Connections between groups of processes that were started apart (MPI 5.0 §11.9, §11.10).
+//! Connections between groups of processes that were started separately (MPI 5.0 §11.9, §11.10).
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::{c_char, c_int};
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use crate::abi::{CommHandle, InfoHandle};
 use crate::error::{MpiError, MpiResult};
 use crate::runtime::{Role, Runtime, State, connect_groups, join, port_name};
 
-/// `MPI_Open_port`. No info key has a meaning: the port listens where `RSD_MPI_INTERFACE` or the launcher says.
+/// `MPI_Open_port`. No info keys are known: the port listens at the address of `RSD_MPI_INTERFACE` or of the launcher.
 pub unsafe fn open_port(rt: &Runtime, info: InfoHandle, port_name: *mut c_char) -> MpiResult {
     check_place(port_name)?;
     let mut state = rt.lock();
@@ -23,14 +23,14 @@ pub unsafe fn open_port(rt: &Runtime, info: InfoHandle, port_name: *mut c_char) 
     unsafe { put_text(port_name, MPI_MAX_PORT_NAME as usize, name.as_bytes()) }.map(drop)
 }
 
-/// `MPI_Close_port`: who has called and not been accepted is refused.
+/// `MPI_Close_port`: callers that have not been accepted are refused.
 pub unsafe fn close_port(rt: &Runtime, port_name: *const c_char) -> MpiResult {
     // SAFETY: the caller's promise.
     let name = self::port_name(unsafe { text(port_name, "port name")? })?;
     rt.lock().ports.close(&name)
 }
 
-/// `MPI_Comm_accept`. The info key `timeout`, in seconds, ends the wait; without it there is no end.
+/// `MPI_Comm_accept`. The info key `timeout`, in seconds, limits the wait; there is no limit by default.
 pub unsafe fn comm_accept(
     rt: &Runtime,
     port_name: *const c_char,
@@ -43,7 +43,8 @@ pub unsafe fn comm_accept(
     unsafe { connect_or_accept(rt, port_name, info, root, comm, newcomm, Role::Accept) }
 }
 
-/// `MPI_Comm_connect`. The info key `timeout`, in seconds, says how long the other side may take to accept: 60 without it.
+/// `MPI_Comm_connect`. The info key `timeout`, in seconds, limits how long the other side may take to accept: 60 by
+/// default.
 pub unsafe fn comm_connect(
     rt: &Runtime,
     port_name: *const c_char,
@@ -56,7 +57,7 @@ pub unsafe fn comm_connect(
     unsafe { connect_or_accept(rt, port_name, info, root, comm, newcomm, Role::Connect) }
 }
 
-/// Port name and info are looked at on the root only; the others then wait for its word.
+/// Only the root's port name and info matter; the other members wait for the root.
 unsafe fn connect_or_accept<'a>(
     rt: &Runtime,
     port_name: *const c_char,
@@ -72,11 +73,11 @@ unsafe fn connect_or_accept<'a>(
     communicator.must_be_intra()?;
     let root = args::root(communicator, root)?;
     let (name, limit) = match root == communicator.rank {
-        // SAFETY: the caller's promise. A null pointer is no port's name, which the others hear of.
+        // SAFETY: the caller's promise. A null pointer is an invalid port name, which the other members are told.
         true => (unsafe { text(port_name, "port name") }.unwrap_or_default(), limit(&guard, info)),
         false => (&[][..], Ok(None)),
     };
-    // What is wrong with the info is the root's alone to say, too.
+    // An invalid info is also reported only by the root.
     let (name, fault) = if limit.is_err() { (&[][..], limit.as_ref().err().cloned()) } else { (name, None) };
     let circle = guard.comms.get_mut(comm)?.circle_of_all();
     let made = connect_groups(&mut guard, comm, circle, root, role(name), limit.ok().flatten());
@@ -85,28 +86,32 @@ unsafe fn connect_or_accept<'a>(
     unsafe { put(newcomm, made) }
 }
 
-/// What the info key `timeout` says.
+/// The value of the info key `timeout`.
 fn limit(state: &State, info: InfoHandle) -> MpiResult<Option<Duration>> {
     state.infos.hints(info)?.and_then(|hints| hints.get(b"timeout")).map(seconds).transpose()
 }
 
-/// A value of the info key `timeout`.
+/// Parses a value of the info key `timeout`.
 pub(super) fn seconds(said: &[u8]) -> MpiResult<Duration> {
     let said = String::from_utf8_lossy(said);
     let seconds = said.trim().parse::<f64>().ok();
     let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     limit.ok_or_else(|| {
-        MpiError::new(MPI_ERR_INFO_VALUE, format!("the info key timeout is {said:?}: say seconds, such as 30 or 0.5"))
+        MpiError::new(
+            MPI_ERR_INFO_VALUE,
+            format!("invalid info value timeout={said:?}: expected seconds, such as 30 or 0.5"),
+        )
     })
 }
 
-/// `MPI_Comm_join`, over any stream socket. Both sides speak as many bytes, and nothing is left in the socket.
+/// `MPI_Comm_join`, over any stream socket. Both sides send the same number of bytes, and nothing is left in the
+/// socket.
 pub unsafe fn comm_join(rt: &Runtime, fd: c_int, intercomm: *mut CommHandle) -> MpiResult {
     check_place(intercomm)?;
     if fd < 0 {
-        return Err(MpiError::arg(format!("the descriptor is {fd}")));
+        return Err(MpiError::arg(format!("invalid descriptor {fd}")));
     }
-    // SAFETY: the caller lends the descriptor for the length of the call.
+    // SAFETY: the caller lends the descriptor for the duration of the call.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let made = join(&mut rt.lock(), socket, CommHandle(MPI_COMM_SELF))?;
     // SAFETY: the caller's promise.

@@ -1,6 +1,6 @@
-//! Start and end of the library, and where the process runs (MPI 5.0 §9.1, §11.2 to §11.6).
+//! Initialization and finalization, and where the process runs (MPI 5.0 §9.1, §11.2 to §11.6).
 
-#![expect(unsafe_code, reason = "the border to C")]
+#![expect(unsafe_code, reason = "the C boundary")]
 
 use std::ffi::{c_char, c_int};
 
@@ -11,11 +11,11 @@ use crate::abi::constants::{MPI_MAX_PROCESSOR_NAME, MPI_THREAD_SINGLE};
 use crate::error::{MpiError, MpiResult};
 use crate::runtime::{self, Phase, Runtime};
 
-/// `MPI_Init`. The arguments are the program's own: nothing is read from or taken out of them.
+/// `MPI_Init`. The program's arguments are neither read nor changed.
 ///
 /// # Safety
 ///
-/// As the standard demands of its caller; so for all functions here.
+/// The caller must meet the standard's requirements; this applies to all functions here.
 pub unsafe fn init(rt: &Runtime, _argc: *mut c_int, _argv: *mut *mut *mut c_char) -> MpiResult {
     runtime::init(rt, MPI_THREAD_SINGLE).map(drop)
 }
@@ -33,7 +33,7 @@ pub unsafe fn init_thread(
     provided: *mut c_int,
 ) -> MpiResult {
     if provided.is_null() {
-        return Err(MpiError::arg("the place for the thread level is null"));
+        return Err(MpiError::arg("the thread level pointer is null"));
     }
     let level = runtime::init(rt, required)?;
     // SAFETY: the caller's promise.
@@ -47,7 +47,7 @@ pub unsafe fn init_thread(
 /// See [`init`].
 pub unsafe fn finalize(rt: &Runtime) -> MpiResult {
     if rt.phase() != Phase::Running {
-        return Err(MpiError::other("MPI_Finalize ends what MPI_Init begins: the world model is not initialised"));
+        return Err(MpiError::other("the world model is not initialized: call MPI_Init before MPI_Finalize"));
     }
     let deleted = attr::delete_at_end(rt);
     runtime::finalize(rt).and(deleted)
@@ -95,7 +95,7 @@ pub unsafe fn is_thread_main(rt: &Runtime, flag: *mut c_int) -> MpiResult {
     unsafe { put(flag, c_int::from(main)) }
 }
 
-/// `MPI_Abort`: the whole job, whatever the communicator.
+/// `MPI_Abort`: aborts the whole job, whatever the communicator.
 ///
 /// # Safety
 ///
@@ -111,11 +111,11 @@ pub unsafe fn abort(rt: &Runtime, _comm: CommHandle, errorcode: c_int) -> MpiRes
 /// See [`init`].
 pub unsafe fn get_processor_name(_: &Runtime, name: *mut c_char, resultlen: *mut c_int) -> MpiResult {
     if name.is_null() {
-        return Err(MpiError::arg("the place for the name is null"));
+        return Err(MpiError::arg("the name pointer is null"));
     }
     let host = nix::unistd::gethostname().unwrap_or_default().into_encoded_bytes();
     let len = host.len().min(MPI_MAX_PROCESSOR_NAME as usize - 1);
-    // SAFETY: room for MPI_MAX_PROCESSOR_NAME bytes is the caller's promise.
+    // SAFETY: the caller guarantees room for MPI_MAX_PROCESSOR_NAME bytes.
     unsafe {
         std::ptr::copy_nonoverlapping(host.as_ptr().cast(), name, len);
         name.add(len).write(0);

@@ -1,7 +1,7 @@
-//! Error classes, codes and their texts (MPI 5.0 §9.4, §9.5), at any time.
+//! Error classes, codes and their texts (MPI 5.0 §9.4, §9.5), callable at any time.
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::{c_char, c_int};
 
@@ -18,7 +18,7 @@ pub unsafe fn error_class(rt: &Runtime, errorcode: c_int, errorclass: *mut c_int
     unsafe { put(errorclass, class) }
 }
 
-/// `MPI_Error_string`: with the sentence of this thread's last error, if that was of this class.
+/// `MPI_Error_string`: includes the message of this thread's last error, if that was of this class.
 pub unsafe fn error_string(rt: &Runtime, errorcode: c_int, string: *mut c_char, resultlen: *mut c_int) -> MpiResult {
     let last = last_met();
     let state = rt.lock();

@@ -1,8 +1,8 @@
-//! Error handlers (MPI 5.0 §9.3, §9.5). Of windows and files there are none yet: handlers can be made for them, and set for
-//! files that are to be opened.
+//! Error handlers (MPI 5.0 §9.3, §9.5). There are no windows or files yet: handlers can be created for them, and set
+//! for files that will be opened.
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::{c_int, c_void};
 
@@ -99,7 +99,7 @@ pub unsafe fn session_call_errhandler(rt: &Runtime, session: SessionHandle, erro
     call(rt, "MPI_Session_call_errhandler", Scope::Session(session), errorcode)
 }
 
-/// `MPI_File_set_errhandler`: of `MPI_FILE_NULL`, the handler of files that are opened later.
+/// `MPI_File_set_errhandler`: for `MPI_FILE_NULL`, the handler of files that are opened later.
 pub unsafe fn file_set_errhandler(rt: &Runtime, file: FileHandle, errhandler: ErrhandlerHandle) -> MpiResult {
     null(file)?;
     let mut state = rt.lock();
@@ -130,7 +130,7 @@ fn null(file: FileHandle) -> MpiResult {
     if file == FileHandle::NULL {
         Ok(())
     } else {
-        Err(MpiError::new(crate::abi::constants::MPI_ERR_FILE, "the file was closed or never was one"))
+        Err(MpiError::new(crate::abi::constants::MPI_ERR_FILE, "invalid or closed file"))
     }
 }
 

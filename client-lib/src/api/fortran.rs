@@ -1,15 +1,15 @@
-//! Handles as `int`, for Fortran (MPI 5.0 §20.3.4), and addresses added and subtracted (§4.1.5): what needs no state.
+//! Handles as `int`, for Fortran (MPI 5.0 §20.3.4), and address arithmetic (§4.1.5): nothing here needs state.
 
 use std::ffi::c_int;
 
 use crate::abi::handle::Handle;
 
-/// `MPI_X_toint` of all classes; a predefined handle gives the constant that it is.
+/// `MPI_X_toint` of all classes; a predefined handle becomes its constant.
 pub fn to_int<H: Handle>(handle: H) -> c_int {
     handle.to_int()
 }
 
-/// `MPI_X_fromint` of all classes. A number that no handle has is a handle of no object.
+/// `MPI_X_fromint` of all classes. An unknown number becomes a handle without an object.
 pub fn from_int<H: Handle>(number: c_int) -> H {
     H::from_int(number)
 }
@@ -31,7 +31,7 @@ mod tests {
     use crate::abi::{CommHandle, InfoHandle};
 
     #[test]
-    fn handles_go_to_an_int_and_back() {
+    fn handles_convert_to_an_int_and_back() {
         let made = CommHandle::made(Place { slot: 3, generation: 7 });
         assert_eq!(from_int::<CommHandle>(to_int(made)), made);
         assert_eq!((to_int(CommHandle::NULL), from_int::<CommHandle>(0x101)), (0x100, CommHandle(0x101)));

@@ -1,7 +1,7 @@
 //! Groups (MPI 5.0 §7.3).
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -49,16 +49,16 @@ pub unsafe fn group_translate_ranks(
     // SAFETY: the caller's promise.
     let ranks = unsafe { elements(n, ranks1, "ranks")? };
     if let Some(bad) = ranks.iter().find(|rank| **rank != MPI_PROC_NULL && !(0..one.size() as c_int).contains(*rank)) {
-        return Err(MpiError::rank(format!("{bad} is not a rank of the group of {}", one.size())));
+        return Err(MpiError::rank(format!("rank {bad} is not in the group of size {}", one.size())));
     }
     if !ranks.is_empty() && ranks2.is_null() {
-        return Err(MpiError::arg("the place for the ranks is null"));
+        return Err(MpiError::arg("the rank pointer is null"));
     }
-    // The rank of MPI_PROC_NULL is none of the group, and is told apart below.
+    // The rank of MPI_PROC_NULL is not in the group, and is handled below.
     let found = one.translate(ranks.iter().map(|rank| *rank as u32), &two);
     for (index, (rank, found)) in ranks.iter().zip(found).enumerate() {
         let found = if *rank == MPI_PROC_NULL { MPI_PROC_NULL } else { found.map_or(MPI_UNDEFINED, |it| it as c_int) };
-        // SAFETY: room for as many ranks is the caller's promise.
+        // SAFETY: the caller guarantees room for this many ranks.
         unsafe { ranks2.add(index).write(found) };
     }
     Ok(())
@@ -167,7 +167,7 @@ pub unsafe fn group_range_excl(
 /// `MPI_Group_free`.
 pub unsafe fn group_free(rt: &Runtime, group: *mut GroupHandle) -> MpiResult {
     if group.is_null() {
-        return Err(MpiError::group("the place of the group is null"));
+        return Err(MpiError::group("the group pointer is null"));
     }
     // SAFETY: the caller's promise.
     unsafe {
@@ -207,7 +207,7 @@ unsafe fn derive(
 
 unsafe fn put_group(state: &mut State, group: Arc<Group>, place: *mut GroupHandle) -> MpiResult {
     if place.is_null() {
-        return Err(MpiError::arg("the place for the group is null"));
+        return Err(MpiError::arg("the group pointer is null"));
     }
     // SAFETY: the caller's promise.
     unsafe { put(place, state.groups.add(group)?) }

@@ -1,7 +1,7 @@
-//! Info objects (MPI 5.0 §10), at any time.
+//! Info objects (MPI 5.0 §10), callable at any time.
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -64,7 +64,7 @@ pub unsafe fn info_delete(rt: &Runtime, info: InfoHandle, key: *const c_char) ->
     rt.lock().infos.get_mut(info)?.delete(key)
 }
 
-/// `MPI_Info_get`: deprecated; `valuelen` does not count the end.
+/// `MPI_Info_get`: deprecated; `valuelen` does not count the terminating 0.
 pub unsafe fn info_get(
     rt: &Runtime,
     info: InfoHandle,
@@ -73,8 +73,7 @@ pub unsafe fn info_get(
     value: *mut c_char,
     flag: *mut c_int,
 ) -> MpiResult {
-    let room =
-        usize::try_from(valuelen).map_err(|_| MpiError::arg(format!("the length of the value is {valuelen}")))?;
+    let room = usize::try_from(valuelen).map_err(|_| MpiError::arg(format!("invalid value length {valuelen}")))?;
     // SAFETY: the caller's promise.
     let key = unsafe { key_of(key)? };
     let state = seen(rt, info);
@@ -88,7 +87,7 @@ pub unsafe fn info_get(
     }
 }
 
-/// `MPI_Info_get_string`: `buflen` counts the end, both as the room there is and as the room that would do.
+/// `MPI_Info_get_string`: `buflen` counts the terminating 0, both as the available and as the required room.
 pub unsafe fn info_get_string(
     rt: &Runtime,
     info: InfoHandle,
@@ -100,7 +99,7 @@ pub unsafe fn info_get_string(
     check_place(buflen)?;
     // SAFETY: the caller's promise.
     let (key, room) = unsafe { (key_of(key)?, buflen.read()) };
-    let room = usize::try_from(room).map_err(|_| MpiError::arg(format!("the room for the value is {room}")))?;
+    let room = usize::try_from(room).map_err(|_| MpiError::arg(format!("invalid value length {room}")))?;
     let state = seen(rt, info);
     let found = state.infos.get(info)?.get(key);
     // SAFETY: the caller's promise.
@@ -115,7 +114,7 @@ pub unsafe fn info_get_string(
     }
 }
 
-/// `MPI_Info_get_valuelen`: deprecated; without the end.
+/// `MPI_Info_get_valuelen`: deprecated; does not count the terminating 0.
 pub unsafe fn info_get_valuelen(
     rt: &Runtime,
     info: InfoHandle,
@@ -149,23 +148,23 @@ pub unsafe fn info_get_nthkey(rt: &Runtime, info: InfoHandle, n: c_int, key: *mu
     let info = state.infos.get(info)?;
     let found = usize::try_from(n).ok().and_then(|n| info.key(n));
     let Some(found) = found else {
-        return Err(MpiError::arg(format!("there is no key number {n}: the info has {}, counted from 0", info.len())));
+        return Err(MpiError::arg(format!("invalid key number {n}: the info has {} keys, counted from 0", info.len())));
     };
     // SAFETY: the caller's promise.
     unsafe { put_text(key, MPI_MAX_INFO_KEY as usize, found).map(drop) }
 }
 
-/// The state, in which `MPI_INFO_ENV` is filled in if it is asked for.
+/// The state, with `MPI_INFO_ENV` filled in if it is requested.
 fn seen(rt: &Runtime, info: InfoHandle) -> Guard<'_> {
     let mut state = rt.lock();
-    // Before initialisation not all is known: it is looked at again.
+    // Before initialization some values are unknown, so it is filled in again.
     if info.0 == MPI_INFO_ENV && (state.infos.env.is_none() || state.world.is_none()) {
         state.infos.env = Some(of_process(&state));
     }
     state
 }
 
-/// What this process was started with.
+/// How this process was started.
 fn of_process(state: &State) -> Info {
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let arguments = line.strip_suffix(&[0]).unwrap_or(&line).split(|byte| *byte == 0);

@@ -1,7 +1,7 @@
 //! Intercommunicators (MPI 5.0 §7.6).
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -40,13 +40,13 @@ pub unsafe fn comm_remote_group(rt: &Runtime, comm: CommHandle, group: *mut Grou
     unsafe { put(group, state.groups.add(found)?) }
 }
 
-/// The other side; an error of class `MPI_ERR_COMM` if there is none.
+/// The other side; fails with class `MPI_ERR_COMM` if there is none.
 fn remote(comm: &Communicator) -> MpiResult<&Remote> {
     comm.remote().ok_or_else(|| MpiError::comm("an intracommunicator has no remote group"))
 }
 
-/// `MPI_Intercomm_create`. What only the leader passes, only it can find fault with: it tells the other members that there will be
-/// no communicator, but cannot tell the other leader, of whom it does not know.
+/// `MPI_Intercomm_create`. Only the leader can check the arguments that only it passes. If they are invalid, it tells
+/// the other members that there will be no communicator, but it cannot tell the other leader, which it does not know.
 pub unsafe fn intercomm_create(
     rt: &Runtime,
     local_comm: CommHandle,
@@ -88,13 +88,13 @@ pub unsafe fn intercomm_create(
     unsafe { put(newintercomm, made) }
 }
 
-/// How the leader reaches the other one.
+/// How the leader reaches the other leader.
 fn crossing(state: &State, comm: CommHandle, leader: c_int, tag: c_int) -> MpiResult<Crossing> {
     let comm = state.comms.get(comm)?;
     let leader = args::rank(comm, leader)?;
     let from = comm.parties.place_of_named(leader);
     if from == comm.parties.place() {
-        return Err(MpiError::rank("the remote leader is this process: the leaders of two groups are two"));
+        return Err(MpiError::rank("the remote leader is this process: each group needs its own leader"));
     }
     Ok(Crossing {
         context: comm.collective_context(),
@@ -105,8 +105,8 @@ fn crossing(state: &State, comm: CommHandle, leader: c_int, tag: c_int) -> MpiRe
     })
 }
 
-/// `MPI_Intercomm_merge`: as if all split by whether they are to be high; if both groups say the same, the order is that in which
-/// collectives count them.
+/// `MPI_Intercomm_merge`: as if all were split by `high`; if both groups pass the same value, the order is that of the
+/// union.
 pub unsafe fn intercomm_merge(
     rt: &Runtime,
     intercomm: CommHandle,

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 
 use crate::error::{MpiError, MpiResult};
 
-/// An array of integers that the caller owns.
+/// An array of integers that belongs to the caller.
 #[derive(Debug, Clone, Copy)]
 pub enum Ints {
     /// `const int []`.
@@ -16,7 +16,7 @@ pub enum Ints {
 }
 
 impl Ints {
-    /// Whether there is none.
+    /// Whether the pointer is null.
     pub fn is_null(self) -> bool {
         match self {
             Self::Narrow(array) => array.is_null(),
@@ -28,7 +28,7 @@ impl Ints {
     ///
     /// # Safety
     ///
-    /// The array must have it.
+    /// The array must have this element.
     #[inline]
     pub unsafe fn get(self, index: usize) -> i64 {
         match self {
@@ -43,14 +43,14 @@ impl Ints {
     ///
     /// # Safety
     ///
-    /// The array must have them.
+    /// The array must have these elements.
     pub unsafe fn to_vec(self, count: usize) -> Vec<i64> {
         // SAFETY: the caller's promise.
         (0..count).map(|index| unsafe { self.get(index) }).collect()
     }
 }
 
-/// Where a function puts an integer, or several.
+/// Where a function stores one or more integers.
 #[derive(Debug, Clone, Copy)]
 pub enum IntsOut {
     /// `int *`.
@@ -60,7 +60,7 @@ pub enum IntsOut {
 }
 
 impl IntsOut {
-    /// Whether there is no place.
+    /// Whether the pointer is null.
     pub fn is_null(self) -> bool {
         match self {
             Self::Narrow(place) => place.is_null(),
@@ -68,7 +68,7 @@ impl IntsOut {
         }
     }
 
-    /// Puts element `index`; a value that does not fit is an error of class `MPI_ERR_VALUE_TOO_LARGE`.
+    /// Stores element `index`; fails with class `MPI_ERR_VALUE_TOO_LARGE` if the value does not fit.
     ///
     /// # Safety
     ///

@@ -1,5 +1,5 @@
-//! The functions behind the exported ones, a file per chapter of the standard. They take what C passes, check every argument, and
-//! leave the work to the other modules.
+//! The functions behind the exported ones, one file per chapter of the standard. They get the arguments that C passes,
+//! check each of them, and leave the work to the other modules.
 
 pub mod about;
 pub mod alloc_mem;

@@ -1,8 +1,8 @@
-//! Names for ports (MPI 5.0 §11.9.4). The process manager keeps them, for all jobs that it runs: with rsd, for the whole
-//! virtual machine, until they are unpublished or the job ends that has published them.
+//! Names for ports (MPI 5.0 §11.9.4). The process manager stores them for all jobs that it runs: with rsd, for the
+//! whole DVM, until they are unpublished or the publishing job ends.
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::c_char;
 
@@ -13,7 +13,7 @@ use crate::bootstrap::BootstrapError;
 use crate::error::{MpiError, MpiResult};
 use crate::runtime::{Runtime, State, manager};
 
-/// `MPI_Publish_name`: an error of class `MPI_ERR_SERVICE` if the name is taken. No info key has a meaning.
+/// `MPI_Publish_name`: fails with class `MPI_ERR_SERVICE` if the name is taken. No info keys are known.
 pub unsafe fn publish_name(
     rt: &Runtime,
     service_name: *const c_char,
@@ -29,7 +29,7 @@ pub unsafe fn publish_name(
     }
 }
 
-/// `MPI_Unpublish_name`: an error of class `MPI_ERR_SERVICE` if there is no such name.
+/// `MPI_Unpublish_name`: fails with class `MPI_ERR_SERVICE` if there is no such name.
 pub unsafe fn unpublish_name(
     rt: &Runtime,
     service_name: *const c_char,
@@ -45,7 +45,7 @@ pub unsafe fn unpublish_name(
     }
 }
 
-/// `MPI_Lookup_name`: an error of class `MPI_ERR_NAME` if there is no such name now; nobody waits for it.
+/// `MPI_Lookup_name`: fails with class `MPI_ERR_NAME` if there is no such name now; it does not wait.
 pub unsafe fn lookup_name(
     rt: &Runtime,
     service_name: *const c_char,
@@ -57,9 +57,13 @@ pub unsafe fn lookup_name(
     // SAFETY: the caller's promise.
     let name = unsafe { service(&state, service_name, info)? };
     let found = manager(&mut state)?.lookup(name).map_err(|error| told("look up a name", &error))?;
-    let port = found.ok_or_else(|| MpiError::new(MPI_ERR_NAME, format!("nobody has published {}", shown(name))))?;
+    let port =
+        found.ok_or_else(|| MpiError::new(MPI_ERR_NAME, format!("the name {} is not published", shown(name))))?;
     if port.len() >= MPI_MAX_PORT_NAME as usize {
-        return Err(MpiError::new(MPI_ERR_NAME, format!("the port of {} is longer than any of ours", shown(name))));
+        return Err(MpiError::new(
+            MPI_ERR_NAME,
+            format!("the port of {} is longer than MPI_MAX_PORT_NAME", shown(name)),
+        ));
     }
     // SAFETY: the caller's promise.
     unsafe { put_text(port_name, MPI_MAX_PORT_NAME as usize, &port) }.map(drop)

@@ -1,7 +1,7 @@
-//! Operations of the user's, and reductions within one process (MPI 5.0 §6.9).
+//! User-defined operations, and reductions within one process (MPI 5.0 §6.9).
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::{c_int, c_void};
 
@@ -21,7 +21,7 @@ pub unsafe fn op_create(
     op: *mut OpHandle,
 ) -> MpiResult {
     if op.is_null() {
-        return Err(MpiError::new(MPI_ERR_ARG, "the place for the operation is null"));
+        return Err(MpiError::new(MPI_ERR_ARG, "the operation pointer is null"));
     }
     let made = rt.lock().ops.create(user_fn, large, commute != 0)?;
     // SAFETY: the caller's promise.
@@ -31,7 +31,7 @@ pub unsafe fn op_create(
 /// `MPI_Op_free`.
 pub unsafe fn op_free(rt: &Runtime, op: *mut OpHandle) -> MpiResult {
     if op.is_null() {
-        return Err(MpiError::arg("the address of the operation is null"));
+        return Err(MpiError::arg("the operation pointer is null"));
     }
     // SAFETY: the caller's promise.
     unsafe {
@@ -47,7 +47,7 @@ pub unsafe fn op_commutative(rt: &Runtime, op: OpHandle, commute: *mut c_int) ->
     unsafe { put(commute, commutes.into()) }
 }
 
-/// `MPI_Reduce_local`. The state is unlocked while operands are combined: the user's function may call the library.
+/// `MPI_Reduce_local`. The state is unlocked while operands are combined: a user function may call the library.
 pub unsafe fn reduce_local(
     rt: &Runtime,
     inbuf: *const c_void,
@@ -59,7 +59,7 @@ pub unsafe fn reduce_local(
     let state = rt.lock();
     for buffer in [inbuf, inoutbuf.cast_const()] {
         if buffer.addr() == MPI_IN_PLACE {
-            return Err(MpiError::buffer("MPI_Reduce_local takes no MPI_IN_PLACE"));
+            return Err(MpiError::buffer("MPI_Reduce_local does not accept MPI_IN_PLACE"));
         }
         // SAFETY: the caller's promise.
         unsafe { args::buffer(&state, buffer, count, datatype)? };

@@ -1,6 +1,6 @@
 //! Point-to-point communication (MPI 5.0 §3).
 
-#![expect(unsafe_code, reason = "the border to C")]
+#![expect(unsafe_code, reason = "the C boundary")]
 
 mod exchange;
 
@@ -17,7 +17,7 @@ use crate::runtime::{Guard, Runtime, State};
 
 pub use exchange::{isendrecv, isendrecv_replace, sendrecv, sendrecv_replace};
 
-/// A message to send, all arguments checked.
+/// A message to send, with checked arguments.
 struct Sending {
     envelope: Envelope,
     to: Option<Peer>,
@@ -42,7 +42,7 @@ unsafe fn sending(
     Ok(Sending { envelope, to, buffer: unsafe { args::buffer(state, buf, count, datatype)? } })
 }
 
-/// A message to receive, all arguments checked.
+/// A message to receive, with checked arguments.
 struct Receiving {
     context: u32,
     source: Option<Source>,
@@ -94,7 +94,7 @@ fn status_of(outcome: &Outcome) -> Status {
     status
 }
 
-/// Keeps a started operation as a request.
+/// Stores a started operation as a request.
 #[inline]
 fn keep(state: &mut State, started: Started, receives: bool, comm: CommHandle) -> MpiResult<RequestHandle> {
     match started {
@@ -110,7 +110,7 @@ macro_rules! sends {
         ///
         /// # Safety
         ///
-        /// As the standard demands of its caller.
+        /// The caller must meet the standard's requirements.
         #[inline]
         pub unsafe fn $blocking(
             rt: &Runtime,
@@ -132,12 +132,12 @@ macro_rules! sends {
             of(blocking(&mut guard, started))
         }
 
-        #[doc = concat!("Starts to send: the non-blocking form of ", $names, ".")]
+        #[doc = concat!("Starts a send: the non-blocking form of ", $names, ".")]
         ///
         /// # Safety
         ///
-        /// As the standard demands of its caller.
-        #[expect(clippy::too_many_arguments, reason = "the standard's")]
+        /// The caller must meet the standard's requirements.
+        #[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
         #[inline]
         pub unsafe fn $starting(
             rt: &Runtime,
@@ -167,12 +167,12 @@ macro_rules! sends {
             unsafe { put(request, handle) }
         }
 
-        #[doc = concat!("A request to send again and again: the persistent form of ", $names, ".")]
+        #[doc = concat!("Creates a persistent send request: the persistent form of ", $names, ".")]
         ///
         /// # Safety
         ///
-        /// As the standard demands of its caller.
-        #[expect(clippy::too_many_arguments, reason = "the standard's")]
+        /// The caller must meet the standard's requirements.
+        #[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
         pub unsafe fn $init(
             rt: &Runtime,
             buf: *const c_void,
@@ -205,8 +205,8 @@ sends! {
 ///
 /// # Safety
 ///
-/// As the standard demands of its caller; so for all functions here.
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+/// The caller must meet the standard's requirements; this applies to all functions here.
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 #[inline]
 pub unsafe fn recv(
     rt: &Runtime,
@@ -238,7 +238,7 @@ pub unsafe fn recv(
 /// # Safety
 ///
 /// See [`recv`].
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 #[inline]
 pub unsafe fn irecv(
     rt: &Runtime,
@@ -269,7 +269,7 @@ pub unsafe fn irecv(
 /// # Safety
 ///
 /// See [`recv`].
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 pub unsafe fn recv_init(
     rt: &Runtime,
     buf: *mut c_void,
@@ -297,7 +297,7 @@ pub unsafe fn recv_init(
 /// See [`recv`].
 pub unsafe fn start(rt: &Runtime, request: *mut RequestHandle) -> MpiResult {
     if request.is_null() {
-        return Err(MpiError::request("the place of the request is null"));
+        return Err(MpiError::request("the request pointer is null"));
     }
     // SAFETY: the caller's promise.
     start_one(&mut rt.lock(), unsafe { request.read() })
@@ -309,7 +309,7 @@ pub unsafe fn start(rt: &Runtime, request: *mut RequestHandle) -> MpiResult {
 ///
 /// See [`recv`].
 pub unsafe fn startall(rt: &Runtime, count: c_int, requests: *mut RequestHandle) -> MpiResult {
-    let count = usize::try_from(count).map_err(|_| MpiError::arg(format!("the number of requests is {count}")))?;
+    let count = usize::try_from(count).map_err(|_| MpiError::arg(format!("invalid number of requests: {count}")))?;
     if count > 0 && requests.is_null() {
         return Err(MpiError::request("the array of requests is null"));
     }
@@ -323,10 +323,10 @@ pub unsafe fn startall(rt: &Runtime, count: c_int, requests: *mut RequestHandle)
 
 fn start_one(state: &mut State, handle: RequestHandle) -> MpiResult {
     let Some(Request::Persistent(persistent)) = state.requests.get(handle) else {
-        return Err(MpiError::request("the request is not a persistent one"));
+        return Err(MpiError::request("not a persistent request"));
     };
     if persistent.active.is_some() {
-        return Err(MpiError::request("the request is active already").on(persistent.comm));
+        return Err(MpiError::request("the request is already active").on(persistent.comm));
     }
     let comm = persistent.comm;
     let active = match persistent.start.clone() {
@@ -359,7 +359,7 @@ fn active(started: Started) -> Active {
     }
 }
 
-/// Where and how to look for a message; no source for `MPI_PROC_NULL`.
+/// The context, source and tag of a probe; no source for `MPI_PROC_NULL`.
 fn wanted(state: &State, source: c_int, tag: c_int, comm: CommHandle) -> MpiResult<(u32, Option<Source>, TagMatch)> {
     let comm = state.comms.get(comm)?;
     let tag = args::tag_match(tag)?;
@@ -498,7 +498,7 @@ pub unsafe fn improbe(
     Ok(())
 }
 
-/// Takes the message of a handle and begins to receive it; none for `MPI_MESSAGE_NO_PROC`.
+/// Takes the message of a handle and starts to receive it; `None` for `MPI_MESSAGE_NO_PROC`.
 unsafe fn receive_message(
     state: &mut State,
     buf: *mut c_void,
@@ -507,7 +507,7 @@ unsafe fn receive_message(
     message: *mut MessageHandle,
 ) -> MpiResult<Option<(Started, CommHandle)>> {
     if message.is_null() {
-        return Err(MpiError::request("the place of the message is null"));
+        return Err(MpiError::request("the message pointer is null"));
     }
     // SAFETY: the caller's promise.
     let handle = unsafe { message.read() };
@@ -517,7 +517,7 @@ unsafe fn receive_message(
         // SAFETY: the caller's promise.
         let buffer = unsafe { args::buffer(state, buf, count, datatype)? };
         let Some(kept) = state.messages.take(handle) else {
-            return Err(MpiError::request("the message was received already, is null, or never was one"));
+            return Err(MpiError::request("invalid, null or already received message"));
         };
         Some((state.engine.mrecv(kept.id, buffer), kept.comm))
     };
@@ -577,6 +577,6 @@ pub unsafe fn imrecv(
 }
 
 impl MessageHandle {
-    /// `MPI_MESSAGE_NO_PROC`: what a probe of `MPI_PROC_NULL` finds.
+    /// `MPI_MESSAGE_NO_PROC`: the result of a probe of `MPI_PROC_NULL`.
     pub const NO_PROC: Self = Self(crate::abi::constants::MPI_MESSAGE_NO_PROC);
 }

@@ -1,9 +1,9 @@
-//! Messages packed and unpacked by the program itself (MPI 5.0 §5.2 and §5.3).
+//! Messages that the program itself packs and unpacks (MPI 5.0 §5.2 and §5.3).
 //!
-//! What `MPI_Pack` writes is the packed bytes and nothing else, so any part of it can be unpacked as any datatype.
+//! `MPI_Pack` writes only the packed bytes, so any part of them can be unpacked as any datatype.
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -15,7 +15,7 @@ use crate::error::{MpiError, MpiResult};
 use crate::runtime::Runtime;
 
 /// `MPI_Pack`.
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 pub unsafe fn pack(
     rt: &Runtime,
     inbuf: *const c_void,
@@ -39,7 +39,7 @@ pub unsafe fn pack(
 }
 
 /// `MPI_Unpack`.
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 pub unsafe fn unpack(
     rt: &Runtime,
     inbuf: *const c_void,
@@ -62,7 +62,7 @@ pub unsafe fn unpack(
     }
 }
 
-/// `MPI_Pack_size`; a size that does not fit an `int` is `MPI_UNDEFINED`.
+/// `MPI_Pack_size`; `MPI_UNDEFINED` if the size does not fit an `int`.
 pub unsafe fn pack_size(
     rt: &Runtime,
     incount: i64,
@@ -78,7 +78,7 @@ pub unsafe fn pack_size(
 }
 
 /// `MPI_Pack_external`.
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 pub unsafe fn pack_external(
     rt: &Runtime,
     datarep: *const c_char,
@@ -104,7 +104,7 @@ pub unsafe fn pack_external(
 }
 
 /// `MPI_Unpack_external`.
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 pub unsafe fn unpack_external(
     rt: &Runtime,
     datarep: *const c_char,
@@ -144,7 +144,7 @@ pub unsafe fn pack_external_size(
     unsafe { args::put(size, len as i64) }
 }
 
-/// Part of the memory with packed bytes.
+/// A part of the memory with packed bytes.
 struct Part {
     start: *mut u8,
     len: usize,
@@ -156,7 +156,7 @@ impl Part {
     fn of(memory: *mut c_void, size: i64, at: i64, len: usize) -> MpiResult<Self> {
         if size < 0 || at < 0 || at > size || (size - at) as u64 > usize::MAX as u64 || len > (size - at) as usize {
             return Err(MpiError::arg(format!(
-                "{len} packed bytes at position {at} are beyond the {size} that there are"
+                "{len} packed bytes at position {at} exceed the buffer of {size} bytes"
             )));
         }
         if memory.is_null() && len > 0 {
@@ -169,7 +169,7 @@ impl Part {
     ///
     /// # Safety
     ///
-    /// The memory must be the caller's alone, and as long as was said.
+    /// The memory must belong to the caller alone, and have the given length.
     unsafe fn bytes<'a>(&self) -> &'a mut [u8] {
         if self.len == 0 {
             return &mut [];
@@ -181,7 +181,7 @@ impl Part {
 
 unsafe fn position_at(position: IntsOut) -> MpiResult<i64> {
     if position.is_null() {
-        return Err(MpiError::arg("the address of the position is null"));
+        return Err(MpiError::arg("the position pointer is null"));
     }
     // SAFETY: the caller's promise.
     Ok(unsafe {
@@ -193,7 +193,7 @@ unsafe fn position_at(position: IntsOut) -> MpiResult<i64> {
 }
 
 fn number(count: i64) -> MpiResult<usize> {
-    usize::try_from(count).map_err(|_| MpiError::count(format!("the count is {count}")))
+    usize::try_from(count).map_err(|_| MpiError::count(format!("invalid count {count}")))
 }
 
 unsafe fn only_external32(datarep: *const c_char) -> MpiResult {
@@ -205,6 +205,6 @@ unsafe fn only_external32(datarep: *const c_char) -> MpiResult {
     if name == c"external32" {
         return Ok(());
     }
-    let text = format!("the data representation is \"{}\": it must be \"external32\"", name.to_string_lossy());
+    let text = format!("unknown data representation \"{}\": it must be \"external32\"", name.to_string_lossy());
     Err(MpiError::new(crate::abi::constants::MPI_ERR_UNSUPPORTED_DATAREP, text))
 }

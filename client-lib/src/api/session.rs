@@ -1,8 +1,8 @@
-//! Sessions, and what is made of their process sets (MPI 5.0 §11.3, §7.4.2, §7.6.2).
+//! Sessions, and groups and communicators from their process sets (MPI 5.0 §11.3, §7.4.2, §7.6.2).
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
-#![expect(clippy::too_many_arguments, reason = "the standard's")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
+#![expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub unsafe fn session_init(
 /// `MPI_Session_finalize`.
 pub unsafe fn session_finalize(rt: &Runtime, session: *mut SessionHandle) -> MpiResult {
     if session.is_null() {
-        return Err(MpiError::new(MPI_ERR_SESSION, "the place of the session is null"));
+        return Err(MpiError::new(MPI_ERR_SESSION, "the session pointer is null"));
     }
     // SAFETY: the caller's promise.
     unsafe {
@@ -76,7 +76,7 @@ pub unsafe fn session_get_num_psets(
     unsafe { put(npset_names, count) }
 }
 
-/// `MPI_Session_get_nth_pset`: `pset_len` counts the end, both as the room there is and as the room that would do.
+/// `MPI_Session_get_nth_pset`: `pset_len` counts the terminating 0, both as the available and as the required room.
 pub unsafe fn session_get_nth_pset(
     rt: &Runtime,
     session: SessionHandle,
@@ -90,14 +90,13 @@ pub unsafe fn session_get_nth_pset(
     state.infos.hints(info)?;
     check_place(pset_len)?;
     let psets = state.psets()?;
-    let name = usize::try_from(n)
-        .ok()
-        .and_then(|n| psets.name(n))
-        .ok_or_else(|| MpiError::arg(format!("{n} is not the number of a process set: there are {}", psets.count())))?;
+    let name = usize::try_from(n).ok().and_then(|n| psets.name(n)).ok_or_else(|| {
+        MpiError::arg(format!("invalid process set number {n}: there are {}, counted from 0", psets.count()))
+    })?;
     // SAFETY: the caller's promise.
     unsafe {
         let room = pset_len.read();
-        let room = usize::try_from(room).map_err(|_| MpiError::arg(format!("the room for the name is {room}")))?;
+        let room = usize::try_from(room).map_err(|_| MpiError::arg(format!("invalid name length {room}")))?;
         if room > 0 {
             put_text(pset_name, room, name.as_bytes())?;
         }
@@ -105,7 +104,7 @@ pub unsafe fn session_get_nth_pset(
     }
 }
 
-/// `MPI_Session_get_pset_info`: how many processes there are.
+/// `MPI_Session_get_pset_info`: the number of processes.
 pub unsafe fn session_get_pset_info(
     rt: &Runtime,
     session: SessionHandle,
@@ -140,9 +139,9 @@ pub unsafe fn group_from_session_pset(
     unsafe { put(newgroup, state.groups.add(Arc::new(group))?) }
 }
 
-/// The members of the process set of a name.
+/// The members of the process set with this name.
 fn members(state: &mut State, name: &[u8]) -> MpiResult<Vec<Peer>> {
-    // Those that every process has need no process manager.
+    // The standard sets need no process manager.
     let pset = match Pset::standard(name) {
         Some(pset) => pset,
         None => state.psets()?.named(name)?,
@@ -158,7 +157,8 @@ fn members(state: &mut State, name: &[u8]) -> MpiResult<Vec<Peer>> {
     })
 }
 
-/// `MPI_Comm_create_from_group`. Its members talk on a context that all processes have in common, told apart by their string.
+/// `MPI_Comm_create_from_group`. The members use a context that all processes have in common, with a tag from their
+/// string.
 pub unsafe fn comm_create_from_group(
     rt: &Runtime,
     group: GroupHandle,
@@ -209,7 +209,7 @@ pub unsafe fn intercomm_create_from_groups(
         let remote = guard.groups.get(remote_group)?;
         let to = remote.members[member(&remote, remote_leader)? as usize];
         if to == guard.me() {
-            return Err(MpiError::rank("the remote leader is this process: the leaders of two groups are two"));
+            return Err(MpiError::rank("the remote leader is this process: each group needs its own leader"));
         }
         let (from, rank) = (place(&guard, to)?, circle.rank(circle.place));
         let leaders = if from < rank { [to, guard.me()] } else { [guard.me(), to] };
@@ -222,7 +222,7 @@ pub unsafe fn intercomm_create_from_groups(
     };
     sweep(&mut guard);
     let contexts = &mut guard.comms.contexts;
-    // All members know the others by their groups.
+    // All members know the others from their groups.
     let brings = fault.as_ref().map_or(Brings::Nothing, |fault| Brings::Failure(Failure::of(fault)));
     let creation = Creation::between(circle, Arc::clone(&group), crossing, contexts, brings);
     let made = made(&mut guard, creation, hints, errhandler, &group);
@@ -259,7 +259,7 @@ unsafe fn stringtag_of<'a>(stringtag: *const c_char) -> MpiResult<&'a [u8]> {
     let string = unsafe { text(stringtag, "string tag")? };
     if string.len() >= MPI_MAX_STRINGTAG_LEN as usize {
         return Err(MpiError::arg(format!(
-            "the string tag has {} bytes: {MPI_MAX_STRINGTAG_LEN} is too many",
+            "the string tag has {} bytes: it must have fewer than {MPI_MAX_STRINGTAG_LEN}",
             string.len()
         )));
     }
@@ -268,10 +268,10 @@ unsafe fn stringtag_of<'a>(stringtag: *const c_char) -> MpiResult<&'a [u8]> {
 
 fn member(group: &Group, rank: c_int) -> MpiResult<u32> {
     let found = u32::try_from(rank).ok().filter(|rank| *rank < group.size());
-    found.ok_or_else(|| MpiError::rank(format!("{rank} is not a rank of the group of {}", group.size())))
+    found.ok_or_else(|| MpiError::rank(format!("rank {rank} is not in the group of size {}", group.size())))
 }
 
-/// What messages are for, of which none may be taken for another's.
+/// The purpose of messages, so that those of different purposes are never confused.
 #[derive(Debug, Clone, Copy)]
 enum Use {
     One = 1,
@@ -279,7 +279,7 @@ enum Use {
     Leaders = 3,
 }
 
-/// The members of a group on the context of all.
+/// The members of a group on the common context.
 fn circle(state: &State, group: &Group, of: Use, string: &[u8]) -> MpiResult<Circle> {
     let place_here = group.rank.ok_or_else(|| MpiError::group("this process is not a member of the group"))?;
     let ranks: Arc<[u32]> = group.members.iter().map(|peer| place(state, *peer)).collect::<MpiResult<_>>()?;
@@ -292,15 +292,15 @@ fn circle(state: &State, group: &Group, of: Use, string: &[u8]) -> MpiResult<Cir
     })
 }
 
-/// Where a peer stands among all.
+/// A peer's place among all processes.
 fn place(state: &State, peer: Peer) -> MpiResult<u32> {
     let found = state.comms.everyone.iter().position(|it| *it == peer);
-    found.map(|place| place as u32).ok_or_else(|| MpiError::group("a member of the group is of another job"))
+    found.map(|place| place as u32).ok_or_else(|| MpiError::group("a member of the group belongs to another job"))
 }
 
-/// The tag of messages with one use, string and members.
+/// The tag for messages with this purpose, string and members.
 fn hashed(state: &State, of: Use, string: &[u8], members: &[Peer]) -> i32 {
-    // FNV-1a: alike in all processes, which a seeded hash is not.
+    // FNV-1a: equal in all processes, unlike a seeded hash.
     let names = state.comms.names.to_words(members);
     let bytes =
         [of as u8].into_iter().chain(string.iter().copied()).chain(names.into_iter().flat_map(u64::to_ne_bytes));

@@ -1,7 +1,8 @@
-//! `MPI_Comm_spawn` and its kin (MPI 5.0 §11.8). Programs, arguments and info are looked at on the root only.
+//! `MPI_Comm_spawn` and related functions (MPI 5.0 §11.8). Programs, arguments and info are only significant at the
+//! root.
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::{c_char, c_int};
 
@@ -12,7 +13,7 @@ use crate::error::{MpiError, MpiResult};
 use crate::runtime::{Program, Runtime, State, spawn};
 
 /// `MPI_Comm_spawn`.
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 pub unsafe fn comm_spawn(
     rt: &Runtime,
     command: *const c_char,
@@ -31,7 +32,7 @@ pub unsafe fn comm_spawn(
 }
 
 /// `MPI_Comm_spawn_multiple`: all programs become one job, with one `MPI_COMM_WORLD`.
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 pub unsafe fn comm_spawn_multiple(
     rt: &Runtime,
     count: c_int,
@@ -88,7 +89,7 @@ unsafe fn begin(
     let offspring = spawn(&mut guard, comm, root, programs, limit)?;
     if !array_of_errcodes.is_null() {
         for (at, code) in offspring.codes.iter().enumerate() {
-            // SAFETY: the caller's promise: there is room for one of each process.
+            // SAFETY: the caller guarantees room for a code for each process.
             unsafe { array_of_errcodes.add(at).write(*code) };
         }
     }
@@ -108,12 +109,12 @@ unsafe fn program(
     if command.is_empty() {
         return Err(MpiError::arg("the command is empty"));
     }
-    let count = u32::try_from(count).map_err(|_| MpiError::arg(format!("the number of processes is {count}")))?;
+    let count = u32::try_from(count).map_err(|_| MpiError::arg(format!("invalid number of processes {count}")))?;
     let mut args = Vec::new();
     let mut next = argv;
     // SAFETY: the caller's promise: the array ends with a null pointer.
     while !next.is_null() && unsafe { !next.read().is_null() } {
-        // SAFETY: the caller's promise, and it is not the end.
+        // SAFETY: the caller's promise; the pointer is not at the end.
         unsafe {
             args.push(text(next.read(), "argument")?.to_vec());
             next = next.add(1);

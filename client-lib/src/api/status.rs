@@ -1,7 +1,7 @@
-//! Statuses, field by field, and looks at several requests that stay as they are (MPI 5.0 §3.2.5, §3.7.5).
+//! Access to the fields of a status, and queries of several requests that do not change them (MPI 5.0 §3.2.5, §3.7.5).
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::c_int;
 
@@ -57,7 +57,7 @@ pub unsafe fn request_get_status_all(
         poll(&mut guard, |state| requests.iter().all(|it| is_over(state, *it)).then_some(())).is_some()
     };
     for (index, request) in requests.iter().enumerate().filter(|_| all) {
-        // SAFETY: as many statuses as requests, or none.
+        // SAFETY: there is a status for each request, or none at all.
         unsafe { tell(rt, *request, nth(statuses, index))? };
     }
     // SAFETY: the caller's promise.
@@ -114,7 +114,7 @@ pub unsafe fn request_get_status_some(
         let mut guard = rt.lock();
         let active = any_active(&guard, requests)?;
         let mut found = Vec::new();
-        // What has come meanwhile is looked at in any case.
+        // What has arrived meanwhile is checked in any case.
         let _ = poll(&mut guard, |state| {
             let over = |(at, it): (usize, &RequestHandle)| (is_active(state, *it) && is_over(state, *it)).then_some(at);
             found = requests.iter().enumerate().filter_map(over).collect();
@@ -123,7 +123,7 @@ pub unsafe fn request_get_status_some(
         (active, found)
     };
     for (place, at) in found.iter().enumerate() {
-        // SAFETY: room for as many indices and statuses as there are requests is the caller's promise.
+        // SAFETY: the caller guarantees room for an index and a status for each request.
         unsafe {
             put(indices.wrapping_add(place), *at as c_int)?;
             tell(rt, requests[*at], nth(statuses, place))?;
@@ -133,7 +133,7 @@ pub unsafe fn request_get_status_some(
     unsafe { put(found_count, if active { found.len() as c_int } else { MPI_UNDEFINED }) }
 }
 
-/// The status of a request that is over. That of a generalised one its function tells.
+/// The status of a completed request. A generalized request's function supplies it.
 unsafe fn tell(rt: &Runtime, request: RequestHandle, status: *mut Status) -> MpiResult {
     let (seen, general) = look(&rt.lock(), request);
     if general.is_some() {

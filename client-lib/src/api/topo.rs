@@ -1,7 +1,7 @@
-//! Of process topologies (MPI 5.0 §8), what needs none.
+//! The parts of process topologies (MPI 5.0 §8) that need no topology.
 
-#![expect(unsafe_code, reason = "the border to C")]
-#![expect(clippy::missing_safety_doc, reason = "callers promise what the standard demands of a function's caller")]
+#![expect(unsafe_code, reason = "the C boundary")]
+#![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 
 use std::ffi::c_int;
 
@@ -23,9 +23,9 @@ pub unsafe fn topo_test(rt: &Runtime, comm: CommHandle, status: *mut c_int) -> M
 pub unsafe fn dims_create(_: &Runtime, nnodes: c_int, ndims: c_int, dims: *mut c_int) -> MpiResult {
     let count = usize::try_from(ndims).ok().filter(|count| *count == 0 || !dims.is_null());
     let Some(count) = count else {
-        return Err(MpiError::new(MPI_ERR_DIMS, format!("{ndims} dimensions, or no array of them")));
+        return Err(MpiError::new(MPI_ERR_DIMS, format!("invalid dimensions: {ndims}, or a null array")));
     };
-    // SAFETY: the caller's promise: as many dimensions, which nobody else uses during the call.
+    // SAFETY: the caller guarantees this many dimensions, which nothing else uses during the call.
     let dims = if count == 0 { &mut [][..] } else { unsafe { std::slice::from_raw_parts_mut(dims, count) } };
     dims::create(nnodes, dims)
 }

@@ -1,4 +1,4 @@
-//! From the launcher's variables to a connected socket.
+//! Turns the launcher's variables into a connected socket.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -13,7 +13,7 @@ use rsd_proto::pmi::listening;
 
 use super::BootstrapError;
 
-/// The variables by which a launcher says where the process manager is.
+/// The variables with which a launcher tells where the process manager is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Env {
     /// `PMI_FD`: the number of an inherited socket.
@@ -30,33 +30,33 @@ pub struct Env {
     pub listener: Option<String>,
     /// `RSD_PMI_NAMESPACE`: the job's name, from rsd.
     pub namespace: Option<String>,
-    /// `RSD_NODE_ADDRESS`: by which its node is reached from others, from rsd.
+    /// `RSD_NODE_ADDRESS`: the address at which other nodes reach this one, from rsd.
     pub address: Option<String>,
 }
 
-/// Where the process manager is. Without any, a process is alone: a singleton.
+/// Where the process manager is. A process without one is alone: a singleton.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attachment {
-    /// Behind a socket that was inherited.
+    /// At an inherited socket.
     Inherited {
-        /// Its number.
+        /// The descriptor's number.
         fd: i32,
-        /// Told by the launcher.
+        /// The launcher's number.
         rank: u32,
-        /// Told by the launcher.
+        /// The launcher's number.
         size: u32,
     },
-    /// Behind a TCP port; who this process is, it learns there.
+    /// At a TCP port, where this process learns its rank.
     Tcp {
         /// `host:port`.
         address: String,
-        /// By which the process manager knows this process.
+        /// The id by which the process manager knows this process.
         id: String,
     },
 }
 
 impl Env {
-    /// Those of this process.
+    /// The variables of this process.
     pub fn of_process() -> Self {
         let var = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         Self {
@@ -71,7 +71,7 @@ impl Env {
         }
     }
 
-    /// What they say; an inherited socket wins over a port, as in other clients.
+    /// Returns where the process manager is; an inherited socket takes precedence over a port, as in other clients.
     pub fn attachment(&self) -> Result<Option<Attachment>, BootstrapError> {
         if let Some(fd) = &self.fd {
             let needs = |missing| BootstrapError::Incomplete { present: "PMI_FD", missing };
@@ -98,9 +98,9 @@ impl Env {
         Ok(Some(Attachment::Tcp { address: address.clone(), id: id.clone() }))
     }
 
-    /// The listening socket that the launcher has made, which is this process's alone from now on: programs that it starts
-    /// do not inherit it.
-    #[expect(unsafe_code, reason = "an inherited descriptor is known by its number alone")]
+    /// Takes the listening socket that the launcher has made. From now on it belongs to this process alone: programs
+    /// that it executes do not inherit it.
+    #[expect(unsafe_code, reason = "an inherited descriptor is known only by its number")]
     pub fn take_listener(&self) -> Result<OwnedFd, BootstrapError> {
         const NAME: &str = listening::LISTEN_FD;
         let missing = || BootstrapError::Incomplete { present: listening::NAMESPACE, missing: NAME };
@@ -116,7 +116,8 @@ impl Env {
         }
         fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))
             .map_err(|errno| BootstrapError::Descriptor { fd, source: errno.into() })?;
-        // SAFETY: it is open and a listening socket, which by its variable the launcher has made for this library alone.
+        // SAFETY: it is an open listening socket, and its variable says that the launcher made it for this library
+        // only.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }
@@ -137,9 +138,9 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// A second descriptor for the inherited socket, which programs that this one starts do not inherit. The first is
-    /// left as it is, for other libraries in this process.
-    #[expect(unsafe_code, reason = "an inherited descriptor is known by its number alone")]
+    /// A second descriptor for the inherited socket, which programs that this process executes do not inherit. The
+    /// first is unchanged, for other libraries in this process.
+    #[expect(unsafe_code, reason = "an inherited descriptor is known only by its number")]
     pub(super) fn inherited(fd: i32) -> Result<Self, BootstrapError> {
         let descriptor = |source| BootstrapError::Descriptor { fd, source };
         if fd < 0 {
@@ -149,13 +150,13 @@ impl Socket {
         // made the descriptor for this use.
         let own: OwnedFd = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().map_err(descriptor)?;
         let socket = UnixStream::from(own);
-        // Whatever family it is of: this asks the kernel for no more than a socket.
+        // The socket's family does not matter: the calls only require a socket.
         socket.set_read_timeout(None).map_err(descriptor)?;
         socket.set_nonblocking(false).map_err(descriptor)?;
         Ok(Self::Unix(socket))
     }
 
-    /// A new connection; `limit` holds for each address that the host's name stands for.
+    /// Connects; `limit` applies to each address of the host name.
     pub(super) fn connect(address: &str, limit: Duration) -> Result<Self, BootstrapError> {
         let failed = |source| BootstrapError::Connect { address: address.into(), source };
         let mut last = io::ErrorKind::AddrNotAvailable.into();
@@ -185,7 +186,7 @@ impl Socket {
         }
     }
 
-    /// What has come; fails with [`io::ErrorKind::WouldBlock`] if nothing has.
+    /// Reads what has arrived; fails with [`io::ErrorKind::WouldBlock`] if nothing has.
     pub(super) fn read_now(&self, bytes: &mut [u8]) -> io::Result<usize> {
         Ok(recv(self.as_fd().as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?)
     }
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_say_where_the_process_manager_is() {
+    fn the_variables_locate_the_process_manager() {
         let inherited = Attachment::Inherited { fd: 7, rank: 2, size: 3 };
         assert_eq!(env("7", "2", "3", "", "").attachment().unwrap(), Some(inherited.clone()));
         assert_eq!(env("7", "2", "3", "host:1", "9").attachment().unwrap(), Some(inherited));
@@ -228,11 +229,11 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_do_not_belong_together_are_named() {
+    fn incomplete_or_invalid_variables_are_named() {
         let vectors = [
-            (env("7", "", "3", "", ""), "find PMI_RANK in the environment, which belongs to PMI_FD"),
-            (env("7", "0", "", "", ""), "find PMI_SIZE in the environment, which belongs to PMI_FD"),
-            (env("", "", "", "host:1", ""), "find PMI_ID in the environment, which belongs to PMI_PORT"),
+            (env("7", "", "3", "", ""), "find PMI_RANK in the environment, although PMI_FD is set"),
+            (env("7", "0", "", "", ""), "find PMI_SIZE in the environment, although PMI_FD is set"),
+            (env("", "", "", "host:1", ""), "find PMI_ID in the environment, although PMI_PORT is set"),
             (env("-1", "0", "1", "", ""), "read PMI_FD=\"-1\" as the number of a descriptor"),
             (env("7", "x", "1", "", ""), "read PMI_RANK=\"x\" as a rank"),
             (env("7", "3", "3", "", ""), "read PMI_RANK=\"3\" as a rank below PMI_SIZE"),
@@ -246,17 +247,17 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_is_closed_or_no_socket_is_refused() {
+    fn a_descriptor_that_is_closed_or_not_a_socket_is_refused() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
         assert!(matches!(Socket::inherited(fd), Err(BootstrapError::Descriptor { .. })));
-        // Beyond what a process may have open.
+        // Beyond the descriptors that a process may have open.
         assert!(matches!(Socket::inherited(i32::MAX), Err(BootstrapError::Descriptor { .. })));
         assert!(matches!(Socket::inherited(-1), Err(BootstrapError::Descriptor { .. })));
     }
 
     #[test]
-    fn a_listening_socket_is_taken_over_and_nothing_else_for_one() {
+    fn only_a_listening_socket_is_taken_over() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, fd) = (listener.local_addr().unwrap(), std::os::fd::IntoRawFd::into_raw_fd(listener));
         let told = |text: &str| Env { listener: Some(text.into()), ..Env::default() };
@@ -268,7 +269,7 @@ mod tests {
             (told(&plain), format!("use descriptor {plain} from RSD_LISTEN_FD as a listening socket")),
             (told("1000000000"), "use descriptor 1000000000 from RSD_LISTEN_FD as a listening socket".into()),
             (told("-1"), "read RSD_LISTEN_FD=\"-1\" as the number of a descriptor".into()),
-            (Env::default(), "find RSD_LISTEN_FD in the environment, which belongs to RSD_PMI_NAMESPACE".into()),
+            (Env::default(), "find RSD_LISTEN_FD in the environment, although RSD_PMI_NAMESPACE is set".into()),
         ] {
             let error = env.take_listener().unwrap_err().to_string();
             assert!(error.starts_with(&text), "{error}");
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_where_nobody_listens_is_refused_at_once() {
+    fn a_port_without_a_listener_is_refused_at_once() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);

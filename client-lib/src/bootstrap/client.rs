@@ -12,57 +12,57 @@ use rsd_proto::pmi::v1::{Reply, ReplyDecoder, Request};
 use super::attach::{Attachment, Env, Socket};
 use super::error::BootstrapError;
 
-/// A process that has joined its job. To leave it well takes [`Pmi::finalize`]: a process manager takes a connection that
-/// closes without it for a death, and ends the job.
+/// A process that has joined its job. [`Pmi::finalize`] leaves the job properly: without it, a process manager takes
+/// the end of the connection for a death, and ends the job.
 #[derive(Debug)]
 pub struct Pmi {
     socket: Socket,
     decoder: ReplyDecoder,
     limits: Limits,
-    /// What is set on the socket, to save the call.
+    /// The timeout set on the socket, cached to save the call.
     read_timeout: Option<Duration>,
     rank: u32,
     size: u32,
     appnum: Option<u32>,
     kvsname: Vec<u8>,
-    /// Lengths without the end byte that the process manager counts in.
+    /// Lengths without the terminating byte that the process manager counts.
     key_max: usize,
     value_max: usize,
-    /// A value that was asked for and not taken.
+    /// A value that was requested and not taken yet.
     asked: Asked,
-    /// Why the process manager has closed its end, if it has said so.
+    /// Why the process manager has closed its end, if it gave a reason.
     farewell: Option<String>,
 }
 
-/// How far a question is.
+/// The state of a request.
 #[derive(Debug, Default)]
 enum Asked {
     #[default]
     Nothing,
-    /// It was sent, and is given up at this time.
+    /// It was sent, and times out at this time.
     Sent { until: Option<Instant> },
-    /// Its answer had to be read before that to another question.
+    /// Its answer arrived before the answer to a later request.
     Answered(Option<Vec<u8>>),
 }
 
-/// How long to wait.
+/// Time limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// For the connection to the process manager.
     pub connect: Duration,
-    /// For the next byte of an answer, but that of a fence.
+    /// For the next byte of an answer, except that of a fence.
     pub answer: Duration,
 }
 
 impl Default for Limits {
-    /// Ten seconds to connect, a minute to answer: a node that is slower is taken for dead.
+    /// Ten seconds to connect, a minute to answer: a slower node counts as dead.
     fn default() -> Self {
         Self { connect: Duration::from_secs(10), answer: Duration::from_secs(60) }
     }
 }
 
 impl Pmi {
-    /// Joins the job that the environment tells of; `None` if it tells of none.
+    /// Joins the job that the environment names; `None` if it names none.
     pub fn from_env(env: &Env, limits: Limits) -> Result<Option<Self>, BootstrapError> {
         let joined = match env.attachment()? {
             None => return Ok(None),
@@ -83,40 +83,40 @@ impl Pmi {
         joined.map(Some)
     }
 
-    /// Joins as `rank` of `size` over a socket that the process manager already knows for this rank's.
+    /// Joins as `rank` of `size` over a socket that the process manager has already assigned to this rank.
     pub fn over_socket(socket: UnixStream, rank: u32, size: u32, limits: Limits) -> Result<Self, BootstrapError> {
         Self::join(Socket::Unix(socket), rank, size, limits)
     }
 
-    /// This process among those of its job, from 0.
+    /// This process's rank in its job.
     pub fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// How many processes the job has.
+    /// The number of processes of the job.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Which of the job's programs this is, from 0; none if the process manager does not know.
+    /// The index of this process's program in the job; `None` if the process manager does not know.
     pub fn appnum(&self) -> Option<u32> {
         self.appnum
     }
 
-    /// How many processes there may be; none if the process manager does not know.
+    /// The number of processes that the system can hold; `None` if the process manager does not know.
     pub fn universe_size(&mut self) -> Result<Option<i32>, BootstrapError> {
         let answer = self.ask("get_universe_size", &Request::GetUniverseSize)?;
         let Reply::UniverseSize(size) = answer else { return Err(wrong("get_universe_size")) };
         Ok(i32::try_from(size).ok().filter(|size| *size > 0))
     }
 
-    /// The job's name, unlike that of any other job.
+    /// The job's name, which no other job has.
     pub fn kvsname(&self) -> &[u8] {
         &self.kvsname
     }
 
-    /// Stores a value for all ranks to get after the next fence. Both must be of visible ASCII characters without a
-    /// backslash, the only ones that every process manager carries unchanged.
+    /// Stores a value for all ranks to get after the next fence. Key and value must be visible ASCII characters without
+    /// a backslash, the only ones that every process manager transfers unchanged.
     pub fn put(&mut self, key: &str, value: &str) -> Result<(), BootstrapError> {
         check_portable("key", key, self.key_max)?;
         check_portable("value", value, self.value_max)?;
@@ -125,7 +125,7 @@ impl Pmi {
         done("put", rc)
     }
 
-    /// The value of a key that was put before the last fence, if there is one.
+    /// Returns the value of a key that was put before the last fence, if there is one.
     pub fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, BootstrapError> {
         check_portable("key", key, self.key_max)?;
         let get = Request::Get { kvsname: self.kvsname.clone(), key: key.into() };
@@ -133,9 +133,9 @@ impl Pmi {
         Ok(value)
     }
 
-    /// Asks for the value of a key as [`Pmi::get`] does, without waiting for it: [`Pmi::take_got`] has it once it has come.
-    /// Without `limited` that may take as long as it takes. One question at a time; a second one waits for the first one's
-    /// answer, and throws that away.
+    /// Requests the value of a key as [`Pmi::get`] does, without waiting: [`Pmi::take_got`] returns it once it has
+    /// arrived. Without `limited` there is no timeout. Only one request can be pending; a second one waits for the
+    /// answer to the first and discards it.
     pub fn begin_get(&mut self, key: &str, limited: bool) -> Result<(), BootstrapError> {
         check_portable("key", key, self.key_max)?;
         self.settle("get")?;
@@ -144,7 +144,7 @@ impl Pmi {
         Ok(())
     }
 
-    /// The value that was asked for, if the answer has come: none within if there is none.
+    /// Returns the requested value if the answer has arrived: `Some(None)` if the key has no value.
     pub fn take_got(&mut self) -> Result<Option<Option<Vec<u8>>>, BootstrapError> {
         let until = match std::mem::take(&mut self.asked) {
             Asked::Nothing => return Ok(None),
@@ -177,12 +177,12 @@ impl Pmi {
         }
     }
 
-    /// Readable when an answer may have come.
+    /// Readable when an answer may have arrived.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Whether the process manager has closed its end, and its last words if there were any.
+    /// Whether the process manager has closed its end, and its last message if it sent one.
     pub fn cut_off(&mut self) -> Option<Option<&str>> {
         let is_closed = match self.asked {
             Asked::Sent { .. } => self.is_closed(),
@@ -191,14 +191,14 @@ impl Pmi {
         is_closed.then_some(self.farewell.as_deref())
     }
 
-    /// Whether the end is all that is left to read.
+    /// Whether only the end of the stream is left to read.
     fn is_closed(&self) -> bool {
         let peeked = recv(self.fd().as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
-        // Whatever else is wrong with the socket, nothing will come over it.
+        // If anything else is wrong with the socket, nothing will arrive on it either.
         !matches!(peeked, Ok(1..) | Err(Errno::EAGAIN | Errno::EINTR))
     }
 
-    /// Reads what nobody has asked for, to the end if that is there: rsd says why before it closes.
+    /// Reads unrequested messages up to the end of the stream, if that is there: rsd sends the reason before it closes.
     fn hear_out(&mut self) -> bool {
         let mut bytes = [0; 1024];
         while let Ok(read @ 1..) = self.socket.read_now(&mut bytes) {
@@ -212,7 +212,7 @@ impl Pmi {
         self.is_closed()
     }
 
-    /// Before the next question: reads the answer to [`Pmi::begin_get`], if that is still to come.
+    /// Called before the next request: reads the answer to [`Pmi::begin_get`] if that is still pending.
     fn settle(&mut self, command: &'static str) -> Result<(), BootstrapError> {
         if let Some(why) = self.farewell.clone() {
             return Err(BootstrapError::Broken { command, why });
@@ -225,23 +225,23 @@ impl Pmi {
         Ok(())
     }
 
-    /// Waits, without limit, until every rank has called it as often.
+    /// Waits, without limit, until every rank has called it the same number of times.
     pub fn fence(&mut self) -> Result<(), BootstrapError> {
         let answer = self.ask_within("barrier_in", &Request::BarrierIn { group: None }, None)?;
         let Reply::BarrierOut { rc, tag: _ } = answer else { return Err(wrong("barrier_in")) };
         done("barrier_in", rc)
     }
 
-    /// Asks for the end of the whole job with this exit code, and returns: there is no answer, and the process manager kills
-    /// this process too.
+    /// Requests the end of the whole job with this exit code, and returns: there is no answer, and the process manager
+    /// kills this process too.
     pub fn abort(mut self, exit_code: i32, message: &str) -> Result<(), BootstrapError> {
-        // Older process managers take a line apart at its spaces, exit code and all.
+        // Older process managers split a line at its spaces, including the exit code.
         let message = message.chars().map(|char| if char.is_ascii_graphic() { char } else { '_' });
         let message = message.take(ABORT_MESSAGE_MAX).collect::<String>().into_bytes();
         self.send("abort", &Request::Abort { exit_code, message })
     }
 
-    /// Leaves the job well.
+    /// Leaves the job properly.
     pub fn finalize(mut self) -> Result<(), BootstrapError> {
         let Reply::FinalizeAck = self.ask("finalize", &Request::Finalize)? else { return Err(wrong("finalize")) };
         Ok(())
@@ -336,7 +336,7 @@ impl Pmi {
     }
 }
 
-/// A reset is a connection that was closed before the last request was read.
+/// A reset means that the connection was closed before the last request was read.
 fn broken(command: &'static str, source: io::Error) -> BootstrapError {
     match source.kind() {
         io::ErrorKind::ConnectionReset => BootstrapError::Closed { command },
@@ -344,7 +344,7 @@ fn broken(command: &'static str, source: io::Error) -> BootstrapError {
     }
 }
 
-/// An abort is read by process managers with buffers of 1,024 bytes.
+/// Process managers read an abort with buffers of 1,024 bytes.
 const ABORT_MESSAGE_MAX: usize = 900;
 
 pub(super) fn wrong(command: &'static str) -> BootstrapError {

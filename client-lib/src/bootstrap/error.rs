@@ -1,4 +1,4 @@
-//! Why a process cannot join its job, or talk to its process manager.
+//! Why a process cannot join its job, or communicate with its process manager.
 
 use std::io;
 use std::time::Duration;
@@ -8,53 +8,53 @@ use rsd_proto::pmi::v1::{EncodeError, WireError};
 /// Each text reads after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
-    /// The launcher has set one variable and not the other that belongs to it.
-    #[error("find {missing} in the environment, which belongs to {present}")]
+    /// The launcher has set one variable without another one that it needs.
+    #[error("find {missing} in the environment, although {present} is set")]
     Incomplete {
-        /// Is there.
+        /// The variable that is set.
         present: &'static str,
-        /// Is not.
+        /// The variable that is missing.
         missing: &'static str,
     },
-    /// A variable of the launcher's holds something else than it should.
+    /// A variable of the launcher has an invalid value.
     #[error("read {name}={value:?} as {expected}")]
     BadVariable {
         /// The variable.
         name: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What it should hold.
+        /// The expected form.
         expected: &'static str,
     },
     /// The inherited descriptor is closed, or not a socket.
     #[error("use descriptor {fd} from PMI_FD as a socket (was it passed on by a launcher's rank to another program?)")]
     Descriptor {
-        /// Its number.
+        /// The descriptor's number.
         fd: i32,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The inherited descriptor is closed, or another one by now.
+    /// The inherited descriptor is closed, or is not the launcher's any more.
     #[error(
         "use descriptor {fd} from RSD_LISTEN_FD as a listening socket (what stands between the launcher and this program \
          must leave it open)"
     )]
     NotListening {
-        /// Its number.
+        /// The descriptor's number.
         fd: i32,
     },
-    /// Nothing listens at the address, or nothing answers there in time.
+    /// No process listens at the address, or none answers in time.
     #[error("connect to the process manager at {address} from PMI_PORT")]
     Connect {
-        /// As the launcher has set it.
+        /// The launcher's value.
         address: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The process manager knows no process by this id.
+    /// The process manager does not know this id.
     #[error("join with the id {id:?} from PMI_ID: the process manager does not know it")]
     UnknownId {
-        /// As the launcher has set it.
+        /// The launcher's value.
         id: String,
     },
     /// The connection broke.
@@ -62,7 +62,7 @@ pub enum BootstrapError {
     Io {
         /// The request.
         command: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The process manager closed the connection.
@@ -71,12 +71,12 @@ pub enum BootstrapError {
         /// The request.
         command: &'static str,
     },
-    /// The process manager keeps silent.
+    /// The process manager does not answer.
     #[error("get an answer to {command} from the process manager within {limit:?}")]
     NoAnswer {
         /// The request.
         command: &'static str,
-        /// How long was waited for it.
+        /// How long this process has waited.
         limit: Duration,
     },
     /// The answer is not PMI-1.
@@ -84,37 +84,37 @@ pub enum BootstrapError {
     Wire {
         /// The request.
         command: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         source: WireError,
     },
-    /// The answer is one to another request.
-    #[error("understand the answer to {command}: it is one to another request")]
+    /// The answer belongs to a different request.
+    #[error("understand the answer to {command}: it answers a different request")]
     WrongAnswer {
         /// The request.
         command: &'static str,
     },
-    /// The process manager says no.
-    #[error("have {command} done by the process manager: it answered rc={rc}")]
+    /// The process manager refuses the request.
+    #[error("execute {command}: the process manager answered rc={rc}")]
     Refused {
         /// The request.
         command: &'static str,
         /// Its return code.
         rc: i32,
     },
-    /// The job cannot go on.
-    #[error("have {command} done by the process manager: the job is broken: {why}")]
+    /// The job has failed.
+    #[error("execute {command}: the job has failed: {why}")]
     Broken {
         /// The request.
         command: &'static str,
-        /// As the process manager has said it.
+        /// The process manager's message.
         why: String,
     },
-    /// A key or value that not every process manager carries unchanged.
+    /// A key or value that some process managers would change.
     #[error("put a {what} that is not one to {max} visible ASCII characters without a backslash")]
     NotPortable {
         /// `key` or `value`.
         what: &'static str,
-        /// The process manager's limit.
+        /// The process manager's limit in characters.
         max: usize,
     },
     /// A request that the wire cannot carry.
@@ -122,7 +122,7 @@ pub enum BootstrapError {
     Encode {
         /// The request.
         command: &'static str,
-        /// Why not.
+        /// The reason.
         source: EncodeError,
     },
 }

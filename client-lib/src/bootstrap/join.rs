@@ -1,8 +1,8 @@
-//! A process that nobody has launched asks the daemon of its node for a place: in a named group, when the user says so
-//! (`RSD_JOIN`), or of its own, when a singleton needs a process manager. What it is told is what a launcher tells by the
-//! environment, an [`Env`]; the environment itself stays as it is.
+//! A process without a launcher requests a place from the daemon of its node: in a named group, if the user sets `RSD_JOIN`, or
+//! in a job of its own, if a singleton needs a process manager. The answer has the content of a launcher's environment, an
+//! [`Env`]; the environment itself is unchanged.
 //!
-//! Which daemon: as for `rsctl`, `RSD_DVM` or the only one that runs. How a place is asked for is `rsd_proto::join`'s.
+//! The daemon is the one that `rsctl` would use: `RSD_DVM` or the only one that runs. `rsd_proto::join` defines the protocol.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -17,36 +17,36 @@ use super::Env;
 /// Why there is no place. The text reads after "failed to", and names what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// There is no daemon to ask, or no saying which.
-    #[error("find a daemon of rsd on this node: {0}")]
+    /// No daemon runs, or it is unclear which one is meant.
+    #[error("find an rsd daemon on this node: {0}")]
     NotFound(String),
-    /// The one meant is another user's.
-    #[error("ask the daemon at {place}: it belongs to uid {owner_uid}, use a daemon of your own (rsd start)")]
+    /// The daemon belongs to another user.
+    #[error("ask the daemon at {place}: it belongs to uid {owner_uid}; use a daemon of your own (rsd start)")]
     NotPermitted {
-        /// Its state directory.
+        /// The daemon's state directory.
         place: String,
-        /// Whose.
+        /// Its owner.
         owner_uid: u32,
     },
-    /// It has said no, or nothing.
+    /// The daemon has refused, or has not answered.
     #[error("get a place from the daemon at {place}: {source}")]
     Refused {
-        /// Its state directory.
+        /// The daemon's state directory.
         place: String,
-        /// What it said.
+        /// Its answer.
         source: NotJoined,
     },
 }
 
-/// For a place that waits for nobody else.
+/// The timeout for a place that waits for no other process.
 const ALONE: Duration = Duration::from_secs(45);
 
-/// A place in a group, once that is complete: waits as long as the join says, or the group's rules.
+/// A place in a group, once the group is complete: waits as long as `join` or the group's rules say.
 pub fn into_group(join: Join) -> Result<Env, JoinError> {
     ask_daemon(join)
 }
 
-/// A place in a job of this process's own.
+/// A place in a job of this process alone.
 pub fn alone() -> Result<Env, JoinError> {
     ask_daemon(Join { timeout_ms: u64::try_from(ALONE.as_millis()).ok(), ..Join::default() })
 }
@@ -69,7 +69,7 @@ fn ask_daemon(join: Join) -> Result<Env, JoinError> {
     }
 }
 
-/// What a launcher would have set.
+/// The variables that a launcher would have set.
 fn told(go: Go) -> Env {
     Env {
         port: Some(go.pmi_port),
@@ -79,12 +79,12 @@ fn told(go: Go) -> Env {
     }
 }
 
-/// In a program's words: there are no options here.
+/// The error in terms of the environment: a program has no command-line options for it.
 fn not_found(error: FindError) -> JoinError {
     JoinError::NotFound(match error {
         FindError::Several(daemons) => {
             let names = daemons.iter().map(|daemon| daemon.state_dir.display().to_string()).collect::<Vec<_>>();
-            format!("{} run here, name one by RSD_DVM: {}", daemons.len(), names.join(", "))
+            format!("{} daemons run here, choose one with RSD_DVM: {}", daemons.len(), names.join(", "))
         }
         FindError::NotRunning { wish, running } if !running.is_empty() => {
             let names = running.iter().map(|daemon| daemon.state_dir.display().to_string()).collect::<Vec<_>>();
@@ -102,7 +102,7 @@ mod tests {
     use crate::bootstrap::Attachment;
 
     #[test]
-    fn a_place_is_what_a_launcher_says() {
+    fn a_place_has_the_content_of_a_launchers_environment() {
         let go = Go { pmi_port: "127.0.0.1:9".into(), pmi_id: 7, address: "10.0.0.7".into(), ..Go::default() };
         let env = told(go.clone());
         let tcp = Attachment::Tcp { address: "127.0.0.1:9".into(), id: "7".into() };
@@ -114,7 +114,7 @@ mod tests {
     fn without_a_daemon_the_error_says_how_to_start_one() {
         assert_eq!(
             not_found(FindError::NoneRuns).to_string(),
-            "find a daemon of rsd on this node: no daemon is running here; start one with: rsd start"
+            "find an rsd daemon on this node: no daemon is running here; start one with: rsd start"
         );
     }
 }

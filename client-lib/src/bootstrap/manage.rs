@@ -1,8 +1,8 @@
-//! What a process asks its process manager besides finding its peers: names for ports, and jobs beside its own.
+//! Requests to the process manager beyond the job's own exchange: names of ports, and spawning jobs.
 //!
-//! Names and ports go over the wire as one word each, whatever the user writes: bytes that not every process manager carries
-//! unchanged are written as `%` and two hexadecimal digits. Programs of other MPI libraries read names without such bytes as
-//! they are.
+//! Names and ports are sent as one word each, whatever the user writes: bytes that not every process manager transfers
+//! unchanged are encoded as `%` and two hexadecimal digits. Names without such bytes are sent as they are, so that programs
+//! of other MPI libraries can read them.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::Pmi;
 use super::client::wrong;
 use super::error::BootstrapError;
 
-/// What came of a spawn.
+/// The result of a spawn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spawned {
-    /// The new job's name; empty where the process manager does not tell it.
+    /// The new job's name; empty if the process manager does not tell it.
     pub job: Vec<u8>,
-    /// One code per process that was asked for, 0 for those that run.
+    /// One code per requested process, 0 for each that runs.
     pub codes: Vec<i32>,
 }
 
@@ -32,22 +32,22 @@ impl Pmi {
         Ok(rc == 0)
     }
 
-    /// The port of a name, if it is published.
+    /// The port that is published under a name, if any.
     pub fn lookup(&mut self, name: &[u8]) -> Result<Option<Vec<u8>>, BootstrapError> {
         let answer = self.ask("lookup_name", &Request::LookupName { service: word(name) })?;
         let Reply::LookupResult(port) = answer else { return Err(wrong("lookup_name")) };
         Ok(port.map(|port| of_word(&port)))
     }
 
-    /// Takes a name back; false if it was not published, or by another user.
+    /// Withdraws a name; false if it was not published, or by another user.
     pub fn unpublish(&mut self, name: &[u8]) -> Result<bool, BootstrapError> {
         let answer = self.ask("unpublish_name", &Request::UnpublishName { service: word(name) })?;
         let Reply::UnpublishResult { rc } = answer else { return Err(wrong("unpublish_name")) };
         Ok(rc == 0)
     }
 
-    /// Starts a job, whose processes find `port` as the one where they are waited for. Returns when all of them run. An error
-    /// of the process manager's is none of ours: then there is no job, and why, as far as it says.
+    /// Starts a job, whose processes find `port` as the one where this process waits for them. Returns when all of them
+    /// run. If the process manager refuses, there is no job, and the inner error is its reason, if it gave one.
     pub fn spawn(
         &mut self,
         segments: Vec<SpawnSegment>,
@@ -55,23 +55,23 @@ impl Pmi {
     ) -> Result<Result<Spawned, String>, BootstrapError> {
         let asked = segments.iter().map(|segment| segment.nprocs as usize).sum();
         let preput = BTreeMap::from([(spawning::PARENT_PORT_KEY.into(), word(port.as_bytes()))]);
-        // Until all have started, which takes as long as their nodes take.
+        // No timeout: the answer comes when all have started, which may take long on some nodes.
         let answer = self.ask_within("spawn", &Request::Spawn(Spawn { segments, preput }), None)?;
         let Reply::SpawnResult { rc, jobid, errcodes: mut codes } = answer else { return Err(wrong("spawn")) };
         if rc != 0 {
             let why = self.get(spawning::ERROR_KEY)?.map(|why| String::from_utf8_lossy(&why).into_owned());
-            return Ok(Err(why.unwrap_or_else(|| "the process manager has refused it".to_owned())));
+            return Ok(Err(why.unwrap_or_else(|| "the process manager refused it".to_owned())));
         }
         codes.resize(asked, 0);
         Ok(Ok(Spawned { job: jobid, codes }))
     }
 
-    /// Where whoever has spawned this process's job waits for it, if it was spawned.
+    /// The port where the parent of this process's job waits for it, if the job was spawned.
     pub fn parent_port(&mut self) -> Result<Option<Vec<u8>>, BootstrapError> {
         Ok(self.get(spawning::PARENT_PORT_KEY)?.map(|port| of_word(&port)))
     }
 
-    /// Why a spawned job will not come, if it is known that it will not. Process managers other than rsd's never know.
+    /// Why a spawned job will never connect, if that is known. Only rsd's process manager knows.
     pub fn lost(&mut self, job: &[u8]) -> Result<Option<String>, BootstrapError> {
         if job.is_empty() {
             return Ok(None);
@@ -81,20 +81,20 @@ impl Pmi {
         let state = state.map(|state| String::from_utf8_lossy(&state).into_owned());
         Ok(match state.as_deref() {
             Some("running") => None,
-            Some("done") => Some("its processes have ended".to_owned()),
+            Some("done") => Some("its processes have exited".to_owned()),
             Some(failed) => Some(failed.strip_prefix("failed: ").unwrap_or(failed).to_owned()),
             None => None,
         })
     }
 }
 
-/// As one word of a line.
+/// Encodes text as one word of a line.
 fn word(text: &[u8]) -> Vec<u8> {
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"%\\'\"".contains(&byte);
     text.iter().flat_map(|byte| if plain(*byte) { vec![*byte] } else { format!("%{byte:02x}").into_bytes() }).collect()
 }
 
-/// What was written as such a word.
+/// Decodes such a word.
 fn of_word(word: &[u8]) -> Vec<u8> {
     let (mut text, mut rest) = (Vec::with_capacity(word.len()), word);
     while let Some((&byte, after)) = rest.split_first() {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_name_is_a_word_and_plain_ones_stay_as_they_are() {
+    fn any_name_is_encoded_as_a_word_and_plain_names_are_unchanged() {
         assert_eq!(word(b"ocean-1:x"), b"ocean-1:x");
         assert_eq!(word(b"my ocean\n100%"), b"my%20ocean%0a100%25");
         for text in [&b"my ocean\n100%"[..], "größe".as_bytes(), b"%", b"%2", b"%zz", b"\\\"'"] {

@@ -1,7 +1,7 @@
-//! A process joins its job, tells the others where it is, and learns where they are.
+//! How a process joins its job, tells the others its address, and learns theirs.
 //!
-//! [`Env`] is what the launcher has said; [`Pmi::from_env`] joins and blocks until the process manager has answered. Then
-//! each rank puts, all fence, and every rank gets what any rank put before the fence:
+//! [`Env`] is the launcher's information; [`Pmi::from_env`] joins and blocks until the process manager has answered. Then each
+//! rank puts, all fence, and every rank gets what any rank put before the fence:
 //!
 //! ```no_run
 //! # use rsd_mpi::bootstrap::{BootstrapError, Env, Limits, Pmi};
@@ -15,10 +15,10 @@
 //! # }
 //! ```
 //!
-//! A process that nobody has launched gets its [`Env`] from a daemon instead ([`join`]).
+//! A process without a launcher gets its [`Env`] from a daemon instead ([`join`]).
 //!
-//! One thread, blocking sockets, one request at a time: the wire is rsd-proto's (`pmi::v1`), whose decoder bounds what a
-//! server can make us hold. Every wait has a limit, but for the fence, which waits for the slowest rank.
+//! One thread, blocking sockets, one request at a time. The wire protocol is rsd-proto's (`pmi::v1`), whose decoder bounds the
+//! memory that a server can make the client use. Every wait has a limit, except the fence, which waits for the slowest rank.
 
 mod attach;
 mod client;

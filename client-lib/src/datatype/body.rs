@@ -1,7 +1,7 @@
-//! What a type map comes to: the places of its bytes, its bounds, its basic elements; and how one is put together from others.
+//! The content of a type map: the places of its bytes, its bounds, its basic elements; and how it is built from others.
 //!
 //! The bounds are those of MPI 5.0 §5.1.6 and §5.1.7: a type map without markers spans its bytes, rounded up to the strictest
-//! alignment in it; markers, which `MPI_Type_create_resized` sets, overrule the bytes and are inherited.
+//! alignment in it; markers, which `MPI_Type_create_resized` sets, override that and are inherited.
 
 use super::element::Element;
 use super::shape::{Sequence, Shape};
@@ -13,15 +13,15 @@ use crate::error::{MpiError, MpiResult};
 pub(super) struct Body {
     pub(super) shape: Shape,
     pub(super) signature: Signature,
-    /// The first byte and the one after the last, unless there is none.
+    /// The first byte and the end of the last one; `None` if there are no bytes.
     bytes: Option<Bounds>,
-    /// Where markers are, if there are any.
+    /// The positions of the markers, if there are any.
     markers: Option<Bounds>,
     /// The strictest alignment of its basic elements.
     align: i64,
 }
 
-/// From one offset to another, which may be smaller if a marker says so.
+/// From one offset to another, which may be smaller if set by a marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) lower: i64,
@@ -32,7 +32,7 @@ impl Bounds {
     const NONE: Self = Self { lower: 0, upper: 0 };
 
     pub(super) fn len(self) -> i64 {
-        // `Body` lets no others come into being.
+        // `Body` never creates others.
         self.upper.wrapping_sub(self.lower)
     }
 }
@@ -60,13 +60,13 @@ impl Body {
         Self { shape, signature: signature.finish(), bytes, markers: None, align: element.repr().align() as i64 }
     }
 
-    /// The same with other bounds.
+    /// The same bytes with other bounds.
     pub(super) fn with_markers(&self, lower: i64, extent: i64) -> MpiResult<Self> {
         let upper = lower.checked_add(extent).ok_or_else(too_far)?;
         Ok(Self { markers: Some(Bounds { lower, upper }), ..self.clone() })
     }
 
-    /// Lower and upper bound.
+    /// The lower and the upper bound.
     pub(super) fn bounds(&self) -> MpiResult<Bounds> {
         match (self.markers, self.bytes) {
             (Some(bounds), _) => Ok(bounds),
@@ -86,7 +86,7 @@ impl Body {
     }
 }
 
-/// Puts type maps one after the other.
+/// Concatenates type maps.
 #[derive(Debug, Default)]
 pub(super) struct Build {
     shape: Sequence,
@@ -98,7 +98,7 @@ pub(super) struct Build {
 }
 
 impl Build {
-    /// Adds `count` copies, the first at `at`, `stride` bytes apart. Nothing is added if it fails.
+    /// Adds `count` copies, the first at `at`, `stride` bytes apart. Adds nothing if it fails.
     pub(super) fn push(&mut self, at: i128, body: &Body, count: usize, stride: i128) -> MpiResult {
         if count == 0 {
             return Ok(());
@@ -117,7 +117,7 @@ impl Build {
         self.size = added.filter(|size| *size <= isize::MAX as usize).ok_or_else(too_big)?;
         (self.bytes, self.markers) = (bytes, markers);
         self.align = self.align.max(body.align);
-        // Offsets of bytes have been found to fit; without bytes they do not matter.
+        // The offsets of bytes were checked to fit; without bytes they do not matter.
         self.shape.push(body.shape.repeat(count, stride as isize).moved(at as isize));
         self.signature.push(&body.signature, count);
         Ok(())
@@ -142,7 +142,7 @@ fn between(lower: i128, upper: i128) -> MpiResult<Bounds> {
 
 #[cold]
 fn too_far() -> MpiError {
-    MpiError::arg("the datatype would reach further than 64-bit addresses do")
+    MpiError::arg("the datatype would exceed the range of 64-bit addresses")
 }
 
 #[cold]

@@ -1,13 +1,14 @@
-//! The constructors (MPI 5.0 §5.1.2 to §5.1.9): from arguments to a datatype, and to what `MPI_Type_get_contents` says of it.
+//! The constructors (MPI 5.0 §5.1.2 to §5.1.9): they build a datatype, and the arguments that `MPI_Type_get_contents`
+//! returns.
 //!
-//! Displacements of the vector and indexed constructors count extents of the old type, those of their `h` forms bytes.
+//! Displacements of the vector and indexed constructors are in extents of the old type, those of their `h` forms in bytes.
 
 use super::body::{Body, Build};
 use super::object::{Contents, Datatype, TypeRef};
 use crate::abi::constants as c;
 use crate::error::{MpiError, MpiResult};
 
-/// Which form of a constructor was called: it decides in what types its arguments are given back.
+/// The form of the constructor that was called: it decides the types in which the arguments are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// With `int` counts.
@@ -16,7 +17,7 @@ pub enum Form {
     Count,
 }
 
-/// In what displacements are given.
+/// The unit of displacements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Extents of the old type, as `int`.
@@ -52,17 +53,17 @@ impl Arguments {
         Self { form, contents: Contents::new(combiner) }
     }
 
-    /// Arguments that are `int` in one form.
+    /// Adds arguments that are `int` in one form.
     fn ints(mut self, values: &[i64]) -> Self {
         match self.form {
-            // Those of the int form were widened from an int.
+            // In the `Int` form these values were widened from `int`.
             Form::Int => self.contents.integers.extend(values.iter().map(|value| *value as i32)),
             Form::Count => self.contents.counts.extend(values),
         }
         self
     }
 
-    /// Arguments that are `MPI_Aint` in one form.
+    /// Adds arguments that are `MPI_Aint` in one form.
     fn addresses(mut self, values: &[i64]) -> Self {
         match self.form {
             Form::Int => self.contents.addresses.extend(values),
@@ -96,7 +97,7 @@ impl Datatype {
         Self::made(block(old, number(count, "count")?)?, contents)
     }
 
-    /// `MPI_Type_vector`, and with a stride in bytes `MPI_Type_create_hvector`.
+    /// `MPI_Type_vector`; with a stride in bytes, `MPI_Type_create_hvector`.
     pub fn vector(form: Form, unit: Unit, count: i64, length: i64, stride: i64, old: &TypeRef) -> MpiResult<Self> {
         let contents = Arguments::of(form, unit.combiner(c::MPI_COMBINER_VECTOR, c::MPI_COMBINER_HVECTOR))
             .ints(&[count, length])
@@ -108,7 +109,7 @@ impl Datatype {
         Self::made(build.finish(), contents)
     }
 
-    /// `MPI_Type_indexed`, and with displacements in bytes `MPI_Type_create_hindexed`: `lengths[i]` elements from
+    /// `MPI_Type_indexed`; with displacements in bytes, `MPI_Type_create_hindexed`: `lengths[i]` elements from
     /// `displacements[i]` on.
     pub fn indexed(form: Form, unit: Unit, lengths: &[i64], displacements: &[i64], old: &TypeRef) -> MpiResult<Self> {
         let contents = Arguments::of(form, unit.combiner(c::MPI_COMBINER_INDEXED, c::MPI_COMBINER_HINDEXED))
@@ -124,7 +125,7 @@ impl Datatype {
         Self::made(build.finish(), contents)
     }
 
-    /// `MPI_Type_create_indexed_block`, and with displacements in bytes `MPI_Type_create_hindexed_block`.
+    /// `MPI_Type_create_indexed_block`; with displacements in bytes, `MPI_Type_create_hindexed_block`.
     pub fn indexed_block(form: Form, unit: Unit, length: i64, displacements: &[i64], old: &TypeRef) -> MpiResult<Self> {
         let combiner = unit.combiner(c::MPI_COMBINER_INDEXED_BLOCK, c::MPI_COMBINER_HINDEXED_BLOCK);
         let contents = Arguments::of(form, combiner)
@@ -165,7 +166,7 @@ impl Datatype {
         Self::made(old.body.clone(), Arguments::of(Form::Int, c::MPI_COMBINER_DUP).of_type(old))
     }
 
-    /// `MPI_Type_create_subarray`: of an array of `sizes` the part of `subsizes` that begins at `starts`.
+    /// `MPI_Type_create_subarray`: the part of `subsizes` that begins at `starts`, in an array of `sizes`.
     pub fn subarray(
         form: Form,
         sizes: &[i64],
@@ -184,9 +185,7 @@ impl Datatype {
             c::MPI_ORDER_C => (0..sizes.len()).rev().collect(),
             c::MPI_ORDER_FORTRAN => (0..sizes.len()).collect(),
             _ => {
-                return Err(MpiError::arg(format!(
-                    "the order is {order}: it must be MPI_ORDER_C or MPI_ORDER_FORTRAN"
-                )));
+                return Err(MpiError::arg(format!("invalid order {order}: expected MPI_ORDER_C or MPI_ORDER_FORTRAN")));
             }
         };
         if dimensions.is_empty() {
@@ -198,7 +197,7 @@ impl Datatype {
             let (size, subsize, start) = (sizes[dimension], subsizes[dimension], starts[dimension]);
             if size < 1 || subsize < 1 || subsize > size || start < 0 || start > size - subsize {
                 return Err(MpiError::arg(format!(
-                    "dimension {dimension}: {subsize} elements from {start} on are not part of {size}"
+                    "dimension {dimension}: {subsize} elements from {start} on exceed its size {size}"
                 )));
             }
             let mut build = Build::default();
@@ -210,7 +209,7 @@ impl Datatype {
     }
 }
 
-/// `length` elements side by side.
+/// `length` contiguous elements.
 fn block(old: &Datatype, length: usize) -> MpiResult<Body> {
     let mut build = Build::default();
     build.push(0, &old.body, length, old.extent().into())?;
@@ -218,11 +217,11 @@ fn block(old: &Datatype, length: usize) -> MpiResult<Body> {
 }
 
 fn number(value: i64, name: &str) -> MpiResult<usize> {
-    usize::try_from(value).map_err(|_| MpiError::count(format!("the {name} is {value}")))
+    usize::try_from(value).map_err(|_| MpiError::count(format!("invalid {name} {value}")))
 }
 
 fn length_of_block(value: i64) -> MpiResult<usize> {
-    usize::try_from(value).map_err(|_| MpiError::arg(format!("the length of a block is {value}")))
+    usize::try_from(value).map_err(|_| MpiError::arg(format!("invalid block length {value}")))
 }
 
 #[cfg(test)]
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arguments_are_given_back_in_the_types_of_the_form_that_was_called() {
+    fn the_arguments_are_returned_in_the_types_of_the_called_form() {
         type Given<'a> = (i32, &'a [i32], &'a [i64], &'a [i64], usize);
         let int = predefined(c::MPI_INT);
         let check = |make: &dyn Fn(Form) -> MpiResult<Datatype>, plain: Given<'_>, large: Given<'_>| {
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_addressed_is_an_error_and_never_wraps() {
+    fn offsets_beyond_the_address_range_are_errors_and_never_wrap() {
         let int = predefined(c::MPI_INT);
         let many = i64::MAX;
         let class = |made: MpiResult<Datatype>| made.map(|_| ()).unwrap_err().class;
@@ -342,7 +341,7 @@ mod tests {
         ] {
             assert_eq!(class(made), c::MPI_ERR_ARG);
         }
-        // All on one place: little memory, but more bytes than can be counted.
+        // All in one place: little memory, but more bytes than a count can hold.
         let still = made(Datatype::resized(Form::Count, 0, 0, &int));
         assert_eq!(class(Datatype::contiguous(Form::Count, many, &still)), c::MPI_ERR_ARG);
         let far = made(Datatype::resized(Form::Count, 0, many / 2, &int));
@@ -353,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn large_counts_cost_nothing() {
+    fn large_counts_cost_no_memory_or_time() {
         let int = predefined(c::MPI_INT);
         let huge = made(Datatype::vector(Form::Count, Unit::Extents, 1 << 40, 3, 5, &int));
         assert_eq!(huge.size(), 12 << 40);
@@ -370,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn datatypes_nest_as_deep_as_the_program_likes() {
+    fn datatypes_nest_to_any_depth() {
         let int = predefined(c::MPI_INT);
         let mut deep = int.clone();
         for _ in 0..200_000 {

@@ -1,14 +1,14 @@
-//! The loops that copy between packed bytes and their places.
+//! The loops that copy between packed bytes and their places in memory.
 //!
-//! Runs of 1 to 32 bytes, as vectors of numbers have, are copied by moves of that very length; longer ones by the C library's
-//! `memmove`, which is defined even where a user has lent overlapping memory against the standard's rules. Structures are copied
-//! field by field for as many at a time as stay in the nearest cache: a loop of equal moves each.
+//! Runs of 1 to 32 bytes, as in vectors of numbers, are copied by moves of exactly that length; longer ones by the C library's
+//! `memmove`, which is defined even if a user has lent overlapping memory against the standard's rules. Structures are copied
+//! field by field, in batches that fit the nearest cache: each field is a loop of equal moves.
 
 #![expect(unsafe_code, reason = "copies from and to memory that the user has lent")]
 
 use super::shape::{Run, Visitor};
 
-/// Packed bytes that stay in the nearest cache, with the memory that they lie in.
+/// Packed bytes that fit the nearest cache together with the memory that they come from.
 const NEAR: usize = 4096;
 
 /// Copies what it visits to packed bytes.
@@ -16,7 +16,7 @@ pub(super) type Pack = Copier<true>;
 /// Copies packed bytes to what it visits.
 pub(super) type Unpack = Copier<false>;
 
-/// Copies between what it visits and packed bytes in turn.
+/// Copies between what it visits and consecutive packed bytes.
 pub(super) struct Copier<const PACK: bool> {
     packed: *mut u8,
 }
@@ -34,14 +34,14 @@ impl Copier<true> {
 impl Copier<false> {
     /// # Safety
     ///
-    /// There must be as many bytes as will be visited, and what is visited must be writable.
+    /// `from` must have a byte for each byte that will be visited, and these must be writable.
     #[inline]
     pub(super) unsafe fn new(from: *const u8) -> Self {
         Self { packed: from.cast_mut() }
     }
 }
 
-/// Calls `$copy::<N>` for a length that has a loop of its own, else `$other`.
+/// Calls `$copy::<N>` for a length that has a loop of its own, otherwise `$other`.
 macro_rules! by_length {
     ($len:expr, $self:ident.$copy:ident($($argument:expr),*), $other:expr) => {
         match $len {
@@ -64,7 +64,8 @@ macro_rules! by_length {
 impl<const PACK: bool> Copier<PACK> {
     #[inline(always)]
     fn fixed<const N: usize>(&mut self, address: *mut u8) {
-        // SAFETY: whoever made this has promised that the bytes visited may be used, and that there are as many packed ones.
+        // SAFETY: the creator has guaranteed that the visited bytes may be used, and that there is a packed byte for
+        // each.
         unsafe {
             if PACK {
                 std::ptr::copy(address.cast_const(), self.packed, N);
@@ -97,7 +98,7 @@ impl<const PACK: bool> Copier<PACK> {
         }
     }
 
-    /// From one place every `stride` bytes to one every `packed_stride`.
+    /// Copies from every `stride` bytes to every `packed_stride` bytes, or back.
     #[inline]
     fn fixed_crossed<const N: usize>(
         &mut self,
@@ -178,10 +179,10 @@ impl<const PACK: bool> Visitor for Copier<PACK> {
     }
 }
 
-/// Names what it visits, joined where it touches.
+/// Lists what it visits, merging pieces that touch.
 pub(super) struct Pieces<'a> {
     visit: &'a mut dyn FnMut(*mut u8, usize) -> bool,
-    /// Not named yet, for what follows may touch it.
+    /// Not listed yet, because the next piece may touch it.
     last: (*mut u8, usize),
 }
 
@@ -190,7 +191,7 @@ impl<'a> Pieces<'a> {
         Self { visit, last: (std::ptr::null_mut(), 0) }
     }
 
-    /// Names the last piece.
+    /// Lists the last piece.
     pub(super) fn finish(self) {
         if self.last.1 > 0 {
             (self.visit)(self.last.0, self.last.1);

@@ -1,4 +1,4 @@
-//! The predefined datatypes, as a table: what each is called, how it is represented, and for which operations it is meant.
+//! The predefined datatypes, as a table: the name, representation and operation class of each.
 //!
 //! C types are those of 64-bit Linux; Fortran's are those of compilers with 4-byte `INTEGER`, `REAL` and `LOGICAL`. The
 //! classes are those of MPI 5.0 §6.9.2 and §6.9.4.
@@ -10,7 +10,7 @@ use crate::abi::constants as c;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Element(u8);
 
-/// How a value lies in memory, in the machine's byte order.
+/// The representation of a value in memory, in the machine's byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Repr {
     /// A signed integer of 1 byte.
@@ -65,13 +65,13 @@ pub enum Repr {
     Int16Int32,
     /// `struct { long double; int }`.
     LongDoubleInt32,
-    /// Two [`Repr::Float32`], of which the second is an index.
+    /// Two [`Repr::Float32`]; the second one is an index.
     Float32Float32,
-    /// Two [`Repr::Float64`], of which the second is an index.
+    /// Two [`Repr::Float64`]; the second one is an index.
     Float64Float64,
 }
 
-/// What operations a type is meant for (MPI 5.0 §6.9.2).
+/// The operations that a type is meant for (MPI 5.0 §6.9.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// "C integer".
@@ -90,14 +90,14 @@ pub enum Class {
     MultiLanguage,
     /// A value and its index, for `MPI_MINLOC` and `MPI_MAXLOC`.
     Pair,
-    /// Characters and packed data: none.
+    /// Characters and packed data: no operations.
     Other,
 }
 
-/// The handle from which on datatypes are numbered, `MPI_DATATYPE_NULL`.
+/// The first datatype handle, `MPI_DATATYPE_NULL`.
 pub const FIRST: usize = c::MPI_DATATYPE_NULL;
 
-/// How many numbers there are.
+/// The number of datatype handles.
 pub(super) const NUMBERS: usize = 256;
 
 #[derive(Debug, Clone, Copy)]
@@ -206,7 +206,7 @@ static SIZES: [u8; NUMBERS] = {
     sizes
 };
 
-/// Bytes of an element, if the datatype is a predefined one without holes: what most messages are made of.
+/// Bytes of an element, if the datatype is a predefined one without holes, as in most messages.
 #[inline]
 pub fn basic_size(datatype: DatatypeHandle) -> Option<usize> {
     match SIZES.get(datatype.0.wrapping_sub(FIRST)) {
@@ -224,12 +224,12 @@ impl Element {
         (!row.name.is_empty()).then_some(Self(number as u8))
     }
 
-    /// All of them.
+    /// All predefined datatypes.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..NUMBERS).filter_map(|number| Self::of(DatatypeHandle(FIRST + number)))
     }
 
-    /// Its handle.
+    /// The handle.
     pub fn handle(self) -> DatatypeHandle {
         DatatypeHandle(FIRST + usize::from(self.0))
     }
@@ -243,13 +243,13 @@ impl Element {
         ROWS[usize::from(self.0)].name
     }
 
-    /// How it lies in memory.
+    /// The representation in memory.
     #[inline]
     pub fn repr(self) -> Repr {
         ROWS[usize::from(self.0)].repr
     }
 
-    /// What operations it is meant for.
+    /// The operations that it is meant for.
     #[inline]
     pub fn class(self) -> Class {
         ROWS[usize::from(self.0)].class
@@ -261,7 +261,7 @@ impl Element {
         self.repr().size()
     }
 
-    /// Of a pair the value, the index, and where that lies; none of what is one value.
+    /// For a pair: the value, the index, and the index's offset; `None` for a single value.
     pub(super) fn halves(self) -> Option<(Self, Self, usize)> {
         let (value, index) = match self.0 as usize + FIRST {
             c::MPI_FLOAT_INT => (c::MPI_FLOAT, c::MPI_INT),
@@ -321,7 +321,7 @@ impl Repr {
         }
     }
 
-    /// Alignment that C and Fortran want.
+    /// The alignment required by C and Fortran.
     pub const fn align(self) -> usize {
         match self {
             Self::Int8 | Self::Uint8 => 1,
@@ -351,7 +351,7 @@ impl Repr {
         }
     }
 
-    /// Distance between elements: the size, with the padding of the `struct`.
+    /// The distance between elements: the size, with the padding of the `struct`.
     pub const fn extent(self) -> usize {
         match self {
             Self::Int16Int32 => 8,
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_a_predefined_datatype() {
+    fn no_other_handle_is_a_predefined_datatype() {
         for bits in [0, 1, FIRST - 1, FIRST, FIRST + 4, 0x2ff, 0x300, usize::MAX, 0x7fff_1234_5678] {
             assert_eq!(Element::of(DatatypeHandle(bits)), None, "{bits:#x}");
             assert_eq!(basic_size(DatatypeHandle(bits)), None, "{bits:#x}");
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_is_its_halves() {
+    fn a_pair_consists_of_its_halves() {
         for element in Element::all().filter(|element| element.class() == Class::Pair) {
             let (value, index, at) = element.halves().unwrap();
             assert_eq!(value.size() + index.size(), element.size(), "{}", element.name());

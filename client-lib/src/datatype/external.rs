@@ -1,4 +1,4 @@
-//! `external32`, the form in which data leaves for other machines and libraries: big endian, with sizes of its own for a few
+//! `external32`, the representation of data for other machines and libraries: big endian, with special sizes for a few
 //! types (MPI 5.0 §14.5.2).
 
 #![expect(unsafe_code, reason = "copies from and to memory that the user has lent")]
@@ -15,7 +15,7 @@ impl Datatype {
     pub fn external_len(&self, count: usize) -> MpiResult<usize> {
         let len = self.body.signature.external_size().and_then(|size| size.checked_mul(count));
         len.filter(|len| *len <= isize::MAX as usize)
-            .ok_or_else(|| MpiError::count(format!("{count} elements are more bytes than memory can have")))
+            .ok_or_else(|| MpiError::count(format!("{count} elements exceed the address space")))
     }
 
     /// Converts `count` elements; `into` has the length that they need.
@@ -56,7 +56,8 @@ impl Datatype {
         });
     }
 
-    /// Names basic elements in packed order: which, from which packed byte on, how many bytes, at most [`CHUNK`].
+    /// Lists basic elements in packed order: the element, its first packed byte, and the number of bytes, at most
+    /// [`CHUNK`].
     fn visit_chunks(&self, count: usize, visit: &mut dyn FnMut(Element, usize, usize)) {
         let mut at = 0;
         let repeat = if self.size() == 0 { 0 } else { count };
@@ -82,7 +83,7 @@ fn to_external(element: Element, native: &[u8], external: &mut [u8]) {
         }
         return;
     }
-    // Of an integer that is shorter there, the low bytes.
+    // For an integer that is shorter in `external32`, the low bytes.
     let part = part(element).min(external.len());
     for (from, to) in native.chunks_exact(native.len() * part / external.len()).zip(external.chunks_exact_mut(part)) {
         let low = if cfg!(target_endian = "big") { &from[from.len() - part..] } else { &from[..part] };
@@ -124,17 +125,18 @@ fn part(element: Element) -> usize {
     }
 }
 
-/// From the x87's 80 bits, the low ones, to IEEE 754 binary128: 49 more bits of fraction, and the leading 1 is implied.
+/// Converts the x87's 80 bits, the low ones, to IEEE 754 binary128: 49 more bits of fraction, and the leading 1 is
+/// implied.
 fn quad_of_extended(extended: u128) -> u128 {
     let (fraction, exponent) = (extended & ((1 << 63) - 1), (extended >> 64) & 0xffff);
     (exponent << 112) | (fraction << 49)
 }
 
-/// And back, to the nearest.
+/// Converts back, rounding to the nearest.
 fn extended_of_quad(quad: u128) -> u128 {
     let (sign, magnitude) = (quad >> 127, quad & !(1 << 127));
     let infinite = 0x7fff << 112;
-    // Rounding may carry into the exponent, as it should; a NaN stays one.
+    // Rounding may carry into the exponent, which is right; a NaN remains a NaN.
     let half = (1 << 48) - 1 + ((magnitude >> 49) & 1);
     let rounded = if magnitude >= infinite { magnitude } else { magnitude + half };
     let (exponent, mut fraction) = (rounded >> 112, (rounded >> 49) & ((1 << 63) - 1));
@@ -156,7 +158,7 @@ mod tests {
         let count = native.len() / datatype.extent() as usize;
         let mut external = vec![0; datatype.external_len(count).unwrap()];
         let mut back = vec![0; native.len()];
-        // SAFETY: as long as `count` elements.
+        // SAFETY: the bytes hold `count` elements.
         unsafe {
             datatype.pack_external(native.as_ptr(), count, &mut external);
             datatype.unpack_external(&external, back.as_mut_ptr(), count);
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_leave_in_big_endian_and_come_back() {
+    fn numbers_are_converted_to_big_endian_and_back() {
         let ints: Vec<u8> = [1i32, -2].iter().flat_map(|value| value.to_ne_bytes()).collect();
         assert_eq!(there_and_back(c::MPI_INT, &ints), [0, 0, 0, 1, 255, 255, 255, 254]);
         let longs: Vec<u8> = [1i64, -2].iter().flat_map(|value| value.to_ne_bytes()).collect();
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_double_becomes_a_quad_and_comes_back() {
+    fn a_long_double_is_converted_to_a_quad_and_back() {
         // One and a half, negative; the smallest denormal; infinity; a fraction of all ones.
         for extended in
             [(0xbfffu128 << 64) | (3 << 62), 1, (0x7fff << 64) | (1 << 63), (0x4000 << 64) | u128::from(u64::MAX)]
@@ -191,7 +193,7 @@ mod tests {
             assert_eq!(extended_of_quad(quad_of_extended(extended)), extended);
         }
         assert_eq!(quad_of_extended((0xbfff << 64) | (3 << 62)), (0xbfff << 112) | (1 << 111));
-        // Halfway between two: to the even one. Above the largest: infinity.
+        // Halfway between two numbers: to the even one. Above the largest: infinity.
         assert_eq!(extended_of_quad((0x3fff << 112) | (1 << 48)), (0x3fff << 64) | (1 << 63));
         assert_eq!(extended_of_quad((0x3fff << 112) | (3 << 48)), (0x3fff << 64) | (1 << 63) | 2);
         assert_eq!(extended_of_quad((0x7ffe << 112) | ((1 << 112) - 1)), (0x7fff << 64) | (1 << 63));

@@ -1,11 +1,11 @@
-//! Where the bytes of messages lie in memory, and the visits that pack, unpack and list them.
+//! The places of a message's bytes in memory, and the visits that pack, unpack and list them.
 //!
-//! Packed order is the order of the type map (MPI 5.0 §5.1), whatever the places: elements may overlap and go backwards.
+//! Packed order is the order of the type map (MPI 5.0 §5.1), wherever the bytes are: elements may overlap and run backwards.
 
 use super::copy::{Pack, Pieces, Unpack};
 use super::shape::{Sequence, Shape, Visitor};
 
-/// Places of the packed bytes of one element, relative to its address, and the distance to the next element.
+/// The places of an element's packed bytes, relative to its address, and the distance to the next element.
 #[derive(Debug)]
 pub struct Layout {
     shape: Shape,
@@ -13,7 +13,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Of blocks (offset, length) in packed order.
+    /// A layout of blocks (offset, length) in packed order.
     pub fn new(pieces: &[(isize, usize)], extent: isize) -> Self {
         let mut sequence = Sequence::default();
         for &(offset, len) in pieces {
@@ -38,39 +38,39 @@ impl Layout {
         self.extent
     }
 
-    /// If `count` elements lie side by side in packed order: the first byte's offset from the address.
+    /// The offset of the first byte from the address, if `count` elements are contiguous in packed order.
     #[inline]
     pub fn contiguous_at(&self, count: usize) -> Option<isize> {
         let side_by_side = self.shape.is_contiguous() && (count == 1 || self.extent == self.shape.size as isize);
         side_by_side.then_some(self.shape.offset)
     }
 
-    /// Copies packed bytes from `at` on, of any number of elements.
+    /// Copies the packed bytes from `at` on, of any number of elements.
     ///
     /// # Safety
     ///
     /// The memory of the elements that hold them must be readable.
     #[expect(unsafe_code, reason = "copies from memory that the user has lent")]
     pub unsafe fn pack(&self, base: *mut u8, at: usize, into: &mut [u8]) {
-        // SAFETY: the caller's promise; `into` is as long as all that is visited.
+        // SAFETY: the caller's promise; `into` has a byte for each visited byte.
         let mut pack = unsafe { Pack::new(into.as_mut_ptr()) };
         self.visit(base, at, into.len(), &mut pack);
     }
 
-    /// Copies over packed bytes from `at` on, of any number of elements.
+    /// Overwrites the packed bytes from `at` on, of any number of elements.
     ///
     /// # Safety
     ///
     /// The memory of the elements that hold them must be writable.
     #[expect(unsafe_code, reason = "copies to memory that the user has lent")]
     pub unsafe fn unpack(&self, base: *mut u8, at: usize, from: &[u8]) {
-        // SAFETY: the caller's promise; `from` is as long as all that is visited.
+        // SAFETY: the caller's promise; `from` has a byte for each visited byte.
         let mut unpack = unsafe { Unpack::new(from.as_ptr()) };
         self.visit(base, at, from.len(), &mut unpack);
     }
 
-    /// Names the pieces of memory with the packed bytes from `at` on, until `len` bytes are named or `visit` says no. Pieces
-    /// that touch are named as one.
+    /// Lists the pieces of memory that hold the packed bytes from `at` on, until `len` bytes are listed or `visit`
+    /// returns false. Pieces that touch are merged.
     pub fn pieces(&self, base: *mut u8, at: usize, len: usize, visit: &mut dyn FnMut(*mut u8, usize) -> bool) {
         let mut pieces = Pieces::new(visit);
         self.visit(base, at, len, &mut pieces);

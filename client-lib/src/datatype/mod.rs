@@ -1,9 +1,10 @@
-//! Datatypes: what a message is made of, and the loops that pack and unpack it (MPI 5.0 §5).
+//! Datatypes: the content of a message, and the loops that pack and unpack it (MPI 5.0 §5).
 //!
-//! A [`Datatype`] is made by a constructor from others, and found by handle in [`Types`]. Of its type map it keeps what is needed:
+//! A constructor makes a [`Datatype`] from others; the handle table is in `object`. Of its type map it keeps only what is needed:
 //!
-//! - where the bytes lie: a tree of loops (`shape`) in a [`Layout`], which packs, unpacks and lists any part of them (`copy`);
-//! - the bounds (`body`), the order of the basic elements (`signature`), which `external` converts; the constructor's arguments ([`Contents`]).
+//! - the places of the bytes: a tree of loops (`shape`) in a [`Layout`], which packs, unpacks and lists any part of them (`copy`);
+//! - the bounds (`body`), the order of the basic elements (`signature`), which `external` converts, and the constructor's
+//!   arguments ([`Contents`]).
 //!
 //! The predefined datatypes are a table ([`element`]).
 

@@ -1,4 +1,4 @@
-//! Datatypes as objects: what a handle stands for, and how it was made.
+//! Datatypes as objects: the object behind a handle, and how it was made.
 
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
@@ -9,7 +9,7 @@ use super::layout::Layout;
 use crate::abi::constants::MPI_COMBINER_NAMED;
 use crate::error::{MpiError, MpiResult};
 
-/// A datatype. What the program can change of one (its name, attributes, whether it is committed) belongs to the handle.
+/// A datatype. What the program can change (name, attributes, whether it is committed) belongs to the handle.
 #[derive(Debug)]
 pub struct Datatype {
     pub(super) body: Body,
@@ -30,7 +30,7 @@ pub struct Contents {
     pub addresses: Vec<i64>,
     /// Arguments of type `MPI_Count`, of constructors ending in `_c`.
     pub counts: Vec<i64>,
-    /// Datatypes that it was made of.
+    /// The datatypes that it was made of.
     pub types: Vec<TypeRef>,
 }
 
@@ -41,12 +41,12 @@ impl Contents {
     }
 }
 
-/// A datatype, kept alive.
+/// A reference to a datatype, which keeps it alive.
 #[derive(Debug, Clone)]
 pub enum TypeRef {
-    /// A predefined one.
+    /// A predefined datatype.
     Predefined(&'static Datatype),
-    /// One that the program has made.
+    /// A datatype that the program has made.
     Made(Arc<Datatype>),
 }
 
@@ -75,36 +75,36 @@ static PREDEFINED: LazyLock<Box<[Option<Datatype>]>> = LazyLock::new(|| {
 });
 
 impl Datatype {
-    /// A predefined one.
+    /// A predefined datatype.
     pub fn predefined(element: Element) -> &'static Self {
         PREDEFINED[element.number()].as_ref().expect("an `Element` is a number with a datatype")
     }
 
-    /// Of a type map.
+    /// A datatype of a type map.
     pub(super) fn made(body: Body, contents: Contents) -> MpiResult<Self> {
         let bounds = body.bounds()?;
         let layout = Arc::new(Layout::of(body.shape.clone(), bounds.len() as isize));
         Ok(Self { body, layout, bounds, element: None, contents })
     }
 
-    /// Where the bytes lie.
+    /// The places of the bytes.
     #[inline]
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
 
-    /// Which predefined datatype this is.
+    /// The predefined datatype that this is, if it is one.
     #[inline]
     pub fn element(&self) -> Option<Element> {
         self.element
     }
 
-    /// The predefined datatype of which all of it is made, if that is one (pairs are two).
+    /// The predefined datatype that all of it consists of, if there is only one (a pair has two).
     pub fn uniform(&self) -> Option<Element> {
         self.body.signature.uniform()
     }
 
-    /// How it was made.
+    /// The constructor's arguments.
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
@@ -115,28 +115,29 @@ impl Datatype {
         self.layout.size()
     }
 
-    /// Lower bound.
+    /// The lower bound.
     pub fn lb(&self) -> i64 {
         self.bounds.lower
     }
 
-    /// Distance from one element to the next.
+    /// The distance from one element to the next.
     #[inline]
     pub fn extent(&self) -> i64 {
         self.bounds.len()
     }
 
-    /// Offset of the first byte.
+    /// The offset of the first byte.
     pub fn true_lb(&self) -> i64 {
         self.body.true_bounds().lower
     }
 
-    /// Bytes from the first to the last.
+    /// The bytes from the first to the last.
     pub fn true_extent(&self) -> i64 {
         self.body.true_bounds().len()
     }
 
-    /// Packed bytes of `count` elements; an error of class `MPI_ERR_COUNT` if these, or their places, are too many.
+    /// Packed bytes of `count` elements; fails with class `MPI_ERR_COUNT` if their number or their places exceed the
+    /// address space.
     #[inline]
     pub fn packed_len(&self, count: usize) -> MpiResult<usize> {
         match self.size().checked_mul(count) {
@@ -145,8 +146,8 @@ impl Datatype {
         }
     }
 
-    /// The memory that `count` elements lie in: offset of its first byte from the elements' address, and its length. For
-    /// memory of the library's own that takes the elements of a user's buffer.
+    /// The memory of `count` elements: the offset of its first byte from the elements' address, and its length. For
+    /// memory of the library that holds the elements of a user's buffer.
     pub fn span(&self, count: usize) -> MpiResult<(isize, usize)> {
         let Bounds { lower, upper } = self.body.true_bounds();
         if count == 0 || self.size() == 0 {
@@ -160,12 +161,12 @@ impl Datatype {
         span.ok_or_else(|| too_many(count, self.size()))
     }
 
-    /// From the first to the last of `count` elements.
+    /// The distance from the first to the last of `count` elements.
     fn reach(&self, count: usize) -> Option<i64> {
         i64::try_from(count - 1).ok()?.checked_mul(self.extent())
     }
 
-    /// How many whole elements so many packed bytes are; none if they are no whole number.
+    /// The number of whole elements in this many packed bytes; `None` if it is not a whole number.
     pub fn count_of(&self, bytes: u64) -> Option<i64> {
         let size = self.size() as u64;
         match bytes {
@@ -175,25 +176,25 @@ impl Datatype {
         }
     }
 
-    /// How many basic elements so many packed bytes are; none if they end within one.
+    /// The number of basic elements in this many packed bytes; `None` if they end within one.
     pub fn elements_of(&self, bytes: u64) -> Option<i64> {
         let elements = self.body.signature.elements_in(usize::try_from(bytes).ok()?)?;
         i64::try_from(elements).ok()
     }
 
-    /// Packed bytes of so many basic elements; none if it has no elements.
+    /// The packed bytes of this many basic elements; `None` if the datatype has no elements.
     pub fn bytes_of(&self, elements: u64) -> Option<u64> {
         Some(self.body.signature.bytes_of(usize::try_from(elements).ok()?)? as u64)
     }
 
-    /// Basic elements of one element.
+    /// The number of basic elements of one element.
     pub fn elements(&self) -> usize {
         self.body.signature.elements()
     }
 }
 
 impl Drop for Datatype {
-    /// Not by recursion: chains of datatypes made of each other can be as long as the program likes.
+    /// Not recursive: a program can make arbitrarily long chains of datatypes.
     fn drop(&mut self) {
         let mut left = std::mem::take(&mut self.contents.types);
         while let Some(one) = left.pop() {
@@ -208,5 +209,5 @@ impl Drop for Datatype {
 
 #[cold]
 fn too_many(count: usize, size: usize) -> MpiError {
-    MpiError::count(format!("{count} elements of {size} bytes reach further than memory can"))
+    MpiError::count(format!("{count} elements of {size} bytes exceed the address space"))
 }

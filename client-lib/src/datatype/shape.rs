@@ -1,60 +1,60 @@
-//! Where packed bytes lie, relative to an address: as a small tree of loops and lists, joined as far as possible.
+//! The places of packed bytes, relative to an address: a small tree of loops and lists, merged as far as possible.
 //!
-//! A vector of a million blocks is one node, and so is an array of structures. Nothing is kept between two visits: the place of
-//! a packed byte is found anew, by one division per loop and one binary search per list.
+//! A vector of a million blocks is one node, and so is an array of structures. No state is kept between two visits: the place
+//! of a packed byte is found each time, by one division per loop and one binary search per list.
 //!
-//! Depth is bounded, so recursion is safe: a list never lies directly in a list, and each loop at least doubles the size, of
-//! which there are 63 bits. Offsets wrap: `construct` has checked that those of all bytes fit.
+//! Depth is bounded, so recursion is safe: a list never contains a list directly, and each loop at least doubles the size,
+//! which has 63 bits. Offsets wrap: `construct` has checked that those of all bytes fit.
 
 use std::sync::Arc;
 
 /// Packed bytes and their places.
 #[derive(Debug, Clone)]
 pub(super) struct Shape {
-    /// Added to the address.
+    /// The offset from the address.
     pub(super) offset: isize,
     /// Packed bytes.
     pub(super) size: usize,
-    /// Contiguous runs that they lie in; `usize::MAX` for more.
+    /// The number of contiguous runs; `usize::MAX` if there are more.
     runs: usize,
-    /// None if the bytes lie side by side.
+    /// `None` if the bytes are contiguous.
     tree: Option<Arc<Tree>>,
 }
 
 #[derive(Debug)]
 enum Tree {
-    /// `inner` so many times, `stride` bytes apart.
+    /// `inner` repeated `count` times, `stride` bytes apart.
     Repeat { count: usize, stride: isize, inner: Shape },
-    /// Many runs of one length.
+    /// Many runs of the same length.
     Equal { len: usize, offsets: Box<[isize]> },
-    /// Runs of several lengths, or few.
+    /// Runs of several lengths, or few runs.
     Runs { runs: Box<[Run]>, span: usize },
-    /// Trees.
+    /// Subtrees.
     Parts(Box<[Part]>),
 }
 
-/// Bytes side by side.
+/// Contiguous bytes.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) offset: isize,
-    /// Packed bytes before it.
+    /// The number of packed bytes before it.
     pub(super) at: usize,
     pub(super) len: usize,
 }
 
-/// A list this short is visited run by run for many elements, if these do not overlap, and not element by element.
+/// A list this short is visited run by run over many elements, if these do not overlap, and not element by element.
 const FEW: usize = 32;
 
 #[derive(Debug)]
 struct Part {
-    /// Packed bytes before it.
+    /// The number of packed bytes before it.
     at: usize,
     shape: Shape,
 }
 
-/// Is told the runs of bytes in packed order; says false to stop.
+/// Receives the runs of bytes in packed order; returns false to stop.
 pub(super) trait Visitor {
-    /// `len` bytes side by side.
+    /// `len` contiguous bytes.
     fn run(&mut self, address: *mut u8, len: usize) -> bool;
 
     /// `count` runs of `len` bytes, `stride` bytes apart.
@@ -62,8 +62,8 @@ pub(super) trait Visitor {
         (0..count).all(|index| self.run(address.wrapping_offset(stride.wrapping_mul(index as isize)), len))
     }
 
-    /// `count` elements of these runs, `stride` bytes apart, which do not overlap: their order does not matter where each run's
-    /// packed bytes are known, `size` bytes after those of the element before.
+    /// `count` elements of these runs, `stride` bytes apart, which do not overlap. Their order is free, because each
+    /// run's packed bytes are known: they are `size` bytes after those of the previous element.
     fn crossed(&mut self, address: *mut u8, stride: isize, runs: &[Run], size: usize, count: usize) -> bool {
         let _ = size;
         (0..count).all(|index| {
@@ -82,23 +82,23 @@ impl Shape {
     /// No bytes.
     pub(super) const EMPTY: Self = Self { offset: 0, size: 0, runs: 0, tree: None };
 
-    /// `size` bytes, side by side.
+    /// `size` contiguous bytes.
     pub(super) const fn bytes(size: usize) -> Self {
         Self { offset: 0, size, runs: if size > 0 { 1 } else { 0 }, tree: None }
     }
 
-    /// Whether the bytes lie side by side.
+    /// Whether the bytes are contiguous.
     #[inline]
     pub(super) fn is_contiguous(&self) -> bool {
         self.tree.is_none()
     }
 
-    /// The same, `by` bytes further on.
+    /// The same shape, `by` bytes further on.
     pub(super) fn moved(&self, by: isize) -> Self {
         Self { offset: self.offset.wrapping_add(by), ..self.clone() }
     }
 
-    /// `count` times, `stride` bytes apart; the size of it all must fit an `isize`.
+    /// The shape repeated `count` times, `stride` bytes apart; the total size must fit an `isize`.
     pub(super) fn repeat(&self, count: usize, stride: isize) -> Self {
         if count == 0 || self.size == 0 {
             return Self::EMPTY;
@@ -120,7 +120,7 @@ impl Shape {
         Self { offset: self.offset, size, runs, tree: Some(Arc::new(Tree::Repeat { count, stride, inner })) }
     }
 
-    /// Visits all bytes, as if at this address.
+    /// Visits all bytes, as if placed at this address.
     pub(super) fn visit_all<V: Visitor>(&self, address: *mut u8, visitor: &mut V) -> bool {
         let address = address.wrapping_offset(self.offset);
         match self.tree.as_deref() {
@@ -134,7 +134,7 @@ impl Shape {
         }
     }
 
-    /// Visits packed bytes `from` to `to`, of which there is at least one.
+    /// Visits packed bytes `from` to `to`; at least one.
     pub(super) fn visit<V: Visitor>(&self, address: *mut u8, from: usize, to: usize, visitor: &mut V) -> bool {
         if from == 0 && to == self.size {
             return self.visit_all(address, visitor);
@@ -161,7 +161,7 @@ impl Shape {
         }
     }
 
-    /// Visits packed bytes `from` to `to` of this shape repeated without end, `stride` bytes apart.
+    /// Visits packed bytes `from` to `to` of this shape repeated endlessly, `stride` bytes apart.
     pub(super) fn visit_repeated<V: Visitor>(
         &self,
         stride: isize,
@@ -231,7 +231,7 @@ fn visit_equal<V: Visitor>(
     rest == 0 || visitor.run(address.wrapping_offset(offsets[last]), rest)
 }
 
-/// Puts shapes one after the other in packed order.
+/// Concatenates shapes in packed order.
 #[derive(Debug, Default)]
 pub(super) struct Sequence {
     parts: Vec<Shape>,
@@ -254,7 +254,8 @@ impl Sequence {
         self.parts.push(shape);
     }
 
-    /// All of them; their sizes together must fit an `isize`. Lists of few runs become lists of runs, lists of lists one list.
+    /// Returns the concatenation; the total size must fit an `isize`. Lists of few runs become lists of runs, lists of
+    /// lists one list.
     pub(super) fn finish(mut self) -> Shape {
         if self.parts.len() <= 1 {
             return self.parts.pop().unwrap_or(Shape::EMPTY);

@@ -1,6 +1,6 @@
-//! Of which basic datatypes an element is made, in order: the type map without its places (MPI 5.0 §5.1).
+//! The basic datatypes of an element, in order: the type map without its places (MPI 5.0 §5.1).
 //!
-//! Needed where bytes are not enough: to count received elements, to convert to `external32`, to tell what can be
+//! Needed where bytes are not enough: to count received elements, to convert to `external32`, to decide what can be
 //! accumulated. Repetitions are counted, not listed. As in `shape`, depth is bounded because each level repeats the one below.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub(super) struct Signature {
     runs: Arc<[Run]>,
     /// Packed bytes.
     size: usize,
-    /// Basic elements; `usize::MAX` for more.
+    /// The number of basic elements; `usize::MAX` if there are more.
     elements: usize,
 }
 
@@ -21,9 +21,9 @@ pub(super) struct Signature {
 struct Run {
     count: usize,
     unit: Unit,
-    /// Packed bytes before it.
+    /// The number of packed bytes before it.
     at: usize,
-    /// Basic elements before it.
+    /// The number of basic elements before it.
     index: usize,
 }
 
@@ -67,7 +67,7 @@ impl Run {
     }
 }
 
-/// Puts signatures one after the other.
+/// Concatenates signatures.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     runs: Vec<Run>,
@@ -79,7 +79,7 @@ impl Parts {
         self.add(1, Unit::Basic(element));
     }
 
-    /// Adds `count` times a signature.
+    /// Adds a signature `count` times.
     pub(super) fn push(&mut self, signature: &Signature, count: usize) {
         match &*signature.runs {
             _ if count == 0 => {}
@@ -96,7 +96,7 @@ impl Parts {
         }
     }
 
-    /// All of them; their sizes together must fit an `isize`.
+    /// Returns the concatenation; the total size must fit an `isize`.
     pub(super) fn finish(self) -> Signature {
         let mut parts = Self::default();
         for run in self.runs {
@@ -118,12 +118,12 @@ impl Parts {
 }
 
 impl Signature {
-    /// Basic elements of one element.
+    /// The number of basic elements of one element.
     pub(super) fn elements(&self) -> usize {
         self.elements
     }
 
-    /// The basic datatype that all of it is made of, if that is one.
+    /// The basic datatype that all of it consists of, if there is only one.
     pub(super) fn uniform(&self) -> Option<Element> {
         match &*self.runs {
             [Run { unit: Unit::Basic(element), .. }] => Some(*element),
@@ -131,7 +131,7 @@ impl Signature {
         }
     }
 
-    /// How many basic elements the first `bytes` packed bytes are; none if they end within one.
+    /// The number of basic elements in the first `bytes` packed bytes; `None` if they end within one.
     pub(super) fn elements_in(&self, bytes: usize) -> Option<usize> {
         if bytes == 0 || self.size == 0 {
             return (bytes == 0).then_some(0);
@@ -150,7 +150,8 @@ impl Signature {
         Some(whole.saturating_add(run.index).saturating_add(inner))
     }
 
-    /// How many packed bytes the first `elements` basic elements are; none if there are too many bytes, or no elements.
+    /// The number of packed bytes of the first `elements` basic elements; `None` if it overflows, or if there are no
+    /// elements.
     pub(super) fn bytes_of(&self, elements: usize) -> Option<usize> {
         if elements == 0 || self.elements == 0 {
             return (elements == 0).then_some(0);
@@ -169,7 +170,7 @@ impl Signature {
         whole.checked_add(run.at)?.checked_add(inner)
     }
 
-    /// Names the basic elements in order, as runs of one kind; stops if `visit` says no.
+    /// Lists the basic elements in order, as runs of one kind; stops if `visit` returns false.
     pub(super) fn visit(&self, visit: &mut dyn FnMut(Element, usize) -> bool) -> bool {
         self.runs.iter().all(|run| match &run.unit {
             Unit::Basic(element) => visit(*element, run.count),
@@ -177,7 +178,7 @@ impl Signature {
         })
     }
 
-    /// Bytes in `external32`; none if there are too many.
+    /// The number of bytes in `external32`; `None` if it overflows.
     pub(super) fn external_size(&self) -> Option<usize> {
         self.runs.iter().try_fold(0usize, |sum, run| {
             let unit = match &run.unit {

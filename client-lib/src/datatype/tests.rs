@@ -1,4 +1,4 @@
-//! The pack engine and the bounds against a type map written out in full, for random types made of random types.
+//! Compares the pack engine and the bounds with a type map written out in full, for random types made of random types.
 
 #![expect(unsafe_code, reason = "the copy loops are what is tested")]
 
@@ -40,7 +40,7 @@ impl Naive {
         (lower, upper)
     }
 
-    /// Lower bound and extent, by the formulas of MPI 5.0 §5.1.6.
+    /// The lower bound and the extent, by the formulas of MPI 5.0 §5.1.6.
     fn bounds(&self) -> (i64, i64) {
         let (lower, upper) = self.true_bounds();
         if let (Some(lower), Some(upper)) = (self.lower.iter().min(), self.upper.iter().max()) {
@@ -54,7 +54,7 @@ impl Naive {
         self.entries.iter().map(|(element, _)| element.size()).sum()
     }
 
-    /// Offsets of the packed bytes of `count` elements.
+    /// The offsets of the packed bytes of `count` elements.
     fn places(&self, count: usize) -> Vec<i64> {
         let extent = self.bounds().1;
         let element = |index| {
@@ -278,7 +278,7 @@ proptest! {
         let cuts = (cuts.0.min(cuts.1) * places.len() as f64, cuts.0.max(cuts.1) * places.len() as f64);
         let range = cuts.0 as usize..cuts.1 as usize;
         let base = arena.base();
-        // SAFETY: the arena holds all places.
+        // SAFETY: the arena contains all places.
         let buffer = unsafe { Buffer::new(base, count, made.layout()) };
         prop_assert_eq!(buffer.len(), places.len());
 

@@ -1,101 +1,102 @@
-//! What is asked of the engine, and what comes of it.
+//! The requests to the engine and their results.
 
 use super::slab::Id;
 use crate::error::MpiError;
 
-/// A send or receive that was not over when it was started; valid until [`Engine::take`](super::Engine::take) or
-/// [`Engine::forget`](super::Engine::forget).
+/// A send or receive that was still in progress after it was started; valid until [`Engine::take`](super::Engine::take)
+/// or [`Engine::forget`](super::Engine::forget).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId(pub(super) Id);
 
-/// A message taken out of matching by [`Engine::mprobe`](super::Engine::mprobe), for [`Engine::mrecv`](super::Engine::mrecv).
+/// A message removed from matching by [`Engine::mprobe`](super::Engine::mprobe), for
+/// [`Engine::mrecv`](super::Engine::mrecv).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MessageId(pub(super) Id);
 
-/// When a send is over (MPI 5.0 §3.4).
+/// When a send is complete (MPI 5.0 §3.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// When the buffer may be used again.
+    /// When the buffer may be reused.
     Standard,
-    /// When, moreover, a receive has matched the message.
+    /// When, in addition, a receive has matched the message.
     Synchronous,
-    /// As standard: that the receive is posted already brings nothing here.
+    /// As `Standard`: the engine has no use for the knowledge that the receive is posted.
     Ready,
 }
 
-/// Whose messages a receive takes.
+/// The source of the messages that a receive accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Those of this rank.
+    /// This rank.
     Rank(u32),
-    /// Anybody's.
+    /// Any rank.
     Any,
 }
 
-/// The largest tag, as `MPI_TAG_UB` says.
+/// The largest tag, the value of `MPI_TAG_UB`.
 pub const TAG_MAX: i32 = i32::MAX;
 
-/// Messages of which tag a receive takes.
+/// The tag of the messages that a receive accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TagMatch {
-    /// Of this one.
+    /// This tag.
     Value(i32),
-    /// Of any.
+    /// Any tag.
     Any,
 }
 
-/// How a send or receive began.
+/// The state of a send or receive after its start.
 #[derive(Debug)]
-#[must_use = "a pending request has to be waited for, and an outcome may be an error"]
+#[must_use = "a pending request must be waited for, and an outcome may be an error"]
 pub enum Started {
-    /// It is over already.
+    /// It is complete.
     Over(Outcome),
-    /// It goes on with [`Engine::progress`](super::Engine::progress).
+    /// [`Engine::progress`](super::Engine::progress) continues it.
     Pending(RequestId),
 }
 
-/// How a send or receive ended.
+/// The result of a send or receive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Of a receive: the sender's rank in the communicator.
+    /// For a receive: the sender's rank in the communicator.
     pub source: u32,
-    /// Of a receive: the message's tag.
+    /// For a receive: the message's tag.
     pub tag: i32,
     /// Packed bytes sent, or received into the buffer.
     pub bytes: u64,
     /// Whether it was cancelled, and nothing received.
     pub cancelled: bool,
-    /// What went wrong; boxed, so that the usual outcome is small.
+    /// The error, if any; boxed, so that the usual outcome is small.
     pub error: Option<Box<MpiError>>,
 }
 
 impl Outcome {
-    /// Of a send of so many bytes.
+    /// The outcome of a send of this many bytes.
     #[inline]
     pub(super) fn sent(bytes: usize) -> Self {
         Self { source: 0, tag: 0, bytes: bytes as u64, cancelled: false, error: None }
     }
 
-    /// Of a receive with room for `room` bytes, of a message of `len`.
+    /// The outcome of a receive of a message of `len` bytes with room for `room`.
     #[inline]
     pub(super) fn received(source: u32, tag: i32, len: u64, room: usize) -> Self {
         let error = if len > room as u64 { Some(Box::new(truncated(len, room))) } else { None };
         Self { source, tag, bytes: len.min(room as u64), cancelled: false, error }
     }
 
-    /// Moves it out, word by word as it was written: one that was just made is read without a delay.
+    /// Moves the outcome out, word by word as it was written: a read of the whole would stall right after the writes.
     #[inline]
     pub(super) fn take_out(&mut self) -> Self {
         let Self { source, tag, bytes, cancelled, ref mut error } = *self;
         Self { source, tag, bytes, cancelled, error: error.take() }
     }
 
-    /// Of a receive that was cancelled.
+    /// The outcome of a cancelled receive.
     pub(super) fn cancelled() -> Self {
         Self { source: 0, tag: 0, bytes: 0, cancelled: true, error: None }
     }
 
-    /// Of what failed before anything was sent or received.
+    /// The outcome of a failure before anything was sent or received.
     #[cold]
     pub(super) fn failed(error: MpiError) -> Self {
         Self { source: 0, tag: 0, bytes: 0, cancelled: false, error: Some(Box::new(error)) }
@@ -104,10 +105,10 @@ impl Outcome {
 
 #[cold]
 fn truncated(len: u64, room: usize) -> MpiError {
-    MpiError::truncate(format!("the message has {len} bytes, the memory to receive it {room}"))
+    MpiError::truncate(format!("the message has {len} bytes, the receive buffer {room}"))
 }
 
-/// A message that could be received.
+/// A message that can be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probed {
     /// The sender's rank in the communicator.

@@ -1,11 +1,11 @@
-//! Open contexts by their numbers, which are small unless there are very many communicators.
+//! The open contexts by number; the numbers are small unless there are very many communicators.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::state::Context;
 
-/// Contexts below are found by index, the others by hash.
+/// Contexts below this number are found by index, the others by hash.
 const NEAR: u32 = 1024;
 
 /// The contexts of a process.
@@ -60,7 +60,7 @@ impl Contexts {
     }
 }
 
-/// Spreads small numbers; nobody chooses them to collide.
+/// Spreads small numbers; no process can choose them to collide.
 #[derive(Debug, Default)]
 struct NumberHasher(u64);
 

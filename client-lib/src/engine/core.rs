@@ -1,5 +1,5 @@
-//! What comes in: frames are matched, numbers checked, requests carried on. What needs the transport in turn is left as an
-//! errand or in a peer's backlog.
+//! Handles incoming frames: matches messages, checks numbers, advances requests. Work that needs the transport is left
+//! as an errand or in a peer's backlog.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,7 +16,7 @@ use super::transport::{Landing, Peer, PullRefused, Sink};
 use crate::error::MpiError;
 use crate::memory::Buffer;
 
-/// Everything but the transport.
+/// The engine without its transport.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) me: Peer,
@@ -25,32 +25,32 @@ pub(super) struct Core {
     pub(super) posted: Posted,
     pub(super) unexpected: Unexpected,
     pub(super) messages: Slab<Message>,
-    /// Frames for contexts that are not open yet: a peer may have made the communicator earlier. Not bounded, just as
-    /// unexpected messages are not.
+    /// Frames for contexts that are not open yet, because a peer may have made the communicator earlier. Unbounded,
+    /// like unexpected messages.
     pub(super) early: HashMap<u32, Vec<Early>>,
     pub(super) peers: Peers,
     pub(super) errands: VecDeque<Errand>,
     pub(super) spare: Vec<Vec<u8>>,
-    /// How many requests have ended.
+    /// The number of requests that have ended.
     pub(super) finished: u64,
-    /// Peers from this number on come and go; that they went is noted in `disconnected`.
+    /// Peers from this number on are foreign: their end is noted in `parted`.
     pub(super) foreign: Peer,
     pub(super) disconnected: Vec<Peer>,
-    /// What was last probed for in vain.
+    /// The last probe that found nothing.
     pub(super) probed: Option<(u32, Source)>,
 }
 
-/// So many buffers of unexpected messages are kept for the next ones, if they are not longer than [`SPARE_BYTES`].
+/// How many buffers of unexpected messages are kept for reuse, if they are not longer than [`SPARE_BYTES`].
 const SPARE: usize = 64;
 const SPARE_BYTES: usize = 4096;
 
-/// What becomes of a message that has come.
+/// The destination of a message that has arrived.
 pub(super) enum Match {
     /// This receive gets it; it is still in state `Posted`, but in no list.
     Posted(Id),
-    /// It has to wait for its receive.
+    /// It waits for a receive.
     Unexpected,
-    /// It has to wait for its context.
+    /// It waits for its context to be opened.
     Early,
 }
 
@@ -137,7 +137,7 @@ impl Core {
         }
     }
 
-    /// A whole message.
+    /// Handles a whole message.
     #[inline]
     fn on_eager(&mut self, from: Peer, envelope: Envelope, sync: Option<u32>, payload: &[u8]) {
         match self.match_posted(from, envelope) {
@@ -166,7 +166,7 @@ impl Core {
         }
     }
 
-    /// Word of a long message.
+    /// Handles the announcement of a long message.
     fn on_ready(&mut self, message: Announcement) {
         let Announcement { from, envelope, send, len, region } = message;
         match self.match_posted(from, envelope) {
@@ -184,7 +184,7 @@ impl Core {
         }
     }
 
-    /// The receive that gets this message is not posted any more.
+    /// Removes the receive that gets this message from the posted ones.
     #[inline]
     pub(super) fn match_posted(&mut self, from: Peer, envelope: Envelope) -> Result<Match, NotAMember> {
         let Some(context) = self.contexts.get_mut(envelope.context) else { return Ok(Match::Early) };
@@ -198,7 +198,7 @@ impl Core {
         }
     }
 
-    /// A receive in state `Posted` gets a message whose bytes are here.
+    /// Completes a receive in state `Posted` with a message whose bytes are here.
     #[inline]
     fn receive_posted(&mut self, id: Id, envelope: Envelope, payload: &[u8]) {
         let Some(request) = self.requests.get_mut(id) else { return };
@@ -220,7 +220,7 @@ impl Core {
         }
     }
 
-    /// The transport may write an eager message straight into the memory of the receive that gets it, if it fits.
+    /// Lets the transport write an eager message directly into the memory of its receive, if it fits.
     fn land_eager(&mut self, from: Peer, envelope: Envelope, len: usize) -> Option<Landing> {
         let context = self.contexts.get_mut(envelope.context)?;
         if context.members.get(envelope.rank as usize) != Some(&from) {
@@ -251,17 +251,17 @@ impl Core {
         }
     }
 
-    /// The receiver asks for a message in parts.
+    /// The receiver requests a message in parts.
     fn on_clear(&mut self, from: Peer, send: u32, receive: u32, len: u64) {
         let Some(id) = self.requests.find(send) else {
-            return self.reject(from, "it asked for a message that is not there");
+            return self.reject(from, "it requested an unknown message");
         };
         let Some(request) = self.requests.get_mut(id) else { return };
         let RequestState::Announced(announced) = &mut request.state else {
-            return self.reject(from, "it asked for a message that was not announced");
+            return self.reject(from, "it requested a message that was not announced");
         };
         if announced.to != from || len > announced.buffer.len() as u64 {
-            return self.reject(from, "it asked for more than was announced to it");
+            return self.reject(from, "it requested more bytes than were announced");
         }
         let (buffer, region) = (take_buffer(&mut announced.buffer), announced.region.take());
         if let Some(region) = region {
@@ -276,17 +276,17 @@ impl Core {
         self.peers.mark_busy(from);
     }
 
-    /// The receiver has what it wants of a message.
+    /// The receiver has received what it needs of a message.
     fn on_done(&mut self, from: Peer, send: u32) {
         let Some(id) = self.requests.find(send) else {
-            return self.reject(from, "it received a message that is not there");
+            return self.reject(from, "it acknowledged an unknown message");
         };
         let Some(request) = self.requests.get_mut(id) else { return };
         let RequestState::Announced(announced) = &mut request.state else {
-            return self.reject(from, "it received a message that was not announced");
+            return self.reject(from, "it acknowledged a message that was not announced");
         };
         if announced.to != from {
-            return self.reject(from, "it received a message of another process");
+            return self.reject(from, "it acknowledged a message to another process");
         }
         let (bytes, region) = (announced.buffer.len(), announced.region.take());
         if let Some(region) = region {
@@ -300,18 +300,18 @@ impl Core {
         self.on_part_here(from, receive, payload.len(), Some(payload));
     }
 
-    /// The next `len` bytes of a long message: these, or in place already.
+    /// Handles the next `len` bytes of a long message: `payload`, or already in place.
     #[inline]
     fn on_part_here(&mut self, from: Peer, receive: u32, len: usize, payload: Option<&[u8]>) {
         let Some(id) = self.requests.find(receive) else {
-            return self.reject(from, "it sent part of a message nobody receives");
+            return self.reject(from, "it sent part of a message without a receive");
         };
         let Some(Request { state: RequestState::Incoming(incoming), .. }) = self.requests.get_mut(id) else {
-            return self.reject(from, "it sent part of a message that was not asked for");
+            return self.reject(from, "it sent part of a message that was not requested");
         };
         let Incoming { message, buffer, at, end } = &mut **incoming;
         if message.from != from || len == 0 || len > *end - *at {
-            return self.reject(from, "it sent more of a message than was asked for");
+            return self.reject(from, "it sent more bytes of a message than were requested");
         }
         if let Some(payload) = payload {
             buffer.write(*at, payload);
@@ -324,14 +324,14 @@ impl Core {
         }
     }
 
-    /// Keeps a message until a receive asks for it.
+    /// Keeps a message until a receive matches it.
     #[inline]
     pub(super) fn keep(&mut self, message: Message) {
         let (from, envelope) = (message.from, message.envelope);
         let Some(context) = self.contexts.get_mut(envelope.context) else { return };
         match self.messages.add(message) {
             Some(id) => self.unexpected.add(&mut context.seen, envelope, id.slot),
-            None => self.reject(from, "more than 16777216 messages wait to be received"),
+            None => self.reject(from, "more than 16777216 messages are unreceived"),
         }
     }
 
@@ -340,7 +340,7 @@ impl Core {
         self.early.entry(context).or_default().push(early);
     }
 
-    /// Copies bytes, into memory that was used before where there is some.
+    /// Copies bytes into a reused buffer, if there is one.
     #[inline]
     pub(super) fn keep_bytes(&mut self, bytes: &[u8]) -> Vec<u8> {
         if bytes.is_empty() {
@@ -351,7 +351,7 @@ impl Core {
         kept
     }
 
-    /// The bytes are not needed any more.
+    /// Keeps the buffer for reuse.
     #[inline]
     pub(super) fn recycle(&mut self, mut bytes: Vec<u8>) {
         if (1..=SPARE_BYTES).contains(&bytes.capacity()) && self.spare.len() < SPARE {
@@ -378,7 +378,7 @@ impl Core {
         }
     }
 
-    /// Sends a frame without payload, in its turn.
+    /// Sends a frame without payload, in order.
     pub(super) fn say(&mut self, to: Peer, frame: Frame) {
         self.queue(to, Queued::Head(frame));
     }
@@ -396,18 +396,21 @@ impl Core {
     fn lose_intruder(&mut self, from: Peer, envelope: Envelope) {
         self.reject(
             from,
-            &format!("it sent as rank {} of communicator {}, which it is not", envelope.rank, envelope.context),
+            &format!(
+                "it sent as rank {} of communicator {}, which is another process",
+                envelope.rank, envelope.context
+            ),
         );
     }
 
-    /// Listens no more to a peer whose frames make no sense.
+    /// Cuts off a peer that sent an invalid frame.
     #[cold]
     fn reject(&mut self, peer: Peer, reason: &str) {
         self.lose(peer, reason);
         self.errands.push_back(Errand::Cut(peer));
     }
 
-    /// Ends what depends on a peer from which nothing will come any more. Messages that are here stay.
+    /// Ends everything that depends on a peer from which nothing more will arrive. Messages that have arrived stay.
     #[cold]
     pub(super) fn lose(&mut self, peer: Peer, reason: &str) {
         let relation = self.peers.relation(peer);
@@ -434,7 +437,7 @@ impl Core {
         }
     }
 
-    /// Nothing more comes from this peer, by its own word: neither messages nor answers.
+    /// Handles a peer's farewell: neither messages nor answers will arrive from it.
     #[cold]
     fn on_bye(&mut self, from: Peer) {
         self.peers.relation(from).standing = Standing::Finalized;
@@ -447,15 +450,15 @@ impl Core {
         self.lose_member(from);
     }
 
-    /// Of a peer that comes and goes: it has gone.
+    /// Notes that a foreign peer has gone.
     fn note_parted(&mut self, peer: Peer) {
         if peer >= self.foreign {
             self.disconnected.push(peer);
         }
     }
 
-    /// Receives that wait for a message of a lost peer, or of anybody where it is a member, fail; of one that has finalized, where
-    /// that is for us to say.
+    /// Fails the receives that wait for a message of a lost peer, or of any source where the peer is a member; for a
+    /// peer that has finalized, only in the library's own contexts.
     fn lose_member(&mut self, peer: Peer) {
         let is_lost = self.peers.is_lost(peer);
         let concerned = |context: &&mut Context| (is_lost || context.strict) && context.members.contains(&peer);
@@ -502,17 +505,17 @@ impl Context {
         }
     }
 
-    /// The peer named as the source that has finalized.
+    /// The named source, if it has finalized.
     pub(super) fn finalized(&self, source: Source, peers: &Peers) -> Option<Peer> {
         let Source::Rank(rank) = source else { return None };
         self.members.get(rank as usize).copied().filter(|peer| peers.has_finalized(*peer))
     }
 }
 
-/// The sender is not the member of the communicator that it says.
+/// The sender is not the member of the communicator that it claims to be.
 pub(super) struct NotAMember;
 
-/// The buffer, of which a state that is about to change has no more use.
+/// Takes the buffer from a state that is about to change.
 #[inline]
 pub(super) fn take_buffer(buffer: &mut Buffer) -> Buffer {
     std::mem::replace(buffer, Buffer::EMPTY)
@@ -526,7 +529,7 @@ pub(super) fn fill(buffer: &Buffer, envelope: Envelope, bytes: &[u8]) -> Outcome
     Outcome::received(envelope.rank, envelope.tag, bytes.len() as u64, room)
 }
 
-/// Why a communicator that is not there cannot be used.
+/// The error for a communicator that is not open.
 #[cold]
 pub(super) fn not_open(context: u32) -> MpiError {
     MpiError::intern(format!("communicator {context} is not open"))

@@ -1,27 +1,27 @@
-//! What one process says to another: the head of every frame.
+//! The heads of the frames that processes exchange.
 //!
 //! A frame is a head of 16, 24 or 40 bytes, and for some kinds a payload, whose length the transport carries in its own way.
-//! A message that fits one frame travels as [`Frame::Eager`]. A longer one is announced ([`Frame::Ready`]); once the receiver
-//! has a place for it, it either takes it out of the sender's memory and says [`Frame::Done`], or asks for it
+//! A message that fits one frame is sent as [`Frame::Eager`]. A longer one is announced ([`Frame::Ready`]). Once the receiver
+//! has a buffer for it, it either reads it from the sender's memory and sends [`Frame::Done`], or requests it
 //! ([`Frame::Clear`]) and gets it as [`Frame::Part`]s in order. Frames between two processes arrive in the order sent.
 
-/// By what a receive finds its message (MPI 5.0 §3.2.3).
+/// The values by which a receive matches a message (MPI 5.0 §3.2.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Envelope {
     /// The communicator's context: one for its point-to-point messages, another for its collectives.
     pub context: u32,
     /// The sender's rank in the communicator.
     pub rank: u32,
-    /// As sent.
+    /// The tag of the message.
     pub tag: i32,
 }
 
-/// Memory of the sender that the receiver may read by itself; what the words mean is the transport's.
+/// Memory of the sender that the receiver may read; the transport interprets the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
     /// An address in the sender's memory.
     pub address: u64,
-    /// Which of the sender's tickets, or the like.
+    /// The number of a ticket or similar at the sender.
     pub ticket: u32,
 }
 
@@ -30,67 +30,67 @@ pub struct Region {
 pub enum Frame {
     /// A whole message; payload: its bytes.
     Eager {
-        /// Where it belongs.
+        /// The envelope for matching.
         envelope: Envelope,
     },
-    /// A whole message whose sender waits until a receive has matched it (`MPI_Ssend`), which the receiver tells with
-    /// [`Frame::Done`]; payload: its bytes.
+    /// A whole message whose sender waits until a receive has matched it (`MPI_Ssend`); the receiver confirms that with
+    /// [`Frame::Done`]. Payload: its bytes.
     EagerSync {
-        /// Where it belongs.
+        /// The envelope for matching.
         envelope: Envelope,
-        /// The sender's number for it.
+        /// The sender's number of the request.
         send: u32,
     },
-    /// A message is ready; no payload.
+    /// A long message is ready; no payload.
     Ready {
-        /// Where it belongs.
+        /// The envelope for matching.
         envelope: Envelope,
-        /// The sender's number for it.
+        /// The sender's number of the request.
         send: u32,
         /// Packed bytes of the message.
         len: u64,
-        /// Where the receiver may fetch it, if the transport offers that.
+        /// Where the receiver may read it, if the transport offers that.
         region: Option<Region>,
     },
-    /// Send it: there is a place for it; no payload.
+    /// Requests a message for which there is a buffer; no payload.
     Clear {
-        /// The sender's number.
+        /// The sender's number of the request.
         send: u32,
-        /// The receiver's number.
+        /// The receiver's number of the request.
         receive: u32,
-        /// How many bytes are wanted from the start: fewer than announced if the place is too small.
+        /// The number of bytes wanted from the start: fewer than announced if the buffer is too small.
         len: u64,
     },
-    /// The next bytes of a message; payload: these.
+    /// The next bytes of a message, as payload.
     Part {
-        /// The receiver's number.
+        /// The receiver's number of the request.
         receive: u32,
     },
-    /// The receiver has all it wants: the send is over; no payload.
+    /// The receiver has everything it needs, so the send is complete; no payload.
     Done {
-        /// The sender's number.
+        /// The sender's number of the request.
         send: u32,
     },
-    /// No more frames will come from this process, which is about to finalize; no payload.
+    /// The farewell: no more frames will come from this process, which is about to finalize; no payload.
     Bye,
 }
 
 /// The longest head.
 pub const HEAD_MAX: usize = 40;
 
-/// Bytes that are no head of a frame.
+/// Bytes that are not a valid head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("understand a frame of kind {kind} with a head of {len} bytes")]
 pub struct BadFrame {
     /// The first byte.
     pub kind: u8,
-    /// How many bytes there were.
+    /// The number of bytes.
     pub len: usize,
 }
 
 impl Frame {
-    /// Writes the head; returns its length: 16, 24 or 40. Words are in the machine's byte order: processes of different
-    /// ones do not talk to each other (transports refuse that when they connect).
+    /// Writes the head; returns its length: 16, 24 or 40. Words are in the machine's byte order: transports refuse
+    /// peers of a different byte order when they connect.
     #[inline]
     pub fn encode(&self, into: &mut [u8; HEAD_MAX]) -> usize {
         match *self {
@@ -133,7 +133,7 @@ impl Frame {
         }
     }
 
-    /// The head at the start of `bytes`, and its length.
+    /// Decodes the head at the start of `bytes`; returns it with its length.
     #[inline]
     pub fn decode(bytes: &[u8]) -> Result<(Self, usize), BadFrame> {
         let bad = || BadFrame { kind: bytes.first().copied().unwrap_or(0), len: bytes.len() };
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_frame_comes_back_from_its_bytes() {
+    fn every_kind_of_frame_decodes_to_what_was_encoded() {
         let envelope = Envelope { context: 7, rank: u32::MAX, tag: -5 };
         let region = Region { address: 0x7fff_0000_1234_5678, ticket: 9 };
         let frames = [

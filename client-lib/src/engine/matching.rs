@@ -1,10 +1,10 @@
-//! Which receive gets which message (MPI 5.0 §3.5): of the receives that a message suits, the one posted first; of the messages
-//! that suit a receive, the one that arrived first.
+//! Matches receives and messages (MPI 5.0 §3.5): a message goes to the oldest posted receive that it suits, and a receive gets
+//! the oldest message that suits it.
 //!
-//! Everything waiting is in first-in-first-out lists by (context, source, tag), where source and tag may be "any", found by
-//! hash ([`lists`]): [`Posted`] receives in one list each, so that a message looks at no more than four list heads;
-//! [`Unexpected`] messages in one list for each way to ask for them that their context has seen, and all in the order they
-//! came. All of it costs the same however much is waiting.
+//! Everything pending is in first-in-first-out lists by (context, source, tag), where source and tag may be "any", found by
+//! hash ([`lists`]). Each of the [`Posted`] receives is in one list, so a message checks at most four list heads. Each of the
+//! [`Unexpected`] messages is in one list for each kind of receive that its context has seen, and in one of all by arrival.
+//! The cost of each operation does not depend on how much is pending.
 
 mod lists;
 #[cfg(test)]
@@ -15,18 +15,18 @@ use lists::{Lists, NONE};
 use super::calls::{Source, TagMatch};
 use super::frame::Envelope;
 
-/// What a list is found by.
+/// The key of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
     context: u32,
-    /// 0 if any.
+    /// 0 for any rank.
     rank: u32,
-    /// 0 if any.
+    /// 0 for any tag.
     tag: i32,
     class: Class,
 }
 
-/// What is exact about a key.
+/// Which parts of a key are exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Exact,
@@ -48,7 +48,7 @@ impl Key {
         }
     }
 
-    /// What a receive of this class would ask for to get the message.
+    /// The key of the receives of this class that would match the message.
     #[inline]
     fn under(envelope: Envelope, class: Class) -> Self {
         let Envelope { context, rank, tag } = envelope;
@@ -68,7 +68,7 @@ impl Key {
         }
     }
 
-    /// Multiplicative: all bits of the key reach the upper ones.
+    /// Multiplicative: all bits of the key affect the upper ones.
     #[inline]
     fn hash(self) -> u32 {
         let (rank, tag) = (u64::from(self.rank), u64::from(self.tag as u32));
@@ -77,14 +77,14 @@ impl Key {
     }
 }
 
-/// What a context remembers for matching.
+/// The state of a context for matching.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     /// How many receives of each class are posted.
     posted: [u32; 4],
     /// Whether unexpected messages are kept in lists of this class.
     indexed: [bool; 4],
-    /// The unexpected messages that came first and last.
+    /// The oldest and the newest unexpected message.
     first: u32,
     last: u32,
 }
@@ -106,12 +106,12 @@ pub(super) struct Posted {
 #[derive(Debug, Clone, Copy)]
 struct Receive {
     request: u32,
-    /// Counts receives, to tell which of two lists' first was posted first.
+    /// Counts receives, to decide which of two list heads was posted first.
     stamp: u64,
 }
 
 impl Posted {
-    /// Adds a receive; what is returned stands for it until it is matched.
+    /// Adds a receive; the returned entry identifies it until it is matched.
     #[inline]
     pub(super) fn post(&mut self, seen: &mut Seen, context: u32, source: Source, tag: TagMatch, request: u32) -> u32 {
         let key = Key::of(context, source, tag);
@@ -137,11 +137,11 @@ impl Posted {
         best.map(|(entry, receive)| (entry, receive.request))
     }
 
-    /// As [`Posted::find`]; the receive is removed.
+    /// As [`Posted::find`]; also removes the receive.
     #[inline]
     pub(super) fn take(&mut self, seen: &mut Seen, envelope: Envelope) -> Option<u32> {
         if seen.posted[1..] == [0, 0, 0] {
-            // Nearly always: only one list comes into question.
+            // The usual case: only one list is possible.
             let list = self.lists.find(Key::under(envelope, Class::Exact))?;
             seen.posted[Class::Exact as usize] -= 1;
             return Some(self.lists.pop(list).request);
@@ -151,21 +151,21 @@ impl Posted {
         Some(request)
     }
 
-    /// Removes a receive, which was found or is not wanted any more.
+    /// Removes a receive that was matched or is no longer wanted.
     #[inline]
     pub(super) fn remove(&mut self, seen: &mut Seen, entry: u32) {
         seen.posted[self.lists.key(entry).class as usize] -= 1;
         self.lists.remove(entry);
     }
 
-    /// The context and source that a receive asks for.
+    /// The context and source of a receive.
     pub(super) fn asks(&self, entry: u32) -> (u32, Source) {
         let key = self.lists.key(entry);
         (key.context, key.source())
     }
 }
 
-/// Messages that no receive has asked for yet.
+/// Messages that no receive has matched yet.
 #[derive(Debug, Default)]
 pub(super) struct Unexpected {
     lists: Lists<u32>,
@@ -174,30 +174,30 @@ pub(super) struct Unexpected {
     waiting: usize,
 }
 
-/// Where a message is.
+/// The position of a message in the lists.
 #[derive(Debug, Clone, Copy)]
 struct Links {
     /// Its entry in its list of each class.
     entries: [u32; 3],
-    /// Its neighbours among all of its context.
+    /// Its neighbours among all messages of its context.
     next: u32,
     previous: u32,
 }
 
 const UNLINKED: Links = Links { entries: [NONE; 3], next: NONE, previous: NONE };
 
-/// Classes with lists by key. The first is kept always, as it is what most receives ask for; another one of a context is
-/// made from the messages that wait when it is first asked for.
+/// The classes with lists by key. The first is always kept, since most receives are of that class; another one is built
+/// for a context from the pending messages when it is first needed.
 const LISTED: [Class; 3] = [Class::Exact, Class::AnySource, Class::AnyTag];
 
 impl Unexpected {
-    /// Whether none waits.
+    /// Whether no message is pending.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.waiting == 0
     }
 
-    /// Adds the message with this number, a small one: numbers are indices.
+    /// Adds the message with this number, which must be small: numbers are indices.
     #[inline]
     pub(super) fn add(&mut self, seen: &mut Seen, envelope: Envelope, message: u32) {
         let at = message as usize;
@@ -219,7 +219,7 @@ impl Unexpected {
         self.waiting += 1;
     }
 
-    /// The message that a receive gets; `envelope_of` tells a message's envelope.
+    /// The message that a receive gets; `envelope_of` returns a message's envelope.
     #[inline]
     pub(super) fn find(
         &mut self,
@@ -255,7 +255,7 @@ impl Unexpected {
         }
     }
 
-    /// Removes a message, which was found.
+    /// Removes a message that was found.
     #[inline]
     pub(super) fn remove(&mut self, seen: &mut Seen, message: u32) {
         let Links { entries, next, previous } = self.links[message as usize];
@@ -277,7 +277,7 @@ impl Unexpected {
 }
 
 impl Seen {
-    /// The unexpected message that came first.
+    /// The oldest unexpected message.
     pub(super) fn first_unexpected(&self) -> Option<u32> {
         (self.first != NONE).then_some(self.first)
     }

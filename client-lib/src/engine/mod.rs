@@ -1,9 +1,9 @@
-//! What decides about messages: which receive gets which message, and in what steps it travels.
+//! The engine: decides which receive gets which message, and in which steps a message travels.
 //!
-//! Pure: no I/O, no clock, no environment. [`frame`] is what processes say to each other, [`Transport`] what carries it and
-//! [`Sink`] what it is passed on to; [`Engine`] is what the library asks. Within: `matching` decides who gets what, `core` takes
-//! what comes in, `outbox` sends what there is room for, `contexts` tells from whom messages come, `state` is what is remembered
-//! of each request and message.
+//! It has no I/O, no clock and no environment. [`frame`] defines what processes send to each other, a [`Transport`] carries it
+//! and a [`Sink`] receives it; the library calls [`Engine`]. Within, `matching` matches receives and messages, `core` handles
+//! what arrives, `outbox` sends what there is room for, `contexts` maps ranks to peers, and `state` is the record of each
+//! request and message.
 
 mod calls;
 pub mod frame;

@@ -1,4 +1,4 @@
-//! What the library asks of the engine.
+//! The operations that the library calls.
 
 use std::sync::Arc;
 
@@ -12,40 +12,40 @@ use super::transport::{Peer, Refusal, Sink, Transport};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::{Buffer, Payload};
 
-/// Matches messages and keeps the requests of one process. Nothing here blocks: what is pending goes on in
-/// [`Engine::progress`].
+/// Matches messages and holds the requests of one process. Nothing here blocks: [`Engine::progress`] continues what is
+/// pending.
 #[derive(Debug)]
 pub struct Engine<T> {
     core: Core,
     transport: T,
 }
 
-/// How far the leave-taking from a peer has come.
+/// The state of the farewell to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Farewell {
-    /// It has not begun, on this side.
+    /// This process has not said farewell.
     Untold,
     /// The farewell waits for room.
     Telling,
-    /// It is told, and the peer's is still to come.
+    /// This process has said farewell, and the peer has not.
     Told,
-    /// Both are told, or the peer is lost.
+    /// Both have said farewell, or the peer is lost.
     Over,
 }
 
-/// So many bytes for one peer are copied when there is no room for them, so that their sends are over; later ones wait.
+/// If there is no room, up to this many bytes for one peer are copied, so that their sends complete; later sends wait.
 const COPIED_MAX: usize = 64 << 10;
 
 /// A message to this process itself is copied if no receive waits for it and it is not longer than this.
 const OWN_MAX: usize = 4 << 10;
 
 impl<T: Transport> Engine<T> {
-    /// For the process `me`.
+    /// An engine for the process `me`.
     pub fn new(me: Peer, transport: T) -> Self {
         Self { core: Core::new(me), transport }
     }
 
-    /// What carries the frames.
+    /// The transport that carries the frames.
     #[inline]
     pub fn transport(&self) -> &T {
         &self.transport
@@ -57,14 +57,14 @@ impl<T: Transport> Engine<T> {
         &mut self.transport
     }
 
-    /// From now on messages of a communicator are received: `members[r]` is the process that sends as rank r. What has come
-    /// for it already is looked at now.
+    /// Opens a context for receiving: `members[r]` is the process that sends as rank r. Frames for it that arrived
+    /// earlier are handled now.
     pub fn open(&mut self, context: u32, members: Arc<[Peer]>) {
         self.open_as(context, members, false);
     }
 
-    /// As [`Engine::open`], for what the library itself says, whose receives all name their source and are never cancelled:
-    /// they fail when that has finalized.
+    /// As [`Engine::open`], for the library's own messages. Their receives all name their source and are never
+    /// cancelled: they fail when that has finalized.
     pub fn open_own(&mut self, context: u32, members: Arc<[Peer]>) {
         self.open_as(context, members, true);
     }
@@ -80,8 +80,8 @@ impl<T: Transport> Engine<T> {
         self.core.flush(&mut self.transport);
     }
 
-    /// No more messages of the communicator are received: those that wait are dropped, receives that wait fail. Sends are not
-    /// concerned, nor receives that a message has matched.
+    /// Closes a context: drops unexpected messages and fails pending receives. Sends, and receives that have matched a
+    /// message, are not affected.
     pub fn close(&mut self, context: u32) {
         let Some(mut closed) = self.core.contexts.remove(context) else { return };
         while let Some(message) = closed.seen.first_unexpected() {
@@ -104,7 +104,7 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Whether a receive still waits for a message of the communicator.
+    /// Whether a receive still waits for a message of the context.
     pub fn has_receives(&self, context: u32) -> bool {
         self.core.requests.iter().any(|(_, request)| match &request.state {
             RequestState::Posted { entry, .. } => self.core.posted.asks(*entry).0 == context,
@@ -112,8 +112,8 @@ impl<T: Transport> Engine<T> {
         })
     }
 
-    /// Sends a message to a process, which receives it from `envelope.rank`. The buffer has to stay as it is until the send
-    /// is over. A short message in standard mode is over at once if there is room for it, without a request.
+    /// Sends a message to a process, which receives it from `envelope.rank`. The buffer must not change until the send
+    /// is complete. A short message in standard mode completes at once, without a request, if there is room for it.
     #[inline]
     pub fn send(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
         let at_once = match mode {
@@ -149,8 +149,9 @@ impl<T: Transport> Engine<T> {
         self.settle(started)
     }
 
-    /// Receives a message of a communicator into the buffer: one that has come, or the next to come. From a peer that is lost
-    /// only what has come is received; from anybody too, if a member is lost.
+    /// Receives a message of a communicator into the buffer: one that has arrived, or a later one. After a peer is
+    /// lost, only messages that have arrived are received from it; the same holds for receives from any source if a
+    /// member is lost.
     #[inline]
     pub fn recv(&mut self, context: u32, source: Source, tag: TagMatch, buffer: Buffer) -> Started {
         let core = &mut self.core;
@@ -178,7 +179,7 @@ impl<T: Transport> Engine<T> {
         Started::Pending(RequestId(id))
     }
 
-    /// Receives a message that was taken out of matching.
+    /// Receives a message that was removed from matching.
     pub fn mrecv(&mut self, message: MessageId, buffer: Buffer) -> Started {
         self.receive(message.0, buffer)
     }
@@ -199,19 +200,19 @@ impl<T: Transport> Engine<T> {
 
     fn receive_in_steps(&mut self, id: Id, buffer: Buffer) -> Started {
         let Some(message) = self.core.messages.remove(id) else {
-            return Started::Over(Outcome::failed(MpiError::request("the message was received before")));
+            return Started::Over(Outcome::failed(MpiError::request("the message has already been received")));
         };
         let started = self.core.take_in(message.from, message.envelope, message.content, buffer);
         self.core.flush(&mut self.transport);
         self.settle(started)
     }
 
-    /// A message that [`Engine::recv`] would receive now, without taking it.
+    /// Returns the message that [`Engine::recv`] would receive now, without taking it.
     pub fn probe(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<Probed>> {
         Ok(self.find_probed(context, source, tag)?.map(|(_, probed)| probed))
     }
 
-    /// As [`Engine::probe`]; nobody but [`Engine::mrecv`] receives the message from now on.
+    /// As [`Engine::probe`]; from now on only [`Engine::mrecv`] receives the message.
     pub fn mprobe(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<(MessageId, Probed)>> {
         let found = self.find_probed(context, source, tag)?;
         if let Some((message, _)) = found
@@ -233,7 +234,7 @@ impl<T: Transport> Engine<T> {
         }))
     }
 
-    /// The outcome of a request that is over, which is then forgotten.
+    /// Returns the outcome of a completed request, and removes the request.
     #[inline]
     pub fn take(&mut self, id: RequestId) -> Option<Outcome> {
         let RequestState::Finished(outcome) = &mut self.core.requests.get_mut(id.0)?.state else { return None };
@@ -242,8 +243,8 @@ impl<T: Transport> Engine<T> {
         Some(outcome)
     }
 
-    /// As [`Engine::take`], for a request that has gone well: the source, the tag and how many bytes. None if it is not over, or
-    /// there is more to tell.
+    /// As [`Engine::take`], for a successful request: the source, the tag and the number of bytes. `None` if it is not
+    /// complete, or has an error.
     #[inline]
     pub fn take_plain(&mut self, id: RequestId) -> Option<(u32, i32, u64)> {
         match &self.core.requests.get(id.0)?.state {
@@ -256,7 +257,7 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// The outcome of a request, if it is over.
+    /// The outcome of a request, if it is complete.
     #[inline]
     pub fn outcome(&self, id: RequestId) -> Option<&Outcome> {
         match &self.core.requests.get(id.0)?.state {
@@ -265,7 +266,8 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Whether a request was cancelled: only a receive that no message has matched can be. It is over then.
+    /// Cancels a request; returns whether it was cancelled, and thereby complete: only a receive without a matching
+    /// message can be.
     pub fn cancel(&mut self, id: RequestId) -> bool {
         let Some(Request { state: RequestState::Posted { entry, .. }, .. }) = self.core.requests.get(id.0) else {
             return false;
@@ -277,12 +279,12 @@ impl<T: Transport> Engine<T> {
         true
     }
 
-    /// Whether a receive waits for a message of a peer that has finalized: whoever waits for it, waits in vain.
+    /// Whether a receive waits for a message of a peer that has finalized: such a message will never arrive.
     pub fn is_vain(&self, id: RequestId) -> bool {
         self.core.vain(id.0).is_some()
     }
 
-    /// A receive that waits in vain ([`Engine::is_vain`]) fails.
+    /// Fails a receive whose message will never arrive ([`Engine::is_vain`]).
     pub fn give_up(&mut self, id: RequestId) {
         let (Some(peer), Some(RequestState::Posted { entry, .. })) =
             (self.core.vain(id.0), self.core.requests.get(id.0).map(|request| &request.state))
@@ -296,7 +298,7 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Why no more messages of this source will come, if it is a peer that has finalized.
+    /// Why no more messages of this source will arrive, if it is a peer that has finalized.
     pub fn dried_up(&self, context: u32, source: Source) -> Option<MpiError> {
         let peer = self.core.contexts.get(context)?.finalized(source, &self.core.peers)?;
         Some(self.core.peers.failure(peer))
@@ -307,7 +309,7 @@ impl<T: Transport> Engine<T> {
         self.core.peers.is_lost(peer)
     }
 
-    /// The request goes on, but its outcome will not be asked for (`MPI_Request_free`).
+    /// Declares that the request's outcome will not be asked for (`MPI_Request_free`); the request continues.
     pub fn forget(&mut self, id: RequestId) {
         if self.take(id).is_none()
             && let Some(request) = self.core.requests.get_mut(id.0)
@@ -316,31 +318,31 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Passes on what has come and sends what there is room for; whether there was anything.
+    /// Handles what has arrived and sends what there is room for; returns whether there was anything.
     #[inline]
     pub fn progress(&mut self) -> bool {
         let came = self.transport.poll(&mut self.core);
         self.core.flush(&mut self.transport) | came
     }
 
-    /// How many requests have ended so far: whoever sees the number change looks whether its own has.
+    /// The number of requests that have ended: a caller that sees it change checks its own requests.
     #[inline]
     pub fn finished(&self) -> u64 {
         self.core.finished
     }
 
-    /// Whether frames wait for room: [`Engine::progress`] has to be called again before long.
+    /// Whether frames wait for room: [`Engine::progress`] must be called again soon.
     #[inline]
     pub fn has_backlog(&self) -> bool {
         !self.core.peers.busy.is_empty() || !self.core.errands.is_empty()
     }
 
-    /// Whether everything that this process has sent is on its way, and no send is left.
+    /// Whether everything that this process has sent is on its way, and no send is pending.
     pub fn quiet(&self) -> bool {
         !self.has_backlog() && !self.core.requests.iter().any(|(_, request)| request.state.is_sending())
     }
 
-    /// Tells peers that no more frames will come from here; to be said once the engine is [`Engine::quiet`].
+    /// Says farewell to peers: no more frames will come from here. Call it once the engine is [`Engine::quiet`].
     pub fn say_bye(&mut self, peers: &[Peer]) {
         let me = self.core.me;
         for &peer in peers.iter().filter(|peer| **peer != me) {
@@ -351,18 +353,18 @@ impl<T: Transport> Engine<T> {
         self.core.flush(&mut self.transport);
     }
 
-    /// How many of the peers told have not said the same yet, and are not lost.
+    /// The number of peers that got a farewell, have not answered with theirs, and are not lost.
     pub fn byes_missing(&self) -> usize {
         let told = self.core.peers.iter().filter(|(_, relation)| relation.told_bye);
         told.filter(|(_, relation)| relation.standing == Standing::Present).count()
     }
 
-    /// Peers from this number on come and go.
+    /// Declares that peers from this number on are foreign: they come and go.
     pub fn set_foreign(&mut self, from: Peer) {
         self.core.foreign = from;
     }
 
-    /// Peers that come and go, and have gone: by a farewell, or because they were lost.
+    /// Foreign peers that have gone, by a farewell or because they were lost.
     #[inline]
     pub fn disconnected(&mut self) -> &mut Vec<Peer> {
         &mut self.core.disconnected
@@ -373,7 +375,7 @@ impl<T: Transport> Engine<T> {
         self.core.contexts.values().any(|context| context.members.contains(&peer))
     }
 
-    /// Whether neither side has taken leave of the other, and the peer is not lost.
+    /// Whether neither side has said farewell, and the peer is not lost.
     pub fn is_present(&self, peer: Peer) -> bool {
         let relation = self.core.peers.get(peer);
         relation.is_none_or(|relation| relation.standing == Standing::Present && !relation.told_bye)
@@ -384,8 +386,9 @@ impl<T: Transport> Engine<T> {
         self.core.peers.get(peer).is_some_and(|relation| !relation.backlog.is_empty() || !relation.streams.is_empty())
     }
 
-    /// Peers from which something is waited for, or that have yet to take something: those that are named, also by the last probe
-    /// since this was asked that found nothing; and where it may be anybody's, those that come and go, or `anybody`.
+    /// Peers that this process waits for, or that have yet to accept something: named sources, including that of the
+    /// last unsuccessful probe since the previous call; for receives from any source, foreign peers or, if `anybody`,
+    /// all members.
     pub fn awaited(&mut self, anybody: bool) -> Vec<Peer> {
         let mut awaited = Vec::new();
         let mut asked: Vec<(u32, Source)> = self.core.probed.take().into_iter().collect();
@@ -409,7 +412,7 @@ impl<T: Transport> Engine<T> {
         awaited
     }
 
-    /// How far the leave-taking from a peer has come.
+    /// The state of the farewell to a peer.
     pub fn farewell(&self, peer: Peer) -> Farewell {
         let Some(relation) = self.core.peers.get(peer) else { return Farewell::Untold };
         match relation.standing {
@@ -421,8 +424,8 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Nothing more comes from a peer, nor goes to it: its number may be another's from now on. Operations that have
-    /// not come to an end with it fail.
+    /// Forgets a peer: nothing more is exchanged with it, and its number may become that of another peer. Operations in
+    /// progress with it fail.
     pub fn forget_peer(&mut self, peer: Peer) {
         self.core.lose(peer, "it was disconnected");
         self.core.flush(&mut self.transport);
@@ -432,14 +435,14 @@ impl<T: Transport> Engine<T> {
         self.core.disconnected.retain(|parted| *parted != peer);
     }
 
-    /// Requests, messages, early frames and errands that are left.
+    /// How many requests, messages, early frames and errands are left.
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> [usize; 4] {
         let core = &self.core;
         [core.requests.len(), core.messages.len(), core.early.len(), core.errands.len()]
     }
 
-    /// A request that is over by now needs none.
+    /// Drops the request if it is already complete.
     fn settle(&mut self, started: Started) -> Started {
         match started {
             Started::Over(outcome) => Started::Over(outcome),
@@ -462,7 +465,7 @@ impl Core {
         Ok(found.and_then(|slot| self.messages.at(slot)).map(|(id, _)| id))
     }
 
-    /// Whether a message of this source may still come.
+    /// Whether a message of this source may still arrive; otherwise the error.
     #[inline]
     fn may_come(&self, context: u32, source: Source) -> MpiResult {
         let Some(open) = self.contexts.get(context) else { return Err(not_open(context)) };
@@ -472,14 +475,14 @@ impl Core {
         }
     }
 
-    /// The peer that has finalized and for whose message this receive waits.
+    /// The finalized peer whose message this receive waits for.
     fn vain(&self, id: Id) -> Option<Peer> {
         let RequestState::Posted { entry, .. } = self.requests.get(id)?.state else { return None };
         let (context, source) = self.posted.asks(entry);
         self.contexts.get(context)?.finalized(source, &self.peers)
     }
 
-    /// A message that is not here whole, or whose sender waits, has got its receive.
+    /// A receive has matched a message that is not completely here, or whose sender waits.
     fn take_in(&mut self, from: Peer, envelope: Envelope, content: Content, buffer: Buffer) -> Started {
         match content {
             Content::Bytes(bytes) => Started::Over(fill(&buffer, envelope, &bytes)),
@@ -509,7 +512,7 @@ impl Core {
         )
     }
 
-    /// A short message for which there is no room, or whose receiver has to answer.
+    /// Sends a short message for which there is no room, or whose receiver must answer.
     fn send_eager(&mut self, envelope: Envelope, to: Peer, mode: Mode, buffer: Buffer) -> Started {
         let len = buffer.len();
         match mode {
@@ -537,7 +540,7 @@ impl Core {
         }
     }
 
-    /// The matching is the same, but nothing travels.
+    /// Matches as for other peers, but nothing is transmitted.
     fn send_to_self(&mut self, envelope: Envelope, mode: Mode, buffer: Buffer) -> Started {
         let len = buffer.len();
         match self.match_posted(self.me, envelope) {
@@ -565,7 +568,7 @@ impl Core {
         }
     }
 
-    /// Makes a request and does the first thing for it.
+    /// Creates a request and takes the first step for it.
     fn start(&mut self, state: impl FnOnce(Id) -> RequestState, first: impl FnOnce(&mut Self, Id)) -> Started {
         let Some(id) = self.requests.vacant() else { return too_many() };
         self.requests.add(Request { state: state(id), forgotten: false });
@@ -588,7 +591,7 @@ fn freed() -> MpiError {
 
 #[cold]
 fn too_many() -> Started {
-    Started::Over(Outcome::failed(MpiError::no_mem("16777216 requests are not over yet")))
+    Started::Over(Outcome::failed(MpiError::no_mem("too many pending requests (16777216)")))
 }
 
 /// Receives a message of this process from its own memory.

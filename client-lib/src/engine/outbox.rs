@@ -1,4 +1,4 @@
-//! What goes out: errands, backlogs and long messages, as far as the transport has room.
+//! Sends errands, backlogs and long messages, as far as the transport has room.
 
 use super::calls::Outcome;
 use super::core::{Core, take_buffer};
@@ -9,11 +9,11 @@ use super::state::{Announced, Errand, Incoming, Request, RequestState, Streaming
 use super::transport::{Peer, PullRefused, Pulled, Refusal, Transport};
 use crate::memory::Payload;
 
-/// So many frames go to one peer before it is another's turn.
+/// The most frames sent to one peer before the next peer's turn.
 const TURN: usize = 8;
 
 impl Core {
-    /// Whether anything was done.
+    /// Returns whether anything was done.
     #[inline]
     pub(super) fn flush<T: Transport>(&mut self, transport: &mut T) -> bool {
         if self.errands.is_empty() && self.peers.busy.is_empty() {
@@ -47,7 +47,7 @@ impl Core {
         moved
     }
 
-    /// Gets a long message: out of the sender's memory where that can be read, or in parts.
+    /// Fetches a long message: from the sender's memory if it can be read, otherwise in parts.
     fn fetch<T: Transport>(&mut self, id: Id, transport: &mut T) {
         let Some(Request { state: RequestState::Matched(matched), .. }) = self.requests.get(id) else { return };
         let (from, end) = (matched.message.from, matched.wanted());
@@ -63,7 +63,7 @@ impl Core {
         }
     }
 
-    /// The message of a request in state `Matched` is there, or has to be asked for.
+    /// The message of a request in state `Matched` has been read, or must be requested in parts.
     pub(super) fn on_fetched(&mut self, id: Id, result: Result<(), PullRefused>) {
         let Some(Request { state: RequestState::Matched(matched), .. }) = self.requests.get_mut(id) else { return };
         let (message, end) = (matched.message, matched.wanted());
@@ -95,7 +95,7 @@ impl Core {
                 Ok(()) => moved = true,
                 Err(Refusal::Full) => break,
                 Err(Refusal::Lost) => {
-                    // Of a peer that is lost the transport tells; of one that has finalized, nobody does.
+                    // The transport reports a lost peer, but not one that has finalized.
                     if self.peers.relation(peer).standing == Standing::Finalized {
                         self.lose(peer, "it has finalized");
                     }

@@ -1,4 +1,5 @@
-//! What stands between this process and each peer: frames that wait for room, long messages under way, whether it lives.
+//! The state between this process and each peer: frames that wait for room, long messages in progress, whether the peer
+//! lives.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,11 +9,11 @@ use super::slab::Id;
 use super::transport::Peer;
 use crate::error::MpiError;
 
-/// Peers of which there is something to remember; of most there is nothing.
+/// The peers with any state; most have none.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     relations: Vec<Option<Box<Relation>>>,
-    /// Those with something to send.
+    /// Peers with something to send.
     pub(super) busy: Vec<Peer>,
 }
 
@@ -21,51 +22,51 @@ pub(super) struct Peers {
 pub(super) struct Relation {
     /// Frames that wait for room, in order.
     pub(super) backlog: VecDeque<Queued>,
-    /// What the messages in the backlog that are copies count for.
+    /// The cost of the copied messages in the backlog.
     pub(super) copied: usize,
-    /// Long messages being sent in parts, by turns.
+    /// Long messages that are sent in parts, in turn.
     pub(super) streams: VecDeque<Id>,
-    /// Whether a part comes next when there are frames, too.
+    /// Whether a part is next although there are frames.
     pub(super) part_next: bool,
-    /// The receive to whose memory the transport is writing an eager message.
+    /// The receive into whose memory the transport is writing an eager message.
     pub(super) landing: Option<Id>,
     pub(super) standing: Standing,
-    /// Whether it has been told that we finalize, and its own word is waited for.
+    /// Whether this process has said farewell to the peer, and the peer's is awaited.
     pub(super) told_bye: bool,
-    /// Whether it is among the busy.
+    /// Whether it is among the busy peers.
     busy: bool,
 }
 
-/// Whether there is a peer at the other end.
+/// Whether the peer can be reached.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) enum Standing {
     #[default]
     Present,
     /// It has said [`Frame::Bye`].
     Finalized,
-    /// For this reason.
+    /// It is lost for this reason.
     Lost(Arc<str>),
 }
 
 /// A frame that waits for room.
 #[derive(Debug)]
 pub(super) enum Queued {
-    /// One without payload.
+    /// A frame without payload.
     Head(Frame),
-    /// An eager message whose bytes are ours: the send is over.
+    /// An eager message whose bytes were copied: the send is complete.
     Copied { envelope: Envelope, bytes: Vec<u8> },
     /// An eager message in the user's memory, of a request in state `Queued`.
     Lent(Id),
 }
 
-/// What a copied message counts for: its bytes, and what it costs to keep it.
+/// The cost of a copied message: its bytes, and the overhead of keeping it.
 #[inline]
 pub(super) fn copied_cost(len: usize) -> usize {
     len + 64
 }
 
 impl Peers {
-    /// Whether an eager message may go to the peer at once, as far as is known here.
+    /// Whether an eager message may go to the peer at once, as far as the engine knows.
     #[inline]
     pub(super) fn is_clear(&self, peer: Peer) -> bool {
         match self.get(peer) {
@@ -84,13 +85,13 @@ impl Peers {
         self.get(peer).is_some_and(Relation::is_lost)
     }
 
-    /// Whether the peer has said that nothing more will come from it.
+    /// Whether the peer has said farewell.
     #[inline]
     pub(super) fn has_finalized(&self, peer: Peer) -> bool {
         self.get(peer).is_some_and(|relation| relation.standing == Standing::Finalized)
     }
 
-    /// Makes a relation if there is none.
+    /// The state of a peer, created if it has none.
     pub(super) fn relation(&mut self, peer: Peer) -> &mut Relation {
         let at = peer.0 as usize;
         if at >= self.relations.len() {
@@ -99,7 +100,7 @@ impl Peers {
         self.relations[at].get_or_insert_default()
     }
 
-    /// Nothing is remembered of this peer; it has nothing to send.
+    /// Drops the state of this peer, which has nothing to send.
     pub(super) fn forget(&mut self, peer: Peer) {
         self.busy.retain(|busy| *busy != peer);
         if let Some(relation) = self.relations.get_mut(peer.0 as usize) {
@@ -107,7 +108,7 @@ impl Peers {
         }
     }
 
-    /// There is something to send to this peer.
+    /// Records that there is something to send to this peer.
     pub(super) fn mark_busy(&mut self, peer: Peer) {
         let relation = self.relation(peer);
         if !relation.busy {
@@ -116,7 +117,7 @@ impl Peers {
         }
     }
 
-    /// Takes the `at`-th of the busy off the list if there is nothing to send to it any more; whether so.
+    /// Removes the `at`-th busy peer if nothing is left to send to it; returns whether it was removed.
     pub(super) fn rest(&mut self, at: usize) -> bool {
         let peer = self.busy[at];
         let relation = self.relation(peer);
@@ -128,20 +129,20 @@ impl Peers {
         false
     }
 
-    /// Peers with a relation.
+    /// Peers with state.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Peer, &Relation)> {
         let known = self.relations.iter().enumerate();
         known.filter_map(|(at, relation)| relation.as_deref().map(|relation| (Peer(at as u32), relation)))
     }
 
-    /// Why what depends on this peer fails.
+    /// The error of an operation that depends on this peer.
     #[cold]
     pub(super) fn failure(&self, peer: Peer) -> MpiError {
         let number = peer.0;
         match self.get(peer).map(|relation| &relation.standing) {
             Some(Standing::Lost(reason)) => MpiError::proc_aborted(format!("process {number} is lost: {reason}")),
             Some(Standing::Finalized) => MpiError::proc_aborted(format!("process {number} has finalized")),
-            Some(Standing::Present) | None => MpiError::proc_aborted(format!("process {number} cannot be reached")),
+            Some(Standing::Present) | None => MpiError::proc_aborted(format!("process {number} is unreachable")),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Values under numbers that are used again.
+//! Values under numbers that are reused.
 
-/// The place of a value, and which of the values that were there.
+/// The slot of a value, and the generation of its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Id {
     pub(super) slot: u32,
@@ -8,7 +8,7 @@ pub(super) struct Id {
 }
 
 impl Id {
-    /// For the wire: 24 bits of the slot, 8 of the generation.
+    /// The id for the wire: 24 bits of slot, 8 of generation.
     #[inline]
     pub(super) fn number(self) -> u32 {
         self.slot | (self.generation << SLOT_BITS)
@@ -17,7 +17,7 @@ impl Id {
 
 const SLOT_BITS: u32 = 24;
 
-/// Values `T`; adding, finding and removing cost a few instructions, and memory only when there are more than ever before.
+/// Values `T`; adding, finding and removing cost a few instructions, and memory grows only beyond the previous maximum.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     slots: Vec<Slot<T>>,
@@ -37,7 +37,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Where the next value will be; none if there are 2^24 already.
+    /// Where the next value will be; `None` if there are already 2^24.
     #[inline]
     pub(super) fn vacant(&mut self) -> Option<Id> {
         let slot = match self.free.last() {
@@ -47,7 +47,7 @@ impl<T> Slab<T> {
         Some(Id { slot, generation: self.slots[slot as usize].generation })
     }
 
-    /// None if there are 2^24 already.
+    /// Adds a value; `None` if there are already 2^24.
     #[inline]
     pub(super) fn add(&mut self, value: T) -> Option<Id> {
         let id = self.vacant()?;
@@ -55,14 +55,14 @@ impl<T> Slab<T> {
         Some(id)
     }
 
-    /// Puts a value where [`Slab::vacant`] has just said that there is room.
+    /// Puts a value where [`Slab::vacant`] has just reported room.
     #[inline]
     pub(super) fn fill(&mut self, id: Id, value: T) {
         self.free.pop();
         self.slots[id.slot as usize].value = Some(value);
     }
 
-    /// Another free slot.
+    /// Adds a free slot.
     #[cold]
     fn grow(&mut self) -> Option<u32> {
         let slot = self.slots.len();
@@ -100,7 +100,7 @@ impl<T> Slab<T> {
         if entry.generation == id.generation { entry.value.as_mut() } else { None }
     }
 
-    /// What a peer means by a number, if it is not mistaken.
+    /// The id for a number that a peer sent, if it is valid.
     #[inline]
     pub(super) fn find(&self, number: u32) -> Option<Id> {
         let slot = number & ((1 << SLOT_BITS) - 1);
@@ -121,7 +121,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Drops the value where it is.
+    /// Drops the value in place.
     #[inline]
     pub(super) fn discard(&mut self, id: Id) {
         let Some(entry) = self.slots.get_mut(id.slot as usize) else { return };
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_means_nothing_once_its_value_is_removed() {
+    fn a_number_is_invalid_once_its_value_is_removed() {
         let mut slab = Slab::default();
         let a = slab.add("a").unwrap();
         let b = slab.add("b").unwrap();

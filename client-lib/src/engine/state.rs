@@ -1,4 +1,4 @@
-//! What the engine remembers of each send, receive and message.
+//! The engine's record of each send, receive and message.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use super::slab::Id;
 use super::transport::Peer;
 use crate::memory::Buffer;
 
-/// A send or receive that was not over at once.
+/// A send or receive that did not complete at once.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) state: RequestState,
-    /// Nobody asks for its outcome.
+    /// The outcome will not be asked for.
     pub(super) forgotten: bool,
 }
 
-/// Where a request stands:
+/// The state of a request:
 ///
 /// ```text
 /// receive: Posted ─→ Matched ─→ Incoming ─→ Finished      (a long message; pulled: straight from Matched)
@@ -27,12 +27,12 @@ pub(super) struct Request {
 ///          Own ─→ Finished                                 (to this process itself)
 /// ```
 ///
-/// What a short message does not need is boxed: the rest is copied often.
+/// States that a short message does not need are boxed: the rest is copied often.
 #[derive(Debug)]
 pub(super) enum RequestState {
     /// A receive that waits for a message.
     Posted { entry: u32, buffer: Buffer },
-    /// A receive whose long message is announced and has to be fetched, or is being read by the transport.
+    /// A receive whose long message is announced and must be fetched, or is being read by the transport.
     Matched(Box<Matched>),
     /// A receive of a long message that comes in parts.
     Incoming(Box<Incoming>),
@@ -40,13 +40,13 @@ pub(super) enum RequestState {
     Landing { from: Peer, envelope: Envelope, len: usize },
     /// A send of an eager message that waits in the peer's backlog for room.
     Queued(Box<Waiting>),
-    /// A send of which the receiver has been told, and that it has to answer.
+    /// A send that was announced to the receiver, which must answer.
     Announced(Box<Announced>),
     /// A send of a long message in parts.
     Streaming(Box<Streaming>),
     /// A send to this process itself that waits for its receive; the buffer is with the message.
     Own,
-    /// Over.
+    /// Complete.
     Finished(Outcome),
 }
 
@@ -57,13 +57,13 @@ pub(super) struct Matched {
 }
 
 impl Matched {
-    /// How many bytes of the message are received: what does not fit is left out.
+    /// How many bytes of the message are received: the excess is dropped.
     pub(super) fn wanted(&self) -> usize {
         self.message.len.min(self.buffer.len() as u64) as usize
     }
 }
 
-/// Of the `end` bytes wanted, `at` are here.
+/// `at` of the `end` wanted bytes have arrived.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) message: Announcement,
@@ -86,11 +86,11 @@ pub(super) struct Announced {
     pub(super) region: Option<Region>,
 }
 
-/// Of the `end` bytes asked for, `at` are sent.
+/// `at` of the `end` requested bytes have been sent.
 #[derive(Debug)]
 pub(super) struct Streaming {
     pub(super) to: Peer,
-    /// The receiver's number.
+    /// The receiver's number of the request.
     pub(super) receive: u32,
     pub(super) buffer: Buffer,
     pub(super) at: usize,
@@ -98,7 +98,7 @@ pub(super) struct Streaming {
 }
 
 impl RequestState {
-    /// Whether it is a send that is not over.
+    /// Whether it is a pending send.
     pub(super) fn is_sending(&self) -> bool {
         match self {
             Self::Queued(_) | Self::Announced(_) | Self::Streaming(_) | Self::Own => true,
@@ -107,7 +107,7 @@ impl RequestState {
         }
     }
 
-    /// Whether it is a send that is not over before this peer has answered.
+    /// Whether it is a send that this peer must answer.
     pub(super) fn awaits_answer_of(&self, peer: Peer) -> bool {
         match self {
             Self::Announced(it) => it.to == peer,
@@ -117,7 +117,7 @@ impl RequestState {
         }
     }
 
-    /// The peer that it cannot do without.
+    /// The peer without which it cannot complete.
     pub(super) fn depends_on(&self) -> Option<Peer> {
         match self {
             Self::Matched(it) => Some(it.message.from),
@@ -131,7 +131,7 @@ impl RequestState {
     }
 }
 
-/// A message that no receive has asked for yet.
+/// A message that no receive has matched yet.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) from: Peer,
@@ -139,16 +139,16 @@ pub(super) struct Message {
     pub(super) content: Content,
 }
 
-/// What is here of it.
+/// The content of a message, as far as it is here.
 #[derive(Debug)]
 pub(super) enum Content {
     /// All bytes.
     Bytes(Vec<u8>),
-    /// All bytes; the sender waits to hear of it.
+    /// All bytes; the sender waits for a confirmation.
     Sync { bytes: Vec<u8>, send: u32 },
-    /// Only word of it.
+    /// Only the announcement.
     Ready(Box<Announcement>),
-    /// Its bytes are in this process's own memory, of a request in state `Own`.
+    /// The bytes are in this process's own memory, of a request in state `Own`.
     Own(Box<(Id, Buffer)>),
 }
 
@@ -167,7 +167,7 @@ impl Content {
 pub(super) struct Announcement {
     pub(super) from: Peer,
     pub(super) envelope: Envelope,
-    /// The sender's number.
+    /// The sender's number of the request.
     pub(super) send: u32,
     pub(super) len: u64,
     pub(super) region: Option<Region>,
@@ -184,23 +184,23 @@ pub(super) struct Early {
 /// An open context.
 #[derive(Debug)]
 pub(super) struct Context {
-    /// Whom the ranks of messages received stand for.
+    /// The peers behind the ranks that messages come from.
     pub(super) members: Arc<[Peer]>,
     pub(super) seen: Seen,
-    /// A member from which nothing will come any more, as far as receives have to know of it: receives from anybody fail.
+    /// A member from which nothing more will arrive, as far as it affects receives: those from any source fail.
     pub(super) lost: Option<Peer>,
-    /// Whether receives from a member that has finalized fail by themselves. The user's do not: they may be cancelled, and it is
-    /// only whoever waits for one that waits in vain.
+    /// Whether receives from a member that has finalized fail by themselves. The user's receives do not: they may be
+    /// cancelled, and only a blocking wait for one can never end.
     pub(super) strict: bool,
 }
 
-/// What needs the transport, and is done after it has been polled.
+/// Work that needs the transport, done after it has been polled.
 #[derive(Debug)]
 pub(super) enum Errand {
     /// Fetch the message of a request in state `Matched`.
     Fetch(Id),
-    /// The peer is done with the region.
+    /// The peer no longer needs the region.
     Withdraw(Peer, Region),
-    /// Listen no more to a peer that makes no sense.
+    /// Cut off a peer that sent an invalid frame.
     Cut(Peer),
 }

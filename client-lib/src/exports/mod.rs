@@ -1,9 +1,9 @@
-//! The exported functions, `MPI_` and `PMPI_`: lists per chapter, generated from `abi/*.tsv` by `cargo xtask abi`, and here
-//! what a line of them becomes.
+//! The exported functions, `MPI_` and `PMPI_`: lists per chapter, generated from `abi/*.tsv` by `cargo xtask abi`, and here the
+//! macros that expand their lines.
 //!
-//! A shim widens integers and calls one function of [`crate::api`] through [`call`] (or `call_always`, or by itself if it
-//! cannot fail: `plain`); both forms of a function, with `int` and with large counts, call the same one. What is not
-//! implemented says so. `PMPI_` functions have bodies of their own, so that a tool may define its own `MPI_` ones.
+//! A shim widens integers and calls one function of [`crate::api`] through [`call`] (or `call_always`, or directly if it
+//! cannot fail: `plain`); both forms of a function, with `int` and with large counts, call the same one. A function that is not
+//! implemented returns an error that says so. `PMPI_` functions have bodies of their own, so that a tool may define its own `MPI_` ones.
 
 #![expect(unsafe_code, reason = "the functions that C calls")]
 
@@ -17,7 +17,7 @@ use crate::api::ints::*;
 use crate::error::MpiResult;
 use crate::runtime::{Runtime, Scope, call, call_always};
 
-/// The functions of one chapter: names, what C passes, and after the arrow how it is done (see `shim`), by what, with what.
+/// The functions of one chapter: names, parameters of C, and after the arrow the kind of call (see `shim`), the function and its arguments.
 macro_rules! exports {
     ($(
         fn $name:ident $profiling:ident($($parameter:ident: $type:ty),*) -> $result:ty
@@ -46,12 +46,12 @@ macro_rules! shim {
     };
     ($call:ident $name:ident $parameters:tt ($scope:expr) $($path:ident)::+($($argument:expr),*)) => {{
         let function: unsafe fn(&'static Runtime $(, any!($argument))*) -> MpiResult = crate::api::$($path)::+;
-        // SAFETY: the caller of an MPI function promises what the standard says about its arguments.
+        // SAFETY: the caller of an MPI function guarantees what the standard requires of its arguments.
         $call(stringify!($name), $scope, |runtime| unsafe { function(runtime $(, $argument)*) })
     }};
 }
 
-/// A type that the compiler is to find out.
+/// A type that the compiler infers.
 macro_rules! any {
     ($argument:expr) => {
         _

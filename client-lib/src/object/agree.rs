@@ -1,10 +1,10 @@
-//! Small exchanges among the members of a communicator, for making other ones: the largest of some words, or everybody's bytes.
+//! Small exchanges among the members of a communicator, for making others: the maximum of some words, or the bytes of all.
 //!
-//! Both go by dissemination: in round k each takes from the member 2^k before it, and gives to the one 2^k after it, what is
-//! known so far; after ⌈log2 n⌉ rounds everything is known everywhere. Taking a maximum twice does no harm, so n may be any
+//! Both use dissemination: in round k each member receives what the member 2^k before it knows, and sends what it knows to the
+//! member 2^k after it; after ⌈log2 n⌉ rounds all members know everything. Taking a maximum twice is harmless, so n may be any
 //! number. Bytes on the wire per process: ⌈log2 n⌉ × 8 for each word, n × the length of a block for blocks.
 //!
-//! The messages go over the parent's collective context with negative tags ([`tag`]), which no collective operation has.
+//! The messages use the parent's collective context with negative tags ([`tag`]), which collective operations never use.
 
 #![expect(unsafe_code, reason = "lends memory of its own to the engine")]
 
@@ -20,53 +20,53 @@ pub mod tag {
     /// For exchanges of all members, counted by `Communicator::collectives`.
     const COUNTED: i64 = 1 << 24;
 
-    /// Of the `count`-th operation that all members take part in.
+    /// The tag of the `count`-th operation that all members take part in.
     pub fn counted(count: u32) -> i32 {
         -1 - (i64::from(count) % COUNTED) as i32
     }
 
-    /// For operations that the user has given a tag, of each kind: different ones for different tags, but for the upper half,
-    /// which are taken for the lower one.
+    /// For operations with a user's tag, of each kind: different tags map to different ones, except that the upper half
+    /// maps onto the lower.
     const NAMED: i64 = (1 << 30) - COUNTED / 2;
 
-    /// Of an operation of some members (`MPI_Comm_create_group`).
+    /// The tag of an operation of some members (`MPI_Comm_create_group`).
     pub fn named(tag: i32) -> i32 {
         (-1 - COUNTED - i64::from(tag) % NAMED) as i32
     }
 
-    /// Of what two leaders say to each other (`MPI_Intercomm_create`).
+    /// The tag of the messages between two leaders (`MPI_Intercomm_create`).
     pub fn of_leaders(tag: i32) -> i32 {
         (-1 - COUNTED - NAMED - i64::from(tag) % NAMED) as i32
     }
 }
 
-/// The members that take part, and on what their messages go.
+/// The members that take part, and the context and tag of their messages.
 #[derive(Debug, Clone)]
 pub struct Circle {
     /// The collective context of the parent.
     pub context: u32,
     /// All members of the parent.
     pub members: Arc<[Peer]>,
-    /// Ranks in the parent of those that take part, in the same order everywhere; none if all do.
+    /// Ranks in the parent of the members that take part, in the same order everywhere; `None` if all do.
     pub ranks: Option<Arc<[u32]>>,
-    /// This process's place among those that take part.
+    /// This process's place among these members.
     pub place: u32,
     /// From [`tag`].
     pub tag: i32,
 }
 
 impl Circle {
-    /// How many take part.
+    /// The number of members that take part.
     pub fn size(&self) -> u32 {
         self.ranks.as_ref().map_or(self.members.len(), |ranks| ranks.len()) as u32
     }
 
-    /// Alike in all members, and different for different operations under way.
+    /// Equal in all members, and different for different operations in progress.
     pub fn salt(&self) -> u64 {
         (u64::from(self.context) << 32) | u64::from(self.tag as u32)
     }
 
-    /// The rank in the parent of the one at a place.
+    /// The rank in the parent of the member at a place.
     pub fn rank(&self, place: u32) -> u32 {
         self.ranks.as_ref().map_or(place, |ranks| ranks[place as usize])
     }
@@ -74,8 +74,8 @@ impl Circle {
 
 /// One process's part in an exchange.
 ///
-/// Who has failed (a peer was lost, a message had a wrong length) goes through all rounds, as others wait for it, but tells nothing
-/// else from then on ([`Failure`]): so nobody waits in vain, and who depends on it learns of it.
+/// A member that has failed (a peer was lost, a message had a wrong length) still takes part in all rounds, because others wait
+/// for it, but sends only its [`Failure`] from then on: so no member waits for ever, and all that depend on it get an error.
 #[derive(Debug)]
 pub struct Exchange {
     circle: Circle,
@@ -89,22 +89,22 @@ pub struct Exchange {
 /// What is known so far.
 #[derive(Debug)]
 enum Known {
-    /// The largest of each word.
+    /// The maximum of each word.
     Largest(Vec<u64>),
-    /// The blocks of this process and of those before it, backwards, of so many bytes each.
+    /// The blocks of this member and of those before it, in reverse order, and the length of each.
     Blocks(Vec<u8>, usize),
 }
 
-/// What came of an exchange.
+/// The result of an exchange.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Exchanged {
-    /// The largest of each word.
+    /// The maximum of each word.
     Words(Vec<u64>),
     /// The blocks in the order of places.
     Blocks(Vec<u8>),
 }
 
-/// Memory of ours under way, to or from another process.
+/// The library's own memory, lent to a message in flight.
 #[derive(Debug)]
 pub(super) struct Lent {
     started: Underway,
@@ -118,12 +118,12 @@ enum Underway {
 }
 
 impl Exchange {
-    /// All will know the largest of each word, of which all have as many.
+    /// All members will know the maximum of each word; all must pass the same number of words.
     pub fn of_words(circle: Circle, words: &[u64]) -> Self {
         Self::new(circle, Known::Largest(words.to_vec()))
     }
 
-    /// All will know all blocks, which have one length above 0.
+    /// All members will know all blocks, which have the same length above 0.
     pub fn of_blocks(circle: Circle, block: &[u8]) -> Self {
         Self::new(circle, Known::Blocks(block.to_vec(), block.len()))
     }
@@ -132,17 +132,17 @@ impl Exchange {
         Self { circle, distance: 1, known, incoming: None, outgoing: Vec::new(), failed: None }
     }
 
-    /// With whom.
+    /// The members.
     pub fn circle(&self) -> &Circle {
         &self.circle
     }
 
-    /// Grows with every round.
+    /// Increases with every round.
     pub fn distance(&self) -> u32 {
         self.distance
     }
 
-    /// Gets on; the result, once there is one. Not to be called again after that.
+    /// Advances; returns the result once there is one. Do not call it again after that.
     pub fn poll<T: Transport>(&mut self, engine: &mut Engine<T>) -> Option<MpiResult<Exchanged>> {
         while self.distance < self.circle.size() {
             let incoming = match self.incoming.take() {
@@ -158,7 +158,7 @@ impl Exchange {
             }
             self.distance = self.distance.saturating_mul(2);
         }
-        // Who has failed does not wait for others to take what they may never want.
+        // A member that has failed does not wait until others have received its messages.
         for sent in std::mem::take(&mut self.outgoing) {
             match sent.outcome(engine) {
                 Ok((Outcome { error, .. }, _)) => self.failed = self.failed.take().or(error.map(|error| *error)),
@@ -175,7 +175,7 @@ impl Exchange {
         }
     }
 
-    /// Tells all that this process has failed, for those that go on to another exchange with it.
+    /// Tells all members that this process has failed, for those that continue with another exchange.
     pub fn warn<T: Transport>(&self, engine: &mut Engine<T>, error: &MpiError) {
         let Circle { context, place, tag, .. } = self.circle;
         let envelope = Envelope { context, rank: self.circle.rank(place), tag };
@@ -185,7 +185,7 @@ impl Exchange {
         }
     }
 
-    /// Sends what is known; what is received.
+    /// Sends what is known; returns the pending receive.
     fn start_round<T: Transport>(&mut self, engine: &mut Engine<T>) -> Lent {
         let Circle { context, place, tag, .. } = self.circle;
         let (size, distance) = (self.circle.size(), self.distance);
@@ -205,7 +205,7 @@ impl Exchange {
         incoming
     }
 
-    /// In the last round of blocks not all that is known is new to the other.
+    /// In the last round of blocks, the peer already knows some of them.
     fn len_of_round(&self) -> usize {
         match &self.known {
             Known::Largest(words) => size_of_val(words.as_slice()),
@@ -244,30 +244,32 @@ impl Exchange {
     }
 }
 
-/// That a process has failed, as it tells those who wait for something else from it: by a length that nothing else has.
+/// A process's failure, as it reports it to those that wait for another message: by a length that no other message has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// Somebody has died.
+    /// A process has died.
     Death,
-    /// It is of another kind.
+    /// Any other failure.
     Other,
 }
 
 impl Failure {
-    /// What is told of an error.
+    /// The failure to report for an error.
     pub fn of(error: &MpiError) -> Self {
         if error.class == MPI_ERR_PROC_ABORTED { Failure::Death } else { Failure::Other }
     }
 
-    /// The error that it is to others.
+    /// The error that the failure is for others.
     pub fn error(self) -> MpiError {
         match self {
-            Failure::Death => MpiError::proc_aborted("another process has noticed that one has died"),
-            Failure::Other => MpiError::other("another process has failed, or is in another call").secondhand(),
+            Failure::Death => MpiError::proc_aborted("another process has reported a death"),
+            Failure::Other => {
+                MpiError::other("another process has failed, or has called a different function").secondhand()
+            }
         }
     }
 
-    /// What has come instead of a message of this length, if anything has.
+    /// The error if something else has arrived than a message of this length.
     pub fn heard(outcome: &Outcome, len: usize) -> Option<MpiError> {
         match (&outcome.error, outcome.bytes) {
             (Some(error), _) => Some((**error).clone()),
@@ -284,22 +286,22 @@ impl Failure {
         }
     }
 
-    /// Sends it, to somebody who may be gone.
+    /// Sends the failure to a peer that may be gone.
     pub(super) fn tell<T: Transport>(
         self,
         engine: &mut Engine<T>,
         send: impl FnOnce(&mut Engine<T>, Buffer) -> Started,
     ) {
-        // Nobody is left to tell if that fails, too.
+        // If this fails too, the peer is gone.
         Lent::start(self.word().into(), |word| send(engine, word)).leave(engine);
     }
 }
 
 impl Lent {
-    /// Starts something with memory of ours.
+    /// Starts a message with the library's own memory.
     pub(super) fn start(mut memory: Box<[u8]>, start: impl FnOnce(Buffer) -> Started) -> Self {
-        // SAFETY: the memory is kept, and not touched, until the engine says that the operation is over, or for ever; and
-        // whoever drops an exchange before its end drops the engine too.
+        // SAFETY: the memory is kept, unchanged, until the engine reports the end of the operation, or for ever; an
+        // exchange that is dropped before its end is dropped together with the engine.
         let buffer = unsafe { Buffer::contiguous(memory.as_mut_ptr(), memory.len()) };
         let started = match start(buffer) {
             Started::Over(outcome) => Underway::Over(outcome),
@@ -308,7 +310,7 @@ impl Lent {
         Self { started, memory }
     }
 
-    /// What came of it, with its memory; or itself if it is not over.
+    /// The outcome, with its memory; or the value itself if the message is still in flight.
     pub(super) fn outcome<T: Transport>(self, engine: &mut Engine<T>) -> Result<(Outcome, Box<[u8]>), Self> {
         match self.started {
             Underway::Over(outcome) => Ok((outcome, self.memory)),
@@ -319,7 +321,7 @@ impl Lent {
         }
     }
 
-    /// Lets a send be that may never end.
+    /// Abandons a send that may never complete.
     pub(super) fn leave<T: Transport>(self, engine: &mut Engine<T>) {
         if let Underway::Pending(id) = self.started {
             engine.forget(id);

@@ -1,7 +1,7 @@
-//! Attributes: values that the user attaches to objects, by keys with functions for copying and deleting (MPI 5.0 §7.7).
+//! Attributes: values that the user attaches to objects, under keys with functions for copying and deleting (MPI 5.0 §7.7).
 //!
-//! The functions are the user's and may call the library, so they are called from [`crate::api::attr`] with the state unlocked;
-//! here is what is remembered. A key that is freed lives on as long as an object has it.
+//! The functions are the user's and may call the library, so [`crate::api::attr`] calls them with the state unlocked; this
+//! module only holds the data. A freed key remains valid as long as an object has its attribute.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -25,19 +25,19 @@ pub enum Bearer {
     Win,
 }
 
-/// A function of the user's for copying or deleting, or one of the predefined ones, which are numbers.
+/// A user function for copying or deleting, or a predefined one, which is a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Function {
-    /// `MPI_X_NULL_COPY_FN`, `MPI_X_NULL_DELETE_FN`: nothing is copied, nothing to do.
+    /// `MPI_X_NULL_COPY_FN`, `MPI_X_NULL_DELETE_FN`: does nothing.
     Null,
-    /// `MPI_X_DUP_FN`: the value is copied as it is.
+    /// `MPI_X_DUP_FN`: copies the value unchanged.
     Dup,
-    /// The user's.
+    /// A user function.
     User(*const c_void),
 }
 
 impl Function {
-    /// From what C passes.
+    /// Decodes the argument that C passes.
     pub fn of_copy(address: *const c_void) -> Self {
         match address.addr() {
             0 => Self::Null,
@@ -46,26 +46,26 @@ impl Function {
         }
     }
 
-    /// From what C passes.
+    /// Decodes the argument that C passes.
     pub fn of_delete(address: *const c_void) -> Self {
         if address.is_null() { Self::Null } else { Self::User(address) }
     }
 }
 
-/// What a key value stands for.
+/// The meaning of a key value.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
-    /// Of which class of objects.
+    /// The class of objects that it is for.
     pub bearer: Bearer,
-    /// When the object is duplicated.
+    /// Called when the object is duplicated.
     pub copy: Function,
-    /// When the attribute is deleted.
+    /// Called when the attribute is deleted.
     pub delete: Function,
-    /// Passed to both.
+    /// Passed to both functions.
     pub extra_state: *mut c_void,
 }
 
-/// A key value in the table: its number as an `int` is the user's.
+/// A key value in the table: the user gets its number as an `int`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Keyval(usize);
 
@@ -84,7 +84,7 @@ impl Handle for Keyval {
 #[derive(Debug)]
 struct Entry {
     key: Key,
-    /// Objects that have it.
+    /// The number of objects that have it.
     uses: u32,
     freed: bool,
 }
@@ -101,10 +101,10 @@ impl Keyvals {
     /// A new key.
     pub fn create(&mut self, key: Key) -> MpiResult<c_int> {
         let keyval = self.made.add(Entry { key, uses: 0, freed: false });
-        keyval.map(Keyval::to_int).ok_or_else(|| MpiError::no_mem("there are two million keys already"))
+        keyval.map(Keyval::to_int).ok_or_else(|| MpiError::no_mem("too many attribute keys (two million)"))
     }
 
-    /// What a key value stands for, on objects of a class; one that is freed but in use counts.
+    /// Returns the meaning of a key value on objects of a class; a key that is freed but in use is valid.
     pub fn find(&self, keyval: c_int, bearer: Bearer) -> MpiResult<Key> {
         match self.made.get(Keyval::from_int(keyval)) {
             Some(entry) if entry.key.bearer == bearer => Ok(entry.key),
@@ -115,7 +115,7 @@ impl Keyvals {
         }
     }
 
-    /// The user gives the key up.
+    /// Frees a key.
     pub fn free(&mut self, keyval: c_int, bearer: Bearer) -> MpiResult {
         self.find(keyval, bearer)?;
         let handle = Keyval::from_int(keyval);
@@ -127,14 +127,14 @@ impl Keyvals {
         Ok(())
     }
 
-    /// One more object has it.
+    /// One more object has an attribute of the key.
     fn used(&mut self, keyval: c_int) {
         if let Some(entry) = self.made.get_mut(Keyval::from_int(keyval)) {
             entry.uses += 1;
         }
     }
 
-    /// One object less has it.
+    /// One object fewer has an attribute of the key.
     fn unused(&mut self, keyval: c_int) {
         let handle = Keyval::from_int(keyval);
         if let Some(entry) = self.made.get_mut(handle) {
@@ -155,9 +155,9 @@ fn unknown(keyval: c_int) -> MpiError {
     match keyval {
         MPI_KEYVAL_INVALID => MpiError::keyval("the key is MPI_KEYVAL_INVALID"),
         MPI_TAG_UB..=MPI_UNIVERSE_SIZE | MPI_WIN_BASE..=MPI_WIN_MODEL => {
-            MpiError::keyval("the key is a predefined one: its value is the library's")
+            MpiError::keyval("the key is predefined: its value cannot be changed")
         }
-        _ => MpiError::keyval(format!("{keyval} is no key, or was freed")),
+        _ => MpiError::keyval(format!("{keyval} is not an attribute key, or was freed")),
     }
 }
 
@@ -171,7 +171,7 @@ impl Attributes {
         self.0.iter().find(|(key, _)| *key == keyval).map(|(_, value)| *value)
     }
 
-    /// Sets a value; one that was there is overwritten, and counts as set now.
+    /// Sets a value; a previous value is overwritten, and the attribute counts as set now.
     pub fn set(&mut self, keyvals: &mut Keyvals, keyval: c_int, value: *mut c_void) {
         match self.0.iter().position(|(key, _)| *key == keyval) {
             Some(at) => drop(self.0.remove(at)),
@@ -180,7 +180,7 @@ impl Attributes {
         self.0.push((keyval, value));
     }
 
-    /// Forgets a value.
+    /// Removes a value.
     pub fn remove(&mut self, keyvals: &mut Keyvals, keyval: c_int) {
         if let Some(at) = self.0.iter().position(|(key, _)| *key == keyval) {
             self.0.remove(at);
@@ -188,17 +188,17 @@ impl Attributes {
         }
     }
 
-    /// All of them, in the order in which they were set.
+    /// All values, in the order in which they were set.
     pub fn to_vec(&self) -> Vec<(c_int, *mut c_void)> {
         self.0.clone()
     }
 
-    /// The one that was set last.
+    /// The value that was set last.
     pub fn last(&self) -> Option<(c_int, *mut c_void)> {
         self.0.last().copied()
     }
 
-    /// Forgets all.
+    /// Removes all values.
     pub fn clear(&mut self, keyvals: &mut Keyvals) {
         while let Some((keyval, _)) = self.last() {
             self.remove(keyvals, keyval);
@@ -206,7 +206,8 @@ impl Attributes {
     }
 }
 
-/// What the attributes of the environment point to (MPI 5.0 §9.1.2): the user gets addresses, so it stays where it is.
+/// The values behind the attributes of the environment (MPI 5.0 §9.1.2): the user gets their addresses, so they never
+/// move.
 #[derive(Debug)]
 pub struct Predefined {
     tag_ub: AtomicI32,
@@ -222,10 +223,10 @@ impl Default for Predefined {
     fn default() -> Self {
         Self {
             tag_ub: AtomicI32::new(crate::engine::TAG_MAX),
-            // Every process reads and writes files by itself, and none is on a host apart.
+            // Every process can read and write files.
             io: AtomicI32::new(MPI_ANY_SOURCE),
             host: AtomicI32::new(MPI_PROC_NULL),
-            // Clocks of nodes differ.
+            // The clocks of nodes differ.
             wtime_is_global: AtomicI32::new(0),
             appnum: AtomicI32::new(0),
             last_used_code: AtomicI32::new(MPI_ERR_LASTCODE),
@@ -235,7 +236,7 @@ impl Default for Predefined {
 }
 
 impl Predefined {
-    /// Where the value of a predefined key is; none if the key is no predefined one of communicators.
+    /// The address of a predefined key's value; `None` if the key is not a predefined one of communicators.
     pub fn place(&self, keyval: c_int) -> Option<*mut c_int> {
         let value = match keyval {
             MPI_TAG_UB => &self.tag_ub,
@@ -250,7 +251,7 @@ impl Predefined {
         Some(value.as_ptr())
     }
 
-    /// Which of the job's programs this is.
+    /// Sets the index of this process's program in the job.
     pub fn set_appnum(&self, appnum: i32) {
         self.appnum.store(appnum, Ordering::Relaxed);
     }
@@ -260,12 +261,12 @@ impl Predefined {
         self.last_used_code.store(code, Ordering::Relaxed);
     }
 
-    /// How many processes there may be; none if that has not been asked for yet.
+    /// The number of processes that the system can hold; `None` if it has not been requested yet.
     pub fn universe_size(&self) -> Option<i32> {
         Some(self.universe_size.load(Ordering::Relaxed)).filter(|size| *size != 0)
     }
 
-    /// As the process manager says; -1 if it does not know.
+    /// Sets the process manager's value; -1 if it does not know.
     pub fn set_universe_size(&self, size: i32) {
         self.universe_size.store(if size > 0 { size } else { -1 }, Ordering::Relaxed);
     }
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freed_key_lives_on_where_it_is_used() {
+    fn a_freed_key_remains_valid_where_it_is_used() {
         let mut keyvals = Keyvals::default();
         let (mut one, mut two) = (Attributes::default(), Attributes::default());
         let keyval = keyvals.create(key(Bearer::Comm)).unwrap();
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_for_one_class_of_objects_and_no_number_of_the_librarys() {
+    fn a_key_is_for_one_class_of_objects_and_never_a_predefined_number() {
         let mut keyvals = Keyvals::default();
         let keyval = keyvals.create(key(Bearer::Type)).unwrap();
         assert!(keyval > MPI_WIN_MODEL && keyvals.find(keyval, Bearer::Type).is_ok());

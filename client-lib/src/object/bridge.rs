@@ -1,22 +1,22 @@
-//! How two groups that have no communicator in common make one (MPI 5.0 §7.6.2): each has a leader, and the leaders can
-//! talk to each other.
+//! How two groups without a common communicator make one (MPI 5.0 §7.6.2): each group has a leader, and the leaders can
+//! exchange messages.
 //!
 //! One attempt to agree on a context:
 //!
-//! 1. *proposing*: the members of each group learn the largest of their words ([`Agreement`]);
-//! 2. *crossing*: the leaders swap these and, the first time, the names of their groups' members;
-//! 3. *telling*, *listing*: all learn from their leader the largest words of both groups and the names of the others.
+//! 1. *proposing*: the members of each group learn the maximum of their words ([`Agreement`]);
+//! 2. *crossing*: the leaders exchange these and, the first time, the names of their groups' members;
+//! 3. *telling*, *listing*: each leader tells its group the maxima of both groups and the names of the other group's members.
 //!
-//! If any member brings foreign processes, members of one group may not know those of the other: then the bridge ends after the first
-//! *telling*, and is tried again when all have been introduced ([`crate::runtime::meet`]).
+//! If any member brings foreign processes, members of one group may not know those of the other: then the bridge ends after the
+//! first *telling*, and is retried when all have been introduced (`runtime::connect`).
 //!
-//! A leader that cannot go on crosses once more, to say so (*excusing*), if the other one waits for that or will: so each has as many
-//! messages from the other as it has sent, and none is left over for the next bridge. That ends when the other leader makes the
-//! call, or dies.
+//! A leader that has failed crosses once more, to say so (*excusing*), if the other leader waits for that or will: so each
+//! leader receives as many messages as it sends, and none is left over for the next bridge. This ends when the other leader
+//! makes the call, or dies.
 //!
-//! What a leader tells is an exchange as well, to which the others bring zeros: so whoever fails is noticed by all as in any
-//! other exchange. Which group stands first in the union follows from the names of their first members. Cost: 3⌈log₂ n⌉ + 2
-//! messages one after the other for the first attempt.
+//! *Telling* is an exchange as well, in which members other than the leader contribute zeros: so all members notice a failure,
+//! as in any other exchange. The order of the groups in the union follows from the names of their first members. Cost:
+//! 3⌈log₂ n⌉ + 2 consecutive messages for the first attempt.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -32,14 +32,14 @@ use crate::engine::{Engine, Envelope, Mode, Peer, Source, Started, TagMatch, Tra
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 
-/// How a leader reaches the other one.
+/// How a leader reaches the other leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crossing {
-    /// On which context their messages go.
+    /// The context of their messages.
     pub context: u32,
     /// This process's rank there.
     pub rank: u32,
-    /// The other leader's.
+    /// The other leader's rank.
     pub from: u32,
     /// The other leader.
     pub to: Peer,
@@ -47,14 +47,14 @@ pub struct Crossing {
     pub tag: i32,
 }
 
-/// With what a process goes into it.
+/// What a process contributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Brings {
-    /// Nothing that stands in the way.
+    /// Nothing that prevents the bridge.
     Nothing,
-    /// Its group has members of another job than its own, or the other leader is one: some may not know each other.
+    /// Its group has members of other jobs, or the other leader is one: some members may not know each other.
     Foreign,
-    /// It cannot go on, and none will.
+    /// It has failed, so no process will proceed.
     Failure(Failure),
 }
 
@@ -63,14 +63,14 @@ pub enum Brings {
 pub struct Bridge {
     circle: Circle,
     group: Arc<Group>,
-    /// Of a leader.
+    /// Present in a leader.
     crossing: Option<Crossing>,
     agreement: Agreement,
     /// Both groups, once the other one is known.
     parties: Option<Parties>,
-    /// What of both groups this process knows: all of it in the end.
+    /// The words of both groups that this process knows: in the end, all.
     words: Words,
-    /// Names of the others, at the leader, then everywhere.
+    /// Names of the other group's members: first at the leader, then everywhere.
     list: Vec<u64>,
     stage: Stage,
 }
@@ -81,15 +81,15 @@ enum Stage {
     Crossing(Swap),
     Telling(Exchange),
     Listing(Exchange),
-    /// Of a leader that has failed, for this reason.
+    /// A leader that has failed with this error.
     Excusing(Swap, MpiError),
 }
 
-/// A list of more words is taken for nonsense.
+/// A list of more words is rejected.
 const LIST_MAX: u64 = 1 << 28;
 
 impl Bridge {
-    /// Begins; the circle is of this process's group. A leader without a crossing must bring failure.
+    /// Starts a bridge; the circle is this process's group. A leader without a crossing must bring a failure.
     pub fn new(
         circle: Circle,
         group: Arc<Group>,
@@ -106,13 +106,13 @@ impl Bridge {
         Self { circle, group, crossing, agreement, parties: None, words, list: Vec::new(), stage }
     }
 
-    /// Whether its messages go on this context.
+    /// Whether its messages use this context.
     pub fn uses(&self, context: u32) -> bool {
         self.circle.context == context || self.crossing.is_some_and(|crossing| crossing.context == context)
     }
 
-    /// Gets on: whether it moved, and what came of it if it is over: none if the groups have to be introduced to each other first,
-    /// since somebody brings foreign processes. Not to be called again after that.
+    /// Advances; returns whether it moved and, if it is over, its result: `None` if the groups must be introduced first
+    /// because a process brings foreign ones. Do not call it again after that.
     pub fn poll<T: Transport>(
         &mut self,
         engine: &mut Engine<T>,
@@ -143,7 +143,7 @@ impl Bridge {
         }
     }
 
-    /// To the next stage; what came of all, after the last.
+    /// Takes the next step; returns the result after the last one.
     fn on_words<T: Transport>(
         &mut self,
         came: MpiResult<Vec<u64>>,
@@ -175,7 +175,7 @@ impl Bridge {
                             if self.parties.is_none() { names.to_words(&self.group.members) } else { Vec::new() };
                         Stage::Crossing(Swap::start(crossing, self.words, list, engine))
                     }
-                    // A leader that cannot cross has said so; what the others know is not needed.
+                    // A leader that cannot cross has reported its failure; the other members' words are not needed.
                     None => Stage::Telling(Exchange::of_words(self.circle.clone(), &self.told())),
                 };
                 Ok(ControlFlow::Continue(()))
@@ -201,7 +201,7 @@ impl Bridge {
         }
     }
 
-    /// Fails; a leader first says so to the other one if that crosses once more.
+    /// Fails; a leader first tells the other leader, if that crosses once more.
     fn excuse<T: Transport>(&mut self, error: MpiError, crosses: bool, engine: &mut Engine<T>) -> MpiResult<Turn> {
         let Some(crossing) = self.crossing.filter(|_| crosses) else { return Err(error) };
         let swap = Swap::start(crossing, fails(Failure::of(&error)), Vec::new(), engine);
@@ -209,7 +209,7 @@ impl Bridge {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// A leader has heard of the other one, or not.
+    /// A leader has received the other's message, or an error.
     fn on_crossed(&mut self, came: MpiResult<Vec<u64>>) {
         let first = self.parties.is_none();
         let came = came.map(|came| {
@@ -226,7 +226,7 @@ impl Bridge {
         }
     }
 
-    /// What this process brings to *telling*.
+    /// This process's contribution to *telling*.
     fn told(&self) -> [u64; 4] {
         let [a, b, c] = self.words;
         match self.crossing {
@@ -242,7 +242,7 @@ impl Bridge {
                 parties.open(engine, context);
                 Ok(ControlFlow::Break(Some(Born { context, parties: parties.clone() })))
             }
-            (Next::Agreed(_), None) => Err(MpiError::new(MPI_ERR_OTHER, "the other group is not known")),
+            (Next::Agreed(_), None) => Err(MpiError::new(MPI_ERR_OTHER, "the other group is unknown")),
             (Next::Exchange(words), _) => {
                 self.words = words;
                 self.stage = Stage::Proposing(Exchange::of_words(self.circle.clone(), &words));
@@ -252,15 +252,15 @@ impl Bridge {
     }
 }
 
-/// What becomes of a bridge by what has come.
+/// What a bridge does after an exchange.
 type Turn = ControlFlow<Option<Born>>;
 
-/// Words by which nobody goes on.
+/// Words that stop all processes.
 fn fails(failure: Failure) -> Words {
     [0, 0, context::word_of(failure)]
 }
 
-/// The last of the words if somebody brings foreign processes.
+/// The last of the words if a process brings foreign ones.
 const FOREIGN: u64 = 1;
 
 fn words_of(exchanged: Exchanged) -> Vec<u64> {
@@ -275,7 +275,7 @@ fn both(group: &Arc<Group>, list: &[u64], names: &Names) -> MpiResult<Parties> {
     let theirs = names.peers_of(list)?;
     let mine: HashSet<Peer> = group.members.iter().copied().collect();
     if theirs.is_empty() || theirs.iter().any(|peer| mine.contains(peer)) {
-        return Err(MpiError::new(MPI_ERR_COMM, "the two groups of an intercommunicator have a member in common"));
+        return Err(MpiError::new(MPI_ERR_COMM, "the two groups of an intercommunicator have a common member"));
     }
     let first = names.to_words(&group.members[..1]);
     let local_first = first.as_slice() < &list[..names::WORDS];
@@ -294,7 +294,7 @@ impl Crossing {
     }
 }
 
-/// What two leaders tell each other: three words and the length of a list; then the list, if it has a length.
+/// The messages between two leaders: three words and the length of a list; then the list, if it is not empty.
 #[derive(Debug)]
 pub struct Swap {
     crossing: Crossing,
@@ -306,7 +306,7 @@ pub struct Swap {
 }
 
 impl Swap {
-    /// Begins to tell, and to hear.
+    /// Starts to send and to receive.
     pub fn start<T: Transport>(crossing: Crossing, words: Words, list: Vec<u64>, engine: &mut Engine<T>) -> Self {
         let [a, b, c] = words;
         let mut outgoing = vec![Lent::start(bytes_of(&[a, b, c, list.len() as u64]), |it| crossing.send(engine, it))];
@@ -317,7 +317,7 @@ impl Swap {
         Self { crossing, outgoing, incoming, came: Vec::new(), failed: None }
     }
 
-    /// The words and the list of the others, once they are there. Not to be called again after that.
+    /// The other group's words and list, once they have arrived. Do not call it again after that.
     pub fn poll<T: Transport>(&mut self, engine: &mut Engine<T>) -> Option<MpiResult<Vec<u64>>> {
         while let Some(incoming) = self.incoming.take() {
             match incoming.outcome(engine) {
@@ -357,7 +357,7 @@ impl Swap {
         }
         let len = self.came.pop().unwrap_or(0);
         if len > LIST_MAX {
-            self.failed = Some(MpiError::other(format!("the other group is said to have a list of {len} words")));
+            self.failed = Some(MpiError::other(format!("the other leader announced an invalid list of {len} words")));
         } else if len > 0 {
             let room = vec![0; len as usize * 8].into_boxed_slice();
             self.incoming = Some(Lent::start(room, |it| self.crossing.recv(engine, it)));
@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_with_a_member_in_common_or_without_members_are_refused() {
+    fn groups_with_a_common_member_or_without_members_are_refused() {
         let names = Names::new(b"job", 4);
         let group = Arc::new(Group::new(vec![Peer(3), Peer(1)], Peer(1)));
         let both = |theirs: &[Peer]| both(&group, &names.to_words(theirs), &names);

@@ -1,7 +1,7 @@
-//! Buffered sends: messages copied aside, so that the send is over at once (MPI 5.0 §3.6).
+//! Buffered sends: messages are copied, so that the send completes at once (MPI 5.0 §3.6).
 //!
-//! The buffer that the user attaches bounds how much may be under way; the copies lie in memory of ours, and what the user
-//! gets back when detaching is what was attached. `MPI_BUFFER_AUTOMATIC` has no bound.
+//! The user's attached buffer limits how many bytes may be in flight; the copies are in the library's own memory, and detaching
+//! returns the attached buffer. `MPI_BUFFER_AUTOMATIC` has no limit.
 
 use std::ffi::c_void;
 
@@ -11,7 +11,7 @@ use crate::engine::{Engine, Envelope, Mode, Peer, RequestId, Started, Transport}
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 
-/// Who attached a buffer: the process, or a communicator or session of it.
+/// The owner of an attached buffer: the process, or one of its communicators or sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// `MPI_Buffer_attach`.
@@ -22,7 +22,7 @@ pub enum Owner {
     Session(SessionHandle),
 }
 
-/// The attached buffers and the copies under way.
+/// The attached buffers and the copies in flight.
 #[derive(Debug, Default)]
 pub struct Buffered {
     attached: Vec<Attached>,
@@ -32,9 +32,9 @@ pub struct Buffered {
 struct Attached {
     owner: Owner,
     address: *mut c_void,
-    /// None if there is no bound.
+    /// `None` if there is no limit.
     size: Option<usize>,
-    /// How many were sent from it.
+    /// The number of messages sent from it.
     sent: u64,
     sends: Vec<Copied>,
 }
@@ -44,21 +44,21 @@ struct Copied {
     /// Counted from 0.
     number: u64,
     id: RequestId,
-    /// What the message's buffer points to.
+    /// The memory of the message's buffer.
     bytes: Box<[u8]>,
 }
 
 impl Buffered {
-    /// Attaches a buffer of `size` bytes, or one without a bound.
+    /// Attaches a buffer of `size` bytes, or one without a limit.
     pub fn attach(&mut self, owner: Owner, address: *mut c_void, size: Option<usize>) -> MpiResult {
         if self.attached.iter().any(|it| it.owner == owner) {
-            return Err(MpiError::buffer("a buffer is attached already: detach it first"));
+            return Err(MpiError::buffer("a buffer is already attached: detach it first"));
         }
         self.attached.push(Attached { owner, address, size, sent: 0, sends: Vec::new() });
         Ok(())
     }
 
-    /// Whether a buffer is attached, with messages under way.
+    /// Whether a buffer is attached and has messages in flight.
     pub fn is_busy<T: Transport>(&mut self, owner: Owner, engine: &mut Engine<T>) -> bool {
         self.of(owner).is_some_and(|attached| {
             attached.collect(engine);
@@ -66,27 +66,27 @@ impl Buffered {
         })
     }
 
-    /// How many sends of a buffer there have been that did not end at once.
+    /// The number of a buffer's sends so far that did not complete at once.
     pub fn sent(&self, owner: Owner) -> u64 {
         self.attached.iter().find(|it| it.owner == owner).map_or(0, |attached| attached.sent)
     }
 
-    /// Whether the first so many of them are over.
+    /// Whether the first `until` of them are complete.
     pub fn is_flushed<T: Transport>(&self, owner: Owner, until: u64, engine: &Engine<T>) -> bool {
         let attached = self.attached.iter().find(|it| it.owner == owner);
         let under_way = |copied: &Copied| copied.number < until && engine.outcome(copied.id).is_none();
         !attached.is_some_and(|attached| attached.sends.iter().any(under_way))
     }
 
-    /// Takes the buffer back: its address and size (none: no bound); none if there is none attached.
+    /// Detaches the buffer: returns its address and size (`None`: no limit); `None` if none is attached.
     pub fn detach(&mut self, owner: Owner) -> Option<(*mut c_void, Option<usize>)> {
         let index = self.attached.iter().position(|it| it.owner == owner)?;
         let attached = self.attached.swap_remove(index);
         Some((attached.address, attached.size))
     }
 
-    /// Sends a copy. The bound of the communicator's buffer holds, or else that of the session which it was derived from, or
-    /// else that of the process.
+    /// Sends a copy. The limit is that of the communicator's buffer, otherwise that of the session from which the
+    /// communicator was derived, otherwise that of the process.
     pub fn send<T: Transport>(
         &mut self,
         engine: &mut Engine<T>,
@@ -106,13 +106,13 @@ impl Buffered {
         let needed = buffer.len() + overhead;
         if let Some(size) = attached.size.filter(|size| used + needed > *size) {
             return Err(MpiError::buffer(format!(
-                "the attached buffer of {size} bytes has no room for {needed} more: {used} are in use"
+                "the attached buffer of {size} bytes has no room for {needed} more bytes: {used} are in use"
             )));
         }
         let mut bytes = vec![0; buffer.len()].into_boxed_slice();
         buffer.read(0, &mut bytes);
-        #[expect(unsafe_code, reason = "the copy is ours")]
-        // SAFETY: the bytes are kept, and not touched, until the engine says that the send is over.
+        #[expect(unsafe_code, reason = "the copy belongs to the library")]
+        // SAFETY: the bytes are kept, unchanged, until the engine reports the end of the send.
         let copy = unsafe { Buffer::contiguous(bytes.as_mut_ptr(), bytes.len()) };
         match engine.send(envelope, to, Mode::Standard, copy) {
             Started::Over(outcome) => outcome.error.map_or(Ok(()), |error| Err(*error)),
@@ -130,7 +130,7 @@ impl Buffered {
 }
 
 impl Attached {
-    /// Forgets the copies that have been sent. What has become of them, nobody asks: the sends were over long ago.
+    /// Drops the copies that have been sent. Their outcome is not reported: for the user the sends completed long ago.
     fn collect<T: Transport>(&mut self, engine: &mut Engine<T>) {
         self.sends.retain(|copied| engine.take(copied.id).is_none());
     }

@@ -1,8 +1,7 @@
 //! Communicators: a group, or two, and contexts of their own (MPI 5.0 §7.2.2, §7.6).
 //!
-//! `MPI_Comm_free` is local: the handle goes at once, but the contexts stay open, and are not used again, until no receive
-//! that was started before can still get its message. Nothing has to be counted for that: [`Comms::sweep`] looks when a
-//! context is wanted.
+//! `MPI_Comm_free` is local: the handle is invalid at once, but the contexts stay open, and are not reused, while a receive that
+//! was started before can still get its message. This needs no counters: [`Comms::sweep`] checks when a context is needed.
 
 use std::sync::Arc;
 
@@ -27,27 +26,27 @@ use crate::error::{MpiError, MpiResult};
 /// An intracommunicator, or an intercommunicator.
 #[derive(Debug)]
 pub struct Communicator {
-    /// Of its point-to-point messages; that of its collectives is the next higher number.
+    /// The context of its point-to-point messages; that of its collectives is the next number.
     pub context: u32,
-    /// Whom its messages name: `peers[rank]`.
+    /// The peers that its messages name: `peers[rank]`.
     pub peers: Arc<[Peer]>,
-    /// Who is in it.
+    /// Its group, or groups.
     pub parties: Parties,
     /// This process's rank.
     pub rank: u32,
-    /// What becomes of its errors.
+    /// Its error handler.
     pub errhandler: Errhandler,
-    /// As `MPI_Comm_set_name` left it.
+    /// The name, as set by `MPI_Comm_set_name`.
     pub name: Vec<u8>,
-    /// How many collective operations have been started on it: all members count alike.
+    /// The number of collective operations started on it: all members count alike.
     pub collectives: u32,
-    /// What the user has attached.
+    /// The user's attributes.
     pub attributes: Attributes,
-    /// What the user has promised of how it is used.
+    /// The user's assertions about how it is used.
     pub hints: Info,
     /// Memory that its members share, if all are on one node.
     pub sharing: Sharing,
-    /// The session that it was derived from, if it was.
+    /// The session from which it was derived, if it was.
     pub session: Option<SessionHandle>,
 }
 
@@ -55,7 +54,7 @@ pub struct Communicator {
 const UNBORN: u32 = u32::MAX - 1;
 
 impl Communicator {
-    /// With a name and error handler; nothing started on it yet.
+    /// A communicator with a name and an error handler; nothing is started on it yet.
     pub fn new(context: u32, parties: impl Into<Parties>, errhandler: Errhandler, name: &str) -> Self {
         let parties = parties.into();
         Self {
@@ -73,41 +72,41 @@ impl Communicator {
         }
     }
 
-    /// As a creation has made it.
+    /// A communicator made by a creation.
     pub fn born(born: Born, errhandler: Errhandler) -> Self {
         Self::new(born.context, born.parties, errhandler, "")
     }
 
-    /// Promised: its context follows.
+    /// A promised communicator: its context follows.
     pub fn promised(parties: Parties, errhandler: Errhandler) -> Self {
         Self::new(UNBORN, parties, errhandler, "")
     }
 
-    /// The group that this process is in.
+    /// The group of this process.
     #[inline]
     pub fn group(&self) -> &Arc<Group> {
         &self.parties.group
     }
 
-    /// Of an intercommunicator: the other side.
+    /// For an intercommunicator: the other side.
     #[inline]
     pub fn remote(&self) -> Option<&Remote> {
         self.parties.remote.as_ref()
     }
 
-    /// Of an intercommunicator: who this process is in its collectives.
+    /// For an intercommunicator: this process's place in its collectives.
     pub fn sides(&self) -> Option<Sides> {
         let remote = self.remote()?;
         let (local, remote, local_first) = (self.group().size(), remote.group.size(), remote.local_first);
         Some(Sides { rank: self.rank, local, remote, local_first })
     }
 
-    /// An error of class `MPI_ERR_COMM` if it is an intercommunicator, for functions that take none.
+    /// Fails with class `MPI_ERR_COMM` for an intercommunicator, in functions that do not accept one.
     pub fn must_be_intra(&self) -> MpiResult {
         match self.remote() {
             None => Ok(()),
             Some(_) => {
-                Err(MpiError::comm("this function takes an intracommunicator, and this is an intercommunicator"))
+                Err(MpiError::comm("this function needs an intracommunicator, and this is an intercommunicator"))
             }
         }
     }
@@ -117,14 +116,15 @@ impl Communicator {
         self.context + 1
     }
 
-    /// All, of both groups if there are two, for an operation that all take part in: it counts as one.
+    /// All members, of both groups if there are two, for an operation that all take part in: it counts as one
+    /// operation.
     pub fn circle_of_all(&mut self) -> Circle {
         let tag = tag::counted(self.collectives);
         self.collectives = self.collectives.wrapping_add(1);
         self.circle(None, self.parties.place(), tag)
     }
 
-    /// Some, by their places among all, of which this process is the `place`-th.
+    /// Some members, by their places among all; this process is the `place`-th of them.
     pub fn circle(&self, ranks: Option<Arc<[u32]>>, place: u32, tag: i32) -> Circle {
         Circle { context: self.collective_context(), members: Arc::clone(self.parties.all()), ranks, place, tag }
     }
@@ -137,19 +137,19 @@ pub struct Comms {
     pub world: Option<Communicator>,
     /// `MPI_COMM_SELF`, likewise.
     pub own: Option<Communicator>,
-    /// Those made by the user.
+    /// The communicators that the user has made.
     pub made: Table<CommHandle, Communicator>,
-    /// Those being made.
+    /// The communicators in the making.
     pub creations: Creations,
-    /// Which contexts are taken.
+    /// The contexts in use.
     pub contexts: Contexts,
-    /// How members are named to other processes.
+    /// The names of processes in messages to others.
     pub names: Names,
-    /// All that were started together, as they count each other where they have no communicator.
+    /// All processes that were started together, which count as one group where they have no communicator.
     pub everyone: Arc<[Peer]>,
-    /// Of a process that was spawned: with whoever has spawned it, until that is freed.
+    /// In a spawned process: the communicator with its parents, until it is freed.
     pub parent: Option<CommHandle>,
-    /// Those freed by the user whose contexts are still open.
+    /// Freed communicators whose contexts are still open.
     freed: Vec<Freed>,
 }
 
@@ -160,7 +160,7 @@ struct Freed {
 }
 
 impl Comms {
-    /// The communicator of a handle; an error of class `MPI_ERR_COMM` if there is none.
+    /// The communicator of a handle; fails with class `MPI_ERR_COMM` if there is none.
     #[inline]
     pub fn get(&self, handle: CommHandle) -> MpiResult<&Communicator> {
         let found = match handle.bits() {
@@ -182,12 +182,12 @@ impl Comms {
         found.ok_or_else(|| unknown(handle))
     }
 
-    /// A handle for a communicator.
+    /// Returns a handle for a communicator.
     pub fn add(&mut self, communicator: Communicator) -> MpiResult<CommHandle> {
-        self.made.add(communicator).ok_or_else(|| MpiError::no_mem("there are two million communicators already"))
+        self.made.add(communicator).ok_or_else(|| MpiError::no_mem("too many communicators (two million)"))
     }
 
-    /// Gets on with communicators that are being made; whether any moved. One that was promised is usable once it is made.
+    /// Advances the communicators in the making; returns whether any moved. A promised one is usable once it is made.
     #[inline]
     pub fn progress<T: Transport>(&mut self, engine: &mut Engine<T>) -> bool {
         !self.creations.is_empty() && self.get_on(engine)
@@ -205,7 +205,7 @@ impl Comms {
         moved
     }
 
-    /// The end of a creation, if it has come. A promised communicator that came to nothing is gone.
+    /// The result of a creation, if it is over. A promised communicator that failed is removed.
     pub fn take_born(&mut self, id: CreationId) -> Option<MpiResult<Option<Born>>> {
         let creation = self.creations.take(id)?;
         let promised = creation.promised;
@@ -216,7 +216,7 @@ impl Comms {
         Some(result)
     }
 
-    /// Takes a communicator's handle from the user; its contexts stay open as long as [`Comms::sweep`] finds a reason.
+    /// Frees a communicator's handle; its contexts stay open as long as [`Comms::sweep`] finds a reason.
     pub fn free(&mut self, handle: CommHandle) -> MpiResult<Communicator> {
         let Some(communicator) = self.made.take(handle) else { return Err(unknown(handle)) };
         self.freed.push(Freed { handle, context: communicator.context });
@@ -224,7 +224,7 @@ impl Comms {
         Ok(communicator)
     }
 
-    /// Closes the contexts of freed communicators on which nothing can come any more, and lets them be used again.
+    /// Closes the contexts of freed communicators on which nothing can arrive any more, and makes them available again.
     pub fn sweep<T: Transport>(&mut self, engine: &mut Engine<T>, requests: &Requests) {
         let (creations, contexts) = (&self.creations, &mut self.contexts);
         self.freed.retain(|freed| {
@@ -241,13 +241,13 @@ impl Comms {
         });
     }
 
-    /// Begins to make a communicator.
+    /// Starts to make a communicator.
     pub fn begin(&mut self, creation: Creation) -> CreationId {
         self.creations.begin(creation)
     }
 }
 
-/// Whether a request may yet start something on the communicator. A message under way is the engine's to know.
+/// Whether a request may still start something on the communicator. The engine knows about messages in flight.
 fn holds(request: &Request, comm: CommHandle) -> bool {
     match request {
         Request::Message { .. } | Request::Exchange(_) | Request::Over { .. } => false,
@@ -261,9 +261,7 @@ fn holds(request: &Request, comm: CommHandle) -> bool {
 fn unknown(handle: CommHandle) -> MpiError {
     MpiError::comm(match handle.bits() {
         MPI_COMM_NULL => "the communicator is MPI_COMM_NULL",
-        MPI_COMM_WORLD | MPI_COMM_SELF => {
-            "MPI_COMM_WORLD and MPI_COMM_SELF are there from MPI_Init to MPI_Finalize only"
-        }
-        _ => "the communicator was freed or never was one",
+        MPI_COMM_WORLD | MPI_COMM_SELF => "MPI_COMM_WORLD and MPI_COMM_SELF exist only from MPI_Init to MPI_Finalize",
+        _ => "invalid or freed communicator",
     })
 }

@@ -1,16 +1,16 @@
-//! Contexts: the numbers that keep the messages of one communicator from those of another, and how processes agree on one.
+//! Contexts: the numbers that separate the messages of different communicators, and how processes agree on one.
 //!
-//! A communicator has two consecutive contexts, for its point-to-point messages and for its collectives; here they are counted
-//! as one. The members of a communicator that is being made have to find a number that is free in all of them, while other
-//! threads of theirs may do the same for other communicators, in another order. An [`Agreement`] takes, per attempt,
+//! A communicator has two consecutive contexts, for its point-to-point messages and for its collectives; here the pair counts
+//! as one number. The members of a new communicator must find a number that is free in all of them, while their other threads
+//! may do the same for other communicators, in a different order. An [`Agreement`] takes, per attempt,
 //!
-//! 1. each member sets a free number aside and proposes it; all learn the largest and the smallest. If these are equal, as
-//!    they are where all members have made the same communicators, that is it: one exchange;
-//! 2. otherwise all try to set the largest aside, and learn whether all could: a second exchange. If not (another thread of
-//!    somebody has proposed that number for something else), all give it back and propose higher ones.
+//! 1. each member reserves a free number and proposes it; all learn the largest and the smallest. If these are equal, as they
+//!    are where all members have made the same communicators, that is the result: one exchange;
+//! 2. otherwise all try to reserve the largest, and learn whether all could: a second exchange. If not (another thread of a
+//!    member has proposed that number for something else), all release it and propose higher ones.
 //!
-//! Nobody waits for another agreement, so none can hold up another for ever; two that collide come apart since each leaves
-//! gaps of its own pseudo-random length, doubling with every attempt.
+//! No agreement waits for another one, so none can block another for ever. Two that collide separate eventually, because each
+//! skips a pseudo-random gap of its own, which doubles with every attempt.
 
 use super::agree::Failure;
 use crate::error::{MpiError, MpiResult};
@@ -22,7 +22,7 @@ pub struct Contexts {
     taken: Vec<u64>,
 }
 
-/// Numbers of `MPI_COMM_WORLD`, of `MPI_COMM_SELF` and of what groups say to each other without a communicator.
+/// The numbers of `MPI_COMM_WORLD`, of `MPI_COMM_SELF`, and of messages of groups without a communicator.
 const PREDEFINED: u64 = 0b111;
 
 impl Default for Contexts {
@@ -42,7 +42,7 @@ impl Contexts {
         context / 2
     }
 
-    /// Sets aside the lowest free number that is not below `floor`.
+    /// Reserves the lowest free number that is not below `floor`.
     fn propose(&mut self, floor: u32) -> u32 {
         let first = floor as usize / 64;
         let below = !0_u64 << (floor % 64);
@@ -57,7 +57,7 @@ impl Contexts {
         word as u32 * 64 + free.trailing_zeros()
     }
 
-    /// Sets a number aside; whether it was free.
+    /// Reserves a number; returns whether it was free.
     fn take(&mut self, number: u32) -> bool {
         let word = number as usize / 64;
         if word >= self.taken.len() {
@@ -69,28 +69,29 @@ impl Contexts {
         free
     }
 
-    /// The number is free again.
+    /// Releases a number.
     pub fn release(&mut self, number: u32) {
         if let Some(word) = self.taken.get_mut(number as usize / 64) {
             *word &= !(1 << (number % 64));
         }
     }
 
-    /// How many are taken.
+    /// The number of numbers in use.
     pub fn len(&self) -> u32 {
         self.taken.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// Whether none is taken.
+    /// Whether none is in use.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What members tell each other; all get the largest of each word. The last one is 0 if nothing stands in the way.
+/// The words that members exchange; all get the maximum of each. The last one is 0 if nothing prevents the agreement.
 pub type Words = [u64; 3];
 
-/// The last of [`Words`] if a member cannot go on: then none does. 1 is left for what stops nobody for good.
+/// The last of [`Words`] if a member has failed: then no member proceeds. 1 is reserved for conditions that are not
+/// failures.
 pub fn word_of(failure: Failure) -> u64 {
     match failure {
         Failure::Other => 2,
@@ -101,7 +102,7 @@ pub fn word_of(failure: Failure) -> u64 {
 /// One process's part in finding a number that is free in all members.
 #[derive(Debug)]
 pub struct Agreement {
-    /// Alike in all members, and unlike other agreements of the same processes.
+    /// Equal in all members, and different for other agreements of the same processes.
     salt: u64,
     attempt: u32,
     stage: Stage,
@@ -109,18 +110,18 @@ pub struct Agreement {
 
 #[derive(Debug, Clone, Copy)]
 enum Stage {
-    /// This number is set aside here.
+    /// This number is reserved here.
     Proposed(u32),
-    /// All try this number; whether it is set aside here.
+    /// All try this number; whether it is reserved here.
     Tried(u32, bool),
 }
 
-/// How an agreement goes on.
+/// The next step of an agreement.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
-    /// These words are to be exchanged.
+    /// These words must be exchanged.
     Exchange(Words),
-    /// This number is set aside in all members.
+    /// This number is reserved in all members.
     Agreed(u32),
 }
 
@@ -128,7 +129,7 @@ pub enum Next {
 const LIMIT: u32 = 1 << 30;
 
 impl Agreement {
-    /// Begins: what to exchange first. With a failure, this process cannot go on, and none will.
+    /// Starts: returns the first words to exchange. With a failure, no member will proceed.
     pub fn start(contexts: &mut Contexts, salt: u64, failure: Option<Failure>) -> (Self, Words) {
         let number = contexts.propose(0);
         let [largest, smallest, _] = proposal(number);
@@ -136,7 +137,7 @@ impl Agreement {
         (Self { salt, attempt: 0, stage: Stage::Proposed(number) }, words)
     }
 
-    /// Goes on with the largest of each word.
+    /// Continues with the maximum of each word.
     pub fn on_words(&mut self, contexts: &mut Contexts, words: Words) -> MpiResult<Next> {
         if words[2] != 0 {
             self.give_up(contexts);
@@ -147,7 +148,7 @@ impl Agreement {
                 let (largest, smallest) = (words[0] as u32, !words[1] as u32);
                 if largest >= LIMIT {
                     self.give_up(contexts);
-                    return Err(MpiError::no_mem("there are a thousand million communicators already"));
+                    return Err(MpiError::no_mem("too many communicators (2^30)"));
                 }
                 if largest == smallest {
                     return Ok(Next::Agreed(mine));
@@ -172,7 +173,7 @@ impl Agreement {
         }
     }
 
-    /// Whether it goes no further than these words, well or not.
+    /// Whether these words end it, with or without success.
     pub fn ends_with(&self, words: Words) -> bool {
         match self.stage {
             _ if words[2] != 0 => true,
@@ -181,7 +182,7 @@ impl Agreement {
         }
     }
 
-    /// What this process has set aside is free again.
+    /// Releases the number that this process has reserved.
     pub fn give_up(&mut self, contexts: &mut Contexts) {
         match self.stage {
             Stage::Proposed(number) | Stage::Tried(number, true) => contexts.release(number),
@@ -189,7 +190,7 @@ impl Agreement {
         }
     }
 
-    /// Below 2 to the number of attempts.
+    /// A number below 2 to the number of attempts.
     fn gap(&self) -> u32 {
         // The multiplier is 2^64 divided by the golden ratio: it spreads neighbouring numbers far apart.
         let mixed = (self.salt ^ u64::from(self.attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -218,7 +219,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     #[test]
-    fn the_lowest_free_number_is_proposed_and_released_ones_come_again() {
+    fn the_lowest_free_number_is_proposed_and_released_numbers_are_reused() {
         let mut contexts = Contexts::default();
         assert_eq!([0, 0, 0, 70, 70].map(|floor| contexts.propose(floor)), [3, 4, 5, 70, 71]);
         contexts.release(4);
@@ -230,7 +231,7 @@ mod tests {
         assert!(contexts.propose(63) > 63);
     }
 
-    /// An agreement of some processes, each of which gets on with it when its turn comes.
+    /// An agreement of some processes, each of which advances in its turn.
     struct Op {
         members: Vec<usize>,
         parts: Vec<Part>,
@@ -244,7 +245,7 @@ mod tests {
     }
 
     impl Op {
-        /// One member does what it can; whether anything.
+        /// Advances one member; returns whether it moved.
         fn turn(&mut self, at: usize, contexts: &mut [Contexts], salt: u64) -> bool {
             let all_there = self.parts.iter().all(|part| matches!(part, Part::Waiting(..)));
             let mine = &mut contexts[self.members[at]];
@@ -310,22 +311,22 @@ mod tests {
             let mut rounds = 0;
             while parts.iter().filter(|(op, at)| ops[*op].turn(*at, &mut contexts, *op as u64 * 7919)).count() > 0 {
                 rounds += 1;
-                prop_assert!(rounds < 500, "they do not come apart");
+                prop_assert!(rounds < 500, "the agreements still collide");
             }
             let mut at: BTreeMap<usize, BTreeSet<u32>> = BTreeMap::new();
             for op in &ops {
                 let numbers: BTreeSet<u32> = op.parts.iter().map(|part| match part {
                     Part::Done(number) => *number,
-                    Part::Outside | Part::Waiting(..) | Part::Going(..) => panic!("not done"),
+                    Part::Outside | Part::Waiting(..) | Part::Going(..) => panic!("unfinished"),
                 }).collect();
                 prop_assert_eq!(numbers.len(), 1);
                 for member in &op.members {
                     let number = *numbers.first().unwrap();
                     prop_assert!(!held[*member].contains(&number) && number >= 3);
-                    prop_assert!(at.entry(*member).or_default().insert(number), "one process has it twice");
+                    prop_assert!(at.entry(*member).or_default().insert(number), "one process has the number twice");
                 }
             }
-            // Nothing else stays set aside.
+            // No other number stays reserved.
             for (process, contexts) in contexts.iter().enumerate() {
                 let made = at.get(&process).map_or(0, BTreeSet::len);
                 prop_assert_eq!(contexts.len() as usize, 3 + held[process].len() + made);
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_cannot_go_on_fails_all_of_them() {
+    fn a_member_that_fails_makes_all_members_fail() {
         let mut both = [Contexts::default(), Contexts::default()];
         let (mut a, one) = Agreement::start(&mut both[0], 1, None);
         let (mut b, two) = Agreement::start(&mut both[1], 1, Some(Failure::Other));
@@ -348,7 +349,7 @@ mod tests {
         for (failure, class) in [(Failure::Death, MPI_ERR_PROC_ABORTED), (Failure::Other, MPI_ERR_OTHER)] {
             let mut contexts = Contexts::default();
             let (mut agreement, [mine, ..]) = Agreement::start(&mut contexts, 1, None);
-            // Another member has proposed more.
+            // Another member has proposed a higher number.
             let words = [mine + 4, !mine, 0];
             assert!(matches!(agreement.on_words(&mut contexts, words), Ok(Next::Exchange([0, ..]))));
             let words = [0, 0, word_of(failure)];

@@ -1,9 +1,9 @@
-//! Communicators in the making: from the call that all members make to a group and a context of their own.
+//! Communicators in the making: from the call that all members make to a group and a context.
 //!
-//! A [`Creation`] is a state machine that the library's progress carries on, so that `MPI_Comm_idup` is the same as
-//! `MPI_Comm_dup` but for who waits. Where members do not know each other (`MPI_Comm_split`), all tell all their colour and
-//! key first, and with it the context that they propose ([`Agreement`]): most often that is the only exchange. Two groups
-//! that have no communicator in common go over a [`Bridge`].
+//! A [`Creation`] is a state machine that the library's progress advances, so that `MPI_Comm_idup` and `MPI_Comm_dup` differ
+//! only in where the caller waits. If members do not know the group in advance (`MPI_Comm_split`), they first exchange their
+//! colours and keys, and with them the contexts that they propose ([`Agreement`]): usually that is the only exchange. Two
+//! groups without a common communicator use a [`Bridge`].
 
 use std::sync::Arc;
 
@@ -17,46 +17,46 @@ use crate::abi::CommHandle;
 use crate::engine::{Engine, Peer, Transport};
 use crate::error::{MpiError, MpiResult};
 
-/// One communicator that is being made.
+/// One communicator in the making.
 #[derive(Debug)]
 pub struct Creation {
     stage: Stage,
-    /// The communicator that was promised to the user already, by `MPI_Comm_idup`.
+    /// The communicator that `MPI_Comm_idup` has already promised to the user.
     pub promised: Option<CommHandle>,
-    /// Nobody will ask what it came to.
+    /// The result will not be asked for.
     pub forgotten: bool,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// All tell their colours; `agreement` if this process has one.
+    /// All members exchange their colours; `agreement` if this process has one.
     Sorting { exchange: Exchange, colour: Option<Colour>, agreement: Option<Agreement>, me: Peer, sorts: Sorts },
     /// The members of the new communicator agree on its context.
     Agreeing { exchange: Exchange, agreement: Agreement, parties: Parties },
-    /// Two groups that know nothing of each other make an intercommunicator.
+    /// Two groups that do not know each other make an intercommunicator.
     Bridging(Box<Bridge>),
-    /// It is over: none if this process is not in it, or two groups have to be introduced to each other first.
+    /// It is over: `None` if this process is not in it, or two groups must be introduced to each other first.
     Over(MpiResult<Option<Born>>),
 }
 
-/// What those of one colour become.
+/// What the members of one colour become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sorts {
     /// One group.
     One,
-    /// Two groups: those among the first so many of the circle, and the others. Nothing, if one of them is empty.
+    /// Two groups: those among the first so many of the circle, and the others. `None` if one of them is empty.
     Two(u32),
 }
 
 /// Members of one colour get one communicator; not negative.
 pub type Colour = i32;
 
-/// What a member says of itself in `MPI_Comm_split`: colour (-1 for none), key, proposed number.
+/// A member's block in `MPI_Comm_split`: colour (-1 for none), key, proposed number.
 const BLOCK: usize = 12;
 
 impl Creation {
-    /// A communicator of the members of a circle, which all know that they are in it. With `fails`, this process cannot go
-    /// on, and none will.
+    /// A communicator of the members of a circle, all of which know that they are in it. With `fails`, this process has
+    /// failed, so none will proceed.
     pub fn of_all(circle: Circle, parties: impl Into<Parties>, contexts: &mut Contexts, fails: bool) -> Self {
         let failure = fails.then_some(Failure::Other);
         let (agreement, words) = Agreement::start(contexts, circle.salt(), failure);
@@ -64,7 +64,7 @@ impl Creation {
         Self::at(Stage::Agreeing { exchange, agreement, parties: parties.into() })
     }
 
-    /// An intercommunicator of this group, whose members are the circle, and another one; for the rest see [`Bridge::new`].
+    /// An intercommunicator of this group, whose members are the circle, and another one; see [`Bridge::new`].
     pub fn between(
         circle: Circle,
         group: Arc<Group>,
@@ -98,7 +98,7 @@ impl Creation {
         Self::at(Stage::Sorting { exchange, colour, agreement, me, sorts })
     }
 
-    /// Whether its messages go on this collective context.
+    /// Whether its messages use this collective context.
     pub fn uses(&self, context: u32) -> bool {
         match &self.stage {
             Stage::Sorting { exchange, .. } | Stage::Agreeing { exchange, .. } => exchange.circle().context == context,
@@ -123,7 +123,7 @@ impl Creation {
         }
     }
 
-    /// What it came to, if it is over.
+    /// The result, if it is over.
     pub fn into_result(self) -> Option<MpiResult<Option<Born>>> {
         match self.stage {
             Stage::Sorting { .. } | Stage::Agreeing { .. } | Stage::Bridging(_) => None,
@@ -131,7 +131,7 @@ impl Creation {
         }
     }
 
-    /// Gets on; whether it moved.
+    /// Advances; returns whether it moved.
     pub fn poll<T: Transport>(&mut self, engine: &mut Engine<T>, contexts: &mut Contexts, names: &Names) -> bool {
         let mut moved = false;
         loop {
@@ -163,7 +163,7 @@ impl Creation {
         }
     }
 
-    /// To the next stage, or once more.
+    /// Continues to the next stage, or repeats the current one.
     fn go_on<T: Transport>(&mut self, exchanged: Exchanged, engine: &mut Engine<T>, contexts: &mut Contexts) {
         let stage = std::mem::replace(&mut self.stage, Stage::Over(Ok(None)));
         let (circle, mut agreement, parties, words) = match (stage, exchanged) {
@@ -172,7 +172,7 @@ impl Creation {
                 Exchanged::Blocks(blocks),
             ) => match of_colour(exchange.circle(), colour, me, sorts, &blocks) {
                 Some((circle, parties, words)) => (circle, agreement, parties, words),
-                // Nobody on the other side is of this colour.
+                // No member on the other side has this colour.
                 None => return agreement.give_up(contexts),
             },
             (Stage::Agreeing { exchange, agreement, parties }, Exchanged::Words(words)) => {
@@ -195,8 +195,8 @@ impl Creation {
     }
 }
 
-/// Those of one colour: how they talk among themselves, who they are, and what they propose together; none if they are to be
-/// two groups, and one of these is empty.
+/// The members of one colour: their circle, their group or groups, and what they propose together; `None` if they are
+/// to be two groups, and one of these is empty.
 fn of_colour(all: &Circle, colour: Colour, me: Peer, sorts: Sorts, blocks: &[u8]) -> Option<(Circle, Parties, Words)> {
     let mut chosen = Vec::new();
     let mut words = [0; 3];
@@ -227,11 +227,11 @@ fn of_colour(all: &Circle, colour: Colour, me: Peer, sorts: Sorts, blocks: &[u8]
     Some((Circle { ranks: Some(ranks), place: parties.place(), ..all.clone() }, parties, words))
 }
 
-/// By what a creation under way is known.
+/// Identifies a creation in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreationId(u64);
 
-/// Those under way, a few at most.
+/// The creations in progress, usually few.
 #[derive(Debug, Default)]
 pub struct Creations {
     under_way: Vec<(CreationId, Creation)>,
@@ -239,7 +239,7 @@ pub struct Creations {
 }
 
 impl Creations {
-    /// Begins one; it goes on with [`Creations::poll`].
+    /// Starts a creation; [`Creations::poll`] advances it.
     pub fn begin(&mut self, creation: Creation) -> CreationId {
         let id = CreationId(self.count);
         self.count += 1;
@@ -253,13 +253,13 @@ impl Creations {
         self.under_way.is_empty()
     }
 
-    /// Gets on with all; whether any moved.
+    /// Advances all; returns whether any moved.
     pub fn poll<T: Transport>(&mut self, engine: &mut Engine<T>, contexts: &mut Contexts, names: &Names) -> bool {
         let turns = self.under_way.iter_mut().map(|(_, creation)| creation.poll(engine, contexts, names));
         turns.fold(false, |moved, one| moved | one)
     }
 
-    /// Those that are over, to be told of; what nobody asks for is forgotten then.
+    /// Passes those that are over to `tell`; drops those whose result will not be asked for.
     pub fn settle(&mut self, mut tell: impl FnMut(&Creation)) {
         self.under_way.retain(|(_, creation)| {
             if creation.is_over() {
@@ -269,7 +269,7 @@ impl Creations {
         });
     }
 
-    /// It goes on, but nobody will ask what it came to.
+    /// Declares that the result will not be asked for; the creation continues.
     pub fn forget(&mut self, id: CreationId) {
         if let Some((_, creation)) = self.under_way.iter_mut().find(|(it, _)| *it == id) {
             creation.forgotten = true;
@@ -287,16 +287,16 @@ impl Creations {
         Some(self.under_way.swap_remove(at).1)
     }
 
-    /// Whether one's messages go on this collective context.
+    /// Whether a creation's messages use this collective context.
     pub fn use_context(&self, context: u32) -> bool {
         self.under_way.iter().any(|(_, creation)| creation.uses(context))
     }
 }
 
-/// The ranks in `parent` of a group's members; an error of class `MPI_ERR_GROUP` if one is not there.
+/// The ranks in `parent` of a group's members; fails with class `MPI_ERR_GROUP` if one is not there.
 pub fn ranks_in_parent(group: &Group, parent: &Group) -> MpiResult<Arc<[u32]>> {
     let ranks: Option<Arc<[u32]>> = group.ranks_in(parent).collect();
-    ranks.ok_or_else(|| MpiError::group("the group is not within that of the communicator"))
+    ranks.ok_or_else(|| MpiError::group("the group is not a subset of the communicator's group"))
 }
 
 #[cfg(test)]

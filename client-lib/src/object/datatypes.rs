@@ -1,4 +1,4 @@
-//! The datatypes that handles name, and what a program attaches to them.
+//! The table of datatype handles, and the names and attributes that a program attaches to them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::error::{MpiError, MpiResult};
 #[derive(Debug, Default)]
 pub struct Types {
     made: Table<DatatypeHandle, Entry>,
-    /// To predefined ones something can be attached as well.
+    /// Names and attributes of predefined datatypes.
     predefined: HashMap<Element, Attached>,
 }
 
@@ -25,7 +25,7 @@ struct Entry {
     attached: Attached,
 }
 
-/// What a program attaches to a datatype's handle.
+/// The name and attributes of a datatype's handle.
 #[derive(Debug, Default)]
 pub struct Attached {
     /// From `MPI_Type_set_name`.
@@ -35,7 +35,7 @@ pub struct Attached {
 }
 
 impl Types {
-    /// The datatype of a handle, committed or not. An error of class `MPI_ERR_TYPE` says what is wrong with the handle.
+    /// The datatype of a handle, committed or not. Fails with class `MPI_ERR_TYPE` for an invalid handle.
     #[inline]
     pub fn resolve(&self, handle: DatatypeHandle) -> MpiResult<&Datatype> {
         match Element::of(handle) {
@@ -68,23 +68,23 @@ impl Types {
         self.get(handle)
     }
 
-    /// A handle for a datatype: its own if it is predefined, else a new one, not committed.
+    /// Returns a handle for a datatype: its own if it is predefined, otherwise a new one, not committed.
     pub fn add(&mut self, datatype: TypeRef) -> MpiResult<DatatypeHandle> {
         match datatype {
             TypeRef::Predefined(datatype) => Ok(datatype.element().map_or(DatatypeHandle::NULL, Element::handle)),
             TypeRef::Made(datatype) => {
                 let entry = Entry { datatype, committed: false, attached: Attached::default() };
-                self.made.add(entry).ok_or_else(|| MpiError::no_mem("there are two million datatypes already"))
+                self.made.add(entry).ok_or_else(|| MpiError::no_mem("too many datatypes (two million)"))
             }
         }
     }
 
-    /// A handle for what a constructor has made.
+    /// Returns a handle for a datatype that a constructor has made.
     pub fn add_made(&mut self, datatype: Datatype) -> MpiResult<DatatypeHandle> {
         self.add(TypeRef::Made(Arc::new(datatype)))
     }
 
-    /// A copy, as committed as the old one (MPI 5.0 §5.1.10); its attachments are the caller's to copy.
+    /// Duplicates a datatype, including whether it is committed (MPI 5.0 §5.1.10); the caller copies the attributes.
     pub fn dup(&mut self, handle: DatatypeHandle) -> MpiResult<DatatypeHandle> {
         let copy = self.add_made(Datatype::dup(&self.get(handle)?)?)?;
         if self.resolve_committed(handle).is_ok() {
@@ -93,7 +93,7 @@ impl Types {
         Ok(copy)
     }
 
-    /// Lets the datatype be used for communication.
+    /// Commits a datatype, so that it can be used for communication.
     pub fn commit(&mut self, handle: DatatypeHandle) -> MpiResult {
         if Element::of(handle).is_none() {
             self.entry_mut(handle)?.committed = true;
@@ -101,8 +101,8 @@ impl Types {
         Ok(())
     }
 
-    /// Forgets a handle; what was made of the datatype, and operations under way with it, keep it alive. Predefined ones cannot
-    /// be freed.
+    /// Frees a handle; datatypes made from this one, and operations in progress with it, keep it alive. Predefined
+    /// datatypes cannot be freed.
     pub fn free(&mut self, handle: DatatypeHandle) -> MpiResult<Attached> {
         self.check_made(handle)?;
         match self.made.take(handle) {
@@ -111,7 +111,7 @@ impl Types {
         }
     }
 
-    /// Whether a handle can be freed; an error of class `MPI_ERR_TYPE` if not.
+    /// Fails with class `MPI_ERR_TYPE` if the handle cannot be freed.
     pub fn check_made(&self, handle: DatatypeHandle) -> MpiResult {
         match Element::of(handle) {
             Some(element) => Err(MpiError::datatype(format!("{} cannot be freed", element.name()))),
@@ -119,7 +119,7 @@ impl Types {
         }
     }
 
-    /// What is attached to a datatype; none if nothing ever was.
+    /// The name and attributes of a datatype; `None` if none were ever set.
     pub fn attached(&self, handle: DatatypeHandle) -> MpiResult<Option<&Attached>> {
         match Element::of(handle) {
             Some(element) => Ok(self.predefined.get(&element)),
@@ -127,7 +127,7 @@ impl Types {
         }
     }
 
-    /// As [`Types::attached`], to be changed.
+    /// As [`Types::attached`], mutable.
     pub fn attached_mut(&mut self, handle: DatatypeHandle) -> MpiResult<&mut Attached> {
         match Element::of(handle) {
             Some(element) => Ok(self.predefined.entry(element).or_default()),
@@ -135,7 +135,7 @@ impl Types {
         }
     }
 
-    /// The name: as set, or for a predefined datatype its own, else empty.
+    /// The name: as set, otherwise a predefined datatype's own, otherwise empty.
     pub fn name(&self, handle: DatatypeHandle) -> MpiResult<&[u8]> {
         let set = self.attached(handle)?.and_then(|attached| attached.name.as_deref());
         Ok(set.unwrap_or_else(|| Element::of(handle).map_or(b"", |element| element.name().as_bytes())))
@@ -161,7 +161,7 @@ fn invalid(handle: DatatypeHandle) -> MpiError {
     } else if handle.place().is_some() {
         MpiError::datatype("the datatype has been freed")
     } else {
-        MpiError::datatype(format!("{:#x} is no datatype", handle.0))
+        MpiError::datatype(format!("{:#x} is not a datatype", handle.0))
     }
 }
 
@@ -179,12 +179,12 @@ mod tests {
     const INT: DatatypeHandle = DatatypeHandle(c::MPI_INT);
 
     #[test]
-    fn what_is_wrong_with_a_handle_is_said() {
+    fn an_invalid_handle_is_described() {
         let mut types = Types::default();
         let text = |types: &Types, handle| types.resolve_committed(handle).unwrap_err().text.into_owned();
         assert_eq!(text(&types, DatatypeHandle::NULL), "the datatype is MPI_DATATYPE_NULL");
-        assert_eq!(text(&types, DatatypeHandle(0)), "0x0 is no datatype");
-        assert_eq!(text(&types, DatatypeHandle(0x2ff)), "0x2ff is no datatype");
+        assert_eq!(text(&types, DatatypeHandle(0)), "0x0 is not a datatype");
+        assert_eq!(text(&types, DatatypeHandle(0x2ff)), "0x2ff is not a datatype");
         let int = types.get(INT).unwrap();
         let two = types.add_made(Datatype::contiguous(Form::Int, 2, &int).unwrap()).unwrap();
         assert_eq!(text(&types, two), "the datatype is not committed: call MPI_Type_commit first");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_as_committed_as_the_old_one_and_outlives_it() {
+    fn a_copy_of_a_committed_datatype_is_committed_and_outlives_it() {
         let mut types = Types::default();
         let int = types.get(INT).unwrap();
         let old = types.add_made(Datatype::vector(Form::Int, Unit::Extents, 2, 1, 3, &int).unwrap()).unwrap();

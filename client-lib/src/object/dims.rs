@@ -1,25 +1,25 @@
-//! How to lay out processes in dimensions (MPI 5.0 §8.5.2): as close to each other in extent as divisors allow.
+//! Lays out processes in dimensions (MPI 5.0 §8.5.2), as equal in length as the divisors permit.
 
 use crate::abi::constants::MPI_ERR_DIMS;
 use crate::error::{MpiError, MpiResult};
 
-/// Fills in the dimensions that are 0, the largest first, so that the product of all is `nodes`. Errors of class
-/// `MPI_ERR_DIMS` if those that are given do not divide it, or are negative.
+/// Fills in the dimensions that are 0, the largest first, so that the product of all is `nodes`. Fails with class
+/// `MPI_ERR_DIMS` if the given dimensions do not divide it, or are negative.
 pub fn create(nodes: i32, dims: &mut [i32]) -> MpiResult {
     if nodes < 1 {
-        return Err(MpiError::arg(format!("the number of processes is {nodes}")));
+        return Err(MpiError::arg(format!("invalid number of processes {nodes}")));
     }
     let failed = |text: String| Err(MpiError::new(MPI_ERR_DIMS, text));
     let mut rest = i64::from(nodes);
     for dim in dims.iter().filter(|dim| **dim != 0) {
         if *dim < 0 || rest % i64::from(*dim) != 0 {
-            return failed(format!("{nodes} processes do not fill a dimension of {dim}"));
+            return failed(format!("{nodes} processes are not divisible by the dimension {dim}"));
         }
         rest /= i64::from(*dim);
     }
     let free = dims.iter().filter(|dim| **dim == 0).count();
     if free == 0 && rest != 1 {
-        return failed(format!("the dimensions are all given, and hold fewer than {nodes} processes"));
+        return failed(format!("all dimensions are given, and their product is less than {nodes}"));
     }
     let mut found = balanced(rest as u32, free).into_iter();
     for dim in dims.iter_mut().filter(|dim| **dim == 0) {
@@ -28,11 +28,11 @@ pub fn create(nodes: i32, dims: &mut [i32]) -> MpiResult {
     Ok(())
 }
 
-/// So many factors of a number, the largest first, of which the largest and the smallest differ least; among those, the
-/// ones whose largest is least.
+/// Splits a number into `factors` factors, the largest first, such that the largest and the smallest differ least; among
+/// those, such that the largest is smallest.
 ///
-/// The search tries the divisors for the largest factor from the root upwards, and cuts where the best cannot be reached any
-/// more: a few thousand steps for the numbers below 2^31 with most divisors.
+/// The search tries the divisors for the largest factor from the root upwards, and prunes what cannot improve on the best: a few
+/// thousand steps for the numbers below 2^31 with most divisors.
 fn balanced(number: u32, factors: usize) -> Vec<u32> {
     let divisors: Vec<u32> = {
         let root = (1_u32..=46340).take_while(|divisor| u64::from(*divisor).pow(2) <= u64::from(number));
@@ -54,7 +54,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Chooses the remaining factors, none larger than the last that was chosen.
+    /// Chooses the remaining factors, none larger than the last one chosen.
     fn go(&mut self, number: u32, factors: usize) {
         let largest = self.chosen.first().copied();
         if factors == 1 {
@@ -71,14 +71,14 @@ impl Search<'_> {
             if divisor > limit {
                 break;
             }
-            // The largest of factors is not below the root, and the smallest not above it.
+            // The largest factor is not below the root, and the smallest not above it.
             if !number.is_multiple_of(divisor) || power(divisor, factors) < u64::from(number) {
                 continue;
             }
             let largest = largest.unwrap_or(divisor);
             let smallest = self.smallest_possible(largest);
             if power(smallest, factors) > u64::from(number) {
-                // From here on every choice has a larger spread than the best.
+                // All further choices have a larger spread than the best.
                 if self.chosen.is_empty() {
                     break;
                 }
@@ -90,7 +90,7 @@ impl Search<'_> {
         }
     }
 
-    /// What a last factor must be at least, for the spread to be less than the best one's.
+    /// The minimum of the last factor for the spread to be smaller than the best one's.
     fn smallest_possible(&self, largest: u32) -> u32 {
         match (self.best.first(), self.best.last()) {
             (Some(first), Some(last)) => (largest + 1).saturating_sub(first - last).max(1),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_standards_examples() {
+    fn the_examples_of_the_standard_hold() {
         assert_eq!(of(6, &[0, 0]), Ok(vec![3, 2]));
         assert_eq!(of(7, &[0, 0]), Ok(vec![7, 1]));
         assert_eq!(of(6, &[0, 3, 0]), Ok(vec![2, 3, 1]));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_with_many_divisors_and_many_dimensions_take_no_time() {
+    fn numbers_with_many_divisors_and_many_dimensions_take_little_time() {
         for dims in 1..40 {
             for nodes in [2_095_133_040, 1 << 30, 1_745_944_200, 735_134_400] {
                 let found = of(nodes, &vec![0; dims]).unwrap();

@@ -1,9 +1,9 @@
 //! Error classes and codes: the standard's, and those that users add (MPI 5.0 §9.4, §9.5).
 //!
-//! The codes that this library returns are the classes themselves. What one of them says beyond its class is the sentence of the
-//! last error of the thread that asks, if that was of this class ([`Met`]): as `strerror` would, if `errno` had a sentence.
-//! Since it is told as what happened last, it is true whenever and for whatever reason somebody asks. Numbers of the user's go up
-//! from `MPI_ERR_LASTCODE` and none is given twice.
+//! The codes that this library returns are the classes themselves. Their text is the class's text and, if the calling
+//! thread's last error was of that class, that error's own message ([`Met`]): as `strerror` would, if `errno` had a message. It is
+//! labelled as the last error, so it is true whenever it is asked for. User-defined numbers count up from `MPI_ERR_LASTCODE`
+//! and are never reused.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use crate::abi::constants as c;
 use crate::error::{MpiError, MpiResult};
 
-/// What the standard's classes say.
+/// The texts of the standard's classes.
 const CLASSES: &[(i32, &str)] = &[
     (c::MPI_SUCCESS, "no error"),
     (c::MPI_ERR_BUFFER, "invalid buffer: a null address, or memory that two arguments share"),
@@ -22,41 +22,41 @@ const CLASSES: &[(i32, &str)] = &[
     (c::MPI_ERR_RANK, "invalid rank: not in the group"),
     (c::MPI_ERR_REQUEST, "invalid request: null, freed, or of the wrong kind"),
     (c::MPI_ERR_ROOT, "invalid root: not a rank of the communicator"),
-    (c::MPI_ERR_GROUP, "invalid group: null, freed, or not within another one"),
+    (c::MPI_ERR_GROUP, "invalid group: null, freed, or not a subset of another one"),
     (c::MPI_ERR_OP, "invalid operation: null, freed, or not defined for the datatype"),
     (c::MPI_ERR_TOPOLOGY, "invalid topology"),
     (c::MPI_ERR_DIMS, "invalid dimensions"),
     (c::MPI_ERR_ARG, "invalid argument"),
-    (c::MPI_ERR_UNKNOWN, "an error of unknown kind"),
-    (c::MPI_ERR_TRUNCATE, "a message is longer than the memory to receive it"),
+    (c::MPI_ERR_UNKNOWN, "unknown error"),
+    (c::MPI_ERR_TRUNCATE, "the message is longer than the receive buffer"),
     (c::MPI_ERR_OTHER, "an error that has no class of its own"),
-    (c::MPI_ERR_INTERN, "an error of the MPI library itself"),
+    (c::MPI_ERR_INTERN, "internal error of the MPI library"),
     (c::MPI_ERR_PENDING, "the operation is neither complete nor has it failed"),
-    (c::MPI_ERR_IN_STATUS, "operations have failed: the error field of each status tells which and why"),
+    (c::MPI_ERR_IN_STATUS, "some operations have failed: see the error field of each status"),
     (c::MPI_ERR_ACCESS, "permission denied"),
     (c::MPI_ERR_AMODE, "invalid access mode for the file"),
     (c::MPI_ERR_ASSERT, "invalid assertion"),
     (c::MPI_ERR_BAD_FILE, "invalid file name"),
     (c::MPI_ERR_BASE, "invalid base address"),
-    (c::MPI_ERR_CONVERSION, "a conversion function of the user's has failed"),
+    (c::MPI_ERR_CONVERSION, "a user-defined conversion function has failed"),
     (c::MPI_ERR_DISP, "invalid displacement"),
-    (c::MPI_ERR_DUP_DATAREP, "a data representation of this name is defined already"),
+    (c::MPI_ERR_DUP_DATAREP, "a data representation of this name is already defined"),
     (c::MPI_ERR_FILE_EXISTS, "the file exists"),
     (c::MPI_ERR_FILE_IN_USE, "the file is open in some process"),
     (c::MPI_ERR_FILE, "invalid file handle"),
     (c::MPI_ERR_INFO_KEY, "invalid info key: empty, or MPI_MAX_INFO_KEY characters or more"),
-    (c::MPI_ERR_INFO_NOKEY, "there is no such key in the info"),
-    (c::MPI_ERR_INFO_VALUE, "invalid info value: MPI_MAX_INFO_VAL characters or more, or none that the key can have"),
+    (c::MPI_ERR_INFO_NOKEY, "the info has no such key"),
+    (c::MPI_ERR_INFO_VALUE, "invalid info value: MPI_MAX_INFO_VAL characters or more, or not valid for the key"),
     (c::MPI_ERR_INFO, "invalid info: null or freed"),
     (c::MPI_ERR_IO, "input or output has failed"),
     (c::MPI_ERR_KEYVAL, "invalid attribute key: freed, predefined, or for another class of objects"),
-    (c::MPI_ERR_LOCKTYPE, "invalid type of lock"),
+    (c::MPI_ERR_LOCKTYPE, "invalid lock type"),
     (c::MPI_ERR_NAME, "the service name is not published"),
     (c::MPI_ERR_NO_MEM, "out of memory"),
     (c::MPI_ERR_NOT_SAME, "the processes of a collective call have passed different arguments"),
     (c::MPI_ERR_NO_SPACE, "no space left for the file"),
     (c::MPI_ERR_NO_SUCH_FILE, "the file does not exist"),
-    (c::MPI_ERR_PORT, "invalid port name, or nobody is there"),
+    (c::MPI_ERR_PORT, "invalid or unreachable port"),
     (c::MPI_ERR_QUOTA, "the quota is exceeded"),
     (c::MPI_ERR_READ_ONLY, "the file or file system is read-only"),
     (c::MPI_ERR_RMA_ATTACH, "memory cannot be attached to the window"),
@@ -64,18 +64,18 @@ const CLASSES: &[(i32, &str)] = &[
     (c::MPI_ERR_RMA_RANGE, "the target memory is not within the window"),
     (c::MPI_ERR_RMA_SHARED, "the memory cannot be shared by the processes"),
     (c::MPI_ERR_RMA_SYNC, "wrong synchronisation of accesses to a window"),
-    (c::MPI_ERR_SERVICE, "the service name cannot be taken back"),
+    (c::MPI_ERR_SERVICE, "the service name cannot be unpublished"),
     (c::MPI_ERR_SIZE, "invalid size"),
     (c::MPI_ERR_SPAWN, "processes could not be started"),
     (c::MPI_ERR_UNSUPPORTED_DATAREP, "unsupported data representation"),
     (c::MPI_ERR_UNSUPPORTED_OPERATION, "this library does not support the operation"),
     (c::MPI_ERR_WIN, "invalid window: null or freed"),
     (c::MPI_ERR_RMA_FLAVOR, "the window is of the wrong flavour"),
-    (c::MPI_ERR_PROC_ABORTED, "a process has died or cannot be reached any more"),
+    (c::MPI_ERR_PROC_ABORTED, "a process has died or is unreachable"),
     (c::MPI_ERR_VALUE_TOO_LARGE, "the value does not fit the type of the argument: call the form ending in _c"),
     (c::MPI_ERR_SESSION, "invalid session"),
     (c::MPI_ERR_ERRHANDLER, "invalid error handler: null, freed, or for another class of objects"),
-    (c::MPI_ERR_ABI, "what the program wants of the ABI cannot be had"),
+    (c::MPI_ERR_ABI, "the requested ABI is not supported"),
     (c::MPI_T_ERR_CANNOT_INIT, "the tools interface cannot be initialised"),
     (c::MPI_T_ERR_NOT_ACCESSIBLE, "the tools interface is not accessible"),
     (c::MPI_T_ERR_NOT_INITIALIZED, "the tools interface is not initialised"),
@@ -86,7 +86,7 @@ const CLASSES: &[(i32, &str)] = &[
     (c::MPI_T_ERR_INVALID_ITEM, "invalid index of an item of an enumeration"),
     (c::MPI_T_ERR_INVALID_SESSION, "invalid session of the tools interface"),
     (c::MPI_T_ERR_INVALID_HANDLE, "invalid handle of the tools interface"),
-    (c::MPI_T_ERR_INVALID_NAME, "there is no variable, category or event of this name"),
+    (c::MPI_T_ERR_INVALID_NAME, "no variable, category or event has this name"),
     (c::MPI_T_ERR_OUT_OF_HANDLES, "the tools interface has no handle left"),
     (c::MPI_T_ERR_OUT_OF_SESSIONS, "the tools interface has no session left"),
     (c::MPI_T_ERR_CVAR_SET_NOT_NOW, "the control variable cannot be set now"),
@@ -96,7 +96,7 @@ const CLASSES: &[(i32, &str)] = &[
     (c::MPI_T_ERR_PVAR_NO_ATOMIC, "the performance variable cannot be read and reset at once"),
 ];
 
-/// An error that a call has met.
+/// An error that a call has returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Met {
     class: i32,
@@ -104,17 +104,17 @@ pub struct Met {
 }
 
 impl Met {
-    /// With the name of the function, and the sentence; what is too long is cut.
+    /// An error with the name of the function and the message; long texts are truncated.
     pub fn new(class: i32, mut text: String) -> Self {
         text.truncate(text.floor_char_boundary(TEXT_MAX));
         Self { class, text }
     }
 }
 
-/// So many bytes of a text there is room for.
+/// The longest text in bytes.
 const TEXT_MAX: usize = c::MPI_MAX_ERROR_STRING as usize - 1;
 
-/// What users have added.
+/// The classes and codes that users have added.
 #[derive(Debug)]
 pub struct ErrorCodes {
     added: BTreeMap<i32, Added>,
@@ -145,20 +145,20 @@ impl ErrorCodes {
     /// A new code of a class.
     pub fn add_code(&mut self, class: i32) -> MpiResult<i32> {
         if self.class_of(class)? != class {
-            return Err(MpiError::arg(format!("{class} is an error code and no class")));
+            return Err(MpiError::arg(format!("{class} is an error code, not a class")));
         }
         let code = self.next()?;
         self.added.insert(code, Added { class, text: Vec::new() });
         Ok(code)
     }
 
-    /// Sets the text of a class or code of the user's; what is too long is cut.
+    /// Sets the text of a user-defined class or code; long texts are truncated.
     pub fn set_text(&mut self, code: i32, text: &[u8]) -> MpiResult {
         self.of_user(code)?.text = text[..text.len().min(TEXT_MAX)].to_vec();
         Ok(())
     }
 
-    /// Takes the text of a class or code of the user's away.
+    /// Removes the text of a user-defined class or code.
     pub fn remove_text(&mut self, code: i32) -> MpiResult {
         let added = self.of_user(code)?;
         if added.text.is_empty() {
@@ -168,20 +168,20 @@ impl ErrorCodes {
         Ok(())
     }
 
-    /// Takes a code of the user's away, which must have no text any more.
+    /// Removes a user-defined code, which must have no text any more.
     pub fn remove_code(&mut self, code: i32) -> MpiResult {
         let added = self.of_user(code)?;
         if added.class == code {
-            return Err(MpiError::arg(format!("{code} is an error class and no code")));
+            return Err(MpiError::arg(format!("{code} is an error class, not a code")));
         }
         self.remove(code)
     }
 
-    /// Takes a class of the user's away, which must have no codes and no text any more.
+    /// Removes a user-defined class, which must have no codes and no text any more.
     pub fn remove_class(&mut self, class: i32) -> MpiResult {
         let added = self.of_user(class)?;
         if added.class != class {
-            return Err(MpiError::arg(format!("{class} is an error code and no class")));
+            return Err(MpiError::arg(format!("{class} is an error code, not a class")));
         }
         if let Some((code, _)) = self.added.iter().find(|(code, added)| added.class == class && **code != class) {
             return Err(MpiError::arg(format!("the error class {class} has a code, {code}: remove that first")));
@@ -189,7 +189,7 @@ impl ErrorCodes {
         self.remove(class)
     }
 
-    /// The class of a code, or of a class itself; an error of class `MPI_ERR_ARG` if it is neither.
+    /// The class of a code, or of a class itself; fails with class `MPI_ERR_ARG` if it is neither.
     pub fn class_of(&self, code: i32) -> MpiResult<i32> {
         if standard(code).is_some() {
             return Ok(code);
@@ -197,7 +197,7 @@ impl ErrorCodes {
         self.added.get(&code).map(|added| added.class).ok_or_else(|| unknown(code))
     }
 
-    /// What a code says, at most `MPI_MAX_ERROR_STRING` - 1 bytes; nothing if the user has given it no text.
+    /// The text of a code, at most `MPI_MAX_ERROR_STRING` - 1 bytes; empty if the user has given it no text.
     pub fn text_of(&self, code: i32) -> MpiResult<&[u8]> {
         if let Some(text) = standard(code) {
             return Ok(text.as_bytes());
@@ -205,8 +205,8 @@ impl ErrorCodes {
         self.added.get(&code).map(|added| added.text.as_slice()).ok_or_else(|| unknown(code))
     }
 
-    /// What a code says to a thread whose last error was this: as [`Self::text_of`], and if it was of this class of the
-    /// standard's, which function failed and why.
+    /// The text of a code for a thread whose last error was this one: as [`Self::text_of`] and, if the error was of
+    /// this class of the standard, the function that failed and why.
     pub fn text_after(&self, code: i32, last: Option<&Met>) -> MpiResult<Cow<'_, [u8]>> {
         match (standard(code), last) {
             (Some(text), Some(last)) if last.class == code => {
@@ -224,7 +224,7 @@ impl ErrorCodes {
     }
 
     fn next(&mut self) -> MpiResult<i32> {
-        self.last = self.last.checked_add(1).ok_or_else(|| MpiError::other("there are no error codes left"))?;
+        self.last = self.last.checked_add(1).ok_or_else(|| MpiError::other("no error codes are left"))?;
         Ok(self.last)
     }
 
@@ -239,7 +239,7 @@ impl ErrorCodes {
     fn of_user(&mut self, code: i32) -> MpiResult<&mut Added> {
         match self.added.get_mut(&code) {
             Some(added) => Ok(added),
-            None if standard(code).is_some() => Err(MpiError::arg(format!("the error class {code} is the standard's"))),
+            None if standard(code).is_some() => Err(MpiError::arg(format!("the error class {code} is predefined"))),
             None => Err(unknown(code)),
         }
     }
@@ -252,7 +252,7 @@ fn standard(code: i32) -> Option<&'static str> {
 
 #[cold]
 fn unknown(code: i32) -> MpiError {
-    MpiError::arg(format!("{code} is no error code"))
+    MpiError::arg(format!("{code} is not an error code"))
 }
 
 #[cfg(test)]
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_class_of_the_standard_has_a_sentence_of_its_own() {
+    fn every_class_of_the_standard_has_a_text_of_its_own() {
         let codes = ErrorCodes::default();
         let all = (c::MPI_SUCCESS..=c::MPI_ERR_ABI).chain(c::MPI_T_ERR_CANNOT_INIT..=c::MPI_T_ERR_PVAR_NO_ATOMIC);
         let mut seen = std::collections::BTreeSet::new();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_tells_what_the_last_error_was_if_that_was_of_it() {
+    fn the_text_of_a_class_includes_the_last_error_of_that_class() {
         let mut codes = ErrorCodes::default();
         fn text(codes: &ErrorCodes, code: i32, last: Option<&Met>) -> String {
             String::from_utf8(codes.text_after(code, last).unwrap().into_owned()).unwrap()
@@ -288,17 +288,17 @@ mod tests {
         assert_eq!(text(&codes, c::MPI_ERR_TAG, Some(&met)), text(&codes, c::MPI_ERR_TAG, None));
         let unknown = Met { class: c::MPI_ERR_LASTCODE, ..met };
         assert!(codes.text_after(c::MPI_ERR_LASTCODE, Some(&unknown)).is_err());
-        // What is the user's is the user's.
+        // User-defined codes keep the user's text.
         let code = codes.add_code(c::MPI_ERR_RANK).unwrap();
         codes.set_text(code, b"of my own").unwrap();
         assert_eq!(text(&codes, code, Some(&Met::new(code, "MPI_Wait: it failed".to_owned()))), "of my own");
-        // Nothing is longer than there is room for, or ends within a character.
+        // No text exceeds the limit, or ends within a character.
         let told = text(&codes, c::MPI_ERR_RANK, Some(&Met::new(c::MPI_ERR_RANK, "é".repeat(1000))));
         assert!((TEXT_MAX - 1..=TEXT_MAX).contains(&told.len()) && told.ends_with('é'), "{told}");
     }
 
     #[test]
-    fn users_add_and_remove_their_own_in_the_order_of_their_parts() {
+    fn users_remove_texts_before_codes_and_codes_before_classes() {
         let mut codes = ErrorCodes::default();
         let class = codes.add_class().unwrap();
         let code = codes.add_code(class).unwrap();

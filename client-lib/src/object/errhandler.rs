@@ -1,4 +1,4 @@
-//! Error handlers: what becomes of an error (MPI 5.0 §9.3).
+//! Error handlers: the reaction to an error (MPI 5.0 §9.3).
 
 use std::ffi::c_void;
 
@@ -7,22 +7,22 @@ use crate::abi::constants::{MPI_ERRORS_ABORT, MPI_ERRORS_ARE_FATAL, MPI_ERRORS_R
 use crate::abi::{ErrhandlerHandle, handle::Handle};
 use crate::error::{MpiError, MpiResult};
 
-/// What is done with an error.
+/// The reaction to an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errhandler {
     /// The job is aborted.
     Fatal,
-    /// The processes of the communicator are aborted; here: the job.
+    /// The processes of the communicator are aborted; in this library, the job.
     Abort,
     /// The call returns the error.
     Return,
-    /// A function of the user's is called, then the call returns the error.
+    /// A user function is called, then the call returns the error.
     User {
-        /// By which the user knows it.
+        /// The user's handle.
         handle: ErrhandlerHandle,
-        /// What is called: `MPI_X_errhandler_function` for the class of `of`.
+        /// The function: `MPI_X_errhandler_function` for the class of `of`.
         function: *const c_void,
-        /// What kind of object it is for.
+        /// The class of objects that it is for.
         of: Of,
     },
 }
@@ -40,15 +40,16 @@ pub enum Of {
     Session,
 }
 
-// SAFETY: the function's address is called, not read; the user says that it may be called from any thread that uses MPI.
-#[expect(unsafe_code, reason = "an address of the user's code")]
+// SAFETY: the function's address is called, not read; the user guarantees that any thread that uses MPI may call it.
+#[expect(unsafe_code, reason = "the address of a user function")]
 unsafe impl Send for Errhandler {}
 
-/// Those that users have made: a freed one lives on where it is set (MPI 5.0 §9.3.4), and can be asked for there again.
+/// User-defined error handlers: a freed one remains valid where it is set (MPI 5.0 §9.3.4), and can be obtained from
+/// there again.
 #[derive(Debug)]
 pub struct Errhandlers {
     made: Table<ErrhandlerHandle, Made>,
-    /// Of files that are not open yet: that of `MPI_FILE_NULL` (MPI 5.0 §14.7).
+    /// For files that are not open yet: the handler of `MPI_FILE_NULL` (MPI 5.0 §14.7).
     pub file: Errhandler,
 }
 
@@ -56,9 +57,9 @@ pub struct Errhandlers {
 struct Made {
     function: *const c_void,
     of: Of,
-    /// How often the user may free it: it was made, or asked for, so many times.
+    /// How often the user may free it: the number of times it was created or obtained.
     held: u32,
-    /// How many objects have it.
+    /// The number of objects that use it.
     uses: u32,
 }
 
@@ -69,16 +70,16 @@ impl Default for Errhandlers {
 }
 
 impl Errhandlers {
-    /// A new one.
+    /// Creates an error handler.
     pub fn create(&mut self, function: *const c_void, of: Of) -> MpiResult<ErrhandlerHandle> {
         if function.is_null() {
             return Err(MpiError::arg("the function of the error handler is null"));
         }
         let handle = self.made.add(Made { function, of, held: 1, uses: 0 });
-        handle.ok_or_else(|| MpiError::no_mem("there are two million error handlers already"))
+        handle.ok_or_else(|| MpiError::no_mem("too many error handlers (two million)"))
     }
 
-    /// What the handle stands for, for objects of class `of`.
+    /// The error handler of a handle, for objects of class `of`.
     pub fn find(&self, handle: ErrhandlerHandle, of: Of) -> MpiResult<Errhandler> {
         match handle.bits() {
             MPI_ERRORS_ARE_FATAL => Ok(Errhandler::Fatal),
@@ -95,14 +96,14 @@ impl Errhandlers {
         }
     }
 
-    /// An object has it from now on.
+    /// One more object uses it.
     pub fn used(&mut self, errhandler: Errhandler) {
         if let Some(made) = self.made.get_mut(errhandler.handle()) {
             made.uses += 1;
         }
     }
 
-    /// An object that had it has it no more.
+    /// One object fewer uses it.
     pub fn unused(&mut self, errhandler: Errhandler) {
         if let Some(made) = self.made.get_mut(errhandler.handle()) {
             made.uses = made.uses.saturating_sub(1);
@@ -110,7 +111,7 @@ impl Errhandlers {
         self.drop_unused(errhandler.handle());
     }
 
-    /// The user has asked for it, and will free it.
+    /// The user has obtained it, and will free it.
     pub fn held(&mut self, errhandler: Errhandler) -> ErrhandlerHandle {
         if let Some(made) = self.made.get_mut(errhandler.handle()) {
             made.held += 1;
@@ -118,7 +119,7 @@ impl Errhandlers {
         errhandler.handle()
     }
 
-    /// The user gives it up. A predefined one may be what the user was given, so it may be freed.
+    /// Frees a handle. It may be a predefined one, since functions return these too.
     pub fn free(&mut self, handle: ErrhandlerHandle) -> MpiResult {
         match handle.bits() {
             MPI_ERRORS_ARE_FATAL | MPI_ERRORS_ABORT | MPI_ERRORS_RETURN => return Ok(()),
@@ -140,11 +141,11 @@ impl Errhandlers {
 
 #[cold]
 fn unknown() -> MpiError {
-    MpiError::errhandler("the error handler is null, was freed, or never was one")
+    MpiError::errhandler("invalid or freed error handler")
 }
 
 impl Errhandler {
-    /// By which the user knows it.
+    /// The user's handle.
     pub fn handle(&self) -> ErrhandlerHandle {
         match *self {
             Self::Fatal => ErrhandlerHandle(MPI_ERRORS_ARE_FATAL),
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freed_one_lives_on_where_it_is_set() {
+    fn a_freed_error_handler_remains_valid_where_it_is_set() {
         let mut all = Errhandlers::default();
         let handle = all.create(address(), Of::Comm).unwrap();
         let found = all.find(handle, Of::Comm).unwrap();
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_for_one_class_of_objects_and_predefined_ones_for_all() {
+    fn an_error_handler_is_for_one_class_of_objects_and_a_predefined_one_for_all() {
         let mut all = Errhandlers::default();
         let handle = all.create(address(), Of::Win).unwrap();
         assert_eq!(all.find(handle, Of::Comm).unwrap_err().class, MPI_ERR_ERRHANDLER);

@@ -18,19 +18,19 @@ pub struct Group {
     pub members: Arc<[Peer]>,
     /// This process's rank among them.
     pub rank: Option<u32>,
-    /// From whose process set it was made.
+    /// The session with whose process set it was made.
     pub session: Option<SessionHandle>,
 }
 
 impl Group {
-    /// Of these members, seen from one process.
+    /// A group of these members, from one process's view.
     pub fn new(members: impl Into<Arc<[Peer]>>, me: Peer) -> Self {
         let members = members.into();
         let rank = members.iter().position(|member| *member == me).map(|rank| rank as u32);
         Self { members, rank, session: None }
     }
 
-    /// How many processes.
+    /// The number of processes.
     pub fn size(&self) -> u32 {
         self.members.len() as u32
     }
@@ -77,7 +77,8 @@ impl Group {
         self.members.iter().filter(|member| !there.contains_key(member)).copied().collect()
     }
 
-    /// The members with these ranks, in this order; an error of class `MPI_ERR_RANK` if one is none, or named twice.
+    /// The members with these ranks, in this order; fails with class `MPI_ERR_RANK` if a rank is invalid, or named
+    /// twice.
     pub fn include(&self, ranks: &[i64]) -> MpiResult<Vec<Peer>> {
         self.check(ranks)?;
         Ok(ranks.iter().map(|rank| self.members[*rank as usize]).collect())
@@ -96,7 +97,7 @@ impl Group {
             match usize::try_from(*rank).ok().and_then(|rank| named.get_mut(rank)) {
                 Some(named) if !*named => *named = true,
                 Some(_) => return Err(MpiError::rank(format!("rank {rank} is named twice"))),
-                None => return Err(MpiError::rank(format!("{rank} is not a rank of the group of {}", self.size()))),
+                None => return Err(MpiError::rank(format!("rank {rank} is not in the group of size {}", self.size()))),
             }
         }
         Ok(named)
@@ -107,8 +108,8 @@ impl Group {
     }
 }
 
-/// The ranks that triplets (first, last, stride) name, in order; `size` is that of the group. Errors of class `MPI_ERR_ARG`
-/// for a stride of zero, of class `MPI_ERR_RANK` for a rank that is none.
+/// The ranks that triplets (first, last, stride) name, in order; `size` is that of the group. Fails with class
+/// `MPI_ERR_ARG` for a stride of zero, with class `MPI_ERR_RANK` for an invalid rank.
 pub fn ranks_of_ranges(ranges: &[[i32; 3]], size: u32) -> MpiResult<Vec<i64>> {
     let mut ranks = Vec::new();
     for &[first, last, stride] in ranges {
@@ -116,25 +117,27 @@ pub fn ranks_of_ranges(ranges: &[[i32; 3]], size: u32) -> MpiResult<Vec<i64>> {
             return Err(MpiError::arg(format!("the range ({first}, {last}, 0) has a stride of zero")));
         }
         let (first, last, stride) = (i64::from(first), i64::from(last), i64::from(stride));
-        // What lies outside is found before anything is listed: two ends of an int are far from each other.
+        // Ranks out of range are found before any is listed: the two ends of an int range can be far apart.
         let named = if (last - first).signum() * stride.signum() < 0 { 0 } else { (last - first) / stride + 1 };
         let ends = if named > 0 { vec![first, first + (named - 1) * stride] } else { Vec::new() };
         if let Some(bad) = ends.iter().find(|rank| !(0..i64::from(size)).contains(*rank)) {
-            return Err(MpiError::rank(format!("the range ({first}, {last}, {stride}) names rank {bad} of {size}")));
+            return Err(MpiError::rank(format!(
+                "the range ({first}, {last}, {stride}) names rank {bad} in a group of size {size}"
+            )));
         }
         ranks.extend((0..named).map(|step| first + step * stride));
     }
     Ok(ranks)
 }
 
-/// The groups that handles name.
+/// The table of group handles.
 #[derive(Debug, Default)]
 pub struct Groups {
     made: Table<GroupHandle, Arc<Group>>,
 }
 
 impl Groups {
-    /// The group of a handle; an error of class `MPI_ERR_GROUP` if there is none.
+    /// The group of a handle; fails with class `MPI_ERR_GROUP` if there is none.
     pub fn get(&self, handle: GroupHandle) -> MpiResult<Arc<Group>> {
         match handle.bits() {
             MPI_GROUP_EMPTY => Ok(Arc::new(Group { members: Arc::from([]), rank: None, session: None })),
@@ -142,20 +145,20 @@ impl Groups {
         }
     }
 
-    /// Whether a peer is a member of any that the user has.
+    /// Whether a peer is a member of any of the user's groups.
     pub fn speak_of(&self, peer: Peer) -> bool {
         self.made.iter().any(|(_, group)| group.members.contains(&peer))
     }
 
-    /// A handle for a group: `MPI_GROUP_EMPTY` if it has no members.
+    /// Returns a handle for a group: `MPI_GROUP_EMPTY` if it has no members.
     pub fn add(&mut self, group: Arc<Group>) -> MpiResult<GroupHandle> {
         if group.members.is_empty() {
             return Ok(GroupHandle(MPI_GROUP_EMPTY));
         }
-        self.made.add(group).ok_or_else(|| MpiError::no_mem("there are two million groups already"))
+        self.made.add(group).ok_or_else(|| MpiError::no_mem("too many groups (two million)"))
     }
 
-    /// Forgets a handle. `MPI_GROUP_EMPTY` may be what a function returned, so it may be freed.
+    /// Frees a handle. Functions may return `MPI_GROUP_EMPTY`, so it may be freed.
     pub fn free(&mut self, handle: GroupHandle) -> MpiResult {
         match handle.bits() {
             MPI_GROUP_EMPTY => Ok(()),
@@ -168,7 +171,7 @@ impl Groups {
 fn unknown(handle: GroupHandle) -> MpiError {
     MpiError::group(match handle.bits() {
         MPI_GROUP_NULL => "the group is MPI_GROUP_NULL",
-        _ => "the group was freed or never was one",
+        _ => "invalid or freed group",
     })
 }
 
@@ -184,7 +187,7 @@ mod tests {
         Group::new(members.iter().copied().map(Peer).collect::<Vec<_>>(), Peer(0))
     }
 
-    /// An order of some of the numbers below 12.
+    /// Some of the numbers below 12, in random order.
     fn some() -> impl Strategy<Value = Vec<u32>> {
         vec(0_u32..12, 0..12).prop_map(|all| {
             let mut seen = BTreeSet::new();
@@ -196,7 +199,7 @@ mod tests {
         members.iter().map(|peer| peer.0).collect()
     }
 
-    /// Whether members stand in the order that they have in `order`.
+    /// Whether members are in the same order as in `order`.
     fn in_order(members: &[Peer], order: &[u32]) -> bool {
         let places: Vec<_> = members.iter().map(|peer| order.iter().position(|it| *it == peer.0)).collect();
         places.is_sorted()
@@ -204,7 +207,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn groups_are_sets_in_the_order_of_the_first(a in some(), b in some()) {
+        fn set_operations_keep_the_order_of_the_first_group(a in some(), b in some()) {
             let (one, two) = (group(&a), group(&b));
             let (set_a, set_b): (BTreeSet<_>, BTreeSet<_>) = (a.iter().copied().collect(), b.iter().copied().collect());
             let (union, both, only) = (one.union(&two), one.intersection(&two), one.difference(&two));
@@ -222,7 +225,7 @@ mod tests {
         }
 
         #[test]
-        fn including_and_excluding_the_same_ranks_share_out_the_group(a in some(), picks in vec(any::<prop::sample::Index>(), 0..5)) {
+        fn including_and_excluding_the_same_ranks_partition_the_group(a in some(), picks in vec(any::<prop::sample::Index>(), 0..5)) {
             prop_assume!(!a.is_empty());
             let ranks: BTreeSet<i64> = picks.iter().map(|pick| pick.index(a.len()) as i64).collect();
             let ranks: Vec<i64> = ranks.into_iter().rev().collect();
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_are_none_or_named_twice_are_refused() {
+    fn invalid_and_repeated_ranks_are_refused() {
         let four = group(&[3, 2, 1, 0]);
         for bad in [&[4_i64][..], &[-1], &[0, 0]] {
             assert_eq!(four.include(bad).unwrap_err().class, MPI_ERR_RANK);
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_go_both_ways_and_name_no_rank_outside() {
+    fn ranges_run_both_ways_and_name_no_rank_out_of_range() {
         assert_eq!(ranks_of_ranges(&[[1, 8, 3], [9, 9, -5], [5, 0, -2]], 10).unwrap(), [1, 4, 7, 9, 5, 3, 1]);
         assert_eq!(ranks_of_ranges(&[[5, 2, 1]], 10).unwrap(), Vec::<i64>::new());
         assert_eq!(ranks_of_ranges(&[[0, 1, 0]], 10).unwrap_err().class, MPI_ERR_ARG);

@@ -8,11 +8,11 @@ use crate::abi::constants::{MPI_INFO_ENV, MPI_INFO_NULL, MPI_MAX_INFO_KEY, MPI_M
 use crate::abi::{InfoHandle, handle::Handle};
 use crate::error::{MpiError, MpiResult};
 
-/// Keys and values, all bytes but 0.
+/// Keys and values: any bytes but 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Info(Vec<(Vec<u8>, Vec<u8>)>);
 
-/// Hints about communicators that the standard knows (MPI 5.0 §7.4.4): what the user promises not to do.
+/// Hints about communicators that the standard defines (MPI 5.0 §7.4.4): what the user asserts not to do.
 pub const ASSERTIONS: [&[u8]; 5] = [
     b"mpi_assert_no_any_tag",
     b"mpi_assert_no_any_source",
@@ -27,7 +27,7 @@ impl Info {
         self.0.iter().find(|(it, _)| it == key).map(|(_, value)| value.as_slice())
     }
 
-    /// Sets a value. Errors of class `MPI_ERR_INFO_KEY` or `MPI_ERR_INFO_VALUE` if one is too long, or the key empty.
+    /// Sets a value. Fails with class `MPI_ERR_INFO_KEY` or `MPI_ERR_INFO_VALUE` if one is too long, or the key empty.
     pub fn set(&mut self, key: &[u8], value: &[u8]) -> MpiResult {
         check_key(key)?;
         if value.len() >= MPI_MAX_INFO_VAL as usize {
@@ -40,7 +40,7 @@ impl Info {
         Ok(())
     }
 
-    /// As [`Info::set`], of anything that fits.
+    /// As [`Info::set`], for checked lengths.
     fn put(&mut self, key: &[u8], value: &[u8]) {
         match self.0.iter_mut().find(|(it, _)| it == key) {
             Some((_, old)) => *old = value.to_vec(),
@@ -48,22 +48,22 @@ impl Info {
         }
     }
 
-    /// Takes a key out; an error of class `MPI_ERR_INFO_NOKEY` if it is not there.
+    /// Removes a key; fails with class `MPI_ERR_INFO_NOKEY` if there is none.
     pub fn delete(&mut self, key: &[u8]) -> MpiResult {
         check_key(key)?;
         let Some(at) = self.0.iter().position(|(it, _)| it == key) else {
-            return Err(MpiError::info_nokey(format!("there is no key {:?}", String::from_utf8_lossy(key))));
+            return Err(MpiError::info_nokey(format!("unknown key {:?}", String::from_utf8_lossy(key))));
         };
         self.0.remove(at);
         Ok(())
     }
 
-    /// How many keys.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -73,7 +73,7 @@ impl Info {
         self.0.get(n).map(|(key, _)| key.as_slice())
     }
 
-    /// Takes over those of the [`ASSERTIONS`] that another info has, true or false.
+    /// Copies the [`ASSERTIONS`] that another info has, true or false.
     pub fn take_assertions(&mut self, from: &Self) {
         let known = from.0.iter().filter(|(key, value)| {
             ASSERTIONS.contains(&key.as_slice()) && [&b"true"[..], b"false"].contains(&value.as_slice())
@@ -81,7 +81,7 @@ impl Info {
         known.for_each(|(key, value)| self.put(key, value));
     }
 
-    /// What a program was started with (MPI 5.0 §11.2.2): its arguments and where it runs. Values that are too long are cut.
+    /// How a program was started (MPI 5.0 §11.2.2): its arguments and where it runs. Long values are truncated.
     pub fn of_program<'a>(arguments: impl IntoIterator<Item = &'a [u8]>, more: &[(&str, String)]) -> Self {
         let mut info = Self::default();
         let mut put = |key: &str, value: &[u8]| {
@@ -106,7 +106,7 @@ impl Info {
     }
 }
 
-/// An error of class `MPI_ERR_INFO_KEY` for a key that none can be.
+/// Fails with class `MPI_ERR_INFO_KEY` for an invalid key.
 pub fn check_key(key: &[u8]) -> MpiResult {
     match key.len() {
         0 => Err(MpiError::info_key("the key is empty")),
@@ -121,12 +121,12 @@ pub fn check_key(key: &[u8]) -> MpiResult {
 #[derive(Debug, Default)]
 pub struct Infos {
     made: Table<InfoHandle, Info>,
-    /// `MPI_INFO_ENV`, once somebody has looked.
+    /// `MPI_INFO_ENV`, once it has been read.
     pub env: Option<Info>,
 }
 
 impl Infos {
-    /// The info of a handle; an error of class `MPI_ERR_INFO` if there is none. `MPI_INFO_ENV` has to be filled in before.
+    /// The info of a handle; fails with class `MPI_ERR_INFO` if there is none. `MPI_INFO_ENV` must be filled in before.
     pub fn get(&self, handle: InfoHandle) -> MpiResult<&Info> {
         let found = if handle.bits() == MPI_INFO_ENV { self.env.as_ref() } else { self.made.get(handle) };
         found.ok_or_else(|| unknown(handle))
@@ -142,12 +142,12 @@ impl Infos {
         if handle == InfoHandle::NULL { Ok(None) } else { self.get(handle).map(Some) }
     }
 
-    /// A handle for an info.
+    /// Returns a handle for an info.
     pub fn add(&mut self, info: Info) -> MpiResult<InfoHandle> {
-        self.made.add(info).ok_or_else(|| MpiError::no_mem("there are two million info objects already"))
+        self.made.add(info).ok_or_else(|| MpiError::no_mem("too many info objects (two million)"))
     }
 
-    /// Forgets a handle.
+    /// Frees a handle.
     pub fn free(&mut self, handle: InfoHandle) -> MpiResult {
         self.made.take(handle).map(drop).ok_or_else(|| unknown(handle))
     }
@@ -158,7 +158,7 @@ fn unknown(handle: InfoHandle) -> MpiError {
     MpiError::info(match handle.bits() {
         MPI_INFO_NULL => "the info is MPI_INFO_NULL",
         MPI_INFO_ENV => "MPI_INFO_ENV cannot be changed or freed",
-        _ => "the info was freed or never was one",
+        _ => "invalid or freed info",
     })
 }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_empty_is_refused() {
+    fn long_values_and_long_or_empty_keys_are_refused() {
         let mut info = Info::default();
         let class = |result: MpiResult| result.map_err(|error| error.class);
         assert_eq!(class(info.set(&[b'k'; 255], &[b'v'; 1023])), Ok(()));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn only_promises_that_the_standard_knows_are_kept() {
+    fn only_assertions_of_the_standard_are_kept() {
         let (mut given, mut kept) = (Info::default(), Info::default());
         for (key, value) in
             [("mpi_assert_no_any_tag", "true"), ("mpi_assert_exact_length", "perhaps"), ("colour", "true")]

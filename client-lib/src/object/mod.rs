@@ -1,7 +1,7 @@
 //! The objects behind handles: communicators, groups, attributes, error handlers, info.
 //!
-//! How a communicator is made: [`creation`] carries [`agree`]'s exchanges on, by which [`context`] finds a context for it;
-//! [`bridge`] is how two groups make an intercommunicator.
+//! To make a communicator, [`creation`] drives the exchanges of [`agree`], with which [`context`] finds a context; [`bridge`]
+//! does the same for two groups that make an intercommunicator.
 
 pub mod agree;
 pub mod attr;

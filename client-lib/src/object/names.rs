@@ -1,11 +1,11 @@
-//! Processes by names that mean the same to others.
+//! Global names of processes.
 //!
-//! A [`Peer`] is a number of this process's own. What one process tells another about a third, it tells in words made here,
-//! and what it is told it takes for a peer here: nowhere else does a peer's number leave the process. A name is the job, by
-//! a hash of its PMI name, and the rank in it.
+//! A [`Peer`] is a number local to this process. To refer to a third process in a message, a process uses the words made here,
+//! and the receiver maps them to its own peers: peer numbers never leave the process. A name consists of the job, as a hash of
+//! its PMI name, and the rank in it.
 //!
-//! Processes of the own job have their rank as number, for good. Those of other jobs get the numbers above, when two jobs are
-//! connected and as long as they are; then a number may be another's, unless a group of the user's still speaks of it.
+//! Processes of this job permanently have their rank as number. Processes of other jobs get higher numbers while the two jobs
+//! are connected; afterwards a number may be reused, unless one of the user's groups still contains the process.
 
 use std::collections::HashMap;
 
@@ -14,14 +14,14 @@ use crate::error::{MpiError, MpiResult};
 use crate::transport::endpoint::Node;
 use crate::transport::name::ProcessName;
 
-/// How this process names others.
+/// The names that this process knows.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     job: [u8; 16],
     size: u32,
-    /// `foreign[i]` is number `size` + i.
+    /// `met[i]` has number `size` + i.
     foreign: Vec<Option<Foreign>>,
-    /// Of those that are not taken leave of.
+    /// The processes that are still connected.
     known: HashMap<ProcessName, Peer>,
 }
 
@@ -30,15 +30,15 @@ pub struct Names {
 struct Foreign {
     name: ProcessName,
     node: Node,
-    /// Of the associations with it, counted from 0 as long as one is not forgotten.
+    /// The number of its association, counted from 0 until all are forgotten.
     number: u64,
 }
 
-/// How many words a name has.
+/// The number of words of a name.
 pub const WORDS: usize = 3;
 
 impl Names {
-    /// For a process of the job with this PMI name, which has `size` processes.
+    /// The names for a process of the job with this PMI name, which has `size` processes.
     pub fn new(job: &[u8], size: u32) -> Self {
         Self { job: ProcessName::new(job, 0).world, size, ..Self::default() }
     }
@@ -67,18 +67,18 @@ impl Names {
         peer.0 >= self.size
     }
 
-    /// Whether there are peers of other jobs, or their numbers are not free yet.
+    /// Whether there are peers of other jobs, or numbers of such that are not free yet.
     #[inline]
     pub fn has_foreign(&self) -> bool {
         !self.foreign.is_empty()
     }
 
-    /// Whether there are peers of other jobs now, or were any that are not forgotten yet.
+    /// Whether there are peers of other jobs now, or former ones that are not forgotten yet.
     pub fn knows_foreign(&self) -> bool {
         self.foreign.iter().any(Option::is_some)
     }
 
-    /// The number of the association that this process is in with another, if that is known; otherwise the one that would begin.
+    /// The number of this process's current association with another, if there is one; otherwise of the one that would begin.
     pub fn association(&self, name: ProcessName, is_known: impl Fn(Peer) -> bool) -> u64 {
         match self.find(name) {
             Some(peer) if is_known(peer) => self.number(peer),
@@ -89,12 +89,12 @@ impl Names {
         }
     }
 
-    /// In which of the associations with its process a peer is.
+    /// The number of the association that a peer stands for.
     pub fn number(&self, peer: Peer) -> u64 {
         self.foreign_process(peer).map_or(0, |process| process.number)
     }
 
-    /// On which node a peer of another job is.
+    /// The node of a peer of another job.
     pub fn node(&self, peer: Peer) -> Option<Node> {
         self.foreign_process(peer).map(|process| process.node)
     }
@@ -103,7 +103,7 @@ impl Names {
         self.foreign.get(peer.0.checked_sub(self.size)? as usize)?.as_ref()
     }
 
-    /// A peer for a process of another job that is none, in the association of this number: the lowest that is free and not spoken of.
+    /// Creates a peer for a process of another job, in the association of this number: the lowest number that is free and that no group contains.
     pub fn add_foreign(
         &mut self,
         name: ProcessName,
@@ -131,7 +131,7 @@ impl Names {
         }
     }
 
-    /// The number is free.
+    /// Frees the number.
     pub fn forget(&mut self, peer: Peer) {
         self.disconnect(peer);
         if let Some(at) = peer.0.checked_sub(self.size)
@@ -141,12 +141,12 @@ impl Names {
         }
     }
 
-    /// The names of these peers, one after the other.
+    /// Encodes the names of these peers, one after the other.
     pub fn to_words(&self, peers: &[Peer]) -> Vec<u64> {
         peers.iter().flat_map(|peer| words_of(self.name(*peer))).collect()
     }
 
-    /// The peers of these names; an error if one is of no process that this one knows.
+    /// Decodes the peers of these names; fails if this process does not know one of them.
     pub fn peers_of(&self, names: &[u64]) -> MpiResult<Vec<Peer>> {
         let known = |name: &[u64]| name_of(name).and_then(|name| self.find(name)).ok_or_else(unknown);
         names.chunks(WORDS).map(known).collect()
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_as_peers_within_the_job_only() {
+    fn names_decode_to_peers_only_within_the_job() {
         let (one, other) = (Names::new(b"kvs_1", 4), Names::new(b"kvs_2", 4));
         let peers = [3, 0, 2].map(Peer);
         let told = one.to_words(&peers);
@@ -221,7 +221,7 @@ mod tests {
         let first = here.add_foreign(there, Node::default(), 3, nobody);
         assert!(here.knows_foreign());
         assert_eq!((here.number(first), here.association(there, |_| true)), (3, 3));
-        // One side has taken leave.
+        // One side has disconnected.
         assert_eq!(here.association(there, |_| false), 4);
         here.disconnect(first);
         assert_eq!((here.association(there, |_| true), here.association(other, |_| true)), (4, 0));

@@ -1,4 +1,4 @@
-//! The operations that handles name.
+//! The table of operation handles.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct Ops {
 }
 
 impl Ops {
-    /// The operation of a handle. An error of class `MPI_ERR_OP` says what is wrong with the handle.
+    /// The operation of a handle. Fails with class `MPI_ERR_OP` for an invalid handle.
     #[inline]
     pub fn resolve(&self, handle: OpHandle) -> MpiResult<OpRef> {
         match Builtin::of(handle) {
@@ -25,17 +25,17 @@ impl Ops {
         }
     }
 
-    /// A handle for a function; `large` if its length is an `MPI_Count`.
+    /// Returns a handle for a function; `large` if its length argument is an `MPI_Count`.
     pub fn create(&mut self, function: *const c_void, large: bool, commutes: bool) -> MpiResult<OpHandle> {
         if function.is_null() {
             return Err(MpiError::arg("the function is null"));
         }
         self.made
             .add(Arc::new(UserOp::new(function, large, commutes)))
-            .ok_or_else(|| MpiError::no_mem("there are two million operations already"))
+            .ok_or_else(|| MpiError::no_mem("too many operations (two million)"))
     }
 
-    /// Forgets a handle; reductions under way keep the operation. Predefined ones cannot be freed.
+    /// Frees a handle; reductions in progress keep the operation. Predefined operations cannot be freed.
     pub fn free(&mut self, handle: OpHandle) -> MpiResult {
         if let Some(op) = Builtin::of(handle) {
             return Err(MpiError::op(format!("{} cannot be freed", op.name())));
@@ -51,6 +51,6 @@ fn invalid(handle: OpHandle) -> MpiError {
     } else if handle.place().is_some() {
         MpiError::op("the operation has been freed")
     } else {
-        MpiError::op(format!("{:#x} is no operation", handle.0))
+        MpiError::op(format!("{:#x} is not an operation", handle.0))
     }
 }

@@ -1,8 +1,8 @@
-//! Who is in a communicator: one group, or two that talk to each other (MPI 5.0 §7.2, §7.6).
+//! The members of a communicator: one group, or two that communicate with each other (MPI 5.0 §7.2, §7.6).
 //!
 //! The messages of an intercommunicator name ranks of the other group, so its first context is open with the remote group's
-//! members. Its collectives and the exchanges that make other communicators of it go among all of both groups, the *union*,
-//! one group after the other in an order that both sides know: its second context is open with that.
+//! members. Its collectives, and the exchanges that derive other communicators from it, use the *union* of both groups, one
+//! group after the other in an order that both sides know: its second context is open with that.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use crate::engine::{Engine, Peer, Transport};
 pub struct Born {
     /// The first of its two contexts; both are open.
     pub context: u32,
-    /// Who is in it, this process among them.
+    /// Its group or groups, including this process.
     pub parties: Parties,
 }
 
 /// The groups of a communicator, seen from one process.
 #[derive(Debug, Clone)]
 pub struct Parties {
-    /// The group that this process is in.
+    /// The group of this process.
     pub group: Arc<Group>,
-    /// Of an intercommunicator: the other one.
+    /// For an intercommunicator: the other group.
     pub remote: Option<Remote>,
 }
 
 /// The other side of an intercommunicator.
 #[derive(Debug, Clone)]
 pub struct Remote {
-    /// Its members; this process is none of them.
+    /// Its members; this process is not one of them.
     pub group: Arc<Group>,
-    /// All of both groups.
+    /// The union of both groups.
     union: Arc<[Peer]>,
-    /// Whether this process's group stands first there.
+    /// Whether this process's group comes first in the union.
     pub local_first: bool,
 }
 
@@ -57,17 +57,17 @@ impl Parties {
         self.group.rank.unwrap_or(0)
     }
 
-    /// Those whom messages name by rank.
+    /// The processes that messages name by rank.
     pub fn named(&self) -> &Arc<[Peer]> {
         self.remote.as_ref().map_or(&self.group.members, |remote| &remote.group.members)
     }
 
-    /// All, in the same order everywhere.
+    /// The union, in the same order everywhere.
     pub fn all(&self) -> &Arc<[Peer]> {
         self.remote.as_ref().map_or(&self.group.members, |remote| &remote.union)
     }
 
-    /// Where this process stands among all.
+    /// This process's place in the union.
     pub fn place(&self) -> u32 {
         match &self.remote {
             Some(remote) if !remote.local_first => remote.group.size() + self.rank(),
@@ -75,7 +75,7 @@ impl Parties {
         }
     }
 
-    /// Where the one whom messages name by this rank stands among all.
+    /// The place in the union of the process that messages name by this rank.
     pub fn place_of_named(&self, rank: u32) -> u32 {
         match &self.remote {
             Some(remote) if remote.local_first => self.group.size() + rank,
@@ -83,7 +83,7 @@ impl Parties {
         }
     }
 
-    /// How many stand first, before those of the other group; all if there is none.
+    /// The size of the group that comes first in the union; all members if there is only one group.
     pub fn size_of_first(&self) -> u32 {
         match &self.remote {
             Some(remote) if !remote.local_first => remote.group.size(),
@@ -91,7 +91,7 @@ impl Parties {
         }
     }
 
-    /// Opens the two contexts of a communicator of these, of which `context` is the first.
+    /// Opens the two contexts of a communicator of these members; `context` is the first.
     pub fn open<T: Transport>(&self, engine: &mut Engine<T>, context: u32) {
         engine.open(context, Arc::clone(self.named()));
         engine.open_own(context + 1, Arc::clone(self.all()));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_of_an_intercommunicator_count_all_alike() {
+    fn both_sides_of_an_intercommunicator_order_the_union_alike() {
         let (one, two) = ([7, 3], [5, 9, 1]);
         for (me, local_first) in [(7, true), (3, true), (5, false), (9, false), (1, false)] {
             let (mine, theirs): (&[u32], &[u32]) = if local_first { (&one, &two) } else { (&two, &one) };

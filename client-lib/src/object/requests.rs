@@ -1,4 +1,4 @@
-//! Requests: operations that were started and are not yet known to be over (MPI 5.0 §3.7, §3.9, §13.2).
+//! Requests: operations that were started and may still be in progress (MPI 5.0 §3.7, §3.9, §13.2).
 
 use std::ffi::{c_int, c_void};
 
@@ -12,85 +12,85 @@ use crate::engine::{Engine, Envelope, Mode, Outcome, Peer, RequestId, Source, Ta
 use crate::error::MpiError;
 use crate::memory::Buffer;
 
-/// What a request handle stands for.
+/// The object behind a request handle.
 #[derive(Debug)]
 pub enum Request {
-    /// A message under way.
+    /// A message in progress.
     Message {
-        /// The engine's.
+        /// The engine's request.
         id: RequestId,
-        /// Whether it is received.
+        /// Whether it is a receive.
         receives: bool,
-        /// On which communicator.
+        /// Its communicator.
         comm: CommHandle,
     },
-    /// A message that was over at once, with what the user has not been told yet.
+    /// A message that completed at once, whose outcome the user has not been told yet.
     Over {
-        /// What came of it; nothing came from `MPI_PROC_NULL`.
+        /// The outcome; `None` for `MPI_PROC_NULL`.
         outcome: Option<Outcome>,
-        /// Whether it was received.
+        /// Whether it was a receive.
         receives: bool,
-        /// On which communicator.
+        /// Its communicator.
         comm: CommHandle,
     },
-    /// Two messages that are one operation (`MPI_Isendrecv`).
+    /// Two messages that form one operation (`MPI_Isendrecv`).
     Exchange(Box<Exchange>),
-    /// A collective operation under way.
+    /// A collective operation in progress.
     Collective {
-        /// Among those that run.
+        /// The operation.
         id: CollectiveId,
-        /// On which communicator.
+        /// Its communicator.
         comm: CommHandle,
     },
-    /// A communicator that is being made.
+    /// A communicator in the making.
     Creation {
-        /// Among those that are being made.
+        /// The creation.
         id: CreationId,
-        /// Of which it is a copy.
+        /// The communicator that is being duplicated.
         comm: CommHandle,
     },
-    /// Buffered sends: those of a buffer up to a number.
+    /// The buffered sends of one buffer up to a number.
     Flush {
-        /// Whose buffer.
+        /// The owner of the buffer.
         owner: Owner,
         /// From [`super::buffered::Buffered::sent`].
         until: u64,
     },
-    /// One that can be started again and again.
+    /// A persistent request.
     Persistent(Box<Persistent>),
-    /// One that the user completes.
+    /// A generalized request, which the user completes.
     General(Box<Generalized>),
 }
 
-/// A message that is sent and one that is received, over when both are.
+/// A send and a receive, complete when both are.
 #[derive(Debug)]
 pub struct Exchange {
-    /// The one to send.
+    /// The send.
     pub sent: Half,
-    /// The one to receive.
+    /// The receive.
     pub received: Half,
-    /// What is sent, if it had to be copied.
+    /// The data to send, if they had to be copied.
     pub copy: Vec<u8>,
-    /// On which communicator.
+    /// Its communicator.
     pub comm: CommHandle,
 }
 
 /// One message of two.
 #[derive(Debug)]
 pub enum Half {
-    /// Under way.
+    /// In progress.
     Pending(RequestId),
-    /// Over; nothing goes to or comes from `MPI_PROC_NULL`.
+    /// Complete; `None` for `MPI_PROC_NULL`.
     Over(Option<Outcome>),
 }
 
 impl Exchange {
-    /// Whether both messages are over.
+    /// Whether both messages are complete.
     pub fn is_over<T: Transport>(&self, engine: &Engine<T>) -> bool {
         self.sent.is_over(engine) && self.received.is_over(engine)
     }
 
-    /// What the user is told of it, once it is over.
+    /// The status for the user, once it is complete.
     pub fn status<T: Transport>(&self, engine: &Engine<T>) -> Status {
         let outcome = match &self.received {
             Half::Pending(id) => engine.outcome(*id),
@@ -99,7 +99,7 @@ impl Exchange {
         Finished::of_message(outcome.cloned(), true, self.comm, true).status
     }
 
-    /// Its end, if it has come: the status of the message received, and the error of either.
+    /// The result, if it is complete: the status of the received message, and the error of either.
     pub fn finish<T: Transport>(&mut self, engine: &mut Engine<T>) -> Option<Finished> {
         if !self.is_over(engine) {
             return None;
@@ -109,14 +109,14 @@ impl Exchange {
         Some(Finished { error: sent.error.or(received.error), ..received })
     }
 
-    /// Goes on without anyone asking for its end.
+    /// Continues without anyone asking for the result.
     pub fn forget<T: Transport>(self, engine: &mut Engine<T>) {
         if let Half::Pending(id) = self.received {
             engine.forget(id);
         }
         if let Half::Pending(id) = self.sent {
             engine.forget(id);
-            // Nobody tells when it has been sent.
+            // Nothing reports when it has been sent.
             std::mem::forget(self.copy);
         }
     }
@@ -141,39 +141,39 @@ impl Half {
 /// A persistent request.
 #[derive(Debug)]
 pub struct Persistent {
-    /// What `MPI_Start` starts.
+    /// The operation that `MPI_Start` starts.
     pub start: Start,
-    /// What is under way.
+    /// The operation in progress.
     pub active: Option<Active>,
-    /// On which communicator.
+    /// Its communicator.
     pub comm: CommHandle,
 }
 
-/// What a persistent request starts.
+/// The operation that a persistent request starts.
 #[derive(Debug, Clone)]
 pub enum Start {
-    /// A message to send; to nobody if there is no peer.
+    /// A send; `to` is `None` for `MPI_PROC_NULL`.
     Send {
-        /// How it is found.
+        /// The envelope for matching.
         envelope: Envelope,
-        /// To whom.
+        /// The destination.
         to: Option<Peer>,
-        /// When it is over.
+        /// When it is complete.
         mode: Mode,
-        /// Whether it is copied to the attached buffer first.
+        /// Whether it is first copied to the attached buffer.
         buffered: bool,
-        /// What.
+        /// The data.
         buffer: Buffer,
     },
-    /// A message to receive; from nobody if there is no source.
+    /// A receive; `source` is `None` for `MPI_PROC_NULL`.
     Receive {
-        /// In which context.
+        /// The context.
         context: u32,
-        /// From whom.
+        /// The source.
         source: Option<Source>,
-        /// With which tag.
+        /// The tag.
         tag: TagMatch,
-        /// Where to.
+        /// The receive buffer.
         buffer: Buffer,
     },
     /// A collective operation.
@@ -185,13 +185,13 @@ pub enum Start {
 pub enum Active {
     /// A message.
     Message(RequestId),
-    /// Nothing: it was over at once, or nothing comes from `MPI_PROC_NULL`.
+    /// Nothing: it completed at once, or is for `MPI_PROC_NULL`.
     Over(Option<Outcome>),
     /// The collective operation of its `start`.
     Collective(CollectiveId),
 }
 
-/// A generalised request: what to call when it is over.
+/// A generalized request: the functions to call.
 #[derive(Debug, Clone)]
 pub struct Generalized {
     /// `MPI_Grequest_query_function`.
@@ -212,30 +212,30 @@ pub struct Generalized {
 pub type Requests = Table<RequestHandle, Request>;
 
 impl RequestHandle {
-    /// Stands for every send that was over when it was started: there is nothing to keep of it.
+    /// Stands for every send that completed when it was started: nothing needs to be stored.
     pub fn sent() -> Self {
         Self::made(Place { slot: SLOTS - 1, generation: 0 })
     }
 }
 
-/// A request that is over.
+/// A completed request.
 #[derive(Debug)]
 pub struct Finished {
-    /// What the user is told.
+    /// The status for the user.
     pub status: Status,
-    /// What went wrong, on the communicator of the request.
+    /// The error, on the communicator of the request.
     pub error: Option<MpiError>,
     /// Whether the handle is invalid now: not for persistent requests.
     pub gone: bool,
-    /// To be called, with the state unlocked.
+    /// The functions to call, with the state unlocked.
     pub general: Option<Generalized>,
 }
 
 impl Finished {
-    /// Of a null or inactive request.
+    /// The result of a null or inactive request.
     pub const NOTHING: Self = Self { status: Status::EMPTY, error: None, gone: false, general: None };
 
-    /// Of a message.
+    /// The result of a message.
     pub fn of_message(outcome: Option<Outcome>, receives: bool, comm: CommHandle, gone: bool) -> Self {
         let mut status = match &outcome {
             _ if !receives => Status::EMPTY,

@@ -1,4 +1,4 @@
-//! Sessions: uses of the library that know nothing of each other (MPI 5.0 §11.3).
+//! Sessions: independent uses of the library (MPI 5.0 §11.3).
 
 use std::ffi::c_int;
 
@@ -15,16 +15,16 @@ use crate::error::{MpiError, MpiResult};
 /// A session.
 #[derive(Debug)]
 pub struct Session {
-    /// What becomes of its errors.
+    /// Its error handler.
     pub errhandler: Errhandler,
-    /// Of how many threads it is used.
+    /// Its thread level.
     pub thread_level: c_int,
 }
 
-/// The key by which a program asks for a thread level, and by which it is told.
+/// The key with which a program requests a thread level, and reads the provided one.
 pub const THREAD_LEVEL: &str = "thread_level";
 
-/// Thread levels by the names that values of [`THREAD_LEVEL`] have.
+/// The thread levels by their names in values of [`THREAD_LEVEL`].
 const LEVELS: [(&str, c_int); 4] = [
     ("MPI_THREAD_SINGLE", MPI_THREAD_SINGLE),
     ("MPI_THREAD_FUNNELED", MPI_THREAD_FUNNELED),
@@ -32,18 +32,18 @@ const LEVELS: [(&str, c_int); 4] = [
     ("MPI_THREAD_MULTIPLE", MPI_THREAD_MULTIPLE),
 ];
 
-/// The level that is asked for; who does not ask gets all that there is.
+/// The requested level; without a request, the highest.
 pub fn thread_level(hints: Option<&Info>) -> MpiResult<c_int> {
     let Some(name) = hints.and_then(|hints| hints.get(THREAD_LEVEL.as_bytes())) else { return Ok(MPI_THREAD_MULTIPLE) };
     let known = LEVELS.iter().find(|(known, _)| known.as_bytes() == name);
     known.map(|(_, level)| *level).ok_or_else(|| {
         let names = LEVELS.map(|(name, _)| name).join(", ");
-        MpiError::arg(format!("{THREAD_LEVEL} is {:?}: there are {names}", String::from_utf8_lossy(name)))
+        MpiError::arg(format!("invalid {THREAD_LEVEL} {:?} (known: {names})", String::from_utf8_lossy(name)))
     })
 }
 
 impl Session {
-    /// What `MPI_Session_get_info` tells.
+    /// The content of `MPI_Session_get_info`.
     pub fn info(&self) -> MpiResult<Info> {
         let name = LEVELS.iter().find(|(_, level)| *level == self.thread_level).map_or("", |(name, _)| *name);
         let mut info = Info::default();
@@ -52,37 +52,37 @@ impl Session {
     }
 }
 
-/// The processes that a process set names.
+/// The processes in a process set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pset {
-    /// All that were started together.
+    /// All processes that were started together.
     World,
     /// This process.
     Own,
-    /// Those of them on one of their nodes.
+    /// The processes on one of their nodes.
     Node(u32),
 }
 
 /// The process sets that every process has, in the order of their numbers.
 const STANDARD: [(&str, Pset); 2] = [("mpi://WORLD", Pset::World), ("mpi://SELF", Pset::Own)];
-/// So many are listed to who asks for one that is not there.
+/// The most process sets that an error lists.
 const LISTED: usize = 8;
 
 impl Pset {
-    /// One that every process has, by its name, of which upper and lower case are the same (MPI 5.0 §11.3.2).
+    /// A standard process set by its name, which is case-insensitive (MPI 5.0 §11.3.2).
     pub fn standard(name: &[u8]) -> Option<Self> {
         let found = STANDARD.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name));
         found.map(|(_, pset)| *pset)
     }
 }
 
-/// All process sets of this process: the standard's, and those that rsd's names tell of. Numbers are indexes.
+/// All process sets of this process: the standard's, and those from rsd. Numbers are indices.
 #[derive(Debug)]
 pub struct Psets(Vec<(String, Pset)>);
 
 impl Psets {
-    /// `job`, `group`: of which this process is a rank or member, if its process manager knows; `nodes`: the names of the nodes
-    /// that the job is on.
+    /// `job`, `group`: the job and group of this process, if its process manager knows them; `nodes`: the names of the
+    /// job's nodes.
     pub fn new(job: Option<&str>, group: Option<&str>, nodes: &[String]) -> Self {
         let mut all: Vec<_> = STANDARD.iter().map(|(name, pset)| ((*name).to_owned(), *pset)).collect();
         all.extend(job.map(|job| (format!("rsd://job/{job}"), Pset::World)));
@@ -91,17 +91,17 @@ impl Psets {
         Self(all)
     }
 
-    /// How many there are.
+    /// The number of process sets.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The name of the set of a number.
+    /// The name of a process set.
     pub fn name(&self, number: usize) -> Option<&str> {
         self.0.get(number).map(|(name, _)| name.as_str())
     }
 
-    /// A set by its name; what is behind the last slash counts as it is written.
+    /// A process set by its name; the part after the last slash is case-sensitive.
     pub fn named(&self, name: &[u8]) -> MpiResult<Pset> {
         let alike = |known: &str| {
             let kind = known.rfind('/').map_or(0, |at| at + 1);
@@ -115,7 +115,7 @@ impl Psets {
                 names.push("…");
             }
             let (name, names) = (String::from_utf8_lossy(name), names.join(", "));
-            MpiError::arg(format!("there is no process set {name:?}: there are {names}"))
+            MpiError::arg(format!("unknown process set {name:?} (known: {names})"))
         })
     }
 }
@@ -127,7 +127,7 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// The session of a handle; an error of class `MPI_ERR_SESSION` if there is none.
+    /// The session of a handle; fails with class `MPI_ERR_SESSION` if there is none.
     pub fn get(&self, handle: SessionHandle) -> MpiResult<&Session> {
         self.made.get(handle).ok_or_else(|| unknown(handle))
     }
@@ -137,17 +137,17 @@ impl Sessions {
         self.made.get_mut(handle).ok_or_else(|| unknown(handle))
     }
 
-    /// A handle for a session.
+    /// Returns a handle for a session.
     pub fn add(&mut self, session: Session) -> MpiResult<SessionHandle> {
-        self.made.add(session).ok_or_else(|| MpiError::no_mem("there are two million sessions already"))
+        self.made.add(session).ok_or_else(|| MpiError::no_mem("too many sessions (two million)"))
     }
 
-    /// Ends a session.
+    /// Removes a session.
     pub fn take(&mut self, handle: SessionHandle) -> MpiResult<Session> {
         self.made.take(handle).ok_or_else(|| unknown(handle))
     }
 
-    /// All of them.
+    /// All sessions.
     pub fn iter(&self) -> impl Iterator<Item = &Session> {
         self.made.iter().map(|(_, session)| session)
     }
@@ -157,7 +157,7 @@ impl Sessions {
 fn unknown(handle: SessionHandle) -> MpiError {
     let text = match handle.bits() {
         MPI_SESSION_NULL => "the session is MPI_SESSION_NULL",
-        _ => "the session was finalised or never was one",
+        _ => "invalid or finalized session",
     };
     MpiError::new(MPI_ERR_SESSION, text)
 }
@@ -168,7 +168,7 @@ mod tests {
     use crate::abi::constants::MPI_ERR_ARG;
 
     #[test]
-    fn thread_levels_are_asked_for_and_told_by_name() {
+    fn thread_levels_are_requested_and_reported_by_name() {
         let mut hints = Info::default();
         assert_eq!(thread_level(Some(&hints)).unwrap(), MPI_THREAD_MULTIPLE);
         for (name, level) in LEVELS {
@@ -199,11 +199,11 @@ mod tests {
     }
 
     #[test]
-    fn a_process_set_that_is_none_names_those_that_are() {
+    fn the_error_for_an_unknown_process_set_names_the_known_ones() {
         let psets = Psets::new(None, None, &[]);
         let error = psets.named(b"mpi://ELSE").unwrap_err();
         assert_eq!(error.class, MPI_ERR_ARG);
-        assert_eq!(error.text, "there is no process set \"mpi://ELSE\": there are mpi://WORLD, mpi://SELF");
+        assert_eq!(error.text, "unknown process set \"mpi://ELSE\" (known: mpi://WORLD, mpi://SELF)");
         let nodes: Vec<String> = (0..100).map(|node| format!("n{node}")).collect();
         let psets = Psets::new(Some("7"), None, &nodes);
         for other in ["rsd://job/8", "rsd://group/actors", "rsd://node/N1", "rsd://node/", "rsd://", ""] {

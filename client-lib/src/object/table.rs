@@ -1,11 +1,11 @@
-//! The objects of one class, found by handle.
+//! The objects of one class, by handle.
 
 use std::marker::PhantomData;
 
 use crate::abi::handle::{Handle, Place, SLOTS};
 
-/// Objects `T` behind handles `H`. Finding, adding and taking out are a few instructions each; the memory of a slot is used
-/// again, under another generation.
+/// Objects `T` behind handles `H`. Finding, adding and removing take a few instructions each; a slot is reused under
+/// another generation.
 #[derive(Debug)]
 pub struct Table<H, T> {
     slots: Vec<Slot<T>>,
@@ -26,12 +26,12 @@ impl<H: Handle, T> Default for Table<H, T> {
 }
 
 impl<H: Handle, T> Table<H, T> {
-    /// Adds an object; none if the table is full, with two million of them.
+    /// Adds an object; `None` if the table is full, with two million of them.
     #[inline]
     pub fn add(&mut self, value: T) -> Option<H> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
-            // The last slot stays free, for handles that stand for no object of the table.
+            // The last slot stays free, for handles of objects outside the table.
             None if self.slots.len() < SLOTS as usize - 1 => {
                 self.slots.push(Slot { generation: 0, value: None });
                 (self.slots.len() - 1) as u32
@@ -43,7 +43,7 @@ impl<H: Handle, T> Table<H, T> {
         Some(H::made(Place { slot, generation: entry.generation }))
     }
 
-    /// The object, unless the handle is none of this table's or its object has been taken out.
+    /// The object, unless the handle is not one of this table or its object has been removed.
     #[inline]
     pub fn get(&self, handle: H) -> Option<&T> {
         let place = handle.place()?;
@@ -59,7 +59,7 @@ impl<H: Handle, T> Table<H, T> {
         if slot.generation == place.generation { slot.value.as_mut() } else { None }
     }
 
-    /// Takes the object out; its handle is invalid from now on.
+    /// Removes the object and returns it; its handle is invalid from now on.
     pub fn take(&mut self, handle: H) -> Option<T> {
         let place = handle.place()?;
         let slot = self.slots.get_mut(place.slot as usize)?;
@@ -72,7 +72,7 @@ impl<H: Handle, T> Table<H, T> {
         Some(value)
     }
 
-    /// Drops the object where it is; its handle is invalid from now on.
+    /// Drops the object in place; its handle is invalid from now on.
     #[inline]
     pub fn discard(&mut self, handle: H) {
         let Some(place) = handle.place() else { return };
@@ -84,12 +84,12 @@ impl<H: Handle, T> Table<H, T> {
         }
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -109,7 +109,7 @@ mod tests {
     use crate::abi::CommHandle;
 
     #[test]
-    fn a_handle_is_invalid_once_its_object_is_taken_out() {
+    fn a_handle_is_invalid_once_its_object_is_removed() {
         let mut table = Table::<CommHandle, &str>::default();
         let a = table.add("a").unwrap();
         let b = table.add("b").unwrap();

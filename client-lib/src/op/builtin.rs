@@ -1,4 +1,4 @@
-//! The predefined operations and the types that the standard allows them (MPI 5.0 §6.9.2 and §6.9.4).
+//! The predefined operations, and the types that the standard permits for them (MPI 5.0 §6.9.2 and §6.9.4).
 
 use crate::abi::OpHandle;
 use crate::abi::constants as c;
@@ -32,9 +32,9 @@ pub enum Builtin {
     MinLoc,
     /// `MPI_MAXLOC`.
     MaxLoc,
-    /// `MPI_REPLACE`, of one-sided communication only.
+    /// `MPI_REPLACE`, for one-sided communication only.
     Replace,
-    /// `MPI_NO_OP`, of one-sided communication only.
+    /// `MPI_NO_OP`, for one-sided communication only.
     NoOp,
 }
 
@@ -62,7 +62,7 @@ impl Builtin {
         ALL.iter().find(|(value, ..)| *value == handle.0).map(|(_, op, _)| *op)
     }
 
-    /// All of them.
+    /// All predefined operations.
     pub fn all() -> impl Iterator<Item = Self> {
         ALL.iter().map(|(_, op, _)| *op)
     }
@@ -72,8 +72,8 @@ impl Builtin {
         ALL.iter().find(|(_, op, _)| *op == self).map_or("", |(.., name)| name)
     }
 
-    /// Whether reductions may use it with elements of this class. The standard leaves the multi-language types out of the
-    /// logical operations; other libraries take them, and programs count on it.
+    /// Whether reductions may use it with elements of this class. The standard excludes the multi-language types from
+    /// the logical operations; other libraries accept them, and programs rely on it.
     pub fn accepts(self, class: Class) -> bool {
         use Class::{Byte, CInteger, Complex, Floating, FortranInteger, Logical, MultiLanguage, Pair};
         match self {
@@ -90,29 +90,23 @@ impl Builtin {
         }
     }
 
-    /// An error of class `MPI_ERR_OP` unless reductions may use it with these elements.
+    /// Returns an error of class `MPI_ERR_OP` if reductions may not use it with these elements.
     pub(super) fn check(self, element: Element) -> MpiResult {
         if self.accepts(element.class()) {
             return Ok(());
         }
         Err(match self {
-            Self::Replace | Self::NoOp => {
-                MpiError::op(format!("{} is an operation of one-sided communication only", self.name()))
-            }
+            Self::Replace | Self::NoOp => MpiError::op(format!("{} is for one-sided communication only", self.name())),
             _ => MpiError::op(format!("{} is not defined for {}", self.name(), element.name())),
         })
     }
 
-    /// What this library cannot compute: no type of Rust's has these numbers.
+    /// The error for arithmetic that this library does not support: Rust has no type for these numbers.
     pub(super) fn unsupported(self, element: Element) -> MpiError {
         let what = match element.repr() {
-            Repr::Float16 | Repr::Complex16 => "numbers of 16 bits",
-            _ => "numbers of 128 bits",
+            Repr::Float16 | Repr::Complex16 => "16-bit floating-point numbers",
+            _ => "128-bit numbers",
         };
-        MpiError::unsupported(format!(
-            "{} of {}: this library does not calculate with {what}",
-            self.name(),
-            element.name()
-        ))
+        MpiError::unsupported(format!("{} of {}: this library does not support {what}", self.name(), element.name()))
     }
 }

@@ -1,4 +1,4 @@
-//! `long double` of x86-64: the x87's numbers of 80 bits, which Rust has no type for.
+//! `long double` of x86-64: the 80-bit numbers of the x87, for which Rust has no type.
 
 #![expect(unsafe_code, reason = "instructions of the x87")]
 
@@ -6,12 +6,12 @@ use std::arch::asm;
 use std::cmp::Ordering;
 use std::ops::Neg;
 
-/// A number in the low 10 of 16 bytes; the others mean nothing.
+/// A number in the low 10 of 16 bytes; the other bytes are ignored.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(16))]
 pub(super) struct Extended([u8; 16]);
 
-/// The x87 is empty between functions (System V ABI), and must be afterwards.
+/// The register stack of the x87 is empty at function boundaries (System V ABI), and must be left empty.
 macro_rules! x87 {
     ($($line:literal),*; $($operand:tt)*) => {
         asm!(
@@ -102,7 +102,7 @@ impl PartialOrd for Extended {
 
 #[cfg(test)]
 impl Extended {
-    /// Of a number that both can represent.
+    /// Converts a number that both types can represent.
     pub(super) fn of(number: f64) -> Self {
         let mut result = Self([0; 16]);
         // SAFETY: reads 8 bytes, writes 10, and leaves the stack of the x87 empty.

@@ -1,8 +1,7 @@
 //! The loops: `inout[i] = input[i] op inout[i]`, one for each operation and representation.
 //!
-//! They read and write whole elements at any address, in order, without branches where the operation has none, which is what
-//! the compiler needs to use vector instructions. Integers wrap. Of two numbers that compare neither way (a NaN), the one in
-//! `inout` stays.
+//! They read and write whole elements at any address, in order, without branches where the operation has none, so that the
+//! compiler can use vector instructions. Integers wrap. If two numbers are unordered (one is a NaN), the one in `inout` stays.
 
 #![expect(unsafe_code, reason = "loops over memory that the user has lent")]
 
@@ -13,11 +12,11 @@ use super::builtin::Builtin;
 use super::extended::Extended;
 use crate::datatype::Repr;
 
-/// A loop over so many elements of `input` and `inout`.
+/// A loop over a number of elements of `input` and `inout`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernel {
     function: Function,
-    /// What the loop calls an element, per element of the datatype.
+    /// The number of the loop's elements per element of the datatype.
     scale: usize,
 }
 
@@ -34,9 +33,9 @@ impl Kernel {
     }
 }
 
-/// The loop for an operation that accepts the type; none if there is no arithmetic for the representation.
+/// The loop for an operation that accepts the type; `None` if there is no arithmetic for the representation.
 pub(super) fn kernel(op: Builtin, repr: Repr) -> Option<Kernel> {
-    // Bit by bit the size of an element does not matter.
+    // For bitwise operations the size of an element does not matter.
     let bitwise = |function: Function| Some(Kernel { function, scale: repr.size() });
     let function = match op {
         Builtin::Sum => sum(repr)?,
@@ -56,7 +55,7 @@ pub(super) fn kernel(op: Builtin, repr: Repr) -> Option<Kernel> {
     Some(Kernel { function, scale: 1 })
 }
 
-/// What is done with two elements.
+/// Combines two elements.
 trait Combine<T> {
     fn combine(input: T, inout: T) -> T;
 }
@@ -75,7 +74,7 @@ unsafe fn each<T: Copy, C: Combine<T>>(input: *const u8, inout: *mut u8, count: 
     }
 }
 
-/// What can be added and multiplied.
+/// A number that can be added and multiplied.
 trait Number: Copy {
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
@@ -120,7 +119,7 @@ impl Number for Extended {
     }
 }
 
-/// Real and imaginary part.
+/// A real and an imaginary part.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Complex<T>(T, T);
@@ -178,11 +177,11 @@ macro_rules! by_number {
     };
 }
 
-// Sums and products of unsigned numbers have the bits of those of signed ones.
+// Sums and products of unsigned numbers have the same bits as those of signed ones.
 by_number!(sum, Sum);
 by_number!(product, Product);
 
-/// Which of two numbers comes first.
+/// Decides which of two numbers is the result.
 trait Order {
     fn before<T: PartialOrd>(one: &T, other: &T) -> bool;
 }
@@ -257,7 +256,7 @@ impl Combine<u8> for Xor {
     }
 }
 
-/// Of truth values 0 and 1, whatever else stands for true.
+/// Truth values 0 and 1; any other value also counts as true.
 struct Truth<C>(C);
 
 macro_rules! truths {
@@ -283,14 +282,14 @@ fn logical<C: Combine<u8>>(repr: Repr) -> Function {
     }
 }
 
-/// A value and where it is, as C lays them out.
+/// A value and its index, as C lays them out.
 #[repr(C)]
 struct Located<V, I> {
     value: V,
     index: I,
 }
 
-/// The first of the values; of equal ones, the smaller index. What lies between the elements stays as it is.
+/// The extreme value; of equal ones, the one with the smaller index. Padding between the elements is unchanged.
 ///
 /// # Safety
 ///

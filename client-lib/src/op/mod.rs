@@ -1,8 +1,8 @@
-//! Operations of reductions: which there are, on what types they work, and the loops that combine (MPI 5.0 §6.9).
+//! Reduction operations, the types they accept, and the loops that combine elements (MPI 5.0 §6.9).
 //!
-//! An [`OpRef`] is what a handle of [`Ops`] stands for: one of the [`Builtin`] ones, a table with the standard's rules, or a
-//! function of the user's. Together with a datatype it becomes a [`Reduction`], which combines memory with memory: by a loop
-//! for the very type (`kernel`), so that the compiler can use vector instructions, or by calling the function.
+//! An [`OpRef`] is the object behind an operation handle: one of the [`Builtin`] operations, a table with the standard's rules,
+//! or a user function. Together with a datatype it becomes a [`Reduction`], which combines memory with memory: by a loop for
+//! the specific type (`kernel`), so that the compiler can use vector instructions, or by calling the function.
 
 mod builtin;
 #[cfg(target_arch = "x86_64")]

@@ -1,22 +1,22 @@
-//! What a handle of an operation stands for.
+//! The objects behind operation handles.
 
-#![expect(unsafe_code, reason = "functions of the user's may be called from any thread")]
+#![expect(unsafe_code, reason = "any thread may call user functions")]
 
 use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::builtin::Builtin;
 
-/// What a handle stands for.
+/// The object behind an operation handle.
 #[derive(Debug, Clone)]
 pub enum OpRef {
     /// A predefined operation.
     Builtin(Builtin),
-    /// A function of the user's.
+    /// A user function.
     User(Arc<UserOp>),
 }
 
-/// An operation of the user's (MPI 5.0 §6.9.5).
+/// A user-defined operation (MPI 5.0 §6.9.5).
 #[derive(Debug)]
 pub struct UserOp {
     /// `MPI_User_function *`, or `MPI_User_function_c *` if `large`.
@@ -25,20 +25,20 @@ pub struct UserOp {
     commutes: bool,
 }
 
-// SAFETY: the address of a function, which the user has made for calling from whatever thread calls the library.
+// SAFETY: the address of a function, which the user has provided for calls from any thread that calls the library.
 unsafe impl Send for UserOp {}
-// SAFETY: as above; nothing is changed.
+// SAFETY: as above; it is never changed.
 unsafe impl Sync for UserOp {}
 
 impl UserOp {
-    /// A function that is not null; `large` if its length is an `MPI_Count`.
+    /// The operation of a function that is not null; `large` if its length argument is an `MPI_Count`.
     pub fn new(function: *const c_void, large: bool, commutes: bool) -> Self {
         Self { function, large, commutes }
     }
 }
 
 impl OpRef {
-    /// Whether the order of operands may be changed.
+    /// Whether the operands may be combined in any order.
     pub fn commutes(&self) -> bool {
         match self {
             Self::Builtin(_) => true,

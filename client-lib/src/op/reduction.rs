@@ -1,6 +1,6 @@
-//! An operation on a datatype: what combines operands.
+//! An operation on a datatype, which combines operands.
 
-#![expect(unsafe_code, reason = "calls functions of the user's, on memory of theirs")]
+#![expect(unsafe_code, reason = "calls user functions on user memory")]
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::abi::DatatypeHandle;
 use crate::datatype::Datatype;
 use crate::error::{MpiError, MpiResult};
 
-/// Combines elements of one datatype by one operation.
+/// Combines elements of one datatype with one operation.
 #[derive(Debug, Clone)]
 pub struct Reduction {
     how: How,
@@ -28,8 +28,8 @@ type UserFunction = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *
 type LargeUserFunction = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut i64, *mut DatatypeHandle);
 
 impl Reduction {
-    /// An error of class `MPI_ERR_OP` if the operation is not defined for the datatype: predefined ones are for predefined
-    /// datatypes only. A user's function is given the handle.
+    /// Fails with class `MPI_ERR_OP` if the operation is not defined for the datatype: predefined operations accept
+    /// only predefined datatypes. A user function receives the handle.
     pub fn new(op: &OpRef, datatype: &Datatype, handle: DatatypeHandle) -> MpiResult<Self> {
         let how = match op {
             OpRef::Builtin(op) => {
@@ -46,19 +46,19 @@ impl Reduction {
         Ok(Self { how, commutes: op.commutes() })
     }
 
-    /// Whether the order of operands may be changed.
+    /// Whether the operands may be combined in any order.
     #[inline]
     pub fn commutes(&self) -> bool {
         self.commutes
     }
 
-    /// Whether [`Reduction::apply`] calls a function of the user's, which may call the library: its state must be unlocked.
+    /// Whether [`Reduction::apply`] calls a user function, which may call the library: its state must be unlocked.
     #[inline]
     pub fn calls_user(&self) -> bool {
         matches!(self.how, How::User { .. })
     }
 
-    /// `inout[i] = input[i] op inout[i]` for `count` elements, which lie as the datatype says, one extent apart.
+    /// Sets `inout[i] = input[i] op inout[i]` for `count` elements laid out by the datatype, one extent apart.
     ///
     /// # Safety
     ///
@@ -84,8 +84,8 @@ unsafe fn call(op: &UserOp, datatype: DatatypeHandle, extent: isize, input: *con
         let input = input.wrapping_offset(offset).cast_mut().cast::<c_void>();
         let inout = inout.wrapping_offset(offset).cast::<c_void>();
         let mut datatype = datatype;
-        // SAFETY: the user has passed the address as a function of this type to MPI_Op_create, or of the other to
-        // MPI_Op_create_c; the elements are as the caller promises.
+        // SAFETY: the user has passed the address as a function of this type to MPI_Op_create, or of the other type to
+        // MPI_Op_create_c; the caller guarantees the elements.
         unsafe {
             if op.large {
                 let function = std::mem::transmute::<*const c_void, LargeUserFunction>(op.function);

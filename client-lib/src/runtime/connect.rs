@@ -1,21 +1,24 @@
-//! Two groups of processes that know nothing of each other become one intercommunicator (MPI 5.0 §11.9).
+//! Two groups of processes that do not know each other become one intercommunicator (MPI 5.0 §11.9).
 //!
-//! Each has a root; the roots reach each other over a port, or by a communicator that they have in common while other members may have
-//! none (`MPI_Intercomm_create` of groups that know of each other through these two alone). What all members of a group do:
+//! Each group has a root. The roots reach each other over a port, or over a communicator that only they may have in common
+//! (`MPI_Intercomm_create`). All members of a group take these steps:
 //!
-//! 1. *meeting*: the roots find each other and say whether all their members share one node; the others wait for
-//! 2. *word of it*: whether there is somebody, and whether members have to listen for connections from other nodes;
-//! 3. *introductions*: every member says who and where it is, and all of its group learn that;
-//! 4. *crossing*: the roots swap the introductions of their groups, and
-//! 5. *telling*: all learn those of the others;
-//! 6. *comparing*, if any member knows processes of other jobs: whom of the others each knows already, the roots swap that, too;
-//! 7. *association*: the others become peers ([`super::foreign`]), and the roots confirm that to each other;
-//! 8. *bridging*: the groups agree on a context, as any two groups with leaders do ([`crate::object::bridge`]). The leaders talk on a
-//!    context of theirs that follows from the secret.
+//! 1. *meeting*: the roots find each other, and tell each other whether all their members share one node; the other members
+//!    wait for
+//! 2. the result: whether the other root was found, and whether members must listen for connections from other nodes;
+//! 3. *introductions*: every member announces its name and location to its group;
+//! 4. *crossing*: the roots exchange the introductions of their groups, and
+//! 5. *telling*: all members learn those of the other group;
+//! 6. *comparing*, if any member knows processes of other jobs: which members of the other group each member already knows;
+//!    the roots exchange that, too;
+//! 7. *association*: the other group's members become peers ([`super::foreign`]), and the roots confirm that to each other;
+//! 8. *bridging*: the groups agree on a context, as any two groups with leaders do ([`crate::object::bridge`]). The leaders
+//!    communicate on a context that follows from the secret.
 //!
-//! By 8 everybody of a group knows all of the other one before anybody of that can send. Whoever fails says so in the next exchange,
-//! and a root by hanging up, or by saying so. At a port only the meeting has a deadline: after it, what is waited for is that all
-//! members make the call, or die. Cost: 8⌈log₂ n⌉ + 6 messages one after the other, and 2⌈log₂ n⌉ + 1 for comparing, of a word for each pair of members.
+//! At step 8 every member of a group knows all of the other group before any of them can send. A member that fails says so in
+//! the next exchange, and a root by closing the connection or by saying so. At a port only the meeting has a deadline: after
+//! it, the wait ends when all members make the call or one dies. Cost: 8⌈log₂ n⌉ + 6 consecutive messages, and
+//! 2⌈log₂ n⌉ + 1 for comparing, with one word for each pair of members.
 
 mod roots;
 
@@ -37,25 +40,26 @@ use crate::transport::endpoint::{self, Endpoint};
 
 use roots::{OtherRoot, find, words_of};
 
-/// What a root does to find the other one; the name of the port is the root's alone.
+/// How a root finds the other one; only the root knows the name of the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role<'a> {
     /// It waits at its own port.
     Accept(&'a [u8]),
-    /// It waits there for a job that it has spawned, as long as the process manager does not say that this is lost.
+    /// It waits at its own port for a job that it has spawned, unless the process manager reports that the job has
+    /// failed.
     Expect {
         /// The port.
         port: &'a [u8],
         /// The job's name.
         job: &'a [u8],
     },
-    /// It goes to another's port.
+    /// It connects to another process's port.
     Connect(&'a [u8]),
-    /// The roots have a communicator in common, in which the root knows the other one.
+    /// The roots have a common communicator; `Some` in the root, which knows the other one there.
     Through(Option<Crossing>),
 }
 
-/// What all members of a group have called with.
+/// The arguments of all members of a group.
 struct Side<'a> {
     comm: CommHandle,
     /// Its members.
@@ -64,14 +68,14 @@ struct Side<'a> {
     role: Role<'a>,
 }
 
-/// The context on which two leaders talk that have no other.
+/// The context of two leaders that have no common communicator.
 const LEADERS: u32 = 1 << 31;
 
-/// No group tells more words than this.
+/// The most words that a group may send.
 const THEIRS_MAX: u64 = 1 << 28;
 
-/// Makes an intercommunicator of this communicator's group, whose members are the circle, and the one at the other end. All members
-/// call it; `limit` is the root's.
+/// Makes an intercommunicator of this communicator's group, whose members are the circle, and the group at the other
+/// end. All members call it; only the root's `limit` matters.
 pub fn connect_groups(
     guard: &mut Guard<'_>,
     comm: CommHandle,
@@ -93,7 +97,8 @@ pub fn connect_groups(
     let mut new = Vec::new();
     let made = heard.and_then(|listens| {
         let side = Side { comm, circle, root, role };
-        // Nobody may be taken leave of between the word that he is known and the communicator, by other threads either.
+        // No process may be disconnected, by other threads either, between the announcement that it is known and the
+        // new communicator.
         guard.hold_farewells();
         let made = bring_together(guard, &side, other_root.as_mut(), listens, &mut new);
         let made = made.and_then(|it| guard.comms.add(Communicator { session, ..Communicator::born(it, errhandler) }));
@@ -112,7 +117,7 @@ pub fn connect_groups(
     made
 }
 
-/// From the introductions to the bridge; `new` are the peers that this process comes to know.
+/// From the introductions to the bridge; `new` collects the peers that this process did not know before.
 fn bring_together(
     guard: &mut Guard<'_>,
     side: &Side<'_>,
@@ -127,7 +132,7 @@ fn bring_together(
     let all_here = list.chunks(endpoint::WORDS).all(|it| Endpoint::from_words(it).is_some());
     let ours = ours?;
     if !all_here {
-        return Err(MpiError::other("another member of the communicator cannot listen for the other side"));
+        return Err(MpiError::other("another member of the communicator cannot listen for the other group"));
     }
 
     let (theirs, fault) =
@@ -172,7 +177,7 @@ fn bring_together(
     Ok(born)
 }
 
-/// Swaps the groups' introductions; theirs in words, with the secret.
+/// Exchanges the groups' introductions; returns those of the other group in words, with the secret.
 fn cross(guard: &mut Guard<'_>, other_root: &mut OtherRoot, root: u32, list: &[u64]) -> MpiResult<Vec<u64>> {
     let mut message = vec![u64::from(root)];
     message.extend_from_slice(list);
@@ -181,12 +186,12 @@ fn cross(guard: &mut Guard<'_>, other_root: &mut OtherRoot, root: u32, list: &[u
     Ok(words)
 }
 
-/// What goes to the others instead of success.
+/// The class that goes to the others instead of success.
 fn class(fault: Option<&MpiError>) -> u64 {
     fault.map_or(0, |error| error.class as u64)
 }
 
-/// This process's own fault, or the one that its root speaks of.
+/// Returns this process's own error, or the one that its root reports.
 fn check(fault: Option<MpiError>, class: u64, role: Role<'_>) -> MpiResult {
     let what = match role {
         Role::Accept(_) | Role::Expect { .. } => "accepting",
@@ -198,12 +203,12 @@ fn check(fault: Option<MpiError>, class: u64, role: Role<'_>) -> MpiResult {
         (None, 0) => Ok(()),
         (None, class) => {
             let class = i32::try_from(class).unwrap_or(MPI_ERR_OTHER);
-            Err(MpiError::new(class, format!("the root has failed in {what}, and knows why")))
+            Err(MpiError::new(class, format!("the root failed in {what}: see its error message")))
         }
     }
 }
 
-/// The largest of each word that members bring.
+/// The maximum of each word that the members contribute.
 pub(super) fn words(guard: &mut Guard<'_>, circle: &Circle, words: &[u64]) -> MpiResult<Vec<u64>> {
     match exchange(guard, Exchange::of_words(circle.clone(), words))? {
         Exchanged::Words(words) => Ok(words),
@@ -211,7 +216,7 @@ pub(super) fn words(guard: &mut Guard<'_>, circle: &Circle, words: &[u64]) -> Mp
     }
 }
 
-/// What all members bring, in the order of their ranks.
+/// The blocks of all members, in the order of their ranks.
 fn blocks(guard: &mut Guard<'_>, circle: &Circle, block: &[u64]) -> MpiResult<Vec<u64>> {
     let block: Vec<u8> = block.iter().flat_map(|word| word.to_ne_bytes()).collect();
     match exchange(guard, Exchange::of_blocks(circle.clone(), &block))? {
@@ -222,7 +227,7 @@ fn blocks(guard: &mut Guard<'_>, circle: &Circle, block: &[u64]) -> MpiResult<Ve
     }
 }
 
-/// Others go on to a next exchange, where they hear of it if this one fails.
+/// If this exchange fails, the others learn it in their next exchange.
 fn exchange(guard: &mut Guard<'_>, mut exchange: Exchange) -> MpiResult<Exchanged> {
     let came = guard.wait(|state| exchange.poll(&mut state.engine));
     if let Err(error) = &came {
@@ -236,7 +241,7 @@ fn own_endpoint(guard: &mut Guard<'_>, listens: bool) -> MpiResult<Endpoint> {
     let State { comms, engine, world, .. } = &mut **guard;
     let Some(world) = world else { return Err(MpiError::intern("the library is not open")) };
     let endpoint = engine.transport_mut().own_endpoint(me, &world.settings, listens, comms.names.knows_foreign());
-    endpoint.map_err(|error| MpiError::other(format!("cannot listen for the other side: {error}")))
+    endpoint.map_err(|error| MpiError::other(format!("cannot listen for the other group: {error}")))
 }
 
 /// Which association with each of the others the new communicator is to rest on, as both sides find it.

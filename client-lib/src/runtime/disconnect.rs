@@ -1,7 +1,7 @@
-//! Peers of other jobs go again: when the last communicator with one of them has been disconnected (MPI 5.0 §11.10.4), when it
-//! has said farewell and nothing connects it with this process, or when it has died.
+//! When peers of other jobs leave: when the last communicator with one of them has been disconnected (MPI 5.0 §11.10.4), when
+//! it has said farewell and no communicator connects it with this process, or when it has died.
 //!
-//! `MPI_Comm_free` alone parts nobody: the two are still connected, and take leave of each other when one of them finalizes.
+//! `MPI_Comm_free` alone disconnects no process: the two say farewell to each other when one of them finalizes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use crate::engine::{Farewell, Peer};
 use crate::error::{MpiError, MpiResult};
 use crate::object::agree::Exchange;
 
-/// As often it is looked for whom a process waits that does not sleep: after so many polls, or this time.
+/// A process that waits without sleeping checks the awaited peers after this many polls, or this long.
 const LOOK_EVERY: u32 = 1 << 12;
 const LOOK: Duration = Duration::from_millis(500);
 
 impl State {
-    /// Looks after peers of other jobs that have gone; whether anybody had.
+    /// Handles peers of other jobs that have gone; returns whether there were any.
     #[inline]
     pub(super) fn poll_disconnects(&mut self) -> bool {
         self.farewells.polls += 1;
@@ -28,7 +28,7 @@ impl State {
         is_due && self.disconnect_due()
     }
 
-    /// For a process that asks in vain, and does something else before it asks again.
+    /// Called when a test was unsuccessful, since the process may do something else before it tests again.
     pub fn asked_in_vain(&mut self) {
         let now = Instant::now();
         if self.farewells.looked.is_none_or(|looked| now - looked >= LOOK) {
@@ -49,14 +49,15 @@ impl State {
         }
     }
 
-    /// Whether the process manager has let go of this process, since something has happened to the job; and what, if it has said so.
+    /// Whether the process manager has closed this process's connection, because something has happened to the job; and
+    /// its reason, if it gave one.
     fn cut_off(&mut self) -> Option<Option<String>> {
         let pmi = self.world.as_mut().and_then(|world| world.pmi.as_mut())?;
         pmi.cut_off().map(|why| why.map(str::to_owned))
     }
 
-    /// Whoever of these has died, if that can be known: of this job, once the process manager has let go of this process; of other
-    /// jobs, in any case, since these are connected to.
+    /// Whether one of these members is known to have died: in this job, after the process manager has closed this
+    /// process's connection; in other jobs always, since these members are connected.
     pub(super) fn find_dead(&mut self, members: &[Peer]) -> Option<MpiError> {
         let cut_off = self.cut_off();
         let me = self.me();
@@ -73,7 +74,7 @@ impl State {
         Some(MpiError::proc_aborted(format!("a member of the communicator has died: {}", self.comms.names.name(*lost))))
     }
 
-    /// Connects to those of other jobs from which a message is waited for: nobody else would tell of their death.
+    /// Connects to those of other jobs from which a message is awaited: nothing else would report their death.
     #[cold]
     pub(super) fn reach_awaited(&mut self) {
         self.farewells.polls = 0;
@@ -84,8 +85,9 @@ impl State {
         }
     }
 
-    /// As [`State::reach_awaited`], of this job, when nothing has come for long. If the process manager has let go of this process,
-    /// something has happened to the job: then all of it that is alive listens, and who does not listen is dead.
+    /// As [`State::reach_awaited`], for this job, when nothing has arrived for long. If the process manager has closed
+    /// this process's connection, something has happened to the job: then all live members listen, and a member that
+    /// does not listen is dead.
     #[cold]
     pub(super) fn seek_awaited(&mut self) {
         let cut_off = self.cut_off();
@@ -116,7 +118,7 @@ impl State {
         moved
     }
 
-    /// A connect begins: farewells wait until it has ended.
+    /// Called when a connect begins: farewells wait until it has ended.
     pub(super) fn hold_farewells(&mut self) {
         self.farewells.connects += 1;
     }
@@ -127,7 +129,7 @@ impl State {
         }
     }
 
-    /// Goes on with leave-takings, after communicators have gone or farewells have come.
+    /// Continues with disconnections, after communicators have gone or farewells have arrived.
     pub fn review_disconnects(&mut self) {
         if self.farewells.connects > 0 {
             return;
@@ -140,7 +142,7 @@ impl State {
             }
             if self.engine.farewell(peer) == Farewell::Untold {
                 if self.engine.is_busy(peer) {
-                    // What it was sent has not left yet.
+                    // Messages to it have not left yet.
                     telling = true;
                     self.farewells.peers.push(peer);
                     continue;
@@ -183,7 +185,8 @@ impl State {
 }
 
 impl Guard<'_> {
-    /// Waits for all members of a communicator if some are of other jobs: these. Whoever has died is not waited for.
+    /// Waits for all members of a communicator that has members of other jobs, and returns these. Dead members are not
+    /// waited for.
     pub fn gather(&mut self, comm: CommHandle) -> MpiResult<Vec<Peer>> {
         let state = &mut **self;
         let all = Arc::clone(state.comms.get(comm)?.parties.all());
@@ -192,14 +195,14 @@ impl Guard<'_> {
             return Ok(foreign);
         }
         let mut exchange = Exchange::of_words(state.comms.get_mut(comm)?.circle_of_all(), &[0]);
-        // What failed has no consequence but that this process goes on earlier.
+        // If this fails, the only consequence is that this process continues earlier.
         let _ = self.wait(|state| exchange.poll(&mut state.engine));
-        // Short messages are over for their sender before they have left, and may wait for a connection.
+        // Short messages complete for their sender before they have left, and may wait for a connection.
         self.wait(|state| (!foreign.iter().any(|peer| state.engine.is_busy(*peer))).then_some(()));
         Ok(foreign)
     }
 
-    /// A connect has ended.
+    /// Called when a connect has ended.
     pub fn resume_farewells(&mut self) {
         self.farewells.connects -= 1;
         if self.farewells.connects == 0 {
@@ -208,8 +211,8 @@ impl Guard<'_> {
         }
     }
 
-    /// Takes leave of these peers, as far as they are of other jobs and in no communicator any more. Returns once the farewells
-    /// are on their way; theirs are not waited for.
+    /// Disconnects from those of these peers that belong to other jobs and are in no communicator any more. Returns
+    /// once the farewells are on their way, without waiting for theirs.
     pub fn leave(&mut self, peers: &[Peer]) {
         let state = &mut **self;
         if state.farewells.connects > 0 {

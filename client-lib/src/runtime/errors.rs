@@ -1,7 +1,6 @@
-//! From an error to what the user has asked for: an exit, a return code, or a function of theirs (MPI 5.0 §9.3).
+//! From an error to the reaction that the user has set: an exit, a return code, or a user function (MPI 5.0 §9.3).
 //!
-//! A code says no more than its class. The sentence that goes with it stays with the thread until its next error, for
-//! `MPI_Error_string`.
+//! A code says no more than its class. The error's message stays with the thread until its next error, for `MPI_Error_string`.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -15,10 +14,10 @@ use crate::error::{MpiError, MpiResult};
 use crate::object::errcodes::Met;
 use crate::object::errhandler::{Errhandler, Of};
 
-/// On which object's behalf a function has been called: whose error handler is asked.
+/// The object of a call: its error handler is invoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// None: that of `MPI_COMM_SELF` (MPI 5.0 §9.3).
+    /// None: the handler of `MPI_COMM_SELF` (MPI 5.0 §9.3).
     World,
     /// A communicator.
     Comm(CommHandle),
@@ -28,11 +27,11 @@ pub enum Scope {
     File(FileHandle),
     /// A session.
     Session(SessionHandle),
-    /// None yet: the function makes the object that is to have this error handler.
+    /// None yet: the function makes the object that will have this error handler.
     Errhandler(ErrhandlerHandle),
 }
 
-/// What a function that is not built yet returns.
+/// The error of a function that is not implemented yet.
 #[cold]
 pub fn unsupported(name: &'static str) -> MpiResult {
     Err(MpiError::unsupported(format!("{name} is not supported by this library yet")))
@@ -42,8 +41,8 @@ pub fn unsupported(name: &'static str) -> MpiResult {
 #[cold]
 pub(super) fn outside(runtime: &Runtime, name: &'static str) -> c_int {
     let text = match runtime.phase() {
-        Phase::Before => "MPI is not initialised: call MPI_Init or MPI_Session_init first",
-        Phase::Running | Phase::After => "MPI has been finalised, and there is no session",
+        Phase::Before => "MPI is not initialized: call MPI_Init or MPI_Session_init first",
+        Phase::Running | Phase::After => "MPI has been finalized, and no session is open",
     };
     fail(runtime, name, Scope::World, MpiError::other(text))
 }
@@ -52,14 +51,13 @@ thread_local! {
     static LAST: RefCell<Option<Met>> = const { RefCell::new(None) };
 }
 
-/// The last error that a call of this thread has met.
+/// The last error of a call of this thread.
 pub fn last_met() -> Option<Met> {
-    // A thread that is ending has none any more.
+    // A thread that is ending has lost its record.
     LAST.try_with(|last| last.borrow().clone()).ok().flatten()
 }
 
-/// A call has met this error: keeps it in mind, then does with it what the error handler says; returns what the function
-/// then returns.
+/// Records an error of a call, then reacts as the error handler says; returns the function's return value.
 #[cold]
 pub(super) fn fail(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiError) -> c_int {
     let met = Met::new(error.class, format!("{name}: {error}"));
@@ -67,7 +65,7 @@ pub(super) fn fail(runtime: &Runtime, name: &'static str, scope: Scope, error: M
     raise(runtime, name, scope, error)
 }
 
-/// Does with the error what the error handler says; returns what the function then returns.
+/// Reacts to the error as the error handler says; returns the function's return value.
 #[cold]
 pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiError) -> c_int {
     let scope = error.on.map_or(scope, Scope::Comm);
@@ -75,7 +73,7 @@ pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiErro
         let state = runtime.lock();
         let found = match scope {
             Scope::Comm(comm) => state.comms.get(comm).ok().map(|found| (found.errhandler, comm.0)),
-            // Files are not opened yet: what counts is what is set for those to come (MPI 5.0 §14.7).
+            // Files cannot be opened yet: the handler for future files applies (MPI 5.0 §14.7).
             Scope::File(file) => Some((state.errhandlers.file, file.0)),
             Scope::Session(session) => state.sessions.get(session).ok().map(|found| (found.errhandler, session.0)),
             Scope::Errhandler(handle) => {
@@ -103,9 +101,9 @@ pub fn raise(runtime: &Runtime, name: &'static str, scope: Scope, error: MpiErro
     }
 }
 
-#[expect(unsafe_code, reason = "an error handler is a function of the user's")]
+#[expect(unsafe_code, reason = "an error handler is a user function")]
 fn call_user(function: *const c_void, object: usize, code: c_int) {
-    /// Handles of all classes are of the size of an address.
+    /// Handles of all classes have the size of an address.
     type Function = unsafe extern "C" fn(*mut usize, *mut c_int, ...);
     let (mut object, mut code) = (object, code);
     // SAFETY: the user has passed the address as a function of this type, for this class of objects.
@@ -115,22 +113,22 @@ fn call_user(function: *const c_void, object: usize, code: c_int) {
     }
 }
 
-/// How long a process that ends because of what another has met leaves the word to that one and the launcher.
+/// How long a process that ends because of another process's error lets that process and the launcher report first.
 const SECOND_DEATH: Duration = Duration::from_millis(500);
 
-/// Ends the job: says why, tells the process manager, and leaves. What is second-hand is no first cause, and must not
-/// be heard of first.
+/// Ends the job: prints the error, tells the process manager, and exits. A secondary error waits, so that it is not
+/// reported before the cause.
 pub fn die(runtime: &Runtime, text: &str, code: c_int, is_secondhand: bool) -> ! {
     let (rank, pmi) = {
         let mut state = runtime.lock();
         (state.world.as_ref().map(|world| world.rank), state.world.as_mut().and_then(|world| world.pmi.take()))
     };
     if pmi.is_some() && is_secondhand {
-        // The launcher is about to hear of the other process and why, and then ends this one, too.
+        // The launcher will receive the other process's error, and then ends this process too.
         std::thread::sleep(SECOND_DEATH);
     }
     let who = rank.map(|rank| format!(" on rank {rank}")).unwrap_or_default();
-    // Nobody is left to tell if even that fails.
+    // If even that fails, there is no way left to report it.
     let _ = std::io::stderr().write_all(format!("MPI error{who}: {text}\n").as_bytes());
     if pmi.is_some() {
         let_be_read();
@@ -141,9 +139,8 @@ pub fn die(runtime: &Runtime, text: &str, code: c_int, is_secondhand: bool) -> !
     leave(code)
 }
 
-/// Waits, not long, until what was written to stderr has been read, if that is a pipe: Hydra, once it is told to abort, reads
-/// no more.
-#[expect(unsafe_code, reason = "asks how much lies in a pipe")]
+/// Waits briefly until stderr has been read, if it is a pipe: Hydra stops reading once it is told to abort.
+#[expect(unsafe_code, reason = "asks how many bytes are in a pipe")]
 fn let_be_read() {
     const LOOKS: usize = 100;
     for _ in 0..LOOKS {
@@ -158,7 +155,7 @@ fn let_be_read() {
 }
 
 /// Ends this process with an exit code, at once: handlers of `exit` could call the library again.
-#[expect(unsafe_code, reason = "_exit is C's")]
+#[expect(unsafe_code, reason = "_exit is a C function")]
 fn leave(code: c_int) -> ! {
     // SAFETY: ends the process; never returns.
     unsafe { libc::_exit(if code & 0xff == 0 { 1 } else { code & 0xff }) }

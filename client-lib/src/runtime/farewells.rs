@@ -4,18 +4,18 @@ use std::time::Instant;
 
 use crate::engine::Peer;
 
-/// Peers of other jobs that are on their way out.
+/// Peers of other jobs that are leaving.
 #[derive(Debug, Default)]
 pub(super) struct Farewells {
     pub(super) peers: Vec<Peer>,
     /// A farewell waits for room.
     pub(super) is_telling: bool,
-    /// Polls since it was looked for whom is waited.
+    /// Polls since the peers that this process waits for were last checked.
     pub(super) polls: u32,
-    /// When that was, of a process that asks now and then.
+    /// The time of that check, for a process that only tests every so often.
     pub(super) looked: Option<Instant>,
     /// Connects under way, during which nobody is taken leave of: whom both sides know then they know after it.
     pub(super) connects: u32,
-    /// Whom to take leave of after them.
+    /// The peers to disconnect from afterwards.
     pub(super) held: Vec<Peer>,
 }

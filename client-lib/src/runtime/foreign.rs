@@ -1,12 +1,13 @@
-//! Whether a process of another job is known already when it is met, as both sides find it.
+//! Decides whether a process of another job is already known when it is met, consistently on both sides.
 //!
-//! Two processes are associated from the first communicator they have in common until one says farewell. If several threads connect
-//! and disconnect, farewells and connects overtake each other, so one side may have heard of a disconnect of which the other has not.
-//! Therefore associations of a pair are counted: each side says the number of the one it is in, or would begin, and the larger holds. A
-//! side that is in an older one has been parted from, and takes leave, too, before it begins the new one.
+//! Two processes are associated from their first common communicator until one says farewell. If several threads connect and
+//! disconnect, farewells and connects overtake each other, so one side may have processed a farewell that the other has not.
+//! Therefore each pair numbers its associations: each side states the number of its current association, or of the one that
+//! it would begin, and the larger number is used. A side that is in an older one has been left; it also says farewell before
+//! it begins the new one.
 //!
-//! While two groups connect, their processes send no farewells but these ([`State::hold_farewells`]), so for all connects of a pair that
-//! go on at once the same number holds, whichever thread comes first. A pair whose farewells have both arrived begins at 0 again.
+//! While two groups connect, their processes say only these farewells ([`State::hold_farewells`]), so the same number is used
+//! in all concurrent connects of a pair, whichever thread is first. A pair whose farewells have both arrived begins at 0 again.
 
 use super::{Guard, State};
 use crate::abi::constants::MPI_ERR_PORT;
@@ -16,15 +17,16 @@ use crate::transport::ForeignPeer;
 use crate::transport::endpoint::{self, Endpoint};
 use crate::transport::name::ProcessName;
 
-/// The numbers of the associations with the others. `ours` is what this process, the `place`-th, has said of each of them; `theirs` is
-/// what each of them has said of each of this side, one after the other.
+/// The numbers of the associations with the other group's members. `ours` is what this process, the `place`-th of its
+/// group, has stated for each of them; `theirs` is what each of them has stated for each member of this group, in
+/// order.
 pub(super) fn agreed(ours: &[u64], theirs: &[u64], place: u32) -> Vec<u64> {
     let members = theirs.len() / ours.len().max(1);
     let of_me = theirs.chunks(members.max(1)).map(|said| said.get(place as usize).copied().unwrap_or(0));
     ours.iter().zip(of_me).map(|(ours, theirs)| theirs.max(*ours)).collect()
 }
 
-/// The peers that the others are here, in associations of these numbers; those that were none before are `new`.
+/// Makes peers of the other group's members, in associations of these numbers; new peers are added to `new`.
 pub(super) fn associate(
     guard: &mut Guard<'_>,
     ours: &Endpoint,
@@ -61,7 +63,7 @@ pub(super) fn associate(
     Ok(peers)
 }
 
-/// The other group, as its root has told.
+/// The other group, as its root described it.
 #[derive(Debug)]
 pub(super) struct Theirs {
     pub(super) root: u32,
@@ -85,8 +87,8 @@ impl Theirs {
 }
 
 impl Guard<'_> {
-    /// Takes leave of a peer of which the other side, or this one, has taken leave already, even if it is in communicators. What it was
-    /// told is on its way then.
+    /// Disconnects from a peer after either side has already said farewell, even if it is in communicators. Everything
+    /// that it was sent is on its way then.
     fn disconnect_from(&mut self, old: Peer) {
         self.note_disconnect(old);
         if self.engine.transport().is_connected(old) {
@@ -97,23 +99,23 @@ impl Guard<'_> {
 }
 
 impl State {
-    /// The number of the association that this process is in with another, or would begin.
+    /// The number of this process's current association with another, or of the one that it would begin.
     pub(super) fn association(&self, name: ProcessName) -> u64 {
         self.comms.names.association(name, |peer| self.is_known(peer))
     }
 
-    /// The peer that a process is in this association.
+    /// The peer of a process in this association.
     fn recognise(&self, name: ProcessName, number: u64) -> Option<Peer> {
         let names = &self.comms.names;
         names.find(name).filter(|peer| self.is_known(*peer) && names.number(*peer) >= number)
     }
 
-    /// Whether a peer is of this job, or neither side has taken leave.
+    /// Whether a peer is of this job, or neither side has said farewell.
     fn is_known(&self, peer: Peer) -> bool {
         !self.comms.names.is_foreign(peer) || self.engine.is_present(peer)
     }
 
-    /// A new peer, in the association of this number or a later one.
+    /// Creates a peer, in the association of this number or a later one.
     fn add_foreign(&mut self, foreign: &ForeignPeer<'_>, number: u64) -> MpiResult<Peer> {
         let number = number.max(self.association(foreign.theirs.name));
         let Self { comms, engine, groups, world, .. } = self;
@@ -126,7 +128,7 @@ impl State {
         let peer = comms.names.add_foreign(theirs.name, theirs.node, number, |peer| groups.speak_of(peer));
         engine.transport_mut().add_foreign(peer, foreign, &world.settings).map_err(|error| {
             comms.names.forget(peer);
-            MpiError::other(format!("there is no way to {}: {error}", theirs.name))
+            MpiError::other(format!("cannot reach {}: {error}", theirs.name))
         })?;
         Ok(peer)
     }
@@ -134,7 +136,7 @@ impl State {
 
 #[cold]
 pub(super) fn malformed() -> MpiError {
-    MpiError::new(MPI_ERR_PORT, "the other side says what makes no sense")
+    MpiError::new(MPI_ERR_PORT, "the other side sent an invalid message")
 }
 
 #[cfg(test)]
@@ -142,8 +144,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_both_sides_numbers_the_larger_holds_for_each_pair() {
-        // Three here, two there.
+    fn each_pair_uses_the_larger_of_both_sides_numbers() {
+        // Three processes here, two on the other side.
         let here = [[0, 4], [2, 0], [7, 1]];
         let there = [[0, 3, 7], [4, 1, 0]];
         let said_there: Vec<u64> = there.concat();

@@ -1,7 +1,7 @@
-//! Two processes that share a socket of the user's become an intercommunicator (MPI 5.0 §11.10.6).
+//! Two processes that share a user's socket become an intercommunicator (MPI 5.0 §11.10.6).
 //!
-//! Each opens a port and tells its name over the socket, in a message of fixed length. The one with the smaller name accepts at its
-//! own port, the other connects there; both close their ports. So the socket carries one message each way, and nothing after that.
+//! Each opens a port and sends its name over the socket, in a message of fixed length. The process with the smaller name accepts
+//! at its own port, the other one connects there; both close their ports. So the socket carries exactly one message each way.
 //!
 //! ```text
 //! | rsd-mpi join 1 LF | name of the port, filled up with spaces |     256 bytes
@@ -22,7 +22,7 @@ use crate::error::{MpiError, MpiResult};
 const MARK: &[u8] = b"rsd-mpi join 1\n";
 const LEN: usize = 256;
 
-/// How long the other process may take to join, too.
+/// How long the other process may take to call `MPI_Comm_join`.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Makes an intercommunicator of this process and the one at the other end of the socket.
@@ -32,7 +32,7 @@ pub fn join(guard: &mut Guard<'_>, socket: BorrowedFd<'_>, own: CommHandle) -> M
     let joined = swap(guard, socket, ours.text().as_bytes()).and_then(|theirs| {
         let other = port_name(&theirs)?;
         if other.owner == ours.owner {
-            return Err(MpiError::other("both ends of the socket are this process's"));
+            return Err(MpiError::other("both ends of the socket belong to this process"));
         }
         let (text, name) = (ours.text(), theirs);
         let role = if ours.owner < other.owner { Role::Accept(text.as_bytes()) } else { Role::Connect(&name) };
@@ -43,20 +43,20 @@ pub fn join(guard: &mut Guard<'_>, socket: BorrowedFd<'_>, own: CommHandle) -> M
     joined
 }
 
-/// What the other process has said.
+/// Returns the other process's message.
 fn swap(guard: &mut Guard<'_>, socket: BorrowedFd<'_>, text: &[u8]) -> MpiResult<Vec<u8>> {
     let mut said = MARK.to_vec();
     said.extend_from_slice(text);
     said.resize(LEN, b' ');
     let (mut sent, mut heard) = (0, Vec::with_capacity(LEN));
     let start = Instant::now();
-    // Without a report it is found by the next look, which is not far. Only sockets can be lent.
+    // Without a report, the next check finds it soon. Only sockets can be watched.
     let watched = nix::unistd::dup(socket).map_err(io::Error::from).map_err(|error| broken(&error))?;
     let _ = guard.engine.transport_mut().watch(&watched);
     guard.wake_others();
     let swapped = guard.wait(|_| match step(socket, &said, &mut sent, &mut heard) {
         Ok(false) if start.elapsed() >= LIMIT => Some(Err(MpiError::other(format!(
-            "the process at the other end has not called MPI_Comm_join within {LIMIT:?}"
+            "the process at the other end did not call MPI_Comm_join within {LIMIT:?}"
         )))),
         Ok(false) => None,
         Ok(true) => Some(Ok(())),
@@ -67,7 +67,7 @@ fn swap(guard: &mut Guard<'_>, socket: BorrowedFd<'_>, text: &[u8]) -> MpiResult
     swapped?;
     let theirs = heard.strip_prefix(MARK).ok_or_else(|| {
         MpiError::other(
-            "the other end of the socket is no process of this library in MPI_Comm_join, or something was left in it",
+            "the other end of the socket is not in MPI_Comm_join of this library, or the socket contained other data",
         )
     })?;
     Ok(theirs.trim_ascii_end().to_vec())
@@ -75,10 +75,10 @@ fn swap(guard: &mut Guard<'_>, socket: BorrowedFd<'_>, text: &[u8]) -> MpiResult
 
 #[cold]
 fn broken(error: &io::Error) -> MpiError {
-    MpiError::other(format!("cannot talk over the socket: {error}"))
+    MpiError::other(format!("cannot communicate over the socket: {error}"))
 }
 
-/// Sends and receives what it can at once, no byte more than the message; whether both are over.
+/// Sends and receives what it can at once, no byte more than the message; returns whether both are complete.
 fn step(socket: BorrowedFd<'_>, said: &[u8], sent: &mut usize, heard: &mut Vec<u8>) -> io::Result<bool> {
     while *sent < said.len() {
         match now(send(socket.as_raw_fd(), &said[*sent..], MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL))? {
@@ -90,7 +90,7 @@ fn step(socket: BorrowedFd<'_>, said: &[u8], sent: &mut usize, heard: &mut Vec<u
         let mut bytes = [0; LEN];
         let room = LEN - heard.len();
         match now(recv(socket.as_raw_fd(), &mut bytes[..room], MsgFlags::MSG_DONTWAIT))? {
-            Some(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the other end is closed")),
+            Some(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the other end was closed")),
             Some(count) => heard.extend_from_slice(&bytes[..count]),
             None => break,
         }
@@ -98,7 +98,7 @@ fn step(socket: BorrowedFd<'_>, said: &[u8], sent: &mut usize, heard: &mut Vec<u
     Ok(*sent == said.len() && heard.len() == LEN)
 }
 
-/// None if nothing can be done now.
+/// `None` if nothing can be done now.
 fn now(result: nix::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(count) => Ok(Some(count)),
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_byte_is_taken_that_follows_the_message() {
+    fn no_byte_after_the_message_is_read() {
         let (one, mut other) = UnixStream::pair().unwrap();
         let (said, mut sent, mut heard) = (vec![7; LEN], 0, Vec::new());
         assert!(!step(one.as_fd(), &said, &mut sent, &mut heard).unwrap());

@@ -1,7 +1,7 @@
-//! Who uses the library: the world model, from `MPI_Init` to `MPI_Finalize`, and sessions (MPI 5.0 §11.2, §11.3).
+//! The users of the library: the world model, from `MPI_Init` to `MPI_Finalize`, and sessions (MPI 5.0 §11.2, §11.3).
 //!
-//! The first user opens it ([`start`]), the last one to go closes it. After that it can be opened again, as far as the process
-//! manager takes the process in again.
+//! The first user opens the library ([`start`]), the last one closes it. After that it can be opened again, if the process
+//! manager accepts the process again.
 
 use std::sync::atomic::Ordering;
 
@@ -12,18 +12,18 @@ use crate::error::{MpiError, MpiResult};
 use crate::object::buffered::Owner;
 use crate::object::session::Session;
 
-/// `MPI_Init_thread`: returns the thread level that is provided, which is the one required.
+/// `MPI_Init_thread`: returns the provided thread level, which is the required one.
 pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
     let level = match required {
         MPI_THREAD_SINGLE | MPI_THREAD_FUNNELED | MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE => required,
-        _ => return Err(MpiError::arg(format!("{required} is no thread level"))),
+        _ => return Err(MpiError::arg(format!("invalid thread level {required}"))),
     };
     let mut state = runtime.lock();
     match runtime.phase() {
         Phase::Before => {}
-        Phase::Running => return Err(MpiError::other("MPI is initialised already")),
+        Phase::Running => return Err(MpiError::other("MPI is already initialized")),
         Phase::After => {
-            let text = "MPI has been finalised: it cannot be initialised again, but sessions can (MPI_Session_init)";
+            let text = "MPI has been finalized and cannot be initialized again: use a session (MPI_Session_init)";
             return Err(MpiError::other(text));
         }
     }
@@ -38,7 +38,7 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
     Ok(level)
 }
 
-/// `MPI_Finalize`: waits until everything that was sent has been taken by the peers it was sent to.
+/// `MPI_Finalize`: waits until the peers have received everything that was sent to them.
 pub fn finalize(runtime: &Runtime) -> MpiResult {
     let mut state = runtime.lock();
     state.wait(|state| state.engine.quiet().then_some(()));
@@ -63,7 +63,7 @@ pub fn end_session(runtime: &Runtime, handle: SessionHandle) -> MpiResult {
     let mut state = runtime.lock();
     state.sessions.get(handle)?;
     let owner = Owner::Session(handle);
-    // An attached buffer goes when its messages have gone (MPI 5.0 §3.6).
+    // An attached buffer is released after its messages have been sent (MPI 5.0 §3.6).
     state.wait(|State { buffered, engine, .. }| (!buffered.is_busy(owner, engine)).then_some(()));
     let _ = state.buffered.detach(owner);
     let ended = state.sessions.take(handle)?;
@@ -80,7 +80,7 @@ fn enter(runtime: &Runtime, state: &mut State) -> MpiResult {
     Ok(())
 }
 
-/// Closes the library if nobody uses it any more.
+/// Closes the library if it has no user any more.
 fn leave(runtime: &Runtime, state: &mut Guard<'_>) -> MpiResult {
     let is_used = state.comms.world.is_some() || state.sessions.iter().next().is_some();
     let closed = if is_used { Ok(()) } else { start::close(state) };
@@ -91,7 +91,8 @@ fn leave(runtime: &Runtime, state: &mut Guard<'_>) -> MpiResult {
     closed
 }
 
-/// Whether one thread alone calls, as its only user has promised. Of several users, each speaks for its own threads.
+/// Whether only one thread makes calls, as the only user has promised. With several users, each promises only for its
+/// own threads.
 fn is_alone(state: &State) -> bool {
     let of_world = state.comms.world.as_ref().and(state.world.as_ref()).map(|world| world.thread_level);
     let mut levels = of_world.into_iter().chain(state.sessions.iter().map(|session| session.thread_level));

@@ -1,4 +1,4 @@
-//! Who may touch the state: one thread at a time.
+//! Guards the state: one thread at a time may use it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(super) struct Lock {
     /// Set after initialisation below `MPI_THREAD_MULTIPLE`.
     alone: AtomicBool,
-    /// 0 free, 1 held, 2 held and waited for.
+    /// 0 free, 1 held, 2 held and another thread waits.
     word: AtomicU32,
 }
 
@@ -22,7 +22,7 @@ impl Lock {
         self.alone.store(alone, Ordering::Relaxed);
     }
 
-    /// Whether no two threads call at a time.
+    /// Whether no two threads make calls at a time.
     #[inline]
     pub(super) fn is_alone(&self) -> bool {
         self.alone.load(Ordering::Relaxed)
@@ -44,7 +44,7 @@ impl Lock {
     #[inline]
     pub(super) fn release(&self) {
         if self.alone.load(Ordering::Relaxed) {
-            // Somebody may have begun to wait before the lock came to be alone.
+            // A thread may have begun to wait before the lock switched to a single thread.
             let waited_for = self.word.load(Ordering::Relaxed) == 2;
             self.word.store(0, Ordering::Relaxed);
             if waited_for {
@@ -74,8 +74,8 @@ impl Lock {
     }
 }
 
-/// The program has promised not to and calls from two threads at once (or a signal handler), or this library has called
-/// itself.
+/// The program has promised a single thread and calls from two threads at once (or from a signal handler), or this
+/// library has called itself.
 #[cold]
 fn entered_twice() {
     const TEXT: &str = "rsd-mpi: MPI is called by two threads at once, but the program asked for a thread level below \
@@ -97,10 +97,10 @@ pub(super) fn futex_wait(word: &AtomicU32, expected: u32, limit: Option<Duration
     }
 }
 
-/// Wakes as many threads that sleep on the word.
+/// Wakes up to this many threads that sleep on the word.
 #[expect(unsafe_code, reason = "the futex system call takes an address")]
 pub(super) fn futex_wake(word: &AtomicU32, threads: i32) {
-    // SAFETY: the kernel uses the address of a wake-up for finding waiters only.
+    // SAFETY: for a wake-up the kernel uses the address only to find waiters.
     unsafe {
         libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, threads);
     }
@@ -116,8 +116,8 @@ mod tests {
         count: UnsafeCell<u64>,
     }
 
-    #[expect(unsafe_code, reason = "the lock is what is tested")]
-    // SAFETY: the count is touched with the lock held.
+    #[expect(unsafe_code, reason = "the test exercises the lock")]
+    // SAFETY: the count is accessed only with the lock held.
     unsafe impl Sync for Counted {}
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..20_000 {
                         counted.lock.acquire();
-                        #[expect(unsafe_code, reason = "the lock is what is tested")]
+                        #[expect(unsafe_code, reason = "the test exercises the lock")]
                         // SAFETY: the lock is held.
                         unsafe {
                             *counted.count.get() += 1;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_it_can_be_taken_again_and_again() {
+    fn a_single_thread_can_take_the_lock_repeatedly() {
         let lock = Lock::new();
         lock.acquire();
         lock.set_alone(true);

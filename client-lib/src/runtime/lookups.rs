@@ -1,6 +1,6 @@
-//! Where peers on other nodes are, asked of the process manager when they are first wanted.
+//! Looks up the addresses of peers on other nodes at the process manager, when they are first needed.
 //!
-//! The engine's messages for such a peer wait meanwhile; everything else goes on. One question is under way at a time.
+//! The engine's messages for such a peer wait meanwhile; everything else continues. One request is pending at a time.
 
 use std::collections::VecDeque;
 
@@ -10,13 +10,13 @@ use crate::bootstrap::{BootstrapError, Pmi};
 use crate::engine::Peer;
 use crate::transport::Routes;
 
-/// By which key addresses are asked for.
+/// The key under which addresses are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Source {
-    /// The ranks have put them, and fenced: the answer is there.
+    /// The ranks have put their addresses and fenced: the answer is available.
     #[default]
     Ranks,
-    /// The launcher has made the sockets, and may yet have to hear of other nodes'.
+    /// The launcher has made the sockets, and may not know those of other nodes yet.
     Launcher,
 }
 
@@ -30,7 +30,7 @@ impl Source {
     }
 }
 
-/// Who is wanted.
+/// The peers whose addresses are wanted.
 #[derive(Debug, Default)]
 pub(super) struct Lookups {
     pub(super) source: Source,
@@ -39,17 +39,17 @@ pub(super) struct Lookups {
 }
 
 impl Lookups {
-    /// For addresses from there.
+    /// For addresses from this source.
     pub(super) fn new(source: Source) -> Self {
         Self { source, ..Self::default() }
     }
 
-    /// This peer's address is needed.
+    /// Requests this peer's address.
     pub(super) fn want(&mut self, peer: Peer) {
         self.wanted.push_back(peer);
     }
 
-    /// Whether nobody is wanted.
+    /// Whether no address is wanted.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.asked.is_none() && self.wanted.is_empty()
@@ -57,7 +57,7 @@ impl Lookups {
 }
 
 impl Lookups {
-    /// Asks for the addresses that are wanted, and passes on what has been answered; whether anything was.
+    /// Requests the addresses that are wanted, and passes on the answers; returns whether there were any.
     #[cold]
     pub(super) fn poll(&mut self, mut pmi: Option<&mut Pmi>, routes: &mut Routes) -> bool {
         let mut moved = false;
@@ -73,10 +73,10 @@ impl Lookups {
         }
     }
 
-    /// The answer about a peer, if it is there; the question, if it is new.
+    /// Returns the answer about a peer, if it has arrived; sends the request, if it is new.
     fn ask_for(&mut self, peer: Peer, pmi: Option<&mut Pmi>) -> Option<Result<String, String>> {
         let Some(pmi) = pmi else {
-            return Some(Err("there is no process manager to ask for its address".to_owned()));
+            return Some(Err("its address is unknown: there is no process manager".to_owned()));
         };
         let Self { source, asked, .. } = self;
         let begun = match asked {
@@ -84,13 +84,13 @@ impl Lookups {
             None => pmi.begin_get(&source.key(peer.0), *source == Source::Ranks),
         };
         *asked = Some(peer);
-        let failed = |error: BootstrapError| Err(format!("its address could not be asked for: {error}"));
+        let failed = |error: BootstrapError| Err(format!("its address is unknown: failed to {error}"));
         match begun.and_then(|()| pmi.take_got()) {
             Ok(None) => None,
             Ok(Some(Some(address))) => {
-                Some(String::from_utf8(address).map_err(|_| "its address is no text".to_owned()))
+                Some(String::from_utf8(address).map_err(|_| "its address is not valid UTF-8".to_owned()))
             }
-            Ok(Some(None)) => Some(Err("it listens nowhere".to_owned())),
+            Ok(Some(None)) => Some(Err("it has no listening address".to_owned())),
             Err(error) => Some(failed(error)),
         }
     }

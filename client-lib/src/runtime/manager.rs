@@ -1,7 +1,7 @@
-//! The way to the process manager, for what only that can do: names, spawning, the size of the universe.
+//! The process manager's services beyond startup: names, spawning, the size of the universe.
 //!
-//! A process with a launcher has one from the start. One without is a world of one and stays so until it needs more: then the
-//! daemon of rsd that runs on its node takes it in as a job of its own, for as long as the library is open.
+//! A process with a launcher has a process manager from the start. One without a launcher is a world of one and stays so until it
+//! needs more: then the rsd daemon on its node accepts it as a job of its own, as long as the library is open.
 
 use rsd_proto::join::Join;
 
@@ -11,9 +11,9 @@ use crate::bootstrap::{Env, Limits, Pmi};
 use crate::error::{MpiError, MpiResult};
 use crate::settings::Singleton;
 
-/// The process manager. A process without one gets one now, if a daemon is there; else the error says what to do.
+/// The process manager. A process without one gets one now, if a daemon runs; otherwise the error says what to do.
 pub fn manager(state: &mut State) -> MpiResult<&mut Pmi> {
-    let world = state.world.as_mut().ok_or_else(|| MpiError::other("MPI is not initialised"))?;
+    let world = state.world.as_mut().ok_or_else(|| MpiError::other("MPI is not initialized"))?;
     let pmi = match world.pmi.take() {
         Some(pmi) => pmi,
         None => adopted(world.settings.singleton)?,
@@ -24,17 +24,18 @@ pub fn manager(state: &mut State) -> MpiResult<&mut Pmi> {
 fn adopted(singleton: Singleton) -> MpiResult<Pmi> {
     const NEEDS: &str = "this needs a process manager, and the process was started without one";
     if singleton == Singleton::Alone {
-        return Err(MpiError::other(format!("{NEEDS}, which RSD_MPI_SINGLETON=alone leaves it to")));
+        return Err(MpiError::other(format!("{NEEDS} (RSD_MPI_SINGLETON=alone asks no daemon for one)")));
     }
     let env = join::alone().map_err(|error| MpiError::other(format!("{NEEDS}: failed to {error}")))?;
     match Pmi::from_env(&env, Limits::default()) {
         Ok(Some(pmi)) => Ok(pmi),
         Ok(None) => Err(MpiError::other(NEEDS)),
-        Err(error) => Err(MpiError::other(error.told("talk to the daemon that runs here"))),
+        Err(error) => Err(MpiError::other(error.told("communicate with the daemon on this node"))),
     }
 }
 
-/// A place in the group that the user names; or that of `env`, if it is one in this group already. Whether it is new comes with it.
+/// A place in the group that the user names, or in that of `env`, if it is already a place in this group. Also returns
+/// whether it is new.
 pub(super) fn into_group(wanted: &Join, exports: bool, env: Env) -> MpiResult<(Env, bool)> {
     let name = wanted.group.as_deref().unwrap_or_default();
     if env.fd.is_some() || env.port.is_some() {

@@ -1,10 +1,10 @@
-//! The one global of the library: its state, the lock around it, and the way in for every exported function.
+//! The one global of the library: its state, the lock around it, and the entry for every exported function.
 //!
-//! [`call`] is the way in: is the library initialised? do it; if it fails, the error handler ([`errors`]). A function gets
-//! the [`Runtime`] and locks the [`State`] for as long as it works on it. User functions (operations, attribute copies, error
-//! handlers) are called with the state unlocked, for they may call the library again. [`wait`] is how a function waits;
-//! [`life`] is who uses the library, for whom [`start`] opens and closes it. Groups that were started apart meet in
-//! [`connect`]; [`mod@spawn`] starts them.
+//! Functions enter through [`call`]: it checks that the library is initialized, runs the function, and passes an error to the
+//! error handler ([`errors`]). A function gets the [`Runtime`] and locks the [`State`] while it works on it. User functions
+//! (operations, attribute copies, error handlers) are called with the state unlocked, because they may call the library again.
+//! [`wait`] is how a function waits; [`life`] keeps track of the library's users, for which [`start`] opens and closes it.
+//! [`connect`] connects groups that were started separately; [`mod@spawn`] starts them.
 
 #![expect(unsafe_code, reason = "the one global state and its guard")]
 
@@ -48,16 +48,16 @@ use lock::Lock;
 
 /// The library in this process.
 pub struct Runtime {
-    /// Whether anybody uses it: the world model or a session.
+    /// Whether it has a user: the world model or a session.
     open: AtomicBool,
-    /// Of the world model.
+    /// The phase of the world model.
     phase: AtomicU8,
     lock: Lock,
     state: UnsafeCell<Option<Box<State>>>,
 }
 
-// SAFETY: the state is reached through `lock` alone, whose guard is held by one thread at a time: by a mutex where there can be
-// several, by the user's promise (a thread level below MPI_THREAD_MULTIPLE) where there cannot.
+// SAFETY: the state is only reached through `lock`, whose guard one thread holds at a time: by a mutex where there may
+// be several, by the user's promise (a thread level below MPI_THREAD_MULTIPLE) otherwise.
 unsafe impl Sync for Runtime {}
 
 static RUNTIME: Runtime = Runtime {
@@ -67,7 +67,7 @@ static RUNTIME: Runtime = Runtime {
     state: UnsafeCell::new(None),
 };
 
-/// How far the world model's life has come (MPI 5.0 §11.2).
+/// The phases of the world model (MPI 5.0 §11.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
@@ -79,7 +79,7 @@ pub enum Phase {
     After = 2,
 }
 
-/// The way in for functions that need an initialised library.
+/// The entry for functions that need an initialized library.
 #[inline(always)]
 pub fn call(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime) -> MpiResult) -> c_int {
     if !RUNTIME.open.load(Ordering::Relaxed) {
@@ -91,7 +91,7 @@ pub fn call(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime
     }
 }
 
-/// The way in for functions that may be called at any time.
+/// The entry for functions that may be called at any time.
 #[inline(always)]
 pub fn call_always(name: &'static str, scope: Scope, body: impl FnOnce(&'static Runtime) -> MpiResult) -> c_int {
     match body(&RUNTIME) {
@@ -101,7 +101,7 @@ pub fn call_always(name: &'static str, scope: Scope, body: impl FnOnce(&'static 
 }
 
 impl Runtime {
-    /// The state, for this thread alone until the guard is dropped. Not to be called while this thread holds a guard.
+    /// The state, for this thread alone until the guard is dropped. Do not call it while this thread holds a guard.
     #[inline(always)]
     pub fn lock(&self) -> Guard<'_> {
         self.lock.acquire();
@@ -113,7 +113,7 @@ impl Runtime {
         Guard { runtime: self }
     }
 
-    /// Where the world model is in its life.
+    /// The phase of the world model.
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
             0 => Phase::Before,
@@ -129,7 +129,7 @@ pub struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// The library whose state this is.
+    /// The library that owns this state.
     pub fn runtime(&self) -> &'static Runtime {
         &RUNTIME
     }

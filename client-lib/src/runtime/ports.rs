@@ -9,12 +9,12 @@ use crate::transport::Routes;
 use crate::transport::name::ProcessName;
 use crate::transport::port::{Port, PortName};
 
-/// Those that are open, a few at most.
+/// The open ports, usually few.
 #[derive(Debug, Default)]
 pub struct Ports(Vec<Port>);
 
 impl Ports {
-    /// The open port of this name; an error of class `MPI_ERR_PORT` if there is none.
+    /// The open port of this name; fails with class `MPI_ERR_PORT` if there is none.
     pub fn get_mut(&mut self, name: &PortName) -> MpiResult<&mut Port> {
         let found = self.0.iter_mut().find(|port| port.name() == name);
         found.ok_or_else(|| MpiError::new(MPI_ERR_PORT, "no port of this name is open in this process"))
@@ -38,26 +38,23 @@ impl Ports {
         Ok(())
     }
 
-    /// How long to sleep at most, so that somebody whose turn it is then is not kept waiting.
+    /// The longest time to sleep, so that the next caller to serve is not delayed.
     pub(super) fn sleep_limit(&self, limit: Duration) -> Duration {
         if self.0.is_empty() {
             return limit;
         }
         let now = Instant::now();
-        // What is over waits for an accept, not for the time.
+        // A deadline that has passed waits for an accept, not for the time.
         let left = self.0.iter().filter_map(|port| port.deadline()?.checked_duration_since(now));
         left.filter(|left| !left.is_zero()).min().map_or(limit, |left| left.min(limit))
     }
 }
 
-/// What the user passes as the name of a port; an error of class `MPI_ERR_PORT` if it is none.
+/// Decodes a port name from the user; fails with class `MPI_ERR_PORT` if it is invalid.
 pub fn port_name(text: &[u8]) -> MpiResult<PortName> {
     let name = str::from_utf8(text).ok().and_then(PortName::parse);
     name.ok_or_else(|| {
         let shown: String = String::from_utf8_lossy(text).chars().take(40).collect();
-        MpiError::new(
-            MPI_ERR_PORT,
-            format!("{shown:?} is not the name of a port as MPI_Open_port of this library says it"),
-        )
+        MpiError::new(MPI_ERR_PORT, format!("{shown:?} is not the name of a port from this library's MPI_Open_port"))
     })
 }

@@ -1,4 +1,4 @@
-//! The process sets of this process, as far as the process manager tells of them: asked for when a session first wants to know.
+//! The process sets that the process manager reports, requested when a session first needs them.
 
 use rsd_proto::pmi::sets;
 
@@ -8,16 +8,16 @@ use crate::error::{MpiError, MpiResult};
 use crate::object::session::Psets;
 
 impl State {
-    /// All of them. Costs a few questions to the process manager the first time.
+    /// All process sets. The first call costs a few requests to the process manager.
     pub fn psets(&mut self) -> MpiResult<&Psets> {
-        let Some(world) = &mut self.world else { return Err(MpiError::other("MPI is not initialised")) };
+        let Some(world) = &mut self.world else { return Err(MpiError::other("MPI is not initialized")) };
         let found = match (world.psets.take(), &mut world.pmi) {
             (Some(known), _) => known,
             (None, None) => Psets::new(None, None, &[]),
             (None, Some(pmi)) => {
                 let nodes = world.nodes.iter().max().map_or(0, |last| *last as usize + 1);
                 ask(pmi, nodes).map_err(|error| {
-                    MpiError::other(format!("cannot ask the process manager for the process sets: failed to {error}"))
+                    MpiError::other(format!("cannot get the process sets from the process manager: failed to {error}"))
                 })?
             }
         };
@@ -27,7 +27,7 @@ impl State {
 
 fn ask(pmi: &mut Pmi, nodes: usize) -> Result<Psets, BootstrapError> {
     let job = text(pmi, sets::JOB_KEY)?;
-    // Whoever does not know the job is another launcher, and knows none of the rest.
+    // A process manager that does not report the job is not rsd's, and reports none of the rest.
     if job.is_none() {
         return Ok(Psets::new(None, None, &[]));
     }
@@ -42,7 +42,7 @@ fn ask(pmi: &mut Pmi, nodes: usize) -> Result<Psets, BootstrapError> {
     Ok(Psets::new(job.as_deref(), group.as_deref(), &names))
 }
 
-/// The value of a key; none if there is none, or it is no text.
+/// The value of a key; `None` if there is none, or it is not valid UTF-8.
 fn text(pmi: &mut Pmi, key: &str) -> Result<Option<String>, BootstrapError> {
     Ok(pmi.get(key)?.and_then(|value| String::from_utf8(value).ok()))
 }

@@ -1,8 +1,8 @@
-//! Processes that others start (MPI 5.0 §11.8).
+//! Processes that other processes start (MPI 5.0 §11.8).
 //!
 //! The root opens a port and asks the process manager for a job whose processes find it; these connect to it in their
-//! `MPI_Init`, as any group does ([`super::connect`]). What the process manager says about each process all members learn
-//! from the root.
+//! `MPI_Init`, as any group does ([`super::connect`]). All members learn from the root what the process manager reports about
+//! each process.
 
 use std::time::Duration;
 
@@ -20,29 +20,29 @@ use crate::transport::port::PortName;
 /// One program to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// Its file, or its name.
+    /// The path or name of its file.
     pub command: Vec<u8>,
-    /// Its arguments, without its name.
+    /// Its arguments, without the program name.
     pub args: Vec<Vec<u8>>,
-    /// How many processes.
+    /// The number of processes.
     pub count: u32,
-    /// Where and how, in info keys.
+    /// The info keys and values.
     pub info: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What all members get.
+/// The result for all members.
 #[derive(Debug)]
 pub struct Offspring {
-    /// The intercommunicator with those that run, or why there is none.
+    /// The intercommunicator with the spawned processes, or the error.
     pub comm: MpiResult<CommHandle>,
-    /// `MPI_SUCCESS` or an error class for each process that was asked for.
+    /// `MPI_SUCCESS` or an error class for each requested process.
     pub codes: Vec<i32>,
 }
 
-/// How long what was spawned may take to call `MPI_Init` if the user does not say.
+/// How long a spawned job may take to call `MPI_Init` by default.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Starts programs; all members call it, and the root alone says which, and how long they may take to call `MPI_Init`.
+/// Starts programs. All members call it; only the root's `programs` and `limit` (for their `MPI_Init`) matter.
 pub fn spawn(
     guard: &mut Guard<'_>,
     comm: CommHandle,
@@ -66,7 +66,7 @@ pub fn spawn(
 
     if heard[0] != 0 {
         let class = i32::try_from(heard[0]).unwrap_or(MPI_ERR_SPAWN);
-        let unknown = || MpiError::new(class, "the root could not spawn, and knows why");
+        let unknown = || MpiError::new(class, "the root failed to spawn: see its error message");
         return Ok(Offspring { comm: Err(fault.unwrap_or_else(unknown)), codes: vec![MPI_ERR_SPAWN; asked] });
     }
     let mut codes = vec![MPI_SUCCESS; asked];
@@ -92,9 +92,9 @@ pub fn spawn(
     Ok(Offspring { comm, codes })
 }
 
-/// The root's part: the job runs, and will connect to this port.
+/// The root's part: starts the job, which will connect to this port.
 fn begin(guard: &mut Guard<'_>, programs: Vec<Program>) -> MpiResult<(PortName, Spawned)> {
-    // Without a process manager there is nothing to open a port for.
+    // Without a process manager a port would be useless.
     manager(guard)?;
     let port = guard.open_port()?;
     let begun = ask(guard, programs, &port);
@@ -108,7 +108,7 @@ fn ask(state: &mut State, programs: Vec<Program>, port: &PortName) -> MpiResult<
     let segment = |(at, program): (usize, Program)| {
         let mut info = program.info;
         if at == 0 {
-            // This library sees by itself when those that it has spawned die.
+            // This library notices the deaths of the processes that it has spawned by itself.
             info.push((spawning::APART.into(), b"true".to_vec()));
         }
         SpawnSegment { nprocs: program.count, execname: program.command, args: program.args, info }
@@ -126,7 +126,7 @@ fn told(error: &BootstrapError) -> MpiError {
     MpiError::new(MPI_ERR_SPAWN, format!("cannot spawn: failed to {error}{cause}"))
 }
 
-/// In `MPI_Init` of a process that was spawned: connects to whoever has spawned it.
+/// In `MPI_Init` of a spawned process: connects to its parents.
 pub(super) fn join_parent(guard: &mut Guard<'_>) -> MpiResult {
     if std::env::var_os("PMI_SPAWNED").is_none_or(|value| value != "1") {
         return Ok(());

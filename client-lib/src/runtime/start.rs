@@ -1,9 +1,9 @@
-//! How the library is opened and closed: who this process is, and how it finds the others.
+//! Opens and closes the library: which process this is, and how it finds the others.
 //!
-//! Everything that start-up needs comes over PMI-1, so it works under any launcher that speaks it. Ranks that all run on one
-//! node exchange nothing: their sockets' names follow from the job's name and the rank. Ranks on several nodes exchange nothing
-//! either if rsd has started them: it has made their listening sockets, knows the job's secret and tells where a peer
-//! listens when they first talk to it. Under other launchers they publish their addresses with one put and one fence.
+//! Startup needs only PMI-1, so it works under any launcher that speaks it. Ranks that all run on one node exchange nothing:
+//! the names of their sockets follow from the job's name and the rank. Ranks on several nodes exchange nothing either if rsd has
+//! started them: it has made their listening sockets, knows the job's secret, and reports where a peer listens at first
+//! contact. Under other launchers they publish their addresses with one put and one fence.
 
 use std::sync::Arc;
 
@@ -22,15 +22,15 @@ use crate::settings::{Settings, Singleton};
 use crate::transport::name::ProcessName;
 use crate::transport::{Neighbourhood, Prepared, Routes, needs_connections};
 
-/// Contexts of the predefined communicators; each takes two.
+/// The contexts of the predefined communicators; each takes two.
 const WORLD_CONTEXT: u32 = 0;
 const SELF_CONTEXT: u32 = 2;
-/// On which members of a group talk that have no communicator yet.
+/// The context of groups whose members have no communicator yet.
 pub const GROUPS_CONTEXT: u32 = 4;
-/// The first context for communicators made later.
+/// The first context of communicators made later.
 pub const FIRST_CONTEXT: u32 = 6;
 
-/// Opens the library: finds out who this process is, and makes the routes to the others.
+/// Opens the library: finds out which process this is, and creates the transports to the others.
 pub(super) fn open(state: &mut State) -> MpiResult {
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
@@ -39,7 +39,7 @@ pub(super) fn open(state: &mut State) -> MpiResult {
         Some(join) => manager::into_group(join, settings.join_exports, Env::of_process())?,
         None => (Env::of_process(), false),
     };
-    // Each epoch of a group is a job of its own; a launcher's stays the same.
+    // Each epoch of a group is a new job; a launcher's job stays the same.
     let opened = if is_new { 0 } else { state.opened };
     let mut pmi = match Pmi::from_env(&env, Limits::default()) {
         Ok(None) => alone(&settings)?,
@@ -80,8 +80,8 @@ pub(super) fn open(state: &mut State) -> MpiResult {
     Ok(())
 }
 
-/// Closes the library: takes leave of the others and of the process manager. Nothing that the library was asked for is left,
-/// but for what belongs to no communicator: datatypes, operations, keys, error handlers, infos.
+/// Closes the library: says farewell to the peers and leaves the job. Of the user's objects only those remain that
+/// belong to no communicator: datatypes, operations, keys, error handlers, infos.
 pub(super) fn close(state: &mut Guard<'_>) -> MpiResult {
     state.wait(|state| state.engine.quiet().then_some(()));
     let connected = state.engine.transport().connected();
@@ -103,14 +103,14 @@ pub(super) fn close(state: &mut Guard<'_>) -> MpiResult {
     left
 }
 
-/// Which of the job's programs this is; the first, where nobody knows. Apart, or the compiler reads the number before it
-/// looks whether there is a process manager, and memcheck complains.
+/// The index of this process's program in the job; 0 if it is unknown. A separate function, because otherwise the
+/// compiler reads the number before it checks whether there is a process manager, and memcheck complains.
 #[inline(never)]
 fn appnum(pmi: Option<&Pmi>) -> u32 {
     pmi.and_then(Pmi::appnum).unwrap_or(0)
 }
 
-/// The contexts that every process has.
+/// Opens the contexts that every process has.
 fn open_predefined(state: &mut State, rank: u32, size: u32) {
     let everyone: Arc<[Peer]> = (0..size).map(Peer).collect();
     for context in [WORLD_CONTEXT, GROUPS_CONTEXT] {
@@ -132,8 +132,8 @@ pub(super) fn add_predefined(state: &mut State) {
     state.comms.own = Some(Communicator::new(SELF_CONTEXT, own, handler, "MPI_COMM_SELF"));
 }
 
-/// The job's name; a process without a process manager is a job of its own, with a name by chance. After the library has been
-/// closed the job is another one: who has not closed it yet is not to be met again.
+/// The job's name; a process without a process manager is a job of its own, with a random name. After the library has
+/// been closed the job gets another name, so that a process that has not closed it yet is not met again.
 fn job(pmi: Option<&Pmi>, opened: u32) -> MpiResult<Vec<u8>> {
     let mut name = match pmi {
         Some(pmi) => pmi.kvsname().to_vec(),
@@ -145,8 +145,8 @@ fn job(pmi: Option<&Pmi>, opened: u32) -> MpiResult<Vec<u8>> {
     Ok(name)
 }
 
-/// `nodes[rank]`, from the launcher's mapping; without one, ranks are on one node if their machines' names for this boot
-/// are equal.
+/// `nodes[rank]`, from the launcher's mapping; without one, ranks are on one node if their machines have the same name
+/// for this boot.
 fn nodes(pmi: &mut Pmi) -> MpiResult<Vec<u32>> {
     let failed = |error: BootstrapError| MpiError::other(error.told("ask the process manager where the ranks are"));
     let size = pmi.size();
@@ -168,7 +168,7 @@ fn nodes(pmi: &mut Pmi) -> MpiResult<Vec<u32>> {
     let mut nodes = Vec::with_capacity(size as usize);
     for rank in 0..size {
         let name = pmi.get(&format!("rsd-node-{rank}")).map_err(failed)?;
-        let name = name.ok_or_else(|| MpiError::other(format!("rank {rank} has not said on which node it runs")))?;
+        let name = name.ok_or_else(|| MpiError::other(format!("rank {rank} has not published its node")))?;
         let node = known.iter().position(|it| *it == name).unwrap_or_else(|| {
             known.push(name);
             known.len() - 1
@@ -178,7 +178,7 @@ fn nodes(pmi: &mut Pmi) -> MpiResult<Vec<u32>> {
     Ok(nodes)
 }
 
-/// Makes the routes to the others; and by whom one learns where those on other nodes are.
+/// Creates the transports to the others; also returns where the addresses of processes on other nodes come from.
 fn routes(
     settings: &Settings,
     env: &Env,
@@ -194,17 +194,17 @@ fn routes(
     let name = ProcessName::new(job, rank);
     let opened = Routes::new(Neighbourhood { name, nodes, settings, advertised, prepared });
     let opened = opened.and_then(|routes| routes.wake_by(pmi.fd()).map(|()| routes));
-    let mut routes =
-        opened.map_err(|error| MpiError::other(format!("cannot open a way to the other processes: {error}")))?;
+    let mut routes = opened
+        .map_err(|error| MpiError::other(format!("cannot set up communication with the other processes: {error}")))?;
     if let (Source::Ranks, Some(address)) = (source, routes.address()) {
         routes.set_secret(exchange(pmi, &address)?);
     }
     Ok((routes, source))
 }
 
-/// What rsd has prepared where it has started this process in a job of several nodes: then all others have the same.
+/// What rsd has prepared if it has started this process in a job of several nodes: then all others have the same.
 fn prepared(settings: &Settings, env: &Env, pmi: &mut Pmi) -> MpiResult<Option<Prepared>> {
-    // Left over from an outer job of rsd's, it is the name of another.
+    // The variable may be left over from an outer job of rsd.
     if env.namespace.as_ref().is_none_or(|name| name.as_bytes() != pmi.kvsname()) {
         return Ok(None);
     }
@@ -217,11 +217,11 @@ fn prepared(settings: &Settings, env: &Env, pmi: &mut Pmi) -> MpiResult<Option<P
         )));
     }
     let secret =
-        listening::secret(&secret).ok_or_else(|| MpiError::other("the launcher's secret for the job is none"))?;
+        listening::secret(&secret).ok_or_else(|| MpiError::other("the launcher's secret for the job is invalid"))?;
     Ok(Some(Prepared { secret, listener: env.take_listener().map_err(failed)? }))
 }
 
-/// Tells the others where this process listens; the secret, rank 0's. One fence.
+/// Publishes this process's listening address and, from rank 0, the secret. One fence.
 fn exchange(pmi: &mut Pmi, address: &str) -> MpiResult<[u8; 32]> {
     let failed = |error: BootstrapError| MpiError::other(error.told("exchange addresses over the process manager"));
     pmi.put(&Source::Ranks.key(pmi.rank()), address).map_err(failed)?;
@@ -230,7 +230,10 @@ fn exchange(pmi: &mut Pmi, address: &str) -> MpiResult<[u8; 32]> {
     }
     pmi.fence().map_err(failed)?;
     let secret = pmi.get("rsd-secret").map_err(failed)?;
-    secret.as_deref().and_then(listening::secret).ok_or_else(|| MpiError::other("rank 0 has put no secret for the job"))
+    secret
+        .as_deref()
+        .and_then(listening::secret)
+        .ok_or_else(|| MpiError::other("rank 0 has not published a valid secret for the job"))
 }
 
 /// 32 random bytes as 64 hexadecimal digits.
@@ -240,7 +243,7 @@ fn fresh_secret() -> MpiResult<String> {
     Ok(listening::digits(&bytes))
 }
 
-/// No process manager: a world of one, unless a launcher of several processes has left its mark.
+/// Without a process manager: a world of one, unless the environment shows a launcher of several processes.
 fn alone(settings: &Settings) -> MpiResult<Option<Pmi>> {
     if settings.singleton != Singleton::Refuse {
         return Ok(None);
@@ -249,8 +252,8 @@ fn alone(settings: &Settings) -> MpiResult<Option<Pmi>> {
     mark_of_several(number).map_or(Ok(None), |mark| Err(MpiError::other(mark)))
 }
 
-/// What a launcher has told this process about the number of processes, where it does not speak PMI-1 with them, or no more: why
-/// it cannot be a world of one. `number` is the value of a variable.
+/// What the environment says about several processes, if their launcher does not speak PMI-1 with them: why this
+/// process cannot be a world of one. `number` returns the value of a variable.
 fn mark_of_several(number: impl Fn(&str) -> Option<u32>) -> Option<String> {
     const REMOVED: &str =
         "a launcher whose variables PMI_FD or PMI_PORT were removed (by env -i, sudo or a container, say)";
@@ -261,19 +264,19 @@ fn mark_of_several(number: impl Fn(&str) -> Option<u32>) -> Option<String> {
         ("RSD_SIZE", REMOVED),
         ("MPI_LOCALNRANKS", REMOVED),
     ];
-    // Who is the first of several, these do not tell; the others are enough to end the job.
+    // These do not identify rank 0 as one of several; the other ranks suffice to end the job.
     const RANKS: [(&str, &str); 2] =
         [("PMI_RANK", REMOVED), ("PMIX_RANK", "a launcher that speaks PMIx alone (prterun, srun --mpi=pmix)")];
-    // PMIx has no ranks beyond these, but words for none.
+    // PMIx has no higher ranks, but special values for none.
     const RANK_MAX: u32 = i32::MAX as u32;
     let size = SIZES.iter().find_map(|(variable, launcher)| {
         let size = number(variable).filter(|size| *size > 1)?;
-        Some((format!("{variable}={size} tells of {size} processes"), launcher))
+        Some((format!("{variable}={size} indicates {size} processes"), launcher))
     });
     let rank = || {
         RANKS.iter().find_map(|(variable, launcher)| {
             let rank = number(variable).filter(|rank| (1..=RANK_MAX).contains(rank))?;
-            Some((format!("{variable}={rank} tells of several processes"), launcher))
+            Some((format!("{variable}={rank} indicates several processes"), launcher))
         })
     };
     let (mark, launcher) = size.or_else(rank)?;
@@ -310,7 +313,7 @@ fn cores() -> usize {
     std::fs::read_to_string("/sys/devices/system/cpu/online").ok().as_deref().and_then(count_list).unwrap_or(1)
 }
 
-/// How many numbers a list like `0-3,8` names.
+/// The number of numbers in a list like `0-3,8`.
 fn count_list(list: &str) -> Option<usize> {
     list.trim().split(',').try_fold(0, |count, range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -333,19 +336,19 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_one_of_several_is_told_by_its_launchers_variables() {
+    fn a_process_recognizes_by_its_launchers_variables_that_it_is_one_of_several() {
         let told = |set: &[(&str, u32)]| {
             mark_of_several(|variable| set.iter().find(|(name, _)| *name == variable).map(|(_, value)| *value))
         };
         for (set, mark, launcher) in [
             (
                 &[("PMI_RANK", 1), ("PMI_SIZE", 4)][..],
-                "PMI_SIZE=4 tells of 4 processes, but",
+                "PMI_SIZE=4 indicates 4 processes, but",
                 "PMI_FD or PMI_PORT were removed",
             ),
-            (&[("PMI_RANK", 1)], "PMI_RANK=1 tells of several processes, but", "PMI_FD or PMI_PORT were removed"),
-            (&[("RSD_SIZE", 2), ("MPI_LOCALNRANKS", 1)], "RSD_SIZE=2 tells of 2 processes, but", "were removed"),
-            (&[("PMIX_RANK", 3)], "PMIX_RANK=3 tells of several processes, but", "PMIx alone"),
+            (&[("PMI_RANK", 1)], "PMI_RANK=1 indicates several processes, but", "PMI_FD or PMI_PORT were removed"),
+            (&[("RSD_SIZE", 2), ("MPI_LOCALNRANKS", 1)], "RSD_SIZE=2 indicates 2 processes, but", "were removed"),
+            (&[("PMIX_RANK", 3)], "PMIX_RANK=3 indicates several processes, but", "PMIx alone"),
             (&[("PMIX_RANK", 0), ("OMPI_COMM_WORLD_SIZE", 2)], "OMPI_COMM_WORLD_SIZE=2", "Open MPI's mpirun"),
             (&[("PMIX_RANK", 1), ("SLURM_STEP_NUM_TASKS", 8)], "SLURM_STEP_NUM_TASKS=8", "srun --mpi=pmi2"),
         ] {
@@ -355,7 +358,7 @@ mod tests {
                 "{text}"
             );
         }
-        // One is always rank 0 of 1, and PMIx's word for no rank is none.
+        // A single process is always rank 0 of 1, and PMIx's value for no rank does not count.
         for set in [&[("PMI_RANK", 0), ("PMI_SIZE", 1)][..], &[("PMIX_RANK", 0)], &[("PMIX_RANK", u32::MAX)], &[]] {
             assert_eq!(told(set), None, "{set:?}");
         }

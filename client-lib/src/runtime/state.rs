@@ -1,4 +1,4 @@
-//! What the library knows.
+//! The state of the library.
 
 use super::farewells::Farewells;
 use super::lookups::Lookups;
@@ -25,9 +25,9 @@ use crate::settings::Settings;
 use crate::transport::Routes;
 use crate::transport::port::PortName;
 
-/// All of it, behind one lock.
+/// The whole state, behind one lock.
 pub struct State {
-    /// Messages.
+    /// The messages.
     pub engine: Engine<Routes>,
     /// Communicators.
     pub comms: Comms,
@@ -39,66 +39,66 @@ pub struct State {
     pub keyvals: Keyvals,
     /// Info objects.
     pub infos: Infos,
-    /// Error classes and codes of the user's.
+    /// User-defined error classes and codes.
     pub error_codes: ErrorCodes,
-    /// Error handlers made by the user.
+    /// User-defined error handlers.
     pub errhandlers: Errhandlers,
-    /// Operations that the user knows by a handle.
+    /// Operations with a request handle.
     pub requests: Requests,
-    /// Messages that a matched probe has taken out.
+    /// Messages removed from matching by a matched probe.
     pub messages: Table<MessageHandle, Kept>,
     /// Buffers for buffered sends.
     pub buffered: Buffered,
     /// Datatypes.
     pub types: Types,
-    /// Ports that are open.
+    /// Open ports.
     pub ports: Ports,
-    /// Operations of the user's.
+    /// User-defined operations.
     pub ops: Ops,
-    /// Collective operations under way.
+    /// Collective operations in progress.
     pub collectives: Collectives,
-    /// What becomes of errors before `MPI_Init` and after `MPI_Finalize`.
+    /// The error handler before `MPI_Init` and after `MPI_Finalize`.
     pub initial_errhandler: Errhandler,
-    /// Who this process is, while the library is open.
+    /// This process in its job, while the library is open.
     pub world: Option<World>,
-    /// Peers of other jobs that are on their way out.
+    /// Peers of other jobs that are leaving.
     pub(super) farewells: Farewells,
-    /// Whose addresses are asked for.
+    /// Pending requests for addresses.
     pub(super) lookups: Lookups,
-    /// How often the library has been opened.
+    /// How many times the library has been opened.
     pub(super) opened: u32,
     /// How waiting goes.
     pub(super) waiting: super::waiting::Waiting,
 }
 
-/// A message that a matched probe has taken out.
+/// A message removed from matching by a matched probe.
 #[derive(Debug, Clone, Copy)]
 pub struct Kept {
-    /// The engine's.
+    /// The engine's message.
     pub id: MessageId,
-    /// On which communicator it was found.
+    /// The communicator on which it was found.
     pub comm: CommHandle,
 }
 
 /// This process among those that were started with it.
 pub struct World {
-    /// In `MPI_COMM_WORLD`.
+    /// The rank in `MPI_COMM_WORLD`.
     pub rank: u32,
-    /// How many processes.
+    /// The number of processes.
     pub size: u32,
-    /// `nodes[rank]`: on which node, from 0.
+    /// `nodes[rank]`: the node of each rank, from 0.
     pub nodes: Vec<u32>,
-    /// Which of the job's programs this is.
+    /// The index of this process's program in the job.
     pub appnum: u32,
-    /// What `MPI_Init_thread` gave.
+    /// The thread level that `MPI_Init_thread` provided.
     pub thread_level: i32,
     /// The thread that has called `MPI_Init`.
     pub main_thread: std::thread::ThreadId,
-    /// The way to the process manager; none in a singleton.
+    /// The process manager; `None` in a singleton.
     pub pmi: Option<Pmi>,
-    /// What the user has set.
+    /// The user's settings.
     pub settings: Settings,
-    /// The process sets, once somebody has asked for more than those that every process has.
+    /// The process sets, once more than the standard ones were requested.
     pub(super) psets: Option<Psets>,
 }
 
@@ -131,7 +131,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Nothing that goes over the engine, or speaks of other processes, is left.
+    /// Drops everything that uses the engine or refers to other processes.
     pub(super) fn forget_all(&mut self) {
         // First, since the others lend it memory.
         self.engine = Engine::new(Peer(0), Routes::default());
@@ -150,7 +150,7 @@ impl State {
         Peer(self.world.as_ref().map_or(0, |world| world.rank))
     }
 
-    /// Gets on with everything that is under way; whether anything moved.
+    /// Advances all operations in progress; returns whether any moved.
     #[inline]
     pub fn progress(&mut self) -> bool {
         let mut moved = self.engine.progress();
@@ -168,28 +168,28 @@ impl State {
         moved
     }
 
-    /// Opens a port; what others have to know.
+    /// Opens a port; returns its name.
     pub fn open_port(&mut self) -> MpiResult<PortName> {
         let owner = self.comms.names.of_rank(self.me().0);
         let Some(world) = &self.world else { return Err(MpiError::intern("the library is not open")) };
         self.ports.open(owner, self.engine.transport_mut(), &world.settings)
     }
 
-    /// Sends a copy of a buffer's bytes, which counts against the buffer that the user has attached.
+    /// Sends a copy of a buffer's bytes, which counts against the user's attached buffer.
     pub fn send_buffered(&mut self, comm: CommHandle, envelope: Envelope, to: Peer, buffer: &Buffer) -> MpiResult {
         let session = self.comms.get(comm)?.session;
         self.buffered.send(&mut self.engine, (comm, session), envelope, to, buffer)
     }
 
-    /// Starts a collective operation that is not under way.
+    /// Starts a collective operation that is not in progress.
     pub fn start_collective(&mut self, id: CollectiveId) -> MpiResult {
         self.collectives.start(id, &mut self.engine);
         Ok(())
     }
 
-    /// Keeps a message that a matched probe has taken out.
+    /// Keeps a message removed from matching by a matched probe.
     pub fn keep_message(&mut self, id: MessageId, comm: CommHandle) -> MpiResult<MessageHandle> {
         let handle = self.messages.add(Kept { id, comm });
-        handle.ok_or_else(|| MpiError::no_mem("there are two million probed messages already"))
+        handle.ok_or_else(|| MpiError::no_mem("too many probed messages (two million)"))
     }
 }

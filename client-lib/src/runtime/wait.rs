@@ -1,7 +1,7 @@
-//! How a call waits: it polls while the core is its own, then gives the core away, then sleeps until something comes.
+//! How a call waits: it polls while it has a core of its own, then yields the core, then sleeps until something arrives.
 //!
-//! With several threads in the library, one of those that wait sleeps on the transports' descriptors; the others sleep until
-//! it says that something has moved, or leaves and one of them takes its place.
+//! With several threads in the library, one of the waiting threads sleeps on the transports' descriptors. The others sleep until
+//! it reports that something has moved, or until it leaves and one of them takes its place.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -9,35 +9,35 @@ use std::time::{Duration, Instant};
 use super::waiting::Waiting;
 use super::{Guard, Runtime, State};
 
-/// Whoever gets the core by a yield keeps it longer than this.
+/// A process that gets the core by a yield keeps it longer than this.
 const TURN: Duration = Duration::from_micros(2);
 
-/// After so many yields that gave the core to nobody, a process sleeps: the others sleep as well, or the scheduler counts
-/// each rank as a session of its own, among which a yield means nothing (autogroups, under launchers that call `setsid` for
-/// each rank).
+/// After this many yields that did not give the core to another process, a process sleeps: the others sleep as well, or
+/// the scheduler counts each rank as a session of its own, between which a yield has no effect (autogroups, under
+/// launchers that call `setsid` for each rank).
 const IN_VAIN: u32 = 16;
 
-/// Longest sleep: deadlines of the transports are looked at this often.
+/// The longest sleep: the transports' deadlines are checked this often.
 const SLEEP: Duration = Duration::from_millis(500);
 
-/// Most waits of a rank with a core of its own end within so many polls, for which nothing is set up.
+/// Most waits of a rank with a core of its own end within this many polls, for which nothing is set up.
 const POLLS: u32 = 16;
 
-/// Of a rank that shares its core: whom it waits for may need that core.
+/// For a rank that shares its core: the process that it waits for may need that core.
 const POLLS_SHARED: u32 = 2;
 
-/// Counts what has moved, for threads that wait for another's polling.
+/// Counts movements, for threads that wait while another one polls.
 static MOVED: AtomicU32 = AtomicU32::new(0);
 
 impl Runtime {
-    /// Waits until `done` has a result, getting on with everything meanwhile.
+    /// Waits until `done` returns a result, advancing everything meanwhile.
     pub fn wait<T>(&self, mut guard: Guard<'_>, done: impl FnMut(&mut State) -> Option<T>) -> T {
         guard.wait(done)
     }
 }
 
 impl Guard<'_> {
-    /// Waits until `done` has a result, getting on with everything meanwhile; other threads get the lock in between.
+    /// Waits until `done` returns a result, advancing everything meanwhile; other threads get the lock in between.
     #[inline]
     pub fn wait<T>(&mut self, mut done: impl FnMut(&mut State) -> Option<T>) -> T {
         self.wait_as(|state, moment| match moment {
@@ -46,7 +46,7 @@ impl Guard<'_> {
         })
     }
 
-    /// As [`Guard::wait`], for something that may wait in vain: before each sleep `last` looks, and ends what has no end.
+    /// As [`Guard::wait`], for an event that may never happen: `last` is called before each sleep and can end the wait.
     #[inline]
     pub fn wait_or<T>(
         &mut self,
@@ -60,7 +60,7 @@ impl Guard<'_> {
         })
     }
 
-    /// As [`Guard::wait`], for what does not come over a transport: whoever brings it is told of every sleep.
+    /// As [`Guard::wait`], for an event from outside the transports: `done` is told about every sleep.
     #[inline]
     pub fn wait_as<T>(&mut self, mut done: impl FnMut(&mut State, Moment) -> Option<T>) -> T {
         for _ in 0..if self.spins() { POLLS } else { POLLS_SHARED } {
@@ -101,19 +101,19 @@ impl Guard<'_> {
             }
         };
         if self.waiting.others > 0 {
-            // One of them takes this one's place.
+            // One of them takes this thread's place.
             tell_threads();
         }
         result
     }
 
-    /// Whether waits begin with polling alone, as this process has a core of its own.
+    /// Whether waits begin with polling alone, because this process has a core of its own.
     #[inline]
     pub fn spins(&self) -> bool {
         !self.waiting.spin.is_zero()
     }
 
-    /// Gets on with everything that is under way; whether anything moved.
+    /// Advances all operations in progress; returns whether any moved.
     #[inline]
     pub fn step(&mut self) -> bool {
         let moved = self.progress();
@@ -127,7 +127,7 @@ impl Guard<'_> {
         }
     }
 
-    /// Does something without the lock.
+    /// Runs a closure without the lock.
     pub fn unlocked<T>(&mut self, body: impl FnOnce() -> T) -> T {
         self.tell_others();
         self.runtime.lock.release();
@@ -143,7 +143,7 @@ impl Guard<'_> {
         }
     }
 
-    /// Wakes threads that sleep, if requests have ended since they were told last: one of these may be theirs.
+    /// Wakes the sleeping threads if requests have ended since they were last woken: one of these may be theirs.
     #[inline]
     pub fn tell_others(&mut self) {
         let finished = self.engine.finished();
@@ -153,7 +153,7 @@ impl Guard<'_> {
         }
     }
 
-    /// Wakes threads that sleep, to look for themselves.
+    /// Wakes the sleeping threads, so that they check for themselves.
     pub fn wake_others(&mut self) {
         if self.waiting.others > 0 {
             tell_threads();
@@ -163,7 +163,7 @@ impl Guard<'_> {
         }
     }
 
-    /// Sleeps, unless the last look brings what is waited for.
+    /// Sleeps, unless the last check returns the result.
     fn sleep<T>(&mut self, done: &mut impl FnMut(&mut State, Moment) -> Option<T>) -> Option<T> {
         let limit = self.ports.sleep_limit(SLEEP);
         if self.waiting.sleeper.is_some() {
@@ -181,19 +181,19 @@ impl Guard<'_> {
             self.reach_awaited();
         }
         let Some(sleep) = self.engine.transport_mut().prepare_sleep(limit) else {
-            // Something is coming that is not there yet: whoever brings it may wait for this core.
+            // Something is arriving that is not complete yet: its sender may wait for this core.
             self.unlocked(std::thread::yield_now);
             return None;
         };
         let there = done(self, Moment::Sleep);
         if there.is_none() {
-            // Before the mark is set: it is not this thread that has to be woken.
+            // Before the mark is set: this thread need not be woken.
             self.tell_others();
             self.waiting.sleeper = Some(sleep.bell());
             self.unlocked(|| sleep.sleep());
             self.waiting.sleeper = None;
             if self.waiting.others > 0 {
-                // What has come may be theirs, without anything that this thread would see.
+                // What has arrived may be theirs, and this thread would not notice that.
                 tell_threads();
             }
         }
@@ -203,15 +203,15 @@ impl Guard<'_> {
     }
 }
 
-/// When something that is waited for is looked for.
+/// When `done` is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// Now and then.
+    /// Regularly.
     Look,
-    /// Before a sleep: who brings it has to be told first, so that one of both notices the other. If it is there, there is no
-    /// sleep.
+    /// Before a sleep: the process that causes the event must be told first, so that at least one of both notices the
+    /// other. If `done` returns a result, there is no sleep.
     Sleep,
-    /// After that, in any case.
+    /// After the sleep, in any case.
     Awake,
 }
 
@@ -226,7 +226,7 @@ struct Idle {
     since: Option<Instant>,
     polls: u32,
     elapsed: Duration,
-    /// Yields in turn that came back at once.
+    /// Consecutive yields that returned at once.
     in_vain: u32,
 }
 
@@ -238,7 +238,7 @@ enum Pause {
 }
 
 impl Idle {
-    /// Whether a whole sleep has been in vain.
+    /// Whether a whole sleep has passed without movement.
     fn is_long(&self) -> bool {
         self.elapsed >= SLEEP
     }
@@ -247,7 +247,7 @@ impl Idle {
         let since = *self.since.get_or_insert_with(Instant::now);
         self.polls += 1;
         let yields = self.elapsed >= waiting.spin;
-        // A look at the clock costs as much as some polls.
+        // Reading the clock costs as much as some polls.
         if yields || self.polls.is_multiple_of(32) {
             let before = std::mem::replace(&mut self.elapsed, since.elapsed());
             let alone = yields && self.elapsed - before < TURN;

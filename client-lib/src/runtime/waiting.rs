@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use crate::transport::Bell;
 
-/// How waiting goes in this process.
+/// How calls of this process wait.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    /// Polls this long before anything else.
+    /// The time to poll without yielding.
     pub(super) spin: Duration,
-    /// Then yields this long between polls.
+    /// The time to yield between polls after that.
     pub(super) yield_for: Duration,
-    /// By what the thread that sleeps on the descriptors is woken, if there is one.
+    /// Wakes the thread that sleeps on the descriptors, if there is one.
     pub(super) sleeper: Option<Bell>,
-    /// Threads that wait for it.
+    /// The number of threads that wait for it.
     pub(super) others: u32,
-    /// How many requests had ended when sleeping threads were last told.
+    /// How many requests had ended when the sleeping threads were last woken.
     pub(super) told: u64,
 }
 
 impl Waiting {
-    /// Chooses by what the user says, or by whether ranks share cores.
+    /// Chooses by the user's setting, or by whether ranks share cores.
     pub(super) fn choose(&mut self, spin: Option<Duration>, oversubscribed: bool) {
         self.spin = spin.unwrap_or(if oversubscribed { Duration::ZERO } else { SPIN });
     }
@@ -32,10 +32,10 @@ impl Default for Waiting {
     }
 }
 
-/// A rank with a core of its own polls this long: waking up costs some microseconds, work between messages rarely a
-/// millisecond.
+/// The polling time of a rank with a core of its own: waking up costs some microseconds, and work between messages
+/// rarely takes a millisecond.
 const SPIN: Duration = Duration::from_millis(1);
 
-/// A rank that shares its core polls and yields this long before it sleeps: waking a sleeper costs more than a turn of the
-/// scheduler, until many ranks wait for something far away.
+/// The time that a rank that shares its core polls and yields before it sleeps: waking a sleeper costs more than a turn
+/// of the scheduler, unless many ranks wait for a distant event.
 const YIELD: Duration = Duration::from_micros(200);

@@ -1,7 +1,8 @@
-//! One copy, from process to process: the kernel reads another process's memory (process_vm_readv(2), "cross memory attach").
+//! One copy, from process to process: the kernel reads another process's memory (process_vm_readv(2), "cross memory
+//! attach").
 //!
-//! Whether it does is found out with a real word at first contact: namespaces, Yama, seccomp and capabilities decide together,
-//! and no two kernels decide alike. XPMEM and KNEM do the same through devices, where these exist.
+//! Whether the kernel permits it is tested with a real word at first contact: namespaces, Yama, seccomp and capabilities
+//! decide together, differently on each kernel. XPMEM and KNEM do the same through devices, where these exist.
 
 use std::io::{IoSlice, IoSliceMut, Read};
 
@@ -14,36 +15,38 @@ use crate::memory::Buffer;
 
 /// How many pieces one call takes (`IOV_MAX`).
 const PIECES: usize = 1024;
-/// How many bytes: a call ends within a millisecond or so, whatever the message's length.
+/// Bytes per call: a call ends within about a millisecond, however long the message is.
 const BYTES: usize = 4 << 20;
 
 /// Whether a peer's memory can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Yes, by this process number.
+    /// Yes, with this pid.
     Yes(i32),
-    /// No, and why.
+    /// No, and the reason.
     No(String),
 }
 
-/// Tries to read the peer's nonce out of its memory.
+/// Tries to read the peer's nonce from its memory.
 pub(crate) fn probe(pid: i32, address: u64, nonce: u64, namespaces: [[u64; 2]; 2]) -> Verdict {
     let [[our_pids, our_users], [their_pids, their_users]] = namespaces;
     let mut reason = String::new();
     if our_pids != their_pids {
-        reason.push_str(", another pid namespace");
+        reason.push_str(", different pid namespace");
     }
     if our_users != their_users {
-        reason.push_str(", another user namespace");
+        reason.push_str(", different user namespace");
     }
     if pid <= 0 {
-        return Verdict::No(format!("its process number is not known here{reason}"));
+        return Verdict::No(format!("its pid is unknown here{reason}"));
     }
     let mut word = [0; 8];
     let remote = RemoteIoVec { base: address as usize, len: word.len() };
     match process_vm_readv(Pid::from_raw(pid), &mut [IoSliceMut::new(&mut word)], &[remote]) {
         Ok(8) if u64::from_ne_bytes(word) == nonce => Verdict::Yes(pid),
-        Ok(_) | Err(Errno::EFAULT | Errno::ESRCH) => Verdict::No(format!("process {pid} is another one{reason}")),
+        Ok(_) | Err(Errno::EFAULT | Errno::ESRCH) => {
+            Verdict::No(format!("pid {pid} belongs to a different process{reason}"))
+        }
         Err(errno) => {
             if errno == Errno::EPERM && yama_scope().is_some_and(|scope| scope > 0) {
                 reason.push_str(", Yama's ptrace_scope");
@@ -53,7 +56,7 @@ pub(crate) fn probe(pid: i32, address: u64, nonce: u64, namespaces: [[u64; 2]; 2
     }
 }
 
-/// Lets peers read this process's memory where Yama allows that to descendants only.
+/// Lets peers read this process's memory where Yama would allow that only to its ancestors.
 #[expect(unsafe_code, reason = "there is no safe wrapper")]
 pub(crate) fn allow() {
     if yama_scope() == Some(1) {
@@ -73,16 +76,16 @@ pub(crate) fn namespaces() -> [u64; 2] {
     ["/proc/self/ns/pid", "/proc/self/ns/user"].map(|path| nix::sys::stat::stat(path).map_or(0, |stat| stat.st_ino))
 }
 
-/// Devices of other one-copy ways, and what this library makes of them.
+/// The devices of other one-copy mechanisms, and whether this library uses them.
 pub(crate) fn devices() -> String {
     let device = |name: &str, path: &str| match std::path::Path::new(path).exists() {
-        true => format!("{name}: not used, cma does the same"),
+        true => format!("{name}: not used; cma does the same"),
         false => format!("{name}: no {path}"),
     };
     format!("{}; {}", device("xpmem", "/dev/xpmem"), device("knem", "/dev/knem"))
 }
 
-/// Reads `len` bytes at `address` of a process into a buffer, from its packed byte `at` on.
+/// Reads `len` bytes at `address` of a process into a buffer, starting at its packed byte `at`.
 #[expect(unsafe_code, reason = "the kernel writes into memory that the user has lent")]
 pub(crate) fn read(pid: i32, address: u64, into: &Buffer, at: usize, len: usize) -> Result<(), PullRefused> {
     let mut done = 0;
@@ -92,7 +95,7 @@ pub(crate) fn read(pid: i32, address: u64, into: &Buffer, at: usize, len: usize)
         let mut named = 0;
         pieces.clear();
         into.pieces(at + done, part, |base, len| {
-            // SAFETY: the buffer's memory, lent for receiving; the slice is handed to the kernel and to nobody else.
+            // SAFETY: the buffer's memory, lent for receiving; only the kernel gets the slice.
             pieces.push(IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(base, len) }));
             named += len;
             pieces.len() < PIECES
@@ -106,7 +109,7 @@ pub(crate) fn read(pid: i32, address: u64, into: &Buffer, at: usize, len: usize)
     Ok(())
 }
 
-/// Writes `len` bytes of a buffer, from its packed byte `at` on, to an address of a process; the buffer's bytes lie side by side.
+/// Writes `len` bytes of a contiguous buffer, starting at its packed byte `at`, to an address of a process.
 pub(crate) fn write(pid: i32, address: u64, from: &Buffer, at: usize, len: usize) -> Result<(), PullRefused> {
     let bytes = from.as_bytes().and_then(|bytes| bytes.get(at..at + len)).ok_or(PullRefused)?;
     let mut done = 0;
@@ -130,7 +133,7 @@ mod tests {
     use crate::datatype::Layout;
 
     #[test]
-    fn a_word_that_is_there_is_read_and_any_other_is_a_reason() {
+    fn a_matching_word_permits_reads_and_any_other_gives_the_reason() {
         let (word, pid, here) = (Box::new(77u64), std::process::id() as i32, namespaces());
         let address = &raw const *word as u64;
         assert_eq!(probe(pid, address, 77, [here, here]), Verdict::Yes(pid));
@@ -138,11 +141,11 @@ mod tests {
             Verdict::No(reason) => reason,
             Verdict::Yes(_) => String::new(),
         };
-        assert_eq!(text(probe(pid, address, 78, [here, here])), format!("process {pid} is another one"));
-        assert_eq!(text(probe(pid, 8, 77, [here, here])), format!("process {pid} is another one"));
+        assert_eq!(text(probe(pid, address, 78, [here, here])), format!("pid {pid} belongs to a different process"));
+        assert_eq!(text(probe(pid, 8, 77, [here, here])), format!("pid {pid} belongs to a different process"));
         assert_eq!(
             text(probe(0, address, 77, [here, [1, here[1]]])),
-            "its process number is not known here, another pid namespace"
+            "its pid is unknown here, different pid namespace"
         );
         assert!(devices().starts_with("xpmem: "));
     }

@@ -1,5 +1,5 @@
-//! What processes of one node do with memory that they share, whatever it is for: atomics on it ([`sync`]), and the kernel's
-//! copies out of another process's memory ([`cma`]).
+//! The primitives for memory that processes of one node share: atomics on it ([`sync`]), and copies from another
+//! process's memory by the kernel ([`cma`]).
 
 pub(crate) mod cma;
 pub(crate) mod sync;

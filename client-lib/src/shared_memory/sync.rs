@@ -1,4 +1,4 @@
-//! Atomics and cells for memory that several processes share, or that loom watches under `--cfg loom`.
+//! Atomics and cells for memory that several processes share, or that loom checks under `--cfg loom`.
 
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
@@ -26,7 +26,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// A full barrier after an atomic read-modify-write of the same thread. On x86-64 that instruction is one already.
+/// A full barrier after an atomic read-modify-write of the same thread. On x86-64 that instruction is already a full
+/// barrier.
 #[inline(always)]
 pub(crate) fn fence_after_rmw() {
     if cfg!(all(target_arch = "x86_64", not(loom))) {
@@ -36,7 +37,7 @@ pub(crate) fn fence_after_rmw() {
     }
 }
 
-/// Alone on its cache lines: two, since processors fetch them in pairs.
+/// A value alone on its cache lines: two lines, since processors fetch them in pairs.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Line<T>(pub(crate) T);

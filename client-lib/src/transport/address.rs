@@ -1,4 +1,4 @@
-//! Which of a node's addresses others connect to.
+//! Chooses the address of this node that others connect to.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -6,8 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 
-/// The address of an interface, or an address of this machine, as the user has named it; otherwise the one that the launcher
-/// advertises; otherwise the first of an interface that is up and not the loopback; otherwise the loopback's.
+/// Returns the address of the interface, or the address of this machine, that the user has named; otherwise the one
+/// that the launcher advertises; otherwise the first address of an interface that is up and not the loopback; otherwise
+/// the loopback address.
 pub(super) fn of(wish: Option<&str>, advertised: Option<IpAddr>) -> io::Result<IpAddr> {
     let interfaces = interfaces()?;
     match wish {
@@ -43,7 +44,7 @@ fn choose(wish: &str, interfaces: &[Interface]) -> io::Result<IpAddr> {
     // An interface's IPv4 address is listed before its IPv6 ones.
     matching.next().map(|it| it.address).ok_or_else(|| {
         let there = interfaces.iter().map(|it| format!("{} ({})", it.name, it.address)).collect::<Vec<_>>().join(", ");
-        let text = format!("RSD_MPI_INTERFACE={wish} is no interface nor address of this node: there are {there}");
+        let text = format!("RSD_MPI_INTERFACE={wish}: no such interface or address on this node (available: {there})");
         io::Error::new(io::ErrorKind::NotFound, text)
     })
 }
@@ -71,7 +72,7 @@ mod tests {
         assert_eq!(first(&there[..2]), there[1].address);
         assert_eq!(first(&there[..1]), IpAddr::V4(Ipv4Addr::LOCALHOST));
         let text = choose("ib0", &there).unwrap_err().to_string();
-        assert!(text.ends_with("there are lo (127.0.0.1), eth0 (fd00::7), eth1 (10.0.0.7)"), "{text}");
+        assert!(text.ends_with("(available: lo (127.0.0.1), eth0 (fd00::7), eth1 (10.0.0.7))"), "{text}");
     }
 
     #[test]

@@ -1,29 +1,29 @@
-//! Where a process is and how it is reached, as processes of different jobs tell each other.
+//! Where a process is and how to reach it, as processes of different jobs tell each other.
 //!
-//! Within a job all of this follows from what the launcher says. Between jobs nothing does: a process introduces itself, in
-//! words that travel through others ([`Endpoint::to_words`]).
+//! Within a job all of this follows from the launcher's information. Between jobs, a process introduces itself in words that
+//! other processes forward ([`Endpoint::to_words`]).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::name::ProcessName;
 
-/// What the launcher calls this node; nodes of one machine have different names.
+/// The environment variable with the launcher's name of this node; several nodes on one machine have different names.
 const NODE_NAME: &str = "RSD_NODE_NAME";
 
-/// On which node a process is.
+/// The node of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Node {
-    /// Equal for processes of one user that can share memory: boot, network namespace and user, by a hash.
+    /// A hash of boot, network namespace and user: equal for processes that can share memory.
     machine: u64,
-    /// What the launcher calls the node, by a hash; 0 without a launcher that names it.
+    /// A hash of the launcher's name of the node; 0 if the launcher does not name it.
     label: u64,
 }
 
 impl Node {
-    /// That of this process.
+    /// The node of this process.
     pub fn here() -> Self {
         let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        // The names of unix sockets are the namespace's.
+        // Abstract unix sockets belong to the network namespace.
         let namespace = nix::sys::stat::stat("/proc/self/ns/net").map_or(0, |stat| stat.st_ino);
         let user = nix::unistd::geteuid().as_raw();
         let machine = hash(&[boot.trim_ascii(), &namespace.to_ne_bytes(), &user.to_ne_bytes()].concat());
@@ -31,23 +31,23 @@ impl Node {
         Self { machine, label }
     }
 
-    /// Whether the two are one. A process that no launcher has placed is on every node of its machine.
+    /// Whether both are the same node. A process without a launcher's label is on every node of its machine.
     pub fn is(self, other: Self) -> bool {
         self.machine == other.machine && (self.label == other.label || self.label == 0 || other.label == 0)
     }
 
-    /// In words.
+    /// Encodes the node as words.
     pub fn to_words(self) -> [u64; 2] {
         [self.machine, self.label]
     }
 
-    /// From words.
+    /// Decodes the node from words.
     pub fn from_words(words: [u64; 2]) -> Self {
         let [machine, label] = words;
         Self { machine, label }
     }
 
-    /// A number, not negative, that processes on one node have in common, and with others by chance only.
+    /// A non-negative number that is equal for processes on one node, and equal on different nodes only by chance.
     pub fn colour(self) -> i32 {
         let mixed = (self.machine ^ self.label.rotate_left(32)).wrapping_mul(PRIME);
         (mixed >> 33) as i32
@@ -61,31 +61,31 @@ fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME)).max(1)
 }
 
-/// What a process says of itself.
+/// What a process tells others about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Who it is.
+    /// The name of the process.
     pub name: ProcessName,
-    /// Where it is.
+    /// The node of the process.
     pub node: Node,
-    /// Whether it shares memory with others of its node.
+    /// Whether it shares memory with other processes of its node.
     pub shares: bool,
-    /// Whether it knows processes of other jobs, or has taken leave of some whose farewell it waits for.
+    /// Whether it is connected to processes of other jobs, or waits for the farewell of some.
     pub knows_foreign: bool,
-    /// Where it listens for processes on other nodes, if it does.
+    /// The address where it listens for processes on other nodes, if it does.
     pub address: Option<SocketAddr>,
 }
 
-/// How many words an introduction has.
+/// The number of words of an endpoint.
 pub const WORDS: usize = 8;
 
 impl Endpoint {
-    /// By shared memory, if not over TCP.
+    /// Whether the two communicate through shared memory rather than TCP.
     pub fn shares_memory_with(&self, other: &Self) -> bool {
         self.shares && other.shares && self.node.is(other.node)
     }
 
-    /// In words.
+    /// Encodes the endpoint as words.
     pub fn to_words(self) -> [u64; WORDS] {
         let world = u128::from_be_bytes(self.name.world);
         let (ip, port) = self.address.map_or((Ipv6Addr::UNSPECIFIED, 0), |address| {
@@ -103,7 +103,7 @@ impl Endpoint {
         [(world >> 64) as u64, world as u64, rank, machine, label, flags, (ip >> 64) as u64, ip as u64]
     }
 
-    /// From words; none if they are not such as [`Endpoint::to_words`] makes.
+    /// Decodes an endpoint; `None` if [`Endpoint::to_words`] cannot have made these words.
     pub fn from_words(words: &[u64]) -> Option<Self> {
         let &[high, low, rank, machine, label, flags, ip_high, ip_low] = words else { return None };
         let world = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_understood_and_nothing_else_is() {
+    fn an_encoded_introduction_decodes_and_nothing_else_does() {
         for address in [None, Some("10.0.0.7:4411"), Some("[fd00::7]:65535"), Some("[::1]:0")] {
             for (shares, knows_foreign) in [(true, false), (false, true), (true, true), (false, false)] {
                 let address = address.map(|it| it.parse().unwrap());
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_one_machine_are_told_apart_by_their_labels_if_both_have_one() {
+    fn nodes_of_one_machine_differ_by_their_labels_if_both_have_one() {
         assert!(node(1, 2).is(node(1, 2)) && !node(1, 2).is(node(1, 3)) && !node(1, 2).is(node(4, 2)));
         assert!(node(1, 0).is(node(1, 3)) && node(1, 3).is(node(1, 0)) && !node(1, 0).is(node(2, 0)));
         assert!(Node::here().is(Node::here()) && Node::here().machine != 0);

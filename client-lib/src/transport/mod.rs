@@ -1,4 +1,4 @@
-//! The routes to other processes: shared memory on one node, TCP between nodes. [`Routes`] chooses for each peer.
+//! The transports to other processes: shared memory on one node, TCP between nodes. [`Routes`] chooses for each peer.
 
 mod address;
 pub mod endpoint;

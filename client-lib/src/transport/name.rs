@@ -1,20 +1,20 @@
-//! Who a process is, whoever asks.
+//! The names of processes, which all processes agree on.
 
 use std::fmt;
 
-/// A process's name: unlike that of any other process of any job, for as long as either lives.
+/// A process's name: unique among the processes of all jobs as long as the process lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessName {
-    /// The job, by a hash of its PMI name.
+    /// The job: a hash of its PMI name.
     pub world: [u8; 16],
     /// The rank in its `MPI_COMM_WORLD`.
     pub rank: u32,
 }
 
 impl ProcessName {
-    /// Of a rank of the job with this PMI name (kvsname), which process managers give to no two jobs.
+    /// The name of a rank of the job with this PMI name (kvsname), which process managers never use twice.
     pub fn new(job: &[u8], rank: u32) -> Self {
-        // FNV-1a twice, from two starting points: told apart by 128 bits; nothing secret depends on it.
+        // FNV-1a twice, from two initial values: 128 bits avoid collisions; nothing secret depends on it.
         let hash = |start: u64| job.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME));
         let mut world = [0; 16];
         world[..8].copy_from_slice(&hash(0xcbf2_9ce4_8422_2325).to_be_bytes());
@@ -26,7 +26,7 @@ impl ProcessName {
 const PRIME: u64 = 0x0100_0000_01b3;
 
 impl fmt::Display for ProcessName {
-    /// `rank 3 of job 1f00…`: enough of the hash to tell jobs apart.
+    /// `rank 3 of job 1f00…`: enough of the hash to distinguish jobs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} of job ", self.rank)?;
         self.world[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))

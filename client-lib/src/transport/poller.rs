@@ -1,9 +1,9 @@
 //! The one place where a process sleeps: an epoll set that all transports share.
 //!
 //! Everything is edge-triggered: a descriptor is reported once when it becomes ready, and again only after new data, or new
-//! room after a send was refused. Whoever gets a report reads until there is nothing more, now or by its own polls; what came
-//! between the last read and the sleep is reported at once. So nothing has to be changed in the set while messages flow, and
-//! an eventfd that is never read serves as a doorbell.
+//! room after a send was refused. After a report, the owner reads until nothing is left, at once or in later polls; data that
+//! arrive between the last read and the sleep are reported at once. So the set does not change while messages flow, and an
+//! eventfd that is never read can serve as a doorbell.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-/// Which transport a descriptor belongs to.
+/// The transport that a descriptor belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Owner {
@@ -20,32 +20,32 @@ pub enum Owner {
     Shm = 1,
     /// TCP.
     Tcp = 2,
-    /// Nobody here: what its reports are about is looked at by those that sleep.
+    /// No transport: the threads that sleep check what these reports are about.
     Others = 3,
 }
 
-/// What a descriptor is known by: its transport, and the transport's own number for it.
+/// Identifies a descriptor: its transport, and that transport's number for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token {
-    /// Who gets the reports.
+    /// The transport that gets the reports.
     pub owner: Owner,
-    /// What the owner knows it by. A report may come for a number that has been given to another descriptor since.
+    /// The owner's number for the descriptor. A late report may have a number that now belongs to another descriptor.
     pub id: u32,
 }
 
-/// A report.
+/// A report about one descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
-    /// Of which descriptor.
+    /// The descriptor.
     pub token: Token,
-    /// There is data, the end of it, an error, or somebody to accept.
+    /// There is data, end of stream, an error, or a connection to accept.
     pub readable: bool,
     /// There is room, or an error.
     pub writable: bool,
 }
 
-/// Reports of one look, taken with [`Poller::wait`]. Separate from the set, so that one can sleep without holding what
-/// the reports are for.
+/// The reports of one [`Poller::wait`]. They are separate from the set, so that a thread can sleep without holding the
+/// state that the reports are about.
 #[derive(Debug)]
 pub struct Reports {
     events: [EpollEvent; 64],
@@ -59,7 +59,7 @@ impl Default for Reports {
 }
 
 impl Reports {
-    /// Those of the last look.
+    /// The reports of the last wait.
     pub fn iter(&self) -> impl Iterator<Item = Ready> + '_ {
         self.events[..self.len].iter().filter_map(|event| {
             let flags = event.events();
@@ -89,35 +89,37 @@ impl Token {
     }
 }
 
-/// The set.
+/// The epoll set.
 #[derive(Debug)]
 pub struct Poller {
     epoll: Epoll,
 }
 
 impl Poller {
-    /// An empty one; closed in programs that this one starts.
+    /// Creates an empty set, which is closed in programs that this process executes.
     pub fn new() -> io::Result<Self> {
         Ok(Self { epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)? })
     }
 
-    /// Adds a descriptor, for reading and writing. If it is ready already it is reported.
+    /// Adds a descriptor for reading and writing. It is reported at once if it is already ready.
     pub fn add(&self, descriptor: impl AsFd, token: Token) -> io::Result<()> {
         Ok(self.epoll.add(descriptor, Self::event(token))?)
     }
 
-    /// Gives a descriptor another token. If it is ready it is reported again.
+    /// Gives a descriptor another token. It is reported again if it is ready.
     pub fn change(&self, descriptor: impl AsFd, token: Token) -> io::Result<()> {
         Ok(self.epoll.modify(descriptor, &mut Self::event(token))?)
     }
 
-    /// Takes a descriptor out. To be done before closing it: a forked child may hold the same socket, which would then stay.
+    /// Removes a descriptor. Call this before closing it: a forked child may hold the same socket, which would keep it
+    /// in the set.
     pub fn remove(&self, descriptor: impl AsFd) {
-        // It fails for descriptors that are not in the set, which is what was asked for.
+        // It fails for descriptors that are not in the set, which is the desired state.
         let _ = self.epoll.delete(descriptor);
     }
 
-    /// Sleeps until something is ready, at most this long (rounded up to milliseconds); zero only looks. A signal wakes it, too.
+    /// Sleeps until a descriptor is ready or `limit` (rounded up to milliseconds) is over; zero only checks. A signal
+    /// also ends the sleep.
     pub fn wait(&self, reports: &mut Reports, limit: Duration) -> io::Result<()> {
         let limit_ms = limit.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
         let limit = EpollTimeout::try_from(limit_ms).unwrap_or(EpollTimeout::MAX);
@@ -142,12 +144,12 @@ impl AsFd for Poller {
     }
 }
 
-/// Sleeps until a descriptor is readable, at most this long (rounded up to milliseconds). A signal wakes it, too.
+/// Sleeps until a descriptor is readable or `limit` (rounded up to milliseconds) is over. A signal also ends the sleep.
 pub fn wait_readable<'a>(descriptors: impl Iterator<Item = BorrowedFd<'a>>, limit: Duration) {
     let limit_ms = limit.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
     let limit = PollTimeout::try_from(limit_ms).unwrap_or(PollTimeout::MAX);
     let mut waited_for = descriptors.map(|it| PollFd::new(it, PollFlags::POLLIN)).collect::<Vec<_>>();
-    // Whatever it says, the caller looks for itself.
+    // The caller checks by itself, whatever the result is.
     let _ = poll(&mut waited_for, limit);
 }
 

@@ -1,4 +1,4 @@
-//! Which way leads to which peer, and how a process sleeps while nothing comes over any of them.
+//! Chooses the transport to each peer, and lets the process sleep while nothing arrives on any of them.
 
 mod foreign;
 
@@ -21,40 +21,40 @@ use crate::engine::{Frame, FrameLimits, Peer, PullRefused, Pulled, Refusal, Regi
 use crate::memory::{Buffer, Payload};
 use crate::settings::Settings;
 
-/// Who is where, as far as start-up knows.
+/// What the startup knows about the location of the processes.
 #[derive(Debug)]
 pub struct Neighbourhood<'a> {
     /// This process.
     pub name: ProcessName,
     /// `nodes[rank]`: the node of each rank.
     pub nodes: &'a [u32],
-    /// What the user has set.
+    /// The user's settings.
     pub settings: &'a Settings,
-    /// The address of this node that the launcher advertises: by which its daemon reaches the others.
+    /// The address of this node that the launcher advertises: its daemon uses it to reach other nodes.
     pub advertised: Option<IpAddr>,
-    /// What the launcher has prepared for connections with other nodes; else they are prepared here.
+    /// What the launcher has prepared for connections with other nodes; otherwise this process prepares it.
     pub prepared: Option<Prepared>,
 }
 
 /// What connections with other nodes need.
 #[derive(Debug)]
 pub struct Prepared {
-    /// What only the job's processes know.
+    /// A secret that only the job's processes know.
     pub secret: [u8; 32],
-    /// The socket that listens for them.
+    /// The listening socket.
     pub listener: OwnedFd,
 }
 
-/// The routes of one process. Without any, it is alone.
+/// The transports of one process. Without any, the process is alone.
 #[derive(Debug, Default)]
 pub struct Routes {
     shm: Option<Shm>,
     tcp: Option<Tcp>,
     /// `routes[peer]`.
     routes: Vec<Route>,
-    /// What TCP's descriptors are in; shared memory's, too, if there is both.
+    /// Holds TCP's descriptors; shared memory's as well, if both are in use.
     poller: Option<Arc<Poller>>,
-    /// What is readable when something may have come: the poller, or without one shared memory's own set.
+    /// Readable when something may have arrived: the poller or, without one, shared memory's own set.
     set: Option<Arc<OwnedFd>>,
     bell: Option<Bell>,
     polls: u32,
@@ -62,28 +62,28 @@ pub struct Routes {
     advertised: Option<IpAddr>,
 }
 
-/// By which part a peer is reached.
+/// The transport that reaches a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
-    /// It is this process.
+    /// The peer is this process.
     Own,
-    /// It is on this node.
+    /// The peer is on this node.
     Shm,
-    /// It is on another one.
+    /// The peer is on another node.
     Tcp,
 }
 
-/// Polls between two looks at TCP's descriptors, where there is shared memory to poll as well, or a connection that is polled
-/// without: a look is a system call.
+/// The number of polls between two checks of TCP's descriptors, if there is also shared memory to poll, or a connection
+/// that is polled without reports: a check is a system call.
 const LOOK_EVERY: u32 = 64;
 
 impl Routes {
-    /// Those of a process that is alone, on a node with this address.
+    /// The transports of a process that is alone, on a node with this address.
     pub fn alone(advertised: Option<IpAddr>) -> Self {
         Self { advertised, ..Self::default() }
     }
 
-    /// Routes to all ranks of a world; none is connected yet.
+    /// Creates the transports to all ranks of a world; none is connected yet.
     pub fn new(neighbourhood: Neighbourhood<'_>) -> io::Result<Self> {
         let Neighbourhood { name, nodes, settings, advertised, prepared } = neighbourhood;
         let routes = routes(nodes, name.rank, settings);
@@ -129,7 +129,7 @@ impl Routes {
         Ok(routes)
     }
 
-    /// Sleeps end, too, when this becomes readable, if connections with other nodes are made here.
+    /// Makes this descriptor end sleeps when it becomes readable, if this process makes connections with other nodes.
     pub fn wake_by(&self, descriptor: impl AsFd) -> io::Result<()> {
         match &self.poller {
             Some(poller) => poller.add(descriptor, Token { owner: Owner::Others, id: 0 }),
@@ -137,12 +137,12 @@ impl Routes {
         }
     }
 
-    /// Where processes on other nodes reach this one; none if there are no other nodes.
+    /// The address where processes on other nodes reach this one; `None` if there are no other nodes.
     pub fn address(&self) -> Option<String> {
         self.tcp.as_ref().map(Tcp::address)
     }
 
-    /// What proves to processes of other nodes that they belong to one job.
+    /// Sets the secret that proves to processes on other nodes that this one belongs to their job.
     pub fn set_secret(&mut self, secret: [u8; 32]) {
         if let Some(tcp) = &mut self.tcp {
             tcp.set_secret(secret);
@@ -155,26 +155,26 @@ impl Routes {
         self.tcp.as_mut().and_then(Tcp::next_wanted)
     }
 
-    /// The address of a peer that was wanted, or why there is none.
+    /// Supplies the address of a wanted peer, or the reason why there is none.
     pub fn locate(&mut self, peer: Peer, address: Result<&str, String>) {
         if let Some(tcp) = &mut self.tcp {
             tcp.locate(peer, address);
         }
     }
 
-    /// The peers that were talked to.
+    /// The peers with a connection.
     pub fn connected(&self) -> Vec<Peer> {
         let shm = self.shm.as_ref().map(Shm::connected).unwrap_or_default();
         let tcp = self.tcp.as_ref().map(Tcp::connected).unwrap_or_default();
         [shm, tcp].concat()
     }
 
-    /// Whether everything that was taken has left this process.
+    /// Whether all accepted frames have left this process.
     pub fn is_flushed(&mut self) -> bool {
         self.tcp.as_ref().is_none_or(Tcp::is_flushed)
     }
 
-    /// One line for each peer that was talked to: which way, and why.
+    /// Describes each peer with a connection in one line: which transport, and why.
     pub fn describe(&self, me: u32) -> Vec<String> {
         let describe = |peer: &Peer| match (self.route(*peer), &self.shm, &self.tcp) {
             (Some(Route::Shm), Some(shm), _) => format!("{me}<->{} {}", peer.0, shm.describe(*peer)),
@@ -184,7 +184,8 @@ impl Routes {
         self.connected().iter().map(describe).collect()
     }
 
-    /// Announces to all peers that this process is about to sleep, for at most `limit`; none if something has come meanwhile.
+    /// Announces to all peers that this process is about to sleep, for at most `limit`; `None` if something has arrived
+    /// meanwhile.
     pub fn prepare_sleep(&mut self, limit: Duration) -> Option<Sleep> {
         let mut limit = limit;
         if let Some(tcp) = &mut self.tcp {
@@ -202,12 +203,13 @@ impl Routes {
         Some(Sleep { on: self.set.clone(), bell: self.bell(), limit })
     }
 
-    /// What becomes readable there ends this process's sleep, too, as long as the value lives; none without shared memory.
+    /// As long as the returned value lives, this descriptor ends this process's sleep when it becomes readable; `None`
+    /// without shared memory.
     pub fn hear(&self, bell: OwnedFd) -> Option<Hearing> {
         self.shm.as_ref()?.hear(bell).ok()
     }
 
-    /// Takes back the announcement.
+    /// Withdraws the announcement of [`Routes::prepare_sleep`].
     pub fn wake(&mut self) {
         if let Some(shm) = &mut self.shm {
             shm.awake();
@@ -232,7 +234,7 @@ impl Routes {
         }
     }
 
-    /// Made when it is first needed: most processes have one thread that waits, which nobody else wakes.
+    /// Made when first needed: most processes have only one thread that waits, which no other thread wakes.
     fn bell(&mut self) -> Bell {
         let made = || EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).ok().map(Arc::new);
         self.bell.get_or_insert_with(|| Bell(made())).clone()
@@ -267,7 +269,7 @@ impl Routes {
     }
 }
 
-/// Whether a rank has connections to others, which are reached as if on other nodes.
+/// Whether a rank reaches other ranks by connections, as if they were on other nodes.
 pub fn needs_connections(nodes: &[u32], rank: u32, settings: &Settings) -> bool {
     routes(nodes, rank, settings).contains(&Route::Tcp)
 }
@@ -291,33 +293,33 @@ pub struct Sleep {
     limit: Duration,
 }
 
-/// Wakes a thread of this process that sleeps.
+/// Wakes a sleeping thread of this process.
 #[derive(Debug, Clone)]
 pub struct Bell(Option<Arc<EventFd>>);
 
 impl Bell {
-    /// The sleep ends, or the next one does at once.
+    /// Ends the sleep, or the next sleep at once.
     pub fn ring(&self) {
         if let Some(bell) = &self.0 {
-            // It fails if it was rung often enough already.
+            // It fails only if the counter is full: then the bell rings already.
             let _ = bell.write(1);
         }
     }
 }
 
 impl Sleep {
-    /// What ends it.
+    /// The bell that ends this sleep.
     pub fn bell(&self) -> Bell {
         self.bell.clone()
     }
 
-    /// Sleeps until something may have come, the bell rings, or the time is over.
+    /// Sleeps until something may have arrived, the bell rings, or the time is over.
     pub fn sleep(self) {
         let set = self.on.as_deref().map(AsFd::as_fd);
         let bell = self.bell.0.as_deref().map(AsFd::as_fd);
         poller::wait_readable(set.into_iter().chain(bell), self.limit);
         if let Some(bell) = &self.bell.0 {
-            // Nothing to read if it has not rung.
+            // If the bell has not rung, there is nothing to read.
             let _ = bell.read();
         }
     }

@@ -1,21 +1,21 @@
 //! Shared memory: frames between processes of one node.
 //!
 //! Each process has one segment ([`segment`]) with the ring in which it receives ([`ring`]) and the cells from which it sends
-//! ([`cells`]). A frame up to 56 bytes, head included, goes into a slot of the receiver's ring; a longer payload goes into a
-//! cell of the sender's, which the slot names and from which the receiver copies. In the steady state that is no system call, no
-//! allocation and no lock, and one cache line per small frame.
+//! ([`cells`]). A frame of up to 56 bytes, including its head, goes into a slot of the receiver's ring. A longer payload goes
+//! into a cell of the sender's segment; the slot names the cell, and the receiver copies from it. In the steady state a small
+//! frame takes one cache line and no system call, allocation or lock.
 //!
-//! Long messages go through cells, part by part, both sides copying at the same time; or the receiver reads them out of the sender's
-//! memory ([`cma`]), of which a sender that has nothing else to do writes its share ([`share`]). Large cells are filled through
-//! the caches or past them ([`copy`]). Both times, which is quicker differs from machine to machine by a factor of ten, and is
-//! measured while it is done ([`choice`]).
+//! Long messages go through cells, part by part, both sides copying at the same time; or the receiver reads them from the
+//! sender's memory ([`cma`]), and a sender that is otherwise idle writes some of the pieces ([`share`]). Large cells are filled
+//! through the caches or past them ([`copy`]). In both cases the faster way differs between machines by a factor of up to ten,
+//! so it is measured during use ([`choice`]).
 //!
-//! Processes find each other by unix sockets ([`socket`]) whose names follow from their own, when they first talk
-//! ([`connect`]); they pass each other segment and doorbell there. The connection stays open and tells of the peer's death. What it
-//! had sent before it died still arrives.
+//! Processes connect when they first communicate ([`connect`]), over unix sockets ([`socket`]) whose names follow from the names
+//! of the processes; there they exchange segment and doorbell. The connection stays open, and its end reports the peer's
+//! death. Frames that the peer sent before it died still arrive.
 //!
-//! [`Shm`] is one part of the process's transport: it has the methods of [`crate::engine::Transport`] for the peers it has been told
-//! to expect, and a descriptor that becomes readable when there is something to do ([`Shm::fd`]).
+//! [`Shm`] is one part of the process's transport: it has the methods of [`crate::engine::Transport`] for the peers that it was
+//! told to expect, and a descriptor that becomes readable when there is something to do ([`Shm::fd`]).
 
 mod cells;
 mod choice;
@@ -62,7 +62,7 @@ use ring::{DATA, Receiver, SlotData};
 use segment::Segment;
 use share::{Offers, Shares};
 
-/// How shared memory is to be set up.
+/// The settings of the shared-memory transport.
 #[derive(Debug, Clone)]
 pub struct ShmConfig {
     /// This process.
@@ -75,12 +75,12 @@ pub struct ShmConfig {
     pub large_cells: u32,
     /// How long a peer may take to start listening.
     pub connect_limit: Duration,
-    /// Whether long messages may be read out of the sender's memory.
+    /// Whether a receiver may read long messages from the sender's memory.
     pub cma: bool,
 }
 
 impl ShmConfig {
-    /// What was measured to serve well.
+    /// The sizes that performed well in measurements.
     pub fn new(me: ProcessName) -> Self {
         let connect_limit = Duration::from_secs(30);
         Self { me, slots: 1024, small_cells: 64, large_cells: 64, connect_limit, cma: true }
@@ -95,7 +95,7 @@ pub struct Hearing {
 }
 
 impl Drop for Hearing {
-    /// The set would keep it as long as another process has it open.
+    /// The epoll set would keep the descriptor as long as another process has it open.
     fn drop(&mut self) {
         let _ = self.set.delete(&self.bell);
     }
@@ -108,25 +108,25 @@ pub struct Shm {
     segment: Segment,
     receiver: Receiver,
     pool: Pool,
-    /// `routes[peer]`: the number of its link, or [`NO_LINK`].
+    /// `routes[peer]`: the index of its link, or [`NO_LINK`].
     routes: Vec<u16>,
-    /// Its index is what a peer signs its frames with.
+    /// A peer marks its frames with the index of its link here.
     links: Vec<Link>,
-    /// Links that are free for others.
+    /// Links that are free for reuse.
     vacant: Vec<u16>,
-    /// Something is to be done besides the ring: calls, deaths.
+    /// There is work besides the ring: connections being made, deaths.
     unsettled: bool,
     /// Polls since the sockets were last looked at.
     polls: u32,
     names: HashMap<ProcessName, u16>,
     losses: Vec<(Peer, String)>,
-    /// What the process manager has said of the job's end.
+    /// What the process manager has said about the end of the job.
     news: Option<String>,
-    /// What peers may read.
+    /// The memory that peers may read.
     offers: Offers,
-    /// What is read together with its sender.
+    /// The messages that are copied together with their senders.
     shares: Shares,
-    /// Frames signed by nobody.
+    /// The number of frames from unknown links.
     strays: u64,
     callers: HashMap<u32, Caller>,
     next_caller: u32,
@@ -138,36 +138,37 @@ pub struct Shm {
 }
 
 const NO_LINK: u16 = u16::MAX;
-/// Frames taken in one poll: enough to be quick, few enough to come back.
+/// Frames taken in one poll: enough for speed, few enough to return soon.
 const BATCH: usize = 64;
-/// Polls between two looks at the sockets, which take a system call; and while a connection is being made.
+/// The number of polls between two checks of the sockets, which take a system call; the second one while a connection
+/// is being made.
 const LOOK_EVERY: u32 = 1024;
 const LOOK_EVERY_UNSETTLED: u32 = 16;
 
-/// The lower half of a note: what follows the frame's head.
+/// In the lower half of a note, beside the length of the frame's head: the payload is in a cell.
 const IN_CELL: u32 = 0x100;
-/// The receiver is to say how long it took.
+/// The receiver must report how many ticks its copy took.
 const TIMED: u32 = 0x200;
-/// No frame, but a receiver who asks its sender to take part in a copy.
+/// Not a frame: the receiver asks its sender to take part in a copy.
 const HELP: u32 = 0x400;
-/// Where a slot names the cell and the length, if there is one.
+/// Where a slot names the cell and the length, if it uses a cell.
 const CELL_AT: usize = DATA - 8;
 
 /// The kind of memory that a buffer lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// The processor's own.
+    /// The host's main memory.
     Host,
 }
 
-/// Asks for the kind of the memory at an address. This library was built without any accelerator's interface, so there is
-/// one answer; each further kind is one more way of copying.
+/// Returns the kind of memory at an address. This library is built without any accelerator interface, so there is only
+/// one kind; each further kind needs its own way of copying.
 pub fn memory_kind(_: *const u8) -> MemoryKind {
     MemoryKind::Host
 }
 
 impl Shm {
-    /// Makes the segment and starts to listen.
+    /// Creates the segment and starts to listen.
     pub fn new(config: ShmConfig) -> io::Result<Self> {
         let geometry = Geometry { slots: config.slots, small: config.small_cells, large: config.large_cells };
         let geometry = geometry.checked().ok_or(io::ErrorKind::InvalidInput)?;
@@ -176,7 +177,7 @@ impl Shm {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, connect::LISTENER))?;
-        // Edge-triggered, so that nobody has to read it.
+        // Edge-triggered, so that it need not be read.
         epoll.add(&bell, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, connect::BELL))?;
         if config.cma {
             cma::allow();
@@ -208,8 +209,8 @@ impl Shm {
         })
     }
 
-    /// From now on there is a peer of this name on this node. It may not have started yet; nothing happens before either sends
-    /// something to the other.
+    /// Declares a peer of this name on this node. It may not have started yet; nothing happens before one of the two
+    /// sends something to the other.
     pub fn expect(&mut self, peer: Peer, name: ProcessName) {
         let index = peer.0 as usize;
         let is_full = self.vacant.is_empty() && self.links.len() >= NO_LINK as usize;
@@ -234,9 +235,9 @@ impl Shm {
         self.names.insert(name, link);
     }
 
-    /// From now on what becomes readable here ends this process's sleep, too, as long as the value lives.
+    /// As long as the returned value lives, this descriptor ends this process's sleep when it becomes readable.
     pub fn hear(&self, bell: OwnedFd) -> io::Result<Hearing> {
-        // Edge-triggered, so that nobody has to read it.
+        // Edge-triggered, so that it need not be read.
         self.epoll.add(&bell, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, connect::BELL))?;
         Ok(Hearing { set: Arc::clone(&self.epoll), bell })
     }
@@ -320,7 +321,7 @@ impl Shm {
         came
     }
 
-    /// Passes on what is in the ring; whether there was anything.
+    /// Delivers the frames in the ring; returns whether there were any.
     #[inline]
     pub fn poll_ring<S: Sink>(&mut self, sink: &mut S) -> bool {
         for taken in 0..BATCH {
@@ -336,8 +337,8 @@ impl Shm {
         true
     }
 
-    /// Looks at connections: who calls, who has answered, who has died. For when [`Shm::fd`] is readable; a poll does it now and
-    /// then by itself.
+    /// Handles the sockets: incoming connections, answers, deaths. Call it when [`Shm::fd`] is readable; a poll does it
+    /// every so often by itself.
     #[cold]
     pub fn poll_sockets<S: Sink>(&mut self, sink: &mut S) -> bool {
         self.polls = 0;
@@ -360,12 +361,12 @@ impl Shm {
             return self.on_help(index, data);
         }
         let Ok((frame, head_len)) = Frame::decode(&data.0) else {
-            return self.lose(index, "it has sent what is no frame");
+            return self.lose(index, "it sent an invalid frame");
         };
         *bye |= frame == Frame::Bye;
         if note & IN_CELL == 0 {
             let Some(payload) = data.0.get(head_len..head_len + (note & 0xff) as usize) else {
-                return self.lose(index, "it has sent a frame that does not fit its slot");
+                return self.lose(index, "it sent a frame longer than its slot");
             };
             sink.on_frame(*peer, frame, payload);
             if let Frame::Part { .. } = frame {
@@ -376,7 +377,7 @@ impl Shm {
         let word = |at: usize| u32::from_ne_bytes([data.0[at], data.0[at + 1], data.0[at + 2], data.0[at + 3]]);
         let (cell, len) = (word(CELL_AT), word(CELL_AT + 4) as usize);
         let (Some(payload), Some(head)) = (up.segment.cell(cell, len), up.segment.cell_head(cell)) else {
-            return self.lose(index, "it has sent a frame in a cell that it does not have");
+            return self.lose(index, "it sent a frame in an unknown cell");
         };
         let start = (note & TIMED != 0).then(ticks);
         sink.on_frame(*peer, frame, payload);
@@ -388,7 +389,7 @@ impl Shm {
         }
     }
 
-    /// What timed cells have cost.
+    /// Evaluates the costs of timed cells.
     #[cold]
     fn learn(&mut self) {
         for (link, timed) in self.pool.costs.drain(..) {
@@ -398,7 +399,7 @@ impl Shm {
         }
     }
 
-    /// Some sender has waited for room in our ring: it is not known which.
+    /// A sender has waited for room in this process's ring; it is unknown which one, so all are woken.
     #[cold]
     fn wake_all(&self) {
         for link in &self.links {
@@ -408,14 +409,14 @@ impl Shm {
         }
     }
 
-    /// Readable when there may be something to do, provided that the process has been about to sleep ([`Shm::prepare_sleep`])
-    /// since the last poll.
+    /// Readable when there may be something to do, provided that [`Shm::prepare_sleep`] has been called since the last
+    /// poll.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
 
-    /// Asks all peers to ring from now on. False, and nothing asked, if something has come meanwhile or a refused frame may be
-    /// taken now.
+    /// Asks all peers to ring the doorbell from now on. Returns false, without asking, if something has arrived
+    /// meanwhile or a refused frame may be accepted now.
     pub fn prepare_sleep(&mut self) -> bool {
         if !self.segment.ring().prepare_sleep(&self.receiver) {
             return false;
@@ -435,17 +436,17 @@ impl Shm {
         !ready
     }
 
-    /// Takes [`Shm::prepare_sleep`] back.
+    /// Reverts [`Shm::prepare_sleep`].
     pub fn awake(&mut self) {
         self.segment.ring().awake();
     }
 
-    /// When to poll again at the latest, even if nothing comes.
+    /// When to poll again at the latest, even if nothing arrives.
     pub fn sleep_limit(&self) -> Option<Duration> {
         if self.unsettled { Some(self.next_call(Instant::now())) } else { None }
     }
 
-    /// Sleeps until there may be something to poll, or this long; for a process that has no other way.
+    /// Sleeps until there may be something to poll, at most `limit`; for a process that has no other transport.
     pub fn park(&mut self, limit: Duration) {
         if self.prepare_sleep() {
             let limit = self.sleep_limit().map_or(limit, |sooner| sooner.min(limit));
@@ -456,18 +457,18 @@ impl Shm {
         self.polls = LOOK_EVERY;
     }
 
-    /// By which way frames go to a peer, and why.
+    /// Describes how frames reach a peer, and why.
     pub fn describe(&self, peer: Peer) -> String {
         match self.route(peer).map(|index| &self.links[index].state) {
             None => "not on this node".into(),
-            Some(LinkState::Idle) => "not talked to".into(),
+            Some(LinkState::Idle) => "not connected".into(),
             Some(LinkState::Calling(call)) => format!("connecting: {}", call.last),
             Some(LinkState::Left(_) | LinkState::Over) => "over".into(),
             Some(LinkState::Up(up)) => match &up.cma {
                 cma::Verdict::Yes(_) => match up.long.iter().rev().find_map(Choice::best) {
-                    Some(Way::First) => "copy through cells, which is quicker than cma here".into(),
-                    Some(Way::Second) => "cma, which is quicker than copying through cells here".into(),
-                    None => "cma or copy through cells, as will be quicker".into(),
+                    Some(Way::First) => "copy through cells (faster than cma here)".into(),
+                    Some(Way::Second) => "cma (faster than copying through cells here)".into(),
+                    None => "cma or copy through cells, whichever is measured faster".into(),
                 },
                 cma::Verdict::No(reason) => format!("copy through cells (cma: {reason}; {})", cma::devices()),
             },
@@ -475,7 +476,7 @@ impl Shm {
     }
 }
 
-/// Puts a slot into a peer's ring; whether there was room for it.
+/// Puts a slot into a peer's ring; returns whether there was room for it.
 #[inline(always)]
 fn put(own: &Segment, up: &mut Up, kind: u32, fill: impl FnOnce(&mut [u8; DATA])) -> bool {
     let (ring, intent) = (up.segment.ring(), own.intent());
@@ -492,7 +493,7 @@ fn put(own: &Segment, up: &mut Up, kind: u32, fill: impl FnOnce(&mut [u8; DATA])
     true
 }
 
-/// How long a frame's head is.
+/// The length of a frame's head in bytes.
 #[inline(always)]
 fn head_len(frame: &Frame) -> usize {
     match frame {

@@ -1,18 +1,19 @@
-//! Frames over TCP: one connection for each pair of processes that talk, made when the first of them wants to.
+//! Frames over TCP: one connection for each pair of processes that communicate, made when the first of them sends.
 //!
-//! Who can be reached is told by [`Tcp::expect`]; the address of a peer is asked for ([`Tcp::next_wanted`]) when there is
-//! something to send, and given by [`Tcp::locate`]. Both sides prove that they know the job's secret ([`hello`]). If two
-//! processes dial each other at the same time, the dial of the one with the smaller [`ProcessName`] is kept: it refuses the
-//! other's once its own may have been taken, and the other drops its own when that one's arrives.
+//! [`Tcp::expect`] declares a peer. When there is something to send, the address of the peer is requested
+//! ([`Tcp::next_wanted`]) and supplied with [`Tcp::locate`]. Both sides prove that they know the job's secret ([`hello`]). If
+//! two processes dial each other at the same time, the dial of the process with the smaller [`ProcessName`] wins: that process
+//! refuses the other's dial once its own may have been accepted, and the other drops its own when the winner's arrives.
 //!
-//! A send goes to the socket at once ([`link`]). For receiving, a connection on which something has come lately is read from by
-//! every poll, without asking whether there is something: one system call per message. Others are reported by the
-//! [`Poller`], whose reports the owner of this value passes to [`Tcp::on_ready`]. Nothing here blocks.
+//! A send goes to the socket at once ([`link`]). Every poll reads from the connections that were active recently, without
+//! asking whether there is data: one system call per message. The [`Poller`] reports the others, and the owner of this value
+//! passes its reports to [`Tcp::on_ready`]. Nothing here blocks.
 //!
-//! What an unidentified connection can do: hold one of [`UNIDENTIFIED_MAX`] places for [`TcpConfig::hello_limit`]. Memory: 16 bytes for each peer,
-//! about 300 for each connection, one scratch buffer, and up to a frame for each connection whose peer is slow.
+//! A foreign process that connects to the port can only hold one of [`UNIDENTIFIED_MAX`] places for [`TcpConfig::hello_limit`].
+//! Memory: 16 bytes for each peer, about 300 for each connection, one scratch buffer, and up to a frame for each connection
+//! whose peer is slow.
 //!
-//! A peer's process that ends is known as soon as the kernel knows; a host that vanishes after half a minute ([`socket`]).
+//! The kernel reports the end of a peer's process at once; the loss of a host is noticed after half a minute ([`socket`]).
 
 mod connecting;
 mod directory;
@@ -42,76 +43,76 @@ use super::poller::{Owner, Poller, Ready, Token};
 use crate::engine::{Frame, FrameLimits, Peer, Refusal, Sink};
 use crate::memory::Payload;
 
-/// How this process takes part.
+/// The settings of the TCP transport.
 #[derive(Debug)]
 pub struct TcpConfig {
-    /// Who it is.
+    /// This process.
     pub me: ProcessName,
-    /// What all processes of the job know, and nobody else.
+    /// A secret that only the processes of the job know.
     pub secret: [u8; 32],
-    /// Where others reach it.
+    /// The socket where others reach this process.
     pub listen: Listen,
-    /// The address to be told to others, if it is not the one that is listened at.
+    /// The address to announce to others, if it is not the listening address.
     pub advertise: Option<IpAddr>,
     /// How long an attempt to connect may take.
     pub connect_limit: Duration,
-    /// How long somebody who has connected may be silent.
+    /// How long a connection may be silent before its hello.
     pub hello_limit: Duration,
-    /// How much goes into one frame; at most 4 MiB.
+    /// The longest payloads of one frame; at most 4 MiB.
     pub limits: FrameLimits,
 }
 
-/// A listening socket, made here or before.
+/// A listening socket, made here or inherited.
 #[derive(Debug)]
 pub enum Listen {
-    /// At this address, on a port of the system's choice.
+    /// At this address, on a port that the system chooses.
     At(IpAddr),
-    /// By whoever started this process.
+    /// Inherited from the process that started this one.
     Inherited(OwnedFd),
 }
 
-/// Why there can be no TCP. Each text reads after "failed to".
+/// Why TCP is unavailable. Each text reads after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum TcpError {
-    /// No socket at this address.
-    #[error("listen at {at}: {source}")]
+    /// Cannot listen at this address.
+    #[error("listen on {at}: {source}")]
     Listen {
-        /// As configured.
+        /// The configured address.
         at: IpAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The inherited descriptor is no listening socket.
-    #[error("listen on the socket that was inherited: {source}")]
+    /// The inherited descriptor is not a listening socket.
+    #[error("listen on the inherited socket: {source}")]
     Inherited {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The socket listens at all addresses, and none has been named for others.
-    #[error("tell others where this process listens: at every address of the host")]
+    /// The socket listens on all addresses, and none was configured to announce.
+    #[error("announce the address of this process: the socket listens on all addresses of the host")]
     NoAddress,
 }
 
-/// What holds when nobody says otherwise. Over loopback long parts are best (4 MiB at 6.5 GB/s in parts of 1 MiB, 5.6 of
-/// 512 KiB, 4.2 of 256 KiB): each ends with a system call and a short segment.
+/// The default limits. Over loopback long parts are fastest (4 MiB at 6.5 GB/s in parts of 1 MiB, 5.6 of 512 KiB, 4.2
+/// of 256 KiB): each part ends with a system call and a short segment.
 pub const LIMITS: FrameLimits = FrameLimits { eager: 128 << 10, part: 1 << 20 };
 
-/// So many that have connected may be silent at a time; one more, and the one that came first is closed.
+/// The most connections that may be silent at a time; if there is one more, the oldest is closed.
 pub const UNIDENTIFIED_MAX: usize = 64;
 
-/// A connection is read from by so many polls after the last message.
+/// A connection is polled for this many polls after its last message.
 const HEAT: u32 = 1_000;
-/// If more connections than this are hot, they are read from when the poller reports them.
+/// If more connections than this are hot, they are read only when the poller reports them.
 const HOT: usize = 4;
-/// At most so many reads from one connection in one poll.
+/// The most reads from one connection in one poll.
 const READS: usize = 8;
-/// What a read brings goes here, unless it belongs to the user's memory: 64 KiB and their frame.
+/// The size of the buffer for reads that do not go directly to user memory: 64 KiB and their frame.
 const SCRATCH: usize = (64 << 10) + 512;
-/// Polls without result between two looks at the clock.
+/// Polls without result between two readings of the clock.
 const PATIENCE: u32 = 256;
-/// How often open connections are looked at for hosts that have vanished.
+/// How often open connections are checked for hosts that have vanished.
 const LOOK: Duration = Duration::from_secs(5);
-/// How long nobody is accepted when there are no descriptors left.
+/// How long no connection is accepted after the descriptors have run out.
 const REST: Duration = Duration::from_millis(100);
 
 /// The TCP part of a process's transport.
@@ -127,14 +128,14 @@ pub struct Tcp {
     greetings: Slab<Greeting>,
     /// Links that are polled.
     active: Vec<u32>,
-    /// Peers whose address is asked for.
+    /// Peers whose address is wanted.
     wanted: VecDeque<Peer>,
-    /// Where peers of other jobs listen.
+    /// The listening addresses of peers of other jobs.
     addresses: HashMap<Peer, SocketAddr>,
-    /// What the sink has not been told yet.
+    /// Losses that the sink has not been told about yet.
     losses: VecDeque<(Peer, String)>,
     scratch: Box<[u8]>,
-    /// Memory for what a socket does not take.
+    /// Memory for data that a socket does not accept.
     spare: Vec<u8>,
     refused: u64,
     idle_polls: u32,
@@ -143,7 +144,7 @@ pub struct Tcp {
     resting: Option<Instant>,
 }
 
-/// What a number in the poller's set stands for.
+/// The meaning of a number in the poller's set.
 enum Id {
     Listener,
     Greeting(u32),
@@ -170,7 +171,7 @@ impl Id {
 }
 
 impl Tcp {
-    /// Listens, and knows nobody yet.
+    /// Starts to listen; no peer is known yet.
     pub fn new(config: TcpConfig, poller: Arc<Poller>) -> Result<Self, TcpError> {
         let TcpConfig { me, secret, listen, advertise, connect_limit, hello_limit, limits } = config;
         let listener = match listen {
@@ -215,17 +216,17 @@ impl Tcp {
         self.address.to_string()
     }
 
-    /// In place of the configured one: to be called before the first poll if the address had to be known first.
+    /// Replaces the configured secret. Call this before the first poll, if the address had to be known first.
     pub fn set_secret(&mut self, secret: [u8; 32]) {
         self.own.secret = secret;
     }
 
-    /// This peer can be reached over TCP, and may connect. Nothing happens until either side sends.
+    /// Declares a peer that is reachable over TCP and may connect. Nothing happens until either side sends.
     pub fn expect(&mut self, peer: Peer, name: ProcessName) {
         self.directory.add(peer, name);
     }
 
-    /// A peer whose address is needed now; each is named once.
+    /// A peer whose address is needed now; each is returned once.
     pub fn next_wanted(&mut self) -> Option<Peer> {
         while let Some(peer) = self.wanted.pop_front() {
             if self.directory.way(peer) == Some(Way::Wanted) {
@@ -235,14 +236,13 @@ impl Tcp {
         None
     }
 
-    /// The address of a peer that was wanted, as [`Tcp::address`] has given it there, or why there is none.
+    /// Supplies the address of a wanted peer, as [`Tcp::address`] returned it there, or the reason why there is none.
     pub fn locate(&mut self, peer: Peer, address: Result<&str, String>) {
         if self.directory.way(peer) != Some(Way::Wanted) {
             return;
         }
-        let parsed = address.and_then(|text| {
-            text.parse::<SocketAddr>().map_err(|_| format!("its address reads {text:?}, which is none"))
-        });
+        let parsed =
+            address.and_then(|text| text.parse::<SocketAddr>().map_err(|_| format!("invalid address {text:?}")));
         match (parsed, self.directory.name(peer)) {
             (Ok(address), Some(name)) => self.dial(peer, name, address),
             (Err(why), _) => self.lose(peer, None, &why),
@@ -250,13 +250,13 @@ impl Tcp {
         }
     }
 
-    /// How much goes into one frame.
+    /// The longest payloads of one frame.
     #[inline]
     pub fn limits(&self) -> FrameLimits {
         self.limits
     }
 
-    /// Sends a frame: one system call if the connection is there and not busy.
+    /// Sends a frame: one system call if the connection is open and not busy.
     #[inline]
     pub fn try_send(&mut self, to: Peer, frame: &Frame, payload: Payload<'_>) -> Result<(), Refusal> {
         if let Some(Way::Open(id)) = self.directory.way(to) {
@@ -288,7 +288,8 @@ impl Tcp {
         }
     }
 
-    /// Passes on what has come, sends what waits; whether there was anything. To be called again as long as it is so.
+    /// Delivers what has arrived and sends what is queued; returns whether there was anything. Call it again until it
+    /// returns false.
     #[inline]
     pub fn poll<S: Sink>(&mut self, sink: &mut S) -> bool {
         let mut moved = false;
@@ -327,7 +328,8 @@ impl Tcp {
         moved
     }
 
-    /// Whether [`Tcp::poll`] sees by itself what comes next, most likely: the poller need not be asked at every turn.
+    /// Whether [`Tcp::poll`] will most likely see the next data by itself, so that the poller need not be asked on
+    /// every poll.
     #[inline]
     pub fn is_hot(&self) -> bool {
         !self.active.is_empty() && self.active.len() <= HOT
@@ -354,8 +356,8 @@ impl Tcp {
         Ok(moved)
     }
 
-    /// After a poll without result: whether the link is left to the poller. Its last read has found nothing, so
-    /// the poller reports whatever comes.
+    /// After a poll without result: returns whether the link is left to the poller. Its last read found nothing, so the
+    /// poller reports whatever arrives.
     #[inline]
     fn cools_down(&mut self, id: u32, crowded: bool) -> bool {
         let Some(link) = self.links.get_mut(id) else { return true };
@@ -374,7 +376,7 @@ impl Tcp {
         }
     }
 
-    /// A report of the poller's. The next poll passes on what came.
+    /// Handles a report of the poller. The next poll delivers what arrived.
     pub fn on_ready(&mut self, ready: Ready) {
         match Id::of(ready.token) {
             Id::Link(id) => self.activate(id),
@@ -383,7 +385,7 @@ impl Tcp {
         }
     }
 
-    /// To be called before sleeping until the poller reports something: how long one may sleep at most.
+    /// Call this before sleeping until the poller reports something; returns the longest time to sleep.
     pub fn prepare_sleep(&mut self) -> Option<Duration> {
         let now = self.look_at_clock();
         if !self.losses.is_empty() {
@@ -397,7 +399,7 @@ impl Tcp {
         greetings.chain(look).chain(self.resting).min().map(|deadline| deadline.saturating_duration_since(now))
     }
 
-    /// Has no more to do with this peer.
+    /// Cuts all contact with this peer.
     pub fn cut(&mut self, peer: Peer) {
         match self.directory.way(peer) {
             Some(Way::Open(id)) => {
@@ -415,18 +417,18 @@ impl Tcp {
         self.links.iter().filter(|(_, link)| !link.is_left()).map(|(_, link)| link.peer).collect()
     }
 
-    /// Whether the system has all that was taken. It arrives even if this process ends, unless something has come that was
-    /// not read: good-byes are to be exchanged before.
+    /// Whether the system has accepted everything that was sent. It arrives even if this process exits, unless incoming
+    /// data were not read: so exchange farewells first.
     pub fn is_flushed(&self) -> bool {
         self.links.iter().all(|(_, link)| !link.is_sending())
     }
 
-    /// How many that have connected were none of the job's processes, or too slow to say so.
+    /// The number of connections that did not come from processes of the job, or were too slow to prove it.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// For users: `tcp 10.0.0.2:4411`, or how far it is.
+    /// For users: `tcp 10.0.0.2:4411`, or the state of the connection.
     pub fn describe(&self, peer: Peer) -> String {
         match self.directory.way(peer) {
             Some(Way::Open(id)) => match self.links.get(id) {

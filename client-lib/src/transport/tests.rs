@@ -1,7 +1,7 @@
-//! The engine's test bodies ([`bodies`]) over what really carries messages: shared memory, TCP on the loopback, and both.
+//! Runs the engine's test bodies ([`bodies`]) over real transports: shared memory, TCP on the loopback, and both.
 //!
-//! Each process of such a world is an engine with routes of its own, which a thread of its own polls and then sleeps on, as the
-//! library does; the test starts its operations meanwhile.
+//! Each process of such a world is an engine with its own transports, which a thread polls and then sleeps on, as the library
+//! does; the test starts its operations meanwhile.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,25 +15,25 @@ use crate::engine::tests::bodies::{self, World};
 use crate::engine::{Engine, Peer};
 use crate::settings::Settings;
 
-/// Within which everything comes that a test waits for, on a machine that does other things too.
+/// The deadline for everything that a test waits for, on a machine that may be busy.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Turns without result before a process sleeps: few enough that it does, now and then.
+/// Polls without result before a process sleeps: few, so that it sometimes does.
 const TURNS: u32 = 20;
-/// Longest sleep; whoever has something to say rings.
+/// The longest sleep; a process that has something to send rings the bell.
 const SLEEP: Duration = Duration::from_secs(5);
 
-/// Where the processes of a world are.
+/// The nodes of the processes of a world.
 #[derive(Debug, Clone, Copy)]
 enum Nodes {
-    /// All on one: they share memory.
+    /// All on one node: they share memory.
     One,
-    /// Each on one of its own: they talk over TCP.
+    /// Each on a node of its own: they communicate over TCP.
     Each,
-    /// In turns on two.
+    /// Alternating between two nodes.
     Two,
 }
 
-/// What the test and the process's thread share.
+/// The state that the test and the process's thread share.
 #[derive(Debug)]
 struct Process {
     engine: Engine<Routes>,
@@ -77,13 +77,13 @@ impl Real {
             let (processes, addresses) = (Arc::clone(&processes), Arc::clone(&addresses));
             thread::spawn(move || live(&processes[rank], &addresses))
         };
-        // Longer than one frame of any way that is used, and several of shared memory's.
+        // Longer than one frame of any transport in use, and than several of shared memory's.
         let long = if addresses[0].is_some() { 3 << 20 } else { 200 << 10 };
         Self { threads: (0..size).map(live).collect(), processes, long, since: Instant::now() }
     }
 }
 
-/// What a process does as long as it lives.
+/// The main loop of a process.
 fn live(process: &Mutex<Process>, addresses: &[Option<String>]) {
     let mut idle = 0;
     loop {
@@ -114,10 +114,10 @@ fn live(process: &Mutex<Process>, addresses: &[Option<String>]) {
 }
 
 fn hold(process: &Mutex<Process>) -> MutexGuard<'_, Process> {
-    process.lock().expect("nobody has failed with the engine in hand")
+    process.lock().expect("no thread has panicked with the engine locked")
 }
 
-/// A process's engine in the test's hand, which may leave something to do.
+/// A process's engine, locked by the test; the process's thread is woken when the lock is released.
 struct Held<'a>(MutexGuard<'a, Process>);
 
 impl Deref for Held<'_> {
@@ -158,7 +158,7 @@ impl World for Real {
         Held(hold(&self.processes[rank]))
     }
 
-    /// The others have a turn.
+    /// Lets the other processes run.
     fn step(&mut self) {
         thread::yield_now();
     }
@@ -171,7 +171,7 @@ impl World for Real {
 impl Drop for Real {
     fn drop(&mut self) {
         for process in &*self.processes {
-            // Whoever has failed with it in hand has said so.
+            // A thread that panicked with the lock held has already reported it.
             let Ok(process) = process.lock() else { continue };
             Held(process).0.leaves = true;
         }
@@ -180,7 +180,7 @@ impl Drop for Real {
     }
 }
 
-/// Runs in worlds of several sizes, by each way and by both.
+/// Runs in worlds of several sizes, over each transport and over both.
 fn in_worlds(body: impl Fn(&mut Real)) {
     for nodes in [Nodes::One, Nodes::Each, Nodes::Two] {
         for size in [2, 3, 5] {
@@ -199,7 +199,7 @@ fn a_message_comes_round() {
 }
 
 #[test]
-fn everybody_hears_everybody_in_order() {
+fn each_process_hears_all_others_in_order() {
     in_worlds(|world| {
         let seed = world.size() as u64;
         bodies::everybody_at_once(world, seed, 40);
@@ -207,17 +207,17 @@ fn everybody_hears_everybody_in_order() {
 }
 
 #[test]
-fn what_does_not_fit_is_told() {
+fn a_message_that_does_not_fit_is_reported() {
     in_worlds(bodies::truncated);
 }
 
 #[test]
-fn what_is_probed_is_what_is_received() {
+fn a_probed_message_is_the_one_received() {
     in_worlds(bodies::probed);
 }
 
 #[test]
-fn what_is_cancelled_takes_no_message() {
+fn a_cancelled_receive_takes_no_message() {
     in_worlds(bodies::cancelled);
 }
 

@@ -1,4 +1,4 @@
-/* `abort CODE`: the last rank ends all of them, while the others wait for what never comes. */
+/* `abort CODE`: the last rank aborts the job, while the others wait for a message that never arrives. */
 #include "check.h"
 
 int main(int argc, char **argv) {

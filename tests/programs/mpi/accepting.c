@@ -1,7 +1,7 @@
 /* MPI_THREAD_MULTIPLE around connections, of two jobs of the same size. `accepting host FILE`: two threads of every process accept at
- * ports of their own, while others exchange messages and run collectives. The ports' names are told, in FILE, once those have done their
- * share: whoever waits must not hold up the others. `accepting guest FILE`: two threads of every process connect, while others exchange
- * messages. `accepting alone`: nobody comes, and the threads that accept give up in time. */
+ * their own ports, while others exchange messages and run collectives. The ports' names are written to FILE once those have done their
+ * share: threads that wait must not block the others. `accepting guest FILE`: two threads of every process connect, while others exchange
+ * messages. `accepting alone`: no process connects, and the accepting threads time out. */
 #include "check.h"
 
 #include <pthread.h>
@@ -66,7 +66,7 @@ static void *gives_up(void *argument) {
     MPI_Info_set(info, "timeout", "0.5");
     int code = MPI_Comm_accept(t->port, info, 0, t->own, &inter);
     MUST(class_of(code) == MPI_ERR_PORT);
-    /* Each hears of its own, as the port's name says where that is. */
+    /* Each gets the error of its own port, whose name contains the address. */
     char at[MPI_MAX_PORT_NAME];
     snprintf(at, sizeof at, "%s", strchr(t->port, '/') + 1);
     *strchr(at, '/') = 0;
@@ -104,7 +104,7 @@ static void start(int kind, int count, void *(*run)(void *), MPI_Comm from) {
         Thread *t = &threads[kind][i];
         t->number = 10 * kind + i;
         MPI_Comm_dup(from, &t->own);
-        /* Accepting in vain is an error that is wanted. */
+        /* Here an accept is expected to time out. */
         MPI_Comm_set_errhandler(t->own, run == gives_up ? MPI_ERRORS_RETURN : MPI_ERRORS_ARE_FATAL);
         CHECK(pthread_create(&ids[kind][i], NULL, run, t) == 0);
     }
@@ -118,7 +118,7 @@ static void join(int kind, int count) {
     }
 }
 
-/* Every process's ports, in the order of ranks. */
+/* The ports of all processes, in rank order. */
 static void tell(const char *path) {
     char *names = room((size_t)size * PORTS * MPI_MAX_PORT_NAME), mine[PORTS][MPI_MAX_PORT_NAME];
     for (int i = 0; i < PORTS; i++)
@@ -135,7 +135,7 @@ static void tell(const char *path) {
     free(names);
 }
 
-/* Those of the process of the same rank over there. */
+/* The ports of the process with the same rank on the other side. */
 static void hear(const char *path) {
     FILE *file;
     while (!(file = fopen(path, "r"))) {

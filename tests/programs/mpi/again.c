@@ -1,12 +1,12 @@
-/* MPI is closed when its last user goes and opened again by the next one: sessions in turn, then the world model. The argument says
- * whether the launcher takes a process in `again` or `once`; then the second session is refused and told so. */
+/* MPI is closed after its last user and opened again by the next one: several sessions, then the world model. The argument says
+ * whether the launcher accepts a process `again` or only `once`; if `once`, the second session must be refused with an explanation. */
 #include "check.h"
 
 static int session(MPI_Session *made) {
     return MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, made);
 }
 
-/* Everybody hears of everybody. */
+/* All processes exchange data. */
 static void talk(MPI_Session in, int round_) {
     MPI_Group group;
     MPI_Comm comm;

@@ -38,7 +38,7 @@ static void attributes(void) {
     MPI_Comm_set_attr(plain, stays, base);
     MPI_Comm_get_attr(plain, key, &value, &flag);
     CHECK(flag && value == base);
-    /* Another value takes its place, and the old one is deleted. */
+    /* A new value replaces the old one, which is deleted. */
     before = deleted;
     MPI_Comm_set_attr(plain, key, base + 1);
     CHECK(deleted == before + 1);
@@ -55,7 +55,7 @@ static void attributes(void) {
     CHECK(deleted == before + 1);
     MPI_Comm_get_attr(dup, key, &value, &flag);
     CHECK(!flag);
-    /* A key that is freed lives on where it is used. */
+    /* A freed key remains valid where it is used. */
     int key_was = key;
     MPI_Comm_free_keyval(&key);
     CHECK(key == MPI_KEYVAL_INVALID);
@@ -69,7 +69,7 @@ static void attributes(void) {
     MPI_Comm_free_keyval(&stays);
 }
 
-/* What a copy function fails with is what MPI_Comm_dup fails with. */
+/* The error of a copy function is the error of MPI_Comm_dup. */
 static void failing_copy(void) {
     int key;
     MPI_Comm comm, dup = MPI_COMM_NULL;
@@ -148,12 +148,12 @@ static void handler(MPI_Comm *comm, int *code, ...) {
     handled++;
     handled_code = *code;
     handled_comm = *comm;
-    /* MPI may be called from here, and knows already what has happened. */
+    /* MPI may be called from here, and has already recorded the error. */
     MPI_Error_string(*code, text, &length);
     told = strstr(text, "(last: ") != NULL;
 }
 
-/* MPICH 5.0.2 returns success once a handler of the user's has been called. */
+/* MPICH 5.0.2 returns success after it has called a user-defined handler. */
 static void handlers(void) {
     MPI_Errhandler mine, got;
     MPI_Comm dup, second;
@@ -171,7 +171,7 @@ static void handlers(void) {
     code = MPI_Send(&token, 1, MPI_INT, size + 5, 0, dup);
     CHECK(handled == 1 && class_of(handled_code) == MPI_ERR_RANK && handled_comm == dup);
     CHECK(on_mpich() || (code == handled_code && told));
-    /* It goes with a copy, and lives as long as it is used. */
+    /* A duplicate inherits it, and it stays valid as long as it is used. */
     MPI_Errhandler_free(&mine);
     CHECK(mine == MPI_ERRHANDLER_NULL);
     MPI_Comm_dup(dup, &second);
@@ -229,7 +229,7 @@ static void infos(void) {
     length = sizeof value;
     MPI_Info_get_string(info, "one", &length, value, &flag);
     CHECK(flag && strcmp(value, "eins") == 0 && length == 5);
-    /* Too short a place: what fits, and how long it would be. */
+    /* A buffer that is too short: the value is truncated, and its length reported. */
     length = 3;
     MPI_Info_get_string(info, "two", &length, value, &flag);
     CHECK(flag && strcmp(value, "zw") == 0 && length == 5);
@@ -255,7 +255,7 @@ static void infos(void) {
     MPI_Info_free(&info);
     MPI_Info_get_nkeys(MPI_INFO_ENV, &keys);
     CHECK(keys >= 0);
-    /* A communicator keeps what it knows of what it is told. */
+    /* A communicator keeps the hints that it knows. */
     MPI_Comm dup_comm;
     MPI_Info_create(&info);
     MPI_Info_set(info, "mpi_assert_no_any_tag", "false");

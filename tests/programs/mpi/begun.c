@@ -1,5 +1,5 @@
-/* `begun LATE GATE`: rank LATE (-1: none) enters MPI_Init only when the file GATE.init exists; each says when it has returned.
- * Nobody talks to anybody before the file GATE.talk exists; then everybody does to all. */
+/* `begun LATE GATE`: rank LATE (-1: none) enters MPI_Init only when the file GATE.init exists; each rank prints when it has returned.
+ * No rank communicates before the file GATE.talk exists; then each sends to all. */
 #include "check.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ int main(int argc, char **argv) {
     begin(&argc, &argv);
     printf("initialised %d\n", rank);
     fflush(stdout);
-    /* The socket that the launcher has made is no business of programs that this one starts. */
+    /* Programs that this one executes must not inherit the launcher's socket. */
     if (listener)
         CHECK(fcntl(atoi(listener), F_GETFD) == FD_CLOEXEC);
     wait_for(argv[2], "talk");

@@ -1,4 +1,4 @@
-/* What the programs of this folder have in common: they check themselves and print one line, from rank 0, when all is right. */
+/* Shared by the programs of this folder: they check themselves, and rank 0 prints one line if everything is right. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -13,7 +13,7 @@ static int rank, size, wrong;
     do { \
         if (!(what)) { \
             wrong++; \
-            fprintf(stderr, "rank %d of %d: %s:%d: not so: %s\n", rank, size, __FILE__, __LINE__, #what); \
+            fprintf(stderr, "rank %d of %d: %s:%d: failed: %s\n", rank, size, __FILE__, __LINE__, #what); \
         } \
     } while (0)
 
@@ -22,7 +22,7 @@ static int rank, size, wrong;
     do { \
         if (!(what)) { \
             t->wrong++; \
-            fprintf(stderr, "rank %d thread %d: line %d: not so: %s\n", rank, t->number, __LINE__, #what); \
+            fprintf(stderr, "rank %d thread %d: line %d: failed: %s\n", rank, t->number, __LINE__, #what); \
         } \
     } while (0)
 
@@ -33,7 +33,7 @@ static inline int class_of(int code) {
     return class;
 }
 
-/* Whether the text of a code has this in it. */
+/* Whether the text of a code contains this. */
 static inline int says(int code, const char *part) {
     char text[MPI_MAX_ERROR_STRING];
     int length = -1;
@@ -49,7 +49,7 @@ static inline int says(int code, const char *part) {
         int class_ = class_of(call); \
         if (class_ != (expected)) { \
             wrong++; \
-            fprintf(stderr, "rank %d of %d: %s:%d: class %d and not %s: %s\n", rank, size, __FILE__, __LINE__, class_, #expected, \
+            fprintf(stderr, "rank %d of %d: %s:%d: class %d instead of %s: %s\n", rank, size, __FILE__, __LINE__, class_, #expected, \
                     #call); \
         } \
     } while (0)
@@ -60,7 +60,7 @@ static inline void begin(int *argc, char ***argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
 }
 
-/* Whether it runs on MPICH: what that does otherwise than the standard says is not asked of it. */
+/* Whether it runs on MPICH: known deviations of MPICH from the standard are not checked. */
 static inline int on_mpich(void) {
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
     int length;
@@ -78,17 +78,17 @@ static inline int finish(const char *name) {
     return all != 0;
 }
 
-/* Memory that is freed by the program's end at the latest; a failed allocation ends it. */
+/* Memory that is freed at the end of the program at the latest; a failed allocation ends the program. */
 static inline void *room(size_t bytes) {
     void *p = malloc(bytes ? bytes : 1);
     if (!p) {
-        fprintf(stderr, "no memory\n");
+        fprintf(stderr, "out of memory\n");
         exit(3);
     }
     return p;
 }
 
-/* Element `i` of a message that is told from others by `seed`. */
+/* Element `i` of a message; `seed` distinguishes messages. */
 static inline int value(int seed, long i) {
     return (int)((unsigned)seed * 2654435761u + (unsigned)i * 40503u + 12345u);
 }
@@ -105,7 +105,7 @@ static inline int filled(const int *p, long count, int seed) {
     return 1;
 }
 
-/* The ranks before and after this one, in a circle. */
+/* The ranks before and after this one in the ring. */
 static inline int left(void) {
     return (rank + size - 1) % size;
 }

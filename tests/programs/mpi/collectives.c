@@ -1,5 +1,5 @@
-/* Collective operations (MPI 5.0 chapter 6) against results computed from what every rank is known to give: blocking, non-blocking
- * and persistent, in place, with gaps between the elements, with operations of the user's, on halves of the world.
+/* Collective operations (MPI 5.0 chapter 6) compared with results computed from each rank's known data: blocking, non-blocking
+ * and persistent, in place, with gaps between the elements, with user-defined operations, on halves of the world.
  *
  * `collectives few` leaves out the long messages, for many ranks. */
 #include "check.h"
@@ -30,7 +30,7 @@ static enum form form;
         } \
     } while (0)
 
-/* Element `i` of what rank `r` gives; small, so that sums are exact and products do not overflow. */
+/* Element `i` of the data of rank `r`; small, so that sums are exact and products do not overflow. */
 static int give(int r, long i) {
     return (int)((r * 7 + i * 3) % 11) - 5;
 }
@@ -46,7 +46,7 @@ static int *given(int r, long count) {
     return p;
 }
 
-/* Memory that shows where nothing was written. */
+/* Memory filled with a marker that shows where nothing was written. */
 static int *blank(long count) {
     int *p = ints(count);
     for (long i = 0; i < count; i++)
@@ -155,7 +155,7 @@ static void among_all(long count) {
     for (int r = 0; r < n; r++)
         CHECK(is_from(all + r * count, r, 0, count));
 
-    /* Rank r gives to t what begins at element t * count. */
+    /* Rank r sends to t the elements from t * count on. */
     int *to_all = given(me, n * count);
     RUN(MPI_Alltoall, MPI_Ialltoall, MPI_Alltoall_init, to_all, c, MPI_INT, all, c, MPI_INT);
     for (int r = 0; r < n; r++)
@@ -194,7 +194,7 @@ static void among_all(long count) {
     free(to_all);
 }
 
-/* Each rank a count of its own, some none; with gaps between the places. */
+/* Each rank has its own count, which may be 0; with gaps between the blocks. */
 static long count_of(int r, long count) {
     return r % 3 == 2 ? 0 : count + r;
 }
@@ -226,7 +226,7 @@ static void varying(long count) {
     for (int r = 0; r < n; r++)
         CHECK(is_from(all + places[r], r, 0, counts[r]));
 
-    /* Rank r sends r + t + count elements to t, of what it gives from t * 10 on. */
+    /* Rank r sends r + t + count elements to t, of its data from t * 10 on. */
     int out[n], out_at[n], in[n], in_at[n], out_bytes[n], in_bytes[n], length = 0;
     for (int r = 0; r < n; r++) {
         out[r] = in[r] = (int)count + me + r;
@@ -245,7 +245,7 @@ static void varying(long count) {
     RUN(MPI_Alltoallw, MPI_Ialltoallw, MPI_Alltoallw_init, from, out, out_bytes, types, to, in, in_bytes, types);
     for (int r = 0; r < n; r++)
         CHECK(is_from(to + in_at[r], r, me * 10, in[r]));
-    /* In place: what was received goes back where it came from. */
+    /* In place: the received data go back to where they came from. */
     RUN(MPI_Alltoallv, MPI_Ialltoallv, MPI_Alltoallv_init, MPI_IN_PLACE, NULL, NULL, MPI_DATATYPE_NULL, to, in, in_at, MPI_INT);
     for (int r = 0; r < n; r++)
         CHECK(is_from(to + in_at[r], me, r * 10, in[r]));
@@ -459,7 +459,7 @@ static void overlapping(void) {
         else
             MPI_Ibcast(&in[i], 1, MPI_INT, i % n, comm, &requests[i]);
     }
-    /* A blocking one in between, and a message that belongs to none of them. */
+    /* A blocking collective in between, and an unrelated message. */
     MPI_Barrier(comm);
     MPI_Send(&token, 1, MPI_INT, (me + 1) % n, 1, comm);
     MPI_Waitall(MANY + 1, requests, MPI_STATUSES_IGNORE);

@@ -1,4 +1,4 @@
-/* Groups and communicators (MPI 5.0 chapter 7): making, comparing, translating, naming, freeing; that messages stay in their own. */
+/* Groups and communicators (MPI 5.0 chapter 7): making, comparing, translating, naming, freeing; and the separation of their messages. */
 #include "check.h"
 
 static int size_of(MPI_Group group) {
@@ -83,7 +83,7 @@ static void copies(void) {
     MPI_Comm_dup_with_info(dup, MPI_INFO_NULL, &other);
     MPI_Comm_idup(dup, &idup, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
-    /* A message of one is not seen in another, whoever asks first. */
+    /* A message in one communicator is not visible in another, whatever the order of the receives. */
     int token = 1, in[3] = {0, 0, 0}, flag;
     MPI_Request requests[3];
     MPI_Irecv(&in[0], 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &requests[0]);
@@ -101,7 +101,7 @@ static void copies(void) {
     MPI_Send(&token, 1, MPI_INT, right(), 5, MPI_COMM_WORLD);
     MPI_Waitall(3, requests, MPI_STATUSES_IGNORE);
     CHECK(in[0] == 1 && in[1] == 2 && in[2] == 3);
-    /* Freed while a message is under way in it: it arrives. */
+    /* Freed while a message is in flight in it: the message arrives. */
     MPI_Irecv(&in[0], 1, MPI_INT, left(), 6, dup, &requests[0]);
     MPI_Isend(&rank, 1, MPI_INT, right(), 6, dup, &requests[1]);
     MPI_Comm_free(&dup);
@@ -124,7 +124,7 @@ static void splitting(void) {
         expected += r;
     CHECK(sum_over(half, rank) == expected);
     MPI_Comm_free(&half);
-    /* Equal keys keep the order; who says no colour gets nothing. */
+    /* Equal keys keep the order; a rank without a colour gets no communicator. */
     MPI_Comm_split(MPI_COMM_WORLD, rank ? 7 : MPI_UNDEFINED, 3, &half);
     if (rank) {
         MPI_Comm_rank(half, &mine);
@@ -161,7 +161,7 @@ static void creating(void) {
         MPI_Group_free(&back);
         MPI_Comm_free(&comm);
     }
-    /* Of its members alone; several at a time, told apart by their tags. */
+    /* Only its members call; several at a time, distinguished by their tags. */
     if (rank >= size / 2) {
         MPI_Comm_create_group(MPI_COMM_WORLD, some, 11, &comm);
         CHECK(sum_over(comm, rank) == (size - 1 + size / 2) * members / 2);
@@ -209,7 +209,7 @@ static void names(void) {
     MPI_Comm_free(&dup);
 }
 
-/* Messages and collectives of SELF go to nobody else. */
+/* Messages and collectives of SELF reach no other process. */
 static void self(void) {
     int n, mine, got = -1;
     MPI_Request request;
@@ -222,7 +222,7 @@ static void self(void) {
     CHECK(got == rank);
 }
 
-/* A handle survives as an integer. */
+/* A handle can be converted to an integer and back. */
 static void integers(void) {
     MPI_Comm dup;
     MPI_Comm_dup(MPI_COMM_WORLD, &dup);

@@ -1,4 +1,4 @@
-/* Datatypes (MPI 5.0 chapter 5): constructors, extents, packing, what a type was made of, and that its data travel. */
+/* Datatypes (MPI 5.0 chapter 5): constructors, extents, packing, type contents, and sending data. */
 #include "check.h"
 
 #include <stddef.h>
@@ -75,7 +75,7 @@ static void make(void) {
     MPI_Type_create_resized(MPI_INT, 0, 3 * INT, &type);
     AT(add(type, 1, 0, 3 * INT), 0);
 
-    /* Of types: a vector of what has gaps; a copy; one that begins below its address. */
+    /* Nested types: a vector of a type with gaps; a duplicate; a type that begins below its address. */
     MPI_Type_create_resized(MPI_INT, 0, 2 * INT, &other);
     MPI_Type_vector(2, 2, 3, other, &type);
     MPI_Type_free(&other);
@@ -144,13 +144,13 @@ static void packing(void) {
     }
 }
 
-/* As sent by one type, received by another of the same signature. */
+/* Sent with one type, received with another of the same signature. */
 static void travelling(void) {
     enum { ELEMENTS = 700 };
     for (int i = 0; i < cases; i++) {
         const Case *c = &made[i];
         if (i == 8 || i == 13)
-            continue; /* not of ints alone */
+            continue; /* not only of ints */
         long stride = c->extent / INT, reach = 40 + ELEMENTS * (stride > 0 ? stride : -stride);
         int n = ELEMENTS * c->count, *out = room((size_t)reach * INT), *in = room((size_t)n * INT), *again = room((size_t)reach * INT);
         int *from = out + 20, *into = again + 20, right_ones = 1;
@@ -168,7 +168,7 @@ static void travelling(void) {
             for (int k = 0; k < c->count; k++)
                 right_ones &= in[e * c->count + k] == value(left(), 20 + e * stride + c->offsets[k]);
         CHECK(right_ones);
-        /* And back into the gaps. */
+        /* And back into the type with gaps. */
         MPI_Isend(in, n, MPI_INT, right(), 2, MPI_COMM_WORLD, &request);
         MPI_Recv(into, ELEMENTS, c->type, left(), 2, MPI_COMM_WORLD, &status);
         MPI_Get_count(&status, c->type, &count);
@@ -312,7 +312,7 @@ static void names_and_sizes(void) {
     CHECK(strcmp(name, "three ints") == 0 && length == 10);
 }
 
-/* Sizes that no int can tell. */
+/* Sizes that do not fit an int. */
 static void large(void) {
     MPI_Datatype type;
     int narrow;

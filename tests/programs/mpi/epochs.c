@@ -1,5 +1,5 @@
-/* `epochs N`: opens MPI N times in turn, each time by a session over mpi://WORLD, and prints the sum of all ranks each time; then
- * how many descriptors and how many KiB of private memory it has more than after a tenth of that. */
+/* `epochs N`: opens MPI N times in turn, each time with a session over mpi://WORLD, and prints the sum of all ranks each time; then
+ * the growth in descriptors and in KiB of private memory since the first tenth of the rounds. */
 #include <dirent.h>
 #include <mpi.h>
 #include <stdio.h>

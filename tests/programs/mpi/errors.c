@@ -12,7 +12,7 @@ static MPI_Info info;
 static MPI_Op op;
 static int flag, number;
 
-/* Handles that are none: of another class, random, freed. */
+/* Invalid handles: of another class, random, freed. */
 #define NO_COMM ((MPI_Comm)(size_t)0x7777777777)
 #define NO_TYPE ((MPI_Datatype)(size_t)0x7777777777)
 #define NO_REQUEST ((MPI_Request)(size_t)0x7777777777)
@@ -21,7 +21,7 @@ static int flag, number;
 #define NO_INFO ((MPI_Info)(size_t)0x7777777777)
 #define NO_ERRHANDLER ((MPI_Errhandler)(size_t)0x7777777777)
 
-/* What MPICH 5.0.2 does not notice, or gives another class. */
+/* Errors that MPICH 5.0.2 does not detect, or gives another class. */
 #define STRICT(call, expected) \
     do { \
         if (!on_mpich()) \
@@ -176,7 +176,7 @@ static void infos(void) {
     STRICT(MPI_Error_class(-5, &number), MPI_ERR_ARG);
 }
 
-/* What is no handle at all, or no array; MPICH takes it for an address. */
+/* Values that are not handles, or not arrays; MPICH takes them for addresses. */
 static void garbage(void) {
     MPI_Comm old;
     MPI_Request null = MPI_REQUEST_NULL;
@@ -210,7 +210,7 @@ static void garbage(void) {
 
 int main(int argc, char **argv) {
     begin(&argc, &argv);
-    /* What belongs to no communicator is told to that of COMM_SELF. */
+    /* Errors without a communicator go to the handler of COMM_SELF. */
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -222,7 +222,7 @@ int main(int argc, char **argv) {
     infos();
     if (!on_mpich())
         garbage();
-    /* And all is as it was. */
+    /* Everything still works. */
     int sum = 0;
     MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm);
     CHECK(sum == size * (size - 1) / 2);

@@ -1,4 +1,4 @@
-/* A bad argument under MPI_ERRORS_ARE_FATAL, the default: rank 0 says which function and why, and ends the job. */
+/* A bad argument under MPI_ERRORS_ARE_FATAL, the default: rank 0 reports the function and the reason, and ends the job. */
 #include "check.h"
 
 int main(int argc, char **argv) {

@@ -1,5 +1,5 @@
-/* All but rank 0 finalize after a first message; rank 0 is told, by errors of class MPI_ERR_PROC_ABORTED, wherever it would wait for
- * one of them for ever, and nowhere else. */
+/* All but rank 0 finalize after a first message. Rank 0 gets errors of class MPI_ERR_PROC_ABORTED exactly where it would wait for
+ * one of them for ever. */
 #include "check.h"
 
 int main(int argc, char **argv) {
@@ -11,7 +11,7 @@ int main(int argc, char **argv) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     if (rank > 0) {
-        /* Two that wait to be received, one by its receive and one for it. */
+        /* Two unreceived messages: one whose receive is posted, and one without a receive. */
         MPI_Send(&rank, 1, MPI_INT, 0, 1, MPI_COMM_WORLD);
         MPI_Ssend(&rank, 1, MPI_INT, 0, 2, MPI_COMM_WORLD);
         MPI_Finalize();
@@ -20,7 +20,7 @@ int main(int argc, char **argv) {
     for (int from = 1; from < size; from++)
         CHECK(MPI_Recv(&token, 1, MPI_INT, from, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE) == MPI_SUCCESS && token == from);
     for (int from = 1; from < size; from++) {
-        /* Whoever only looks is told nothing, and may take the receive back. */
+        /* A test reports no error, and the receive may be cancelled. */
         MPI_Irecv(&token, 1, MPI_INT, from, 3, MPI_COMM_WORLD, &requests[0]);
         for (double end = MPI_Wtime() + 0.1; MPI_Wtime() < end;) {
             CHECK(MPI_Test(&requests[0], &flag, &status) == MPI_SUCCESS && !flag);
@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
         FAILS(MPI_Wait(&requests[0], &status), MPI_ERR_PROC_ABORTED);
         CHECK(requests[0] == MPI_REQUEST_NULL);
 
-        /* One of two can still end: then that is waited for. */
+        /* One of two requests can still complete: the call waits for that one. */
         for (int which = 0; which < 2; which++) {
             MPI_Irecv(&token, 1, MPI_INT, from, 3, MPI_COMM_WORLD, &requests[0]);
             MPI_Irecv(&token, 1, MPI_INT, from, 1, MPI_COMM_WORLD, &requests[1]);

@@ -1,5 +1,5 @@
-/* `idle PERCENT`: a rank that waits, in a receive and then in a barrier, uses less of a core than that. Rank 0 comes late; alone it
- * waits for nobody. The time that the waiting costs counts from half a second after it began. */
+/* `idle PERCENT`: a rank that waits, in a receive and then in a barrier, uses less than PERCENT of a core. Rank 0 is late; a single rank
+ * does not wait. The cost of the wait is measured from half a second after it began. */
 #include "check.h"
 
 #include <pthread.h>
@@ -23,7 +23,7 @@ static void *look(void *unused) {
     return unused;
 }
 
-/* What the wait cost, as a part of a core. */
+/* The cost of the wait, as a fraction of a core. */
 static double waiting(void (*wait)(void)) {
     pthread_t other;
     after_half = cpu_s();

@@ -1,4 +1,4 @@
-/* Intercommunicators: made, asked about, used for messages and all collectives, and made into others (MPI 5.0 §6.2.3, §7.6). */
+/* Intercommunicators: made, queried, used for messages and all collectives, and used to make others (MPI 5.0 §6.2.3, §7.6). */
 #include "check.h"
 
 /* The world in two parts: ranks below `first`, and the others. A world of one has one part only. */
@@ -106,7 +106,7 @@ static void messages(MPI_Comm comm) {
     for (int r = 0; r < remote_size; r++)
         all += far(r);
     CHECK(heard == all);
-    /* With the one of the same rank over there, if there is one. */
+    /* With the process of the same rank on the other side, if there is one. */
     int partner = local_rank < remote_size ? local_rank : MPI_PROC_NULL, got = -1;
     MPI_Sendrecv(&rank, 1, MPI_INT, partner, 8, &got, 1, MPI_INT, partner, 8, comm, MPI_STATUS_IGNORE);
     CHECK(got == (partner == MPI_PROC_NULL ? -1 : far(partner)));
@@ -304,7 +304,7 @@ static void all(MPI_Comm comm, int form, int n) {
     MPI_Op_free(&op);
     MPI_Type_free(&pair);
 
-    /* Vectors are as long on both sides: each of this side gets as many elements as there are on the other. */
+    /* Vectors have the same length on both sides: each process gets one element per process of the other side. */
     int vector = local_size * remote_size * n;
     for (int i = 0; i < vector; i++)
         a[i] = rank * 10 + i;
@@ -338,7 +338,7 @@ static void barriers(MPI_Comm comm) {
     MPI_Start(&request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     MPI_Request_free(&request);
-    /* Several under way at a time, ended in another order. */
+    /* Several in progress at a time, completed in a different order. */
     int sums[8], mine = rank * 10;
     MPI_Request many[8];
     for (int i = 0; i < 8; i++)
@@ -425,7 +425,7 @@ static void made_of_it(void) {
         free(ranks);
         MPI_Comm_free(&part);
     }
-    /* Those of both parts that are on one node. */
+    /* The processes of both parts that are on one node. */
     CHECK(MPI_Comm_split_type(inter, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &part) == MPI_SUCCESS);
     if (part != MPI_COMM_NULL) {
         int here = 1, sum = 0;
@@ -436,7 +436,7 @@ static void made_of_it(void) {
         CHECK(sum == n);
         MPI_Comm_free(&part);
     }
-    /* Some of one part only. */
+    /* Some processes of one part only. */
     CHECK(MPI_Comm_split(inter, in_first ? 3 : MPI_UNDEFINED, 0, &part) == MPI_SUCCESS);
     CHECK(part == MPI_COMM_NULL);
 
@@ -474,7 +474,7 @@ static void handler(MPI_Comm *comm, int *code, ...) {
     seen = class_of(*code);
 }
 
-/* What MPICH 5.0.2 does not notice, or gives another class. */
+/* Errors that MPICH 5.0.2 does not detect, or gives another class. */
 #define STRICT(call, expected) \
     do { \
         if (!on_mpich()) \
@@ -511,7 +511,7 @@ static void errors(void) {
     STRICT(MPI_Intercomm_merge(inter, 0, NULL), MPI_ERR_ARG);
     STRICT(MPI_Comm_remote_size(half, &n), MPI_ERR_COMM);
     STRICT(MPI_Comm_remote_group(half, &group), MPI_ERR_COMM);
-    /* A fault of the leader's only is told to all members. */
+    /* An error that only the leader makes is reported to all members. */
     if (!on_mpich())
         CHECK(MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, local_rank == 0 ? size : 0, 0, &made) != MPI_SUCCESS);
     MPI_Errhandler mine;
@@ -534,7 +534,7 @@ int main(int argc, char **argv) {
         MPI_Comm made;
         MPI_Comm_test_inter(MPI_COMM_WORLD, &flag);
         CHECK(!flag);
-        /* The other leader would have to be somebody else. */
+        /* The other leader must be a different process. */
         if (!on_mpich())
             FAILS(MPI_Intercomm_create(MPI_COMM_SELF, 0, MPI_COMM_WORLD, 0, 0, &made), MPI_ERR_RANK);
         return finish("intercomms");

@@ -1,8 +1,8 @@
-/* Processes of different jobs that hear of each other through others. Every job has the same arguments, but for its part in it:
+/* Processes of different jobs that are introduced by others. Every job has the same arguments, except for PART:
  *     introduced PART FILE          PART is host, first or second
- *     introduced PART FILE before   one process of the first job dies before all of it and the host are to be one
- *     introduced PART FILE within   one process of the first job dies while it waits for the host's, which come later
- * The first processes of the others connect to that of the host, each on its own. */
+ *     introduced PART FILE before   one process of the first job dies before the whole job and the host merge
+ *     introduced PART FILE within   one process of the first job dies while it waits for the host's processes, which are late
+ * The first process of each other job connects separately to the host's first process. */
 #include "check.h"
 
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 enum { LONG = 300000, TAG = 5 };
 
-/* Everybody with everybody of the other side, and all together. */
+/* Each process with each of the other side, and all together. */
 static void use(MPI_Comm inter, int remote, int high) {
     int local, me, there, sum = 0, all_me, all_size;
     MPI_Comm all;
@@ -70,7 +70,7 @@ static void hear_port(const char *path, const char *part, char *port) {
     fclose(file);
 }
 
-/* Of the first processes of the host and of another job: the host's has rank 0. */
+/* A communicator of the first processes of the host and of another job: the host's has rank 0. */
 static MPI_Comm pair(const char *path, const char *part, int hosts) {
     char port[MPI_MAX_PORT_NAME];
     MPI_Comm inter, both;
@@ -93,7 +93,7 @@ int main(int argc, char **argv) {
     const char *part = argc > 1 ? argv[1] : "", *path = argc > 2 ? argv[2] : "";
     const char *death = argc > 3 ? argv[3] : "";
     int hosts = strcmp(part, "host") == 0, is_first = strcmp(part, "first") == 0, within = strcmp(death, "within") == 0;
-    /* With more than three, those before and behind the one that dies are told by others. */
+    /* With more than three processes, the neighbours of the one that dies hear of it from others. */
     int leader = within && is_first && size > 3 ? 2 : 0;
     MPI_Comm with_first = MPI_COMM_NULL, with_second = MPI_COMM_NULL, inter;
     if (rank == leader && (hosts || is_first))
@@ -113,7 +113,7 @@ int main(int argc, char **argv) {
         FAILS(MPI_Intercomm_create(MPI_COMM_WORLD, leader, with_first, hosts, TAG, &inter), MPI_ERR_PROC_ABORTED);
         printf("%s %d: told\n", part, rank);
         fflush(stdout);
-        /* All of the host's are told by now, while the first job's leader lives. */
+        /* All processes of the host have the error by now, while the first job's leader lives. */
         if (hosts)
             MPI_Barrier(MPI_COMM_WORLD);
         if (rank == leader)
@@ -123,7 +123,7 @@ int main(int argc, char **argv) {
         _exit(wrong);
     }
 
-    /* The host's job and the first one, of which only the first processes know each other; and again, when all of them have met. */
+    /* The host's job and the first job: at first only their first processes know each other; and again, when all have met. */
     for (int round = 0; round < 3 && (hosts || is_first); round++) {
         MPI_Comm kept;
         MPI_Intercomm_create(MPI_COMM_WORLD, 0, with_first, hosts, TAG, &inter);
@@ -134,7 +134,7 @@ int main(int argc, char **argv) {
         MPI_Comm_disconnect(&kept);
     }
 
-    /* The first processes of all: those of the first and the second job know of each other through the host's. */
+    /* The first processes of all jobs: those of the first and the second job are introduced by the host's. */
     if (rank == 0 && !is_first)
         with_second = pair(path, "second", hosts);
     MPI_Barrier(MPI_COMM_WORLD);

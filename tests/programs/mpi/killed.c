@@ -1,5 +1,5 @@
-/* The last rank dies without a word; each other one, waiting for a message from it, or with an argument in a collective
- * operation after some that went well, is told by an error of class MPI_ERR_PROC_ABORTED within a second, prints
+/* The last rank dies without a farewell. Each other rank waits for a message from it or, with an argument, is in a collective
+ * operation after some successful ones; it gets an error of class MPI_ERR_PROC_ABORTED within a second, prints
  * `rank N noticed` and ends. For launchers that do not end the others. */
 #include "check.h"
 
@@ -13,7 +13,7 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* All but the last rank are told in the middle of an operation, and at each later one. */
+/* All but the last rank get an error in the middle of an operation, and in each later one. */
 static void together(void) {
     double since, last;
     for (int i = 0; i < 10; i++) {
@@ -48,7 +48,7 @@ static int accepting(void) {
     return MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter);
 }
 
-/* The last rank has talked to nobody when it dies; who waits for it, in this way, notices it once the launcher lets go of the others,
+/* The last rank has communicated with no other when it dies. A rank that waits for it notices once the launcher closes the connections,
  * after its grace. */
 static void unknown(const char *way) {
     int token = 0, last = size - 1, code = MPI_SUCCESS;
@@ -108,6 +108,6 @@ int main(int argc, char **argv) {
     if (!wrong)
         printf("rank %d noticed\n", rank);
     fflush(stdout);
-    /* There is no MPI_Finalize without it. */
+    /* MPI_Finalize would wait for it. */
     _exit(wrong != 0);
 }

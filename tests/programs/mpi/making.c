@@ -1,11 +1,11 @@
-/* Communicators that are made at once: by threads, by MPI_Comm_idup in another order on each rank, by groups that overlap; attributes at the end. */
+/* Communicators made concurrently: by threads, by MPI_Comm_idup in a different order on each rank, by overlapping groups; attributes at the end. */
 #include "check.h"
 
 #include <pthread.h>
 
 enum { THREADS = 4, ROUNDS = 40 };
 
-/* A token goes round on the communicator: it is the members' own, whatever goes on in others. */
+/* A token travels round the communicator: traffic in other communicators does not affect it. */
 static int goes_round(MPI_Comm comm, int token) {
     int mine, members, got = -1;
     MPI_Comm_rank(comm, &mine);
@@ -15,7 +15,7 @@ static int goes_round(MPI_Comm comm, int token) {
     return got == token;
 }
 
-/* Copies of two communicators, begun in one order on some ranks and in the other on others, with a blocking one in between. */
+/* Duplicates of two communicators, started in different orders on different ranks, with a blocking one in between. */
 static void crossed(void) {
     MPI_Comm a, b, of_a, of_b, both;
     MPI_Request requests[2];
@@ -30,12 +30,12 @@ static void crossed(void) {
         MPI_Comm_idup(a, &of_a, &requests[0]);
         requests[1] = MPI_REQUEST_NULL;
     }
-    /* A parent may go while its copy is being made. */
+    /* A parent may be freed while its duplicate is being made. */
     MPI_Comm_free(&a);
     MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
     CHECK(goes_round(of_a, 11) && goes_round(of_b, 12));
     MPI_Comm_idup(of_a, &both, &requests[0]);
-    /* It gets on while another call waits. */
+    /* It progresses while another call waits. */
     CHECK(goes_round(of_b, 13));
     int flag = 0;
     while (!flag)
@@ -67,7 +67,7 @@ static void *run(void *argument) {
         t->wrong += !goes_round(half_of, t->number * 1000 + i);
         MPI_Comm_free(&half_of);
         MPI_Comm_free(&made);
-        /* All threads on one parent, told apart by their tags. */
+        /* All threads on one parent, distinguished by their tags. */
         if (rank <= size / 2) {
             MPI_Comm_create_group(MPI_COMM_WORLD, some, t->number, &made);
             t->wrong += !goes_round(made, t->number * 2000 + i);
@@ -95,7 +95,7 @@ static void threads(void) {
     }
 }
 
-/* Contexts are used again: far more communicators than a process could have at a time. */
+/* Contexts are reused: far more communicators than a process could have at a time. */
 static void many(void) {
     for (int i = 0; i < 5000; i++) {
         MPI_Comm comm;
@@ -135,7 +135,7 @@ int main(int argc, char **argv) {
         MPI_Comm_free_keyval(&keys[i]);
     }
     int failed = finish("making");
-    /* Those of COMM_SELF go first, the last one before the others. */
+    /* The attributes of COMM_SELF are deleted first, in reverse order. */
     if (ends != 4 || ended[0] != 3 || ended[1] != 2 || ended[2] != 1 || ended[3] != 4) {
         fprintf(stderr, "rank %d: %d attributes were deleted at the end, %d %d %d %d\n", rank, ends, ended[0], ended[1], ended[2], ended[3]);
         return 1;

@@ -1,4 +1,4 @@
-/* What the other programs leave out: MPI_Isendrecv, looks at several requests, statuses field by field, dimensions, memory, error codes. */
+/* Functions that the other programs leave out: MPI_Isendrecv, queries of several requests, status fields, dimensions, memory, error codes. */
 #include "check.h"
 
 static void exchanges(void) {
@@ -13,7 +13,7 @@ static void exchanges(void) {
     MPI_Isendrecv_replace(one, 3, MPI_INT, right(), 2, left(), 2, MPI_COMM_WORLD, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     CHECK(one[0] == left() && one[1] == left() + 1);
-    /* Long ones, in place, all around at once. */
+    /* Long messages, in place, all round the ring at once. */
     int *big = room(LONG * sizeof *big);
     fill(big, LONG, rank);
     MPI_Isendrecv_replace(big, LONG, MPI_INT, right(), 3, left(), 3, MPI_COMM_WORLD, &request);
@@ -95,7 +95,7 @@ static void memory(void) {
     MPI_Pcontrol(1);
 }
 
-/* What is added before MPI_Init, or taken away again. */
+/* Error codes added before MPI_Init, or removed again. */
 static int added;
 
 static void before(void) {

@@ -1,7 +1,7 @@
 /* Point-to-point messages (MPI 5.0 chapter 3): modes, wildcards, order, probes, statuses, truncation. */
 #include "check.h"
 
-/* Around the eager limits of everybody, and beyond. */
+/* Around the eager limits of the known libraries, and beyond. */
 static const int lengths[] = {0, 1, 2, 100, 1000, 4095, 4096, 20000, 300000};
 enum { LENGTHS = sizeof lengths / sizeof *lengths, LONGEST = 300000 };
 
@@ -18,7 +18,7 @@ static int is_of(const MPI_Status *status, int source, int tag, int count) {
     return status->MPI_SOURCE == source && status->MPI_TAG == tag && got == count && elements == count && !cancelled;
 }
 
-/* Round the circle: the receive is posted first, so that every mode is allowed. */
+/* Round the ring: the receive is posted first, so that every mode is allowed. */
 static void blocking(Send *send, int seed) {
     for (int l = 0; l < LENGTHS; l++) {
         int count = lengths[l];
@@ -29,7 +29,7 @@ static void blocking(Send *send, int seed) {
         MPI_Irecv(in, count, MPI_INT, left(), l, MPI_COMM_WORLD, &request);
         MPI_Barrier(MPI_COMM_WORLD);
         CHECK(send(out, count, MPI_INT, right(), l, MPI_COMM_WORLD) == MPI_SUCCESS);
-        /* What has been sent may change. */
+        /* The buffer of a completed send may change. */
         fill(out, count, seed + 1000);
         MPI_Wait(&request, &status);
         CHECK(request == MPI_REQUEST_NULL);
@@ -82,7 +82,7 @@ static void modes(void) {
     free(buffer);
 }
 
-/* A synchronous send is over only when it is received. */
+/* A synchronous send completes only when it is received. */
 static void synchronous(void) {
     MPI_Request request;
     int token = rank, got = -1, over = 1;
@@ -111,7 +111,7 @@ static void order(void) {
     }
     if (rank == 0) {
         int *next = calloc((size_t)size * 3, sizeof *next);
-        /* First those with tag 1, from anywhere; then the others as they come. */
+        /* First those with tag 1, from any source; then the others in order of arrival. */
         for (int k = 0; k < size * MANY; k++) {
             MPI_Status status;
             int tag = k < size * MANY / 3 ? 1 : MPI_ANY_TAG, count;
@@ -169,7 +169,7 @@ static void probes(void) {
                 MPI_Improbe(left(), 40 + l, MPI_COMM_WORLD, &there, &message, &status);
         }
         CHECK(is_of(&status, left(), 40 + l, count));
-        /* It is taken out: nobody else finds it. */
+        /* It is removed from matching: no other probe or receive finds it. */
         MPI_Iprobe(left(), MPI_ANY_TAG, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
         CHECK(!there && message != MPI_MESSAGE_NULL && message != MPI_MESSAGE_NO_PROC);
         memset(in, 0, (size_t)count * sizeof *in);
@@ -217,7 +217,7 @@ static void null_process(void) {
     CHECK(token == 77);
 }
 
-/* MPICH 5.0.2 leaves the status of the non-blocking ones empty. */
+/* MPICH 5.0.2 leaves the status of the non-blocking forms empty. */
 static void exchanges(void) {
     for (int l = 0; l < LENGTHS; l++) {
         int count = lengths[l];
@@ -243,7 +243,7 @@ static void exchanges(void) {
     }
 }
 
-/* A message longer than its place is an error, spares what lies behind, and harms nothing that follows. */
+/* A message longer than its buffer is an error, does not touch the memory after the buffer, and affects no later message. */
 static void truncation(void) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (int l = 1; l < LENGTHS; l++) {
@@ -298,7 +298,7 @@ static void large_counts(void) {
     CHECK(filled(in, 20000, left()));
 }
 
-/* What has come may end within an element of the receiver's type. */
+/* A received message may end within an element of the receiver's type. */
 static void part_of_an_element(void) {
     MPI_Datatype pair;
     MPI_Request request;

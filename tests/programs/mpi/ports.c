@@ -1,10 +1,10 @@
-/* Processes that were started apart connect (MPI 5.0 §11.9, §11.10). Without arguments, or with any other, both sides are in one
+/* Processes that were started separately connect (MPI 5.0 §11.9, §11.10). Without arguments, or with an unknown one, both sides are in one
  * job; the name of a port is in a file otherwise:
  *     accept FILE COUNT, connect FILE COUNT    two jobs, COUNT times one after the other, each time used and disconnected
- *     serve FILE COUNT, visit FILE             COUNT processes, each on its own, at the port of one job
- *     queue FILE COUNT GATE, stand FILE NUMBER COUNT processes in their order; the job is busy until there is a file GATE
- *     besieged FILE, word FILE, victim FILE    a job that accepts until somebody says the word; who will not, and may be killed
- *     forsaken FILE                            a job that connects to somebody who will not accept, but die */
+ *     serve FILE COUNT, visit FILE             COUNT separate processes, at the port of one job
+ *     queue FILE COUNT GATE, stand FILE NUMBER COUNT processes in order of arrival; the job is busy until the file GATE exists
+ *     besieged FILE, word FILE, victim FILE    a job that accepts until a caller sends the password; callers without it may be killed
+ *     forsaken FILE                            a job that connects to a process that dies instead of accepting */
 #include "check.h"
 
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@ static void look(MPI_Comm comm) {
     MPI_Comm_remote_size(inter, &remote_size);
 }
 
-/* Everybody to everybody of the other side: short messages, and one that is longer than any frame. */
+/* Each process sends to each of the other side: short messages, and one that is longer than any frame. */
 static void messages(void) {
     enum { LONG = 1 << 20 };
     int *out = room(LONG * sizeof(int)), *in = room(LONG * sizeof(int));
@@ -114,7 +114,7 @@ static long memory(void) {
     return resident * sysconf(_SC_PAGESIZE);
 }
 
-/* The name that the accepting side has left, under a name that says that it is whole. */
+/* The port name that the accepting side has written, in a file whose name says that it is complete. */
 static void read_name(const char *path, char *port) {
     FILE *file;
     while (!(file = fopen(path, "r"))) {
@@ -173,7 +173,7 @@ static void rounds(int accepts, const char *path, int count) {
         MPI_Close_port(port);
 }
 
-/* The first process accepts, the others connect, and the other way round. */
+/* The first process accepts and the others connect, then the reverse. */
 static void within(void) {
     MPI_Comm part;
     MPI_Comm_split(MPI_COMM_WORLD, rank == 0, rank, &part);
@@ -199,7 +199,7 @@ static void within(void) {
     MPI_Comm_free(&part);
 }
 
-/* Many connect to one port, each on its own; all stay connected, and are told apart. */
+/* Many processes connect separately to one port; all stay connected, and messages reach the right ones. */
 static void serve(const char *path, int count) {
     char port[MPI_MAX_PORT_NAME] = "";
     MPI_Comm *clients = room((size_t)count * sizeof *clients);
@@ -247,7 +247,7 @@ static void visit(const char *path) {
     MPI_Comm_disconnect(&inter);
 }
 
-/* Many have come to a port before anybody accepts there: they are served in their order. */
+/* Many processes have connected to a port before the first accept: they are served in order of arrival. */
 static void queue(const char *path, int count, const char *gate) {
     char port[MPI_MAX_PORT_NAME] = "", word[MPI_MAX_PORT_NAME];
     if (rank == 0) {
@@ -277,7 +277,7 @@ static void stand(const char *path, int number) {
     MPI_Comm_disconnect(&inter);
 }
 
-/* Whoever connects may die at any time; in the end somebody comes who says the word. */
+/* A process that connects may die at any time; the last one sends the password. */
 enum { WORD = 4711 };
 
 static void besieged(const char *path) {
@@ -296,7 +296,7 @@ static void besieged(const char *path) {
             CHECK(code == MPI_SUCCESS || class_of(code) == MPI_ERR_PROC_ABORTED);
             MPI_Comm_disconnect(&comm);
         }
-        /* Some may have got it, and others not. */
+        /* Some ranks may have received it, and others not. */
         MPI_Allreduce(MPI_IN_PLACE, &word, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     }
     if (rank == 0)
@@ -332,21 +332,21 @@ static void forsaken(const char *path) {
     CHECK(class == MPI_ERR_PORT);
 }
 
-/* The text of a code is the sentence of the last error, if that was of its class. */
+/* The text of a code includes the message of the last error, if that was of its class. */
 static void sentences(const char *port, MPI_Info hurry) {
     MPI_Comm comm;
     char late[MPI_MAX_INFO_VAL];
     int code, number;
     code = MPI_Comm_accept(port, hurry, 0, MPI_COMM_SELF, &comm);
-    CHECK(says(code, "(last: MPI_Comm_accept: nobody has connected to the port at ") && says(code, " within 200ms)"));
-    /* As often as one asks, by the class as well, and whatever has gone well meanwhile. */
+    CHECK(says(code, "(last: MPI_Comm_accept: no process connected to the port at ") && says(code, " within 200ms)"));
+    /* The same for repeated queries, by the class as well, and after successful calls. */
     MPI_Comm_rank(MPI_COMM_WORLD, &number);
-    CHECK(says(class_of(code), "MPI_Comm_accept: nobody has connected"));
+    CHECK(says(class_of(code), "MPI_Comm_accept: no process connected"));
     code = MPI_Comm_connect(port, hurry, 0, MPI_COMM_SELF, &comm);
     CHECK(says(code, "(last: MPI_Comm_connect: rank ") && says(code, " has not accepted within 200ms"));
     code = MPI_Comm_connect("nowhere", hurry, 0, MPI_COMM_SELF, &comm);
     CHECK(says(code, "\"nowhere\" is not the name of a port"));
-    /* Another class's was not the last, and says what it always says. */
+    /* A class that was not the last error's has only its own text. */
     char text[MPI_MAX_ERROR_STRING], before[MPI_MAX_ERROR_STRING];
     int length;
     MPI_Error_string(MPI_ERR_INFO_VALUE, before, &length);
@@ -357,7 +357,7 @@ static void sentences(const char *port, MPI_Info hurry) {
     late[sizeof late - 1] = 0;
     MPI_Info_set(info, "timeout", late);
     code = MPI_Comm_connect(port, info, 0, MPI_COMM_SELF, &comm);
-    CHECK(code == MPI_ERR_INFO_VALUE && says(code, "(last: MPI_Comm_connect: the info key timeout is \"xxx") && says(code, before));
+    CHECK(code == MPI_ERR_INFO_VALUE && says(code, "(last: MPI_Comm_connect: invalid info value timeout=\"xxx") && says(code, before));
     MPI_Info_free(&info);
     MPI_Error_string(MPI_ERR_PORT, text, &length);
     CHECK(strstr(text, "last") == NULL);

@@ -1,4 +1,4 @@
-/* The profiling interface (MPI 5.0 §15.2): functions of the program's own in place of the library's, which go on to PMPI_; and the
+/* The profiling interface (MPI 5.0 §15.2): the program's own functions replace the library's and call PMPI_; and the
  * library never calls its own functions by their public names. */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* The process sets that rsd names: the job, the group and the nodes; beside the standard's two (MPI 5.0 §11.3.2). */
+/* The process sets that rsd defines: the job, the group and the nodes; in addition to the standard's two (MPI 5.0 §11.3.2). */
 #include "check.h"
 
 static int members_of(MPI_Session session, const char *name, MPI_Group *group) {
@@ -20,7 +20,7 @@ static int listed(MPI_Session session, const char *wanted) {
     return found;
 }
 
-/* A set of all ranks; where its variable is not set there is none of its kind. */
+/* A set of all ranks; if its variable is not set, there is none of this kind. */
 static void whole(MPI_Session session, const char *kind, const char *variable) {
     char name[MPI_MAX_PSET_NAME_LEN];
     MPI_Group group;
@@ -35,7 +35,7 @@ static void whole(MPI_Session session, const char *kind, const char *variable) {
     }
 }
 
-/* Those on one's own node talk to each other; all nodes together have all ranks once. */
+/* The ranks of one node communicate; all nodes together contain each rank once. */
 static void nodes(MPI_Session session) {
     const char *own = getenv("RSD_NODE_NAME");
     int count = 0, together = 0, with_me = 0;

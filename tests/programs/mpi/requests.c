@@ -118,7 +118,7 @@ static void all(void) {
         CHECK(has(i, &statuses[i]) && requests[i] == MPI_REQUEST_NULL);
 }
 
-/* Looking at a request leaves it as it is. */
+/* A query of a request does not change it. */
 static void looking(void) {
     MPI_Request requests[MANY];
     MPI_Status statuses[MANY];
@@ -160,7 +160,7 @@ static void persistent(void) {
                 MPI_Bsend_init(out, count, MPI_INT, right(), kind, MPI_COMM_WORLD, &pair[1]);
             else
                 MPI_Rsend_init(out, count, MPI_INT, right(), kind, MPI_COMM_WORLD, &pair[1]);
-            /* Not started: it is over at once, and empty. */
+            /* Not started: the request completes at once, with an empty status. */
             MPI_Wait(&pair[0], statuses);
             CHECK(pair[0] != MPI_REQUEST_NULL && is_empty(statuses));
             MPI_Test(&pair[1], &flag, statuses);
@@ -203,12 +203,12 @@ static void cancelling(void) {
     MPI_Test_cancelled(&status, &cancelled);
     CHECK(cancelled && request == MPI_REQUEST_NULL);
     MPI_Barrier(MPI_COMM_WORLD);
-    /* The next in line gets the message. */
+    /* The next receive gets the message. */
     MPI_Send(&token, 1, MPI_INT, right(), 1, MPI_COMM_WORLD);
     MPI_Wait(&keep, &status);
     MPI_Test_cancelled(&status, &cancelled);
     CHECK(!cancelled && other == left() && one == -1);
-    /* What is over already is not cancelled. */
+    /* A completed request cannot be cancelled. */
     MPI_Irecv(&one, 1, MPI_INT, left(), 2, MPI_COMM_WORLD, &request);
     MPI_Send(&token, 1, MPI_INT, right(), 2, MPI_COMM_WORLD);
     int there = 0;
@@ -218,7 +218,7 @@ static void cancelling(void) {
     MPI_Wait(&request, &status);
     MPI_Test_cancelled(&status, &cancelled);
     CHECK(!cancelled && one == left());
-    /* A persistent one may be started again. */
+    /* A persistent request may be started again. */
     MPI_Recv_init(&one, 1, MPI_INT, left(), 3, MPI_COMM_WORLD, &request);
     MPI_Start(&request);
     MPI_Cancel(&request);
@@ -234,7 +234,7 @@ static void cancelling(void) {
     MPI_Request_free(&request);
 }
 
-/* A request may be freed while its message is under way: it arrives all the same. */
+/* A request may be freed while its message is in flight: the message still arrives. */
 static void freeing(void) {
     int *out = room(LONG * sizeof *out), *in = room(LONG * sizeof *in), ask = 0, answer;
     for (int count = 1; count <= LONG; count += LONG - 1) {
@@ -245,7 +245,7 @@ static void freeing(void) {
         CHECK(request == MPI_REQUEST_NULL);
         MPI_Recv(in, count, MPI_INT, left(), 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         CHECK(filled(in, count, left()));
-        /* The answer tells that `out` may change. */
+        /* After the answer `out` may change. */
         MPI_Sendrecv(&ask, 1, MPI_INT, left(), 2, &answer, 1, MPI_INT, right(), 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     }
     free(out);
@@ -268,7 +268,7 @@ static void buffered(void) {
             MPI_Recv(in, COUNT, MPI_INT, left(), i, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
             CHECK(filled(in, COUNT, left() + i));
         }
-        /* The room is there again once all of it has gone. */
+        /* The buffer is free again once all messages have been sent. */
         MPI_Buffer_flush();
         MPI_Bsend(out, COUNT, MPI_INT, right(), 99, MPI_COMM_WORLD);
         MPI_Recv(in, COUNT, MPI_INT, left(), 99, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -279,7 +279,7 @@ static void buffered(void) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     CHECK(MPI_Bsend(out, COUNT, MPI_INT, right(), 1, MPI_COMM_WORLD) != MPI_SUCCESS);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
-    /* A buffer of the communicator alone, and one that makes itself. */
+    /* A buffer of the communicator, and an automatic one. */
     MPI_Comm_attach_buffer(MPI_COMM_WORLD, buffer, bytes);
     MPI_Bsend(out, COUNT, MPI_INT, right(), 1, MPI_COMM_WORLD);
     MPI_Recv(in, COUNT, MPI_INT, left(), 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -298,7 +298,7 @@ static void buffered(void) {
     free(in);
 }
 
-/* With several statuses each tells its own error. */
+/* With several statuses each contains its own error. */
 static void errors_in_statuses(void) {
     MPI_Request requests[2];
     MPI_Status statuses[2];

@@ -39,7 +39,7 @@ static MPI_Comm comm_of(MPI_Group group, const char *tag) {
     return comm;
 }
 
-/* The members' ranks in the set of all come from all, and their sum to all. */
+/* Gathers the members' ranks in the set of all, and reduces them to a sum on all. */
 static void works(MPI_Comm comm, int number, int members, int expected) {
     int n, sum = -1;
     MPI_Comm_size(comm, &n);
@@ -101,7 +101,7 @@ static void before(void) {
     works(half, 1, r % 2 ? n / 2 : (n + 1) / 2, r % 2 ? n / 2 : (n + 1) / 2);
     MPI_Comm_free(&half);
     MPI_Comm_free(&copy);
-    /* Ranks the other way round; several with one string, one after the other; some members only. */
+    /* Ranks in reverse order; several with one string, one after the other; only some members. */
     int backwards[1][3] = {{n - 1, 0, -1}};
     MPI_Group turned;
     MPI_Group_range_incl(all, 1, backwards, &turned);
@@ -129,7 +129,7 @@ static void before(void) {
     if (n > 1) {
         MPI_Comm inter = MPI_COMM_NULL;
         int flag, theirs, sum = -1;
-        /* Of the other group, the leader alone knows. */
+        /* Only the leader knows the other group. */
         CHECK(MPI_Intercomm_create_from_groups(r % 2 ? odd : even, 0, r < 2 || on_mpich() ? (r % 2 ? even : odd) : MPI_GROUP_NULL, 0, "org.example.inter",
                                                MPI_INFO_NULL, MPI_ERRORS_RETURN, &inter) == MPI_SUCCESS);
         MPI_Comm_test_inter(inter, &flag);
@@ -150,7 +150,7 @@ static void before(void) {
     MPI_Group_free(&all);
     MPI_Group_free(&own);
     end_session(first);
-    /* The other one goes on until after MPI_Init. */
+    /* The other session stays open until after MPI_Init. */
     MPI_Init(NULL, NULL);
     MPI_Comm_rank(MPI_COMM_WORLD, &r);
     MPI_Comm_size(MPI_COMM_WORLD, &n);
@@ -259,7 +259,7 @@ int main(int argc, char **argv) {
     int all = 1;
     MPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Finalize();
-    /* It goes on after MPI_Finalize, and others may begin. */
+    /* It stays open after MPI_Finalize, and new sessions may begin. */
     int finalized = 0;
     MPI_Finalized(&finalized);
     CHECK(finalized);

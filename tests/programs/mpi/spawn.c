@@ -1,5 +1,5 @@
-/* Names, and spawning where it fails: what goes wrong is an error at all parents, with codes, and they go on. `spawn names` needs no
- * slots; `spawn refusals` needs a daemon that tells what has become of those that were spawned. */
+/* Names, and failing spawns: a failure is an error at all parents, with codes, and they continue. `spawn names` needs no
+ * slots; `spawn refusals` needs a daemon that reports what happened to the spawned processes. */
 #include "check.h"
 
 #include <unistd.h>
@@ -29,7 +29,7 @@ static void names(void) {
     MPI_Close_port(port);
 }
 
-/* All parents get the class, and codes that say so. */
+/* All parents get the error class, and matching codes. */
 static void refused(char *command, char **argv, int count, int root, const char *why) {
     int codes[64], expected = count > 0 && count <= 64 ? count : 0;
     MPI_Comm inter = MPI_COMM_NULL;
@@ -54,7 +54,7 @@ static void refusals(void) {
     FAILS(MPI_Comm_spawn(self, child, -1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ARG);
     FAILS(MPI_Comm_spawn(NULL, child, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ARG);
     FAILS(MPI_Comm_spawn(self, child, 1, MPI_INFO_NULL, size, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_ROOT);
-    /* One that is no program of MPI. */
+    /* A program that does not use MPI. */
     MPI_Info_create(&info);
     MPI_Info_set(info, "timeout", "0.5");
     char *nap[] = {"2", NULL};
@@ -64,11 +64,11 @@ static void refusals(void) {
     MPI_Info_set(info, "timeout", "soon");
     FAILS(MPI_Comm_spawn("/bin/sleep", nap, 1, info, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE), MPI_ERR_INFO_VALUE);
     MPI_Info_free(&info);
-    /* One that dies once it is connected is seen by whoever speaks to it. */
+    /* The death of a connected process is noticed by every process that communicates with it. */
     CHECK(MPI_Comm_spawn(self, late, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, codes) == MPI_SUCCESS && codes[0] == MPI_SUCCESS);
     CHECK(MPI_Barrier(inter) != MPI_SUCCESS);
     MPI_Comm_free(&inter);
-    /* Of sixty, as many as there is room for. */
+    /* Of sixty requested processes, the number that there is room for. */
     MPI_Info_create(&info);
     MPI_Info_set(info, "soft", "1:60");
     MPI_Info_set(info, "wdir", "/");
@@ -79,7 +79,7 @@ static void refusals(void) {
         CHECK(codes[at] == (at < remote ? MPI_SUCCESS : MPI_ERR_SPAWN));
     MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, inter);
     CHECK(sum == remote);
-    /* Who waits for a word that never comes gives up after 30 seconds. */
+    /* A process that waits for a message that never arrives gives up after 30 seconds. */
     since = MPI_Wtime();
     MPI_Comm_disconnect(&inter);
     CHECK(MPI_Wtime() - since < 20);

@@ -1,4 +1,4 @@
-/* Beginning and end (MPI 5.0 §11.2 to §11.4, chapter 20): what may be asked before, what follows from whom, what is torn down. */
+/* Initialization and finalization (MPI 5.0 §11.2 to §11.4, chapter 20): calls allowed before, predefined objects, cleanup. */
 #include "check.h"
 
 #include <unistd.h>
@@ -25,7 +25,7 @@ int main(int argc, char **argv) {
     CHECK(major == MPI_ABI_VERSION && minor == MPI_ABI_SUBVERSION);
     MPI_Get_library_version(text, &length);
     CHECK(length > 0 && length == (int)strlen(text));
-    /* Of the library itself, which is the other one for nobody. */
+    /* The version names this library and no other one. */
     CHECK(on_mpich() || (strstr(text, "rsd") && !strstr(text, "MPICH") && !strstr(text, "Open MPI")));
 
     if (argc > 1 && !strcmp(argv[1], "null"))
@@ -59,7 +59,7 @@ int main(int argc, char **argv) {
     MPI_Free_mem(memory);
     MPI_Pcontrol(1);
 
-    /* What is attached to COMM_SELF is deleted first, while MPI still works. */
+    /* Attributes of COMM_SELF are deleted first, while MPI still works. */
     MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_end, &key, NULL);
     MPI_Comm_set_attr(MPI_COMM_SELF, key, &key);
     int all = 1, printer = rank == 0, members = size;

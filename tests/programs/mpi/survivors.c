@@ -1,10 +1,10 @@
-/* `survivors GATE`: lives through the deaths of others. It opens MPI by a session, adds up with all others until somebody is gone,
+/* `survivors GATE`: survives the deaths of others. It opens MPI with a session, runs reductions with all others until a process is gone,
  * closes, and opens MPI again for the next world; until, on rank 0, the file GATE exists. Prints one line per world. */
 #include <mpi.h>
 #include <stdio.h>
 #include <unistd.h>
 
-/* One world: 1 when the gate was open, 0 when somebody has gone, -1 when there is no world. */
+/* Runs one world: returns 1 if the gate was open, 0 if a process has gone, -1 if there is no world. */
 static int world(const char *gate, int number) {
     MPI_Session session;
     MPI_Group group;
@@ -30,7 +30,7 @@ static int world(const char *gate, int number) {
             usleep(2000);
         }
     }
-    /* Whoever has lost somebody is cut off from its process manager: that it cannot take leave of that is no surprise. */
+    /* After the loss of a peer the process manager has closed the connection, so an error on leaving the job is expected. */
     MPI_Session_finalize(&session);
     return made == MPI_SUCCESS ? all[1] : 0;
 }

@@ -1,5 +1,5 @@
-/* MPI_THREAD_MULTIPLE: four threads per rank, each with its messages by tag and its collectives on a communicator of its own; then
- * all of them on one communicator. Threads that wait do not hold up the others. */
+/* MPI_THREAD_MULTIPLE: four threads per rank, each with its own message tags and its own communicator for collectives; then
+ * all of them on one communicator. Threads that wait do not block the others. */
 #include "check.h"
 
 #include <pthread.h>
@@ -54,7 +54,7 @@ static void *run(void *argument) {
 
 static MPI_Comm waiting;
 
-/* Waits for a message that comes last of all. */
+/* Waits for a message that arrives last of all. */
 static void *wait_long(void *argument) {
     Thread *t = argument;
     int got = -1;

@@ -1,5 +1,5 @@
-//! From the arguments of a collective function to what is to be done on an intercommunicator (MPI 5.0 §6.2.3): the data of one
-//! group goes to the other, and `MPI_IN_PLACE` has no place. Functions as in [`super::plan`].
+//! Turns the arguments of a collective function into a plan for an intercommunicator (MPI 5.0 §6.2.3): the data of one
+//! group go to the other, and `MPI_IN_PLACE` is not allowed. Functions correspond to those in [`super::plan`].
 
 use std::ffi::{c_int, c_void};
 
@@ -17,10 +17,10 @@ use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::runtime::State;
 
-/// So many rounds of an exchange are under way.
+/// The number of rounds of an exchange in flight.
 const WINDOW: u32 = 16;
 
-/// What a plan on an intercommunicator is made of.
+/// The parts of a plan on an intercommunicator.
 struct Between {
     comm: CommHandle,
     members: Members,
@@ -41,7 +41,7 @@ impl Between {
         Ok((between, args::root_of_sides(state.comms.get(comm)?, root)?))
     }
 
-    /// Blocks are one for each of the other group.
+    /// For blocks of the other group: one for each of its members.
     fn far(&self) -> Here {
         Here::new(0, self.sides.remote)
     }
@@ -350,7 +350,7 @@ pub(super) unsafe fn reduce_scatter(
     // SAFETY: the caller's promise.
     let counts = unsafe { recvcounts.to_vec(sides.local as usize) };
     if let Some(negative) = counts.iter().find(|count| **count < 0) {
-        return Err(MpiError::count(format!("a count is {negative}")));
+        return Err(MpiError::count(format!("negative count {negative}")));
     }
     let all = counts.iter().try_fold(0_i64, |sum, count| sum.checked_add(*count)).ok_or_else(|| too_many(i64::MAX))?;
     let own = counts[sides.rank as usize];
@@ -363,7 +363,7 @@ pub(super) unsafe fn reduce_scatter(
     })
 }
 
-/// What is reduced, and where the result goes.
+/// The operands, and the memory for the result.
 unsafe fn operands(
     state: &State,
     (sendbuf, sent): (*const c_void, i64),

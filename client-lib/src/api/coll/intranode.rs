@@ -1,8 +1,8 @@
-//! The short cut for communicators on one node: blocking calls over memory that the members share.
+//! Blocking collectives on one node over shared memory, instead of messages.
 //!
-//! The memory is set up once a communicator has made a few calls that it serves; all members count alike. The first one makes
-//! it and tells the others where they get it; if that does not come off for one of them, nobody uses it. Whether a call goes
-//! that way follows from what all members know: its kind, its length, the operation.
+//! The memory is set up once a communicator has made a few calls that can use it; all members count alike. The first member
+//! creates it and tells the others where to get it; if one of them fails, no member uses it. Whether a call uses the memory
+//! follows from what all members know: its kind, its length, the operation.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -22,16 +22,16 @@ use crate::memory::Buffer;
 use crate::runtime::{Guard, Moment, State};
 use crate::transport::Hearing;
 
-/// Bytes that a member can say at once.
+/// Bytes that a member can leave in one operation.
 const SLOT: usize = 64 << 10;
 
-/// The memory is set up at this call that it serves: a program that makes one barrier does not pay for it.
+/// The memory is set up at this call that could use it: a program with a single barrier does not pay for it.
 const WORTH_IT: u32 = 3;
 
-/// So often a member that has a core of its own looks before it looks at anything else.
+/// How many times a member with a core of its own polls before it checks anything else.
 const POLLS: usize = 200;
 
-/// The result, if the call can go this way.
+/// The result, if the call can use the shared memory.
 #[inline]
 pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
     let What::Call(call) = plan.what else { return None };
@@ -61,7 +61,7 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
             let mut work = Work::new(call, &plan.operands, plan.reduction.as_ref());
             complete(guard, &plan.members, &mut shared.node, |node| work.poll(node)).map(|()| true)
         }
-        // Until the memory was set up nobody knew whether it can be read.
+        // Before the memory was set up, it was unknown whether members can read each other's memory.
         Way::Pull if !shared.node.pulls() => Ok(false),
         Way::Pull => {
             let mut pull = Pull::new(call, &plan.operands);
@@ -81,7 +81,7 @@ pub(super) fn attempt(guard: &mut Guard<'_>, plan: &Plan) -> Option<MpiResult> {
     }
 }
 
-/// Members with cores of their own are seldom far apart: nothing else is looked at for about a microsecond.
+/// Members with cores of their own are rarely far apart in time: they poll nothing else for about a microsecond.
 #[inline]
 fn complete<T>(
     guard: &mut Guard<'_>,
@@ -107,7 +107,8 @@ fn wait<T>(
         Moment::Look => poll(node),
         Moment::Sleep => {
             node.announce_sleep(true);
-            // Nothing comes from a member that has died, and only its peers are told: the first rank is everybody's.
+            // Nothing arrives from a member that has died, and only its peers are told: the first rank is a peer of
+            // all.
             if let Some(lost) = members.peers.iter().position(|peer| state.engine.is_lost(*peer)) {
                 node.declare_broken(lost as u32);
             }
@@ -120,10 +121,10 @@ fn wait<T>(
     })
 }
 
-/// What the first member tells the others: the address where they get the memory; all zero if there is none.
+/// The first member's message to the others: the address where they get the memory; all zero if there is none.
 type Invitation = [u8; 48];
 
-/// Makes the members share memory, if all can. Everybody comes to the same result.
+/// Makes the members share memory, if all can. All members get the same result.
 #[cold]
 fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResult<bool> {
     guard.comms.get_mut(comm)?.sharing = Sharing::Never;
@@ -147,8 +148,8 @@ fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResu
         let asked = guard.unlocked(|| Guest::ask(address.trim_end_matches('\0')));
         shared = asked.and_then(|guest| join(guard, guest, shape, here.rank)).ok();
     }
-    // 0: no; 1: memory; 2: and it may be read by others. Everybody tells the first one, which so comes to know each: it will
-    // notice if one of them dies.
+    // 0: no; 1: memory; 2: memory, and it may be read by others. All members send to the first one, which is thereby
+    // connected to each: it will notice if one of them dies.
     let pulls = guard.world.as_ref().is_some_and(|world| world.settings.cma);
     let mut oks = vec![if shared.is_some() { 1 + u8::from(pulls) } else { 0 }];
     if here.rank == 0 {
@@ -185,7 +186,7 @@ fn are_on_one_node(state: &State, members: &Members) -> bool {
         && (0..size as usize).all(|rank| node(rank).is_some() && node(rank) == node(0))
 }
 
-/// The memory, somebody to hand it out, and what ends this process's sleep meanwhile.
+/// Creates the memory, the host that passes it on, and the descriptor that ends this process's sleep meanwhile.
 fn make(state: &State, shape: Shape, invitation: &mut Invitation) -> io::Result<(Host, Shared, Option<Hearing>)> {
     let random = || RandomState::new().build_hasher().finish();
     let address = format!("rsd-mpi-node-{:016x}{:016x}", random(), random());
@@ -208,7 +209,7 @@ fn share(state: &State, area: Area, rank: u32, bell: OwnedFd) -> io::Result<Shar
     let permit = Permit::take().ok_or(io::ErrorKind::QuotaExceeded)?;
     let hearing = state.engine.transport().hear(bell.try_clone()?).ok_or(io::ErrorKind::Unsupported)?;
     let ring = move || {
-        // It fails only if nobody has ever looked at it.
+        // It fails only if the bell was never read.
         let _ = nix::unistd::write(&bell, &1_u64.to_ne_bytes());
     };
     Ok(Shared { node: Node::new(area, rank, Box::new(ring)), hearing, permit })
@@ -232,11 +233,11 @@ fn by_messages(
     complete_by_messages(guard, plan, meanwhile)
 }
 
-/// Bytes of this function's callers, which live until the operation is over.
+/// Lends bytes of this function's callers, which live until the operation is over.
 fn lend(send: &mut [u8], recv: &mut [u8]) -> Operands {
     let memory = |bytes: &mut [u8]| {
         let base = bytes.as_mut_ptr();
-        // SAFETY: the bytes are borrowed from whoever waits for the operation.
+        // SAFETY: the bytes are borrowed from the caller that waits for the operation.
         Memory::new(base, unsafe { Buffer::contiguous(base, bytes.len()) })
     };
     Operands { send: memory(send), recv: memory(recv), ..Operands::default() }

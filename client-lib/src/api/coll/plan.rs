@@ -1,4 +1,4 @@
-//! From the arguments of a collective function to what is to be done: every argument checked that counts on this rank.
+//! Turns the arguments of a collective function into a plan: checks every argument that is significant on this rank.
 
 mod blocks;
 mod reductions;
@@ -30,11 +30,11 @@ pub(super) struct Plan {
     pub(super) reduction: Option<Reduction>,
 }
 
-/// What this rank does.
+/// The work of this rank.
 pub(super) enum What {
-    /// As many others may do: its schedule may be known.
+    /// A uniform call: its schedule may be cached.
     Call(Call),
-    /// This.
+    /// A call with a schedule of its own.
     Schedule(Schedule),
 }
 
@@ -311,7 +311,7 @@ pub(super) unsafe fn alltoall(
     apart(sendbuf, send.len(), recvbuf, recv.len())?;
     if !in_place && send.len() != recv.len() {
         return Err(MpiError::truncate(format!(
-            "{} bytes go to each rank, and {} come from each, of which this one is one",
+            "{} bytes are sent to each rank, but {} are received from each, including this one",
             send.len() / u64::from(members.here.size),
             recv.len() / u64::from(members.here.size)
         )));

@@ -1,4 +1,4 @@
-//! Whether a request is over, and what came of it.
+//! Whether a request is complete, and with what result.
 
 use std::ffi::c_int;
 
@@ -8,20 +8,20 @@ use crate::error::{MpiError, MpiResult};
 use crate::object::requests::{Active, Finished, Generalized, Half, Request, Start};
 use crate::runtime::{Guard, State};
 
-/// How a request has ended.
+/// The end of a request.
 pub(super) enum End {
-    /// As most do: it is forgotten, its status is all there is to tell, and its handle is null from now on.
+    /// The usual end: the request is removed, its status is the only result, and its handle becomes null.
     Plain(Status),
     Other(Box<Finished>),
 }
 
-/// Whether a handle stands for nothing that could go on: a send that was over when it was started, or no request at all.
+/// Whether a handle stands for nothing in progress: a send that completed at once, or no request at all.
 #[inline]
 pub(super) fn is_over_already(handle: RequestHandle) -> bool {
     handle == RequestHandle::sent() || handle == RequestHandle::NULL
 }
 
-/// The request's end, if it has come.
+/// The request's result, if it is complete.
 #[inline]
 pub(super) fn end(state: &mut State, handle: RequestHandle) -> Option<End> {
     let State { requests, engine, .. } = state;
@@ -37,14 +37,14 @@ pub(super) fn end(state: &mut State, handle: RequestHandle) -> Option<End> {
     finish(state, handle).map(|finished| End::Other(Box::new(finished)))
 }
 
-/// As [`end`], before a sleep: the request fails if it waits in vain.
+/// As [`end`], before a sleep: a request that can never complete fails.
 #[cold]
 pub(super) fn last_end(state: &mut State, handle: RequestHandle) -> Option<End> {
     give_up_all(state, &[handle]);
     end(state, handle)
 }
 
-/// Whoever waits for these waits in vain if all that are active are receives from processes that have finalized: then they fail.
+/// If all active requests are receives from processes that have finalized, they can never complete: then they fail.
 #[cold]
 pub(super) fn give_up_all(state: &mut State, requests: &[RequestHandle]) {
     let active: Vec<RequestHandle> = requests.iter().copied().filter(|handle| is_active(state, *handle)).collect();
@@ -55,7 +55,7 @@ pub(super) fn give_up_all(state: &mut State, requests: &[RequestHandle]) {
     }
 }
 
-/// The engine's receive that a request waits for, if it is one.
+/// The engine's receive behind a request, if there is one.
 fn received(state: &State, handle: RequestHandle) -> Option<RequestId> {
     match state.requests.get(handle)? {
         Request::Message { id, receives: true, .. } => Some(*id),
@@ -72,7 +72,7 @@ fn received(state: &State, handle: RequestHandle) -> Option<RequestId> {
     }
 }
 
-/// The request's end, if it has come; it is forgotten then, or inactive if it is persistent.
+/// The request's result, if it is complete; then the request is removed, or becomes inactive if it is persistent.
 #[inline]
 pub(super) fn finish(state: &mut State, handle: RequestHandle) -> Option<Finished> {
     let State { requests, engine, collectives, comms, buffered, .. } = state;
@@ -127,7 +127,7 @@ pub(super) fn finish(state: &mut State, handle: RequestHandle) -> Option<Finishe
     Some(finished)
 }
 
-/// Whether [`finish`] would give something.
+/// Whether [`finish`] would return a result.
 pub(in crate::api) fn is_over(state: &State, handle: RequestHandle) -> bool {
     match state.requests.get(handle) {
         None | Some(Request::Over { .. }) => true,
@@ -145,7 +145,7 @@ pub(in crate::api) fn is_over(state: &State, handle: RequestHandle) -> bool {
     }
 }
 
-/// The status of a request that is over, which stays as it is; that of a generalised one only its function knows.
+/// The status of a completed request, which is not changed; only its function knows that of a generalized one.
 pub(in crate::api) fn look(state: &State, handle: RequestHandle) -> (Status, Option<Generalized>) {
     let of = |outcome: Option<&crate::engine::Outcome>, receives, comm| {
         Finished::of_message(outcome.cloned(), receives, comm, false).status
@@ -169,7 +169,7 @@ pub(in crate::api) fn look(state: &State, handle: RequestHandle) -> (Status, Opt
     }
 }
 
-/// Null and inactive requests are not.
+/// False for null and inactive requests.
 pub(in crate::api) fn is_active(state: &State, handle: RequestHandle) -> bool {
     match state.requests.get(handle) {
         None => handle == RequestHandle::sent(),
@@ -194,7 +194,7 @@ pub(super) fn finish_any(state: &mut State, requests: &[RequestHandle]) -> Optio
     })
 }
 
-/// Looks, and if there is nothing, gets on with things once and looks again.
+/// Looks and, if there is no result, makes progress once and looks again.
 pub(in crate::api) fn poll<T>(guard: &mut Guard<'_>, mut look: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
     if let Some(found) = look(guard) {
         return Some(found);
@@ -207,5 +207,5 @@ pub(in crate::api) fn poll<T>(guard: &mut Guard<'_>, mut look: impl FnMut(&mut S
 pub(super) fn known(state: &State, handle: RequestHandle) -> MpiResult {
     let known =
         handle == RequestHandle::sent() || state.requests.get(handle).is_some() || handle == RequestHandle::NULL;
-    if known { Ok(()) } else { Err(MpiError::request("the request was freed or never was one")) }
+    if known { Ok(()) } else { Err(MpiError::request("invalid or freed request")) }
 }

@@ -1,4 +1,4 @@
-//! Generalised requests, which the user completes (MPI 5.0 §13.2).
+//! Generalized requests, which the user completes (MPI 5.0 §13.2).
 
 use std::ffi::{c_int, c_void};
 
@@ -24,7 +24,7 @@ pub unsafe fn grequest_start(
     request: *mut RequestHandle,
 ) -> MpiResult {
     if query.is_null() || free.is_null() || cancel.is_null() {
-        return Err(MpiError::arg("a function of the generalised request is null"));
+        return Err(MpiError::arg("a function of the generalized request is null"));
     }
     let general = Generalized { query, free, cancel, extra_state, complete: false, freed: false };
     let handle = add(&mut rt.lock(), Request::General(Box::new(general)))?;
@@ -40,7 +40,7 @@ pub unsafe fn grequest_start(
 pub unsafe fn grequest_complete(rt: &Runtime, request: RequestHandle) -> MpiResult {
     let mut guard = rt.lock();
     let Some(Request::General(general)) = guard.requests.get_mut(request) else {
-        return Err(MpiError::request("the request is not a generalised one"));
+        return Err(MpiError::request("not a generalized request"));
     };
     general.complete = true;
     if !general.freed {
@@ -53,7 +53,7 @@ pub unsafe fn grequest_complete(rt: &Runtime, request: RequestHandle) -> MpiResu
     general.release()
 }
 impl Generalized {
-    /// Calls the user's query function: what the status is, and what the call that asked returns.
+    /// Calls the user's query function; returns the status, and the result for the call that asked.
     pub(super) fn ask(&self) -> (Status, MpiResult) {
         type Query = unsafe extern "C" fn(*mut c_void, *mut Status) -> c_int;
         let mut status = Status::EMPTY;
@@ -87,6 +87,6 @@ impl Generalized {
 fn of_user(code: c_int, which: &str) -> MpiResult {
     match code {
         MPI_SUCCESS => Ok(()),
-        code => Err(MpiError::new(code, format!("the {which} function of the generalised request returned {code}"))),
+        code => Err(MpiError::new(code, format!("the {which} function of the generalized request returned {code}"))),
     }
 }

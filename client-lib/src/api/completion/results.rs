@@ -1,4 +1,4 @@
-//! The user's requests and statuses: where they are, and what is written there.
+//! The user's requests and statuses: where they are, and how results are stored there.
 
 use std::ffi::c_int;
 
@@ -13,7 +13,7 @@ use crate::runtime::Guard;
 #[inline]
 pub(super) unsafe fn one(request: *mut RequestHandle) -> MpiResult<RequestHandle> {
     if request.is_null() {
-        return Err(MpiError::request("the place of the request is null"));
+        return Err(MpiError::request("the request pointer is null"));
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { request.read() })
@@ -21,10 +21,10 @@ pub(super) unsafe fn one(request: *mut RequestHandle) -> MpiResult<RequestHandle
 
 pub(super) unsafe fn array<'a>(count: c_int, requests: *mut RequestHandle) -> MpiResult<&'a mut [RequestHandle]> {
     match usize::try_from(count) {
-        Err(_) => Err(MpiError::arg(format!("the number of requests is {count}"))),
+        Err(_) => Err(MpiError::arg(format!("invalid number of requests: {count}"))),
         Ok(0) => Ok(&mut []),
         Ok(_) if requests.is_null() => Err(MpiError::request("the array of requests is null")),
-        // SAFETY: the caller's promise: as many requests, which nobody else uses during the call.
+        // SAFETY: the caller guarantees this many requests, which nothing else uses during the call.
         Ok(count) => Ok(unsafe { std::slice::from_raw_parts_mut(requests, count) }),
     }
 }
@@ -34,7 +34,7 @@ pub(in crate::api) fn nth(statuses: *mut Status, index: usize) -> *mut Status {
     if statuses.is_null() { statuses } else { statuses.wrapping_add(index) }
 }
 
-/// Tells the user how a request has ended; its error is the call's.
+/// Stores how a request has ended; its error is the call's.
 #[inline]
 pub(super) unsafe fn tell_end(end: End, request: *mut RequestHandle, status: *mut Status) -> MpiResult {
     // SAFETY: the caller's promise.
@@ -50,7 +50,7 @@ pub(super) unsafe fn tell_end(end: End, request: *mut RequestHandle, status: *mu
     }
 }
 
-/// Tells the user of a request that is over; its error is the call's.
+/// Stores the result of a completed request; its error is the call's.
 #[inline]
 unsafe fn tell(finished: Finished, request: *mut RequestHandle, status: *mut Status) -> MpiResult {
     if finished.gone {
@@ -69,7 +69,8 @@ unsafe fn tell(finished: Finished, request: *mut RequestHandle, status: *mut Sta
     result
 }
 
-/// Tells the user of one of several requests; an error goes into its status, and the call's is `MPI_ERR_IN_STATUS`.
+/// Stores the result of one of several requests; an error goes into its status, and the call returns
+/// `MPI_ERR_IN_STATUS`.
 pub(super) unsafe fn tell_one_of_many(
     guard: &mut Guard<'_>,
     finished: Finished,
@@ -78,7 +79,7 @@ pub(super) unsafe fn tell_one_of_many(
     failed: &mut Option<MpiError>,
 ) {
     let comm = finished.error.as_ref().and_then(|error| error.on);
-    // Functions of a generalised request are called with the state unlocked.
+    // Functions of a generalized request are called with the state unlocked.
     let unlocks = finished.general.is_some();
     // SAFETY: the caller's promise.
     let tell = || unsafe { tell(finished, request, status) };
@@ -89,7 +90,7 @@ pub(super) unsafe fn tell_one_of_many(
         unsafe { (*status).error = class };
     }
     if let (Err(error), None) = (result, &failed) {
-        let text = format!("one of the operations failed ({}): the statuses tell which", error.text);
+        let text = format!("one of the operations failed ({}): see the statuses", error.text);
         *failed = Some(MpiError { on: comm, ..MpiError::new(MPI_ERR_IN_STATUS, text) });
     }
 }

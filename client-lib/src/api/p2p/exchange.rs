@@ -1,4 +1,4 @@
-//! A message to send and one to receive as one operation: `MPI_Sendrecv` and what is like it (MPI 5.0 §3.10).
+//! A send and a receive as one operation: `MPI_Sendrecv` and related functions (MPI 5.0 §3.10).
 
 use std::ffi::{c_int, c_void};
 
@@ -17,7 +17,7 @@ use crate::runtime::{Guard, Runtime, State};
 /// # Safety
 ///
 /// See [`super::recv`].
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 pub unsafe fn sendrecv(
     rt: &Runtime,
     sendbuf: *const c_void,
@@ -42,12 +42,12 @@ pub unsafe fn sendrecv(
     exchange(&mut guard, sending, receiving, status)
 }
 
-/// `MPI_Sendrecv_replace`: what is received takes the place of what was sent, which is copied first.
+/// `MPI_Sendrecv_replace`: the received message replaces the sent one, which is copied first.
 ///
 /// # Safety
 ///
 /// See [`super::recv`].
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 pub unsafe fn sendrecv_replace(
     rt: &Runtime,
     buf: *mut c_void,
@@ -67,7 +67,7 @@ pub unsafe fn sendrecv_replace(
         (sending, receiving(&guard, buf, count, datatype, source, recvtag, comm)?)
     };
     let mut copy = packed(&sending.buffer);
-    // SAFETY: the copy outlives the operation, which `exchange` ends.
+    // SAFETY: the copy outlives the operation, which `exchange` completes.
     sending.buffer = unsafe { Buffer::contiguous(copy.as_mut_ptr(), copy.len()) };
     exchange(&mut guard, sending, receiving, status)
 }
@@ -84,7 +84,7 @@ fn exchange(guard: &mut Guard<'_>, sending: Sending, receiving: Receiving, statu
     sent.and(received)
 }
 
-/// Starts both, the receive first; nothing is under way with `MPI_PROC_NULL`.
+/// Starts both, the receive first; nothing is started for `MPI_PROC_NULL`.
 fn start(state: &mut State, sending: Sending, receiving: Receiving) -> (Option<Started>, Option<Started>) {
     let received =
         receiving.source.map(|source| state.engine.recv(receiving.context, source, receiving.tag, receiving.buffer));
@@ -97,7 +97,7 @@ fn start(state: &mut State, sending: Sending, receiving: Receiving) -> (Option<S
 /// # Safety
 ///
 /// See [`super::recv`].
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 pub unsafe fn isendrecv(
     rt: &Runtime,
     sendbuf: *const c_void,
@@ -129,7 +129,7 @@ pub unsafe fn isendrecv(
 /// # Safety
 ///
 /// See [`super::recv`].
-#[expect(clippy::too_many_arguments, reason = "the standard's")]
+#[expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 pub unsafe fn isendrecv_replace(
     rt: &Runtime,
     buf: *mut c_void,

@@ -1,4 +1,4 @@
-//! Against a process manager in the same process, made of the wire's server half.
+//! Runs the client against a process manager in the same process, made of the wire protocol's server half.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use super::*;
 const SIZE: u32 = 3;
 const LIMITS: Limits = Limits { connect: Duration::from_secs(10), answer: Duration::from_secs(10) };
 
-/// What the ranks of a job share.
+/// The state that the ranks of a job share.
 #[derive(Clone)]
 struct Job {
     kvs: Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>,
@@ -26,7 +26,7 @@ impl Job {
         Self { kvs: Arc::default(), barrier: Arc::new(Barrier::new(size as usize)) }
     }
 
-    /// Serves one rank until it hangs up; yields its last request.
+    /// Serves one rank until it closes the connection; returns its last request.
     fn serve(self, mut socket: impl Read + Write + Send + 'static, rank: u32) -> JoinHandle<Option<Request>> {
         thread::spawn(move || {
             let mut decoder = RequestDecoder::new();
@@ -84,7 +84,7 @@ fn joined(job: &Job, rank: u32, size: u32) -> (Pmi, JoinHandle<Option<Request>>)
     (Pmi::over_socket(here, rank, size, LIMITS).unwrap(), server)
 }
 
-/// A process manager that says `answers` whatever it is asked, then hangs up.
+/// A process manager that answers every request with `answers`, then closes the connection.
 fn mocked(answers: &'static str) -> Result<Pmi, BootstrapError> {
     let (here, mut there) = UnixStream::pair().unwrap();
     there.write_all(answers.as_bytes()).unwrap();
@@ -93,7 +93,7 @@ fn mocked(answers: &'static str) -> Result<Pmi, BootstrapError> {
 }
 
 #[test]
-fn every_rank_gets_after_the_fence_what_the_others_put_before_it() {
+fn after_the_fence_every_rank_gets_what_the_others_put_before_it() {
     let job = Job::new(SIZE);
     let ranks: Vec<_> = (0..SIZE)
         .map(|rank| {
@@ -119,7 +119,7 @@ fn every_rank_gets_after_the_fence_what_the_others_put_before_it() {
 }
 
 #[test]
-fn a_process_manager_need_not_know_which_program_it_is() {
+fn a_process_manager_need_not_know_the_application_number() {
     // As Slurm answers.
     let pmi = mocked(
         "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n\
@@ -132,7 +132,7 @@ fn a_process_manager_need_not_know_which_program_it_is() {
 }
 
 #[test]
-fn a_value_is_asked_for_without_waiting_and_other_questions_may_come_in_between() {
+fn a_value_can_be_requested_without_waiting_and_other_requests_may_intervene() {
     let (here, there) = UnixStream::pair().unwrap();
     let mut there = there;
     let say = |there: &mut UnixStream, text: &str| there.write_all(text.as_bytes()).unwrap();
@@ -144,7 +144,7 @@ fn a_value_is_asked_for_without_waiting_and_other_questions_may_come_in_between(
     pmi.begin_get("late", false).unwrap();
     assert_eq!(pmi.take_got().unwrap(), None);
     say(&mut there, "cmd=get_result rc=0 value=");
-    assert_eq!(pmi.take_got().unwrap(), None, "half an answer is none");
+    assert_eq!(pmi.take_got().unwrap(), None, "an incomplete answer is not returned");
     say(&mut there, "here\n");
     assert_eq!(pmi.take_got().unwrap(), Some(Some(b"here".to_vec())));
     assert_eq!(pmi.take_got().unwrap(), None, "it was taken");
@@ -162,7 +162,7 @@ fn a_value_is_asked_for_without_waiting_and_other_questions_may_come_in_between(
 }
 
 #[test]
-fn the_last_words_of_a_process_manager_are_heard() {
+fn the_last_message_of_a_process_manager_is_reported() {
     let (here, mut there) = UnixStream::pair().unwrap();
     let say = |there: &mut UnixStream, text: &str| there.write_all(text.as_bytes()).unwrap();
     say(&mut there, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
@@ -190,7 +190,7 @@ fn the_last_words_of_a_process_manager_are_heard() {
 }
 
 #[test]
-fn a_rank_joins_over_the_socket_it_inherited_and_leaves_that_open() {
+fn a_rank_joins_over_its_inherited_socket_and_leaves_that_open() {
     let (here, there) = UnixStream::pair().unwrap();
     let server = Job::new(1).serve(there, 1);
     let number = |number: i32| Some(number.to_string());
@@ -205,7 +205,7 @@ fn a_rank_joins_over_the_socket_it_inherited_and_leaves_that_open() {
 }
 
 #[test]
-fn a_process_learns_over_tcp_who_it_is() {
+fn a_process_learns_its_rank_over_tcp() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let env = |id: &str| Env {
         port: Some(listener.local_addr().unwrap().to_string()),
@@ -240,7 +240,7 @@ fn an_abort_carries_its_code_and_a_message_of_one_word() {
 }
 
 #[test]
-fn what_process_managers_disagree_about_is_not_put() {
+fn only_portable_keys_and_values_are_put() {
     let (mut pmi, _server) = joined(&Job::new(1), 0, 1);
     let long = "x".repeat(1024);
     for value in ["", "a b", "a\nb", "a\\b", "é", &long] {
@@ -257,16 +257,16 @@ fn what_process_managers_disagree_about_is_not_put() {
 }
 
 #[test]
-fn a_process_manager_that_fails_is_told_of() {
+fn a_failing_process_manager_is_reported() {
     let init = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
     let vectors = [
         ("", "get an answer to init: the process manager has closed the connection"),
         ("cmd=resp", "get an answer to init: the process manager has closed the connection"),
         ("HTTP/1.1 400 Bad Request\n", "understand the answer to init"),
-        ("cmd=barrier_out rc=0\n", "understand the answer to init: it is one to another request"),
+        ("cmd=barrier_out rc=0\n", "understand the answer to init: it answers a different request"),
         (
             "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=1\n",
-            "have init done by the process manager: it answered rc=1",
+            "execute init: the process manager answered rc=1",
         ),
         (init, "get an answer to get_maxes: the process manager has closed the connection"),
     ];
@@ -276,7 +276,7 @@ fn a_process_manager_that_fails_is_told_of() {
 }
 
 #[test]
-fn a_silent_process_manager_is_given_up() {
+fn a_silent_process_manager_times_out() {
     let (here, _there) = UnixStream::pair().unwrap();
     let limits = Limits { answer: Duration::from_millis(20), ..LIMITS };
     let error = Pmi::over_socket(here, 0, 1, limits).unwrap_err();

@@ -1,4 +1,4 @@
-//! First-in-first-out lists by key, found by hash. What the keys mean is not this module's business.
+//! First-in-first-out lists by key, found by hash. This module does not interpret the keys.
 
 use super::Key;
 
@@ -14,15 +14,15 @@ pub(super) const NONE: u32 = u32::MAX;
 /// ```
 #[derive(Debug)]
 pub(super) struct Lists<V> {
-    /// As many as a power of two, and at least as many as lists.
+    /// A power of two in number, and at least as many as lists.
     buckets: Vec<u32>,
     lists: Vec<List>,
     entries: Vec<Entry<V>>,
-    /// First of the lists not used, linked by `next`.
+    /// The first of the unused lists, linked by `next`.
     free_list: u32,
     free_entry: u32,
     used: usize,
-    /// The list that something was put into last: the same key often follows.
+    /// The list of the last insertion: the same key often follows.
     recent: u32,
 }
 
@@ -110,7 +110,7 @@ impl<V: Copy> Lists<V> {
         }
     }
 
-    /// Takes out the first of a list.
+    /// Removes the first entry of a list.
     #[inline]
     pub(super) fn pop(&mut self, list: u32) -> V {
         let head = self.lists[list as usize].head;
@@ -175,7 +175,7 @@ impl<V: Copy> Lists<V> {
         at
     }
 
-    /// An empty list is not kept: keys come and go, as tags that count messages do.
+    /// Removes an empty list: keys come and go, as with tags that count messages.
     #[inline]
     fn close(&mut self, list: u32) {
         let List { key, next, .. } = self.lists[list as usize];
@@ -197,7 +197,7 @@ impl<V: Copy> Lists<V> {
         self.used -= 1;
     }
 
-    /// Twice the buckets; called when all lists are in use.
+    /// Doubles the buckets; called when all lists are in use.
     #[cold]
     fn widen(&mut self) {
         let old = std::mem::take(&mut self.buckets);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_is_used_again() {
+    fn entries_and_lists_are_reused() {
         let mut lists = Lists::default();
         for round in 0..1000 {
             let entries = [0, 1, 2].map(|tag| lists.push(Key::of(round, Source::Any, TagMatch::Value(tag)), tag));

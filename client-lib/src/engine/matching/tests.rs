@@ -1,10 +1,10 @@
-//! Matching against the plainest there is.
+//! Compares matching with the simplest implementation.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The same with nothing but two lists in order of time.
+/// The same state as two lists in order of time.
 #[derive(Default)]
 struct Naive {
     posted: Vec<(u32, Source, TagMatch, u32)>,
@@ -19,9 +19,9 @@ fn suits(context: u32, source: Source, tag: TagMatch, envelope: Envelope) -> boo
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// A receive is started: it gets a message that is there, or is posted.
+    /// A receive starts: it gets a pending message, or is posted.
     Receive(u32, Source, TagMatch),
-    /// A message comes: a posted receive gets it, or it waits.
+    /// A message arrives: a posted receive gets it, or it waits.
     Message(Envelope),
     /// One of the posted receives is cancelled.
     Cancel(prop::sample::Index),
@@ -40,7 +40,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 proptest! {
     #[test]
-    fn who_gets_what_is_as_with_two_plain_lists(events in prop::collection::vec(event(), 0..200)) {
+    fn matching_agrees_with_two_plain_lists(events in prop::collection::vec(event(), 0..200)) {
         let (mut posted, mut unexpected, mut naive) = (Posted::default(), Unexpected::default(), Naive::default());
         let mut seen = [Seen::default(); 2];
         let mut entries = Vec::new();

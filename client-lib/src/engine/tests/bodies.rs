@@ -1,4 +1,4 @@
-//! Test bodies for whole worlds: the same run over any transport. Each checks what has to hold at its end.
+//! Test bodies for whole worlds, which run over any transport. Each checks its results at the end.
 
 #![expect(unsafe_code, reason = "tests lend memory as a user does")]
 
@@ -10,33 +10,33 @@ use crate::engine::frame::Envelope;
 use crate::engine::{Engine, Mode, Outcome, Peer, RequestId, Source, Started, TagMatch, Transport};
 use crate::memory::Buffer;
 
-/// Processes under one test; process r is peer r.
+/// The processes of a test; process r is peer r.
 pub(crate) trait World {
-    /// What carries their frames.
+    /// The transport of their frames.
     type Carrier: Transport;
 
-    /// The engine of one, as long as nobody else may have it.
+    /// A locked engine.
     type Held<'a>: DerefMut<Target = Engine<Self::Carrier>>
     where
         Self: 'a;
 
-    /// How many.
+    /// The number of processes.
     fn size(&self) -> usize;
 
-    /// So many bytes do not fit one frame, nor half as many.
+    /// A length that needs several frames even for half of it.
     fn long(&self) -> usize;
 
-    /// The engine of one.
+    /// The engine of one process.
     fn engine(&mut self, rank: usize) -> Self::Held<'_>;
 
-    /// One of them, or all, make progress.
+    /// Lets one or all of them make progress.
     fn step(&mut self);
 
-    /// Whether what has not come after so many steps may still come.
+    /// Whether something that has not happened after this many steps may still happen.
     fn has_patience(&self, steps: usize) -> bool;
 }
 
-/// Memory as a user lends it.
+/// Memory that a user lends.
 #[derive(Debug)]
 pub(crate) struct Memory {
     base: *mut u8,
@@ -44,33 +44,33 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// That holds these bytes.
+    /// Memory that holds these bytes.
     pub(crate) fn of(bytes: Vec<u8>) -> Self {
         let bytes = bytes.into_boxed_slice();
         Self { len: bytes.len(), base: Box::into_raw(bytes).cast() }
     }
 
-    /// To receive so many bytes.
+    /// Memory to receive this many bytes.
     pub(crate) fn room(len: usize) -> Self {
         Self::of(vec![0xee; len])
     }
 
-    /// To be lent; not longer than the memory lives.
+    /// The buffer to lend; it must not outlive the memory.
     pub(crate) fn buffer(&self) -> Buffer {
-        // SAFETY: the memory is there until the value is dropped, which tests do when the operation is over.
+        // SAFETY: the memory exists until the value is dropped, which tests do when the operation is over.
         unsafe { Buffer::contiguous(self.base, self.len) }
     }
 
-    /// What it holds now.
+    /// The current content.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: made from a box of this length, and nothing is written while tests look.
+        // SAFETY: made from a box of this length, and not written while tests read it.
         unsafe { std::slice::from_raw_parts(self.base, self.len) }
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // A test that fails leaves operations behind, whose memory is still lent.
+        // A failed test leaves operations behind that still use the memory.
         if std::thread::panicking() {
             return;
         }
@@ -79,7 +79,7 @@ impl Drop for Memory {
     }
 }
 
-/// A send or receive under way, with its memory.
+/// A send or receive in progress, with its memory.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) rank: usize,
@@ -87,7 +87,7 @@ pub(crate) struct Pending {
     started: Started,
 }
 
-/// Opens a communicator of everybody in the world.
+/// Opens a communicator of all processes in the world.
 pub(crate) fn open(world: &mut impl World, context: u32) {
     let members: Arc<[Peer]> = (0..world.size() as u32).map(Peer).collect();
     for rank in 0..world.size() {
@@ -95,14 +95,14 @@ pub(crate) fn open(world: &mut impl World, context: u32) {
     }
 }
 
-/// Starts to send bytes; `envelope.rank` sends.
+/// Starts to send bytes from process `envelope.rank`.
 pub(crate) fn send(world: &mut impl World, envelope: Envelope, to: usize, mode: Mode, bytes: Vec<u8>) -> Pending {
     let (rank, memory) = (envelope.rank as usize, Memory::of(bytes));
     let started = world.engine(rank).send(envelope, Peer(to as u32), mode, memory.buffer());
     Pending { rank, memory, started }
 }
 
-/// Starts to receive so many bytes.
+/// Starts to receive this many bytes.
 pub(crate) fn recv(
     world: &mut impl World,
     rank: usize,
@@ -125,12 +125,12 @@ impl Pending {
         }
     }
 
-    /// Whether it is over.
+    /// Whether it is complete.
     pub(crate) fn is_over(&self, world: &mut impl World) -> bool {
         self.id().is_none_or(|id| world.engine(self.rank).outcome(id).is_some())
     }
 
-    /// Lets the world go on until it is over.
+    /// Runs the world until it is complete.
     pub(crate) fn wait(self, world: &mut impl World) -> (Outcome, Memory) {
         let Self { rank, memory, started } = self;
         let id = match started {
@@ -146,24 +146,24 @@ impl Pending {
     }
 }
 
-/// Lets the world go on until something holds.
+/// Runs the world until a condition holds.
 pub(crate) fn until<W: World>(world: &mut W, mut holds: impl FnMut(&mut W) -> bool) {
     let mut steps = 0;
     while !holds(world) {
-        assert!(world.has_patience(steps), "nothing comes of it after {steps} steps");
+        assert!(world.has_patience(steps), "the condition does not hold after {steps} steps");
         world.step();
         steps += 1;
     }
 }
 
-/// Bytes that tell who has sent them, and where in the message they are.
+/// Bytes that identify their sender and their position in the message.
 pub(crate) fn pattern(envelope: Envelope, number: usize, len: usize) -> Vec<u8> {
     let seed =
         envelope.rank.wrapping_mul(31).wrapping_add(envelope.tag as u32).wrapping_mul(31).wrapping_add(number as u32);
     (0..len as u32).map(|at| (at.wrapping_add(seed).wrapping_mul(0x9e37_79b9) >> 24) as u8).collect()
 }
 
-/// Everything has been said, received and asked for.
+/// Asserts that everything has been sent, received and taken.
 pub(crate) fn finish(world: &mut impl World) {
     until(world, |world| (0..world.size()).all(|rank| world.engine(rank).quiet()));
     let everybody: Vec<Peer> = (0..world.size() as u32).map(Peer).collect();
@@ -177,7 +177,7 @@ pub(crate) fn finish(world: &mut impl World) {
     }
 }
 
-/// A message goes round, from each to the next, growing longer than any frame.
+/// A message travels round the ring, growing longer than any frame.
 pub(crate) fn ring(world: &mut impl World) {
     open(world, 1);
     let size = world.size();
@@ -198,9 +198,9 @@ pub(crate) fn ring(world: &mut impl World) {
     finish(world);
 }
 
-/// Each sends to random others, itself included, messages of random lengths, tags and modes; receives are as wild as their
-/// communicator says, posted before and after. Of messages that could have come in either order, the first sent is received by
-/// the first posted.
+/// Each process sends messages of random lengths, tags and modes to random processes, itself included; receives are as
+/// general as their communicator permits, and are posted before and after the messages. If two messages could match the
+/// same receives, the first one sent goes to the receive posted first.
 pub(crate) fn everybody_at_once(world: &mut impl World, seed: u64, messages: usize) {
     let (mut rng, size) = (Rng(seed), world.size());
     let longest = world.long() * 3 / 2;
@@ -237,7 +237,7 @@ pub(crate) fn everybody_at_once(world: &mut impl World, seed: u64, messages: usi
             _pause => world.step(),
         }
     }
-    // Per communicator, sender, receiver and tag: the number of the message received last.
+    // Per communicator, sender, receiver and tag: the number of the last message received.
     let mut last = std::collections::HashMap::new();
     for (context, receive) in receives {
         let rank = receive.rank;
@@ -257,7 +257,7 @@ pub(crate) fn everybody_at_once(world: &mut impl World, seed: u64, messages: usi
     finish(world);
 }
 
-/// Of a message that is too long, the memory gets what fits, and the receive tells.
+/// A message that is too long fills the memory, and the receive reports an error.
 pub(crate) fn truncated(world: &mut impl World) {
     open(world, 1);
     let last = world.size() - 1;
@@ -276,7 +276,7 @@ pub(crate) fn truncated(world: &mut impl World) {
             let (outcome, memory) = receive.wait(world);
             let error = outcome.error.expect("the message was too long");
             assert_eq!(error.class, crate::abi::constants::MPI_ERR_TRUNCATE);
-            assert_eq!(error.text, format!("the message has {len} bytes, the memory to receive it {room}"));
+            assert_eq!(error.text, format!("the message has {len} bytes, the receive buffer {room}"));
             assert_eq!((outcome.source, outcome.tag, outcome.bytes), (0, 3, room as u64));
             assert_eq!(memory.bytes(), &bytes[..room]);
             assert_eq!(send.wait(world).0.error, None);
@@ -285,7 +285,7 @@ pub(crate) fn truncated(world: &mut impl World) {
     finish(world);
 }
 
-/// Messages are probed before they are received, and taken out of matching, short and long.
+/// Short and long messages are probed before they are received, and removed from matching.
 pub(crate) fn probed(world: &mut impl World) {
     open(world, 1);
     let last = world.size() - 1;
@@ -297,14 +297,14 @@ pub(crate) fn probed(world: &mut impl World) {
     }
     let mut expected: Vec<(i32, usize)> = vec![(0, 0), (1, 5), (2, long), (3, 0), (4, 5), (5, long)];
     for (at, tag) in [(3, TagMatch::Value(3)), (4, TagMatch::Any), (0, TagMatch::Any), (0, TagMatch::Value(2))] {
-        // The fourth may come only after the ones before it: all have been sent in this order.
+        // The fourth message can only arrive after the previous ones: all were sent in this order.
         until(world, |world| world.engine(last).probe(1, Source::Any, TagMatch::Value(5)) != Ok(None));
         let at = if tag == TagMatch::Any { 0 } else { at };
         let (expected_tag, len) = expected.remove(at);
         let mut engine = world.engine(last);
-        let probed = engine.probe(1, Source::Rank(0), tag).expect("nobody is lost").expect("it has come");
+        let probed = engine.probe(1, Source::Rank(0), tag).expect("no peer is lost").expect("it has come");
         assert_eq!((probed.source, probed.tag, probed.bytes), (0, expected_tag, len as u64));
-        let (message, again) = engine.mprobe(1, Source::Any, tag).expect("nobody is lost").expect("it has come");
+        let (message, again) = engine.mprobe(1, Source::Any, tag).expect("no peer is lost").expect("it has come");
         assert_eq!(again, probed);
         assert_eq!(engine.probe(1, Source::Any, TagMatch::Value(expected_tag)), Ok(None));
         let memory = Memory::room(len);
@@ -324,7 +324,7 @@ pub(crate) fn probed(world: &mut impl World) {
     finish(world);
 }
 
-/// A receive that is cancelled gets no message; the next one does.
+/// A cancelled receive gets no message; the next receive does.
 pub(crate) fn cancelled(world: &mut impl World) {
     open(world, 1);
     let last = world.size() - 1;
@@ -349,7 +349,7 @@ pub(crate) fn cancelled(world: &mut impl World) {
     finish(world);
 }
 
-/// A synchronous send is not over before its receive is posted; a short one in standard mode is.
+/// A synchronous send does not complete before its receive is posted; a short one in standard mode does.
 pub(crate) fn synchronous(world: &mut impl World) {
     open(world, 1);
     for to in [0, world.size() - 1] {
@@ -369,7 +369,7 @@ pub(crate) fn synchronous(world: &mut impl World) {
     finish(world);
 }
 
-/// Messages of a communicator that a process has not made yet wait until it has.
+/// Messages wait for a communicator that the receiving process has not made yet.
 pub(crate) fn opened_late(world: &mut impl World) {
     let last = world.size() - 1;
     let members: Arc<[Peer]> = (0..world.size() as u32).map(Peer).collect();

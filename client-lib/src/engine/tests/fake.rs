@@ -1,7 +1,7 @@
-//! Worlds of processes in one thread, over a transport that is as late, as full and as odd as a seed says.
+//! Worlds of processes in one thread, over a transport whose delays, limits and failures follow from a seed.
 //!
-//! For tests only. [`FakeWorld`] holds one engine for each rank; frames between two of them keep their order, all else is
-//! random: when a frame arrives, which sender's comes first, when there is no room. [`Oddities`] tell what the transport can do.
+//! For tests only. [`FakeWorld`] holds one engine for each rank. Frames between two ranks keep their order; everything else is
+//! random: when a frame arrives, which sender is first, when there is no room. [`Oddities`] define the transport's behaviour.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -12,12 +12,12 @@ use crate::engine::frame::{Frame, Region};
 use crate::engine::{Engine, FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};
 use crate::memory::{Buffer, Payload};
 
-/// Numbers that look random, the same for the same seed (splitmix64).
+/// Pseudo-random numbers; the same seed gives the same numbers (splitmix64).
 #[derive(Debug, Clone)]
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
-    /// A number below `limit`, which is not 0.
+    /// A number below `limit`, which must not be 0.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,7 +25,7 @@ impl Rng {
         ((word ^ (word >> 31)) % limit as u64) as usize
     }
 
-    /// True in so many of a hundred cases.
+    /// True in `share` of 100 cases.
     pub(crate) fn percent(&mut self, share: usize) -> bool {
         self.below(100) < share
     }
@@ -35,20 +35,20 @@ impl Rng {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Oddities {
     pub(crate) limits: FrameLimits,
-    /// So many frames fit between two processes.
+    /// The number of frames that fit between two processes.
     pub(crate) room: usize,
-    /// In so many of a hundred cases there is no room all the same.
+    /// In this many of 100 cases there is no room anyway.
     pub(crate) full: usize,
-    /// In so many of a hundred cases a frame that is there is not passed on yet.
+    /// In this many of 100 cases a frame that has arrived is not delivered yet.
     pub(crate) late: usize,
-    /// Whether receivers may read the sender's memory; if so, they fail to in one of eight cases.
+    /// Whether receivers may read the sender's memory; if so, one of eight reads fails.
     pub(crate) pull: bool,
-    /// Whether payloads are written to where they belong, piece by piece, as from a stream.
+    /// Whether payloads are written to their destination in pieces, as from a stream.
     pub(crate) landing: bool,
 }
 
 impl Oddities {
-    /// Any that a transport might have.
+    /// Any oddities that a transport might have.
     pub(crate) fn random(rng: &mut Rng) -> Self {
         let eager = [0, 1, 8, 64, 1000][rng.below(5)];
         let part = [5, 64, 500][rng.below(3)];
@@ -63,19 +63,19 @@ impl Oddities {
     }
 }
 
-/// What all processes of a world share.
+/// The state that all processes of a world share.
 #[derive(Debug)]
 struct Net {
     oddities: Oddities,
     rng: Rng,
     /// `pipes[to][from]`.
     pipes: Vec<Vec<Pipe>>,
-    /// How many frames are on their way to each.
+    /// The number of frames in flight to each.
     coming: Vec<usize>,
     dead: Vec<bool>,
     /// Memory that may be read, by its owner and ticket.
     offered: HashMap<(Peer, u32), Buffer>,
-    /// Messages that each is still reading.
+    /// Messages that each process is still reading.
     reading: Vec<Vec<Reading>>,
     tickets: u32,
     scratch: Vec<Peer>,
@@ -90,7 +90,7 @@ impl Net {
         Ok(())
     }
 
-    /// From whom there is something, in random order.
+    /// The senders of pending frames, in random order.
     fn senders(&mut self, to: Peer) -> Vec<Peer> {
         let mut senders = std::mem::take(&mut self.scratch);
         let pipes = self.pipes[to.0 as usize].iter().zip(&self.dead).enumerate();
@@ -112,9 +112,9 @@ impl Pipe {
 #[derive(Debug, Default)]
 struct Pipe {
     packets: VecDeque<(Frame, Vec<u8>)>,
-    /// A payload of which so many bytes are written to their landing.
+    /// A payload, and how many of its bytes are written to their landing.
     landing: Option<(Landing, usize)>,
-    /// Whether the receiver has been told that the sender is dead, or wants no more of it.
+    /// Whether the receiver knows that the sender is dead, or has cut it off.
     shut: bool,
 }
 
@@ -128,10 +128,10 @@ struct Reading {
     token: u32,
 }
 
-/// So many steps bring the worlds of these tests to their end, many times over.
+/// More steps than any world of these tests needs by far.
 const STEPS: usize = 5_000_000;
 
-/// One process's end.
+/// One process's end of the transport.
 #[derive(Debug)]
 pub(crate) struct Fake {
     me: Peer,
@@ -223,7 +223,7 @@ impl Transport for Fake {
 }
 
 impl Fake {
-    /// Gets on with a message that is read from its sender's memory; whether there was one that is not late.
+    /// Continues reading a message from its sender's memory; returns whether there was one that is not late.
     fn read_on<S: Sink>(&mut self, sink: &mut S) -> bool {
         let (from, token, result) = {
             let net = &mut *self.net.borrow_mut();
@@ -243,7 +243,7 @@ impl Fake {
         true
     }
 
-    /// Passes on the next frame of a peer, or some bytes of it; whether there was one that is not late.
+    /// Delivers the next frame of a peer, or some of its bytes; returns whether there was one that is not late.
     fn pass_on<S: Sink>(&mut self, from: Peer, sink: &mut S) -> bool {
         let mut net = self.net.borrow_mut();
         let (late, landing, dead) = (net.oddities.late, net.oddities.landing, net.dead[from.0 as usize]);
@@ -294,7 +294,7 @@ impl Fake {
     }
 }
 
-/// Processes that know each other, and nobody else.
+/// Processes that know only each other.
 #[derive(Debug)]
 pub(crate) struct FakeWorld {
     engines: Vec<Engine<Fake>>,
@@ -303,14 +303,14 @@ pub(crate) struct FakeWorld {
 }
 
 impl FakeWorld {
-    /// Of so many processes, with random oddities.
+    /// A world of this size, with random oddities.
     pub(crate) fn new(size: usize, seed: u64) -> Self {
         let mut rng = Rng(seed);
         let oddities = Oddities::random(&mut rng);
         Self::with(size, seed, oddities)
     }
 
-    /// With these oddities.
+    /// A world with these oddities.
     pub(crate) fn with(size: usize, seed: u64, oddities: Oddities) -> Self {
         let net = Rc::new(RefCell::new(Net {
             oddities,
@@ -330,7 +330,7 @@ impl FakeWorld {
         Self { engines: (0..size).map(engine).collect(), net: Rc::clone(&net), rng: Rng(seed ^ 0x2545_f491) }
     }
 
-    /// The process is gone, and with it some of the last frames it has sent.
+    /// Kills the process, and drops some of the last frames that it sent.
     pub(crate) fn kill(&mut self, rank: usize) {
         let net = &mut *self.net.borrow_mut();
         net.dead[rank] = true;
@@ -344,7 +344,7 @@ impl FakeWorld {
         }
     }
 
-    /// A frame that a process did not mean to send.
+    /// Injects a frame that the process did not send.
     pub(crate) fn inject(&mut self, from: usize, to: usize, frame: Frame, payload: &[u8]) {
         let net = &mut *self.net.borrow_mut();
         net.pipes[to][from].packets.push_back((frame, payload.to_vec()));
@@ -356,7 +356,7 @@ impl FakeWorld {
         !net.dead[rank] && (net.coming[rank] > 0 || !net.reading[rank].is_empty() || self.engines[rank].has_backlog())
     }
 
-    /// Whether nothing is on its way, and no memory lent.
+    /// Whether no frame is in flight, and no memory is lent.
     pub(crate) fn is_silent(&self) -> bool {
         let net = self.net.borrow();
         net.offered.is_empty()
@@ -381,7 +381,7 @@ impl World for FakeWorld {
         &mut self.engines[rank]
     }
 
-    /// One that has something to do, if any has; somebody's death everybody notices some time.
+    /// Runs a process that has something to do, if there is one; all eventually notice a death.
     fn step(&mut self) {
         let size = self.engines.len();
         let busy: Vec<usize> = (0..size).filter(|rank| self.is_busy(*rank)).collect();

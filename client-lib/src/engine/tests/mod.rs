@@ -1,4 +1,4 @@
-//! The engine under test: [`bodies`] that hold over any transport, a transport as odd as a seed says ([`fake`]), and whole
+//! Tests of the engine: [`bodies`] that run over any transport, a transport with seeded oddities ([`fake`]), and whole
 //! worlds over it (`simulation`).
 
 pub(crate) mod bodies;

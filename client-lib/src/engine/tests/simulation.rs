@@ -1,5 +1,4 @@
-//! Whole worlds in one thread: the test bodies over a transport as odd as the seed says, and what happens when processes die
-//! or talk nonsense.
+//! Whole worlds in one thread: the test bodies over a transport with seeded oddities, and deaths and invalid frames.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use crate::abi::constants::MPI_ERR_PROC_ABORTED;
 use crate::engine::frame::{Envelope, Frame};
 use crate::engine::{Farewell, FrameLimits, Mode, Outcome, Peer, Source, TagMatch};
 
-/// Runs in worlds of these sizes, under so many seeds.
+/// Runs in worlds of these sizes, with this many seeds.
 fn in_worlds(sizes: &[usize], seeds: u64, body: impl Fn(&mut FakeWorld, u64)) {
     for &size in sizes {
         for seed in 0..seeds {
@@ -23,7 +22,7 @@ fn in_worlds(sizes: &[usize], seeds: u64, body: impl Fn(&mut FakeWorld, u64)) {
     }
 }
 
-/// As [`in_worlds`], and nothing is left on the way.
+/// As [`in_worlds`], and asserts that no frame is left in flight.
 fn in_peace(sizes: &[usize], seeds: u64, body: impl Fn(&mut FakeWorld, u64)) {
     in_worlds(sizes, seeds, |world, seed| {
         body(world, seed);
@@ -32,30 +31,30 @@ fn in_peace(sizes: &[usize], seeds: u64, body: impl Fn(&mut FakeWorld, u64)) {
 }
 
 #[test]
-fn a_message_comes_round() {
+fn a_message_travels_round_the_ring() {
     in_peace(&[1, 2, 3, 16], 10, |world, _| bodies::ring(world));
     in_peace(&[130], 1, |world, _| bodies::ring(world));
 }
 
 #[test]
-fn everybody_hears_everybody_in_order() {
+fn each_process_hears_all_others_in_order() {
     in_peace(&[1, 2, 5], 20, |world, seed| bodies::everybody_at_once(world, seed, 100));
     in_peace(&[16], 4, |world, seed| bodies::everybody_at_once(world, seed, 400));
     in_peace(&[130], 1, |world, seed| bodies::everybody_at_once(world, seed, 1000));
 }
 
 #[test]
-fn what_does_not_fit_is_told() {
+fn a_message_that_does_not_fit_is_reported() {
     in_peace(&[1, 2, 3], 16, |world, _| bodies::truncated(world));
 }
 
 #[test]
-fn what_is_probed_is_what_is_received() {
+fn a_probed_message_is_the_one_received() {
     in_peace(&[1, 2, 3], 16, |world, _| bodies::probed(world));
 }
 
 #[test]
-fn what_is_cancelled_takes_no_message() {
+fn a_cancelled_receive_takes_no_message() {
     in_peace(&[1, 2, 3], 16, |world, _| bodies::cancelled(world));
 }
 
@@ -71,7 +70,7 @@ fn messages_wait_for_their_communicator() {
 
 const ENVELOPE: Envelope = Envelope { context: 1, rank: 1, tag: 5 };
 
-/// The error of something that depended on rank 1.
+/// The error of an operation that depended on rank 1.
 fn error_of(world: &mut FakeWorld, pending: Pending) -> String {
     let error = pending.wait(world).0.error.expect("it depended on a lost process");
     assert_eq!(error.class, MPI_ERR_PROC_ABORTED);
@@ -79,7 +78,7 @@ fn error_of(world: &mut FakeWorld, pending: Pending) -> String {
 }
 
 #[test]
-fn what_depends_on_a_lost_process_fails_and_nothing_else() {
+fn only_operations_that_depend_on_a_lost_process_fail() {
     in_worlds(&[3], 40, |world, seed| {
         open(world, 1);
         let from_0 = Envelope { rank: 0, ..ENVELOPE };
@@ -93,7 +92,7 @@ fn what_depends_on_a_lost_process_fails_and_nothing_else() {
         ];
         let never = send(world, Envelope { tag: 6, ..ENVELOPE }, 0, Mode::Standard, vec![1; 4000]);
         let fine = recv(world, 0, 1, Source::Rank(2), TagMatch::Any, 4);
-        // Half of the time the long message is on its way.
+        // In half of the cases the long message is in flight.
         until(world, |world| seed % 2 == 0 || never.is_over(world));
         world.kill(1);
         let first = doomed.remove(0);
@@ -129,7 +128,7 @@ fn what_depends_on_a_lost_process_fails_and_nothing_else() {
 }
 
 #[test]
-fn who_has_said_bye_is_not_lost() {
+fn a_peer_that_has_said_farewell_is_not_lost() {
     in_worlds(&[2], 20, |world, seed| {
         open(world, 1);
         let everyone: Arc<[Peer]> = [Peer(0), Peer(1)].into();
@@ -148,7 +147,7 @@ fn who_has_said_bye_is_not_lost() {
             until(world, |world| world.engine(0).byes_missing() + world.engine(1).byes_missing() == 0);
             world.kill(1);
         }
-        // Ours alone fails by itself; the user's may be cancelled, unless somebody waits for it.
+        // The library's receive fails by itself; the user's may be cancelled, unless a blocking call waits for it.
         assert_eq!(error_of(world, own), "process 1 has finalized");
         let later = recv(world, 0, 3, Source::Rank(1), TagMatch::Any, 4);
         assert_eq!(error_of(world, later), "process 1 has finalized");
@@ -182,7 +181,7 @@ fn who_has_said_bye_is_not_lost() {
 }
 
 #[test]
-fn what_was_sent_before_a_farewell_is_received_after_it() {
+fn messages_sent_before_a_farewell_are_received_after_it() {
     for seed in 0..20 {
         // Short messages do not wait for their receives.
         let limits = FrameLimits { eager: 64, part: 64 };
@@ -195,7 +194,7 @@ fn what_was_sent_before_a_farewell_is_received_after_it() {
         until(world, |world| world.engine(1).quiet());
         world.engine(1).say_bye(&[Peer(0)]);
         until(world, |world| !world.engine(0).is_present(Peer(1)));
-        // Of the second communicator this one hears only now.
+        // This process learns of the second communicator only now.
         world.engine(0).open_own(7, everyone);
         for (context, send) in [1, 7].into_iter().zip(sent) {
             let (outcome, memory) = recv(world, 0, context, Source::Rank(1), TagMatch::Any, 4).wait(world);
@@ -207,7 +206,7 @@ fn what_was_sent_before_a_farewell_is_received_after_it() {
 }
 
 #[test]
-fn a_peer_that_was_taken_leave_of_may_come_again_under_its_number() {
+fn a_disconnected_peer_may_come_back_under_its_number() {
     in_worlds(&[3], 20, |world, _| {
         for rank in [0, 1] {
             world.engine(rank).set_foreign(Peer(u32::from(rank == 0)));
@@ -227,7 +226,7 @@ fn a_peer_that_was_taken_leave_of_may_come_again_under_its_number() {
         }
         assert_eq!(world.engine(0).awaited(false), []);
         assert!(!world.engine(0).is_member(Peer(1)) && world.engine(0).is_present(Peer(1)));
-        // Saying it twice is saying it once.
+        // A repeated farewell has no further effect.
         for _ in 0..2 {
             world.engine(0).say_bye(&[Peer(1)]);
         }
@@ -252,31 +251,31 @@ fn a_peer_that_was_taken_leave_of_may_come_again_under_its_number() {
 }
 
 #[test]
-fn who_talks_nonsense_is_lost_for_a_reason() {
+fn a_peer_that_sends_invalid_frames_is_lost_with_a_reason() {
     let limits = FrameLimits { eager: 64, part: 64 };
     let oddities = Oddities { limits, room: 8, full: 0, late: 0, pull: false, landing: false };
     let intruder = Envelope { rank: 2, ..ENVELOPE };
     for (frame, payload, reason) in [
-        (Frame::Eager { envelope: intruder }, 4, "it sent as rank 2 of communicator 1, which it is not"),
+        (Frame::Eager { envelope: intruder }, 4, "it sent as rank 2 of communicator 1, which is another process"),
         (
             Frame::Eager { envelope: Envelope { rank: 9, ..ENVELOPE } },
             0,
-            "it sent as rank 9 of communicator 1, which it is not",
+            "it sent as rank 9 of communicator 1, which is another process",
         ),
-        (Frame::Done { send: 0x1234 }, 0, "it received a message that is not there"),
-        (Frame::Done { send: 0 }, 0, "it received a message that was not announced"),
-        (Frame::Done { send: 1 }, 0, "it received a message of another process"),
-        (Frame::Clear { send: 0x1234, receive: 0, len: 1 }, 0, "it asked for a message that is not there"),
-        (Frame::Clear { send: 0, receive: 0, len: 1 }, 0, "it asked for a message that was not announced"),
-        (Frame::Clear { send: 1, receive: 0, len: 1 }, 0, "it asked for more than was announced to it"),
-        (Frame::Part { receive: 0x1234 }, 4, "it sent part of a message nobody receives"),
-        (Frame::Part { receive: 0 }, 4, "it sent part of a message that was not asked for"),
-        (Frame::Part { receive: 2 }, 4, "it sent more of a message than was asked for"),
+        (Frame::Done { send: 0x1234 }, 0, "it acknowledged an unknown message"),
+        (Frame::Done { send: 0 }, 0, "it acknowledged a message that was not announced"),
+        (Frame::Done { send: 1 }, 0, "it acknowledged a message to another process"),
+        (Frame::Clear { send: 0x1234, receive: 0, len: 1 }, 0, "it requested an unknown message"),
+        (Frame::Clear { send: 0, receive: 0, len: 1 }, 0, "it requested a message that was not announced"),
+        (Frame::Clear { send: 1, receive: 0, len: 1 }, 0, "it requested more bytes than were announced"),
+        (Frame::Part { receive: 0x1234 }, 4, "it sent part of a message without a receive"),
+        (Frame::Part { receive: 0 }, 4, "it sent part of a message that was not requested"),
+        (Frame::Part { receive: 2 }, 4, "it sent more bytes of a message than were requested"),
     ] {
         let mut world = FakeWorld::with(3, 1, oddities);
         let world = &mut world;
         open(world, 1);
-        // Requests 0 to 2 of rank 0: a receive; a send to, and a receive from, somebody else.
+        // Requests 0 to 2 of rank 0: a receive; a send to another process, and a receive from it.
         let doomed = recv(world, 0, 1, Source::Rank(1), TagMatch::Value(1), 4);
         let other = send(world, Envelope { rank: 0, ..ENVELOPE }, 2, Mode::Standard, vec![0; 100]);
         let long = recv(world, 0, 1, Source::Rank(2), TagMatch::Any, 100);
@@ -297,7 +296,7 @@ fn who_talks_nonsense_is_lost_for_a_reason() {
 }
 
 #[test]
-fn nonsense_does_not_panic() {
+fn invalid_frames_do_not_panic() {
     in_worlds(&[3], 60, |world, seed| {
         let mut rng = Rng(seed);
         open(world, 0);
@@ -336,7 +335,7 @@ fn nonsense_does_not_panic() {
 }
 
 #[test]
-fn short_sends_are_over_though_there_is_no_room_and_few_bytes_wait() {
+fn short_sends_complete_without_room_while_few_bytes_wait() {
     let limits = FrameLimits { eager: 64 << 10, part: 64 };
     let oddities = Oddities { limits, room: 1, full: 0, late: 0, pull: false, landing: false };
     let world = &mut FakeWorld::with(2, 1, oddities);
@@ -358,7 +357,7 @@ fn short_sends_are_over_though_there_is_no_room_and_few_bytes_wait() {
 }
 
 #[test]
-fn what_is_forgotten_goes_on() {
+fn a_forgotten_request_continues() {
     in_peace(&[1, 2], 20, |world, _| {
         open(world, 1);
         let last = world.size() - 1;

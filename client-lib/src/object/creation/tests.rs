@@ -1,4 +1,4 @@
-//! Whole worlds that make communicators, in one thread over a transport as odd as a seed says.
+//! Whole worlds that make communicators, in one thread over a transport with seeded oddities.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ struct Job {
     dead: Option<usize>,
 }
 
-/// What is asked of all that begin the same creation: it comes to nothing (none), or to a context with these members.
+/// The result of each process that began the same creation: nothing, or a context with these members.
 type Results = Vec<Option<(u32, Vec<Peer>)>>;
 
 impl Job {
@@ -45,7 +45,7 @@ impl Job {
         self.comms.len()
     }
 
-    /// Sets numbers aside that others have not, as if communicators had been made with others.
+    /// Reserves numbers that others have free, as if communicators had been made with others.
     fn differ(&mut self) {
         for rank in 0..self.size() {
             for _ in 0..self.rng.below(4) {
@@ -94,7 +94,8 @@ impl Job {
         comms.begin(creation)
     }
 
-    /// An intercommunicator of those below `first` and the others, made by their last members; `split` from now on is of it.
+    /// An intercommunicator of the processes below `first` and the others, made by their last members; later splits are
+    /// of it.
     fn bridge(&mut self, first: u32, brings: impl Fn(usize) -> Brings) -> Vec<Option<CreationId>> {
         let size = self.size() as u32;
         let leaders = [first - 1, size - 1];
@@ -119,7 +120,7 @@ impl Job {
         (0..size).map(begin).collect()
     }
 
-    /// A random process gets on.
+    /// Advances a random process.
     fn step(&mut self) {
         self.world.step();
         let rank = self.rng.below(self.size());
@@ -128,7 +129,7 @@ impl Job {
         }
     }
 
-    /// Until these are over; none for a process that did not begin it.
+    /// Runs until these are over; `None` for a process that did not begin it.
     fn finish(&mut self, ids: &[Option<CreationId>]) -> Vec<Option<MpiResult<Option<Born>>>> {
         for _ in 0..2_000_000 {
             let over = |(rank, id): (usize, &Option<CreationId>)| {
@@ -140,7 +141,7 @@ impl Job {
             }
             self.step();
         }
-        panic!("a creation does not end");
+        panic!("timed out");
     }
 
     fn finish_well(&mut self, ids: &[Option<CreationId>]) -> Results {
@@ -153,7 +154,7 @@ impl Job {
     }
 }
 
-/// In worlds of these sizes, under so many seeds.
+/// Runs in worlds of these sizes, with this many seeds.
 fn in_jobs(sizes: &[usize], seeds: u64, body: impl Fn(&mut Job, u64)) {
     for &size in sizes {
         for seed in 0..seeds {
@@ -202,7 +203,7 @@ fn all_of_one_colour_get_one_communicator_in_the_order_of_keys() {
 }
 
 #[test]
-fn creations_that_each_process_begins_in_another_order_do_not_hold_each_other_up() {
+fn creations_begun_in_different_orders_do_not_block_each_other() {
     in_jobs(&[2, 3, 5, 9], 20, |job, _| {
         let size = job.size();
         let circles: Vec<Vec<u32>> = (0..6)
@@ -212,7 +213,8 @@ fn creations_that_each_process_begins_in_another_order_do_not_hold_each_other_up
                 members
             })
             .collect();
-        // `ids[op][rank]`; two copies of the whole world come last, and first for others, but always in one order.
+        // `ids[op][rank]`; two copies of the whole world come last in some processes and first in others, but always in
+        // the same order.
         let mut ids: Vec<Vec<Option<CreationId>>> = vec![vec![None; size]; circles.len() + 2];
         let mut left: Vec<(usize, usize)> =
             (0..ids.len()).flat_map(|op| (0..size).map(move |rank| (op, rank))).collect();
@@ -243,7 +245,7 @@ fn creations_that_each_process_begins_in_another_order_do_not_hold_each_other_up
 }
 
 #[test]
-fn freed_contexts_are_used_again() {
+fn freed_contexts_are_reused() {
     in_jobs(&[1, 2, 3], 4, |job, _| {
         let before: Vec<u32> = job.comms.iter().map(|comms| comms.contexts.len()).collect();
         let mut highest = 0;
@@ -265,7 +267,7 @@ fn freed_contexts_are_used_again() {
 }
 
 #[test]
-fn where_one_cannot_go_on_all_fail() {
+fn if_one_member_fails_all_fail() {
     in_jobs(&[1, 2, 3, 7], 6, |job, seed| {
         let unlucky = seed as usize % job.size();
         let before: Vec<u32> = job.comms.iter().map(|comms| comms.contexts.len()).collect();
@@ -276,7 +278,7 @@ fn where_one_cannot_go_on_all_fail() {
 }
 
 #[test]
-fn nobody_waits_for_the_dead() {
+fn no_member_waits_for_a_dead_one() {
     in_jobs(&[2, 3, 5, 8], 40, |job, seed| {
         let ids: Vec<_> = (0..job.size())
             .map(|rank| Some(if seed % 3 == 0 { job.dup(rank, false) } else { job.split(rank, Some(0), 0) }))
@@ -286,12 +288,12 @@ fn nobody_waits_for_the_dead() {
         job.dead = Some(dead);
         job.world.kill(dead);
         let results = job.finish(&ids);
-        // Who has it needed no more of the dead.
+        // A process with a result no longer depended on the dead one.
         assert!(results.iter().enumerate().all(|(rank, result)| rank == dead || result.is_some()));
     });
 }
 
-/// Both groups of an intercommunicator, seen from each process: whom it names, and all.
+/// Checks both groups of an intercommunicator in each process: the peers that it names, and the union.
 fn assert_is_between(born: &[Option<MpiResult<Option<Born>>>], first: &[u32], second: &[u32]) -> u32 {
     let peers = |ranks: &[u32]| ranks.iter().copied().map(Peer).collect::<Vec<_>>();
     let of = |rank: u32| born[rank as usize].as_ref().unwrap().as_ref().unwrap().as_ref().unwrap();
@@ -309,7 +311,7 @@ fn assert_is_between(born: &[Option<MpiResult<Option<Born>>>], first: &[u32], se
 }
 
 #[test]
-fn two_groups_make_an_intercommunicator_and_others_of_it() {
+fn two_groups_make_an_intercommunicator_and_derive_others_from_it() {
     in_jobs(&[2, 3, 5, 8, 20], 12, |job, _| {
         let size = job.size() as u32;
         let first = 1 + job.rng.below(size as usize - 1) as u32;
@@ -335,7 +337,7 @@ fn two_groups_make_an_intercommunicator_and_others_of_it() {
         let copies = job.finish(&ids);
         assert_ne!(assert_is_between(&copies, &one, &two), context);
 
-        // Colours, with ranks turned round; those of a colour that only one side has get nothing.
+        // Colours, with ranks reversed; members of a colour that only one side has get nothing.
         let colours: Vec<i32> = (0..size).map(|_| job.rng.below(3) as i32).collect();
         let mut sort = |sorts: fn(&Parties) -> Sorts, said: &dyn Fn(u32) -> (Option<Colour>, i32)| {
             let ids: Vec<_> = (0..size)
@@ -366,7 +368,7 @@ fn two_groups_make_an_intercommunicator_and_others_of_it() {
             }
         }
 
-        // All in one group, the first part behind.
+        // All in one group, the first part last.
         let merged = sort(|_| Sorts::One, &|rank| (Some(0), i32::from(rank < first)));
         for (rank, born) in merged.into_iter().enumerate() {
             let Born { parties, .. } = born.unwrap().unwrap().unwrap();
@@ -377,13 +379,13 @@ fn two_groups_make_an_intercommunicator_and_others_of_it() {
                 (expected, Peer(rank as u32))
             );
         }
-        // All numbers that were set aside and came to nothing are free again.
+        // All numbers that were reserved without result are free again.
         let taken: BTreeSet<u32> = job.comms.iter().map(|comms| comms.contexts.len()).collect();
         assert!(taken.iter().all(|taken| *taken <= 3 + 4 + 4), "{taken:?}");
     });
 }
 
-/// The two groups agree now, by messages as those of the bridges before: nothing of these is left over.
+/// The next bridge of the two groups succeeds: no message of the earlier bridges is left over.
 fn assert_next_bridge_is_sound(job: &mut Job, first: u32) {
     let ids = job.bridge(first, |_| Brings::Nothing);
     let results = job.finish(&ids);
@@ -392,7 +394,7 @@ fn assert_next_bridge_is_sound(job: &mut Job, first: u32) {
 }
 
 #[test]
-fn where_one_of_two_groups_cannot_go_on_all_fail() {
+fn if_a_member_of_one_group_fails_both_groups_fail() {
     in_jobs(&[2, 3, 7], 12, |job, _| {
         let before: Vec<u32> = job.comms.iter().map(|comms| comms.contexts.len()).collect();
         let (first, unlucky) = (1 + job.rng.below(job.size() - 1) as u32, job.rng.below(job.size()));
@@ -406,7 +408,7 @@ fn where_one_of_two_groups_cannot_go_on_all_fail() {
 }
 
 #[test]
-fn where_one_brings_foreign_processes_all_are_told_unless_another_cannot_go_on() {
+fn if_one_brings_foreign_processes_all_know_it_unless_another_fails() {
     in_jobs(&[2, 3, 7], 12, |job, seed| {
         let before: Vec<u32> = job.comms.iter().map(|comms| comms.contexts.len()).collect();
         let first = 1 + job.rng.below(job.size() - 1) as u32;
@@ -426,7 +428,7 @@ fn where_one_brings_foreign_processes_all_are_told_unless_another_cannot_go_on()
 }
 
 #[test]
-fn of_two_groups_nobody_waits_for_the_dead() {
+fn in_two_groups_no_member_waits_for_a_dead_one() {
     in_jobs(&[2, 3, 5, 8], 40, |job, _| {
         let first = 1 + job.rng.below(job.size() - 1) as u32;
         let ids = job.bridge(first, |_| Brings::Nothing);

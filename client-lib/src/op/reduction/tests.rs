@@ -1,4 +1,4 @@
-//! The loops against one value at a time in the plainest way.
+//! Compares the loops with a simple computation of one value at a time.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ fn apply(reduction: &Reduction, input: &[u8], inout: &[u8], count: usize) -> Vec
     padded[1..padded.len() - 1].to_vec()
 }
 
-/// What integers give: of `size` bytes, sign-extended or not.
+/// The expected results for integers of `size` bytes, signed or unsigned.
 fn integers(op: Builtin, size: usize, signed: bool, input: &[u8], inout: &[u8]) -> Option<Vec<u8>> {
     let value = |bytes: &[u8]| {
         let fill = if signed && bytes[size - 1] & 0x80 != 0 { 0xff } else { 0 };
@@ -147,7 +147,7 @@ fn long_doubles_combine() {
 }
 
 #[test]
-fn the_place_of_the_extreme_is_kept_and_of_equal_ones_the_smaller() {
+fn the_index_of_the_extreme_is_kept_and_of_equal_values_the_smaller_index() {
     let pairs = |pairs: &[(f64, i32)]| {
         let one = |(value, index): &(f64, i32)| [&value.to_ne_bytes()[..], &index.to_ne_bytes(), &[0xee; 4]].concat();
         pairs.iter().flat_map(one).collect::<Vec<u8>>()
@@ -162,7 +162,7 @@ fn the_place_of_the_extreme_is_kept_and_of_equal_ones_the_smaller() {
 }
 
 #[test]
-fn every_operation_that_the_standard_allows_is_computed_but_of_16_and_128_bit_numbers() {
+fn every_operation_of_the_standard_is_computed_except_on_16_and_128_bit_numbers() {
     let odd = [c::MPI_REAL2, c::MPI_COMPLEX4, c::MPI_REAL16, c::MPI_COMPLEX32];
     let mut allowed = 0;
     for element in Element::all() {
@@ -192,7 +192,7 @@ fn every_operation_that_the_standard_allows_is_computed_but_of_16_and_128_bit_nu
 }
 
 #[test]
-fn derived_datatypes_need_an_operation_of_the_users() {
+fn derived_datatypes_need_a_user_defined_operation() {
     let int = TypeRef::Predefined(predefined(c::MPI_INT).0);
     let two = Datatype::contiguous(Form::Int, 2, &int).unwrap();
     let error = Reduction::new(&OpRef::Builtin(Builtin::Sum), &two, DatatypeHandle::NULL).unwrap_err();
@@ -215,7 +215,7 @@ unsafe extern "C" fn count(_: *mut i32, inout: *mut i32, len: *mut i64, _: *mut 
 }
 
 #[test]
-fn a_users_function_is_given_the_elements_their_number_and_the_datatype() {
+fn a_user_function_receives_the_elements_their_number_and_the_datatype() {
     let mut ops = Ops::default();
     let (plain, large) = (append as *const c_void, count as *const c_void);
     let (plain, large) = (ops.create(plain, false, false).unwrap(), ops.create(large, true, true).unwrap());
@@ -239,7 +239,7 @@ fn a_users_function_is_given_the_elements_their_number_and_the_datatype() {
 }
 
 #[test]
-fn handles_of_no_operation_are_told() {
+fn invalid_operation_handles_are_reported() {
     let mut ops = Ops::default();
     let class = |handle| Ops::default().resolve(OpHandle(handle)).unwrap_err().class;
     assert_eq!([class(c::MPI_OP_NULL), class(0), class(0x2f), class(usize::MAX)], [c::MPI_ERR_OP; 4]);

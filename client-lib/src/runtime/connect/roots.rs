@@ -1,4 +1,4 @@
-//! What two roots do: they find each other, and each tells the other one what its group says.
+//! What the two roots do: they find each other, and exchange their groups' data.
 
 use std::time::{Duration, Instant};
 
@@ -17,20 +17,20 @@ use crate::runtime::{Guard, State, manager};
 use crate::transport::endpoint::Node;
 use crate::transport::port::{Call, Line, PortName};
 
-/// How long `MPI_Comm_connect` waits for the other side if the user does not say.
+/// How long `MPI_Comm_connect` waits for the other side by default.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a caller whose turn it is may take to say what it wants.
+/// How long an accepted caller may take to send its opening.
 const CALLER_LIMIT: Duration = Duration::from_secs(30);
 
-/// How often it is looked what has become of the own group's members, and of a job that was spawned.
+/// How often the state of the group's own members, and of a spawned job, is checked.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// What a root says first.
+/// A root's first message.
 #[derive(Debug, Clone, Copy)]
 struct Opening {
     node: Node,
-    /// Whether all of its group are of its job and share that node.
+    /// Whether all members of its group are of its job and share that node.
     on_one_node: bool,
     nonce: [u64; 4],
 }
@@ -39,24 +39,24 @@ struct Opening {
 #[derive(Debug)]
 pub(super) struct OtherRoot {
     pub(super) channel: Channel,
-    /// Whether members have to listen for connections from other nodes.
+    /// Whether members must listen for connections from other nodes.
     pub(super) needs_tcp: bool,
-    /// What nobody else knows.
+    /// A secret that only the two groups know.
     pub(super) secret: [u8; 32],
-    /// One of the two roots is the first.
+    /// True for exactly one of the two roots.
     pub(super) is_first: bool,
 }
 
-/// How two roots talk: each says as many words as it likes, and hears what the other one says.
+/// How two roots communicate: each sends any number of words, and receives the other's.
 #[derive(Debug)]
 pub(super) enum Channel {
-    /// Whoever fails hangs up.
+    /// A root that fails closes the connection.
     Line(Line),
-    /// Whoever fails says so, instead of the next thing that it would say: until then both say something in turn.
+    /// A root that fails says so instead of its next message; until then both send in turn.
     Through {
         /// By messages of a communicator.
         crossing: Crossing,
-        /// Neither has failed, and both have more to say.
+        /// Neither has failed, and both have more to send.
         is_open: bool,
     },
 }
@@ -74,10 +74,10 @@ pub(super) fn find(
     let ours = Opening { node: Node::here(), on_one_node: guard.are_on_this_node(members), nonce: words_of(&nonce) };
     let (channel, theirs, is_first, port) = match role {
         Role::Through(crossing) => {
-            let crossing = crossing.ok_or_else(|| MpiError::intern("a leader that cannot reach the other one"))?;
+            let crossing = crossing.ok_or_else(|| MpiError::intern("a leader without a way to the other one"))?;
             let mut channel = Channel::Through { crossing, is_open: true };
             let said = random.and_then(|()| channel.swap(guard, &ours.to_words()));
-            let nonsense = || MpiError::other("the other leader says what makes no sense");
+            let nonsense = || MpiError::other("the other leader sent an invalid message");
             match said.and_then(|said| Opening::from_words(&said).ok_or_else(nonsense)) {
                 Ok(theirs) => (channel, theirs, ours.nonce < theirs.nonce, None),
                 Err(error) => {
@@ -103,7 +103,7 @@ pub(super) fn find(
     let [first, second] = if is_first { [ours.nonce, theirs.nonce] } else { [theirs.nonce, ours.nonce] };
     let said: Vec<u8> = first.into_iter().chain(second).flat_map(u64::to_ne_bytes).collect();
     let hash = |key: &[u8; 32]| HMAC::mac(&said, key);
-    // What goes over a communicator is the secret of its members.
+    // Messages of a communicator are only known to its members.
     let secret = port.map_or_else(|| hash(&[0; 32]), |name| name.derive(hash));
     let needs_tcp = !(ours.on_one_node && theirs.on_one_node && ours.node.is(theirs.node));
     Ok(OtherRoot { channel, needs_tcp, secret, is_first })
@@ -127,7 +127,7 @@ fn accept(
             if taken.is_none() {
                 let State { ports, engine, .. } = &mut *state;
                 let next = ports.get_mut(name).and_then(|port| {
-                    // Without a report it is found by the next look, which is not far.
+                    // Without a report, the next check finds it soon.
                     let next = port.next_caller(now, |socket| drop(engine.transport_mut().watch(socket)));
                     next.map_err(|error| port_error(format!("cannot accept: {error}")))
                 });
@@ -138,7 +138,7 @@ fn accept(
             }
             let Some((mut line, until)) = taken.take() else { break };
             match line.receive() {
-                // Who has given up meanwhile, or says what makes no sense, has not been accepted.
+                // A caller that has given up meanwhile, or that sends an invalid message, is not accepted.
                 Err(_) => {}
                 Ok(None) if now >= until => {}
                 Ok(None) => {
@@ -161,13 +161,13 @@ fn accept(
             }
             let lost = expected.map(|job| manager(state).map(|pmi| pmi.lost(job).ok().flatten()));
             if let Some(Ok(Some(why))) = lost {
-                let text = format!("what was spawned will not come: {why}");
+                let text = format!("the spawned job will not connect: {why}");
                 return Some(Err(MpiError::new(MPI_ERR_SPAWN, text)));
             }
         }
         let limit = limit.filter(|_| deadline.is_some_and(|deadline| deadline <= now))?;
         Some(Err(match expected {
-            None => port_error(format!("nobody has connected to the port at {} within {limit:?}", name.address)),
+            None => port_error(format!("no process connected to the port at {} within {limit:?}", name.address)),
             Some(_) => MpiError::new(
                 MPI_ERR_SPAWN,
                 format!(
@@ -191,7 +191,7 @@ fn connect(
     let me = guard.comms.names.of_rank(guard.me().0);
     let mut call = Call::begin(me, name, limit, now);
     if let Some(socket) = call.fd() {
-        // Without a report it is found by the next look, which is not far.
+        // Without a report, the next check finds it soon.
         let _ = guard.engine.transport_mut().watch(socket);
     }
     guard.wake_others();
@@ -234,7 +234,7 @@ fn connect(
 }
 
 impl Channel {
-    /// Says this to the other root, and hears what that says.
+    /// Sends these words to the other root, and returns its words.
     pub(super) fn swap(&mut self, guard: &mut Guard<'_>, words: &[u64]) -> MpiResult<Vec<u64>> {
         match self {
             Channel::Line(line) => {
@@ -255,7 +255,7 @@ impl Channel {
         }
     }
 
-    /// Both roots know each other's group: from now on they listen for each other, and the channel has served.
+    /// Both roots know each other's group: from now on the processes listen for each other, and the channel is closed.
     pub(super) fn confirm(&mut self, guard: &mut Guard<'_>) -> MpiResult {
         match self {
             Channel::Line(line) => {
@@ -269,10 +269,10 @@ impl Channel {
         }
     }
 
-    /// The other root waits for something that this one will not say, since it has failed.
+    /// The other root waits for a message that this one will not send, because it has failed.
     pub(super) fn give_up(self, guard: &mut Guard<'_>, error: &MpiError) {
         if let Channel::Through { crossing, is_open: true } = self {
-            // Whatever the other one says.
+            // The other root's answer does not matter.
             let _ = swap_through(guard, crossing, Some(Failure::of(error)), &[]);
         }
     }
@@ -300,7 +300,7 @@ fn port_error(text: String) -> MpiError {
 
 #[cold]
 fn hung_up(error: &std::io::Error) -> MpiError {
-    port_error(format!("the other side has given up, or died: {error}"))
+    port_error(format!("the other side gave up or died: {error}"))
 }
 
 impl Opening {
@@ -326,7 +326,7 @@ pub(super) fn words_of(bytes: &[u8; 32]) -> [u64; 4] {
 }
 
 impl State {
-    /// Whether all of these are of this job, and on this process's node.
+    /// Whether all of these are of this job and on this process's node.
     fn are_on_this_node(&self, members: &[Peer]) -> bool {
         let Some(world) = &self.world else { return false };
         let node = |peer: Peer| world.nodes.get(peer.0 as usize);

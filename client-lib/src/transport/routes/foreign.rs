@@ -1,5 +1,5 @@
-//! Routes to processes of other jobs, which are not there from the beginning: memory to share, a socket that listens and a set to
-//! sleep on are made when the first of these needs them.
+//! Transports to processes of other jobs. They are set up when the first such process needs them: shared memory, a
+//! listening socket and a set to sleep on.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,19 +16,20 @@ use crate::transport::poller::{Owner, Poller, Token};
 use crate::transport::shm::{Shm, ShmConfig};
 use crate::transport::tcp::{Listen, Tcp, TcpConfig};
 
-/// A process of another job, as this one comes to know it.
+/// A process of another job that this process becomes connected to.
 #[derive(Debug)]
 pub struct ForeignPeer<'a> {
-    /// What it says of itself.
+    /// The other process's introduction.
     pub theirs: &'a Endpoint,
-    /// What this process has said of itself.
+    /// This process's introduction to it.
     pub ours: &'a Endpoint,
-    /// What both can prove to know, and nobody else.
+    /// A secret that only the two processes know.
     pub secret: [u8; 32],
 }
 
 impl Routes {
-    /// What this process says of itself to those of another job. With `listens` it listens for those on other nodes from now on.
+    /// Returns this process's introduction to processes of another job. With `listens`, this process listens for peers
+    /// on other nodes from now on.
     pub fn own_endpoint(
         &mut self,
         me: ProcessName,
@@ -40,14 +41,14 @@ impl Routes {
         Ok(Endpoint { name: me, node: Node::here(), shares: settings.shm, knows_foreign, address })
     }
 
-    /// From now on this process of another job is reached as `peer`. Nothing happens until either side sends.
+    /// Makes this process of another job reachable as `peer`. Nothing happens until either side sends.
     pub fn add_foreign(&mut self, peer: Peer, foreign: &ForeignPeer<'_>, settings: &Settings) -> io::Result<()> {
         let ForeignPeer { theirs, ours, secret } = *foreign;
         let route = if ours.shares_memory_with(theirs) {
             self.shm(ours.name, settings)?.expect(peer, theirs.name);
             Route::Shm
         } else {
-            let address = theirs.address.ok_or_else(|| io::Error::other("it has not said where it listens"))?;
+            let address = theirs.address.ok_or_else(|| io::Error::other("it did not announce a listening address"))?;
             self.tcp(ours.name, settings)?.add_foreign(peer, theirs.name, address, secret);
             Route::Tcp
         };
@@ -59,7 +60,7 @@ impl Routes {
         Ok(())
     }
 
-    /// Connects to a peer that is not connected, even if there is nothing to send: so its death is noticed.
+    /// Connects to a peer that is not connected, even without anything to send, so that its death is noticed.
     pub fn reach(&mut self, peer: Peer) {
         match self.route(peer) {
             Some(Route::Shm) => self.shm.iter_mut().for_each(|shm| shm.reach(peer)),
@@ -68,35 +69,37 @@ impl Routes {
         }
     }
 
-    /// As [`Routes::reach`], of a peer of which it is not known that it listens yet, or still; on this node only, where asking costs nothing.
+    /// As [`Routes::reach`], for a peer that may not listen yet, or not any more; on this node only, where an attempt
+    /// is cheap.
     pub fn seek(&mut self, peer: Peer) {
         if let (Some(Route::Shm), Some(shm)) = (self.route(peer), &mut self.shm) {
             shm.seek(peer);
         }
     }
 
-    /// This peer and this process come to know each other once more, by another secret.
+    /// Adds a further secret that this peer and this process share.
     pub fn learn(&mut self, peer: Peer, secret: [u8; 32]) {
         if let (Some(Route::Tcp), Some(tcp)) = (self.route(peer), &mut self.tcp) {
             tcp.learn(peer, secret);
         }
     }
 
-    /// This peer has said that it listens: if it does not, it is dead.
+    /// Records that this peer is known to listen: if it does not, it is dead.
     pub fn trust(&mut self, peer: Peer) {
         if let (Some(Route::Shm), Some(shm)) = (self.route(peer), &mut self.shm) {
             shm.trust(peer);
         }
     }
 
-    /// As [`Routes::trust`], since all that live listen by now; the process manager has said why somebody does not.
+    /// As [`Routes::trust`], because all live peers listen by now; `why` is the process manager's reason why a peer
+    /// does not.
     pub fn doubt(&mut self, peer: Peer, why: Option<&str>) {
         if let (Some(Route::Shm), Some(shm)) = (self.route(peer), &mut self.shm) {
             shm.doubt(peer, why);
         }
     }
 
-    /// As [`Routes::trust`]; it knows this secret, too.
+    /// As [`Routes::trust`]; the peer also knows this secret.
     pub fn trust_with(&mut self, peer: Peer, secret: [u8; 32]) {
         self.trust(peer);
         if let (Some(Route::Tcp), Some(tcp)) = (self.route(peer), &mut self.tcp) {
@@ -110,7 +113,8 @@ impl Routes {
             || self.tcp.as_ref().is_some_and(|tcp| tcp.is_connected(peer))
     }
 
-    /// This process has said farewell to a peer, and expects no more than the same of it: its name may come to be another peer's.
+    /// This process has said farewell to a peer, and expects at most the same from it: the peer's name may become that
+    /// of another peer.
     pub fn disconnect(&mut self, peer: Peer) {
         match self.route(peer) {
             Some(Route::Shm) => self.shm.iter_mut().for_each(|shm| shm.disconnect(peer)),
@@ -119,7 +123,8 @@ impl Routes {
         }
     }
 
-    /// Nothing more comes from a peer that was parted from: its number may be another's from now on.
+    /// Forgets a peer after [`Routes::disconnect`]: nothing more arrives from it, and its number may become that of another
+    /// peer.
     pub fn forget(&mut self, peer: Peer) {
         match self.route(peer) {
             Some(Route::Shm) => self.shm.iter_mut().for_each(|shm| shm.forget(peer)),
@@ -131,19 +136,19 @@ impl Routes {
         }
     }
 
-    /// Ends sleeps when this becomes readable, as long as it is open.
+    /// Makes this descriptor end sleeps when it becomes readable, as long as it is open.
     pub fn watch(&mut self, descriptor: impl AsFd) -> io::Result<()> {
         self.poller()?.add(descriptor, Token { owner: Owner::Others, id: 0 })
     }
 
-    /// Takes a descriptor out again that stays open.
+    /// Removes a descriptor that stays open.
     pub fn unwatch(&mut self, descriptor: impl AsFd) {
         if let Some(poller) = &self.poller {
             poller.remove(descriptor);
         }
     }
 
-    /// Where this process listens, or would.
+    /// The address where this process listens, or would listen.
     pub fn listening_address(&self, settings: &Settings) -> io::Result<IpAddr> {
         match &self.tcp {
             Some(tcp) => Ok(tcp.socket_address().ip()),
@@ -171,7 +176,7 @@ impl Routes {
             Some(tcp) => tcp,
             None => {
                 let mut secret = [0; 32];
-                // Nobody of this job is reached that way.
+                // No process of this job is reached that way.
                 getrandom::fill(&mut secret).map_err(io::Error::from)?;
                 let config = TcpConfig {
                     me,

@@ -1,7 +1,7 @@
 //! The sender's pool of cells: memory in its own segment for payloads that do not fit a slot.
 //!
-//! The receiver copies straight out of the cell and then gives it back by its state. The sender looks there only when it has
-//! no free cell left, so a cell rests in the receiver's cache no longer than one round through the pool.
+//! The receiver copies directly from the cell and then frees it by setting its state. The sender checks the states only when
+//! it has no free cell left, so a cell stays in the receiver's cache for at most one round through the pool.
 
 use std::collections::VecDeque;
 
@@ -14,10 +14,10 @@ use crate::shared_memory::sync::{Ordering, fence_after_rmw};
 /// States of a cell.
 const FREE: u32 = 0;
 const BUSY: u32 = 1;
-/// As busy, and the sender may sleep until it is given back.
+/// As busy, and the sender may sleep until the cell is freed.
 const AWAITED: u32 = 2;
 
-/// Gives a peer's cell back; whether its owner waits for that.
+/// Frees a peer's cell; returns whether its owner waits for that.
 #[inline]
 pub(super) fn give_back(cell: &CellHead, spent: Option<u64>) -> bool {
     if let Some(ticks) = spent {
@@ -28,12 +28,12 @@ pub(super) fn give_back(cell: &CellHead, spent: Option<u64>) -> bool {
     before == AWAITED
 }
 
-/// The cells of one's own segment.
+/// The cells of the process's own segment.
 #[derive(Debug)]
 pub(super) struct Pool {
     small: Class,
     large: Class,
-    /// What timed cells have cost both sides, and over which link.
+    /// The costs of timed cells for both sides, and the link of each.
     pub(super) costs: Vec<(u16, Timed)>,
 }
 
@@ -42,11 +42,11 @@ struct Class {
     free: VecDeque<u32>,
     /// Oldest first.
     busy: VecDeque<Trip>,
-    /// How often somebody has asked in vain since the last cell was got.
+    /// How many requests for a cell were refused since the last one succeeded.
     refusals: u32,
 }
 
-/// A cell that is out.
+/// A cell in use.
 #[derive(Debug)]
 struct Trip {
     cell: u32,
@@ -54,7 +54,7 @@ struct Trip {
     timed: Option<Timed>,
 }
 
-/// What filling a cell has cost the sender; the receiver adds its part.
+/// The sender's cost of filling a cell; the receiver adds its own.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timed {
     pub(super) way: Way,
@@ -62,11 +62,11 @@ pub(super) struct Timed {
     pub(super) ticks: u64,
 }
 
-/// Bytes of a cell that are fetched before it is used: no more than a core can wait for at once.
+/// Bytes of a cell that are prefetched: no more than a core can have in flight at once.
 const FETCHED: usize = 1024;
 const LINE: usize = 64;
 
-/// Every so many refusals, all cells are looked at and not only the oldest.
+/// After this many refusals, all cells are checked and not only the oldest.
 const LOOK_AT_ALL_EVERY: u32 = 64;
 
 impl Pool {
@@ -80,7 +80,7 @@ impl Pool {
         Self { small: class(0..small), large: class(small..small + geometry.large), costs: Vec::new() }
     }
 
-    /// A cell for `len` bytes on their way over a link, if there is one.
+    /// Takes a cell for `len` bytes to be sent over a link, if there is one.
     #[inline]
     pub(super) fn take(&mut self, segment: &Segment, len: usize, link: u16) -> Option<u32> {
         let class = match len {
@@ -97,8 +97,8 @@ impl Pool {
         Some(cell)
     }
 
-    /// Begins to fetch the small cell that is taken next, as far as another message of `len` bytes would fill it: its lines rest in
-    /// the cache of the last one's receiver.
+    /// Prefetches the small cell that will be taken next, as far as another message of `len` bytes would fill it: its
+    /// lines are in the cache of its last receiver.
     #[inline]
     pub(super) fn fetch_next(&self, segment: &Segment, len: usize) {
         let Some(&cell) = self.small.free.front() else { return };
@@ -109,7 +109,7 @@ impl Pool {
         }
     }
 
-    /// The cell that was taken last is timed.
+    /// Marks the most recently taken cell as timed.
     pub(super) fn time(&mut self, cell: u32, timed: Timed) {
         for class in [&mut self.small, &mut self.large] {
             if let Some(trip) = class.busy.back_mut().filter(|trip| trip.cell == cell) {
@@ -118,7 +118,7 @@ impl Pool {
         }
     }
 
-    /// The cell that was taken last has not been sent after all.
+    /// Returns the most recently taken cell, which was not sent.
     pub(super) fn undo(&mut self, cell: u32) {
         for class in [&mut self.small, &mut self.large] {
             if class.busy.back().is_some_and(|last| last.cell == cell) {
@@ -128,14 +128,15 @@ impl Pool {
         }
     }
 
-    /// Whether a `take` that was refused would succeed now. If not, whoever gives a cell back will ring.
+    /// Returns whether a `take` that was refused would succeed now. If not, the process that frees a cell will ring the
+    /// doorbell.
     pub(super) fn await_refill(&mut self, segment: &Segment) -> bool {
         let Self { small, large, costs } = self;
         let [small, large] = [small, large].map(|class| class.refusals > 0 && class.await_refill(segment, costs));
         small || large
     }
 
-    /// The peer will give nothing back any more.
+    /// Reclaims the cells of a peer that will free nothing any more.
     pub(super) fn reclaim(&mut self, gone: u16) {
         for class in [&mut self.small, &mut self.large] {
             let Class { free, busy, .. } = class;
@@ -150,7 +151,7 @@ impl Pool {
 }
 
 impl Class {
-    /// Fetches what has been given back; whether there was any.
+    /// Collects the cells that were freed; returns whether there were any.
     fn refill(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>) -> bool {
         while let Some(trip) = self.busy.front().filter(|trip| is_free(segment, trip, costs)) {
             self.free.push_back(trip.cell);
@@ -160,7 +161,7 @@ impl Class {
             self.refusals = 0;
             return true;
         }
-        // The oldest is still out, but one slow receiver does not keep the others' cells.
+        // The oldest cell is still in use, but one slow receiver must not block the cells of others.
         self.refusals += 1;
         self.refusals % LOOK_AT_ALL_EVERY == 1 && self.look_at_all(segment, costs)
     }
@@ -182,7 +183,7 @@ impl Class {
 
     fn await_refill(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>) -> bool {
         for head in self.busy.iter().filter_map(|trip| segment.cell_head(trip.cell)) {
-            // A cell that has been given back meanwhile stays so.
+            // A cell that was freed meanwhile stays free.
             let _ = head.state.compare_exchange(BUSY, AWAITED, Ordering::AcqRel, Ordering::Relaxed);
         }
         self.look_at_all(segment, costs)
@@ -207,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_come_back_when_they_are_given_back_or_their_receiver_is_gone() {
+    fn cells_return_when_they_are_freed_or_their_receiver_is_gone() {
         let geometry = Geometry { slots: 2, small: 3, large: 1 };
         let (segment, _) = Segment::create(geometry).unwrap();
         let mut pool = Pool::new(geometry);

@@ -1,32 +1,32 @@
-//! Which of two ways of doing the same is the quicker one, found out while doing it.
+//! Finds the faster of two ways to do the same thing, by measuring during use.
 //!
-//! What a copy costs depends on where two processes run: two cores may share a cache, or fetch each cache line that the other has written
-//! one by one, ten times as slowly; and a virtual machine's cores move. So both ways are timed now and then, by the ticks of the
-//! processor's clock, and the cheaper one is taken in between.
+//! The cost of a copy depends on where the two processes run: two cores may share a cache, or fetch each line that the other
+//! has written one by one, ten times as slowly; and the cores of a virtual machine move. So both ways are timed every so
+//! often, in ticks of the processor's clock, and the cheaper one is used otherwise.
 
-/// How often the dearer way is tried again: in so many uses, or rarely if it costs more than twice as much.
+/// How often the costlier way is tried again: once in this many uses, or rarely if it costs more than twice as much.
 const TRY_EVERY: u32 = 64;
 const TRY_RARELY_EVERY: u32 = 1024;
 /// How often the cheaper way is timed.
 const TIME_EVERY: u32 = 16;
 
-/// One of two ways; what they are is the user's to say.
+/// One of two ways; the module that uses the choice defines them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     First,
     Second,
 }
 
-/// What is known of two ways.
+/// What was measured of two ways.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Choice {
-    /// In ticks for 1,024 bytes; 0 if unknown.
+    /// In ticks per 1,024 bytes; 0 if unknown.
     cost: [u32; 2],
     uses: u32,
 }
 
 impl Choice {
-    /// Which way to go now, and whether that is to be timed and told to [`Choice::learn`].
+    /// Returns the way to use now, and whether to time it and pass the result to [`Choice::learn`].
     #[inline]
     pub(super) fn next(&mut self) -> (Way, bool) {
         self.uses = self.uses.wrapping_add(1);
@@ -40,7 +40,7 @@ impl Choice {
         if self.is_turn(every) { (best.other(), true) } else { (best, self.is_turn(TIME_EVERY)) }
     }
 
-    /// The quicker way, once both are known.
+    /// The faster way, once both costs are known.
     pub(super) fn best(&self) -> Option<Way> {
         match self.cost {
             [_, 0] | [0, _] => None,
@@ -54,7 +54,7 @@ impl Choice {
         self.uses & (every - 1) == 0
     }
 
-    /// What is not known yet is tried, but not all at once: the answer may take a while.
+    /// A way of unknown cost is tried, but not on every use: its measurement may arrive late.
     fn explore(&self) -> (Way, bool) {
         match self.cost {
             [0, 0] => (if self.uses % 2 == 1 { Way::First } else { Way::Second }, true),
@@ -75,8 +75,8 @@ impl Choice {
         }
     }
 
-    /// A way has taken so long for so many bytes. A process may have been interrupted meanwhile: what seems to have become dearer
-    /// is believed by and by.
+    /// Records that a way took this long for this many bytes. The process may have been interrupted meanwhile, so a
+    /// rise in cost is accepted only gradually.
     pub(super) fn learn(&mut self, way: Way, ticks: u64, len: usize) {
         let sample = (ticks.saturating_mul(1024) / (len as u64).max(1)).clamp(1, 1 << 28) as u32;
         let cost = &mut self.cost[way as usize];
@@ -97,7 +97,7 @@ impl Way {
     }
 }
 
-/// The processor's clock, in ticks of its own; only differences mean anything, and only beside others of the same machine.
+/// The processor's clock in ticks. Only differences on the same machine are meaningful.
 #[inline]
 #[expect(unsafe_code, reason = "an instruction that reads a counter")]
 pub(super) fn ticks() -> u64 {
@@ -123,7 +123,7 @@ pub(super) fn ticks() -> u64 {
 mod tests {
     use super::*;
 
-    /// Uses a choice so often, at costs per KiB; how often the first way was taken.
+    /// Uses a choice this many times, at these costs per KiB; returns how often the first way was taken.
     fn uses(choice: &mut Choice, count: usize, costs: [u64; 2]) -> usize {
         let mut firsts = 0;
         for _ in 0..count {
@@ -137,17 +137,17 @@ mod tests {
     }
 
     #[test]
-    fn the_quicker_way_is_found_and_found_again_when_it_changes() {
+    fn the_faster_way_is_found_and_found_again_after_a_change() {
         let mut choice = Choice::default();
         assert!(uses(&mut choice, 1000, [100, 150]) >= 970);
         assert_eq!(choice.best(), Some(Way::First));
-        // The second becomes cheap: a few tries tell.
+        // The second way becomes cheap: a few tries suffice to notice.
         uses(&mut choice, 1000, [100, 20]);
         assert_eq!(choice.best(), Some(Way::Second));
-        // The way that is in use becomes dear.
+        // The way in use becomes expensive.
         uses(&mut choice, 1000, [100, 1000]);
         assert_eq!(choice.best(), Some(Way::First));
-        // A way that is ten times as dear is hardly ever tried.
+        // A way that costs ten times as much is rarely tried.
         assert!(uses(&mut choice, 10_000, [100, 1000]) >= 9950);
     }
 
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_whose_cost_never_comes_back_is_not_insisted_on() {
+    fn a_way_whose_cost_is_never_reported_is_not_tried_for_ever() {
         let mut choice = Choice::default();
         let mut firsts = 0;
         for _ in 0..400 {

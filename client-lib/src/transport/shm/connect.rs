@@ -1,13 +1,13 @@
-//! How two processes come to talk, and how one notices that the other has died.
+//! How two processes connect, and how a process notices that its peer has died.
 //!
-//! Whoever has something to send calls the other's socket and says hello; the other answers with its own hello, and both are connected:
-//! there is one connection per pair, for both directions. If both call at once, the call of the smaller name is the one: its owner hangs
-//! up on the other's call, whose owner drops it when it sees the smaller one's. A call that nobody answers, since the peer has
-//! not started yet, or does not expect us yet, is repeated until a deadline.
+//! A process that has something to send connects to the peer's socket and says hello; the peer answers with its own hello.
+//! Each pair has one connection, for both directions. If both call at once, the call of the process with the smaller name
+//! wins: that process refuses the other's call, and the other process drops its own when it sees the winner's. A call
+//! without an answer, because the peer has not started yet or does not expect this process yet, is retried until a deadline.
 //!
-//! A connection that ends, or a process that ends, is a peer that has died, unless it has said farewell. Frames that it has
-//! put into the ring by then still arrive. If it died between claiming a slot and publishing it, the slot is left out: each process
-//! keeps the position that it is about to claim in its own segment, where the receiver finds it.
+//! If the connection or the process ends without a farewell, the peer has died. Frames that it has put into the ring by then
+//! still arrive. If it died between claiming a slot and publishing it, the slot is skipped: each process stores the position
+//! that it is about to claim in its own segment, where the receiver finds it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,39 +26,39 @@ use crate::shared_memory::cma::{self, Verdict};
 use crate::shared_memory::sync::Ordering;
 use crate::transport::name::ProcessName;
 
-/// Tokens: a link by its number, a caller by its own with [`CALLER`] added.
+/// Epoll tokens: a link has its index, a caller its own number plus [`CALLER`].
 pub(super) const LISTENER: u64 = u64::MAX;
 pub(super) const BELL: u64 = u64::MAX - 1;
 const CALLER: u64 = 1 << 32;
 
 /// How long a caller may take to say hello.
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
-/// Callers that have not yet said who they are.
+/// The most callers that have not said hello yet.
 const CALLERS: usize = 1024;
-/// Between two calls, doubling.
+/// The first pause between two attempts; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
 const LAST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Somebody who has not said hello yet.
+/// A connection that has not said hello yet.
 #[derive(Debug)]
 pub(super) struct Caller {
     socket: OwnedFd,
     since: Instant,
 }
 
-/// A word that no other process has at the same place.
+/// A word that no other process has at the same address.
 pub(super) fn nonce(me: ProcessName) -> u64 {
     use std::hash::BuildHasher;
     std::collections::hash_map::RandomState::new().hash_one(me) | 1
 }
 
-/// How the intents of senders name a ring.
+/// How senders name a ring in their intents.
 fn ring_id(nonce: u64) -> u32 {
     nonce as u32
 }
 
 impl Shm {
-    /// A frame for a peer that is not connected.
+    /// Connects to a peer for which there is a frame.
     #[cold]
     pub(super) fn call(&mut self, index: usize) -> Result<(), Refusal> {
         match &self.links[index].state {
@@ -81,13 +81,13 @@ impl Shm {
         let called = socket::call(name);
         if self.links[index].listens && matches!(called, Err(Errno::ECONNREFUSED)) {
             let reason = match &self.news {
-                Some(news) => format!("it does not listen, and the process manager says: {news}"),
-                None => "its process has ended".to_owned(),
+                Some(news) => format!("it does not listen; the process manager says: {news}"),
+                None => "its process has exited".to_owned(),
             };
             return self.lose(index, &reason);
         }
         let connected = called.map_err(|errno| match errno {
-            Errno::ECONNREFUSED => "nobody listens there".to_string(),
+            Errno::ECONNREFUSED => "no process listens there".to_string(),
             errno => errno.desc().to_string(),
         });
         let connected = match connected {
@@ -123,7 +123,7 @@ impl Shm {
         socket::say(socket, &hello, self.segment_fd.as_fd(), self.bell.as_fd())
     }
 
-    /// Handles whatever the sockets tell; whether they told anything.
+    /// Handles all socket events; returns whether there were any.
     pub(super) fn look(&mut self) -> bool {
         let mut events = [EpollEvent::empty(); 64];
         let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
@@ -150,7 +150,7 @@ impl Shm {
             let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, CALLER | u64::from(id));
             if self.epoll.add(&socket, event).is_ok() {
                 self.callers.insert(id, Caller { socket, since: now });
-                // Most have said hello by now.
+                // Most callers have already said hello.
                 self.hear_caller(id);
             }
         }
@@ -165,7 +165,7 @@ impl Shm {
         };
         let Some(Caller { socket, .. }) = self.callers.remove(&id) else { return };
         let _ = self.epoll.delete(&socket);
-        // Whoever is refused finds the connection closed, and calls again if there is a reason to.
+        // A refused caller finds the connection closed, and calls again if it needs to.
         let Ok(hello) = Hello::decode(&packet) else { return };
         let Some(index) = self.names.get(&hello.from).map(|index| *index as usize) else { return };
         let ours_wins = self.config.me < hello.from;
@@ -181,7 +181,7 @@ impl Shm {
         self.connect(index, socket, pid, &hello, fds);
     }
 
-    /// Something has happened at the socket of a link, or its process has ended; whether the link is up now.
+    /// Handles an event on a link's socket, or the end of its process; returns whether the link is up now.
     fn hear_link(&mut self, index: usize) -> bool {
         let Some(link) = self.links.get_mut(index) else { return false };
         match &mut link.state {
@@ -195,7 +195,7 @@ impl Shm {
                 match socket::hear(socket) {
                     Heard::Nothing => false,
                     Heard::End => {
-                        call.put_off(Instant::now(), "it hung up".into());
+                        call.put_off(Instant::now(), "it closed the connection".into());
                         false
                     }
                     Heard::Packet(packet, fds) => {
@@ -203,7 +203,7 @@ impl Shm {
                         let _ = self.epoll.delete(&socket);
                         match Hello::decode(&packet) {
                             Ok(hello) if hello.from == link.name => self.connect(index, socket, pid, &hello, fds),
-                            Ok(hello) => self.lose(index, &format!("{} answers in its place", hello.from)),
+                            Ok(hello) => self.lose(index, &format!("{} answered in its place", hello.from)),
                             Err(error) => self.lose(index, &error.to_string()),
                         }
                         matches!(self.links[index].state, LinkState::Up(_))
@@ -226,7 +226,7 @@ impl Shm {
         }
     }
 
-    /// Whether a link that was still calling is up after all: a peer may send as soon as it has answered.
+    /// Whether a link that was calling is now up: a peer may send as soon as it has answered.
     #[cold]
     pub(super) fn is_answered(&mut self, index: usize) -> bool {
         self.hear_link(index)
@@ -248,7 +248,7 @@ impl Shm {
 
     fn make_up(&self, socket: OwnedFd, pid: i32, hello: &Hello, fds: Vec<OwnedFd>) -> io::Result<Up> {
         let [segment, bell]: [OwnedFd; 2] =
-            fds.try_into().map_err(|_| io::Error::other("it has not passed its segment and its doorbell"))?;
+            fds.try_into().map_err(|_| io::Error::other("it did not pass its segment and doorbell"))?;
         let segment = Segment::open(segment.as_fd(), hello.geometry)?;
         socket::set_nonblocking(&bell)?;
         let cma = match self.config.cma {
@@ -260,7 +260,7 @@ impl Shm {
         Ok(up)
     }
 
-    /// Gets on with calls, deaths and what is to be told; whether there was anything.
+    /// Advances calls and deaths, and reports what has to be reported; returns whether there was anything.
     pub(super) fn settle<S: Sink>(&mut self, now: Instant, sink: &mut S) -> bool {
         let mut came = false;
         let mut unsettled = false;
@@ -269,7 +269,7 @@ impl Shm {
                 LinkState::Calling(call) if call.socket.is_none() && now >= call.deadline => {
                     let (tries, last) = (call.tries, call.last.clone());
                     let reason = format!(
-                        "it could not be reached on this node: {tries} calls to the socket @{}, the last: {last}",
+                        "it is unreachable on this node (attempts: {tries}, socket @{}): {last}",
                         socket::address_of(self.links[index].name)
                     );
                     self.lose(index, &reason);
@@ -296,7 +296,7 @@ impl Shm {
         came
     }
 
-    /// Passes on what came before a peer's death, and then tells of that.
+    /// Delivers what arrived before a peer's death, then reports the death.
     fn drain<S: Sink>(&mut self, index: usize, end: u64, sink: &mut S) -> bool {
         let mut came = false;
         while self.receiver.next() < end {
@@ -306,18 +306,18 @@ impl Shm {
             }
             let unclaimed = self.segment.ring().tail() <= self.receiver.next();
             if !unclaimed && !self.is_claimed_by_the_dead() {
-                return came; // somebody alive is about to publish it
+                return came; // a live process is about to publish it
             }
             // It may have been published just before its sender died.
             if !self.poll_ring(sink) {
                 self.segment.ring().skip(&mut self.receiver);
             }
         }
-        self.lose(index, "it has ended without a farewell");
+        self.lose(index, "it exited without finalizing MPI");
         true
     }
 
-    /// Whether the next slot is claimed by a peer that has died, and by nobody else.
+    /// Whether the next slot is claimed by a peer that has died, and by no other process.
     fn is_claimed_by_the_dead(&self) -> bool {
         let position = self.receiver.next().wrapping_add(1) as u32;
         let claim = u64::from(ring_id(self.segment.nonce().load(Ordering::Relaxed))) << 32 | u64::from(position);
@@ -328,7 +328,7 @@ impl Shm {
                     Some(_) => dead = true,
                     None => return false,
                 },
-                // Whatever it has claimed cannot be seen yet.
+                // The positions that this peer has claimed are not visible yet.
                 LinkState::Calling(call) if call.socket.is_some() => return false,
                 LinkState::Idle | LinkState::Calling(_) | LinkState::Up(_) | LinkState::Left(_) | LinkState::Over => {}
             }
@@ -336,7 +336,7 @@ impl Shm {
         dead
     }
 
-    /// Nothing more will come from this peer.
+    /// Marks a peer as lost: nothing more will arrive from it.
     #[cold]
     pub(super) fn lose(&mut self, index: usize, reason: &str) {
         let link = &mut self.links[index];
@@ -356,7 +356,7 @@ impl Shm {
         self.unsettled = true;
     }
 
-    /// How long until a call has to be repeated. Of one that is under way the sockets will tell.
+    /// The time until a call must be retried. The socket reports on a call in progress.
     pub(super) fn next_call(&self, now: Instant) -> Duration {
         if !self.losses.is_empty() {
             return Duration::ZERO;

@@ -1,10 +1,11 @@
 //! Copying into a cell past the caches.
 //!
-//! A line that has been written to rests in the writer's cache, and on many processors another core gets it from there only slowly:
-//! 2 GB/s were seen, against 12 to 25 when the writer had sent it to memory at once. Which is better is measured ([`super::choice`]).
+//! A line that was written stays in the writer's cache, and on many processors another core fetches it from there slowly:
+//! 2 GB/s were measured, against 12 to 25 when the writer had sent it to memory at once. [`super::choice`] measures which is
+//! better.
 
-/// Copies all of `from` to the start of `into`, which is at least as long and aligned to 16 bytes, past the caches if this
-/// processor has a way to. What is written afterwards is seen afterwards.
+/// Copies all of `from` to the start of `into`, which must be at least as long and aligned to 16 bytes. Bypasses the
+/// caches if this processor can. Later writes become visible after the copy.
 #[inline]
 pub(super) fn stream(into: &mut [u8], from: &[u8]) {
     let into = &mut into[..from.len()];
@@ -34,7 +35,7 @@ fn lines(into: &mut [u8], from: &[u8]) {
             _mm_stream_si128(into.add(3), line[3]);
         }
     }
-    // SAFETY: every x86-64 processor has it. Without it, stores past the caches are in no order with others.
+    // SAFETY: every x86-64 processor has it. It orders the stores past the caches before later stores.
     unsafe { _mm_sfence() };
 }
 
@@ -52,7 +53,7 @@ mod tests {
     struct Aligned([u8; 1024]);
 
     #[test]
-    fn every_length_and_alignment_is_copied_and_nothing_beside_it() {
+    fn every_length_and_alignment_is_copied_and_no_other_byte_changes() {
         let source: Vec<u8> = (0..1024u32).map(|byte| (byte * 7 % 255) as u8 + 1).collect();
         for start in [0, 1, 16, 63] {
             for len in (0..200).chain([255, 256, 257, 900]) {

@@ -1,7 +1,8 @@
-//! Processes of other jobs on this node: they come with [`Shm::expect`] as all do, and go when nothing connects them any more.
+//! Processes of other jobs on this node: they arrive with [`Shm::expect`] like all peers, and leave when no communicator
+//! connects them any more.
 //!
-//! A peer reads what it was sent out of the cells of this process's segment, so these are not used again before the peer has said
-//! that it has read all: by closing its direction of the socket, which it does once it has the farewell.
+//! A peer reads its messages from the cells of this process's segment. These cells are not reused before the peer confirms
+//! that it has read everything: it closes its direction of the socket after it has received the farewell.
 
 use std::os::fd::AsRawFd;
 
@@ -19,12 +20,12 @@ impl Shm {
         if let Some(index) = self.route(peer)
             && matches!(self.links[index].state, LinkState::Idle)
         {
-            // There is no frame to be refused.
+            // There is no frame that could be refused.
             let _ = self.call(index);
         }
     }
 
-    /// Connects if the peer listens now, and that has not been tried; it may not have started yet, or have gone.
+    /// Connects if the peer listens now and that has not been tried; it may not have started yet, or have exited.
     pub fn seek(&mut self, peer: Peer) {
         self.reach(peer);
         if let Some(index) = self.route(peer)
@@ -36,14 +37,14 @@ impl Shm {
         }
     }
 
-    /// The peer listens from now on, as long as it lives.
+    /// The peer is known to listen from now on, as long as it lives.
     pub fn trust(&mut self, peer: Peer) {
         if let Some(index) = self.route(peer) {
             self.links[index].listens = true;
         }
     }
 
-    /// As [`Shm::trust`]; why somebody may have ended.
+    /// As [`Shm::trust`]; `why` is the reason why the peer may have ended.
     pub fn doubt(&mut self, peer: Peer, why: Option<&str>) {
         self.trust(peer);
         if let Some(why) = why {
@@ -56,8 +57,8 @@ impl Shm {
         self.route(peer).is_some_and(|index| matches!(self.links[index].state, LinkState::Up(_)))
     }
 
-    /// This process has said all it has to say to this peer, and expects no more than the same of it: from now on its name is
-    /// nobody's, and may come to be another peer's.
+    /// This process sends nothing more to this peer, and expects at most the same from it: from now on the peer's name
+    /// is free, and may become that of another peer.
     pub fn disconnect(&mut self, peer: Peer) {
         let Some(index) = self.route(peer) else { return };
         let name = self.links[index].name;
@@ -66,7 +67,8 @@ impl Shm {
         }
     }
 
-    /// Nothing more comes from a peer that was parted from: its number may be another's from now on.
+    /// Forgets a peer after [`Shm::disconnect`]: nothing more arrives from it, and its number may become that of another
+    /// peer.
     pub fn forget(&mut self, peer: Peer) {
         let Some(index) = self.route(peer) else { return };
         self.routes[peer.0 as usize] = NO_LINK;
@@ -76,12 +78,12 @@ impl Shm {
         link.bye = true;
         match std::mem::replace(&mut link.state, LinkState::Over) {
             LinkState::Up(up) if up.ends_at.is_none() => {
-                // It fails if the peer has gone, which is what is waited for.
+                // It fails if the peer has gone, which is what this process waits for.
                 let _ = shutdown(up.socket.as_raw_fd(), Shutdown::Write);
                 link.state = LinkState::Left(up);
                 self.hear_left(index);
             }
-            // What it may still have to say is passed over with the ring's other strays.
+            // Frames that it may still send are ignored as strays of the ring.
             LinkState::Up(_) | LinkState::Left(_) | LinkState::Idle | LinkState::Calling(_) => {
                 link.state = LinkState::Idle;
                 self.lose(index, "forgotten");
@@ -90,7 +92,7 @@ impl Shm {
         }
     }
 
-    /// Whether a peer that was forgotten has read all that it was sent.
+    /// Whether a forgotten peer has read everything that was sent to it.
     pub(super) fn hear_left(&mut self, index: usize) {
         let LinkState::Left(up) = &self.links[index].state else { return };
         let has_ended = up.process.as_ref().is_some_and(is_readable);
@@ -99,7 +101,7 @@ impl Shm {
             if let Some(process) = &up.process {
                 let _ = self.epoll.delete(process);
             }
-            self.lose(index, "it has left");
+            self.lose(index, "it has disconnected");
         }
     }
 }

@@ -14,7 +14,7 @@ pub(super) const LARGE: usize = 32768;
 pub(super) const HEAD_BYTES: usize = 4096;
 pub(super) const CELL_HEAD: usize = size_of::<CellHead>();
 
-/// How many there are of what. The same on both sides of a link, or the link is refused.
+/// The numbers of slots and cells. Both sides of a link must have the same numbers, or the link is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Geometry {
     /// A power of two.
@@ -24,7 +24,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// None if a segment cannot look like that: no power of two, or beyond all reason.
+    /// Returns the geometry if a segment can have it; `None` if `slots` is not a power of two or a number is too large.
     pub(super) fn checked(self) -> Option<Self> {
         let sound =
             self.slots.is_power_of_two() && self.slots <= 1 << 20 && self.small <= 1 << 16 && self.large <= 1 << 14;
@@ -35,7 +35,7 @@ impl Geometry {
         HEAD_BYTES + self.slots as usize * size_of::<Slot>()
     }
 
-    /// Where a cell's head is, and how much data fits the cell; none if there is no such cell.
+    /// The offset of a cell's head, and the size of its data; `None` if there is no such cell.
     #[inline]
     pub(super) fn cell(self, cell: u32) -> Option<(usize, usize)> {
         let small = cell.min(self.small) as usize;
@@ -52,11 +52,11 @@ impl Geometry {
     }
 }
 
-/// What stands before a cell's data.
+/// The head of a cell; its data follow.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct CellHead {
     pub(super) state: AtomicU32,
-    /// How many ticks the receiver has spent on the data, if that was asked for.
+    /// The ticks that the receiver spent on the data, if it was asked to measure.
     pub(super) spent: AtomicU32,
 }

@@ -1,38 +1,38 @@
-//! What two processes tell each other when they connect: one packet each way, the caller first.
+//! The packets that two processes exchange when they connect: one each way, the caller's first.
 
 use super::geometry::Geometry;
 use crate::transport::name::ProcessName;
 
-/// The first eight bytes; processes of another byte order write them the other way round.
+/// The first eight bytes; a process with another byte order sends them reversed.
 const MAGIC: u64 = u64::from_ne_bytes(*b"rsd-shm\n").to_be();
-/// Raised whenever anything changes that is shared: frames, ring, cells, this packet.
+/// Raised whenever a shared format changes: frames, ring, cells, this packet.
 const VERSION: u32 = 2;
 
-/// One process, as it presents itself. With it travel two descriptors: its segment and its doorbell.
+/// How a process introduces itself. Two descriptors accompany the packet: its segment and its doorbell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello {
-    /// The speaker.
+    /// The sender.
     pub(super) from: ProcessName,
-    /// Whom it believes to talk to.
+    /// The process that the sender believes it is connected to.
     pub(super) to: ProcessName,
-    /// As what the listener is to sign its frames in the speaker's ring.
+    /// The number with which the recipient must mark its frames in the sender's ring.
     pub(super) sign: u16,
-    /// What the speaker's segment looks like.
+    /// The geometry of the sender's segment.
     pub(super) geometry: Geometry,
-    /// What stands at `probe` in the speaker's memory.
+    /// The word at `probe` in the sender's memory.
     pub(super) nonce: u64,
-    /// Where the listener may try whether it can read the speaker's memory.
+    /// The address where the recipient may test whether it can read the sender's memory.
     pub(super) probe: u64,
-    /// The speaker's pid and user namespaces, as inode numbers; 0 if unknown.
+    /// The sender's pid and user namespaces, as inode numbers; 0 if unknown.
     pub(super) namespaces: [u64; 2],
 }
 
-/// Why a packet is none of ours.
+/// Why a packet is not a valid hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotHello {
-    #[error("it speaks another protocol")]
+    #[error("it speaks a different protocol")]
     Foreign,
-    #[error("it is of version {0} of this library's shared memory, and we are of {VERSION}")]
+    #[error("it uses version {0} of the shared-memory protocol, this process version {VERSION}")]
     Version(u32),
 }
 
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_says_what_it_was_made_of_and_anything_else_is_refused() {
+    fn a_packet_decodes_to_what_was_encoded_and_anything_else_is_refused() {
         let hello = Hello {
             from: ProcessName::new(b"job", 3),
             to: ProcessName::new(b"other", 70_000),

@@ -1,12 +1,12 @@
-//! Hints to the processor about memory that will be needed: its line comes from the other core while there is something else to do.
+//! Prefetch hints: a line comes from another core while this one has other work.
 
 #![expect(unsafe_code, reason = "instructions without a safe form")]
 
-/// The line of a value that is going to be written.
+/// Prefetches the line of a value that will be written.
 #[inline(always)]
 pub(super) fn writing<T: ?Sized>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: a hint about an address that is mapped; processors that do not know it do nothing.
+    // SAFETY: a hint about an address that is mapped; processors that do not support it ignore it.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) std::ptr::from_ref(value).cast::<u8>(), options(nostack, preserves_flags, readonly));
     }
@@ -14,11 +14,11 @@ pub(super) fn writing<T: ?Sized>(value: &T) {
     let _ = value;
 }
 
-/// The line of a value that is going to be read.
+/// Prefetches the line of a value that will be read.
 #[inline(always)]
 pub(super) fn reading<T: ?Sized>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: a hint about an address that is mapped; processors that do not know it do nothing.
+    // SAFETY: a hint about an address that is mapped; processors that do not support it ignore it.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(value).cast());
     }

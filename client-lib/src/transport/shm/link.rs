@@ -1,4 +1,4 @@
-//! What is known of one peer, and how far the connection to it has come.
+//! The state of one peer and of the connection to it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
@@ -15,33 +15,34 @@ pub(super) struct Link {
     pub(super) peer: Peer,
     pub(super) name: ProcessName,
     pub(super) state: LinkState,
-    /// It has said that nothing more will come.
+    /// It has said farewell: nothing more will arrive.
     pub(super) bye: bool,
-    /// It is known to listen, as long as it lives.
+    /// It is known to listen as long as it lives.
     pub(super) listens: bool,
-    /// It was forgotten: once it is over, its place may be another's.
+    /// It was forgotten: once it is over, its link may be reused.
     pub(super) left: bool,
 }
 
 /// Idle → (Calling →) Up → (Left →) Over.
 #[derive(Debug)]
 pub(super) enum LinkState {
-    /// Not talked to yet.
+    /// Not connected yet.
     Idle,
-    /// We want to talk to it.
+    /// This process is connecting to it.
     Calling(Call),
     /// Frames can go both ways.
     Up(Box<Up>),
-    /// Both have said farewell, and the peer has yet to say that it has read this process's last frames.
+    /// Both have said farewell, and the peer has yet to confirm that it has read this process's last frames.
     Left(Box<Up>),
     /// Dead, unreachable, or gone after its farewell.
     Over,
 }
 
-/// An attempt to connect, and what came of those before.
+/// An attempt to connect, and the result of earlier attempts.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// With the process number at the other end. Our packet is sent, theirs has not come; none between two attempts.
+    /// The socket, and the pid at the other end, after this process's hello was sent and before the peer's has arrived;
+    /// `None` between two attempts.
     pub(super) socket: Option<(OwnedFd, i32)>,
     pub(super) deadline: Instant,
     pub(super) next_try: Instant,
@@ -49,7 +50,7 @@ pub(super) struct Call {
     pub(super) last: String,
 }
 
-/// A message in parts, timed from the moment when it was asked for.
+/// A message that arrives in parts, timed from the moment when it was requested.
 #[derive(Debug)]
 pub(super) struct Arriving {
     pub(super) since: u64,
@@ -57,7 +58,7 @@ pub(super) struct Arriving {
     pub(super) left: usize,
 }
 
-/// Which class a long message belongs to.
+/// The length class of a long message.
 pub(super) fn long_class(len: usize) -> usize {
     usize::from(len >= 512 << 10)
 }
@@ -67,20 +68,20 @@ pub(super) fn long_class(len: usize) -> usize {
 pub(super) struct Up {
     /// The peer's segment.
     pub(super) segment: Segment,
-    /// How far the peer has told us that it has emptied its ring.
+    /// How much of its ring the peer is known to have emptied.
     pub(super) known_head: u64,
-    /// What our frames are signed with there, in the place where the note has it.
+    /// The mark of this process's frames in the peer's ring, in its place in the note.
     pub(super) sign: u32,
-    /// The peer's ring, as our intents name it.
+    /// How this process's intents name the peer's ring.
     pub(super) ring_id: u32,
     /// Its ring was full.
     pub(super) starved: bool,
     pub(super) cma: Verdict,
     /// How large cells are filled: through the caches, or past them.
     pub(super) fill: Choice,
-    /// How long messages from this peer are best received: in parts, or out of its memory.
+    /// How long messages from this peer are received, for each class: in parts, or from its memory.
     pub(super) long: [Choice; 2],
-    /// So many messages are read without asking for help.
+    /// How many more messages are read without asking for help.
     pub(super) alone: u32,
     /// A message that is being received in parts.
     pub(super) arriving: Option<Arriving>,
@@ -89,7 +90,7 @@ pub(super) struct Up {
     pub(super) socket: OwnedFd,
     /// Becomes readable when the process ends, even if a child of it still holds the socket.
     pub(super) process: Option<OwnedFd>,
-    /// The peer is dead; up to this position of our ring there may be frames of it.
+    /// The peer is dead; frames from it may lie before this position of this process's ring.
     pub(super) ends_at: Option<u64>,
 }
 
@@ -114,7 +115,7 @@ impl Up {
         }
     }
 
-    /// A part of a long message has come.
+    /// Records that a part of a long message has arrived.
     pub(super) fn arrived(&mut self, len: usize) {
         let Some(arriving) = &mut self.arriving else { return };
         arriving.left = arriving.left.saturating_sub(len);
@@ -135,7 +136,7 @@ impl Up {
 
     #[cold]
     fn ring_bell(&self) {
-        // It can only fail when the bell has been rung more often than 64 bits count, or is none.
+        // This fails only if the bell's 64-bit counter is full, or the descriptor is not an eventfd.
         let _ = nix::unistd::write(self.bell.as_fd(), &1u64.to_ne_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! What the process's transport as a whole asks of this part of it.
+//! The methods that the process's combined transport needs.
 
 use super::choice::{Way, ticks};
 use super::link::{Arriving, LinkState, long_class};
@@ -8,7 +8,7 @@ use crate::memory::Buffer;
 use crate::shared_memory::cma;
 
 impl Shm {
-    /// The peers that were talked to, or are being called.
+    /// The peers that are connected or being connected to.
     pub fn connected(&self) -> Vec<Peer> {
         let known = self.links.iter().filter(|link| matches!(link.state, LinkState::Up(_) | LinkState::Calling(_)));
         known.map(|link| link.peer).collect()
@@ -17,7 +17,7 @@ impl Shm {
     /// As [`crate::engine::Transport::cut`].
     pub fn cut(&mut self, peer: Peer) {
         let Some(index) = self.route(peer) else { return };
-        // It may go on writing into the ring under this number, which so stays its own.
+        // It may still write into the ring under this link's index, so that index is not reused.
         self.routes[peer.0 as usize] = NO_LINK;
         let name = self.links[index].name;
         self.names.remove(&name);
@@ -25,7 +25,7 @@ impl Shm {
         self.lose(index, "cut");
     }
 
-    /// The next poll looks at the sockets, too.
+    /// Makes the next poll check the sockets as well.
     pub fn look_soon(&mut self) {
         self.polls = LOOK_EVERY;
     }
@@ -34,7 +34,8 @@ impl Shm {
     pub fn offer(&mut self, to: Peer, buffer: &Buffer) -> Option<Region> {
         let index = self.route(to)?;
         let LinkState::Up(up) = &self.links[index].state else { return None };
-        // If we can read its memory, it most likely can read ours; and otherwise asks for the message after all.
+        // If this process can read its memory, it most likely can read this one's; otherwise it requests the message in
+        // parts.
         let cma::Verdict::Yes(_) = up.cma else { return None };
         let address = buffer.as_contiguous()? as u64;
         Some(Region { address, ticket: self.offers.add(index as u16, buffer.clone()) })
@@ -45,7 +46,7 @@ impl Shm {
         self.offers.remove(region.ticket);
     }
 
-    /// As [`crate::engine::Transport::pull`]; also refused where parts are found to come more quickly.
+    /// As [`crate::engine::Transport::pull`]; also refused where parts were measured to be faster.
     pub fn pull(
         &mut self,
         from: Peer,

@@ -8,20 +8,23 @@
 //! ```
 //!
 //! A sender claims a position by adding one to `tail`, fills the slot of that position (modulo the slots), and publishes it by
-//! writing its first eight bytes at once. The receiver looks at the one slot that is next: an idle poll reads one cache line, which
-//! stays in its cache until a sender writes there. It tells how far it is only after each quarter of the ring, and senders look at
-//! that only when the room they know of is used up; so in the steady state a message moves one line from core to core.
+//! writing its first eight bytes at once. The receiver polls only the next slot: an idle poll reads one cache line, which stays
+//! in its cache until a sender writes there. The receiver updates `head` only after each quarter of the ring, and senders read
+//! it only when the room they know of is used up; so in the steady state a message moves one line from core to core.
 //!
-//! Before it sleeps, the receiver sets `asleep` and then looks at `tail`; a sender moves `tail` and then looks at `asleep`. A full
-//! barrier between the two on both sides leaves no way for both to miss each other. A sender without room does the same with
-//! `starved` and `head`.
+//! Before it sleeps, the receiver sets `asleep` and then looks at `tail`; a sender moves `tail` and then looks at `asleep`. With
+//! a full barrier between the two on both sides, at least one of them sees the other. A sender without room does the same
+//! with `starved` and `head`.
 //!
-//! The memory is shared with processes that may do anything to it: positions are only ever used modulo the number of slots,
-//! and what a slot holds is copied out once before it is looked at. What it means is not this module's business.
+//! The memory is shared with processes that may write anything to it: positions are only ever used modulo the number of slots,
+//! and the content of a slot is copied once before it is examined. This module does not interpret the content.
 //!
 //! Proof: `RUSTFLAGS="--cfg loom" cargo test -p rsd-mpi --release --lib loom_`
 
-#![expect(unsafe_code, reason = "slots are written and read through pointers; the ring says by whom")]
+#![expect(
+    unsafe_code,
+    reason = "slots are written and read through pointers; the ring defines which process may do so"
+)]
 
 use super::hint;
 use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCell, fence, fence_after_rmw};
@@ -29,10 +32,10 @@ use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, UnsafeCel
 /// Bytes of data in a slot.
 pub(super) const DATA: usize = 56;
 
-/// How far ahead of its use a slot is fetched: not so near that the receiver, polling, would have it back again.
+/// How far ahead of its use a slot is prefetched: far enough that the polling receiver does not take it back.
 const AHEAD: u64 = 8;
 
-/// How many slots behind the next one a receiver that finds several in turn fetches one.
+/// How many slots ahead a receiver prefetches when it finds several published in a row.
 const FETCH: u64 = 4;
 
 /// The words beside the slots. All zero is an empty ring.
@@ -51,37 +54,37 @@ struct Sleep {
     starved: AtomicU32,
 }
 
-/// Room for one frame. All zero is a slot never written to.
+/// Room for one frame. All zero is a slot that was never written.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Slot {
-    /// Position + 1 in the lower half, the note in the upper.
+    /// Position + 1 in the lower half, the note in the upper half.
     word: AtomicU64,
     data: UnsafeCell<SlotData>,
 }
 
-/// What a slot carries, as the receiver has copied it.
+/// The data of a slot, as copied by the receiver.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct SlotData(pub(super) [u8; DATA]);
 
-/// A ring in somebody's memory. The number of slots is a power of two.
+/// A ring in some process's memory. The number of slots is a power of two.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ring<'a> {
     pub(super) head: &'a RingHead,
     pub(super) slots: &'a [Slot],
 }
 
-/// The receiver's own memory of where it is.
+/// The receiver's private record of its position.
 #[derive(Debug, Default)]
 pub(super) struct Receiver {
     next: u64,
-    /// What `head` says.
+    /// The value last stored in `head`.
     told: u64,
 }
 
 impl Receiver {
-    /// The position that is taken next.
+    /// The position to take next.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
@@ -93,7 +96,7 @@ impl<'a> Ring<'a> {
         &self.slots[(position as usize) & (self.slots.len() - 1)]
     }
 
-    /// Whether there is room, as far as `known_head` and, if that is not enough, the receiver tells.
+    /// Whether there is room, according to `known_head` or, if that is not enough, to the receiver's `head`.
     #[inline]
     pub(super) fn has_room(self, known_head: &mut u64) -> bool {
         self.is_free(self.head.tail.0.load(Ordering::Relaxed), known_head)
@@ -109,14 +112,15 @@ impl<'a> Ring<'a> {
         position.wrapping_sub(*known_head) < slots
     }
 
-    /// As [`Ring::has_room`]; if there is none, the receiver will ring once there is.
+    /// As [`Ring::has_room`]; if there is none, the receiver will ring the doorbell once there is.
     pub(super) fn await_room(self, known_head: &mut u64) -> bool {
         self.head.sleep.0.starved.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.has_room(known_head)
     }
 
-    /// Claims a position, telling `intend` each before it is tried; none if there is no room. It must be published, soon.
+    /// Claims a position, passing each candidate to `intend` before it is tried; `None` if there is no room. The caller
+    /// must publish it soon.
     #[inline]
     pub(super) fn claim(self, known_head: &mut u64, mut intend: impl FnMut(u64)) -> Option<u64> {
         let mut tail = self.head.tail.0.load(Ordering::Relaxed);
@@ -140,21 +144,22 @@ impl<'a> Ring<'a> {
     #[inline(always)]
     pub(super) fn publish(self, position: u64, note: u32, fill: impl FnOnce(&mut [u8; DATA])) {
         let slot = self.slot(position);
-        // SAFETY: a claimed slot is nobody else's until it is published. A peer that breaks this garbles what it is sent.
+        // SAFETY: only the sender that claimed a slot uses it until it is published. A peer that breaks this rule
+        // corrupts only the frames that it receives.
         slot.data.with_mut(|data| fill(unsafe { &mut (*data).0 }));
         let word = u64::from(note) << 32 | u64::from(position.wrapping_add(1) as u32);
         slot.word.store(word, Ordering::Release);
-        // The lines of slots to come rest in the receiver's cache: they are fetched while there is time.
+        // The lines of the next slots are in the receiver's cache: they are prefetched while there is time.
         hint::writing(self.slot(position.wrapping_add(AHEAD)));
     }
 
-    /// After publishing: whether the receiver is to be woken, which is this sender's to do then.
+    /// After publishing: returns whether the caller must wake the receiver.
     #[inline(always)]
     pub(super) fn wake(self) -> bool {
         self.head.sleep.0.asleep.load(Ordering::Relaxed) != 0 && self.head.sleep.0.asleep.swap(0, Ordering::AcqRel) != 0
     }
 
-    /// The next slot's note and data, if it has been published.
+    /// Takes the next slot's note and data, if it has been published.
     #[inline(always)]
     pub(super) fn take(self, receiver: &mut Receiver) -> Option<(u32, SlotData)> {
         let slot = self.slot(receiver.next);
@@ -162,21 +167,22 @@ impl<'a> Ring<'a> {
         if word as u32 != receiver.next.wrapping_add(1) as u32 {
             return None;
         }
-        // SAFETY: a published slot is the receiver's until `head` passes it, and any bytes are a `SlotData`; volatile, so
-        // that what is checked later is this copy, whatever a peer writes meanwhile.
+        // SAFETY: a published slot belongs to the receiver until `head` passes it, and any bytes are a `SlotData`; the
+        // read is volatile so that later checks apply to this copy, whatever a peer writes meanwhile.
         let data = slot.data.with(|data| unsafe { read(data) });
         receiver.next += 1;
         Some(((word >> 32) as u32, data))
     }
 
-    /// Begins to fetch the slot that comes a few after the next one: for when the one before was there already, so that a
-    /// sender is most likely that far ahead.
+    /// Prefetches a slot shortly after the next one: for use when the previous slot was already published, because then
+    /// a sender is probably that far ahead.
     #[inline(always)]
     pub(super) fn fetch_ahead(self, receiver: &Receiver) {
         hint::reading(self.slot(receiver.next.wrapping_add(FETCH)));
     }
 
-    /// Tells senders of the room in a quarter of the ring once that much has been taken; whether any is waiting for it.
+    /// Publishes the room in a quarter of the ring once that much has been taken; returns whether a sender waits for
+    /// it.
     #[inline(always)]
     pub(super) fn give_room(self, receiver: &mut Receiver) -> bool {
         receiver.next - receiver.told >= (self.slots.len() as u64).div_ceil(4) && self.tell(receiver)
@@ -192,7 +198,7 @@ impl<'a> Ring<'a> {
         any
     }
 
-    /// Leaves out the next slot: whoever claimed it has died before publishing it.
+    /// Skips the next slot: the process that claimed it died before publishing it.
     pub(super) fn skip(self, receiver: &mut Receiver) {
         receiver.next += 1;
     }
@@ -202,7 +208,7 @@ impl<'a> Ring<'a> {
         self.head.tail.0.load(Ordering::Acquire)
     }
 
-    /// Asks senders to ring from now on; false, and nothing asked, if something is already claimed.
+    /// Asks senders to ring the doorbell from now on; returns false, without asking, if a position is already claimed.
     pub(super) fn prepare_sleep(self, receiver: &Receiver) -> bool {
         self.head.sleep.0.asleep.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -213,13 +219,13 @@ impl<'a> Ring<'a> {
         idle
     }
 
-    /// Senders need not ring.
+    /// Declares that senders need not ring.
     pub(super) fn awake(self) {
         self.head.sleep.0.asleep.store(0, Ordering::Relaxed);
     }
 }
 
-/// Copies data out of shared memory, each word once.
+/// Copies data from shared memory, reading each word once.
 ///
 /// # Safety
 ///
@@ -228,10 +234,10 @@ impl<'a> Ring<'a> {
 unsafe fn read(data: *const SlotData) -> SlotData {
     let mut words = [0u64; DATA / 8];
     for (index, word) in words.iter_mut().enumerate() {
-        // SAFETY: `SlotData` is that many aligned words, readable as the caller says.
+        // SAFETY: `SlotData` is that many aligned words, which the caller guarantees to be readable.
         *word = unsafe { data.cast::<u64>().add(index).read_volatile() };
     }
-    // SAFETY: both are 56 bytes of which any value is valid.
+    // SAFETY: both are 56 bytes, and any value is valid.
     unsafe { std::mem::transmute::<[u64; DATA / 8], SlotData>(words) }
 }
 
@@ -270,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_takes_as_many_as_it_has_slots_and_gives_them_back_by_quarters() {
+    fn a_ring_accepts_one_frame_per_slot_and_frees_slots_by_quarters() {
         let memory = Memory::new(8);
         let (ring, mut receiver, mut known) = (memory.ring(), Receiver::default(), 0);
         for round in 0..100 {
@@ -279,7 +285,7 @@ mod tests {
                 sent += 1;
             }
             assert_eq!(sent, if round == 0 { 8 } else { 2 }, "round {round}");
-            // From now on, the receiver says when there is room.
+            // From now on the receiver reports when there is room.
             assert!(!ring.await_room(&mut known));
             let mut room = false;
             while !room {
@@ -291,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_ring_gives_nothing_not_even_one_lap_later() {
+    fn an_empty_ring_yields_nothing_even_after_a_full_lap() {
         let memory = Memory::new(4);
         let (ring, mut receiver, mut known) = (memory.ring(), Receiver::default(), 0);
         for note in 0..40 {
@@ -303,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_a_peer_has_garbled_leave_the_ring_full_or_empty_and_nothing_worse() {
+    fn corrupt_words_make_the_ring_look_full_or_empty_and_nothing_worse() {
         let memory = Memory::new(4);
         let (ring, mut receiver, mut known) = (memory.ring(), Receiver::default(), 0);
         for garbage in [u64::MAX, 1 << 63, 0xffff_ffff, 12345] {

@@ -1,4 +1,4 @@
-//! The memory that a process shares with the peers it talks to: its ring, its cells, its tickets.
+//! The memory that a process shares with its peers: its ring, its cells, its tickets.
 //!
 //! ```text
 //!  0      | nonce | intent | ring's words | 16 tickets |       4,096 bytes
@@ -9,13 +9,13 @@
 //!  cell:  | state: u32 | ticks spent: u32 | data |
 //! ```
 //!
-//! A memfd that can neither shrink nor grow: whoever maps it can rely on its size, whatever its owner does. It has no name in
-//! any file system, lives as long as somebody maps it, and `/dev/shm` may be as small as it likes. One per process, so memory
-//! grows with the number of processes and not of pairs; pages that were never used do not exist.
+//! A memfd that can neither shrink nor grow, so a process that maps it can rely on its size, whatever its owner does. It has no
+//! name in any file system and lives as long as some process maps it; the size of `/dev/shm` does not matter. There is one per
+//! process, so memory grows with the number of processes and not of pairs; pages that were never used do not exist.
 //!
-//! A child of fork does not get the mapping: it would write into the rings in its parent's name.
+//! A child made by fork does not inherit the mapping: it would write into the rings in its parent's name.
 
-#![expect(unsafe_code, reason = "maps memory and hands out parts of it, all within its bounds")]
+#![expect(unsafe_code, reason = "maps memory and lends parts of it, all within its bounds")]
 
 use std::io;
 use std::mem::size_of;
@@ -42,7 +42,7 @@ struct SegmentHead {
 
 const _: () = assert!(size_of::<SegmentHead>() <= HEAD_BYTES);
 
-/// A mapped segment, one's own or a peer's.
+/// A mapped segment, the process's own or a peer's.
 #[derive(Debug)]
 pub(super) struct Segment {
     base: NonNull<u8>,
@@ -50,11 +50,12 @@ pub(super) struct Segment {
     len: usize,
 }
 
-// SAFETY: a segment is shared between processes and hands out nothing but atomics and what the ring's protocol guards.
+// SAFETY: it is shared between processes, and gives access only to atomics and to memory that the ring's protocol
+// guards.
 unsafe impl Send for Segment {}
 
 impl Segment {
-    /// A new one, and the descriptor by which others map it.
+    /// Creates a segment; also returns the descriptor with which others map it.
     pub(super) fn create(geometry: Geometry) -> io::Result<(Self, OwnedFd)> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let fd = memfd_create("rsd-mpi", flags | MFdFlags::from_bits_retain(nix::libc::MFD_NOEXEC_SEAL))
@@ -64,16 +65,16 @@ impl Segment {
         Ok((Self::map(fd.as_fd(), geometry)?, fd))
     }
 
-    /// A peer's. Refused if it could shrink under our hands or is smaller than its geometry says.
+    /// Maps a peer's segment. Fails if the file could shrink while it is mapped, or is smaller than its geometry says.
     pub(super) fn open(fd: BorrowedFd<'_>, geometry: Geometry) -> io::Result<Self> {
         let refuse = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidData, text.to_string()));
-        let Some(geometry) = geometry.checked() else { return refuse("its segment has an impossible shape") };
+        let Some(geometry) = geometry.checked() else { return refuse("its segment has an invalid shape") };
         let seals = SealFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GET_SEALS)?);
         if !seals.contains(SealFlag::F_SEAL_SHRINK) {
             return refuse("its segment could shrink");
         }
         if (nix::sys::stat::fstat(fd)?.st_size as u64) < geometry.total() as u64 {
-            return refuse("its segment is shorter than it says");
+            return refuse("its segment is shorter than announced");
         }
         Self::map(fd, geometry)
     }
@@ -81,7 +82,7 @@ impl Segment {
     fn map(fd: BorrowedFd<'_>, geometry: Geometry) -> io::Result<Self> {
         let len = geometry.total();
         let size = NonZeroUsize::new(len).ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new mapping, at an address that the kernel chooses, touches no existing memory.
         let base =
             unsafe { mmap(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0) }?;
         let segment = Self { base: base.cast(), geometry, len };
@@ -96,16 +97,16 @@ impl Segment {
 
     #[inline(always)]
     fn head(&self) -> &SegmentHead {
-        // SAFETY: the mapping begins with it, is page-aligned, and all bytes are valid atomics.
+        // SAFETY: the mapping begins with a head, is page-aligned, and any bytes are valid atomics.
         unsafe { self.base.cast::<SegmentHead>().as_ref() }
     }
 
-    /// A word of the owner's choice, by which a peer checks that it reads the right process's memory.
+    /// A word that the owner chooses; with it a peer verifies that it reads the right process's memory.
     pub(super) fn nonce(&self) -> &AtomicU64 {
         &self.head().nonce.0
     }
 
-    /// Which slot of whose ring the owner is about to claim, or has claimed and not yet published.
+    /// The slot, and its ring, that the owner is about to claim, or has claimed and not yet published.
     #[inline(always)]
     pub(super) fn intent(&self) -> &AtomicU64 {
         &self.head().intent.0
@@ -114,28 +115,28 @@ impl Segment {
     /// The ring in which the owner receives.
     #[inline(always)]
     pub(super) fn ring(&self) -> Ring<'_> {
-        // SAFETY: `slots` slots follow the head, within the mapping; all bytes are valid slots.
+        // SAFETY: `slots` slots follow the head, within the mapping; any bytes are valid slots.
         let slots = unsafe {
             std::slice::from_raw_parts(self.base.add(HEAD_BYTES).cast::<Slot>().as_ptr(), self.geometry.slots as usize)
         };
         Ring { head: &self.head().ring, slots }
     }
 
-    /// The ticket of a copy in which the owner receives; none if there is no such ticket.
+    /// The ticket of a copy in which the owner receives; `None` if there is no such ticket.
     pub(super) fn ticket(&self, ticket: usize) -> Option<&Ticket> {
         self.head().tickets.get(ticket).map(|line| &line.0)
     }
 
-    /// The head of one of the owner's cells; none if it has no such cell.
+    /// The head of one of the owner's cells; `None` if there is no such cell.
     #[inline]
     pub(super) fn cell_head(&self, cell: u32) -> Option<&CellHead> {
         let (at, _) = self.geometry.cell(cell)?;
-        // SAFETY: cells lie within the mapping, at multiples of 64 bytes; all bytes are valid heads.
+        // SAFETY: cells lie within the mapping, at multiples of 64 bytes; any bytes are valid heads.
         Some(unsafe { self.base.add(at).cast::<CellHead>().as_ref() })
     }
 
-    /// The first `len` bytes of a cell; none if there is no such cell or it is smaller. A peer that keeps to the protocol leaves
-    /// them alone until the cell is given back; one that does not garbles its own message.
+    /// The first `len` bytes of a cell; `None` if there is no such cell or it is smaller. A peer that follows the
+    /// protocol does not change them until the cell is freed; one that does not corrupts its own message.
     #[inline]
     pub(super) fn cell(&self, cell: u32, len: usize) -> Option<&[u8]> {
         let (at, room) = self.geometry.cell(cell)?;
@@ -143,19 +144,19 @@ impl Segment {
         (len <= room).then(|| unsafe { std::slice::from_raw_parts(self.base.add(at + CELL_HEAD).as_ptr(), len) })
     }
 
-    /// As [`Segment::cell`], to be filled by the owner of the segment, who has taken the cell from its pool.
+    /// As [`Segment::cell`], for the owner of the segment to fill; it must have taken the cell from its pool.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the pool gives each cell to one frame at a time")]
     pub(super) fn cell_mut(&self, cell: u32, len: usize) -> Option<&mut [u8]> {
         let (at, room) = self.geometry.cell(cell)?;
-        // SAFETY: within the cell, which lies within the mapping and is used by nobody else now.
+        // SAFETY: within the cell, which lies within the mapping and has no other user now.
         (len <= room).then(|| unsafe { std::slice::from_raw_parts_mut(self.base.add(at + CELL_HEAD).as_ptr(), len) })
     }
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length; nothing that was handed out outlives the borrow of `self`.
+        // SAFETY: `map` mapped it with this length; nothing that was handed out outlives the borrow of `self`.
         let _ = unsafe { munmap(self.base.cast(), self.len) };
     }
 }
@@ -169,7 +170,7 @@ mod tests {
     const GEOMETRY: Geometry = Geometry { slots: 16, small: 3, large: 2 };
 
     #[test]
-    fn cells_lie_side_by_side_and_end_with_the_segment() {
+    fn cells_are_contiguous_and_end_with_the_segment() {
         let mut end = HEAD_BYTES + 16 * 64;
         for (cell, room) in [(0, SMALL), (1, SMALL), (2, SMALL), (3, LARGE), (4, LARGE)] {
             assert_eq!(GEOMETRY.cell(cell), Some((end, room)));
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_never_longer_than_it_is() {
+    fn a_slice_of_a_cell_is_never_longer_than_the_cell() {
         let (segment, _) = Segment::create(GEOMETRY).unwrap();
         assert_eq!(segment.cell(2, SMALL).map(<[u8]>::len), Some(SMALL));
         assert!(segment.cell(2, SMALL + 1).is_none());
@@ -194,16 +195,16 @@ mod tests {
     }
 
     #[test]
-    fn segments_that_could_shrink_or_are_short_are_refused() {
+    fn segments_that_could_shrink_or_are_too_short_are_refused() {
         let unsealed = memfd_create("test", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
         nix::unistd::ftruncate(&unsealed, GEOMETRY.total() as i64).unwrap();
         let text = |fd: &OwnedFd, geometry| Segment::open(fd.as_fd(), geometry).unwrap_err().to_string();
         assert_eq!(text(&unsealed, GEOMETRY), "its segment could shrink");
         let (_, fd) = Segment::create(GEOMETRY).unwrap();
         assert!(Segment::open(fd.as_fd(), GEOMETRY).is_ok());
-        assert_eq!(text(&fd, Geometry { large: 99, ..GEOMETRY }), "its segment is shorter than it says");
-        assert_eq!(text(&fd, Geometry { slots: 15, ..GEOMETRY }), "its segment has an impossible shape");
-        assert_eq!(text(&fd, Geometry { small: u32::MAX, ..GEOMETRY }), "its segment has an impossible shape");
+        assert_eq!(text(&fd, Geometry { large: 99, ..GEOMETRY }), "its segment is shorter than announced");
+        assert_eq!(text(&fd, Geometry { slots: 15, ..GEOMETRY }), "its segment has an invalid shape");
+        assert_eq!(text(&fd, Geometry { small: u32::MAX, ..GEOMETRY }), "its segment has an invalid shape");
         assert!(nix::unistd::ftruncate(&fd, 0).is_err());
     }
 }

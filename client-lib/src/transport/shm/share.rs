@@ -1,18 +1,18 @@
-//! A long message copied by both of its ends at once.
+//! Copies a long message from both of its ends at once.
 //!
-//! One core copies no faster than it can, and while a long message is on its way the sender's has mostly nothing to do. So the
-//! receiver cuts the message into pieces, tells the sender where its memory is, and starts to read pieces; the sender, when it next
-//! polls, writes pieces. Who takes which is settled by a ticket in the receiver's segment:
+//! The copy rate of one core is limited, and while a long message is in flight the sender's core is mostly idle. So the
+//! receiver divides the message into pieces, tells the sender where its memory is, and starts to read pieces; the sender writes
+//! pieces when it polls. A ticket in the receiver's segment assigns each piece:
 //!
 //! ```text
 //!  ticket, 128 bytes:  | turn: number of the copy (32 bits), next piece (32 bits) | done: u32 | failed: u32 |
 //! ```
 //!
-//! Whoever wants a piece raises `turn` by one, provided that it still has the number of this copy: a request that comes late finds
-//! another number or no piece left. The sender counts in `done` what it has written. The receiver, once no piece is left, knows how
-//! many the sender has taken, and the message is there when that many are done. A sender that does not poll takes no piece, and the
-//! receiver reads them all. One that has messages of its own to read does these first; and who was not helped does not ask again at
-//! once.
+//! To claim a piece, a process raises `turn` by one, provided that it still has the number of this copy: a late request finds
+//! another number or no piece left. The sender counts the pieces that it has written in `done`. When no piece is left, the
+//! receiver knows how many the sender has claimed; the message is complete when all of these are done. A sender that does not
+//! poll claims no piece, and the receiver reads them all. A process that has messages of its own to read does these first. A
+//! receiver that got no help does not ask again at once.
 //!
 //! Cost: one slot in the sender's ring, and a system call for each piece on either side.
 
@@ -27,26 +27,28 @@ use crate::engine::{PullRefused, Pulled, Region, Sink};
 use crate::memory::Buffer;
 use crate::shared_memory::cma;
 
-/// Shorter messages are read by the receiver alone.
+/// The receiver reads shorter messages alone.
 const SHORTEST: usize = 256 << 10;
-/// A message is cut into about this many pieces, which are neither tiny nor so long that one end waits for the other's last.
+/// A message is divided into about this many pieces: not tiny, and not so long that one end waits for the other's last
+/// piece.
 const PIECES: usize = 8;
 const PIECE_MIN: usize = 64 << 10;
 const PIECE_MAX: usize = 256 << 10;
-/// After a request in vain so many messages are read alone.
+/// After a request without help, this many messages are read alone.
 const ALONE: u32 = 15;
-/// Requests that are kept until there is time for them; others are dropped, and cost a receiver nothing but the help.
+/// The most requests that are kept until there is time for them; the excess is dropped, and costs a receiver only the
+/// help.
 const ASKED: usize = 64;
 const PAGE: usize = 4096;
 
-/// Memory that a peer may read, and ask to have written to its own.
+/// Memory that a peer may read, or ask this process to write to the peer's memory.
 #[derive(Debug)]
 pub(super) struct Offer {
     link: u16,
     buffer: Buffer,
 }
 
-/// What is offered, by ticket of the region.
+/// The offers, by ticket of the region.
 #[derive(Debug, Default)]
 pub(super) struct Offers {
     all: Vec<Option<Offer>>,
@@ -74,7 +76,7 @@ impl Offers {
         }
     }
 
-    /// The memory, if it is offered over this link, begins there and is as long.
+    /// The memory, if it is offered over this link with this address and length.
     fn find(&self, link: usize, region: Region, len: usize) -> Option<&Buffer> {
         let offer = self.all.get(region.ticket as usize)?.as_ref()?;
         let begins = offer.buffer.as_contiguous()? as u64 == region.address;
@@ -88,19 +90,19 @@ pub(super) struct Copy {
     link: u16,
     pub(super) ticket: usize,
     pub(super) number: u32,
-    /// The engine's name for it.
+    /// The engine's token for it.
     token: u32,
     since: u64,
     len: usize,
 }
 
-/// A message of which the sender still has pieces.
+/// A message of which the sender still has to write pieces.
 #[derive(Debug)]
 struct Unfinished {
     copy: Copy,
-    /// How many pieces the sender has taken.
+    /// How many pieces the sender has claimed.
     theirs: u32,
-    /// Whether our own are all there.
+    /// Whether all pieces of the receiver itself were copied.
     good: bool,
 }
 
@@ -108,11 +110,11 @@ struct Unfinished {
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     unfinished: Vec<Unfinished>,
-    /// Which tickets are in use.
+    /// A bit set of the tickets in use.
     taken: u32,
-    /// Counts copies.
+    /// The number of copies so far.
     number: u32,
-    /// What others ask, in what order, over which links.
+    /// Requests of peers in the order of arrival, with their links.
     asked: VecDeque<(u16, Help)>,
 }
 
@@ -122,7 +124,7 @@ impl Shares {
         self.unfinished.is_empty()
     }
 
-    /// Whether somebody waits for help.
+    /// Whether a peer waits for help.
     #[inline(always)]
     pub(super) fn is_asked(&self) -> bool {
         !self.asked.is_empty()
@@ -138,24 +140,24 @@ impl Shares {
         Some(ticket)
     }
 
-    /// The peer is gone. Its tickets stay taken: nobody knows whether it is still writing.
+    /// The peer is gone. Its tickets stay in use: it is unknown whether it is still writing.
     pub(super) fn forget(&mut self, gone: u16) {
         self.unfinished.retain(|it| it.copy.link != gone);
         self.asked.retain(|(link, _)| *link != gone);
     }
 }
 
-/// How long the pieces of a message are.
+/// The length of a message's pieces.
 fn piece_of(len: usize) -> usize {
     (len / PIECES).clamp(PIECE_MIN, PIECE_MAX).next_multiple_of(PAGE)
 }
 
-/// What a receiver asks of a sender.
+/// A receiver's request to its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Help {
-    /// What the sender has offered.
+    /// The memory that the sender has offered.
     region: Region,
-    /// Where it belongs in the receiver's memory.
+    /// The destination address in the receiver's memory.
     address: u64,
     len: u64,
     ticket: u32,
@@ -187,8 +189,8 @@ fn pair(high: u32, low: u32) -> u64 {
 }
 
 impl Shm {
-    /// Reads a message out of the sender's memory, with the sender's help if it is long; `token` is what [`Sink::on_pulled`] will
-    /// name it by if the sender is not done when this end is.
+    /// Reads a message from the sender's memory, with the sender's help if it is long; `token` is passed to
+    /// [`Sink::on_pulled`] if the sender is still writing when this end has finished.
     pub(super) fn pull_by(
         &mut self,
         index: usize,
@@ -207,7 +209,7 @@ impl Shm {
         Ok(Pulled::Now)
     }
 
-    /// Reads what the sender does not write.
+    /// Reads the pieces that the sender does not write.
     pub(super) fn read_pieces(
         &mut self,
         copy: Copy,
@@ -263,7 +265,8 @@ impl Shm {
         None
     }
 
-    /// What is received is all there, or the sender could not do its part: by which token, over which link.
+    /// Removes a copy that is complete or that the sender could not complete; returns its token and whether it is
+    /// complete.
     fn finish_share(&mut self, at: usize) -> Option<(u32, bool)> {
         let Unfinished { copy, theirs, good } = self.shares.unfinished.get(at)?;
         let (Copy { link, ticket, token, since, len, .. }, good) = (*copy, *good);
@@ -283,7 +286,7 @@ impl Shm {
         }
     }
 
-    /// Tells of messages whose senders are done; whether there was any.
+    /// Reports messages whose senders are done; returns whether there were any.
     #[cold]
     pub(super) fn poll_shares<S: Sink>(&mut self, sink: &mut S) -> bool {
         let (mut at, mut any) = (0, false);
@@ -300,13 +303,13 @@ impl Shm {
         any
     }
 
-    /// Whether a message is complete of which the engine has not been told.
+    /// Whether a message is complete that the engine has not been told about.
     pub(super) fn has_finished_shares(&self) -> bool {
         let ticket = |it: &Unfinished| self.segment.ticket(it.copy.ticket);
         self.shares.unfinished.iter().any(|it| ticket(it).is_some_and(|ticket| ticket.outcome(it.theirs).is_some()))
     }
 
-    /// A receiver asks for help.
+    /// Handles a receiver's request for help.
     #[cold]
     pub(super) fn on_help(&mut self, index: usize, data: &SlotData) {
         if self.shares.asked.len() < ASKED {
@@ -314,7 +317,7 @@ impl Shm {
         }
     }
 
-    /// Writes a piece for whoever has asked first and still wants one; whether there was anybody.
+    /// Writes a piece for the first request that still needs one; returns whether there was one.
     #[cold]
     pub(super) fn help(&mut self) -> bool {
         while let Some((link, help)) = self.shares.asked.front() {
@@ -326,7 +329,7 @@ impl Shm {
         false
     }
 
-    /// None if there is nothing to write: all pieces are taken, or what is asked for is not offered any more.
+    /// `None` if there is nothing to write: all pieces are claimed, or the memory is no longer offered.
     fn write_piece(&self, index: usize, help: &Help) -> Option<()> {
         let LinkState::Up(up) = &self.links[index].state else { return None };
         let cma::Verdict::Yes(pid) = up.cma else { return None };

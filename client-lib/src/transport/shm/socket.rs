@@ -1,7 +1,8 @@
-//! The unix sockets over which processes find each other and pass descriptors.
+//! The unix sockets over which processes connect and pass descriptors.
 //!
-//! A process listens under a name in the abstract namespace that follows from its own, so nobody has to be told; the kernel says who
-//! is at the other end, and processes of other users are refused. The connection stays open: its end is the peer's.
+//! A process listens under a name in the abstract namespace that follows from its own name, so no exchange of addresses is
+//! needed. The kernel identifies the process at the other end; processes of other users are refused. The connection stays
+//! open: its end is the end of the peer.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -16,7 +17,7 @@ use nix::sys::socket::{
 use super::hello::Hello;
 use crate::transport::name::ProcessName;
 
-/// Where a process listens.
+/// The address at which a process listens.
 pub(super) fn address_of(name: ProcessName) -> String {
     let world: String = name.world.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("rsd-mpi-{world}-{}", name.rank)
@@ -39,34 +40,34 @@ pub(super) fn listen_as(name: ProcessName) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Connects at once or not at all.
+/// Connects; fails if it cannot do so at once.
 pub(super) fn call(name: ProcessName) -> nix::Result<OwnedFd> {
     let socket = new_socket()?;
     connect(socket.as_raw_fd(), &address(name)?)?;
     Ok(socket)
 }
 
-/// The next caller; none if there is none.
+/// Accepts the next caller; `None` if there is none.
 #[expect(unsafe_code, reason = "a descriptor that the kernel has just made")]
 pub(super) fn answer(listener: &OwnedFd) -> Option<OwnedFd> {
     let fd = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK).ok()?;
-    // SAFETY: new, and nobody else's.
+    // SAFETY: a new descriptor that nothing else owns.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The process at the other end, if it is one of this user's or root's; its number is 0 if it lives in a pid namespace that
-/// cannot be seen from here.
+/// The pid of the process at the other end, if that process belongs to this user or to root; 0 if it is in a pid
+/// namespace that is not visible from here.
 pub(super) fn process_behind(socket: &OwnedFd) -> Result<i32, String> {
     let credentials: UnixCredentials = getsockopt(socket, sockopt::PeerCredentials)
-        .map_err(|errno| format!("the kernel does not say who is there: {}", errno.desc()))?;
+        .map_err(|errno| format!("cannot get its credentials: {}", errno.desc()))?;
     let (theirs, ours) = (credentials.uid(), nix::unistd::geteuid().as_raw());
     if theirs != ours && theirs != 0 {
-        return Err(format!("it belongs to user {theirs}, and we to user {ours}"));
+        return Err(format!("it belongs to user {theirs}, this process to user {ours}"));
     }
     Ok(credentials.pid())
 }
 
-/// Sends a packet with the speaker's segment and doorbell.
+/// Sends a packet with this process's segment and doorbell.
 pub(super) fn say(socket: &OwnedFd, hello: &Hello, segment: BorrowedFd<'_>, bell: BorrowedFd<'_>) -> nix::Result<()> {
     let fds = [segment.as_raw_fd(), bell.as_raw_fd()];
     let packet = hello.encode();
@@ -76,18 +77,18 @@ pub(super) fn say(socket: &OwnedFd, hello: &Hello, segment: BorrowedFd<'_>, bell
     Ok(())
 }
 
-/// What has come over a socket.
+/// What has arrived on a socket.
 #[derive(Debug)]
 pub(super) enum Heard {
     /// Nothing yet.
     Nothing,
-    /// A packet and the descriptors that came with it.
+    /// A packet and the descriptors that accompanied it.
     Packet(Vec<u8>, Vec<OwnedFd>),
     /// The other end is closed.
     End,
 }
 
-/// Receives what has come.
+/// Receives what has arrived.
 #[expect(unsafe_code, reason = "descriptors that the kernel has just made")]
 pub(super) fn hear(socket: &OwnedFd) -> Heard {
     let mut packet = vec![0; 2 * Hello::LEN];
@@ -100,7 +101,7 @@ pub(super) fn hear(socket: &OwnedFd) -> Heard {
                 ControlMessageOwned::ScmRights(fds) => Some(fds),
                 _ => None,
             });
-            // SAFETY: the kernel has made them for this process; nobody else knows them.
+            // SAFETY: the kernel has made them for this process; nothing else owns them.
             let fds = rights.flatten().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect::<Vec<_>>();
             (message.bytes, fds)
         }
@@ -114,14 +115,14 @@ pub(super) fn hear(socket: &OwnedFd) -> Heard {
     Heard::Packet(packet, fds)
 }
 
-/// Makes sure that ringing a doorbell can never block.
+/// Ensures that ringing a doorbell never blocks.
 pub(super) fn set_nonblocking(fd: &OwnedFd) -> nix::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     Ok(())
 }
 
-/// A descriptor that becomes readable when a process ends; none if the kernel does not give one.
+/// A descriptor that becomes readable when a process ends; `None` if the kernel does not provide one.
 #[expect(unsafe_code, reason = "there is no safe wrapper")]
 pub(super) fn process_fd(pid: i32) -> Option<OwnedFd> {
     if pid <= 0 {
@@ -129,7 +130,7 @@ pub(super) fn process_fd(pid: i32) -> Option<OwnedFd> {
     }
     // SAFETY: takes numbers, touches no memory, and returns a new descriptor or -1.
     let fd = unsafe { nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0) };
-    // SAFETY: just made; nobody else knows it.
+    // SAFETY: just made; nothing else owns it.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
@@ -140,7 +141,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn nobody_listens_until_somebody_does_and_a_name_is_taken_once() {
+    fn connecting_fails_until_a_process_listens_and_a_name_can_be_used_once() {
         let name = ProcessName::new(b"socket test", std::process::id());
         assert_eq!(call(name).unwrap_err(), Errno::ECONNREFUSED);
         let listener = listen_as(name).unwrap();

@@ -1,4 +1,4 @@
-//! Processes in one process, two threads, or really two.
+//! Several simulated processes in one process, in two threads, or two real processes.
 
 #![expect(unsafe_code, reason = "lends its own vectors")]
 
@@ -44,7 +44,7 @@ impl Sink for Inbox {
     }
 }
 
-/// A process: `world.of(rank)` knows ranks as peers of the same number.
+/// A process: `world.of(rank)` gives a rank the peer of the same number.
 struct Process {
     shm: Shm,
     inbox: Inbox,
@@ -73,7 +73,7 @@ impl Process {
     }
 }
 
-/// A config for a small world that no other test has.
+/// Settings for a small world with a name of its own.
 fn config(test: &str, rank: u32) -> ShmConfig {
     let job = format!("{test} {}", std::process::id());
     let me = ProcessName::new(job.as_bytes(), rank);
@@ -84,7 +84,7 @@ fn world<const N: usize>(test: &str, tweak: impl Fn(ShmConfig) -> ShmConfig) -> 
     std::array::from_fn(|rank| Process::new(tweak(config(test, rank as u32)), N as u32))
 }
 
-/// Sends a frame, with everybody polling until it is taken.
+/// Sends a frame; all processes poll until it is taken.
 fn send(world: &mut [Process], from: u32, to: u32, frame: &Frame, bytes: &[u8]) {
     loop {
         match world[from as usize].try_send(to, frame, bytes) {
@@ -107,7 +107,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 }
 
 #[test]
-fn frames_of_every_kind_and_length_arrive_whole_and_in_order_both_ways() {
+fn frames_of_every_kind_and_length_arrive_complete_and_in_order_both_ways() {
     let mut world: [Process; 2] = world("every kind", |config| config);
     let kinds = [
         EAGER,
@@ -137,7 +137,7 @@ fn frames_of_every_kind_and_length_arrive_whole_and_in_order_both_ways() {
 }
 
 #[test]
-fn all_call_all_at_once_and_nothing_is_lost_or_doubled() {
+fn all_connect_to_all_at_once_and_no_frame_is_lost_or_duplicated() {
     const N: usize = 12;
     let mut world: [Process; N] = world("all call all", |config| config);
     let mut left: Vec<(u32, u32, u8)> = (0..3u8)
@@ -145,7 +145,7 @@ fn all_call_all_at_once_and_nothing_is_lost_or_doubled() {
         .filter(|(from, to, _)| from != to)
         .collect();
     while !left.is_empty() {
-        // Everybody tries before anybody polls: all calls cross.
+        // All send before any of them polls: all connection attempts cross.
         let mut refused = Vec::new();
         for (from, to, nth) in left {
             if refused.iter().any(|(f, t, _)| (*f, *t) == (from, to))
@@ -170,25 +170,25 @@ fn all_call_all_at_once_and_nothing_is_lost_or_doubled() {
 }
 
 #[test]
-fn a_peer_that_starts_late_is_reached_when_it_has() {
+fn a_peer_that_starts_late_is_reached_once_it_has_started() {
     let mut first = Process::new(config("late", 0), 2);
     for _ in 0..100 {
         assert_eq!(first.try_send(1, &EAGER, b"x"), Err(Refusal::Full));
         first.poll();
     }
-    assert_eq!(first.shm.describe(Peer(1)), "connecting: nobody listens there");
+    assert_eq!(first.shm.describe(Peer(1)), "connecting: no process listens there");
     assert!(first.shm.sleep_limit().is_some_and(|limit| limit <= Duration::from_millis(50)));
     let mut world = [first, Process::new(config("late", 1), 2)];
     connect(&mut world);
-    assert_eq!(world[0].shm.describe(Peer(1)), "cma or copy through cells, as will be quicker");
+    assert_eq!(world[0].shm.describe(Peer(1)), "cma or copy through cells, whichever is measured faster");
     assert_eq!(world[0].shm.sleep_limit(), None);
 }
 
 #[test]
-fn who_waits_for_an_answer_to_its_call_may_sleep() {
+fn a_process_that_waits_for_an_answer_to_its_hello_may_sleep() {
     let mut world = world::<2>("sleeping caller", |config| config);
     assert_eq!(world[0].try_send(1, &EAGER, b"word"), Err(Refusal::Full));
-    // The other one has not had its turn.
+    // The other process has not polled yet.
     world[0].poll();
     let limit = world[0].shm.sleep_limit().expect("it is waiting");
     assert!(limit >= Duration::from_millis(10), "{limit:?}");
@@ -201,7 +201,7 @@ fn who_waits_for_an_answer_to_its_call_may_sleep() {
 }
 
 #[test]
-fn a_full_ring_and_a_used_up_pool_refuse_until_the_receiver_has_polled() {
+fn a_full_ring_and_an_empty_pool_refuse_until_the_receiver_has_polled() {
     let mut world: [Process; 2] = world("full", |config| config);
     connect(&mut world);
     for (len, room) in [(8, 16), (100, 4), (5000, 2)] {
@@ -214,14 +214,14 @@ fn a_full_ring_and_a_used_up_pool_refuse_until_the_receiver_has_polled() {
             assert!(world[0].shm.prepare_sleep());
             world[1].poll();
             assert_eq!(std::mem::take(&mut world[1].inbox.frames).len(), sent);
-            // The receiver has rung, or would not have let the sender sleep.
+            // The receiver has rung the doorbell; otherwise the sender could have slept.
             assert!(!world[0].shm.prepare_sleep());
         }
     }
 }
 
 #[test]
-fn one_slow_receiver_does_not_keep_the_cells_of_others() {
+fn one_slow_receiver_does_not_block_the_cells_of_others() {
     let mut world: [Process; 3] = world("slow", |config| config);
     send(&mut world, 0, 2, &EAGER, &[]);
     connect(&mut world);
@@ -233,7 +233,7 @@ fn one_slow_receiver_does_not_keep_the_cells_of_others() {
 }
 
 #[test]
-fn sixty_four_megabytes_go_through_cells_when_there_is_no_cma() {
+fn sixty_four_megabytes_go_through_cells_without_cma() {
     const LEN: usize = 64 << 20;
     let [mut first, mut second]: [Process; 2] =
         world("64 MB", |config| ShmConfig { cma: false, large_cells: 64, slots: 256, ..config });
@@ -263,7 +263,7 @@ fn sixty_four_megabytes_go_through_cells_when_there_is_no_cma() {
 }
 
 #[test]
-fn two_that_only_ever_sleep_wake_each_other() {
+fn two_processes_that_always_sleep_wake_each_other() {
     let [mut first, mut second]: [Process; 2] = world("sleepers", |config| config);
     fn wait(process: &mut Process) {
         let since = Instant::now();
@@ -297,7 +297,7 @@ fn two_that_only_ever_sleep_wake_each_other() {
 }
 
 #[test]
-fn a_long_message_is_read_out_of_the_senders_memory() {
+fn a_long_message_is_read_from_the_senders_memory() {
     let mut world: [Process; 2] = world("pull", |config| config);
     connect(&mut world);
     let mut source = pattern(5 << 20, 1);
@@ -309,7 +309,7 @@ fn a_long_message_is_read_out_of_the_senders_memory() {
     let [first, second] = &mut world;
     let region = first.shm.offer(Peer(1), &from).unwrap();
     prefer(second, Way::Second);
-    assert_eq!(second.shm.describe(Peer(0)), "cma, which is quicker than copying through cells here");
+    assert_eq!(second.shm.describe(Peer(0)), "cma (faster than copying through cells here)");
     assert_eq!(second.shm.pull(Peer(0), region, &into, 3 << 20, 1), Ok(Pulled::Now));
     first.shm.withdraw(Peer(1), region);
     assert_eq!(target[..3 << 20], source[..3 << 20]);
@@ -320,7 +320,7 @@ fn a_long_message_is_read_out_of_the_senders_memory() {
     assert_eq!(second.shm.pull(Peer(7), region, &into, 1, 4), Err(PullRefused));
 }
 
-/// Makes a way of receiving long messages seem ten times as quick as the other.
+/// Makes one way of receiving long messages seem ten times as fast as the other.
 fn prefer(process: &mut Process, way: Way) {
     let LinkState::Up(up) = &mut process.shm.links[0].state else { panic!("not connected") };
     for long in &mut up.long {
@@ -331,7 +331,7 @@ fn prefer(process: &mut Process, way: Way) {
 }
 
 #[test]
-fn where_parts_are_quicker_a_message_is_asked_for_in_parts_and_these_are_timed() {
+fn where_parts_are_faster_a_message_is_requested_in_parts_and_these_are_timed() {
     let mut world: [Process; 2] = world("parts", |config| config);
     connect(&mut world);
     prefer(&mut world[1], Way::First);
@@ -358,7 +358,7 @@ fn where_parts_are_quicker_a_message_is_asked_for_in_parts_and_these_are_timed()
 }
 
 #[test]
-fn senders_find_out_how_to_fill_large_cells_while_they_send() {
+fn senders_measure_how_to_fill_large_cells_while_they_send() {
     let mut world: [Process; 2] = world("fill", |config| config);
     connect(&mut world);
     for (len, is_measured) in [(100, false), (SMALL, false), (SMALL + 1, true), (30_000, true)] {
@@ -373,7 +373,7 @@ fn senders_find_out_how_to_fill_large_cells_while_they_send() {
 }
 
 #[test]
-fn nobody_is_sent_anything_who_is_not_expected() {
+fn nothing_is_sent_to_an_unexpected_process() {
     let [mut alone]: [Process; 1] = world("alone", |config| config);
     assert_eq!(alone.try_send(0, &EAGER, b""), Err(Refusal::Lost));
     assert_eq!(alone.try_send(u32::MAX, &EAGER, b""), Err(Refusal::Lost));

@@ -4,10 +4,10 @@
 
 use crate::shared_memory::sync::{AtomicU32, AtomicU64, Line, Ordering, fence_after_rmw};
 
-/// How many copies of one receiver can go on at a time.
+/// The most copies of one receiver that can be in progress at a time.
 pub(super) const TICKETS: usize = 16;
 
-/// Who copies which piece of a message.
+/// Assigns the pieces of a message to its two ends.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Ticket {
@@ -20,14 +20,14 @@ pub(super) struct Ticket {
 pub(super) type TicketLine = Line<Ticket>;
 
 impl Ticket {
-    /// A new copy begins; nobody has anything to do with the one before any more.
+    /// Begins a new copy; the previous one must be over for both ends.
     pub(super) fn open(&self, number: u32) {
         self.done.store(0, Ordering::Relaxed);
         self.failed.store(0, Ordering::Relaxed);
         self.turn.store(u64::from(number) << 32, Ordering::Release);
     }
 
-    /// The next piece of this copy, for the caller to copy.
+    /// Claims the next piece of this copy, for the caller to copy.
     pub(super) fn claim(&self, number: u32, pieces: u32) -> Option<u32> {
         let mut turn = self.turn.load(Ordering::Acquire);
         loop {
@@ -42,13 +42,13 @@ impl Ticket {
         }
     }
 
-    /// No further piece is given out; how many have been.
+    /// Ends the assignment of pieces; returns how many were assigned.
     pub(super) fn close(&self, number: u32, pieces: u32) -> u32 {
         let before = self.turn.swap(u64::from(number) << 32 | u64::from(u32::MAX), Ordering::AcqRel);
         (before as u32).min(pieces)
     }
 
-    /// The sender has written a piece, or failed to.
+    /// Records that the sender has written a piece, or failed to.
     pub(super) fn finish(&self, written: bool) {
         if !written {
             self.failed.store(1, Ordering::Relaxed);
@@ -57,7 +57,7 @@ impl Ticket {
         fence_after_rmw(); // `done` before the receiver's `asleep`
     }
 
-    /// Whether the sender has finished so many pieces, and if so, whether they are all there.
+    /// `None` until the sender has finished this many pieces; then whether all of them were written.
     pub(super) fn outcome(&self, theirs: u32) -> Option<bool> {
         (self.done.load(Ordering::Acquire) >= theirs).then(|| self.failed.load(Ordering::Relaxed) == 0)
     }

@@ -1,4 +1,4 @@
-//! How connections come to be and end: the decisions about dials, answers and clocks.
+//! How connections begin and end: the decisions about dials, answers and deadlines.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ impl Tcp {
         self.greet(id, now);
     }
 
-    /// Lets the poller report the greeting's new socket.
+    /// Makes the poller report the handshake's new socket.
     fn watch(&mut self, id: u32) {
         let socket = match self.greetings.get(id) {
             Some(Greeting::Dial(dial)) => dial.socket(),
@@ -30,7 +30,7 @@ impl Tcp {
             None => None,
         };
         if let Some(socket) = socket {
-            // Only memory can be missing; then the attempt's limit ends it.
+            // Only memory can be missing; then the deadline of the attempt ends it.
             let _ = self.poller.add(socket, Id::Greeting(id).token());
         }
     }
@@ -39,7 +39,7 @@ impl Tcp {
         match self.greetings.get_mut(id) {
             Some(Greeting::Dial(_)) => self.advance_dial(id, now),
             Some(Greeting::Answer(_)) => self.advance_answer(id, now),
-            // The report is older than what became of it.
+            // The report is older than the connection's last change.
             None => {}
         }
     }
@@ -56,7 +56,7 @@ impl Tcp {
             }
             Dialled::Failed(why) => {
                 self.drop_greeting(id);
-                self.lose(peer, Some(address), &format!("it cannot be reached: {why}"));
+                self.lose(peer, Some(address), &format!("it is unreachable: {why}"));
             }
         }
     }
@@ -75,7 +75,7 @@ impl Tcp {
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return,
                     ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
-                    // No descriptors, or no memory: whoever waits is accepted later.
+                    // No descriptors or no memory: pending connections are accepted later.
                     _ => {
                         self.resting = Some(now + REST);
                         return;
@@ -85,7 +85,7 @@ impl Tcp {
         }
     }
 
-    /// Closes the connection that has been silent for longest if there are too many.
+    /// If there are too many silent connections, closes the one that has been silent for longest.
     fn make_room(&mut self) {
         let unidentified = self.greetings.iter().filter_map(|(id, greeting)| match greeting {
             Greeting::Answer(answer) => Some((answer.deadline()?, id)),
@@ -107,14 +107,14 @@ impl Tcp {
             Heard::Gone => self.drop_greeting(id),
             Heard::Named(name) => {
                 self.drop_older(id, name);
-                // The proof may be there already.
+                // The proof may have arrived already.
                 self.advance_answer(id, now);
             }
             Heard::Proved(name) => self.welcome(id, name),
         }
     }
 
-    /// One process is greeted once at a time: the older connection is one that it has given up.
+    /// A process has only one handshake at a time: it has given up the older connection.
     fn drop_older(&mut self, id: u32, name: ProcessName) {
         let older = self.greetings.iter().find(|(other, greeting)| match greeting {
             Greeting::Answer(answer) => *other != id && answer.from() == Some(name),
@@ -125,7 +125,7 @@ impl Tcp {
         }
     }
 
-    /// Decides what becomes of a connection whose other end has proved who it is.
+    /// Decides about a connection whose other end has proved its identity.
     fn welcome(&mut self, id: u32, name: ProcessName) {
         let peer = self.directory.find(name);
         let verdict = match peer.and_then(|peer| self.directory.way(peer)) {
@@ -141,7 +141,7 @@ impl Tcp {
         let Some(Greeting::Answer(answer)) = self.greetings.take(id) else { return };
         let told = answer.tell(verdict);
         match (verdict, peer) {
-            // Even if it cannot be told: then the new link ends at once, with the reason.
+            // Even if the verdict cannot be sent: then the new link ends at once, with the reason.
             (Verdict::Welcome, Some(peer)) => self.open(Link::new(answer.socket, peer, answer.address)),
             (Verdict::Welcome | Verdict::Yield | Verdict::Later | Verdict::Over, _) => {
                 drop(told);
@@ -150,7 +150,7 @@ impl Tcp {
         }
     }
 
-    /// Whether the peer may have taken this dial for the connection between the two.
+    /// Whether the peer may have accepted this dial as the connection between the two.
     fn may_be_taken(&self, id: u32) -> bool {
         match self.greetings.get(id) {
             Some(Greeting::Dial(dial)) => dial.may_be_taken(),
@@ -219,7 +219,7 @@ impl Tcp {
         self.losses.push_back((peer, reason));
     }
 
-    /// Does what is due; what time it is.
+    /// Handles everything that is due; returns the time.
     pub(super) fn look_at_clock(&mut self) -> Instant {
         let now = Instant::now();
         if self.greetings.len() > 0 {

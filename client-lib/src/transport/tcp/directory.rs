@@ -1,24 +1,24 @@
-//! Who is who, and how far one has come with each.
+//! The known peers, and the state of the contact with each.
 
 use std::fmt::{self, Display};
 
 use crate::engine::Peer;
 use crate::transport::name::ProcessName;
 
-/// How far one has come with a peer.
+/// The state of the contact with a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Nothing has been sent to it, nor come from it.
+    /// Nothing has been sent to it or received from it.
     Unused,
-    /// There is something to send, and its address has been asked for.
+    /// There is something to send, and its address is wanted.
     Wanted,
-    /// It is being dialled: number of the greeting.
+    /// It is being dialled: the number of the greeting.
     Dialled(u32),
-    /// Frames flow: number of the link.
+    /// Frames flow: the number of the link.
     Open(u32),
-    /// It has died or cannot be reached.
+    /// It has died or is unreachable.
     Lost,
-    /// It has said that it finalizes, and closed.
+    /// It has said farewell and closed the connection.
     Over,
 }
 
@@ -40,17 +40,17 @@ pub(super) struct Directory {
 #[derive(Debug)]
 struct World {
     name: [u8; 16],
-    /// Where its rank 0 would be if its ranks have numbers side by side, as they nearly always do.
+    /// The peer number of its rank 0 if its ranks have consecutive numbers, as they nearly always do.
     first: u32,
-    /// How many entries it has; without any, its place is another world's.
+    /// The number of its entries; if it has none, its place may be reused for another world.
     entries: u32,
 }
 
-/// No world: a peer that is not reached over TCP.
+/// The place of a peer that is not reached over TCP.
 const NOWHERE: u32 = u32::MAX;
 
 impl Directory {
-    /// For a process of this world.
+    /// A directory for a process of this world.
     pub(super) fn new(own: [u8; 16]) -> Self {
         Self { own, worlds: Vec::new(), entries: Vec::new() }
     }
@@ -79,7 +79,7 @@ impl Directory {
         }
     }
 
-    /// The peer is not expected any more.
+    /// Removes a peer, which is no longer expected.
     pub(super) fn remove(&mut self, peer: Peer) {
         let Some(entry) = self.entries.get_mut(peer.0 as usize) else { return };
         if let Some(world) = self.worlds.get_mut(entry.world as usize) {
@@ -92,7 +92,7 @@ impl Directory {
         self.worlds.iter().position(|world| world.name == name && world.entries > 0)
     }
 
-    /// How to send to it: none if it is not expected here.
+    /// The state of the contact; `None` if the peer is not expected here.
     #[inline]
     pub(super) fn way(&self, peer: Peer) -> Option<Way> {
         self.entries.get(peer.0 as usize).filter(|entry| entry.world != NOWHERE).map(|entry| entry.way)
@@ -110,7 +110,8 @@ impl Directory {
         Some(ProcessName { world: world.name, rank: entry.rank })
     }
 
-    /// One comparison, or if the world's ranks do not have numbers side by side, as many as there are peers.
+    /// Finds a peer by name: in one comparison, or in one per peer if the world's ranks do not have consecutive
+    /// numbers.
     pub(super) fn find(&self, name: ProcessName) -> Option<Peer> {
         let world = self.world(name.world)?;
         let is = |entry: &Entry| entry.world == world as u32 && entry.rank == name.rank;
@@ -121,7 +122,7 @@ impl Directory {
         self.entries.iter().position(is).map(|index| Peer(index as u32))
     }
 
-    /// What to call it before users: "rank 3", or "rank 3 of another world".
+    /// The peer's name for users: "rank 3", or "rank 3 of another job".
     pub(super) fn call(&self, peer: Peer) -> impl Display + use<> {
         Called { name: self.name(peer), own: self.own }
     }
@@ -136,7 +137,7 @@ impl Display for Called {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name {
             Some(name) if name.world == self.own => write!(f, "rank {}", name.rank),
-            Some(name) => write!(f, "rank {} of another world", name.rank),
+            Some(name) => write!(f, "rank {} of another job", name.rank),
             None => write!(f, "a process"),
         }
     }
@@ -187,6 +188,6 @@ mod tests {
         directory.set(Peer(5), Way::Open(4));
         assert_eq!(directory.way(Peer(5)), Some(Way::Open(4)));
         assert_eq!(directory.call(Peer(5)).to_string(), "rank 5");
-        assert_eq!(directory.call(Peer(6)).to_string(), "rank 3 of another world");
+        assert_eq!(directory.call(Peer(6)).to_string(), "rank 3 of another job");
     }
 }

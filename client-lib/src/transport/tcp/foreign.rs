@@ -1,4 +1,5 @@
-//! Processes of other jobs: they come when two jobs are connected, and go when nothing connects them any more.
+//! Processes of other jobs: they arrive when two jobs are connected, and leave when no communicator connects them any
+//! more.
 
 use std::net::SocketAddr;
 
@@ -8,7 +9,8 @@ use crate::engine::Peer;
 use crate::transport::name::ProcessName;
 
 impl Tcp {
-    /// As [`Tcp::expect`], of another job: both sides know where the other listens, and a secret that their jobs share.
+    /// As [`Tcp::expect`], for a process of another job: both sides know where the other listens, and a secret that
+    /// their jobs share.
     pub fn add_foreign(&mut self, peer: Peer, name: ProcessName, address: SocketAddr, secret: [u8; 32]) {
         self.directory.add(peer, name);
         if let Some(foreign) = &mut self.own.foreign {
@@ -17,14 +19,14 @@ impl Tcp {
         self.addresses.insert(peer, address);
     }
 
-    /// Both come to know each other once more, before they have connected: either secret serves.
+    /// Adds a further secret that both share, before they have connected: either secret is accepted.
     pub fn learn(&mut self, peer: Peer, secret: [u8; 32]) {
         if let Some(secrets) = self.secrets(peer).filter(|secrets| !secrets.contains(&secret)) {
             secrets.insert(0, secret);
         }
     }
 
-    /// The peer knows this secret.
+    /// Records that the peer knows this secret.
     pub fn trust(&mut self, peer: Peer, secret: [u8; 32]) {
         if let Some(secrets) = self.secrets(peer)
             && let Some(at) = secrets.iter().position(|it| *it == secret)
@@ -33,7 +35,7 @@ impl Tcp {
         }
     }
 
-    /// What a connection to the peer can be made with, while there is none.
+    /// The secrets for a connection to the peer, while there is none.
     fn secrets(&mut self, peer: Peer) -> Option<&mut Vec<[u8; 32]>> {
         let name = self.directory.name(peer).filter(|_| !self.is_connected(peer))?;
         self.own.foreign.as_mut()?.get_mut(&name)
@@ -47,7 +49,7 @@ impl Tcp {
     /// Connects, if that has not been tried.
     pub fn reach(&mut self, peer: Peer) {
         if self.directory.way(peer) == Some(Way::Unused) {
-            // There is no frame to be refused.
+            // There is no frame that could be refused.
             let _ = self.try_connect(peer);
         }
     }
@@ -57,8 +59,8 @@ impl Tcp {
         matches!(self.directory.way(peer), Some(Way::Open(_)))
     }
 
-    /// This process has said all it has to say to this peer, and expects no more than the same of it: from now on its name is
-    /// nobody's, and may come to be another peer's.
+    /// This process sends nothing more to this peer, and expects at most the same from it: from now on the peer's name
+    /// is free, and may become that of another peer.
     pub fn disconnect(&mut self, peer: Peer) {
         if let Some(Way::Dialled(id)) = self.directory.way(peer) {
             self.drop_greeting(id);
@@ -70,7 +72,8 @@ impl Tcp {
         self.addresses.remove(&peer);
     }
 
-    /// Nothing more comes from a peer that was parted from: its number may be another's from now on.
+    /// Forgets a peer after [`Tcp::disconnect`]: nothing more arrives from it, and its number may become that of another
+    /// peer.
     pub fn forget(&mut self, peer: Peer) {
         let left = self.links.iter().find(|(_, link)| link.peer == peer && !link.is_left()).map(|(id, _)| id);
         if let Some(link) = left.and_then(|id| self.links.get_mut(id)) {

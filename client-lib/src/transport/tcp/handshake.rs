@@ -1,8 +1,8 @@
-//! Sockets on which frames cannot flow yet: dialled or accepted ones in their handshake.
+//! Sockets that cannot carry frames yet: dialled or accepted ones in their handshake.
 //!
-//! An attempt to connect has a limit; a dialler that is connected waits as long as it takes, for the acceptor may be computing.
-//! For the same reason an acceptor waits for a proof as long as it takes, but for a hello only so long, after which it closes;
-//! a dialler whose hello came too late, as it was computing itself, finds that out and dials again.
+//! An attempt to connect has a deadline. A dialler that is connected waits without limit, because the acceptor may be computing.
+//! For the same reason an acceptor waits for a proof without limit, but for a hello only for a limited time, after which it
+//! closes the connection; a dialler whose hello was late, because it was computing, notices this and dials again.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,31 +14,33 @@ use super::socket;
 use crate::engine::Peer;
 use crate::transport::name::ProcessName;
 
-/// What handshakes need to know of this process.
+/// What handshakes need to know about this process.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) me: ProcessName,
-    /// What the processes of this one's job know.
+    /// The secret of this process's job.
     pub(super) secret: Secret,
-    /// What a process of another job and this one know; none if all that may come know the same. There are several if they come to
-    /// know each other several times at once: the last is known over there, too.
+    /// The secrets shared with each process of another job; `None` if all processes that may connect share the job's
+    /// secret. There are several if two processes were introduced to each other several times at once: the other side
+    /// knows the last one for sure.
     pub(super) foreign: Option<HashMap<ProcessName, Vec<Secret>>>,
     pub(super) connect_limit: Duration,
     pub(super) hello_limit: Duration,
 }
 
 impl Own {
-    /// Of a process that knows nobody of other jobs.
+    /// For a process that knows no process of another job.
     pub(super) fn of_job(me: ProcessName, secret: Secret, connect_limit: Duration, hello_limit: Duration) -> Self {
         Self { me, secret, foreign: Some(HashMap::new()), connect_limit, hello_limit }
     }
 
-    /// For whoever knows the secret.
+    /// For any process that knows the secret.
     pub(super) fn of_port(me: ProcessName, secret: Secret, limit: Duration) -> Self {
         Self { me, secret, foreign: None, connect_limit: limit, hello_limit: limit }
     }
 
-    /// What proves to a process that this one is who it says, any of them, and the last for sure; none if it is not known.
+    /// The secrets that this process shares with another one. Either side accepts any of them; the other process knows
+    /// the last one for sure. Empty if there is none.
     fn secrets_with(&self, other: ProcessName) -> &[Secret] {
         match &self.foreign {
             Some(foreign) if other.world != self.me.world => foreign.get(&other).map_or(&[], Vec::as_slice),
@@ -47,14 +49,14 @@ impl Own {
     }
 }
 
-/// One of either side.
+/// A handshake, on the dialling or the accepting side.
 #[derive(Debug)]
 pub(super) enum Greeting {
     Dial(Dial),
     Answer(Answer),
 }
 
-/// This process wants to talk to a peer.
+/// This process wants to connect to a peer.
 #[derive(Debug)]
 pub(super) struct Dial {
     pub(super) peer: Peer,
@@ -62,7 +64,7 @@ pub(super) struct Dial {
     to: ProcessName,
     secret: Secret,
     stage: Stage,
-    /// The pause before the next attempt, and when there is no next.
+    /// The pause before the next attempt, and the time after which there is none.
     pause: Duration,
     give_up: Option<Instant>,
 }
@@ -85,30 +87,30 @@ enum Stage {
     Pausing {
         until: Instant,
     },
-    /// The peer dials this process and was first.
+    /// The peer's own dial to this process has precedence.
     Yielded {
         until: Instant,
     },
 }
 
-/// What has come of a dial.
+/// The state of a dial.
 #[derive(Debug)]
 pub(super) enum Dialled {
     /// Nothing yet.
     Wait,
-    /// There is a new socket to be watched.
+    /// There is a new socket for the poller.
     Watch,
-    /// The peer is there.
+    /// The connection is open.
     Open(TcpStream),
-    /// It cannot be reached; the text reads after the peer's address and a colon.
+    /// The peer is unreachable; the text reads after the peer's address and a colon.
     Failed(String),
 }
 
-/// Shortest and longest pause between two attempts.
+/// The shortest and longest pause between two attempts.
 const PAUSE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(500)];
 
 impl Dial {
-    /// Begins.
+    /// Starts a dial.
     pub(super) fn new(own: &Own, peer: Peer, to: ProcessName, address: SocketAddr, now: Instant) -> Self {
         let stage = Stage::Pausing { until: now };
         let secret = *own.secrets_with(to).last().unwrap_or(&own.secret);
@@ -125,7 +127,7 @@ impl Dial {
         None
     }
 
-    /// The socket to be watched.
+    /// The socket for the poller.
     pub(super) fn socket(&self) -> Option<&TcpStream> {
         match &self.stage {
             Stage::Connecting { socket, .. } | Stage::Asked { socket, .. } | Stage::Proved { socket, .. } => {
@@ -135,7 +137,7 @@ impl Dial {
         }
     }
 
-    /// Whether the peer may take this connection for the one between the two.
+    /// Whether the peer may accept this connection as the one between the two.
     pub(super) fn may_be_taken(&self) -> bool {
         matches!(self.stage, Stage::Proved { .. })
     }
@@ -148,7 +150,7 @@ impl Dial {
         }
     }
 
-    /// Gets on, as far as what has come allows.
+    /// Advances as far as the received data allow.
     pub(super) fn advance(&mut self, own: &Own, now: Instant) -> Dialled {
         loop {
             let stage = std::mem::replace(&mut self.stage, Stage::Pausing { until: now });
@@ -174,7 +176,7 @@ impl Dial {
                             Err(error) => return self.pause(own, now, &error.to_string()),
                         }
                     }
-                    Err(error) => return self.pause(own, now, &format!("failed to greet it: {error}")),
+                    Err(error) => return self.pause(own, now, &format!("the handshake failed: {error}")),
                 },
                 Stage::Proved { socket, mut inbox } => match inbox.fill::<VERDICT>(&socket) {
                     Ok(None) => return self.wait(Stage::Proved { socket, inbox }),
@@ -187,7 +189,7 @@ impl Dial {
                         }
                         Err(refused) => return Dialled::Failed(format!("failed to {refused}")),
                     },
-                    Err(error) => return self.pause(own, now, &format!("failed to greet it: {error}")),
+                    Err(error) => return self.pause(own, now, &format!("the handshake failed: {error}")),
                 },
                 Stage::Pausing { until } if now < until => return self.wait(Stage::Pausing { until }),
                 Stage::Pausing { .. } => {
@@ -198,7 +200,10 @@ impl Dial {
                 }
                 Stage::Yielded { until } if now < until => return self.wait(Stage::Yielded { until }),
                 Stage::Yielded { .. } => {
-                    return Dialled::Failed(format!("its own connection has not come within {:?}", own.connect_limit));
+                    return Dialled::Failed(format!(
+                        "its own connection did not arrive within {:?}",
+                        own.connect_limit
+                    ));
                 }
             };
             self.stage = next;
@@ -210,7 +215,7 @@ impl Dial {
         Dialled::Wait
     }
 
-    /// Says who this process is.
+    /// Sends this process's hello.
     fn ask(&self, own: &Own, socket: TcpStream) -> io::Result<Stage> {
         socket::set_options(&socket)?;
         let (dialler, hello) = Dialler::new(&self.secret, own.me, self.to, nonce()?);
@@ -219,7 +224,7 @@ impl Dial {
         Ok(Stage::Asked { socket, dialler, inbox: Inbox::default() })
     }
 
-    /// Tries again later, for as long as one waits for a connection.
+    /// Retries later, until the deadline of the attempt.
     fn pause(&mut self, own: &Own, now: Instant, why: &str) -> Dialled {
         let give_up = *self.give_up.get_or_insert(now + own.connect_limit);
         if now >= give_up {
@@ -231,7 +236,7 @@ impl Dial {
     }
 }
 
-/// Somebody wants to talk to this process.
+/// A connection that this process has accepted.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) socket: TcpStream,
@@ -246,18 +251,18 @@ enum Hearing {
     Proof { acceptor: Acceptor, secret: Secret },
 }
 
-/// What has come of it.
+/// The state of an accepted connection.
 #[derive(Debug)]
 pub(super) enum Heard {
     /// Nothing yet.
     Wait,
-    /// It knows the secret and says it is this process; the proof is still to come.
+    /// It knows the secret and claims this name; the proof is still to come.
     Named(ProcessName),
-    /// It is this process.
+    /// It has proved that it is this process.
     Proved(ProcessName),
-    /// It is none of ours, or too slow to say so.
+    /// It is not a valid peer, or too slow to prove it.
     Refused,
-    /// It knew the secret, and has gone.
+    /// It knew the secret, and has closed the connection.
     Gone,
 }
 
@@ -268,7 +273,7 @@ impl Answer {
         Ok(Self { socket, address, inbox: Inbox::default(), stage })
     }
 
-    /// When it is too late for a hello, if none has come.
+    /// The deadline for the hello, if none has arrived.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.stage {
             Hearing::Hello { until } => Some(until),
@@ -276,7 +281,7 @@ impl Answer {
         }
     }
 
-    /// Who it says it is.
+    /// The name that it claims.
     pub(super) fn from(&self) -> Option<ProcessName> {
         match &self.stage {
             Hearing::Hello { .. } => None,
@@ -284,7 +289,7 @@ impl Answer {
         }
     }
 
-    /// Gets on by one message, if that has come.
+    /// Advances by one message, if that has arrived.
     pub(super) fn advance(&mut self, own: &Own, now: Instant) -> Heard {
         match &self.stage {
             Hearing::Hello { until } => match self.inbox.fill::<HELLO>(&self.socket) {
@@ -317,23 +322,23 @@ impl Answer {
                 Heard::Named(from)
             }
             Ok(_) | Err(hello::Refused::Foreign) => Heard::Refused,
-            // One that this process has yet to hear of finds the connection closed, and dials again.
+            // A process that this one does not know yet finds the connection closed, and dials again.
             Err(hello::Refused::Secret) if !is_known => Heard::Refused,
             Err(_) => {
-                // So that its user learns why; it does not matter if it cannot be told.
+                // So that its user learns the reason; a failure to send it does not matter.
                 let _ = (&self.socket).write_all(&Acceptor::no_challenge());
                 Heard::Refused
             }
         }
     }
 
-    /// Tells what becomes of it.
+    /// Sends the verdict.
     pub(super) fn tell(&self, verdict: Verdict) -> io::Result<()> {
         (&self.socket).write_all(&Acceptor::verdict(verdict))
     }
 }
 
-/// The bytes of a message of fixed length. No more is read than belongs to it: frames may follow.
+/// The bytes of a message of fixed length. No byte after it is read, since frames may follow.
 #[derive(Debug)]
 struct Inbox {
     bytes: [u8; HELLO],
@@ -347,7 +352,7 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// The message, once all of it has come.
+    /// Returns the message once it is complete.
     fn fill<const LEN: usize>(&mut self, mut socket: &TcpStream) -> io::Result<Option<[u8; LEN]>> {
         while self.filled < LEN {
             match socket.read(&mut self.bytes[self.filled..LEN]) {
@@ -366,7 +371,7 @@ impl Inbox {
     }
 }
 
-/// Whether the attempt to connect has come to an end, and a good one.
+/// Whether the attempt to connect has succeeded; an error if it has failed.
 fn is_connected(socket: &TcpStream) -> io::Result<bool> {
     if let Some(error) = socket.take_error()? {
         return Err(error);

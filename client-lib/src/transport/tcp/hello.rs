@@ -1,4 +1,4 @@
-//! How two processes find out, before any frame, that they mean each other: pure.
+//! The handshake by which two processes authenticate each other before any frame: without I/O.
 //!
 //! ```text
 //! dialler → acceptor   hello      mark, from, to, nonce, HMAC(secret, "hello", all before)              120 bytes
@@ -7,16 +7,16 @@
 //! acceptor → dialler   verdict    one of four words, twice                                                8
 //! ```
 //!
-//! The mark is 16 bytes: eight letters, the version, and a word whose bytes tell the machine's order. The hello's HMAC tells
-//! a process of the job from anybody else with the first bytes, so that an acceptor may wait for its proof as long as it
-//! takes: the dialler may be computing. Since it can be replayed it opens nothing; the proof, over the acceptor's
-//! fresh nonce, does. HMAC is RFC 2104 with SHA-256; comparisons take the same time wherever the difference is.
+//! The mark is 16 bytes: eight letters, the version, and a word whose bytes show the machine's byte order. The hello's HMAC
+//! shows with the first bytes that the sender belongs to the job, so the acceptor can wait for its proof without limit: the
+//! dialler may be computing. Since a hello can be replayed it opens nothing; the proof, over the acceptor's fresh nonce, does.
+//! HMAC is RFC 2104 with SHA-256; comparisons take constant time.
 
 use hmac_sha256::HMAC;
 
 use crate::transport::name::ProcessName;
 
-/// The job's secret, which only its processes know.
+/// A secret that only the processes of the job know.
 pub(super) type Secret = [u8; 32];
 /// Fresh random bytes.
 pub(super) type Nonce = [u8; 32];
@@ -32,22 +32,22 @@ const LETTERS: [u8; 8] = *b"rsd-mpi\n";
 const VERSION: u32 = 1;
 const ORDER: u32 = 0x0102_0304;
 
-/// Why the other side is not whom one wants to talk to. Each text reads after "failed to".
+/// Why the other side is not the expected peer. Each text reads after "failed to".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
-    #[error("understand what it says: it is no process of this library")]
+    #[error("understand it: it does not speak this library's protocol")]
     Foreign,
-    #[error("talk to it: it has version {0} of this library's wire, this process has version {VERSION}")]
+    #[error("talk to it: it uses version {0} of the wire protocol, this process version {VERSION}")]
     Version(u32),
-    #[error("talk to it: its machine orders bytes the other way round")]
+    #[error("talk to it: its machine has a different byte order")]
     Order,
-    #[error("recognise it: it does not know the secret of this job, or is another of its processes")]
+    #[error("authenticate it: it does not know the secret of this job, or is a different process of it")]
     Secret,
-    #[error("find the process that it wants to talk to: this one has another name")]
+    #[error("find the process that it addressed: this one has a different name")]
     Name,
 }
 
-/// What the acceptor makes of a dialler that has proved who it is.
+/// The acceptor's decision about a dialler that has proved its identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Verdict {
@@ -55,9 +55,9 @@ pub(super) enum Verdict {
     Welcome = 1,
     /// The acceptor's own dial to this process has precedence and will arrive.
     Yield = 2,
-    /// The acceptor does not know the process yet: try again later.
+    /// The acceptor does not know the dialler yet: retry later.
     Later = 3,
-    /// The acceptor is done with this process.
+    /// The acceptor has ended its contact with the dialler.
     Over = 4,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Dialler {
 }
 
 impl Dialler {
-    /// With the first message.
+    /// Returns the dialler's side and the hello.
     pub(super) fn new(secret: &Secret, me: ProcessName, to: ProcessName, nonce: Nonce) -> (Self, [u8; HELLO]) {
         let mut hello = [0; HELLO];
         hello[..MARK].copy_from_slice(&mark());
@@ -82,7 +82,7 @@ impl Dialler {
         (Self { me, to, nonce }, hello)
     }
 
-    /// The proof.
+    /// Returns the proof.
     pub(super) fn on_challenge(&self, secret: &Secret, challenge: &[u8; CHALLENGE]) -> Result<[u8; PROOF], Refused> {
         check_mark(challenge)?;
         let theirs = nonce_at(challenge, MARK);
@@ -115,17 +115,17 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Whether these may be the first bytes of a hello, of whatever version: others need not be waited for.
+    /// Whether these may be the first bytes of a hello of any version; if not, there is no need to wait for more.
     pub(super) fn may_begin(bytes: &[u8]) -> bool {
         bytes.iter().zip(&LETTERS).all(|(byte, letter)| byte == letter)
     }
 
-    /// Who a hello says it is from; nothing is proved by that.
+    /// The name that a hello claims; nothing is proved by that.
     pub(super) fn says(hello: &[u8; HELLO]) -> ProcessName {
         name_at(hello, MARK)
     }
 
-    /// With the challenge.
+    /// Returns the acceptor's side and the challenge.
     pub(super) fn new(
         secret: &Secret,
         me: ProcessName,
@@ -149,7 +149,7 @@ impl Acceptor {
         Ok((Self { from, me, nonce, theirs }, challenge))
     }
 
-    /// Instead of a challenge: what this process speaks, and nothing that its secret is in.
+    /// Sent instead of a challenge: this process's protocol version, and nothing that depends on its secret.
     pub(super) fn no_challenge() -> [u8; CHALLENGE] {
         let mut challenge = [0; CHALLENGE];
         challenge[..MARK].copy_from_slice(&mark());
@@ -169,7 +169,7 @@ impl Acceptor {
     }
 }
 
-/// What challenge and proof are made over.
+/// The data that challenge and proof authenticate.
 struct Both<'a> {
     dialler: ProcessName,
     acceptor: ProcessName,
@@ -185,7 +185,7 @@ impl Both<'_> {
     }
 }
 
-/// No two labels begin alike, and all else has a fixed length: no two messages are made over the same bytes.
+/// No label is a prefix of another one, and everything else has a fixed length: so no two messages have the same bytes.
 fn keyed(secret: &Secret, parts: &[&[u8]]) -> HMAC {
     let mut hmac = HMAC::new(secret);
     parts.iter().for_each(|part| hmac.update(part));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn two_processes_of_a_job_recognise_each_other() {
+    fn two_processes_of_a_job_authenticate_each_other() {
         let (dialler, acceptor, challenge) = greet([&SECRET, &SECRET]).unwrap();
         assert_eq!(acceptor.from, A);
         let proof = dialler.on_challenge(&SECRET, &challenge).unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn another_secret_is_noticed_by_either_side() {
+    fn each_side_notices_a_wrong_secret() {
         assert_eq!(greet([&SECRET, &[8; 32]]).unwrap_err(), Refused::Secret);
         let (dialler, _) = Dialler::new(&SECRET, A, B, [3; 32]);
         assert_eq!(dialler.on_challenge(&SECRET, &Acceptor::no_challenge()), Err(Refused::Secret));
@@ -279,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn no_message_serves_a_second_time() {
+    fn no_message_can_be_replayed() {
         let (dialler, acceptor, challenge) = greet([&SECRET, &SECRET]).unwrap();
         let proof = dialler.on_challenge(&SECRET, &challenge).unwrap();
-        // The same hello, another nonce of the acceptor.
+        // The same hello, but a different nonce of the acceptor.
         let (_, hello) = Dialler::new(&SECRET, A, B, [3; 32]);
         let (later, _) = Acceptor::new(&SECRET, B, [5; 32], &hello).unwrap();
         assert_eq!(later.on_proof(&SECRET, &proof), Err(Refused::Secret));
-        // What one side says is no answer of the other's.
+        // A message of one side is not valid as an answer of the other.
         let mut mirrored = [0; PROOF];
         mirrored.copy_from_slice(&challenge[MARK + 32..]);
         assert_eq!(acceptor.on_proof(&SECRET, &mirrored), Err(Refused::Secret));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_order_or_process_is_named() {
+    fn a_different_version_byte_order_or_process_is_named() {
         let (_, mut hello) = Dialler::new(&SECRET, A, B, [3; 32]);
         let of = |hello: &[u8; HELLO], me| Acceptor::new(&SECRET, me, [4; 32], hello).unwrap_err();
         assert_eq!(of(&hello, A), Refused::Name);

@@ -1,9 +1,9 @@
 //! An open connection to a peer: frames out, frames in.
 //!
-//! A frame goes from the user's memory to the socket in one call. What the socket does not take of it is copied and sent from
-//! there by later polls; until that is out only small frames are taken, so a link holds at most one frame and [`GATHER`] bytes.
-//! A read goes straight to the user's memory if the frame that is under way belongs there, and to a scratch buffer that all
-//! links share otherwise.
+//! A frame goes from the user's memory to the socket in one call. The rest that the socket does not accept is copied, and later
+//! polls send it; until it is sent, only small frames are accepted, so a link queues at most one frame and [`GATHER`] bytes.
+//! A read goes directly to the user's memory if the current frame belongs there, and otherwise to a scratch buffer that all
+//! links share.
 
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -14,10 +14,10 @@ use super::wire::{BadStream, Incoming, Start};
 use crate::engine::{Frame, Peer, Refusal, Sink};
 use crate::memory::Payload;
 
-/// As many bytes of small frames wait for a busy socket.
+/// The most bytes of small frames that are queued for a busy socket.
 const GATHER: usize = 64 << 10;
 
-/// Frames up to this length are copied to be sent as one piece.
+/// Frames up to this length are copied and sent as one piece.
 const SMALL: usize = 512;
 
 /// Buffers that have held more than this are shared once they are empty.
@@ -29,46 +29,47 @@ pub(super) struct Link {
     pub(super) peer: Peer,
     pub(super) address: SocketAddr,
     incoming: Incoming,
-    /// `out[sent..]` is to be sent before anything else.
+    /// `out[sent..]` must be sent before anything else.
     out: Vec<u8>,
     sent: usize,
-    /// The last frame has been taken for sending.
+    /// The last frame has been accepted for sending.
     said_bye: bool,
-    /// Nothing more comes.
+    /// Nothing more arrives.
     ended: bool,
-    /// Why nothing can be sent any more; what has come before is still read.
+    /// Why nothing can be sent any more; data that have already arrived are still read.
     broken: Option<io::Error>,
-    /// So many more polls read from the socket without being told that there is something.
+    /// The number of further polls that read from the socket without a report.
     pub(super) heat: u32,
-    /// Whether it is among those that are polled.
+    /// Whether this link is among those that are polled.
     pub(super) polled: bool,
-    /// Both sides have said farewell: whatever comes is not passed on, and the connection is closed once the peer has closed it.
+    /// Both sides have said farewell: arriving data are ignored, and the connection is closed once the peer has closed
+    /// it.
     left: bool,
 }
 
-/// What a read has brought.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Got {
     Nothing,
-    /// As much as was there.
+    /// All data that had arrived.
     Some,
-    /// As much as there was room for: there may be more.
+    /// As much data as there was room for: there may be more.
     Full,
 }
 
-/// Why a link is over.
+/// Why a link has ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum End {
-    /// Both have said all they had to say.
+    /// Both sides have said farewell.
     #[error("it has finalized")]
     Orderly,
-    #[error("it closed the connection without having finalized: its process has ended")]
+    #[error("it closed the connection without finalizing MPI: its process has exited")]
     Closed,
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("{0}")]
     Bad(#[from] BadStream),
-    #[error("its host has acknowledged nothing for half a minute")]
+    #[error("its host has not acknowledged any data for 30 s")]
     Silent,
 }
 
@@ -95,16 +96,16 @@ impl Link {
         self.left
     }
 
-    /// Both have said farewell: once everything is out, the peer is told that nothing follows.
+    /// After both farewells: once everything is sent, tells the peer that nothing follows.
     pub(super) fn leave(&mut self) {
         self.left = true;
         if !self.is_sending() {
-            // Whatever may go wrong, the peer learns by the end of this process.
+            // If this fails, the peer learns it from the end of this process.
             let _ = self.socket.shutdown(Shutdown::Write);
         }
     }
 
-    /// In place of reading, after the farewells.
+    /// Replaces reading after the farewells.
     fn await_close(&mut self) -> Result<Got, End> {
         match (&self.socket).read(&mut [0; 8]) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Got::Nothing),
@@ -113,7 +114,7 @@ impl Link {
         }
     }
 
-    /// Sends a frame, if there is room; `spare` is memory that has been used before.
+    /// Sends a frame, if there is room; `spare` is a buffer for reuse.
     #[inline]
     pub(super) fn try_send(&mut self, frame: &Frame, payload: Payload<'_>, spare: &mut Vec<u8>) -> Result<(), Refusal> {
         if self.broken.is_some() || self.said_bye {
@@ -158,7 +159,7 @@ impl Link {
         if self.broken.is_some() { Err(Refusal::Lost) } else { Ok(()) }
     }
 
-    /// Sends as much as there is room for. If there is none, small frames are kept (0 is returned), and others refused.
+    /// Sends as much as there is room for. If there is none, queues small frames (and returns 0) and refuses others.
     #[inline]
     fn send(&mut self, pieces: &[IoSlice<'_>], total: usize) -> Result<usize, Refusal> {
         match socket::send(&self.socket, pieces) {
@@ -181,19 +182,19 @@ impl Link {
         self.out.extend_from_slice(start.padding());
     }
 
-    /// Whether something waits for room in the socket.
+    /// Whether data are queued for the socket.
     #[inline]
     pub(super) fn is_sending(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// How many bytes wait.
+    /// The number of queued bytes.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.out.len() - self.sent
     }
 
-    /// Sends what waits, as much as there is room for; whether any was.
+    /// Sends queued data, as much as there is room for; returns whether any was sent.
     pub(super) fn flush(&mut self, spare: &mut Vec<u8>) -> bool {
         if !self.is_sending() || self.broken.is_some() {
             return false;
@@ -222,7 +223,7 @@ impl Link {
         true
     }
 
-    /// Reads once and passes on what is whole.
+    /// Reads once and delivers the complete frames.
     #[inline]
     pub(super) fn read<S: Sink>(&mut self, scratch: &mut [u8], sink: &mut S) -> Result<Got, End> {
         if self.left {
@@ -234,7 +235,7 @@ impl Link {
         let wanted = self.incoming.wanted();
         let (read, room, straight) = match wanted {
             Some((landing, filled, left)) => {
-                // What follows is most often the start of the next part: not much of that should be copied twice.
+                // The next bytes are usually the start of the next part: not many of those should be copied twice.
                 let ahead = &mut scratch[..AHEAD];
                 let at = landing.at + filled;
                 (landing.buffer.read_from(self.socket.as_fd(), at, left, ahead), left + AHEAD, left)
@@ -257,7 +258,7 @@ impl Link {
         Ok(if count == room { Got::Full } else { Got::Some })
     }
 
-    /// Nothing has come; if nothing can or will be sent either, that is all there is.
+    /// No data have arrived; if nothing can or will be sent either, the link is over.
     fn nothing(&mut self) -> Result<Got, End> {
         match self.broken.take() {
             Some(_) if self.incoming.bye() => Err(End::Orderly),
@@ -277,5 +278,5 @@ impl Link {
     }
 }
 
-/// As many bytes are read past a payload that goes straight to the user's memory.
+/// How many bytes are read beyond a payload that goes directly to the user's memory.
 const AHEAD: usize = 4 << 10;

@@ -1,12 +1,12 @@
-//! Ports: where a process of one job waits for one of another that knows the port's name (MPI 5.0 §11.9).
+//! Ports: a process of one job waits for a process of another job that knows the port's name (MPI 5.0 §11.9).
 //!
-//! A port is a listening socket, a secret, and a name that says both: whoever has the name can connect, and nobody else. The two
-//! prove to each other that they know it by the handshake of all connections ([`super::hello`]). Then frames do not
-//! flow but words ([`Line`]), by which two groups of processes learn of each other.
+//! A port is a listening socket, a secret, and a name that contains both: only a process that has the name can connect. The two
+//! prove to each other that they know it by the same handshake as all connections ([`super::hello`]). After that they
+//! exchange words instead of frames ([`Line`]), by which two groups of processes are introduced to each other.
 //!
-//! Callers are answered in the order in which they have come, each by one accept. They prove who they are in any order: one that
-//! has said hello is waited for a moment before somebody who came later has its turn. An unidentified connection costs a place for half a minute,
-//! and nothing else. Nothing here blocks.
+//! Callers are served in order of arrival, one per accept. They may prove their identity in any order: a caller that has said
+//! hello is waited for briefly before a later one is served. A foreign connection holds a place for at most half a minute.
+//! Nothing here blocks.
 
 mod line;
 
@@ -23,32 +23,32 @@ use super::{UNIDENTIFIED_MAX, socket};
 use crate::engine::Peer;
 use crate::transport::name::ProcessName;
 
-/// What a port's name says.
+/// The content of a port's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortName {
-    /// Who has opened it.
+    /// The process that opened it.
     pub owner: ProcessName,
-    /// Where it listens.
+    /// Its listening address.
     pub address: SocketAddr,
     secret: [u8; 32],
 }
 
-/// What all names begin with; the number changes with anything that is said after connecting.
+/// All names begin with this; the number changes with the protocol that follows the connection.
 const MARK: &str = "rsd-mpi-1";
 
 impl PortName {
-    /// As text of at most 160 visible ASCII characters, which [`PortName::parse`] takes.
+    /// Encodes the name as at most 160 visible ASCII characters, which [`PortName::parse`] decodes.
     pub fn text(&self) -> String {
         let Self { owner, address, secret } = self;
         format!("{MARK}/{address}/{}/{}/{}", hex(&owner.world), owner.rank, hex(secret))
     }
 
-    /// What follows from the secret by a keyed hash.
+    /// Derives a key from the secret by a keyed hash.
     pub fn derive(&self, hash: impl FnOnce(&[u8; 32]) -> [u8; 32]) -> [u8; 32] {
         hash(&self.secret)
     }
 
-    /// None if it is no port's name.
+    /// Decodes a port name; `None` if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/');
         let mut next = || parts.next();
@@ -84,41 +84,42 @@ pub struct Port {
     name: PortName,
     own: Own,
     listener: TcpListener,
-    /// In the order in which they have come.
+    /// In order of arrival.
     callers: Vec<Caller>,
 }
 
-/// Somebody who has connected, and whose turn it has not been.
+/// A process that has connected and has not been served yet.
 #[derive(Debug)]
 struct Caller {
     answer: Answer,
     standing: Standing,
 }
 
-/// What a caller has shown of itself.
+/// How far a caller has proved its identity.
 #[derive(Debug, Clone, Copy)]
 enum Standing {
-    /// Nothing yet: anybody can connect.
+    /// Not at all: any process can connect.
     Silent,
-    /// It has said hello as one that knows the name, and is expected to prove it.
+    /// Its hello shows that it knows the name; its proof is pending.
     Named { at: Instant },
-    /// It has proved it, and waits for an accept.
+    /// It has proved its identity, and waits for an accept.
     Proved { at: Instant },
 }
 
-/// How long somebody who has connected may be silent.
+/// How long a connection may be silent before its hello.
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long somebody who said hello keeps its place before one that came later and has proved itself. Whoever connects waits for the
-/// challenge and does nothing else: it answers once it has been woken, which takes a fraction of this on a busy machine. Only one
-/// that was stopped, or whose host is gone, makes others wait as long as this, once.
+/// How long a caller that said hello keeps its place before a later one that has proved its identity. A caller that
+/// connects does nothing but wait for the challenge: it answers once it has been scheduled, which takes a fraction of
+/// this time even on a busy machine. Only a caller that was stopped, or whose host is gone, delays the others this
+/// long, once.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// So many that have said hello have a place; more wait in the system's queue.
+/// The most callers that have said hello and hold a place; more wait in the system's queue.
 const CALLERS: usize = 128;
 
 impl Port {
-    /// Opens one at this address, for this process.
+    /// Opens a port at this address, for this process.
     pub fn open(owner: ProcessName, at: IpAddr) -> io::Result<Self> {
         let listener = socket::listen(at)?;
         let mut secret = [0; 32];
@@ -128,18 +129,18 @@ impl Port {
         Ok(Self { name, own, listener, callers: Vec::new() })
     }
 
-    /// What others have to know.
+    /// What callers have to know.
     pub fn name(&self) -> &PortName {
         &self.name
     }
 
-    /// Readable when somebody calls.
+    /// Readable when a process connects.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// The next caller: it has been told that it is its turn, and is expected to speak first. Sockets that are new are given
-    /// to `watch`: there may be somebody when one of them is readable, or at [`Port::deadline`].
+    /// Serves the next caller: it has been told that it is accepted, and must send first. New sockets are passed to
+    /// `watch`: there may be a caller when one of them is readable, or at [`Port::deadline`].
     pub fn next_caller(&mut self, now: Instant, watch: impl FnMut(BorrowedFd<'_>)) -> io::Result<Option<Line>> {
         self.callers.retain_mut(|caller| caller.hear(&self.own, now));
         self.admit(now, watch)?;
@@ -154,12 +155,12 @@ impl Port {
         Ok(None)
     }
 
-    /// When there is somebody at the latest, unless an accept finds somebody before.
+    /// The latest time at which there is a caller to serve, unless an accept finds one before.
     pub fn deadline(&self) -> Option<Instant> {
         self.first().map(|(_, since)| since)
     }
 
-    /// Takes in those who wait in the system's queue, as far as there is room.
+    /// Accepts connections from the system's queue, as far as there is room.
     fn admit(&mut self, now: Instant, mut watch: impl FnMut(BorrowedFd<'_>)) -> io::Result<()> {
         while self.callers.iter().filter(|caller| !caller.is_silent()).count() < CALLERS {
             match self.listener.accept() {
@@ -167,7 +168,7 @@ impl Port {
                     let Ok(answer) = Answer::new(&self.own, socket, address, now) else { continue };
                     watch(answer.socket.as_fd());
                     let mut caller = Caller { answer, standing: Standing::Silent };
-                    // What it has said lies there already if it has waited for the accept.
+                    // Its hello has already arrived if it has waited for the accept.
                     if caller.hear(&self.own, now) {
                         self.callers.push(caller);
                     }
@@ -183,7 +184,7 @@ impl Port {
         Ok(())
     }
 
-    /// One too many, and the one that has been silent for longest goes.
+    /// If there is one silent caller too many, closes the one that has been silent for longest.
     fn bound_the_silent(&mut self) {
         let mut silent = self.callers.iter().enumerate().filter(|(_, caller)| caller.is_silent()).map(|(at, _)| at);
         if let Some(oldest) = silent.next()
@@ -193,7 +194,7 @@ impl Port {
         }
     }
 
-    /// Whose turn it is next, and since when: as soon as nobody before it is waited for any more.
+    /// The caller to serve next, and since when: when no earlier caller is waited for any more.
     fn first(&self) -> Option<(usize, Instant)> {
         let proved = |(at, caller): (usize, &Caller)| match caller.standing {
             Standing::Proved { at: since } => Some((at, since)),
@@ -204,7 +205,7 @@ impl Port {
             Standing::Named { at } => Some(at + PATIENCE),
             Standing::Silent | Standing::Proved { .. } => None,
         };
-        // However many say hello one after the other.
+        // The delay is limited, however many callers say hello one after the other.
         let waits_until =
             self.callers[..place].iter().filter_map(patience).max().map(|it| it.min(proved_at + PATIENCE));
         Some((place, waits_until.map_or(proved_at, |until| until.max(proved_at))))
@@ -212,7 +213,7 @@ impl Port {
 }
 
 impl Caller {
-    /// Gets on as far as what has come allows; false if there is nothing to be expected of it any more.
+    /// Advances a caller as far as the received data allow; false if nothing more can be expected from it.
     fn hear(&mut self, own: &Own, now: Instant) -> bool {
         loop {
             if let Standing::Proved { .. } = self.standing {
@@ -232,7 +233,7 @@ impl Caller {
     }
 }
 
-/// This process's attempt to reach a port.
+/// This process's attempt to connect to a port.
 #[derive(Debug)]
 pub struct Call {
     name: PortName,
@@ -241,14 +242,14 @@ pub struct Call {
 }
 
 impl Call {
-    /// Begins, as `me`.
+    /// Starts a call as `me`.
     pub fn begin(me: ProcessName, name: PortName, limit: Duration, now: Instant) -> Self {
         let own = Own::of_port(me, name.secret, limit);
         let dial = Dial::new(&own, Peer(0), name.owner, name.address, now);
         Self { name, own, dial }
     }
 
-    /// The line, once the other side has accepted; an error is a sentence about the port.
+    /// Returns the line once the other side has accepted; an error is a sentence about the port.
     pub fn poll(&mut self, now: Instant, mut watch: impl FnMut(BorrowedFd<'_>)) -> Result<Option<Line>, String> {
         match self.dial.advance(&self.own, now) {
             Dialled::Wait => Ok(None),
@@ -259,11 +260,11 @@ impl Call {
                 Ok(None)
             }
             Dialled::Open(socket) => Ok(Some(Line::new(socket))),
-            Dialled::Failed(why) => Err(format!("the port at {} cannot be reached: {why}", self.name.address)),
+            Dialled::Failed(why) => Err(format!("the port at {} is unreachable: {why}", self.name.address)),
         }
     }
 
-    /// What to watch from the beginning.
+    /// The descriptor to watch from the beginning.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.dial.socket().map(AsFd::as_fd)
     }

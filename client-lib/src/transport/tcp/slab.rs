@@ -1,4 +1,4 @@
-//! Values under small numbers that are used again.
+//! Values under small numbers that are reused.
 
 /// Values `T`. Adding, finding and removing cost a few instructions each.
 #[derive(Debug)]

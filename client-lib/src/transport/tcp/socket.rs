@@ -1,4 +1,4 @@
-//! The system calls on TCP sockets, with the options that all of ours have.
+//! The system calls on TCP sockets, with the options that all sockets of the library have.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -10,39 +10,41 @@ use nix::sys::socket::{
     self, AddressFamily, Backlog, GetSockOpt, MsgFlags, SockFlag, SockType, SockaddrStorage, setsockopt, sockopt,
 };
 
-/// An idle connection is asked for a sign of life after this long.
+/// The first keep-alive probe on an idle connection is sent after this long.
 const IDLE_S: u32 = 10;
-/// Then this often.
+/// Further probes follow at this interval.
 const ASK_S: u32 = 5;
-/// And given up after this many unanswered times: 30 s after the peer's host has vanished.
+/// The connection is given up after this many unanswered probes: 30 s after the peer's host has vanished.
 const ASKS: u32 = 4;
-/// As long for data without acknowledgement.
+/// The same time for data without acknowledgement.
 const SILENT: Duration = Duration::from_secs(30);
 
-/// The send buffer towards a process on the same host, which the kernel doubles. Left to itself it grows to more than fits
-/// the cache: 4 MiB in 615 us instead of 843, 1 MiB in 129 instead of 283. Between hosts the network decides.
+/// The send buffer towards a process on the same host, which the kernel doubles. By default it grows beyond the size of
+/// the cache: 4 MiB take 615 us with this limit instead of 843, 1 MiB takes 129 instead of 283. Between hosts the
+/// network decides.
 const NEAR: usize = 512 << 10;
 
-/// A listening socket on a port of the system's choice.
+/// A listening socket on a port that the system chooses.
 pub(super) fn listen(at: IpAddr) -> io::Result<TcpListener> {
     ready_to_listen(TcpListener::bind(SocketAddr::new(at, 0))?)
 }
 
-/// A socket that whoever started this process has made; it need not listen yet.
+/// A socket that the parent process has made; it need not listen yet.
 pub(super) fn inherited(descriptor: OwnedFd) -> io::Result<TcpListener> {
-    // Programs that this one starts would keep the port open when this process has ended, and diallers waiting.
+    // Programs that this process executes would keep the port open after this process has exited, and diallers waiting.
     fcntl(&descriptor, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     ready_to_listen(TcpListener::from(descriptor))
 }
 
 fn ready_to_listen(listener: TcpListener) -> io::Result<TcpListener> {
-    // Also asks for a longer queue than std does: all ranks of a job may dial one at the same time.
+    // This also requests a longer queue than std does: all ranks of a job may dial one at the same time.
     socket::listen(&listener, Backlog::MAXCONN)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Begins to connect; the socket becomes writable when that is over, and [`TcpStream::take_error`] says how it went.
+/// Starts to connect; the socket becomes writable when that has ended, and [`TcpStream::take_error`] returns the
+/// result.
 pub(super) fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -53,8 +55,8 @@ pub(super) fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Options of a connected socket. `TCP_USER_TIMEOUT` is not among them: it would also end connections to a peer that is alive
-/// and computing, whose receive buffer is full ([`is_silent`] looks closer).
+/// Sets the options of a connected socket. `TCP_USER_TIMEOUT` is not among them: it would also end connections to a
+/// peer that is alive and computing, whose receive buffer is full ([`is_silent`] checks more precisely).
 pub(super) fn set_options(socket: &TcpStream) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
@@ -68,7 +70,7 @@ pub(super) fn set_options(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends the pieces one after the other, as much as there is room for. No SIGPIPE: the process is somebody else's.
+/// Sends the pieces in order, as much as there is room for. No SIGPIPE, because the library does not own the process.
 #[inline]
 pub(super) fn send(socket: &TcpStream, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
@@ -79,15 +81,15 @@ pub(super) fn send(socket: &TcpStream, pieces: &[IoSlice<'_>]) -> io::Result<usi
     Ok(sent?)
 }
 
-/// Whether the peer's host has not acknowledged data for [`SILENT`], several repetitions included. One whose process does
-/// not read acknowledges all the same.
+/// Whether the peer's host has not acknowledged data for [`SILENT`], in spite of several retransmissions. A host
+/// acknowledges even if the process does not read.
 pub(super) fn is_silent(socket: &TcpStream) -> bool {
     let Ok(state) = state::State.get(socket) else { return false };
     let repeated = state.tcpi_retransmits.max(state.tcpi_probes);
     repeated >= 3 && Duration::from_millis(state.tcpi_last_ack_recv.into()) > SILENT
 }
 
-/// What the kernel says about a connection.
+/// Queries the kernel's information about a connection.
 mod state {
     use nix::{getsockopt_impl, sockopt_impl};
 
@@ -102,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_how_a_connection_fares() {
+    fn the_kernel_reports_the_state_of_a_connection() {
         let listener = listen(std::net::Ipv4Addr::LOCALHOST.into()).unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         set_options(&socket).unwrap();
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inherited_socket_is_not_passed_on() {
+    fn an_inherited_socket_is_closed_in_executed_programs() {
         let socket = socket::socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None).unwrap();
         let listener = inherited(socket).unwrap();
         assert_eq!(fcntl(&listener, FcntlArg::F_GETFD).unwrap(), FdFlag::FD_CLOEXEC.bits());

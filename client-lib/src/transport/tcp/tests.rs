@@ -1,4 +1,4 @@
-//! Several processes in one, over loopback: each has its own poller and turns when the test says so.
+//! Several simulated processes in one, over loopback: each has its own poller, and runs when the test says so.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -88,7 +88,7 @@ struct Process {
     tcp: Tcp,
     poller: Arc<Poller>,
     heard: Heard,
-    /// Where the others are.
+    /// The addresses of the others.
     addresses: HashMap<Peer, Result<String, String>>,
 }
 
@@ -133,7 +133,7 @@ impl Process {
         }
     }
 
-    /// One turn; whether anything came.
+    /// Runs the process once; returns whether anything arrived.
     fn turn(&mut self) -> bool {
         self.look();
         self.find();
@@ -170,18 +170,18 @@ fn eager(tag: i32) -> Frame {
     Frame::Eager { envelope: Envelope { context: 0, rank: 0, tag } }
 }
 
-/// All turn until it is so.
+/// Runs all processes until the condition holds.
 fn until(processes: &mut [Process], mut done: impl FnMut(&mut [Process]) -> bool) {
     let start = Instant::now();
     while !done(processes) {
-        assert!(start.elapsed() < Duration::from_secs(30), "it does not come to be");
+        assert!(start.elapsed() < Duration::from_secs(30), "timed out");
         for process in processes.iter_mut() {
             process.turn();
         }
     }
 }
 
-/// Two that have exchanged a frame.
+/// Two processes that have exchanged a frame.
 fn connected() -> [Process; 2] {
     let mut pair = Process::pair();
     until(&mut pair, |pair| pair[0].send(1, &eager(0), b"first").is_ok());
@@ -190,7 +190,7 @@ fn connected() -> [Process; 2] {
     pair
 }
 
-/// Numbers without end from a seed (xorshift).
+/// An endless sequence of random numbers from a seed (xorshift).
 struct Dice(u64);
 
 impl Dice {

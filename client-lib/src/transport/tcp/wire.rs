@@ -1,22 +1,22 @@
-//! Frames on a stream of bytes: pure, both directions.
+//! Encodes and decodes frames on a byte stream, without I/O.
 //!
 //! ```text
 //! 0        4        8              8+h    32 (48 if h is 40)        s+p          a multiple of 64
 //! | p: u32 | h: u32 | head          | 0 … | payload                 | 0 …        |   the next frame
 //! ```
 //!
-//! `h` is 16, 24 or 40, `p` at most [`FRAME_MAX`], and 0 for kinds without a payload; everything else is no stream of ours and
-//! ends the connection. Words are in the machine's order, which the handshake has compared. A message of any length is many
+//! `h` is 16, 24 or 40, `p` at most [`FRAME_MAX`], and 0 for kinds without a payload; anything else is invalid and ends the
+//! connection. Words are in the machine's byte order, which the handshake has compared. A message of any length is many
 //! frames, so no length here comes near 4 GiB.
 //!
-//! The zeros are for the kernel's copying: a processor whose `rep movsb` writes 1 to 15 bytes ahead of where it reads, modulo a
+//! The zeros speed up the kernel's copying: a processor whose `rep movsb` writes 1 to 15 bytes ahead of where it reads, modulo a
 //! page, is slow there (AMD Zen 4: 2.7 GB/s instead of 45). User memory begins at multiples of 16, often 16 bytes into a page,
-//! and the kernel's at pages: payloads at 32 behind multiples of 64 are never that near.
+//! and the kernel's at pages: payloads 32 bytes after multiples of 64 are never that near.
 
 use crate::engine::frame::{BadFrame, Frame, HEAD_MAX};
 use crate::engine::{Landing, Peer, Sink};
 
-/// The longest payload of a frame, whatever the sender's own limits are: what a receiver may have to collect at once.
+/// The longest payload of a frame, whatever limits the sender has: a receiver may have to buffer this much.
 pub(super) const FRAME_MAX: usize = 4 << 20;
 
 const PREFIX: usize = 8;
@@ -27,7 +27,7 @@ pub(super) const START_MAX: usize = PREFIX + HEAD_MAX;
 const PAYLOAD_AT: usize = 32;
 const UNIT: usize = 64;
 
-/// Between a payload and the next frame.
+/// The padding between a payload and the next frame.
 const ZEROS: [u8; UNIT] = [0; UNIT];
 
 /// Where the payload begins, after a head of this length.
@@ -36,13 +36,13 @@ const fn start_len(head: usize) -> usize {
     if PREFIX + head > PAYLOAD_AT { START_MAX } else { PAYLOAD_AT }
 }
 
-/// How many zeros follow a frame that would end here.
+/// The number of zeros after a frame that would end here.
 #[inline]
 const fn padding(end: usize) -> usize {
     end.next_multiple_of(UNIT) - end
 }
 
-/// What comes before and after a payload.
+/// The bytes before a payload, and the padding after it.
 #[derive(Debug)]
 pub(super) struct Start {
     bytes: [u8; START_MAX],
@@ -74,32 +74,32 @@ impl Start {
     }
 }
 
-/// Bytes that are no frames.
+/// Bytes that are not valid frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BadStream {
-    #[error("a frame is announced with a head of {0} bytes")]
+    #[error("invalid frame: head of {0} bytes")]
     Head(u32),
-    #[error("a frame is announced with {0} bytes of payload")]
+    #[error("invalid frame: payload of {0} bytes")]
     Payload(u32),
-    #[error("a frame has a head that cannot be understood")]
+    #[error("invalid frame: unknown head")]
     Frame(#[from] BadFrame),
-    #[error("a frame of a kind without payload is announced with {0} bytes of it")]
+    #[error("invalid frame: payload of {0} bytes in a kind without payload")]
     NoPayload(u32),
 }
 
-/// What has come of the current frame.
+/// The received bytes of the current frame.
 #[derive(Debug)]
 pub(super) struct Incoming {
     peer: Peer,
     start: [u8; START_MAX],
     started: usize,
     payload: Option<Underway>,
-    /// As many zeros are still to come before the next frame.
+    /// The number of zeros still to come before the next frame.
     skip: usize,
     bye: bool,
 }
 
-/// A payload of which some is still to come.
+/// A payload that is not complete yet.
 #[derive(Debug)]
 struct Underway {
     frame: Frame,
@@ -110,9 +110,9 @@ struct Underway {
 
 #[derive(Debug)]
 enum Into {
-    /// The user's memory: read straight there if it lies in few pieces, else written to from what was read.
+    /// The user's memory: read directly there if it consists of few pieces, otherwise copied from what was read.
     Landing { landing: Landing, straight: bool },
-    /// Memory of ours, as nobody wants the message yet.
+    /// The library's memory, because no receive has matched the message yet.
     Collected(Vec<u8>),
 }
 
@@ -121,7 +121,7 @@ impl Incoming {
         Self { peer, start: [0; START_MAX], started: 0, payload: None, skip: 0, bye: false }
     }
 
-    /// Whether the peer has said that nothing more will come.
+    /// Whether the peer has said that nothing more will arrive.
     pub(super) fn bye(&self) -> bool {
         self.bye
     }
@@ -131,7 +131,7 @@ impl Incoming {
         self.started > 0 || self.payload.is_some()
     }
 
-    /// Takes the next bytes of the stream, cut anywhere.
+    /// Takes the next bytes of the stream, split anywhere.
     #[inline]
     pub(super) fn feed<S: Sink>(&mut self, mut bytes: &[u8], sink: &mut S) -> Result<(), BadStream> {
         while !bytes.is_empty() {
@@ -182,8 +182,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Where the next bytes of the stream belong, if that is the user's memory: the landing, how much of it is
-    /// filled, and how much is not.
+    /// Where the next bytes of the stream belong, if that is the user's memory: the landing, how many of its bytes are
+    /// filled, and how many are not.
     #[inline]
     pub(super) fn wanted(&self) -> Option<(&Landing, usize, usize)> {
         match &self.payload {
@@ -194,7 +194,7 @@ impl Incoming {
         }
     }
 
-    /// The next `count` bytes of the stream have been read into the landing, at most as many as were wanted.
+    /// Records that the next `count` bytes of the stream, at most the wanted number, have been read into the landing.
     #[inline]
     pub(super) fn landed<S: Sink>(&mut self, count: usize, sink: &mut S) {
         if let Some(underway) = &mut self.payload {
@@ -238,7 +238,7 @@ impl Incoming {
     }
 }
 
-/// Whether a system call can fill a good part of the payload's place: it takes a list of pieces, which is not endless.
+/// Whether one system call can fill a good part of the payload's memory: its list of pieces is limited.
 fn is_coarse(landing: &Landing, len: usize) -> bool {
     const PIECES: usize = 16;
     const ENOUGH: usize = 16 << 10;
@@ -251,7 +251,7 @@ fn is_coarse(landing: &Landing, len: usize) -> bool {
     named >= len.min(ENOUGH)
 }
 
-/// The frame that starts here, where its payload begins, and how long that is; none as long as there are too few bytes.
+/// The frame that starts here, the offset and the length of its payload; `None` if there are too few bytes.
 #[inline]
 fn parse(bytes: &[u8]) -> Result<Option<(Frame, usize, usize)>, BadStream> {
     let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));

@@ -1,4 +1,4 @@
-//! Where the blocks of a collective operation lie, and what may not be said of them.
+//! The blocks of a collective operation in memory, and the checks on them.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::memory::Buffer;
 use crate::object::comm::Communicator;
 use crate::runtime::State;
 
-/// The communicator, and its members as the messages of its collectives know them.
+/// The communicator, and its members as its collectives need them.
 pub(in crate::api::coll) fn members(state: &State, comm: CommHandle) -> MpiResult<(&Communicator, Members)> {
     let communicator = state.comms.get(comm)?;
     let parties = &communicator.parties;
@@ -30,12 +30,12 @@ pub(in crate::api::coll) fn is_in_place(address: *const c_void) -> bool {
 
 pub(in crate::api::coll) fn not_in_place(address: *const c_void) -> MpiResult {
     if is_in_place(address) {
-        return Err(MpiError::buffer("MPI_IN_PLACE stands where this function does not take it"));
+        return Err(MpiError::buffer("this function does not accept MPI_IN_PLACE in this argument"));
     }
     Ok(())
 }
 
-/// Whether the root says `MPI_IN_PLACE`, which nobody else may.
+/// Whether the root passes `MPI_IN_PLACE`, which no other rank may.
 pub(super) fn at_root_in_place(address: *const c_void, is_root: bool) -> MpiResult<bool> {
     if is_in_place(address) && !is_root {
         return Err(MpiError::buffer("only the root may pass MPI_IN_PLACE"));
@@ -67,7 +67,7 @@ pub(in crate::api::coll) unsafe fn result(
     unsafe { memory(state, address, count, datatype) }
 }
 
-/// Memory for a block of each rank.
+/// Memory for one block per rank.
 pub(in crate::api::coll) unsafe fn blocks(
     state: &State,
     address: *const c_void,
@@ -80,7 +80,7 @@ pub(in crate::api::coll) unsafe fn blocks(
     unsafe { memory(state, address, all, datatype) }
 }
 
-/// Operands and results of one length; no operands if in place.
+/// Operands and results of the same length; no operands if in place.
 pub(super) unsafe fn vectors(
     state: &State,
     sendbuf: *const c_void,
@@ -92,7 +92,7 @@ pub(super) unsafe fn vectors(
     unsafe { to_be_scattered(state, sendbuf, recvbuf, count, count, datatype) }
 }
 
-/// Operands of one length and results of another; in place, operands lie where the results go.
+/// Operands of one length and results of another; in place, the operands lie where the results go.
 pub(super) unsafe fn to_be_scattered(
     state: &State,
     sendbuf: *const c_void,
@@ -111,14 +111,14 @@ pub(super) unsafe fn to_be_scattered(
     Ok((send, recv))
 }
 
-/// The datatypes of several blocks; with one for each, displacements count bytes.
+/// The datatypes of several blocks; if each has its own, displacements are in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::api::coll) enum Types {
     One(DatatypeHandle),
     Each(*const DatatypeHandle),
 }
 
-/// Memory for a block of each rank, where each has its own length and place.
+/// Memory for one block per rank, each with its own length and place.
 pub(in crate::api::coll) unsafe fn places(
     state: &State,
     address: *const c_void,
@@ -157,7 +157,7 @@ pub(in crate::api::coll) fn lens(buffers: &[Buffer]) -> Vec<u64> {
     buffers.iter().map(|buffer| buffer.len() as u64).collect()
 }
 
-/// Of all blocks.
+/// The total length of all blocks.
 pub(in crate::api::coll) fn total(lens: &[u64]) -> MpiResult<u64> {
     lens.iter().try_fold(0_u64, |sum, len| sum.checked_add(*len)).ok_or_else(|| too_many(i64::MAX))
 }
@@ -169,23 +169,23 @@ pub(in crate::api::coll) fn there_is(array: Ints, what: &str) -> MpiResult {
     Ok(())
 }
 
-/// What is sent and where it is received may not be the same memory (MPI 5.0 §6.2.3).
+/// The send and receive buffers must not be the same memory (MPI 5.0 §6.2.3).
 pub(in crate::api::coll) fn apart(send: *const c_void, send_len: u64, recv: *const c_void, recv_len: u64) -> MpiResult {
     if send == recv && send_len > 0 && recv_len > 0 && !send.is_null() {
-        return Err(MpiError::buffer("the buffers to send from and to receive into are the same: pass MPI_IN_PLACE"));
+        return Err(MpiError::buffer("the send and receive buffers are the same: pass MPI_IN_PLACE"));
     }
     Ok(())
 }
 
-/// What a rank sends to itself must fit where it receives it.
+/// The bytes that a rank sends to itself must fit where it receives them.
 pub(super) fn fits(sent: u64, room: u64) -> MpiResult {
     if sent > room {
-        return Err(MpiError::truncate(format!("this rank sends itself {sent} bytes, to where {room} fit")));
+        return Err(MpiError::truncate(format!("this rank sends itself {sent} bytes, but receives at most {room}")));
     }
     Ok(())
 }
 
 #[cold]
 pub(in crate::api::coll) fn too_many(count: i64) -> MpiError {
-    MpiError::count(format!("{count} elements of each rank are more than memory can be"))
+    MpiError::count(format!("{count} elements per rank exceed the address space"))
 }

@@ -1,4 +1,4 @@
-//! Operations that combine: what their arguments come to.
+//! Plans of reductions.
 
 use std::ffi::{c_int, c_void};
 
@@ -162,7 +162,7 @@ pub(in crate::api::coll) unsafe fn reduce_scatter(
     // SAFETY: the caller's promise.
     let counts = unsafe { recvcounts.to_vec(here.size as usize) };
     if let Some(negative) = counts.iter().find(|count| **count < 0) {
-        return Err(MpiError::count(format!("a count is {negative}")));
+        return Err(MpiError::count(format!("negative count {negative}")));
     }
     let all = counts.iter().try_fold(0_i64, |sum, count| sum.checked_add(*count)).ok_or_else(|| too_many(i64::MAX))?;
     // SAFETY: the caller's promise.

@@ -1,4 +1,4 @@
-//! All interleavings of a few steps, and all values that the memory model lets each of them read.
+//! Explores all interleavings of a few steps, and all values that the memory model permits for each read.
 
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -8,7 +8,7 @@ use super::*;
 struct Memory {
     head: RingHead,
     slots: Vec<Slot>,
-    /// Whether it has been rung since the last wait: a wake-up that is lost is a deadlock.
+    /// Whether it has been rung since the last wait: a lost wake-up is a deadlock.
     bell: (Mutex<bool>, Condvar),
 }
 
@@ -60,7 +60,7 @@ impl Memory {
     }
 }
 
-/// What is taken after `order`, all senders having ended.
+/// Takes the frames that are left after `order`, when all senders have ended.
 fn drain(memory: &Memory, receiver: &mut Receiver, mut order: Vec<u32>) -> Vec<u32> {
     while let Some(note) = memory.take(receiver) {
         order.push(note);
@@ -95,7 +95,7 @@ fn loom_frames_of_two_senders_arrive_whole_once_and_in_order() {
 }
 
 #[test]
-fn loom_a_slot_is_not_written_to_again_before_it_has_been_read() {
+fn loom_a_slot_is_not_overwritten_before_it_has_been_read() {
     loom::model(|| {
         let memory = Memory::new(1);
         let sender = thread::spawn({
@@ -140,7 +140,7 @@ fn loom_a_receiver_that_sleeps_is_woken() {
 #[test]
 fn loom_a_sender_without_room_that_sleeps_is_woken() {
     loom::model(|| {
-        // The sender's own ring is only slept on; the receiver rings it there.
+        // The sender only sleeps on its own ring; the receiver rings it there.
         let (memory, own) = (Memory::new(1), Memory::new(1));
         let mut known = 0;
         assert!(memory.send(&mut known, 1));

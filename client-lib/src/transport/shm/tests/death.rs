@@ -1,4 +1,4 @@
-//! Peers that end in every way.
+//! Peers that end in every possible way.
 
 use std::io::{BufRead, BufReader};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const CHILD: &str = "RSD_MPI_TEST_CHILD_OF";
 
-/// Polls until a loss is told; what had come before it.
+/// Polls until a loss is reported; returns what arrived before it, and the reason.
 fn until_lost(process: &mut Process) -> (Vec<Vec<u8>>, String) {
     let since = Instant::now();
     while process.inbox.lost.is_empty() {
@@ -21,25 +21,25 @@ fn until_lost(process: &mut Process) -> (Vec<Vec<u8>>, String) {
 }
 
 #[test]
-fn what_a_peer_sent_before_it_died_still_arrives_and_then_its_death() {
+fn frames_sent_before_a_death_arrive_before_the_death_is_reported() {
     let mut world: [Process; 2] = world("death", |config| config);
     connect(&mut world);
     let [mut first, mut second] = world;
     assert_eq!(second.try_send(0, &EAGER, b"small"), Ok(()));
     assert_eq!(second.try_send(0, &EAGER, &pattern(5000, 1)), Ok(()));
-    // Its cell is out when the peer dies.
+    // Its cell is in use when the peer dies.
     assert_eq!(first.try_send(1, &EAGER, &[1; 5000]), Ok(()));
     drop(second);
     let (frames, reason) = until_lost(&mut first);
     assert_eq!(frames, [b"small".to_vec(), pattern(5000, 1)]);
-    assert!(reason.starts_with("rank 1 of job ") && reason.ends_with(": it has ended without a farewell"), "{reason}");
+    assert!(reason.starts_with("rank 1 of job ") && reason.ends_with(": it exited without finalizing MPI"), "{reason}");
     assert_eq!(first.try_send(1, &EAGER, b""), Err(Refusal::Lost));
     assert!(first.shm.prepare_sleep());
     assert_eq!(first.shm.sleep_limit(), None);
 }
 
 #[test]
-fn a_peer_that_has_said_farewell_may_go() {
+fn a_peer_that_has_said_farewell_may_exit() {
     let mut world: [Process; 2] = world("farewell", |config| config);
     connect(&mut world);
     let [mut first, mut second] = world;
@@ -56,20 +56,20 @@ fn a_peer_that_has_said_farewell_may_go() {
 }
 
 #[test]
-fn a_peer_that_never_starts_is_lost_with_what_was_tried() {
+fn a_peer_that_never_starts_is_lost_and_the_attempts_are_named() {
     let config = ShmConfig { connect_limit: Duration::from_millis(20), ..config("never", 0) };
     let mut process = Process::new(config, 2);
     assert_eq!(process.try_send(1, &EAGER, b""), Err(Refusal::Full));
     let (_, reason) = until_lost(&mut process);
-    let expected = "it could not be reached on this node: ";
-    assert!(reason.contains(expected) && reason.ends_with("-1, the last: nobody listens there"), "{reason}");
+    let expected = "it is unreachable on this node (attempts: ";
+    assert!(reason.contains(expected) && reason.ends_with("-1): no process listens there"), "{reason}");
     assert_eq!(process.try_send(1, &EAGER, b""), Err(Refusal::Lost));
 }
 
 #[test]
-fn one_that_is_doubted_is_lost_at_once_with_what_is_known() {
+fn a_doubted_peer_is_lost_at_once_and_the_known_reason_is_named() {
     for (why, expected) in
-        [(None, ": its process has ended"), (Some("it uses another MPI"), "says: it uses another MPI")]
+        [(None, ": its process has exited"), (Some("it uses another MPI"), "says: it uses another MPI")]
     {
         let mut process = Process::new(config("doubted", 0), 2);
         assert_eq!(process.try_send(1, &EAGER, b""), Err(Refusal::Full));
@@ -80,14 +80,14 @@ fn one_that_is_doubted_is_lost_at_once_with_what_is_known() {
 }
 
 #[test]
-fn a_slot_that_the_dead_had_claimed_does_not_hold_up_the_living() {
+fn a_slot_claimed_by_a_dead_peer_does_not_block_the_others() {
     let mut world: [Process; 3] = world("claimed", |config| config);
     send(&mut world, 2, 0, &EAGER, &[]);
     send(&mut world, 1, 0, &EAGER, &[]);
     let [mut first, second, mut third] = world;
     first.poll();
     first.inbox.frames.clear();
-    // What `try_send` does up to the moment of death.
+    // The steps of `try_send` up to the moment of death.
     let LinkState::Up(up) = &second.shm.links[0].state else { panic!("not connected") };
     let (ring_id, intent) = (up.ring_id, second.shm.segment.intent());
     let claimed = up.segment.ring().claim(&mut 0, |position| {
@@ -106,7 +106,8 @@ fn a_slot_that_the_dead_had_claimed_does_not_hold_up_the_living() {
     }
 }
 
-/// Not a test by itself: what [`a_killed_process_is_noticed_and_its_last_words_are_heard`] starts. Sends, says so, and waits to be killed.
+/// Not a test by itself: the child of [`the_death_of_a_killed_process_is_noticed_and_its_last_frames_arrive`]. It
+/// sends, reports that, and waits to be killed.
 #[test]
 fn child() {
     let Ok(job) = std::env::var(CHILD) else { return };
@@ -127,7 +128,7 @@ fn child() {
 }
 
 #[test]
-fn a_killed_process_is_noticed_and_its_last_words_are_heard() {
+fn the_death_of_a_killed_process_is_noticed_and_its_last_frames_arrive() {
     let job = format!("killed {}", std::process::id());
     let mut process = Process::new(ShmConfig::new(ProcessName::new(job.as_bytes(), 0)), 2);
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -157,6 +158,6 @@ fn a_killed_process_is_noticed_and_its_last_words_are_heard() {
     child.kill().unwrap();
     let (frames, reason) = until_lost(&mut process);
     assert_eq!(frames.last(), Some(&pattern(30_000, 2)));
-    assert!(reason.ends_with("it has ended without a farewell"), "{reason}");
+    assert!(reason.ends_with("it exited without finalizing MPI"), "{reason}");
     child.wait().unwrap();
 }

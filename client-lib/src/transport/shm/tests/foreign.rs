@@ -1,8 +1,8 @@
-//! Peers that go, and whose place others take.
+//! Peers that leave, and peers that take their places.
 
 use super::*;
 
-/// Both have said farewell and forget each other.
+/// Both processes say farewell and forget each other.
 fn disconnect(world: &mut [Process], peers: [u32; 2]) {
     for (me, peer) in [0, 1].into_iter().zip(peers) {
         send(world, me, peer, &Frame::Bye, &[]);
@@ -15,7 +15,7 @@ fn disconnect(world: &mut [Process], peers: [u32; 2]) {
 }
 
 #[test]
-fn what_was_sent_stays_until_the_peer_has_read_it() {
+fn sent_data_stay_until_the_peer_has_read_them() {
     let mut world: [Process; 3] = world("left", |config| config);
     connect(&mut world);
     send(&mut world, 0, 2, &EAGER, &[]);
@@ -28,7 +28,7 @@ fn what_was_sent_stays_until_the_peer_has_read_it() {
     world[0].shm.disconnect(Peer(1));
     world[0].shm.forget(Peer(1));
     assert!(!world[0].shm.connected().contains(&Peer(1)));
-    // One of two long cells is still out: the other one serves whoever else is there.
+    // One of two long cells is still in use: the other one serves the remaining peers.
     for seed in 2..6 {
         send(&mut world[..], 0, 2, &EAGER, &pattern(LARGE, seed));
         world[2].poll();
@@ -45,7 +45,7 @@ fn what_was_sent_stays_until_the_peer_has_read_it() {
 }
 
 #[test]
-fn the_same_process_comes_and_goes_as_often_as_it_likes() {
+fn the_same_process_can_connect_and_leave_repeatedly() {
     let mut world: [Process; 2] = world("again", |config| config);
     let names = [0, 1].map(|me: usize| world[me].shm.config.me);
     connect(&mut world);

@@ -1,4 +1,4 @@
-//! Peers that write anything into the ring, or say anything on the socket.
+//! Peers that write anything into the ring, or send anything on the socket.
 
 use std::os::fd::OwnedFd;
 
@@ -9,7 +9,7 @@ use super::*;
 fn connected(test: &str) -> [Process; 2] {
     let mut world = world(test, |config| config);
     connect(&mut world);
-    // Both directions are up, and peer 1 is the one who misbehaves towards 0.
+    // Both directions are up, and peer 1 misbehaves towards peer 0.
     send(&mut world, 1, 0, &EAGER, b"");
     world[0].poll();
     world[0].inbox.frames.clear();
@@ -38,17 +38,17 @@ fn data(frame: &Frame, cell: u32, len: u32) -> [u8; DATA] {
 }
 
 #[test]
-fn frames_that_cannot_be_are_the_end_of_a_peer_and_of_nothing_else() {
+fn an_invalid_frame_ends_its_sender_and_no_other_peer() {
     let vectors = [
-        (0, [0xff; DATA], "it has sent what is no frame"),
-        (0, [0; DATA], "it has sent what is no frame"),
-        (41, data(&EAGER, 0, 0), "it has sent a frame that does not fit its slot"),
-        (255, data(&Frame::Done { send: 1 }, 0, 0), "it has sent a frame that does not fit its slot"),
-        (IN_CELL, data(&EAGER, 6, 1), "it has sent a frame in a cell that it does not have"),
-        (IN_CELL, data(&EAGER, u32::MAX, 1), "it has sent a frame in a cell that it does not have"),
-        (IN_CELL, data(&EAGER, 0, 4097), "it has sent a frame in a cell that it does not have"),
-        (IN_CELL, data(&EAGER, 5, 32769), "it has sent a frame in a cell that it does not have"),
-        (IN_CELL, data(&EAGER, 4, u32::MAX), "it has sent a frame in a cell that it does not have"),
+        (0, [0xff; DATA], "it sent an invalid frame"),
+        (0, [0; DATA], "it sent an invalid frame"),
+        (41, data(&EAGER, 0, 0), "it sent a frame longer than its slot"),
+        (255, data(&Frame::Done { send: 1 }, 0, 0), "it sent a frame longer than its slot"),
+        (IN_CELL, data(&EAGER, 6, 1), "it sent a frame in an unknown cell"),
+        (IN_CELL, data(&EAGER, u32::MAX, 1), "it sent a frame in an unknown cell"),
+        (IN_CELL, data(&EAGER, 0, 4097), "it sent a frame in an unknown cell"),
+        (IN_CELL, data(&EAGER, 5, 32769), "it sent a frame in an unknown cell"),
+        (IN_CELL, data(&EAGER, 4, u32::MAX), "it sent a frame in an unknown cell"),
     ];
     for (nth, (note, data, reason)) in vectors.into_iter().enumerate() {
         let [mut first, second] = connected(&format!("cannot be {nth}"));
@@ -62,7 +62,7 @@ fn frames_that_cannot_be_are_the_end_of_a_peer_and_of_nothing_else() {
 }
 
 #[test]
-fn frames_signed_by_nobody_are_counted_and_left() {
+fn frames_from_unknown_links_are_counted_and_ignored() {
     let [mut first, mut second] = connected("nobody");
     put(&second, 1 << 16, data(&EAGER, 0, 0));
     put(&second, 0xffff << 16, data(&EAGER, 0, 0));
@@ -74,7 +74,7 @@ fn frames_signed_by_nobody_are_counted_and_left() {
 }
 
 #[test]
-fn garbage_on_the_socket_harms_nobody() {
+fn garbage_on_the_socket_harms_no_peer() {
     let [mut first]: [Process; 1] = world("garbage", |config| config);
     let me = first.shm.config.me;
     let hello = Hello {
@@ -95,20 +95,20 @@ fn garbage_on_the_socket_harms_nobody() {
     };
     assert!(say(&mut first, b"GET / HTTP/1.1\r\n\r\n"));
     assert!(say(&mut first, &[0; 1000]));
-    // Nobody of that name is expected.
+    // No process of that name is expected.
     assert!(say(&mut first, &hello.encode()));
     first.shm.expect(Peer(1), hello.from);
-    // For somebody else.
+    // Addressed to another process.
     assert!(say(&mut first, &Hello { to: hello.from, ..hello }.encode()));
     assert!(first.inbox.lost.is_empty());
-    // Who says too little about itself is lost, since it is the one that is expected.
+    // An incomplete hello loses the peer, because this one is expected.
     assert!(!say(&mut first, &hello.encode()));
     assert_eq!(first.inbox.lost.len(), 1);
-    assert!(first.inbox.lost[0].1.ends_with("it has not passed its segment and its doorbell"));
+    assert!(first.inbox.lost[0].1.ends_with("it did not pass its segment and doorbell"));
 }
 
 #[test]
-fn silent_callers_are_bounded_and_keep_nobody_out() {
+fn silent_callers_are_bounded_and_block_no_peer() {
     let mut world: [Process; 2] = world("silent", |config| config);
     let me = world[0].shm.config.me;
     let callers: Vec<OwnedFd> = (0..20).map(|_| socket::call(me).unwrap()).collect();

@@ -27,7 +27,7 @@ impl Message {
         Self { world, source, target, region, copy }
     }
 
-    /// As the sender sees it.
+    /// The ticket, as the sender sees it.
     fn ticket(&self, ticket: usize) -> &Ticket {
         let LinkState::Up(up) = &self.world[0].shm.links[0].state else { panic!("not connected") };
         up.segment.ticket(ticket).unwrap()
@@ -45,9 +45,9 @@ fn buffer(target: &mut [u8]) -> Buffer {
 }
 
 #[test]
-fn a_sender_with_time_writes_pieces_and_the_receiver_reads_the_others() {
+fn an_idle_sender_writes_pieces_and_the_receiver_reads_the_others() {
     let mut message = Message::new("share pieces");
-    // The first poll brings the request, each of the others writes a piece of 256 KiB at most.
+    // The first poll delivers the request; each of the others writes a piece of at most 256 KiB.
     for _ in 0..6 {
         message.world[0].shm.poll(&mut Inbox::default());
     }
@@ -58,7 +58,7 @@ fn a_sender_with_time_writes_pieces_and_the_receiver_reads_the_others() {
 }
 
 #[test]
-fn a_sender_without_time_leaves_all_pieces_to_the_receiver_and_its_late_help_does_nothing() {
+fn a_busy_sender_leaves_all_pieces_to_the_receiver_and_its_late_help_has_no_effect() {
     let mut message = Message::new("share alone");
     assert_eq!(message.read(), Ok(Pulled::Now));
     assert!(message.target == message.source);
@@ -72,7 +72,7 @@ fn a_sender_without_time_leaves_all_pieces_to_the_receiver_and_its_late_help_doe
 }
 
 #[test]
-fn a_message_is_complete_when_the_senders_last_piece_is_and_refused_if_that_fails() {
+fn a_message_is_complete_with_the_senders_last_piece_and_refused_if_that_piece_fails() {
     for written in [true, false] {
         let mut message = Message::new(&format!("share last {written}"));
         let Copy { ticket, number, .. } = message.copy;
@@ -91,7 +91,7 @@ fn a_message_is_complete_when_the_senders_last_piece_is_and_refused_if_that_fail
 }
 
 #[test]
-fn what_is_not_offered_is_not_written() {
+fn memory_that_is_not_offered_is_not_written() {
     let mut message = Message::new("share withdrawn");
     message.world[0].shm.withdraw(Peer(1), message.region);
     for _ in 0..20 {

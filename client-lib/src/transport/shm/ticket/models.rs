@@ -1,4 +1,4 @@
-//! All interleavings of two ends that copy one message.
+//! Explores all interleavings of two ends that copy one message.
 
 #![expect(unsafe_code, reason = "pieces are written through pointers, as a peer's memory is")]
 
@@ -17,13 +17,13 @@ struct Copying {
 
 impl Copying {
     fn copy(&self, piece: u32) {
-        // SAFETY: whoever has claimed a piece has it alone, as the model proves.
+        // SAFETY: the process that has claimed a piece is its only user, as the model proves.
         self.pieces[piece as usize].with_mut(|value| unsafe { *value += 1 });
     }
 }
 
 #[test]
-fn loom_every_piece_is_copied_once_and_is_there_when_the_receiver_says_so() {
+fn loom_every_piece_is_copied_once_and_before_the_receiver_reports_the_end() {
     loom::model(|| {
         let ticket = Ticket { turn: AtomicU64::new(0), done: AtomicU32::new(9), failed: AtomicU32::new(9) };
         let copying = Arc::new(Copying { ticket, pieces: Default::default() });
@@ -45,7 +45,7 @@ fn loom_every_piece_is_copied_once_and_is_there_when_the_receiver_says_so() {
         }
         let theirs = copying.ticket.close(7, PIECES) - ours;
         let whole = |copying: &Copying| {
-            // SAFETY: nobody writes any more, as the model proves.
+            // SAFETY: no process writes any more, as the model proves.
             copying.pieces.iter().all(|piece| piece.with(|value| unsafe { *value == 1 }))
         };
         match copying.ticket.outcome(theirs) {

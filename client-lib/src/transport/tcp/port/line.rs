@@ -1,7 +1,7 @@
-//! A connection between two processes of which neither knows the other's group yet: messages of words.
+//! A connection between two processes before their groups are introduced: messages of words.
 //!
 //! ```text
-//! | count: u32 | !count: u32 | count words of 64 bits |     in the machine's order, which the handshake has compared
+//! | count: u32 | !count: u32 | count words of 64 bits |     in the machine's byte order, which the handshake has compared
 //! ```
 
 use std::io::{self, ErrorKind, IoSlice, Read};
@@ -17,14 +17,14 @@ pub struct Line {
     /// `out[sent..]` is still to be sent.
     out: Vec<u8>,
     sent: usize,
-    /// What has come of the next message.
+    /// The bytes of the next message that have arrived.
     came: Vec<u8>,
 }
 
-/// A message of more words is taken for nonsense: 2^24 processes introduce themselves.
+/// A message of more words is rejected: this many suffice for the introductions of 2^24 processes.
 const WORDS_MAX: usize = 1 << 28;
 
-/// Memory for what comes grows with it, not with what is announced.
+/// Memory for a message grows as it arrives, not by its announced length.
 const CHUNK: usize = 64 << 10;
 
 const HEAD: usize = 8;
@@ -39,7 +39,7 @@ impl Line {
         self.socket.as_fd()
     }
 
-    /// Sends a message, or as much of it as there is room for: the rest goes with the next polls.
+    /// Sends a message, or as much of it as there is room for: later polls send the rest.
     pub fn send(&mut self, words: &[u64]) -> io::Result<()> {
         let count = words.len() as u32;
         self.out.extend_from_slice(&count.to_ne_bytes());
@@ -48,7 +48,7 @@ impl Line {
         self.flush().map(|_| ())
     }
 
-    /// Whether all has been sent.
+    /// Whether everything has been sent.
     pub fn flush(&mut self) -> io::Result<bool> {
         while self.sent < self.out.len() {
             match socket::send(&self.socket, &[IoSlice::new(&self.out[self.sent..])]) {
@@ -63,7 +63,7 @@ impl Line {
         Ok(true)
     }
 
-    /// The next message, once it is there. The end of the line is an error, as is what makes no sense.
+    /// Returns the next message once it is complete. The end of the line and an invalid message are errors.
     pub fn receive(&mut self) -> io::Result<Option<Vec<u64>>> {
         self.flush()?;
         loop {
@@ -80,7 +80,7 @@ impl Line {
             let read = (&self.socket).read(&mut self.came[before..]);
             self.came.truncate(before + *read.as_ref().unwrap_or(&0));
             match read {
-                Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "it has closed the connection")),
+                Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "it closed the connection")),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -89,13 +89,13 @@ impl Line {
         }
     }
 
-    /// How many bytes of the message are still to come, as far as is known: no more is read than belongs to it.
+    /// How many bytes of the message are known to be missing: no byte after it is read.
     fn missing(&self) -> io::Result<usize> {
         let Some(head) = self.came.first_chunk::<HEAD>() else { return Ok(HEAD - self.came.len()) };
         let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let count = word(0);
         if word(4) != !count || count as usize > WORDS_MAX {
-            return Err(io::Error::new(ErrorKind::InvalidData, "it says what makes no sense"));
+            return Err(io::Error::new(ErrorKind::InvalidData, "it sent an invalid message"));
         }
         Ok(HEAD + 8 * count as usize - self.came.len())
     }

@@ -16,14 +16,14 @@ fn call(port: &Port, me: ProcessName) -> Call {
     Call::begin(me, name, LIMIT, Instant::now())
 }
 
-/// Both get on until there is something.
+/// Repeats the body until it returns a value.
 fn until<T>(mut body: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = body() {
             return found;
         }
-        assert!(start.elapsed() < Duration::from_secs(30), "it does not come to be");
+        assert!(start.elapsed() < Duration::from_secs(30), "timed out");
         std::thread::yield_now();
     }
 }
@@ -47,7 +47,7 @@ fn both(port: &mut Port, call: &mut Call) -> [Line; 2] {
 }
 
 #[test]
-fn a_name_says_all_and_nothing_else_is_one() {
+fn a_name_encodes_everything_and_invalid_names_are_rejected() {
     let port = port();
     let text = port.name().text();
     assert_eq!(PortName::parse(&text), Some(*port.name()));
@@ -67,7 +67,7 @@ fn a_name_says_all_and_nothing_else_is_one() {
 }
 
 #[test]
-fn callers_are_answered_one_by_one_and_talk_in_words() {
+fn callers_are_served_one_by_one_and_exchange_words() {
     let mut port = port();
     let mut calls: Vec<_> = (0..3).map(|rank| call(&port, ProcessName { rank, ..CALLER })).collect();
     for call in &mut calls {
@@ -102,13 +102,13 @@ fn intruders_and_callers_of_another_port_do_not_hold_up_a_caller() {
         assert!(answered(&mut port).is_none());
         wrong.poll(Instant::now(), |_| ()).err()
     });
-    assert!(why.contains("cannot be reached") && why.contains("secret"), "{why}");
+    assert!(why.contains("is unreachable") && why.contains("secret"), "{why}");
     let mut right = call(&port, CALLER);
     both(&mut port, &mut right);
 }
 
 #[test]
-fn a_closed_port_is_told_at_once() {
+fn a_call_to_a_closed_port_fails_at_once() {
     let port = port();
     let mut late = call(&port, CALLER);
     drop(port);
@@ -116,7 +116,7 @@ fn a_closed_port_is_told_at_once() {
     assert!(why.starts_with("the port at 127.0.0.1:"), "{why}");
 }
 
-/// It says hello, and is the one at this place of those who have come.
+/// The caller says hello, and is at this place among the callers that have arrived.
 fn say_hello(port: &mut Port, call: &mut Call, place: usize, now: Instant) {
     until(|| {
         assert!(through(call).is_none());
@@ -125,7 +125,7 @@ fn say_hello(port: &mut Port, call: &mut Call, place: usize, now: Instant) {
     });
 }
 
-/// It proves who it is, while it is not its turn.
+/// The caller proves its identity before its turn.
 fn prove(port: &mut Port, call: &mut Call, place: usize, now: Instant) {
     until(|| {
         assert!(through(call).is_none());
@@ -134,7 +134,7 @@ fn prove(port: &mut Port, call: &mut Call, place: usize, now: Instant) {
     });
 }
 
-/// So many have said hello, in their order.
+/// This many callers that have said hello, in order.
 fn named(port: &mut Port, count: u32, now: Instant) -> Vec<Call> {
     let mut calls: Vec<_> = (0..count).map(|rank| call(port, ProcessName { rank, ..CALLER })).collect();
     for (place, call) in calls.iter_mut().enumerate() {
@@ -143,20 +143,20 @@ fn named(port: &mut Port, count: u32, now: Instant) -> Vec<Call> {
     calls
 }
 
-/// It is the turn of this one, which has proved itself.
+/// Asserts that this caller, which has proved its identity, is served now.
 fn is_served(port: &mut Port, call: &mut Call, now: Instant) {
     let _line = port.next_caller(now, |_| ()).unwrap().expect("it is somebody's turn");
     until(|| through(call));
 }
 
 #[test]
-fn callers_are_served_as_they_came_in_whatever_order_they_prove_themselves() {
+fn callers_are_served_in_order_of_arrival_whatever_the_order_of_their_proofs() {
     let (mut port, now) = (port(), Instant::now());
     let mut calls = named(&mut port, 4, now);
     for place in [2, 1, 3] {
         prove(&mut port, &mut calls[place], place, now);
     }
-    // With the proof of the first.
+    // With the proof of the first caller.
     let mut line = None;
     until(|| {
         let _ = through(&mut calls[0]);
@@ -171,7 +171,7 @@ fn callers_are_served_as_they_came_in_whatever_order_they_prove_themselves() {
 }
 
 #[test]
-fn one_that_said_hello_and_nothing_more_holds_up_the_others_for_a_moment_once() {
+fn a_caller_that_only_says_hello_delays_the_others_briefly_and_once() {
     let (mut port, start) = (port(), Instant::now());
     let mut calls = named(&mut port, 3, start);
     let later = start + PATIENCE / 2;
@@ -182,11 +182,11 @@ fn one_that_said_hello_and_nothing_more_holds_up_the_others_for_a_moment_once() 
     assert!(port.next_caller(end - Duration::from_millis(1), |_| ()).unwrap().is_none());
     is_served(&mut port, &mut calls[1], end);
     is_served(&mut port, &mut calls[2], end);
-    // Who comes late to its proof is served all the same.
+    // A caller with a late proof is still served.
     prove_last(&mut port, &mut calls[0], end);
 }
 
-/// It proves who it is, and it is its turn at once.
+/// The caller proves its identity, and is served at once.
 fn prove_last(port: &mut Port, call: &mut Call, now: Instant) {
     let mut line = None;
     until(|| {
@@ -196,9 +196,9 @@ fn prove_last(port: &mut Port, call: &mut Call, now: Instant) {
 }
 
 #[test]
-fn late_hellos_one_after_the_other_do_not_add_up() {
+fn delays_of_several_silent_callers_do_not_add_up() {
     let (mut port, start) = (port(), Instant::now());
-    // They have come first, and say nothing for now.
+    // They arrived first, and send nothing for now.
     let mut slow: Vec<_> = (0..3).map(|rank| call(&port, ProcessName { rank, ..CALLER })).collect();
     until(|| {
         assert!(port.next_caller(start, |_| ()).unwrap().is_none());
@@ -215,7 +215,7 @@ fn late_hellos_one_after_the_other_do_not_add_up() {
 }
 
 #[test]
-fn one_that_dies_after_its_hello_holds_up_nobody() {
+fn a_caller_that_dies_after_its_hello_delays_no_other() {
     let (mut port, now) = (port(), Instant::now());
     let mut calls = named(&mut port, 2, now);
     prove(&mut port, &mut calls[1], 1, now);
@@ -228,7 +228,7 @@ fn one_that_dies_after_its_hello_holds_up_nobody() {
 }
 
 #[test]
-fn places_are_bounded_and_nobody_keeps_one_for_ever() {
+fn places_are_bounded_and_no_caller_keeps_one_for_ever() {
     let (mut port, now) = (port(), Instant::now());
     let silent: Vec<_> = (0..UNIDENTIFIED_MAX + 9).map(|_| TcpStream::connect(port.name().address).unwrap()).collect();
     assert!(port.next_caller(now, |_| ()).unwrap().is_none());
@@ -236,7 +236,7 @@ fn places_are_bounded_and_nobody_keeps_one_for_ever() {
     let more = 7;
     let mut calls: Vec<_> =
         (0..CALLERS + more).map(|rank| call(&port, ProcessName { rank: rank as u32, ..CALLER })).collect();
-    // Each says hello; nobody hears of the challenge.
+    // Each says hello; none of them reads the challenge.
     for call in &mut calls {
         until(|| call.dial.socket()?.peer_addr().ok());
         assert!(through(call).is_none());
@@ -255,16 +255,16 @@ fn places_are_bounded_and_nobody_keeps_one_for_ever() {
 }
 
 #[test]
-fn who_has_given_up_is_passed_over() {
+fn a_caller_that_has_given_up_is_skipped() {
     let (mut port, now) = (port(), Instant::now());
     let mut calls = named(&mut port, 3, now);
-    // One that has said hello, and one that has proved itself, go before it is their turn.
+    // One caller that has said hello, and one that has proved its identity, leave before their turn.
     prove(&mut port, &mut calls[1], 1, now);
     prove(&mut port, &mut calls[2], 2, now);
     drop(calls.drain(..2));
     let mut line: Option<Line> = None;
     until(|| {
-        // Its line, if it was answered at all, ends.
+        // Its line, if there ever was one, ends.
         if line.as_mut().is_some_and(|line| line.receive().is_err()) {
             line = None;
         }

@@ -1,10 +1,10 @@
-//! From nothing to a connection, and what may come between.
+//! Making a connection, and what may interfere.
 
 use std::net::TcpListener;
 
 use super::*;
 
-/// Every turn is one of its steps, of which the dice choose.
+/// One randomly chosen step of the process.
 fn step(process: &mut Process, dice: &mut Dice) {
     match dice.below(3) {
         0 => process.look(),
@@ -16,7 +16,7 @@ fn step(process: &mut Process, dice: &mut Dice) {
 }
 
 #[test]
-fn two_that_dial_each_other_at_once_get_one_connection() {
+fn two_processes_that_dial_each_other_at_once_get_one_connection() {
     for seed in 1..300 {
         let mut dice = Dice(seed);
         let mut pair = Process::pair();
@@ -30,7 +30,7 @@ fn two_that_dial_each_other_at_once_get_one_connection() {
             }
             step(&mut pair[me], &mut dice);
         }
-        // What is left of the other attempt goes without a trace.
+        // The rest of the other attempt disappears without effect.
         until(&mut pair, |pair| pair.iter().all(|process| process.tcp.greetings.len() == 0));
         for (me, process) in pair.iter().enumerate() {
             let tags: Vec<_> = process.heard.frames.iter().map(|(_, frame, _)| *frame).collect();
@@ -41,7 +41,7 @@ fn two_that_dial_each_other_at_once_get_one_connection() {
 }
 
 #[test]
-fn each_of_sixteen_reaches_all_others_at_the_same_time() {
+fn each_of_sixteen_processes_reaches_all_others_at_the_same_time() {
     const COUNT: u32 = 16;
     let mut world = Process::world(COUNT);
     let mut sent = vec![[false; COUNT as usize]; COUNT as usize];
@@ -76,7 +76,7 @@ fn a_hundred_processes_reach_one() {
 }
 
 #[test]
-fn a_peer_that_computes_is_waited_for() {
+fn a_dialler_waits_for_a_peer_that_computes() {
     let [mut first, mut second] = Process::pair();
     for _ in 0..1_000 {
         assert_eq!(first.send(1, &eager(0), b"early"), Err(Refusal::Full));
@@ -84,7 +84,7 @@ fn a_peer_that_computes_is_waited_for() {
     }
     assert_eq!(first.heard.lost, []);
     assert_eq!(first.tcp.describe(Peer(1)), "tcp (connecting)");
-    // Nor does the answer of one side expect the other at once.
+    // Nor does one side's answer expect an immediate reply.
     for _ in 0..1_000 {
         second.turn();
     }
@@ -95,7 +95,7 @@ fn a_peer_that_computes_is_waited_for() {
 }
 
 #[test]
-fn a_hello_that_comes_too_late_is_said_again() {
+fn a_hello_that_arrives_too_late_is_sent_again() {
     let [mut first, mut second] = Process::pair();
     second.tcp.own.hello_limit = Duration::ZERO;
     assert_eq!(first.send(1, &eager(0), b"a"), Err(Refusal::Full));
@@ -118,7 +118,7 @@ fn a_hello_that_comes_too_late_is_said_again() {
 }
 
 #[test]
-fn a_peer_may_be_expected_later_than_it_dials() {
+fn a_peer_may_dial_before_it_is_expected() {
     let mut pair = [Process::new(config(0)), Process::new(config(1))];
     let address = pair[1].tcp.address();
     pair[0].knows(1, Ok(&address));
@@ -134,7 +134,8 @@ fn a_peer_may_be_expected_later_than_it_dials() {
     assert!(turns > 50);
 }
 
-/// What the first of two is told when the second's address leads to what `server` does with the first connection.
+/// What the first of two processes is told when the second's address leads to `server`, which gets the first
+/// connection.
 fn told_of(server: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -161,9 +162,9 @@ fn read(socket: &mut TcpStream, count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn whatever_goes_wrong_at_the_peer_is_told_with_its_address() {
-    const REFUSED: &str = "rank 1 (ADDRESS): it cannot be reached: Connection refused (os error 111)";
-    // Whoever closes may have been too busy to read; that it does not listen any more is the end.
+fn every_failure_at_the_peer_is_reported_with_its_address() {
+    const REFUSED: &str = "rank 1 (ADDRESS): it is unreachable: Connection refused (os error 111)";
+    // A peer that closes the connection may have been too busy to read; when it no longer listens, the attempt ends.
     assert_eq!(told_of(drop), REFUSED);
     assert_eq!(told_of(|mut socket| drop(read(&mut socket, hello::HELLO))), REFUSED);
     let foreign = told_of(|mut socket| {
@@ -171,8 +172,8 @@ fn whatever_goes_wrong_at_the_peer_is_told_with_its_address() {
         socket.write_all(&[b'x'; hello::CHALLENGE]).unwrap();
         assert_eq!(socket.read(&mut [0]).unwrap(), 0);
     });
-    let prefix = "rank 1 (ADDRESS): it cannot be reached: failed to ";
-    assert_eq!(foreign, format!("{prefix}understand what it says: it is no process of this library"));
+    let prefix = "rank 1 (ADDRESS): it is unreachable: failed to ";
+    assert_eq!(foreign, format!("{prefix}understand it: it does not speak this library's protocol"));
     let wrong = told_of(|mut socket| {
         let hello = read(&mut socket, hello::HELLO);
         let mut challenge = [0; hello::CHALLENGE];
@@ -180,7 +181,7 @@ fn whatever_goes_wrong_at_the_peer_is_told_with_its_address() {
         socket.write_all(&challenge).unwrap();
         assert_eq!(socket.read(&mut [0]).unwrap(), 0);
     });
-    let secret = "recognise it: it does not know the secret of this job, or is another of its processes";
+    let secret = "authenticate it: it does not know the secret of this job, or is a different process of it";
     assert_eq!(wrong, format!("{prefix}{secret}"));
     let at_the_end = told_of(|mut socket| {
         let hello = read(&mut socket, hello::HELLO).try_into().unwrap();
@@ -193,7 +194,7 @@ fn whatever_goes_wrong_at_the_peer_is_told_with_its_address() {
 }
 
 #[test]
-fn an_address_that_is_none_is_told() {
+fn an_invalid_address_is_reported() {
     let mut first = [Process::new(config(0))];
     for (rank, address) in [(1, Ok("node7")), (2, Err("the process manager has no address for it"))] {
         first[0].knows(rank, address);
@@ -201,13 +202,12 @@ fn an_address_that_is_none_is_told() {
     }
     first[0].turn();
     let reasons: Vec<_> = first[0].heard.lost.iter().map(|(_, reason)| &reason[..]).collect();
-    let wanted =
-        ["rank 1: its address reads \"node7\", which is none", "rank 2: the process manager has no address for it"];
+    let wanted = ["rank 1: invalid address \"node7\"", "rank 2: the process manager has no address for it"];
     assert_eq!(reasons, wanted);
 }
 
 #[test]
-fn a_dial_that_is_not_answered_ends_with_its_limit() {
+fn an_unanswered_dial_ends_at_its_deadline() {
     // A queue of one, which is full: the system does not answer any more.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
@@ -217,7 +217,7 @@ fn a_dial_that_is_not_answered_ends_with_its_limit() {
     first[0].knows(1, Ok(&address.to_string()));
     until(&mut first, |first| first[0].send(1, &eager(0), b"a") == Err(Refusal::Lost));
     first[0].turn();
-    let reason = format!("rank 1 ({address}): it cannot be reached: no answer within 50ms");
+    let reason = format!("rank 1 ({address}): it is unreachable: no answer within 50ms");
     assert_eq!(first[0].heard.lost, [(Peer(1), reason)]);
 }
 
@@ -242,7 +242,7 @@ fn unidentified_connections_to_the_port_are_closed_and_counted_and_harm_nobody()
         [b"GET / HTTP/1.1\r\n\r\n", &[0; 1], &[0xff; 100_000], b"", b"rsd-mpi", &other_job, &other_rank];
     for (count, bytes) in intruders.into_iter().enumerate() {
         let mut intruder = TcpStream::connect(&address).unwrap();
-        // It may be closed before all is said.
+        // The connection may be closed before everything is sent.
         let _ = intruder.write_all(bytes);
         until(&mut pair, |pair| pair[0].tcp.refused() == count as u64 + 1);
         let mut answer = Vec::new();
@@ -266,13 +266,13 @@ fn silent_connections_take_no_more_places_than_there_are() {
     }
     until(&mut pair, |pair| pair[0].tcp.refused() == 10);
     assert_eq!(pair[0].tcp.greetings.len(), UNIDENTIFIED_MAX);
-    // Somebody who says who he is gets in.
+    // A process that authenticates itself is accepted.
     until(&mut pair, |pair| pair[1].send(0, &eager(0), b"a").is_ok());
     until(&mut pair, |pair| pair[0].payloads() == [b"a"]);
 }
 
 #[test]
-fn what_somebody_has_overheard_opens_nothing() {
+fn replayed_messages_open_no_connection() {
     let mut pair = connected();
     let me = ProcessName { world: WORLD, rank: 0 };
     let (_, hello) = hello::Dialler::new(&SECRET, ProcessName { world: WORLD, rank: 1 }, me, [0; 32]);
@@ -286,7 +286,7 @@ fn what_somebody_has_overheard_opens_nothing() {
 }
 
 #[test]
-fn a_process_tells_where_it_is() {
+fn a_process_announces_its_address() {
     let v6 = TcpConfig { listen: Listen::At("::1".parse().unwrap()), ..config(0) };
     // A container without IPv6 has no such address.
     if let Ok(tcp) = Tcp::new(v6, Arc::new(Poller::new().unwrap())) {

@@ -5,7 +5,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect()
 }
 
-/// Sends a message in parts, as an engine does, while both turn.
+/// Sends a message in parts, as an engine does, while both processes run.
 fn send_in_parts(pair: &mut [Process], buffer: &Buffer, receive: u32) {
     let part = pair[0].tcp.limits().part;
     let mut at = 0;
@@ -25,7 +25,7 @@ fn send_in_parts(pair: &mut [Process], buffer: &Buffer, receive: u32) {
 }
 
 #[test]
-fn messages_of_all_sizes_arrive_whole_and_in_order() {
+fn messages_of_all_sizes_arrive_complete_and_in_order() {
     let mut pair = connected();
     let sizes = [0, 1, 15, 16, 40, 1_000, 4_096, 65_000, 65_536, 65_537, 300_000, 512 << 10, 3 << 20];
     for size in sizes {
@@ -40,7 +40,7 @@ fn messages_of_all_sizes_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn a_long_message_lands_where_it_belongs() {
+fn a_long_message_lands_in_the_users_memory() {
     let mut pair = connected();
     for len in [70_000, 64 << 20] {
         let bytes = pattern(len);
@@ -71,9 +71,9 @@ fn memory_with_holes_is_sent_packed() {
 }
 
 #[test]
-fn what_is_received_goes_between_holes() {
+fn received_data_leave_holes_untouched() {
     let mut pair = connected();
-    // Pieces that are worth a place in a system call's list, and ones that are not.
+    // Pieces that are worth an entry in a system call's list, and smaller ones.
     for (piece, extent) in [(3, 6), (5_000, 6_000)] {
         let len = 200 * 5_000 / piece * piece;
         let count = len / piece;
@@ -90,7 +90,7 @@ fn what_is_received_goes_between_holes() {
 }
 
 #[test]
-fn both_directions_at_once_do_not_wait_for_each_other() {
+fn both_directions_flow_at_once() {
     let mut pair = connected();
     let bytes = pattern(400_000);
     let mut sent = [0, 0];
@@ -110,12 +110,12 @@ fn both_directions_at_once_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn a_sender_is_refused_rather_than_its_messages_kept_if_the_receiver_does_not_read() {
+fn a_sender_is_refused_instead_of_queued_without_limit_if_the_receiver_does_not_read() {
     let mut pair = connected();
     let large = vec![1; LIMITS.part];
     let small = vec![2; 100];
     let mut sent = 0;
-    // Buffers of the system grow while something is sent: until nothing more is taken over many turns.
+    // The system's buffers grow during sending: until nothing more is accepted over many polls.
     let mut refused = 0;
     while refused < 1_000 {
         refused += 1;
@@ -140,7 +140,7 @@ fn a_sender_is_refused_rather_than_its_messages_kept_if_the_receiver_does_not_re
 fn a_process_that_sleeps_is_woken_by_a_message() {
     let mut pair = connected();
     let [sender, sleeper] = &mut pair;
-    // Until the connection is read from no more without a report.
+    // Until the connection is only read after a report.
     while !sleeper.tcp.active.is_empty() {
         sleeper.tcp.poll(&mut sleeper.heard);
     }
@@ -159,7 +159,7 @@ fn a_process_that_sleeps_is_woken_by_a_message() {
 }
 
 #[test]
-fn good_byes_come_after_everything_and_lose_nobody() {
+fn farewells_arrive_last_and_are_not_losses() {
     let mut pair = connected();
     let bytes = pattern(3 << 20);
     for tag in 0..4 {
@@ -187,7 +187,7 @@ fn good_byes_come_after_everything_and_lose_nobody() {
 }
 
 #[test]
-fn a_process_that_has_said_good_bye_may_be_gone_before_the_other_reads() {
+fn a_process_may_exit_after_its_farewell_before_the_other_reads() {
     let [mut first, mut second] = connected();
     first.send(1, &eager(1), &pattern(100_000)).unwrap();
     first.send(1, &Frame::Bye, &[]).unwrap();
@@ -195,7 +195,7 @@ fn a_process_that_has_said_good_bye_may_be_gone_before_the_other_reads() {
         first.turn();
     }
     drop(first);
-    // Nobody is there for it any more: it must not break what has come.
+    // No process receives it any more: it must not break what has arrived.
     let _ = second.send(0, &eager(2), b"too late");
     until(std::slice::from_mut(&mut second), |second| second[0].heard.frames.len() == 2);
     assert_eq!(second.payloads()[0], pattern(100_000));
@@ -206,14 +206,14 @@ fn a_process_that_has_said_good_bye_may_be_gone_before_the_other_reads() {
 }
 
 #[test]
-fn nothing_comes_from_a_peer_that_was_cut() {
+fn nothing_arrives_from_a_peer_that_was_cut() {
     let mut pair = connected();
     pair[1].send(0, &eager(1), b"nonsense").unwrap();
     pair[0].tcp.cut(Peer(1));
     assert_eq!(pair[0].send(1, &eager(2), b"a"), Err(Refusal::Lost));
     until(&mut pair, |pair| pair[1].heard.lost.len() == 1);
     assert_eq!((&pair[0].heard.frames, &pair[0].heard.lost), (&Vec::new(), &Vec::new()));
-    // Nor from one that was about to be dialled.
+    // Nor from a peer that was about to be dialled.
     let mut pair = Process::pair();
     assert_eq!(pair[0].send(1, &eager(0), b"a"), Err(Refusal::Full));
     pair[0].find();
@@ -223,7 +223,7 @@ fn nothing_comes_from_a_peer_that_was_cut() {
 }
 
 #[test]
-fn a_process_that_dies_is_told_once_after_all_that_it_has_sent() {
+fn a_death_is_reported_once_after_everything_that_was_sent() {
     let [mut first, second] = connected();
     first.send(1, &eager(1), b"before").unwrap();
     let address = first.tcp.links.iter().next().unwrap().1.socket.local_addr().unwrap();
@@ -232,8 +232,7 @@ fn a_process_that_dies_is_told_once_after_all_that_it_has_sent() {
     until(&mut second, |second| !second[0].heard.lost.is_empty());
     let second = &mut second[0];
     assert_eq!(second.payloads(), [b"before"]);
-    let reason =
-        format!("rank 0 ({address}): it closed the connection without having finalized: its process has ended");
+    let reason = format!("rank 0 ({address}): it closed the connection without finalizing MPI: its process has exited");
     assert_eq!(second.heard.lost, [(Peer(0), reason)]);
     assert_eq!(second.send(0, &eager(2), b"after"), Err(Refusal::Lost));
     second.turn();
@@ -241,10 +240,10 @@ fn a_process_that_dies_is_told_once_after_all_that_it_has_sent() {
 }
 
 #[test]
-fn a_process_that_dies_within_a_message_is_told() {
+fn a_death_within_a_message_is_reported() {
     let mut pair = connected();
     let bytes = pattern(LIMITS.part);
-    // As long as the system takes whole frames there is none that is cut.
+    // As long as the system accepts whole frames, none is cut.
     while !pair[0].tcp.links.iter().next().unwrap().1.is_sending() {
         let _ = pair[0].send(1, &eager(0), &bytes);
     }
@@ -264,11 +263,11 @@ fn a_send_to_a_process_that_has_died_ends() {
 }
 
 #[test]
-fn bytes_that_are_no_frames_end_the_connection() {
+fn invalid_frames_end_the_connection() {
     let mut pair = connected();
     let link = pair[0].tcp.links.iter().next().unwrap().1;
     (&link.socket).write_all(&[0xff; 100]).unwrap();
     until(&mut pair, |pair| pair.iter().all(|process| process.heard.lost.len() == 1));
     let reason = &pair[1].heard.lost[0].1;
-    assert!(reason.ends_with(": a frame is announced with 4294967295 bytes of payload"), "{reason}");
+    assert!(reason.ends_with(": invalid frame: payload of 4294967295 bytes"), "{reason}");
 }

@@ -4,7 +4,7 @@ use super::*;
 
 const OTHER: [u8; 16] = [2; 16];
 
-/// One of each of two jobs, whose secrets differ.
+/// One process of each of two jobs, whose secrets differ.
 fn foreign_pair() -> [Process; 2] {
     [WORLD, OTHER].map(|world| {
         let me = ProcessName { world, rank: 0 };
@@ -16,7 +16,7 @@ fn name(process: &Process) -> ProcessName {
     process.tcp.own.me
 }
 
-/// Each comes to know the other as this peer.
+/// Introduces both processes to each other, each as this peer.
 fn connect(pair: &mut [Process], peer: Peer, secret: [u8; 32]) {
     for (me, other) in [(0, 1), (1, 0)] {
         let (name, address) = (name(&pair[other]), pair[other].tcp.socket_address());
@@ -28,7 +28,7 @@ fn connect(pair: &mut [Process], peer: Peer, secret: [u8; 32]) {
 fn foreign_processes_talk_take_leave_and_come_again() {
     let mut pair = foreign_pair();
     for round in 0..20_u32 {
-        // Numbers are used again, but not at once.
+        // Numbers are reused, but not at once.
         let peer = Peer(3 + round % 2);
         connect(&mut pair, peer, [round as u8; 32]);
         until(&mut pair, |pair| pair[0].send(peer.0, &eager(0), b"there").is_ok());
@@ -51,7 +51,7 @@ fn foreign_processes_talk_take_leave_and_come_again() {
 }
 
 #[test]
-fn who_is_called_before_it_has_heard_of_the_caller_is_called_again() {
+fn a_process_that_does_not_know_its_caller_yet_is_called_again() {
     let mut pair = foreign_pair();
     let (name, address) = (name(&pair[1]), pair[1].tcp.socket_address());
     pair[0].tcp.add_foreign(Peer(1), name, address, [7; 32]);
@@ -66,7 +66,7 @@ fn who_is_called_before_it_has_heard_of_the_caller_is_called_again() {
 }
 
 #[test]
-fn another_secret_than_the_jobs_and_the_pairs_is_refused() {
+fn a_secret_that_is_neither_the_jobs_nor_the_pairs_is_refused() {
     let mut pair = foreign_pair();
     for (me, other, secret) in [(0, 1, [7; 32]), (1, 0, [8; 32])] {
         let (name, address) = (name(&pair[other]), pair[other].tcp.socket_address());
@@ -77,15 +77,15 @@ fn another_secret_than_the_jobs_and_the_pairs_is_refused() {
         !pair[0].heard.lost.is_empty()
     });
     let (peer, reason) = &pair[0].heard.lost[0];
-    assert!(*peer == Peer(1) && reason.contains("rank 0 of another world") && reason.contains("secret"), "{reason}");
+    assert!(*peer == Peer(1) && reason.contains("rank 0 of another job") && reason.contains("secret"), "{reason}");
 }
 
 #[test]
-fn who_comes_to_know_another_twice_at_once_connects_by_either_secret() {
+fn processes_introduced_twice_at_once_connect_with_either_secret() {
     for [first, dials_with] in [[7, 7], [7, 8], [8, 7], [8, 8]] {
         let mut pair = foreign_pair();
         connect(&mut pair[..], Peer(1), [first; 32]);
-        // The caller has heard of both, in the other order.
+        // The caller has learned both, in the other order.
         pair[0].tcp.disconnect(Peer(1));
         let (name, address) = (name(&pair[1]), pair[1].tcp.socket_address());
         pair[0].tcp.add_foreign(Peer(1), name, address, [15 - first; 32]);

@@ -5,7 +5,7 @@ use crate::memory::Buffer;
 
 const ENVELOPE: Envelope = Envelope { context: 1, rank: 2, tag: 3 };
 
-/// Remembers frames; parts land in memory of its own if it has some.
+/// Records frames; parts land in its own memory if it has some.
 #[derive(Default)]
 struct Heard {
     frames: Vec<(Frame, Vec<u8>)>,
@@ -37,7 +37,7 @@ impl Sink for Heard {
     fn on_lost(&mut self, _: Peer, _: &str) {}
 }
 
-/// Numbers without end from a seed (xorshift).
+/// An endless sequence of random numbers from a seed (xorshift).
 struct Dice(u64);
 
 impl Dice {
@@ -77,7 +77,7 @@ fn stream(messages: &[(Frame, Vec<u8>)]) -> Vec<u8> {
 }
 
 #[test]
-fn frames_come_back_however_the_stream_is_cut() {
+fn frames_decode_however_the_stream_is_split() {
     let messages = messages();
     let bytes = stream(&messages);
     for seed in 1..200 {
@@ -97,7 +97,7 @@ fn frames_come_back_however_the_stream_is_cut() {
 }
 
 #[test]
-fn what_was_read_straight_to_its_place_is_counted() {
+fn bytes_read_directly_into_user_memory_are_counted() {
     let part = (Frame::Part { receive: 4 }, (0..100).collect::<Vec<u8>>());
     let bytes = stream(std::slice::from_ref(&part));
     let start = 32;
@@ -112,7 +112,7 @@ fn what_was_read_straight_to_its_place_is_counted() {
 }
 
 #[test]
-fn what_is_no_frame_is_refused_at_once() {
+fn an_invalid_frame_is_refused_at_once() {
     let refused = |bytes: &[u8]| Incoming::new(Peer(0)).feed(bytes, &mut Heard::default()).unwrap_err();
     let word = |word: u32| word.to_ne_bytes();
     assert_eq!(refused(&word(FRAME_MAX as u32 + 1)), BadStream::Payload(FRAME_MAX as u32 + 1));
@@ -129,8 +129,8 @@ fn what_is_no_frame_is_refused_at_once() {
     assert_eq!(refused(&long), BadStream::Head(24));
 }
 
-/// Heads, lengths and cuts are changed at random: whatever comes, nothing panics, no frame is longer than allowed, and
-/// as much comes out as went in at most.
+/// Heads, lengths and splits are changed at random: nothing panics, no frame is longer than allowed, and no more bytes
+/// come out than went in.
 #[test]
 fn a_stream_with_changed_bytes_never_panics() {
     let bytes = stream(&messages());
