@@ -1,17 +1,18 @@
-//! What frameworks that know nothing of MPI read from their environment, so that they run under rsd without a launcher of
-//! their own: the words of `--export`, and the variables that each stands for.
+//! The variables that frameworks without MPI read, so that they run under rsd without a launcher of their own: the words of
+//! `--export`, and the variables of each.
 //!
-//! - torch: what `torchrun` sets and `init_method="env://"` reads. Rank 0 listens at `MASTER_PORT`, which its node has found free.
-//! - nccl: which interface it uses for its sockets.
-//! - nvshmem: that it finds its peers over PMI-1, and which interface it uses where it is given a unique id instead.
+//! - torch: the variables that `torchrun` sets and `init_method="env://"` reads. Rank 0 listens on `MASTER_PORT`, a free port of
+//!   its node.
+//! - nccl: the interface for its sockets.
+//! - nvshmem: PMI-1 as its bootstrap, and the interface that it uses with a unique id instead.
 //!
-//! Names and values are those of the frameworks' documentation. A variable that the user has set stays as it is.
+//! Names and values follow the frameworks' documentation. A variable that the user has set is kept.
 
 use crate::pmi::environment::Place;
 
-/// The variable that lists which others of a process are from here: what it inherits of those is not the user's.
+/// The variable that lists the exported variables of a process. Inherited values of those are not the user's wish.
 pub const EXPORTED: &str = "RSD_EXPORTED";
-/// The key by which the steps of a job tell each other where rank 0 is to listen: `address port`.
+/// The key under which the steps of a job exchange where rank 0 must listen: `address port`.
 pub const MASTER_KEY: &str = "PMI_rsd_master";
 
 /// One word of `--export`.
@@ -25,18 +26,16 @@ pub enum Framework {
     Nvshmem,
 }
 
-/// All of them by name.
+/// All frameworks by name.
 const ALL: [(&str, Framework); 3] =
     [("torch", Framework::Torch), ("nccl", Framework::Nccl), ("nvshmem", Framework::Nvshmem)];
 
-/// A word that is none.
+/// An unknown framework.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is no framework that variables are known for: there are torch, nccl, nvshmem, several with commas between"
-)]
+#[error("unknown framework {0:?}: use torch, nccl or nvshmem, or several separated by commas")]
 pub struct Unknown(String);
 
-/// Reads `torch,nccl`; in the order of their names, each once. None for an empty list.
+/// Parses `torch,nccl` into frameworks in the order of [`Framework`], each once. An empty text is an empty list.
 pub fn parse(list: &str) -> Result<Vec<Framework>, Unknown> {
     let words = list.split(',').filter(|_| !list.is_empty());
     let known = |word: &str| ALL.iter().find(|(name, _)| *name == word.trim()).map(|(_, framework)| *framework);
@@ -59,15 +58,15 @@ pub fn list(frameworks: &[Framework]) -> String {
 pub struct Meeting<'a> {
     /// The address of rank 0's node.
     pub address: &'a str,
-    /// A port there that was free.
+    /// A free port on that node.
     pub port: u16,
-    /// Through which interface this node talks to the others; empty: not known.
+    /// The interface by which this node reaches the others; empty: unknown.
     pub interface: &'a str,
     /// How many nodes there are.
     pub nodes: u32,
 }
 
-/// Names that are only ever true of one rank: inherited by all ranks of a job they are nobody's wish.
+/// Variables that are true of one rank only. If all ranks of a job inherit them, the user did not choose them.
 pub fn is_of_one_rank(name: &[u8]) -> bool {
     OF_ONE_RANK.iter().any(|known| known.as_bytes() == name)
 }
@@ -84,7 +83,7 @@ const OF_ONE_RANK: [&str; 9] = [
     "ROLE_WORLD_SIZE",
 ];
 
-/// The variables of these frameworks for one rank, but for those that the user has set; the last one says which they are.
+/// Returns the variables of these frameworks for one rank, except those that the user has set. The last variable lists the others.
 pub fn variables(
     frameworks: &[Framework],
     place: &Place<'_>,
@@ -111,7 +110,7 @@ pub fn variables(
                 variables.push(("MASTER_PORT", meeting.port.to_string()));
                 variables.push(("GLOO_SOCKET_IFNAME", meeting.interface.to_owned()));
             }
-            // Without the sign it would be the beginning of the names of several.
+            // Without the sign it would be a prefix that may match several interfaces.
             Framework::Nccl => variables.push(("NCCL_SOCKET_IFNAME", exactly(meeting.interface))),
             Framework::Nvshmem => {
                 variables.push(("NVSHMEM_BOOTSTRAP", "PMI".to_owned()));
@@ -154,7 +153,7 @@ mod tests {
         assert_eq!(all, [Framework::Torch, Framework::Nccl, Framework::Nvshmem]);
         assert_eq!((list(&all), parse("").unwrap()), ("torch,nccl,nvshmem".to_owned(), Vec::new()));
         for wrong in ["pytorch", "torch,", ",", "Torch"] {
-            assert!(parse(wrong).unwrap_err().to_string().contains("there are torch, nccl, nvshmem"), "{wrong}");
+            assert!(parse(wrong).unwrap_err().to_string().contains("use torch, nccl or nvshmem"), "{wrong}");
         }
     }
 

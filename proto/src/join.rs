@@ -1,6 +1,6 @@
-//! How a process that already runs asks the daemon of its node for a place in a named group: lines of text over the unix socket
-//! [`SOCKET`] in the daemon's state directory, so that C, Python and shells need no gRPC. Sans-IO, both halves; [`client`] asks
-//! over a socket.
+//! The protocol by which a running process asks its node's daemon to join a named group: lines of text over the unix socket
+//! [`SOCKET`] in the daemon's state directory, so that C, Python and shells need no gRPC. Sans-IO, client and server; [`client`]
+//! uses it over a socket.
 //!
 //! ```text
 //! > join v=1 group=actors size=16 [min=8 max=16] [rank=3] [timeout_ms=60000] [token=T] [pid=P] [export=torch,nccl]; or
@@ -11,12 +11,12 @@
 //! < error code=243 text=group%20actors%20…
 //! ```
 //!
-//! A message is a verb, then `key=value` pairs, with blanks between them and a line feed behind. Values are percent-encoded
-//! UTF-8 without blanks; keys may come in any order, unknown ones are ignored. After `go` or `error` the daemon closes. Until
-//! then the connection is the lease: who closes it gives the place up. A client whose connection breaks before either (its
-//! daemon was restarted) may connect anew and send the last `token` along, which is its place.
+//! A message is a verb and `key=value` pairs, separated by blanks and ended by a line feed. Values are percent-encoded UTF-8
+//! without blanks. Keys may come in any order; unknown keys are ignored. The daemon closes the connection after `go` or `error`.
+//! A client that closes it earlier leaves the group. A client whose connection breaks earlier, because its daemon was
+//! restarted, may reconnect with its last `token` to keep its place.
 //!
-//! What a join means, and who may, is `rsd-core`'s.
+//! `rsd-core` decides what a join means and which processes may join.
 
 pub mod client;
 
@@ -28,106 +28,106 @@ use crate::pmi::environment::Place;
 pub const SOCKET: &str = "join.sock";
 /// The version of this protocol: `v`.
 pub const VERSION: u32 = 1;
-/// A longer line is refused, by both sides.
+/// The longest line that either side accepts.
 pub const LINE_BYTES_MAX: usize = 16 << 10;
-/// An error's text is cut here when it is encoded, so that its line fits.
+/// The length at which an error's text is cut, so that its line fits.
 const TEXT_BYTES_MAX: usize = 4 << 10;
-/// A group's name may be as long.
+/// The longest name of a group.
 pub const NAME_BYTES_MAX: usize = 64;
-/// A place's token may be as long.
+/// The longest token.
 const TOKEN_BYTES_MAX: usize = 64;
 
-/// What to say when a process ends for which another one has asked.
+/// The hint when a process ends that another process joined for it.
 pub const BY_OTHER: &str = "rsctl group env joins for the shell that runs it, which in a pipe is one of its own and ends with \
                             it; --pid names another process";
 
 /// A client's request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Join {
-    /// The group's name, see [`check_name`]; none: one of its own that has no name, nobody else joins and nobody lists.
+    /// The group's name, see [`check_name`]; `None`: a group of its own without a name, which no other process can join or list.
     pub group: Option<String>,
-    /// How many members; absent: as many as the group was created for.
+    /// How many members; absent: the number that the group was created with.
     pub size: Option<u32>,
-    /// Instead of `size`: at least so many.
+    /// Instead of `size`: the fewest members.
     pub min: Option<u32>,
-    /// With `min`: at most so many.
+    /// With `min`: the most members.
     pub max: Option<u32>,
-    /// The rank that it wishes to be.
+    /// The rank that it requests.
     pub rank: Option<u32>,
-    /// How long it waits; absent: the group's own time.
+    /// How long it waits; absent: the group's default.
     pub timeout_ms: Option<u64>,
-    /// Its place from before, if it has one.
+    /// The token of its earlier join, if it reconnects.
     pub token: Option<String>,
-    /// The process that is to be the member, if it is not the one that connects.
+    /// The process that becomes the member, if it is not the client.
     pub pid: Option<u32>,
-    /// The frameworks whose variables it is to be told, see [`crate::frameworks`]; it then need not be an MPI program.
+    /// The frameworks whose variables it requests, see [`crate::frameworks`]. It then need not be an MPI program.
     pub export: Option<String>,
 }
 
-/// What the daemon says.
+/// The daemon's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Others are missing.
+    /// Other members are missing.
     Wait(Wait),
-    /// All are here.
+    /// All members have joined.
     Go(Box<Go>),
-    /// No: rsctl's exit code for it, and a text for people.
+    /// A refusal: rsctl's exit code and a message.
     Error {
         /// See `transport::exit`.
         code: u8,
-        /// Names what to do.
+        /// The message, which names what to do.
         text: String,
     },
 }
 
-/// A place in the lobby.
+/// A waiting member's place in the lobby.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wait {
-    /// The place's name, for who comes back.
+    /// Identifies the place, for a client that reconnects.
     pub token: String,
-    /// Members that are here.
+    /// How many members have joined.
     pub have: u32,
-    /// Members that are wanted.
+    /// How many members are needed.
     pub want: u32,
-    /// Which epoch this fills, from 1.
+    /// The number of the epoch that is forming, from 1.
     pub epoch: u64,
 }
 
-/// A place in an epoch that begins.
+/// A member's place in an epoch that begins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Go {
-    /// Which member it is.
+    /// Its rank.
     pub rank: u32,
-    /// How many there are.
+    /// How many members there are.
     pub size: u32,
-    /// Which of its node's.
+    /// Its local rank.
     pub local_rank: u32,
-    /// How many are on its node.
+    /// How many members are on its node.
     pub local_size: u32,
-    /// The epoch, from 1.
+    /// The epoch's number, from 1.
     pub epoch: u64,
     /// `host:port` of its PMI server, for `PMI_PORT`.
     pub pmi_port: String,
-    /// Who it is there, for `PMI_ID`: positive, 31 bits.
+    /// Its id at that server, for `PMI_ID`: positive, 31 bits.
     pub pmi_id: u32,
-    /// The epoch as a job.
+    /// The epoch's job.
     pub job: u64,
-    /// Its PMI name.
+    /// The job's namespace.
     pub namespace: String,
     /// The name of its node.
     pub node: String,
     /// How many nodes there are.
     pub nodes: u32,
-    /// Which of them its node is.
+    /// The index of its node.
     pub node_index: u32,
-    /// Where it listens for members on other nodes; empty: not known.
+    /// The address on which it listens for members on other nodes; empty: unknown.
     pub address: String,
-    /// What it has asked for by `export`: `NAME=VALUE`, one per line.
+    /// The variables that it requested with `export`: `NAME=VALUE`, one per line.
     pub env: String,
 }
 
 impl Go {
-    /// What the member's environment says, as that of a rank that was started.
+    /// The environment variables that a launched rank would have.
     pub fn place(&self) -> Place<'_> {
         Place {
             job: self.job,
@@ -143,10 +143,10 @@ impl Go {
     }
 }
 
-/// Why a line is not one of ours. The text reads after "failed to read the line: ".
+/// Why a line is invalid. The text follows "failed to read the line: ".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// Longer than anything we say.
+    /// Too long.
     #[error("it is longer than {LINE_BYTES_MAX} bytes")]
     TooLong,
     /// Not UTF-8.
@@ -155,8 +155,8 @@ pub enum JoinError {
     /// An unknown first word.
     #[error("it begins with {0:?}, not with {1}")]
     Verb(String, &'static str),
-    /// Neither of this version nor of none.
-    #[error("it is of version {0:?} (v=), this daemon speaks v={VERSION}: use programs of one release")]
+    /// Another version.
+    #[error("it has version {0:?} (v=), this daemon has v={VERSION}: use programs of one release")]
     Version(String),
     /// Not `key=value`.
     #[error("{0:?} is not key=value")]
@@ -164,15 +164,15 @@ pub enum JoinError {
     /// A broken percent code.
     #[error("the value of {0} is not percent-encoded UTF-8")]
     Encoding(&'static str),
-    /// A key that must be there.
+    /// A missing key.
     #[error("{0}= is missing")]
     Missing(&'static str),
-    /// A value that makes no sense.
+    /// An invalid value.
     #[error("{key}={value:?}: {wanted}")]
     Value {
-        /// Which key.
+        /// The key.
         key: &'static str,
-        /// As sent.
+        /// The value as sent.
         value: String,
         /// What is accepted.
         wanted: &'static str,
@@ -180,13 +180,13 @@ pub enum JoinError {
 }
 
 impl JoinError {
-    /// Whether the two sides are of different releases.
+    /// Whether the two sides have different releases.
     pub fn is_version(&self) -> bool {
         matches!(self, JoinError::Version(_))
     }
 }
 
-/// A group's name is short, readable, and needs no quoting anywhere.
+/// Checks a group's name: short, readable, and without characters that need quoting.
 pub fn check_name(name: &str) -> Result<(), JoinError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let starts_well = name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
@@ -200,11 +200,11 @@ pub fn check_name(name: &str) -> Result<(), JoinError> {
     }
 }
 
-/// A message that goes as one line.
+/// A message of one line.
 pub trait Line: Sized {
-    /// Without its line feed.
+    /// Decodes a line without its line feed.
     fn parse(line: &str) -> Result<Self, JoinError>;
-    /// With its line feed.
+    /// Encodes a line with its line feed.
     fn line(&self) -> String;
 }
 
@@ -347,7 +347,7 @@ impl Line for Event {
     }
 }
 
-/// Messages out of bytes, whichever way they are cut. After an error nothing more is decoded, nor kept.
+/// Decodes messages from bytes in pieces of any size. After an error it decodes and keeps nothing more.
 #[derive(Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
@@ -355,14 +355,14 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Takes what a read has brought.
+    /// Adds received bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         if !self.closed {
             self.bytes.extend_from_slice(bytes);
         }
     }
 
-    /// The next message; None until more bytes are fed.
+    /// Returns the next message; `None` until more bytes are fed.
     pub fn next_line<T: Line>(&mut self) -> Option<Result<T, JoinError>> {
         let end = self.bytes.iter().take(LINE_BYTES_MAX + 1).position(|byte| *byte == b'\n');
         let parsed = match end {
@@ -463,7 +463,7 @@ fn decode(value: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// As much of a stranger's word as an error repeats.
+/// The part of a peer's word that an error repeats.
 fn excerpt(word: &str) -> String {
     word.chars().take(40).collect()
 }

@@ -1,14 +1,14 @@
 //! Every byte that leaves an rsd process.
 //!
 //! - [`v1`] (feature `messages`): the gRPC messages, generated from `rsd/v1/*.proto` and checked in.
-//! - [`services`] and [`transport`] (feature `grpc`): their tonic stubs, and the one place where a connection is made and
-//!   the one where it is accepted.
-//! - [`frameworks`] (always): the variables by which other frameworks than MPI find their peers.
-//! - [`join`] (always): how a process that already runs asks for a place in a named group.
+//! - [`services`] and [`transport`] (feature `grpc`): their tonic stubs, and the only code that opens and accepts
+//!   connections.
+//! - [`frameworks`] (always): the variables by which frameworks other than MPI find their peers.
+//! - [`join`] (always): how a running process joins a named group.
 //! - [`library`] (always): the MPI library's settings.
-//! - [`pmi`] (always): the PMI wire that MPI libraries speak, sans-IO, both halves.
+//! - [`pmi`] (always): the PMI wire protocols of MPI libraries, sans-IO, client and server.
 //!
-//! Nothing here decides anything: what a message means is `rsd-core`'s.
+//! This package makes no decisions; `rsd-core` gives messages their meaning.
 
 pub mod frameworks;
 pub mod join;
@@ -36,9 +36,9 @@ pub mod services {
 #[cfg(feature = "grpc")]
 pub mod transport;
 
-/// The number of the gRPC protocol. It changes when an older peer would misunderstand; peers of different numbers refuse
-/// each other by name.
+/// The number of the gRPC protocol. It changes when an older peer would misunderstand a message. Peers with different numbers
+/// refuse each other with a message that names both.
 pub const PROTOCOL: u32 = 4;
 
-/// The version of this build, for people.
+/// The version of this build, for messages.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

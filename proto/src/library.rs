@@ -1,52 +1,52 @@
-//! What the MPI library reads from its environment, as one table: the library parses by it, `rsctl mpi settings` prints it.
+//! The environment variables of the MPI library, as one table: the library parses by it, `rsctl mpi settings` prints it.
 
 /// One variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
     /// `RSD_MPI_…`, or `RSD_JOIN…` for joining a group.
     pub name: &'static str,
-    /// What may be said.
+    /// The accepted values.
     pub values: &'static str,
-    /// What holds if nothing is said.
+    /// The default.
     pub default: &'static str,
-    /// What it does, as one sentence.
+    /// What it does, in one sentence.
     pub meaning: &'static str,
 }
 
-/// The setting that names the interface where ranks listen: launchers that make the sockets look at it, too.
+/// The setting that names the interface on which ranks listen. Launchers that open the sockets read it too.
 pub const INTERFACE: &str = "RSD_MPI_INTERFACE";
 
-/// All variables, in the order of their names.
+/// All variables, by name.
 pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "RSD_JOIN",
         values: "a group's name (1 to 64 letters, digits, `.`, `_` and `-`, the first a letter or digit)",
         default: "none",
-        meaning: "the group that a process without a launcher joins in MPI_Init, which waits until as many are there as it wants; its daemon is found by RSD_DVM, or is the only one here",
+        meaning: "the group that a process without a launcher joins in MPI_Init, which waits until all members have joined; RSD_DVM names the daemon if several are running here",
     },
     Setting {
         name: "RSD_JOIN_EXPORT",
-        values: "one or several of torch, nccl and nvshmem, with commas between",
+        values: "one or more of torch, nccl and nvshmem, separated by commas",
         default: "none",
-        meaning: "read by rsd_join.h, not by MPI_Init, which changes no environment: other threads may be reading it; without rsd_join.h, join by rsctl group exec --export or rsd_join.py",
+        meaning: "the frameworks whose variables rsd_join.h sets; MPI_Init ignores it, because other threads may read the environment at that time; without rsd_join.h, use rsctl group exec --export or rsd_join.py",
     },
     Setting {
         name: "RSD_JOIN_MAX",
         values: "a number of processes",
         default: "as the group was created",
-        meaning: "with RSD_JOIN_MIN: how many members the group has at most",
+        meaning: "with RSD_JOIN_MIN: the most members of the group",
     },
     Setting {
         name: "RSD_JOIN_MIN",
         values: "a number of processes",
         default: "as the group was created",
-        meaning: "instead of RSD_JOIN_SIZE: how many members the group has at least; it begins when nobody has come for a while",
+        meaning: "instead of RSD_JOIN_SIZE: the fewest members of the group; it begins when no further member joins for a while",
     },
     Setting {
         name: "RSD_JOIN_RANK",
         values: "a rank",
         default: "by node, then by arrival",
-        meaning: "the rank that this process wishes to be in the group",
+        meaning: "the rank that this process requests in the group",
     },
     Setting {
         name: "RSD_JOIN_SIZE",
@@ -56,7 +56,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "RSD_JOIN_TIMEOUT",
-        values: "a duration: 250ms, 5s, 2m, or seconds alone",
+        values: "a duration: 250ms, 5s, 1m30s; a bare number is seconds",
         default: "the group's own, 60s",
         meaning: "how long MPI_Init waits for the group before it fails and names who is missing",
     },
@@ -64,59 +64,59 @@ pub const SETTINGS: &[Setting] = &[
         name: "RSD_MPI_CC",
         values: "a command",
         default: "cc",
-        meaning: "the compiler that mpicc runs; programs that run pass it over",
+        meaning: "the compiler that mpicc runs; running programs ignore it",
     },
     Setting {
         name: "RSD_MPI_CMA",
         values: "auto | off",
         default: "auto",
-        meaning: "whether long messages are copied straight from the sender's memory (process_vm_readv) where a test at first contact shows that this works",
+        meaning: "whether long messages are copied directly from the sender's memory (process_vm_readv), if a test at first contact shows that this works",
     },
     Setting {
         name: "RSD_MPI_CONNECT_S",
         values: "seconds, at least 1",
         default: "30",
-        meaning: "how long to wait for the first contact with another process of the job before it is taken for dead",
+        meaning: "how long to wait for the first contact with another process of the job before it counts as dead",
     },
     Setting {
         name: "RSD_MPI_CXX",
         values: "a command",
         default: "c++",
-        meaning: "the compiler that mpicxx runs; programs that run pass it over",
+        meaning: "the compiler that mpicxx runs; running programs ignore it",
     },
     Setting {
         name: INTERFACE,
         values: "an address of this machine or the name of a network interface",
-        default: "the interface that the launcher advertises, or else the way to the process manager",
-        meaning: "where processes on other nodes connect to; under rsd to be set when the job is submitted (rsctl run -x), and ranks then exchange their addresses in MPI_Init",
+        default: "the interface that the launcher advertises, else the one that reaches the process manager",
+        meaning: "the address on which this process accepts connections from other nodes; under rsd, set it at submission (rsctl run -x); ranks then exchange their addresses in MPI_Init",
     },
     Setting {
         name: "RSD_MPI_SHM",
         values: "on | off",
         default: "on",
-        meaning: "whether processes on one node talk through shared memory; off: through TCP",
+        meaning: "whether processes on one node use shared memory; off: they use TCP",
     },
     Setting {
         name: "RSD_MPI_SINGLETON",
         values: "allow | alone | refuse",
         default: "refuse",
-        meaning: "what a process without a process manager does: refuse: it runs as a world of one, unless a launcher of several processes has left its mark in the environment; allow: it does so in any case. Either way it asks the daemon that runs here for what only a process manager can do (spawning, names); alone: it does not",
+        meaning: "what a process without a process manager does: refuse: it runs as a world of one, unless the environment shows that a launcher started several processes; allow: it always runs as a world of one; alone: the same, but without asking the local daemon for spawning and names, as the other two do",
     },
     Setting {
         name: "RSD_MPI_SPIN_US",
         values: "microseconds",
-        default: "1000 where each process of the node has a core, 0 where not",
-        meaning: "how long a waiting call polls before it gives its core away",
+        default: "1000 if each process of the node has a core, else 0",
+        meaning: "how long a waiting call polls before it yields its core",
     },
     Setting {
         name: "RSD_MPI_VERBOSE",
         values: "off | transports",
         default: "off",
-        meaning: "transports: each process says at MPI_Finalize, on stderr, which way it has used to each peer, and why",
+        meaning: "transports: each process reports on stderr, at MPI_Finalize, which transport it used for each peer, and why",
     },
 ];
 
-/// The setting of a name.
+/// Finds a setting by name.
 pub fn setting(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
 }

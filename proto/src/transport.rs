@@ -1,4 +1,4 @@
-//! The one place where a gRPC connection is made ([`dial`]) and the one where it is accepted ([`accept`], [`CheckStamp`]).
+//! The only code that opens gRPC connections ([`dial`]) and accepts them ([`accept`], [`CheckStamp`]).
 //!
 //! Addresses are a unix socket, or TCP on loopback. A unix socket is mode 0600 and its peer's uid is checked; on loopback
 //! TCP, where the kernel attaches no credentials, the owner of the peer's socket is looked up in `/proc/net/tcp`. So in both
@@ -33,10 +33,10 @@ pub use server::Services;
 use crate::services::{dvm_client::DvmClient, link_client::LinkClient, pmi_client::PmiClient};
 use crate::{PROTOCOL, VERSION};
 
-/// A request or stream larger than this is refused: the environment and argv of a submission are the largest.
+/// The largest request. A submission's environment and argv are the largest content.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
-/// Where a daemon listens.
+/// The address of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// Its unix socket.
@@ -54,20 +54,20 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// Why a daemon could not be reached. The text reads after "cannot reach the daemon at X: ".
+/// Why a daemon could not be reached. The text follows "cannot reach the daemon at X: ".
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// No socket there, or nobody behind it.
-    #[error("nobody listens there ({0})")]
+    /// No socket there, or no process listens on it.
+    #[error("no daemon is listening there ({0})")]
     NotRunning(io::Error),
     /// The socket belongs to another user.
     #[error(
         "its socket belongs to uid {owner_uid}, you are uid {own_uid}: use the daemon of your own user (rsd start)"
     )]
     NotPermitted {
-        /// Who owns the socket.
+        /// The owner of the socket.
         owner_uid: u32,
-        /// Who asks.
+        /// The calling user.
         own_uid: u32,
     },
     /// No answer in time.
@@ -78,7 +78,7 @@ pub enum DialError {
     Io(io::Error),
 }
 
-/// Connects to a daemon; nothing is sent yet. The whole attempt ends after `deadline`.
+/// Connects to a daemon and sends nothing yet. The attempt fails after `deadline`.
 pub async fn dial(target: &Target, deadline: Duration) -> Result<Channel, DialError> {
     let connect = async {
         match target {
@@ -95,8 +95,8 @@ pub async fn dial(target: &Target, deadline: Duration) -> Result<Channel, DialEr
     };
     let conn = tokio::time::timeout(deadline, connect).await.map_err(|_| DialError::TimedOut(deadline))??;
 
-    // The socket is open already, so that its errors are ours to name; tonic's connector only hands it over. A second
-    // call means that the connection broke: the user of the channel dials again.
+    // The socket is already open, so that this code reports its errors; tonic's connector only hands it over. A second
+    // call means that the connection broke: the channel's owner dials again.
     let mut once = Some(conn);
     let connector = tower::service_fn(move |_| {
         let conn = once.take();
@@ -156,7 +156,7 @@ impl Interceptor for Stamp {
 /// A client whose requests are stamped.
 pub type Stamped = InterceptedService<Channel, Stamp>;
 
-/// Calls to the head, or to any daemon, which passes them on.
+/// A client for calls to the head, or to any daemon, which forwards them.
 pub fn dvm_client(channel: Channel) -> DvmClient<Stamped> {
     DvmClient::with_interceptor(channel, Stamp)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -196,7 +196,7 @@ impl Interceptor for CheckStamp {
     }
 }
 
-/// A refusal that tells rsctl what to exit with (see [`exit`]).
+/// A refusal with the exit code for rsctl (see [`exit`]).
 pub fn refusal(code: Code, exit_code: u8, text: impl Into<String>) -> Status {
     let mut metadata = MetadataMap::new();
     metadata.insert("rsd-exit", AsciiMetadataValue::from(u16::from(exit_code)));
@@ -230,12 +230,12 @@ pub mod exit {
     pub const NO_SUCH_JOB: u8 = 246;
     /// A rank could not be started.
     pub const NOT_STARTED: u8 = 247;
-    /// A fault of ours.
+    /// An internal error.
     pub const INTERNAL: u8 = 255;
 }
 
-/// Accepts on both kinds of listener, lets in whom the rules above allow, and hands the connections to a tonic server.
-/// Ends when the receiver is dropped.
+/// Accepts connections on both kinds of listener, checks them by the rules above, and passes them to a tonic server.
+/// Stops when the receiver is dropped.
 pub fn accept(unix: Option<UnixListener>, tcp: Option<TcpListener>) -> mpsc::Receiver<io::Result<Conn>> {
     let (sender, receiver) = mpsc::channel(16);
     if let Some(unix) = unix {
@@ -263,8 +263,8 @@ pub fn accept(unix: Option<UnixListener>, tcp: Option<TcpListener>) -> mpsc::Rec
     receiver
 }
 
-/// The next accepted connection; None when nobody wants them any more. An error (out of descriptors, mostly) is followed by
-/// a pause instead of a spin.
+/// Returns the next accepted connection; `None` once the receiver is dropped. An error, mostly a lack of descriptors, is followed by
+/// a pause so that the loop does not spin.
 async fn next<T>(
     sender: &mpsc::Sender<io::Result<Conn>>,
     accept: impl Future<Output = io::Result<T>>,
@@ -287,15 +287,15 @@ async fn admit(sender: &mpsc::Sender<io::Result<Conn>>, conn: Conn, uid: Option<
     }
 }
 
-/// Who owns the other end of a loopback connection: the socket whose local address is `peer` and whose remote one is
-/// `local`, by `/proc/net/tcp`. None when it is not there (any more), which counts as a stranger.
+/// Returns the owner of the other end of a loopback connection, by `/proc/net/tcp`: of the socket with local address `peer` and
+/// remote address `local`. `None` if it is not there any more, which counts as another user.
 pub fn loopback_peer_uid(local: SocketAddr, peer: SocketAddr) -> Option<u32> {
     let table = if peer.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
     let text = std::fs::read_to_string(table).ok()?;
     find_uid(&text, &hex_address(peer), &hex_address(local))
 }
 
-/// In the kernel's table: `sl local_address rem_address st tx:rx tr:when retrnsmt uid …`.
+/// The kernel's table has lines `sl local_address rem_address st tx:rx tr:when retrnsmt uid …`.
 fn find_uid(table: &str, local: &str, remote: &str) -> Option<u32> {
     table.lines().skip(1).find_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(1);
@@ -363,12 +363,12 @@ impl AsyncWrite for Conn {
     }
 }
 
-/// Who is at the other end of a connection.
+/// The peer of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its user: ours or root, or it would not be let in. That of a TCP connection counts as ours.
+    /// Its user: the daemon's own or root, since others are refused. A TCP peer counts as the daemon's own user.
     pub uid: u32,
-    /// The process that connected, by our numbers; absent where the kernel does not tell.
+    /// The process that connected, by pid in our namespace; absent if the kernel does not report it.
     pub pid: Option<u32>,
 }
 

@@ -60,7 +60,7 @@ fn any_daemon_of_the_dvm_can_be_asked() {
 }
 
 #[test]
-fn a_second_daemon_in_one_state_directory_is_refused_by_name() {
+fn a_second_daemon_in_one_state_directory_is_refused() {
     let dvm = Dvm::start(1);
     let said = dvm.call(built::rsd()).args(["start", "--name", "node0"]).fails(1);
     assert!(said.contains("the daemon node0 (pid ") && said.contains("already runs in "), "{said}");
@@ -79,7 +79,7 @@ fn a_daemon_with_jobs_is_stopped_only_by_force() {
 }
 
 #[test]
-fn a_run_without_a_daemon_brings_its_own() {
+fn a_run_without_a_daemon_starts_a_private_one() {
     let dvm = Dvm::start_with(Options { nodes: 0, slots: 1, args: Vec::new() });
     let job = dvm.rsctl(["run", "-n", "1", "sh", "-c", "cat; exit 5"]).stdin("from here\n").end();
     assert_eq!(job.out(), "from here\n");
@@ -90,7 +90,7 @@ fn a_run_without_a_daemon_brings_its_own() {
 }
 
 #[test]
-fn a_private_daemon_goes_with_its_run() {
+fn a_private_daemon_ends_with_its_run() {
     let dvm = Dvm::start_with(Options { nodes: 0, slots: 1, args: Vec::new() });
     let job = dvm.rsctl(["run", "-n", "1", "sh", "-c", "echo up; exec sleep 1000"]).start();
     job.until_stdout(|out| out.contains("up").then_some(()));
@@ -113,7 +113,7 @@ fn the_log_is_text_or_json() {
 }
 
 #[test]
-fn a_service_manager_is_told() {
+fn a_service_manager_is_notified_when_the_daemon_is_ready() {
     let dvm = Dvm::start_with(Options { nodes: 0, slots: 1, args: Vec::new() });
     let path = dvm.scratch().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("the scratch directory is ours");

@@ -18,13 +18,13 @@ const ENDS: [(&str, i32, &str); 6] = [
 ];
 
 #[test]
-fn a_rank_that_ends_badly_ends_the_job_on_one_node() {
+fn a_failed_rank_ends_the_job_on_one_node() {
     bad_ends(1, Mpi::Debian, 1);
     bad_ends(1, Mpi::Wheel, 0);
 }
 
 #[test]
-fn a_rank_that_ends_badly_ends_the_job_on_four_nodes() {
+fn a_failed_rank_ends_the_job_on_four_nodes() {
     bad_ends(4, Mpi::Debian, 3);
     bad_ends(4, Mpi::Wheel, 2);
 }
@@ -47,7 +47,7 @@ fn bad_ends(nodes: usize, mpi: Mpi, who: usize) {
 }
 
 #[test]
-fn others_are_ended_because_of_it_and_counted() {
+fn ranks_killed_because_of_a_failure_are_counted() {
     let dvm = Dvm::start(2);
     for mpi in MPIS {
         let said = dvm.rsctl(["run", "-n", "8", &mpi.program("ends.c"), "segv", "5"]).fails(139);
@@ -57,7 +57,7 @@ fn others_are_ended_because_of_it_and_counted() {
 }
 
 #[test]
-fn programs_without_mpi_end_as_they_like() {
+fn programs_without_mpi_may_exit_independently() {
     let dvm = Dvm::start(2);
     let script = "sleep 0.$RSD_RANK; echo $RSD_RANK; exit $((RSD_RANK % 2 * RSD_RANK))";
     let job = dvm.rsctl(["run", "-n", "4", "sh", "-c", script]).end();
@@ -84,14 +84,14 @@ fn the_last_words_of_a_submitted_job_are_told_with_its_cause() {
 }
 
 #[test]
-fn a_job_has_only_its_time() {
+fn a_job_is_killed_at_its_timeout() {
     let dvm = Dvm::start(2);
     let said = dvm.rsctl(["run", "-n", "2", "--timeout", "300ms", "--kill-grace", "1s", "sleep", "1000"]).fails(124);
     assert!(said.contains("ran out of its time"), "{said}");
 }
 
 #[test]
-fn whoever_ignores_term_is_killed_after_the_grace() {
+fn a_rank_that_ignores_sigterm_is_killed_after_the_grace() {
     let dvm = Dvm::start(1);
     let stubborn = "trap '' TERM; echo up; while :; do sleep 1000; done";
     let job = dvm.rsctl(["run", "-n", "2", "--kill-grace", "200ms", "sh", "-c", stubborn]).start();
@@ -101,7 +101,7 @@ fn whoever_ignores_term_is_killed_after_the_grace() {
 }
 
 #[test]
-fn whoever_honours_term_may_clean_up() {
+fn a_rank_that_handles_sigterm_may_clean_up() {
     let dvm = Dvm::start(1);
     let tidy = "trap 'echo tidied; exit 0' TERM; echo up; while :; do sleep 0.05; done";
     let job = dvm.rsctl(["run", "-n", "1", "sh", "-c", tidy]).start();
@@ -150,7 +150,7 @@ fn a_lost_client_leaves_what_it_submitted() {
 }
 
 #[test]
-fn children_that_hide_in_sessions_of_their_own_go_with_the_job() {
+fn children_in_their_own_sessions_end_with_the_job() {
     let dvm = Dvm::start(2);
     let mark = format!("hidden-{}", dvm.scratch().display());
     let script = format!("HIDDEN={mark} setsid sh -c 'echo hidden; exec sleep 1000' & sleep 0.2; echo seen");
@@ -160,7 +160,7 @@ fn children_that_hide_in_sessions_of_their_own_go_with_the_job() {
 }
 
 #[test]
-fn nothing_of_an_aborted_job_stays_in_shared_memory() {
+fn an_aborted_job_leaves_no_shared_memory() {
     let dvm = Dvm::start(2);
     for how in ["abort", "segv", "exit3"] {
         dvm.rsctl(["run", "-n", "8", &Mpi::Wheel.program("ends.c"), how]).end();

@@ -70,7 +70,7 @@ fn env_of(call: Call) -> Vec<String> {
 }
 
 #[test]
-fn what_the_user_has_set_wins_and_what_an_outer_job_has_set_does_not() {
+fn a_variable_that_the_user_set_wins_over_an_outer_job_s() {
     let dvm = Dvm::start(1);
     let show = ["sh", "-c", "echo $MASTER_PORT $RANK $WORLD_SIZE $NVSHMEM_BOOTSTRAP $RSD_EXPORTED"];
     let run = |options: &[&str]| dvm.rsctl(["run", "-n", "1", "--export", "torch,nvshmem"]).args(options).args(show);
@@ -86,14 +86,14 @@ fn what_the_user_has_set_wins_and_what_an_outer_job_has_set_does_not() {
 }
 
 #[test]
-fn unknown_frameworks_are_answered_with_the_known_ones() {
+fn an_unknown_framework_is_refused_with_the_known_ones() {
     let dvm = Dvm::start(1);
     for words in [
         &["run", "-n", "1", "--export", "jax", "true"][..],
         &["group", "exec", "a", "--size", "1", "--export", "jax", "--", "true"],
     ] {
         let refused = dvm.rsctl(words).fails(240);
-        assert!(refused.contains("there are torch, nccl, nvshmem"), "{refused}");
+        assert!(refused.contains("use torch, nccl or nvshmem"), "{refused}");
     }
     let late = dvm.rsctl(["run", "-n", "1", "--export", "torch", "no-such-program"]).fails(247);
     assert!(late.contains("no-such-program"), "{late}");

@@ -126,7 +126,7 @@ fn processes_in_python_and_c_join_by_themselves() {
 }
 
 #[test]
-fn those_who_join_by_themselves_are_told_why_they_cannot() {
+fn a_process_that_cannot_join_is_told_why() {
     let dvm = Dvm::start(1);
     let programs = [
         vec![Mpi::Ours.program_with("join.c", &[&format!("-I{}", client("include").display())])],
@@ -145,7 +145,7 @@ fn those_who_join_by_themselves_are_told_why_they_cannot() {
 }
 
 #[test]
-fn of_two_daemons_of_one_dvm_the_head_is_found_by_everybody_without_its_name() {
+fn of_two_daemons_of_one_dvm_the_head_is_found_by_default() {
     let dvm = Dvm::start(2);
     let header = vec![Mpi::Ours.program_with("join.c", &[&format!("-I{}", client("include").display())])];
     let [_, script] = python("join.py");
@@ -178,7 +178,7 @@ fn of_two_daemons_of_one_dvm_the_head_is_found_by_everybody_without_its_name() {
 }
 
 #[test]
-fn wishes_are_granted_and_clashes_refused_to_the_second() {
+fn requested_ranks_are_granted_and_a_second_request_is_refused() {
     let dvm = Dvm::start(2);
     let program = [
         "sh",
@@ -201,7 +201,7 @@ fn wishes_are_granted_and_clashes_refused_to_the_second() {
 }
 
 #[test]
-fn a_group_that_stays_incomplete_is_refused_in_time_with_who_is_there() {
+fn an_incomplete_group_times_out_and_names_its_members() {
     let dvm = Dvm::start(2);
     let patient = member(&dvm, 1, "actors --size 4 --timeout 20s", &["true"]).start();
     let waiting = until_waiting(&dvm, "actors", 1);
@@ -413,7 +413,7 @@ fn a_shell_joins_by_its_environment() {
 }
 
 #[test]
-fn when_a_process_ends_for_which_another_has_joined_it_is_said_how_that_comes() {
+fn a_process_that_ends_after_another_joined_for_it_is_explained() {
     let dvm = Dvm::start(1);
     // In the lobby.
     let member = dvm.call("sleep").args(["60"]).start();
@@ -468,7 +468,7 @@ fn groups_are_created_listed_kicked_from_and_closed() {
 }
 
 #[test]
-fn the_socket_speaks_lines_and_survives_those_who_do_not() {
+fn the_join_socket_survives_malformed_lines() {
     let dvm = Dvm::start(1);
     let path = dvm.state_dir(0).join("join.sock");
     let ask = |line: &str| {

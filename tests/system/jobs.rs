@@ -11,7 +11,7 @@ fn gated(dvm: &Dvm, options: &[&str], gate: &str) -> String {
 }
 
 #[test]
-fn submit_prints_the_number_alone_and_leaves() {
+fn submit_prints_the_job_number_and_returns() {
     let dvm = Dvm::start(1);
     let submitted = dvm.rsctl(["submit", "-n", "2", "echo", "hello"]).end();
     assert_eq!((submitted.out().as_str(), submitted.err().as_str()), ("1\n", ""));
@@ -23,7 +23,7 @@ fn submit_prints_the_number_alone_and_leaves() {
 }
 
 #[test]
-fn ps_lists_what_runs_and_with_a_what_ran() {
+fn ps_lists_running_jobs_and_with_a_ended_ones() {
     let dvm = Dvm::start(2);
     dvm.ctl("run -n 1 true").ok();
     dvm.rsctl(["run", "-n", "1", "sh", "-c", "exit 9"]).fails(9);
@@ -71,7 +71,7 @@ fn wait_exits_as_the_jobs_did() {
 }
 
 #[test]
-fn a_job_waits_for_slots_and_says_so() {
+fn a_queued_job_says_that_it_waits_for_slots() {
     let dvm = Dvm::start_with(Options { nodes: 2, slots: 1, args: Vec::new() });
     let first = gated(&dvm, &["-n", "2"], "gate");
     let second = dvm.rsctl(["run", "-n", "2", "echo", "second"]).start();
@@ -139,7 +139,7 @@ fn json_is_one_document_or_one_event_per_line() {
 }
 
 #[test]
-fn completions_and_man_pages_come_from_the_program_itself() {
+fn rsctl_writes_its_own_completions_and_man_pages() {
     let dvm = Dvm::start(1);
     for shell in ["bash", "zsh", "fish"] {
         assert!(dvm.ctl(&format!("completion {shell}")).ok().contains("submit"), "{shell}");

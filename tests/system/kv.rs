@@ -62,7 +62,7 @@ fn members_of_a_group_exchange_values_before_they_begin_with_mpi() {
 }
 
 #[test]
-fn values_are_reached_from_outside_by_job_and_by_group() {
+fn values_are_accessible_from_outside_by_job_and_by_group() {
     let dvm = Dvm::start(2);
     let job = idle(&dvm, "2");
     let file = dvm.scratch().join("blob");
@@ -95,7 +95,7 @@ fn values_are_reached_from_outside_by_job_and_by_group() {
 }
 
 #[test]
-fn who_waits_for_nothing_is_told_who_has_not_put() {
+fn a_get_that_times_out_names_the_ranks_that_put_nothing() {
     let dvm = Dvm::start(2);
     let job = idle(&dvm, "3");
     let of = ["--job", job.as_str()];
@@ -120,7 +120,7 @@ fn who_waits_for_nothing_is_told_who_has_not_put() {
 }
 
 #[test]
-fn a_fence_holds_until_all_are_there_and_names_who_is_not() {
+fn a_fence_waits_for_all_participants_and_names_the_missing_ones() {
     let dvm = Dvm::start(2);
     let job = idle(&dvm, "3");
     let rank =

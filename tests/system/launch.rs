@@ -71,7 +71,7 @@ fix one of:  -n 4   |  --oversubscribe (=> node0: 0-3, node1: 4-7)  |  slots=4 i
 }
 
 #[test]
-fn max_slots_is_a_limit_and_what_it_holds_back_goes_elsewhere() {
+fn ranks_beyond_max_slots_go_to_other_nodes() {
     let dvm = Dvm::start(2);
     dvm.file("hosts", "node0 slots=2 max_slots=3\nnode1:2\n");
     let run = |n: &str| dvm.rsctl(["run", "--hostfile", "hosts", "--oversubscribe", "-n", n]).args(WHERE);
@@ -83,7 +83,7 @@ fn max_slots_is_a_limit_and_what_it_holds_back_goes_elsewhere() {
 }
 
 #[test]
-fn ranks_are_told_who_they_are() {
+fn ranks_know_their_rank_size_and_job() {
     let dvm = Dvm::start(2);
     let script = "echo $RSD_RANK/$RSD_SIZE $RSD_LOCAL_RANK/$RSD_LOCAL_SIZE $RSD_NODE $RSD_NODE_NAME $RSD_JOB \
                   $PMI_RANK/$PMI_SIZE $MPI_LOCALRANKID/$MPI_LOCALNRANKS";
@@ -98,7 +98,7 @@ fn ranks_are_told_who_they_are() {
 }
 
 #[test]
-fn the_environment_goes_along_but_for_other_launchers_variables() {
+fn ranks_inherit_the_environment_without_other_launchers_variables() {
     let dvm = Dvm::start(2);
     let file = dvm.file("env", "# settings\nFROM_FILE=file\nOVER=file\n");
     let script =
@@ -118,7 +118,7 @@ fn the_environment_goes_along_but_for_other_launchers_variables() {
 }
 
 #[test]
-fn ranks_start_where_the_user_is_or_says() {
+fn ranks_start_in_the_users_or_the_given_directory() {
     let dvm = Dvm::start(2);
     let here = dvm.scratch().display().to_string();
     assert_eq!(dvm.rsctl(["run", "-n", "2", "--map-by", "node", "pwd"]).ok(), format!("{here}\n{here}\n"));

@@ -43,7 +43,7 @@ fn standard_input_arrives_whole_at_rank_0_and_the_others_have_none() {
 }
 
 #[test]
-fn standard_input_goes_where_it_is_wanted() {
+fn standard_input_goes_to_the_chosen_ranks() {
     let dvm = Dvm::start(2);
     let program = plain("digest.c");
     let input = noise(300_000);
@@ -59,7 +59,7 @@ fn standard_input_goes_where_it_is_wanted() {
 }
 
 #[test]
-fn a_rank_that_does_not_read_its_input_keeps_nobody_waiting() {
+fn a_rank_that_does_not_read_its_input_delays_no_other_rank() {
     let dvm = Dvm::start(1);
     assert_eq!(dvm.rsctl(["run", "-n", "1", "echo", "done"]).stdin(noise(3_000_000)).ok(), "done\n");
 }
@@ -77,7 +77,7 @@ fn input_arrives_as_it_is_typed() {
 }
 
 #[test]
-fn bytes_are_not_touched() {
+fn output_bytes_are_unchanged() {
     let dvm = Dvm::start(1);
     let input = noise(1_000_000);
     let job = dvm.rsctl(["run", "-n", "1", "cat"]).stdin(input.clone()).end();
@@ -146,7 +146,7 @@ fn a_reader_that_stops_stops_the_writers_not_the_memory() {
 }
 
 #[test]
-fn a_very_long_line_arrives_too() {
+fn a_very_long_line_arrives_completely() {
     let dvm = Dvm::start(1);
     let script = "head -c 3000000 /dev/zero | tr '\\0' x; echo";
     let printed = dvm.rsctl(["run", "-n", "1", "sh", "-c", script]).ok();
@@ -154,7 +154,7 @@ fn a_very_long_line_arrives_too() {
 }
 
 #[test]
-fn files_instead_one_per_rank_and_stream() {
+fn output_goes_to_one_file_per_rank_and_stream() {
     let dvm = Dvm::start(2);
     let dir = dvm.scratch().join("out/of/job");
     let printed = dvm
@@ -172,7 +172,7 @@ fn files_instead_one_per_rank_and_stream() {
 }
 
 #[test]
-fn a_full_disk_is_told_with_its_file() {
+fn a_full_disk_is_reported_with_the_file() {
     let dvm = Dvm::start(1);
     let dir = dvm.scratch().join("full");
     fs::create_dir(&dir).expect("the scratch directory is ours");
@@ -198,7 +198,7 @@ fn logs_can_be_read_again_and_in_part() {
 }
 
 #[test]
-fn a_job_can_be_followed_by_several_at_once() {
+fn several_clients_may_follow_one_job() {
     let dvm = Dvm::start(2);
     let gate = dvm.scratch().join("gate");
     let script = format!("echo begun; while ! test -e {}; do sleep 0.02; done; echo done; exit 6", gate.display());

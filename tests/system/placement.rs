@@ -49,7 +49,7 @@ fn cores(dvm: &Dvm) -> u32 {
 }
 
 #[test]
-fn bound_ranks_run_where_the_plan_says_and_nowhere_else() {
+fn bound_ranks_run_only_on_the_planned_cpus() {
     let dvm = dvm(2, 64);
     let cores = cores(&dvm);
     for (bind_to, n) in [("core", cores), ("hwthread", 1), ("package", 1), ("core --map-by node", 2)] {
@@ -75,7 +75,7 @@ fn bound_ranks_run_where_the_plan_says_and_nowhere_else() {
 }
 
 #[test]
-fn cpus_asked_for_are_a_jobs_own_until_it_ends() {
+fn requested_cpus_are_exclusive_until_the_job_ends() {
     let dvm = dvm(1, 64);
     let cores = cores(&dvm);
     let holder = dvm.submit(["-n", "1", "--bind-to", "core", "sleep", "600"]);
@@ -91,7 +91,7 @@ fn cpus_asked_for_are_a_jobs_own_until_it_ends() {
 }
 
 #[test]
-fn by_default_a_rank_has_its_share_of_the_node_at_least() {
+fn by_default_a_rank_has_at_least_its_share_of_the_node() {
     let dvm = dvm(1, 64);
     let cores = cores(&dvm);
     for n in [1, 2, cores, cores + 1] {
@@ -110,7 +110,7 @@ fn by_default_a_rank_has_its_share_of_the_node_at_least() {
 }
 
 #[test]
-fn memory_comes_from_where_it_was_asked_for() {
+fn memory_comes_from_the_requested_numa_nodes() {
     if !Path::new("/proc/self/numa_maps").exists() {
         return eprintln!("skipped: this kernel has no memory policies");
     }
@@ -131,7 +131,7 @@ fn memory_comes_from_where_it_was_asked_for() {
 }
 
 #[test]
-fn what_a_daemon_may_not_use_it_does_not_offer() {
+fn a_daemon_offers_only_cpus_that_it_may_use() {
     let all = ours();
     let Some(last) = all.last().filter(|_| all.len() > 1) else {
         return eprintln!("skipped: there is only one cpu");
@@ -154,7 +154,7 @@ fn what_a_daemon_may_not_use_it_does_not_offer() {
 }
 
 #[test]
-fn a_node_with_another_machines_topology_plans_on_it_and_binds_nobody() {
+fn a_node_with_an_imaginary_topology_plans_on_it_and_binds_no_rank() {
     let options = Options { nodes: 2, slots: 8, args: Vec::new() };
     let dvm = Dvm::start_in(options, &[("HWLOC_SYNTHETIC", "pack:2 l3:1 core:4 pu:2")]);
     assert_eq!(cores(&dvm), 8);
@@ -170,7 +170,7 @@ fn a_node_with_another_machines_topology_plans_on_it_and_binds_nobody() {
 }
 
 #[test]
-fn a_restarted_daemon_knows_what_was_bound() {
+fn a_restarted_daemon_knows_its_bound_cpus() {
     let mut dvm = dvm(2, 64);
     let cores = cores(&dvm).to_string();
     let holder = dvm.submit(["--host", "node1", "-n", &cores, "--bind-to", "core", "sleep", "600"]);

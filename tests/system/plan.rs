@@ -117,7 +117,7 @@ fn an_xml_file_is_a_topology_too() {
 }
 
 #[test]
-fn a_topology_that_is_none_is_a_wrong_use() {
+fn an_invalid_topology_is_a_usage_error() {
     let dvm = nowhere();
     let said = shell(&dvm, "rsctl plan --topology 'pack:two' -n 1").fails(240);
     assert!(said.contains("pack:2"), "{said}");
@@ -126,7 +126,7 @@ fn a_topology_that_is_none_is_a_wrong_use() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_as_run_refuses_it() {
+fn plan_refuses_what_run_refuses() {
     let dvm = Dvm::start(2);
     let planned = dvm.ctl("plan -n 9 true").fails(243);
     assert_eq!(planned, dvm.ctl("run -n 9 true").fails(243));
@@ -207,7 +207,7 @@ fn a_plan_goes_around_other_jobs_unless_it_is_for_an_idle_dvm() {
 }
 
 #[test]
-fn where_no_daemon_runs_one_answers_for_this_machine() {
+fn without_a_daemon_the_plan_is_for_this_machine() {
     let dvm = nowhere();
     let ended = dvm.ctl("plan -n 1 --json true").end();
     assert_eq!(ended.status.code(), Some(0));
@@ -215,7 +215,7 @@ fn where_no_daemon_runs_one_answers_for_this_machine() {
 }
 
 #[test]
-fn ten_thousand_nodes_are_planned_while_one_looks_on() {
+fn ten_thousand_nodes_are_planned_quickly() {
     let dvm = nowhere();
     let topology = "pack:2 numa:4 core:4 pu:1";
     let hosts = "node[0-9999]";

@@ -19,7 +19,7 @@ fn says(said: &str, words: &[&str]) {
 }
 
 #[test]
-fn programs_that_cannot_run() {
+fn programs_that_cannot_run_are_reported() {
     let dvm = Dvm::start(2);
     let here = dvm.scratch().display().to_string();
     dvm.file("text", "no program");
@@ -33,7 +33,7 @@ fn programs_that_cannot_run() {
 }
 
 #[test]
-fn output_that_cannot_be_written() {
+fn output_that_cannot_be_written_is_reported() {
     let dvm = Dvm::start(1);
     let file = dvm.file("file", "");
     let said = dvm.rsctl(["run", "-n", "1", "--output", &file, "true"]).fails(247);
@@ -41,7 +41,7 @@ fn output_that_cannot_be_written() {
 }
 
 #[test]
-fn a_host_that_is_no_node() {
+fn an_unknown_host_is_refused_with_the_nodes() {
     let dvm = Dvm::start(2);
     let said = dvm.ctl("run -n 1 --host node7 true").fails(243);
     says(&said, &["no node named node7 in this DVM (nodes: node0, node1)"]);
@@ -51,7 +51,7 @@ fn a_host_that_is_no_node() {
 }
 
 #[test]
-fn more_ranks_than_there_are_slots() {
+fn more_ranks_than_slots_are_refused() {
     let dvm = Dvm::start(2);
     let said = dvm.ctl("run -n 9 true").fails(243);
     let expected = "\
@@ -69,7 +69,7 @@ fix one of:  -n 8   |  --oversubscribe (=> node0: 0-4, node1: 5-8)  |  rsd start
 }
 
 #[test]
-fn counts_that_make_no_sense() {
+fn impossible_counts_are_refused() {
     let dvm = Dvm::start(1);
     for (n, word) in
         [("0", "at least one rank"), ("-3", "at least one rank"), ("99999999", "at most"), ("many", "number")]
@@ -80,7 +80,7 @@ fn counts_that_make_no_sense() {
 }
 
 #[test]
-fn a_host_file_with_a_slip() {
+fn a_mistake_in_a_host_file_names_its_line() {
     let dvm = Dvm::start(1);
     let said = |text: &str| {
         dvm.file("hosts", text);
@@ -101,7 +101,7 @@ fn a_host_file_with_a_slip() {
 }
 
 #[test]
-fn a_rank_file_with_a_slip() {
+fn a_mistake_in_a_rank_file_names_its_line() {
     let dvm = Dvm::start(1);
     let said = |text: &str, code: u8| {
         dvm.file("ranks", text);
@@ -125,7 +125,7 @@ fn options_of_other_launchers_are_answered_with_the_right_ones() {
 }
 
 #[test]
-fn an_environment_file_with_a_slip() {
+fn a_mistake_in_an_environment_file_names_its_line() {
     let dvm = Dvm::start(1);
     dvm.file("env", "GOOD=1\nno assignment\n");
     says(&dvm.ctl("run -n 1 --env-file env true").fails(240), &["env:2", "NAME=VALUE"]);
@@ -133,7 +133,7 @@ fn an_environment_file_with_a_slip() {
 }
 
 #[test]
-fn options_that_do_not_exist() {
+fn unknown_options_are_refused() {
     let dvm = Dvm::start(1);
     says(&dvm.ctl("run --no-such-option true").fails(240), &["--no-such-option"]);
     says(&dvm.ctl("no-such-command").fails(240), &["no-such-command"]);
@@ -143,7 +143,7 @@ fn options_that_do_not_exist() {
 }
 
 #[test]
-fn jobs_and_ranks_that_are_not_there() {
+fn unknown_jobs_and_ranks_are_refused() {
     let dvm = Dvm::start(1);
     says(&dvm.ctl("job show last").fails(246), &["no job"]);
     dvm.ctl("run -n 1 true").ok();
@@ -156,7 +156,7 @@ fn jobs_and_ranks_that_are_not_there() {
 }
 
 #[test]
-fn no_daemon() {
+fn a_missing_daemon_is_reported() {
     let dvm = Dvm::start_with(Options { nodes: 0, slots: 1, args: Vec::new() });
     for line in ["submit -n 1 true", "ps", "nodes", "wait last", "job show 1"] {
         says(&dvm.ctl(line).fails(241), &["no daemon is running", "rsd start"]);
@@ -166,7 +166,7 @@ fn no_daemon() {
 }
 
 #[test]
-fn a_daemon_that_died_is_none() {
+fn a_dead_daemon_counts_as_missing() {
     let mut dvm = Dvm::start(1);
     dvm.kill(0);
     says(&dvm.ctl("ps").fails(241), &["no daemon is running", "rsd start"]);
@@ -174,7 +174,7 @@ fn a_daemon_that_died_is_none() {
 }
 
 #[test]
-fn two_dvms_to_choose_from() {
+fn with_two_dvms_one_must_be_chosen() {
     let mut dvm = Dvm::start(1);
     // The second is a head as well, in the same place.
     dvm.add(&[]);
@@ -188,7 +188,7 @@ fn two_dvms_to_choose_from() {
 }
 
 #[test]
-fn a_daemon_that_does_not_answer() {
+fn an_unresponsive_daemon_is_reported() {
     let dvm = Dvm::start(2);
     let since = Instant::now();
     dvm.signal(0, Signal::SIGSTOP);
@@ -202,7 +202,7 @@ fn a_daemon_that_does_not_answer() {
 }
 
 #[test]
-fn a_head_that_is_not_there() {
+fn an_unreachable_head_is_reported() {
     let dvm = Dvm::start_with(Options { nodes: 0, slots: 1, args: Vec::new() });
     // A port that was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
@@ -213,7 +213,7 @@ fn a_head_that_is_not_there() {
 }
 
 #[test]
-fn a_client_of_another_version() {
+fn a_client_of_another_version_is_refused() {
     let dvm = Dvm::start(1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime costs nothing");
     let refusal = runtime.block_on(async {
@@ -230,7 +230,7 @@ fn a_client_of_another_version() {
 }
 
 #[test]
-fn the_daemon_of_another_user() {
+fn another_users_daemon_is_refused() {
     if !Uid::effective().is_root() {
         eprintln!("not tried: only root can become another user");
         return;
@@ -259,7 +259,7 @@ fn the_daemon_of_another_user() {
 }
 
 #[test]
-fn ranks_whose_mpi_asks_another_process_manager_are_warned_of_once() {
+fn ranks_that_use_another_process_manager_cause_one_warning() {
     let dvm = Dvm::start(1);
     // As much of Open MPI as can be seen from the outside.
     let library = dvm.scratch().join("libmpi.so.40");
@@ -280,7 +280,7 @@ fn ranks_whose_mpi_asks_another_process_manager_are_warned_of_once() {
 }
 
 #[test]
-fn ranks_whose_environment_was_emptied_are_warned_of_once() {
+fn ranks_with_an_emptied_environment_cause_one_warning() {
     let dvm = Dvm::start(1);
     for mpi in [Mpi::Debian, Mpi::Wheel, Mpi::Ours] {
         let (gate, program) = (dvm.scratch().join(format!("{mpi:?}")), mpi.program("gated.c"));

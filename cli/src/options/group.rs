@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn what_is_no_framework_is_refused_with_what_this_command_knows() {
         let error = exported("foo").unwrap_err();
-        assert!(error.contains("there are torch, nccl, nvshmem"), "{error}");
+        assert!(error.contains("use torch, nccl or nvshmem"), "{error}");
         assert!(error.ends_with("keeps the environment that rsctl or the shell has, no option is needed"), "{error}");
         assert_eq!(exported("nccl,torch"), Ok("torch,nccl".into()));
     }
