@@ -31,6 +31,8 @@ fn ranks_fill_node_after_node_or_go_round() {
     assert_eq!(run("-n 5"), nodes([("node0", &[0, 1, 2, 3]), ("node1", &[4])]));
     assert_eq!(run("-n 5 --map-by node"), nodes([("node0", &[0, 2, 4]), ("node1", &[1, 3])]));
     assert_eq!(run("--host node1"), nodes([("node1", &[0, 1, 2, 3])]));
+    let labelled = dvm.rsctl(["run", "-n", "2", "--host", "node0:1,node1:1", "-l", "echo", "arg"]).ok();
+    assert_eq!(sorted(&labelled), ["[0] arg", "[1] arg"]);
     assert_eq!(run("--host node1:1,node0:2"), nodes([("node1", &[0]), ("node0", &[1, 2])]));
     assert_eq!(run("--host node0,node1,node0"), nodes([("node0", &[0, 1]), ("node1", &[2, 3, 4, 5])]));
     assert_eq!(run("-n 10 --oversubscribe"), nodes([("node0", &[0, 1, 2, 3, 4]), ("node1", &[5, 6, 7, 8, 9])]));

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: all that must hold before a change is taken; `cargo xtask proto` makes one of it hold.
+//! `cargo xtask ci`: every check that a change must pass. `cargo xtask proto` regenerates the files that one of them compares.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use crate::abi;
+use crate::docs;
 use crate::places;
 use crate::setup;
 use crate::shell::{cargo, quiet, step, succeeds};
@@ -18,16 +19,17 @@ pub(crate) fn ci(_args: &[OsString]) -> anyhow::Result<()> {
     setup::while_compiling(|| setup::setup(&[]))?;
     step("format", || quiet(&mut cargo(["fmt", "--all", "--check"])))?;
     step("lints", || quiet(&mut cargo(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])))?;
-    step("docs", docs)?;
+    step("docs", rustdoc)?;
+    step("names, links and examples", docs::check)?;
     step("generated files", fresh)?;
     step("licences and duplicates", dependencies)?;
     step("models of shared memory", models)?;
     suite::test(&[])
 }
 
-/// What several processes do at once with shared memory, in every order and with every value that the memory model allows.
-/// `--cfg loom` is for all that is built, hence the folder of its own. Building is most of the work: only what the models spend
-/// their time in is optimised.
+/// Runs the loom models of shared memory: every interleaving, with every value that the memory model allows. `--cfg loom` applies
+/// to the whole build, so it has its own target folder. Most of the time is building; only the crates that the models spend their
+/// time in are optimised.
 fn models() -> anyhow::Result<()> {
     const OPTIMISED: [&str; 2] = ["profile.dev.package.loom.opt-level=2", "profile.dev.package.generator.opt-level=2"];
     let mut test = cargo(["test", "--quiet", "--package=rsd-mpi", "--lib", "--target-dir"]);
@@ -36,12 +38,12 @@ fn models() -> anyhow::Result<()> {
     test.envs([("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")]);
     let told = quiet(&mut test)?;
     let none = String::from_utf8_lossy(&told.stdout).contains("ok. 0 passed");
-    anyhow::ensure!(!none, "there is no model: their names start with loom_");
+    anyhow::ensure!(!none, "no model was run: their names start with loom_");
     Ok(())
 }
 
-/// The docs are for those who work on rsd, so they show private items, and public ones may link to them.
-fn docs() -> anyhow::Result<()> {
+/// Builds the API documentation. Its readers work on rsd, so it shows private items, and public items may link to them.
+fn rustdoc() -> anyhow::Result<()> {
     let mut doc = cargo(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"]);
     quiet(doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")).map(drop)
 }
@@ -61,7 +63,7 @@ fn generate(out: &Path) -> anyhow::Result<()> {
     quiet(run.arg(out)).map(drop)
 }
 
-/// The generated modules are what their sources say.
+/// Checks that the generated modules match their sources.
 fn fresh() -> anyhow::Result<()> {
     let scratch = places::target()?.join("generated");
     generate(&scratch)?;
@@ -74,7 +76,7 @@ fn fresh() -> anyhow::Result<()> {
     abi::check()
 }
 
-/// What `deny.toml` says of the packages that we depend on. Advisories change without us and are not asked for.
+/// Checks our dependencies by `deny.toml`. Advisories are not checked: they change without any change here.
 fn dependencies() -> anyhow::Result<()> {
     let tools = places::target()?.join("tools");
     let private = tools.join("bin/cargo-deny");

@@ -1,6 +1,6 @@
 //! Set-up, demo, tests, checks and benches of rsd: `cargo xtask COMMAND`.
 //!
-//! Builds with Rust and gcc alone, on a machine where nothing else is installed yet.
+//! It builds with Rust and gcc alone, so that it runs on a machine where nothing else is installed.
 
 mod abi;
 mod bench;
@@ -28,26 +28,36 @@ struct Command {
 }
 
 const COMMANDS: [Command; 9] = [
-    Command { name: "demo", args: "", about: "four daemons and a real MPI program on this machine", run: demo::demo },
-    Command { name: "test", args: "[NAME]", about: "all tests, or those whose name contains NAME", run: suite::test },
+    Command { name: "demo", args: "", about: "run an MPI program under four daemons on this machine", run: demo::demo },
+    Command {
+        name: "test",
+        args: "[NAME]",
+        about: "run all tests, or those whose name contains NAME",
+        run: suite::test,
+    },
     Command {
         name: "ci",
         args: "",
-        about: "format, lints, docs, licences, generated files, models, all tests",
+        about: "check format, lints, documentation, licences, generated files and models, run all tests",
         run: checks::ci,
     },
     Command {
         name: "install",
         args: "[--prefix DIR]",
-        about: "rsd, rsctl, the MPI library, manual pages, completions; into ~/.local",
+        about: "install programs, MPI library, manual pages and completions into ~/.local or DIR",
         run: install::install,
     },
-    Command { name: "setup", args: "", about: "install what building and testing need", run: setup::setup },
-    Command { name: "proto", args: "", about: "write the generated modules of proto/ anew", run: checks::proto },
+    Command {
+        name: "setup",
+        args: "",
+        about: "install the packages that building and testing need",
+        run: setup::setup,
+    },
+    Command { name: "proto", args: "", about: "regenerate the modules of proto/", run: checks::proto },
     Command {
         name: "abi",
         args: "[--check]",
-        about: "write the MPI library's interface anew from its tables",
+        about: "regenerate the MPI library's interface from its tables",
         run: abi::abi,
     },
     Command {
@@ -56,7 +66,12 @@ const COMMANDS: [Command; 9] = [
         about: "check names, links and examples in the documentation",
         run: docs::docs,
     },
-    Command { name: "bench", args: "launch|mpi", about: "figures beside other launchers and MPIs", run: bench::bench },
+    Command {
+        name: "bench",
+        args: "launch|mpi",
+        about: "compare speed with other launchers and MPIs",
+        run: bench::bench,
+    },
 ];
 
 fn main() -> ExitCode {

@@ -9,7 +9,7 @@
 //! cargo xtask demo          <TAB> none: it builds everything                 an example that no test can run, and why
 //! ```
 //!
-//! A row holds only if the example exists, the test exists, and the test's file has every command and option of the example, or the
+//! An example that also stands in a file whose blocks a test runs needs no row of its own. A row holds only if the example exists, the test exists, and the test's file has every command and option of the example, or the
 //! name of the file whose blocks it runs.
 
 use std::collections::BTreeSet;
@@ -86,10 +86,11 @@ pub(super) fn problems(tree: &Tree, helps: &[Help]) -> Vec<Problem> {
         };
         problems.extend(reason.map(|reason| Problem { place, reason }));
     }
-    let covered = |own: &Example| {
-        tested.contains(own.text.as_str())
-            || own.file.as_deref().is_some_and(|file| files.iter().any(|pattern| fits(file, pattern)))
-    };
+    let in_file =
+        |own: &Example| own.file.as_deref().is_some_and(|file| files.iter().any(|pattern| fits(file, pattern)));
+    // The same line in a file whose blocks a test runs is the same example.
+    let run: BTreeSet<&str> = examples.iter().filter(|own| in_file(own)).map(|own| own.text.as_str()).collect();
+    let covered = |own: &Example| tested.contains(own.text.as_str()) || run.contains(own.text.as_str());
     let untested = examples.iter().filter(|own| !covered(own));
     problems.extend(untested.map(|own| Problem {
         place: own.place.clone(),
@@ -137,8 +138,15 @@ fn wrong_row(tree: &Tree, known: bool, test: &str, words: &[&str]) -> Option<Str
     if !text.contains(&format!("fn {name}(")) {
         return Some(format!("no test {name} in {path}"));
     }
-    let missing = words.iter().find(|word| !text.contains(**word))?;
+    let missing = words.iter().find(|word| !has_word(text, word))?;
     Some(format!("{path} does not use `{missing}`, which the example has"))
+}
+
+/// Whether a text has `word`, not within a longer word or option.
+fn has_word(text: &str, word: &str) -> bool {
+    let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '-');
+    let whole = |at: usize| !inside(text[..at].chars().next_back()) && !inside(text[at + word.len()..].chars().next());
+    text.match_indices(word).any(|(at, _)| whole(at))
 }
 
 /// The commands and options of an example.
@@ -161,7 +169,7 @@ fn words(example: &str) -> Vec<&str> {
     words
 }
 
-/// The examples of a help text. Two blanks separate an example from words about it.
+/// The examples of a help text. Two blanks separate an example from words about it. A line without our programs continues such words.
 fn of_help(help: &Help) -> Vec<Example> {
     let mut examples = Vec::new();
     let mut inside = false;
@@ -170,7 +178,9 @@ fn of_help(help: &Help) -> Vec<Example> {
             inside = true;
         } else if let Some(line) = line.strip_prefix("  ").filter(|line| inside && !line.starts_with(' ')) {
             let text = line.split("  ").next().unwrap_or(line).trim_end().to_owned();
-            examples.push(Example { place: help.command.clone(), file: None, text });
+            if has_word(&text, "rsctl") || has_word(&text, "rsd") {
+                examples.push(Example { place: help.command.clone(), file: None, text });
+            }
         } else if !line.trim().is_empty() && !line.starts_with("  ") {
             inside = false;
         }
@@ -202,7 +212,7 @@ fn of_page(path: &str, text: &str) -> Vec<Example> {
 mod tests {
     use super::*;
 
-    const HELP: &str = "Show logs\n\nUsage: rsctl logs [OPTIONS]\n\nExamples:\n  rsctl logs last\n  rsctl logs -f 7 -l   follows\n\nMore:\n  none\n";
+    const HELP: &str = "Show logs\n\nUsage: rsctl logs [OPTIONS]\n\nExamples:\n  rsctl logs last\n  rsctl logs -f 7 -l   follows,\n  as it grows\n\nMore:\n  none\n";
 
     fn found(readme: &str, table: &str) -> Vec<String> {
         let files = [
