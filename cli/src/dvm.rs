@@ -18,10 +18,10 @@ use crate::print::say;
 use crate::private::Private;
 use crate::selectors::Selector;
 
-/// A connected client.
+/// A client connected to a daemon.
 pub(crate) type Client = DvmClient<Stamped>;
 
-/// How long a daemon may take to accept, to answer, or to begin a stream.
+/// Deadline for a daemon to accept, to answer, or to begin a stream.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The DVM that the user means: the one named, else the only one that runs.
@@ -53,7 +53,7 @@ impl Dvm {
         connect(self.find()?.socket()).await
     }
 
-    /// A client, and the daemon that was started for it if there was none.
+    /// Returns a client; starts a private daemon for it if no daemon is running.
     pub(crate) async fn client_or_private(&self) -> Result<(Client, Option<Private>), Failure> {
         match self.find() {
             Ok(daemon) => Ok((connect(daemon.socket()).await?, None)),
@@ -73,8 +73,8 @@ impl Dvm {
     }
 }
 
-/// A connection to the daemon behind `socket`, which must be our own: it is given our environment, and runs what we say. That
-/// it lets root in does not mean that root should trust it.
+/// Connects to the daemon behind `socket`, which must belong to our user: it receives our environment and runs our programs. A
+/// daemon accepts root, but root must not trust it.
 async fn connect(socket: PathBuf) -> Result<Client, Failure> {
     let own_uid = geteuid().as_raw();
     let owner_uid = fs::metadata(&socket).map_or(own_uid, |meta| meta.uid());
@@ -86,7 +86,7 @@ async fn connect(socket: PathBuf) -> Result<Client, Failure> {
     channel.map(transport::dvm_client).map_err(|error| Failure::of_dial(&target.to_string(), &error))
 }
 
-/// What the daemon answers. `doing` reads after "while".
+/// Returns the daemon's answer. `doing` completes "while …" in errors.
 pub(crate) async fn answer<T>(
     doing: &str,
     call: impl Future<Output = Result<Response<T>, Status>>,
@@ -94,9 +94,9 @@ pub(crate) async fn answer<T>(
     in_time(doing, call).await.map(Response::into_inner)
 }
 
-/// The first message of a stream.
+/// Returns the first message of a stream.
 pub(crate) async fn first<T>(doing: &str, stream: &mut Streaming<T>) -> Result<T, Failure> {
-    let ended = || Failure::unreachable(format!("lost the daemon while {doing}: it said nothing"));
+    let ended = || Failure::unreachable(format!("lost the daemon while {doing}: no answer"));
     in_time(doing, stream.message()).await?.ok_or_else(ended)
 }
 
@@ -110,7 +110,7 @@ async fn in_time<T>(doing: &str, call: impl Future<Output = Result<T, Status>>) 
     }
 }
 
-/// The job that `selector` means, as it is now. A rank that it does not have is refused.
+/// Returns the current state of the job that `selector` names. Fails if the job has no such rank.
 pub(crate) async fn job(client: &mut Client, selector: Selector) -> Result<JobInfo, Failure> {
     let doing = format!("asking for job {selector}");
     let info = answer(&doing, client.get_job(JobSelector { job: selector.job.unwrap_or(0) })).await?;

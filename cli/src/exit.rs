@@ -1,5 +1,5 @@
-//! What rsctl says and exits with when it fails itself. The codes are those of [`rsd_proto::transport::exit`]; a job's own
-//! codes never pass through here.
+//! Messages and exit codes of rsctl's own failures. The codes are those of [`rsd_proto::transport::exit`]; a job's own
+//! codes are not handled here.
 
 use std::error::Error as _;
 use std::fmt;
@@ -8,7 +8,7 @@ use rsd_config::find::FindError;
 use rsd_proto::transport::{DialError, exit, exit_code};
 use tonic::{Code, Status};
 
-/// A sentence for the user and the exit code.
+/// A message for the user, and the exit code.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -20,7 +20,7 @@ impl Failure {
         Failure { code, text: text.into() }
     }
 
-    /// The user's mistake.
+    /// A mistake of the user.
     pub(crate) fn usage(text: impl fmt::Display) -> Failure {
         Failure::new(exit::USAGE, text.to_string())
     }
@@ -39,7 +39,7 @@ impl Failure {
         Failure { code, text }
     }
 
-    /// A daemon that should be there and cannot be reached.
+    /// A daemon that is registered but cannot be reached.
     pub(crate) fn of_dial(place: &str, error: &DialError) -> Failure {
         let code = match error {
             DialError::NotPermitted { .. } => exit::NOT_PERMITTED,
@@ -66,7 +66,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What the refusal asks for, else what its gRPC code comes to. A status with a source is our own transport's.
+/// The code that the refusal carries, else one that follows from its gRPC code. A status with a source comes from our own transport.
 fn code_of(status: &Status) -> u8 {
     if let Some(code) = exit_code(status) {
         return code;
@@ -87,7 +87,7 @@ fn code_of(status: &Status) -> u8 {
     }
 }
 
-/// The innermost cause: "broken pipe" tells more than the four layers above it.
+/// The innermost cause: "broken pipe" is more specific than the four layers around it.
 fn cause(status: &Status) -> String {
     let mut error = status.source();
     let mut text = None;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_connection_says_what_was_going_on() {
+    fn a_broken_connection_names_the_operation() {
         let status = Status::from_error(Box::new(std::io::Error::other("broken pipe")));
         let failure = Failure::of_status("job 7 ran", &status);
         assert_eq!(failure, Failure::new(242, "lost the daemon while job 7 ran: broken pipe"));

@@ -1,6 +1,6 @@
-//! `rsctl group`: named groups of processes that run already.
+//! `rsctl group`: named groups of processes that already run.
 //!
-//! `exec` and `env` join by the text protocol of [`rsd_proto::join`], as any program can; the others ask the head.
+//! `exec` and `env` join by the text protocol of [`rsd_proto::join`], as any program can; the other commands call the head.
 
 pub(crate) mod join;
 mod view;
@@ -26,7 +26,7 @@ pub(crate) fn exec(exec: &Exec, dvm: &Dvm) -> Result<u8, Failure> {
     let socket = join::socket(dvm)?;
     let go = join::join(&socket, request(&exec.join, None))?;
     let Some((program, args)) = exec.program.split_first() else {
-        return Err(Failure::usage("no program named: rsctl group exec actors --size 16 -- ./worker"));
+        return Err(Failure::usage("program missing: rsctl group exec actors --size 16 -- ./worker"));
     };
     let mut command = Command::new(program);
     command.args(args);
@@ -41,7 +41,7 @@ pub(crate) fn exec(exec: &Exec, dvm: &Dvm) -> Result<u8, Failure> {
     Err(Failure::new(exit::NOT_STARTED, format!("cannot execute {}: {error}", program.display())))
 }
 
-/// `group env`: joins for another process, and prints what that is to have in its environment.
+/// `group env`: joins for another process, and prints the environment for it.
 pub(crate) fn env(options: &JoinOptions, pid: Option<u32>, as_json: bool, dvm: &Dvm) -> Result<u8, Failure> {
     let joined = join_for(options, pid, as_json, dvm);
     if joined.is_err() && !as_json {
@@ -83,7 +83,7 @@ fn request(options: &JoinOptions, pid: Option<u32>) -> Join {
     }
 }
 
-/// As a shell reads it.
+/// Quotes a value for a shell.
 fn quoted(value: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,+@%".contains(&byte);
     if !value.is_empty() && value.bytes().all(plain) {
@@ -93,7 +93,7 @@ fn quoted(value: &str) -> String {
     }
 }
 
-/// What is asked of the head.
+/// Performs the commands that call the head.
 pub(crate) async fn ask(mut client: Client, command: GroupCommand, as_json: bool) -> Result<u8, Failure> {
     let name_of = |name: String| GroupSelector { name };
     let info = match command {
@@ -124,9 +124,9 @@ pub(crate) async fn ask(mut client: Client, command: GroupCommand, as_json: bool
         GroupCommand::Close { name } => dvm::answer("closing the group", client.close_group(name_of(name))).await?,
         GroupCommand::Kick { name, member } => {
             let request = KickRequest { name, pid: member.pid, node: member.node };
-            dvm::answer("sending the member away", client.kick_member(request)).await?
+            dvm::answer("turning the member away", client.kick_member(request)).await?
         }
-        // They are the member's own doing, and not asked of the head.
+        // These join by the text protocol instead.
         GroupCommand::Env { .. } | GroupCommand::Exec(_) => return Ok(0),
     };
     if as_json {

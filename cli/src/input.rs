@@ -1,4 +1,4 @@
-//! Our standard input, for the ranks that read it.
+//! Forwards our standard input to the ranks that read it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,18 +18,18 @@ use crate::dvm::Client;
 /// Bytes read and sent at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Sends what we read to `job` until the end of our input, or of the job's interest in it. The reading thread may stay in its
-/// last read; it ends with the process.
+/// Sends our input to `job` until the input ends or the job no longer reads it. The reading thread may stay blocked in its last
+/// read; it ends with the process.
 pub(crate) fn forward(mut client: Client, job: u64) {
     let (sender, receiver) = mpsc::channel(4);
     std::thread::spawn(move || read(job, &sender));
     tokio::spawn(async move {
-        // How the job fares stands in its events. That nobody read all of its input is no failure.
+        // The job's events report its state. Unread input is not a failure.
         let _ = client.input(ReceiverStream::new(receiver)).await;
     });
 }
 
-/// Whether there is anything to forward: reading /dev/null is what ranks do without us.
+/// Whether there is input to forward: ranks read /dev/null without our help.
 pub(crate) fn is_there() -> bool {
     let null = || -> io::Result<bool> {
         let meta = File::from(io::stdin().as_fd().try_clone_to_owned()?).metadata()?;
@@ -63,10 +63,10 @@ fn read(job: u64, sender: &mpsc::Sender<InputChunk>) {
     }
 }
 
-/// Nothing tells a running job that it has been brought to the foreground.
+/// No signal announces that a running process group was brought to the foreground.
 const FOREGROUND_POLL: Duration = Duration::from_millis(250);
 
-/// The terminal is another process group's at the moment.
+/// Whether the terminal currently belongs to another process group.
 fn in_background(stdin: &File) -> bool {
     nix::unistd::tcgetpgrp(stdin).is_ok_and(|group| group != nix::unistd::getpgrp())
 }

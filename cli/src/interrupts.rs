@@ -5,7 +5,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Failure;
 
-/// The two signals, and how far the user has gone.
+/// The two signals, and how often the user has interrupted.
 pub(crate) struct Interrupts {
     int: Signal,
     term: Signal,
@@ -15,18 +15,18 @@ pub(crate) struct Interrupts {
 /// What an interrupt asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// End the job, with its grace.
+    /// Cancel the job, with its grace period.
     Cancel,
-    /// End it at once.
+    /// Kill it at once.
     Kill,
-    /// Do not wait for it.
+    /// Exit without waiting for it.
     Leave,
-    /// It has been asked for already.
+    /// Nothing: the cancel is in progress.
     Nothing,
 }
 
 impl Interrupts {
-    /// From now on the signals come here.
+    /// Handles the signals from now on.
     pub(crate) fn listen() -> Result<Interrupts, Failure> {
         let listen = |kind| {
             signal(kind).map_err(|error| Failure::new(exit::INTERNAL, format!("cannot handle signals: {error}")))
@@ -35,7 +35,7 @@ impl Interrupts {
         Ok(Interrupts { int, term, stage: Stage::default() })
     }
 
-    /// The next one.
+    /// Waits for the next interrupt.
     pub(crate) async fn next(&mut self) -> Step {
         tokio::select! {
             Some(()) = self.int.recv() => self.stage.on_int(),
@@ -44,7 +44,7 @@ impl Interrupts {
         }
     }
 
-    /// Does `work`, unless the user does not want it any more.
+    /// Performs `work` unless an interrupt comes first.
     pub(crate) async fn unless_pressed<T>(
         &mut self,
         work: impl Future<Output = Result<T, Failure>>,
@@ -56,7 +56,7 @@ impl Interrupts {
     }
 }
 
-/// How often it was pressed.
+/// The number of interrupts.
 #[derive(Debug, Default)]
 struct Stage(u32);
 
@@ -70,7 +70,7 @@ impl Stage {
         }
     }
 
-    /// SIGTERM is the first Ctrl-C, however often it comes.
+    /// SIGTERM counts as the first Ctrl-C, once.
     fn on_term(&mut self) -> Step {
         match self.0 {
             0 => self.on_int(),
@@ -84,13 +84,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn once_cancels_twice_kills_three_times_leaves() {
+    fn the_first_interrupt_cancels_the_second_kills_the_third_leaves() {
         let mut stage = Stage::default();
         assert_eq!([stage.on_int(), stage.on_int(), stage.on_int()], [Step::Cancel, Step::Kill, Step::Leave]);
     }
 
     #[test]
-    fn term_is_the_first_ctrl_c_and_nothing_after_it() {
+    fn term_counts_as_the_first_ctrl_c_only() {
         let mut stage = Stage::default();
         assert_eq!([stage.on_term(), stage.on_term(), stage.on_int()], [Step::Cancel, Step::Nothing, Step::Kill]);
     }

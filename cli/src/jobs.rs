@@ -1,4 +1,4 @@
-//! The commands that look at jobs and nodes, or end them: a call, and its answer as a table or as JSON.
+//! The commands that show or end jobs, and show nodes: a call, and its answer as a table or JSON.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,7 +25,7 @@ pub(crate) async fn ps(mut client: Client, all: bool, as_json: bool) -> Result<u
         let jobs: Vec<_> = jobs.iter().map(json::job).collect();
         out(&(json::document(json!({ "jobs": jobs })) + "\n"))?;
     } else if jobs.is_empty() {
-        say(if all { "no jobs" } else { "no jobs run (ended ones: rsctl ps -a)" });
+        say(if all { "no jobs" } else { "no running jobs (ended jobs: rsctl ps -a)" });
     } else {
         let now = now_ms();
         out(&jobs_table(&jobs, now))?;
@@ -111,7 +111,7 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
         fields.push(("spawned by", format!("job {}", info.parent)));
     }
     if !info.queued_reason.is_empty() && info.state() == JobState::Queued {
-        fields.push(("waits", info.queued_reason.clone()));
+        fields.push(("queued", info.queued_reason.clone()));
     }
     if info.started_ms > 0 {
         fields.push(("started", ago(info.started_ms)));
@@ -147,7 +147,7 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
     text
 }
 
-/// Where its ranks are, and the threads of each where any is bound.
+/// The job's ranks by node, with the hardware threads of each rank if any rank is bound.
 fn placed_table(info: &JobInfo, placed: &[NodeRanks]) -> String {
     let cells = |node: &NodeRanks| [node.name.clone(), node.count().to_string(), placement::ranges(&node.ranges)];
     let columns = [("NODE", Align::Left), ("RANKS", Align::Right), ("WHICH", Align::Left)];
@@ -164,7 +164,7 @@ fn placed_table(info: &JobInfo, placed: &[NodeRanks]) -> String {
     table([node, ranks, which, ("HARDWARE THREADS OF EACH", Align::Left)], &rows.collect::<Vec<_>>())
 }
 
-/// `0-1 2-3 any 6-7 ..`; empty where none is bound.
+/// `0-1 2-3 any 6-7 ..`; empty if no rank is bound.
 fn threads_of_each(binding: &NodeBinding) -> String {
     const SHOWN: usize = 8;
     if binding.ranks.iter().all(|rank| rank.threads.is_empty()) {
@@ -185,12 +185,12 @@ fn threads_of_each(binding: &NodeBinding) -> String {
 pub(crate) async fn wait(mut client: Client, selectors: &[Selector], as_json: bool) -> Result<u8, Failure> {
     let mut ended = Vec::new();
     for &selector in selectors {
-        // Now, within the deadline: that it exists, and which `last` is before another becomes it.
+        // Checks within the deadline that each job exists, and what `last` is before another job becomes it.
         ended.push(dvm::job(&mut client, selector).await?);
     }
     for info in ended.iter_mut().filter(|info| info.ended_ms == 0) {
         let job = info.job;
-        // As long as it takes; the connection's own probes notice a daemon that is gone.
+        // Without a deadline; the connection's keep-alive detects a daemon that is gone.
         *info = client.wait(JobSelector { job }).await.map_err(|status| run::broken_off(job, &status))?.into_inner();
     }
     if as_json {
@@ -205,7 +205,9 @@ pub(crate) async fn wait(mut client: Client, selectors: &[Selector], as_json: bo
 /// `logs`.
 pub(crate) async fn logs(mut client: Client, wanted: &Logs, as_json: bool) -> Result<u8, Failure> {
     let rank = match (wanted.job.rank, wanted.rank) {
-        (Some(a), Some(b)) if a != b => return Err(Failure::usage(format!("rank {a} or rank {b}? name one"))),
+        (Some(a), Some(b)) if a != b => {
+            return Err(Failure::usage(format!("rank {a} and rank {b} are both named: name one")));
+        }
         (a, b) => a.or(b),
     };
     let job = dvm::job(&mut client, Selector { rank, ..wanted.job }).await?.job;
@@ -215,7 +217,7 @@ pub(crate) async fn logs(mut client: Client, wanted: &Logs, as_json: bool) -> Re
     });
     let request = LogsRequest { job, rank, stream, follow: wanted.follow };
     let doing = format!("reading the output of job {job}");
-    // The first record of a job that is silent may take its time; that the daemon answers at all may not.
+    // The daemon must answer within the deadline; the first record of a silent job may take longer.
     let mut records = dvm::answer(&doing, client.logs(request)).await?;
     let mut output = Output::new(wanted.label && !as_json);
     let written = loop {
@@ -247,7 +249,7 @@ pub(crate) async fn signal(mut client: Client, selector: Selector, number: i32, 
     Ok(0)
 }
 
-/// `cancel`. Jobs that have ended are none to complain about.
+/// `cancel`. A job that has ended already is not an error.
 pub(crate) async fn cancel(
     mut client: Client,
     selectors: &[Selector],
@@ -260,7 +262,7 @@ pub(crate) async fn cancel(
         let info = dvm::job(&mut client, selector).await?;
         if info.ended_ms > 0 {
             if !as_json {
-                say(&format!("job {} has ended already ({})", info.job, json::state(info.state())));
+                say(&format!("job {} has already ended ({})", info.job, json::state(info.state())));
             }
             jobs.push(json::job(&info));
         } else {
@@ -348,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_a_row_each() {
+    fn each_job_is_a_row() {
         let names: Vec<String> = (0..12).map(|node| format!("n{node}")).collect();
         let queued = JobInfo {
             job: 12,
@@ -398,7 +400,7 @@ job 7 failed: rank 3 on n1 called MPI_Abort with code 7
     }
 
     #[test]
-    fn a_job_whose_ranks_are_bound_shows_their_threads() {
+    fn bound_ranks_are_shown_with_their_threads() {
         let bound = |first| RankBinding { threads: vec![Range { first, count: 2 }], ..RankBinding::default() };
         let info = JobInfo {
             bindings: vec![
@@ -418,7 +420,7 @@ n1        4  4-7    0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15 ..
     }
 
     #[test]
-    fn nodes_show_what_they_offer_and_why() {
+    fn nodes_are_shown_with_their_slots_and_the_reason() {
         let inventory = Inventory {
             slots: 2,
             slots_reason: "2 cores".into(),

@@ -1,4 +1,4 @@
-//! What `--json` prints. One schema for lists, single jobs and events; a change that breaks readers raises [`SCHEMA`].
+//! The output of `--json`: one schema for lists, single jobs and events. A change that breaks readers raises [`SCHEMA`].
 
 use bytes::Bytes;
 use rsd_proto::v1::job_event::Body;
@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use crate::placement;
 
-/// `schema_version` of everything printed.
+/// `schema_version` of every document.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// A document of its own: `fields` with the schema's version.
+/// A document: `fields` with the schema's version.
 pub(crate) fn document(fields: Value) -> String {
     let mut document = Map::from_iter([("schema_version".to_owned(), SCHEMA.into())]);
     if let Value::Object(fields) = fields {
@@ -44,7 +44,7 @@ pub(crate) fn job(info: &JobInfo) -> Value {
     })
 }
 
-/// With how its ranks are bound: hardware threads by logical index on the node, empty for unbound ones.
+/// A job with the bindings of its ranks: hardware threads by logical index on the node, empty for unbound ranks.
 pub(crate) fn job_with_bindings(info: &JobInfo) -> Value {
     let bound = |(rank, binding): (u32, &RankBinding)| {
         json!({
@@ -90,7 +90,7 @@ pub(crate) fn node(info: &NodeInfo) -> Value {
     })
 }
 
-/// An event of a job's story; its kind stands in `event`.
+/// An event of a job; `event` has its kind.
 pub(crate) fn event(event: &JobEvent) -> Value {
     let (kind, fields) = match &event.body {
         Some(Body::Submitted(it)) => ("submitted", json!({ "job": it.job, "command": it.command })),
@@ -113,7 +113,7 @@ pub(crate) fn event(event: &JobEvent) -> Value {
     Value::Object(all)
 }
 
-/// `data` where it is text, `data_base64` where it is not.
+/// A piece of output: `data` if it is UTF-8, else `data_base64`.
 pub(crate) fn record(record: &Record) -> Value {
     let stream = match record.stream() {
         Stream::Stdout => "stdout",
@@ -152,7 +152,7 @@ fn rank_exit(exit: &RankExit) -> Value {
     value
 }
 
-/// The word for a state, in tables too.
+/// The name of a state, also used in tables.
 pub(crate) fn state(state: JobState) -> &'static str {
     match state {
         JobState::Unknown => "unknown",
@@ -166,7 +166,7 @@ pub(crate) fn state(state: JobState) -> &'static str {
     }
 }
 
-/// The word for a node's state, in tables too.
+/// The name of a node's state, also used in tables.
 pub(crate) fn node_state(state: NodeState) -> &'static str {
     match state {
         NodeState::Up => "up",
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_that_of_the_rfc() {
+    fn base64_follows_the_rfc() {
         let vectors =
             [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
         for (plain, encoded) in vectors {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn output_is_text_where_it_can_be() {
+    fn output_is_text_if_it_is_utf8() {
         let data = |data: &'static [u8]| record(&Record { rank: 1, stream: 1, data: data.into(), more: false, job: 0 });
         assert_eq!(data("hé\n".as_bytes()), json!({"rank": 1, "stream": "stderr", "more": false, "data": "hé\n"}));
         assert_eq!(data(b"\xff")["data_base64"], "/w==");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_shown_has_its_bindings() {
+    fn job_show_includes_bindings() {
         let range = |first| RankBinding {
             threads: vec![Range { first, count: 2 }],
             gpus: vec![first],

@@ -1,6 +1,6 @@
-//! `rsctl kv`: values that the processes of a job leave for each other by name.
+//! `rsctl kv`: values by name for the processes of a job.
 //!
-//! A daemon that is restarted meanwhile is waited for and asked again: none of the calls does harm when repeated.
+//! If the daemon is restarted meanwhile, rsctl waits for it and repeats the call: every call is idempotent.
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -21,10 +21,10 @@ use crate::json;
 use crate::options::kv::{Given, KvCommand, Of};
 use crate::print::{self, Align, out, say, written};
 
-/// A daemon that went away is looked for so long, every so often.
+/// How long, and how often, rsctl looks for a daemon that went away.
 const RETURN: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(100);
-/// What the head takes, too.
+/// The head has the same limit.
 const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// Performs one command.
@@ -59,11 +59,11 @@ pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Res
         KvCommand::Fence { name, n, who, timeout, of } => {
             let scope = scope(of)?;
             if scope.rank.is_none() && who.is_none() {
-                let text = "this process is no rank of a job or member of a group: say who enters, and how many are to come: \
+                let text = "not inside a job or group; name this participant and the number of participants: \
                             rsctl kv fence ready -n 3 --as loader";
                 return Err(Failure::usage(text));
             }
-            // Another number for each time.
+            // A new number for each call.
             let attempt = RandomState::new().build_hasher().finish();
             let (participants, who) = (n.unwrap_or(0), who.unwrap_or_default());
             let request = KvFenceRequest { scope: Some(scope), name, participants, who, attempt, timeout_ms: 0 };
@@ -85,7 +85,7 @@ pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Res
     Ok(0)
 }
 
-/// Calls, again where the daemon went away; `call` is told how much is left of `timeout`.
+/// Calls the daemon, and repeats the call if the daemon went away. `call` gets the rest of `timeout`.
 async fn ask<T>(
     dvm: &Dvm,
     doing: &str,
@@ -118,16 +118,16 @@ async fn ask<T>(
     }
 }
 
-/// The job meant: as said, or the one that this process is of, and as which of its ranks.
+/// The job or group named, else the job of this process; and this process's rank in it.
 fn scope(of: Of) -> Result<KvScope, Failure> {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let own = number("RSD_JOB");
     let whose = match (of.job, of.group) {
         (Some(job), _) => Whose::Job(job.job.unwrap_or(0)),
         (None, Some(group)) => Whose::Group(group),
-        (None, None) => Whose::Job(own.ok_or_else(|| {
-            Failure::usage("this process is of no job or group: of which? rsctl kv … --job 7, or --group actors")
-        })?),
+        (None, None) => {
+            Whose::Job(own.ok_or_else(|| Failure::usage("not inside a job or group; use --job 7 or --group actors"))?)
+        }
     };
     let is_own = match &whose {
         Whose::Job(job) => own == Some(*job),
@@ -153,17 +153,17 @@ fn value_of(given: Given) -> Result<Bytes, Failure> {
     }
     let stdin = io::stdin();
     if stdin.is_terminal() {
-        say("the value is read from this terminal, until Ctrl-D");
+        say("reading the value from this terminal until Ctrl-D");
     }
     let mut value = Vec::new();
-    // No more than tells that it is too long.
+    // One byte more than allowed shows that the value is too long.
     stdin
         .take(VALUE_BYTES_MAX as u64 + 1)
         .read_to_end(&mut value)
         .map_err(|error| Failure::usage(format!("cannot read the value from standard input: {error}")))?;
     if value.is_empty() {
-        let text = "there is no value on standard input: rsctl kv put KEY < FILE, --file FILE, --value TEXT or --hex DIGITS \
-                    (--value '' for an empty one)";
+        let text = "no value on standard input: use rsctl kv put KEY < FILE, --file FILE, --value TEXT or --hex DIGITS \
+                    (--value '' for an empty value)";
         return Err(Failure::usage(text));
     }
     Ok(value.into())

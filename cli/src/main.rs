@@ -1,5 +1,6 @@
 //! rsctl, the client of rsd: arguments → daemon → one command → exit code.
 
+mod completion;
 mod dvm;
 mod exit;
 mod group;
@@ -30,7 +31,6 @@ mod verdict;
 
 use std::ffi::OsString;
 
-use clap::CommandFactory;
 use rsd_proto::transport::exit::{INTERNAL, USAGE};
 use rsd_proto::v1::stdin_target::Target;
 
@@ -38,12 +38,13 @@ use crate::dvm::Dvm;
 use crate::exit::Failure;
 use crate::mpiexec::Asked;
 use crate::options::group::GroupCommand;
-use crate::options::{Cli, Command, Global, JobCommand, MpiCommand, NameCommand, Run, Shell, Unread};
+use crate::options::{Cli, Command, Global, JobCommand, MpiCommand, NameCommand, Run, Unread};
 use crate::print::say;
 use crate::run::View;
 use crate::spec::Here;
 
 fn main() {
+    completion::answer_script();
     let mut args = std::env::args_os();
     let name = args.next();
     let args: Vec<OsString> = args.collect();
@@ -55,7 +56,7 @@ fn main() {
         }
         Some(Err(failure)) => report(&failure),
     };
-    // Not by returning: a thread may be reading a terminal that nobody types at.
+    // Exits instead of returning: a thread may be blocked in a read from the terminal.
     std::process::exit(code.into());
 }
 
@@ -68,11 +69,11 @@ fn read_and_perform(args: &[OsString]) -> u8 {
 
 fn perform(cli: Cli) -> Result<u8, Failure> {
     match &cli.command {
-        Command::Completion { shell } => return complete(*shell),
+        Command::Completion { shell } => return completion::script(*shell),
         Command::Man { directory } => return manual::write(directory),
         Command::Help { words } => return help::help(words),
         Command::Mpi(MpiCommand::Settings) => return mpi::settings(cli.global.json),
-        // The process is to become another one: nothing is started before.
+        // The process becomes another program: no runtime is started before.
         Command::Group(GroupCommand::Exec(exec)) => return group::exec(exec, &Dvm::new(cli.global.dvm)),
         Command::Group(GroupCommand::Env { join, pid }) => {
             return group::env(join, *pid, cli.global.json, &Dvm::new(cli.global.dvm));
@@ -97,7 +98,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         .build()
         .map_err(|error| Failure::new(INTERNAL, format!("cannot start: {error}")))?;
     let outcome = runtime.block_on(command(cli));
-    // What is left, threads in their last read or write included, ends with the process: at once.
+    // Remaining tasks and blocked threads end with the process.
     std::mem::forget(runtime);
     outcome
 }
@@ -118,7 +119,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
             if let Some(private) = private {
                 tokio::select! {
                     () = private.stop() => {}
-                    // Whoever does not want to wait need not: the daemon ends by itself.
+                    // Ctrl-C skips the wait: the daemon ends by itself.
                     _ = tokio::signal::ctrl_c() => {}
                 }
             }
@@ -159,22 +160,10 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Kv(command) => kv::perform(&dvm, command, json).await,
         Command::Group(group) => group::ask(dvm.client().await?, group, json).await,
         Command::Mpi(MpiCommand::Settings) => mpi::settings(json),
-        Command::Completion { shell } => complete(shell),
+        Command::Completion { shell } => completion::script(shell),
         Command::Man { directory } => manual::write(&directory),
         Command::Help { words } => help::help(&words),
     }
-}
-
-fn complete(shell: Shell) -> Result<u8, Failure> {
-    let generator = match shell {
-        Shell::Bash => clap_complete::Shell::Bash,
-        Shell::Zsh => clap_complete::Shell::Zsh,
-        Shell::Fish => clap_complete::Shell::Fish,
-    };
-    let mut script = Vec::new();
-    clap_complete::generate(generator, &mut Cli::command(), "rsctl", &mut script);
-    print::out(&String::from_utf8_lossy(&script))?;
-    Ok(0)
 }
 
 fn report(failure: &Failure) -> u8 {
@@ -188,7 +177,7 @@ fn report_unread(unread: &Unread) -> u8 {
     match unread {
         Unread::Failure(failure) => report(failure),
         Unread::Clap(error, tip) => {
-            // To stdout for help, to stderr for complaints; a closed one changes nothing.
+            // Help goes to stdout, errors to stderr; a failed write changes nothing.
             let _ = error.print();
             tip.iter().for_each(|tip| say(tip));
             if error.use_stderr() { USAGE } else { 0 }

@@ -1,4 +1,4 @@
-//! `rsctl mpi`: what the MPI library reads from its environment.
+//! `rsctl mpi`: the variables that the MPI library reads from its environment.
 
 use rsd_proto::library::SETTINGS;
 

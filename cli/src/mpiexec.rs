@@ -1,13 +1,13 @@
-//! `rsctl` called by the name of `mpiexec`, which MPI libraries run by themselves: an MPICH process that nobody has launched, and
-//! that needs a process manager, listens on a port and runs `mpiexec -pmi_args PORT INTERFACE KEY PID`. It waits for whoever
-//! connects there, for ever, and does not bear a connection that ends: it has to be served, whatever happens here.
+//! `rsctl` called as `mpiexec`, which MPI libraries run themselves: an MPICH process without a launcher that needs a process
+//! manager listens on a port and runs `mpiexec -pmi_args PORT INTERFACE KEY PID`. It waits for a connection without a deadline and
+//! cannot handle a connection that ends, so it must be served even if no daemon is running.
 //!
-//! The daemon takes the process in as a job of its own, as it takes members of groups; this process stays between the two until one
-//! of them hangs up. If no daemon does, the user hears why, and the process is served by [`singleton`]. Every other command line is
-//! that of `rsctl run`.
+//! The daemon adopts the process as a job of its own, as it does for members of groups; this process forwards between the two until
+//! one of them closes the connection. If no daemon adopts it, the reason is printed and [`singleton`] serves the process. Any other
+//! command line is that of `rsctl run`.
 //!
-//! The dialogue is as MPICH's singletons speak it (4.0 to 5.0): we say `singinit`, it answers so, we say `singinit_info`; from
-//! then on it is a rank's.
+//! The dialogue is that of MPICH's singletons (4.0 to 5.0): we send `singinit`, the process answers `singinit`, we send
+//! `singinit_info`; the rest is a rank's dialogue.
 
 mod singleton;
 
@@ -26,25 +26,25 @@ use crate::exit::Failure;
 use crate::group::join;
 use crate::report;
 
-/// What a launcher of that name is called for.
+/// The name of the program that MPI libraries run.
 const NAME: &str = "mpiexec";
 const ADOPT: &str = "-pmi_args";
-/// For each line of the dialogue, and for the answer of the daemon.
+/// Deadline for each line of the dialogue, and for the daemon's answer.
 const TALK: Duration = Duration::from_secs(30);
-/// The name of a job that is none.
-const NOBODY: &str = "singinit";
+/// The KVS name of a process that no daemon has adopted.
+const UNMANAGED: &str = "singinit";
 /// A line of PMI-1 is shorter.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// What is asked of us by this name.
+/// What a call by this name requests.
 pub(crate) enum Asked {
-    /// The process that started us wants a process manager at this port.
+    /// The parent process needs a process manager at this port.
     Adopt(u16),
-    /// To launch: the command line of `rsctl`.
+    /// A launch: the command line of `rsctl`.
     Launch(Vec<OsString>),
 }
 
-/// None if that is not our name.
+/// Returns what is requested, or None if rsctl was called by another name.
 pub(crate) fn asked(name: Option<&OsStr>, args: &[OsString]) -> Option<Result<Asked, Failure>> {
     if Path::new(name?).file_name()? != NAME {
         return None;
@@ -53,16 +53,17 @@ pub(crate) fn asked(name: Option<&OsStr>, args: &[OsString]) -> Option<Result<As
         return Some(Ok(Asked::Launch(std::iter::once("run".into()).chain(args.iter().cloned()).collect())));
     }
     let port = args.get(1).and_then(|port| port.to_str()?.parse().ok()).filter(|port| *port > 0);
-    Some(port.map(Asked::Adopt).ok_or_else(|| {
-        Failure::usage("mpiexec -pmi_args is what an MPI library runs by itself, with the number of a port behind it")
-    }))
+    Some(
+        port.map(Asked::Adopt)
+            .ok_or_else(|| Failure::usage("mpiexec -pmi_args is for MPI libraries and needs a port number")),
+    )
 }
 
-/// Serves the process that started us until it ends.
+/// Serves the parent process until it ends.
 pub(crate) fn adopt(port: u16, dvm: &Dvm) -> Result<u8, Failure> {
     let process = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
-        .map_err(|error| Failure::new(USAGE, format!("nobody listens at port {port} of -pmi_args: {error}")))?;
-    // What ends the terminal's jobs is for the process to decide about.
+        .map_err(|error| Failure::new(USAGE, format!("cannot connect to port {port} of -pmi_args: {error}")))?;
+    // Signals of the terminal are for the parent process to handle.
     let _ = setsid();
     let lost = |error: io::Error| Failure::unreachable(format!("cannot serve the process that runs mpiexec: {error}"));
     match taken_in(dvm) {
@@ -72,7 +73,7 @@ pub(crate) fn adopt(port: u16, dvm: &Dvm) -> Result<u8, Failure> {
             Ok(0)
         }
         Err(failure) => {
-            let process = greet(process, NOBODY).map_err(lost)?;
+            let process = greet(process, UNMANAGED).map_err(lost)?;
             let code = report(&failure);
             singleton::serve(process).map_err(lost)?;
             Ok(code)
@@ -80,12 +81,14 @@ pub(crate) fn adopt(port: u16, dvm: &Dvm) -> Result<u8, Failure> {
     }
 }
 
-/// The place that the daemon gives to the process, and the way to its process manager.
+/// Joins for the parent process: returns its place and a connection to its process manager.
 fn taken_in(dvm: &Dvm) -> Result<(Go, Talk), Failure> {
     let go = join::join(&join::socket(dvm)?, request())?;
     match introduce(&go) {
         Ok(manager) => Ok((go, manager)),
-        Err(error) => Err(Failure::unreachable(format!("no way to the process manager at {}: {error}", go.pmi_port))),
+        Err(error) => {
+            Err(Failure::unreachable(format!("cannot reach the process manager at {}: {error}", go.pmi_port)))
+        }
     }
 }
 
@@ -93,7 +96,7 @@ fn request() -> Join {
     Join { pid: u32::try_from(getppid().as_raw()).ok(), ..Join::default() }
 }
 
-/// As the process that has this place: the daemon's side, up to the rank's first request.
+/// Connects as the process with this place, up to the rank's first request.
 fn introduce(go: &Go) -> io::Result<Talk> {
     let mut manager = Talk::new(TcpStream::connect(&go.pmi_port)?)?;
     manager.say(&format!("cmd=initack pmiid={}\n", go.pmi_id))?;
@@ -107,12 +110,12 @@ fn greet(process: TcpStream, namespace: &str) -> io::Result<Talk> {
     let mut process = Talk::new(process)?;
     process.say("cmd=singinit authtype=none\n")?;
     process.hear("cmd=singinit ")?;
-    // Its standard streams are its own.
+    // The process keeps its standard streams.
     process.say(&format!("cmd=singinit_info versionok=yes stdio=no kvsname={namespace}\n"))?;
     Ok(process)
 }
 
-/// Passes on what either says, until both have hung up.
+/// Forwards in both directions until both sides have closed.
 fn between(process: Talk, manager: Talk) -> io::Result<()> {
     let (to_process, to_manager) = (process.stream.try_clone()?, manager.stream.try_clone()?);
     std::thread::scope(|scope| {
@@ -123,13 +126,13 @@ fn between(process: Talk, manager: Talk) -> io::Result<()> {
 }
 
 fn pass_on(mut from: Talk, mut to: TcpStream) {
-    // However it ends, the other side has to hear of it.
+    // The other side must see the end, whatever the reason.
     let _ = from.stream.set_read_timeout(None);
     let _ = io::copy(&mut from.reader, &mut to);
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// One side, line by line at first.
+/// A connection to one side, read line by line at first.
 struct Talk {
     stream: TcpStream,
     reader: BufReader<TcpStream>,
@@ -154,7 +157,7 @@ impl Talk {
             true => Ok(()),
             false => {
                 let line = String::from_utf8_lossy(&line);
-                Err(io::Error::other(format!("it says {:?}, not {expected:?}", line.trim_end())))
+                Err(io::Error::other(format!("unexpected {:?} instead of {expected:?}", line.trim_end())))
             }
         }
     }
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn by_the_name_of_mpiexec_it_adopts_and_else_launches() {
+    fn called_as_mpiexec_it_adopts_or_launches() {
         assert!(asked_by("/usr/bin/rsctl", &["-pmi_args", "9"]).is_none());
         let adopt = asked_by("/x/mpiexec", &["-pmi_args", "4111", "default_interface", "default_key", "7"]);
         assert!(matches!(adopt, Some(Ok(Asked::Adopt(4111)))));

@@ -1,4 +1,4 @@
-//! `rsctl name`: what ranks have published for each other, as a table or as JSON.
+//! `rsctl name`: the names that ranks have published, as a table or JSON.
 
 use rsd_proto::v1::{ListNamesRequest, PublishedName};
 use serde_json::json;
@@ -15,7 +15,7 @@ pub(crate) async fn ls(mut client: Client, as_json: bool) -> Result<u8, Failure>
         let names: Vec<_> = names.iter().map(to_json).collect();
         out(&(json::document(json!({ "names": names })) + "\n"))?;
     } else if names.is_empty() {
-        say("no names");
+        say("no published names");
     } else {
         out(&table(&names))?;
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_a_row_each() {
+    fn each_name_is_a_row() {
         let name = |name: &'static str, job| PublishedName {
             name: name.into(),
             port: "tag#0$ 10.0.0.1:7\u{7}".into(),

@@ -1,7 +1,7 @@
-//! Ranks' output on our own streams.
+//! Prints the ranks' output on our own streams.
 //!
-//! A thread writes, so that a pipe whose reader has stopped does not keep us from hearing Ctrl-C; the channel to it is short,
-//! so that we in turn stop reading from the daemon.
+//! A thread writes, so that a pipe whose reader has stopped does not delay Ctrl-C. The channel to the thread is short, so that
+//! rsctl stops reading from the daemon when the thread cannot write.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) struct Output {
     labels: Option<Labels>,
     sender: mpsc::Sender<Vec<Piece>>,
-    /// Until the first write, which starts the thread with it.
+    /// Held until the first write starts the thread with it.
     idle: Option<Ends>,
     ended: oneshot::Receiver<Result<(), Broken>>,
 }
@@ -29,7 +29,7 @@ struct Ends {
 /// Bytes for one of our streams.
 type Piece = (Stream, Bytes);
 
-/// One of our streams cannot be written to.
+/// A failed write to one of our streams.
 #[derive(Debug)]
 pub(crate) struct Broken {
     stream: Stream,
@@ -37,7 +37,7 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    /// Its reader has left, which is nothing to talk about.
+    /// Whether the reader has closed the pipe, which is not reported.
     pub(crate) fn is_pipe(&self) -> bool {
         self.error.kind() == io::ErrorKind::BrokenPipe
     }
@@ -53,7 +53,7 @@ impl std::fmt::Display for Broken {
     }
 }
 
-/// Batches between us and the thread. The daemon's own batches are bounded, so this bounds memory.
+/// Batches in the channel to the thread. The daemon bounds the size of a batch, so this bounds memory.
 const BATCHES: usize = 8;
 
 impl Output {
@@ -70,7 +70,7 @@ impl Output {
         let next = async {
             match sender.reserve().await {
                 Ok(_) => next.await,
-                // The thread is gone, and has said why.
+                // The thread has ended; `ended` carries the reason.
                 Err(_) => std::future::pending().await,
             }
         };
@@ -81,7 +81,7 @@ impl Output {
         }
     }
 
-    /// Passes records on.
+    /// Prints records.
     pub(crate) fn write(&mut self, records: Vec<Record>) {
         let pieces = records
             .into_iter()
@@ -97,7 +97,7 @@ impl Output {
         self.send(pieces);
     }
 
-    /// A line of our own for stdout.
+    /// Prints a line of our own on stdout.
     pub(crate) fn line(&mut self, mut text: String) {
         text.push('\n');
         self.send(vec![(Stream::Stdout, text.into())]);
@@ -106,11 +106,11 @@ impl Output {
     fn send(&mut self, pieces: Vec<Piece>) {
         if let Some(Ends { receiver, end }) = self.idle.take() {
             std::thread::spawn(move || {
-                // Nobody asks any more when we leave early.
+                // The receiver is gone if rsctl exits early.
                 let _ = end.send(drain(receiver));
             });
         }
-        // Full: the caller did not wait for room. Closed: the next when_ready() tells.
+        // Full: the caller did not wait for room. Closed: the next when_ready() returns the error.
         let _ = self.sender.try_send(pieces);
     }
 
@@ -138,7 +138,7 @@ fn drain(mut receiver: mpsc::Receiver<Vec<Piece>>) -> Result<(), Broken> {
     let mut stderr = own(io::stderr().as_fd()).map_err(on(Stream::Stderr))?;
     while let Some(pieces) = receiver.blocking_recv() {
         for (stream, data) in pieces {
-            // What was written to one stream shows before what is then written to the other.
+            // Output on one stream appears before later output on the other.
             let (this, other, that) = match stream {
                 Stream::Stdout => (&mut stdout, &mut stderr, Stream::Stderr),
                 Stream::Stderr => (&mut stderr, &mut stdout, Stream::Stdout),
@@ -159,34 +159,34 @@ fn own(fd: impl AsFd) -> io::Result<BufWriter<File>> {
     Ok(BufWriter::with_capacity(64 << 10, File::from(fd.as_fd().try_clone_to_owned()?)))
 }
 
-/// Puts `[rank] ` before lines, and `[job.rank] ` before those of jobs that were spawned. A line that is cut by another
-/// rank's output is ended there and goes on under a new label.
+/// Puts `[rank] ` before lines, and `[job.rank] ` before lines of spawned jobs. When another rank's output interrupts a line,
+/// the line is ended there and continues under a new label.
 #[derive(Debug, Default)]
 struct Labels {
-    /// By stream: the job and rank whose line is not ended yet.
+    /// By stream: the job and rank of the unfinished line.
     open: [Option<(u64, u32)>; 2],
 }
 
 impl Labels {
     fn label(&mut self, record: &Record) -> Bytes {
         let Record { rank, data, more, job, .. } = record;
-        let who = (*job, *rank);
+        let source = (*job, *rank);
         let open = &mut self.open[record.stream() as usize];
-        let goes_on = *open == Some(who);
+        let continues = *open == Some(source);
         let mut out = Vec::with_capacity(data.len() + 16);
         if data.is_empty() {
-            if goes_on && !more {
+            if continues && !more {
                 out.push(b'\n');
                 *open = None;
             }
             return out.into();
         }
-        if open.is_some() && !goes_on {
+        if open.is_some() && !continues {
             out.push(b'\n');
         }
         let label = if *job == 0 { format!("[{rank}] ") } else { format!("[{job}.{rank}] ") };
         for (at, line) in data.split_inclusive(|&b| b == b'\n').enumerate() {
-            if at > 0 || !goes_on {
+            if at > 0 || !continues {
                 out.extend_from_slice(label.as_bytes());
             }
             out.extend_from_slice(line);
@@ -194,14 +194,14 @@ impl Labels {
         *open = None;
         if !data.ends_with(b"\n") {
             match more {
-                true => *open = Some(who),
+                true => *open = Some(source),
                 false => out.push(b'\n'),
             }
         }
         out.into()
     }
 
-    /// Ends the lines that are not.
+    /// Newlines for the unfinished lines.
     fn unfinished(&self) -> Vec<Piece> {
         let newline = Bytes::from_static(b"\n");
         let streams = [Stream::Stdout, Stream::Stderr].into_iter();
@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_spawned_jobs_are_told_apart() {
+    fn ranks_of_spawned_jobs_have_labels_with_their_job() {
         let of_child = |data, more| Record { job: 8, ..record(0, data, more) };
         let records = [record(0, "a", true), of_child("b\n", false), of_child("c", true), record(0, "d\n", false)];
         assert_eq!(labelled(&records), "[0] a\n[8.0] b\n[8.0] c\n[0] d\n");
     }
 
     #[test]
-    fn a_last_line_without_an_end_gets_one() {
+    fn an_unfinished_last_line_is_ended() {
         assert_eq!(labelled(&[record(0, "a", false), record(1, "b\nc", false)]), "[0] a\n[1] b\n[1] c\n");
     }
 
@@ -253,20 +253,20 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_another_rank_cuts_goes_on_under_a_new_label() {
+    fn an_interrupted_line_continues_under_a_new_label() {
         let records = [record(0, "name? ", true), record(1, "hello\n", false), record(0, "bob\n", false)];
         assert_eq!(labelled(&records), "[0] name? \n[1] hello\n[0] bob\n");
     }
 
     #[test]
-    fn the_two_streams_do_not_cut_each_other() {
+    fn the_two_streams_do_not_interrupt_each_other() {
         let mut err = record(1, "oops\n", false);
         err.stream = Stream::Stderr.into();
         assert_eq!(labelled(&[record(0, "ab", true), err, record(0, "c\n", false)]), "[0] ab[1] oops\nc\n");
     }
 
     #[test]
-    fn a_line_that_never_ends_is_ended() {
+    fn an_unfinished_line_is_ended_at_the_end() {
         assert_eq!(labelled(&[record(3, "half", true)]), "[3] half\n");
     }
 }

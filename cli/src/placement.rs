@@ -1,4 +1,4 @@
-//! Which ranks run where, for people: a job's task map as ranges per node.
+//! A job's task map for people: ranges of ranks per node.
 
 use rsd_core::place::cpuset::CpuSet;
 use rsd_core::place::topology::THREADS_MAX;
@@ -18,7 +18,7 @@ impl NodeRanks {
     }
 }
 
-/// The nodes in order of their first rank. Costs one step per block and node.
+/// The nodes in order of their first rank. Cost: one step per block and node.
 pub(crate) fn by_node(map: &TaskMap, names: &[String]) -> Vec<NodeRanks> {
     let name = |at: usize, node: u32| names.get(at).cloned().unwrap_or_else(|| format!("node {node}"));
     let mut nodes: Vec<NodeRanks> = (map.nodes.iter().enumerate())
@@ -38,7 +38,7 @@ pub(crate) fn by_node(map: &TaskMap, names: &[String]) -> Vec<NodeRanks> {
     nodes
 }
 
-/// How the ranks of a job's nodes are bound, node by node in the order of its task map; nothing where that is not told.
+/// The bindings of a job's ranks, node by node in the order of its task map; empty if the daemon did not send them.
 pub(crate) fn bindings(info: &JobInfo) -> impl Iterator<Item = &NodeBinding> {
     let run = |run: &BindingRun| (info.bindings.get(run.binding as usize), run.nodes as usize);
     info.binding_runs
@@ -48,12 +48,12 @@ pub(crate) fn bindings(info: &JobInfo) -> impl Iterator<Item = &NodeBinding> {
         .flat_map(|(binding, nodes)| std::iter::repeat_n(binding, nodes))
 }
 
-/// The hardware threads that a rank is bound to, by logical index; none: unbound.
+/// The hardware threads that a rank is bound to, by logical index; empty if it is unbound.
 pub(crate) fn threads(binding: &RankBinding) -> CpuSet {
     set(&binding.threads)
 }
 
-/// The set that the ranges of a message describe, as far as a processor can have so many.
+/// The set that the ranges of a message describe, limited to what a processor can have.
 pub(crate) fn set(ranges: &[Range]) -> CpuSet {
     let most = THREADS_MAX as u32;
     ranges.iter().flat_map(|range| range.first..range.first.saturating_add(range.count.min(most))).collect()
@@ -82,7 +82,7 @@ pub(crate) fn collect(ranks: impl IntoIterator<Item = u32>) -> Vec<(u32, u32)> {
     ranges
 }
 
-/// What the node of id `node` is called.
+/// The name of the node with this id.
 pub(crate) fn node_name(map: Option<&TaskMap>, names: &[String], node: u32) -> String {
     let at = map.and_then(|map| map.nodes.iter().position(|&id| id == node));
     at.and_then(|at| names.get(at)).cloned().unwrap_or_else(|| format!("node {node}"))
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_makes_no_sense_does_no_harm() {
+    fn an_invalid_map_does_not_panic() {
         assert_eq!(shown(&map(&[0], &[(7, 3, 1), (0, 9, u32::MAX), (0, 1, 5), (0, 1, 0)])).len(), 1);
         assert!(shown(&TaskMap::default()).is_empty());
     }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_called_by_name_where_it_is_known() {
+    fn nodes_are_named_if_the_name_is_known() {
         let names = ["n0".to_owned(), "n4".to_owned()];
         assert_eq!(node_name(Some(&map(&[0, 4], &[])), &names, 4), "n4");
         assert_eq!(node_name(Some(&map(&[0, 4], &[])), &names, 5), "node 5");

@@ -1,4 +1,4 @@
-//! Tables and figures for people.
+//! Tables, durations and sizes for people.
 
 use std::io::{self, Write};
 
@@ -6,13 +6,13 @@ use rsd_proto::transport::exit;
 
 use crate::exit::Failure;
 
-/// Prints on stdout. A reader who has left is no failure to talk about, but none to hide from scripts either.
+/// Prints on stdout. A closed pipe is not reported, but has an exit code for scripts.
 pub(crate) fn out(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
 
-/// What has come of writing to stdout.
+/// Turns the result of a write to stdout into a failure.
 pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
     match result {
         Ok(()) => Ok(()),
@@ -21,22 +21,22 @@ pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// What a shell shows for a process that SIGPIPE ended.
+/// The code that a shell shows for a process killed by SIGPIPE.
 pub(crate) const BROKEN_PIPE: u8 = 128 + 13;
 
-/// Says something on stderr, after our name. Nothing is left to do when that cannot be written.
+/// Prints a message on stderr, after our name. A failed write is ignored: there is no other place to report it.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "rsctl: {text}");
 }
 
-/// Where a column's cells stand.
+/// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
     Right,
 }
 
-/// Columns with two spaces between; nothing trails the last one.
+/// A table with two spaces between columns and no trailing blanks.
 pub(crate) fn table<const N: usize>(columns: [(&str, Align); N], rows: &[[String; N]]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_nothing_trails() {
+    fn columns_are_aligned_without_trailing_blanks() {
         let rows = [["7".to_owned(), "n0".to_owned(), "./a".to_owned()], ["12".into(), "nodé1".into(), String::new()]];
         let text = table([("JOB", Align::Right), ("NODES", Align::Left), ("COMMAND", Align::Left)], &rows);
         assert_eq!(text, "JOB  NODES  COMMAND\n  7  n0     ./a\n 12  nodé1\n");

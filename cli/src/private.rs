@@ -1,4 +1,5 @@
-//! A one-node DVM for a single `run`, where no daemon is running. It ends when we do: its standard input is a pipe of ours.
+//! A DVM of one node for a single `run`, used when no daemon is running. It ends with this process, which holds the other end of
+//! its standard input.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -18,16 +19,16 @@ use crate::exit::Failure;
 pub(crate) struct Private {
     dir: PathBuf,
     child: Child,
-    /// Its life line.
+    /// Closing it stops the daemon.
     stdin: ChildStdin,
-    /// Kept open, or what it prints would end it.
+    /// Kept open: a closed pipe would end the daemon when it prints.
     _stdout: BufReader<ChildStdout>,
 }
 
-/// How long it may take to be ready, and to stop.
+/// Deadline for the daemon to become ready, and to stop.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Directories of private daemons begin with this; the dot keeps them out of everybody's search for a daemon.
+/// Prefix of the directories of private daemons; the dot hides them from the search for daemons.
 const PREFIX: &str = ".private-";
 
 impl Private {
@@ -49,7 +50,7 @@ impl Private {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr)
-            // Ctrl-C is for us; what it means for the job is ours to say.
+            // Ctrl-C reaches rsctl only, which decides what it means for the job.
             .process_group(0)
             .spawn();
         let mut child = match child {
@@ -69,7 +70,7 @@ impl Private {
             return Ok(private);
         }
         let complaint = fs::read_to_string(&log).unwrap_or_default();
-        let complaint = complaint.lines().last().unwrap_or("it did not get ready").to_owned();
+        let complaint = complaint.lines().last().unwrap_or("it did not become ready").to_owned();
         private.stop().await;
         Err(Failure::unreachable(format!("cannot start a private daemon ({}): {complaint}", program.display())))
     }
@@ -78,19 +79,19 @@ impl Private {
         self.dir.join("rsd.sock")
     }
 
-    /// Lets it end what it has, and removes what is left.
+    /// Stops the daemon and removes its directory.
     pub(crate) async fn stop(self) {
         let Private { dir, mut child, stdin, _stdout } = self;
         drop(stdin);
         if tokio::time::timeout(DEADLINE, child.wait()).await.is_err() {
-            // Nothing more can be done for it; its steps end with their own deadlines.
+            // Its steps end at their own deadlines.
             let _ = child.kill().await;
         }
         let _ = fs::remove_dir_all(dir);
     }
 }
 
-/// `rsd`, of the same build if there is one.
+/// `rsd`: the program beside rsctl, else the one in PATH.
 pub(crate) fn program() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name("rsd"));
     beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from("rsd"))
@@ -98,13 +99,13 @@ pub(crate) fn program() -> PathBuf {
 
 fn no_program(program: &Path, error: &io::Error) -> Failure {
     let where_ = match error.kind() {
-        io::ErrorKind::NotFound => "there is no rsd beside rsctl nor in PATH".to_owned(),
+        io::ErrorKind::NotFound => "no rsd beside rsctl or in PATH".to_owned(),
         _ => format!("{}: {error}", program.display()),
     };
     Failure::new(exit::NO_DAEMON, format!("no daemon is running here, and none can be started for this job: {where_}"))
 }
 
-/// The base directory, for us alone.
+/// Creates the base directory, accessible to our user only.
 fn make_base(base: &Path) -> Result<(), Failure> {
     let failure = |error: io::Error| Failure::new(exit::INTERNAL, format!("cannot make {}: {error}", base.display()));
     match DirBuilder::new().mode(0o700).create(base) {
@@ -120,8 +121,8 @@ fn make_base(base: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Directories of private daemons whose rsctl was killed before it could remove them. One that is young may be about to be
-/// locked.
+/// Removes directories of private daemons whose rsctl was killed. A young directory may belong to a daemon that has not yet locked
+/// it.
 fn remove_left_over(base: &Path) {
     const YOUNG: Duration = Duration::from_secs(60);
     let Ok(entries) = fs::read_dir(base) else { return };

@@ -1,4 +1,4 @@
-//! Following a job: its events become output, sentences and an exit code; Ctrl-C becomes a cancel.
+//! Follows a job: its events become output, messages and an exit code; Ctrl-C becomes a cancel.
 
 use std::collections::HashSet;
 
@@ -15,12 +15,12 @@ use crate::print::{self, say};
 use crate::selectors::Selector;
 use crate::{input, json, verdict};
 
-/// How the user wants to see it.
+/// How the user wants to see a job.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View {
-    /// Lines begin with their rank.
+    /// Each line begins with its rank.
     pub(crate) label: bool,
-    /// Events as JSON lines instead of output and sentences.
+    /// Events as JSON lines instead of output and messages.
     pub(crate) json: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn attach(mut client: Client, selector: Selector, view: View) -
     Follow::new(client, view, Role::Watcher).story(interrupts, events, first).await
 }
 
-/// Submits a job and returns once it is accepted: its number, and why it waits if it does.
+/// Submits a job and returns once it is accepted: its number, and why it is queued, if it is.
 pub(crate) async fn submit(mut client: Client, spec: JobSpec) -> Result<(u64, Option<String>), Failure> {
     let mut events = dvm::answer("submitting", client.submit(spec)).await?;
     let mut job = 0;
@@ -66,12 +66,12 @@ pub(crate) async fn submit(mut client: Client, spec: JobSpec) -> Result<(u64, Op
     }
 }
 
-/// What Ctrl-C means, and whose input is the job's.
+/// What Ctrl-C means, and whether our input is the job's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// The job is ours and ends with us.
+    /// The job is ours: it ends with this process.
     Owner { forward_stdin: bool },
-    /// We only look.
+    /// This process only watches the job.
     Watcher,
 }
 
@@ -80,9 +80,9 @@ struct Follow {
     view: View,
     role: Role,
     output: Output,
-    /// 0 until we are told.
+    /// 0 until the daemon has named it.
     job: u64,
-    /// Ranks whose stderr has passed through here, of spawned jobs with these.
+    /// Jobs (0: this one) and ranks whose stderr was printed here.
     heard: HashSet<(u64, u32)>,
 }
 
@@ -118,7 +118,7 @@ impl Follow {
         let Follow { output, view, heard, client, role, job } = self;
         let mut client = client;
         tokio::select! {
-            // The job is over: whoever does not want the rest of its output may leave.
+            // The job has ended; an interrupt drops the rest of its output.
             _ = interrupts.next() => return Ok(code),
             written = output.finish() => match written {
                 Ok(()) => {}
@@ -133,7 +133,7 @@ impl Follow {
         Ok(code)
     }
 
-    /// The job's last state, when this was the last event.
+    /// Handles an event; returns the job's last state if it was the last event.
     fn on_event(&mut self, event: JobEvent) -> Option<JobInfo> {
         if self.view.json {
             self.output.line(json::document(json::event(&event)));
@@ -153,21 +153,24 @@ impl Follow {
             }
             Body::Notice(text) => self.tell(&text),
             Body::Ended(info) => return Some(info),
-            // The verdict tells of these once, at the end.
+            // The verdict reports these once, at the end.
             Body::Output(_) | Body::Placed(_) | Body::RankExit(_) | Body::Killing(_) => {}
         }
         None
     }
 
-    /// The code to leave with, if we are to leave now.
+    /// Handles an interrupt; returns the exit code if this process must exit now.
     fn on_interrupt(&mut self, step: Step) -> Option<u8> {
         let Role::Owner { .. } = self.role else {
-            say(&format!("job {0} goes on; see it again with: rsctl attach {0}", self.job));
+            say(&format!("job {0} is still running; follow it again with: rsctl attach {0}", self.job));
             return Some(exit::CANCELLED);
         };
         match step {
             Step::Cancel => {
-                say(&format!("cancelling job {}: TERM now, KILL after its grace (Ctrl-C again: KILL now)", self.job));
+                say(&format!(
+                    "cancelling job {}: TERM now, KILL after the grace period (Ctrl-C again: KILL now)",
+                    self.job
+                ));
                 self.cancel(None);
             }
             Step::Kill => {
@@ -180,7 +183,7 @@ impl Follow {
         None
     }
 
-    /// Asks for it and goes on following.
+    /// Requests the cancel and returns at once.
     fn cancel(&self, grace_ms: Option<u64>) {
         let (mut client, job) = (self.client.clone(), self.job);
         tokio::spawn(async move {
@@ -197,11 +200,11 @@ impl Follow {
     }
 }
 
-/// Nobody reads what the job writes: ours ends, another's goes on without us.
+/// The reader of the output is gone: our own job is cancelled, a watched job continues.
 async fn after_broken(client: &mut Client, role: Role, job: u64, broken: Broken) -> Result<u8, Failure> {
     let cancelled = match role {
         Role::Owner { .. } => {
-            // It may have ended by itself; and leaving cancels it as well.
+            // It may have ended already; and disconnecting cancels it too.
             let _ = cancel(client, job, None).await;
             "; the job was cancelled"
         }
@@ -213,7 +216,7 @@ async fn after_broken(client: &mut Client, role: Role, job: u64, broken: Broken)
     }
 }
 
-/// The daemon refuses to go on with a job's story, or is gone.
+/// The daemon has ended the stream of a job's events, or is gone.
 pub(crate) fn broken_off(job: u64, status: &tonic::Status) -> Failure {
     let failure = Failure::of_status(&format!("job {job} ran"), status);
     match failure.code {
@@ -226,9 +229,9 @@ fn lost(job: u64, why: &str) -> Failure {
     again(job, Failure::unreachable(format!("lost the daemon while job {job} ran: {why}")))
 }
 
-/// How to look again.
+/// Adds how to see the job again.
 fn again(job: u64, mut failure: Failure) -> Failure {
-    failure.text.push_str(&format!("; once one runs again (rsd start) look with: rsctl job show {job}"));
+    failure.text.push_str(&format!("; once a daemon is running again (rsd start), look with: rsctl job show {job}"));
     failure
 }
 
@@ -237,7 +240,7 @@ pub(crate) async fn cancel(client: &mut Client, job: u64, grace_ms: Option<u64>)
     dvm::answer(&format!("cancelling job {job}"), client.cancel(CancelRequest { job, grace_ms })).await
 }
 
-/// What to exit with for a job that has ended.
+/// The exit code for a job that has ended.
 pub(crate) fn exit_code(info: &JobInfo) -> u8 {
     u8::try_from(info.exit_code).unwrap_or(exit::INTERNAL)
 }

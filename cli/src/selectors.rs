@@ -1,4 +1,4 @@
-//! How a user names a job or one of its ranks: `last`, `7`, `7.3`.
+//! Names of a job or one of its ranks: `last`, `7`, `7.3`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// A job, or one rank of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Selector {
-    /// None: the last one submitted.
+    /// None: the job submitted last.
     pub(crate) job: Option<u64>,
     pub(crate) rank: Option<u32>,
 }
@@ -15,7 +15,7 @@ impl FromStr for Selector {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Selector, Self::Err> {
-        const FORMS: &str = "a job is `last` or its number, a rank of it `7.3` or `last.3`";
+        const FORMS: &str = "expected a job (`last` or its number) or a rank (`7.3` or `last.3`)";
         let (job, rank) = match text.split_once('.') {
             Some((job, rank)) => (job, Some(number(rank).ok_or(FORMS)?)),
             None => (text, None),
@@ -25,7 +25,7 @@ impl FromStr for Selector {
             _ => Some(number(job).ok_or(FORMS)?),
         };
         if job == Some(0) {
-            return Err("jobs count from 1");
+            return Err("job numbers start at 1");
         }
         Ok(Selector { job, rank })
     }
@@ -41,16 +41,16 @@ impl fmt::Display for Selector {
     }
 }
 
-/// A job as a whole, where a rank makes no sense.
+/// A job, where a rank is not allowed.
 pub(crate) fn whole_job(text: &str) -> Result<Selector, &'static str> {
     let selector: Selector = text.parse()?;
     match selector.rank {
         None => Ok(selector),
-        Some(_) => Err("this takes a whole job: `7`, not `7.3`"),
+        Some(_) => Err("expected a job, not a rank: `7`, not `7.3`"),
     }
 }
 
-/// Digits only: `from_str` alone takes "+7".
+/// Digits only: `from_str` alone accepts "+7".
 fn number<T: FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_selectors_are_refused() {
         for text in
             ["", ".", "7.", ".3", "+7", "-1", "0", "0.1", "7.3.1", "seven", "7.x", "LAST", "4294967296.4294967296"]
         {

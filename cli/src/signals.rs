@@ -1,4 +1,4 @@
-//! Signals by name or number, as users type them.
+//! Signals, by name or number.
 
 use nix::sys::signal::Signal;
 
@@ -8,14 +8,14 @@ pub(crate) fn parse(text: &str) -> Result<i32, String> {
         return if (1..=NUMBER_MAX).contains(&number) {
             Ok(number)
         } else {
-            Err(format!("signals are numbered 1 to {NUMBER_MAX}"))
+            Err(format!("signal numbers are 1 to {NUMBER_MAX}"))
         };
     }
     let upper = text.to_ascii_uppercase();
     let full = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
     full.parse::<Signal>()
         .map(|signal| signal as i32)
-        .map_err(|_| "not a signal: give its name (TERM, SIGUSR1, …) or its number".to_owned())
+        .map_err(|_| "unknown signal; use a name (TERM, SIGUSR1, …) or a number".to_owned())
 }
 
 /// `SIGSEGV (signal 11)`.
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_signal_is_refused() {
+    fn unknown_signals_are_refused() {
         for text in ["0", "65", "-1", "", "SIG", "FOO"] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -1,5 +1,5 @@
-//! From options to the job that the daemon gets. Relative paths and the environment are this process's; what a name means
-//! on the nodes is decided there.
+//! Turns options into the job that the daemon receives. Relative paths and the environment are those of this process; node names are
+//! resolved by the daemon.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -20,7 +20,7 @@ use crate::exit::Failure;
 use crate::options::placing::Listing;
 use crate::options::{Launch, Segment};
 
-/// Where and with what we were called.
+/// The directory and environment of this process.
 #[derive(Debug)]
 pub(crate) struct Here {
     pub(crate) wdir: PathBuf,
@@ -28,12 +28,12 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    /// This process. The working directory is the one that the shell shows, when that is the same place: the other may be
-    /// a mount that only this machine has.
+    /// Reads them from this process. The working directory is `$PWD` if it is the same directory: the physical path may be a mount
+    /// that exists on this machine only.
     pub(crate) fn now() -> Result<Here, Failure> {
         use std::os::unix::fs::MetadataExt;
         let physical = std::env::current_dir()
-            .map_err(|error| Failure::usage(format!("cannot tell the working directory: {error}")))?;
+            .map_err(|error| Failure::usage(format!("cannot read the working directory: {error}")))?;
         let place = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
         let shown = std::env::var_os("PWD").map(PathBuf::from).filter(|shown| shown.is_absolute());
         let wdir = shown.filter(|shown| place(shown) == place(&physical)).unwrap_or(physical);
@@ -41,7 +41,7 @@ impl Here {
     }
 }
 
-/// The job that `launch` describes; `stdin` None and not `attached` for one that nobody follows.
+/// The job that `launch` describes. `stdin` is None for a submitted job, which no client follows.
 pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> Result<JobSpec, Failure> {
     let (policy, listing) = launch.placing.policy()?;
     let first_hosts = first_hosts(launch, listing)?;
@@ -64,7 +64,7 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         gpus_visible: launch.placing.gpus_visible,
         rankfile: ranks(listing)?,
         export: launch.export.clone().unwrap_or_default(),
-        // 0 means none there; what is asked for is never none.
+        // 0 means no timeout on the wire, so a requested timeout is at least 1 ms.
         timeout_ms: launch.timeout.map_or(0, |timeout| ms(timeout).max(1)),
         kill_grace_ms: launch.kill_grace.map(ms),
         attached: stdin.is_some(),
@@ -80,22 +80,22 @@ fn app(segment: &Segment, hosts: Vec<Host>, here: &Here) -> Result<App, Failure>
     Ok(App { argv, n: segment.n, env, wdir: path(wdir, here), hosts, path: Bytes::new() })
 }
 
-/// The hosts of the first program: of its options, or of the file that the mapping follows.
+/// The hosts of the first program: from its options, or from the file that the mapping follows.
 fn first_hosts(launch: &Launch, listing: Listing<'_>) -> Result<Vec<Host>, Failure> {
     let own = hosts(&launch.first)?;
     match listing {
         Listing::Seq(None) if own.is_empty() => {
-            Err(Failure::usage("--map-by seq follows a list of hosts: give --hostfile FILE or --host a,b,a"))
+            Err(Failure::usage("--map-by seq needs a list of hosts: --hostfile FILE or --host a,b,a"))
         }
         Listing::Seq(Some(_)) if !own.is_empty() => {
-            Err(Failure::usage("two lists of hosts: leave out file= of --map-by, or --host and --hostfile"))
+            Err(Failure::usage("two lists of hosts given: leave out file= of --map-by, or --host and --hostfile"))
         }
         Listing::Seq(Some(file)) => Ok(listed(Path::new(file))?.into_iter().map(plan::host).collect()),
         Listing::None | Listing::Seq(None) | Listing::Rankfile(_) => Ok(own),
     }
 }
 
-/// What `--host` and `--hostfile` list; empty for every node.
+/// The hosts of `--host` and `--hostfile`; empty for all nodes.
 fn hosts(segment: &Segment) -> Result<Vec<Host>, Failure> {
     let list = segment.host.join(",");
     let entries = match &segment.hostfile {
@@ -124,7 +124,7 @@ fn ranks(listing: Listing<'_>) -> Result<Vec<RankPlace>, Failure> {
     Ok(entries.into_iter().map(rank).collect())
 }
 
-/// Our environment without what another launcher put there, and over it the files'.
+/// Our environment without the variables of other launchers, overridden by those of the files.
 fn environment(files: &[PathBuf], here: &Here) -> Result<Vec<EnvVar>, Failure> {
     let own = here.env.iter().filter(|(name, _)| !is_launchers(name.as_bytes()));
     let mut env: BTreeMap<Bytes, Bytes> = own.map(|(name, value)| (bytes(name), bytes(value))).collect();
@@ -136,7 +136,7 @@ fn environment(files: &[PathBuf], here: &Here) -> Result<Vec<EnvVar>, Failure> {
     Ok(env.into_iter().map(|(name, value)| EnvVar { name, value }).collect())
 }
 
-/// `-x NAME=VALUE`, or `-x NAME` for ours.
+/// `-x NAME=VALUE`, or `-x NAME` for our own value.
 fn exported(text: &OsStr, here: &Here) -> Result<EnvVar, Failure> {
     let raw = text.as_bytes();
     let (name, value) = match raw.iter().position(|&b| b == b'=') {
@@ -153,7 +153,7 @@ fn exported(text: &OsStr, here: &Here) -> Result<EnvVar, Failure> {
     }
 }
 
-/// Variables by which one launcher's ranks would take another's world for theirs. Settings that only steer a library
+/// Whether a variable belongs to a launcher: inherited, it would give the ranks another launcher's world. Settings of libraries
 /// (`OMPI_MCA_…`, `MPIR_CVAR_…`) are the user's and stay.
 fn is_launchers(name: &[u8]) -> bool {
     const PREFIXES: [&str; 9] =
@@ -178,7 +178,7 @@ fn read(file: &Path) -> Result<String, Failure> {
     fs::read_to_string(file).map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())))
 }
 
-/// Absolute, by where we are.
+/// The path, made absolute by our working directory.
 fn path(path: &Path, here: &Here) -> Bytes {
     match path.as_os_str().is_empty() {
         true => bytes(here.wdir.as_os_str()),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_goes_along_without_launchers_variables() {
+    fn the_environment_is_forwarded_without_launchers_variables() {
         assert_eq!(names(&spec("run a").unwrap().env), ["HOME=/h", "OMPI_MCA_btl=self"]);
     }
 
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_the_first_program_hold_for_those_that_name_none() {
+    fn programs_without_hosts_use_those_of_the_first() {
         let spec = spec("run --host a,b:2 -n 1 x : -n 2 y : --host c z").unwrap();
         let hosts = |app: &App| app.hosts.iter().map(|host| (host.name.clone(), host.slots)).collect::<Vec<_>>();
         let ab = vec![("a".to_owned(), None), ("b".to_owned(), Some(2))];
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_milliseconds_and_a_time_out_of_nothing_is_not_none() {
+    fn times_are_milliseconds_and_a_zero_timeout_is_not_none() {
         let spec = spec("run --timeout 0 --kill-grace 250ms --map-by node:oversubscribe a").unwrap();
         assert_eq!(
             (spec.timeout_ms, spec.kill_grace_ms, spec.oversubscribe, &*spec.map_by),
@@ -273,7 +273,7 @@ mod tests {
         );
     }
 
-    /// A file of this test's own with this text.
+    /// Writes a file for this test.
     fn file(name: &str, text: &str) -> String {
         let directory = std::env::temp_dir().join(format!("rsctl-spec-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(names(format!("run --map-by seq --hostfile {hosts} x")), Ok(expected.clone()));
         assert_eq!(names(format!("run --map-by seq:file={hosts} x")), Ok(expected.clone()));
         assert_eq!(names("run --map-by seq --host a,b,a x".into()), Ok(expected));
-        assert!(names("run --map-by seq x".into()).unwrap_err().contains("give --hostfile FILE or --host a,b,a"));
+        assert!(names("run --map-by seq x".into()).unwrap_err().contains("--hostfile FILE or --host a,b,a"));
         assert!(names(format!("run --map-by seq:file={hosts} --host a x")).unwrap_err().contains("two lists of hosts"));
     }
 
@@ -350,10 +350,10 @@ mod tests {
     fn options_that_contradict_each_other_are_refused_by_name() {
         let vectors = [
             ("--oversubscribe --map-by slot:nooversubscribe", "leave out one"),
-            ("--map-by rankfile", "--map-by rankfile needs the file: --rankfile FILE"),
+            ("--map-by rankfile", "--map-by rankfile needs a file: --rankfile FILE"),
             ("--map-by rankfile:file=f --rankfile f", "two rank files"),
-            ("--map-by node --rankfile f", "--map-by node: a rank file says where each rank goes"),
-            ("--map-by seq --rankfile f", "--map-by seq: a rank file says where each rank goes"),
+            ("--map-by node --rankfile f", "--map-by node: the rank file decides where each rank goes"),
+            ("--map-by seq --rankfile f", "--map-by seq: the rank file decides where each rank goes"),
             ("--map-by :pe=2 --rankfile f", "leave out pe, span and nolocal"),
             ("--rankfile f --rank-by slot", "--rank-by slot: a rankfile numbers the ranks itself"),
             ("--rankfile /nonexistent/ranks", "cannot read /nonexistent/ranks"),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_named() {
+    fn an_unreadable_file_is_named() {
         assert!(spec("run --hostfile /nonexistent/hosts a").unwrap_err().contains("/nonexistent/hosts"));
         assert!(spec("run --env-file /nonexistent/env a").unwrap_err().contains("/nonexistent/env"));
     }

@@ -1,24 +1,24 @@
-//! How a job ended, told once: the first cause with its last words, then what followed from it.
+//! The report on how a job ended: the first cause with its last lines on stderr, then the consequences.
 
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{JobInfo, JobState, RankExit};
 
 use crate::{placement, signals};
 
-/// What is to be said of an ended job; None when all went well. `seen` tells whether the user has seen what a rank, of a spawned
-/// job or of this one (0), wrote to stderr already.
+/// Returns the report on an ended job, or None if it succeeded. `seen` returns whether the stderr of a rank of a job (0: this one) was
+/// already printed.
 pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option<String> {
     let job = info.job;
     let headline = match info.state() {
         JobState::Done => return None,
         JobState::Cancelled => format!("job {job} was cancelled"),
-        JobState::TimedOut => format!("job {job} ran out of its time (--timeout)"),
+        JobState::TimedOut => format!("job {job} timed out (--timeout)"),
         JobState::Failed => format!("job {job} failed"),
         JobState::Queued | JobState::Running | JobState::Ending | JobState::Unknown => return None,
     };
     let secondary = info.exits.iter().filter(|exit| exit.secondary).count();
     let Some(cause) = info.cause.as_ref().filter(|cause| !cause.secondary) else {
-        // Who cancels may think that this has ended processes.
+        // The user may assume that the cancel has ended the members' processes.
         let left = if info.joined && secondary > 0 { format!("\n{}", cut_off(secondary, "")) } else { String::new() };
         return Some(headline + &left);
     };
@@ -41,7 +41,7 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option
         .map(|exit| exit.rank);
     let others = placement::collect(others);
     if !others.is_empty() {
-        text.push_str(&format!("\nfailed as well: rank {}", placement::ranges(&others)));
+        text.push_str(&format!("\nalso failed: rank {}", placement::ranges(&others)));
     }
     Some(text)
 }
@@ -61,11 +61,11 @@ pub(crate) fn describe(exit: &RankExit, info: &JobInfo) -> String {
             let node = placement::node_name(info.map.as_ref(), &info.node_names, exit.node);
             format!("rank {} on {node}{how}{note}", exit.rank)
         }
-        job => format!("rank {} of job {job}, which it has spawned,{how}{note}", exit.rank),
+        job => format!("rank {} of job {job}, which it spawned,{how}{note}", exit.rank),
     }
 }
 
-/// What became of the others. What rsd has not started it does not end.
+/// What happened to the other ranks. rsd never signals a process it did not start.
 fn followed(ranks: usize, joined: bool) -> String {
     match (joined, ranks) {
         (false, 1) => "1 other rank was ended because of it".to_owned(),
@@ -77,8 +77,8 @@ fn followed(ranks: usize, joined: bool) -> String {
 fn cut_off(members: usize, other: &str) -> String {
     let why = if other.is_empty() { "" } else { " because of it" };
     match members {
-        1 => format!("1 {other}member was cut off{why}; rsd has not ended its process"),
-        _ => format!("{members} {other}members were cut off{why}; rsd has not ended their processes"),
+        1 => format!("1 {other}member was cut off{why}; its process was not signalled"),
+        _ => format!("{members} {other}members were cut off{why}; their processes were not signalled"),
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_cause_stands_alone() {
+    fn a_single_failure_is_one_line() {
         let cause = exit(3, How::Signaled(11), false);
         let info = failed(cause.clone(), vec![cause]);
         assert_eq!(
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words_are_told_unless_they_were_seen() {
+    fn stderr_is_quoted_unless_it_was_printed_already() {
         let mut cause = exit(3, How::Exited(3), false);
         cause.stderr_tail = "no such file\ngiving up\n".into();
         cause.note = "after it had called MPI_Init".into();
@@ -134,14 +134,14 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "job 7 failed: rank 1 of job 8, which it has spawned, exited with code 3",
+                "job 7 failed: rank 1 of job 8, which it spawned, exited with code 3",
                 "1 other rank was ended because of it",
             ]
         );
     }
 
     #[test]
-    fn what_followed_is_counted() {
+    fn consequences_are_counted() {
         let mut exits =
             vec![exit(3, How::Aborted(7), false), exit(5, How::Exited(1), false), exit(6, How::Exited(1), false)];
         exits.extend((8..23).map(|rank| exit(rank, How::Signaled(15), true)));
@@ -152,18 +152,18 @@ mod tests {
             [
                 "job 7 failed: rank 3 on n1 called MPI_Abort with code 7",
                 "15 other ranks were ended because of it",
-                "failed as well: rank 5-6",
+                "also failed: rank 5-6",
             ]
         );
     }
 
     #[test]
-    fn members_of_a_group_are_cut_off_and_not_ended() {
+    fn members_of_a_group_are_cut_off_and_not_signalled() {
         let cut = |rank| exit(rank, How::Failed("its process (pid 9) was cut off".into()), true);
         let cause = exit(3, How::Failed("its process (pid 7) ended without MPI_Finalize".into()), false);
         for (others, said) in [
-            (1, "\n1 other member was cut off because of it; rsd has not ended its process"),
-            (3, "\n3 other members were cut off because of it; rsd has not ended their processes"),
+            (1, "\n1 other member was cut off because of it; its process was not signalled"),
+            (3, "\n3 other members were cut off because of it; their processes were not signalled"),
         ] {
             let exits = (0..others).map(cut).chain([cause.clone()]).collect();
             let text = verdict(&JobInfo { joined: true, ..failed(cause.clone(), exits) }, |_, _| false).unwrap();
@@ -174,7 +174,7 @@ mod tests {
             JobInfo { job: 7, joined: true, state: JobState::Cancelled.into(), exits, ..JobInfo::default() };
         assert_eq!(
             verdict(&cancelled, |_, _| false).unwrap(),
-            "job 7 was cancelled\n2 members were cut off; rsd has not ended their processes"
+            "job 7 was cancelled\n2 members were cut off; their processes were not signalled"
         );
     }
 

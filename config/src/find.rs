@@ -133,6 +133,11 @@ pub fn find(base: &Path, wish: Option<Wish<'_>>) -> Result<Daemon, FindError> {
     }
 }
 
+/// The names of all daemons that run, for completions.
+pub fn names(base: &Path) -> Vec<String> {
+    running(base).unwrap_or_default().into_iter().map(|daemon| daemon.about.name).collect()
+}
+
 fn named(base: &Path, wish: Wish<'_>) -> Result<Daemon, FindError> {
     let (Wish::Option(word) | Wish::Variable(word)) = wish;
     // A word with a slash is a path; any other is a name below the base directory.

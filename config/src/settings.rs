@@ -4,9 +4,10 @@
 //! key. Unknown keys are refused.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -114,29 +115,103 @@ pub struct Layer {
     pub text: String,
 }
 
-impl Settings {
-    /// Reads the settings files of this environment that exist, and merges them.
-    pub fn load(env: impl Fn(&str) -> Option<OsString>) -> Result<Settings, SettingsError> {
-        let mut layers = Vec::new();
-        for LayerFile { path, required } in layer_files(env) {
+/// The settings that hold in an environment, and where each comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    /// The settings.
+    pub settings: Settings,
+    /// Every key, in the order of [`KEYS`].
+    pub values: Vec<KeyValue>,
+    /// The files that were looked for, lowest first, and whether each was read.
+    pub files: Vec<(PathBuf, bool)>,
+}
+
+/// One key, as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyValue {
+    /// `jobs.keep`.
+    pub key: &'static str,
+    /// The value, in TOML.
+    pub value: String,
+    /// What has set it.
+    pub source: Source,
+}
+
+/// What has set a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The default.
+    BuiltIn,
+    /// A line of a file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// An environment variable.
+    Variable(&'static str),
+    /// A command-line option.
+    Option(&'static str),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::BuiltIn => f.write_str("built in"),
+            Source::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Source::Variable(name) => write!(f, "${name}"),
+            Source::Option(name) => f.write_str(name),
+        }
+    }
+}
+
+impl Loaded {
+    /// Reads the settings files of this environment that exist, and merges them. `named` is a file that takes the place of
+    /// the one in `RSD_CONFIG`.
+    pub fn load(named: Option<&Path>, env: impl Fn(&str) -> Option<OsString>) -> Result<Loaded, SettingsError> {
+        let (mut layers, mut files) = (Vec::new(), Vec::new());
+        for LayerFile { path, required } in layer_files(named, env) {
             match std::fs::read_to_string(&path) {
-                Ok(text) => layers.push(Layer { path, text }),
-                Err(error) if !required && is_absent(&error) => {}
+                Ok(text) => {
+                    files.push((path.clone(), true));
+                    layers.push(Layer { path, text });
+                }
+                Err(error) if !required && is_absent(&error) => files.push((path, false)),
                 Err(source) => return Err(SettingsError::Unreadable { path, source }),
             }
         }
-        Settings::from_layers(&layers)
+        let loaded = Loaded::from_layers(&layers)?;
+        Ok(Loaded { files, ..loaded })
     }
 
     /// The built-in settings, overridden by each layer in turn.
-    pub fn from_layers(layers: &[Layer]) -> Result<Settings, SettingsError> {
-        let mut settings = Settings::default();
-        settings.overlay(&Layer { path: "rsd.toml (built in)".into(), text: BUILT_IN.into() })?;
-        layers.iter().try_for_each(|layer| settings.overlay(layer))?;
-        Ok(settings)
+    fn from_layers(layers: &[Layer]) -> Result<Loaded, SettingsError> {
+        let value = |key: &&'static str| KeyValue { key, value: String::new(), source: Source::BuiltIn };
+        let values = KEYS.iter().map(value).collect();
+        let mut loaded = Loaded { settings: Settings::default(), values, files: Vec::new() };
+        let built_in = Layer { path: "rsd.toml (built in)".into(), text: BUILT_IN.into() };
+        loaded.overlay(&built_in, |_| Source::BuiltIn)?;
+        let file = |layer: &Layer| {
+            let path = layer.path.clone();
+            move |line| Source::File { path: path.clone(), line }
+        };
+        layers.iter().try_for_each(|layer| loaded.overlay(layer, file(layer)))?;
+        Ok(loaded)
     }
 
-    fn overlay(&mut self, layer: &Layer) -> Result<(), SettingsError> {
+    /// Sets a key from outside the files. The text is that of a string.
+    pub fn set_text(&mut self, key: &str, text: &str, source: Source) {
+        self.note(key, format!("\"{text}\""), source);
+    }
+
+    fn note(&mut self, key: &str, value: String, source: Source) {
+        if let Some(known) = self.values.iter_mut().find(|known| known.key == key) {
+            (known.value, known.source) = (value, source);
+        }
+    }
+
+    fn overlay(&mut self, layer: &Layer, source: impl Fn(usize) -> Source) -> Result<(), SettingsError> {
         let root = DeTable::parse(&layer.text).map_err(|error| SettingsError::Syntax {
             path: layer.path.clone(),
             line: line(&layer.text, error.span().unwrap_or_default()),
@@ -153,11 +228,26 @@ impl Settings {
             };
             for (key, value) in table {
                 let full = format!("{name}.{}", key.get_ref());
-                self.set(&full, value.get_ref())
-                    .map_err(|refused| refused.at(layer, full, key.span(), value.span()))?;
+                if let Err(refused) = self.settings.set(&full, value.get_ref()) {
+                    return Err(refused.at(layer, full, key.span(), value.span()));
+                }
+                let text = layer.text.get(value.span()).unwrap_or_default().to_owned();
+                self.note(&full, text, source(line(&layer.text, key.span())));
             }
         }
         Ok(())
+    }
+}
+
+impl Settings {
+    /// The settings that hold in this environment.
+    pub fn load(env: impl Fn(&str) -> Option<OsString>) -> Result<Settings, SettingsError> {
+        Ok(Loaded::load(None, env)?.settings)
+    }
+
+    /// The built-in settings, overridden by each layer in turn.
+    pub fn from_layers(layers: &[Layer]) -> Result<Settings, SettingsError> {
+        Ok(Loaded::from_layers(layers)?.settings)
     }
 }
 
@@ -170,15 +260,16 @@ pub struct LayerFile {
     pub required: bool,
 }
 
-/// Where layers are looked for, lowest first.
-pub fn layer_files(env: impl Fn(&str) -> Option<OsString>) -> Vec<LayerFile> {
+/// Where layers are looked for, lowest first; `named` takes the place of the file in `RSD_CONFIG`.
+pub fn layer_files(named: Option<&Path>, env: impl Fn(&str) -> Option<OsString>) -> Vec<LayerFile> {
     let variable = |name| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let dir = |name| variable(name).filter(|path| path.is_absolute());
     let own = dir("XDG_CONFIG_HOME").or_else(|| dir("HOME").map(|home| home.join(".config")));
     let optional = |path| LayerFile { path, required: false };
     let mut files = vec![optional("/etc/rsd/rsd.toml".into())];
     files.extend(own.map(|dir| optional(dir.join("rsd/rsd.toml"))));
-    files.extend(variable("RSD_CONFIG").map(|path| LayerFile { path, required: true }));
+    let named = named.map(Path::to_owned).or_else(|| variable("RSD_CONFIG"));
+    files.extend(named.map(|path| LayerFile { path, required: true }));
     files
 }
 

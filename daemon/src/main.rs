@@ -18,6 +18,7 @@ mod door;
 mod failed;
 mod inventory;
 mod logging;
+mod manual;
 mod options;
 mod plan;
 mod query;
@@ -36,13 +37,16 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use options::{Command, Options};
+use options::{Command, ConfigCommand, Options};
 
 fn main() -> ExitCode {
     let done = match Options::parse().command {
         Command::Start(options) => start::start(options),
         Command::Stop(options) => query::stop(options),
         Command::Status(options) => query::status(options),
+        Command::Config(ConfigCommand::Show(options)) => settings::show(&options),
+        Command::Completion { shell } => manual::complete(shell),
+        Command::Man { directory } => manual::write(&directory),
         Command::Step(options) => step_process::main(options),
         Command::Plan => plan::plan(),
         Command::Topology => plan::topology(),

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use rsd_config::settings::LogFormat;
 
-/// The resident process manager: one daemon per node, together a distributed virtual machine for parallel programs.
+/// The resident process manager: one daemon per node; together they run parallel programs
 #[derive(Debug, Parser)]
-#[command(name = "rsd", version, max_term_width = 100)]
+#[command(name = "rsd", version, max_term_width = 100, after_help = "Run programs with rsctl. More: rsctl help")]
 pub(crate) struct Options {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -15,16 +15,33 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start a daemon: without --join the head of a new DVM, with it one more node of another daemon's DVM
+    /// Start a daemon: the head of a new DVM, or with --join a node of an existing one
     #[command(after_help = "Examples:
   rsd start                                     one node, one user, nothing to configure
   rsd start --name node0 --listen 127.0.0.1:0   a head that others may join
-  rsd start --name node1 --join 127.0.0.1:7817  one more node (several on one machine are several nodes)")]
+  rsd start --name node1 --join 127.0.0.1:7817  one more node (each daemon is a node, on one machine too)")]
     Start(StartOptions),
     /// Stop a daemon; the head stops its whole DVM
     Stop(StopOptions),
-    /// Tell what a daemon is and does
+    /// Print what a daemon is and does
     Status(StatusOptions),
+    /// Show the settings that hold
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print the completions for a shell
+    #[command(after_help = "Example:\n  rsd completion bash > ~/.local/share/bash-completion/completions/rsd")]
+    Completion {
+        /// The shell
+        #[arg(value_parser = clap::value_parser!(clap_complete::Shell))]
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages into man1 of a directory
+    #[command(after_help = "Example:\n  rsd man ~/.local/share/man && man rsd-start")]
+    Man {
+        /// The directory, which is made if it does not exist; DIR/man1 means DIR
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
     /// Hold the ranks of one job on this node (started by the daemon)
     #[command(hide = true)]
     Step(StepOptions),
@@ -36,35 +53,66 @@ pub(crate) enum Command {
     Topology,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print every setting, its value, and what has set it
+    #[command(after_help = "Examples:
+  rsd config show
+  rsd config show --config mine.toml --json")]
+    Show(ConfigOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigOptions {
+    /// Read this settings file instead of the one in RSD_CONFIG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What and how the daemon logs.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LogOptions {
+    /// Log level: error, warn, info, debug, trace, or per target as in info,rsd=debug
+    #[arg(long, env = "RSD_LOG", value_name = "LEVEL")]
+    pub(crate) log: Option<String>,
+    /// Log as text or json
+    #[arg(long, env = "RSD_LOG_FORMAT", value_name = "FORMAT", value_parser = log_format)]
+    pub(crate) log_format: Option<LogFormat>,
+}
+
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StartOptions {
     /// Stay in the foreground and log to stderr
     #[arg(long)]
     pub(crate) foreground: bool,
-    /// Name of this node, and of the daemon for --dvm [default: the host name, and "default"]
+    /// Name of this node, and of the daemon for --dvm [default: the host name; "default"]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Directory of the daemon's socket, lock and records [default: one under the user's runtime directory]
+    /// Directory of the daemon's socket, lock and records [default: in the user's runtime directory]
     #[arg(long)]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Listen for other daemons here; port 0 takes a free one (loopback only in this version)
+    /// Address on which other daemons can join; port 0 takes a free one (loopback only in this version)
     #[arg(long, value_name = "ADDR", conflicts_with = "local_only")]
     pub(crate) listen: Option<String>,
     /// Listen on the unix socket only
     #[arg(long)]
     pub(crate) local_only: bool,
-    /// Join the DVM of the daemon that listens there
+    /// Address of a daemon whose DVM to join
     #[arg(long, value_name = "ADDR")]
     pub(crate) join: Option<String>,
-    /// Ranks that this node takes without oversubscribing [default: as many as usable cores]
+    /// Slots of this node: ranks that it takes without oversubscription [default: its usable cores]
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     pub(crate) slots: Option<u32>,
-    /// Log level: error, warn, info, debug, trace, or per target as in info,rsd=debug
-    #[arg(long, env = "RSD_LOG", value_name = "LEVEL")]
-    pub(crate) log: Option<String>,
-    /// Write the log as text or json
-    #[arg(long, env = "RSD_LOG_FORMAT", value_name = "FORMAT", value_parser = log_format)]
-    pub(crate) log_format: Option<LogFormat>,
+    /// Read this settings file instead of the one in RSD_CONFIG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) logging: LogOptions,
     /// Exit when standard input is closed, and register nowhere (for `rsctl run` without a daemon)
     #[arg(long, hide = true, requires = "foreground")]
     pub(crate) private: bool,
@@ -72,20 +120,20 @@ pub(crate) struct StartOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct StopOptions {
-    /// Which daemon: its name or its state directory
+    /// The daemon, by name or state directory
     #[arg(long, env = "RSD_DVM", value_name = "NAME|STATE_DIR")]
     pub(crate) dvm: Option<String>,
-    /// Kill the jobs that run
+    /// Kill running jobs
     #[arg(long)]
     pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusOptions {
-    /// Which daemon: its name or its state directory
+    /// The daemon, by name or state directory
     #[arg(long, env = "RSD_DVM", value_name = "NAME|STATE_DIR")]
     pub(crate) dvm: Option<String>,
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -99,6 +147,6 @@ fn log_format(word: &str) -> Result<LogFormat, &'static str> {
     match word {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
-        _ => Err("use text or json"),
+        _ => Err("expected text or json"),
     }
 }

@@ -1,13 +1,82 @@
 //! The daemon's settings, and the part of them that the state machines take.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use rsd_config::settings::Settings;
+use anyhow::Context;
+use rsd_config::settings::{Loaded, Settings, Source};
 use rsd_core::Tuning;
 
-/// Reads the settings from their files and the environment.
+use crate::options::{ConfigOptions, LogOptions};
+
+/// The variable that names a settings file.
+pub(crate) const FILE: &str = "RSD_CONFIG";
+
+/// Reads the settings from their files.
 pub(crate) fn settings() -> anyhow::Result<Settings> {
     Ok(Settings::load(|name| std::env::var_os(name))?)
+}
+
+/// Returns the settings file that the user named, by option or variable, as an absolute path: daemon and steps work elsewhere.
+pub(crate) fn named_file(option: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
+    let variable = std::env::var_os(FILE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let named = option.map(Path::to_owned).or(variable);
+    named.map(|path| std::path::absolute(path).context("find the settings file")).transpose()
+}
+
+/// `rsd config show`: prints every setting, its value and what has set it.
+pub(crate) fn show(options: &ConfigOptions) -> anyhow::Result<()> {
+    let named = named_file(options.config.as_deref())?;
+    let mut loaded = Loaded::load(named.as_deref(), |name| std::env::var_os(name))?;
+    let LogOptions { log, log_format } = &options.log;
+    let format = log_format.map(|format| format!("{format:?}").to_lowercase());
+    for (key, variable, value) in [("log.level", "RSD_LOG", log), ("log.format", "RSD_LOG_FORMAT", &format)] {
+        if let Some(value) = value {
+            let set = std::env::var(variable).is_ok_and(|set| set == *value);
+            loaded.set_text(
+                key,
+                value,
+                if set { Source::Variable(variable) } else { Source::Option("the command line") },
+            );
+        }
+    }
+    match options.json {
+        true => println!("{}", to_json(&loaded)),
+        false => print!("{}", to_text(&loaded)),
+    }
+    Ok(())
+}
+
+fn to_text(loaded: &Loaded) -> String {
+    let width = |text: fn(&rsd_config::settings::KeyValue) -> usize| loaded.values.iter().map(text).max().unwrap_or(0);
+    let (keys, values) = (width(|it| it.key.len()), width(|it| it.value.len()));
+    let line = |it: &rsd_config::settings::KeyValue| format!("{:keys$}  {:values$}  {}\n", it.key, it.value, it.source);
+    let file = |(path, read): &(PathBuf, bool)| {
+        format!("# {}{}\n", path.display(), if *read { "" } else { " (does not exist)" })
+    };
+    let files: String = loaded.files.iter().map(file).collect();
+    loaded.values.iter().map(line).collect::<String>() + "\n# files, a later one wins:\n" + &files
+}
+
+fn to_json(loaded: &Loaded) -> serde_json::Value {
+    let settings = loaded.values.iter().map(|it| {
+        let (path, line) = match &it.source {
+            Source::File { path, line } => (Some(path), Some(line)),
+            Source::BuiltIn | Source::Variable(_) | Source::Option(_) => (None, None),
+        };
+        serde_json::json!({
+            "key": it.key,
+            "value": it.value.trim_matches('"'),
+            "source": it.source.to_string(),
+            "path": path,
+            "line": line,
+        })
+    });
+    let files = loaded.files.iter().map(|(path, read)| serde_json::json!({ "path": path, "read": read }));
+    serde_json::json!({
+        "schema_version": 1,
+        "settings": settings.collect::<Vec<_>>(),
+        "files": files.collect::<Vec<_>>(),
+    })
 }
 
 /// Returns the directory below which daemons without `--state-dir` keep their state, and where all are registered.

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -39,7 +40,7 @@ use crate::serve::head::HeadService;
 use crate::serve::link::LinkService;
 use crate::serve::pmi::PmiService;
 use crate::serve::{About, join};
-use crate::settings::{runtime_dir, settings, tuning};
+use crate::settings::{self, named_file, runtime_dir, tuning};
 use crate::shell::Shell;
 use crate::steps;
 use crate::uplink::{self, Uplink};
@@ -98,8 +99,8 @@ fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
         ("--listen", &options.listen),
         ("--join", &options.join),
         ("--slots", &options.slots.map(|slots| slots.to_string())),
-        ("--log", &options.log),
-        ("--log-format", &options.log_format.map(|format| format!("{format:?}").to_lowercase())),
+        ("--log", &options.logging.log),
+        ("--log-format", &options.logging.log_format.map(|format| format!("{format:?}").to_lowercase())),
     ] {
         if let Some(value) = value {
             command.arg(flag).arg(value);
@@ -107,6 +108,9 @@ fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     }
     if options.local_only {
         command.arg("--local-only");
+    }
+    if let Some(file) = named_file(options.config.as_deref())? {
+        command.env(settings::FILE, file);
     }
     // hwloc's plug-ins (for graphics cards and the like) cost memory and time, and tell us nothing that we ask for.
     command.env("HWLOC_PLUGINS_PATH", "/nonexistent").env("RSD_DAEMONIZED", "1");
@@ -140,9 +144,21 @@ fn foreground(options: StartOptions, state_dir: &Path) -> anyhow::Result<()> {
         // Away from the terminal that it was started from; this fails only for a process that leads a session already.
         let _ = nix::unistd::setsid();
     }
-    let settings = settings()?;
-    let level = options.log.as_deref().unwrap_or(&settings.log.level);
-    let format = options.log_format.unwrap_or(settings.log.format);
+    let config = named_file(options.config.as_deref())?;
+    if let Some(file) =
+        config.as_deref().filter(|file| std::env::var_os(settings::FILE).as_deref() != Some(file.as_os_str()))
+    {
+        // Steps read the settings too: they inherit the file's name with the environment, which only exec may change.
+        let error = Command::new("/proc/self/exe")
+            .arg0("rsd")
+            .args(std::env::args_os().skip(1))
+            .env(settings::FILE, file)
+            .exec();
+        return Err(error).context("start with the settings file in RSD_CONFIG");
+    }
+    let settings = settings::settings()?;
+    let level = options.logging.log.as_deref().unwrap_or(&settings.log.level);
+    let format = options.logging.log_format.unwrap_or(settings.log.format);
     logging::start(level, format)?;
     let state_dir = Arc::new(StateDir::open(state_dir)?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;

@@ -437,7 +437,10 @@ fn a_process_that_ends_after_another_joined_for_it_is_explained() {
         "{told}"
     );
     let shown = dvm.ctl("job show last").ok();
-    assert!(shown.contains("cut off because of it; rsd has not ended") && !shown.contains("was ended"), "{shown}");
+    assert!(
+        shown.contains("cut off because of it; ") && shown.contains("not signalled") && !shown.contains("was ended"),
+        "{shown}"
+    );
     drop(piped);
 }
 
@@ -451,9 +454,14 @@ fn groups_are_created_listed_kicked_from_and_closed() {
     let stays = member(&dvm, 0, "actors --rank 2", &["true"]).start();
     let waiting = until_waiting(&dvm, "actors", 2);
     let text = group(&dvm, 1, ["show", "actors"]).ok();
-    for part in
-        ["filling", "size     3", "rsctl group create", "epoch 1: 2 waiting, 1 missing", "node1 pid ", "wishes rank 2"]
-    {
+    for part in [
+        "filling",
+        "size     3",
+        "rsctl group create",
+        "epoch 1: 2 waiting, 1 missing",
+        "node1 pid ",
+        "requests rank 2",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(group(&dvm, 0, ["ls"]).ok().contains("actors  filling     3        2      1  -"));

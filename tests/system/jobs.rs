@@ -39,7 +39,7 @@ fn ps_lists_running_jobs_and_with_a_ended_ones() {
     assert_eq!(states, [(&one, &json!("done")), (&two, &json!("failed")), (&three, &json!("running"))]);
     dvm.file("gate", "");
     dvm.ctl("wait last").ok();
-    assert!(dvm.ctl("ps").end().err().contains("no jobs run"));
+    assert!(dvm.ctl("ps").end().err().contains("no running jobs"));
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn rsctl_run_waits_for_the_last_of_the_family() {
 fn a_spawned_job_that_fails_ends_its_family() {
     let dvm = Dvm::start(1);
     let said = mpich(&dvm, &["-n", "1"], &["dying", "late"]).fails(3);
-    assert!(said.contains("job 1 failed: rank 0 of job 2, which it has spawned, exited with code 3"), "{said}");
+    assert!(said.contains("job 1 failed: rank 0 of job 2, which it spawned, exited with code 3"), "{said}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Asking for a place in a group, without a runtime or threads, because the process is about to become another program.
+//! Requests a place in a group, without a runtime or threads: the process is about to become another program.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use crate::print::say;
 /// Who waits longer than this is told who else is there.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The join socket of the daemon meant.
+/// The join socket of the selected daemon.
 pub(crate) fn socket(dvm: &Dvm) -> Result<PathBuf, Failure> {
     Ok(dvm.find()?.state_dir.join(SOCKET))
 }
 
-/// Waits for a place in the group. Ends when the daemon answers, which it does in the time asked for, or is gone.
+/// Waits for a place in the group. Returns when the daemon answers, which it does within the requested time, or is gone.
 pub(crate) fn join(socket: &Path, join: Join) -> Result<Go, Failure> {
     let own_uid = geteuid().as_raw();
     let owner_uid = std::fs::metadata(socket).map_or(own_uid, |meta| meta.uid());
@@ -40,18 +40,18 @@ pub(crate) fn join(socket: &Path, join: Join) -> Result<Go, Failure> {
     ask(socket, join, told).map_err(|error| match error {
         NotJoined::Refused { code, text } => Failure::new(code, text),
         NotJoined::NotUnderstood(error) => {
-            Failure::new(exit::VERSION, format!("the daemon's answer: failed to read it: {error}"))
+            Failure::new(exit::VERSION, format!("cannot read the daemon's answer: {error}"))
         }
         NotJoined::Lost(error) => Failure::unreachable(format!("lost the daemon at {}: {error}", socket.display())),
     })
 }
 
-/// The environment of a member: that of a rank, and the way to its PMI server.
+/// The environment of a member: that of a rank, and the address of its PMI server.
 pub(crate) fn variables<'a>(group: &str, go: &'a Go, socket: &Path) -> Vec<(&'a str, String)> {
     let mut variables = vec![("PMI_PORT", go.pmi_port.clone()), ("PMI_ID", go.pmi_id.to_string())];
     variables.extend(go.place().variables());
     let before = std::env::var(EXPORTED).unwrap_or_default();
-    // What a former place has set is not the user's.
+    // Variables set by an earlier place are not the user's.
     let is_set = |name: &str| std::env::var_os(name).is_some() && !before.split(',').any(|known| known == name);
     let ours = go.env.lines().filter_map(|line| line.split_once('=')).filter(|(name, _)| !is_set(name));
     let ours: Vec<(&str, String)> = ours.map(|(name, value)| (name, value.to_owned())).collect();

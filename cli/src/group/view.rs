@@ -63,11 +63,11 @@ pub(super) fn description(info: &GroupInfo) -> String {
         ("state", state(info).to_owned()),
         ("size", size(&rules)),
         ("owner", format!("uid {}, mode {:03o}", info.owner_uid, rules.mode.unwrap_or(0o600))),
-        ("made by", if info.created { "rsctl group create" } else { "its first member" }.to_owned()),
+        ("created", if info.created { "by rsctl group create" } else { "by its first member" }.to_owned()),
         ("timeout", ms(rules.timeout_ms)),
     ];
     if info.created {
-        fields.push(("lives", format!("{} while nobody is in it", ms(rules.ttl_ms))));
+        fields.push(("kept", format!("{} while empty", ms(rules.ttl_ms))));
     }
     fields.push(("fills", format!("epoch {}: {} waiting, {missing} missing", info.epoch, info.waiting.len())));
     fields.push(("epochs", epochs(info)));
@@ -84,8 +84,8 @@ pub(super) fn description(info: &GroupInfo) -> String {
 }
 
 fn waiting(member: &WaitingMember) -> String {
-    let wish = member.rank.map(|rank| format!(", wishes rank {rank}")).unwrap_or_default();
-    let away = if member.away { ", its daemon is out of reach" } else { "" };
+    let wish = member.rank.map(|rank| format!(", requests rank {rank}")).unwrap_or_default();
+    let away = if member.away { ", its daemon is unreachable" } else { "" };
     let (node, pid, waits) = (&member.node_name, member.pid, print::duration(member.waiting_ms));
     format!("{node} pid {pid} (uid {}) waits for {waits}{wish}{away}", member.uid)
 }

@@ -1,5 +1,5 @@
-//! A process manager for a singleton that no daemon takes in: it has nothing, knows nobody and starts nothing, but says so in the
-//! protocol's words. Without these MPICH waits for ever, or ends the program.
+//! The process manager of a singleton that no daemon adopts. It refuses every request in the protocol's form: without an answer, MPICH
+//! waits without a deadline or ends the program.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use rsd_proto::pmi::v1::{Reply, Request, RequestDecoder};
 
 use super::Talk;
 
-/// Answers until the process hangs up.
+/// Answers until the process closes the connection.
 pub(super) fn serve(mut process: Talk) -> io::Result<()> {
     use std::io::Read;
     let mut decoder = RequestDecoder::new();
@@ -27,7 +27,7 @@ pub(super) fn serve(mut process: Talk) -> io::Result<()> {
     }
 }
 
-/// None: there is nothing more to say.
+/// Returns the answer, or None if the connection must be closed.
 fn answer(request: &Request) -> Option<Reply> {
     Some(match request {
         Request::Init { version, subversion } => {
@@ -35,8 +35,8 @@ fn answer(request: &Request) -> Option<Reply> {
         }
         Request::GetMaxes => Reply::maxes(),
         Request::GetAppnum => Reply::Appnum(None),
-        Request::GetMyKvsname => Reply::MyKvsname(super::NOBODY.into()),
-        // MPI's word for: not known.
+        Request::GetMyKvsname => Reply::MyKvsname(super::UNMANAGED.into()),
+        // Unknown, in PMI's terms.
         Request::GetUniverseSize => Reply::UniverseSize(-1),
         Request::Put { .. } => Reply::PutResult { rc: 0 },
         Request::Get { .. } => Reply::GetResult(None),
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_singleton_hears_that_there_is_nobody_and_goes_on() {
+    fn a_singleton_gets_an_answer_to_every_request() {
         let size = answer(&Request::GetUniverseSize);
         assert_eq!(size, Some(Reply::UniverseSize(-1)));
         let spawn = answer(&Request::LookupName { service: b"ocean".to_vec() });

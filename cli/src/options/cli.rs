@@ -1,4 +1,4 @@
-//! The commands of rsctl, and what all of them take.
+//! The commands of rsctl, and the options that all of them take.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,13 +25,13 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What every command takes.
+/// Options of every command.
 #[derive(Debug, Args)]
 pub(crate) struct Global {
-    /// The daemon to ask: its name, or its state directory [default: $RSD_DVM, else the only one that runs]
+    /// The daemon to talk to, by name or state directory [default: $RSD_DVM, else the only one running]
     #[arg(long, global = true, value_name = "NAME|STATE_DIR")]
     pub(crate) dvm: Option<OsString>,
-    /// Print JSON; `run` and `attach` print one event per line
+    /// Print JSON (`run` and `attach`: one event per line); errors on stderr are JSON too
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
@@ -51,47 +51,45 @@ Examples:
   rsctl logs -f last                 follow what it writes
   rsctl job show 7                   where its ranks are, how they ended
 
-Exit codes: that of the first rank that failed, 128 + signal for signals, 124 for --timeout,
-130 when cancelled. rsctl's own: 240 usage, 241 no daemon, 242 daemon unreachable or lost,
-243 does not fit, 244 other version, 245 not permitted, 246 no such job or rank,
-247 a rank could not be started, 255 a fault of rsctl.";
+Exit codes: the code of the first rank that failed, 128 + signal if it was killed, 124 for --timeout,
+130 if cancelled. Errors of rsctl itself are 240 and above: rsctl help exit-codes.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start a job and follow it: its output, its input, its exit code
+    /// Start a job and follow it: output, input, exit code
     #[command(after_help = RUN_HELP)]
     Run(Run),
-    /// Start a job and leave it running; prints its number
+    /// Start a job and leave it running; print its number
     #[command(after_help = SUBMIT_HELP)]
     Submit(Launch),
-    /// Show where a job's ranks would go, and why; nothing is started
+    /// Show where a job's ranks would go, and why; start nothing
     #[command(mut_args(in_plan))]
     Plan(Box<PlanOptions>),
     /// List jobs
     Ps {
-        /// Ended jobs as well
+        /// Include jobs that have ended
         #[arg(short, long)]
         all: bool,
     },
-    /// Look at one job
+    /// Show one job
     #[command(subcommand)]
     Job(JobCommand),
-    /// Print what a job has written
+    /// Print a job's output
     #[command(after_help = "Examples:\n  rsctl logs last\n  rsctl logs -f 7 -l\n  rsctl logs 7.3        only rank 3")]
     Logs(Logs),
-    /// Wait until jobs have ended; exits as the first of them that failed
+    /// Wait until jobs have ended; exit as the first one that failed
     #[command(after_help = "Example:\n  job=$(rsctl submit -n 4 ./a.out) && rsctl wait $job")]
     Wait {
-        /// `last`, or numbers
+        /// `last`, or job numbers
         #[arg(value_name = "JOB", default_value = "last", value_parser = whole_job)]
         jobs: Vec<Selector>,
     },
     /// Follow a job from its beginning until it ends; Ctrl-C leaves it running
     Attach {
-        /// `last`, or its number
+        /// `last`, or a job number
         #[arg(value_name = "JOB", default_value = "last", value_parser = whole_job)]
         job: Selector,
-        /// Put `[rank] ` before every line
+        /// Put `[rank] ` before each line
         #[arg(short, long)]
         label: bool,
     },
@@ -101,37 +99,37 @@ pub(crate) enum Command {
         /// `last`, `7`, or one rank: `7.3`
         #[arg(value_name = "JOB[.RANK]")]
         job: Selector,
-        /// Name, with or without SIG, or number
+        /// A name, with or without SIG, or a number
         #[arg(value_name = "SIGNAL", value_parser = signals::parse, allow_negative_numbers = true)]
         signal: i32,
     },
-    /// End jobs: TERM, and KILL after the job's grace
+    /// End jobs: TERM, then KILL after the job's grace period
     Cancel {
-        /// `last`, or numbers
+        /// `last`, or job numbers
         #[arg(value_name = "JOB", required = true, value_parser = whole_job)]
         jobs: Vec<Selector>,
-        /// Between TERM and KILL, instead of the job's own; 0: KILL at once
+        /// Time between TERM and KILL [default: the job's --kill-grace]; 0: KILL at once
         #[arg(long, value_name = "TIME", value_parser = duration)]
         grace: Option<Duration>,
     },
     /// List nodes: slots, cores, load, memory
     Nodes,
-    /// Names that ranks have published (MPI_Publish_name)
+    /// Show the names that ranks have published (MPI_Publish_name)
     #[command(subcommand)]
     Name(NameCommand),
-    /// Named groups: processes that run already become one MPI_COMM_WORLD
+    /// Join and manage groups: processes that already run become one MPI_COMM_WORLD
     #[command(subcommand, after_help = GROUP_HELP)]
     Group(GroupCommand),
-    /// Values by name that the processes of a job leave for each other, and fences among them
+    /// Exchange values by name between the processes of a job, and wait in fences
     #[command(subcommand, after_help = kv::HELP)]
     Kv(KvCommand),
-    /// About the MPI library of rsd
+    /// Show the settings of rsd's MPI library
     #[command(subcommand)]
     Mpi(MpiCommand),
     /// Print the completions for a shell
     #[command(after_help = "Example:\n  rsctl completion bash > ~/.local/share/bash-completion/completions/rsctl")]
     Completion {
-        /// Which shell
+        /// The shell
         shell: Shell,
     },
     /// Write the man pages: commands into man1, topics into man7 of a directory
@@ -151,26 +149,26 @@ pub(crate) enum Command {
 }
 
 const GROUP_HELP: &str = "\
-Example: sixteen workers, started by whatever starts them, on any nodes of the DVM:
-  rsctl group exec actors --size 16 -- python serve.py    in each of the places
-  rsctl group ls             which groups there are
-  rsctl group show actors    who waits, and how many are missing
-  rsctl ps                   an epoch that has begun is a job: actors.1";
+Example: sixteen workers that something else starts, on any nodes of the DVM:
+  rsctl group exec actors --size 16 -- python serve.py    in each of the sixteen processes
+  rsctl group ls             all groups
+  rsctl group show actors    which members wait, and how many are missing
+  rsctl ps                   an epoch that has begun is a job: actors.1
+
+More: rsctl help groups";
 
 /// `name …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NameCommand {
-    /// List them, with their jobs and ports
-    #[command(
-        after_help = "Example:\n  rsctl name ls       a name is gone when it is unpublished, or its job has ended"
-    )]
+    /// List names, with their jobs and ports
+    #[command(after_help = "Example:\n  rsctl name ls       a name ends when it is unpublished, or with its job")]
     Ls,
 }
 
-/// What there is to know about the MPI library.
+/// `mpi …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MpiCommand {
-    /// List what programs that use it read from their environment
+    /// List the environment variables that programs with this library read
     #[command(after_help = "Example:\n  rsctl run -n 2 -x RSD_MPI_VERBOSE=transports ./a.out")]
     Settings,
 }
@@ -178,9 +176,9 @@ pub(crate) enum MpiCommand {
 /// `job …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
-    /// Everything about a job: placement, times, how its ranks ended
+    /// Print everything about a job: placement, times, how its ranks ended
     Show {
-        /// `last`, or its number
+        /// `last`, or a job number
         #[arg(value_name = "JOB", default_value = "last", value_parser = whole_job)]
         job: Selector,
     },

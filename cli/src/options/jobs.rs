@@ -10,7 +10,7 @@ pub(crate) struct Logs {
     /// `last`, `7`, or one rank: `7.3`
     #[arg(value_name = "JOB[.RANK]", default_value = "last")]
     pub(crate) job: Selector,
-    /// Go on until the job ends
+    /// Follow the output until the job ends
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// Only this rank
@@ -19,12 +19,12 @@ pub(crate) struct Logs {
     /// Only this stream
     #[arg(long)]
     pub(crate) stream: Option<OutputStream>,
-    /// Put `[rank] ` before every line
+    /// Put `[rank] ` before each line
     #[arg(short, long)]
     pub(crate) label: bool,
 }
 
-/// Which of a rank's streams.
+/// A stream of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OutputStream {
     Stdout,

@@ -12,10 +12,10 @@ use crate::selectors::{Selector, whole_job};
 /// `kv …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KvCommand {
-    /// Leave a value under a name: what standard input, a file or the command line says, byte for byte
+    /// Store a value: the bytes of standard input, of a file, or of the command line
     #[command(after_help = PUT_HELP)]
     Put {
-        /// The name
+        /// The value's name
         #[arg(value_name = "KEY", value_parser = text)]
         key: String,
         #[command(flatten)]
@@ -23,32 +23,32 @@ pub(crate) enum KvCommand {
         #[command(flatten)]
         of: Of,
     },
-    /// Print a value as it is, once somebody has put it
+    /// Wait for a value and print its bytes
     #[command(after_help = GET_HELP)]
     Get {
-        /// The name
+        /// The value's name
         #[arg(value_name = "KEY", value_parser = text)]
         key: String,
-        /// How long to wait for it; 0: not at all
+        /// How long to wait for it; 0: do not wait
         #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
         timeout: Duration,
-        /// Print it as hexadecimal digits and a line feed
+        /// Print hexadecimal digits and a line feed
         #[arg(long)]
         hex: bool,
         #[command(flatten)]
         of: Of,
     },
-    /// Wait until all have come: the ranks of the job, or as many as -n says
+    /// Wait until all ranks of the job have called this, or N participants with -n
     #[command(after_help = FENCE_HELP)]
     Fence {
-        /// Which of the job's fences
+        /// The fence's name
         #[arg(value_name = "NAME", default_value = "fence", value_parser = text)]
         name: String,
-        /// How many are to come [default: as many as the job has ranks]
+        /// Number of participants [default: the job's ranks]
         #[arg(short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         n: Option<u32>,
-        /// Who comes, where it is not one rank alone
-        #[arg(long = "as", value_name = "WHO", value_parser = text)]
+        /// Name of this participant, if it is not a rank
+        #[arg(long = "as", value_name = "NAME", value_parser = text)]
         who: Option<String>,
         /// How long to wait for the others
         #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
@@ -56,14 +56,14 @@ pub(crate) enum KvCommand {
         #[command(flatten)]
         of: Of,
     },
-    /// List what there is: names, sizes, and which rank has put it
+    /// List values: names, sizes, and the rank that put each
     Ls {
         #[command(flatten)]
         of: Of,
     },
     /// Remove a value
     Del {
-        /// The name
+        /// The value's name
         #[arg(value_name = "KEY", value_parser = text)]
         key: String,
         #[command(flatten)]
@@ -72,13 +72,13 @@ pub(crate) enum KvCommand {
 }
 
 pub(crate) const HELP: &str = "\
-Values by name that the processes of a job, or the members of a group, leave for each other; they live as long as
-the job. Inside a rank or a member the job is its own; elsewhere say --job 7 or --group actors.
+Values by name for the processes of a job, or the members of a group. They live as long as the job. In a rank or
+member, the job is its own; elsewhere, use --job 7 or --group actors.
 
-Examples, in a program whose rank 0 makes an id that all must have:
-  rsctl kv put nccl-id < id.bin                        rank 0: 128 bytes, any bytes
-  rsctl kv get nccl-id --timeout 2m > id.bin           the others: as soon as it is there
-  rsctl kv fence loaded                                all: nobody goes on before everybody has come
+Examples, in a program whose rank 0 makes an id that all ranks need:
+  rsctl kv put nccl-id < id.bin                        rank 0: any bytes, here 128
+  rsctl kv get nccl-id --timeout 2m > id.bin           the others: returns once the value exists
+  rsctl kv fence loaded                                all ranks: returns once every rank has called it
 From outside:
   rsctl kv ls --group actors
   rsctl kv get --job 7 nccl-id --hex";
@@ -89,24 +89,24 @@ Examples:
   rsctl kv put id --file id.bin
   rsctl kv put state --value ready
   rsctl kv put id --hex 00ff10
-At most 1 MiB. What was there under this name is replaced.";
+At most 1 MiB. An earlier value of this name is replaced.";
 
 const GET_HELP: &str = "\
 Examples:
   rsctl kv get id > id.bin
   rsctl kv get id --hex
-A value that nobody puts in time is refused with 124, and with which ranks have put nothing.";
+If the value is not put in time, get exits with 124 and reports which ranks have put nothing.";
 
 const FENCE_HELP: &str = "\
 Examples:
   rsctl kv fence                                 all ranks of the job
-  rsctl kv fence ready -n 3 --as loader          three that need not be ranks
-Who waits too long is refused with 124, and with who is missing. The same name serves again and again.";
+  rsctl kv fence ready -n 3 --as loader          three participants that need not be ranks
+If participants are missing in time, fence exits with 124 and reports them. A name can be used repeatedly.";
 
-/// Whose values.
+/// The job or group that the values belong to.
 #[derive(Debug, Args)]
 pub(crate) struct Of {
-    /// `last`, or a job's number [default: the job that this process is of]
+    /// `last`, or a job number [default: the job of this process]
     #[arg(long, value_name = "JOB", value_parser = whole_job, conflicts_with = "group")]
     pub(crate) job: Option<Selector>,
     /// The newest epoch of this group
@@ -114,11 +114,11 @@ pub(crate) struct Of {
     pub(crate) group: Option<String>,
 }
 
-/// A value, in one of four ways.
+/// A value, given in one of four ways.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub(crate) struct Given {
-    /// What is in this file [default: standard input]
+    /// The contents of this file [default: standard input]
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// This text
@@ -129,7 +129,7 @@ pub(crate) struct Given {
     pub(crate) hex: Option<Bytes>,
 }
 
-/// Bytes that were given as digits.
+/// Bytes given as digits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
@@ -139,7 +139,7 @@ fn bytes(digits: &str) -> Result<Bytes, String> {
         u8::try_from(digit(*pair.first()?)? * 16 + digit(*pair.get(1)?)?).ok()
     };
     let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(pair).collect();
-    bytes.map(Bytes).ok_or_else(|| "give two hexadecimal digits for each byte: 00ff10".to_owned())
+    bytes.map(Bytes).ok_or_else(|| "expected two hexadecimal digits per byte: 00ff10".to_owned())
 }
 
 fn text(text: &str) -> Result<String, String> {

@@ -10,22 +10,22 @@ use rsd_proto::v1::stdin_target::Target as StdinTarget;
 use super::placing::{PLACEMENT, Placing};
 use super::words::{duration, frameworks};
 
-/// One program of a job; of several, what stands between two ` : `.
+/// One program of a job, with its own options.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct Segment {
-    /// How many ranks [default: one per slot offered]
+    /// Number of ranks [default: one per slot]
     #[arg(short, long = "np", value_name = "N", value_parser = ranks, allow_negative_numbers = true)]
     pub(crate) n: Option<u32>,
     /// Nodes to use, in this order: `a,b:2` (2 slots of b), `gpu[01-16]`, `+n2` (the third), `+e:2` (2 idle ones), `^c` (not c)
     #[arg(long, value_name = "NODE[:SLOTS],…", help_heading = PLACEMENT)]
     pub(crate) host: Vec<String>,
-    /// A file with a node per line: `a slots=4 max_slots=8`, `b:2`; --host then chooses from it
+    /// A file with one node per line: `a slots=4 max_slots=8`, `b:2`; --host then chooses from it
     #[arg(long, value_name = "FILE", help_heading = PLACEMENT)]
     pub(crate) hostfile: Option<PathBuf>,
-    /// Where the ranks start [default: here]
+    /// Directory in which the ranks start [default: the current one]
     #[arg(long, value_name = "DIR")]
     pub(crate) wdir: Option<PathBuf>,
-    /// Set a variable, or forward it although it is a launcher's (all others are forwarded anyway)
+    /// Set a variable, or forward a launcher's variable (all others are forwarded anyway)
     #[arg(short = 'x', value_name = "NAME[=VALUE]")]
     pub(crate) variables: Vec<OsString>,
     /// The program and its arguments
@@ -33,45 +33,45 @@ pub(crate) struct Segment {
     pub(crate) program: Vec<OsString>,
 }
 
-/// A job to be.
+/// A job to submit.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Launch {
     #[command(flatten)]
     pub(crate) first: Segment,
     #[command(flatten)]
     pub(crate) placing: Placing,
-    /// A file of variables for the ranks: NAME=VALUE per line
+    /// Set the variables in this file: one NAME=VALUE per line
     #[arg(long, value_name = "FILE")]
     pub(crate) env_file: Vec<PathBuf>,
-    /// What other frameworks read from their environment: torch, nccl, nvshmem, several with commas between
+    /// Set the variables that these frameworks read: torch, nccl, nvshmem
     #[arg(long, value_name = "FRAMEWORK,…", value_parser = exported)]
     pub(crate) export: Option<String>,
-    /// End the job after this time: `90s`, `5m`, `1h` (exit code 124)
+    /// End the job after this time, for example `90s`, `5m` or `1h` (exit code 124)
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-    /// Write one file per rank and stream into this directory instead
+    /// Write output to this directory instead, one file per rank and stream
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// Between TERM and KILL when the job is ended [default: jobs.kill_grace of the head, 5s]
+    /// Time between TERM and KILL when the job is ended [default: the head's jobs.kill_grace, 5s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) kill_grace: Option<Duration>,
-    /// The programs after ` : `.
+    /// The programs after the first ` : `.
     #[arg(skip)]
     pub(crate) others: Vec<Segment>,
 }
 
-/// A job to follow.
+/// A job to submit and follow.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) launch: Launch,
-    /// Put `[rank] ` before every line
+    /// Put `[rank] ` before each line
     #[arg(short, long)]
     pub(crate) label: bool,
-    /// Print on stderr where the ranks go, as `rsctl plan` does, before they start
+    /// Print the plan on stderr before the ranks start, as `rsctl plan` does
     #[arg(long)]
     pub(crate) show_plan: bool,
-    /// Who reads standard input: a rank, `all` or `none`
+    /// Which ranks read standard input: one rank, `all` or `none`
     #[arg(long, value_name = "RANK|all|none", default_value = "0", value_parser = stdin_target)]
     pub(crate) stdin: StdinTarget,
 }
@@ -84,24 +84,24 @@ Examples:
   rsctl run -n 1 ./server : -n 4 -x MODE=fast ./client    two programs, one MPI_COMM_WORLD
   rsctl run -n 8 --export torch,nccl python train.py      MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, LOCAL_RANK …
 
-Of several programs joined by ` : ` each has its own -n, --host, --hostfile, --wdir and -x; one that
-names no hosts uses those of the first. All other options stand before the first program.
+Programs are joined by ` : `. Each has its own -n, --host, --hostfile, --wdir and -x; a program without
+hosts uses those of the first. All other options go before the first program.
 
-`rsctl plan --help` explains placement, `rsctl plan` with the same options shows what they do. Options
-as Open MPI, Hydra and srun spell them are understood, or answered with ours.
+`rsctl plan` with the same options shows where the ranks would go; `rsctl help placement` explains it.
+Options of Open MPI, Hydra and srun that mean the same are accepted; others are answered with rsctl's.
 
-Ctrl-C once cancels the job (TERM, then KILL after --kill-grace), twice kills it, three times leaves
-at once. Where no daemon runs, one is started for this job alone.";
+Ctrl-C cancels the job (TERM, then KILL after --kill-grace), twice kills it, three times leaves at once.
+If no daemon is running, rsctl starts one for this job only.";
 
 pub(super) const SUBMIT_HELP: &str = "\
 Examples:
-  rsctl submit -n 16 ./train                  prints the job's number, 7 say
+  rsctl submit -n 16 ./train                  prints the job's number, for example 7
   rsctl wait 7; rsctl logs 7; rsctl cancel 7
   rsctl submit -n 16 --output out ./train     one file per rank and stream
 
-Several programs are joined by ` : `, as with run. Nobody forwards standard input to a submitted job.";
+Several programs are joined by ` : `, as with run. A submitted job has no standard input.";
 
-/// As many ranks as a job may have; more is a slip of the finger, which no daemon needs to see.
+/// The most ranks of a job. A larger number is a typing mistake and is refused here.
 const RANKS_MAX: u32 = 1 << 24;
 
 fn ranks(text: &str) -> Result<u32, String> {
@@ -109,18 +109,18 @@ fn ranks(text: &str) -> Result<u32, String> {
         Ok(n) if (1..=i64::from(RANKS_MAX)).contains(&n) => Ok(u32::try_from(n).unwrap_or(RANKS_MAX)),
         Ok(..=0) => Err("a job has at least one rank".to_owned()),
         Ok(_) => Err(format!("a job has at most {RANKS_MAX} ranks")),
-        Err(_) => Err("give the number of ranks".to_owned()),
+        Err(_) => Err("not a number of ranks".to_owned()),
     }
 }
 
 fn exported(text: &str) -> Result<String, String> {
-    frameworks(text, "a variable of your own is -x NAME=VALUE, and all are forwarded anyway")
+    frameworks(text, "set your own variables with -x NAME=VALUE; the environment is forwarded anyway")
 }
 
 fn stdin_target(text: &str) -> Result<StdinTarget, String> {
     match text {
         "all" => Ok(StdinTarget::All(true)),
         "none" => Ok(StdinTarget::None(true)),
-        _ => text.parse().map(StdinTarget::Rank).map_err(|_| "give a rank, `all` or `none`".to_owned()),
+        _ => text.parse().map(StdinTarget::Rank).map_err(|_| "expected a rank, `all` or `none`".to_owned()),
     }
 }

@@ -10,7 +10,7 @@ use super::spelling;
 use super::unread::Unread;
 use crate::exit::Failure;
 
-/// `options` laid over a launch: what they set is theirs, the rest stays. Hosts are one thing, however they are named.
+/// Returns the launch with `options` replacing those that they set. All options that name hosts count as one.
 pub(super) fn overlay(mut launch: Launch, options: &str) -> Result<Launch, Unread> {
     const NAME: &str = "rsctl plan --diff";
     let command = Launch::augment_args_for_update(clap::Command::new(NAME))
@@ -21,7 +21,7 @@ pub(super) fn overlay(mut launch: Launch, options: &str) -> Result<Launch, Unrea
     let words = spelling::translate(&words, &command).map_err(Unread::Failure)?;
     let unread = |error| Unread::Clap(error, Some("--diff takes options of run, as one word: --diff '--map-by node'"));
     let mut matches = command.try_get_matches_from(words).map_err(unread)?;
-    // What nobody said must not win over what the first options say.
+    // A default must not win over an option that was given.
     let said = |matches: &ArgMatches, id: &str| matches.value_source(id) != Some(ValueSource::DefaultValue);
     let ids: Vec<String> = matches.ids().map(|id| id.as_str().to_owned()).collect();
     let unsaid: Vec<String> = ids.into_iter().filter(|id| !said(&matches, id)).collect();
@@ -29,14 +29,14 @@ pub(super) fn overlay(mut launch: Launch, options: &str) -> Result<Launch, Unrea
         let _ = matches.try_clear_id(id);
     }
     if matches.contains_id("program") {
-        let text = "--diff takes options only: the program is that of the plan, as in --diff '--map-by node'";
+        let text = "--diff takes options only, without a program, as in --diff '--map-by node'";
         return Err(Unread::Failure(Failure::usage(text)));
     }
     if matches.contains_id("host") || matches.contains_id("hostfile") {
         launch.first.host.clear();
         launch.first.hostfile = None;
     }
-    // A rank file is a mapping.
+    // A rank file is a mapping too.
     if matches.contains_id("map_by") || matches.contains_id("rankfile") {
         (launch.placing.map_by, launch.placing.rankfile) = (None, None);
     }
@@ -44,7 +44,7 @@ pub(super) fn overlay(mut launch: Launch, options: &str) -> Result<Launch, Unrea
     Ok(launch)
 }
 
-/// As a shell would cut it at blanks, with `'…'` and `"…"` around what holds some.
+/// Splits text into words as a shell does, with `'…'` and `"…"` around words that contain blanks.
 fn words(text: &str) -> Result<Vec<OsString>, Failure> {
     let mut words: Vec<OsString> = Vec::new();
     let (mut word, mut quote) = (None::<String>, None);
@@ -61,7 +61,7 @@ fn words(text: &str) -> Result<Vec<OsString>, Failure> {
         }
     }
     if let Some(open) = quote {
-        return Err(Failure::usage(format!("--diff {text}: the last {open} is not closed")));
+        return Err(Failure::usage(format!("--diff {text}: missing closing {open}")));
     }
     words.extend(word.map(OsString::from));
     Ok(words)
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_is_planned_by_its_first_word() {
+    fn plan_takes_every_option_of_run() {
         let options = plan(&["-n", "2", "-l", "--stdin", "none", "--timeout", "5s", "./a", "-n", "9"]).unwrap();
         assert_eq!(options.run.launch.first.n, Some(2));
         assert_eq!(options.run.launch.first.program, ["./a", "-n", "9"]);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diff_is_laid_over_the_first_options() {
+    fn the_options_of_diff_replace_the_first_ones() {
         let options = plan(&["-n", "2", "--hostfile", "h", "--oversubscribe", "--diff", "-n 4 --host 'a,b'", "./a"]);
         let options = options.unwrap();
         let (first, other) = (options.run.launch, options.other.unwrap());
@@ -110,9 +110,9 @@ mod tests {
     }
 
     #[test]
-    fn a_diff_that_is_none_says_what_it_takes() {
+    fn a_diff_that_is_not_options_is_refused() {
         assert!(plan(&["--diff", "--map-by node ./b"]).unwrap_err().contains("takes options only"));
-        assert!(plan(&["--diff", "--map-by 'node"]).unwrap_err().contains("not closed"));
+        assert!(plan(&["--diff", "--map-by 'node"]).unwrap_err().contains("missing closing"));
         assert!(plan(&["--diff", "--no-such"]).unwrap_err().contains("--diff takes options of run"));
     }
 }

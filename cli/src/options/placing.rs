@@ -1,4 +1,4 @@
-//! Options of placement: what they are called, what they take, and what of it goes together.
+//! Options of placement: their names and values, and which of them contradict each other.
 
 use std::path::PathBuf;
 
@@ -7,50 +7,50 @@ use rsd_core::place::policy::{BindTo, Compat, Directive, MapBy, MapByOption, Mem
 
 use crate::exit::Failure;
 
-/// The heading above them in help.
+/// Their heading in help.
 pub(crate) const PLACEMENT: &str = "Placement";
 
-/// As many GPUs as a rank may ask for; more is a slip of the finger.
+/// The most GPUs of a rank. A larger number is a typing mistake.
 const GPUS_MAX: i64 = 1024;
 
 /// How ranks are mapped, numbered and bound.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Placing {
-    /// Where ranks go: slot, node, core, numa, package, ppr:2:node, …, then :pe=2 :span … [default: slot]
+    /// Where ranks go: slot, node, core, numa, package, ppr:2:node …, with modifiers :pe=2 :span … [default: slot]
     #[arg(long, help_heading = PLACEMENT, value_name = "MAPPING", value_parser = mapping)]
     pub(crate) map_by: Option<MapByOption>,
-    /// How ranks are numbered: slot, node, fill, span [default: by the mapping]
+    /// How ranks are numbered: slot, node, fill, span [default: follows the mapping]
     #[arg(long, help_heading = PLACEMENT, value_name = "ORDER")]
     pub(crate) rank_by: Option<RankBy>,
-    /// What a rank may run on: none, hwthread, core, l3cache, numa, package [default: its share of the node]
+    /// Cpus of a rank: none, hwthread, core, l3cache, numa, package [default: its share of the node]
     #[arg(long, help_heading = PLACEMENT, value_name = "CPUS")]
     pub(crate) bind_to: Option<BindTo>,
-    /// Where its memory comes from: none, local, preferred, interleave [default: as the kernel likes]
+    /// Memory of a rank: none, local, preferred, interleave [default: the kernel's choice]
     #[arg(long, help_heading = PLACEMENT, value_name = "MEMORY")]
     pub(crate) mem_bind: Option<MemBind>,
-    /// Place more ranks than there are slots
+    /// Allow more ranks than slots
     #[arg(long, help_heading = PLACEMENT)]
     pub(crate) oversubscribe: bool,
-    /// Count hardware threads as cpus, not cores
+    /// Count hardware threads, not cores, as cpus
     #[arg(long, help_heading = PLACEMENT)]
     pub(crate) use_hwthread_cpus: bool,
-    /// A file with a line per rank: `rank 0=a slot=0-3`, `rank 1=b slot=0:1` (package 0, core 1)
+    /// A file with one line per rank: `rank 0=a slot=0-3`, `rank 1=b slot=0:1` (package 0, core 1)
     #[arg(long, help_heading = PLACEMENT, value_name = "FILE")]
     pub(crate) rankfile: Option<PathBuf>,
-    /// GPUs for each rank, the nearest to its cores
+    /// GPUs per rank, the nearest to its cores
     #[arg(long, help_heading = PLACEMENT, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=GPUS_MAX))]
     pub(crate) gpus_per_rank: Option<u32>,
-    /// Let a rank see no other GPUs: set CUDA_VISIBLE_DEVICES
+    /// Hide all other GPUs from a rank: set CUDA_VISIBLE_DEVICES
     #[arg(long, help_heading = PLACEMENT, requires = "gpus_per_rank")]
     pub(crate) gpus_visible: bool,
-    /// Place as another launcher did: openmpi5, hydra
+    /// Place ranks as another launcher does: openmpi5, hydra
     #[arg(long, help_heading = PLACEMENT, value_name = "LAUNCHER")]
     pub(crate) compat: Option<Compat>,
 }
 
 fn mapping(text: &str) -> Result<MapByOption, PolicyError> {
     match text.trim().is_empty() {
-        true => Err(PolicyError { text: "give a mapping: slot, node, core, numa, package, …".into() }),
+        true => Err(PolicyError { text: "expected a mapping: slot, node, core, numa, package, …".into() }),
         false => text.parse(),
     }
 }
@@ -58,23 +58,23 @@ fn mapping(text: &str) -> Result<MapByOption, PolicyError> {
 /// The files that a mapping follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listing<'a> {
-    /// The hosts alone say where ranks go.
+    /// None: the hosts alone decide where ranks go.
     None,
-    /// A host file for the programs that name no hosts, of which rank i takes the i-th entry.
+    /// A host file for the programs that name no hosts; rank i takes its i-th entry.
     Seq(Option<&'a str>),
     /// A rank file.
     Rankfile(&'a std::path::Path),
 }
 
 impl Placing {
-    /// What is asked for, all options together, and the file that goes with it.
+    /// The policy that all options together ask for, and the file that lists the ranks, if any.
     pub(crate) fn policy(&self) -> Result<(Policy, Listing<'_>), Failure> {
         let (mut map_by, file) = match &self.map_by {
             Some(MapByOption { map_by, file }) => (map_by.clone(), file.as_deref()),
             None => (MapBy::default(), None),
         };
         if self.oversubscribe && map_by.oversubscribe == Some(false) {
-            let text = "--oversubscribe and nooversubscribe of --map-by contradict each other: leave out one";
+            let text = "--oversubscribe contradicts nooversubscribe of --map-by: leave out one";
             return Err(Failure::usage(text));
         }
         if self.oversubscribe {
@@ -83,25 +83,24 @@ impl Placing {
         map_by.hwtcpus |= self.use_hwthread_cpus;
         let listing = match (&map_by.directive, file, &self.rankfile) {
             (Some(Directive::Rankfile), Some(_), Some(_)) => {
-                return Err(Failure::usage("two rank files: leave out --rankfile, or file= of --map-by"));
+                return Err(Failure::usage("two rank files given: leave out --rankfile, or file= of --map-by"));
             }
             (Some(Directive::Rankfile), Some(file), None) => Listing::Rankfile(file.as_ref()),
             (Some(Directive::Rankfile) | None, None, Some(file)) => {
                 let fits = map_by.pe.is_none() && !map_by.span && !map_by.nolocal;
                 if !fits {
-                    let text =
-                        format!("--map-by {map_by}: a rank file says all of that; leave out pe, span and nolocal");
+                    let text = format!("--map-by {map_by}: the rank file decides this; leave out pe, span and nolocal");
                     return Err(Failure::usage(text));
                 }
                 map_by.directive = Some(Directive::Rankfile);
                 Listing::Rankfile(file)
             }
             (Some(Directive::Rankfile), None, None) => {
-                return Err(Failure::usage("--map-by rankfile needs the file: --rankfile FILE"));
+                return Err(Failure::usage("--map-by rankfile needs a file: --rankfile FILE"));
             }
             (Some(_), _, Some(_)) => {
                 let text = format!(
-                    "--map-by {map_by}: a rank file says where each rank goes; leave out --map-by or --rankfile"
+                    "--map-by {map_by}: the rank file decides where each rank goes; leave out --map-by or --rankfile"
                 );
                 return Err(Failure::usage(text));
             }

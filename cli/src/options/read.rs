@@ -11,14 +11,14 @@ use super::plan::in_plan;
 use super::spelling;
 use super::unread::Unread;
 
-/// Reads the arguments that follow the program's name.
+/// Reads the arguments after the program's name.
 pub(crate) fn read(args: &[OsString]) -> Result<Cli, Unread> {
-    // Help and complaints come from the whole.
+    // Help and errors come from the full definitions.
     let lean = lean(args).and_then(|command| read_by(command, args).ok());
     lean.map_or_else(|| read_by(Cli::command(), args), Ok)
 }
 
-/// All of the command line that a launch needs. The definitions of all commands take longer to build than a launch to read.
+/// The part of the command line that a launch needs: building the definitions of all commands takes longer than reading one launch.
 fn lean(args: &[OsString]) -> Option<clap::Command> {
     let launch = match args.first()?.to_str()? {
         "run" => Run::augment_args(clap::Command::new("run")),
@@ -70,8 +70,8 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
 
 fn read_segment(args: &[OsString], planned: bool) -> Result<Segment, Unread> {
     const ONLY: &str =
-        "after ` : ` stand only -n, --host, --hostfile, --wdir and -x; other options go before the first program";
-    // Not attributes of the type: the first program's command would get them too.
+        "after ` : ` only -n, --host, --hostfile, --wdir and -x are allowed; other options go before the first program";
+    // Set here, because attributes of the type would apply to the first program's command too.
     let command = Segment::command().name("rsctl run … :").no_binary_name(true).disable_help_flag(true);
     let command = if planned { command.mut_args(in_plan) } else { command };
     let args = spelling::translate(args, &command).map_err(Unread::Failure)?;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_after_the_program_is_the_programs() {
+    fn arguments_after_the_program_belong_to_it() {
         let launch = launch("run -np 3 -x A=1 -x B ./a -n 9 --json -- --help");
         assert_eq!(launch.first.n, Some(3));
         assert_eq!(launch.first.variables, ["A=1", "B"]);
@@ -144,21 +144,21 @@ mod tests {
     }
 
     #[test]
-    fn counts_must_be_sensible() {
+    fn rank_counts_out_of_range_are_refused() {
         assert!(complaint("run -n 0 ./a").contains("at least one rank"));
         assert!(complaint("run -n -3 ./a").contains("at least one rank"));
         assert!(complaint("run -n 99999999999 ./a").contains("at most 16777216"));
-        assert!(complaint("run -n four ./a").contains("number of ranks"));
+        assert!(complaint("run -n four ./a").contains("not a number of ranks"));
         assert_eq!(launch("run -n4 ./a").first.n, Some(4));
         assert_eq!(launch("run --np=4 ./a").first.n, Some(4));
     }
 
     #[test]
-    fn policies_are_read_and_wrong_ones_answered() {
+    fn unknown_policies_are_answered_with_the_known_ones() {
         let placing = launch("run --map-by socket:PE=2 --rank-by span --bind-to core ./a").placing;
         assert_eq!(placing.map_by.unwrap().map_by.to_string(), "package:pe=2");
         assert!(complaint("run --map-by cores ./a").contains("did you mean `core`?"));
-        assert!(complaint("run --map-by= ./a").contains("give a mapping: slot"));
+        assert!(complaint("run --map-by= ./a").contains("expected a mapping: slot"));
         assert!(complaint("run --rank-by core ./a").contains("write `span`, one per object in turn, or `fill`"));
         assert!(complaint("run --bind-to core:2 ./a").contains("--map-by slot:pe=2"));
         assert!(complaint("run --mem-bind near ./a").contains("none, local (only near memory), preferred"));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn colons_elsewhere_are_nothing_special() {
-        assert!(complaint("signal : 9").contains("a job is `last`"));
+    fn a_colon_outside_a_launch_is_an_ordinary_argument() {
+        assert!(complaint("signal : 9").contains("expected a job (`last`"));
     }
 }

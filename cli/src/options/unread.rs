@@ -2,11 +2,11 @@
 
 use crate::exit::Failure;
 
-/// Why there is nothing to do.
+/// Why there is no command to perform.
 #[derive(Debug)]
 pub(crate) enum Unread {
-    /// Help, the version, or clap's own complaint, with a line of ours below it.
+    /// Help, the version, or an error of clap, with a line of ours below it.
     Clap(clap::Error, Option<&'static str>),
-    /// A complaint of ours.
+    /// An error of ours.
     Failure(Failure),
 }

@@ -9,9 +9,9 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     rsd_config::duration::parse(text).map_err(|error| error.to_string())
 }
 
-/// In the canonical form; `else_` is for who means variables of his own.
+/// A list of frameworks in canonical form. `else_` tells users who meant something else what to write.
 pub(super) fn frameworks(text: &str, else_: &str) -> Result<String, String> {
-    // srun's word for what is done anyway.
+    // srun's word for forwarding the environment, which rsctl always does.
     if text.eq_ignore_ascii_case("ALL") {
         return Ok(String::new());
     }

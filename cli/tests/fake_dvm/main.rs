@@ -34,12 +34,12 @@ group    actors
 state    filling
 size     3
 owner    uid 1000, mode 600
-made by  its first member
+created  by its first member
 timeout  1m00s
 fills    epoch 2: 2 waiting, 1 missing
 epochs   1 (job 7)
   n0 pid 11 (uid 1000) waits for 8.0s
-  n0 pid 12 (uid 1000) waits for 8.0s, wishes rank 0
+  n0 pid 12 (uid 1000) waits for 8.0s, requests rank 0
 ";
     assert_eq!((shown.code, shown.text()), (Some(0), expected));
     let json = stage.output(&["group", "close", "actors", "--json"]);
@@ -167,7 +167,7 @@ fn ctrl_c_cancels_twice_kills() {
     assert_eq!(line(), "up");
     assert_eq!(stage.submitted().kill_grace_ms, Some(9000));
     kill(pid, Signal::SIGTERM).unwrap();
-    assert_eq!(line(), "rsctl: cancelling job 7: TERM now, KILL after its grace (Ctrl-C again: KILL now)");
+    assert_eq!(line(), "rsctl: cancelling job 7: TERM now, KILL after the grace period (Ctrl-C again: KILL now)");
     assert_eq!(stage.asked(), Asked::Cancel(7, None));
     kill(pid, Signal::SIGINT).unwrap();
     assert_eq!(line(), "rsctl: killing job 7 (Ctrl-C again: leave without waiting)");
@@ -198,7 +198,7 @@ fn whoever_only_looks_leaves_the_job_alone() {
     let mut line = lines_of(&mut child);
     assert_eq!(line(), "up");
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
-    assert_eq!(line(), "rsctl: job 7 goes on; see it again with: rsctl attach 7");
+    assert_eq!(line(), "rsctl: job 7 is still running; follow it again with: rsctl attach 7");
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(stage.asked.try_recv().is_err());
 }
@@ -285,7 +285,7 @@ fn signals_and_logs_name_the_job_and_the_rank() {
 fn tables_and_their_json() {
     let stage = Stage::with_jobs([], vec![failed()]);
     let said = stage.output(&["ps"]);
-    assert_eq!((said.text(), &*said.err), ("", "rsctl: no jobs run (ended ones: rsctl ps -a)\n"));
+    assert_eq!((said.text(), &*said.err), ("", "rsctl: no running jobs (ended jobs: rsctl ps -a)\n"));
     assert!(stage.output(&["ps", "-a"]).text().starts_with("JOB  STATE   RANKS"));
     for (args, key) in
         [(&["ps", "-a", "--json"][..], "jobs"), (&["nodes", "--json"], "nodes"), (&["job", "show", "--json"], "job")]
@@ -390,7 +390,7 @@ fn usage_is_240_and_help_is_not() {
     assert!(stage.output(&["completion", "bash"]).text().contains("rsctl"));
     let man = stage.base.join("man");
     assert_eq!(stage.output(&["man", man.to_str().unwrap()]).code, Some(0));
-    assert!(man.join("rsctl-run.1").is_file());
+    assert!(man.join("man1/rsctl-run.1").is_file());
 }
 
 /// Two ranks on a node of this name.

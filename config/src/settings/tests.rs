@@ -73,7 +73,8 @@ fn a_mistake_names_file_line_key_and_what_is_accepted() {
 #[test]
 fn the_environment_says_where_layers_are_looked_for() {
     let paths = |pairs: &[(&str, &str)]| {
-        let files = layer_files(|name| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()));
+        let files =
+            layer_files(None, |name| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()));
         files.into_iter().map(|file| (file.path.display().to_string(), file.required)).collect::<Vec<_>>()
     };
     let file = |path: &str, required| (path.to_owned(), required);
@@ -106,4 +107,30 @@ fn a_settings_file_that_the_user_names_must_exist() {
 fn every_section_is_listed() {
     let sections: BTreeSet<&str> = sections().collect();
     assert_eq!(sections.into_iter().collect::<Vec<_>>(), ["jobs", "link", "log", "output", "step", "tree"]);
+}
+
+#[test]
+fn every_value_names_the_line_that_set_it() {
+    let loaded = Loaded::from_layers(&[
+        layer("a", "[jobs]\nkeep = 7\nkill_grace = \"1s\"\n"),
+        layer("b", "\n\njobs.keep = 8\n"),
+    ]);
+    let mut loaded = loaded.unwrap();
+    loaded.set_text("log.level", "debug", Source::Option("--log"));
+    let shown = |key: &str| {
+        let value = loaded.values.iter().find(|known| known.key == key).unwrap();
+        format!("{} {}", value.value, value.source)
+    };
+    assert_eq!(shown("jobs.keep"), "8 b:3");
+    assert_eq!(shown("jobs.kill_grace"), "\"1s\" a:3");
+    assert_eq!(shown("tree.arity"), "32 built in");
+    assert_eq!(shown("log.level"), "\"debug\" --log");
+    assert_eq!(loaded.values.iter().map(|value| value.key).collect::<Vec<_>>(), KEYS);
+}
+
+#[test]
+fn a_file_named_by_an_option_takes_the_place_of_the_variables() {
+    let files = layer_files(Some("mine.toml".as_ref()), |name| (name == "RSD_CONFIG").then(|| "other.toml".into()));
+    let last = files.last().unwrap();
+    assert_eq!((last.path.to_str(), last.required), (Some("mine.toml"), true));
 }

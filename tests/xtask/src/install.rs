@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
+use crate::places;
 use crate::prefix;
 use crate::programs;
 use crate::setup;
@@ -37,7 +38,6 @@ fn default_prefix() -> anyhow::Result<PathBuf> {
 }
 
 fn copy(built: &Path, prefix: &Path) -> anyhow::Result<()> {
-    let rsctl = built.join("rsctl");
     for program in ["rsd", "rsctl"] {
         put(&fs::read(built.join(program))?, &prefix.join("bin").join(program), 0o755)?;
     }
@@ -48,15 +48,19 @@ fn copy(built: &Path, prefix: &Path) -> anyhow::Result<()> {
     for file in prefix::files()? {
         put(&file.text, &prefix.join(file.place), file.mode)?;
     }
-    let man = prefix.join("share/man/man1");
-    quiet(Command::new(&rsctl).arg("man").arg(&man))?;
-    for (shell, file) in [
-        ("bash", "share/bash-completion/completions/rsctl"),
-        ("zsh", "share/zsh/site-functions/_rsctl"),
-        ("fish", "share/fish/vendor_completions.d/rsctl.fish"),
-    ] {
-        let script = quiet(Command::new(&rsctl).args([OsStr::new("completion"), OsStr::new(shell)]))?.stdout;
-        put(&script, &prefix.join(file), 0o644)?;
+    let example = places::root().join("config/rsd.toml");
+    put(&fs::read(example)?, &prefix.join("share/rsd/rsd.toml"), 0o644)?;
+    for name in ["rsd", "rsctl"] {
+        let program = built.join(name);
+        quiet(Command::new(&program).arg("man").arg(prefix.join("share/man")))?;
+        for (shell, file) in [
+            ("bash", format!("share/bash-completion/completions/{name}")),
+            ("zsh", format!("share/zsh/site-functions/_{name}")),
+            ("fish", format!("share/fish/vendor_completions.d/{name}.fish")),
+        ] {
+            let script = quiet(Command::new(&program).args([OsStr::new("completion"), OsStr::new(shell)]))?.stdout;
+            put(&script, &prefix.join(file), 0o644)?;
+        }
     }
     Ok(())
 }

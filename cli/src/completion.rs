@@ -1,0 +1,146 @@
+//! Shell completions. The script of a shell calls rsctl back with the words typed so far; what only the DVM knows (nodes, jobs,
+//! groups) is asked of the daemon, if it answers within [`PATIENCE`]. Nothing is ever printed but candidates.
+
+use std::ffi::{OsStr, OsString};
+use std::time::Duration;
+
+use clap::{Command, CommandFactory};
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use clap_complete::env::{CompleteEnv, Shells};
+use nix::sys::signal::Signal;
+use rsd_proto::transport::exit;
+use rsd_proto::v1::{ListGroupsRequest, ListJobsRequest, ListNodesRequest};
+
+use crate::dvm::{Client, Dvm};
+use crate::exit::Failure;
+use crate::options::{Cli, Shell};
+use crate::print;
+use crate::topics::TOPICS;
+
+/// The variable by which a script calls back; its value names the shell.
+const VARIABLE: &str = "RSCTL_COMPLETE";
+/// A key press does not wait longer.
+const PATIENCE: Duration = Duration::from_millis(80);
+
+/// Answers a completion script and exits, if one has called.
+pub(crate) fn answer_script() {
+    if std::env::var_os(VARIABLE).is_some() {
+        CompleteEnv::with_factory(|| with_completers(Cli::command())).var(VARIABLE).complete();
+    }
+}
+
+/// `rsctl completion`: prints the script of a shell.
+pub(crate) fn script(shell: Shell) -> Result<u8, Failure> {
+    let name = match shell {
+        Shell::Bash => "bash",
+        Shell::Zsh => "zsh",
+        Shell::Fish => "fish",
+    };
+    let mut script = Vec::new();
+    let written = Shells::builtins()
+        .completer(name)
+        .map(|shell| shell.write_registration(VARIABLE, "rsctl", "rsctl", "rsctl", &mut script));
+    match written {
+        Some(Ok(())) => print::out(&String::from_utf8_lossy(&script)).map(|()| 0),
+        Some(Err(_)) | None => Err(Failure::new(exit::INTERNAL, format!("no completions for {name}"))),
+    }
+}
+
+/// The definitions with a completer at each argument whose values are known, in all commands.
+fn with_completers(command: Command) -> Command {
+    command
+        .mut_args(|arg| match completer(arg.get_id().as_str()) {
+            Some(completer) => arg.add(completer),
+            None => arg,
+        })
+        .mut_subcommands(with_completers)
+}
+
+fn completer(argument: &str) -> Option<ArgValueCompleter> {
+    let words =
+        |words: &'static [&'static str]| Some(ArgValueCompleter::new(move |typed: &OsStr| matching(typed, words)));
+    match argument {
+        "map_by" => words(&MAPPINGS),
+        "rank_by" => words(&["slot", "node", "fill", "span"]),
+        "bind_to" => words(&BINDINGS),
+        "mem_bind" => words(&["none", "local", "preferred", "interleave"]),
+        "compat" => words(&["openmpi5", "hydra"]),
+        "export" => words(&["torch", "nccl", "nvshmem"]),
+        "stdin" => words(&["all", "none"]),
+        "host" => Some(ArgValueCompleter::new(hosts)),
+        "dvm" => Some(ArgValueCompleter::new(dvms)),
+        "job" | "jobs" => Some(ArgValueCompleter::new(jobs)),
+        "name" | "group" => Some(ArgValueCompleter::new(groups)),
+        "signal" => Some(ArgValueCompleter::new(signals)),
+        "words" => Some(ArgValueCompleter::new(topics)),
+        _ => None,
+    }
+}
+
+const MAPPINGS: [&str; 13] = [
+    "slot", "node", "hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "package", "ppr:", "seq", "pe-list=",
+    "rankfile",
+];
+const BINDINGS: [&str; 8] = ["none", "hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "package"];
+
+/// The words that begin as typed.
+fn matching<W: AsRef<str>>(typed: &OsStr, words: impl IntoIterator<Item = W>) -> Vec<CompletionCandidate> {
+    let typed = typed.to_string_lossy();
+    let words = words.into_iter().filter(|word| word.as_ref().starts_with(&*typed));
+    words.map(|word| CompletionCandidate::new(word.as_ref())).collect()
+}
+
+fn topics(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let topics = TOPICS.iter().map(|topic| topic.name.to_owned());
+    let commands: Vec<String> = Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    matching(typed, topics.chain(commands))
+}
+
+fn signals(typed: &OsStr) -> Vec<CompletionCandidate> {
+    matching(typed, Signal::iterator().filter_map(|signal| signal.as_str().strip_prefix("SIG")))
+}
+
+fn dvms(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let base = rsd_config::runtime_dir(|name| std::env::var_os(name));
+    matching(typed, rsd_config::find::names(&base))
+}
+
+/// A list with commas between: the last name is completed.
+fn hosts(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let text = typed.to_string_lossy();
+    let before = text.rfind(',').map_or("", |at| &text[..=at]);
+    let ask =
+        async |client: &mut Client| Some(client.list_nodes(ListNodesRequest { load: false }).await.ok()?.into_inner());
+    let nodes = asked(ask).map(|reply| reply.nodes).unwrap_or_default();
+    matching(typed, nodes.iter().map(|node| format!("{before}{}", node.name)))
+}
+
+fn jobs(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let ask =
+        async |client: &mut Client| Some(client.list_jobs(ListJobsRequest { all: true }).await.ok()?.into_inner());
+    let jobs = asked(ask).map(|reply| reply.jobs).unwrap_or_default();
+    let numbers = jobs.iter().map(|job| job.job.to_string());
+    matching(typed, numbers.chain(["last".to_owned()]))
+}
+
+fn groups(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let ask = async |client: &mut Client| Some(client.list_groups(ListGroupsRequest {}).await.ok()?.into_inner());
+    let groups = asked(ask).map(|reply| reply.groups).unwrap_or_default();
+    matching(typed, groups.into_iter().filter_map(|group| Some(group.rules?.name)))
+}
+
+/// The daemon's answer, if a daemon is running and answers in time.
+fn asked<T>(ask: impl AsyncFnOnce(&mut Client) -> Option<T>) -> Option<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let answer = async {
+        let mut client = Dvm::new(named_dvm()).client().await.ok()?;
+        ask(&mut client).await
+    };
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, answer).await.ok().flatten() })
+}
+
+/// `--dvm` among the words typed.
+fn named_dvm() -> Option<OsString> {
+    let mut words = std::env::args_os().skip_while(|word| word != "--dvm");
+    words.nth(1)
+}
