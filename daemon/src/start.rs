@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use rsd_config::settings::Settings;
-use rsd_core::Rsd;
 use rsd_core::rsd::{Call, KnownStep, Memory, Start};
 use rsd_core::taskmap::TaskMap;
+use rsd_core::uplink::Limits;
+use rsd_core::{Rsd, Uplink};
 use rsd_proto::services::dvm_server::DvmServer;
 use rsd_proto::services::link_server::LinkServer;
 use rsd_proto::services::pmi_server::PmiServer;
@@ -43,7 +44,7 @@ use crate::serve::{About, join};
 use crate::settings::{self, named_file, runtime_dir, tuning};
 use crate::shell::Shell;
 use crate::steps;
-use crate::uplink::{self, Uplink};
+use crate::uplink;
 
 /// What a stopping daemon gives its last answers to leave.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -229,8 +230,10 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
     tokio::spawn(join::serve(join::listen(state_dir.path())?, door.clone()));
     let (failed, failure) = oneshot::channel();
     if let Some(join) = options.join.clone() {
-        let uplink = Uplink { join, dial_deadline: settings.link.dial_deadline, retry_max: settings.link.retry_max };
-        tokio::spawn(uplink::keep(uplink, door.clone(), failed));
+        let dial_deadline = settings.link.dial_deadline;
+        let limits = Limits { dial_deadline, retry_max: settings.link.retry_max };
+        let uplink = Uplink::new(clock.now(), join, limits);
+        tokio::spawn(uplink::keep(uplink, clock, dial_deadline, door.clone(), failed));
     }
     watch_signals(door.clone(), options.private)?;
     let work = tokio::spawn(shell.run(inbox));

@@ -2,6 +2,7 @@
 //!
 //! - [`Rsd`]: a daemon. Every daemon is a node of the [`tree`](rsd); the head also owns the jobs.
 //! - [`Step`]: the part of one job on one node: its ranks, their PMI, output and exits.
+//! - [`Uplink`]: how a daemon finds its parent, and finds it again.
 //! - [`place`] and [`taskmap`]: which rank goes where. [`plan`]: asking for it, and the answer, as messages.
 //! - [`kvs`], [`outbox`]: the store that ranks exchange keys through, and streams that survive cut links.
 //!
@@ -22,9 +23,11 @@ pub mod sentences;
 pub mod step;
 pub mod taskmap;
 mod timers;
+pub mod uplink;
 
 pub use rsd::Rsd;
 pub use step::Step;
+pub use uplink::Uplink;
 
 use std::time::Duration;
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rsd_core::step::Input;
+use rsd_core::uplink::Backoff;
 use rsd_proto::transport::{Target, dial, link_client};
 use rsd_proto::v1::{Down, Hello, StepHello, Up, down, hello, up};
 use tokio::sync::mpsc;
@@ -15,8 +16,6 @@ use super::Event;
 use crate::disk::state_dir;
 
 const DIAL_DEADLINE: Duration = Duration::from_secs(10);
-const RETRY_MIN: Duration = Duration::from_millis(20);
-const RETRY_MAX: Duration = Duration::from_millis(500);
 
 /// A stream to the daemon in both directions, before the first message.
 pub(super) struct Line {
@@ -42,7 +41,7 @@ pub(super) async fn keep(
     events: mpsc::UnboundedSender<Event>,
     mut first: Option<Line>,
 ) {
-    let mut pause = RETRY_MIN;
+    let mut backoff = Backoff::of_step();
     while !events.is_closed() {
         let line = match first.take() {
             Some(line) => Some(line),
@@ -50,15 +49,14 @@ pub(super) async fn keep(
         };
         if let Some(line) = line {
             match serve(line, &hello, &events).await {
-                Ok(()) => pause = RETRY_MIN,
+                Ok(()) => backoff.reset(),
                 Err(error) => debug!(error, "the link to the daemon failed"),
             }
         }
         if events.send(Event::Input(Input::LinkDown)).is_err() {
             return;
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(RETRY_MAX);
+        tokio::time::sleep(backoff.pause()).await;
     }
 }
 

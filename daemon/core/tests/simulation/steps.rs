@@ -8,6 +8,7 @@ use prost::Message;
 use rsd_core::sentences::{StepEnd, step_lost};
 use rsd_core::step::{Effect, Input, RankStart, SpawnWish, Status, Stream};
 use rsd_core::taskmap::TaskMap;
+use rsd_core::uplink::Backoff;
 use rsd_core::{JobId, Step};
 use rsd_proto::pmi::v1::{Spawn, SpawnSegment};
 use rsd_proto::v1::{self as wire, Down, Hello, LaunchBody, Up, down, hello, up};
@@ -16,9 +17,6 @@ use crate::ranks::{Act, Rank, port};
 use crate::world::{Event, Lower, MachineId, Pid, Way, World};
 
 pub(crate) use rsd_core::step::Local;
-
-const RETRY_MIN: Duration = Duration::from_millis(20);
-const RETRY_MAX: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(crate) struct StepProc {
@@ -35,7 +33,7 @@ pub(crate) struct StepProc {
     output: VecDeque<Input>,
     link: Option<u64>,
     dialing: Option<u64>,
-    pause: Duration,
+    backoff: Backoff,
     tick: Option<Duration>,
     over: bool,
 }
@@ -102,7 +100,7 @@ impl World {
             output: VecDeque::new(),
             link: None,
             dialing: None,
-            pause: RETRY_MIN,
+            backoff: Backoff::of_step(),
             tick: None,
             over: false,
         };
@@ -303,10 +301,9 @@ impl World {
         let Some(step) = self.steps.get_mut(&pid) else { return };
         (step.link, step.dialing) = (None, None);
         if in_order {
-            step.pause = RETRY_MIN;
+            step.backoff.reset();
         }
-        let pause = step.pause;
-        step.pause = (pause * 2).min(RETRY_MAX);
+        let pause = step.backoff.pause();
         self.after(pause, Event::StepDial(pid));
         self.feed_step(pid, Input::LinkDown);
     }

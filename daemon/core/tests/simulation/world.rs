@@ -18,7 +18,8 @@ use rsd_core::rsd::{Answer, Call, Effect, Input, KnownStep, LinkId, Memory, ReqI
 use rsd_core::sentences::{StepEnd, step_lost};
 use rsd_core::step;
 use rsd_core::taskmap::TaskMap;
-use rsd_core::{JobId, NodeId, Now, Rsd, Tuning};
+use rsd_core::uplink;
+use rsd_core::{JobId, NodeId, Now, Rsd, Tuning, Uplink};
 use rsd_proto::v1::{self as wire, Down, JobEvent, NodeInfo, Up, down, up};
 
 use crate::members::Process;
@@ -35,10 +36,10 @@ pub(crate) type MachineId = usize;
 pub(crate) type Pid = u64;
 type WireId = u64;
 
-const RETRY_MIN: Duration = Duration::from_millis(20);
-const RETRY_MAX: Duration = Duration::from_millis(500);
-const DIAL_DEADLINE: Duration = Duration::from_secs(5);
-const KNOCKS: u32 = 6;
+const UPLINK_LIMITS: uplink::Limits =
+    uplink::Limits { dial_deadline: Duration::from_secs(5), retry_max: Duration::from_millis(500) };
+/// A daemon that gave up joining is started again after this, as a service manager does.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// More events than this are a storm.
 const EVENTS_MAX: u64 = 3_000_000;
 
@@ -57,8 +58,7 @@ pub(crate) enum Event {
         wire: WireId,
         way: Way,
     },
-    Dial(Pid),
-    DialTimeout(Pid, WireId),
+    UplinkTick(Pid),
     Tick(Pid),
     Load {
         pid: Pid,
@@ -133,16 +133,9 @@ struct Daemon {
     next_link: LinkId,
     parent: Option<WireId>,
     uplink: Uplink,
-    tick: Option<Duration>,
-}
-
-#[derive(Debug)]
-struct Uplink {
-    address: String,
-    redirected: bool,
-    pause: Duration,
-    knocks: u32,
+    /// The attempt of the uplink that is in progress.
     dialing: Option<WireId>,
+    tick: Option<Duration>,
 }
 
 /// What a rank did, as the world saw it.
@@ -304,8 +297,9 @@ impl World {
                 true
             }
             Event::StepTick(pid) => !self.is_step_due(*pid, at),
-            Event::DialTimeout(pid, wire) => {
-                self.daemons.get(pid).is_none_or(|daemon| daemon.uplink.dialing != Some(*wire))
+            Event::UplinkTick(pid) => {
+                let due = self.daemons.get(pid).and_then(|daemon| daemon.uplink.next_deadline());
+                due.is_none_or(|due| due > at)
             }
             _ => false,
         }
@@ -322,13 +316,7 @@ impl World {
         match event {
             Event::Deliver { wire, way, packet } => self.deliver(wire, way, packet),
             Event::Broken { wire, way } => self.notice(wire, way),
-            Event::Dial(pid) => self.dial(pid),
-            Event::DialTimeout(pid, wire) => {
-                if self.daemons.get(&pid).is_some_and(|daemon| daemon.uplink.dialing == Some(wire)) {
-                    self.send_eof(wire, Way::Up);
-                    self.dial_failed(pid);
-                }
-            }
+            Event::UplinkTick(pid) => self.feed_uplink(pid, uplink::Input::Tick),
             Event::Tick(pid) => self.tick(pid),
             Event::Load { pid, probe } => {
                 self.handle(pid, Input::Load { probe, load: wire::NodeLoad { load1: 0.5, ..Default::default() } });
@@ -383,9 +371,17 @@ impl World {
             machine.launches.keys().filter(|job| !machine.steps.contains_key(job)).copied().collect();
         let me = NodeInfo { listen: self.address(id), ..start.me };
         let core = Rsd::new(now, Start { me, ..start }, self.tuning);
-        let uplink = Uplink { address: "m0".into(), redirected: false, pause: RETRY_MIN, knocks: 0, dialing: None };
-        let daemon =
-            Daemon { machine: id, core, links: HashMap::new(), next_link: 1, parent: None, uplink, tick: None };
+        let uplink = Uplink::new(now, "m0".into(), UPLINK_LIMITS);
+        let daemon = Daemon {
+            machine: id,
+            core,
+            links: HashMap::new(),
+            next_link: 1,
+            parent: None,
+            uplink,
+            dialing: None,
+            tick: None,
+        };
         self.daemons.insert(pid, daemon);
         if is_head {
             let before = std::mem::take(&mut self.machines[id].kept);
@@ -396,7 +392,7 @@ impl World {
             self.after(Duration::ZERO, Event::StepLost { pid, job, why: step_lost(StepEnd::WhileDaemonWasDown) });
         }
         if !is_head {
-            self.after(Duration::ZERO, Event::Dial(pid));
+            self.after(Duration::ZERO, Event::UplinkTick(pid));
         }
     }
 
@@ -511,76 +507,96 @@ impl World {
         }
     }
 
-    // --- the way up, as the shell's uplink goes it ---
+    // --- the uplink ---
 
-    fn dial(&mut self, pid: Pid) {
-        let Some(daemon) = self.daemons.get(&pid) else { return };
-        let (machine, address) = (daemon.machine, daemon.uplink.address.clone());
+    fn feed_uplink(&mut self, pid: Pid, input: uplink::Input) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let now = self.now();
+            let Some(daemon) = self.daemons.get_mut(&pid) else { return };
+            let mut actions = Vec::new();
+            daemon.uplink.handle(now, input, &mut actions);
+            for action in actions {
+                inputs.extend(self.perform_uplink(pid, action));
+            }
+        }
+        if let Some(due) = self.daemons.get(&pid).and_then(|daemon| daemon.uplink.next_deadline()) {
+            self.at(due, Event::UplinkTick(pid));
+        }
+    }
+
+    fn perform_uplink(&mut self, pid: Pid, action: uplink::Action) -> Option<uplink::Input> {
+        match action {
+            uplink::Action::Dial { address, redirected } => self.dial(pid, &address, redirected),
+            uplink::Action::Abandon => {
+                let wire = self.daemons.get_mut(&pid).and_then(|daemon| daemon.dialing.take());
+                if let Some(wire) = wire {
+                    self.send_eof(wire, Way::Up);
+                }
+                None
+            }
+            uplink::Action::Deliver(input) => {
+                self.handle(pid, input);
+                None
+            }
+            uplink::Action::GiveUp(_) => {
+                let machine = self.daemons.get(&pid).map(|daemon| daemon.machine);
+                self.end_daemon(pid);
+                if let Some(machine) = machine {
+                    self.after(RESTART_PAUSE, Event::Restart(machine));
+                }
+                None
+            }
+        }
+    }
+
+    fn dial(&mut self, pid: Pid, address: &str, redirected: bool) -> Option<uplink::Input> {
+        let machine = self.daemons.get(&pid)?.machine;
         let there = (0..self.machines.len()).find(|id| self.address(*id) == address);
         let upper = there.filter(|id| self.reaches(machine, *id)).and_then(|id| self.machines[id].daemon);
-        let Some(upper) = upper else { return self.dial_failed(pid) };
-        let Some(daemon) = self.daemons.get_mut(&pid) else { return };
-        let hello = Up { body: Some(up::Body::Hello(daemon.core.hello(daemon.uplink.redirected))) };
+        let Some(upper) = upper else {
+            return Some(uplink::Input::Failed { why: "unreachable".into(), hopeless: false });
+        };
         let wire = self.connect(Lower::Daemon(pid), upper);
-        if let Some(daemon) = self.daemons.get_mut(&pid) {
-            daemon.uplink.dialing = Some(wire);
-        }
+        let daemon = self.daemons.get_mut(&pid)?;
+        daemon.dialing = Some(wire);
+        let hello = Up { body: Some(up::Body::Hello(daemon.core.hello(redirected))) };
         self.send(wire, Way::Up, Some(hello.encode_to_vec().into()));
-        self.after(DIAL_DEADLINE, Event::DialTimeout(pid, wire));
-    }
-
-    fn dial_failed(&mut self, pid: Pid) {
-        let Some(daemon) = self.daemons.get_mut(&pid) else { return };
-        daemon.uplink.dialing = None;
-        daemon.uplink.knocks += 1;
-        self.dial_later(pid);
-    }
-
-    fn dial_later(&mut self, pid: Pid) {
-        let Some(daemon) = self.daemons.get_mut(&pid) else { return };
-        let uplink = &mut daemon.uplink;
-        if uplink.knocks >= KNOCKS && uplink.address != "m0" {
-            (uplink.address, uplink.redirected, uplink.knocks) = ("m0".into(), false, 0);
-        }
-        let pause = uplink.pause;
-        uplink.pause = (pause * 2).min(RETRY_MAX);
-        self.after(pause, Event::Dial(pid));
+        None
     }
 
     /// A message from above, or the end.
     fn on_from_above(&mut self, pid: Pid, wire: WireId, down: Option<Down>) {
         let Some(daemon) = self.daemons.get_mut(&pid) else { return };
-        if daemon.uplink.dialing == Some(wire) {
-            daemon.uplink.dialing = None;
+        let input = if daemon.dialing == Some(wire) {
+            daemon.dialing = None;
             match down.and_then(|down| down.body) {
                 Some(down::Body::Welcome(welcome)) => {
                     daemon.parent = Some(wire);
-                    self.handle(pid, Input::Welcome(welcome));
+                    uplink::Input::Welcomed(welcome)
                 }
                 Some(down::Body::Redirect(redirect)) => {
-                    daemon.uplink.address.clone_from(&redirect.parent_addr);
-                    daemon.uplink.redirected = redirect.node != 0;
                     self.send_eof(wire, Way::Up);
-                    self.handle(pid, Input::Redirected(redirect));
-                    self.after(Duration::ZERO, Event::Dial(pid));
+                    uplink::Input::Redirected(redirect)
                 }
                 Some(_) | None => {
                     self.send_eof(wire, Way::Up);
-                    self.dial_failed(pid);
+                    uplink::Input::Failed { why: "no welcome".into(), hopeless: false }
                 }
             }
         } else if daemon.parent == Some(wire) {
             match down {
-                Some(down) => self.handle(pid, Input::Down(down)),
+                Some(down) => uplink::Input::Down(down),
                 None => {
                     daemon.parent = None;
-                    (daemon.uplink.redirected, daemon.uplink.pause, daemon.uplink.knocks) = (true, RETRY_MIN, 0);
                     self.send_eof(wire, Way::Up);
-                    self.handle(pid, Input::ParentLost);
-                    self.dial_later(pid);
+                    uplink::Input::Lost
                 }
             }
-        }
+        } else {
+            return;
+        };
+        self.feed_uplink(pid, input);
     }
 
     // --- faults ---
