@@ -8,7 +8,6 @@
 //! Two things outlive even that and are found by name: the ranks of a step that was killed (by an entry of their
 //! environment), and shared memory that a killed MPICH left in `/dev/shm`.
 
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -17,6 +16,8 @@ use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
+use rsd_core::leftovers::{Action, Look};
+use tracing::warn;
 
 use crate::spawn::{Waited, wait_any};
 
@@ -78,43 +79,37 @@ pub(crate) fn children_of_self() -> io::Result<Vec<Pid>> {
     Ok(children)
 }
 
-/// Ends descendants step by step, for a loop that has other things to do: a sweep at first, one after every SIGCHLD and
-/// one when the grace is over, until none is left. Each end of a child brings its orphans to us, and a SIGCHLD.
-#[derive(Debug, Default)]
-pub(crate) struct Leftovers {
-    asked: HashSet<Pid>,
-}
-
-/// What a sweep found.
-#[derive(Debug)]
-pub(crate) struct Swept {
-    /// Children that had ended.
-    pub(crate) ended: Vec<(Pid, Exit)>,
-    /// Whether there are others, now told to end.
-    pub(crate) more: bool,
-}
-
-impl Leftovers {
-    /// Collects the ended children and tells the others to end: with KILL, or with one TERM each.
-    pub(crate) fn sweep(&mut self, kill_now: bool) -> io::Result<Swept> {
-        let (ended, more) = collect();
-        for (pid, _) in &ended {
-            self.asked.remove(pid);
-        }
-        if more {
-            for child in children_of_self()? {
-                // It is our child until we collect it, so this cannot fail but for a process of another user (setuid).
-                if kill_now {
-                    let _ = kill(child, Signal::SIGKILL);
-                } else if self.asked.insert(child) {
-                    let _ = kill(child, Signal::SIGTERM);
-                    // One that is stopped hears TERM only when it goes on.
-                    let _ = kill(child, Signal::SIGCONT);
-                }
+/// Collects the ended children and looks for the others.
+pub(crate) fn look() -> (Vec<(Pid, Exit)>, Look) {
+    let (ended, more) = collect();
+    let look = match more {
+        false => Look::Childless,
+        true => match children_of_self() {
+            Ok(children) => Look::Children(children.into_iter().map(Pid::as_raw).collect()),
+            Err(error) => {
+                warn!(%error, "cannot look for processes that the ranks left");
+                Look::Unknown
             }
+        },
+    };
+    (ended, look)
+}
+
+/// Sends the signals; false: nothing is left to be done.
+pub(crate) fn perform(actions: impl IntoIterator<Item = Action>) -> bool {
+    let mut goes_on = true;
+    for action in actions {
+        // A child stays ours until it is collected, so these fail only for a process of another user (setuid).
+        match action {
+            Action::Term(pid) => {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+                let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+            }
+            Action::Kill(pid) => drop(kill(Pid::from_raw(pid), Signal::SIGKILL)),
+            Action::Finish => goes_on = false,
         }
-        Ok(Swept { ended, more })
     }
+    goes_on
 }
 
 /// Processes of our user, this one excepted, whose environment at their start had `name=value`.
@@ -169,10 +164,12 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::Duration;
 
+    use rsd_core::leftovers::Leftovers;
     use tokio::signal::unix::{SignalKind, signal};
-    use tokio::time::{Instant, sleep_until};
+    use tokio::time::sleep_until;
 
     use super::*;
+    use crate::clock::Clock;
 
     /// Runs `body` as the only test of a process of its own: it becomes a subreaper and collects whichever child.
     fn alone(name: &str, body: impl FnOnce()) {
@@ -208,25 +205,26 @@ mod tests {
         line
     }
 
-    /// Ends every descendant of this process: TERM for each when it is first seen, KILL for all from `kill_at` on. Returns
-    /// what was collected, once nobody is left.
+    /// Ends every descendant of this process as a step does. Returns what was collected, once none is left.
     ///
     /// A process that KILL cannot end (it waits for a dead file server) keeps this waiting: put a timeout around it.
-    async fn kill_leftovers(kill_at: Instant) -> io::Result<Vec<(Pid, Exit)>> {
+    async fn kill_leftovers(clock: Clock, grace: Duration) -> Vec<(Pid, Exit)> {
         // Before the first look, so that no end between a look and the wait is missed.
-        let mut ends = signal(SignalKind::child())?;
-        let mut leftovers = Leftovers::default();
+        let mut ends = signal(SignalKind::child()).expect("a signal stream");
+        let mut leftovers = Leftovers::new(clock.now(), grace);
         let mut collected = Vec::new();
         loop {
-            let kill = Instant::now() >= kill_at;
-            let swept = leftovers.sweep(kill)?;
-            collected.extend(swept.ended);
-            if !swept.more {
-                return Ok(collected);
+            let (ended, look) = look();
+            leftovers.collected(ended.iter().map(|(pid, _)| pid.as_raw()));
+            collected.extend(ended);
+            let mut actions = Vec::new();
+            leftovers.handle(clock.now(), look, &mut actions);
+            if !perform(actions) {
+                return collected;
             }
             tokio::select! {
                 _ = ends.recv() => {}
-                () = sleep_until(kill_at), if !kill => {}
+                () = sleep_until(clock.instant(leftovers.next_deadline()).into()) => {}
             }
         }
     }
@@ -275,12 +273,12 @@ mod tests {
             let pids = shell_until_ready(&format!("(setsid sh -c \"{}\" &)", daemon.replace('$', "\\$")));
             let (daemon, sleeper) = pids.split_once(' ').expect("two numbers");
             assert!(!is_gone(daemon) && !is_gone(sleeper));
-            let kill_at = Instant::now() + Duration::from_millis(100);
+            let (clock, grace) = (Clock::start(), Duration::from_millis(100));
             let ended =
-                in_runtime(async { tokio::time::timeout(Duration::from_secs(10), kill_leftovers(kill_at)).await });
-            let ended = ended.expect("an end before the deadline").expect("our children");
+                in_runtime(async { tokio::time::timeout(Duration::from_secs(10), kill_leftovers(clock, grace)).await });
+            let ended = ended.expect("an end before the deadline");
             let how = |pid: &str| ended.iter().find(|(found, _)| found.to_string() == pid).map(|(_, exit)| *exit);
-            assert!(Instant::now() >= kill_at, "TERM was enough for one that ignores it");
+            assert!(clock.now().mono >= grace, "TERM was enough for one that ignores it");
             assert_eq!(how(daemon), Some(Exit::Signaled(9)));
             assert_eq!(how(sleeper), Some(Exit::Signaled(9)), "came to us only after its parent");
             assert!(is_gone(daemon) && is_gone(sleeper));
@@ -289,15 +287,15 @@ mod tests {
     }
 
     #[test]
-    fn who_heeds_term_is_not_killed_and_who_is_stopped_hears_it() {
-        alone("who_heeds_term_is_not_killed_and_who_is_stopped_hears_it", || {
+    fn a_process_that_heeds_term_is_not_killed_and_a_stopped_one_hears_it() {
+        alone("a_process_that_heeds_term_is_not_killed_and_a_stopped_one_hears_it", || {
             become_subreaper().expect("Linux has subreapers");
             let pid = shell_until_ready("(setsid sh -c 'trap \"exit 3\" TERM; echo $$; kill -STOP $$; exit 4' &)");
-            let patient = Instant::now() + Duration::from_secs(10);
-            let ended = in_runtime(kill_leftovers(patient)).expect("our children");
+            let (clock, patience) = (Clock::start(), Duration::from_secs(10));
+            let ended = in_runtime(kill_leftovers(clock, patience));
             let how = ended.iter().find(|(found, _)| found.to_string() == pid).map(|(_, exit)| *exit);
             assert_eq!(how, Some(Exit::Exited(3)));
-            assert!(Instant::now() < patient);
+            assert!(clock.now().mono < patience);
         });
     }
 

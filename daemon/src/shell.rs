@@ -141,9 +141,7 @@ impl Shell {
     fn handle(&mut self, input: Input) {
         let mut effects = Vec::new();
         self.core.handle(self.clock.now(), input, &mut effects);
-        // A launch goes first: what is written down about it is written while its ranks start.
-        let (starts, rest): (Vec<_>, Vec<_>) = effects.into_iter().partition(|e| matches!(e, Effect::StartStep(_)));
-        for effect in starts.into_iter().chain(rest) {
+        for effect in effects {
             self.perform(effect);
         }
     }

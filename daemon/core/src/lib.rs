@@ -14,6 +14,7 @@ mod calls;
 mod contract;
 mod head;
 pub mod kvs;
+pub mod leftovers;
 mod node;
 pub mod outbox;
 pub mod place;

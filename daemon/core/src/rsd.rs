@@ -31,7 +31,8 @@ impl Rsd {
         Rsd { node: Node::new(start, tuning), head }
     }
 
-    /// Takes one input and appends its effects.
+    /// Takes one input and appends its effects, in the order in which they are to be performed: what must survive a restart, then
+    /// launches, then the rest as it was decided.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Effect>) {
         let first = out.len();
         let (mut from_node, mut from_head) = (Outputs::default(), Outputs::default());
@@ -56,6 +57,8 @@ impl Rsd {
             Input::Tick => {}
         }
         self.settle(now, from_node, from_head, out);
+        // A launch goes first: what is written down about it is written while its ranks start.
+        out[first..].sort_by_key(|effect| !matches!(effect, Effect::StartStep(_)));
         // What must survive a restart is written before any other effect of this input is performed.
         if let Some(effect) = self.head.as_mut().and_then(Head::take_kept) {
             out.insert(first, effect);

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use prost::Message;
+use rsd_core::leftovers::{self, Leftovers};
 use rsd_core::step::{Effect, Input, Local, Mapped, RankStart, SpawnWish, Status};
 use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, NodeId, Step};
@@ -36,15 +37,13 @@ use tracing::{debug, warn};
 use crate::clock::Clock;
 use crate::disk::state_dir;
 use crate::options::StepOptions;
-use crate::reap::{self, Exit, Leftovers, Swept};
+use crate::reap::{self, Exit};
 use crate::spawn;
 use link::Line;
 use members::{Knock, Members};
 use port::KeptPort;
 use ranks::{Ranks, Started};
 
-/// Between TERM and KILL for what the ranks left running.
-const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
 /// Ranks started at once; their pipes and sockets are open twice meanwhile.
 const SPAWN_CHUNK: usize = 64;
 /// Output messages that may wait for the core.
@@ -193,8 +192,8 @@ struct StepProcess {
     members: Option<Members>,
     pids: HashMap<Pid, Local>,
     up: Option<mpsc::UnboundedSender<Up>>,
-    /// What is left of the ranks is being ended; by KILL from this time on.
-    sweep: Option<(Leftovers, Instant)>,
+    /// What is left of the ranks is being ended.
+    sweep: Option<Leftovers>,
     namespace: String,
     state_dir: PathBuf,
     /// Ranks that are to be started together.
@@ -314,7 +313,7 @@ impl StepProcess {
             Effect::Signal(local, number) => self.signal(local, number),
             Effect::Sweep => {
                 debug!("all ranks have ended");
-                self.sweep = Some((Leftovers::default(), Instant::now() + LEFTOVER_GRACE));
+                self.sweep = Some(Leftovers::new(self.clock.now(), leftovers::GRACE));
                 return self.sweep_on();
             }
             Effect::OutputFile(local, stream, bytes) => {
@@ -389,15 +388,15 @@ impl StepProcess {
         }
     }
 
-    /// Ends what the ranks left; [`Input::Swept`] when nobody is left.
+    /// Looks for what the ranks left; [`Input::Swept`] when nothing is left.
     fn sweep_on(&mut self) -> Option<Input> {
-        let (leftovers, kill_at) = self.sweep.as_mut()?;
-        let swept = leftovers.sweep(*kill_at <= Instant::now()).unwrap_or_else(|error| {
-            warn!(%error, "cannot look for processes that the ranks left");
-            Swept { ended: Vec::new(), more: false }
-        });
-        self.on_ended(swept.ended);
-        if swept.more {
+        let leftovers = self.sweep.as_mut()?;
+        let (ended, look) = reap::look();
+        leftovers.collected(ended.iter().map(|(pid, _)| pid.as_raw()));
+        let mut actions = Vec::new();
+        leftovers.handle(self.clock.now(), look, &mut actions);
+        self.on_ended(ended);
+        if reap::perform(actions) {
             return None;
         }
         self.sweep = None;
@@ -406,25 +405,15 @@ impl StepProcess {
     }
 
     fn next_deadline(&self) -> Instant {
-        let far = Instant::now() + Duration::from_secs(3600);
-        let core = self.core.next_deadline().map_or(far, |at| self.clock.instant(at));
-        let sweep = self.sweep.as_ref().map_or(far, |(_, kill_at)| *kill_at);
-        core.min(sweep)
+        let sweep = self.sweep.as_ref().map(Leftovers::next_deadline);
+        let next = self.core.next_deadline().into_iter().chain(sweep).min();
+        next.map_or_else(|| Instant::now() + Duration::from_secs(3600), |at| self.clock.instant(at))
     }
 
     fn tick(&mut self) {
-        if self.sweep.as_ref().is_some_and(|(_, kill_at)| *kill_at <= Instant::now()) {
-            if let Some((_, kill_at)) = &mut self.sweep {
-                // KILL now, and look again soon: what cannot be killed at once is waited for.
-                *kill_at = Instant::now();
-            }
-            let swept = self.sweep_on();
-            if let Some((_, kill_at)) = &mut self.sweep {
-                *kill_at = Instant::now() + Duration::from_millis(50);
-            }
-            if let Some(input) = swept {
-                self.handle(input);
-            }
+        let due = self.sweep.as_ref().is_some_and(|leftovers| leftovers.next_deadline() <= self.clock.now().mono);
+        if let Some(input) = due.then(|| self.sweep_on()).flatten() {
+            self.handle(input);
         }
     }
 }

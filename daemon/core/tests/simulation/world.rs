@@ -407,6 +407,12 @@ impl World {
         let Some(daemon) = self.daemons.get_mut(&pid) else { return };
         let mut effects = Vec::new();
         daemon.core.handle(now, input, &mut effects);
+        let rank = |effect: &Effect| match effect {
+            Effect::Keep(_) | Effect::ForgetKept => 0,
+            Effect::StartStep(_) => 1,
+            _ => 2,
+        };
+        assert!(effects.is_sorted_by_key(rank), "what is kept comes first, then launches: {effects:?}");
         for effect in effects {
             self.perform(pid, effect);
         }
