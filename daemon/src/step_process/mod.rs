@@ -8,6 +8,7 @@
 mod link;
 mod mapped;
 mod members;
+mod pmi_socket;
 mod port;
 mod ranks;
 mod spawning;

@@ -4,26 +4,25 @@ use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::Pid;
 use rsd_core::Step;
-use rsd_core::step::{Bound, Input, Local, Memory, RankStart, Stream};
+use rsd_core::step::{Bound, Input, Local, MemoryBinding, RankStart, Stream};
 use rsd_proto::pmi::listening;
 use rsd_proto::v1::LaunchBody;
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::net::unix::pipe;
-use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tracing::debug;
 
 use super::Event;
+use super::pmi_socket::PmiSocket;
 use super::spawning::{self, Spawner};
 use crate::disk::state_dir;
 use crate::spawn::{self, Command, ConfineError, Crew, MemoryPolicy, Process, SpawnError};
@@ -33,8 +32,6 @@ const PMI_FD: i32 = 3;
 /// That of its listening socket, if it has one.
 const LISTEN_FD: i32 = 4;
 const READ_BYTES: usize = 64 << 10;
-/// A client that does not read its answers has broken the protocol.
-const PMI_BACKLOG_BYTES: usize = 4 << 20;
 
 /// All ranks of the step.
 #[derive(Debug)]
@@ -126,9 +123,9 @@ fn start(
         own_env.extend(CString::new(format!("{}={LISTEN_FD}", listening::LISTEN_FD)));
     }
     let memory = bound.memory.as_ref().map(|memory| match memory {
-        Memory::Only(nodes) => MemoryPolicy::only(nodes),
-        Memory::First(nodes) => MemoryPolicy::first(nodes),
-        Memory::InTurn(nodes) => MemoryPolicy::in_turn(nodes),
+        MemoryBinding::Only(nodes) => MemoryPolicy::only(nodes),
+        MemoryBinding::First(nodes) => MemoryPolicy::first(nodes),
+        MemoryBinding::InTurn(nodes) => MemoryPolicy::in_turn(nodes),
     });
     let command = Command {
         program: &program.path,
@@ -159,16 +156,6 @@ struct OutputFile {
     path: PathBuf,
     /// It failed, and that was said.
     failed: bool,
-}
-
-#[derive(Debug)]
-struct PmiSocket {
-    /// Nobody wants to hear of it any more: there is a newer one.
-    replaced: Rc<std::cell::Cell<bool>>,
-    stream: Rc<UnixStream>,
-    /// Answers that the socket did not take at once, on their way by a task.
-    backlog: mpsc::UnboundedSender<Bytes>,
-    waiting: Rc<std::cell::Cell<usize>>,
 }
 
 impl Ranks {
@@ -248,7 +235,8 @@ impl Ranks {
         let broken = |what: &str, error: &dyn std::fmt::Display| format!("cannot serve its {what}: {error}");
         self.read_output(local, Stream::Stdout, ends.out).map_err(|e| broken("output pipe", &e))?;
         self.read_output(local, Stream::Stderr, ends.err).map_err(|e| broken("output pipe", &e))?;
-        let pmi = self.serve_pmi(local, ends.pmi.into()).map_err(|e| broken("PMI socket", &e))?;
+        let pmi =
+            PmiSocket::serve(local, ends.pmi.into(), self.events.clone()).map_err(|e| broken("PMI socket", &e))?;
         let stdin = match ends.stdin {
             Some(ours) => Some(self.feed_stdin(local, ours).map_err(|e| broken("input pipe", &e))?),
             None => None,
@@ -315,77 +303,23 @@ impl Ranks {
         }
         // What is done with it is done with any stream socket.
         let socket = OwnedFd::from(stream.into_std()?).into();
-        let pmi = self.serve_pmi(local, socket)?;
+        let pmi = PmiSocket::serve(local, socket, self.events.clone())?;
         if let Some(before) = self.io[local].pmi.replace(pmi) {
-            before.replaced.set(true);
-            let _ = shutdown(before.stream.as_raw_fd(), Shutdown::Both);
+            before.replace();
         }
         Ok(())
     }
 
-    fn serve_pmi(&self, local: Local, socket: std::os::unix::net::UnixStream) -> std::io::Result<PmiSocket> {
-        let stream = Rc::new(UnixStream::from_std(socket)?);
-        let replaced = Rc::new(std::cell::Cell::new(false));
-        let is_old = Rc::clone(&replaced);
-        let (backlog, mut late) = mpsc::unbounded_channel::<Bytes>();
-        let waiting = Rc::new(std::cell::Cell::new(0));
-        let (reader, events) = (Rc::clone(&stream), self.events.clone());
-        tokio::task::spawn_local(async move {
-            let mut buffer = [0; 4096];
-            while reader.readable().await.is_ok() {
-                let input = match reader.try_read(&mut buffer) {
-                    Ok(0) => break,
-                    Ok(n) => Input::Pmi(local, Bytes::copy_from_slice(&buffer[..n])),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
-                    Err(_) => break,
-                };
-                if is_old.get() {
-                    return;
-                }
-                let _ = events.send(Event::Input(input));
-            }
-            if !is_old.get() {
-                let _ = events.send(Event::Input(Input::PmiClosed(local)));
-            }
-        });
-        let (writer, left) = (Rc::clone(&stream), Rc::clone(&waiting));
-        tokio::task::spawn_local(async move {
-            while let Some(mut bytes) = late.recv().await {
-                while !bytes.is_empty() && writer.writable().await.is_ok() {
-                    match writer.try_write(&bytes) {
-                        Ok(n) => {
-                            left.set(left.get() - n);
-                            bytes = bytes.slice(n..);
-                        }
-                        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                        Err(_) => return,
-                    }
-                }
-            }
-        });
-        Ok(PmiSocket { replaced, stream, backlog, waiting })
-    }
-
     pub(super) fn pmi_send(&mut self, local: Local, bytes: &Bytes) {
         let Some(pmi) = self.io.get(local).and_then(|io| io.pmi.as_ref()) else { return };
-        let sent = if pmi.waiting.get() > 0 { 0 } else { pmi.stream.try_write(bytes).unwrap_or(0) };
-        if sent == bytes.len() {
-            return;
-        }
-        let waiting = pmi.waiting.get() + bytes.len() - sent;
-        if waiting > PMI_BACKLOG_BYTES {
+        if !pmi.send(bytes) {
             self.pmi_close(local);
-            return;
         }
-        pmi.waiting.set(waiting);
-        // Its task ends only with the socket.
-        let _ = pmi.backlog.send(bytes.slice(sent..));
     }
 
     pub(super) fn pmi_close(&mut self, local: Local) {
         if let Some(pmi) = self.io.get_mut(local).and_then(|io| io.pmi.take()) {
-            // The reading task sees the end too, and says so.
-            let _ = shutdown(pmi.stream.as_raw_fd(), Shutdown::Both);
+            pmi.close();
         }
     }
 

@@ -17,14 +17,14 @@ pub struct Bound {
     /// The kernel's numbers of its cpus, ascending; empty: wherever its daemon may.
     pub cpus: Vec<u32>,
     /// Absent: the kernel's default.
-    pub memory: Option<Memory>,
+    pub memory: Option<MemoryBinding>,
     /// If these cpus cannot be had, the rank is not to start; else it starts without. Memory was always asked for.
     pub required: bool,
 }
 
 /// From which NUMA nodes, by the kernel's numbers, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Memory {
+pub enum MemoryBinding {
     /// From these alone.
     Only(Vec<u32>),
     /// From these first.
@@ -118,7 +118,7 @@ impl Here<'_> {
         Ok((Bound { cpus, memory, required: self.required }, env))
     }
 
-    fn memory(&self, topology: &Topology, threads: &CpuSet) -> Option<Memory> {
+    fn memory(&self, topology: &Topology, threads: &CpuSet) -> Option<MemoryBinding> {
         let usable = cpu_set(&self.inventory.usable, topology.threads());
         let threads = match (threads.is_empty(), usable.is_empty()) {
             (false, _) => threads.clone(),
@@ -135,9 +135,9 @@ impl Here<'_> {
         }
         match self.mem_bind {
             MemBind::None => None,
-            MemBind::Local => Some(Memory::Only(nodes)),
-            MemBind::Preferred => Some(Memory::First(nodes)),
-            MemBind::Interleave => Some(Memory::InTurn(nodes)),
+            MemBind::Local => Some(MemoryBinding::Only(nodes)),
+            MemBind::Preferred => Some(MemoryBinding::First(nodes)),
+            MemBind::Interleave => Some(MemoryBinding::InTurn(nodes)),
         }
     }
 
@@ -284,12 +284,12 @@ mod tests {
             parts[0].as_ref().unwrap().0.memory.clone()
         };
         assert_eq!(with("", rank(0, 2, &[]), vec![]), None);
-        assert_eq!(with("local", rank(4, 2, &[]), vec![]), Some(Memory::Only(vec![1])));
-        assert_eq!(with("preferred", rank(2, 4, &[]), vec![]), Some(Memory::First(vec![0, 1])));
-        assert_eq!(with("interleave", rank(0, 0, &[]), vec![]), Some(Memory::InTurn(vec![0, 1])));
+        assert_eq!(with("local", rank(4, 2, &[]), vec![]), Some(MemoryBinding::Only(vec![1])));
+        assert_eq!(with("preferred", rank(2, 4, &[]), vec![]), Some(MemoryBinding::First(vec![0, 1])));
+        assert_eq!(with("interleave", rank(0, 0, &[]), vec![]), Some(MemoryBinding::InTurn(vec![0, 1])));
         assert_eq!(
             with("interleave", rank(0, 0, &[]), vec![Range { first: 5, count: 2 }]),
-            Some(Memory::InTurn(vec![1]))
+            Some(MemoryBinding::InTurn(vec![1]))
         );
     }
 

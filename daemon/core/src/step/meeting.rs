@@ -54,18 +54,17 @@ pub(super) fn may_be_inherited(spec: &JobSpec, name: &[u8]) -> bool {
 }
 
 impl Step {
-    pub(super) fn on_start(&mut self, now: Now, out: &mut Vec<Effect>) {
-        if self.has_members() {
-            self.await_members(now, out);
-        }
-        if self.meeting.frameworks.is_empty() {
-            self.begin(now, out);
-        } else {
-            self.meeting.phase = Phase::Finding;
-            match self.map.node_of(0) == Some(self.node) {
-                true => out.push(Effect::FindPort),
-                false => self.enter_meeting(Vec::new(), out),
-            }
+    /// Whether ranks and members must wait until it is known where they meet.
+    pub(super) fn needs_meeting(&self) -> bool {
+        !self.meeting.frameworks.is_empty()
+    }
+
+    /// The step of rank 0's node looks for a port; the others wait to be told.
+    pub(super) fn begin_meeting(&mut self, out: &mut Vec<Effect>) {
+        self.meeting.phase = Phase::Finding;
+        match self.map.node_of(0) == Some(self.node) {
+            true => out.push(Effect::FindPort),
+            false => self.enter_meeting(Vec::new(), out),
         }
     }
 
@@ -125,14 +124,6 @@ impl Step {
         }
     }
 
-    /// The ranks may run; members may be told.
-    fn begin(&mut self, now: Now, out: &mut Vec<Effect>) {
-        match self.has_members() {
-            true => self.send_master(out),
-            false => self.start(now, out),
-        }
-    }
-
     /// To the daemon of members, on every new link.
     pub(super) fn send_master(&self, out: &mut Vec<Effect>) {
         if let (Phase::Known { address, port }, true) = (&self.meeting.phase, self.has_members()) {
@@ -143,17 +134,11 @@ impl Step {
 
     /// The job is being ended: ranks that wait to be started are not any more.
     pub(super) fn give_up_meeting(&mut self, now: Now, out: &mut Vec<Effect>) {
-        if matches!(self.meeting.phase, Phase::Before | Phase::Finding) && !self.meeting.frameworks.is_empty() {
+        if matches!(self.meeting.phase, Phase::Before | Phase::Finding) && self.needs_meeting() {
             self.meeting.phase = Phase::Over;
             if !self.has_members() {
                 self.fail_before(now, "the job was ended before it began", out);
             }
-        }
-    }
-
-    fn fail_before(&mut self, now: Now, why: &str, out: &mut Vec<Effect>) {
-        for local in 0..self.ranks.len() {
-            self.on_start_failed(now, local, why.to_owned(), out);
         }
     }
 

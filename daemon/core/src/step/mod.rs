@@ -1,8 +1,8 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
 //! It owns what a rank can see of its launcher: the PMI dialogue (`pmi`), the `fence`'s local half, the key-value store, what only
-//! the head can answer (`calls`), where ranks listen (`listening`), where those of other frameworks meet (`meeting`), the way its
-//! output takes (`lines`) and the verdict over its end (`exits`). Ranks that run already are `members`, of one `kin`, who go into
+//! the head can answer (`calls`), where ranks listen (`listening`), where those of other frameworks meet (`meeting`), how its ranks are started (`start`), the way its
+//! output takes (`streams`, `lines`) and the verdict over its end (`exits`). Ranks that run already are `members`, of one `kin`, who go into
 //! shared memory `together`. It is a leaf of the daemons' tree and keeps everything that must not be lost until it is answered,
 //! so that any daemon above may die and come back.
 
@@ -17,7 +17,8 @@ mod listening;
 mod meeting;
 mod members;
 mod pmi;
-mod spawn;
+mod start;
+mod streams;
 mod together;
 
 use std::time::Duration;
@@ -31,11 +32,11 @@ use crate::outbox::{Inbox, Outbox};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now, Tuning};
 
-pub use bound::{Bound, Memory};
+pub use bound::{Bound, MemoryBinding};
 pub use calls::SpawnWish;
 pub use guard::{LAUNCHERS, Mapped, has_lost_us, is_mpi, matters};
 pub use members::MemberStart;
-pub use spawn::RankStart;
+pub use start::RankStart;
 
 use calls::Calls;
 use exits::Ending;
@@ -245,7 +246,7 @@ impl Step {
         let here = map.count_on(node) as usize;
         let kvs = Kvs::preset(&launch.preput);
         let (parts, notice) = bound::parts(node, &map, &launch, inventory, here)?;
-        let ranks = spawn::local_ranks(node, &map, &launch, parts, tuning)?;
+        let ranks = start::local_ranks(node, &map, &launch, parts, tuning)?;
         let meeting = Meeting::new(&launch, inventory)?;
         Ok(Step {
             job,
@@ -412,96 +413,6 @@ impl Step {
         if self.link_up {
             out.push(Effect::Up(Up { body: Some(body) }));
         }
-    }
-
-    // --- output and standard input ---
-
-    fn on_output(&mut self, local: Local, stream: Stream, bytes: &[u8], out: &mut Vec<Effect>) {
-        let to_file = !self.launch_spec().output_dir.is_empty();
-        let rank = &mut self.ranks[local];
-        if stream == Stream::Stderr {
-            rank.verdict.saw_stderr(bytes);
-        }
-        if to_file {
-            out.push(Effect::OutputFile(local, stream, Bytes::copy_from_slice(bytes)));
-        } else if let Some(record) = rank.lines[stream as usize].feed(bytes) {
-            self.fresh.push(wire::Record {
-                rank: rank.rank,
-                stream: stream.into(),
-                data: record.data,
-                more: record.more,
-                job: 0,
-            });
-        }
-    }
-
-    fn on_output_closed(&mut self, now: Now, local: Local, stream: Stream, out: &mut Vec<Effect>) {
-        let rank = &mut self.ranks[local];
-        if let Some(data) = rank.lines[stream as usize].close() {
-            self.fresh.push(wire::Record { rank: rank.rank, stream: stream.into(), data, more: false, job: 0 });
-        }
-        self.report_exit_if_known(now, local, out);
-    }
-
-    fn settle_output(&mut self, out: &mut Vec<Effect>) {
-        if self.fresh.is_empty() {
-            return;
-        }
-        let records = std::mem::take(&mut self.fresh);
-        let bytes = records.iter().map(|record| record.data.len() as u64).sum();
-        let offset = self.outbox.push(bytes, records.clone());
-        self.send(up::Body::Output(wire::Output { job: self.job, node: self.node, offset, records }), out);
-    }
-
-    fn on_stdin(&mut self, stdin: wire::Stdin, out: &mut Vec<Effect>) {
-        if !self.stdin.accept(stdin.offset, stdin.data.len() as u64 + u64::from(stdin.eof)) {
-            return;
-        }
-        for (local, rank) in self.ranks.iter().enumerate() {
-            if let StdinState::Open { .. } = rank.stdin {
-                if !stdin.data.is_empty() {
-                    out.push(Effect::StdinWrite(local, stdin.data.clone()));
-                }
-                if stdin.eof {
-                    out.push(Effect::StdinClose(local));
-                }
-            }
-        }
-        self.send_stdin_ack(false, out);
-    }
-
-    fn on_stdin_written(&mut self, local: Local, bytes: u64, out: &mut Vec<Effect>) {
-        if let StdinState::Open { written } = &mut self.ranks[local].stdin {
-            *written += bytes;
-        }
-        self.send_stdin_ack(false, out);
-    }
-
-    fn on_stdin_closed(&mut self, local: Local, out: &mut Vec<Effect>) {
-        if let StdinState::Open { .. } = self.ranks[local].stdin {
-            self.ranks[local].stdin = StdinState::Closed;
-            self.send_stdin_ack(false, out);
-        }
-    }
-
-    /// Acknowledges what the slowest reader has taken; when none reads any more, that all may be thrown away.
-    fn send_stdin_ack(&mut self, resume: bool, out: &mut Vec<Effect>) {
-        let mut open = self.ranks.iter().filter_map(|rank| match rank.stdin {
-            StdinState::Open { written } => Some(written),
-            StdinState::Null | StdinState::Closed => None,
-        });
-        let (offset, closed) = match open.next() {
-            Some(first) => (open.fold(first, u64::min), false),
-            None => (self.stdin.received(), true),
-        };
-        if self.ranks.iter().all(|rank| rank.stdin == StdinState::Null)
-            || (offset == self.stdin_acked && !closed && !resume)
-        {
-            return;
-        }
-        self.stdin_acked = offset;
-        let ack = wire::StdinAck { job: self.job, node: self.node, offset, closed, resume };
-        self.send(up::Body::StdinAck(ack), out);
     }
 
     fn on_signal(&mut self, signal: wire::Signal, out: &mut Vec<Effect>) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rsd_core::place::topology::{Kind, Topology};
 use rsd_core::rsd::{Answer, Call};
-use rsd_core::step::{Mapped, Memory};
+use rsd_core::step::{Mapped, MemoryBinding};
 use rsd_core::{JobId, Tuning};
 use rsd_proto::v1::{
     self as wire, Inventory, JobSpec, JobState, Plan, PlanRefusal, PlanRequest, job_event, plan_reply::Outcome,
@@ -185,7 +185,7 @@ fn nodes_of_different_make_each_bind_by_their_own() {
     let cpus = cpus(&world, job, 12);
     assert_eq!((&cpus[0], &cpus[7], &cpus[8], &cpus[11]), (&vec![14, 15], &vec![0, 1], &vec![3], &vec![0]));
     let memory = |rank| world.records[&(job, rank)].bound.memory.clone();
-    assert_eq!((memory(0), memory(7)), (Some(Memory::Only(vec![0])), Some(Memory::Only(vec![1]))));
+    assert_eq!((memory(0), memory(7)), (Some(MemoryBinding::Only(vec![0])), Some(MemoryBinding::Only(vec![1]))));
     assert_eq!(memory(8), None, "a laptop's memory is all alike");
 }
 

@@ -1,4 +1,7 @@
-//! What each rank is started with: its program, its place in the job and its environment.
+//! How a step starts its ranks: with which program, place in the job and environment.
+//!
+//! Ranks start at once, or, in a job with `--export`, when it is known where they [meet](super::meeting). The ranks of a group's
+//! epoch run already: the step waits for their connections instead.
 
 use std::net::IpAddr;
 
@@ -89,7 +92,32 @@ fn reads_stdin(spec: &JobSpec, rank: u32) -> bool {
 }
 
 impl Step {
-    pub(super) fn start(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn on_start(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if self.has_members() {
+            self.await_members(now, out);
+        }
+        match self.needs_meeting() {
+            true => self.begin_meeting(out),
+            false => self.begin(now, out),
+        }
+    }
+
+    /// Starts the ranks, or tells the members where they meet.
+    pub(super) fn begin(&mut self, now: Now, out: &mut Vec<Effect>) {
+        match self.has_members() {
+            true => self.send_master(out),
+            false => self.start(now, out),
+        }
+    }
+
+    /// Reports that no rank is started: why, as a sentence.
+    pub(super) fn fail_before(&mut self, now: Now, why: &str, out: &mut Vec<Effect>) {
+        for local in 0..self.ranks.len() {
+            self.on_start_failed(now, local, why.to_owned(), out);
+        }
+    }
+
+    fn start(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.begin_guard(now);
         let here = self.ranks.len();
         let node_index = self.map.nodes().iter().position(|node| *node == self.node).unwrap_or(0);
