@@ -13,14 +13,14 @@ use tonic::Status;
 #[derive(Debug)]
 pub(crate) enum Event {
     Input(Input),
-    /// A child or a step has connected: where to send what is for it.
+    /// A child or a step has connected: where to send its messages.
     Link {
         link: LinkId,
         down: mpsc::UnboundedSender<Result<Down, Status>>,
     },
-    /// The parent is reached: where to send what is for it.
+    /// The parent has answered: where to send its messages.
     Parent(mpsc::UnboundedSender<Up>),
-    /// What to tell a parent first.
+    /// The uplink has connected and asks for its first message.
     HelloWanted {
         redirected: bool,
         hello: oneshot::Sender<Hello>,
@@ -29,17 +29,17 @@ pub(crate) enum Event {
         call: Call,
         answer: oneshot::Sender<Answer>,
     },
-    /// A process wants a place in a group: what it asks, and where to tell it.
+    /// A process asks for a place in a group: its request, and where to send the answer.
     Join {
         member: MemberId,
         join: Box<GroupJoin>,
         client: mpsc::UnboundedSender<join::Event>,
     },
-    /// Leave at once; steps live on.
+    /// Exit at once; steps keep running.
     Terminate,
 }
 
-/// The way into the loop.
+/// The sending end of the queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Door {
     events: mpsc::UnboundedSender<Event>,
@@ -52,17 +52,17 @@ impl Door {
         (Door { events, next_link: Arc::new(AtomicU64::new(1)) }, inbox)
     }
 
-    /// Events behind the loop's end are for nobody.
+    /// Events that come after the loop has ended are dropped.
     pub(crate) fn send(&self, event: Event) {
         let _ = self.events.send(event);
     }
 
-    /// A number for a link, or for a member of a group.
+    /// Returns an unused number for a link, or for a member of a group.
     pub(crate) fn new_link(&self) -> LinkId {
         self.next_link.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Asks the core; the answer of a daemon that is on its way out is a refusal.
+    /// Asks the state machine. A daemon that is stopping refuses.
     pub(crate) async fn call(&self, call: Call) -> Answer {
         let (answer, reply) = oneshot::channel();
         self.send(Event::Call { call, answer });

@@ -1,8 +1,8 @@
-//! `rsd`: the daemon of a node (`rsd start`), the process that holds a job's ranks there (`rsd step`), and the two commands
-//! that ask a daemon about itself (`rsd status`, `rsd stop`).
+//! `rsd`: the daemon of a node (`rsd start`), the process that runs a job's ranks there (`rsd step`), and two commands to a
+//! daemon (`rsd status`, `rsd stop`).
 //!
-//! What is decided is `rsd-core`'s; this package turns sockets, timers and processes into its inputs and performs its
-//! effects. In reading order:
+//! The package `rsd-core` decides; this package turns sockets, timers and processes into its inputs and performs its effects. In
+//! reading order:
 //!
 //! - [`options`], [`start`]: the command line, and becoming a daemon.
 //! - [`shell`]: the loop around `rsd_core::Rsd`; [`door`] is its queue.

@@ -1,7 +1,7 @@
-//! `rsd plan`: where a job would go on machines that are not there. What rsctl asks is on standard input (an encoded
-//! [`PlanRequest`] with a topology, to the end), the answer goes to standard output.
+//! `rsd plan`: where a job would go on machines that are only described. Reads an encoded [`PlanRequest`] with a topology from
+//! standard input, which rsctl writes, and writes the answer to standard output.
 //!
-//! hwloc takes a description in place of the machine only from its environment, so a child of ours reads it: `rsd topology`.
+//! hwloc reads a description only from its environment variables, so a child process does that: `rsd topology`.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -16,10 +16,10 @@ use rsd_proto::v1::{self as wire, PlanRequest};
 use crate::failed::Failed;
 use crate::inventory::{self, Machine};
 
-/// What a description may weigh: lstopo's XML of the largest machines has some MiB.
+/// The largest description: lstopo's XML of the largest machines has a few MiB.
 const REQUEST_BYTES_MAX: u64 = 64 << 20;
 
-/// Variables by which hwloc would take something else, or say less.
+/// Variables that would make hwloc read something else, or report less.
 const OTHER_SOURCES: [&str; 9] = [
     "HWLOC_SYNTHETIC",
     "HWLOC_XMLFILE",
@@ -38,7 +38,7 @@ pub(crate) fn plan() -> anyhow::Result<()> {
     let request = PlanRequest::decode(&*bytes)
         .ok()
         .filter(|request| !request.topology.is_empty() && request.spec.is_some())
-        .context("standard input is no plan request with a topology: use rsctl plan --topology")?;
+        .context("standard input does not contain a plan request with a topology: use rsctl plan --topology")?;
     let spec = request.spec.unwrap_or_default();
     let nodes = plan::imagine(&spec, described(&request.topology)?).map_err(usage)?;
     let outcome = plan::request(&spec).and_then(|wanted| place::place(&nodes, &wanted, 0));
@@ -46,7 +46,7 @@ pub(crate) fn plan() -> anyhow::Result<()> {
     std::io::stdout().write_all(&reply.encode_to_vec()).context("write the plan")
 }
 
-/// The topology of a description: lstopo's XML, or words as in `pack:2 core:4 pu:2`.
+/// Parses a description: lstopo's XML, or words as in `pack:2 core:4 pu:2`.
 fn described(description: &str) -> anyhow::Result<Topology> {
     let is_xml = description.trim_start().starts_with('<');
     let mut command = Command::new("/proc/self/exe");
@@ -56,13 +56,13 @@ fn described(description: &str) -> anyhow::Result<Topology> {
     }
     match is_xml {
         true => command.env("HWLOC_XMLFILE", "/dev/stdin").env("HWLOC_XML_VERBOSE", "1"),
-        false if description.contains('\0') => return Err(usage("a topology has no zero bytes in it")),
+        false if description.contains('\0') => return Err(usage("a topology must not contain zero bytes")),
         false => command.env("HWLOC_SYNTHETIC", description.trim()).env("HWLOC_SYNTHETIC_VERBOSE", "1"),
     };
     let mut child = command.spawn().context("start `rsd topology`")?;
     let mut stdin = child.stdin.take().context("it has no standard input")?;
     let document = if is_xml { description.as_bytes().to_vec() } else { Vec::new() };
-    // It may print before it has read all. One that does not read says why on its way out.
+    // The child may print before it has read everything. If it does not read, its stderr says why.
     let writing = std::thread::spawn(move || drop(stdin.write_all(&document)));
     let output = child.wait_with_output().context("wait for `rsd topology`")?;
     writing.join().map_err(|_| anyhow::anyhow!("cannot write to `rsd topology`"))?;
@@ -89,8 +89,8 @@ fn usage(text: impl Into<String>) -> anyhow::Error {
     Failed { code: exit::USAGE, text: text.into() }.into()
 }
 
-/// `rsd topology`: what hwloc finds by its environment instead of this machine. Silence and failure where that is not so: it
-/// falls back to the machine itself when it does not understand.
+/// `rsd topology`: writes the topology that hwloc reads from its environment variables. Fails silently if hwloc fell back to this
+/// machine, which it does when it does not understand the description.
 pub(crate) fn topology() -> anyhow::Result<()> {
     match inventory::machine() {
         Some(Machine { topology, is_this: false }) => {

@@ -1,4 +1,4 @@
-//! `rsd status` and `rsd stop`: what is asked of one daemon about itself.
+//! `rsd status` and `rsd stop`: commands to one daemon.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::options::{StatusOptions, StopOptions};
 use crate::settings::runtime_dir;
 
 const DEADLINE: Duration = Duration::from_secs(10);
-/// After its answer a daemon gets this long to be gone.
+/// How long a daemon may take to end after its answer.
 const GONE_DEADLINE: Duration = Duration::from_secs(10);
 
 fn which(dvm: Option<&str>) -> Result<Daemon, Failed> {
@@ -22,7 +22,7 @@ fn which(dvm: Option<&str>) -> Result<Daemon, Failed> {
     Ok(find(&runtime_dir(), wish)?)
 }
 
-/// Asks one question of a daemon, within the deadline.
+/// Sends one request to a daemon, with a deadline.
 fn ask<T>(
     daemon: &Daemon,
     question: impl AsyncFnOnce(
@@ -141,12 +141,12 @@ fn to_text(status: &StatusReply, now_ms: u64) -> String {
 pub(crate) fn stop(options: StopOptions) -> anyhow::Result<()> {
     let daemon = which(options.dvm.as_deref())?;
     ask(&daemon, async |mut client| client.shutdown(ShutdownRequest { force: options.force }).await)?;
-    // Its lock is free when it is gone.
+    // The daemon releases its lock when it ends.
     let lock = std::fs::File::open(daemon.state_dir.join("rsd.lock")).context("look at the daemon's lock")?;
     let deadline = std::time::Instant::now() + GONE_DEADLINE;
     while lock.try_lock_shared().is_err() {
         if std::time::Instant::now() > deadline {
-            let text = format!("the daemon in {} said yes but is still there", daemon.state_dir.display());
+            let text = format!("the daemon in {} confirmed the stop but is still running", daemon.state_dir.display());
             return Err(Failed { code: exit::UNREACHABLE, text }.into());
         }
         std::thread::sleep(Duration::from_millis(5));

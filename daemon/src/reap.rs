@@ -1,11 +1,11 @@
 //! Collects ended processes, and leaves nothing of a job behind.
 //!
-//! A step is its descendants' *subreaper*: whoever loses its parent, a `setsid` daemon included, becomes the step's
-//! own child. So all that a job ever started is found by asking the kernel for our children, again and again, until
-//! there are none. Only children are ever signalled: as nobody but us collects them, their numbers cannot have been
-//! given to strangers in the meantime.
+//! A step is its descendants' *subreaper*: a process that loses its parent, even a `setsid` daemon, becomes the step's own child.
+//! So asking the kernel for the step's children, again and again until there are none, finds everything that a job started
+//! ([`rsd_core::leftovers`] decides). Only children are ever signalled: no other process collects them, so their pids cannot
+//! have been reused.
 //!
-//! Two things outlive even that and are found by name: the ranks of a step that was killed (by an entry of their
+//! Two things outlive even that and are found by their names: the ranks of a step that was killed (by an entry of their
 //! environment), and shared memory that a killed MPICH left in `/dev/shm`.
 
 use std::ffi::OsStr;
@@ -24,9 +24,9 @@ use crate::spawn::{Waited, wait_any};
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// By itself, with this code.
+    /// It exited with this code.
     Exited(i32),
-    /// By this signal.
+    /// It was killed by this signal.
     Signaled(i32),
 }
 
@@ -41,7 +41,7 @@ impl Exit {
     }
 }
 
-/// From now on orphaned descendants become children of this process.
+/// Makes orphaned descendants children of this process, from now on.
 pub(crate) fn become_subreaper() -> nix::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)
 }
@@ -53,7 +53,7 @@ pub(crate) fn reap_all() -> Vec<(Pid, Exit)> {
     collect().0
 }
 
-/// The ended children, and whether there are others.
+/// Collects the ended children; true if there are others.
 fn collect() -> (Vec<(Pid, Exit)>, bool) {
     let mut ended = Vec::new();
     loop {
@@ -65,13 +65,13 @@ fn collect() -> (Vec<(Pid, Exit)>, bool) {
     }
 }
 
-/// The children of this process, those included that have ended and are not yet collected.
+/// Returns the children of this process, including those that have ended and are not yet collected.
 pub(crate) fn children_of_self() -> io::Result<Vec<Pid>> {
     let mut children = Vec::new();
     for task in std::fs::read_dir("/proc/self/task")? {
         match std::fs::read_to_string(task?.path().join("children")) {
             Ok(list) => children.extend(list.split_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid::from_raw)),
-            // A thread that has ended since, and left its children to another one.
+            // The thread has ended since, and another one has its children.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             Err(error) => return Err(error),
         }
@@ -112,7 +112,7 @@ pub(crate) fn perform(actions: impl IntoIterator<Item = Action>) -> bool {
     goes_on
 }
 
-/// Processes of our user, this one excepted, whose environment at their start had `name=value`.
+/// Returns the processes of this user, except this one, that were started with `name=value` in their environment.
 pub(crate) fn processes_with_environ(name: &str, value: &str) -> io::Result<Vec<Pid>> {
     let wanted = format!("{name}={value}");
     let mut found = Vec::new();
@@ -120,7 +120,7 @@ pub(crate) fn processes_with_environ(name: &str, value: &str) -> io::Result<Vec<
         let entry = entry?;
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         let ours = pid != Pid::this().as_raw() && entry.metadata().is_ok_and(|meta| meta.uid() == geteuid().as_raw());
-        // Whoever has ended since is not one of them.
+        // A process that has ended since does not count.
         let Some(environ) = ours.then(|| std::fs::read(entry.path().join("environ")).ok()).flatten() else { continue };
         if environ.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()) {
             found.push(Pid::from_raw(pid));
@@ -129,10 +129,10 @@ pub(crate) fn processes_with_environ(name: &str, value: &str) -> io::Result<Vec<
     Ok(found)
 }
 
-/// Removes the shared memory that MPICH processes of this PMI namespace left behind; returns how many files it was.
+/// Removes the shared memory that MPICH processes of this PMI namespace left behind; returns the number of files.
 ///
 /// MPICH 5 names it `mpich_shm_<FNV-1a of the kvsname, hex>_<node>` and removes it itself unless it is killed while it
-/// starts. Only plain files of our user under exactly such names go; a link would go itself, not what it points at.
+/// starts. Removes only plain files of this user with exactly such names; of a link it would remove the link, not the target.
 pub(crate) fn remove_mpich_shm(namespace: &str) -> usize {
     remove_shm_files(Path::new("/dev/shm"), namespace)
 }

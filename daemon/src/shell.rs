@@ -20,16 +20,16 @@ use crate::door::{Door, Event};
 use crate::inventory::load;
 use crate::steps::Steps;
 
-/// Job numbers are set aside on disk by as many at a time: replacing a file makes the kernel write at once, which a short job
-/// would notice. After a crash the rest of them stays unused.
+/// Job numbers are reserved on disk this many at a time: replacing a file makes the kernel write at once, which would slow down
+/// a short job. After a crash the rest of them stays unused.
 const JOB_NUMBERS_AHEAD: u64 = 32;
 
-/// A daemon at work.
+/// A running daemon.
 pub(crate) struct Shell {
     core: Rsd,
     clock: Clock,
     state_dir: Arc<StateDir>,
-    /// As it is on disk: `next_job` may be ahead of the one that comes next.
+    /// As it is on disk: `next_job` may be ahead of the number that the next job gets.
     identity: Identity,
     next_job: JobId,
     logs: Arc<JobLogs>,
@@ -41,7 +41,7 @@ pub(crate) struct Shell {
     waiting: HashMap<ReqId, oneshot::Sender<Answer>>,
     next_req: ReqId,
     members: HashMap<MemberId, mpsc::UnboundedSender<join::Event>>,
-    /// Told once, when a joined daemon has its place.
+    /// Told once: when the daemon has its node id.
     ready: Option<oneshot::Sender<Identity>>,
     over: bool,
 }
@@ -79,13 +79,13 @@ impl Shell {
         if shell.core.is_head() {
             shell.write_identity();
             shell.handle(Input::Kept(before));
-            let _ = shell.kept.rewrite(&shell.core.kept()); // if not now, with the next change
+            let _ = shell.kept.rewrite(&shell.core.kept()); // a failure is mended by the next change
             shell.say_ready();
         }
         shell
     }
 
-    /// Until the daemon is told to stop.
+    /// Runs until the daemon is told to stop.
     pub(crate) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) {
         while !self.over {
             let wait = self.core.next_deadline().map(|at| self.clock.instant(at));
@@ -150,7 +150,7 @@ impl Shell {
         match effect {
             Effect::Down { link, down } => {
                 if let Some(sender) = self.links.get(&link) {
-                    // A link that breaks now says so itself.
+                    // If the link breaks now, its own task reports that.
                     let _ = sender.send(Ok(down));
                 }
             }
@@ -180,7 +180,7 @@ impl Shell {
             }
             Effect::Answer { req, answer } => {
                 if let Some(waiting) = self.waiting.remove(&req) {
-                    let _ = waiting.send(answer); // it may have gone meanwhile
+                    let _ = waiting.send(answer); // the caller may be gone by now
                 }
             }
             Effect::Member { member, event } => {
@@ -189,7 +189,7 @@ impl Shell {
                     join::Event::Go(_) | join::Event::Error { .. } => self.members.remove(&member),
                 };
                 if let Some(client) = client {
-                    let _ = client.send(event); // it may have gone meanwhile
+                    let _ = client.send(event); // the caller may be gone by now
                 }
             }
             Effect::Log { job, event } => {
@@ -212,7 +212,7 @@ impl Shell {
             Effect::Identity { node, dvm, name } => {
                 let identity = Identity { dvm, node, name, ..self.identity.clone() };
                 if identity != self.identity || self.ready.is_some() {
-                    info!(node, dvm = identity.dvm, name = identity.name, "this daemon has its place");
+                    info!(node, dvm = identity.dvm, name = identity.name, "this daemon has its node id");
                     self.identity = identity;
                     self.write_identity();
                 }
@@ -228,13 +228,13 @@ impl Shell {
 
     fn write_identity(&self) {
         if let Err(error) = self.state_dir.write_identity(&self.identity) {
-            error!(error = format!("{error:#}"), "cannot write down who this daemon is");
+            error!(error = format!("{error:#}"), "cannot write the identity of this daemon");
         }
     }
 
     fn say_ready(&mut self) {
         if let Some(ready) = self.ready.take() {
-            let _ = ready.send(self.identity.clone()); // nobody waits any more only when the process ends
+            let _ = ready.send(self.identity.clone()); // the receiver is gone only when the process ends
         }
     }
 }

@@ -46,7 +46,7 @@ use crate::shell::Shell;
 use crate::steps;
 use crate::uplink;
 
-/// What a stopping daemon gives its last answers to leave.
+/// How long a stopping daemon waits until its last answers are sent.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
@@ -58,7 +58,7 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
     let state_dir = match &options.state_dir {
         Some(path) => std::path::absolute(path).context("find the state directory")?,
         None => {
-            // The runtime directory may be below /tmp, where anybody could have made it first.
+            // The runtime directory may be below /tmp, where another user could have made it first.
             make_private(&runtime_dir())?;
             runtime_dir().join(options.name.as_deref().unwrap_or("default"))
         }
@@ -66,7 +66,7 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
     if options.foreground { foreground(options, &state_dir) } else { background(&options, &state_dir) }
 }
 
-/// Before TLS only processes of this machine may connect, and only those of our user.
+/// Without TLS only processes of this machine and of this user may connect.
 fn check_listen(listen: Option<&str>) -> anyhow::Result<()> {
     let Some(listen) = listen else { return Ok(()) };
     let addresses = std::net::ToSocketAddrs::to_socket_addrs(listen)
@@ -87,7 +87,7 @@ fn check_listen(listen: Option<&str>) -> anyhow::Result<()> {
 
 /// Starts the daemon as a process of its own and waits until it is ready.
 fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
-    // Opening the directory says at once, and here, when it is taken; the daemon locks it for good.
+    // If another daemon uses the directory, the error appears here and at once. The daemon locks it again.
     drop(StateDir::open(state_dir)?);
     let log_path = state_dir.join("rsd.log");
     let mut log = OpenOptions::new().append(true).read(true).create(true).mode(0o600).open(&log_path);
@@ -134,7 +134,7 @@ fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     let mut text = String::new();
     log.seek(SeekFrom::Start(before))?;
     log.read_to_string(&mut text).context("read the daemon's log")?;
-    let said = text.lines().find_map(|line| line.strip_prefix("rsd: ")).unwrap_or("it said nothing");
+    let said = text.lines().find_map(|line| line.strip_prefix("rsd: ")).unwrap_or("it printed no error");
     bail!("{said}\n  (the daemon ended with {status}; its log is {})", log_path.display())
 }
 
@@ -142,7 +142,7 @@ fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
 
 fn foreground(options: StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     if std::env::var_os("RSD_DAEMONIZED").is_some() {
-        // Away from the terminal that it was started from; this fails only for a process that leads a session already.
+        // Leaves the terminal that it was started from; fails only for a process that leads a session already.
         let _ = nix::unistd::setsid();
     }
     let config = named_file(options.config.as_deref())?;
@@ -164,7 +164,7 @@ fn foreground(options: StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     let state_dir = Arc::new(StateDir::open(state_dir)?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     let done = runtime.block_on(serve(options, settings, &state_dir));
-    // Threads that watch steps end with the process.
+    // The threads that watch steps end with the process.
     runtime.shutdown_background();
     done
 }
@@ -249,7 +249,7 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
     notify("STOPPING=1");
     drop(registration);
     state_dir.close();
-    // The last answers are on their way: the server ends when its connections do.
+    // The server ends when its connections do, so the last answers are still sent.
     let _ = stop_serving.send(());
     let _ = tokio::time::timeout(FAREWELL, server).await;
     Ok(())
@@ -257,7 +257,7 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
 
 fn listen_unix(state_dir: &StateDir) -> anyhow::Result<UnixListener> {
     let path = state_dir.socket();
-    // The lock is ours, so the socket is a dead daemon's.
+    // This daemon holds the lock, so the socket is a dead daemon's.
     let _ = std::fs::remove_file(&path);
     let too_long = path.as_os_str().len() > 107;
     let listener = UnixListener::bind(&path).map_err(|error| match too_long {
@@ -270,7 +270,7 @@ fn listen_unix(state_dir: &StateDir) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
-/// A head listens when it is told to; a joined daemon, which may become a parent, unless it is told not to.
+/// Listens on TCP. A head does so only on request; a joined daemon, which may become a parent, unless it is told not to.
 async fn listen_tcp(options: &StartOptions) -> anyhow::Result<Option<TcpListener>> {
     let wanted = match (&options.listen, options.join.is_some() && !options.local_only) {
         (Some(listen), _) => listen.as_str(),
@@ -281,12 +281,12 @@ async fn listen_tcp(options: &StartOptions) -> anyhow::Result<Option<TcpListener
     Ok(Some(listener))
 }
 
-/// By which of its addresses this node talks to the others: the one that leads to the DVM it joins, or the one it listens at.
+/// Returns the address by which this node talks to others: the one that leads to the DVM it joins, or the one it listens on.
 fn address(join: Option<&str>, listen: &str) -> Option<IpAddr> {
     let Some(join) = join else {
         return listen.parse::<SocketAddr>().ok().map(|at| at.ip()).filter(|ip| !ip.is_unspecified());
     };
-    // Nothing is sent: the kernel only says which way it would go.
+    // Nothing is sent: the kernel only chooses the route.
     let any: SocketAddr = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
     let any_v6: SocketAddr = (std::net::Ipv6Addr::UNSPECIFIED, 0).into();
     join.to_socket_addrs().ok()?.find_map(|to| {
@@ -296,7 +296,7 @@ fn address(join: Option<&str>, listen: &str) -> Option<IpAddr> {
     })
 }
 
-/// The network interface that has this address.
+/// Returns the network interface that has this address.
 fn interface(address: &str) -> Option<String> {
     let wanted: IpAddr = address.parse().ok()?;
     let mut interfaces = nix::ifaddrs::getifaddrs().ok()?;
@@ -308,7 +308,7 @@ fn interface(address: &str) -> Option<String> {
     interfaces.find(|interface| has_it(interface) == Some(wanted)).map(|interface| interface.interface_name)
 }
 
-/// Who this daemon is: who it was, unless its role has changed.
+/// Returns the identity of this daemon: the one on disk, unless its role has changed.
 fn identity(options: &StartOptions, before: Option<Identity>) -> anyhow::Result<Identity> {
     let is_head = options.join.is_none();
     match before {
@@ -360,12 +360,13 @@ fn run_server(
         }
     };
     services.serve(connections, async {
-        // Sent, or dropped with the daemon: over either way.
+        // A message and a dropped sender mean the same.
         let _ = stopped.await;
     })
 }
 
-/// TERM, INT and, for a private daemon, the end of its standard input make it leave; steps live on but for the private one's.
+/// TERM and INT stop the daemon, and the end of standard input stops a private one. Steps keep running, except those of a
+/// private daemon.
 fn watch_signals(door: Door, private: bool) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -396,7 +397,7 @@ fn watch_signals(door: Door, private: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says what runs here: to rsctl, to the service manager, and in one line to whoever started it.
+/// Announces the daemon: to rsctl, to the service manager, and in one line on standard output.
 fn announce(
     options: &StartOptions,
     state_dir: &StateDir,
@@ -437,7 +438,7 @@ fn announce(
     );
     let mut stdout = std::io::stdout();
     if stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).is_err() {
-        warn!("nobody reads the ready line");
+        warn!("cannot write the ready line");
     }
     if std::env::var_os("RSD_DAEMONIZED").is_some() {
         let null = OpenOptions::new().write(true).open("/dev/null")?;
@@ -446,7 +447,7 @@ fn announce(
     Ok(registration)
 }
 
-/// Tells systemd, if it listens.
+/// Notifies systemd, if it started this daemon.
 fn notify(state: &str) {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::ffi::OsStrExt;
@@ -458,6 +459,6 @@ fn notify(state: &str) {
     };
     let told = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
     if let Err(error) = told {
-        warn!(%error, "cannot tell the service manager");
+        warn!(%error, "cannot notify the service manager");
     }
 }

@@ -1,4 +1,4 @@
-//! The step processes of this daemon: started, watched, and cleaned up after when one dies.
+//! The step processes of this daemon: starts them, watches them, and cleans up after one that was killed.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,11 +21,10 @@ use crate::disk::state_dir::{self, StateDir};
 use crate::door::{Door, Event};
 use crate::reap;
 
-/// A launch is busy for about so long; starting a process meanwhile would hold it up.
+/// A launch keeps the node busy for about this long; starting a process meanwhile would slow it down.
 const REFILL_PAUSE: Duration = Duration::from_millis(250);
 
-/// Where steps come from: one process waits in reserve, already connected, so that a launch need not wait for a program to
-/// start.
+/// Starts step processes. One waits in reserve, already connected, so that a launch need not wait for a program to start.
 #[derive(Debug)]
 pub(crate) struct Steps {
     state_dir: Arc<StateDir>,
@@ -39,7 +38,7 @@ impl Steps {
         Steps { state_dir, door, reserve: None, refill_at: Some(Instant::now()) }
     }
 
-    /// Gives a launch to a step; the step's end is told to the shell. It lives on when the daemon does not.
+    /// Gives a launch to a step process, whose end is reported to the shell. The process outlives the daemon.
     pub(crate) fn start(&mut self, node: u32, launch: &Launch) -> anyhow::Result<()> {
         self.state_dir.write_step(launch)?;
         let order = format!("{} {node}\n", launch.job);
@@ -57,7 +56,7 @@ impl Steps {
         tokio::spawn(async move {
             let end = child.wait().await.map_or(StepEnd::Unknown, step_end);
             match end {
-                // It has ended all that its ranks left.
+                // It has ended what its ranks left.
                 StepEnd::Exited(0) => tell(&door, job, end),
                 StepEnd::Exited(_) | StepEnd::Signaled(_) | StepEnd::Unknown | StepEnd::WhileDaemonWasDown => {
                     ended(&door, job, &left, end);
@@ -72,26 +71,29 @@ impl Steps {
         self.refill_at
     }
 
-    /// A step has ended: a short job is over, and the next one may come at once.
+    /// A step process has ended: a short job is over, and the next may follow at once.
     pub(crate) fn one_has_ended(&mut self) {
         if self.reserve.is_none() {
             self.refill_at = Some(Instant::now());
         }
     }
 
-    /// Makes sure that the next launch finds a step waiting.
+    /// Makes sure that a step process is in reserve.
     pub(crate) fn refill(&mut self) {
         self.refill_at = None;
         if self.reserve.is_none() {
             match self.spawn() {
                 Ok(child) => self.reserve = Some(child),
-                Err(error) => warn!(error = format!("{error:#}"), "no step in reserve: launches are slower"),
+                Err(error) => warn!(
+                    error = format!("{error:#}"),
+                    "cannot start a step process in reserve: launches will be slower"
+                ),
             }
         }
     }
 
     fn spawn(&self) -> anyhow::Result<Child> {
-        // Our own program, also when its file has been replaced since: daemon and step are always of one version.
+        // This program, even if its file was replaced: a daemon and its steps have the same version.
         tokio::process::Command::new("/proc/self/exe")
             .arg0("rsd")
             .arg("step")
@@ -103,14 +105,14 @@ impl Steps {
     }
 }
 
-/// An order is far smaller than a pipe: it is written whole, or the step is gone.
+/// An order is far smaller than a pipe: it is written completely, or the step process has ended.
 fn hand(child: &mut Child, order: &str) -> anyhow::Result<()> {
     let stdin = child.stdin.take().context("it has no standard input")?.into_owned_fd()?;
     File::from(stdin).write_all(order.as_bytes())?;
     Ok(())
 }
 
-/// Watches a step that an earlier daemon started: its lock is free when it ends.
+/// Watches a step process that an earlier daemon started: its lock is released when it ends.
 pub(crate) fn watch(state_dir: &Path, launch: &Launch, door: Door) {
     let (path, job, left) = (state_dir::step(state_dir, launch.job), launch.job, Left::of(launch));
     let watching = std::thread::Builder::new().name(format!("step-{job}")).stack_size(64 << 10).spawn(move || {
@@ -125,16 +127,16 @@ pub(crate) fn watch(state_dir: &Path, launch: &Launch, door: Door) {
     }
 }
 
-/// The step of a launch that was found after a restart and does not live any more.
+/// Reports the step of a launch that was found after a restart and whose process has ended.
 pub(crate) fn mourn(launch: &Launch, door: &Door) {
     ended(door, launch.job, &Left::of(launch), StepEnd::WhileDaemonWasDown);
 }
 
-/// A step has ended that may have left something: if it was killed its ranks are orphans, known by their environment.
+/// Cleans up after a step process: if it was killed, its ranks are orphans and are found by their environment.
 fn ended(door: &Door, job: JobId, left: &Left, end: StepEnd) {
     if !left.members {
         kill_orphans(job, &left.namespace);
-    } // else they run on: nobody here has started them
+    } // else they keep running: rsd never signals a process it did not start
     reap::remove_mpich_shm(&left.namespace);
     tell(door, job, end);
 }
@@ -143,19 +145,19 @@ fn kill_orphans(job: JobId, namespace: &str) {
     match reap::processes_with_environ("RSD_PMI_NAMESPACE", namespace) {
         Ok(orphans) => {
             for pid in orphans {
-                warn!(job, %pid, "killing a process that a dead step left");
+                warn!(job, %pid, "killing a process that a killed step left");
                 let _ = kill(pid, Signal::SIGKILL);
             }
         }
-        Err(error) => warn!(job, %error, "cannot look for processes of a dead step"),
+        Err(error) => warn!(job, %error, "cannot look for processes of a killed step"),
     }
 }
 
-/// What a step may leave when it dies.
+/// What a step process may leave behind when it is killed.
 #[derive(Debug)]
 struct Left {
     namespace: String,
-    /// Its ranks were members of a group, and not its own.
+    /// Its ranks were members of a group: processes that rsd did not start.
     members: bool,
 }
 

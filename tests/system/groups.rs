@@ -423,7 +423,7 @@ fn a_process_that_ends_after_another_joined_for_it_is_explained() {
     member.signal(Signal::SIGKILL);
     let told = joining.end().fails(240);
     assert!(
-        told.contains(&format!("process {pid}, which was to be the member, has ended: rsctl group env joins")),
+        told.contains(&format!("process {pid}, for which the place was requested, has ended: rsctl group env joins")),
         "{told}"
     );
     // In the epoch: the shell of the pipe.

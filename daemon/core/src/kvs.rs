@@ -1,8 +1,8 @@
 //! The key-value store of one job as one node holds it: a full copy, made complete by every fence, so that a get never
 //! leaves the node.
 //!
-//! A put is visible on its own node at once and everywhere after the next fence. The last put of a key wins; among ranks that
-//! put one key in one epoch the order is that of the fence's batches, which no MPI relies on.
+//! A put is visible on its own node at once and on all nodes after the next fence. The last put of a key wins. If several ranks
+//! put the same key before one fence, the order of the fence's batches decides, which no MPI relies on.
 
 use std::collections::HashMap;
 
@@ -14,12 +14,12 @@ use rsd_proto::v1::{Kv, KvBatch};
 #[derive(Debug, Default)]
 pub struct Kvs {
     entries: HashMap<Bytes, Bytes>,
-    /// Put here since the last fence.
+    /// Puts on this node since the last fence.
     pending: Vec<Kv>,
 }
 
 impl Kvs {
-    /// With what every node has from the start.
+    /// A store with the entries that every node has from the start.
     pub fn preset(entries: &[Kv]) -> Kvs {
         let entries = entries.iter().map(|kv| (kv.key.clone(), kv.value.clone())).collect();
         Kvs { entries, pending: Vec::new() }
@@ -31,19 +31,19 @@ impl Kvs {
         self.entries.insert(key, value);
     }
 
-    /// The value of a key, if a put here or a fence has brought it.
+    /// Returns the value of a key, if it was put here or delivered by a fence.
     pub fn get(&self, key: &[u8]) -> Option<&Bytes> {
         self.entries.get(key)
     }
 
-    /// The `index`-th entry in a stable order. Cost: a sort; nobody but historic clients asks.
+    /// Returns the `index`-th entry in a stable order. Cost: a sort; only historic clients ask.
     pub fn entry(&self, index: usize) -> Option<(&Bytes, &Bytes)> {
         let mut keys: Vec<_> = self.entries.keys().collect();
         keys.sort_unstable();
         self.entries.get_key_value(*keys.get(index)?)
     }
 
-    /// What was put since the last fence, encoded once for the whole tree; nothing if there is nothing.
+    /// Takes the puts since the last fence, encoded once for the whole tree; None if there are none.
     pub fn take_batch(&mut self) -> Option<Bytes> {
         if self.pending.is_empty() {
             return None;
@@ -52,7 +52,7 @@ impl Kvs {
         Some(batch.encode_to_vec().into())
     }
 
-    /// Takes in what a fence brought from all nodes. A batch that does not decode is an error: a peer's fault.
+    /// Stores what a fence delivered from all nodes. A batch that does not decode is an error, and a peer's fault.
     pub fn apply(&mut self, batch: Bytes) -> Result<(), prost::DecodeError> {
         for Kv { key, value } in KvBatch::decode(batch)?.entries {
             self.entries.insert(key, value);
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_carries_the_puts_of_one_epoch_to_another_node() {
+    fn a_batch_carries_the_puts_before_one_fence_to_another_node() {
         let (mut here, mut there) = (Kvs::default(), Kvs::default());
         here.put("k".into(), "1".into());
         here.put("k".into(), "2".into());
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_refused() {
+    fn a_batch_that_does_not_decode_is_an_error() {
         assert!(Kvs::default().apply(Bytes::from_static(b"\xff\xff\xff")).is_err());
     }
 }

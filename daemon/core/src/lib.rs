@@ -1,10 +1,10 @@
-//! What rsd decides, without I/O, clock, environment or randomness: inputs and the time go in, effects come out.
+//! The decisions of rsd, without I/O, clock, environment or randomness: inputs and the time go in, effects come out.
 //!
 //! - [`Rsd`]: a daemon. Every daemon is a node of the [`tree`](rsd); the head also owns the jobs.
 //! - [`Step`]: the part of one job on one node: its ranks, their PMI, output and exits.
 //! - [`Uplink`]: how a daemon finds its parent, and finds it again.
-//! - [`place`] and [`taskmap`]: which rank goes where. [`plan`]: asking for it, and the answer, as messages.
-//! - [`kvs`], [`outbox`]: the store that ranks exchange keys through, and streams that survive cut links.
+//! - [`place`] and [`taskmap`]: which rank goes where. [`plan`]: the same as request and answer messages.
+//! - [`kvs`], [`outbox`]: the store through which ranks exchange keys, and streams that survive lost links.
 //!
 //! The shell (package `rsd`) turns sockets, timers and processes into inputs and performs the effects. So a DVM of a
 //! thousand nodes runs in one thread of a test: see `tests/simulation`.
@@ -37,31 +37,31 @@ pub type JobId = u64;
 /// A node's number in its DVM; the head is 0.
 pub type NodeId = u32;
 
-/// The time, handed in with every input.
+/// The time, passed with every input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// A clock that never steps, from any origin.
+    /// A monotonic clock, from any origin.
     pub mono: Duration,
     /// Milliseconds since the Unix epoch, for people.
     pub unix_ms: u64,
 }
 
-/// What a shell may tune.
+/// The settings that the state machines take.
 #[derive(Debug, Clone, Copy)]
 pub struct Tuning {
     /// Children of a node in the tree of daemons.
     pub arity: usize,
-    /// How long the head waits for a node whose link is cut.
+    /// How long the head waits for an unreachable node.
     pub reattach_grace: Duration,
-    /// How long a step without its daemon lets its ranks run on.
+    /// How long a step without a daemon lets its ranks run.
     pub orphan_deadline: Duration,
-    /// Between TERM and KILL for jobs that do not say.
+    /// The time between TERM and KILL, for jobs that set none.
     pub kill_grace: Duration,
-    /// Unacknowledged output of one step, in bytes.
+    /// The most unacknowledged output of one step, in bytes.
     pub output_window: u64,
     /// A line longer than this is passed on in pieces, in bytes.
     pub line_max: usize,
-    /// Ended jobs that the head remembers.
+    /// The number of ended jobs that the head remembers.
     pub jobs_kept: usize,
 }
 

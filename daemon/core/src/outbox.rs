@@ -1,15 +1,15 @@
-//! A byte stream that survives cut links: the sender keeps what is not acknowledged and sends it again after a re-attach; the
-//! receiver knows repeats by offset. Offsets count payload bytes from the beginning of the stream.
+//! A byte stream that survives lost links: the sender keeps what is not acknowledged and sends it again after a reconnect; the
+//! receiver recognises repeats by their offset. Offsets count payload bytes from the beginning of the stream.
 //!
 //! Used upwards for output (a step to the head) and downwards for standard input (the head to a step). The window bounds
-//! both memory and what a slow receiver lets through: it is the back-pressure.
+//! the memory, and slows the sender down to the speed of the receiver.
 
 use std::collections::VecDeque;
 
-/// The sending half: what was sent and not yet acknowledged.
+/// The sending half: what was sent and is not yet acknowledged.
 #[derive(Debug)]
 pub struct Outbox<T> {
-    /// In order; `end` is the offset behind the item.
+    /// In order; `end` is the offset after the item.
     items: VecDeque<Item<T>>,
     next: u64,
     acked: u64,
@@ -24,12 +24,12 @@ struct Item<T> {
 }
 
 impl<T> Outbox<T> {
-    /// An empty stream that wants no more than `window_bytes` unacknowledged.
+    /// An empty stream that is closed for input while `window_bytes` or more are unacknowledged.
     pub fn new(window_bytes: u64) -> Outbox<T> {
         Outbox { items: VecDeque::new(), next: 0, acked: 0, window_bytes }
     }
 
-    /// Whether there is room: one more item may be pushed, however large.
+    /// Whether one more item, of any size, may be pushed.
     pub fn is_open(&self) -> bool {
         self.next - self.acked < self.window_bytes
     }
@@ -47,7 +47,7 @@ impl<T> Outbox<T> {
         start
     }
 
-    /// The receiver has everything below `offset`. An offset beyond what was sent is a lie and counts as all.
+    /// Notes that the receiver has everything below `offset`. An offset beyond what was sent is invalid and counts as everything.
     pub fn ack(&mut self, offset: u64) {
         self.acked = self.acked.max(offset.min(self.next));
         while self.items.front().is_some_and(|item| item.end <= self.acked) {
@@ -55,21 +55,21 @@ impl<T> Outbox<T> {
         }
     }
 
-    /// Everything unacknowledged with its offset, oldest first.
+    /// Returns everything unacknowledged with its offset, oldest first.
     pub fn unacked(&self) -> impl Iterator<Item = (u64, &T)> {
         self.items.iter().map(|item| (item.start, &item.payload))
     }
 }
 
-/// The receiving half: how far the stream has come.
+/// The receiving half: the offset that was reached.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Inbox {
     next: u64,
 }
 
 impl Inbox {
-    /// Whether the `len` bytes at `offset` are new; if so they count as received. Repeats and what lies beyond a gap are not:
-    /// the sender sends everything unacknowledged again after a cut, in order.
+    /// Whether the `len` bytes at `offset` are new; if so, they count as received. Repeats and bytes beyond a gap are not new: after
+    /// a reconnect the sender sends everything unacknowledged again, in order.
     pub fn accept(&mut self, offset: u64, len: u64) -> bool {
         let new = offset == self.next;
         if new {
@@ -78,7 +78,7 @@ impl Inbox {
         new
     }
 
-    /// What to acknowledge.
+    /// Returns the offset to acknowledge.
     pub fn received(&self) -> u64 {
         self.next
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_acknowledged_is_sent_again_and_taken_once() {
+    fn unacknowledged_items_are_sent_again_and_accepted_once() {
         let mut outbox = Outbox::new(8);
         let mut inbox = Inbox::default();
         let first = outbox.push(5, "hello");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_behind_a_gap_is_taken() {
+    fn nothing_beyond_a_gap_is_accepted() {
         let mut inbox = Inbox::default();
         assert!(!inbox.accept(7, 3));
         assert_eq!(inbox.received(), 0);

@@ -252,11 +252,11 @@ impl TryFrom<wire::TaskMap> for TaskMap {
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("the map has {ranks} ranks; {RANKS_MAX} are the most")]
 pub struct TooManyRanks {
-    /// As many.
+    /// The number of them.
     pub ranks: u64,
 }
 
-/// Why there is no such map.
+/// Why the map is invalid.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields say what the text says")]
 pub enum TaskMapError {

@@ -1,5 +1,5 @@
 //! One append-only log per job: the sequence of its events, output included. It is the only place where output is kept, and
-//! what every client follows at its own pace, so that a slow one holds up nobody.
+//! what every client follows at its own pace, so that a slow client delays no other.
 //!
 //! Events are length-delimited protobuf in `jobs/N.log`. When the file cannot grow (disk full, or the limit of
 //! `jobs.log_max`) output is dropped and said to be; the job goes on, and its other events are kept in memory.
@@ -49,7 +49,7 @@ struct Progress {
 }
 
 impl JobLogs {
-    /// Logs in `dir`, of at most `limit_bytes` each. What lies there from before belongs to nobody and goes.
+    /// Logs in `dir`, of at most `limit_bytes` each. Logs of an earlier daemon are deleted.
     pub(crate) fn new(dir: PathBuf, limit_bytes: u64) -> JobLogs {
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
             if entry.path().extension().is_some_and(|ending| ending == "log") {
@@ -84,7 +84,7 @@ impl Log {
         let path = dir.join(format!("{job}.log"));
         let file = File::create(&path);
         if let Err(error) = &file {
-            tracing::error!(job, %error, path = %path.display(), "cannot write the job's log: its output is lost");
+            tracing::error!(job, %error, path = %path.display(), "cannot write the log of a job: its output is lost");
         }
         let writer = Mutex::new(Writer { file: file.ok(), memory: Vec::new() });
         Log { path, writer, progress: watch::Sender::new(Progress::default()) }

@@ -1,6 +1,6 @@
 //! What a head writes down to know it again after a restart: records behind each other in one file, length-delimited protobuf.
 //!
-//! An append is one write. A daemon that is killed in it leaves half a record, with which the file ends for who reads it next. When
+//! An append is one write. A daemon that is killed meanwhile leaves a partial record; the next reader ignores it and what follows. When
 //! the file has grown to several times what there is to know, and when it could not be written, it is written anew, in short.
 
 use std::fs::{File, OpenOptions};
@@ -50,10 +50,10 @@ impl KeptFile {
         match file.write_all(&bytes) {
             Ok(()) => self.bytes += length,
             Err(error) => {
-                // Nobody is to find a part of it; more may not fit either, so the next is written with all the others.
+                // No reader may find a part of it. Appending more may fail as well, so the next change writes the whole file.
                 let _ = file.set_len(self.bytes);
                 self.file = None;
-                error!(path = %self.path.display(), %error, "cannot write down what a restart has to know");
+                error!(path = %self.path.display(), %error, "cannot write the records that a restart needs");
             }
         }
     }
@@ -75,7 +75,7 @@ impl KeptFile {
             }
             Err(error) => {
                 let _ = std::fs::remove_file(&scratch);
-                error!(path = %self.path.display(), %error, "cannot write down anew what a restart has to know");
+                error!(path = %self.path.display(), %error, "cannot rewrite the records that a restart needs");
                 false
             }
         }
@@ -99,7 +99,7 @@ fn read(path: &Path) -> Vec<Kept> {
         match Kept::decode_length_delimited(&mut rest) {
             Ok(record) => records.push(record),
             Err(error) => {
-                warn!(path = %path.display(), %error, "the last thing that was written down is not whole");
+                warn!(path = %path.display(), %error, "the last record is incomplete and is ignored");
                 break;
             }
         }

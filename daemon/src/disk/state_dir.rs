@@ -5,7 +5,7 @@
 //! rsd.sock      its unix socket, 0600
 //! rsd.log       its log, when it runs in the background
 //! daemon.json   what it is: how rsctl finds it
-//! identity.json who it was, for a restart: node id, DVM and name; a head's counters
+//! identity.json the identity that a restart keeps: node id, DVM and name; a head's counters
 //! kept          what a head knows again after a restart: groups, epochs that live, names, values
 //! inventory     what the node has, for the steps
 //! jobs/N.log    a job's events (head)
@@ -177,7 +177,7 @@ impl StateDir {
     /// The daemon stops in good order: nothing of it is to be found.
     pub(crate) fn close(&self) {
         for name in ["daemon.json", "rsd.sock", rsd_proto::join::SOCKET] {
-            // Whoever looks finds the lock free, which counts.
+            // A reader finds the lock free, and that is what counts.
             let _ = fs::remove_file(self.path.join(name));
         }
     }
@@ -254,7 +254,7 @@ fn is_running(state_dir: &Path) -> bool {
     lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// A directory that is ours, and that nobody else may enter.
+/// Makes a directory that only this user may enter.
 pub(crate) fn make_private(path: &Path) -> anyhow::Result<()> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.with_context(|| format!("make the directory {}", path.display()))?;

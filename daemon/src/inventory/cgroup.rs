@@ -109,7 +109,7 @@ fn cpu_max(text: &str) -> Option<f64> {
     ratio(quota, period)
 }
 
-/// A quota that is no positive number (`max`, `-1`) is no limit.
+/// A quota that is not a positive number (`max`, `-1`) means no limit.
 fn ratio(quota: &str, period: &str) -> Option<f64> {
     let (quota, period): (f64, f64) = (quota.parse().ok()?, period.parse().ok()?);
     (quota > 0.0 && period > 0.0).then_some(quota / period)

@@ -34,7 +34,7 @@ pub(super) fn read(root: &Path, topology: Option<&Topology>) -> Vec<Gpu> {
 fn ask_nvidia() -> Option<Vec<Device>> {
     let (answer, answered) = mpsc::channel();
     let asking = std::thread::Builder::new().name("nvml".into()).spawn(move || {
-        // Nobody hears it when it comes too late.
+        // A late answer is dropped.
         let _ = answer.send(nvml::devices());
     });
     let why = match (asking, answered.recv_timeout(ANSWER)) {
@@ -43,7 +43,7 @@ fn ask_nvidia() -> Option<Vec<Device>> {
         (Ok(_), Err(_)) => format!("it did not answer within {} s", ANSWER.as_secs()),
         (Err(error), _) => error.to_string(),
     };
-    tracing::warn!(why, "cannot ask the NVIDIA driver: its GPUs have no names and UUIDs here");
+    tracing::warn!(why, "cannot query the NVIDIA driver: its GPUs are listed without names and UUIDs");
     None
 }
 
@@ -94,7 +94,7 @@ fn gpu(root: &Path, device: &Path) -> Option<Found> {
     })
 }
 
-/// What the driver tells, in its order, then those that have another driver; without its word, all that were found.
+/// The GPUs that the driver reports, in its order, then those of other drivers; if it reports none, all that were found.
 fn merge(found: Vec<Found>, told: Option<Vec<Device>>, topology: Option<&Topology>) -> Vec<Gpu> {
     let near_of = |gpu: &Found| ranges(&near(gpu, topology));
     let known = |device: &Device| Gpu {

@@ -3,7 +3,7 @@
 //! It counts only where the daemon runs inside an allocation and on the node that the variables speak of; a shell may carry
 //! them to other machines. Names and forms: sbatch(1), qsub(1B), LSF's environment variable reference.
 
-/// As many ranks as the manager means for this node, and the variable that says so.
+/// Returns the number of ranks that the batch system grants this node, and the variable that says so.
 pub(super) fn word(env: &dyn Fn(&str) -> Option<String>, hostname: &str) -> Option<(u32, &'static str)> {
     [slurm(env, hostname), pbs(env), lsf(env, hostname)].into_iter().flatten().min_by_key(|(slots, _)| *slots)
 }

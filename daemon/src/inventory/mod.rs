@@ -29,7 +29,7 @@ use rsd_proto::v1 as wire;
 use crate::spawn::CpuMask;
 use load::memory;
 
-/// Looks at this machine; `slots_override` is the user's word against the measured default.
+/// Measures this machine; `slots_override` replaces the measured default.
 pub(crate) fn measure(slots_override: Option<u32>) -> wire::Inventory {
     let limits = cgroup::limits(&|path: &Path| std::fs::read_to_string(path).ok());
     let hostname =
@@ -118,7 +118,7 @@ fn decide(found: &Found, slots_override: Option<u32>) -> Verdict {
         }
     };
     if let Some(quota) = found.quota {
-        // The cast saturates, so an absurd quota is no quota.
+        // The cast saturates, so an absurd quota sets no limit.
         let whole = (quota.floor() as u32).max(1);
         if whole < slots {
             slots = whole;

@@ -159,7 +159,7 @@ impl<'a> Nvml<'a> {
 
     fn text(&self, handle: Handle, what: &'static str, ask: &Text) -> Result<String, NvmlError> {
         let mut bytes = [0u8; TEXT_BYTES];
-        // SAFETY: the handle is a device's, and the buffer has as many bytes as it says.
+        // SAFETY: the handle is a device's, and the buffer has the size that is passed.
         self.check(what, unsafe { ask(handle, bytes.as_mut_ptr().cast(), TEXT_BYTES as c_uint) })?;
         let text = CStr::from_bytes_until_nul(&bytes).map(CStr::to_string_lossy).unwrap_or_default();
         Ok(text.into_owned())

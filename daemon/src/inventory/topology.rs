@@ -102,7 +102,7 @@ fn numa_nodes(threads: &[Thread]) -> Vec<(CpuSet, u32)> {
     nodes
 }
 
-/// Those that are one range of threads each, in logical order; an object in pieces tells nothing that one could place by.
+/// Returns the objects that are one range of threads each, in logical order; placement cannot use an object in pieces.
 fn whole(sets: impl IntoIterator<Item = (CpuSet, u32)>) -> Vec<Object> {
     let one = |(set, os): (CpuSet, u32)| match &set.ranges()[..] {
         [range] => Some(Object { threads: range.clone(), os }),

@@ -1,5 +1,5 @@
-//! A joined daemon's `Dvm` service: what clients ask of the DVM is passed on to the head; status, shutdown, and members of groups
-//! are its own.
+//! A joined daemon's `Dvm` service: forwards what clients ask of the DVM to the head. Status, shutdown and joins to groups it
+//! answers itself.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::door::Door;
 type Reply<T> = Result<Response<T>, Status>;
 type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// Where to.
+/// The service, and where the head is.
 #[derive(Debug, Clone)]
 pub(crate) struct ForwardService {
     pub(crate) door: Door,
@@ -35,7 +35,7 @@ pub(crate) struct ForwardService {
 impl ForwardService {
     async fn head(&self) -> Result<rsd_proto::services::dvm_client::DvmClient<Stamped>, Status> {
         let channel = dial(&Target::Tcp(self.head.clone()), self.deadline).await.map_err(|error| {
-            refusal(Code::Unavailable, exit::UNREACHABLE, format!("the head at {} is out of reach: {error}", self.head))
+            refusal(Code::Unavailable, exit::UNREACHABLE, format!("the head at {} is unreachable: {error}", self.head))
         })?;
         Ok(dvm_client(channel))
     }
@@ -65,7 +65,7 @@ impl Dvm for ForwardService {
         boxed(self.head().await?.logs(request.into_inner()).await?)
     }
     async fn input(&self, request: Request<Streaming<InputChunk>>) -> Reply<InputReply> {
-        // A client that breaks off in the middle ends the input there.
+        // If the client disconnects, the input ends there.
         let chunks = request.into_inner().map_while(Result::ok);
         self.head().await?.input(chunks).await
     }

@@ -1,4 +1,4 @@
-//! Named groups over gRPC: the head answers what is asked of groups, every daemon takes members of its own node.
+//! Named groups over gRPC: the head answers questions about groups; every daemon accepts members of its own node.
 
 use std::pin::Pin;
 
@@ -18,7 +18,7 @@ use super::join;
 use super::{status_of, unexpected};
 use crate::door::Door;
 
-/// What a join is told, until go or error.
+/// The messages to a joining process, up to go or error.
 pub(crate) type JoinEvents = Pin<Box<dyn Stream<Item = Result<JoinEvent, Status>> + Send>>;
 
 /// `JoinGroup`, the same on every daemon.
@@ -69,7 +69,7 @@ async fn one(door: &Door, call: GroupCall) -> Result<Response<GroupInfo>, Status
 }
 
 pub(crate) async fn create(door: &Door, rules: GroupRules) -> Result<Response<GroupInfo>, Status> {
-    // Who may speak to us at all is our own user, or root on its behalf.
+    // Only the daemon's own user may connect, or root on its behalf.
     one(door, GroupCall::Create { rules, uid: geteuid().as_raw() }).await
 }
 

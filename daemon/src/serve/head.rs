@@ -40,14 +40,20 @@ impl HeadService {
         reply!(self.door.call(call).await, Answer::Job(job) => *job)
     }
 
-    /// A job's log from its beginning; 0 is the last job.
+    /// Returns a follower of a job's log from its beginning; 0 is the last job.
     async fn follow(&self, job: JobId) -> Result<(JobId, Follower), Status> {
         let job = self.job(Call::GetJob(job)).await?.into_inner().job;
-        let gone = || refusal(Code::NotFound, exit::NO_SUCH_JOB, format!("job {job} is no longer remembered"));
+        let gone = || {
+            refusal(
+                Code::NotFound,
+                exit::NO_SUCH_JOB,
+                format!("unknown job {job}: it ended long ago, and its log is deleted"),
+            )
+        };
         Ok((job, self.logs.follow(job).ok_or_else(gone)?))
     }
 
-    /// Sends a job's story at the client's pace. True: to its end.
+    /// Sends a job's events as fast as the client reads them. True: all were sent.
     async fn tell(mut follower: Follower, client: &mpsc::Sender<Result<JobEvent, Status>>) -> bool {
         loop {
             let event = tokio::select! {
@@ -73,7 +79,7 @@ impl Dvm for HeadService {
     async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
         let spec = request.into_inner();
         let attached = spec.attached;
-        let secret = random::<32>().map_err(|error| Status::internal(format!("cannot make a secret: {error}")))?;
+        let secret = random::<32>().map_err(|error| Status::internal(format!("cannot read random bytes: {error}")))?;
         let secret = Bytes::copy_from_slice(&secret);
         let job = match self.door.call(Call::Submit { spec: Box::new(spec), secret }).await {
             Answer::Submitted(job) => job,
@@ -107,7 +113,7 @@ impl Dvm for HeadService {
         let mut chunks = request.into_inner();
         let mut job = None;
         let mut delivered_bytes = 0;
-        let none = || refusal(Code::InvalidArgument, exit::USAGE, "the input names no job");
+        let none = || refusal(Code::InvalidArgument, exit::USAGE, "the input does not name a job");
         loop {
             let chunk = chunks.message().await?;
             let eof = chunk.is_none();

@@ -1,8 +1,8 @@
 //! Where processes of this node that run already ask for a place in a named group: the socket `join.sock`, line by line as
 //! [`rsd_proto::join`] says, and the same over gRPC.
 //!
-//! A connection is a lease: the place is given up when it closes, and when the process that it was taken for ends. Who connects is
-//! known from the kernel. What becomes of a join is the core's.
+//! A connection is a lease: the place is given up when the connection closes, and when the process that it is for ends. The
+//! kernel tells which process has connected. The state machine decides about the join.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -24,26 +24,26 @@ use crate::door::{self, Door};
 use crate::random::random;
 use crate::spawn::{Watched, start_time};
 
-/// For the request, and for a client to take what it is told.
+/// How long a client may take to send its request, and to read an answer.
 const TALK_DEADLINE: Duration = Duration::from_secs(10);
 /// Processes that may wait here at once.
 const CLIENTS_MAX: usize = 16 << 10;
-/// After a failure to accept (out of descriptors, mostly).
+/// The pause after a failure to accept, which mostly means that descriptors ran out.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A place that is waited for.
+/// A place in a group, requested and not yet granted.
 struct Lease {
     door: Door,
     member: MemberId,
     events: mpsc::UnboundedReceiver<Event>,
-    /// The process that it is for, if that is not the one that asks.
+    /// The process that the place is for, if another process asks for it.
     process: Option<(Pid, Watched)>,
 }
 
 /// Listens in the state directory, for the daemon's own user and root.
 pub(crate) fn listen(state_dir: &Path) -> anyhow::Result<UnixListener> {
     let path = state_dir.join(rsd_proto::join::SOCKET);
-    // The directory is ours and locked, so the socket is a dead daemon's.
+    // The directory is locked by this daemon, so the socket is a dead daemon's.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).with_context(|| format!("listen on {}", path.display()))?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
@@ -64,7 +64,7 @@ pub(crate) async fn serve(listener: UnixListener, door: Door) {
             continue;
         }
         let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-            warn!(CLIENTS_MAX, "too many processes wait for places in groups: one is turned away");
+            warn!(CLIENTS_MAX, "too many processes wait for places in groups: a connection is refused");
             continue;
         };
         let door = door.clone();
@@ -148,8 +148,8 @@ impl Lease {
                 let owner = std::fs::metadata(format!("/proc/{other}")).map(|meta| meta.uid());
                 match owner {
                     Ok(uid) if uid == peer.uid || peer.uid == 0 => {}
-                    Ok(uid) => return refused(exit::NOT_PERMITTED, format!("pid {other} is a process of uid {uid}")),
-                    Err(_) => return refused(exit::USAGE, format!("there is no process {other} on this node")),
+                    Ok(uid) => return refused(exit::NOT_PERMITTED, format!("process {other} belongs to uid {uid}")),
+                    Err(_) => return refused(exit::USAGE, format!("no process {other} on this node")),
                 }
                 match Watched::new(other, started) {
                     Ok(watched) => Some((other, watched)),
@@ -178,21 +178,22 @@ impl Lease {
             by_other: process.is_some(),
             ..GroupJoin::default()
         };
-        debug!(group = join.group, pid, "a process wants a place");
+        debug!(group = join.group, pid, "a process asks for a place");
         let (client, events) = mpsc::unbounded_channel();
         let member = door.new_link();
         door.send(door::Event::Join { member, join: Box::new(join), client });
         Ok(Lease { door: door.clone(), member, events, process })
     }
 
-    /// What the client is told next; None when the daemon ends. When the process ends that it asks for, the place is given up.
+    /// Returns the next message for the client; None when the daemon ends. If the process that the place is for ends, gives the
+    /// place up.
     async fn next(&mut self) -> Option<Event> {
         match &self.process {
             None => self.events.recv().await,
             Some((pid, process)) => tokio::select! {
                 event = self.events.recv() => event,
                 () = process.end() => {
-                    let text = format!("process {pid}, which was to be the member, has ended: {BY_OTHER}");
+                    let text = format!("process {pid}, for which the place was requested, has ended: {BY_OTHER}");
                     self.give_up();
                     Some(Event::Error { code: exit::USAGE, text })
                 }

@@ -1,4 +1,4 @@
-//! The values of jobs over gRPC, as the head answers for them.
+//! The values of jobs (`rsctl kv`) over gRPC; the head keeps them.
 
 use std::time::Duration;
 

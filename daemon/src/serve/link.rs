@@ -32,7 +32,7 @@ impl Link for LinkService {
             };
             door.send(Event::Link { link, down: sender });
             door.send(Event::Input(Input::Hello { link, hello }));
-            // The shell closes a link by dropping its sender; the child then ends this stream too.
+            // The shell closes a link by dropping its sender; then the child closes this stream.
             while let Ok(Some(up)) = ups.message().await {
                 door.send(Event::Input(Input::Up { link, up }));
             }

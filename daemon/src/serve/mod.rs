@@ -25,14 +25,14 @@ use crate::door::Door;
 type Reply<T> = Result<Response<T>, Status>;
 type Events<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 
-/// What a daemon tells of itself that its core does not know.
+/// The part of a daemon's status that its state machine does not know.
 #[derive(Debug, Clone)]
 pub(crate) struct About {
     pub(crate) state_dir: String,
     pub(crate) started_ms: u64,
 }
 
-/// What a refusal is in gRPC's terms.
+/// Translates a refusal to gRPC.
 pub(crate) fn status_of(refused: Refused) -> Status {
     let code = match refused.exit_code {
         exit::NO_SUCH_JOB => Code::NotFound,
@@ -43,9 +43,9 @@ pub(crate) fn status_of(refused: Refused) -> Status {
     refusal(code, refused.exit_code, refused.text)
 }
 
-/// The core answers each call with its own kind or a refusal.
+/// The state machine answered a call with the answer to another one.
 pub(crate) fn unexpected(answer: &Answer) -> Status {
-    refusal(Code::Internal, exit::INTERNAL, format!("the daemon answered something else: {answer:?}"))
+    refusal(Code::Internal, exit::INTERNAL, format!("internal error: unexpected answer {answer:?}"))
 }
 
 /// `reply!(answer, Answer::Job(job) => reply)`

@@ -18,7 +18,7 @@ pub(crate) struct PmiService {
 impl PmiService {
     async fn ask(&self, who: Option<PmiRank>, op: PmiOp) -> Result<PmiResult, Status> {
         let Some(PmiRank { job, rank, namespace }) = who else {
-            return Err(refusal(Code::InvalidArgument, exit::USAGE, "the call does not say who asks"));
+            return Err(refusal(Code::InvalidArgument, exit::USAGE, "the call names no rank"));
         };
         match self.door.call(Call::Pmi { job, rank, namespace, op }).await {
             Answer::Pmi(result) if result.error.is_empty() => Ok(*result),
@@ -41,7 +41,7 @@ impl Pmi for PmiService {
         let PmiGet { who, key } = request.into_inner();
         match self.ask(who, PmiOp::Get(key)).await?.value {
             Some(value) => Ok(Response::new(PmiValue { value })),
-            None => Err(Status::not_found("no fence has brought this key")),
+            None => Err(Status::not_found("unknown key: no fence has delivered it")),
         }
     }
 

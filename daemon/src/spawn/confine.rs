@@ -11,7 +11,7 @@ pub(crate) struct CpuMask(Vec<libc::c_ulong>);
 
 /// More cpus than any kernel is built for.
 const CPUS_MAX: usize = 1 << 16;
-/// As many NUMA nodes as kernels are built for at most.
+/// The most NUMA nodes that a kernel is built for.
 const NUMA_NODES_MAX: usize = 1 << 10;
 
 impl CpuMask {
@@ -24,7 +24,7 @@ impl CpuMask {
         let mut words = vec![0; 1024 / WORD_BITS];
         loop {
             let bytes = size_of_val(&words[..]);
-            // SAFETY: the mask is a local of as many bytes as it says.
+            // SAFETY: the mask is a local of the size that is passed.
             let got = Errno::result(unsafe { libc::sched_getaffinity(0, bytes, words.as_mut_ptr().cast()) });
             match got {
                 Ok(_) => return Ok(CpuMask(words)),
@@ -38,7 +38,7 @@ impl CpuMask {
     /// Lets the calling thread run there, as far as its cpuset allows.
     fn set(&self) -> Result<(), Errno> {
         let bytes = size_of_val(&self.0[..]);
-        // SAFETY: the mask lives until the call ends and has as many bytes as it says.
+        // SAFETY: the mask lives until the call ends and has the size that is passed.
         Errno::result(unsafe { libc::sched_setaffinity(0, bytes, self.0.as_ptr().cast()) }).map(drop)
     }
 
@@ -89,7 +89,7 @@ impl MemoryPolicy {
         let mut nodes: Vec<libc::c_ulong> = vec![0; NUMA_NODES_MAX / WORD_BITS];
         let (no_address, no_flags): (*const libc::c_void, libc::c_ulong) = (std::ptr::null(), 0);
         let nodes_max = nodes.len() * WORD_BITS;
-        // SAFETY: both results are locals, and the mask has as many bits as it says.
+        // SAFETY: both results are locals, and the mask has the size that is passed.
         Errno::result(unsafe {
             libc::syscall(
                 libc::SYS_get_mempolicy,
@@ -111,7 +111,7 @@ impl MemoryPolicy {
                 true => (nodes.as_ptr(), bits),
                 false => (std::ptr::null(), 0),
             };
-            // SAFETY: the mask lives until the call ends and has as many bits as it says.
+            // SAFETY: the mask lives until the call ends and has the size that is passed.
             let done = unsafe {
                 libc::syscall(libc::SYS_set_mempolicy, libc::c_long::from(mode), nodes, bits as libc::c_ulong)
             };

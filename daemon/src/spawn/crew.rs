@@ -111,7 +111,7 @@ fn own_table(socket: RawFd) -> Result<OwnedFd, Errno> {
     unshare(CloneFlags::CLONE_FILES)?;
     let close = |first: RawFd, last: libc::c_uint| {
         if first.unsigned_abs() <= last {
-            // SAFETY: what is closed are this table's copies, which nobody has a handle of; the originals are in the other one.
+            // SAFETY: this closes only this table's copies, to which there is no handle; the originals are in the other one.
             // A kernel before 5.9 leaves them open, which costs time only.
             unsafe { libc::syscall(libc::SYS_close_range, first.unsigned_abs(), last, 0 as libc::c_uint) };
         }
@@ -182,7 +182,7 @@ impl Member {
 }
 
 fn gone(errno: Errno) -> String {
-    format!("the thread that starts ranks is gone: {}", errno.desc())
+    format!("the thread that starts ranks has ended: {}", errno.desc())
 }
 
 fn reply(socket: &OwnedFd, key: u64, how: Result<Process, String>) -> Result<(), Errno> {

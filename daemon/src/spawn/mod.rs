@@ -6,7 +6,7 @@
 //!
 //! A rank gets: the cpus and the memory policy that it is bound to, its own process group (so that a signal reaches it and
 //! its children, but no session of its own, so that terminals behave), default signal dispositions, an empty signal mask,
-//! file descriptors 0 to 2 and those that it is passed. Everything else that this process has open is close-on-exec, with
+//! file descriptors 0 to 2 and the ones that are passed to it. Everything else that this process has open is close-on-exec, with
 //! [`seal_inherited`] also what it inherited.
 
 #![expect(unsafe_code, reason = "posix_spawn, waitpid and sched_setaffinity are C functions over pointers")]
@@ -194,7 +194,7 @@ fn start(command: &Command<'_>, program: &CStr, argv: &[CString]) -> Result<Pid,
 }
 
 /// `copies[i]` stands in for the source of `moves[i]` where an earlier move might overwrite it: every such number is
-/// copied to one above all targets. Usually there is none, as sources are numbers that nobody asks for.
+/// copied to one above all targets. Usually there is none, as no program asks for the numbers of sources.
 fn copy_endangered(moves: &mut [(BorrowedFd<'_>, RawFd)]) -> Result<Vec<Option<OwnedFd>>, Errno> {
     let above = moves.iter().map(|(_, to)| to + 1).max().unwrap_or(0);
     let is_target = |fd: RawFd| moves.iter().any(|(_, to)| *to == fd);
@@ -246,7 +246,7 @@ impl FileActions {
 
 impl Drop for FileActions {
     fn drop(&mut self) {
-        // SAFETY: initialised by `new`, and nobody uses them after this.
+        // SAFETY: initialised by `new`, and not used after this.
         unsafe { libc::posix_spawn_file_actions_destroy(&mut self.0) };
     }
 }
@@ -277,7 +277,7 @@ impl Attributes {
 
 impl Drop for Attributes {
     fn drop(&mut self) {
-        // SAFETY: initialised by `new`, and nobody uses them after this.
+        // SAFETY: initialised by `new`, and not used after this.
         unsafe { libc::posix_spawnattr_destroy(&mut self.0) };
     }
 }

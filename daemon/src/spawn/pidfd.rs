@@ -1,5 +1,5 @@
 //! Watching a process that is not a child of ours: a descriptor that becomes readable when it ends. It stands for that one process,
-//! whoever gets the number afterwards.
+//! any process that gets the number afterwards.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A process and nobody else.
+/// Exactly one process, even if its pid is reused.
 #[derive(Debug)]
 pub(crate) struct Watched(AsyncFd<OwnedFd>);
 
@@ -36,7 +36,7 @@ fn open(pid: Pid) -> io::Result<OwnedFd> {
     // SAFETY: the call takes two numbers, and touches no memory of ours.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
     match i32::try_from(fd) {
-        // SAFETY: the kernel has just made this descriptor, close-on-exec, and nobody else knows it.
+        // SAFETY: the kernel has just made this descriptor, close-on-exec, and no other code knows it.
         Ok(fd @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         Ok(_) | Err(_) => match io::Error::last_os_error() {
             error if error.raw_os_error() == Some(libc::ESRCH) => Err(io::ErrorKind::NotFound.into()),

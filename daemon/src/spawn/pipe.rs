@@ -1,5 +1,5 @@
 //! Pipes and sockets between this process and a child: our end never blocks, the child's end blocks as programs expect,
-//! and neither is inherited by anybody but through [`Command`](super::Command).
+//! and neither is inherited by a process except through [`Command`](super::Command).
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -34,7 +34,7 @@ pub(crate) fn socket_pair() -> std::io::Result<(UnixStream, OwnedFd)> {
 }
 
 /// A TCP socket that listens at this address, and the port that the system has chosen. It is the child's alone, which may
-/// take its time: whoever connects meanwhile waits in the kernel.
+/// take its time: peers that connect meanwhile wait in the kernel.
 pub(crate) fn listening_socket(at: IpAddr) -> Result<(OwnedFd, u16), Errno> {
     let family = if at.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let listener = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;

@@ -167,7 +167,7 @@ impl std::fmt::Display for Searched {
 /// Why a file cannot be executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// Nobody may execute it.
+    /// No user may execute it.
     NoExecuteBit,
     /// Others may, we may not; or a directory on the way is closed, or the file system is mounted noexec.
     Permission,

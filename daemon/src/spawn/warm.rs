@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Maps all of our program's own text, now, while nobody waits: without it every first step into new code is a page fault, of
+/// Maps all of our program's own text, now, while no launch waits: without it every first step into new code is a page fault, of
 /// which a launch meets dozens, and in a virtual machine each costs as much as several system calls. The pages are the file's,
 /// shared with the daemon. A kernel before 5.14 cannot, and nothing is lost.
 pub(crate) fn map_own_text() {

@@ -1,4 +1,4 @@
-//! The step's link to its daemon: dialled again for as long as the step lives.
+//! The step's link to its daemon: dialled again for as long as the step runs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,24 +17,24 @@ use crate::disk::state_dir;
 
 const DIAL_DEADLINE: Duration = Duration::from_secs(10);
 
-/// A stream to the daemon in both directions, before the first message.
+/// A connected stream to the daemon, before the first message.
 pub(super) struct Line {
     ups: mpsc::UnboundedSender<Up>,
     downs: Streaming<Down>,
 }
 
-/// A line to the daemon; None if there is no daemon just now.
+/// Connects to the daemon; None if no daemon answers.
 pub(super) async fn open(state_dir: &Path) -> Option<Line> {
     let target = Target::Unix(state_dir::socket(state_dir));
     let channel =
         dial(&target, DIAL_DEADLINE).await.inspect_err(|error| debug!(%error, "cannot reach the daemon")).ok()?;
     let (ups, receiver) = mpsc::unbounded_channel();
     let attaching = link_client(channel).attach(UnboundedReceiverStream::new(receiver)).await;
-    let downs = attaching.inspect_err(|status| debug!(%status, "the daemon refuses the link")).ok()?.into_inner();
+    let downs = attaching.inspect_err(|status| debug!(%status, "the daemon refused the link")).ok()?.into_inner();
     Some(Line { ups, downs })
 }
 
-/// Attaches, passes messages, and attaches again, until the step's loop is gone. `first` is used before any is opened.
+/// Attaches, passes messages, and attaches again, until the step's loop ends. Uses `first` before it connects anew.
 pub(super) async fn keep(
     state_dir: PathBuf,
     hello: StepHello,

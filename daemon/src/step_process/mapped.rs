@@ -10,7 +10,7 @@ use rsd_core::step::{LAUNCHERS, Mapped, has_lost_us, is_mpi, matters};
 /// Processes that are looked at, at most: a shell or two, and the program.
 const PROCESSES_MAX: usize = 16;
 
-/// What [`matters`] of it. Processes that have ended, or are somebody else's by now, have mapped nothing.
+/// Returns what [`matters`] of it. A process that has ended, or belongs to another user by now, counts as having mapped nothing.
 pub(super) fn look(rank: Pid) -> Mapped {
     let (mut files, mut lost, mut todo, mut seen) = (BTreeSet::new(), None, vec![rank.as_raw()], 0);
     while let Some(pid) = todo.pop()

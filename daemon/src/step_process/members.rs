@@ -1,6 +1,6 @@
 //! Members of a group's epoch as the system sees them: the port where they find their PMI server, and the ends of their processes.
 //!
-//! PMI has no authentication of its own. The port is on loopback; who connects must be of the uid of some member, and come with
+//! PMI has no authentication of its own. The port is on loopback; a peer must have the uid of some member, and present
 //! that member's `PMI_ID`, a number that only it was told.
 
 use std::collections::HashMap;
@@ -25,12 +25,12 @@ use crate::spawn::Watched;
 const KNOCK_DEADLINE: Duration = Duration::from_secs(10);
 /// A first line is `cmd=initack pmiid=N`.
 const KNOCK_BYTES_MAX: usize = 256;
-/// Connections that have not said yet who they are.
+/// The most connections that have not yet presented their id.
 const KNOCKS_MAX: usize = 256;
 /// After a failure to accept (out of descriptors, mostly).
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Somebody has connected and said which member it is.
+/// A peer has connected and presented its id.
 #[derive(Debug)]
 pub(super) struct Knock {
     pub(super) stream: TcpStream,
@@ -51,7 +51,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Listens; nobody is let in before [`Members::expect`].
+    /// Listens; no connection is accepted as a member before [`Members::expect`].
     pub(super) async fn listen(events: mpsc::UnboundedSender<Event>) -> std::io::Result<Members> {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -113,13 +113,13 @@ async fn accept(listener: TcpListener, events: mpsc::UnboundedSender<Event>) {
             // The semaphore is never closed.
             let Ok(_permit) = room.acquire().await else { return };
             let Some(uid) = stream.local_addr().ok().and_then(|local| loopback_peer_uid(local, peer)) else {
-                return debug!(%peer, "a connection whose owner is not known is dropped");
+                return debug!(%peer, "dropped a connection of an unknown user");
             };
             match tokio::time::timeout(KNOCK_DEADLINE, first_line(stream)).await {
                 Ok(Some((stream, pmi_id, bytes))) => {
                     let _ = events.send(Event::Knock(Knock { stream, pmi_id, uid, bytes }));
                 }
-                Ok(None) | Err(_) => debug!(%peer, "a connection that does not say which member it is, is dropped"),
+                Ok(None) | Err(_) => debug!(%peer, "dropped a connection that did not present a member's id"),
             }
         });
     }

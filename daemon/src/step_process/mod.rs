@@ -2,8 +2,8 @@
 //! whichever daemon runs in its state directory.
 //!
 //! One thread: tasks read the ranks' pipes and sockets and the link, and one loop feeds the core and performs its effects.
-//! Output comes by a bounded queue that is only read while the core wants more; everything else comes by another, so that a
-//! rank that floods never holds up another one's fence.
+//! Output arrives in a bounded queue that is read only while the state machine wants more; everything else arrives in another,
+//! so that a rank that floods its output never delays the fence of another.
 
 mod link;
 mod mapped;
@@ -45,24 +45,24 @@ use members::{Knock, Members};
 use port::KeptPort;
 use ranks::{Ranks, Started};
 
-/// Ranks started at once; their pipes and sockets are open twice meanwhile.
+/// Ranks started at a time; while they start, each of their pipes and sockets is open twice.
 const SPAWN_CHUNK: usize = 64;
-/// Output messages that may wait for the core.
+/// Output messages that may wait for the state machine.
 const OUTPUT_QUEUE: usize = 16;
 
-/// What the tasks of a step tell its loop.
+/// What the tasks of a step report to its loop.
 #[derive(Debug)]
 enum Event {
     Input(Input),
-    /// The link is there: where to send.
+    /// The link is up: where to send.
     LinkUp(mpsc::UnboundedSender<Up>),
-    /// A member of a group has come.
+    /// A member of a group has connected.
     Knock(Knock),
 }
 
 pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     spawn::seal_inherited().context("look at inherited descriptors")?;
-    // Away from the daemon's terminal and process group: what ends those does not end us.
+    // A signal to the daemon's terminal or process group must not reach this process.
     nix::unistd::setsid().context("leave the daemon's session")?;
     reap::become_subreaper().context("become a subreaper")?;
     let settings = crate::settings::settings()?;
@@ -70,13 +70,13 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     let tuning = crate::settings::tuning(&settings);
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        // All that does not need the order is done before it comes: a launch waits for what follows.
+        // What does not need the order is done before it arrives: a launch waits for everything after it.
         let first_line = link::open(&options.state_dir).await;
         let signals = Signals::listen()?;
         let inventory = state_dir::inventory(&options.state_dir);
         spawn::map_own_text();
         let Some((job, node)) = wait_for_order().await? else { return Ok(()) };
-        // The lock says to daemons that we live.
+        // The lock tells daemons that this step is running.
         let (launch, _lock) = state_dir::take_step(&options.state_dir, job)?;
         let map = launch.map.context("the launch has no map")?;
         let map = TaskMap::try_from(map).map_err(|error| anyhow!("the launch's map: {error}"))?;
@@ -91,19 +91,19 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     })
 }
 
-/// The job to hold and this node's id, once the daemon has one for us; None when the daemon is gone before.
+/// Waits for the job to hold and this node's id; None if the daemon ends first.
 async fn wait_for_order() -> anyhow::Result<Option<(JobId, NodeId)>> {
     let stdin = std::io::stdin().as_fd().try_clone_to_owned().context("open standard input")?;
     let stdin = BufReader::new(pipe::Receiver::from_owned_fd(stdin).context("open standard input")?);
     let Some(order) = stdin.lines().next_line().await.context("wait for an order")? else { return Ok(None) };
     let words = order.split_once(' ').and_then(|(job, node)| Some((job.parse().ok()?, node.parse().ok()?)));
-    words.map(Some).with_context(|| format!("the order {order:?} is not a job and a node"))
+    words.map(Some).with_context(|| format!("invalid order {order:?}: expected a job and a node"))
 }
 
-/// The signals that a step has to do with.
+/// The signals that a step handles or ignores.
 struct Signals {
     child: Arrivals,
-    /// The daemon may be stopped by these; its ranks are not.
+    /// These may stop the daemon, but not its ranks.
     _ignored: [Arrivals; 3],
 }
 
@@ -179,7 +179,7 @@ async fn run(
         }
         process.take([]).await;
     }
-    // On the daemon's core, mostly, which has yet to tell others of the end.
+    // The daemon mostly shares this core, and still has to report the end.
     std::thread::yield_now();
     Ok(())
 }
@@ -189,7 +189,7 @@ struct StepProcess {
     hello: rsd_proto::v1::StepHello,
     clock: Clock,
     ranks: Ranks,
-    /// Of a group's epoch.
+    /// In the epoch of a group.
     members: Option<Members>,
     pids: HashMap<Pid, Local>,
     up: Option<mpsc::UnboundedSender<Up>>,
@@ -197,15 +197,15 @@ struct StepProcess {
     sweep: Option<Leftovers>,
     namespace: String,
     state_dir: PathBuf,
-    /// Ranks that are to be started together.
+    /// Ranks to start together.
     starts: Vec<RankStart>,
-    /// What is kept free for rank 0.
+    /// The port that is kept free for rank 0.
     port: Option<KeptPort>,
     over: bool,
 }
 
 impl StepProcess {
-    /// Feeds inputs and what follows from them, until nothing follows.
+    /// Handles inputs and their consequences until there are none left.
     async fn take(&mut self, inputs: impl IntoIterator<Item = Input>) {
         let mut effects = Vec::new();
         let now = self.clock.now();
@@ -239,7 +239,7 @@ impl StepProcess {
                     self.core.handle(self.clock.now(), input, &mut effects);
                 }
                 debug!(ranks = starts.len(), "started");
-                // Starting many ranks takes long: let the link and the first ones go on.
+                // Starting many ranks takes long: let the link and the first ranks make progress.
                 tokio::task::yield_now().await;
             }
             self.core.settle(self.clock.now(), &mut effects);
@@ -262,10 +262,10 @@ impl StepProcess {
         self.handle(input);
     }
 
-    /// Whoever is no member is not answered.
+    /// A connection that belongs to no member is not answered.
     fn let_in(&mut self, knock: Knock) {
         let Some(local) = self.members.as_ref().and_then(|members| members.find(&knock)) else {
-            return debug!(uid = knock.uid, "a connection of no member is dropped");
+            return debug!(uid = knock.uid, "dropped a connection that belongs to no member");
         };
         match self.ranks.attach(local, knock.stream) {
             Ok(()) => {
@@ -276,7 +276,7 @@ impl StepProcess {
         }
     }
 
-    /// One input whose effects are performed at once, or, if they lead to more inputs, by the next [`StepProcess::take`].
+    /// Handles one input and performs its effects; ranks to start wait for the next [`StepProcess::take`].
     fn handle(&mut self, input: Input) {
         let mut effects = Vec::new();
         let mut inputs = vec![input];
@@ -324,11 +324,11 @@ impl StepProcess {
             }
             Effect::Up(up) => {
                 if let (Some(up::Body::Master(_)), Some(port)) = (&up.body, &mut self.port) {
-                    // Members run already.
+                    // Members are running already.
                     port.let_go();
                 }
                 if let Some(link) = &self.up {
-                    // A link that breaks now is reported by its task, and everything goes again by the next one.
+                    // If the link breaks now, its task reports that, and the next link carries everything again.
                     let _ = link.send(up);
                 }
             }
@@ -343,9 +343,9 @@ impl StepProcess {
         None
     }
 
-    /// The job that a rank wants to spawn.
+    /// Describes the job that a rank wants to spawn.
     fn describe(&self, local: Local, app: usize, spawn: Spawn) -> Result<SpawnWish, String> {
-        let secret = crate::random::random::<32>().map_err(|error| format!("cannot make a secret: {error}"))?;
+        let secret = crate::random::random::<32>().map_err(|error| format!("cannot read random bytes: {error}"))?;
         let started =
             self.pids.iter().find(|(_, of)| **of == local).and_then(|(pid, _)| u32::try_from(pid.as_raw()).ok());
         let pid = started.or_else(|| self.members.as_ref().and_then(|members| members.pid(local)));
@@ -356,12 +356,12 @@ impl StepProcess {
     fn signal(&mut self, local: Local, number: i32) {
         let Some(pid) = self.pids.iter().find(|(_, of)| **of == local).map(|(pid, _)| *pid) else { return };
         let Ok(signal) = Signal::try_from(number) else { return };
-        // The rank leads its process group; if it has left that, it alone.
+        // The rank leads its process group; if it has left the group, only the rank is signalled.
         if killpg(pid, signal).is_err() {
             let _ = kill(pid, signal);
         }
         if matches!(signal, Signal::SIGTERM | Signal::SIGKILL) {
-            // A stopped process hears TERM only when it goes on.
+            // A stopped process receives TERM only when it continues.
             let _ = killpg(pid, Signal::SIGCONT);
         }
     }
@@ -379,7 +379,7 @@ impl StepProcess {
 
     fn on_ended(&mut self, ended: Vec<(Pid, Exit)>) {
         for (pid, exit) in ended {
-            // The others were left by ranks and came to us as orphans.
+            // Other processes were left by ranks and became children of this one.
             let Some(local) = self.pids.remove(&pid) else { continue };
             let status = match exit {
                 Exit::Exited(code) => Status::Exited(code),

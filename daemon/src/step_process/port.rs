@@ -1,6 +1,6 @@
 //! A port for rank 0 of a job whose ranks meet there (`--export`): proven free on this machine, and kept so until the ranks run.
 //!
-//! Between that and the moment when rank 0 listens, anybody could take it. So it is one that the kernel hands to nobody by itself
+//! Until rank 0 listens, another process could take it. So it is a port that the kernel never assigns by itself
 //! (outside `ip_local_port_range`), and no other step of this machine takes it as long as this one lives: each holds a name in the
 //! abstract space of unix sockets, which is as wide as that of the ports, and vanishes with its process.
 
@@ -20,7 +20,7 @@ const LOWEST: u16 = 10_000;
 #[derive(Debug)]
 pub(super) struct KeptPort {
     number: u16,
-    /// Bound, not listening: nobody else can bind it.
+    /// Bound, not listening: no other process can bind it.
     bound: Vec<std::os::fd::OwnedFd>,
     _name: UnixListener,
 }
@@ -32,7 +32,7 @@ pub(super) enum NoPort {
     #[error("cannot find a free port: {0}")]
     Io(#[from] io::Error),
     /// There is none.
-    #[error("no port from {LOWEST} on is free on this node")]
+    #[error("no free port on this node, from {LOWEST} up")]
     None,
 }
 
@@ -47,7 +47,7 @@ impl KeptPort {
         ports.copied().find_map(|number| KeptPort::take(number).transpose()).unwrap_or(Err(NoPort::None))
     }
 
-    /// This one, unless somebody has it.
+    /// Takes this port, unless it is in use.
     fn take(number: u16) -> Result<Option<KeptPort>, NoPort> {
         let name = UnixAddr::from_abstract_name(format!("rsd-port-{number}"))?;
         let Some(name) = free(UnixListener::bind_addr(&name))? else { return Ok(None) };
@@ -97,7 +97,7 @@ fn bind_alone(address: SocketAddr) -> io::Result<std::os::fd::OwnedFd> {
     Ok(made)
 }
 
-/// Ports that the kernel gives to nobody who does not ask for them; if it gives them all, all.
+/// Ports that the kernel does not assign by itself; all ports, if it may assign each of them.
 fn candidates(local_port_range: &str) -> Vec<u16> {
     let mut ends = local_port_range.split_whitespace().filter_map(|end| end.parse::<u16>().ok());
     let handed_out: RangeInclusive<u16> = match (ends.next(), ends.next()) {
@@ -133,7 +133,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, number)).unwrap();
         assert!(matches!(KeptPort::take(number), Ok(None)), "its name is held by the step");
         drop(kept);
-        assert!(matches!(KeptPort::take(number), Ok(None)), "somebody listens");
+        assert!(matches!(KeptPort::take(number), Ok(None)), "a process listens there");
         drop(listener);
     }
 }

@@ -63,20 +63,20 @@ struct RankIo {
     files: Option<[OutputFile; 2]>,
 }
 
-/// A rank's program, what is its own in its environment, and its output files.
+/// A rank's program, the variables that only this rank has, and its output files.
 type Prepared = (Arc<Program>, Vec<CString>, Option<[OutputFile; 2]>);
 
-/// A rank that runs.
+/// A started rank.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) pid: Pid,
-    /// Where it listens for others of its job; 0: nowhere.
+    /// The port on which it listens for other ranks of its job; 0: none.
     pub(super) port: u16,
-    /// Without the cpus that it was to have: why.
+    /// Why it runs without the cpus that it was bound to.
     pub(super) unbound: Option<String>,
 }
 
-/// What a rank is connected by, our ends.
+/// The step's ends of a rank's pipes and sockets.
 #[derive(Debug)]
 struct Ends {
     out: OwnedFd,
@@ -96,8 +96,8 @@ impl Ends {
     }
 }
 
-/// Makes what a rank is connected by, and starts it; for any thread. A binding that nobody asked for does not hold it up: the
-/// remark says why it has none.
+/// Makes a rank's pipes and sockets, and starts it; any thread may call this. If a binding that the user did not request fails,
+/// the rank starts without it, and the remark says why.
 fn start(
     program: &Program,
     mut own_env: Vec<CString>,
@@ -105,7 +105,7 @@ fn start(
     listen: Option<IpAddr>,
     reads_stdin: bool,
 ) -> Result<Process, String> {
-    let broken = |what: &str, error: &dyn std::fmt::Display| format!("cannot make its {what}: {error}");
+    let broken = |what: &str, error: &dyn std::fmt::Display| format!("cannot create its {what}: {error}");
     let (out, out_end) = spawn::output_pipe().map_err(|e| broken("output pipe", &e))?;
     let (err, err_end) = spawn::output_pipe().map_err(|e| broken("output pipe", &e))?;
     let (pmi, pmi_end) = spawn::socket_pair().map_err(|e| broken("PMI socket", &e))?;
@@ -113,7 +113,7 @@ fn start(
         true => spawn::input_pipe().map(|(ours, theirs)| (Some(ours), theirs)).map_err(|e| broken("input pipe", &e))?,
         false => (None, File::open("/dev/null").map_err(|e| broken("standard input", &e))?.into()),
     };
-    // Most programs never look at it: nothing fails for the lack of it here.
+    // Most programs never use it: the rank starts without it.
     let listener =
         listen.and_then(|at| spawn::listening_socket(at).inspect_err(|error| debug!(%at, %error, "no socket")).ok());
     let port = listener.as_ref().map_or(0, |(_, port)| *port);
@@ -154,7 +154,7 @@ fn start(
 struct OutputFile {
     file: File,
     path: PathBuf,
-    /// It failed, and that was said.
+    /// A write failed, and that was reported.
     failed: bool,
 }
 
@@ -177,7 +177,7 @@ impl Ranks {
         }
     }
 
-    /// Starts ranks; several by the crew. The errors are sentences.
+    /// Starts ranks; several are started by the crew. The errors are sentences.
     pub(super) fn spawn(&mut self, starts: &[RankStart]) -> Vec<(Local, Result<Started, String>)> {
         if let [only] = starts {
             let started = self.prepare(only).and_then(|(program, env, files)| {
@@ -189,7 +189,7 @@ impl Ranks {
         let mut crew = match self.crew.take().map_or_else(Crew::new, Ok) {
             Ok(crew) => crew,
             Err(error) => {
-                let why = format!("cannot make the threads that start it: {error}");
+                let why = format!("cannot create the threads that start it: {error}");
                 return starts.iter().map(|start| (start.local, Err(why.clone()))).collect();
             }
         };
@@ -216,7 +216,7 @@ impl Ranks {
         running
     }
 
-    /// What a rank is started with.
+    /// Returns what a rank is started with.
     fn prepare(&mut self, start: &RankStart) -> Result<Prepared, String> {
         if self.io.len() <= start.local {
             self.io.resize_with(start.local + 1, RankIo::default);
@@ -229,7 +229,7 @@ impl Ranks {
         Ok((program, env, files))
     }
 
-    /// It runs: its pipes and its socket are served from now on.
+    /// Serves the pipes and the socket of a rank that has started.
     fn adopt(&mut self, local: Local, process: Process, files: Option<[OutputFile; 2]>) -> Result<Started, String> {
         let ends = Ends::from_vec(process.ends).ok_or("its pipes were lost")?;
         let broken = |what: &str, error: &dyn std::fmt::Display| format!("cannot serve its {what}: {error}");
@@ -251,7 +251,8 @@ impl Ranks {
             Some(spec) if !spec.output_dir.is_empty() => Path::new(OsStr::from_bytes(&spec.output_dir)),
             _ => return Ok(None),
         };
-        std::fs::create_dir_all(dir).map_err(|e| format!("cannot make the output directory {}: {e}", dir.display()))?;
+        std::fs::create_dir_all(dir)
+            .map_err(|e| format!("cannot create the output directory {}: {e}", dir.display()))?;
         let open = |stream: &str| {
             let path = dir.join(format!("rank.{rank}.{stream}"));
             match File::create(&path) {
@@ -296,12 +297,12 @@ impl Ranks {
 
     // --- PMI ---
 
-    /// A member's connection, instead of the one that it may have had.
+    /// Serves a member's connection, in place of an earlier one.
     pub(super) fn attach(&mut self, local: Local, stream: TcpStream) -> std::io::Result<()> {
         if self.io.len() <= local {
             self.io.resize_with(local + 1, RankIo::default);
         }
-        // What is done with it is done with any stream socket.
+        // The calls used on it work on any stream socket.
         let socket = OwnedFd::from(stream.into_std()?).into();
         let pmi = PmiSocket::serve(local, socket, self.events.clone())?;
         if let Some(before) = self.io[local].pmi.replace(pmi) {
@@ -330,12 +331,12 @@ impl Ranks {
         let output = self.output.clone();
         tokio::task::spawn_local(async move {
             while receiver.readable().await.is_ok() {
-                // As large as what is there, not more: there may be hundreds of these.
+                // One buffer per read, not one per pipe: there may be hundreds of pipes.
                 let mut buffer = BytesMut::with_capacity(READ_BYTES);
                 let input = match receiver.try_read_buf(&mut buffer) {
                     Ok(0) => {
-                        // Mostly it is on its way out, and will next close its other descriptors: let it do so on this core,
-                        // instead of being woken for each.
+                        // Mostly the rank is exiting and closes its other descriptors next: yield this core to it, instead of
+                        // being woken for each of them.
                         std::thread::yield_now();
                         break;
                     }
@@ -360,7 +361,7 @@ impl Ranks {
         tokio::task::spawn_local(async move {
             while let Some(Some(bytes)) = chunks.recv().await {
                 if sender.write_all(&bytes).await.is_err() {
-                    break; // it reads no more
+                    break; // the rank has closed its standard input
                 }
                 let _ = events.send(Event::Input(Input::StdinWritten(local, bytes.len() as u64)));
             }
@@ -372,7 +373,7 @@ impl Ranks {
 
     pub(super) fn stdin_write(&mut self, local: Local, bytes: Bytes) {
         if let Some(stdin) = self.io.get(local).and_then(|io| io.stdin.as_ref()) {
-            let _ = stdin.send(Some(bytes)); // the task is gone when the rank reads no more
+            let _ = stdin.send(Some(bytes)); // the task has ended if the rank closed its standard input
         }
     }
 
@@ -383,9 +384,9 @@ impl Ranks {
     }
 }
 
-/// What all ranks of a program have in common.
+/// Prepares what all ranks of a program have in common.
 fn prepare(launch: &LaunchBody, app: usize, state_dir: &Path) -> Result<Program, String> {
-    let spec = launch.spec.as_ref().ok_or("the launch has no job in it")?;
+    let spec = launch.spec.as_ref().ok_or("the launch contains no job")?;
     let wanted = &spec.apps[app];
     let c_string = |bytes: &[u8], what: &str| {
         CString::new(bytes).map_err(|_| format!("{what} has a zero byte in it: {:?}", String::from_utf8_lossy(bytes)))
@@ -426,7 +427,7 @@ mod tests {
 
     use super::*;
 
-    /// No machine has so many.
+    /// No machine has so many cpus.
     const NO_CPU: u32 = 60_000;
 
     fn start_on(cpus: &[u32], required: bool) -> Result<Process, String> {
@@ -437,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_starts_without_a_binding_that_nobody_asked_for_and_not_without_another() {
+    fn a_rank_starts_without_a_default_binding_but_not_without_a_requested_one() {
         let unbound = start_on(&[NO_CPU], false).expect("it runs anywhere");
         assert!(unbound.remark.starts_with("cannot run on cpus 60000"), "{}", unbound.remark);
         let free = start_on(&[], true).expect("it is not bound");

@@ -112,9 +112,10 @@ impl Keys {
         read: &impl Fn(&Path) -> io::Result<String>,
         deep: usize,
     ) -> Result<(), String> {
-        let text = || std::str::from_utf8(value).map_err(|_| format!("info key {}: it is no text", key.escape_ascii()));
+        let text =
+            || std::str::from_utf8(value).map_err(|_| format!("info key {}: not valid UTF-8", key.escape_ascii()));
         let open = |file: &str| {
-            read(&wdir.join(file)).map_err(|error| format!("cannot read {file}, which an info key names: {error}"))
+            read(&wdir.join(file)).map_err(|error| format!("cannot read {file}, named by an info key: {error}"))
         };
         match key {
             b"host" | b"hosts" => {
@@ -138,14 +139,14 @@ impl Keys {
                 }
             },
             b"soft" => self.soft = soft(text()?)?,
-            b"file" if deep == 0 => return Err("info key file: files that name each other".into()),
+            b"file" if deep == 0 => return Err("info key file: the files include each other".into()),
             b"file" => {
                 for line in
                     open(text()?)?.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
                 {
                     let (key, value) = line
                         .split_once('=')
-                        .ok_or_else(|| format!("the info file says {line:?}: write key = value"))?;
+                        .ok_or_else(|| format!("invalid line {line:?} in the info file: write key = value"))?;
                     self.take(key.trim().as_bytes(), value.trim().as_bytes(), wdir, read, deep - 1)?;
                 }
             }
@@ -158,7 +159,8 @@ impl Keys {
 
 /// Triplets as MPI writes them: `4`, `2:10`, `2:10:2`.
 fn soft(text: &str) -> Result<Vec<Triplet>, String> {
-    let wrong = || format!("info key soft: {text:?}: write numbers or ranges: 4,6 or 2:10 or 2:10:2");
+    let wrong =
+        || format!("info key soft: invalid value {text:?}: write numbers or ranges, such as 4,6 or 2:10 or 2:10:2");
     let number = |text: &str| text.trim().parse::<i64>().map_err(|_| wrong());
     let triplet = |item: &str| {
         let parts = item.split(':').map(number).collect::<Result<Vec<_>, _>>()?;

@@ -47,12 +47,12 @@ pub(super) fn parts(
 ) -> Result<(Vec<Part>, Option<String>), String> {
     let ranks = &binding_of(node, map, launch)?.ranks[..];
     if !ranks.is_empty() && ranks.len() != here {
-        return Err(format!("the launch binds {} ranks of node {node}, which has {here}", ranks.len()));
+        return Err(format!("invalid launch: bindings for {} of the {here} ranks of node {node}", ranks.len()));
     }
-    let spec = launch.spec.as_ref().ok_or("the launch has no job in it")?;
+    let spec = launch.spec.as_ref().ok_or("invalid launch: it contains no job")?;
     let mem_bind = match &spec.mem_bind[..] {
         "" => MemBind::None,
-        text => text.parse().map_err(|error| format!("the launch's memory binding: {error}"))?,
+        text => text.parse().map_err(|error| format!("invalid launch: memory binding: {error}"))?,
     };
     let here_is = Here {
         topology: inventory.topology.as_ref().and_then(|told| Topology::try_from(told).ok()),
@@ -76,14 +76,14 @@ fn binding_of(node: NodeId, map: &TaskMap, launch: &LaunchBody) -> Result<wire::
     if launch.binding_runs.is_empty() {
         return Ok(wire::NodeBinding::default());
     }
-    let index = map.nodes().iter().position(|id| *id == node).ok_or("the launch is not for this node")?;
+    let index = map.nodes().iter().position(|id| *id == node).ok_or("invalid launch: it is not for this node")?;
     let mut behind = 0;
     let run = launch.binding_runs.iter().find(|run| {
         behind += u64::from(run.nodes);
         (index as u64) < behind
     });
     let binding = run.and_then(|run| launch.bindings.get(run.binding as usize));
-    binding.cloned().ok_or_else(|| format!("the launch does not say how the ranks of node {node} are bound"))
+    binding.cloned().ok_or_else(|| format!("invalid launch: it does not say how the ranks of node {node} are bound"))
 }
 
 /// What the parts are cut from.
@@ -101,14 +101,14 @@ impl Here<'_> {
         let Some(topology) = self.topology.as_ref().filter(|_| !self.inventory.imagined) else {
             let unknown = !self.inventory.imagined && self.required && !binding.threads.is_empty();
             return match unknown {
-                true => Err("its node does not tell its cpus: restart its daemon, or use --bind-to none".into()),
+                true => Err("the cpus of its node are unknown: restart its daemon, or use --bind-to none".into()),
                 false => Ok((Bound::default(), env)),
             };
         };
         let threads = cpu_set(&binding.threads, topology.threads());
         let wanted: u64 = binding.threads.iter().map(|range| u64::from(range.count)).sum();
         if u64::from(threads.len()) != wanted {
-            return Err("its node has other cpus than when the job was placed: submit it again".into());
+            return Err("the cpus of its node have changed since the job was placed: submit it again".into());
         }
         let cpus = topology.os_threads(&threads);
         if !cpus.is_empty() {
@@ -148,7 +148,7 @@ impl Here<'_> {
         }
         let gpu = |place: &u32| {
             let known = self.inventory.gpus.get(*place as usize);
-            known.ok_or_else(|| format!("its node has no GPU {place} any more: restart its daemon"))
+            known.ok_or_else(|| format!("its node no longer has GPU {place}: restart its daemon"))
         };
         let gpus: Vec<&wire::Gpu> = binding.gpus.iter().map(gpu).collect::<Result<_, _>>()?;
         let list = |of: &dyn Fn(&wire::Gpu) -> String| gpus.iter().map(|gpu| of(gpu)).collect::<Vec<_>>().join(",");
@@ -180,8 +180,8 @@ impl Step {
         }
         let unbound = std::mem::take(&mut self.unbound);
         let ranks: CpuSet = unbound.iter().map(|(local, _)| self.ranks[*local].rank).collect();
-        let (who, why) = (if unbound.len() == 1 { "rank" } else { "ranks" }, &unbound[0].1);
-        let text = format!("{who} {ranks} {} unbound: {why}", if unbound.len() == 1 { "runs" } else { "run" });
+        let (noun, why) = (if unbound.len() == 1 { "rank" } else { "ranks" }, &unbound[0].1);
+        let text = format!("{noun} {ranks} {} unbound: {why}", if unbound.len() == 1 { "runs" } else { "run" });
         if self.notices.is_empty() {
             self.tell(text, out);
         }
@@ -266,13 +266,13 @@ mod tests {
     #[test]
     fn a_launch_that_does_not_fit_is_refused() {
         let wrong = launch(&[&[rank(0, 2, &[])]], &[(2, 0)]);
-        assert_eq!(on(3, &wrong, 2), Err("the launch binds 1 ranks of node 3, which has 2".into()));
+        assert_eq!(on(3, &wrong, 2), Err("invalid launch: bindings for 1 of the 2 ranks of node 3".into()));
         let short = launch(&[&[]], &[(1, 0)]);
-        assert_eq!(on(5, &short, 1), Err("the launch does not say how the ranks of node 5 are bound".into()));
+        assert_eq!(on(5, &short, 1), Err("invalid launch: it does not say how the ranks of node 5 are bound".into()));
         let beyond = launch(&[&[rank(7, 2, &[]), rank(0, 0, &[9])]], &[(1, 0)]);
         let parts = on(3, &beyond, 2).unwrap();
-        assert!(parts[0].as_ref().is_err_and(|why| why.starts_with("its node has other cpus")));
-        assert!(parts[1].as_ref().is_err_and(|why| why.starts_with("its node has no GPU 9")));
+        assert!(parts[0].as_ref().is_err_and(|why| why.starts_with("the cpus of its node have changed")));
+        assert!(parts[1].as_ref().is_err_and(|why| why.starts_with("its node no longer has GPU 9")));
     }
 
     #[test]

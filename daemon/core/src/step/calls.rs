@@ -135,7 +135,7 @@ impl Step {
         }
     }
 
-    /// Nobody will answer: says no to whoever waits.
+    /// Fails all pending calls: no answer will come.
     pub(super) fn fail_calls(&mut self, out: &mut Vec<Effect>) {
         for call in self.calls.open.keys().copied().collect::<Vec<_>>() {
             match self.calls.open.get(&call) {
@@ -149,7 +149,7 @@ impl Step {
         }
     }
 
-    /// A rank has a new connection: what it asked over the one before is nobody's.
+    /// Forgets what a rank asked on its previous connection: no answer can reach it.
     pub(super) fn forget_calls(&mut self, local: Local) {
         self.calls.open.retain(|_, (of, _)| *of != local);
     }

@@ -1,9 +1,9 @@
 //! How ranks end, and what that means for the job.
 //!
-//! A rank ends well by exiting with 0 after finalize, or without ever having spoken PMI. Any other end is reported once, at
-//! once. It is *fatal*, and ends the job, when the others could wait for it for ever: it aborted, died or exited between init
-//! and finalize (in a spawned job: without init), could not be started, broke the PMI protocol, or is gone while its
-//! neighbours wait in a fence. What ends after this step was told to kill is secondary.
+//! A rank ends in good order if it exits with 0 after finalize, or without having used PMI. Any other end is reported once,
+//! immediately. It is *fatal*, and ends the job, if other ranks could wait for this one for ever: it aborted, died or exited between
+//! init and finalize (in a spawned job: without init), could not be started, broke the PMI protocol, or has ended while its
+//! neighbours wait in a fence. Ends that follow an order to kill are secondary.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,38 +14,37 @@ use rsd_proto::v1::{self as wire, Stream, rank_exit::How, up};
 use super::{Effect, Local, Phase, Status, StdinState, Step};
 use crate::{Now, sentences};
 
-/// A dead rank's streams may take this long to reach their end before it is reported without: a child of it may hold them
-/// open.
+/// How long the end of a dead rank may wait for the end of its streams: a child may hold them open.
 const DRAIN: Duration = Duration::from_millis(50);
-/// After an abort the rank may take this long to flush and exit by itself; old clients never do.
+/// How long a rank may take to flush and exit after an abort; old clients never exit.
 const ABORT_GRACE: Duration = Duration::from_millis(100);
-/// A rank that closed its PMI connection without finalize may take this long to exit.
+/// How long a rank may take to exit after it closed its PMI connection without finalize.
 const HANGUP_GRACE: Duration = Duration::from_secs(5);
-/// Ranks of a node that are in MPI may wait this long for one that has exited without it.
+/// How long ranks of a node that are in MPI may wait for a rank that exited without MPI.
 const ABSENCE: Duration = Duration::from_secs(3);
-/// After the sweep, how long output may still come from a process that escaped it.
+/// How long after the sweep output may still come from a process that escaped it.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
 const STDERR_TAIL_BYTES: usize = 4 << 10;
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
-/// What is known of one rank's end.
+/// What is known of the end of one rank.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     stderr_tail: VecDeque<u8>,
     pub(super) aborted: Option<i32>,
-    /// Broke the protocol or could not be started: why.
+    /// Why it broke the protocol or could not be started.
     pub(super) fault: Option<Fault>,
     /// Kill it at this time if it is still there.
     pub(super) kill_at: Option<Duration>,
     /// Its PMI connection is closed, and it was not finalized.
     hung_up: bool,
-    /// Report its end at this time, drained or not.
+    /// Report its end at this time, even if its streams are still open.
     report_at: Option<Duration>,
     pub(super) was_told: bool,
     report: Option<wire::RankExit>,
-    /// Since when all that is known of its end.
+    /// When its end was known completely.
     judged: Option<Duration>,
 }
 
@@ -62,7 +61,7 @@ impl Verdict {
         self.stderr_tail.drain(..excess);
     }
 
-    /// The last whole lines written.
+    /// Returns the last complete lines written.
     fn last_stderr(&self) -> Bytes {
         let bytes: Vec<u8> = self.stderr_tail.iter().copied().collect();
         let cut = if bytes.len() < STDERR_TAIL_BYTES {
@@ -74,17 +73,17 @@ impl Verdict {
     }
 }
 
-/// Where the step as a whole is on its way out.
+/// The end of the step as a whole.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     /// TERM was sent; KILL follows at this time.
     kill_at: Option<Duration>,
     killing: bool,
-    /// Why, by the head's word.
+    /// Why, as the head has said.
     why: Option<String>,
     sweep_asked: bool,
     pub(super) swept: bool,
-    /// A rank has exited without MPI while others of this node are in it: when that is fatal.
+    /// A rank exited without MPI while others of this node are in MPI: when that becomes fatal.
     absent_at: Option<Duration>,
     /// After the sweep: give up on streams that are still open.
     abandon_at: Option<Duration>,
@@ -100,19 +99,19 @@ impl Ending {
         self.killing
     }
 
-    /// Why that is to be, unless it is known already.
+    /// Notes why the job is being ended, unless that is known already.
     pub(super) fn tell(&mut self, why: String) {
         self.why.get_or_insert(why);
     }
 
-    /// The same, as a sentence.
+    /// Says why the job is being ended.
     pub(super) fn why(&self) -> String {
         self.why.clone().filter(|why| !why.is_empty()).unwrap_or_else(|| sentences::JOB_IS_BEING_ENDED.to_owned())
     }
 }
 
 impl super::Rank {
-    /// It has ended, and that ended nothing else.
+    /// Whether it has ended without ending the job.
     fn left_quietly(&self) -> bool {
         self.verdict.judged.is_some() && !self.verdict.report.as_ref().is_some_and(|report| report.fatal)
     }
@@ -122,7 +121,7 @@ impl Step {
     pub(super) fn on_started(&mut self, _now: Now, local: Local, out: &mut Vec<Effect>) {
         self.ranks[local].phase = Phase::Running;
         if self.ending.killing {
-            // It was being started when the kill came.
+            // The kill came while it was being started.
             out.push(Effect::Signal(local, SIGKILL));
         }
     }
@@ -147,14 +146,14 @@ impl Step {
         self.report_exit_if_known(now, local, out);
     }
 
-    /// The rank called abort: the code is final, and it gets a moment to flush.
+    /// The rank called abort: the code is final, and the rank gets [`ABORT_GRACE`] to flush.
     pub(super) fn on_abort(&mut self, now: Now, local: Local, code: i32) {
         let verdict = &mut self.ranks[local].verdict;
         verdict.aborted.get_or_insert(code);
         verdict.kill_at.get_or_insert(now.mono + ABORT_GRACE);
     }
 
-    /// The rank said what nobody can answer: it would wait for ever.
+    /// The rank sent an unanswerable request, and would wait for an answer for ever.
     pub(super) fn on_protocol_fault(&mut self, now: Now, local: Local, why: String, out: &mut Vec<Effect>) {
         let verdict = &mut self.ranks[local].verdict;
         verdict.fault.get_or_insert(Fault::Protocol(why));
@@ -168,7 +167,7 @@ impl Step {
         }
         let rank = &mut self.ranks[local];
         if rank.pmi.is_active() && rank.phase == Phase::Running && rank.verdict.aborted.is_none() {
-            // Mostly it is dying, and its status tells more.
+            // Mostly it is dying, and its exit status will tell more.
             rank.verdict.hung_up = true;
             rank.verdict.kill_at.get_or_insert(now.mono + HANGUP_GRACE);
         }
@@ -182,7 +181,7 @@ impl Step {
         self.settle_exits(now, out);
     }
 
-    /// TERM to all now, KILL after `grace_ms`; a second call can only make it sooner.
+    /// Sends TERM to all ranks now and KILL after `grace_ms`; a second call can only shorten the grace.
     pub(super) fn kill(&mut self, now: Now, grace_ms: u64, out: &mut Vec<Effect>) {
         let kill_at = now.mono + Duration::from_millis(grace_ms);
         let first = !std::mem::replace(&mut self.ending.killing, true);
@@ -205,20 +204,20 @@ impl Step {
         self.give_up_meeting(now, out);
     }
 
-    /// Ends everything here for a fault that no single rank has.
+    /// Ends all ranks because of a fault that is not the fault of one of them.
     pub(super) fn fail_all(&mut self, now: Now, why: &str, out: &mut Vec<Effect>) {
         for local in 0..self.ranks.len() {
             self.on_protocol_fault(now, local, why.to_owned(), out);
         }
     }
 
-    /// The head has forgotten the job: nothing of it may stay.
+    /// The head has released the job: end whatever is left of it.
     pub(super) fn on_release(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.ending.released = true;
         self.kill(now, 0, out);
     }
 
-    /// Reports a rank's end as soon as it has ended and its last words are in.
+    /// Reports a rank's end once it has ended and its output has been read.
     pub(super) fn report_exit_if_known(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
         let rank = &mut self.ranks[local];
         let drained = rank.lines.iter().all(|lines| !lines.is_open());
@@ -244,7 +243,7 @@ impl Step {
         }
         let between = rank.pmi.has_spoken() && !rank.pmi.is_finalized();
         let told = rank.verdict.was_told;
-        // Whoever has spawned it waits for its MPI_Init.
+        // Its spawner waits for its MPI_Init.
         let silent = self.launch.spawned && !rank.pmi.has_spoken();
         let (how, code, fatal, note) = match (&rank.verdict.fault, rank.verdict.aborted, rank.phase) {
             (_, Some(code), _) => (How::Aborted(code), shell_code(code), true, String::new()),
@@ -274,7 +273,7 @@ impl Step {
                 (How::Failed(sentences::NEVER_STARTED.into()), 247, true, String::new())
             }
         };
-        // Orderly exits after the others were told to go are not failures of their own, except aborts.
+        // What ends after the step was told to kill is a consequence, not a failure of its own.
         Some(wire::RankExit {
             rank: rank.rank,
             node: self.node,
@@ -295,7 +294,7 @@ impl Step {
         }
     }
 
-    /// A rank that is gone can never enter the fence that its neighbours wait in.
+    /// A rank that has ended can never enter the fence that its neighbours wait in.
     pub(super) fn check_fence(&mut self, out: &mut Vec<Effect>) {
         if self.fence.waiting.is_empty() || self.ending.killing {
             return;
@@ -306,8 +305,8 @@ impl Step {
         self.condemn(local, note, out);
     }
 
-    /// MPI libraries wait for each other in shared memory too, where nobody sees it: a rank that left without MPI while its
-    /// neighbours are in it is waited for, and not for ever.
+    /// MPI libraries also wait for each other in shared memory, where the step cannot see it. So a rank that exited without MPI
+    /// while its neighbours are in MPI becomes fatal after [`ABSENCE`].
     fn settle_absence(&mut self, now: Now, out: &mut Vec<Effect>) {
         let absent = self.ranks.iter().position(|rank| rank.left_quietly() && !rank.pmi.has_spoken());
         let in_mpi = self.ranks.iter().filter(|rank| rank.phase == Phase::Running && rank.pmi.is_active()).count();
@@ -320,7 +319,7 @@ impl Step {
         }
     }
 
-    /// Makes the orderly end of a rank the job's failure.
+    /// Turns the orderly end of a rank into the job's failure.
     fn condemn(&mut self, local: Local, note: String, out: &mut Vec<Effect>) {
         let rank = &mut self.ranks[local];
         let status = match rank.phase {
@@ -345,7 +344,7 @@ impl Step {
         self.send_report(local, out);
     }
 
-    /// What is due by time.
+    /// Does what is due.
     pub(super) fn settle_exits(&mut self, now: Now, out: &mut Vec<Effect>) {
         let due = |at: Option<Duration>| at.is_some_and(|at| at <= now.mono);
         if due(self.ending.kill_at) {
@@ -400,7 +399,7 @@ impl Step {
         }
     }
 
-    /// Everyone is gone, every byte is on its way: says so, and leaves when that is acknowledged.
+    /// All ranks have ended and all output was sent: reports that, and exits when the head releases the step.
     pub(super) fn settle_end(&mut self, out: &mut Vec<Effect>) {
         let over = self.ending.swept
             && self
@@ -411,7 +410,7 @@ impl Step {
             return;
         }
         self.settle_output(out);
-        // Behind the last acknowledgement: whoever hears that this node is done has heard all it had to say.
+        // After the last acknowledgement: a receiver of this report has all output of this node.
         if self.ending.done.is_none() && self.outbox.is_drained() {
             let exits = self.ranks.iter().filter_map(|rank| rank.verdict.report.clone()).collect();
             let fence = self.fence.sent.last().map_or(0, |sent| sent.epoch);
@@ -426,7 +425,7 @@ impl Step {
     }
 
     pub(super) fn resend_exits(&mut self, now: Now, out: &mut Vec<Effect>) {
-        // An end of the whole waits on its way for others; a failure must not.
+        // The report of the whole step is merged with others on its way up, and may wait; a failure must not.
         for local in 0..self.ranks.len() {
             let Verdict { report, judged, .. } = &mut self.ranks[local].verdict;
             if let (Some(report), Some(since)) = (report, judged) {
@@ -447,7 +446,7 @@ impl Step {
     }
 }
 
-/// The code that a shell would show: 1 to 255, never 0 for a failure.
+/// Returns the code that a shell would show: 1 to 255, never 0 for a failure.
 fn shell_code(code: i32) -> i32 {
     match code & 0xff {
         0 => 1,

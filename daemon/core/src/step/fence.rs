@@ -1,4 +1,4 @@
-//! The local half of the fence: who of the node has entered, by PMI or by a call, and what went up for all of them.
+//! The local half of the fence: which ranks of the node have entered, by PMI or by a call, and what the step sent up for them.
 
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, up};
@@ -9,30 +9,30 @@ use crate::Now;
 /// The local half of the fence.
 #[derive(Debug)]
 pub(super) struct Fence {
-    /// The one that ranks enter now, from 1.
-    pub(super) epoch: u64,
-    /// Local ranks in it, and how to answer each.
+    /// The number of the fence that ranks enter now, from 1.
+    pub(super) number: u64,
+    /// Local ranks that have entered it, and how to answer each.
     pub(super) waiting: Vec<(Local, Waiter)>,
-    /// What went up for the epochs that a daemon may still ask about: this one and the one before.
+    /// What was sent up for the fences that a daemon may still ask about: this one and the previous one.
     pub(super) sent: Vec<wire::FenceUp>,
 }
 
-/// How to answer who has entered.
+/// How to answer a rank that has entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waiter {
-    /// `barrier_in`, with the tag to echo.
+    /// By `barrier_in`, with the tag to echo.
     Pmi1 { tag: Option<u32> },
-    /// The gRPC service: the daemon's call number, and the rank's own for this fence, or 0.
+    /// By the gRPC service: the daemon's call number, and the rank's own number for this fence, or 0.
     Call { call: u64, attempt: u64 },
-    /// The gRPC service of a daemon that is gone, and its call with it.
-    Nobody { attempt: u64 },
+    /// By the gRPC service of a daemon that has ended, and the call with it.
+    Disconnected { attempt: u64 },
 }
 
 impl Waiter {
     pub(super) fn attempt(self) -> u64 {
         match self {
             Waiter::Pmi1 { .. } => 0,
-            Waiter::Call { attempt, .. } | Waiter::Nobody { attempt } => attempt,
+            Waiter::Call { attempt, .. } | Waiter::Disconnected { attempt } => attempt,
         }
     }
 }
@@ -43,7 +43,7 @@ impl Step {
             self.fence.waiting.push((local, waiter));
             return self.fail_waiting(out);
         }
-        // A rank that enters twice (two dialects at once) waits once for each answer but counts once.
+        // A rank that enters twice, in two dialects, gets both answers but counts once.
         self.fence.waiting.push((local, waiter));
         let mut inside = vec![false; self.ranks.len()];
         for (waiting, _) in &self.fence.waiting {
@@ -56,17 +56,18 @@ impl Step {
         self.tell_kin();
         let batches: Vec<Bytes> = self.kvs.take_batch().into_iter().collect();
         if self.map.nodes().len() == 1 {
-            // All there is of the job is here, and its puts are in the store already.
+            // The whole job runs here, and its puts are in the store already.
             self.complete_fence(out);
             return;
         }
-        let fence = wire::FenceUp { job: self.job, epoch: self.fence.epoch, nodes: vec![self.node], batches };
+        let fence = wire::FenceUp { job: self.job, epoch: self.fence.number, nodes: vec![self.node], batches };
         self.fence.sent.retain(|sent| sent.epoch + 1 == fence.epoch);
         self.fence.sent.push(fence.clone());
         self.send(up::Body::FenceUp(fence), out);
     }
 
-    /// By the gRPC service. Who asks again for want of an answer says the same `attempt`, and may have passed this fence meanwhile.
+    /// A rank enters by the gRPC service. A caller that retries because it got no answer repeats its `attempt`, and may have
+    /// passed this fence meanwhile.
     pub(super) fn enter_fence_by_call(&mut self, local: Local, call: u64, attempt: u64, out: &mut Vec<Effect>) {
         let again = Waiter::Call { call, attempt };
         if attempt == 0 {
@@ -79,7 +80,7 @@ impl Step {
         match waiting.iter_mut().find(|(waiting, waiter)| *waiting == local && waiter.attempt() == attempt) {
             Some((_, waiter)) => {
                 if let Waiter::Call { call: before, .. } = std::mem::replace(waiter, again) {
-                    self.answer_call(before, Err("the same was asked again".into()), out);
+                    self.answer_call(before, Err("superseded by a retry of the same call".into()), out);
                 }
             }
             None => self.enter_fence(local, again, out),
@@ -87,13 +88,13 @@ impl Step {
     }
 
     pub(super) fn on_fence_down(&mut self, now: Now, fence: wire::FenceDown, out: &mut Vec<Effect>) {
-        let awaited = self.fence.sent.iter().any(|sent| sent.epoch == self.fence.epoch);
-        if fence.epoch != self.fence.epoch || !awaited {
+        let awaited = self.fence.sent.iter().any(|sent| sent.epoch == self.fence.number);
+        if fence.epoch != self.fence.number || !awaited {
             return; // a repeat
         }
         for batch in fence.batches {
             if self.kvs.apply(batch).is_err() {
-                self.fail_all(now, "a fence brought keys that do not decode", out);
+                self.fail_all(now, "a fence delivered keys that do not decode", out);
                 return;
             }
         }
@@ -105,7 +106,7 @@ impl Step {
     }
 
     pub(super) fn complete_fence(&mut self, out: &mut Vec<Effect>) {
-        self.fence.epoch += 1;
+        self.fence.number += 1;
         for (local, waiter) in std::mem::take(&mut self.fence.waiting) {
             if waiter.attempt() != 0 {
                 self.ranks[local].passed = waiter.attempt();
@@ -113,7 +114,7 @@ impl Step {
             match waiter {
                 Waiter::Pmi1 { tag } => self.answer_barrier(local, tag, out),
                 Waiter::Call { call, .. } => self.answer_call(call, Ok(None), out),
-                Waiter::Nobody { .. } => {}
+                Waiter::Disconnected { .. } => {}
             }
         }
     }

@@ -1,11 +1,10 @@
-//! The guard against ranks that do not know of each other: programs whose MPI library asks for another process manager than ours
-//! run as many worlds of one, and print the same result n times.
+//! The guard against ranks that do not know of each other: if a program's MPI library asks for another process manager than rsd,
+//! its n processes run as n worlds of one, and print the same result n times.
 //!
-//! While none of a job's ranks has said a word of PMI, a rank of its first node is looked at a few times, ever more seldom: which
-//! libraries it has mapped. When they are such an MPI's, or an MPI's in a process whose environment has lost the way to us
-//! (`env -i`, a container), the user is told, once. Programs without MPI are looked at and left alone; those that end before the
-//! first look cost nothing, and are not seen: nothing is left of a process that tells what it had mapped. A library that is
-//! linked into the program itself is not seen either.
+//! While no rank of a job has used PMI, the step looks a few times, at growing intervals, at the libraries that a rank of the
+//! first node has mapped. If they belong to such an MPI, or to any MPI in a process whose environment no longer leads to rsd
+//! (`env -i`, a container), the step notifies the user once. Programs without MPI are left alone. Two cases are missed: programs
+//! that end before the first look, and libraries linked into the program itself.
 
 use std::time::Duration;
 
@@ -21,15 +20,15 @@ const LOOKS: [Duration; 5] = [
     Duration::from_secs(20),
 ];
 
-/// An MPI that does not ask us.
+/// An MPI that does not ask rsd.
 struct Foreign {
     name: &'static str,
-    /// How the names of files begin that it maps, all of them. The first is named to the user.
+    /// Prefixes of the names of files that it maps; it maps all of them. The notice names the first.
     maps: &'static [&'static str],
     asks: &'static str,
 }
 
-/// Open MPI before 2.0 calls its library as MPICH does, so its own second library tells.
+/// Open MPI before 2.0 gives its library MPICH's name, so a second library identifies it.
 const FOREIGN: [Foreign; 5] = [
     Foreign { name: "Open MPI", maps: &["libmpi.so", "libopen-pal.so"], asks: "PMIx" },
     Foreign { name: "Open MPI", maps: &["libmpi.so.40"], asks: "PMIx" },
@@ -38,10 +37,10 @@ const FOREIGN: [Foreign; 5] = [
     Foreign { name: "an MPI", maps: &["libmpi", "libpmix.so"], asks: "PMIx" },
 ];
 
-/// How far the looking is.
+/// The looks that were taken.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
-    /// None: nobody is to be looked at, or no more.
+    /// When the ranks were started; None: no look is due, or no further one.
     started: Option<Duration>,
     looks: usize,
 }
@@ -53,7 +52,7 @@ impl Guard {
 }
 
 impl Step {
-    /// The ranks are being started.
+    /// Begins when the ranks are being started.
     pub(super) fn begin_guard(&mut self, now: Now) {
         let several = self.map.size() > 1;
         if several && self.ranks.first().is_some_and(|rank| rank.rank == 0) {
@@ -89,9 +88,9 @@ impl Step {
                  that speaks PMI-1 (rsd's mpicc, MPICH, Intel MPI), or start it with its own launcher"
             ),
             (None, Some(file)) => format!(
-                "the program uses an MPI ({file}), but neither PMI_FD nor PMI_PORT is in the environment that it began with \
-                 (env -i, sudo or a container may have removed them), {alone}. Leave it what rsd sets (PMI_*, RSD_*); if that \
-                 is meant, RSD_MPI_SINGLETON=allow says so"
+                "the program uses an MPI ({file}), but neither PMI_FD nor PMI_PORT was in its environment when it started \
+                 (env -i, sudo or a container may have removed them), {alone}. Keep the variables that rsd sets (PMI_*, RSD_*); \
+                 if this is intended, set RSD_MPI_SINGLETON=allow"
             ),
             (None, None) => return,
         };
@@ -105,12 +104,12 @@ impl Step {
 pub struct Mapped {
     /// The names of those files that [`matters`] picks.
     pub files: Vec<String>,
-    /// One of them in a process that [`has_lost_us`]: an MPI that will not find us.
+    /// One of them in a process that [`has_lost_us`]: an MPI that will not find rsd.
     pub lost: Option<String>,
 }
 
-/// Whether the environment that a process began with has no way to its process manager in it, and it does not look as if that
-/// were meant. Where a program has written its title over it nobody knows.
+/// Whether the environment that a process was started with does not name its process manager, without a sign that this is
+/// intended. False if the program has overwritten its environment with a title.
 pub fn has_lost_us(environ: &[u8]) -> bool {
     const KNOWN: [&[u8]; 5] =
         [b"PMI_FD=", b"PMI_PORT=", b"RSD_JOIN=", b"RSD_MPI_SINGLETON=allow", b"RSD_MPI_SINGLETON=alone"];

@@ -1,11 +1,11 @@
 //! Members of a group whose MPI libraries are not the same.
 //!
-//! Each would look for the others in its own way and not find them, and say so in words that do not tell why. What a member
-//! asks tells whether its library is ours, which asks for the mapping by a key of its own, or another one. Those of one node are
-//! compared when they ask; those of several in the first fence, by which each step says what it has seen, since no library
-//! that comes this far does without. Who differs from those before it breaks the epoch.
+//! Such libraries would not find each other, and their errors would not say why. A member's first requests tell whether its
+//! library is rsd's, which asks for the mapping by its own key, or another one. The step compares the members of one node when
+//! they ask; those of several nodes are compared in the first fence, in which each step reports what it has seen, since every
+//! library that gets this far enters one. A member that differs from earlier ones breaks the epoch.
 //!
-//! A process may leave MPI and begin again, as another program: only what members have begun as often is compared.
+//! A process may leave MPI and begin again, as another program: only members that have begun equally often are compared.
 
 use rsd_proto::pmi::mapping;
 use rsd_proto::pmi::v1::{Reply, Request};
@@ -31,12 +31,12 @@ pub(super) struct Shown {
     begun: u32,
 }
 
-/// Whether the nodes of an epoch know of each other's members.
+/// Whether the nodes of an epoch have compared their members.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Compared {
     #[default]
     Not,
-    /// This node's are in the fence that is under way.
+    /// The fence in progress carries what this node's members use.
     Told,
     Done,
 }
@@ -62,7 +62,7 @@ impl Shown {
             Request::Get { key, .. } if key == mapping::AT_ONCE_KEY.as_bytes() => {
                 self.kin.get_or_insert(Kin::Ours);
             }
-            // Ours asks for this one, too, if it gets no answer to the other.
+            // rsd's library asks for this key as well, if the other has no value.
             Request::Get { key, .. } if key == mapping::KEY.as_bytes() => {
                 self.kin.get_or_insert(Kin::Other);
             }
@@ -89,7 +89,7 @@ impl Shown {
 }
 
 impl Step {
-    /// A rank asks for something; true: it is a member that does not fit the others of its node, and has been told so.
+    /// A rank asks for something. True: it is a member whose library differs from others of its node, and it has been told so.
     pub(super) fn refuse_kin(&mut self, now: Now, local: Local, request: &Request, out: &mut Vec<Effect>) -> bool {
         let Some(member) = &mut self.ranks[local].member else { return false };
         let before = member.shown.kin;
@@ -105,8 +105,8 @@ impl Step {
         true
     }
 
-    /// The answer to what a member has asked last; the epoch is over. Its connection stays as long as the step does: MPICH 5
-    /// crashes where that is closed before its next question.
+    /// Fails a member's last request; the epoch is over. The connection stays open until the step ends: MPICH 5 crashes if it is
+    /// closed before its next request.
     fn part_from(&mut self, now: Now, local: Local, why: String, out: &mut Vec<Effect>) {
         let told = format!("rank {} {why}", self.ranks[local].rank);
         for (_, waiter) in self.fence.waiting.extract_if(.., |(waiting, _)| *waiting == local).collect::<Vec<_>>() {
@@ -120,7 +120,7 @@ impl Step {
         self.member_is_over(now, local, out);
     }
 
-    /// All members of this node are in a fence: with the first one the other nodes hear what they use.
+    /// All members of this node have entered a fence: the first fence tells the other nodes which library they use.
     pub(super) fn tell_kin(&mut self) {
         if self.compared != Compared::Not || !self.has_members() || self.map.nodes().len() == 1 {
             return;
@@ -133,7 +133,7 @@ impl Step {
         }
     }
 
-    /// That fence is complete; true: not all nodes' members use the same, and nobody is to go on.
+    /// That fence is complete. True: the nodes' members use different libraries, and no member may continue.
     pub(super) fn finds_other_kin(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
         if self.compared != Compared::Told {
             return false;
@@ -145,7 +145,7 @@ impl Step {
             self.compared = Compared::Done;
             return false;
         };
-        // Those who fit the first wait for the head's word.
+        // Members that agree with the first wait until the head ends the epoch.
         let differs = |rank: &super::Rank| rank.member.as_ref().and_then(|it| it.shown.kin).filter(|it| *it != kin);
         let here = self.ranks.iter().enumerate().find_map(|(local, rank)| Some((local, differs(rank)?)));
         if let Some((local, kin)) = here {
@@ -155,7 +155,7 @@ impl Step {
     }
 }
 
-/// Ranks can put no such key.
+/// Ranks cannot put such a key.
 fn key(node: usize) -> String {
     format!("PMI_rsd_kin_{node}")
 }

@@ -1,7 +1,7 @@
 //! One output stream of one rank, cut into records of whole lines, so that ranks never mix within a line.
 //!
-//! A rank that is alone in its job has nobody to mix with: its bytes pass as they come. A line beyond the limit passes in
-//! pieces, marked, because memory is bounded. Bytes are never changed: the records of a stream, put together, are the stream.
+//! The output of a job's only rank is passed on as it arrives. A line beyond the limit is passed on in marked pieces, because
+//! memory is bounded. Bytes are never changed: the concatenated records of a stream are the stream.
 
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ pub(super) struct Lines {
     open: bool,
 }
 
-/// Bytes to pass on; `more`: their last line goes on in the next record.
+/// Bytes to pass on; `more`: their last line continues in the next record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) data: Bytes,
@@ -23,7 +23,7 @@ pub(super) struct Piece {
 }
 
 impl Lines {
-    /// `whole`: hold back what has no line end yet, up to `limit` bytes.
+    /// `whole`: hold back an incomplete line, up to `limit` bytes.
     pub(super) fn new(whole: bool, limit: usize) -> Lines {
         Lines { partial: Vec::new(), limit, whole, open: true }
     }

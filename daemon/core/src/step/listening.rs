@@ -20,7 +20,7 @@ use crate::NodeId;
 pub(super) struct Listening {
     /// What the daemon is told, once all ranks have started.
     located: Option<wire::Located>,
-    /// The other nodes' ranks, once somebody has answered.
+    /// The ranks of other nodes, once a daemon has answered.
     known: Option<HashMap<NodeId, NodePorts>>,
     asked: bool,
     /// Ranks here that want to know where a rank listens.
@@ -93,7 +93,7 @@ impl Step {
         }
     }
 
-    /// Where a rank listens; none if nowhere, or if there is no such rank.
+    /// Returns where a rank listens; None if it does not listen, or the rank is unknown.
     fn find(&self, rank: u32) -> Result<Option<SocketAddr>, Unknown> {
         let Some(node) = self.map.node_of(rank) else { return Ok(None) };
         let is_here = node == self.node;

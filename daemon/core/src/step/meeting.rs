@@ -3,8 +3,8 @@
 //! address and the port in their environment. A job that exports nothing has no part of this, and one of a single node costs
 //! no message either.
 //!
-//! The port is free when it is found, and nobody else is given it: the shell sees to that until the ranks run. Members of
-//! groups run already: their daemon holds their places back until the step has told it the same.
+//! The step process reserves the port until the ranks run. Members of groups run already: their daemon delays their `go` until
+//! the step has told it address and port.
 
 use bytes::Bytes;
 use prost::Message;
@@ -15,24 +15,24 @@ use rsd_proto::v1::{self as wire, JobSpec, Kv, KvBatch, LaunchBody, up};
 use super::{Effect, Step};
 use crate::Now;
 
-/// How far that is.
+/// The state of the meeting.
 #[derive(Debug)]
 pub(super) struct Meeting {
     frameworks: Vec<Framework>,
-    /// The interface by which this node talks to the others; empty if nobody knows.
+    /// The interface by which this node talks to the others; empty if unknown.
     interface: String,
     phase: Phase,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Phase {
-    /// Nothing was begun.
+    /// Not begun.
     Before,
-    /// The shell looks for a port, or the steps have yet to hear of it.
+    /// The step process looks for a port, or the fence that announces it is in progress.
     Finding,
     /// Found.
     Known { address: String, port: u16 },
-    /// The job was ended before.
+    /// The job was ended before the place was known.
     Over,
 }
 
@@ -45,8 +45,8 @@ impl Meeting {
     }
 }
 
-/// Whether ranks are to have a variable that was in the environment of who submitted the job: not one that an outer job has
-/// set, nor one that would make all of them the same rank.
+/// Whether ranks inherit a variable from the environment of the submitting process. They inherit neither variables that an
+/// outer job has set, nor those that would make all of them the same rank.
 pub(super) fn may_be_inherited(spec: &JobSpec, name: &[u8]) -> bool {
     let mut exported = spec.env.iter().filter(|var| var.name == frameworks::EXPORTED.as_bytes());
     let by_outer = exported.any(|var| var.value.split(|byte| *byte == b',').any(|known| known == name));
@@ -76,7 +76,7 @@ impl Step {
         let alone = self.map.nodes().len() == 1;
         let address = match (self.address.as_str(), alone) {
             ("", true) => Ok("127.0.0.1"),
-            ("", false) => Err("its daemon does not know by which address the other nodes reach it".to_owned()),
+            ("", false) => Err("its daemon does not know an address at which other nodes reach it".to_owned()),
             (address, _) => Ok(address),
         };
         match (address, found) {
@@ -91,19 +91,19 @@ impl Step {
             }
             (Err(why), _) | (_, Err(why)) => {
                 self.meeting.phase = Phase::Over;
-                self.fail_before(now, &format!("no place for --export: {why}"), out);
+                self.fail_before(now, &format!("cannot provide --export: {why}"), out);
             }
         }
     }
 
     /// All steps enter the job's first fence, for all of their ranks.
     fn enter_meeting(&mut self, batches: Vec<Bytes>, out: &mut Vec<Effect>) {
-        let fence = wire::FenceUp { job: self.job, epoch: self.fence.epoch, nodes: vec![self.node], batches };
+        let fence = wire::FenceUp { job: self.job, epoch: self.fence.number, nodes: vec![self.node], batches };
         self.fence.sent.push(fence.clone());
         self.send(up::Body::FenceUp(fence), out);
     }
 
-    /// A fence is complete: perhaps that one.
+    /// A fence is complete: perhaps the one that announces the place.
     pub(super) fn settle_meeting(&mut self, now: Now, out: &mut Vec<Effect>) {
         if self.meeting.phase != Phase::Finding {
             return;
@@ -119,12 +119,12 @@ impl Step {
             }
             None => {
                 self.meeting.phase = Phase::Over;
-                self.fail_before(now, "no place for --export: the first node has told none", out);
+                self.fail_before(now, "cannot provide --export: the first node announced no address", out);
             }
         }
     }
 
-    /// To the daemon of members, on every new link.
+    /// Tells the members' daemon the place, on every new link.
     pub(super) fn send_master(&self, out: &mut Vec<Effect>) {
         if let (Phase::Known { address, port }, true) = (&self.meeting.phase, self.has_members()) {
             let master = wire::Master { job: self.job, address: address.clone(), port: u32::from(*port) };
@@ -132,7 +132,7 @@ impl Step {
         }
     }
 
-    /// The job is being ended: ranks that wait to be started are not any more.
+    /// The job is being ended: ranks that were not started yet never will be.
     pub(super) fn give_up_meeting(&mut self, now: Now, out: &mut Vec<Effect>) {
         if matches!(self.meeting.phase, Phase::Before | Phase::Finding) && self.needs_meeting() {
             self.meeting.phase = Phase::Over;
@@ -142,7 +142,7 @@ impl Step {
         }
     }
 
-    /// What a rank of this program finds in its environment, `NAME=VALUE`, but for what the user has set.
+    /// Returns the variables of a rank of this program, `NAME=VALUE`, without those that the user has set.
     pub(super) fn frameworks_env(&self, place: &Place<'_>, app: usize) -> Vec<String> {
         let Phase::Known { address, port } = &self.meeting.phase else { return Vec::new() };
         let spec = self.launch_spec();

@@ -1,11 +1,11 @@
 //! Members of a group's epoch: ranks that run already, and that this step has not started.
 //!
-//! A member comes by itself, over TCP, with its `PMI_ID`; from then on it is a rank like any other. It has no output here and no
-//! standard input, and its exit status is its parent's to know. What ends it here is its word (finalize, abort), the end of its
-//! connection, the end of its process before it has one, or that it never comes.
+//! A member connects over TCP and presents its `PMI_ID`; from then on it is a rank like any other. The step has neither its
+//! output nor its standard input nor its exit status. For the step it ends when it says so (finalize, abort), when its connection
+//! closes, when its process ends before it has connected, or when it never connects.
 //!
-//! **No signal is ever sent to it**: where a rank would be killed, a member's questions are answered with a failure, and its
-//! connection is closed.
+//! **rsd never signals a process it did not start**: where a rank would be killed, the step fails a member's requests and closes
+//! its connection.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ use super::{Effect, Local, Phase, Step};
 use crate::Now;
 use crate::sentences::{self, member as sentence};
 
-/// After the epoch began: members that have not come by then are missed.
+/// How long after the start of the epoch a member may take to connect.
 const ATTACH: Duration = Duration::from_secs(60);
-/// The end of a connection and the end of its process are seen in any order: so long apart they are one event.
+/// The end of a connection and of its process are seen in any order: within this time they count as one event.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// After the epoch broke: members that use our library are let go then, and look who of the others is dead. Other libraries'
-/// processes would die of it when they finalize, and have the whole grace for that.
+/// After the epoch broke, members with rsd's library are cut off after this time; the library then checks which peers are dead.
+/// Other libraries would crash in finalize without their connection, and get the whole grace.
 const LET_GO: Duration = Duration::from_millis(500);
 
 /// A member to wait for.
@@ -44,16 +44,16 @@ pub struct MemberStart {
     pub started: u64,
     /// Whose process.
     pub uid: u32,
-    /// Another process has asked for its place.
+    /// Another process asked for its place.
     pub by_other: bool,
 }
 
-/// What is known of one member besides what is known of any rank.
+/// What the step knows of a member in addition to what it knows of any rank.
 #[derive(Debug)]
 pub(super) struct Member {
     start: MemberStart,
     other_uid: Option<u32>,
-    /// Missed from then on, if it has not come.
+    /// When it counts as missing, if it has not connected.
     missed_at: Option<Duration>,
     connected: bool,
     pub(super) way: Way,
@@ -61,27 +61,30 @@ pub(super) struct Member {
     pub(super) shown: Shown,
     /// Its process has ended.
     gone: bool,
-    /// Its connection was closed in the middle: over at this time, whatever else is seen until then.
+    /// Its connection closed between init and finalize: it counts as ended at this time.
     over_at: Option<Duration>,
 }
 
 impl Member {
-    /// Whose process it is, if it is another user's than the daemons'.
+    /// The uid of its process, if that differs from the daemons'.
     pub(super) fn other_uid(&self) -> Option<u32> {
         self.other_uid
     }
 }
 
 impl Step {
-    /// The same step for ranks that run already; `own_uid` is the daemons'. Fails with a sentence when the epoch does not fit the
-    /// launch.
+    /// Turns this into the step of ranks that are running already; `own_uid` is the daemons'. Fails with a sentence if the epoch does
+    /// not match the launch.
     pub fn of_members(mut self, epoch: &GroupEpoch, own_uid: u32) -> Result<Step, String> {
         if epoch.members.len() != self.map.size() as usize {
-            return Err("the launch and its group disagree on the number of members".into());
+            return Err("invalid launch: it and its group disagree on the number of members".into());
         }
         self.group = Some(epoch.name.clone()).filter(|name| !name.is_empty());
         for (local, rank) in self.ranks.iter_mut().enumerate() {
-            let told = epoch.members.get(rank.rank as usize).ok_or("the launch has ranks that its group has not")?;
+            let told = epoch
+                .members
+                .get(rank.rank as usize)
+                .ok_or("invalid launch: it has ranks that are not in its group")?;
             let start = MemberStart {
                 local,
                 pmi_id: told.pmi_id,
@@ -113,7 +116,7 @@ impl Step {
 
     pub(super) fn await_members(&mut self, now: Now, out: &mut Vec<Effect>) {
         for member in self.ranks.iter_mut().filter_map(|rank| rank.member.as_mut()) {
-            // Who has another framework to begin with need not come, if its end is seen.
+            // A member of another framework need not connect, if the end of its process can be seen.
             let needs_mpi =
                 self.launch.spec.as_ref().is_none_or(|spec| spec.export.is_empty()) || member.start.pid == 0;
             member.missed_at = needs_mpi.then_some(now.mono + ATTACH);
@@ -121,7 +124,7 @@ impl Step {
         }
     }
 
-    /// A member has connected, perhaps anew: the newest connection counts.
+    /// A member has connected, perhaps again: the newest connection counts.
     pub(super) fn on_attached(&mut self, local: Local, out: &mut Vec<Effect>) {
         let rank = &mut self.ranks[local];
         let Some(member) = rank.member.as_mut().filter(|_| !rank.phase.is_over()) else {
@@ -130,7 +133,7 @@ impl Step {
         };
         (member.connected, member.missed_at, member.over_at) = (true, None, None);
         if member.way == Way::Held {
-            // On the connection before.
+            // It waited on the previous connection.
             member.way = Way::Ahead;
         }
         rank.phase = Phase::Running;
@@ -143,7 +146,7 @@ impl Step {
         let rank = &mut self.ranks[local];
         let Some(member) = &mut rank.member else { return };
         member.gone = true;
-        // A connection may have been handed on to another process.
+        // The connection may have been passed to another process.
         if !member.connected {
             self.member_is_over(now, local, out);
         }
@@ -159,7 +162,7 @@ impl Step {
         } else if rank.pmi.has_spoken() || member.gone {
             self.member_is_over(now, local, out);
         } else {
-            // It had said nothing yet, and may come again.
+            // It had not used PMI yet, and may connect again.
             member.missed_at.get_or_insert(now.mono + ATTACH);
         }
     }
@@ -180,36 +183,36 @@ impl Step {
         self.report_exit_if_known(now, local, out);
     }
 
-    /// Where a rank would be killed: cuts a member off.
+    /// Cuts a member off, where a rank would be killed.
     pub(super) fn cut_off(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
         if self.ending.is_killing() && self.uses_ours(local) {
-            // So that it can tell its user.
+            // So that the member can tell its user.
             reply_to(local, &Reply::Failed(self.ending.why()), out);
         }
         out.push(Effect::PmiClose(local));
         self.member_is_over(now, local, out);
     }
 
-    /// The epoch is broken: whoever waits for an answer hears that there is none, and can end by itself.
+    /// The epoch is broken: fails all pending requests, so that the members can end by themselves.
     pub(super) fn fail_waiting(&mut self, out: &mut Vec<Effect>) {
         for (local, waiter) in std::mem::take(&mut self.fence.waiting) {
             match waiter {
                 Waiter::Pmi1 { .. } => reply_to(local, &Reply::Failed(self.ending.why()), out),
                 Waiter::Call { call, .. } => self.answer_call(call, Err(self.ending.why()), out),
-                Waiter::Nobody { .. } => {}
+                Waiter::Disconnected { .. } => {}
             }
         }
         self.settle_mapping(out);
         self.fail_calls(out);
     }
 
-    /// The epoch is broken: when a member is cut off, if that is before the grace is over.
+    /// When a member of a broken epoch is cut off, if that is before the grace is over.
     pub(super) fn let_go_at(&self, now: Now, local: Local) -> Option<Duration> {
         self.uses_ours(local).then_some(now.mono + LET_GO)
     }
 
-    /// Whether a member's MPI library is ours: that lives on without a process manager, and takes the end of its connection for
-    /// news of the others.
+    /// Whether a member's MPI library is rsd's: it works without a process manager, and checks its peers when its connection
+    /// closes.
     fn uses_ours(&self, local: Local) -> bool {
         self.ranks[local].member.as_ref().is_some_and(|member| member.shown.kin == Some(Kin::Ours))
     }
@@ -237,7 +240,7 @@ impl Step {
         members.flat_map(|member| [member.missed_at, member.over_at]).flatten()
     }
 
-    /// How a member ended, with rsctl's exit code for it; None: well.
+    /// How a member ended, with rsctl's exit code for it; None: in good order.
     pub(super) fn judge_member(&self, local: Local, member: &Member) -> Option<(How, i32)> {
         let rank = &self.ranks[local];
         let pid = member.start.pid;

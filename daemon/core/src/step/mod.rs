@@ -1,6 +1,6 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
-//! It owns what a rank can see of its launcher: the PMI dialogue (`pmi`), the `fence`'s local half, the key-value store, what only
+//! It is all that a rank sees of its launcher: the PMI dialogue (`pmi`), the `fence`'s local half, the key-value store, what only
 //! the head can answer (`calls`), where ranks listen (`listening`), where those of other frameworks meet (`meeting`), how its ranks are started (`start`), the way its
 //! output takes (`streams`, `lines`) and the verdict over its end (`exits`). Ranks that run already are `members`, of one `kin`, who go into
 //! shared memory `together`. It is a leaf of the daemons' tree and keeps everything that must not be lost until it is answered,
@@ -56,33 +56,33 @@ pub use rsd_proto::v1::Stream;
 /// What happens to a step.
 #[derive(Debug)]
 pub enum Input {
-    /// Begin: every rank is to be started.
+    /// Start every rank.
     Start,
-    /// A port of this node that is free and stays so for the job's ranks; or why there is none, as a sentence.
+    /// A free port of this node, reserved for the job's ranks; or why there is none, as a sentence.
     Port(Result<u16, String>),
-    /// A rank is about to run without what it was to be bound to: why, as a sentence.
+    /// A rank is about to run unbound: why, as a sentence.
     Unbound(Local, String),
     /// A rank that is about to run has a socket that listens at this port.
     Listening(Local, u16),
-    /// A rank runs.
+    /// A rank is running.
     Started(Local),
     /// A rank could not be started: why, as a sentence.
     StartFailed(Local, String),
     /// A rank sent this on its PMI connection.
     Pmi(Local, Bytes),
-    /// A rank's PMI connection is closed.
+    /// A rank's PMI connection has closed.
     PmiClosed(Local),
     /// A rank wrote this.
     Output(Local, Stream, Bytes),
-    /// A rank's stream is at its end, or nobody can write it any more.
+    /// A rank's stream has ended: no process can write to it.
     OutputClosed(Local, Stream),
-    /// A rank took this many bytes of its standard input.
+    /// A rank has read this many more bytes of its standard input.
     StdinWritten(Local, u64),
-    /// A rank reads its standard input no longer.
+    /// A rank has closed its standard input.
     StdinClosed(Local),
-    /// The job that [`Effect::Describe`] asked about; else why there is none, as a sentence.
+    /// The answer to [`Effect::Describe`]: the job, or why there is none, as a sentence.
     Described(Local, Box<Result<SpawnWish, String>>),
-    /// A member has connected to its PMI server, perhaps anew.
+    /// A member has connected to its PMI server, perhaps again.
     Attached(Local),
     /// A member's process has ended.
     Gone(Local),
@@ -90,13 +90,13 @@ pub enum Input {
     Mapped(Mapped),
     /// A rank's process ended.
     Exited(Local, Status),
-    /// What the ranks left running has been killed.
+    /// The processes that the ranks left running have ended.
     Swept,
     /// Writing a rank's output file failed: why, as a sentence.
     OutputFileFailed(Local, String),
-    /// The link to the daemon is there (again).
+    /// The link to the daemon is up.
     LinkUp,
-    /// The link to the daemon is cut.
+    /// The link to the daemon is down.
     LinkDown,
     /// A message from the daemon.
     Down(Down),
@@ -113,17 +113,17 @@ pub enum Status {
     Signaled(i32),
 }
 
-/// What the shell of a step is to do.
+/// What the step process is to do.
 #[derive(Debug)]
 pub enum Effect {
-    /// Find a port for the job's ranks, and say [`Input::Port`].
+    /// Reserve a port for the job's ranks, and report [`Input::Port`].
     FindPort,
     /// Start a rank.
     Spawn(RankStart),
-    /// Wait for a member: for its connection, and for the end of its process.
+    /// Watch for a member's connection, and for the end of its process.
     Await(MemberStart),
-    /// A rank, one of program `app`, wants to spawn a job: with its environment and directory that is what
-    /// [`Input::Described`] is to say.
+    /// A rank of program `app` wants to spawn a job: complete the request with the rank's environment and directory, and report
+    /// [`Input::Described`].
     #[expect(missing_docs, reason = "said above")]
     Describe { local: Local, app: usize, spawn: Spawn },
     /// Write to a rank's PMI connection.
@@ -132,13 +132,13 @@ pub enum Effect {
     PmiClose(Local),
     /// Write to a rank's standard input.
     StdinWrite(Local, Bytes),
-    /// Close a rank's standard input behind what was written.
+    /// Close a rank's standard input after what was written.
     StdinClose(Local),
-    /// See what a rank and the processes below it have mapped, but for those below [`LAUNCHERS`]; then say [`Input::Mapped`].
+    /// Look at what a rank and its descendants have mapped, except descendants of [`LAUNCHERS`]; then report [`Input::Mapped`].
     Look(Local),
     /// Send a signal to a rank's process group.
     Signal(Local, i32),
-    /// Kill whatever still runs below this step, then say [`Input::Swept`].
+    /// End all remaining descendants of the step process, then report [`Input::Swept`].
     Sweep,
     /// Append to the output file of a rank.
     OutputFile(Local, Stream, Bytes),
@@ -155,7 +155,7 @@ pub struct Step {
     node: NodeId,
     map: TaskMap,
     launch: LaunchBody,
-    /// Of which group the ranks are members.
+    /// The group whose members the ranks are.
     group: Option<String>,
     tuning: Tuning,
     ranks: Vec<Rank>,
@@ -164,7 +164,7 @@ pub struct Step {
     calls: Calls,
     listening: Listening,
     guard: Guard,
-    /// Of a spawned job: it was said that all ranks here run.
+    /// In a spawned job: the start of all ranks here was reported.
     begun: bool,
     meeting: Meeting,
     compared: Compared,
@@ -174,15 +174,15 @@ pub struct Step {
     stdin: Inbox,
     stdin_acked: u64,
     ending: Ending,
-    /// Ranks that run unbound and why, until all have started.
+    /// Ranks that run unbound, and why; reported when all have started.
     unbound: Vec<(Local, String)>,
-    /// Where ranks listen for those on other nodes; empty if nobody knows.
+    /// The address at which ranks listen for ranks of other nodes; empty if unknown.
     address: String,
-    /// What the user should know, to be sent on every new link.
+    /// Notices for the user, sent on every new link.
     notices: Vec<String>,
     link_up: bool,
     attached_before: bool,
-    /// With the link cut: when to give up.
+    /// While the link is down: when to give up.
     orphaned_at: Option<Duration>,
 }
 
@@ -194,14 +194,14 @@ struct Rank {
     part: bound::Part,
     phase: Phase,
     pmi: pmi::Conn,
-    /// Its own number for the last fence that it has passed by the gRPC service; 0: none that it may ask for again.
+    /// Its own number for the last fence that it passed by the gRPC service, which it may ask for again; 0: none.
     passed: u64,
-    /// Where it listens for ranks of other nodes; 0: nowhere.
+    /// The port at which it listens for ranks of other nodes; 0: none.
     port: u16,
     lines: [Lines; 2],
     stdin: StdinState,
     verdict: exits::Verdict,
-    /// It runs already, and is not ours.
+    /// It is a process that rsd did not start.
     member: Option<members::Member>,
 }
 
@@ -211,7 +211,7 @@ enum Phase {
     Running,
     Exited(Status),
     NeverRan,
-    /// A member that is no longer in the epoch.
+    /// A member that has left the epoch.
     Left,
 }
 
@@ -221,7 +221,7 @@ impl Phase {
     }
 }
 
-/// What a rank that reads the client's standard input has taken of it.
+/// A rank's standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StdinState {
     /// It reads /dev/null.
@@ -233,8 +233,8 @@ enum StdinState {
 }
 
 impl Step {
-    /// The part of `job` on `node`, of which `inventory` tells; nothing started. Fails with a sentence when the launch does not
-    /// fit together, which is the sender's fault.
+    /// The part of `job` on `node`, which `inventory` describes; no rank is started. Fails with a sentence if the launch is
+    /// inconsistent, which is the sender's fault.
     pub fn new(
         job: JobId,
         node: NodeId,
@@ -257,7 +257,7 @@ impl Step {
             tuning,
             ranks,
             kvs,
-            fence: Fence { epoch: 1, waiting: Vec::new(), sent: Vec::new() },
+            fence: Fence { number: 1, waiting: Vec::new(), sent: Vec::new() },
             calls: Calls::default(),
             listening: Listening::default(),
             guard: Guard::default(),
@@ -278,7 +278,7 @@ impl Step {
         })
     }
 
-    /// Takes one input at a time and appends what is to be done about it.
+    /// Takes one input and appends what is to be done about it, in that order.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Effect>) {
         match input {
             Input::Start => self.on_start(now, out),
@@ -309,7 +309,7 @@ impl Step {
                 self.link_up = false;
                 for (_, waiter) in &mut self.fence.waiting {
                     if let Waiter::Call { attempt, .. } = *waiter {
-                        *waiter = Waiter::Nobody { attempt };
+                        *waiter = Waiter::Disconnected { attempt };
                     }
                 }
                 self.orphaned_at.get_or_insert(now.mono + self.tuning.orphan_deadline);
@@ -319,7 +319,7 @@ impl Step {
         }
     }
 
-    /// After a batch of inputs: sends the batch's output and does what is due by time or by the ranks' state.
+    /// Call after a batch of inputs: sends the batch's output, and does what the time or the ranks' state requires.
     pub fn settle(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.settle_notice(out);
         self.settle_listening(out);
@@ -344,12 +344,12 @@ impl Step {
         deadlines.chain(self.guard_deadline()).chain(self.orphaned_at).min()
     }
 
-    /// Whether the shell may read more output: false while too much is on its way.
+    /// Whether the step process may read more output: false while too much is unacknowledged.
     pub fn wants_output(&self) -> bool {
         self.outbox.is_open()
     }
 
-    /// What the daemon is told first on every new link. `pmi_port`: where members find their PMI server; 0 for other ranks.
+    /// Returns the first message on every new link. `pmi_port`: where members find their PMI server; 0 for other ranks.
     pub fn hello(&self, pid: u32, pmi_port: u16) -> wire::StepHello {
         wire::StepHello { job: self.job, pid, map: Some((&self.map).into()), pmi_port: pmi_port.into() }
     }
@@ -385,7 +385,7 @@ impl Step {
         }
     }
 
-    /// Sends everything unanswered again, in the order in which it was sent first.
+    /// Sends everything unanswered again, in the original order.
     fn resync(&mut self, now: Now, out: &mut Vec<Effect>) {
         if self.attached_before {
             self.send(up::Body::Resume(wire::Resume { job: self.job, map: Some((&self.map).into()) }), out);
@@ -408,7 +408,7 @@ impl Step {
         self.send_stdin_ack(true, out);
     }
 
-    /// Sends if there is a link; what matters is kept and sent by [`Step::resync`] when there is one again.
+    /// Sends if the link is up. What must not be lost is also kept, and [`Step::resync`] sends it again on the next link.
     fn send(&self, body: up::Body, out: &mut Vec<Effect>) {
         if self.link_up {
             out.push(Effect::Up(Up { body: Some(body) }));

@@ -94,7 +94,7 @@ impl Step {
                 Some(rank) if self.makes_sockets() => return self.locate(local, rank, out),
                 Some(_) | None => match self.lookup(&key) {
                     Some(value) => Reply::GetResult(Some(value)),
-                    // Who would have put it may be dead.
+                    // The rank that should have put it may be dead.
                     None => self.or_broken(Reply::GetResult(None)),
                 },
             },
@@ -185,7 +185,7 @@ impl Step {
                 let result = wire::PmiResult { job: self.job, call: call.call, info: Some(info), ..Default::default() };
                 self.send(up::Body::PmiResult(result), out);
             }
-            None => self.answer_call(call.call, Err("the call asks nothing".into()), out),
+            None => self.answer_call(call.call, Err("the call contains no request".into()), out),
         }
     }
 

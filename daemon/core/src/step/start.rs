@@ -29,14 +29,14 @@ pub struct RankStart {
     pub env: Vec<String>,
     /// What it may use of its node.
     pub bound: Bound,
-    /// Where it is to be given a listening socket, whose port [`super::Input::Listening`] tells; if that cannot be made it
-    /// starts without.
+    /// The address for its listening socket, whose port [`super::Input::Listening`] reports; if the socket cannot be made, the
+    /// rank starts without.
     pub listen: Option<IpAddr>,
-    /// Whether it reads the client's standard input; else /dev/null.
+    /// Whether it reads the client's standard input rather than /dev/null.
     pub reads_stdin: bool,
 }
 
-/// The node's ranks in rank order, `parts[i]` being what the i-th may use of it.
+/// Returns the node's ranks in rank order; `parts[i]` is what the i-th may use of the node.
 pub(super) fn local_ranks(
     node: NodeId,
     map: &TaskMap,
@@ -44,15 +44,15 @@ pub(super) fn local_ranks(
     parts: Vec<Part>,
     tuning: Tuning,
 ) -> Result<Vec<Rank>, String> {
-    let spec = launch.spec.as_ref().ok_or("the launch has no job in it")?;
+    let spec = launch.spec.as_ref().ok_or("invalid launch: it contains no job")?;
     if launch.app_sizes.len() != spec.apps.len() || launch.node_names.len() != map.nodes().len() {
-        return Err("the launch does not fit together".into());
+        return Err("invalid launch: it is inconsistent".into());
     }
     if launch.app_sizes.iter().map(|n| u64::from(*n)).sum::<u64>() != u64::from(map.size()) {
-        return Err("the launch's programs and its map disagree on the number of ranks".into());
+        return Err("invalid launch: its programs and its map disagree on the number of ranks".into());
     }
     if spec.apps.iter().any(|app| app.argv.is_empty()) {
-        return Err("the launch names no program".into());
+        return Err("invalid launch: it names no program".into());
     }
     let whole_lines = map.size() > 1;
     let ranks = map.ranks_on(node).zip(parts).map(|(rank, part)| Rank {
@@ -69,7 +69,7 @@ pub(super) fn local_ranks(
         member: None,
     });
     let ranks: Vec<Rank> = ranks.collect();
-    if ranks.is_empty() { Err(format!("the launch has no rank for node {node}")) } else { Ok(ranks) }
+    if ranks.is_empty() { Err(format!("invalid launch: it has no rank for node {node}")) } else { Ok(ranks) }
 }
 
 fn app_of(app_sizes: &[u32], rank: u32) -> usize {
@@ -157,7 +157,7 @@ impl Step {
         }
     }
 
-    /// Of a spawned job: when the last rank here has started, says so, for its spawner waits for that.
+    /// In a spawned job: reports that the last rank here has started; the spawner waits for that.
     pub(super) fn settle_begun(&mut self, out: &mut Vec<Effect>) {
         let never = |rank: &Rank| matches!(rank.phase, Phase::Starting | Phase::NeverRan);
         if self.begun || !self.launch.spawned || self.ranks.iter().any(never) {
@@ -167,15 +167,15 @@ impl Step {
         self.send_begun(out);
     }
 
-    /// Over a new link: says it again.
+    /// Repeats that report on a new link.
     pub(super) fn send_begun(&self, out: &mut Vec<Effect>) {
         if self.begun {
             self.send(up::Body::Begun(wire::Begun { job: self.job, nodes: vec![self.node] }), out);
         }
     }
 
-    /// The environment of an app, `NAME=VALUE` each: the client's without what other launchers left in it, then the app's
-    /// own on top. With `gpus_visible` each rank is told its GPUs in their place.
+    /// Returns the environment of an app as `NAME=VALUE`: the client's without variables of other launchers, then the app's own.
+    /// With `gpus_visible`, each rank's GPUs replace `CUDA_VISIBLE_DEVICES`.
     pub fn environment(launch: &LaunchBody, app: usize) -> Vec<Bytes> {
         let Some(spec) = &launch.spec else { return Vec::new() };
         let own = spec.apps.get(app).map_or(&[][..], |app| &app.env);

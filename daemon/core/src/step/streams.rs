@@ -75,7 +75,7 @@ impl Step {
         }
     }
 
-    /// Acknowledges what the slowest reader has taken; when none reads any more, that all may be thrown away.
+    /// Acknowledges what the slowest reader has read; once no rank reads any more, everything.
     pub(super) fn send_stdin_ack(&mut self, resume: bool, out: &mut Vec<Effect>) {
         let mut open = self.ranks.iter().filter_map(|rank| match rank.stdin {
             StdinState::Open { written } => Some(written),

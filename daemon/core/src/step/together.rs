@@ -1,10 +1,10 @@
 //! Members of one node that go into shared memory together.
 //!
 //! Once MPICH or Intel MPI knows which ranks share its node (`PMI_process_mapping`), it waits for them in shared memory, some
-//! versions without a barrier before that: there nothing reaches it but a signal, and members get none. So the members of a
-//! node are told the mapping together, when the last of them has asked for it or has gone further without; if one cannot come
-//! any more, the others are told so in its place, and their `MPI_Init` fails. Our own library waits for nobody, asks by a key
-//! of its own, and is answered at once.
+//! versions without a barrier before that. There only a signal would reach it, and rsd never signals members. So the members of a
+//! node get the mapping together, when the last of them has asked for it or has proceeded without it. If one can no longer
+//! come, the others get a failure instead, and their `MPI_Init` fails. rsd's own library does not wait in shared memory; it asks
+//! by its own key and is answered at once.
 
 use rsd_proto::pmi::mapping;
 use rsd_proto::pmi::v1::{Reply, Request};
@@ -12,7 +12,7 @@ use rsd_proto::pmi::v1::{Reply, Request};
 use super::pmi::reply_to;
 use super::{Effect, Local, Step};
 
-/// How far a member is.
+/// How far a member has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Way {
     /// It has not come yet.
@@ -20,7 +20,7 @@ pub(super) enum Way {
     Ahead,
     /// It has asked for the mapping, and waits.
     Held,
-    /// It knows the mapping, or has gone on without.
+    /// It knows the mapping, or has proceeded without it.
     Past,
 }
 
@@ -35,7 +35,7 @@ impl Step {
         self.settle_mapping(out);
     }
 
-    /// A rank asks for something: with most of it a member has gone further than to the mapping.
+    /// A rank asks for something: most requests show that a member has proceeded without the mapping.
     pub(super) fn note_progress(&mut self, local: Local, request: &Request, out: &mut Vec<Effect>) {
         let goes_on = match request {
             Request::InitAck { .. }
@@ -65,7 +65,7 @@ impl Step {
         }
     }
 
-    /// Tells those that wait, if all are there or the epoch is broken.
+    /// Answers the members that wait, if all have come or the epoch is broken.
     pub(super) fn settle_mapping(&mut self, out: &mut Vec<Effect>) {
         let ahead = |rank: &super::Rank| rank.member.as_ref().is_some_and(|member| member.way == Way::Ahead);
         if !self.ending.is_killing() && self.ranks.iter().any(ahead) {
@@ -84,7 +84,7 @@ impl Step {
         mapping::format(&self.map.pmi_blocks()).map(String::into_bytes)
     }
 
-    /// This reply, or to a member of a broken epoch that it is broken.
+    /// Returns this reply, or a failure for a member of a broken epoch.
     pub(super) fn or_broken(&self, reply: Reply) -> Reply {
         if self.has_members() && self.ending.is_killing() { Reply::Failed(self.ending.why()) } else { reply }
     }
