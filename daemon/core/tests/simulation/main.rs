@@ -5,7 +5,7 @@
 //! found too.
 //!
 //! - [`world`], [`steps`], [`ranks`]: the model. [`checks`]: what must hold at its end.
-//! - [`messages`]: how many messages a job costs. [`jobs`]: lives of jobs. [`names`]: what ranks publish. [`families`]: jobs that
+//! - [`messages`]: how many messages a job costs. [`costs`]: how much time an input costs. [`jobs`]: lives of jobs. [`names`]: what ranks publish. [`families`]: jobs that
 //!   they spawn. [`bindings`]: what
 //!   ranks have of their nodes. [`faults`]: what may break meanwhile. [`members`], [`groups`]: processes that run already, and
 //!   the groups that they join. [`restarts`]: what a head knows again. [`values`]: values that processes leave for each other.
@@ -13,6 +13,7 @@
 mod bindings;
 
 mod checks;
+mod costs;
 mod families;
 mod faults;
 mod groups;
