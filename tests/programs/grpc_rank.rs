@@ -36,7 +36,7 @@ async fn main() -> anyhow::Result<()> {
         }
     }
     let nobodys = PmiGet { who: Some(me), key: "nobody's".into() };
-    let missing = pmi.get(nobodys).await.expect_err("nobody has put it");
+    let missing = pmi.get(nobodys).await.expect_err("no rank has put it");
     ensure!(missing.code() == Code::NotFound, "{missing}");
     println!("rank {rank} of {} on {}, local {} of {}", info.size, info.node_name, info.local_rank, info.local_size);
     Ok(())

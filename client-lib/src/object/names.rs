@@ -123,7 +123,7 @@ impl Names {
         peer
     }
 
-    /// The process was taken leave of: who has its name from now on is another peer.
+    /// Disconnects a peer: a process that has its name from now on is another peer.
     pub fn disconnect(&mut self, peer: Peer) {
         let name = self.name(peer);
         if self.known.get(&name) == Some(&peer) {

@@ -211,7 +211,7 @@ mod tests {
             assert!(
                 error.text.ends_with(
                     "rsd://job/7, rsd://node/n0, rsd://node/n1, rsd://node/n2, rsd://node/n3, \
-                 rsd://node/n4, …"
+                 rsd://node/n4, …)"
                 ),
                 "{}",
                 error.text

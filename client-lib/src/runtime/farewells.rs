@@ -1,4 +1,4 @@
-//! What a process remembers of the farewells that it owes to peers of other jobs ([`super::disconnect`]).
+//! The state of the farewells to peers of other jobs ([`super::disconnect`]).
 
 use std::time::Instant;
 
@@ -14,7 +14,8 @@ pub(super) struct Farewells {
     pub(super) polls: u32,
     /// The time of that check, for a process that only tests every so often.
     pub(super) looked: Option<Instant>,
-    /// Connects under way, during which nobody is taken leave of: whom both sides know then they know after it.
+    /// The number of connects in progress. During them no process is disconnected: peers that both sides know then, they
+    /// know afterwards.
     pub(super) connects: u32,
     /// The peers to disconnect from afterwards.
     pub(super) held: Vec<Peer>,

@@ -1,4 +1,4 @@
-//! What a process remembers of how it waits ([`super::wait`]).
+//! The state of a process's waits ([`super::wait`]).
 
 use std::time::Duration;
 

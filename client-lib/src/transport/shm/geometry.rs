@@ -1,4 +1,4 @@
-//! Where slots and cells lie in a segment (drawn in [`super::segment`]).
+//! The places of slots and cells in a segment (drawn in [`super::segment`]).
 
 use std::mem::size_of;
 

@@ -194,7 +194,7 @@ impl<'a> Ring<'a> {
         fence(Ordering::SeqCst);
         let starved = &self.head.sleep.0.starved;
         let any = starved.load(Ordering::Relaxed) != 0 && starved.swap(0, Ordering::AcqRel) != 0;
-        fence(Ordering::SeqCst); // `head` before the `asleep` of those who are woken
+        fence(Ordering::SeqCst); // `head` before the `asleep` of the woken senders
         any
     }
 

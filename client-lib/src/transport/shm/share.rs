@@ -96,7 +96,7 @@ pub(super) struct Copy {
     len: usize,
 }
 
-/// A message of which the sender still has to write pieces.
+/// A message whose sender still has to write pieces.
 #[derive(Debug)]
 struct Unfinished {
     copy: Copy,

@@ -1,4 +1,4 @@
-//! Who copies which piece of a long message that both ends copy ([`super::share`]).
+//! Tickets: they assign the pieces of a long message to its two ends ([`super::share`]).
 //!
 //! Proof: `RUSTFLAGS="--cfg loom" cargo test -p rsd-mpi --release --lib loom_`
 

@@ -145,7 +145,7 @@ fn named(port: &mut Port, count: u32, now: Instant) -> Vec<Call> {
 
 /// Asserts that this caller, which has proved its identity, is served now.
 fn is_served(port: &mut Port, call: &mut Call, now: Instant) {
-    let _line = port.next_caller(now, |_| ()).unwrap().expect("it is somebody's turn");
+    let _line = port.next_caller(now, |_| ()).unwrap().expect("a caller is waiting");
     until(|| through(call));
 }
 
