@@ -6,7 +6,6 @@
 #![expect(clippy::missing_safety_doc, reason = "callers guarantee what the standard requires of them")]
 #![expect(clippy::too_many_arguments, reason = "the standard's argument list")]
 
-mod inter;
 mod intranode;
 mod plan;
 
@@ -23,32 +22,48 @@ use crate::engine::RequestId;
 use crate::error::{MpiError, MpiResult};
 use crate::object::requests::{Persistent, Request, Start};
 use crate::runtime::{Guard, Runtime, State};
-use plan::{Plan, What};
+use plan::{On, Plan, What, inter, intra};
 
 macro_rules! forms {
-    ($($plan:ident: $blocking:ident $starting:ident $init:ident ($($name:ident: $type:ty),*) $names:literal;)*) => {$(
+    ($($plan:ident: $blocking:ident $starting:ident $init:ident ($($name:ident: $type:ty),*; $comm:ident) $names:literal;)*) => {
+    impl Plan {$(
+        #[doc = concat!("Of `MPI_", $names, "`, on a communicator of either kind.")]
+        #[inline]
+        unsafe fn $plan(state: &State, $($name: $type,)* $comm: CommHandle) -> MpiResult<Self> {
+            let on = On::new(state, $comm)?;
+            // SAFETY: the caller's promise.
+            unsafe {
+                match on.is_inter() {
+                    false => intra::$plan(state, $($name,)* on),
+                    true => inter::$plan(state, $($name,)* on),
+                }
+            }
+        }
+    )*}
+
+    $(
         #[doc = concat!("`MPI_", $names, "`.")]
-        pub unsafe fn $blocking(rt: &Runtime, $($name: $type),*) -> MpiResult {
+        pub unsafe fn $blocking(rt: &Runtime, $($name: $type,)* $comm: CommHandle) -> MpiResult {
             let mut guard = rt.lock();
             // SAFETY: the caller's promise.
-            let plan = unsafe { plan::$plan(&guard, $($name),*)? };
+            let plan = unsafe { Plan::$plan(&guard, $($name,)* $comm)? };
             complete(&mut guard, plan)
         }
 
         #[doc = concat!("`MPI_", $names, "`, the non-blocking form.")]
-        pub unsafe fn $starting(rt: &Runtime, $($name: $type,)* request: *mut RequestHandle) -> MpiResult {
+        pub unsafe fn $starting(rt: &Runtime, $($name: $type,)* $comm: CommHandle, request: *mut RequestHandle) -> MpiResult {
             let mut guard = rt.lock();
             // SAFETY: the caller's promise.
-            let plan = unsafe { plan::$plan(&guard, $($name),*)? };
+            let plan = unsafe { Plan::$plan(&guard, $($name,)* $comm)? };
             // SAFETY: the caller's promise.
             unsafe { start(&mut guard, plan, request) }
         }
 
         #[doc = concat!("`MPI_", $names, "`, the persistent form. No hints are known.")]
-        pub unsafe fn $init(rt: &Runtime, $($name: $type,)* _info: InfoHandle, request: *mut RequestHandle) -> MpiResult {
+        pub unsafe fn $init(rt: &Runtime, $($name: $type,)* $comm: CommHandle, _info: InfoHandle, request: *mut RequestHandle) -> MpiResult {
             let mut guard = rt.lock();
             // SAFETY: the caller's promise.
-            let plan = unsafe { plan::$plan(&guard, $($name),*)? };
+            let plan = unsafe { Plan::$plan(&guard, $($name,)* $comm)? };
             // SAFETY: the caller's promise.
             unsafe { init(&mut guard, plan, request) }
         }
@@ -56,71 +71,65 @@ macro_rules! forms {
 }
 
 forms! {
-    barrier: barrier ibarrier barrier_init (comm: CommHandle) "Barrier";
+    barrier: barrier ibarrier barrier_init (; comm) "Barrier";
 
     bcast: bcast ibcast bcast_init
-        (buffer: *mut c_void, count: i64, datatype: DatatypeHandle, root: c_int, comm: CommHandle) "Bcast";
+        (buffer: *mut c_void, count: i64, datatype: DatatypeHandle, root: c_int; comm) "Bcast";
 
     gather: gather igather gather_init
         (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcount: i64,
-         recvtype: DatatypeHandle, root: c_int, comm: CommHandle) "Gather";
+         recvtype: DatatypeHandle, root: c_int; comm) "Gather";
 
     gatherv: gatherv igatherv gatherv_init
         (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcounts: Ints,
-         displs: Ints, recvtype: DatatypeHandle, root: c_int, comm: CommHandle) "Gatherv";
+         displs: Ints, recvtype: DatatypeHandle, root: c_int; comm) "Gatherv";
 
     scatter: scatter iscatter scatter_init
         (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcount: i64,
-         recvtype: DatatypeHandle, root: c_int, comm: CommHandle) "Scatter";
+         recvtype: DatatypeHandle, root: c_int; comm) "Scatter";
 
     scatterv: scatterv iscatterv scatterv_init
         (sendbuf: *const c_void, sendcounts: Ints, displs: Ints, sendtype: DatatypeHandle, recvbuf: *mut c_void,
-         recvcount: i64, recvtype: DatatypeHandle, root: c_int, comm: CommHandle) "Scatterv";
+         recvcount: i64, recvtype: DatatypeHandle, root: c_int; comm) "Scatterv";
 
     allgather: allgather iallgather allgather_init
         (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcount: i64,
-         recvtype: DatatypeHandle, comm: CommHandle) "Allgather";
+         recvtype: DatatypeHandle; comm) "Allgather";
 
     allgatherv: allgatherv iallgatherv allgatherv_init
         (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcounts: Ints,
-         displs: Ints, recvtype: DatatypeHandle, comm: CommHandle) "Allgatherv";
+         displs: Ints, recvtype: DatatypeHandle; comm) "Allgatherv";
 
     alltoall: alltoall ialltoall alltoall_init
         (sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle, recvbuf: *mut c_void, recvcount: i64,
-         recvtype: DatatypeHandle, comm: CommHandle) "Alltoall";
+         recvtype: DatatypeHandle; comm) "Alltoall";
 
     alltoallv: alltoallv ialltoallv alltoallv_init
         (sendbuf: *const c_void, sendcounts: Ints, sdispls: Ints, sendtype: DatatypeHandle, recvbuf: *mut c_void,
-         recvcounts: Ints, rdispls: Ints, recvtype: DatatypeHandle, comm: CommHandle) "Alltoallv";
+         recvcounts: Ints, rdispls: Ints, recvtype: DatatypeHandle; comm) "Alltoallv";
 
     alltoallw: alltoallw ialltoallw alltoallw_init
         (sendbuf: *const c_void, sendcounts: Ints, sdispls: Ints, sendtypes: *const DatatypeHandle,
-         recvbuf: *mut c_void, recvcounts: Ints, rdispls: Ints, recvtypes: *const DatatypeHandle, comm: CommHandle)
+         recvbuf: *mut c_void, recvcounts: Ints, rdispls: Ints, recvtypes: *const DatatypeHandle; comm)
         "Alltoallw";
 
     reduce: reduce ireduce reduce_init
-        (sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle, root: c_int,
-         comm: CommHandle) "Reduce";
+        (sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle, root: c_int; comm) "Reduce";
 
     allreduce: allreduce iallreduce allreduce_init
-        (sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle,
-         comm: CommHandle) "Allreduce";
+        (sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle; comm) "Allreduce";
 
     reduce_scatter_block: reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init
-        (sendbuf: *const c_void, recvbuf: *mut c_void, recvcount: i64, datatype: DatatypeHandle, op: OpHandle,
-         comm: CommHandle) "Reduce_scatter_block";
+        (sendbuf: *const c_void, recvbuf: *mut c_void, recvcount: i64, datatype: DatatypeHandle, op: OpHandle; comm) "Reduce_scatter_block";
 
     reduce_scatter: reduce_scatter ireduce_scatter reduce_scatter_init
-        (sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: Ints, datatype: DatatypeHandle, op: OpHandle,
-         comm: CommHandle) "Reduce_scatter";
+        (sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: Ints, datatype: DatatypeHandle, op: OpHandle; comm) "Reduce_scatter";
 
     scan: scan iscan scan_init
-        (sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle,
-         comm: CommHandle) "Scan";
+        (sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle; comm) "Scan";
 
     exscan: exscan iexscan exscan_init
-        (sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle,
-         comm: CommHandle) "Exscan";
+        (sendbuf: *const c_void, recvbuf: *mut c_void, count: i64, datatype: DatatypeHandle, op: OpHandle; comm) "Exscan";
 }
 
 /// Messages of persistent operations have separate tags: these operations start in any order, the others in the same

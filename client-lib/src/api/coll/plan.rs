@@ -1,25 +1,62 @@
 //! Turns the arguments of a collective function into a plan: checks every argument that is significant on this rank.
+//!
+//! Each function exists twice: for intracommunicators ([`intra`]) and for intercommunicators ([`inter`]). Both use the checks in
+//! `arguments`.
 
-mod blocks;
-mod reductions;
+use std::sync::Arc;
 
-use std::ffi::{c_int, c_void};
-
-use crate::abi::{CommHandle, DatatypeHandle};
-use crate::api::args;
-use crate::api::coll::inter;
-use crate::api::ints::Ints;
+use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
 use crate::coll::operands::{Memory, Operands};
-use crate::coll::{Call, Members, Schedule, choice};
-use crate::error::{MpiError, MpiResult};
-use crate::memory::Buffer;
+use crate::coll::{Call, Here, Members, Schedule, Vector};
+use crate::error::MpiResult;
+use crate::object::comm::Communicator;
 use crate::op::Reduction;
 use crate::runtime::State;
-pub(super) use blocks::{
-    Types, apart, blocks, lens, members, memory, not_in_place, places, result, there_is, too_many, total,
-};
-use blocks::{at_root_in_place, fits, is_in_place};
-pub(super) use reductions::{allreduce, combining, exscan, reduce, reduce_scatter, reduce_scatter_block, scan};
+
+/// The functions that pass a length and a place for each block, by `each_to_each`.
+macro_rules! alltoall_of_blocks {
+    () => {
+        /// `MPI_Alltoallv`.
+        pub(in crate::api::coll) unsafe fn alltoallv(
+            state: &State,
+            sendbuf: *const c_void,
+            sendcounts: Ints,
+            sdispls: Ints,
+            sendtype: DatatypeHandle,
+            recvbuf: *mut c_void,
+            recvcounts: Ints,
+            rdispls: Ints,
+            recvtype: DatatypeHandle,
+            on: On<'_>,
+        ) -> MpiResult<Plan> {
+            let send = (sendbuf, sendcounts, sdispls, Types::One(sendtype));
+            // SAFETY: the caller's promise.
+            unsafe { each_to_each(state, send, (recvbuf, recvcounts, rdispls, Types::One(recvtype)), on) }
+        }
+
+        /// `MPI_Alltoallw`.
+        pub(in crate::api::coll) unsafe fn alltoallw(
+            state: &State,
+            sendbuf: *const c_void,
+            sendcounts: Ints,
+            sdispls: Ints,
+            sendtypes: *const DatatypeHandle,
+            recvbuf: *mut c_void,
+            recvcounts: Ints,
+            rdispls: Ints,
+            recvtypes: *const DatatypeHandle,
+            on: On<'_>,
+        ) -> MpiResult<Plan> {
+            let send = (sendbuf, sendcounts, sdispls, Types::Each(sendtypes));
+            // SAFETY: the caller's promise.
+            unsafe { each_to_each(state, send, (recvbuf, recvcounts, rdispls, Types::Each(recvtypes)), on) }
+        }
+    };
+}
+
+mod arguments;
+pub(super) mod inter;
+pub(super) mod intra;
 
 /// A call with its arguments checked.
 pub(super) struct Plan {
@@ -38,353 +75,46 @@ pub(super) enum What {
     Schedule(Schedule),
 }
 
-/// `MPI_Barrier`.
-pub(super) unsafe fn barrier(state: &State, comm: CommHandle) -> MpiResult<Plan> {
-    let (_, members) = members(state, comm)?;
-    Ok(Plan { comm, members, what: What::Call(Call::Barrier), operands: Operands::default(), reduction: None })
+/// The communicator of a call, and its members as its collectives need them.
+pub(super) struct On<'a> {
+    comm: CommHandle,
+    communicator: &'a Communicator,
+    members: Members,
 }
 
-/// `MPI_Bcast`.
-pub(super) unsafe fn bcast(
+impl<'a> On<'a> {
+    /// An error of class `MPI_ERR_COMM` if the handle is not one of a communicator.
+    pub(super) fn new(state: &'a State, comm: CommHandle) -> MpiResult<Self> {
+        let communicator = state.comms.get(comm)?;
+        let parties = &communicator.parties;
+        let here = Here::new(parties.place(), parties.all().len() as u32);
+        let peers = Arc::clone(parties.all());
+        let members = Members { context: communicator.collective_context(), here, peers };
+        Ok(Self { comm, communicator, members })
+    }
+
+    /// Whether it is an intercommunicator.
+    pub(super) fn is_inter(&self) -> bool {
+        self.communicator.remote().is_some()
+    }
+}
+
+/// A reduction of vectors of this length.
+fn combining(
     state: &State,
-    buffer: *mut c_void,
+    comm: CommHandle,
+    members: Members,
+    send: Memory,
+    recv: Memory,
     count: i64,
     datatype: DatatypeHandle,
-    root: c_int,
-    comm: CommHandle,
+    op: OpHandle,
+    what: impl FnOnce(Vector, bool) -> What,
 ) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    if communicator.remote().is_some() {
-        // SAFETY: the caller's promise.
-        return unsafe { inter::bcast(state, buffer, count, datatype, root, comm) };
-    }
-    let root = args::root(communicator, root)?;
-    not_in_place(buffer)?;
-    // SAFETY: the caller's promise.
-    let recv = unsafe { memory(state, buffer, count, datatype)? };
-    let what = What::Call(Call::Bcast { root, len: recv.len() });
-    Ok(Plan { comm, members, what, operands: Operands { recv, ..Operands::default() }, reduction: None })
-}
-
-/// `MPI_Gather`.
-pub(super) unsafe fn gather(
-    state: &State,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: DatatypeHandle,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: DatatypeHandle,
-    root: c_int,
-    comm: CommHandle,
-) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    if communicator.remote().is_some() {
-        // SAFETY: the caller's promise.
-        return unsafe { inter::gather(state, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm) };
-    }
-    let root = args::root(communicator, root)?;
-    let is_root = root == members.here.rank;
-    let in_place = at_root_in_place(sendbuf, is_root)?;
-    // SAFETY: the caller's promise.
-    let send = unsafe { if in_place { Memory::NONE } else { memory(state, sendbuf, sendcount, sendtype)? } };
-    let recv = if is_root {
-        not_in_place(recvbuf)?;
-        // SAFETY: the caller's promise.
-        unsafe { blocks(state, recvbuf, recvcount, recvtype, members.here)? }
-    } else {
-        Memory::NONE
-    };
-    let block = if is_root { recv.len() / u64::from(members.here.size) } else { send.len() };
-    if is_root {
-        apart(sendbuf, send.len(), recvbuf, recv.len())?;
-        fits(send.len(), block)?;
-    }
-    let what = What::Call(Call::Gather { root, block, in_place });
-    Ok(Plan { comm, members, what, operands: Operands { send, recv, ..Operands::default() }, reduction: None })
-}
-
-/// `MPI_Gatherv`.
-pub(super) unsafe fn gatherv(
-    state: &State,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: DatatypeHandle,
-    recvbuf: *mut c_void,
-    recvcounts: Ints,
-    displs: Ints,
-    recvtype: DatatypeHandle,
-    root: c_int,
-    comm: CommHandle,
-) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    if communicator.remote().is_some() {
-        // SAFETY: the caller's promise.
-        return unsafe {
-            inter::gatherv(state, sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm)
-        };
-    }
-    let (here, root) = (members.here, args::root(communicator, root)?);
-    let is_root = root == here.rank;
-    let in_place = at_root_in_place(sendbuf, is_root)?;
-    // SAFETY: the caller's promise.
-    let send = unsafe { if in_place { Memory::NONE } else { memory(state, sendbuf, sendcount, sendtype)? } };
-    let mut recv_from: Box<[Buffer]> = Box::default();
-    if is_root {
-        not_in_place(recvbuf)?;
-        // SAFETY: the caller's promise.
-        recv_from = unsafe { places(state, recvbuf, recvcounts, displs, Types::One(recvtype), here)? };
-        apart(sendbuf, send.len(), recvbuf, recv_from.iter().map(Buffer::len).sum::<usize>() as u64)?;
-        fits(send.len(), recv_from[root as usize].len() as u64)?;
-    }
-    let what = What::Schedule(choice::gatherv(here, root, send.len(), &lens(&recv_from), in_place));
-    Ok(Plan { comm, members, what, operands: Operands { send, recv_from, ..Operands::default() }, reduction: None })
-}
-
-/// `MPI_Scatter`.
-pub(super) unsafe fn scatter(
-    state: &State,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: DatatypeHandle,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: DatatypeHandle,
-    root: c_int,
-    comm: CommHandle,
-) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    if communicator.remote().is_some() {
-        // SAFETY: the caller's promise.
-        return unsafe {
-            inter::scatter(state, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm)
-        };
-    }
-    let root = args::root(communicator, root)?;
-    let is_root = root == members.here.rank;
-    let in_place = at_root_in_place(recvbuf, is_root)?;
-    // SAFETY: the caller's promise.
-    let recv = unsafe { if in_place { Memory::NONE } else { memory(state, recvbuf, recvcount, recvtype)? } };
-    let send = if is_root {
-        not_in_place(sendbuf)?;
-        // SAFETY: the caller's promise.
-        unsafe { blocks(state, sendbuf, sendcount, sendtype, members.here)? }
-    } else {
-        Memory::NONE
-    };
-    let block = if is_root { send.len() / u64::from(members.here.size) } else { recv.len() };
-    if is_root && !in_place {
-        apart(sendbuf, send.len(), recvbuf, recv.len())?;
-        fits(block, recv.len())?;
-    }
-    let what = What::Call(Call::Scatter { root, block, in_place });
-    Ok(Plan { comm, members, what, operands: Operands { send, recv, ..Operands::default() }, reduction: None })
-}
-
-/// `MPI_Scatterv`.
-pub(super) unsafe fn scatterv(
-    state: &State,
-    sendbuf: *const c_void,
-    sendcounts: Ints,
-    displs: Ints,
-    sendtype: DatatypeHandle,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: DatatypeHandle,
-    root: c_int,
-    comm: CommHandle,
-) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    if communicator.remote().is_some() {
-        // SAFETY: the caller's promise.
-        return unsafe {
-            inter::scatterv(state, sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root, comm)
-        };
-    }
-    let (here, root) = (members.here, args::root(communicator, root)?);
-    let is_root = root == here.rank;
-    let in_place = at_root_in_place(recvbuf, is_root)?;
-    // SAFETY: the caller's promise.
-    let recv = unsafe { if in_place { Memory::NONE } else { memory(state, recvbuf, recvcount, recvtype)? } };
-    let mut send_to: Box<[Buffer]> = Box::default();
-    if is_root {
-        not_in_place(sendbuf)?;
-        // SAFETY: the caller's promise.
-        send_to = unsafe { places(state, sendbuf, sendcounts, displs, Types::One(sendtype), here)? };
-        if !in_place {
-            apart(sendbuf, send_to.iter().map(Buffer::len).sum::<usize>() as u64, recvbuf, recv.len())?;
-            fits(send_to[root as usize].len() as u64, recv.len())?;
-        }
-    }
-    let what = What::Schedule(choice::scatterv(here, root, &lens(&send_to), recv.len(), in_place));
-    Ok(Plan { comm, members, what, operands: Operands { recv, send_to, ..Operands::default() }, reduction: None })
-}
-
-/// `MPI_Allgather`.
-pub(super) unsafe fn allgather(
-    state: &State,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: DatatypeHandle,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: DatatypeHandle,
-    comm: CommHandle,
-) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    if communicator.remote().is_some() {
-        // SAFETY: the caller's promise.
-        return unsafe { inter::allgather(state, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm) };
-    }
-    let in_place = is_in_place(sendbuf);
-    not_in_place(recvbuf)?;
-    // SAFETY: the caller's promise.
-    let (send, recv) = unsafe {
-        let send = if in_place { Memory::NONE } else { memory(state, sendbuf, sendcount, sendtype)? };
-        (send, blocks(state, recvbuf, recvcount, recvtype, members.here)?)
-    };
-    let block = recv.len() / u64::from(members.here.size);
-    apart(sendbuf, send.len(), recvbuf, recv.len())?;
-    fits(send.len(), block)?;
-    let what = What::Call(Call::Allgather { block, in_place });
-    Ok(Plan { comm, members, what, operands: Operands { send, recv, ..Operands::default() }, reduction: None })
-}
-
-/// `MPI_Allgatherv`.
-pub(super) unsafe fn allgatherv(
-    state: &State,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: DatatypeHandle,
-    recvbuf: *mut c_void,
-    recvcounts: Ints,
-    displs: Ints,
-    recvtype: DatatypeHandle,
-    comm: CommHandle,
-) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    if communicator.remote().is_some() {
-        // SAFETY: the caller's promise.
-        return unsafe {
-            inter::allgatherv(state, sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, comm)
-        };
-    }
-    let here = members.here;
-    let in_place = is_in_place(sendbuf);
-    not_in_place(recvbuf)?;
-    // SAFETY: the caller's promise.
-    let (send, recv_from) = unsafe {
-        let send = if in_place { Memory::NONE } else { memory(state, sendbuf, sendcount, sendtype)? };
-        (send, places(state, recvbuf, recvcounts, displs, Types::One(recvtype), here)?)
-    };
-    let lens = lens(&recv_from);
-    total(&lens)?;
-    apart(sendbuf, send.len(), recvbuf, lens.iter().sum())?;
-    fits(send.len(), lens[here.rank as usize])?;
-    let what = What::Schedule(choice::allgatherv(here, send.len(), &lens, in_place));
-    Ok(Plan { comm, members, what, operands: Operands { send, recv_from, ..Operands::default() }, reduction: None })
-}
-
-/// `MPI_Alltoall`.
-pub(super) unsafe fn alltoall(
-    state: &State,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: DatatypeHandle,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: DatatypeHandle,
-    comm: CommHandle,
-) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    if communicator.remote().is_some() {
-        // SAFETY: the caller's promise.
-        return unsafe { inter::alltoall(state, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm) };
-    }
-    let in_place = is_in_place(sendbuf);
-    not_in_place(recvbuf)?;
-    // SAFETY: the caller's promise.
-    let (send, recv) = unsafe {
-        let send = if in_place { Memory::NONE } else { blocks(state, sendbuf, sendcount, sendtype, members.here)? };
-        (send, blocks(state, recvbuf, recvcount, recvtype, members.here)?)
-    };
-    apart(sendbuf, send.len(), recvbuf, recv.len())?;
-    if !in_place && send.len() != recv.len() {
-        return Err(MpiError::truncate(format!(
-            "{} bytes are sent to each rank, but {} are received from each, including this one",
-            send.len() / u64::from(members.here.size),
-            recv.len() / u64::from(members.here.size)
-        )));
-    }
-    let what = What::Call(Call::Alltoall { block: recv.len() / u64::from(members.here.size), in_place });
-    Ok(Plan { comm, members, what, operands: Operands { send, recv, ..Operands::default() }, reduction: None })
-}
-
-/// `MPI_Alltoallv`.
-pub(super) unsafe fn alltoallv(
-    state: &State,
-    sendbuf: *const c_void,
-    sendcounts: Ints,
-    sdispls: Ints,
-    sendtype: DatatypeHandle,
-    recvbuf: *mut c_void,
-    recvcounts: Ints,
-    rdispls: Ints,
-    recvtype: DatatypeHandle,
-    comm: CommHandle,
-) -> MpiResult<Plan> {
-    let send = (sendbuf, sendcounts, sdispls, Types::One(sendtype));
-    // SAFETY: the caller's promise.
-    unsafe { each_to_each(state, send, (recvbuf, recvcounts, rdispls, Types::One(recvtype)), comm) }
-}
-
-/// `MPI_Alltoallw`.
-pub(super) unsafe fn alltoallw(
-    state: &State,
-    sendbuf: *const c_void,
-    sendcounts: Ints,
-    sdispls: Ints,
-    sendtypes: *const DatatypeHandle,
-    recvbuf: *mut c_void,
-    recvcounts: Ints,
-    rdispls: Ints,
-    recvtypes: *const DatatypeHandle,
-    comm: CommHandle,
-) -> MpiResult<Plan> {
-    let send = (sendbuf, sendcounts, sdispls, Types::Each(sendtypes));
-    // SAFETY: the caller's promise.
-    unsafe { each_to_each(state, send, (recvbuf, recvcounts, rdispls, Types::Each(recvtypes)), comm) }
-}
-
-unsafe fn each_to_each(
-    state: &State,
-    (sendbuf, sendcounts, sdispls, sendtypes): (*const c_void, Ints, Ints, Types),
-    (recvbuf, recvcounts, rdispls, recvtypes): (*mut c_void, Ints, Ints, Types),
-    comm: CommHandle,
-) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    if communicator.remote().is_some() {
-        let (send, recv) = ((sendbuf, sendcounts, sdispls, sendtypes), (recvbuf, recvcounts, rdispls, recvtypes));
-        // SAFETY: the caller's promise.
-        return unsafe { inter::each_to_each(state, send, recv, comm) };
-    }
-    let here = members.here;
-    let in_place = is_in_place(sendbuf);
-    not_in_place(recvbuf)?;
-    // SAFETY: the caller's promise.
-    let recv_from = unsafe { places(state, recvbuf, recvcounts, rdispls, recvtypes, here)? };
-    let from = lens(&recv_from);
-    let (mut send_to, mut to): (Box<[Buffer]>, _) = (Box::default(), None);
-    if !in_place {
-        // SAFETY: the caller's promise.
-        send_to = unsafe { places(state, sendbuf, sendcounts, sdispls, sendtypes, here)? };
-        let lens = lens(&send_to);
-        if matches!(sendtypes, Types::One(_)) {
-            apart(sendbuf, total(&lens)?, recvbuf, total(&from)?)?;
-        }
-        fits(lens[here.rank as usize], from[here.rank as usize])?;
-        to = Some(lens);
-    }
-    let what = What::Schedule(choice::alltoallv(here, to.as_deref(), &from));
-    Ok(Plan { comm, members, what, operands: Operands { send_to, recv_from, ..Operands::default() }, reduction: None })
+    let elements = state.types.get_committed(datatype)?;
+    let reduction = Reduction::new(&state.ops.resolve(op)?, &elements, datatype)?;
+    let vector = Vector { count: count.unsigned_abs(), unit: elements.size() as u64 };
+    let what = what(vector, reduction.commutes());
+    let operands = Operands { send, recv, elements: Some(elements), ..Operands::default() };
+    Ok(Plan { comm, members, what, operands, reduction: Some(reduction) })
 }

@@ -1,34 +1,23 @@
 //! The blocks of a collective operation in memory, and the checks on them.
 
 use std::ffi::c_void;
-use std::sync::Arc;
 
+use crate::abi::DatatypeHandle;
 use crate::abi::constants::MPI_IN_PLACE;
-use crate::abi::{CommHandle, DatatypeHandle};
 use crate::api::args;
 use crate::api::ints::Ints;
+use crate::coll::Here;
 use crate::coll::operands::Memory;
-use crate::coll::{Here, Members};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
-use crate::object::comm::Communicator;
 use crate::runtime::State;
 
-/// The communicator, and its members as its collectives need them.
-pub(in crate::api::coll) fn members(state: &State, comm: CommHandle) -> MpiResult<(&Communicator, Members)> {
-    let communicator = state.comms.get(comm)?;
-    let parties = &communicator.parties;
-    let here = Here::new(parties.place(), parties.all().len() as u32);
-    let peers = Arc::clone(parties.all());
-    Ok((communicator, Members { context: communicator.collective_context(), here, peers }))
-}
-
 #[inline]
-pub(in crate::api::coll) fn is_in_place(address: *const c_void) -> bool {
+pub(super) fn is_in_place(address: *const c_void) -> bool {
     address.addr() == MPI_IN_PLACE
 }
 
-pub(in crate::api::coll) fn not_in_place(address: *const c_void) -> MpiResult {
+pub(super) fn not_in_place(address: *const c_void) -> MpiResult {
     if is_in_place(address) {
         return Err(MpiError::buffer("this function does not accept MPI_IN_PLACE in this argument"));
     }
@@ -44,7 +33,7 @@ pub(super) fn at_root_in_place(address: *const c_void, is_root: bool) -> MpiResu
 }
 
 /// Memory that the user lends for elements.
-pub(in crate::api::coll) unsafe fn memory(
+pub(super) unsafe fn memory(
     state: &State,
     address: *const c_void,
     count: i64,
@@ -57,7 +46,7 @@ pub(in crate::api::coll) unsafe fn memory(
 }
 
 /// Memory for a result.
-pub(in crate::api::coll) unsafe fn result(
+pub(super) unsafe fn result(
     state: &State,
     address: *mut c_void,
     count: i64,
@@ -68,7 +57,7 @@ pub(in crate::api::coll) unsafe fn result(
 }
 
 /// Memory for one block per rank.
-pub(in crate::api::coll) unsafe fn blocks(
+pub(super) unsafe fn blocks(
     state: &State,
     address: *const c_void,
     count: i64,
@@ -113,13 +102,13 @@ pub(super) unsafe fn to_be_scattered(
 
 /// The datatypes of several blocks; if each has its own, displacements are in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::api::coll) enum Types {
+pub(super) enum Types {
     One(DatatypeHandle),
     Each(*const DatatypeHandle),
 }
 
 /// Memory for one block per rank, each with its own length and place.
-pub(in crate::api::coll) unsafe fn places(
+pub(super) unsafe fn places(
     state: &State,
     address: *const c_void,
     counts: Ints,
@@ -153,16 +142,16 @@ pub(in crate::api::coll) unsafe fn places(
     (0..here.size as usize).map(place).collect()
 }
 
-pub(in crate::api::coll) fn lens(buffers: &[Buffer]) -> Vec<u64> {
+pub(super) fn lens(buffers: &[Buffer]) -> Vec<u64> {
     buffers.iter().map(|buffer| buffer.len() as u64).collect()
 }
 
 /// The total length of all blocks.
-pub(in crate::api::coll) fn total(lens: &[u64]) -> MpiResult<u64> {
+pub(super) fn total(lens: &[u64]) -> MpiResult<u64> {
     lens.iter().try_fold(0_u64, |sum, len| sum.checked_add(*len)).ok_or_else(|| too_many(i64::MAX))
 }
 
-pub(in crate::api::coll) fn there_is(array: Ints, what: &str) -> MpiResult {
+pub(super) fn there_is(array: Ints, what: &str) -> MpiResult {
     if array.is_null() {
         return Err(MpiError::arg(format!("the array of {what} is null")));
     }
@@ -170,7 +159,7 @@ pub(in crate::api::coll) fn there_is(array: Ints, what: &str) -> MpiResult {
 }
 
 /// The send and receive buffers must not be the same memory (MPI 5.0 §6.2.3).
-pub(in crate::api::coll) fn apart(send: *const c_void, send_len: u64, recv: *const c_void, recv_len: u64) -> MpiResult {
+pub(super) fn apart(send: *const c_void, send_len: u64, recv: *const c_void, recv_len: u64) -> MpiResult {
     if send == recv && send_len > 0 && recv_len > 0 && !send.is_null() {
         return Err(MpiError::buffer("the send and receive buffers are the same: pass MPI_IN_PLACE"));
     }
@@ -186,6 +175,6 @@ pub(super) fn fits(sent: u64, room: u64) -> MpiResult {
 }
 
 #[cold]
-pub(in crate::api::coll) fn too_many(count: i64) -> MpiError {
+pub(super) fn too_many(count: i64) -> MpiError {
     MpiError::count(format!("{count} elements per rank exceed the address space"))
 }

@@ -1,19 +1,17 @@
-//! Plans of reductions.
+//! Operations that combine, on an intracommunicator.
 
 use std::ffi::{c_int, c_void};
 
-use super::blocks::{
-    apart, at_root_in_place, is_in_place, members, memory, result, there_is, to_be_scattered, too_many, vectors,
+use super::super::arguments::{
+    apart, at_root_in_place, is_in_place, memory, result, there_is, to_be_scattered, too_many, vectors,
 };
-use super::{Plan, What};
-use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
+use super::super::{On, Plan, What, combining};
+use crate::abi::{DatatypeHandle, OpHandle};
 use crate::api::args;
-use crate::api::coll::inter;
 use crate::api::ints::Ints;
-use crate::coll::operands::{Memory, Operands};
-use crate::coll::{Call, Members, Vector, choice};
+use crate::coll::operands::Memory;
+use crate::coll::{Call, choice};
 use crate::error::{MpiError, MpiResult};
-use crate::op::Reduction;
 use crate::runtime::State;
 
 /// `MPI_Reduce`.
@@ -25,13 +23,9 @@ pub(in crate::api::coll) unsafe fn reduce(
     datatype: DatatypeHandle,
     op: OpHandle,
     root: c_int,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    if communicator.remote().is_some() {
-        // SAFETY: the caller's promise.
-        return unsafe { inter::reduce(state, sendbuf, recvbuf, count, datatype, op, root, comm) };
-    }
+    let On { comm, communicator, members } = on;
     let root = args::root(communicator, root)?;
     let is_root = root == members.here.rank;
     let in_place = at_root_in_place(sendbuf, is_root)?;
@@ -56,13 +50,9 @@ pub(in crate::api::coll) unsafe fn allreduce(
     count: i64,
     datatype: DatatypeHandle,
     op: OpHandle,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    if communicator.remote().is_some() {
-        // SAFETY: the caller's promise.
-        return unsafe { inter::allreduce(state, sendbuf, recvbuf, count, datatype, op, comm) };
-    }
+    let On { comm, members, .. } = on;
     let in_place = is_in_place(sendbuf);
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe { vectors(state, sendbuf, recvbuf, count, datatype)? };
@@ -79,10 +69,9 @@ pub(in crate::api::coll) unsafe fn scan(
     count: i64,
     datatype: DatatypeHandle,
     op: OpHandle,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    communicator.must_be_intra()?;
+    let On { comm, members, .. } = on;
     let in_place = is_in_place(sendbuf);
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe { vectors(state, sendbuf, recvbuf, count, datatype)? };
@@ -99,10 +88,9 @@ pub(in crate::api::coll) unsafe fn exscan(
     count: i64,
     datatype: DatatypeHandle,
     op: OpHandle,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    communicator.must_be_intra()?;
+    let On { comm, members, .. } = on;
     let in_place = is_in_place(sendbuf);
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe {
@@ -125,13 +113,9 @@ pub(in crate::api::coll) unsafe fn reduce_scatter_block(
     recvcount: i64,
     datatype: DatatypeHandle,
     op: OpHandle,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    if communicator.remote().is_some() {
-        // SAFETY: the caller's promise.
-        return unsafe { inter::reduce_scatter_block(state, sendbuf, recvbuf, recvcount, datatype, op, comm) };
-    }
+    let On { comm, members, .. } = on;
     let in_place = is_in_place(sendbuf);
     let all = recvcount.checked_mul(i64::from(members.here.size)).ok_or_else(|| too_many(recvcount))?;
     // SAFETY: the caller's promise.
@@ -149,13 +133,9 @@ pub(in crate::api::coll) unsafe fn reduce_scatter(
     recvcounts: Ints,
     datatype: DatatypeHandle,
     op: OpHandle,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let (communicator, members) = members(state, comm)?;
-    if communicator.remote().is_some() {
-        // SAFETY: the caller's promise.
-        return unsafe { inter::reduce_scatter(state, sendbuf, recvbuf, recvcounts, datatype, op, comm) };
-    }
+    let On { comm, members, .. } = on;
     let here = members.here;
     let in_place = is_in_place(sendbuf);
     there_is(recvcounts, "counts")?;
@@ -171,24 +151,4 @@ pub(in crate::api::coll) unsafe fn reduce_scatter(
     combining(state, comm, members, send, recv, all, datatype, op, |vector, commutes| {
         What::Schedule(choice::reduce_scatterv(here, &counts, vector.unit, commutes, in_place))
     })
-}
-
-/// A reduction of vectors of this length.
-pub(in crate::api::coll) fn combining(
-    state: &State,
-    comm: CommHandle,
-    members: Members,
-    send: Memory,
-    recv: Memory,
-    count: i64,
-    datatype: DatatypeHandle,
-    op: OpHandle,
-    what: impl FnOnce(Vector, bool) -> What,
-) -> MpiResult<Plan> {
-    let elements = state.types.get_committed(datatype)?;
-    let reduction = Reduction::new(&state.ops.resolve(op)?, &elements, datatype)?;
-    let vector = Vector { count: count.unsigned_abs(), unit: elements.size() as u64 };
-    let what = what(vector, reduction.commutes());
-    let operands = Operands { send, recv, elements: Some(elements), ..Operands::default() };
-    Ok(Plan { comm, members, what, operands, reduction: Some(reduction) })
 }

@@ -1,12 +1,11 @@
-//! Turns the arguments of a collective function into a plan for an intercommunicator (MPI 5.0 §6.2.3): the data of one
-//! group go to the other, and `MPI_IN_PLACE` is not allowed. Functions correspond to those in [`super::plan`].
+//! Collective functions on an intercommunicator (MPI 5.0 §6.2.3): the data of one group go to the other, and `MPI_IN_PLACE` is
+//! not allowed.
 
 use std::ffi::{c_int, c_void};
 
-use super::plan::{
-    Plan, Types, What, apart, blocks, combining, lens, members, memory, not_in_place, places, result, there_is,
-    too_many,
-};
+use super::arguments::{Types, apart, blocks, lens, memory, not_in_place, places, result, there_is, too_many};
+pub(in crate::api::coll) use super::intra::barrier;
+use super::{On, Plan, What, combining};
 use crate::abi::{CommHandle, DatatypeHandle, OpHandle};
 use crate::api::args;
 use crate::api::ints::Ints;
@@ -16,6 +15,8 @@ use crate::coll::{Area, Here, Members, Schedule, Slice};
 use crate::error::{MpiError, MpiResult};
 use crate::memory::Buffer;
 use crate::runtime::State;
+
+pub(in crate::api::coll) use self::scan as exscan;
 
 /// The number of rounds of an exchange in flight.
 const WINDOW: u32 = 16;
@@ -28,17 +29,17 @@ struct Between {
 }
 
 impl Between {
-    fn new(state: &State, comm: CommHandle) -> MpiResult<Self> {
-        let (communicator, members) = members(state, comm)?;
+    fn new(on: On<'_>) -> MpiResult<Self> {
+        let On { comm, communicator, members } = on;
         let sides = communicator.sides();
         let sides = sides.ok_or_else(|| MpiError::comm("the communicator is an intracommunicator"))?;
         Ok(Self { comm, members, sides })
     }
 
     /// For a rooted operation.
-    fn rooted(state: &State, comm: CommHandle, root: c_int) -> MpiResult<(Self, Root)> {
-        let between = Self::new(state, comm)?;
-        Ok((between, args::root_of_sides(state.comms.get(comm)?, root)?))
+    fn rooted(on: On<'_>, root: c_int) -> MpiResult<(Self, Root)> {
+        let root = args::root_of_sides(on.communicator, root);
+        Ok((Self::new(on)?, root?))
     }
 
     /// For blocks of the other group: one for each of its members.
@@ -52,15 +53,15 @@ impl Between {
     }
 }
 
-pub(super) unsafe fn bcast(
+pub(in crate::api::coll) unsafe fn bcast(
     state: &State,
     buffer: *mut c_void,
     count: i64,
     datatype: DatatypeHandle,
     root: c_int,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let (between, root) = Between::rooted(state, comm, root)?;
+    let (between, root) = Between::rooted(on, root)?;
     let recv = match root {
         Root::Beside => Memory::NONE,
         // SAFETY: the caller's promise.
@@ -70,7 +71,7 @@ pub(super) unsafe fn bcast(
     Ok(between.plan(schedule, Operands { recv, ..Operands::default() }))
 }
 
-pub(super) unsafe fn gather(
+pub(in crate::api::coll) unsafe fn gather(
     state: &State,
     sendbuf: *const c_void,
     sendcount: i64,
@@ -79,9 +80,9 @@ pub(super) unsafe fn gather(
     recvcount: i64,
     recvtype: DatatypeHandle,
     root: c_int,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let (between, root) = Between::rooted(state, comm, root)?;
+    let (between, root) = Between::rooted(on, root)?;
     let (mut send, mut recv) = (Memory::NONE, Memory::NONE);
     match root {
         // SAFETY: the caller's promise.
@@ -96,7 +97,7 @@ pub(super) unsafe fn gather(
     Ok(between.plan(schedule, Operands { send, recv, ..Operands::default() }))
 }
 
-pub(super) unsafe fn gatherv(
+pub(in crate::api::coll) unsafe fn gatherv(
     state: &State,
     sendbuf: *const c_void,
     sendcount: i64,
@@ -106,9 +107,9 @@ pub(super) unsafe fn gatherv(
     displs: Ints,
     recvtype: DatatypeHandle,
     root: c_int,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let (between, root) = Between::rooted(state, comm, root)?;
+    let (between, root) = Between::rooted(on, root)?;
     let (mut send, mut recv_from): (_, Box<[Buffer]>) = (Memory::NONE, Box::default());
     match root {
         Root::This => {
@@ -126,7 +127,7 @@ pub(super) unsafe fn gatherv(
     Ok(between.plan(schedule, Operands { send, recv_from, ..Operands::default() }))
 }
 
-pub(super) unsafe fn scatter(
+pub(in crate::api::coll) unsafe fn scatter(
     state: &State,
     sendbuf: *const c_void,
     sendcount: i64,
@@ -135,9 +136,9 @@ pub(super) unsafe fn scatter(
     recvcount: i64,
     recvtype: DatatypeHandle,
     root: c_int,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let (between, root) = Between::rooted(state, comm, root)?;
+    let (between, root) = Between::rooted(on, root)?;
     let (mut send, mut recv) = (Memory::NONE, Memory::NONE);
     match root {
         // SAFETY: the caller's promise.
@@ -152,7 +153,7 @@ pub(super) unsafe fn scatter(
     Ok(between.plan(schedule, Operands { send, recv, ..Operands::default() }))
 }
 
-pub(super) unsafe fn scatterv(
+pub(in crate::api::coll) unsafe fn scatterv(
     state: &State,
     sendbuf: *const c_void,
     sendcounts: Ints,
@@ -162,9 +163,9 @@ pub(super) unsafe fn scatterv(
     recvcount: i64,
     recvtype: DatatypeHandle,
     root: c_int,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let (between, root) = Between::rooted(state, comm, root)?;
+    let (between, root) = Between::rooted(on, root)?;
     let (mut send_to, mut recv): (Box<[Buffer]>, _) = (Box::default(), Memory::NONE);
     match root {
         Root::This => {
@@ -182,7 +183,7 @@ pub(super) unsafe fn scatterv(
     Ok(between.plan(schedule, Operands { send_to, recv, ..Operands::default() }))
 }
 
-pub(super) unsafe fn allgather(
+pub(in crate::api::coll) unsafe fn allgather(
     state: &State,
     sendbuf: *const c_void,
     sendcount: i64,
@@ -190,9 +191,9 @@ pub(super) unsafe fn allgather(
     recvbuf: *mut c_void,
     recvcount: i64,
     recvtype: DatatypeHandle,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let between = Between::new(state, comm)?;
+    let between = Between::new(on)?;
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe {
         let send = memory(state, sendbuf, sendcount, sendtype)?;
@@ -204,7 +205,7 @@ pub(super) unsafe fn allgather(
     Ok(between.plan(schedule, Operands { send, recv, ..Operands::default() }))
 }
 
-pub(super) unsafe fn allgatherv(
+pub(in crate::api::coll) unsafe fn allgatherv(
     state: &State,
     sendbuf: *const c_void,
     sendcount: i64,
@@ -213,9 +214,9 @@ pub(super) unsafe fn allgatherv(
     recvcounts: Ints,
     displs: Ints,
     recvtype: DatatypeHandle,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let between = Between::new(state, comm)?;
+    let between = Between::new(on)?;
     not_in_place(recvbuf)?;
     // SAFETY: the caller's promise.
     let (send, recv_from) = unsafe {
@@ -229,7 +230,7 @@ pub(super) unsafe fn allgatherv(
     Ok(between.plan(schedule, Operands { send, recv_from, ..Operands::default() }))
 }
 
-pub(super) unsafe fn alltoall(
+pub(in crate::api::coll) unsafe fn alltoall(
     state: &State,
     sendbuf: *const c_void,
     sendcount: i64,
@@ -237,9 +238,9 @@ pub(super) unsafe fn alltoall(
     recvbuf: *mut c_void,
     recvcount: i64,
     recvtype: DatatypeHandle,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let between = Between::new(state, comm)?;
+    let between = Between::new(on)?;
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe {
         let send = blocks(state, sendbuf, sendcount, sendtype, between.far())?;
@@ -253,13 +254,15 @@ pub(super) unsafe fn alltoall(
     Ok(between.plan(schedule, Operands { send, recv, ..Operands::default() }))
 }
 
-pub(super) unsafe fn each_to_each(
+alltoall_of_blocks! {}
+
+unsafe fn each_to_each(
     state: &State,
     (sendbuf, sendcounts, sdispls, sendtypes): (*const c_void, Ints, Ints, Types),
     (recvbuf, recvcounts, rdispls, recvtypes): (*mut c_void, Ints, Ints, Types),
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let between = Between::new(state, comm)?;
+    let between = Between::new(on)?;
     not_in_place(sendbuf)?;
     not_in_place(recvbuf)?;
     // SAFETY: the caller's promise.
@@ -274,7 +277,7 @@ pub(super) unsafe fn each_to_each(
     Ok(between.plan(schedule, Operands { send_to, recv_from, ..Operands::default() }))
 }
 
-pub(super) unsafe fn reduce(
+pub(in crate::api::coll) unsafe fn reduce(
     state: &State,
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
@@ -282,9 +285,9 @@ pub(super) unsafe fn reduce(
     datatype: DatatypeHandle,
     op: OpHandle,
     root: c_int,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let (between, root) = Between::rooted(state, comm, root)?;
+    let (between, root) = Between::rooted(on, root)?;
     let (mut send, mut recv) = (Memory::NONE, Memory::NONE);
     match root {
         // SAFETY: the caller's promise.
@@ -293,22 +296,22 @@ pub(super) unsafe fn reduce(
         Root::Remote(_) => send = unsafe { memory(state, sendbuf, count, datatype)? },
         Root::Beside => return Ok(between.plan(Schedule::default(), Operands::default())),
     }
-    let Between { members, sides, .. } = between;
+    let Between { comm, members, sides } = between;
     combining(state, comm, members, send, recv, count, datatype, op, |vector, commutes| {
         What::Schedule(inter::reduce(sides, root, vector, commutes))
     })
 }
 
-pub(super) unsafe fn allreduce(
+pub(in crate::api::coll) unsafe fn allreduce(
     state: &State,
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     count: i64,
     datatype: DatatypeHandle,
     op: OpHandle,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let Between { members, sides, .. } = Between::new(state, comm)?;
+    let Between { comm, members, sides } = Between::new(on)?;
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe { operands(state, (sendbuf, count), (recvbuf, count), datatype)? };
     combining(state, comm, members, send, recv, count, datatype, op, |vector, commutes| {
@@ -316,16 +319,16 @@ pub(super) unsafe fn allreduce(
     })
 }
 
-pub(super) unsafe fn reduce_scatter_block(
+pub(in crate::api::coll) unsafe fn reduce_scatter_block(
     state: &State,
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     recvcount: i64,
     datatype: DatatypeHandle,
     op: OpHandle,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let Between { members, sides, .. } = Between::new(state, comm)?;
+    let Between { comm, members, sides } = Between::new(on)?;
     let all = recvcount.checked_mul(i64::from(sides.local)).ok_or_else(|| too_many(recvcount))?;
     // SAFETY: the caller's promise.
     let (send, recv) = unsafe { operands(state, (sendbuf, all), (recvbuf, recvcount), datatype)? };
@@ -336,16 +339,16 @@ pub(super) unsafe fn reduce_scatter_block(
     })
 }
 
-pub(super) unsafe fn reduce_scatter(
+pub(in crate::api::coll) unsafe fn reduce_scatter(
     state: &State,
     sendbuf: *const c_void,
     recvbuf: *mut c_void,
     recvcounts: Ints,
     datatype: DatatypeHandle,
     op: OpHandle,
-    comm: CommHandle,
+    on: On<'_>,
 ) -> MpiResult<Plan> {
-    let Between { members, sides, .. } = Between::new(state, comm)?;
+    let Between { comm, members, sides } = Between::new(on)?;
     there_is(recvcounts, "counts")?;
     // SAFETY: the caller's promise.
     let counts = unsafe { recvcounts.to_vec(sides.local as usize) };
@@ -361,6 +364,20 @@ pub(super) unsafe fn reduce_scatter(
         let part = |rank: u32| ((0..rank).map(len).sum(), len(rank));
         What::Schedule(inter::reduce_scatter(sides, vector, part, commutes))
     })
+}
+
+/// `MPI_Scan` and `MPI_Exscan` take intracommunicators only.
+pub(in crate::api::coll) unsafe fn scan(
+    _state: &State,
+    _sendbuf: *const c_void,
+    _recvbuf: *mut c_void,
+    _count: i64,
+    _datatype: DatatypeHandle,
+    _op: OpHandle,
+    on: On<'_>,
+) -> MpiResult<Plan> {
+    on.communicator.must_be_intra()?;
+    Err(MpiError::intern("an intracommunicator among intercommunicators"))
 }
 
 /// The operands, and the memory for the result.

@@ -1,0 +1,291 @@
+//! Collective functions on an intracommunicator (MPI 5.0 §6.2.2).
+
+mod reductions;
+
+use std::ffi::{c_int, c_void};
+
+use super::arguments::{
+    Types, apart, at_root_in_place, blocks, fits, is_in_place, lens, memory, not_in_place, places, total,
+};
+use super::{On, Plan, What};
+use crate::abi::DatatypeHandle;
+use crate::api::args;
+use crate::api::ints::Ints;
+use crate::coll::operands::{Memory, Operands};
+use crate::coll::{Call, choice};
+use crate::error::{MpiError, MpiResult};
+use crate::memory::Buffer;
+use crate::runtime::State;
+pub(in crate::api::coll) use reductions::{allreduce, exscan, reduce, reduce_scatter, reduce_scatter_block, scan};
+
+/// `MPI_Barrier`.
+pub(in crate::api::coll) unsafe fn barrier(_state: &State, on: On<'_>) -> MpiResult<Plan> {
+    let On { comm, members, .. } = on;
+    Ok(Plan { comm, members, what: What::Call(Call::Barrier), operands: Operands::default(), reduction: None })
+}
+
+/// `MPI_Bcast`.
+pub(in crate::api::coll) unsafe fn bcast(
+    state: &State,
+    buffer: *mut c_void,
+    count: i64,
+    datatype: DatatypeHandle,
+    root: c_int,
+    on: On<'_>,
+) -> MpiResult<Plan> {
+    let On { comm, communicator, members } = on;
+    let root = args::root(communicator, root)?;
+    not_in_place(buffer)?;
+    // SAFETY: the caller's promise.
+    let recv = unsafe { memory(state, buffer, count, datatype)? };
+    let what = What::Call(Call::Bcast { root, len: recv.len() });
+    Ok(Plan { comm, members, what, operands: Operands { recv, ..Operands::default() }, reduction: None })
+}
+
+/// `MPI_Gather`.
+pub(in crate::api::coll) unsafe fn gather(
+    state: &State,
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: DatatypeHandle,
+    root: c_int,
+    on: On<'_>,
+) -> MpiResult<Plan> {
+    let On { comm, communicator, members } = on;
+    let root = args::root(communicator, root)?;
+    let is_root = root == members.here.rank;
+    let in_place = at_root_in_place(sendbuf, is_root)?;
+    // SAFETY: the caller's promise.
+    let send = unsafe { if in_place { Memory::NONE } else { memory(state, sendbuf, sendcount, sendtype)? } };
+    let recv = if is_root {
+        not_in_place(recvbuf)?;
+        // SAFETY: the caller's promise.
+        unsafe { blocks(state, recvbuf, recvcount, recvtype, members.here)? }
+    } else {
+        Memory::NONE
+    };
+    let block = if is_root { recv.len() / u64::from(members.here.size) } else { send.len() };
+    if is_root {
+        apart(sendbuf, send.len(), recvbuf, recv.len())?;
+        fits(send.len(), block)?;
+    }
+    let what = What::Call(Call::Gather { root, block, in_place });
+    Ok(Plan { comm, members, what, operands: Operands { send, recv, ..Operands::default() }, reduction: None })
+}
+
+/// `MPI_Gatherv`.
+pub(in crate::api::coll) unsafe fn gatherv(
+    state: &State,
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    recvbuf: *mut c_void,
+    recvcounts: Ints,
+    displs: Ints,
+    recvtype: DatatypeHandle,
+    root: c_int,
+    on: On<'_>,
+) -> MpiResult<Plan> {
+    let On { comm, communicator, members } = on;
+    let (here, root) = (members.here, args::root(communicator, root)?);
+    let is_root = root == here.rank;
+    let in_place = at_root_in_place(sendbuf, is_root)?;
+    // SAFETY: the caller's promise.
+    let send = unsafe { if in_place { Memory::NONE } else { memory(state, sendbuf, sendcount, sendtype)? } };
+    let mut recv_from: Box<[Buffer]> = Box::default();
+    if is_root {
+        not_in_place(recvbuf)?;
+        // SAFETY: the caller's promise.
+        recv_from = unsafe { places(state, recvbuf, recvcounts, displs, Types::One(recvtype), here)? };
+        apart(sendbuf, send.len(), recvbuf, recv_from.iter().map(Buffer::len).sum::<usize>() as u64)?;
+        fits(send.len(), recv_from[root as usize].len() as u64)?;
+    }
+    let what = What::Schedule(choice::gatherv(here, root, send.len(), &lens(&recv_from), in_place));
+    Ok(Plan { comm, members, what, operands: Operands { send, recv_from, ..Operands::default() }, reduction: None })
+}
+
+/// `MPI_Scatter`.
+pub(in crate::api::coll) unsafe fn scatter(
+    state: &State,
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: DatatypeHandle,
+    root: c_int,
+    on: On<'_>,
+) -> MpiResult<Plan> {
+    let On { comm, communicator, members } = on;
+    let root = args::root(communicator, root)?;
+    let is_root = root == members.here.rank;
+    let in_place = at_root_in_place(recvbuf, is_root)?;
+    // SAFETY: the caller's promise.
+    let recv = unsafe { if in_place { Memory::NONE } else { memory(state, recvbuf, recvcount, recvtype)? } };
+    let send = if is_root {
+        not_in_place(sendbuf)?;
+        // SAFETY: the caller's promise.
+        unsafe { blocks(state, sendbuf, sendcount, sendtype, members.here)? }
+    } else {
+        Memory::NONE
+    };
+    let block = if is_root { send.len() / u64::from(members.here.size) } else { recv.len() };
+    if is_root && !in_place {
+        apart(sendbuf, send.len(), recvbuf, recv.len())?;
+        fits(block, recv.len())?;
+    }
+    let what = What::Call(Call::Scatter { root, block, in_place });
+    Ok(Plan { comm, members, what, operands: Operands { send, recv, ..Operands::default() }, reduction: None })
+}
+
+/// `MPI_Scatterv`.
+pub(in crate::api::coll) unsafe fn scatterv(
+    state: &State,
+    sendbuf: *const c_void,
+    sendcounts: Ints,
+    displs: Ints,
+    sendtype: DatatypeHandle,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: DatatypeHandle,
+    root: c_int,
+    on: On<'_>,
+) -> MpiResult<Plan> {
+    let On { comm, communicator, members } = on;
+    let (here, root) = (members.here, args::root(communicator, root)?);
+    let is_root = root == here.rank;
+    let in_place = at_root_in_place(recvbuf, is_root)?;
+    // SAFETY: the caller's promise.
+    let recv = unsafe { if in_place { Memory::NONE } else { memory(state, recvbuf, recvcount, recvtype)? } };
+    let mut send_to: Box<[Buffer]> = Box::default();
+    if is_root {
+        not_in_place(sendbuf)?;
+        // SAFETY: the caller's promise.
+        send_to = unsafe { places(state, sendbuf, sendcounts, displs, Types::One(sendtype), here)? };
+        if !in_place {
+            apart(sendbuf, send_to.iter().map(Buffer::len).sum::<usize>() as u64, recvbuf, recv.len())?;
+            fits(send_to[root as usize].len() as u64, recv.len())?;
+        }
+    }
+    let what = What::Schedule(choice::scatterv(here, root, &lens(&send_to), recv.len(), in_place));
+    Ok(Plan { comm, members, what, operands: Operands { recv, send_to, ..Operands::default() }, reduction: None })
+}
+
+/// `MPI_Allgather`.
+pub(in crate::api::coll) unsafe fn allgather(
+    state: &State,
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: DatatypeHandle,
+    on: On<'_>,
+) -> MpiResult<Plan> {
+    let On { comm, members, .. } = on;
+    let in_place = is_in_place(sendbuf);
+    not_in_place(recvbuf)?;
+    // SAFETY: the caller's promise.
+    let (send, recv) = unsafe {
+        let send = if in_place { Memory::NONE } else { memory(state, sendbuf, sendcount, sendtype)? };
+        (send, blocks(state, recvbuf, recvcount, recvtype, members.here)?)
+    };
+    let block = recv.len() / u64::from(members.here.size);
+    apart(sendbuf, send.len(), recvbuf, recv.len())?;
+    fits(send.len(), block)?;
+    let what = What::Call(Call::Allgather { block, in_place });
+    Ok(Plan { comm, members, what, operands: Operands { send, recv, ..Operands::default() }, reduction: None })
+}
+
+/// `MPI_Allgatherv`.
+pub(in crate::api::coll) unsafe fn allgatherv(
+    state: &State,
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    recvbuf: *mut c_void,
+    recvcounts: Ints,
+    displs: Ints,
+    recvtype: DatatypeHandle,
+    on: On<'_>,
+) -> MpiResult<Plan> {
+    let On { comm, members, .. } = on;
+    let here = members.here;
+    let in_place = is_in_place(sendbuf);
+    not_in_place(recvbuf)?;
+    // SAFETY: the caller's promise.
+    let (send, recv_from) = unsafe {
+        let send = if in_place { Memory::NONE } else { memory(state, sendbuf, sendcount, sendtype)? };
+        (send, places(state, recvbuf, recvcounts, displs, Types::One(recvtype), here)?)
+    };
+    let lens = lens(&recv_from);
+    total(&lens)?;
+    apart(sendbuf, send.len(), recvbuf, lens.iter().sum())?;
+    fits(send.len(), lens[here.rank as usize])?;
+    let what = What::Schedule(choice::allgatherv(here, send.len(), &lens, in_place));
+    Ok(Plan { comm, members, what, operands: Operands { send, recv_from, ..Operands::default() }, reduction: None })
+}
+
+/// `MPI_Alltoall`.
+pub(in crate::api::coll) unsafe fn alltoall(
+    state: &State,
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: DatatypeHandle,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: DatatypeHandle,
+    on: On<'_>,
+) -> MpiResult<Plan> {
+    let On { comm, members, .. } = on;
+    let in_place = is_in_place(sendbuf);
+    not_in_place(recvbuf)?;
+    // SAFETY: the caller's promise.
+    let (send, recv) = unsafe {
+        let send = if in_place { Memory::NONE } else { blocks(state, sendbuf, sendcount, sendtype, members.here)? };
+        (send, blocks(state, recvbuf, recvcount, recvtype, members.here)?)
+    };
+    apart(sendbuf, send.len(), recvbuf, recv.len())?;
+    if !in_place && send.len() != recv.len() {
+        return Err(MpiError::truncate(format!(
+            "{} bytes are sent to each rank, but {} are received from each, including this one",
+            send.len() / u64::from(members.here.size),
+            recv.len() / u64::from(members.here.size)
+        )));
+    }
+    let what = What::Call(Call::Alltoall { block: recv.len() / u64::from(members.here.size), in_place });
+    Ok(Plan { comm, members, what, operands: Operands { send, recv, ..Operands::default() }, reduction: None })
+}
+
+alltoall_of_blocks! {}
+
+unsafe fn each_to_each(
+    state: &State,
+    (sendbuf, sendcounts, sdispls, sendtypes): (*const c_void, Ints, Ints, Types),
+    (recvbuf, recvcounts, rdispls, recvtypes): (*mut c_void, Ints, Ints, Types),
+    on: On<'_>,
+) -> MpiResult<Plan> {
+    let On { comm, members, .. } = on;
+    let here = members.here;
+    let in_place = is_in_place(sendbuf);
+    not_in_place(recvbuf)?;
+    // SAFETY: the caller's promise.
+    let recv_from = unsafe { places(state, recvbuf, recvcounts, rdispls, recvtypes, here)? };
+    let from = lens(&recv_from);
+    let (mut send_to, mut to): (Box<[Buffer]>, _) = (Box::default(), None);
+    if !in_place {
+        // SAFETY: the caller's promise.
+        send_to = unsafe { places(state, sendbuf, sendcounts, sdispls, sendtypes, here)? };
+        let lens = lens(&send_to);
+        if matches!(sendtypes, Types::One(_)) {
+            apart(sendbuf, total(&lens)?, recvbuf, total(&from)?)?;
+        }
+        fits(lens[here.rank as usize], from[here.rank as usize])?;
+        to = Some(lens);
+    }
+    let what = What::Schedule(choice::alltoallv(here, to.as_deref(), &from));
+    Ok(Plan { comm, members, what, operands: Operands { send_to, recv_from, ..Operands::default() }, reduction: None })
+}
