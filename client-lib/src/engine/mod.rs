@@ -2,7 +2,7 @@
 //!
 //! It has no I/O, no clock and no environment. [`frame`] defines what processes send to each other, a [`Transport`] carries it
 //! and a [`Sink`] receives it; the library calls [`Engine`]. Within, `matching` matches receives and messages, `core` handles
-//! what arrives, `outbox` sends what there is room for, `contexts` maps ranks to peers, and `state` is the record of each
+//! what arrives, `outbox` sends what there is room for, `probes` finds messages without receiving them, `farewell` lets go of peers, `contexts` maps ranks to peers, and `state` is the record of each
 //! request and message.
 
 mod calls;
@@ -10,6 +10,9 @@ pub mod frame;
 mod transport;
 
 mod operations;
+
+mod farewell;
+mod probes;
 
 mod core;
 mod outbox;
@@ -24,6 +27,7 @@ mod state;
 pub(crate) mod tests;
 
 pub use calls::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TAG_MAX, TagMatch};
+pub use farewell::Farewell;
 pub use frame::{Envelope, Frame, Region};
-pub use operations::{Engine, Farewell};
+pub use operations::Engine;
 pub use transport::{FrameLimits, Landing, Peer, PullRefused, Pulled, Refusal, Sink, Transport};

@@ -2,35 +2,22 @@
 
 use std::sync::Arc;
 
-use super::calls::{MessageId, Mode, Outcome, Probed, RequestId, Source, Started, TagMatch};
+use super::calls::{MessageId, Mode, Outcome, RequestId, Source, Started, TagMatch};
 use super::core::{Core, Match, NotAMember, fill, not_open};
 use super::frame::{Envelope, Frame, Region};
-use super::peers::{Queued, Standing, copied_cost};
+use super::peers::{Queued, copied_cost};
 use super::slab::Id;
 use super::state::{Announced, Content, Context, Errand, Matched, Message, Request, RequestState, Waiting};
 use super::transport::{Peer, Refusal, Sink, Transport};
-use crate::error::{MpiError, MpiResult};
+use crate::error::MpiError;
 use crate::memory::{Buffer, Payload};
 
 /// Matches messages and holds the requests of one process. Nothing here blocks: [`Engine::progress`] continues what is
 /// pending.
 #[derive(Debug)]
 pub struct Engine<T> {
-    core: Core,
-    transport: T,
-}
-
-/// The state of the farewell to a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Farewell {
-    /// This process has not said farewell.
-    Untold,
-    /// The farewell waits for room.
-    Telling,
-    /// This process has said farewell, and the peer has not.
-    Told,
-    /// Both have said farewell, or the peer is lost.
-    Over,
+    pub(super) core: Core,
+    pub(super) transport: T,
 }
 
 /// If there is no room, up to this many bytes for one peer are copied, so that their sends complete; later sends wait.
@@ -207,33 +194,6 @@ impl<T: Transport> Engine<T> {
         self.settle(started)
     }
 
-    /// Returns the message that [`Engine::recv`] would receive now, without taking it.
-    pub fn probe(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<Probed>> {
-        Ok(self.find_probed(context, source, tag)?.map(|(_, probed)| probed))
-    }
-
-    /// As [`Engine::probe`]; from now on only [`Engine::mrecv`] receives the message.
-    pub fn mprobe(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<(MessageId, Probed)>> {
-        let found = self.find_probed(context, source, tag)?;
-        if let Some((message, _)) = found
-            && let Some(open) = self.core.contexts.get_mut(context)
-        {
-            self.core.unexpected.remove(&mut open.seen, message.0.slot);
-        }
-        Ok(found)
-    }
-
-    fn find_probed(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<(MessageId, Probed)>> {
-        let Some(id) = self.core.find_message(context, source, tag)? else {
-            self.core.probed = Some((context, source));
-            return self.core.may_come(context, source).map(|()| None);
-        };
-        Ok(self.core.messages.get(id).map(|message| {
-            let Envelope { rank, tag, .. } = message.envelope;
-            (MessageId(id), Probed { source: rank, tag, bytes: message.content.len() })
-        }))
-    }
-
     /// Returns the outcome of a completed request, and removes the request.
     #[inline]
     pub fn take(&mut self, id: RequestId) -> Option<Outcome> {
@@ -298,12 +258,6 @@ impl<T: Transport> Engine<T> {
         }
     }
 
-    /// Why no more messages of this source will arrive, if it is a peer that has finalized.
-    pub fn dried_up(&self, context: u32, source: Source) -> Option<MpiError> {
-        let peer = self.core.contexts.get(context)?.finalized(source, &self.core.peers)?;
-        Some(self.core.peers.failure(peer))
-    }
-
     /// Whether a peer was lost.
     pub fn is_lost(&self, peer: Peer) -> bool {
         self.core.peers.is_lost(peer)
@@ -342,99 +296,6 @@ impl<T: Transport> Engine<T> {
         !self.has_backlog() && !self.core.requests.iter().any(|(_, request)| request.state.is_sending())
     }
 
-    /// Says farewell to peers: no more frames will come from here. Call it once the engine is [`Engine::quiet`].
-    pub fn say_bye(&mut self, peers: &[Peer]) {
-        let me = self.core.me;
-        for &peer in peers.iter().filter(|peer| **peer != me) {
-            if !std::mem::replace(&mut self.core.peers.relation(peer).told_bye, true) {
-                self.core.say(peer, Frame::Bye);
-            }
-        }
-        self.core.flush(&mut self.transport);
-    }
-
-    /// The number of peers that got a farewell, have not answered with theirs, and are not lost.
-    pub fn byes_missing(&self) -> usize {
-        let told = self.core.peers.iter().filter(|(_, relation)| relation.told_bye);
-        told.filter(|(_, relation)| relation.standing == Standing::Present).count()
-    }
-
-    /// Declares that peers from this number on are foreign: they come and go.
-    pub fn set_foreign(&mut self, from: Peer) {
-        self.core.foreign = from;
-    }
-
-    /// Foreign peers that have gone, by a farewell or because they were lost.
-    #[inline]
-    pub fn disconnected(&mut self) -> &mut Vec<Peer> {
-        &mut self.core.disconnected
-    }
-
-    /// Whether a peer is a member of an open communicator.
-    pub fn is_member(&self, peer: Peer) -> bool {
-        self.core.contexts.values().any(|context| context.members.contains(&peer))
-    }
-
-    /// Whether neither side has said farewell, and the peer is not lost.
-    pub fn is_present(&self, peer: Peer) -> bool {
-        let relation = self.core.peers.get(peer);
-        relation.is_none_or(|relation| relation.standing == Standing::Present && !relation.told_bye)
-    }
-
-    /// Whether frames for a peer wait for room.
-    pub fn is_busy(&self, peer: Peer) -> bool {
-        self.core.peers.get(peer).is_some_and(|relation| !relation.backlog.is_empty() || !relation.streams.is_empty())
-    }
-
-    /// Peers that this process waits for, or that have yet to accept something: named sources, including that of the
-    /// last unsuccessful probe since the previous call; for receives from any source, foreign peers or, if `anybody`,
-    /// all members.
-    pub fn awaited(&mut self, anybody: bool) -> Vec<Peer> {
-        let mut awaited = Vec::new();
-        let mut asked: Vec<(u32, Source)> = self.core.probed.take().into_iter().collect();
-        for (_, request) in self.core.requests.iter() {
-            match request.state {
-                RequestState::Posted { entry, .. } => asked.push(self.core.posted.asks(entry)),
-                ref state => awaited.extend(state.depends_on()),
-            }
-        }
-        for (context, source) in asked {
-            let members = self.core.contexts.get(context).map_or(&[][..], |context| &context.members);
-            let comes_and_goes = |peer: &Peer| anybody || *peer >= self.core.foreign;
-            match source {
-                Source::Any => awaited.extend(members.iter().copied().filter(comes_and_goes)),
-                Source::Rank(rank) => awaited.extend(members.get(rank as usize)),
-            }
-        }
-        awaited.retain(|peer| *peer != self.core.me);
-        awaited.sort_unstable();
-        awaited.dedup();
-        awaited
-    }
-
-    /// The state of the farewell to a peer.
-    pub fn farewell(&self, peer: Peer) -> Farewell {
-        let Some(relation) = self.core.peers.get(peer) else { return Farewell::Untold };
-        match relation.standing {
-            Standing::Lost(_) => Farewell::Over,
-            _ if !relation.told_bye => Farewell::Untold,
-            _ if !relation.backlog.is_empty() || !relation.streams.is_empty() => Farewell::Telling,
-            Standing::Present => Farewell::Told,
-            Standing::Finalized => Farewell::Over,
-        }
-    }
-
-    /// Forgets a peer: nothing more is exchanged with it, and its number may become that of another peer. Operations in
-    /// progress with it fail.
-    pub fn forget_peer(&mut self, peer: Peer) {
-        self.core.lose(peer, "it was disconnected");
-        self.core.flush(&mut self.transport);
-        self.core.early.values_mut().for_each(|frames| frames.retain(|early| early.from != peer));
-        self.core.early.retain(|_, frames| !frames.is_empty());
-        self.core.peers.forget(peer);
-        self.core.disconnected.retain(|parted| *parted != peer);
-    }
-
     /// How many requests, messages, early frames and errands are left.
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> [usize; 4] {
@@ -452,29 +313,6 @@ impl<T: Transport> Engine<T> {
 }
 
 impl Core {
-    /// The message that a receive would get now.
-    #[inline]
-    fn find_message(&mut self, context: u32, source: Source, tag: TagMatch) -> MpiResult<Option<Id>> {
-        let Some(open) = self.contexts.get_mut(context) else { return Err(not_open(context)) };
-        if self.unexpected.is_empty() {
-            return Ok(None);
-        }
-        let messages = &self.messages;
-        let envelope_of = |slot| messages.at(slot).map(|(_, message)| message.envelope);
-        let found = self.unexpected.find(&mut open.seen, context, source, tag, envelope_of);
-        Ok(found.and_then(|slot| self.messages.at(slot)).map(|(id, _)| id))
-    }
-
-    /// Whether a message of this source may still arrive; otherwise the error.
-    #[inline]
-    fn may_come(&self, context: u32, source: Source) -> MpiResult {
-        let Some(open) = self.contexts.get(context) else { return Err(not_open(context)) };
-        match open.broken_for(source, &self.peers) {
-            Some(peer) => Err(self.peers.failure(peer)),
-            None => Ok(()),
-        }
-    }
-
     /// The finalized peer whose message this receive waits for.
     fn vain(&self, id: Id) -> Option<Peer> {
         let RequestState::Posted { entry, .. } = self.requests.get(id)?.state else { return None };
