@@ -225,9 +225,9 @@ fn connect(
         }
         (current.duration_since(now) >= limit).then(|| {
             Err(port_error(format!(
-                "rank {} at {} has not accepted within {limit:?}: is it in MPI_Comm_accept? (the info key timeout sets how many \
+                "{} at {} has not accepted within {limit:?}: is it in MPI_Comm_accept? (the info key timeout sets how many \
                  seconds are waited)",
-                name.owner.rank, name.address
+                name.owner, name.address
             )))
         })
     })

@@ -122,7 +122,7 @@ impl Directory {
         self.entries.iter().position(is).map(|index| Peer(index as u32))
     }
 
-    /// The peer's name for users: "rank 3", or "rank 3 of another job".
+    /// The peer's name for users: "rank 3", or "rank 3 of job 2".
     pub(super) fn call(&self, peer: Peer) -> impl Display + use<> {
         Called { name: self.name(peer), own: self.own }
     }
@@ -137,7 +137,7 @@ impl Display for Called {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name {
             Some(name) if name.world == self.own => write!(f, "rank {}", name.rank),
-            Some(name) => write!(f, "rank {} of another job", name.rank),
+            Some(name) => write!(f, "{name}"),
             None => write!(f, "a process"),
         }
     }
@@ -148,12 +148,14 @@ mod tests {
     use super::*;
 
     const fn name(world: u8, rank: u32) -> ProcessName {
-        ProcessName { world: [world; 16], rank }
+        let mut name = ProcessName { world: [world; 16], rank };
+        [name.world[12], name.world[13], name.world[14]] = [0; 3];
+        name
     }
 
     #[test]
     fn peers_are_found_by_name_whatever_their_order() {
-        let mut directory = Directory::new([1; 16]);
+        let mut directory = Directory::new(name(1, 0).world);
         for rank in [1, 2, 5] {
             directory.add(Peer(rank), name(1, rank));
         }
@@ -188,6 +190,6 @@ mod tests {
         directory.set(Peer(5), Way::Open(4));
         assert_eq!(directory.way(Peer(5)), Some(Way::Open(4)));
         assert_eq!(directory.call(Peer(5)).to_string(), "rank 5");
-        assert_eq!(directory.call(Peer(6)).to_string(), "rank 3 of another job");
+        assert_eq!(directory.call(Peer(6)).to_string(), "rank 3 of job 2");
     }
 }

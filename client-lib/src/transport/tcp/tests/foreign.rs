@@ -2,7 +2,8 @@
 
 use super::*;
 
-const OTHER: [u8; 16] = [2; 16];
+/// Job 2.
+const OTHER: [u8; 16] = [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 2];
 
 /// One process of each of two jobs, whose secrets differ.
 fn foreign_pair() -> [Process; 2] {
@@ -77,7 +78,7 @@ fn a_secret_that_is_neither_the_jobs_nor_the_pairs_is_refused() {
         !pair[0].heard.lost.is_empty()
     });
     let (peer, reason) = &pair[0].heard.lost[0];
-    assert!(*peer == Peer(1) && reason.contains("rank 0 of another job") && reason.contains("secret"), "{reason}");
+    assert!(*peer == Peer(1) && reason.contains("rank 0 of job 2") && reason.contains("secret"), "{reason}");
 }
 
 #[test]
