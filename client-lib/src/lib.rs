@@ -1,18 +1,21 @@
 //! The thin MPI library of rsd: `libmpi_abi.so.1`, the MPI 5.0 standard ABI.
 //!
 //! It is loaded into other people's programs, so it has no threads of its own, no async runtime and exactly one global state.
-//! From the outside in:
+//! Its modules are layers, and each uses only lower ones (`cargo xtask layers` checks that). From the highest to the lowest:
 //!
-//! - [`abi`]: constants, handles and the exported functions, all generated from tables; [`api`]: their implementation, by
-//!   chapter of the standard.
-//! - [`object`]: the objects behind the handles; [`datatype`]: layouts and the pack engine.
-//! - [`op`]: reduction operations.
-//! - [`coll`]: collective operations as schedules of messages.
-//! - [`engine`]: matching and protocol, without I/O: tests simulate whole worlds in one thread.
-//! - [`memory`]: the memory that the user lends for a message.
+//! - `exports`: the exported functions, generated from tables.
+//! - [`api`]: their implementation, by chapter of the standard.
+//! - [`runtime`]: the one global state, how calls enter it and wait; startup and finalization, connect and disconnect.
+//! - [`object`]: the objects behind the handles.
+//! - [`coll`]: collective operations as schedules of messages, and through memory that the processes of a node share.
 //! - [`transport`]: shared memory and TCP.
-//! - [`runtime`]: the one global state, how calls enter it and wait; startup and finalization.
-//! - [`bootstrap`]: how a process learns its rank and exchanges addresses, under any PMI-1 launcher.
+//! - [`shared_memory`]: what both of these do with memory of several processes.
+//! - [`engine`]: matching and protocol, without I/O: tests simulate whole worlds in one thread.
+//! - [`memory`]: the memory that the user lends for a message; [`op`]: reduction operations.
+//! - [`datatype`]: layouts and the pack engine; [`settings`]: what the user has set; [`bootstrap`]: how a process learns its rank
+//!   and exchanges addresses, under any PMI-1 launcher.
+//! - [`error`]: what a call fails with.
+//! - [`abi`]: the constants, handles and the status of the standard ABI.
 
 pub mod abi;
 pub mod api;

@@ -9,6 +9,7 @@ use anyhow::Context;
 
 use crate::abi;
 use crate::docs;
+use crate::layers;
 use crate::places;
 use crate::setup;
 use crate::shell::{cargo, quiet, step, succeeds};
@@ -21,6 +22,7 @@ pub(crate) fn ci(_args: &[OsString]) -> anyhow::Result<()> {
     step("lints", || quiet(&mut cargo(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])))?;
     step("docs", rustdoc)?;
     step("names, links and examples", docs::check)?;
+    step("layers", layers::check)?;
     step("generated files", fresh)?;
     step("licences and duplicates", dependencies)?;
     step("models of shared memory", models)?;

@@ -8,6 +8,7 @@ mod checks;
 mod demo;
 mod docs;
 mod install;
+mod layers;
 mod places;
 #[path = "../../harness/prefix.rs"]
 mod prefix;
@@ -27,7 +28,7 @@ struct Command {
     run: fn(&[OsString]) -> anyhow::Result<()>,
 }
 
-const COMMANDS: [Command; 9] = [
+const COMMANDS: [Command; 10] = [
     Command { name: "demo", args: "", about: "run an MPI program under four daemons on this machine", run: demo::demo },
     Command {
         name: "test",
@@ -65,6 +66,12 @@ const COMMANDS: [Command; 9] = [
         args: "--check",
         about: "check names, links and examples in the documentation",
         run: docs::docs,
+    },
+    Command {
+        name: "layers",
+        args: "",
+        about: "check that modules use only those of lower layers",
+        run: layers::layers,
     },
     Command {
         name: "bench",

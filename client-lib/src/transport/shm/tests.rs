@@ -76,7 +76,8 @@ impl Process {
 /// Settings for a small world with a name of its own.
 fn config(test: &str, rank: u32) -> ShmConfig {
     let job = format!("{test} {}", std::process::id());
-    let me = ProcessName::new(job.as_bytes(), rank);
+    // As rsd names job 12.
+    let me = ProcessName::new(format!("rsd-{job}-12").as_bytes(), rank);
     ShmConfig { slots: 16, small_cells: 4, large_cells: 2, ..ShmConfig::new(me) }
 }
 
