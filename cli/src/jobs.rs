@@ -14,7 +14,7 @@ use crate::exit::Failure;
 use crate::options::jobs::{Logs, OutputStream};
 use crate::output::Output;
 use crate::placement::NodeRanks;
-use crate::print::{self, Align, out, say, table};
+use crate::print::{self, Align, out, say, table, table_within, visible};
 use crate::selectors::Selector;
 use crate::{json, placement, run, verdict};
 
@@ -28,12 +28,12 @@ pub(crate) async fn ps(mut client: Client, all: bool, as_json: bool) -> Result<u
         say(if all { "no jobs" } else { "no running jobs (ended jobs: rsctl ps -a)" });
     } else {
         let now = now_ms();
-        out(&jobs_table(&jobs, now))?;
+        out(&jobs_table(&jobs, now, print::width()))?;
     }
     Ok(0)
 }
 
-fn jobs_table(jobs: &[JobInfo], now_ms: u64) -> String {
+fn jobs_table(jobs: &[JobInfo], now_ms: u64, width: Option<usize>) -> String {
     let columns = [
         ("JOB", Align::Right),
         ("STATE", Align::Left),
@@ -57,12 +57,11 @@ fn jobs_table(jobs: &[JobInfo], now_ms: u64) -> String {
                 print::duration(now_ms.saturating_sub(info.submitted_ms)),
                 elapsed,
                 exit,
-                // A newline in an argument must not look like another job.
-                info.command.replace(|c: char| c.is_control(), " "),
+                info.command.clone(),
             ]
         })
         .collect();
-    table(columns, &rows)
+    table_within(width, columns, &rows)
 }
 
 /// `n0,n1,n2`, or `n0,n1,+10`.
@@ -128,7 +127,7 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
     if info.ranks > 0 {
         fields.push(("ranks", format!("{} on {nodes} {}", info.ranks, if nodes == 1 { "node" } else { "nodes" })));
     }
-    let mut text: String = fields.iter().map(|(name, value)| format!("{name:<10} {value}\n")).collect();
+    let mut text: String = fields.iter().map(|(name, value)| format!("{name:<10} {}\n", visible(value))).collect();
 
     let map = info.map.clone().unwrap_or_default();
     let placed = placement::by_node(&map, &info.node_names);
@@ -137,12 +136,12 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
         text.push_str(&placed_table(info, &placed));
     }
     if let Some(verdict) = verdict::verdict(info, |_, _| false) {
-        text.push_str(&format!("\n{verdict}\n"));
+        text.push_str(&format!("\n{}\n", visible(&verdict)));
     }
     let own: Vec<_> = info.exits.iter().filter(|exit| !exit.secondary).collect();
     if own.len() > 1 {
         text.push('\n');
-        own.iter().for_each(|exit| text.push_str(&format!("{}\n", verdict::describe(exit, info))));
+        own.iter().for_each(|exit| text.push_str(&format!("{}\n", visible(&verdict::describe(exit, info)))));
     }
     text
 }
@@ -361,7 +360,7 @@ mod tests {
         };
         let running =
             JobInfo { job: 13, state: JobState::Running.into(), ranks: 12, node_names: names, ..queued.clone() };
-        let text = jobs_table(&[failed(), queued, running], 62_500);
+        let text = jobs_table(&[failed(), queued, running], 62_500, None);
         assert_eq!(
             text,
             "\
@@ -397,6 +396,18 @@ n1        4  4-7
 job 7 failed: rank 3 on n1 called MPI_Abort with code 7
 "
         );
+    }
+
+    #[test]
+    fn a_job_shows_its_whole_command_and_nothing_that_a_terminal_obeys() {
+        let mut info = failed();
+        info.command = format!("./ring \u{1b}[2J{}", "x".repeat(70_000));
+        info.cause.as_mut().unwrap().note = "\u{9b}31m".into();
+        let text = description(&info, 62_500);
+        assert!(text.contains(&format!("command    ./ring ^[[2J{}\n", "x".repeat(70_000))));
+        assert!(text.contains("(\\u{9b}31m)") && !text.contains(|c: char| c.is_control() && c != '\n'), "{text}");
+        let row = jobs_table(&[info], 62_500, Some(70));
+        assert_eq!(row.lines().last().unwrap(), "  7  failed      8  n0,n1  1m01s     3.5s     7  ./ring ^[[2Jxxxxxxxx…");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Tables, durations and sizes for people.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use rsd_proto::transport::exit;
@@ -26,7 +27,36 @@ pub(crate) const BROKEN_PIPE: u8 = 128 + 13;
 
 /// Prints a message on stderr, after our name. A failed write is ignored: there is no other place to report it.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "rsctl: {text}");
+    let _ = writeln!(io::stderr(), "rsctl: {}", visible(text));
+}
+
+/// `text` without anything that a terminal would obey: control characters other than the ends of lines and tabs are shown as
+/// `cat -v` shows them. Arguments, names and notices may have any.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            c if !obeyed(c) => shown.push(c),
+            '\x7f' => shown.push_str("^?"),
+            c if c.is_ascii() => shown.extend(['^', char::from(c as u8 ^ 0x40)]),
+            c => shown.extend(c.escape_unicode()),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// The same on one line: a newline in an argument must not look like another row.
+pub(crate) fn one_line(text: &str) -> String {
+    visible(text).replace(['\n', '\t'], " ")
+}
+
+/// How many columns standard output has; None when it is not a terminal.
+pub(crate) fn width() -> Option<usize> {
+    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0))
 }
 
 /// Alignment of a column.
@@ -38,20 +68,50 @@ pub(crate) enum Align {
 
 /// A table with two spaces between columns and no trailing blanks.
 pub(crate) fn table<const N: usize>(columns: [(&str, Align); N], rows: &[[String; N]]) -> String {
-    let width = |column: usize| {
+    table_within(None, columns, rows)
+}
+
+/// The same, its last column shortened where a line would be longer than `width`.
+pub(crate) fn table_within<const N: usize>(
+    width: Option<usize>,
+    columns: [(&str, Align); N],
+    rows: &[[String; N]],
+) -> String {
+    let rows: Vec<[String; N]> = rows.iter().map(|row| std::array::from_fn(|at| one_line(&row[at]))).collect();
+    let widest = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([columns[column].0.chars().count()]).max().unwrap_or(0)
     };
-    let widths: [usize; N] = std::array::from_fn(width);
+    let widths: [usize; N] = std::array::from_fn(widest);
+    let before_last: usize = widths.iter().take(N - 1).map(|width| width + 2).sum();
+    // At least its title: what is narrower than that is no terminal to draw tables on.
+    let last = width.map(|width| width.saturating_sub(before_last).max(columns[N - 1].0.len()));
     let line = |cells: [&str; N]| {
-        let padded: [String; N] = std::array::from_fn(|column| match columns[column].1 {
-            Align::Left => format!("{:<1$}", cells[column], widths[column]),
-            Align::Right => format!("{:>1$}", cells[column], widths[column]),
+        let padded: [String; N] = std::array::from_fn(|column| {
+            let cell = match last {
+                Some(last) if column == N - 1 => shortened(cells[column], last),
+                Some(_) | None => Cow::Borrowed(cells[column]),
+            };
+            // Not by the width of a format, which has an upper limit that an argument may exceed.
+            let padding = " ".repeat(widths[column].saturating_sub(cell.chars().count()));
+            match columns[column].1 {
+                Align::Left if column == N - 1 => cell.into_owned(),
+                Align::Left => format!("{cell}{padding}"),
+                Align::Right => format!("{padding}{cell}"),
+            }
         });
         format!("{}\n", padded.join("  ").trim_end())
     };
     let head = line(columns.map(|(title, _)| title));
     rows.iter().fold(head, |text, row| text + &line(std::array::from_fn(|column| row[column].as_str())))
+}
+
+/// At most `width` characters, the last one `…` where some are left out.
+fn shortened(text: &str, width: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(width) {
+        None => Cow::Borrowed(text),
+        Some(_) => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
+    }
 }
 
 /// `8s`, `3m12s`, `2h05m`, `3d04h`.
@@ -86,6 +146,24 @@ mod tests {
         let rows = [["7".to_owned(), "n0".to_owned(), "./a".to_owned()], ["12".into(), "nodé1".into(), String::new()]];
         let text = table([("JOB", Align::Right), ("NODES", Align::Left), ("COMMAND", Align::Left)], &rows);
         assert_eq!(text, "JOB  NODES  COMMAND\n  7  n0     ./a\n 12  nodé1\n");
+    }
+
+    #[test]
+    fn a_command_line_of_any_length_is_shown_and_shortened_on_a_terminal() {
+        let columns = [("JOB", Align::Right), ("COMMAND", Align::Left)];
+        let rows = [["7".to_owned(), "x".repeat(70_000)], ["8".to_owned(), "./a".to_owned()]];
+        let whole = table(columns, &rows);
+        assert_eq!(whole.lines().map(str::len).collect::<Vec<_>>(), [12, 70_005, 8]);
+        assert_eq!(table_within(Some(12), columns, &rows), "JOB  COMMAND\n  7  xxxxxx…\n  8  ./a\n");
+        assert_eq!(table_within(Some(3), columns, &rows), "JOB  COMMAND\n  7  xxxxxx…\n  8  ./a\n");
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_instead() {
+        assert_eq!(visible("a\tb\n\u{1b}[2Jc\r\u{7f}\u{9b}d é"), "a\tb\n^[[2Jc^M^?\\u{9b}d é");
+        assert_eq!(one_line("./ring\n10\u{0}"), "./ring 10^@");
+        let text = table([("A", Align::Left), ("B", Align::Left)], &[["\u{1b}]0;x\u{7}".to_owned(), "y\nz".to_owned()]]);
+        assert_eq!(text, "A         B\n^[]0;x^G  y z\n");
     }
 
     #[test]

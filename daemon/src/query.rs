@@ -140,9 +140,9 @@ fn to_text(status: &StatusReply, now_ms: u64) -> String {
 
 pub(crate) fn stop(options: StopOptions) -> anyhow::Result<()> {
     let daemon = which(options.dvm.as_deref())?;
+    // The daemon releases its lock when it ends, and removes its link in the runtime directory before: the lock is opened first.
+    let lock = std::fs::File::open(daemon.state_dir.join("rsd.lock")).context("open the daemon's lock")?;
     ask(&daemon, async |mut client| client.shutdown(ShutdownRequest { force: options.force }).await)?;
-    // The daemon releases its lock when it ends.
-    let lock = std::fs::File::open(daemon.state_dir.join("rsd.lock")).context("look at the daemon's lock")?;
     let deadline = std::time::Instant::now() + GONE_DEADLINE;
     while lock.try_lock_shared().is_err() {
         if std::time::Instant::now() > deadline {
