@@ -32,12 +32,14 @@ pub(crate) struct Dvm {
     option: Option<OsString>,
     /// `RSD_DVM`.
     variable: Option<OsString>,
+    /// Notices are not printed: with `--json`, standard error has errors only.
+    quiet: bool,
 }
 
 impl Dvm {
-    pub(crate) fn new(option: Option<OsString>) -> Dvm {
-        let base = rsd_config::runtime_dir(|name| std::env::var_os(name));
-        Dvm { base, option, variable: std::env::var_os("RSD_DVM").filter(|value| !value.is_empty()) }
+    pub(crate) fn new(option: Option<OsString>, quiet: bool) -> Result<Dvm, Failure> {
+        let base = rsd_config::runtime_dir(|name| std::env::var_os(name))?;
+        Ok(Dvm { base, option, variable: std::env::var_os("RSD_DVM").filter(|value| !value.is_empty()), quiet })
     }
 
     pub(crate) fn find(&self) -> Result<find::Daemon, FindError> {
@@ -57,8 +59,10 @@ impl Dvm {
     pub(crate) async fn client_or_private(&self) -> Result<(Client, Option<Private>), Failure> {
         match self.find() {
             Ok(daemon) => Ok((connect(daemon.socket()).await?, None)),
-            Err(FindError::NoneRuns) => {
-                say("no daemon is running here: a private one for this job (start one with: rsd start)");
+            Err(FindError::NoneRuns { .. }) => {
+                if !self.quiet {
+                    say("no daemon is running here: a private one for this job (start one with: rsd start)");
+                }
                 let private = Private::start(&self.base).await?;
                 match connect(private.socket()).await {
                     Ok(client) => Ok((client, Some(private))),

@@ -4,6 +4,7 @@
 use std::error::Error as _;
 use std::fmt;
 
+use rsd_config::RelativeRuntimeDir;
 use rsd_config::find::FindError;
 use rsd_proto::transport::{DialError, exit, exit_code};
 use tonic::{Code, Status};
@@ -13,11 +14,17 @@ use tonic::{Code, Status};
 pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) text: String,
+    /// What to do about it, where that is not part of the text; empty: nothing.
+    pub(crate) hint: String,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, text: impl Into<String>) -> Failure {
-        Failure { code, text: text.into() }
+        Failure { code, text: text.into(), hint: String::new() }
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Failure {
+        Failure { hint: hint.into(), ..self }
     }
 
     /// A mistake of the user.
@@ -36,7 +43,7 @@ impl Failure {
             exit::UNREACHABLE => format!("lost the daemon while {doing}: {}", cause(status)),
             _ => status.message().to_owned(),
         };
-        Failure { code, text }
+        Failure::new(code, text)
     }
 
     /// A daemon that is registered but cannot be reached.
@@ -45,24 +52,39 @@ impl Failure {
             DialError::NotPermitted { .. } => exit::NOT_PERMITTED,
             DialError::NotRunning(_) | DialError::TimedOut(_) | DialError::Io(_) => exit::UNREACHABLE,
         };
-        Failure { code, text: format!("cannot reach the daemon at {place}: {error}") }
+        Failure::new(code, format!("cannot reach the daemon at {place}: {error}"))
     }
 }
 
 impl From<FindError> for Failure {
     fn from(error: FindError) -> Failure {
         let code = match &error {
-            FindError::NoneRuns | FindError::Several(_) | FindError::NotRunning { .. } => exit::NO_DAEMON,
+            FindError::NoneRuns { .. } | FindError::Several(_) | FindError::NotRunning { .. } => exit::NO_DAEMON,
             FindError::NotPermitted { .. } => exit::NOT_PERMITTED,
-            FindError::Io { .. } => exit::INTERNAL,
+            FindError::Io { .. } => exit::SYSTEM,
         };
-        Failure::new(code, error.to_string())
+        match error {
+            FindError::NoneRuns { base } => {
+                let text = format!("no daemon is running here (looked in {})", base.display());
+                Failure::new(code, text).hint("start one with: rsd start")
+            }
+            error => Failure::new(code, error.to_string()),
+        }
+    }
+}
+
+impl From<RelativeRuntimeDir> for Failure {
+    fn from(error: RelativeRuntimeDir) -> Failure {
+        Failure::usage(error)
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        match self.hint.is_empty() {
+            true => f.write_str(&self.text),
+            false => write!(f, "{}; {}", self.text, self.hint),
+        }
     }
 }
 

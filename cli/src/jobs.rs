@@ -233,7 +233,7 @@ pub(crate) async fn logs(mut client: Client, wanted: &Logs, as_json: bool) -> Re
     match written {
         Ok(()) => Ok(0),
         Err(broken) if broken.is_pipe() => Ok(print::BROKEN_PIPE),
-        Err(broken) => Err(Failure::new(exit::INTERNAL, broken.to_string())),
+        Err(broken) => Err(Failure::new(exit::SYSTEM, broken.to_string())),
     }
 }
 
@@ -407,7 +407,10 @@ job 7 failed: rank 3 on n1 called MPI_Abort with code 7
         assert!(text.contains(&format!("command    ./ring ^[[2J{}\n", "x".repeat(70_000))));
         assert!(text.contains("(\\u{9b}31m)") && !text.contains(|c: char| c.is_control() && c != '\n'), "{text}");
         let row = jobs_table(&[info], 62_500, Some(70));
-        assert_eq!(row.lines().last().unwrap(), "  7  failed      8  n0,n1  1m01s     3.5s     7  ./ring ^[[2Jxxxxxxxx…");
+        assert_eq!(
+            row.lines().last().unwrap(),
+            "  7  failed      8  n0,n1  1m01s     3.5s     7  ./ring ^[[2Jxxxxxxxx…"
+        );
     }
 
     #[test]

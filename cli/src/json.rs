@@ -1,11 +1,13 @@
 //! The output of `--json`: one schema for lists, single jobs and events. A change that breaks readers raises [`SCHEMA`].
 
 use bytes::Bytes;
+use rsd_proto::transport::exit;
 use rsd_proto::v1::job_event::Body;
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{JobEvent, JobInfo, JobState, NodeInfo, NodeState, RankBinding, RankExit, Record, Stream};
 use serde_json::{Map, Value, json};
 
+use crate::exit::Failure;
 use crate::placement;
 
 /// `schema_version` of every document.
@@ -18,6 +20,13 @@ pub(crate) fn document(fields: Value) -> String {
         document.extend(fields);
     }
     Value::Object(document).to_string()
+}
+
+/// An error: `code` is one of a few words that do not change ([`exit::name`]), the rest is for people.
+pub(crate) fn error(failure: &Failure) -> String {
+    let Failure { code, text: message, hint } = failure;
+    let error = json!({ "code": exit::name(*code), "exit_code": code, "message": message, "hint": text(hint) });
+    document(json!({ "error": error }))
 }
 
 pub(crate) fn job(info: &JobInfo) -> Value {
@@ -216,6 +225,17 @@ mod tests {
         for (plain, encoded) in vectors {
             assert_eq!(base64(plain.as_bytes()), encoded);
         }
+    }
+
+    #[test]
+    fn an_error_has_a_word_that_does_not_change_and_its_exit_code() {
+        let none = Failure::new(241, "no daemon is running here").hint("rsd start");
+        let read: Value = serde_json::from_str(&error(&none)).unwrap();
+        let expected =
+            json!({"code": "no-daemon", "exit_code": 241, "message": "no daemon is running here", "hint": "rsd start"});
+        assert_eq!(read, json!({"schema_version": 1, "error": expected}));
+        let read: Value = serde_json::from_str(&error(&Failure::new(99, "x"))).unwrap();
+        assert_eq!((&read["error"]["code"], &read["error"]["hint"]), (&json!("internal"), &Value::Null));
     }
 
     #[test]

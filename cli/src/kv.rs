@@ -34,7 +34,10 @@ pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Res
         KvCommand::Put { key, value, of } => {
             let (scope, key, value) = (Some(scope(of)?), Bytes::from(key), value_of(value)?);
             if value.len() > VALUE_BYTES_MAX {
-                let text = format!("the value has {} bytes: at most {VALUE_BYTES_MAX} are kept", value.len());
+                let text = format!(
+                    "the value is too large: the limit is {VALUE_BYTES_MAX} bytes (1 MiB); leave it in a file that all nodes \
+                     see, and put its path"
+                );
                 return Err(Failure::usage(text));
             }
             let request = KvPutRequest { scope, key, value };
@@ -145,20 +148,20 @@ fn value_of(given: Given) -> Result<Bytes, Failure> {
     if let Some(bytes) = given.hex {
         return Ok(bytes.0.into());
     }
+    // One byte more than allowed shows that the value is too long.
+    let limit = VALUE_BYTES_MAX as u64 + 1;
+    let mut value = Vec::new();
     if let Some(file) = given.file {
-        let read = fs::read(&file);
-        return read
-            .map(Bytes::from)
-            .map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())));
+        let read = fs::File::open(&file).and_then(|file| file.take(limit).read_to_end(&mut value));
+        read.map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())))?;
+        return Ok(value.into());
     }
     let stdin = io::stdin();
     if stdin.is_terminal() {
         say("reading the value from this terminal until Ctrl-D");
     }
-    let mut value = Vec::new();
-    // One byte more than allowed shows that the value is too long.
     stdin
-        .take(VALUE_BYTES_MAX as u64 + 1)
+        .take(limit)
         .read_to_end(&mut value)
         .map_err(|error| Failure::usage(format!("cannot read the value from standard input: {error}")))?;
     if value.is_empty() {

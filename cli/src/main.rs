@@ -52,9 +52,10 @@ fn main() {
         None => read_and_perform(&args),
         Some(Ok(Asked::Launch(args))) => read_and_perform(&args),
         Some(Ok(Asked::Adopt(port))) => {
-            mpiexec::adopt(port, &Dvm::new(None)).unwrap_or_else(|failure| report(&failure))
+            let adopted = Dvm::new(None, false).and_then(|dvm| mpiexec::adopt(port, &dvm));
+            adopted.unwrap_or_else(|failure| report(&failure, false))
         }
-        Some(Err(failure)) => report(&failure),
+        Some(Err(failure)) => report(&failure, false),
     };
     // Exits instead of returning: a thread may be blocked in a read from the terminal.
     std::process::exit(code.into());
@@ -62,8 +63,11 @@ fn main() {
 
 fn read_and_perform(args: &[OsString]) -> u8 {
     match options::read(args) {
-        Ok(cli) => perform(cli).unwrap_or_else(|failure| report(&failure)),
-        Err(unread) => report_unread(&unread),
+        Ok(cli) => {
+            let json = cli.global.json;
+            perform(cli).unwrap_or_else(|failure| report(&failure, json))
+        }
+        Err(unread) => report_unread(&unread, args.iter().any(|arg| arg == "--json")),
     }
 }
 
@@ -74,9 +78,11 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Help { words } => return help::help(words),
         Command::Mpi(MpiCommand::Settings) => return mpi::settings(cli.global.json),
         // The process becomes another program: no runtime is started before.
-        Command::Group(GroupCommand::Exec(exec)) => return group::exec(exec, &Dvm::new(cli.global.dvm)),
+        Command::Group(GroupCommand::Exec(exec)) => {
+            return group::exec(exec, &Dvm::new(cli.global.dvm, cli.global.json)?);
+        }
         Command::Group(GroupCommand::Env { join, pid }) => {
-            return group::env(join, *pid, cli.global.json, &Dvm::new(cli.global.dvm));
+            return group::env(join, *pid, cli.global.json, &Dvm::new(cli.global.dvm, cli.global.json)?);
         }
         Command::Group(_)
         | Command::Run(_)
@@ -105,7 +111,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
 
 async fn command(cli: Cli) -> Result<u8, Failure> {
     let Cli { global: Global { dvm, json }, command } = cli;
-    let dvm = Dvm::new(dvm);
+    let dvm = Dvm::new(dvm, json)?;
     match command {
         Command::Run(Run { launch, show_plan, stdin, label }) => {
             let spec = spec::job_spec(&launch, Some(stdin), &Here::now()?)?;
@@ -166,16 +172,25 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
     }
 }
 
-fn report(failure: &Failure) -> u8 {
-    if !failure.text.is_empty() {
-        say(&failure.text);
+fn report(failure: &Failure, as_json: bool) -> u8 {
+    match (failure.text.is_empty(), as_json) {
+        (true, _) => {}
+        (false, true) => print::err(&json::error(failure)),
+        (false, false) => say(&failure.to_string()),
     }
     failure.code
 }
 
-fn report_unread(unread: &Unread) -> u8 {
+fn report_unread(unread: &Unread, as_json: bool) -> u8 {
     match unread {
-        Unread::Failure(failure) => report(failure),
+        Unread::Failure(failure) => report(failure, as_json),
+        Unread::Clap(error, tip) if as_json && error.use_stderr() => {
+            let text = error.to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            let (message, more) = text.split_once("\n\n").unwrap_or((text, ""));
+            let hint = tip.map_or_else(|| more.trim_end().to_owned(), str::to_owned);
+            report(&Failure::usage(message.trim_end()).hint(hint), true)
+        }
         Unread::Clap(error, tip) => {
             // Help goes to stdout, errors to stderr; a failed write changes nothing.
             let _ = error.print();

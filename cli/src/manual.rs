@@ -19,7 +19,7 @@ pub(crate) fn write(directory: &Path) -> Result<u8, Failure> {
     };
     pages(root)
         .map(|()| 0)
-        .map_err(|error| Failure::new(exit::INTERNAL, format!("cannot write to {}: {error}", directory.display())))
+        .map_err(|error| Failure::new(exit::SYSTEM, format!("cannot write to {}: {error}", directory.display())))
 }
 
 fn pages(root: &Path) -> io::Result<()> {

@@ -74,7 +74,7 @@ pub(crate) fn adopt(port: u16, dvm: &Dvm) -> Result<u8, Failure> {
         }
         Err(failure) => {
             let process = greet(process, UNMANAGED).map_err(lost)?;
-            let code = report(&failure);
+            let code = report(&failure, false);
             singleton::serve(process).map_err(lost)?;
             Ok(code)
         }

@@ -18,7 +18,7 @@ pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
     match result {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::new(BROKEN_PIPE, "")),
-        Err(error) => Err(Failure::new(exit::INTERNAL, format!("cannot write to standard output: {error}"))),
+        Err(error) => Err(Failure::new(exit::SYSTEM, format!("cannot write to standard output: {error}"))),
     }
 }
 
@@ -28,6 +28,11 @@ pub(crate) const BROKEN_PIPE: u8 = 128 + 13;
 /// Prints a message on stderr, after our name. A failed write is ignored: there is no other place to report it.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "rsctl: {}", visible(text));
+}
+
+/// Prints a line on stderr as it is.
+pub(crate) fn err(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// `text` without anything that a terminal would obey: control characters other than the ends of lines and tabs are shown as
@@ -162,7 +167,8 @@ mod tests {
     fn what_a_terminal_would_obey_is_shown_instead() {
         assert_eq!(visible("a\tb\n\u{1b}[2Jc\r\u{7f}\u{9b}d é"), "a\tb\n^[[2Jc^M^?\\u{9b}d é");
         assert_eq!(one_line("./ring\n10\u{0}"), "./ring 10^@");
-        let text = table([("A", Align::Left), ("B", Align::Left)], &[["\u{1b}]0;x\u{7}".to_owned(), "y\nz".to_owned()]]);
+        let text =
+            table([("A", Align::Left), ("B", Align::Left)], &[["\u{1b}]0;x\u{7}".to_owned(), "y\nz".to_owned()]]);
         assert_eq!(text, "A         B\n^[]0;x^G  y z\n");
     }
 

@@ -35,7 +35,7 @@ impl Private {
     /// Starts the daemon beside our own program, or in PATH, and waits until it is ready.
     pub(crate) async fn start(base: &Path) -> Result<Private, Failure> {
         let io = |what: &str, error: io::Error| {
-            Failure::new(exit::INTERNAL, format!("cannot start a private daemon: {what}: {error}"))
+            Failure::new(exit::SYSTEM, format!("cannot start a private daemon: {what}: {error}"))
         };
         make_base(base)?;
         remove_left_over(base);
@@ -107,7 +107,7 @@ fn no_program(program: &Path, error: &io::Error) -> Failure {
 
 /// Creates the base directory, accessible to our user only.
 fn make_base(base: &Path) -> Result<(), Failure> {
-    let failure = |error: io::Error| Failure::new(exit::INTERNAL, format!("cannot make {}: {error}", base.display()));
+    let failure = |error: io::Error| Failure::new(exit::SYSTEM, format!("cannot make {}: {error}", base.display()));
     match DirBuilder::new().mode(0o700).create(base) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failure(error)),
         Ok(()) | Err(_) => {}

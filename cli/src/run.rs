@@ -188,7 +188,7 @@ impl Follow {
         let (mut client, job) = (self.client.clone(), self.job);
         tokio::spawn(async move {
             if let Err(failure) = cancel(&mut client, job, grace_ms).await {
-                say(&failure.text);
+                say(&failure.to_string());
             }
         });
     }
@@ -212,7 +212,7 @@ async fn after_broken(client: &mut Client, role: Role, job: u64, broken: Broken)
     };
     match broken.is_pipe() {
         true => Ok(print::BROKEN_PIPE),
-        false => Err(Failure::new(exit::INTERNAL, format!("{broken}{cancelled}"))),
+        false => Err(Failure::new(exit::SYSTEM, format!("{broken}{cancelled}"))),
     }
 }
 
@@ -230,9 +230,8 @@ fn lost(job: u64, why: &str) -> Failure {
 }
 
 /// Adds how to see the job again.
-fn again(job: u64, mut failure: Failure) -> Failure {
-    failure.text.push_str(&format!("; once a daemon is running again (rsd start), look with: rsctl job show {job}"));
-    failure
+fn again(job: u64, failure: Failure) -> Failure {
+    failure.hint(format!("once a daemon is running again (rsd start), look with: rsctl job show {job}"))
 }
 
 /// Asks the daemon to end a job.

@@ -13,6 +13,7 @@ use rsd_config::host::HostEntry;
 use rsd_config::{hostfile, hostlist, rankfile};
 use rsd_core::place::policy::{Compat, Policy};
 use rsd_core::plan;
+use rsd_proto::inherited;
 use rsd_proto::v1::stdin_target::Target;
 use rsd_proto::v1::{App, EnvVar, Host, JobSpec, RankPlace, StdinTarget};
 
@@ -50,6 +51,8 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         let own = hosts(segment)?;
         apps.push(app(segment, if own.is_empty() { first_hosts.clone() } else { own }, here)?);
     }
+    check_stdin(launch, stdin.as_ref())?;
+    let output_dir = output_dir(launch, here)?;
     let Policy { map_by, rank_by, bind_to, mem_bind, compat, gpus_per_rank } = policy;
     Ok(JobSpec {
         apps,
@@ -69,8 +72,40 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         kill_grace_ms: launch.kill_grace.map(ms),
         attached: stdin.is_some(),
         stdin: Some(StdinTarget { target: Some(stdin.unwrap_or(Target::None(true))) }),
-        output_dir: launch.output.as_deref().map(|dir| path(dir, here)).unwrap_or_default(),
+        output_dir,
+        output_overwrite: launch.overwrite,
+        inherited: Some(inherited::of_self()),
     })
+}
+
+/// Where one program says no number of ranks, the head knows it.
+fn check_stdin(launch: &Launch, stdin: Option<&Target>) -> Result<(), Failure> {
+    let counts = std::iter::once(&launch.first).chain(&launch.others).map(|segment| segment.n);
+    let (Some(ranks), Some(Target::Rank(rank))) = (counts.sum::<Option<u32>>(), stdin) else { return Ok(()) };
+    if *rank < ranks {
+        return Ok(());
+    }
+    let counted = if ranks == 1 { "1 rank, rank 0".to_owned() } else { format!("{ranks} ranks, 0 to {}", ranks - 1) };
+    Err(Failure::usage(format!("--stdin {rank}: the job has {counted}")))
+}
+
+/// An earlier job's output is not replaced without being asked to. Directories that only other nodes have are theirs to check.
+fn output_dir(launch: &Launch, here: &Here) -> Result<Bytes, Failure> {
+    let Some(dir) = &launch.output else { return Ok(Bytes::new()) };
+    let of_a_rank = |name: &OsStr| {
+        let name = name.to_str()?.strip_prefix("rank.")?;
+        let (rank, stream) = name.split_once('.')?;
+        (rank.parse::<u32>().is_ok() && matches!(stream, "stdout" | "stderr")).then_some(())
+    };
+    let names = fs::read_dir(here.wdir.join(dir)).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    match names.filter(|name| of_a_rank(name).is_some()).min() {
+        Some(name) if !launch.overwrite => Err(Failure::usage(format!(
+            "--output {}: it has files of an earlier job ({}); choose another directory, or replace them with --overwrite",
+            dir.display(),
+            name.display()
+        ))),
+        Some(_) | None => Ok(path(dir, here)),
+    }
 }
 
 fn app(segment: &Segment, hosts: Vec<Host>, here: &Here) -> Result<App, Failure> {

@@ -124,14 +124,23 @@ static int rsd_join_find(char *dir, size_t room, char *why) {
     const char *wish = getenv("RSD_DVM"), *base = getenv("RSD_RUNTIME_DIR"), *run = getenv("XDG_RUNTIME_DIR");
     char below[4096], found[4096] = "", other[4096] = "", dvm[256], first[256] = "";
     int is_head, has_head = 0;
+    struct stat meta;
     struct dirent *entry;
     DIR *entries;
-    if (base && base[0] == '/')
+    if (base && base[0] && base[0] != '/')
+        return rsd_join_no(why, 240, "RSD_RUNTIME_DIR=%s: not an absolute path%s", base, "");
+    if (base && base[0])
         snprintf(below, sizeof below, "%s", base);
-    else if (run && run[0] == '/')
+    else if (run && run[0] == '/' && stat(run, &meta) == 0 && S_ISDIR(meta.st_mode))
         snprintf(below, sizeof below, "%s/rsd", run);
-    else
-        snprintf(below, sizeof below, "/tmp/rsd-%lu", (unsigned long)geteuid());
+    else {
+        /* That of a login shell, for processes that have not its environment. */
+        snprintf(below, sizeof below, "/run/user/%lu", (unsigned long)geteuid());
+        if (stat(below, &meta) == 0 && S_ISDIR(meta.st_mode) && meta.st_uid == geteuid())
+            snprintf(below, sizeof below, "/run/user/%lu/rsd", (unsigned long)geteuid());
+        else
+            snprintf(below, sizeof below, "/tmp/rsd-%lu", (unsigned long)geteuid());
+    }
     if (wish && wish[0]) {
         int len = strchr(wish, '/') ? snprintf(dir, room, "%s", wish) : snprintf(dir, room, "%s/%s", below, wish);
         errno = 0;
@@ -162,7 +171,7 @@ static int rsd_join_find(char *dir, size_t room, char *why) {
     if (other[0])
         return rsd_join_no(why, 241, "several DVMs are running here; choose one with RSD_DVM: %s or %s", found, other);
     if (!found[0])
-        return rsd_join_no(why, 241, "no daemon is running here; start one with: rsd start%s%s", "", "");
+        return rsd_join_no(why, 241, "no daemon is running here (looked in %s); start one with: rsd start%s", below, "");
     snprintf(dir, room, "%s", found);
     return rsd_join_may(dir, why);
 }

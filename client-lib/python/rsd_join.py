@@ -215,10 +215,17 @@ def _settle(group, words, state_dir, environ):
 
 def _base():
     """The directory with one entry per daemon of this user."""
-    for name, below in (("RSD_RUNTIME_DIR", ""), ("XDG_RUNTIME_DIR", "rsd")):
-        path = os.environ.get(name, "")
-        if os.path.isabs(path):
-            return os.path.join(path, below) if below else path
+    own, xdg = os.environ.get("RSD_RUNTIME_DIR", ""), os.environ.get("XDG_RUNTIME_DIR", "")
+    if own:
+        if not os.path.isabs(own):
+            raise JoinError(240, f"RSD_RUNTIME_DIR={own}: not an absolute path")
+        return own
+    if os.path.isabs(xdg) and os.path.isdir(xdg):
+        return os.path.join(xdg, "rsd")
+    # That of a login shell, for processes that have not its environment.
+    login = f"/run/user/{os.geteuid()}"
+    if os.path.isdir(login) and os.stat(login).st_uid == os.geteuid():
+        return os.path.join(login, "rsd")
     return f"/tmp/rsd-{os.geteuid()}"
 
 
@@ -276,7 +283,7 @@ def _state_dir(wish):
     if len(found) == 1:
         return next(iter(found.values()))[0]
     if not found:
-        raise JoinError(241, "no daemon is running here; start one with: rsd start")
+        raise JoinError(241, f"no daemon is running here (looked in {base}); start one with: rsd start")
     names = ", ".join(path for path, _ in found.values())
     raise JoinError(241, f"{len(found)} DVMs are running here; choose one with dvm= or RSD_DVM: {names}")
 

@@ -67,7 +67,10 @@ impl fmt::Display for Wish<'_> {
 #[derive(Debug)]
 pub enum FindError {
     /// None was named and none is running.
-    NoneRuns,
+    NoneRuns {
+        /// The directory in which daemons were looked for.
+        base: PathBuf,
+    },
     /// None was named and several DVMs are running.
     Several(Vec<Daemon>),
     /// The one named is not running.
@@ -98,7 +101,9 @@ impl std::error::Error for FindError {}
 impl fmt::Display for FindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FindError::NoneRuns => f.write_str("no daemon is running here; start one with: rsd start"),
+            FindError::NoneRuns { base } => {
+                write!(f, "no daemon is running here (looked in {}); start one with: rsd start", base.display())
+            }
             FindError::Several(daemons) => {
                 write!(f, "{} DVMs are running here; choose one with --dvm:", daemons.len())?;
                 daemons.iter().try_for_each(|daemon| write!(f, "\n  --dvm {daemon}"))
@@ -125,7 +130,7 @@ pub fn find(base: &Path, wish: Option<Wish<'_>>) -> Result<Daemon, FindError> {
         None => {
             let mut dvms = one_per_dvm(running(base)?);
             match dvms.len() {
-                0 => Err(FindError::NoneRuns),
+                0 => Err(FindError::NoneRuns { base: base.to_owned() }),
                 1 => Ok(dvms.remove(0)),
                 _ => Err(FindError::Several(dvms)),
             }
@@ -288,7 +293,7 @@ mod tests {
 
     #[test]
     fn without_a_base_directory_no_daemon_is_running() {
-        assert!(matches!(find(Path::new("/nonexistent/rsd"), None), Err(FindError::NoneRuns)));
+        assert!(matches!(find(Path::new("/nonexistent/rsd"), None), Err(FindError::NoneRuns { .. })));
     }
 
     #[test]

@@ -24,4 +24,4 @@ pub mod settings;
 pub mod size;
 pub mod syntax;
 
-pub use runtime::runtime_dir;
+pub use runtime::{RelativeRuntimeDir, passed_over, runtime_dir};

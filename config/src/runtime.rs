@@ -2,15 +2,59 @@
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// The directory with one entry per daemon of this user: `$RSD_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/rsd`, else
-/// `/tmp/rsd-<uid>`. Relative paths in the environment are passed over. Whether it exists and whose it is is not checked here.
-pub fn runtime_dir(env: impl Fn(&str) -> Option<OsString>) -> PathBuf {
-    let variable = |name| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    variable("RSD_RUNTIME_DIR")
-        .or_else(|| variable("XDG_RUNTIME_DIR").map(|dir| dir.join("rsd")))
-        .unwrap_or_else(|| PathBuf::from(format!("/tmp/rsd-{}", own_uid())))
+use thiserror::Error;
+
+/// `RSD_RUNTIME_DIR` is not an absolute path: every program would find another directory by it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("RSD_RUNTIME_DIR={}: not an absolute path", path.display())]
+pub struct RelativeRuntimeDir {
+    /// What it says.
+    pub path: PathBuf,
+}
+
+/// Returns the directory with one entry per daemon of this user: the first of
+///
+/// 1. `$RSD_RUNTIME_DIR`, which must be absolute;
+/// 2. `$XDG_RUNTIME_DIR/rsd`, where that variable names a directory that exists, by an absolute path;
+/// 3. `/run/user/<uid>/rsd`, where `/run/user/<uid>` is this user's: a login shell and a shell without that variable (`ssh host
+///    command`, cron, su) find the same daemons;
+/// 4. `/tmp/rsd-<uid>`.
+///
+/// `rsd_join.py` and `rsd_join.h` do the same. Whether the result exists and whose it is is not checked here.
+pub fn runtime_dir(env: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, RelativeRuntimeDir> {
+    choose(env, Path::new("/run/user"), own_uid())
+}
+
+/// Returns why `$XDG_RUNTIME_DIR` is not used, where it is set and does not count.
+pub fn passed_over(env: impl Fn(&str) -> Option<OsString>) -> Option<String> {
+    let own = |name| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let xdg = own("XDG_RUNTIME_DIR").filter(|_| own("RSD_RUNTIME_DIR").is_none())?;
+    let why = match xdg.is_absolute() {
+        false => "not an absolute path",
+        true if !xdg.is_dir() => "not a directory",
+        true => return None,
+    };
+    Some(format!("XDG_RUNTIME_DIR={}: {why}", xdg.display()))
+}
+
+fn choose(env: impl Fn(&str) -> Option<OsString>, run_user: &Path, uid: u32) -> Result<PathBuf, RelativeRuntimeDir> {
+    let variable = |name| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    match variable("RSD_RUNTIME_DIR") {
+        Some(path) if path.is_absolute() => return Ok(path),
+        Some(path) => return Err(RelativeRuntimeDir { path }),
+        None => {}
+    }
+    let xdg = variable("XDG_RUNTIME_DIR").filter(|path| path.is_absolute() && path.is_dir());
+    let login = || Some(run_user.join(uid.to_string())).filter(|path| owner(path) == Some(uid));
+    let below = xdg.or_else(login).map(|path| path.join("rsd"));
+    Ok(below.unwrap_or_else(|| PathBuf::from(format!("/tmp/rsd-{uid}"))))
+}
+
+/// Who owns a directory; None when it is not one.
+fn owner(path: &Path) -> Option<u32> {
+    std::fs::metadata(path).ok().filter(|meta| meta.is_dir()).map(|meta| meta.uid())
 }
 
 /// The effective user. Without /proc it is an id that nobody has, whose directory then fails its owner check.
@@ -22,14 +66,42 @@ fn own_uid() -> u32 {
 mod tests {
     use super::*;
 
+    fn env<'a>(pairs: &'a [(&str, &str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
+        |name| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+    }
+
     #[test]
     fn the_first_variable_that_names_a_directory_counts() {
-        let dir = |pairs: &[(&str, &str)]| {
-            runtime_dir(|name| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
-        };
-        assert_eq!(dir(&[("RSD_RUNTIME_DIR", "/a"), ("XDG_RUNTIME_DIR", "/b")]), PathBuf::from("/a"));
-        assert_eq!(dir(&[("RSD_RUNTIME_DIR", ""), ("XDG_RUNTIME_DIR", "/b")]), PathBuf::from("/b/rsd"));
-        let own = std::fs::metadata("/proc/self").unwrap().uid();
-        assert_eq!(dir(&[("RSD_RUNTIME_DIR", "a"), ("XDG_RUNTIME_DIR", "")]), PathBuf::from(format!("/tmp/rsd-{own}")));
+        let dir = |pairs: &[(&str, &str)]| choose(env(pairs), Path::new("/nonexistent"), 7);
+        let temp = std::env::temp_dir();
+        let xdg = temp.to_str().unwrap();
+        assert_eq!(dir(&[("RSD_RUNTIME_DIR", "/a"), ("XDG_RUNTIME_DIR", xdg)]), Ok(PathBuf::from("/a")));
+        assert_eq!(dir(&[("RSD_RUNTIME_DIR", ""), ("XDG_RUNTIME_DIR", xdg)]), Ok(temp.join("rsd")));
+        for passed_over in ["", "a", ".", "/nonexistent/xdg"] {
+            assert_eq!(dir(&[("XDG_RUNTIME_DIR", passed_over)]), Ok(PathBuf::from("/tmp/rsd-7")), "{passed_over}");
+        }
+    }
+
+    #[test]
+    fn a_shell_without_the_variable_finds_what_a_login_shell_finds() {
+        let base = std::env::temp_dir().join(format!("rsd-run-user-{}", std::process::id()));
+        let own = own_uid();
+        std::fs::create_dir_all(base.join(own.to_string())).unwrap();
+        std::fs::create_dir_all(base.join((own + 1).to_string())).unwrap();
+        assert_eq!(choose(env(&[]), &base, own), Ok(base.join(format!("{own}/rsd"))));
+        let theirs = choose(env(&[]), &base, own + 1);
+        assert_eq!(theirs, Ok(PathBuf::from(format!("/tmp/rsd-{}", own + 1))), "that directory is another user's");
+        std::fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
+    fn a_relative_directory_of_ours_is_refused_and_one_of_xdg_is_told_of() {
+        let error = runtime_dir(env(&[("RSD_RUNTIME_DIR", "run")])).unwrap_err();
+        assert_eq!(error.to_string(), "RSD_RUNTIME_DIR=run: not an absolute path");
+        let told = |value| passed_over(env(&[("XDG_RUNTIME_DIR", value)]));
+        assert_eq!(told("run").unwrap(), "XDG_RUNTIME_DIR=run: not an absolute path");
+        assert_eq!(told("/nonexistent/xdg").unwrap(), "XDG_RUNTIME_DIR=/nonexistent/xdg: not a directory");
+        assert_eq!((told("/"), told("")), (None, None));
+        assert_eq!(passed_over(env(&[("XDG_RUNTIME_DIR", "run"), ("RSD_RUNTIME_DIR", "/a")])), None);
     }
 }

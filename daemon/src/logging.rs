@@ -2,16 +2,19 @@
 
 use std::io::IsTerminal;
 
-use anyhow::Context;
 use rsd_config::settings::LogFormat;
+use rsd_proto::transport::exit;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
+use crate::failed::Failed;
+
 /// Logs to stderr, which a daemon in the background has pointed at its log file.
 pub(crate) fn start(level: &str, format: LogFormat) -> anyhow::Result<()> {
-    let filter: Targets = level
-        .parse()
-        .with_context(|| format!("log level {level:?}: use error, warn, info, debug, trace or info,rsd=debug"))?;
+    let filter: Targets = level.parse().map_err(|_| {
+        let text = format!("log level {level:?}: use error, warn, info, debug, trace or info,rsd=debug");
+        Failed::new(exit::USAGE, text)
+    })?;
     let registry = tracing_subscriber::registry();
     match format {
         LogFormat::Text => {

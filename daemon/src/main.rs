@@ -36,11 +36,21 @@ mod uplink;
 use std::process::ExitCode;
 
 use clap::Parser;
+use rsd_proto::transport::exit;
 
 use options::{Command, ConfigCommand, Options};
 
 fn main() -> ExitCode {
-    let done = match Options::parse().command {
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) => {
+            // To stdout for help, to stderr for complaints; a closed one changes nothing.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(exit::USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    let as_json = matches!(&options.command, Command::Status(status) if status.json);
+    let done = match options.command {
         Command::Start(options) => start::start(options),
         Command::Stop(options) => query::stop(options),
         Command::Status(options) => query::status(options),
@@ -48,14 +58,19 @@ fn main() -> ExitCode {
         Command::Completion { shell } => manual::complete(shell),
         Command::Man { directory } => manual::write(&directory),
         Command::Step(options) => step_process::main(options),
+        Command::Limits(options) => spawn::become_limited(&options),
         Command::Plan => plan::plan(),
         Command::Topology => plan::topology(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("rsd: {error:#}");
-            ExitCode::from(error.downcast_ref::<failed::Failed>().map_or(1, |failed| failed.code))
+            let code = failed::exit_code(&error);
+            match as_json {
+                true => eprintln!("{}", failed::json(code, &format!("{error:#}"))),
+                false => eprintln!("rsd: {error:#}"),
+            }
+            ExitCode::from(code)
         }
     }
 }

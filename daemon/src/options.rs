@@ -1,5 +1,6 @@
 //! The command line of `rsd`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -45,6 +46,9 @@ pub(crate) enum Command {
     /// Hold the ranks of one job on this node (started by the daemon)
     #[command(hide = true)]
     Step(StepOptions),
+    /// Set limits and become a program (a rank's, started by a step)
+    #[command(hide = true, disable_help_flag = true)]
+    Limits(LimitsOptions),
     /// Answer an encoded plan request on standard input (asked by `rsctl plan --topology`)
     #[command(hide = true)]
     Plan,
@@ -141,6 +145,16 @@ pub(crate) struct StatusOptions {
 #[derive(Debug, Args)]
 pub(crate) struct StepOptions {
     pub(crate) state_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LimitsOptions {
+    /// `nofile=16:16,cpu=60:60`: resource, soft and hard limit
+    pub(crate) limits: String,
+    pub(crate) program: OsString,
+    /// The program's arguments, its name first
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) argv: Vec<OsString>,
 }
 
 fn log_format(word: &str) -> Result<LogFormat, &'static str> {

@@ -17,9 +17,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// How long a daemon may take to end after its answer.
 const GONE_DEADLINE: Duration = Duration::from_secs(10);
 
-fn which(dvm: Option<&str>) -> Result<Daemon, Failed> {
+fn which(dvm: Option<&str>) -> anyhow::Result<Daemon> {
     let wish = dvm.filter(|dvm| !dvm.is_empty()).map(|dvm| Wish::Option(Path::new(dvm)));
-    Ok(find(&runtime_dir(), wish)?)
+    Ok(find(&runtime_dir()?, wish).map_err(Failed::from)?)
 }
 
 /// Sends one request to a daemon, with a deadline.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use rsd_config::RelativeRuntimeDir;
 use rsd_config::settings::{Loaded, Settings, Source};
 use rsd_core::Tuning;
 
@@ -80,7 +81,7 @@ fn to_json(loaded: &Loaded) -> serde_json::Value {
 }
 
 /// Returns the directory below which daemons without `--state-dir` keep their state, and where all are registered.
-pub(crate) fn runtime_dir() -> PathBuf {
+pub(crate) fn runtime_dir() -> Result<PathBuf, RelativeRuntimeDir> {
     rsd_config::runtime_dir(|name| std::env::var_os(name))
 }
 

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use rsd_config::settings::Settings;
 use rsd_core::rsd::{Call, KnownStep, Memory, Start};
 use rsd_core::taskmap::TaskMap;
@@ -20,7 +20,7 @@ use rsd_core::{Rsd, Uplink};
 use rsd_proto::services::dvm_server::DvmServer;
 use rsd_proto::services::link_server::LinkServer;
 use rsd_proto::services::pmi_server::PmiServer;
-use rsd_proto::transport::{self, MESSAGE_BYTES_MAX, Services};
+use rsd_proto::transport::{self, MESSAGE_BYTES_MAX, Services, exit};
 use rsd_proto::v1::{self as wire, Inventory, NodeInfo};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, UnixListener};
@@ -32,6 +32,7 @@ use crate::clock::{Clock, unix_ms};
 use crate::disk::job_log::JobLogs;
 use crate::disk::state_dir::{Identity, Registration, StateDir, make_private};
 use crate::door::{Door, Event};
+use crate::failed::Failed;
 use crate::inventory;
 use crate::logging;
 use crate::options::StartOptions;
@@ -59,8 +60,12 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
         Some(path) => std::path::absolute(path).context("find the state directory")?,
         None => {
             // The runtime directory may be below /tmp, where another user could have made it first.
-            make_private(&runtime_dir())?;
-            runtime_dir().join(options.name.as_deref().unwrap_or("default"))
+            let base = runtime_dir()?;
+            if let Some(why) = rsd_config::passed_over(|name| std::env::var_os(name)) {
+                eprintln!("rsd: {why}: using {} (see RSD_RUNTIME_DIR)", base.display());
+            }
+            make_private(&base)?;
+            base.join(options.name.as_deref().unwrap_or("default"))
         }
     };
     if options.foreground { foreground(options, &state_dir) } else { background(&options, &state_dir) }
@@ -70,17 +75,21 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
 fn check_listen(listen: Option<&str>) -> anyhow::Result<()> {
     let Some(listen) = listen else { return Ok(()) };
     let addresses = std::net::ToSocketAddrs::to_socket_addrs(listen)
-        .with_context(|| format!("--listen {listen}: write HOST:PORT, for example 127.0.0.1:7817"))?;
+        .map_err(|error| usage(format!("--listen {listen}: {error}: write HOST:PORT, for example 127.0.0.1:7817")))?;
     for address in addresses {
         if !address.ip().is_loopback() {
-            bail!(
+            bail!(usage(format!(
                 "--listen {listen}: {} is not a loopback address, and this version does not encrypt: listen on \
                  127.0.0.1 and let other machines in through ssh -L",
                 address.ip()
-            );
+            )));
         }
     }
     Ok(())
+}
+
+fn usage(text: String) -> Failed {
+    Failed::new(exit::USAGE, text)
 }
 
 // --- into the background ---
@@ -91,7 +100,8 @@ fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     drop(StateDir::open(state_dir)?);
     let log_path = state_dir.join("rsd.log");
     let mut log = OpenOptions::new().append(true).read(true).create(true).mode(0o600).open(&log_path);
-    let log = log.as_mut().map_err(|error| anyhow!("open {}: {error}", log_path.display()))?;
+    let log =
+        log.as_mut().map_err(|error| Failed::new(exit::SYSTEM, format!("open {}: {error}", log_path.display())))?;
     let before = log.seek(SeekFrom::End(0))?;
     let mut command = Command::new(std::env::current_exe().context("find the rsd program")?);
     command.args(["start", "--foreground", "--state-dir"]).arg(state_dir);
@@ -135,7 +145,8 @@ fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     log.seek(SeekFrom::Start(before))?;
     log.read_to_string(&mut text).context("read the daemon's log")?;
     let said = text.lines().find_map(|line| line.strip_prefix("rsd: ")).unwrap_or("it printed no error");
-    bail!("{said}\n  (the daemon ended with {status}; its log is {})", log_path.display())
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::INTERNAL);
+    bail!(Failed::new(code, format!("{said}\n  (the daemon ended with {status}; its log is {})", log_path.display())))
 }
 
 // --- the daemon ---
@@ -240,7 +251,7 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
 
     let identity = tokio::select! {
         placed = placed => placed.context("the daemon stopped before it was ready")?,
-        Ok(why) = failure => bail!(why),
+        Ok(why) = failure => bail!(Failed::new(exit::UNREACHABLE, why)),
     };
     let registration = announce(&options, state_dir, &identity, &listen, &inventory)?;
     work.await.context("the daemon's loop")?;
@@ -262,9 +273,10 @@ fn listen_unix(state_dir: &StateDir) -> anyhow::Result<UnixListener> {
     let too_long = path.as_os_str().len() > 107;
     let listener = UnixListener::bind(&path).map_err(|error| match too_long {
         true => {
-            anyhow!("the path {} is too long for a unix socket (107 bytes): use a shorter --state-dir", path.display())
+            let text = "is too long for a unix socket (107 bytes): use a shorter --state-dir";
+            usage(format!("the path {} {text}", path.display())).into()
         }
-        false => anyhow!("listen on {}: {error}", path.display()),
+        false => anyhow::Error::new(error).context(format!("listen on {}", path.display())),
     })?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
     Ok(listener)
@@ -420,7 +432,7 @@ fn announce(
     }))?;
     let elsewhere = options.state_dir.is_some() && !options.private;
     let registration = match elsewhere {
-        true => state_dir.register(&runtime_dir(), daemon_name),
+        true => state_dir.register(&runtime_dir()?, daemon_name),
         false => None,
     };
     notify("READY=1");

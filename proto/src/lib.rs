@@ -4,6 +4,7 @@
 //! - [`services`] and [`transport`] (feature `grpc`): their tonic stubs, and the only code that opens and accepts
 //!   connections.
 //! - [`frameworks`] (always): the variables by which frameworks other than MPI find their peers.
+//! - [`inherited`] (feature `messages`): what ranks inherit from the process that submitted their job.
 //! - [`join`] (always): how a running process joins a named group.
 //! - [`library`] (always): the MPI library's settings.
 //! - [`pmi`] (always): the PMI wire protocols of MPI libraries, sans-IO, client and server.
@@ -11,6 +12,8 @@
 //! This package makes no decisions; `rsd-core` gives messages their meaning.
 
 pub mod frameworks;
+#[cfg(feature = "messages")]
+pub mod inherited;
 pub mod join;
 pub mod library;
 pub mod pmi;

@@ -208,7 +208,7 @@ pub fn exit_code(status: &Status) -> Option<u8> {
     status.metadata().get("rsd-exit")?.to_str().ok()?.parse().ok()
 }
 
-/// Exit codes of rsctl for what is not a job's own code.
+/// Exit codes of rsd and rsctl for what is not a job's own code.
 pub mod exit {
     /// The job ran out of its `--timeout`.
     pub const TIMED_OUT: u8 = 124;
@@ -230,8 +230,31 @@ pub mod exit {
     pub const NO_SUCH_JOB: u8 = 246;
     /// A rank could not be started.
     pub const NOT_STARTED: u8 = 247;
+    /// A file, a directory, a disk or an address cannot be used.
+    pub const SYSTEM: u8 = 248;
+    /// A daemon is already running in that state directory.
+    pub const RUNS_ALREADY: u8 = 249;
     /// An internal error.
     pub const INTERNAL: u8 = 255;
+
+    /// What a code is called in errors as JSON; these words do not change.
+    pub fn name(code: u8) -> &'static str {
+        match code {
+            TIMED_OUT => "timed-out",
+            CANCELLED => "cancelled",
+            USAGE => "usage",
+            NO_DAEMON => "no-daemon",
+            UNREACHABLE => "unreachable",
+            NOT_PLACED => "not-placed",
+            VERSION => "version",
+            NOT_PERMITTED => "not-permitted",
+            NO_SUCH_JOB => "not-found",
+            NOT_STARTED => "not-started",
+            SYSTEM => "system",
+            RUNS_ALREADY => "runs-already",
+            _ => "internal",
+        }
+    }
 }
 
 /// Accepts connections on both kinds of listener, checks them by the rules above, and passes them to a tonic server.

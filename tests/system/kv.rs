@@ -183,7 +183,7 @@ fn wrong_uses_are_answered_with_right_ones() {
     assert!(put(&["", "--value", "x"]).fails(240).contains("1 to 255 bytes"));
     put(&["big"]).stdin(vec![7; 1 << 20]).ok();
     let long = put(&["bigger"]).stdin(vec![7; (1 << 20) + 1]).fails(240);
-    assert!(long.contains("has 1048577 bytes; the limit is 1048576"), "{long}");
+    assert!(long.contains("too large: the limit is 1048576 bytes (1 MiB)"), "{long}");
     let fence = kv(&dvm, 0, ["fence", "--job", &job]).fails(240);
     assert!(fence.contains("rsctl kv fence ready -n 3 --as loader"), "{fence}");
     dvm.rsctl(["cancel", &job]).ok();

@@ -15,6 +15,7 @@ mod library;
 mod listening;
 mod load;
 mod mpi;
+mod newcomers;
 mod output;
 mod placement;
 mod plan;

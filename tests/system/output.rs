@@ -177,7 +177,11 @@ fn a_full_disk_is_reported_with_the_file() {
     let dir = dvm.scratch().join("full");
     fs::create_dir(&dir).expect("the scratch directory is ours");
     std::os::unix::fs::symlink("/dev/full", dir.join("rank.1.stdout")).expect("the scratch directory is ours");
-    let said = dvm.rsctl(["run", "-n", "2", "--output"]).args([dir.as_os_str()]).args(["echo", "lost"]).fails(247);
+    let said = dvm
+        .rsctl(["run", "-n", "2", "--overwrite", "--output"])
+        .args([dir.as_os_str()])
+        .args(["echo", "lost"])
+        .fails(247);
     assert!(said.contains("rank 1 on node0"), "{said}");
     assert!(said.contains("full/rank.1.stdout") && said.contains("No space left"), "{said}");
 }

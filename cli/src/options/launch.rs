@@ -52,6 +52,9 @@ pub(crate) struct Launch {
     /// Write output to this directory instead, one file per rank and stream
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace the files that an earlier job has left in the --output directory
+    #[arg(long, requires = "output")]
+    pub(crate) overwrite: bool,
     /// Time between TERM and KILL when the job is ended [default: the head's jobs.kill_grace, 5s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) kill_grace: Option<Duration>,

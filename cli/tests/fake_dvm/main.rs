@@ -301,10 +301,10 @@ fn without_a_daemon_the_command_to_start_one_is_named() {
     let stage = Stage::empty();
     for args in [&["submit", "a"][..], &["ps"], &["wait"], &["nodes"]] {
         let said = stage.output(args);
-        assert_eq!(
-            (said.code, &*said.err),
-            (Some(241), "rsctl: no daemon is running here; start one with: rsd start\n")
-        );
+        let base = stage.base.join("rsd");
+        let text =
+            format!("rsctl: no daemon is running here (looked in {}); start one with: rsd start\n", base.display());
+        assert_eq!((said.code, said.err), (Some(241), text));
     }
     let said = stage.output(&["--dvm", "n9", "run", "a"]);
     assert_eq!(

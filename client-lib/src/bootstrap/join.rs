@@ -53,6 +53,7 @@ pub fn alone() -> Result<Env, JoinError> {
 
 fn ask_daemon(join: Join) -> Result<Env, JoinError> {
     let base = rsd_config::runtime_dir(|name| std::env::var_os(name));
+    let base = base.map_err(|error| JoinError::NotFound(error.to_string()))?;
     let word = std::env::var_os("RSD_DVM").filter(|word| !word.is_empty());
     let wish = word.as_ref().map(|word| Wish::Variable(Path::new(word)));
     let daemon = find::find(&base, wish).map_err(not_found)?;
@@ -90,9 +91,10 @@ fn not_found(error: FindError) -> JoinError {
             let names = running.iter().map(|daemon| daemon.state_dir.display().to_string()).collect::<Vec<_>>();
             format!("{wish}: no such daemon is running; running daemons: {}", names.join(", "))
         }
-        FindError::NoneRuns | FindError::NotRunning { .. } | FindError::NotPermitted { .. } | FindError::Io { .. } => {
-            error.to_string()
-        }
+        FindError::NoneRuns { .. }
+        | FindError::NotRunning { .. }
+        | FindError::NotPermitted { .. }
+        | FindError::Io { .. } => error.to_string(),
     })
 }
 
@@ -113,8 +115,8 @@ mod tests {
     #[test]
     fn without_a_daemon_the_error_says_how_to_start_one() {
         assert_eq!(
-            not_found(FindError::NoneRuns).to_string(),
-            "find an rsd daemon on this node: no daemon is running here; start one with: rsd start"
+            not_found(FindError::NoneRuns { base: "/run/rsd".into() }).to_string(),
+            "find an rsd daemon on this node: no daemon is running here (looked in /run/rsd); start one with: rsd start"
         );
     }
 }

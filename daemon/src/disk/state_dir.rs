@@ -24,8 +24,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use prost::Message;
 use rsd_core::JobId;
+use rsd_proto::transport::exit;
 use rsd_proto::v1::{Inventory, Launch};
 use serde::{Deserialize, Serialize};
+
+use crate::failed::Failed;
 
 /// The directory of one daemon, locked.
 #[derive(Debug)]
@@ -99,12 +102,15 @@ impl StateDir {
         let lock = lock.with_context(|| format!("open {}", path.join("rsd.lock").display()))?;
         match try_lock_for(&lock, DYING) {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => bail!(
-                "{} already runs in {}: stop it (rsd stop --dvm {}), or give this one another --name or --state-dir",
-                running(&path),
-                path.display(),
-                path.display()
-            ),
+            Err(TryLockError::WouldBlock) => bail!(Failed::new(
+                exit::RUNS_ALREADY,
+                format!(
+                    "{} already runs in {}: stop it (rsd stop --dvm {}), or give this one another --name or --state-dir",
+                    running(&path),
+                    path.display(),
+                    path.display()
+                )
+            )),
             Err(TryLockError::Error(error)) => return Err(error).context("lock the state directory"),
         }
         for below in ["jobs", "steps"] {
@@ -260,7 +266,9 @@ pub(crate) fn make_private(path: &Path) -> anyhow::Result<()> {
     made.with_context(|| format!("make the directory {}", path.display()))?;
     let meta = fs::metadata(path)?;
     if meta.uid() != nix::unistd::geteuid().as_raw() {
-        bail!("the directory {} belongs to uid {}: choose another with --state-dir", path.display(), meta.uid());
+        let text =
+            format!("the directory {} belongs to uid {}: choose another with --state-dir", path.display(), meta.uid());
+        bail!(Failed::new(exit::NOT_PERMITTED, text));
     }
     if meta.mode() & 0o077 != 0 {
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;

@@ -13,6 +13,7 @@
 
 mod confine;
 mod crew;
+mod inherited;
 mod pidfd;
 mod pipe;
 mod program;
@@ -20,6 +21,7 @@ mod warm;
 
 pub(crate) use confine::{ConfineError, CpuMask, MemoryPolicy};
 pub(crate) use crew::{Crew, Process};
+pub(crate) use inherited::{Adopted, adopt, become_limited};
 pub(crate) use pidfd::{Watched, start_time};
 pub(crate) use pipe::{input_pipe, listening_socket, output_pipe, socket_pair};
 pub(crate) use program::{Interpreter, ProgramError, WdirError, check_wdir, resolve};
@@ -73,7 +75,7 @@ pub(crate) enum SpawnError {
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// The program is there; what its first line or its loader entry names is not.
-    #[error("program {}: {interpreter} is not on this node", path.display())]
+    #[error("program {}: {}", path.display(), interpreter.missing(path))]
     NoInterpreter {
         /// The program.
         path: PathBuf,

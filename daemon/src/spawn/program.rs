@@ -86,8 +86,14 @@ pub(super) fn interpreter(file: &Path) -> Interpreter {
         && BufReader::new(file).take(256).read_until(b'\n', &mut line).is_ok()
         && let Some(words) = line.strip_prefix(b"#!")
     {
-        let name = words.trim_ascii().split(u8::is_ascii_whitespace).next().unwrap_or_default();
-        return Interpreter::Named(PathBuf::from(OsStr::from_bytes(name)));
+        // As the kernel splits it: a carriage return before the line's end is part of a name.
+        let words = words.strip_suffix(b"\n").unwrap_or(words);
+        let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+        let name = words.split(blank).find(|word| !word.is_empty()).unwrap_or_default();
+        return match name.strip_suffix(b"\r") {
+            Some(name) => Interpreter::CarriageReturn(PathBuf::from(OsStr::from_bytes(name))),
+            None => Interpreter::Named(PathBuf::from(OsStr::from_bytes(name))),
+        };
     }
     Interpreter::Loader
 }
@@ -97,15 +103,23 @@ pub(super) fn interpreter(file: &Path) -> Interpreter {
 pub(crate) enum Interpreter {
     /// Of a script's `#!` line.
     Named(PathBuf),
+    /// Of a script's `#!` line that ends in `\r\n`: the kernel takes the `\r` for the last letter of this name.
+    CarriageReturn(PathBuf),
     /// Of a dynamically linked binary.
     Loader,
 }
 
-impl std::fmt::Display for Interpreter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Interpreter {
+    /// What is missing of `program`, and how to mend that.
+    pub(super) fn missing(&self, program: &Path) -> String {
         match self {
-            Interpreter::Named(path) => write!(f, "its interpreter {}", path.display()),
-            Interpreter::Loader => f.write_str("the loader that it is linked for (see ldd)"),
+            Interpreter::Named(path) => format!("its interpreter {} is not on this node", path.display()),
+            Interpreter::CarriageReturn(path) => format!(
+                r"its first line ends in \r\n, so its interpreter is `{}\r`, which does not exist: remove the \r (sed -i 's/\r$//' {})",
+                path.display(),
+                program.display(),
+            ),
+            Interpreter::Loader => "the loader that it is linked for (see ldd) is not on this node".to_owned(),
         }
     }
 }

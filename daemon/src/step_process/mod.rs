@@ -39,7 +39,7 @@ use crate::clock::Clock;
 use crate::disk::state_dir;
 use crate::options::StepOptions;
 use crate::reap::{self, Exit};
-use crate::spawn;
+use crate::spawn::{self, Adopted};
 use link::Line;
 use members::{Knock, Members};
 use port::KeptPort;
@@ -87,7 +87,9 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
             let epoch = GroupEpoch::decode(launch.group).context("read the launch's group")?;
             core = core.of_members(&epoch, nix::unistd::geteuid().as_raw()).map_err(|error| anyhow!(error))?;
         }
-        run(&options.state_dir, core, body, of_group, signals, first_line).await
+        let inherited = body.spec.as_ref().and_then(|spec| spec.inherited.as_ref());
+        let adopted = inherited.map(spawn::adopt).unwrap_or_default();
+        run(&options.state_dir, core, body, adopted, of_group, signals, first_line).await
     })
 }
 
@@ -125,6 +127,7 @@ async fn run(
     state_dir: &Path,
     core: Step,
     launch: LaunchBody,
+    adopted: Adopted,
     of_group: bool,
     mut signals: Signals,
     first_line: Option<Line>,
@@ -141,7 +144,7 @@ async fn run(
         hello: core.hello(std::process::id(), members.as_ref().map_or(0, Members::port)),
         core,
         clock: Clock::start(),
-        ranks: Ranks::new(state_dir, launch, events.clone(), output),
+        ranks: Ranks::new(state_dir, launch, adopted.of_ranks, events.clone(), output),
         members,
         pids: HashMap::new(),
         up: None,
@@ -154,7 +157,7 @@ async fn run(
     };
     tokio::task::spawn_local(link::keep(state_dir.to_owned(), process.hello.clone(), events, first_line));
     tokio::task::yield_now().await;
-    process.take([Input::Start]).await;
+    process.take(adopted.notices.into_iter().map(Input::Remark).chain([Input::Start])).await;
 
     while !process.over {
         let deadline = process.next_deadline();

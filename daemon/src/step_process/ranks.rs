@@ -13,6 +13,7 @@ use bytes::{Bytes, BytesMut};
 use nix::unistd::Pid;
 use rsd_core::Step;
 use rsd_core::step::{Bound, Input, Local, MemoryBinding, RankStart, Stream};
+use rsd_proto::inherited::of_process;
 use rsd_proto::pmi::listening;
 use rsd_proto::v1::LaunchBody;
 use tokio::io::AsyncWriteExt;
@@ -37,6 +38,8 @@ const READ_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Ranks {
     launch: LaunchBody,
+    /// Limits that only the ranks get; empty: none.
+    limits: String,
     state_dir: PathBuf,
     /// How to start each program of the job; made when its first rank starts.
     programs: Vec<Option<Result<Arc<Program>, String>>>,
@@ -162,12 +165,14 @@ impl Ranks {
     pub(super) fn new(
         state_dir: &Path,
         launch: LaunchBody,
+        limits: String,
         events: mpsc::UnboundedSender<Event>,
         output: mpsc::Sender<Input>,
     ) -> Ranks {
         let apps = launch.spec.as_ref().map_or(0, |spec| spec.apps.len());
         Ranks {
             launch,
+            limits,
             state_dir: state_dir.to_owned(),
             programs: (0..apps).map(|_| None).collect(),
             io: Vec::new(),
@@ -181,8 +186,10 @@ impl Ranks {
     pub(super) fn spawn(&mut self, starts: &[RankStart]) -> Vec<(Local, Result<Started, String>)> {
         if let [only] = starts {
             let started = self.prepare(only).and_then(|(program, env, files)| {
-                let process = start(&program, env, &only.bound, only.listen, only.reads_stdin)?;
-                self.adopt(only.local, process, files)
+                match start(&program, env, &only.bound, only.listen, only.reads_stdin) {
+                    Ok(process) => self.adopt(only.local, process, files),
+                    Err(why) => Err(self.not_started(files, why)),
+                }
             });
             return vec![(only.local, started)];
         }
@@ -210,7 +217,11 @@ impl Ranks {
         }
         while let Some((at, process)) = crew.next() {
             let (local, files) = (starts[at as usize].local, files[at as usize].take());
-            running.push((local, process.and_then(|process| self.adopt(local, process, files))));
+            let started = match process {
+                Ok(process) => self.adopt(local, process, files),
+                Err(why) => Err(self.not_started(files, why)),
+            };
+            running.push((local, started));
         }
         self.crew = Some(crew);
         running
@@ -221,12 +232,12 @@ impl Ranks {
         if self.io.len() <= start.local {
             self.io.resize_with(start.local + 1, RankIo::default);
         }
-        let files = self.open_files(start.rank)?;
         let launch = &self.launch;
-        let make = || prepare(launch, start.app, &self.state_dir).map(Arc::new);
+        let make = || prepare(launch, start.app, &self.limits, &self.state_dir).map(Arc::new);
         let program = self.programs[start.app].get_or_insert_with(make).clone()?;
         let env = start.env.iter().filter_map(|var| CString::new(var.as_str()).ok()).collect();
-        Ok((program, env, files))
+        // Last: a program that cannot run leaves no files that the next try would have to replace.
+        Ok((program, env, self.open_files(start.rank)?))
     }
 
     /// Serves the pipes and the socket of a rank that has started.
@@ -247,20 +258,34 @@ impl Ranks {
     }
 
     fn open_files(&self, rank: u32) -> Result<Option<[OutputFile; 2]>, String> {
-        let dir = match &self.launch.spec {
-            Some(spec) if !spec.output_dir.is_empty() => Path::new(OsStr::from_bytes(&spec.output_dir)),
-            _ => return Ok(None),
-        };
+        let Some(spec) = self.launch.spec.as_ref().filter(|spec| !spec.output_dir.is_empty()) else { return Ok(None) };
+        let dir = Path::new(OsStr::from_bytes(&spec.output_dir));
         std::fs::create_dir_all(dir)
             .map_err(|e| format!("cannot create the output directory {}: {e}", dir.display()))?;
         let open = |stream: &str| {
             let path = dir.join(format!("rank.{rank}.{stream}"));
-            match File::create(&path) {
+            let mut options = File::options();
+            let file = match spec.output_overwrite {
+                true => options.write(true).create(true).truncate(true).open(&path),
+                false => options.write(true).create_new(true).open(&path),
+            };
+            match file {
                 Ok(file) => Ok(OutputFile { file, path, failed: false }),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    Err(format!("output file {}: exists already (replace it: --overwrite)", path.display()))
+                }
                 Err(error) => Err(format!("cannot write its output to {}: {error}", path.display())),
             }
         };
         Ok(Some([open("stdout")?, open("stderr")?]))
+    }
+
+    /// A rank that has not started leaves no files behind, unless they may have been there before.
+    fn not_started(&self, files: Option<[OutputFile; 2]>, why: String) -> String {
+        if !self.launch.spec.as_ref().is_some_and(|spec| spec.output_overwrite) {
+            files.iter().flatten().for_each(|file| drop(std::fs::remove_file(&file.path)));
+        }
+        why
     }
 
     pub(super) fn write_file(&mut self, local: Local, stream: Stream, bytes: &[u8]) -> Result<(), String> {
@@ -291,6 +316,8 @@ impl Ranks {
             wdir: launched_in.filter(same).unwrap_or(wdir),
             oversubscribe: spec.oversubscribe,
             output_dir: spec.output_dir,
+            output_overwrite: spec.output_overwrite,
+            inherited: pid.map(of_process).or(spec.inherited),
             gpus_visible: spec.gpus_visible,
         }
     }
@@ -385,7 +412,7 @@ impl Ranks {
 }
 
 /// Prepares what all ranks of a program have in common.
-fn prepare(launch: &LaunchBody, app: usize, state_dir: &Path) -> Result<Program, String> {
+fn prepare(launch: &LaunchBody, app: usize, limits: &str, state_dir: &Path) -> Result<Program, String> {
     let spec = launch.spec.as_ref().ok_or("the launch contains no job")?;
     let wanted = &spec.apps[app];
     let c_string = |bytes: &[u8], what: &str| {
@@ -412,13 +439,14 @@ fn prepare(launch: &LaunchBody, app: usize, state_dir: &Path) -> Result<Program,
 
     let name = wanted.argv.first().ok_or("the launch names no program")?;
     let path = spawn::resolve(OsStr::from_bytes(name), wdir, OsStr::from_bytes(&search)).map_err(|e| e.to_string())?;
-    let argv = wanted.argv.iter().map(|word| c_string(word, "an argument")).collect::<Result<_, _>>()?;
-    Ok(Program {
-        path: c_string(path.as_os_str().as_bytes(), "the program's path")?,
-        argv,
-        wdir: c_string(&wanted.wdir, "the working directory")?,
-        env,
-    })
+    let argv = wanted.argv.iter().map(|word| c_string(word, "an argument"));
+    let mut argv = argv.collect::<Result<Vec<_>, _>>()?;
+    let mut path = c_string(path.as_os_str().as_bytes(), "the program's path")?;
+    if !limits.is_empty() {
+        argv.splice(..0, [c"rsd".into(), c"limits".into(), c_string(limits.as_bytes(), "a limit")?, path]);
+        path = c"/proc/self/exe".into();
+    }
+    Ok(Program { path, argv, wdir: c_string(&wanted.wdir, "the working directory")?, env })
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use rsd_core::plan;
 use rsd_core::step::SpawnWish;
 use rsd_proto::pmi::environment::is_launcher_variable;
 use rsd_proto::pmi::v1::{Spawn, SpawnSegment};
-use rsd_proto::v1::{App, EnvVar, Host, JobSpec, Soft, StdinTarget, Triplet, stdin_target::Target};
+use rsd_proto::v1::{App, EnvVar, Host, Inherited, JobSpec, Soft, StdinTarget, Triplet, stdin_target::Target};
 
 /// A file of keys may name another, and so on.
 const FILES_DEEP: usize = 4;
@@ -40,6 +40,9 @@ pub(super) struct Spawner {
     /// Its job's word for these.
     pub(super) oversubscribe: bool,
     pub(super) output_dir: Bytes,
+    pub(super) output_overwrite: bool,
+    /// What its processes inherit.
+    pub(super) inherited: Option<Inherited>,
     /// What only its own ranks are to see of GPUs.
     pub(super) gpus_visible: bool,
 }
@@ -77,6 +80,8 @@ pub(super) fn wish(
         env: spawner.env.into_iter().filter(|var| !hidden(var)).collect(),
         oversubscribe: spawner.oversubscribe,
         output_dir: spawner.output_dir,
+        output_overwrite: spawner.output_overwrite,
+        inherited: spawner.inherited,
         stdin: Some(StdinTarget { target: Some(Target::None(true)) }),
         ..JobSpec::default()
     };
@@ -196,6 +201,8 @@ mod tests {
             wdir: "/work".into(),
             oversubscribe: true,
             output_dir: "/out".into(),
+            output_overwrite: true,
+            inherited: Some(Inherited { umask: Some(0o27), ..Inherited::default() }),
             gpus_visible: true,
         }
     }
@@ -220,7 +227,8 @@ mod tests {
             (app.n, &app.wdir[..], &app.argv[..]),
             (Some(3), &b"/work"[..], &["./child".into(), "x y".into()][..])
         );
-        assert!(wish.spec.oversubscribe && !wish.spec.attached && !wish.apart);
+        assert!(wish.spec.oversubscribe && !wish.spec.attached && !wish.apart && wish.spec.output_overwrite);
+        assert_eq!(wish.spec.inherited.and_then(|inherited| inherited.umask), Some(0o27));
         assert_eq!(wish.preput, [("k".into(), "v".into())]);
     }
 

@@ -140,6 +140,34 @@ pub struct JobSpec {
     /// Whether the job is cancelled when the client that submitted it disconnects.
     #[prost(bool, tag = "9")]
     pub attached: bool,
+    /// Files of `output_dir` that exist are replaced; else a rank whose file exists does not start.
+    #[prost(bool, tag = "18")]
+    pub output_overwrite: bool,
+    /// Absent: ranks have what their daemon has.
+    #[prost(message, optional, tag = "19")]
+    pub inherited: ::core::option::Option<Inherited>,
+}
+/// What a process passes on to those that it starts: ranks have it from the process that submitted their job, or spawned it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Inherited {
+    /// Permission bits that new files do not get.
+    #[prost(uint32, optional, tag = "1")]
+    pub umask: ::core::option::Option<u32>,
+    #[prost(sint32, optional, tag = "2")]
+    pub nice: ::core::option::Option<i32>,
+    #[prost(message, repeated, tag = "3")]
+    pub limits: ::prost::alloc::vec::Vec<Limit>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Limit {
+    /// As limits.conf(5) calls it: "nofile".
+    #[prost(string, tag = "1")]
+    pub resource: ::prost::alloc::string::String,
+    /// In the units of setrlimit(2), whose infinity is 2^64 - 1.
+    #[prost(uint64, tag = "2")]
+    pub soft: u64,
+    #[prost(uint64, tag = "3")]
+    pub hard: u64,
 }
 /// A piece of one rank's output: whole lines. With `more` the last line continues in this rank's next record.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

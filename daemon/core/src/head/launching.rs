@@ -39,6 +39,9 @@ impl Head {
             Err(refusal) if refusal.fits_when_idle() => (None, waiting(&refusal)),
             Err(refusal) => return Err(never(refusal)),
         };
+        if let Some(missing) = placement.as_ref().and_then(|placement| stdin::reader_missing(&spec, &placement.map)) {
+            return Err(Refused::new(exit::USAGE, missing));
+        }
         let pending = Pending { spec, wanted, secret, preput: Vec::new(), reason: reason.clone() };
         let id = self.next_job(out);
         let job = self.new_job(now, id, pending);
@@ -79,10 +82,13 @@ impl Head {
                 continue;
             };
             match offers::place(&self.nodes, &self.ledger, &pending.wanted) {
-                Ok(placement) => {
-                    self.queue.remove(id);
-                    self.start_job(now, id, placement, out);
-                }
+                Ok(placement) => match stdin::reader_missing(&pending.spec, &placement.map) {
+                    Some(missing) => self.fail_unplaced(now, id, missing, out),
+                    None => {
+                        self.queue.remove(id);
+                        self.start_job(now, id, placement, out);
+                    }
+                },
                 Err(refusal) if refusal.fits_when_idle() => {
                     pending.reason = waiting(&refusal);
                     blocked = true;

@@ -96,6 +96,14 @@ impl StdinFeed {
     }
 }
 
+/// Why no rank reads a job's standard input, where a rank was named that the job does not have.
+pub(super) fn reader_missing(spec: &JobSpec, map: &TaskMap) -> Option<String> {
+    let Some(stdin_target::Target::Rank(rank)) = spec.stdin.as_ref()?.target else { return None };
+    let ranks = map.size();
+    let counted = if ranks == 1 { "1 rank, rank 0".to_owned() } else { format!("{ranks} ranks, 0 to {}", ranks - 1) };
+    (rank >= ranks).then(|| format!("--stdin {rank}: the job has {counted}"))
+}
+
 /// The nodes whose ranks read a job's standard input.
 pub(super) fn reading_nodes(spec: &JobSpec, map: &TaskMap) -> Vec<NodeId> {
     match spec.stdin.and_then(|stdin| stdin.target) {

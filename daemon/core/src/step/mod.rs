@@ -60,6 +60,8 @@ pub enum Input {
     Start,
     /// A free port of this node, reserved for the job's ranks; or why there is none, as a sentence.
     Port(Result<u16, String>),
+    /// Something that the user should know of how the ranks run here, as a sentence.
+    Remark(String),
     /// A rank is about to run unbound: why, as a sentence.
     Unbound(Local, String),
     /// A rank that is about to run has a socket that listens at this port.
@@ -283,6 +285,7 @@ impl Step {
         match input {
             Input::Start => self.on_start(now, out),
             Input::Port(found) => self.on_port(now, found, out),
+            Input::Remark(text) => self.tell(text, out),
             Input::Unbound(local, why) => self.on_unbound(local, why),
             Input::Listening(local, port) => self.ranks[local].port = port,
             Input::Started(local) => self.on_started(now, local, out),

@@ -1,0 +1,166 @@
+//! What newcomers stumble over: mistakes that are easily made, and surroundings that are not as usual.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rsd_tests::{Dvm, Options, built, client};
+use serde_json::{Value, json};
+
+fn nobody() -> Dvm {
+    Dvm::start_with(Options { nodes: 0, slots: 1, args: Vec::new() })
+}
+
+#[test]
+fn ps_and_job_show_bear_any_argument() {
+    let dvm = Dvm::start(1);
+    let long = "x".repeat(70_000);
+    let job = dvm.submit(["-n", "1", "true", &long, "\u{1b}[2J\u{9b}31m"]);
+    dvm.rsctl(["wait", &job]).ok();
+    let fits = |text: &str| assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+    let listed = dvm.ctl("ps -a").ok();
+    assert!(listed.contains(&long) && listed.contains("^[[2J"), "{listed}");
+    fits(&listed);
+    let shown = dvm.rsctl(["job", "show", &job]).ok();
+    assert!(shown.contains(&long) && shown.contains("^[[2J"), "{shown}");
+    fits(&shown);
+    // On a terminal of 80 columns every row is one line.
+    let line = format!("stty cols 80; {} ps -a", built::rsctl().display());
+    let seen = dvm.call("script").args(["-qec", &line, "/dev/null"]).ok();
+    let rows: Vec<&str> = seen.lines().map(|row| row.trim_end_matches('\r')).collect();
+    assert_eq!(rows.len(), 2, "{seen}");
+    assert!(rows.iter().all(|row| row.chars().count() <= 80) && rows[1].ends_with('…'), "{seen}");
+}
+
+#[test]
+fn what_rsctl_says_of_a_program_does_not_drive_the_terminal() {
+    let dvm = Dvm::start(1);
+    let said = dvm.rsctl(["run", "-n", "1", "./no\u{1b}[31mprogram"]).fails(247);
+    assert!(said.contains("^[[31mprogram") && !said.contains('\u{1b}'), "{said:?}");
+}
+
+#[test]
+fn a_daemon_with_a_state_directory_elsewhere_is_stopped_by_its_name() {
+    let dvm = nobody();
+    let elsewhere = dvm.scratch().join("elsewhere").display().to_string();
+    for _ in 0..5 {
+        dvm.call(built::rsd()).args(["start", "--name", "far", "--state-dir", &elsewhere]).ok();
+        let said = dvm.call(built::rsd()).args(["stop", "--dvm", "far"]).ok();
+        assert!(said.starts_with("rsd: stopped: "), "{said}");
+    }
+}
+
+#[test]
+fn a_script_with_windows_line_ends_is_told_so() {
+    let dvm = Dvm::start(1);
+    for interpreter in ["/bin/sh", "/usr/bin/no-such"] {
+        let script = dvm.file("job.sh", format!("#!{interpreter}\r\necho hello\r\n"));
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+        let said = dvm.rsctl(["run", "-n", "1", &script]).fails(247);
+        assert!(said.contains(r"its first line ends in \r\n"), "{said}");
+        assert!(said.contains(&format!(r"`{interpreter}\r`")) && said.contains(r"sed -i 's/\r$//'"), "{said}");
+    }
+}
+
+#[test]
+fn standard_input_is_not_for_a_rank_that_the_job_has_not() {
+    let dvm = Dvm::start(1);
+    let said = dvm.ctl("run -n 2 --stdin 7 cat").fails(240);
+    assert!(said.contains("--stdin 7: the job has 2 ranks, 0 to 1"), "{said}");
+    let said = dvm.ctl("run --stdin 7 cat").fails(240);
+    assert!(said.contains("--stdin 7: the job has 4 ranks, 0 to 3"), "{said}");
+    assert_eq!(dvm.ctl("run -n 2 --stdin 1 cat").stdin("in\n").ok(), "in\n");
+}
+
+#[test]
+fn output_files_of_an_earlier_job_are_replaced_only_when_asked() {
+    let dvm = Dvm::start(1);
+    let kept = |dvm: &Dvm| fs::read_to_string(dvm.scratch().join("out/rank.0.stdout")).unwrap_or_default();
+    dvm.ctl("run -n 1 --output out ./typo").fails(247);
+    dvm.ctl("run -n 1 --output out echo one").ok();
+    let said = dvm.ctl("run -n 1 --output out echo two").fails(240);
+    assert!(said.contains("rank.0.stdout") && said.contains("--overwrite"), "{said}");
+    assert_eq!(kept(&dvm), "one\n");
+    dvm.ctl("run -n 1 --output out --overwrite echo two").ok();
+    assert_eq!(kept(&dvm), "two\n");
+}
+
+#[test]
+fn rsd_and_rsctl_exit_alike() {
+    let dvm = nobody();
+    let rsd = |words: &[&str]| dvm.call(built::rsd()).args(words);
+    for words in [
+        &["start", "--no-such-option"][..],
+        &["start", "--name", "a/b"],
+        &["start", "--listen", "0.0.0.0:0"],
+        &["start", "--listen", "here"],
+        &["start", "--foreground", "--log", "loud,,=x="],
+    ] {
+        rsd(words).fails(240);
+    }
+    let settings = dvm.file("rsd.toml", "[jobs]\nkept = 7\n");
+    rsd(&["start"]).env("RSD_CONFIG", &settings).fails(240);
+    rsd(&["status"]).fails(241);
+    rsd(&["start", "--state-dir", "/proc/no/such/place"]).fails(248);
+    rsd(&["--help"]).ok();
+    rsd(&["start", "--name", "one"]).ok();
+    let said = rsd(&["start", "--name", "one"]).fails(249);
+    assert!(said.contains("already runs in "), "{said}");
+    rsd(&["stop"]).ok();
+    // A full disk is not rsctl's fault.
+    let line = format!("{} completion bash > /dev/full", built::rsctl().display());
+    let said = dvm.call("sh").args(["-c", &line]).fails(248);
+    assert!(said.contains("cannot write to standard output: No space left"), "{said}");
+    let said = dvm.rsctl(["man", "/proc/no/such/place"]).fails(248);
+    assert!(said.contains("/proc/no/such/place"), "{said}");
+}
+
+#[test]
+fn with_json_errors_are_json() {
+    let dvm = nobody();
+    let error =
+        |text: String| -> Value { serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")) };
+    let none = error(dvm.ctl("ps --json").fails(241));
+    assert_eq!((&none["schema_version"], &none["error"]["code"]), (&json!(1), &json!("no-daemon")));
+    assert_eq!(
+        (&none["error"]["exit_code"], &none["error"]["hint"]),
+        (&json!(241), &json!("start one with: rsd start"))
+    );
+    let usage = error(dvm.ctl("run --json --no-such-option true").fails(240));
+    assert_eq!(usage["error"]["code"], "usage");
+    assert!(usage["error"]["message"].as_str().is_some_and(|text| text.contains("--no-such-option")), "{usage}");
+    let usage = error(dvm.ctl("run --json --map-by cores true").fails(240));
+    assert_eq!(usage["error"]["code"], "usage");
+    let none = error(dvm.call(built::rsd()).args(["status", "--json"]).fails(241));
+    assert_eq!(none["error"]["code"], "no-daemon");
+    let dvm = Dvm::start(1);
+    let large = error(dvm.ctl("run --json -n 99 true").fails(243));
+    assert_eq!(large["error"]["code"], "not-placed");
+    assert_eq!(error(dvm.ctl("job show 99 --json").fails(246))["error"]["code"], "not-found");
+}
+
+#[test]
+fn a_runtime_directory_that_cannot_be_meant_is_told_of() {
+    let dvm = nobody();
+    let rsd = |words: &[&str]| dvm.call(built::rsd()).args(words);
+    let said = rsd(&["start"]).env("RSD_RUNTIME_DIR", "run").fails(240);
+    assert!(said.contains("RSD_RUNTIME_DIR=run: not an absolute path"), "{said}");
+    let said = dvm.ctl("ps").env("RSD_RUNTIME_DIR", "run").fails(240);
+    assert!(said.contains("RSD_RUNTIME_DIR=run: not an absolute path"), "{said}");
+    let said = dvm.ctl("ps").fails(241);
+    assert!(said.contains(&format!("(looked in {})", dvm.scratch().parent().expect("it has one").display())), "{said}");
+    let join =
+        format!("import sys; sys.path.insert(0, {:?}); import rsd_join; rsd_join.join('g', 1)", client("python"));
+    let said = dvm.call("python3").args(["-c", &join]).env("RSD_RUNTIME_DIR", "run").end();
+    assert!(said.err().contains("RSD_RUNTIME_DIR=run: not an absolute path"), "{said}");
+    // Where XDG_RUNTIME_DIR does not count, all programs go on to the same place.
+    let xdg = dvm.scratch().join("xdg");
+    fs::create_dir(&xdg).expect("the scratch directory is ours");
+    let with = |program: &Path, words: &[&str], xdg: &Path| {
+        dvm.call(program).args(words).env_remove("RSD_RUNTIME_DIR").env("XDG_RUNTIME_DIR", xdg)
+    };
+    with(built::rsd(), &["start", "--name", "xdg"], &xdg).ok();
+    assert!(xdg.join("rsd/xdg/rsd.lock").exists());
+    assert_eq!(with(built::rsctl(), &["--dvm", "xdg", "run", "-n", "1", "echo", "hi"], &xdg).ok(), "hi\n");
+    with(built::rsd(), &["stop", "--dvm", "xdg"], &xdg).ok();
+}
