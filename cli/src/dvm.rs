@@ -79,7 +79,7 @@ impl Dvm {
 
 /// Connects to the daemon behind `socket`, which must belong to our user: it receives our environment and runs our programs. A
 /// daemon accepts root, but root must not trust it.
-async fn connect(socket: PathBuf) -> Result<Client, Failure> {
+pub(crate) async fn connect(socket: PathBuf) -> Result<Client, Failure> {
     let own_uid = geteuid().as_raw();
     let owner_uid = fs::metadata(&socket).map_or(own_uid, |meta| meta.uid());
     let target = Target::Unix(socket);

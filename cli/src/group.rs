@@ -3,6 +3,7 @@
 //! `exec` and `env` join by the text protocol of [`rsd_proto::join`], as any program can; the other commands call the head.
 
 pub(crate) mod join;
+mod program;
 mod view;
 
 use std::os::unix::process::CommandExt;
@@ -23,11 +24,14 @@ use crate::print::{out, say};
 
 /// `group exec`: joins, and becomes the program. Returns only if that fails.
 pub(crate) fn exec(exec: &Exec, dvm: &Dvm) -> Result<u8, Failure> {
-    let socket = join::socket(dvm)?;
-    let go = join::join(&socket, request(&exec.join, None))?;
     let Some((program, args)) = exec.program.split_first() else {
         return Err(Failure::usage("program missing: rsctl group exec actors --size 16 -- ./worker"));
     };
+    // Before it joins: a member that cannot start would make the epoch of all members fail.
+    program::check(program)?;
+    let socket = join::socket(dvm)?;
+    join::tell_missing(dvm, &exec.join.name);
+    let go = join::join(&socket, request(&exec.join, None))?;
     let mut command = Command::new(program);
     command.args(args);
     for (name, _) in std::env::vars_os() {
@@ -54,6 +58,7 @@ pub(crate) fn env(options: &JoinOptions, pid: Option<u32>, as_json: bool, dvm: &
 fn join_for(options: &JoinOptions, pid: Option<u32>, as_json: bool, dvm: &Dvm) -> Result<u8, Failure> {
     let socket = join::socket(dvm)?;
     let pid = pid.or_else(|| u32::try_from(getppid().as_raw()).ok());
+    join::tell_missing(dvm, &options.name);
     let go = join::join(&socket, request(options, pid))?;
     let variables = join::variables(&options.name, &go, &socket);
     match as_json {

@@ -44,6 +44,10 @@ struct rsd_place {
     long job;
 };
 
+/* Of the MPI library, where the program is linked with one. Weak: it need not be. */
+extern int MPI_Initialized(int *flag) __attribute__((weak));
+extern int MPI_Finalized(int *flag) __attribute__((weak));
+
 static int rsd_join_no(char *why, int code, const char *format, const char *one, const char *two) {
     if (why)
         snprintf(why, RSD_JOIN_WHY, format, one, two);
@@ -315,15 +319,23 @@ static int rsd_join_connect(const char *dir) {
  * size: members; 0 if the group was created with a size. rank: the requested rank, or RSD_JOIN_ANY_RANK.
  * RSD_JOIN_EXPORT in the environment: other frameworks to set variables for: torch, nccl, nvshmem, separated by commas.
  * timeout_s: seconds; 0: the group's own timeout, by default a minute. place, why: where the result goes; both may be null.
- * Returns 0, or rsctl's exit code (124: not complete in time, 241: no daemon, 245: another user's); then `why` names what to
- * do. */
+ * Returns 0, or rsctl's exit code (124: not complete in time, 240: after MPI_Init, 241: no daemon, 245: another user's); then
+ * `why` names what to do. */
 static int rsd_join(const char *group, int size, int rank, int timeout_s, struct rsd_place *place, char *why) {
     static char line[16385];
     char dir[4096], token[65] = "", request[1024], name[256] = "", export_[128] = "";
     const char *wanted = getenv("RSD_JOIN_EXPORT");
     double began = rsd_join_now(), lost = 0;
     size_t i, at = 0;
-    int code = rsd_join_find(dir, sizeof dir, why);
+    int code, begun = 0, over = 0;
+    if (MPI_Initialized && MPI_Finalized) { /* both may be called at any time */
+        MPI_Initialized(&begun);
+        MPI_Finalized(&over);
+    }
+    if (begun && !over && !(wanted && wanted[0]))
+        return rsd_join_no(why, 240, "MPI is initialised already, so this process cannot become a member: %s%s",
+                           "call rsd_join before MPI_Init", "");
+    code = rsd_join_find(dir, sizeof dir, why);
     if (code)
         return code;
     for (i = 0; wanted && wanted[i] && at + 4 < sizeof export_; i++)

@@ -86,6 +86,12 @@ def join(
     on_wait  called with (have, want) whenever the daemon reports how many members have joined.
     """
     environ = os.environ if environ is None else environ
+    if export is None and _mpi_runs():
+        raise JoinError(
+            240,
+            "MPI is initialised already, so this process cannot become a member: join first, then call MPI_Init or import"
+            " mpi4py.MPI",
+        )
     timeout = None if timeout is None else _seconds(timeout)
     state_dir = _state_dir(dvm or environ.get("RSD_DVM") or None)
     began = time.monotonic()
@@ -117,6 +123,31 @@ def join(
             if token is None or time.monotonic() - lost > RETURN:
                 raise JoinError(242, f"no way to the daemon at {state_dir}: {error}; is it running? (rsd status)") from error
             time.sleep(RETRY)
+
+
+def _mpi_runs():
+    """Whether an MPI library that this process has loaded is initialised and not finalized."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+            paths = {line.split(None, 5)[5].rstrip("\n") for line in maps if "/libmpi" in line}
+    except OSError:
+        return False
+    for path in sorted(paths):
+        if re.match(r"libmpi(_abi|ch)?(-[0-9a-f]+)?\.so", os.path.basename(path)) is None:
+            continue
+        try:
+            import ctypes
+
+            library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+            begun, over = ctypes.c_int(0), ctypes.c_int(0)
+            # Both may be called at any time.
+            library.MPI_Initialized(ctypes.byref(begun))
+            library.MPI_Finalized(ctypes.byref(over))
+        except (ImportError, OSError, AttributeError):
+            continue
+        if begun.value and not over.value:
+            return True
+    return False
 
 
 def _seconds(timeout):

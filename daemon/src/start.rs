@@ -56,6 +56,11 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
         rsd_config::dvm_name::check(name)?;
     }
     check_listen(options.listen.as_deref())?;
+    if let Some(join) = options.join.as_deref().filter(|_| std::env::var_os("RSD_DAEMONIZED").is_none())
+        && let Some(why) = check_join(join)?
+    {
+        eprintln!("rsd: --join {join}: {why}: trying again for a while");
+    }
     let state_dir = match &options.state_dir {
         Some(path) => std::path::absolute(path).context("find the state directory")?,
         None => {
@@ -86,6 +91,25 @@ fn check_listen(listen: Option<&str>) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses what cannot be joined however often it is tried; Some: why it cannot be for the moment.
+fn check_join(join: &str) -> anyhow::Result<Option<String>> {
+    let port = join.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+    if !matches!(port, Some(Ok(1..))) {
+        bail!(usage(format!(
+            "--join {join}: no port: write HOST:PORT as the head's ready line has it, node0:7817 say"
+        )));
+    }
+    match join.to_socket_addrs().map(|mut addresses| addresses.next()) {
+        Ok(Some(_)) => Ok(None),
+        Ok(None) => bail!(usage(format!("--join {join}: the name has no address"))),
+        // std keeps the resolver's number to itself; its words are those of glibc (EAI_AGAIN), and of musl.
+        Err(error) if ["Temporary failure", "Try again"].iter().any(|word| error.to_string().contains(word)) => {
+            Ok(Some(error.to_string()))
+        }
+        Err(error) => bail!(usage(format!("--join {join}: {error}"))),
+    }
 }
 
 fn usage(text: String) -> Failed {

@@ -3,8 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use rsd_tests::{Dvm, Options, built, client};
+use nix::sys::signal::Signal;
+use rsd_tests::{Dvm, Mpi, Options, built, client, eventually, python};
 use serde_json::{Value, json};
 
 fn nobody() -> Dvm {
@@ -163,4 +165,82 @@ fn a_runtime_directory_that_cannot_be_meant_is_told_of() {
     assert!(xdg.join("rsd/xdg/rsd.lock").exists());
     assert_eq!(with(built::rsctl(), &["--dvm", "xdg", "run", "-n", "1", "echo", "hi"], &xdg).ok(), "hi\n");
     with(built::rsd(), &["stop", "--dvm", "xdg"], &xdg).ok();
+}
+
+#[test]
+fn an_address_that_cannot_be_joined_is_refused_at_once() {
+    let dvm = nobody();
+    for (address, told) in [
+        ("node0", "--join node0: no port: write HOST:PORT"),
+        ("127.0.0.1:port", "no port"),
+        ("127.0.0.1:0", "no port"),
+        // A label has 63 bytes at most: no resolver is asked for this one.
+        (&format!("{}.example:7817", "n".repeat(64)), "--join nnn"),
+    ] {
+        let began = Instant::now();
+        let said = dvm.call(built::rsd()).args(["start", "--name", "late", "--join", address]).fails(240);
+        assert!(said.contains(told), "{said}");
+        assert!(began.elapsed() < Duration::from_secs(8), "it was not tried: {:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_program_that_cannot_run_does_not_join_a_group() {
+    let dvm = Dvm::start(1);
+    let exec = |program: &str| dvm.rsctl(["group", "exec", "actors", "--size", "2", "--", program]).fails(247);
+    assert!(exec("./nosuch").contains("cannot execute ./nosuch: No such file"), "at once");
+    assert!(exec("nosuch").contains("not found in PATH"), "at once");
+    assert_eq!(dvm.json("group ls")["groups"], json!([]), "nothing was joined");
+}
+
+#[test]
+fn a_member_on_a_terminal_is_told_which_are_missing() {
+    let dvm = Dvm::start(1);
+    let exec = format!("{} group exec actors --size 3 --timeout 4s -- true", built::rsctl().display());
+    let first = dvm.rsctl(["group", "exec", "actors", "--size", "3", "--timeout", "20s", "--", "true"]).start();
+    eventually("it waits", Duration::from_secs(20), || {
+        let groups = dvm.json("group ls");
+        (groups["groups"][0]["waiting"].as_array().map(Vec::len) == Some(1)).then_some(())
+    });
+    let seen = dvm.call("script").args(["-qc", &exec, "/dev/null"]).end().out();
+    assert!(seen.contains("rsctl: waiting for 1 of 3 members of actors: node0 has 2"), "{seen}");
+    first.signal(Signal::SIGKILL);
+    let told = first.end().err();
+    assert!(!told.contains("waiting for"), "this one is not on a terminal: {told}");
+}
+
+#[test]
+fn who_joins_after_mpi_init_is_told_so() {
+    let dvm = Dvm::start(1);
+    let join = |program: &[String]| {
+        dvm.call(&program[0]).args(&program[1..]).env("PYTHONPATH", client("python")).env("RSD_DVM", dvm.state_dir(0))
+    };
+    let include = format!("-I{}", client("include").display());
+    let c = vec![Mpi::Wheel.program_with("joins_late.c", &[&include])];
+    for program in [c, python("joins_late.py").to_vec()] {
+        let said = join(&program).ok();
+        assert!(said.contains("refused 240: MPI is initialised already"), "{said}");
+    }
+}
+
+#[test]
+fn ranks_have_umask_limits_and_nice_value_of_the_shell_that_submits() {
+    let dvm = Dvm::start(2);
+    let show = "umask; ulimit -Sn; ulimit -Hn; ulimit -f; ulimit -c; ulimit -v; nice";
+    let shell = "umask 0027; ulimit -n 60; ulimit -f 700; ulimit -c 0; ulimit -v 9000000";
+    let rsctl = built::rsctl().display();
+    let line = format!("{shell}; exec nice -n 3 {rsctl} run -n 4 --map-by node sh -c '{show}'");
+    let seen = dvm.call("sh").args(["-c", &line]).ok();
+    for expected in ["0027", "60", "700", "0", "9000000", "3"] {
+        assert_eq!(seen.lines().filter(|line| *line == expected).count() % 4, 0, "{expected} of each rank\n{seen}");
+        assert!(seen.lines().any(|line| line == expected), "{expected}\n{seen}");
+    }
+    // The step lives with its own limits: a rank that needs more than it has fails, and that is told.
+    let line = format!("ulimit -f 1; exec {rsctl} run -n 1 sh -c 'head -c 100000 /dev/zero > big'");
+    let end = dvm.call("sh").dir(dvm.scratch()).args(["-c", &line]).end();
+    assert_ne!(end.status.code(), Some(0), "{end}");
+    // Arguments, exit codes and signals pass through.
+    let line = format!("ulimit -t 900; exec {rsctl} run -n 1 sh -c 'echo \"$1\"; exit 5' x '-a b'");
+    let end = dvm.call("sh").args(["-c", &line]).end();
+    assert_eq!((end.out().as_str(), end.status.code()), ("-a b\n", Some(5)));
 }

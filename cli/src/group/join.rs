@@ -1,5 +1,7 @@
 //! Requests a place in a group, without a runtime or threads: the process is about to become another program.
 
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,13 +11,16 @@ use rsd_proto::frameworks::EXPORTED;
 use rsd_proto::join::client::{NotJoined, ask};
 use rsd_proto::join::{Go, Join, SOCKET, Wait};
 use rsd_proto::transport::{DialError, exit};
+use rsd_proto::v1::{GroupInfo, GroupSelector};
 
-use crate::dvm::Dvm;
+use crate::dvm::{self, Dvm};
 use crate::exit::Failure;
 use crate::print::say;
 
 /// Who waits longer than this is told who else is there.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A member on a terminal sees which members are missing after this time.
+const MOMENT: Duration = Duration::from_secs(2);
 
 /// The join socket of the selected daemon.
 pub(crate) fn socket(dvm: &Dvm) -> Result<PathBuf, Failure> {
@@ -44,6 +49,39 @@ pub(crate) fn join(socket: &Path, join: Join) -> Result<Go, Failure> {
         }
         NotJoined::Lost(error) => Failure::unreachable(format!("lost the daemon at {}: {error}", socket.display())),
     })
+}
+
+/// Prints, after a moment and only on a terminal, how many members are missing and where the others are. The thread ends when the
+/// process becomes its program.
+pub(super) fn tell_missing(dvm: &Dvm, group: &str) {
+    let Ok(daemon) = dvm.find() else { return };
+    if !std::io::stderr().is_terminal() {
+        return;
+    }
+    let (socket, name) = (daemon.socket(), group.to_owned());
+    std::thread::spawn(move || {
+        std::thread::sleep(MOMENT);
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+        // A failure is not reported here: the join itself reports it.
+        let told = runtime.block_on(async {
+            let mut client = dvm::connect(socket).await.ok()?;
+            client.get_group(GroupSelector { name }).await.ok()
+        });
+        if let Some(text) = told.and_then(|info| missing(&info.into_inner())) {
+            say(&text);
+        }
+    });
+}
+
+/// `waiting for 3 of 16 members of actors: node0 has 8, node1 has 5`; None when none is missing.
+fn missing(info: &GroupInfo) -> Option<String> {
+    let rules = info.rules.as_ref()?;
+    let here = u32::try_from(info.waiting.len()).unwrap_or(u32::MAX);
+    let missing = rules.min.checked_sub(here).filter(|missing| *missing > 0)?;
+    let mut nodes: BTreeMap<&str, usize> = BTreeMap::new();
+    info.waiting.iter().for_each(|member| *nodes.entry(&member.node_name).or_default() += 1);
+    let has: Vec<String> = nodes.iter().map(|(node, count)| format!("{node} has {count}")).collect();
+    Some(format!("waiting for {missing} of {} members of {}: {}", rules.min, rules.name, has.join(", ")))
 }
 
 /// The environment of a member: that of a rank, and the address of its PMI server.
