@@ -102,7 +102,7 @@ fn signals(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 fn dvms(typed: &OsStr) -> Vec<CompletionCandidate> {
     let base = rsd_config::runtime_dir(|name| std::env::var_os(name));
-    matching(typed, rsd_config::find::names(&base))
+    base.map_or_else(|_| Vec::new(), |base| matching(typed, rsd_config::find::names(&base)))
 }
 
 /// A list with commas between: the last name is completed.
@@ -133,7 +133,7 @@ fn groups(typed: &OsStr) -> Vec<CompletionCandidate> {
 fn asked<T>(ask: impl AsyncFnOnce(&mut Client) -> Option<T>) -> Option<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let answer = async {
-        let mut client = Dvm::new(named_dvm()).client().await.ok()?;
+        let mut client = Dvm::new(named_dvm(), true).ok()?.client().await.ok()?;
         ask(&mut client).await
     };
     runtime.block_on(async { tokio::time::timeout(PATIENCE, answer).await.ok().flatten() })
