@@ -14,6 +14,7 @@ mod launch;
 mod library;
 mod listening;
 mod load;
+mod manual;
 mod mpi;
 mod newcomers;
 mod output;
@@ -26,6 +27,7 @@ mod slurm;
 mod spawn;
 mod strangers;
 mod surface;
+mod topics;
 mod wrong_uses;
 
 /// Both MPICHs: the old PMI dialect and the new one.
