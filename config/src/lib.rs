@@ -16,6 +16,7 @@ pub mod find;
 pub mod host;
 pub mod hostfile;
 pub mod hostlist;
+mod mistake;
 pub mod nearest;
 mod ranges;
 pub mod rankfile;

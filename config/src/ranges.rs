@@ -2,7 +2,7 @@
 //!
 //! The first number of a range sets the width: `[01-16]` is padded with zeros, `[1-16]` is not. Slurm and Flux do the same.
 
-use crate::host::{HOSTS_MAX, HostMistake, Mistake};
+use crate::mistake::{HOSTS_MAX, HostMistake, Mistake};
 
 /// The most digits of a number, so that it fits a `u32`.
 const DIGITS_MAX: usize = 9;

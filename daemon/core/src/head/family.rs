@@ -10,49 +10,19 @@ use prost::Message;
 use rsd_proto::v1::{self as wire, JobSpec, JobState, RankExit, down, job_event};
 
 use super::jobs::Jobs;
-use super::launching::waiting;
 use super::life::{Life, Pending, Why};
 use super::questions::Question;
+use super::queue::waiting;
+use super::spawned::{Asked, Birth, Spawned};
 use super::{Head, offers};
 use crate::between::{Order, Outputs};
 use crate::place::{self, Placement};
-use crate::{JobId, NodeId, Now, plan, sentences};
+use crate::{JobId, Now, plan, sentences};
 
 /// How many refusals the root's log tells of.
 const NOTICES_MAX: usize = 8;
 /// How many smaller numbers of ranks are tried for a spawn that accepts them.
 const TRIES_MAX: usize = 64;
-
-/// What a spawned job is to its family.
-#[derive(Debug)]
-pub(super) struct Spawned {
-    /// The job whose rank has spawned it.
-    pub(super) parent: JobId,
-    /// The job that began the family.
-    pub(super) root: JobId,
-    birth: Birth,
-    /// Its failure is its own.
-    apart: bool,
-}
-
-/// Whether its spawner has been answered.
-#[derive(Debug)]
-enum Birth {
-    /// Not until all its ranks run, or can no longer run: the request to answer.
-    Awaited(Asked),
-    /// The spawner knows of it.
-    Told,
-    /// The spawner was told that it failed.
-    Refused,
-}
-
-#[derive(Debug)]
-struct Asked {
-    node: NodeId,
-    call: u64,
-    rank: u32,
-    started: Vec<u32>,
-}
 
 impl Head {
     pub(super) fn on_spawn_call(&mut self, now: Now, mut call: wire::SpawnCall, out: &mut Outputs<Order>) {

@@ -8,8 +8,8 @@ use rsd_proto::library::INTERFACE;
 use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, RankExit, job_event};
 
 use super::ends::Ends;
-use super::family::Spawned;
 use super::life::{Active, Event, Life, Pending};
+use super::spawned::Spawned;
 use super::stdin::StdinFeed;
 use crate::calls::exit;
 use crate::outbox::Inbox;

@@ -6,6 +6,7 @@ use rsd_proto::v1::{JobSpec, down, job_event};
 
 use super::job::{Job, Surroundings};
 use super::life::{Life, Pending};
+use super::queue::waiting;
 use super::{Due, Head, offers, stdin};
 use crate::between::{Order, Outputs};
 use crate::calls::{Answer, Refused, exit};
@@ -125,9 +126,4 @@ impl Head {
         let deadline = self.jobs.get(id).and_then(|job| job.life().deadline());
         self.timers.put(Due::Job(id), deadline);
     }
-}
-
-/// Why a job waits, in one line.
-pub(super) fn waiting(refusal: &Refusal) -> String {
-    refusal.to_string().lines().next().unwrap_or_default().to_owned()
 }

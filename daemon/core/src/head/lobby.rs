@@ -367,11 +367,11 @@ impl Lobby {
         }
         let late = group.late(now);
         if !late.is_empty() {
-            let (have, here) = (group.seats.len(), refusal::here(group, now, &name_of));
+            let (have, here) = (group.seats.len(), group.here(now, &name_of));
             for seat in group.remove(&late) {
                 self.waiting.remove(&seat.join.token);
                 let waited = to_seconds(now.saturating_sub(seat.since));
-                due.push(seat.refuse(refusal::timed_out(group, have, waited, &here)));
+                due.push(seat.refuse(refusal::timed_out(&group.name, (have, group.size.0), waited, &here)));
             }
         }
         group.tell(now, due);

@@ -28,6 +28,7 @@ mod offers;
 mod probes;
 mod questions;
 mod queue;
+mod spawned;
 mod stdin;
 mod values;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::JobId;
+use crate::place::Refusal;
 
 /// The queue. Numbers of jobs grow, so their order is that of submission.
 #[derive(Debug, Default)]
@@ -40,4 +41,9 @@ impl Queue {
     pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
         self.waiting.iter().map(|job| format!("job {job} in the queue"))
     }
+}
+
+/// Why a job waits, in one line.
+pub(super) fn waiting(refusal: &Refusal) -> String {
+    refusal.to_string().lines().next().unwrap_or_default().to_owned()
 }

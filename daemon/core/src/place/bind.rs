@@ -14,7 +14,7 @@ use std::fmt;
 
 use super::cpuset::CpuSet;
 use super::machine::Machine;
-use super::topology::Kind;
+use super::topology::{Kind, word};
 use super::wants::{Binding, Wants};
 
 /// Why a node's ranks cannot be bound as requested.
@@ -63,19 +63,6 @@ impl fmt::Display for Unbindable {
                 write!(f, "several of its {ranks} ranks are mapped to one {kind}, and each needs its own")
             }
         }
-    }
-}
-
-/// The name of an object's kind in sentences.
-pub(super) fn word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Package => "package",
-        Kind::Numa => "NUMA node",
-        Kind::L3 => "L3 cache",
-        Kind::L2 => "L2 cache",
-        Kind::L1 => "L1 cache",
-        Kind::Core => "core",
-        Kind::Thread => "hardware thread",
     }
 }
 

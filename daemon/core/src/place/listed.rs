@@ -10,11 +10,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::bind::word;
 use super::cpuset::CpuSet;
 use super::machine::Machine;
 use super::policy::{Directive, PolicyError};
-use super::topology::Kind;
+use super::topology::{Kind, word};
 use super::wants::{Binding, Wants};
 use super::{App, Host, NodeOffer, Obstacle, RankPlace, Request, hosts};
 use crate::NodeId;

@@ -8,10 +8,9 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::bind::word;
 use super::hosts::{Limit, Meaning, Scarce, Seat};
 use super::policy::{Compat, Directive, MapBy};
-use super::topology::Kind;
+use super::topology::{Kind, word};
 use super::{ASKED_MAX, Host, NodeOffer, Obstacle, Request, try_place};
 use crate::NodeId;
 use crate::place::cpuset::CpuSet;

@@ -11,14 +11,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::bind::{self, Unbindable};
+use super::bind::Unbindable;
 use super::counts::{self, Room};
 use super::hosts::{self, Limit, Scarce, Seat};
 use super::local::{self, Local, Part};
 use super::machine::Machines;
 use super::number::{self, Run};
 use super::policy::{Directive, PolicyError, RankBy};
-use super::topology::Kind;
+use super::topology::{Kind, word};
 use super::wants::Wants;
 use super::{ASKED_MAX, App, NodeOffer, Obstacle, Placement, RankBinding, Request, listed};
 use crate::NodeId;
@@ -313,7 +313,7 @@ impl<'a> Notices<'a> {
             count => format!(" (same on {} other nodes)", count - 1),
         };
         let elsewhere = self.elsewhere.iter().map(|(node, kind, instead, count)| {
-            let (kind, instead) = (bind::word(*kind), instead.map_or("node", Kind::name));
+            let (kind, instead) = (word(*kind), instead.map_or("node", Kind::name));
             format!("{node} has no {kind}: ranks are mapped by {instead} there{}", others(*count))
         });
         let unbound = self.unbound.iter();

@@ -215,6 +215,19 @@ impl TryFrom<&wire::Topology> for Topology {
     }
 }
 
+/// The name of an object's kind in sentences.
+pub(super) fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Package => "package",
+        Kind::Numa => "NUMA node",
+        Kind::L3 => "L3 cache",
+        Kind::L2 => "L2 cache",
+        Kind::L1 => "L1 cache",
+        Kind::Core => "core",
+        Kind::Thread => "hardware thread",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,9 +15,9 @@
 //! is refused.
 
 use super::Request;
-use super::bind::word;
 use super::policy::{BindTo, Directive, Policy, PolicyError, RankBy};
 use super::topology::Kind;
+use super::topology::word;
 
 /// A policy, resolved.
 #[derive(Debug, Clone)]

@@ -1,6 +1,7 @@
 //! One group: its rules, the members that wait in it, and when it is complete.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rsd_proto::v1::{self as wire, GroupJoin, GroupWait};
@@ -8,6 +9,9 @@ use rsd_proto::v1::{self as wire, GroupJoin, GroupWait};
 use super::{AWAY, Due, NEWS, REMEMBERED, SETTLE, State, TIMEOUT, TIMEOUT_MAX, TTL, refusal};
 use crate::calls::Refused;
 use crate::{JobId, NodeId};
+
+/// How many waiting pids a sentence lists.
+const LISTED: usize = 128;
 
 /// A group.
 #[derive(Debug)]
@@ -84,6 +88,42 @@ impl Seat {
 }
 
 impl Group {
+    /// The members that wait, and how many or which ranks are missing: `here: a: pids 11 12 (waiting 60 s); b: pid 7 (waiting 2 s); missing: 2`.
+    pub(in crate::head) fn here(&self, now: Duration, name_of: impl Fn(NodeId) -> String) -> String {
+        let (have, want) = (self.seats.len(), self.size.0 as usize);
+        let mut here: BTreeMap<NodeId, BTreeMap<Reverse<u64>, Vec<String>>> = BTreeMap::new();
+        for seat in self.seats.iter().take(LISTED) {
+            let seconds = now.saturating_sub(seat.since).as_secs();
+            let away = if seat.away.is_some() { " (its daemon is unreachable)" } else { "" };
+            let pids = here.entry(seat.join.node).or_default().entry(Reverse(seconds)).or_default();
+            pids.push(format!("{}{away}", seat.join.pid));
+        }
+        let at_once = |(Reverse(seconds), pids): (&Reverse<u64>, &Vec<String>)| {
+            let word = if pids.len() == 1 { "pid" } else { "pids" };
+            format!("{word} {} (waiting {seconds} s)", pids.join(" "))
+        };
+        let on_node = |(node, times): (&NodeId, &BTreeMap<_, _>)| {
+            format!("{}: {}", name_of(*node), times.iter().map(at_once).collect::<Vec<_>>().join(", "))
+        };
+        let nodes: Vec<String> = here.iter().map(on_node).collect();
+        let more = if have > LISTED { format!(" and {} more", have - LISTED) } else { String::new() };
+        let wishes: BTreeSet<u32> = self.seats.iter().filter_map(|seat| seat.join.rank).collect();
+        let ranks = match wishes.len() == have {
+            true => (0..self.size.0)
+                .filter(|rank| !wishes.contains(rank))
+                .take(LISTED)
+                .map(|rank| rank.to_string())
+                .collect(),
+            false => Vec::new(),
+        };
+        let which = match &ranks[..] {
+            [] => String::new(),
+            [rank] => format!(" (rank {rank})"),
+            ranks => format!(" (ranks {})", ranks.join(" ")),
+        };
+        format!("here: {}{more}; missing: {}{which}", nodes.join("; "), want.saturating_sub(have))
+    }
+
     pub(in crate::head) fn new(name: String, owner: u32, size: (u32, u32), now: Duration) -> Group {
         Group {
             name,
@@ -166,7 +206,9 @@ impl Group {
             Some(size) if self.seats.is_empty() && !self.created => {
                 (self.size, self.said_by, self.was_sized) = (size, Some((join.pid, join.node)), true);
             }
-            Some(size) if size != self.size => return Err(refusal::other_size(self, size, name_of)),
+            Some(size) if size != self.size => {
+                return Err(refusal::other_size(&self.name, self.size, self.said_by, size, name_of));
+            }
             Some(_) | None => {}
         }
         if let Some(rank) = join.rank {

@@ -1,18 +1,11 @@
 //! Why a member does not get its place: one sentence each, with what exists and what would work.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
 use rsd_proto::v1::GroupJoin;
 use rsd_proto::{frameworks, join};
 
-use super::{Group, SIZE_MAX};
+use super::SIZE_MAX;
 use crate::calls::{Refused, exit};
 use crate::{JobId, NodeId};
-
-/// How many waiting pids a sentence lists.
-const LISTED: usize = 128;
 
 fn no(exit_code: u8, text: String) -> Refused {
     Refused { exit_code, text }
@@ -107,14 +100,21 @@ pub(in crate::head) fn not_its_place(join: &GroupJoin) -> Refused {
     no(exit::NOT_PERMITTED, format!("the token is not that of a place of uid {} in group {}", join.uid, join.group))
 }
 
-pub(in crate::head) fn other_size(group: &Group, size: (u32, u32), name_of: impl Fn(NodeId) -> String) -> Refused {
-    let by = match group.said_by {
+/// The group has `size`, set by the process of `said_by`; this one requests `wanted`.
+pub(in crate::head) fn other_size(
+    name: &str,
+    size: (u32, u32),
+    said_by: Option<(u32, NodeId)>,
+    wanted: (u32, u32),
+    name_of: impl Fn(NodeId) -> String,
+) -> Refused {
+    let by = match said_by {
         Some((0, node)) => format!("as a process on {} requested first", name_of(node)),
         Some((pid, node)) => format!("as pid {pid} on {} requested first", name_of(node)),
         None => "set when it was created".to_owned(),
     };
-    let (there, here) = (size_text(group.size), size_text(size));
-    no(exit::NOT_PLACED, format!("group {} has {there}, {by}; this process requests {here}", group.name))
+    let (there, here) = (size_text(size), size_text(wanted));
+    no(exit::NOT_PLACED, format!("group {name} has {there}, {by}; this process requests {here}"))
 }
 
 pub(in crate::head) fn no_such_rank(name: &str, rank: u32, (min, max): (u32, u32)) -> Refused {
@@ -153,47 +153,12 @@ pub(in crate::head) fn not_waiting(name: &str, pid: u32, live: impl Iterator<Ite
     no(exit::NO_SUCH_JOB, format!("no pid {pid} is waiting in group {name}{hint}"))
 }
 
-/// `have` members had joined after `waited` seconds; `here`: the text of [`here`].
-pub(in crate::head) fn timed_out(group: &Group, have: usize, waited: u64, here: &str) -> Refused {
-    let (name, want) = (&group.name, group.size.0);
+/// `have` members had joined after `waited` seconds; `here`: which ones.
+pub(in crate::head) fn timed_out(name: &str, (have, want): (usize, u32), waited: u64, here: &str) -> Refused {
     no(
         exit::TIMED_OUT,
         format!("group {name} timed out after {waited} s: {have} of {want} members have joined; {here}"),
     )
-}
-
-/// The members that wait, and how many or which ranks are missing: `here: a: pids 11 12 (waiting 60 s); b: pid 7 (waiting 2 s); missing: 2`.
-pub(in crate::head) fn here(group: &Group, now: Duration, name_of: impl Fn(NodeId) -> String) -> String {
-    let (have, want) = (group.seats.len(), group.size.0 as usize);
-    let mut here: BTreeMap<NodeId, BTreeMap<Reverse<u64>, Vec<String>>> = BTreeMap::new();
-    for seat in group.seats.iter().take(LISTED) {
-        let seconds = now.saturating_sub(seat.since).as_secs();
-        let away = if seat.away.is_some() { " (its daemon is unreachable)" } else { "" };
-        let pids = here.entry(seat.join.node).or_default().entry(Reverse(seconds)).or_default();
-        pids.push(format!("{}{away}", seat.join.pid));
-    }
-    let at_once = |(Reverse(seconds), pids): (&Reverse<u64>, &Vec<String>)| {
-        let word = if pids.len() == 1 { "pid" } else { "pids" };
-        format!("{word} {} (waiting {seconds} s)", pids.join(" "))
-    };
-    let on_node = |(node, times): (&NodeId, &BTreeMap<_, _>)| {
-        format!("{}: {}", name_of(*node), times.iter().map(at_once).collect::<Vec<_>>().join(", "))
-    };
-    let nodes: Vec<String> = here.iter().map(on_node).collect();
-    let more = if have > LISTED { format!(" and {} more", have - LISTED) } else { String::new() };
-    let wishes: BTreeSet<u32> = group.seats.iter().filter_map(|seat| seat.join.rank).collect();
-    let ranks = match wishes.len() == have {
-        true => {
-            (0..group.size.0).filter(|rank| !wishes.contains(rank)).take(LISTED).map(|rank| rank.to_string()).collect()
-        }
-        false => Vec::new(),
-    };
-    let which = match &ranks[..] {
-        [] => String::new(),
-        [rank] => format!(" (rank {rank})"),
-        ranks => format!(" (ranks {})", ranks.join(" ")),
-    };
-    format!("here: {}{more}; missing: {}{which}", nodes.join("; "), want.saturating_sub(have))
 }
 
 /// No node of this DVM has the name.
