@@ -270,7 +270,7 @@ mod tests {
         (0..4).for_each(|key| crew.start(key, Box::new(|| panic!("on purpose"))));
         let mut failed: Vec<u64> = std::iter::from_fn(|| crew.next())
             .map(|(key, how)| {
-                assert!(how.expect_err("it died").starts_with("the thread that starts ranks is gone"));
+                assert!(how.expect_err("it died").starts_with("the thread that starts ranks has ended"));
                 key
             })
             .collect();

@@ -255,13 +255,13 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said() {
+    fn invalid_info_keys_are_refused_with_the_accepted_form() {
         for (keys, file, said) in [
             (&[("env", "A")][..], "", "info key env: A: write NAME=VALUE"),
-            (&[("soft", "1:x")], "", "info key soft: \"1:x\""),
+            (&[("soft", "1:x")], "", "info key soft: invalid value \"1:x\""),
             (&[("soft", "1:2:0")], "", "info key soft"),
             (&[("hostfile", "none")], "", "cannot read none"),
-            (&[("file", "keys")], "file = keys", "name each other"),
+            (&[("file", "keys")], "file = keys", "include each other"),
             (&[("file", "keys")], "wdir", "write key = value"),
             (&[("host", "a:b:c")], "", "--host"),
         ] {
