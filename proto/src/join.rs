@@ -401,7 +401,7 @@ impl<'a> Pairs<'a> {
     }
 
     fn number<T: std::str::FromStr>(&self, key: &'static str) -> Result<Option<T>, JoinError> {
-        let wrong = |value: &str| JoinError::Value { key, value: excerpt(value), wanted: "it is a number" };
+        let wrong = |value: &str| JoinError::Value { key, value: excerpt(value), wanted: "expected a number" };
         self.text(key)?.map(|value| value.parse().map_err(|_| wrong(&value))).transpose()
     }
 

@@ -1,5 +1,5 @@
-//! The member's side over a socket, for processes without a runtime or threads of their own: one request, news while it
-//! waits, one answer. A daemon that is restarted meanwhile is waited for, and asked for the same place again.
+//! The member's side over a socket, for processes without a runtime or threads of their own: one request, progress events while
+//! the member waits, one answer. If the daemon restarts meanwhile, the member reconnects and requests the same place again.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,31 +8,31 @@ use std::time::{Duration, Instant};
 
 use super::{Decoder, Event, Go, Join, JoinError, Line, Wait};
 
-/// A daemon that went away is looked for so long, every so often.
+/// How long a member looks for a daemon that went away, and how often.
 const RETURN: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Why there is no place.
+/// Why a member gets no place.
 #[derive(Debug, thiserror::Error)]
 pub enum NotJoined {
-    /// The daemon says no.
+    /// The daemon refused.
     #[error("{text}")]
     Refused {
-        /// rsctl's exit code for it.
+        /// The exit code that rsctl uses for it.
         code: u8,
-        /// Names what to do.
+        /// Says what to do.
         text: String,
     },
-    /// The daemon is of another release, or none of ours.
+    /// The daemon has another release, or the peer is not an rsd daemon.
     #[error("failed to read the daemon's answer: {0}")]
     NotUnderstood(JoinError),
-    /// No daemon listens there, or it went away and did not come back.
+    /// No daemon listens there, or the daemon went away and did not return.
     #[error("lost the daemon: {0}")]
     Lost(io::Error),
 }
 
-/// Waits for a place in the group of the daemon whose [`super::SOCKET`] this is; `on_wait` hears how many have come. Ends when the
-/// daemon answers, which it does in the time asked for, or is gone.
+/// Waits for a place in the group of the daemon that listens at `socket` ([`super::SOCKET`]); `on_wait` gets the number of members
+/// that have joined. Returns when the daemon answers, which it does within the requested timeout, or when the daemon is gone.
 pub fn ask(socket: &Path, mut join: Join, mut on_wait: impl FnMut(&Wait)) -> Result<Go, NotJoined> {
     let began = Instant::now();
     let wanted = join.timeout_ms;
@@ -49,7 +49,7 @@ pub fn ask(socket: &Path, mut join: Join, mut on_wait: impl FnMut(&Wait)) -> Res
         match once(socket, &mut join, told) {
             Ok(answer) => return answer,
             Err(error) => {
-                // The first connection must work; later ones are to a daemon that is coming back.
+                // Only the first connection must succeed at once; later ones are to a daemon that restarts.
                 let never = join.token.is_none();
                 let since = if talked { Instant::now() } else { lost.unwrap_or_else(Instant::now) };
                 lost = Some(since);
@@ -62,7 +62,7 @@ pub fn ask(socket: &Path, mut join: Join, mut on_wait: impl FnMut(&Wait)) -> Res
     }
 }
 
-/// Over one connection; fails if that breaks before an answer.
+/// Asks over one connection. Fails if the connection breaks before an answer.
 fn once(socket: &Path, join: &mut Join, mut told: impl FnMut(Wait) -> String) -> io::Result<Result<Go, NotJoined>> {
     let mut decoder = Decoder::default();
     let mut buffer = [0; 4096];
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// A daemon that takes one connection after the other: what it reads there, and what it answers before it closes.
+    /// Starts a daemon that accepts one connection after the other. For each it records what it reads and sends one of `answers`.
     fn with_daemon(answers: &[&str], join: Join) -> (Result<Go, NotJoined>, Vec<String>) {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_kept_over_a_restart_of_the_daemon() {
+    fn a_member_keeps_its_place_when_the_daemon_restarts() {
         let wait = "wait token=t5 have=1 want=2 epoch=1\n";
         let (asked, heard) = with_daemon(&[wait, GO], actors());
         assert_eq!(asked.unwrap().pmi_id, 7);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_nonsense_and_an_early_end_are_told_apart() {
+    fn refusals_malformed_answers_and_lost_connections_are_distinct_errors() {
         let (asked, _) = with_daemon(&["error code=243 text=no%20room\n"], actors());
         assert!(matches!(asked, Err(NotJoined::Refused { code: 243, text }) if text == "no room"));
         let (asked, _) = with_daemon(&["well met\n"], actors());

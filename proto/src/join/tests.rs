@@ -30,7 +30,7 @@ fn error(text: &str) -> Event {
 }
 
 #[test]
-fn the_lines_are_these_bytes() {
+fn each_message_has_its_documented_line() {
     assert_eq!(join().line(), "join v=1 group=actors size=16\n");
     let all = Join {
         size: None,
@@ -56,7 +56,7 @@ fn the_lines_are_these_bytes() {
 }
 
 #[test]
-fn a_line_fed_byte_by_byte_is_the_same_line() {
+fn lines_fed_byte_by_byte_are_decoded_whole() {
     let mut decoder = Decoder::default();
     let mut seen = Vec::new();
     for byte in [go().line(), error("no").line()].concat().bytes() {
@@ -67,7 +67,7 @@ fn a_line_fed_byte_by_byte_is_the_same_line() {
 }
 
 #[test]
-fn several_lines_in_one_read_come_one_by_one() {
+fn several_lines_in_one_read_are_returned_one_by_one() {
     let mut decoder = Decoder::default();
     decoder.feed([join().line(), join().line()].concat().as_bytes());
     assert_eq!(decoder.next_line(), Some(Ok(join())));
@@ -76,21 +76,21 @@ fn several_lines_in_one_read_come_one_by_one() {
 }
 
 #[test]
-fn order_blanks_and_keys_that_nobody_knows_do_not_matter() {
+fn order_blanks_and_unknown_keys_are_ignored() {
     let line = "join  size=16 colour=blue group=actors   v=1\r";
     assert_eq!(Join::parse(line), Ok(join()));
 }
 
 #[test]
-fn what_is_wrong_is_named() {
-    let wrong = |line: &str| Join::parse(line).expect_err("it is wrong").to_string();
+fn errors_name_the_wrong_part() {
+    let wrong = |line: &str| Join::parse(line).expect_err("the line is invalid").to_string();
     assert_eq!(wrong("hello v=1"), r#"it begins with "hello", not with `join`"#);
     assert_eq!(wrong(""), r#"it begins with "", not with `join`"#);
     assert_eq!(wrong("join group=actors"), "v= is missing");
-    assert!(Join::parse("join v=9 group=a").expect_err("from the future").is_version());
+    assert!(Join::parse("join v=9 group=a").expect_err("a newer version is refused").is_version());
     assert_eq!(wrong("join v=1 size=3"), "group= is missing");
-    assert_eq!(wrong("join v=1 group=a size=many"), r#"size="many": it is a number"#);
-    assert_eq!(wrong("join v=1 group=a size=-1"), r#"size="-1": it is a number"#);
+    assert_eq!(wrong("join v=1 group=a size=many"), r#"size="many": expected a number"#);
+    assert_eq!(wrong("join v=1 group=a size=-1"), r#"size="-1": expected a number"#);
     assert_eq!(wrong("join v=1 group=a size"), r#""size" is not key=value"#);
     assert_eq!(wrong("join v=1 group=%zz"), "the value of group is not percent-encoded UTF-8");
     assert_eq!(wrong("join v=1 group=%ff"), "the value of group is not percent-encoded UTF-8");
@@ -101,7 +101,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn a_line_without_an_end_is_refused_and_nothing_is_kept() {
+fn a_line_that_is_too_long_is_refused_and_dropped() {
     let mut decoder = Decoder::default();
     decoder.feed(&vec![b'a'; LINE_BYTES_MAX + 1]);
     assert_eq!(decoder.next_line::<Join>(), Some(Err(JoinError::TooLong)));
@@ -119,7 +119,7 @@ fn an_error_of_any_length_fits_a_line() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(text in ".{0,300}", code: u8, have: u32, epoch: u64) {
+    fn events_survive_the_wire(text in ".{0,300}", code: u8, have: u32, epoch: u64) {
         for event in [
             Event::Error { code, text: text.clone() },
             Event::Wait(Wait { token: text.clone(), have, want: have, epoch }),
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_do_no_harm(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..64), 0..32)) {
+    fn no_bytes_make_the_decoder_panic(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..64), 0..32)) {
         let (mut server, mut client) = (Decoder::default(), Decoder::default());
         for chunk in chunks {
             server.feed(&chunk);

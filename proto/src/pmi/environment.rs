@@ -1,20 +1,20 @@
-//! What a rank's environment says of its place in the job; and what other launchers, and an outer job of ours, leave in the
-//! environment of a process.
+//! The environment variables that tell a rank its place in the job, and the variables that other launchers and an outer job of rsd
+//! leave in the environment of a process.
 //!
-//! A rank that inherits them talks to the wrong process manager, or refuses to start: MPICH 5 fails its MPI_Init when it
-//! sees `PMIX_RANK` without a PMI, and one that sees `PMI_FD` of an outer job speaks into that job's socket. So they are
-//! dropped on the way to every rank; what a rank needs of them is then set anew.
+//! A rank that inherits the latter talks to the wrong process manager or does not start: MPICH 5 fails in MPI_Init when it
+//! sees `PMIX_RANK` without a PMI, and a rank that sees the `PMI_FD` of an outer job writes into that job's socket. So no rank
+//! inherits them; those that a rank needs are then set anew.
 
-/// Whether a variable of this name belongs to a launcher and must not reach a rank by inheritance.
+/// Whether a variable with this name belongs to a launcher, so that a rank must not inherit it.
 pub fn is_launcher_variable(name: &[u8]) -> bool {
     NAMES.iter().any(|other| other.as_bytes() == name)
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
 }
 
-/// Families of variables, by how their names begin.
+/// Prefixes of the names of launcher variables.
 pub const PREFIXES: [&str; 6] = ["PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_"];
 
-/// Single variables.
+/// Names of further launcher variables.
 pub const NAMES: [&str; 21] = [
     "MPIRUN_RSH_LAUNCH",
     "MPI_LOCALNRANKS",
@@ -39,31 +39,31 @@ pub const NAMES: [&str; 21] = [
     "RSD_SOCKET",
 ];
 
-/// Where a rank is in its job.
+/// A rank's place in its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place<'a> {
     /// The job's number.
     pub job: u64,
-    /// Which of its ranks.
+    /// The rank.
     pub rank: u32,
-    /// How many there are.
+    /// The number of ranks of the job.
     pub size: u32,
-    /// Which of its node's ranks.
+    /// The local rank.
     pub local_rank: u32,
-    /// How many are on its node.
+    /// The number of ranks on its node.
     pub local_size: u32,
-    /// Which of the job's nodes.
+    /// The index of its node among the job's nodes.
     pub node_index: u32,
-    /// That node's name.
+    /// The node's name.
     pub node_name: &'a str,
     /// The job's PMI name.
     pub namespace: &'a str,
-    /// Where it listens for ranks on other nodes; empty: not known.
+    /// The address at which the node listens for ranks of other nodes; empty if unknown.
     pub node_address: &'a str,
 }
 
 impl Place<'_> {
-    /// The variables that say so, to MPI libraries and scripts: for ranks that are started and for members of a group alike.
+    /// The variables that describe the place to MPI libraries and scripts, for launched ranks and members of a group alike.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         let [rank, size] = [self.rank, self.size].map(|number| number.to_string());
         let [local_rank, local_size] = [self.local_rank, self.local_size].map(|number| number.to_string());
@@ -98,7 +98,7 @@ mod tests {
     use super::{Place, is_launcher_variable};
 
     #[test]
-    fn no_variable_of_a_place_reaches_a_rank_by_inheritance() {
+    fn no_variable_of_a_place_is_inherited() {
         let place = Place {
             job: 7,
             rank: 3,
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_launchers_are_known_and_a_users_own_are_not() {
+    fn launcher_variables_are_recognised_and_user_variables_are_not() {
         for name in ["PMI_FD", "PMI_TOTALVIEW", "PMIX_RANK", "PRTE_LAUNCHED", "HYDI_CONTROL_FD", "OMPI_COMM_WORLD_RANK"]
         {
             assert!(is_launcher_variable(name.as_bytes()), "{name}");

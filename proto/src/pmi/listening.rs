@@ -1,15 +1,15 @@
-//! How ranks find each other without an exchange, where the launcher is rsd and the job has several nodes.
+//! How ranks find each other without an exchange if rsd is the launcher and the job has several nodes.
 //!
-//! The step makes a listening TCP socket for each rank before it starts, and says by [`LISTEN_FD`] under which number the rank
-//! has it. A rank asks for the job's secret ([`SECRET_KEY`]), which is there from the start, and, when it first wants to talk
-//! to another, for that one's address ([`address_key`]): `a.b.c.d:port` or `[v6]:port`. That answer may take until every
-//! node's part of the job has started. Where the step has made no sockets, it has no secret either.
+//! The step creates a listening TCP socket for each rank before the rank starts, and passes its descriptor number in [`LISTEN_FD`].
+//! A rank gets the job's secret ([`SECRET_KEY`]), which exists from the start, and, before it first connects to another rank, that
+//! rank's address ([`address_key`]): `a.b.c.d:port` or `[v6]:port`. The address may be answered only after every
+//! node's part of the job has started. If the step has created no sockets, there is no secret either.
 //!
-//! Ranks cannot put keys that begin with `PMI_`, so none can answer in the step's place.
+//! Ranks cannot put keys that begin with `PMI_`, so no rank can forge these answers.
 
-/// The variable with the number of the rank's listening socket.
+/// The variable that holds the descriptor number of the rank's listening socket.
 pub const LISTEN_FD: &str = "RSD_LISTEN_FD";
-/// The variable with the job's PMI name: if it is also what the process manager says, that is rsd.
+/// The variable that holds the job's PMI name. If the process manager reports the same name, the process manager is rsd.
 pub const NAMESPACE: &str = "RSD_PMI_NAMESPACE";
 /// The key of the job's secret, 64 hexadecimal digits.
 pub const SECRET_KEY: &str = "PMI_rsd_secret";
@@ -21,17 +21,17 @@ pub fn address_key(rank: u32) -> String {
     format!("{ADDRESS}{rank}")
 }
 
-/// Whose address a key asks for; none if it is another key.
+/// The rank whose address a key requests; `None` for any other key.
 pub fn rank_of(key: &[u8]) -> Option<u32> {
     str::from_utf8(key).ok()?.strip_prefix(ADDRESS)?.parse().ok()
 }
 
-/// Bytes as hexadecimal digits.
+/// The bytes as hexadecimal digits.
 pub fn digits(secret: &[u8]) -> String {
     secret.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The 32 bytes behind 64 hexadecimal digits.
+/// The 32 bytes that 64 hexadecimal digits encode.
 pub fn secret(digits: &[u8]) -> Option<[u8; 32]> {
     let text = str::from_utf8(digits).ok().filter(|text| text.len() == 64 && text.is_ascii())?;
     let mut bytes = [0; 32];
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_is_found_in_its_key_and_in_no_other() {
+    fn only_an_address_key_names_a_rank() {
         assert_eq!(rank_of(address_key(4_000_000_000).as_bytes()), Some(4_000_000_000));
         for key in ["PMI_rsd_address_", "PMI_rsd_address_x", "PMI_rsd_address_-1", "rsd_address_1", SECRET_KEY] {
             assert_eq!(rank_of(key.as_bytes()), None, "{key}");
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_comes_back_from_its_digits() {
+    fn a_secret_survives_its_digits() {
         let bytes: [u8; 32] = std::array::from_fn(|index| (index * 9) as u8);
         assert_eq!(secret(digits(&bytes).as_bytes()), Some(bytes));
         let text = digits(&bytes);

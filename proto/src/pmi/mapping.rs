@@ -1,37 +1,37 @@
-//! Which rank is on which node, as the text of the key `PMI_process_mapping`.
+//! Which rank is on which node: the value of the key `PMI_process_mapping`.
 //!
-//! Written in the one form that every client reads: `(vector,(A,N,P),…)`, where nodes A to A+N-1 get P consecutive ranks
-//! each. Node ids count from 0 in the order of their first ranks, and the blocks cover every rank: MPICH 4 and Intel fail
-//! on gaps, and Intel expands a list that is to be repeated wrongly.
+//! The mapping is written in the one form that every client reads: `(vector,(A,N,P),…)`, where nodes A to A+N-1 get P consecutive
+//! ranks each. Node ids count from 0 in the order of their first ranks, and the blocks cover every rank: MPICH 4 and Intel MPI fail
+//! on gaps, and Intel MPI expands a list that must be repeated wrongly.
 //!
-//! Read in both dialects, because other launchers write the younger one: `[…]xN` for repeated blocks, a bare id for one rank,
-//! and the old rule that a list which ends early starts again.
+//! Both dialects are read, because other launchers write the newer one: `[…]xN` for repeated blocks, a bare id for one rank,
+//! and the old rule that a list that is too short starts again.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 
 /// The key of the mapping.
 pub const KEY: &str = "PMI_process_mapping";
-/// The same mapping, for those who do not wait for the other ranks of their node as soon as they know it: members of a group
-/// are told the other one together. Only rsd's server has this key.
+/// The key of the same mapping for clients that must not wait for the other ranks of their node as soon as they have it: all
+/// members of a group get the usual mapping together. Only rsd's server has this key.
 pub const AT_ONCE_KEY: &str = "PMI_rsd_mapping";
 
-/// Consecutive nodes with equally many consecutive ranks each.
+/// Consecutive nodes with the same number of consecutive ranks each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     /// The first node's id.
     pub first_node: u32,
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// How many ranks on each.
+    /// The number of ranks on each.
     pub ranks_per_node: u32,
 }
 
-/// The longest text: what clients up to MPICH 4.1 read of a value.
+/// The limit for the text: the longest value that clients up to MPICH 4.1 read.
 pub const MAPPING_MAX: usize = 1023;
 
-/// The mapping of blocks with any node ids, or nothing if it would be longer than [`MAPPING_MAX`] or there is no rank. Without
-/// one, clients find out by comparing host names. Cost: one pass over the blocks' nodes.
+/// The mapping of blocks with any node ids. `None` if it would be longer than [`MAPPING_MAX`] or there is no rank; without
+/// a mapping, clients compare host names. Cost: one pass over the blocks' nodes.
 pub fn format(blocks: &[Block]) -> Option<String> {
     let mut text = String::from("(vector");
     for Block { first_node, nodes, ranks_per_node } in compress(blocks) {
@@ -44,8 +44,8 @@ pub fn format(blocks: &[Block]) -> Option<String> {
     (text.len() > "(vector)".len()).then_some(text)
 }
 
-/// The node of each of `size` ranks. Once the blocks are used up they start again, with the first one that begins at node
-/// 0. Fails if that is called for and there is none, or if the blocks have no ranks.
+/// The node of each of `size` ranks. After the last block, the list starts again with the first block that begins at node
+/// 0. Fails if the list must start again but has no such block, or if the blocks have no ranks.
 pub fn expand(blocks: &[Block], size: u32) -> Result<Vec<u32>, MappingError> {
     let size = size as usize;
     let again = blocks.iter().position(|block| block.first_node == 0).map_or(&[][..], |first| &blocks[first..]);
@@ -61,7 +61,7 @@ pub fn expand(blocks: &[Block], size: u32) -> Result<Vec<u32>, MappingError> {
     Ok(nodes)
 }
 
-/// The blocks of a mapping in either dialect, no more of them than `size` ranks need.
+/// The blocks of a mapping in either dialect, limited to those that `size` ranks need.
 pub fn parse(text: &str, size: u32) -> Result<Vec<Block>, MappingError> {
     let mut parser = Parser { text, at: 0, ranks_left: u64::from(size) };
     parser.expect("(")?;
@@ -74,23 +74,23 @@ pub fn parse(text: &str, size: u32) -> Result<Vec<Block>, MappingError> {
     if parser.at == text.len() { Ok(blocks) } else { Err(parser.malformed("the end")) }
 }
 
-/// Why a mapping says nothing about the ranks.
+/// Why a mapping is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MappingError {
-    /// The text is none.
-    #[error("a process mapping lacks {expected} at byte {at}")]
+    /// The text is not a mapping.
+    #[error("invalid process mapping: expected {expected} at byte {at}")]
     Malformed {
-        /// What must be there.
+        /// What must stand there.
         expected: &'static str,
-        /// Where.
+        /// The byte offset.
         at: usize,
     },
-    /// The blocks cover fewer ranks than there are, and do not start again.
-    #[error("a process mapping covers {ranks} of {size} ranks")]
+    /// The blocks cover fewer ranks than requested, and do not start again.
+    #[error("invalid process mapping: it covers {ranks} of {size} ranks")]
     TooShort {
-        /// Covered.
+        /// Ranks covered.
         ranks: usize,
-        /// There are.
+        /// Ranks requested.
         size: usize,
     },
 }
@@ -102,7 +102,7 @@ fn nodes_of(blocks: &[Block]) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Renumbers nodes by their first ranks and joins what can be one block.
+/// Renumbers nodes in the order of their first ranks and merges blocks where possible.
 fn compress(blocks: &[Block]) -> Vec<Block> {
     let mut ids = HashMap::new();
     let mut runs: Vec<(u32, u32)> = Vec::new();
@@ -131,7 +131,7 @@ fn compress(blocks: &[Block]) -> Vec<Block> {
 struct Parser<'a> {
     text: &'a str,
     at: usize,
-    /// Ranks that no block covers yet; when there are none, further blocks are checked but not kept.
+    /// The number of ranks that no block covers yet; at 0, further blocks are checked but not kept.
     ranks_left: u64,
 }
 
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn placements_are_written_so_that_every_client_reads_them() {
+    fn mappings_are_written_in_the_form_that_every_client_reads() {
         let vectors = [
             (vec![(0, 2, 4)], Some("(vector,(0,2,4))")),
             (vec![(0, 1, 4), (1, 1, 4)], Some("(vector,(0,2,4))")),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_is_never_longer_than_old_clients_read() {
+    fn a_mapping_is_never_longer_than_old_clients_can_read() {
         let uneven = |nodes| (0..nodes).map(|node| Block { first_node: node, nodes: 1, ranks_per_node: 1 + node % 2 });
         let longest = (1..500).filter_map(|nodes| format(&uneven(nodes).collect::<Vec<_>>())).next_back().unwrap();
         assert!(longest.len() <= MAPPING_MAX && longest.len() > MAPPING_MAX - 10, "{}", longest.len());
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mapping_is_refused_where_it_stops_being_one() {
+    fn an_invalid_mapping_is_refused_at_its_first_wrong_byte() {
         let vectors = [
             ("garbage", "(", 0),
             ("", "(", 0),
@@ -302,7 +302,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mapping_says_what_it_was_made_of(of in prop::collection::vec((0u32..20, 0u32..6, 0u32..6), 0..30)) {
+        fn parsing_a_formatted_mapping_gives_the_same_nodes(of in prop::collection::vec((0u32..20, 0u32..6, 0u32..6), 0..30)) {
             let blocks = blocks(&of);
             let placed: Vec<u32> = nodes_of(&blocks).collect();
             match format(&blocks) {

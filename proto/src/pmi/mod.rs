@@ -1,14 +1,14 @@
-//! The process management interface (PMI) that MPI libraries speak: bytes in, messages out, and the other way round. No
-//! I/O, no state of a job: what a request is answered with is the caller's.
+//! The process management interface (PMI) that MPI libraries use: bytes in, messages out, and the reverse. No
+//! I/O and no job state: the caller decides what a request is answered with.
 //!
-//! - [`v1`]: PMI-1 text, both halves. Every connection starts with it; a client that wants PMI-2 says so in its first
-//!   `init` (`version: 2`) and changes to frames after the reply. The frames are not decoded yet; their module is `v2`.
-//! - [`mapping`]: which rank is on which node, as the string that every MPI asks for first.
+//! - [`v1`]: PMI-1 text, both halves. Every connection starts with it; a client requests PMI-2 in its first
+//!   `init` (`version: 2`) and switches to frames after the reply. The frames are not decoded yet; their module is `v2`.
+//! - [`mapping`]: which rank is on which node, as the string that every MPI requests first.
 //! - [`environment`]: the variables that a launcher sets and must not pass on.
-//! - [`listening`]: what our own server and our own library say besides PMI, so that starting needs no exchange.
-//! - [`sets`]: what our own server tells of the sets that processes belong to.
+//! - [`listening`]: rsd's extension of PMI by which ranks connect without an exchange of addresses.
+//! - [`sets`]: rsd's extension of PMI that describes the process sets a rank belongs to.
 //!
-//! The rules kept here are those of the peers as observed on the wire: MPICH 3.x to 5.x, MVAPICH2, Intel MPI.
+//! The rules kept here were observed on the wire of the peers: MPICH 3.x to 5.x, MVAPICH2, Intel MPI.
 
 pub mod environment;
 pub mod listening;

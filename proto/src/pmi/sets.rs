@@ -1,29 +1,29 @@
-//! What a rank is told of the sets of processes that it belongs to: its job, its group, and which node has which name.
+//! What rsd tells a rank about its process sets: its job, its group, and the names of the nodes.
 //!
-//! Our server answers these keys itself, and no other server has them: ranks cannot put keys that begin with `PMI_`. Nodes are
-//! numbered as in `PMI_process_mapping`; their names come as a list with commas, as many as fit a value, from the one on that the
-//! key asks for.
+//! Only rsd's server answers these keys, and ranks cannot put keys that begin with `PMI_`. Nodes are numbered
+//! as in `PMI_process_mapping`. Their names come as a comma-separated list that starts at the node in the key and ends where the
+//! value is full.
 
 /// The key of the job's number.
 pub const JOB_KEY: &str = "PMI_rsd_job";
-/// The key of the name of the group whose members the ranks are; there is none where rsd has started them.
+/// The key of the name of the group whose members the ranks are; absent if rsd launched the ranks.
 pub const GROUP_KEY: &str = "PMI_rsd_group";
 
 const NODES: &str = "PMI_rsd_nodes_";
-/// A list is no longer than this, which old servers' clients can read; one name always fits.
+/// The limit for a list, which clients of old servers can read too. A list has at least one name, whatever its length.
 const LIST_BYTES_MAX: usize = 960;
 
-/// The key of the names of nodes from this one on.
+/// The key of the names of the nodes from `first` on.
 pub fn nodes_key(first: usize) -> String {
     format!("{NODES}{first}")
 }
 
-/// From which node on a key asks for names; none if it is another key.
+/// The node from which a key requests names; `None` for any other key.
 pub fn first_node(key: &[u8]) -> Option<usize> {
     str::from_utf8(key).ok()?.strip_prefix(NODES)?.parse().ok()
 }
 
-/// The value of [`nodes_key`]: as many names as fit. None if there is no such node.
+/// The value of [`nodes_key`]: the names that fit. `None` if there is no node `first`.
 pub fn list(names: &[String], first: usize) -> Option<String> {
     let (one, others) = names.get(first..)?.split_first()?;
     let mut list = one.clone();
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_names_arrive_in_lists_of_bounded_length() {
+    fn lists_of_bounded_length_give_all_names() {
         let names: Vec<String> = (0..1000).map(|number| format!("node{number}.of.some.cluster")).collect();
         let mut found: Vec<String> = Vec::new();
         while let Some(list) = first_node(nodes_key(found.len()).as_bytes()).and_then(|first| list(&names, first)) {
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_ask_for_no_nodes() {
+    fn other_keys_request_no_nodes() {
         for key in [&b"PMI_rsd_nodes_"[..], b"PMI_rsd_nodes_-1", b"PMI_rsd_job", b"PMI_rsd_nodes_\xff"] {
             assert_eq!(first_node(key), None);
         }

@@ -1,8 +1,8 @@
-//! What can be wrong with bytes from a peer, and with a message of our own.
+//! Errors in bytes from a peer, and in messages that cannot be encoded.
 
 use super::{BACKLOG_MAX, LINE_MAX, SPAWN_MAX};
 
-/// Why the bytes of a peer are not PMI-1. The text says what the peer sent; excerpts are escaped and short.
+/// Why a peer's bytes are not PMI-1. The text quotes the peer's bytes; excerpts are escaped and short.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// No line feed within [`LINE_MAX`] bytes.
@@ -11,96 +11,96 @@ pub enum WireError {
     /// More than [`BACKLOG_MAX`] bytes without waiting for a reply.
     #[error("more than {BACKLOG_MAX} bytes wait to be decoded")]
     BacklogTooLong,
-    /// A line that names no command.
-    #[error("a line names no command: \"{excerpt}\"")]
+    /// A line without a command.
+    #[error("invalid line, expected a command: \"{excerpt}\"")]
     NoCommand {
-        /// How the line begins.
+        /// The beginning of the line.
         excerpt: String,
     },
     /// A command without one of its values.
-    #[error("{command} lacks {field}=")]
+    #[error("{command}: {field}= is missing")]
     Missing {
         /// The command.
         command: String,
-        /// The key that must be there.
+        /// The missing key.
         field: &'static str,
     },
-    /// A value that is not a number of the expected kind.
-    #[error("{command} has a bad number {field}={excerpt}")]
+    /// A value that is not a number of the expected type.
+    #[error("{command}: invalid number {field}={excerpt}")]
     BadNumber {
         /// The command.
         command: String,
         /// Its key.
         field: &'static str,
-        /// How the value begins.
+        /// The beginning of the value.
         excerpt: String,
     },
     /// A `put` whose words are not `kvsname=`, `key=`, `value=` in this order.
-    #[error("put is not kvsname= key= value= in this order: \"{excerpt}\"")]
+    #[error("invalid put, expected kvsname= key= value= in this order: \"{excerpt}\"")]
     MalformedPut {
-        /// How the line begins.
+        /// The beginning of the line.
         excerpt: String,
     },
     /// A `group=` that is not `<members>:<tag>`.
-    #[error("barrier_in has a malformed group={excerpt}")]
+    #[error("barrier_in: invalid group={excerpt}")]
     MalformedGroup {
-        /// How the value begins.
+        /// The beginning of the value.
         excerpt: String,
     },
-    /// A spawn message beyond [`SPAWN_MAX`].
-    #[error("a spawn message is longer than {SPAWN_MAX} bytes")]
+    /// A spawn message longer than [`SPAWN_MAX`].
+    #[error("invalid spawn message: it is longer than {SPAWN_MAX} bytes")]
     SpawnTooLong,
     /// A spawn line that is not `key=value`.
-    #[error("a spawn line is not key=value: \"{excerpt}\"")]
+    #[error("invalid spawn line, expected key=value: \"{excerpt}\"")]
     MalformedSpawn {
-        /// How the line begins.
+        /// The beginning of the line.
         excerpt: String,
     },
-    /// Segments of a spawn message that do not follow one another, or an argument that is missing.
-    #[error("a spawn message has {what} {found} where {expected} is due")]
+    /// Segments of a spawn message out of order, or a missing argument.
+    #[error("invalid spawn message: {what} is {found}, expected {expected}")]
     SpawnOutOfOrder {
         /// What is counted.
         what: &'static str,
-        /// What came.
+        /// The number received.
         found: u32,
-        /// What must come.
+        /// The number expected.
         expected: u32,
     },
-    /// A reply that no server sends, or not at this point.
-    #[error("an unexpected reply {command}")]
+    /// A reply that no server sends, or that is out of order.
+    #[error("unexpected reply {command}")]
     UnexpectedReply {
         /// The command of the reply.
         command: String,
     },
 }
 
-/// Why a request cannot be written: PMI-1 has no way to say it.
+/// Why a request cannot be encoded: PMI-1 has no form for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// A word with a space, a line feed or a NUL in it.
-    #[error("{field} holds a space, a line feed or a NUL")]
+    /// A word that contains a space, a line feed or a NUL.
+    #[error("{field} contains a space, a line feed or a NUL")]
     NotAWord {
         /// The key of the word.
         field: &'static str,
     },
-    /// A value to the end of the line with a line feed or a NUL in it.
-    #[error("{field} holds a line feed or a NUL")]
+    /// A value at the end of the line that contains a line feed or a NUL.
+    #[error("{field} contains a line feed or a NUL")]
     NotALine {
         /// The key of the value.
         field: &'static str,
     },
-    /// The request is longer than its bound.
+    /// The request exceeds its limit.
     #[error("the request is longer than {max} bytes")]
     TooLong {
-        /// The bound.
+        /// The limit.
         max: usize,
     },
-    /// A spawn message without a segment, or with one that starts no process or has an unnamed key.
-    #[error("a spawn message {0}")]
+    /// A spawn message without a segment, or with a segment that starts no process or has an empty key.
+    #[error("invalid spawn message: it {0}")]
     BadSpawn(&'static str),
 }
 
-/// The beginning of a peer's bytes, fit for a log line.
+/// The beginning of a peer's bytes, escaped for a log line.
 pub(super) fn excerpt(bytes: &[u8]) -> String {
     const SHOWN: usize = 60;
     let more = if bytes.len() > SHOWN { "…" } else { "" };

@@ -1,12 +1,12 @@
-//! Lines out of bytes that arrive in any pieces.
+//! Splits bytes that arrive in arbitrary pieces into lines.
 
 use super::{BACKLOG_MAX, LINE_MAX, WireError};
 
-/// Bytes fed and not yet taken, at most [`BACKLOG_MAX`] of them.
+/// Bytes fed but not yet taken, at most [`BACKLOG_MAX`].
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     bytes: Vec<u8>,
-    /// Where the first line that was not taken starts.
+    /// Where the first line that has not been taken starts.
     start: usize,
     /// No line feed lies between `start` and here.
     searched: usize,
@@ -23,7 +23,7 @@ impl Lines {
         self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    /// The next whole line, without its line feed.
+    /// Returns the next whole line, without its line feed.
     pub(super) fn next(&mut self) -> Option<Result<&[u8], WireError>> {
         let found = self.bytes[self.searched..].iter().position(|byte| *byte == b'\n');
         let end = found.map_or(self.bytes.len(), |offset| self.searched + offset);
@@ -40,7 +40,7 @@ impl Lines {
         Some(Ok(&self.bytes[line]))
     }
 
-    /// What has come of a line that is not whole, or too long.
+    /// The bytes of a line that is incomplete or too long.
     pub(super) fn pending(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_whole_from_any_pieces() {
+    fn lines_are_whole_whatever_the_pieces() {
         let mut lines = Lines::default();
         let mut all = Vec::new();
         for byte in b"one\n\ntwo\nthr" {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_may_be_as_long_as_the_bound_and_no_longer() {
+    fn a_line_may_reach_but_not_exceed_the_limit() {
         let mut lines = Lines::default();
         lines.feed(&[b'x'; LINE_MAX]);
         assert!(lines.next().is_none());
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_backlog_is_not_kept() {
+    fn bytes_beyond_the_backlog_are_dropped() {
         let mut lines = Lines::default();
         for _ in 0..3 {
             lines.feed(&b"cmd=x\n".repeat(BACKLOG_MAX / 6));

@@ -1,4 +1,4 @@
-//! What the process manager answers.
+//! The replies of the process manager.
 
 use std::fmt::Display;
 
@@ -7,78 +7,78 @@ use super::lines::Lines;
 use super::words::{Words, number};
 use super::{KEYLEN_MAX, KVSNAME_MAX, LINE_MAX, REPLY_LINE_MAX, VALLEN_MAX};
 
-/// A reply. `rc` is 0 for done and anything else for not done; clients test no more than that.
+/// A reply. `rc` is 0 for success and anything else for failure; clients test no more than that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// To a client that came by TCP: who it is. Four lines on the wire.
+    /// Tells a client that connected over TCP its rank. Four lines on the wire.
     InitAck {
-        /// Ranks of its job.
+        /// The number of ranks of its job.
         size: u32,
         /// Its rank.
         rank: u32,
-        /// Makes the client trace its dialogue on stderr, over its own `PMI_DEBUG`.
+        /// Makes the client trace its dialogue on stderr; overrides its `PMI_DEBUG`.
         debug: bool,
     },
-    /// To a client that came by TCP with an id that is nobody's.
+    /// Answers a client that connected over TCP with an unknown id.
     InitAckRefused,
-    /// The dialogue's version.
+    /// The version of the dialogue.
     ResponseToInit {
         /// `pmi_version`.
         version: u32,
         /// `pmi_subversion`.
         subversion: u32,
-        /// Must be there: MPICH 4 and Intel give up without it.
+        /// Required: MPICH 4 and Intel MPI fail without it.
         rc: i32,
     },
-    /// The lengths that the server takes, each with the end byte. See [`Reply::maxes`].
+    /// The lengths that the server accepts, each with the end byte. See [`Reply::maxes`].
     Maxes {
-        /// Of a job's name.
+        /// The limit for a job's name.
         kvsname_max: u32,
-        /// Of a key.
+        /// The limit for a key.
         keylen_max: u32,
-        /// Of a value.
+        /// The limit for a value.
         vallen_max: u32,
     },
-    /// Which of several programs of the job this is; none, as -1, if the server does not know (Slurm never does).
+    /// The index of the client's program in the job; `None`, written as -1, if the server does not know it (Slurm never does).
     Appnum(Option<u32>),
-    /// The job's name: one to 255 visible ASCII bytes, or the client is told that there is none.
+    /// The job's name: 1 to 255 visible ASCII bytes; any other name is answered as a failure.
     MyKvsname(Vec<u8>),
-    /// How many processes there could be; -1 if unknown.
+    /// The number of processes that could run; -1 if unknown.
     UniverseSize(i64),
     /// Whether the value was stored.
     PutResult {
         /// 0 if it was.
         rc: i32,
     },
-    /// The value, if there is one. A value that the wire cannot carry (empty, with a line feed or a NUL, too long for a line)
-    /// is answered as if there were none: clients take an empty `value=` for a fault.
+    /// The value, if it exists. A value that the wire cannot carry (empty, with a line feed or a NUL, too long for a line)
+    /// is answered as missing: clients treat an empty `value=` as an error.
     GetResult(Option<Vec<u8>>),
-    /// All have come, or cannot come any more.
+    /// All ranks have entered the barrier, or some never will.
     BarrierOut {
-        /// 0 if all have come.
+        /// 0 if all have entered.
         rc: i32,
-        /// Of the group that was named in the request.
+        /// The tag of the group in the request.
         tag: Option<u32>,
     },
-    /// Whether the name was free.
+    /// Whether the name was published.
     PublishResult {
-        /// 0 if it was.
+        /// 0 if it was; it fails if the name is taken.
         rc: i32,
     },
-    /// The port, if the name is known; the wire's limits are those of [`Reply::GetResult`].
+    /// The port, if the name is known; the limits of the wire are those of [`Reply::GetResult`].
     LookupResult(Option<Vec<u8>>),
     /// Whether the name was known.
     UnpublishResult {
         /// 0 if it was.
         rc: i32,
     },
-    /// Whether the new job runs.
+    /// Whether the new job was started.
     SpawnResult {
-        /// 0 if it does; anything else makes the spawning call fail on all its ranks.
+        /// 0 if it was; otherwise the spawning call fails on all its ranks.
         rc: i32,
-        /// The new job's name, where the server tells it; else empty.
+        /// The new job's name, if the server reports it; otherwise empty.
         jobid: Vec<u8>,
-        /// One per process, or none at all for no errors. As a line of 1,023 bytes has no room for many, errors that do not
+        /// One code per process, or an empty list for no errors. A line of 1,023 bytes has no room for many codes, so errors that do not
         /// fit make the whole result fail.
         errcodes: Vec<i32>,
     },
@@ -91,17 +91,17 @@ pub enum Reply {
         /// 0 if it was there.
         rc: i32,
     },
-    /// To any request: the job is broken, and why. Clients test for the command that they wait for and take this one for a
-    /// failure, where some of them pass over an `rc` that is not 0. Those of MPICH up to 4.1 and of Intel MPI print the
-    /// command's word, which is therefore where the sentence stands, with `_` for all that is not visible ASCII.
+    /// Answers any request of a broken job with the reason. Clients test for the command that they expect and treat this one as a
+    /// failure, while some of them ignore an `rc` that is not 0. MPICH up to 4.1 and Intel MPI print the
+    /// word of the command, so it contains the sentence, with `_` for everything that is not visible ASCII.
     Failed(String),
-    /// Historic: the index to ask for next, a key, its value; `None` at the end.
+    /// Historic: the next index, a key and its value; `None` at the end.
     GetByIdxResults(Option<(u32, Vec<u8>, Vec<u8>)>),
 }
 
-/// How the command of [`Reply::Failed`] begins.
+/// The beginning of the command of [`Reply::Failed`].
 const FAILED: &str = "failed:_";
-/// Its sentence is cut there.
+/// The sentence is cut at this length.
 const WHY_MAX: usize = 400;
 
 impl Reply {
@@ -110,8 +110,8 @@ impl Reply {
         Self::Maxes { kvsname_max: KVSNAME_MAX as u32, keylen_max: KEYLEN_MAX as u32, vallen_max: VALLEN_MAX as u32 }
     }
 
-    /// Appends the reply's bytes. There are always some, a client waits for them: what the wire cannot carry becomes a
-    /// reply that says so.
+    /// Appends the reply's bytes. Something is always written, because a client waits for it: a reply that the wire cannot carry
+    /// is replaced by one that reports a failure.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::InitAck { size, rank, debug } => {
@@ -222,20 +222,20 @@ fn write_spawn_result(out: &mut Vec<u8>, rc: i32, jobid: &[u8], errcodes: &[i32]
     }
 }
 
-/// A word that no client stumbles over.
+/// Whether every client accepts the bytes as a word.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty()
         && name.len() < KVSNAME_MAX
         && name.iter().all(|byte| byte.is_ascii_graphic() && !b"\\'\"".contains(byte))
 }
 
-/// The client's half: replies out of bytes. As an iterator it yields `None` until more bytes are fed.
+/// The client's half: decodes bytes into replies. As an iterator it yields `None` until more bytes are fed.
 #[derive(Debug, Default)]
 pub struct ReplyDecoder {
     lines: Lines,
-    /// What the handshake's lines have told so far.
+    /// What the lines of the handshake have reported so far.
     handshake: Option<Handshake>,
-    /// After an error nothing is decoded, nor kept.
+    /// After an error nothing is decoded or kept.
     closed: bool,
 }
 
@@ -246,12 +246,12 @@ struct Handshake {
 }
 
 impl ReplyDecoder {
-    /// A decoder for a fresh connection.
+    /// A decoder for a new connection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes what a read has brought.
+    /// Takes the bytes of a read.
     pub fn feed(&mut self, bytes: &[u8]) {
         if !self.closed {
             self.lines.feed(bytes);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reply_reads_as_the_clients_want_it() {
+    fn every_reply_has_the_form_that_clients_read() {
         let vectors = [
             (Reply::InitAckRefused, "cmd=initack rc=1\n"),
             (
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_no_line_can_carry_is_answered_as_absent() {
+    fn a_value_that_no_line_can_carry_is_answered_as_missing() {
         let absent = "cmd=get_result rc=1 msg=key_not_found\n";
         for value in [&b""[..], b"two\nlines", b"nul\0", &[b'x'; LINE_MAX]] {
             assert_eq!(encoded(&Reply::GetResult(Some(value.to_vec()))), absent);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_value_that_is_announced_passes_whole() {
+    fn the_longest_announced_value_is_carried_whole() {
         let value = "x".repeat(VALLEN_MAX - 1);
         assert_eq!(
             encoded(&Reply::GetResult(Some(value.clone().into()))),
@@ -442,14 +442,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_name_of_ours_is_never_written() {
+    fn an_invalid_job_name_is_never_written() {
         for name in ["", "a b", "a\nb", "a\\b", &"x".repeat(KVSNAME_MAX)] {
             assert_eq!(encoded(&Reply::MyKvsname(name.into())), "cmd=my_kvsname rc=1\n");
         }
     }
 
     #[test]
-    fn error_codes_that_do_not_fit_are_left_out_only_if_there_are_no_errors() {
+    fn error_codes_that_do_not_fit_are_omitted_only_if_all_are_zero() {
         let mut errcodes = vec![0; 600];
         assert_eq!(
             encoded(&Reply::SpawnResult { rc: 0, jobid: vec![], errcodes: errcodes.clone() }),
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ways_of_other_servers_mean_the_same() {
+    fn variants_of_other_servers_are_understood() {
         for absent in ["rc=1", "rc=-1 msg=no", "rc=1 found=FALSE", "rc=0 found=FALSE", "rc=1 value=x"] {
             assert_eq!(decode(format!("cmd=get_result {absent}\n").as_bytes()), [Ok(Reply::GetResult(None))]);
         }
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_ends_the_decoding() {
+    fn an_invalid_reply_ends_the_decoding() {
         for text in [
             "cmd=tv_ready\n",
             "hello\n",

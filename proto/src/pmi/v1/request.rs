@@ -1,4 +1,4 @@
-//! What a rank asks its process manager.
+//! The requests of a rank to its process manager.
 
 use super::error::{EncodeError, WireError, excerpt};
 use super::lines::Lines;
@@ -6,30 +6,30 @@ use super::spawn::{Spawn, SpawnAssembly};
 use super::words::{Words, check_line, check_word, number};
 use super::{LINE_MAX, SPAWN_MAX};
 
-/// A request; keys, values and names are a client's bytes.
+/// A request. Keys, values and names are the client's bytes, unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// First word of a client that came by TCP: the opaque id from its `PMI_ID`, which alone decides what rank it is.
+    /// The first line of a client that connected over TCP: the opaque id from its `PMI_ID`, which alone determines its rank.
     InitAck {
-        /// As found in the environment.
+        /// The id as found in the environment.
         pmiid: Vec<u8>,
     },
-    /// The dialogue's version; 2 asks to go on with PMI-2 frames.
+    /// The version of the dialogue; 2 requests PMI-2 frames.
     Init {
         /// `pmi_version`.
         version: u32,
         /// `pmi_subversion`.
         subversion: u32,
     },
-    /// The lengths that the server takes.
+    /// Requests the lengths that the server accepts.
     GetMaxes,
-    /// Which of several programs of the job this is.
+    /// Requests the index of the client's program in the job.
     GetAppnum,
-    /// The job's name.
+    /// Requests the job's name.
     GetMyKvsname,
-    /// How many processes there could be; -1 if unknown.
+    /// Requests the number of processes that could run; -1 if unknown.
     GetUniverseSize,
-    /// Stores a value; key and value may be empty. Visible to all after the next barrier; the last put of a key wins.
+    /// Stores a value; key and value may be empty. It is visible to all ranks after the next barrier; the last put of a key wins.
     Put {
         /// The job's name.
         kvsname: Vec<u8>,
@@ -38,14 +38,14 @@ pub enum Request {
         /// Verbatim.
         value: Vec<u8>,
     },
-    /// Asks for a value. Answered at once, also when there is none.
+    /// Requests a value. Answered at once, also when the key is missing.
     Get {
         /// The job's name.
         kvsname: Vec<u8>,
         /// Without spaces.
         key: Vec<u8>,
     },
-    /// Answered when all members have asked; `None` is the whole job.
+    /// Enters a barrier. Answered when all members have entered; `None` is the whole job.
     BarrierIn {
         /// PMI 1.2 only.
         group: Option<Group>,
@@ -54,78 +54,78 @@ pub enum Request {
     PublishName {
         /// The name.
         service: Vec<u8>,
-        /// What a lookup yields.
+        /// The port that a lookup returns.
         port: Vec<u8>,
     },
-    /// Asks for a service's port. Answered at once.
+    /// Requests a service's port. Answered at once.
     LookupName {
         /// The name.
         service: Vec<u8>,
     },
-    /// Takes a service's name back.
+    /// Withdraws a service's name.
     UnpublishName {
         /// The name.
         service: Vec<u8>,
     },
     /// Starts a new job.
     Spawn(Spawn),
-    /// Ends the job. Never answered, and the last thing that is decoded: MPICH 4.1 and 4.2 send raw text after it, line
+    /// Ends the job. Never answered, and the last request that is decoded: MPICH 4.1 and 4.2 send raw text after it, line
     /// feeds included.
     Abort {
-        /// What `MPI_Abort` was given.
+        /// The code passed to `MPI_Abort`.
         exit_code: i32,
         /// The rest of the line; may be empty.
         message: Vec<u8>,
     },
-    /// Ends the dialogue; a later `Init` on the same connection begins another.
+    /// Ends the dialogue; a later `Init` on the same connection begins a new one.
     Finalize,
-    /// Historic: another key-value space.
+    /// Historic: creates another key-value space.
     CreateKvs,
-    /// Historic.
+    /// Historic: destroys a key-value space.
     DestroyKvs {
         /// Its name.
         kvsname: Vec<u8>,
     },
-    /// Historic: walks through a key-value space.
+    /// Historic: iterates over a key-value space.
     GetByIdx {
         /// Its name.
         kvsname: Vec<u8>,
-        /// From 0.
+        /// The index, from 0.
         idx: u32,
     },
-    /// A command that PMI-1 does not have. There is no generic reply: a client tests the reply's command.
+    /// A command that PMI-1 does not have. No generic reply exists: a client tests the reply's command.
     Unknown {
-        /// The word behind `cmd=`.
+        /// The word after `cmd=`.
         command: Vec<u8>,
     },
 }
 
-/// A barrier of some ranks (PMI 1.2): members and tag together are its identity.
+/// A barrier of some ranks (PMI 1.2), identified by members and tag together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Group {
-    /// `WORLD`, `NODE`, or ranks of the job with commas between them, as sent.
+    /// `WORLD`, `NODE`, or a comma-separated list of ranks of the job, as sent.
     pub members: Vec<u8>,
-    /// To be echoed in `barrier_out`.
+    /// Echoed in `barrier_out`.
     pub tag: u32,
 }
 
-/// The server's half: requests out of bytes. As an iterator it yields `None` until more bytes are fed.
+/// The server's half: decodes bytes into requests. As an iterator it yields `None` until more bytes are fed.
 #[derive(Debug, Default)]
 pub struct RequestDecoder {
     lines: Lines,
-    /// A spawn message of which lines are missing.
+    /// An incomplete spawn message.
     spawn: Option<SpawnAssembly>,
-    /// After an abort or an error nothing is decoded, nor kept.
+    /// After an abort or an error nothing is decoded or kept.
     closed: bool,
 }
 
 impl RequestDecoder {
-    /// A decoder for a fresh connection.
+    /// A decoder for a new connection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes what a read has brought.
+    /// Takes the bytes of a read.
     pub fn feed(&mut self, bytes: &[u8]) {
         if !self.closed {
             self.lines.feed(bytes);
@@ -137,7 +137,7 @@ impl RequestDecoder {
             let line = match line {
                 Ok(line) => line,
                 Err(error) => {
-                    // Its exit code comes first and is worth more than the end of its text.
+                    // The exit code comes first and matters more than the end of the text.
                     let pending = self.lines.pending();
                     let aborts = error == WireError::LineTooLong && pending.starts_with(b"cmd=abort ");
                     return Some(if aborts { parse(&pending[..LINE_MAX]) } else { Err(error) });
@@ -206,7 +206,7 @@ fn parse(line: &[u8]) -> Result<Request, WireError> {
     })
 }
 
-/// By position, because the value may hold anything: ` kvsname=K key=k value=` and then all to the end.
+/// Parses by position, because the value may contain anything: ` kvsname=K key=k value=`, then the rest of the line.
 fn parse_put(rest: &[u8]) -> Option<Request> {
     let (kvsname, rest) = take_word(rest, b"kvsname=")?;
     let (key, rest) = take_word(rest, b"key=")?;
@@ -235,7 +235,7 @@ fn parse_group(text: &[u8]) -> Result<Group, WireError> {
 }
 
 impl Request {
-    /// Appends the request's bytes, as MPICH 5 writes them. On error `out` is as it was.
+    /// Appends the request's bytes as MPICH 5 writes them. On an error `out` is unchanged.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let before = out.len();
         let max = if matches!(self, Self::Spawn(_)) { SPAWN_MAX } else { LINE_MAX + 1 };
@@ -292,7 +292,7 @@ impl Request {
     }
 }
 
-/// A line being written.
+/// A line under construction.
 struct Line(Vec<u8>);
 
 impl Line {
@@ -309,7 +309,7 @@ impl Line {
         Ok(self.push(key, value))
     }
 
-    /// A value that may hold spaces; nothing may follow it.
+    /// A value that may contain spaces; nothing may follow it.
     fn tail(self, key: &'static str, value: &[u8]) -> Result<Self, EncodeError> {
         check_line(key, value)?;
         Ok(self.push(key, value))
@@ -370,23 +370,23 @@ mod tests {
     }
 
     #[test]
-    fn words_come_in_any_order_and_unknown_ones_are_passed_over() {
+    fn words_may_come_in_any_order_and_unknown_ones_are_ignored() {
         let get = only(b"cmd=get  x=1 key=a=b flag kvsname=k key=second\n");
         assert_eq!(get, Ok(Request::Get { kvsname: "k".into(), key: "a=b".into() }));
     }
 
     #[test]
-    fn malformed_lines_are_told_apart() {
+    fn each_kind_of_malformed_line_has_its_own_error() {
         for line in ["", "init", "cmd", "cmd=", "cmd= init", "PUT x", "\0\0", "endcmd", " cmd=init", "\u{1b}[2J"] {
             let excerpt = line.as_bytes().escape_ascii().to_string();
             assert_eq!(only(format!("{line}\n").as_bytes()), Err(WireError::NoCommand { excerpt }));
         }
         let missing = only(b"cmd=get kvsname=k\n").unwrap_err();
-        assert_eq!(missing.to_string(), "get lacks key=");
+        assert_eq!(missing.to_string(), "get: key= is missing");
         let number = only(b"cmd=init pmi_version=one pmi_subversion=1\n").unwrap_err();
-        assert_eq!(number.to_string(), "init has a bad number pmi_version=one");
+        assert_eq!(number.to_string(), "init: invalid number pmi_version=one");
         let number = only(b"cmd=getbyidx kvsname=k idx=-1\n").unwrap_err();
-        assert_eq!(number.to_string(), "getbyidx has a bad number idx=-1");
+        assert_eq!(number.to_string(), "getbyidx: invalid number idx=-1");
         assert_eq!(only(b"cmd=mput a=b\n"), Ok(Request::Unknown { command: "mput".into() }));
         assert_eq!(only(b"mcmd=dance\n"), Ok(Request::Unknown { command: "dance".into() }));
     }
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abort_is_the_last_request_whatever_its_text_holds() {
+    fn an_abort_is_the_last_request_whatever_its_text_contains() {
         let mut decoder = RequestDecoder::new();
         decoder.feed(b"cmd=abort exitcode=7 message=Fatal error in rank 3: exitcode=9\ncmd=finalize\n\xff\n");
         let message = b"Fatal error in rank 3: exitcode=9".to_vec();
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abort_with_endless_text_still_gives_its_exit_code() {
+    fn an_abort_with_endless_text_still_yields_its_exit_code() {
         let mut decoder = RequestDecoder::new();
         decoder.feed(b"cmd=abort exitcode=5 message=");
         decoder.feed(&[b'x'; LINE_MAX]);
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_keep_their_text_and_give_their_tag() {
+    fn groups_keep_their_members_text_and_their_tag() {
         let group = |members: &str, tag| Ok(Request::BarrierIn { group: Some(Group { members: members.into(), tag }) });
         assert_eq!(only(b"cmd=barrier_in group=WORLD:434711146\n"), group("WORLD", 434711146));
         assert_eq!(only(b"cmd=barrier_in group=NODE:250856029\n"), group("NODE", 250856029));
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_wire_cannot_carry_is_not_written() {
+    fn requests_that_the_wire_cannot_carry_are_not_written() {
         let mut out = b"before".to_vec();
         let refused = |request: Request, out: &mut Vec<u8>| request.encode(out).unwrap_err();
         assert_eq!(refused(put("a b", "c"), &mut out), EncodeError::NotAWord { field: "key" });
@@ -489,7 +489,7 @@ mod tests {
             requests.push(Request::Abort { exit_code: code, message });
             let mut bytes = Vec::new();
             for request in &requests {
-                request.encode(&mut bytes).expect("the strategy makes what the wire can carry");
+                request.encode(&mut bytes).expect("the strategy generates valid requests");
             }
             let mut decoder = RequestDecoder::new();
             let mut decoded = Vec::new();
@@ -513,7 +513,7 @@ mod tests {
         }
     }
 
-    /// Rubbish, and pieces of real messages in the wrong places.
+    /// Random bytes, and pieces of real messages in wrong places.
     fn hostile() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop::sample::select(vec![
             "cmd=",

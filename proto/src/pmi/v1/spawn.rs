@@ -1,7 +1,7 @@
-//! The one request of several lines: one block from `mcmd=spawn` to `endcmd` for each program to start.
+//! The only request of several lines: one block from `mcmd=spawn` to `endcmd` for each program to start.
 //!
-//! Blocks are driven by their keys, because clients differ in order: MPICH 5 writes `argcnt` before the arguments and the
-//! preset values in the first block alone; MPICH 4 and Intel write `argcnt` last and the preset values in every block.
+//! Lines are matched by key, because clients differ in order: MPICH 5 writes `argcnt` before the arguments and the
+//! preset values in the first block only; MPICH 4 and Intel MPI write `argcnt` last and the preset values in every block.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +9,29 @@ use super::error::{EncodeError, WireError, excerpt};
 use super::words::{check_line, number};
 use super::{LINE_MAX, SPAWN_MAX};
 
-/// A job to start: ranks are numbered through its segments in order.
+/// A job to start. Ranks are numbered through its segments in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Spawn {
-    /// One per program.
+    /// One segment per program.
     pub segments: Vec<SpawnSegment>,
-    /// What the new job finds in its key-value space.
+    /// The keys and values that are preset in the new job's KVS.
     pub preput: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 /// One program of a new job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpawnSegment {
-    /// How many ranks run it.
+    /// The number of ranks that run it.
     pub nprocs: u32,
     /// The program.
     pub execname: Vec<u8>,
     /// Its arguments, without the program's name.
     pub args: Vec<Vec<u8>>,
-    /// `MPI_Info` pairs in their order; which of them count is the server's.
+    /// `MPI_Info` pairs in their order; the server decides which of them apply.
     pub info: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// A spawn message while its lines come in, at most [`SPAWN_MAX`] bytes of them.
+/// A spawn message whose lines are still arriving, at most [`SPAWN_MAX`] bytes.
 #[derive(Debug, Default)]
 pub(super) struct SpawnAssembly {
     bytes: usize,
@@ -40,7 +40,7 @@ pub(super) struct SpawnAssembly {
     block: Option<Block>,
 }
 
-/// The lines of one block by what they number.
+/// The lines of one block, grouped by what they number.
 #[derive(Debug, Default)]
 struct Block {
     single: BTreeMap<&'static str, Vec<u8>>,
@@ -56,7 +56,7 @@ struct Pairs {
 }
 
 impl SpawnAssembly {
-    /// Takes a line; yields the message when it was the last.
+    /// Takes a line; returns the message when the line was its last.
     pub(super) fn push(&mut self, line: &[u8]) -> Result<Option<Spawn>, WireError> {
         self.bytes += line.len() + 1;
         if self.bytes > SPAWN_MAX {
@@ -145,7 +145,7 @@ impl Pairs {
     }
 }
 
-/// The number behind a prefix, if there is nothing but a number: `argcnt` is not an argument.
+/// The number after a prefix, if nothing else follows: `argcnt` is not an argument.
 fn index_after(key: &str, prefix: &str) -> Option<u32> {
     let digits = key.strip_prefix(prefix)?;
     if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
@@ -245,7 +245,7 @@ pub(super) mod tests {
         argcnt=1\narg1=second\ninfo_num=0\nendcmd\n";
 
     #[test]
-    fn the_message_of_mpich_5_comes_out_and_goes_in_the_same() {
+    fn the_message_of_mpich_5_is_decoded_and_encoded_unchanged() {
         assert_eq!(decode(MPICH_5), Some(Ok(Request::Spawn(expected()))));
         let mut out = Vec::new();
         Request::Spawn(expected()).encode(&mut out).unwrap();
@@ -253,7 +253,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_order_of_mpich_4_means_the_same() {
+    fn the_order_of_mpich_4_is_decoded_to_the_same_message() {
         let preput = "preput_num=1\npreput_key_0=PARENT_ROOT_PORT_NAME\n\
             preput_val_0=tag#0$connentry#766D0002009511C0000202[8]$\n";
         let text = format!(
@@ -271,18 +271,21 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn malformed_messages_are_told_apart() {
+    fn each_kind_of_malformed_message_has_its_own_error() {
         let vectors = [
-            (MPICH_5.replace("spawnssofar=2", "spawnssofar=3"), "a spawn message has spawnssofar 3 where 2 is due"),
-            (MPICH_5.replace("spawnssofar=1", "spawnssofar=0"), "a spawn message has spawnssofar 0 where 1 is due"),
-            (MPICH_5.replace("totspawns=2", "totspawns=0"), "a spawn message has spawnssofar 1 where 0 is due"),
-            (MPICH_5.replace("argcnt=3", "argcnt=4"), "a spawn message has argcnt 4 where 3 is due"),
-            (MPICH_5.replace("arg2=", "arg9="), "a spawn message has argument 3 where 2 is due"),
-            (MPICH_5.replace("execname=./b\n", ""), "spawn lacks execname="),
-            (MPICH_5.replace("info_val_1=", "info_val_2="), "spawn lacks info_val_="),
-            (MPICH_5.replace("nprocs=2", "nprocs=-2"), "spawn has a bad number nprocs=-2"),
-            (MPICH_5.replace("nprocs=2", "nprocs"), "a spawn line is not key=value: \"nprocs\""),
-            (MPICH_5.replace("\nmcmd=spawn", "\ncmd=finalize"), "a spawn line is not key=value: \"cmd=finalize\""),
+            (MPICH_5.replace("spawnssofar=2", "spawnssofar=3"), "invalid spawn message: spawnssofar is 3, expected 2"),
+            (MPICH_5.replace("spawnssofar=1", "spawnssofar=0"), "invalid spawn message: spawnssofar is 0, expected 1"),
+            (MPICH_5.replace("totspawns=2", "totspawns=0"), "invalid spawn message: spawnssofar is 1, expected 0"),
+            (MPICH_5.replace("argcnt=3", "argcnt=4"), "invalid spawn message: argcnt is 4, expected 3"),
+            (MPICH_5.replace("arg2=", "arg9="), "invalid spawn message: argument is 3, expected 2"),
+            (MPICH_5.replace("execname=./b\n", ""), "spawn: execname= is missing"),
+            (MPICH_5.replace("info_val_1=", "info_val_2="), "spawn: info_val_= is missing"),
+            (MPICH_5.replace("nprocs=2", "nprocs=-2"), "spawn: invalid number nprocs=-2"),
+            (MPICH_5.replace("nprocs=2", "nprocs"), "invalid spawn line, expected key=value: \"nprocs\""),
+            (
+                MPICH_5.replace("\nmcmd=spawn", "\ncmd=finalize"),
+                "invalid spawn line, expected key=value: \"cmd=finalize\"",
+            ),
         ];
         for (text, error) in vectors {
             assert_eq!(decode(&text).unwrap().unwrap_err().to_string(), error);

@@ -1,9 +1,9 @@
-//! Dialogues captured between real clients and a server, both directions: what MPICH's client library says and what it
-//! accepts is what our two halves say and accept.
+//! Dialogues captured between real clients and a server, in both directions: our two halves must write and read exactly what
+//! MPICH's client library and its server do.
 
 use super::{Reply, ReplyDecoder, Request, RequestDecoder};
 
-/// A line of the dialogue: who says it, its bytes, what it means.
+/// A line of the dialogue: its sender, its bytes, its meaning.
 enum Said {
     Client(&'static str, Request),
     Server(&'static str, Reply),
@@ -16,7 +16,7 @@ fn get(kvsname: &[u8], key: &str) -> Request {
     Request::Get { kvsname: kvsname.to_vec(), key: key.into() }
 }
 
-/// Two ranks over an inherited socket, MPICH's development client; rank 0.
+/// Two ranks over an inherited socket, with MPICH's development client; rank 0.
 fn inherited_socket() -> Vec<Said> {
     let put = Request::Put { kvsname: KVS.to_vec(), key: "key-0".into(), value: "val-0".into() };
     let maxes = Reply::Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 };
@@ -41,7 +41,7 @@ fn inherited_socket() -> Vec<Said> {
     ]
 }
 
-/// A process that was not launched becomes rank 2 of 3 over TCP, MPICH 5.
+/// A process that no launcher started becomes rank 2 of 3 over TCP, with MPICH 5.
 fn foreign_process() -> Vec<Said> {
     const KVS: &[u8] = b"kvs_A_5372";
     let absent = || Server("cmd=get_result rc=1 msg=key_not_found\n", Reply::GetResult(None));
@@ -76,7 +76,7 @@ fn foreign_process() -> Vec<Said> {
 }
 
 #[test]
-fn captured_dialogues_are_said_as_captured() {
+fn captured_dialogues_are_encoded_byte_for_byte() {
     for said in [inherited_socket(), foreign_process()].into_iter().flatten() {
         let mut out = Vec::new();
         let text = match said {
@@ -94,7 +94,7 @@ fn captured_dialogues_are_said_as_captured() {
 }
 
 #[test]
-fn captured_dialogues_are_understood_byte_by_byte_and_all_at_once() {
+fn captured_dialogues_are_decoded_byte_by_byte_and_all_at_once() {
     for dialogue in [inherited_socket, foreign_process] {
         let (mut asked, mut answered) = (String::new(), String::new());
         let (mut requests, mut replies) = (Vec::new(), Vec::new());

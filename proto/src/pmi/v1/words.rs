@@ -1,4 +1,4 @@
-//! A line as a command and its words. Order is free, unknown words are passed over, the first of two equal keys counts.
+//! A line as a command and its words. The order is free, unknown words are ignored, the first of two equal keys counts.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use super::error::{EncodeError, WireError, excerpt};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Words<'a> {
     pub(super) command: &'a [u8],
-    /// All behind the command, from the space on.
+    /// The line after the command, with its leading space.
     pub(super) rest: &'a [u8],
 }
 
@@ -36,7 +36,7 @@ impl<'a> Words<'a> {
         self.find(key).map(|value| number(self.command, key, value)).transpose()
     }
 
-    /// The value that runs verbatim to the end of the line, and the words before it.
+    /// The value that extends verbatim to the end of the line, and the words before it.
     pub(super) fn split_tail(&self, key: &str) -> (Self, Option<&'a [u8]>) {
         let mark = [b" ", key.as_bytes(), b"="].concat();
         match self.rest.windows(mark.len()).position(|window| window == mark) {
@@ -46,7 +46,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The value of `key=value`, if that is its key.
+/// The value of `key=value` if `key` is the word's key.
 pub(super) fn value_of<'a>(word: &'a [u8], key: &str) -> Option<&'a [u8]> {
     word.strip_prefix(key.as_bytes())?.strip_prefix(b"=")
 }
