@@ -1,9 +1,9 @@
-//! `cargo xtask abi`: the MPI library's interface, from its tables (`client-lib/abi/*.tsv`): `mpi.h`, the constants and the
-//! exported functions in Rust, and what is implemented of them.
+//! `cargo xtask abi`: generates the MPI library's interface from its tables (`client-lib/abi/*.tsv`): `mpi.h`, the constants and
+//! exported functions in Rust, and the list of implemented functions.
 //!
-//! Who implements a function adds a line to `implemented.tsv`: its name, the path of what does it below `crate::api`, and
+//! A new function needs a line in `implemented.tsv`: its name, the path of its implementation below `crate::api`, and
 //! `always` if it may be called before `MPI_Init` and after `MPI_Finalize`, or `plain` if it returns a value instead of an
-//! error code. The form with large counts (`_c`) is the same line.
+//! error code. The same line covers the form with large counts (`_c`).
 
 mod constants;
 mod coverage;
@@ -27,19 +27,19 @@ pub(crate) fn abi(args: &[OsString]) -> anyhow::Result<()> {
     match args {
         [] => step("generate", write),
         [option] if option == "--check" => step("compare", check),
-        _ => bail!("cargo xtask abi, or cargo xtask abi --check"),
+        _ => bail!("usage: cargo xtask abi [--check]"),
     }
 }
 
-/// What is generated is what the tables say.
+/// Checks that the generated files match the tables.
 pub(crate) fn check() -> anyhow::Result<()> {
     let texts = texts()?;
     for (path, text) in &texts {
         let there = fs::read_to_string(path).unwrap_or_default();
-        anyhow::ensure!(there == *text, "{} is out of date: cargo xtask abi", path.display());
+        anyhow::ensure!(there == *text, "{} is out of date: run cargo xtask abi", path.display());
     }
     match strays(&texts)?.first() {
-        Some(stray) => bail!("{} is not generated any more: cargo xtask abi", stray.display()),
+        Some(stray) => bail!("{} is no longer generated: run cargo xtask abi", stray.display()),
         None => Ok(()),
     }
 }
@@ -51,7 +51,7 @@ fn write() -> anyhow::Result<()> {
         fs::remove_file(&stray).with_context(|| format!("remove {}", stray.display()))?;
     }
     for (path, text) in &texts {
-        // What has not changed is not compiled again.
+        // Unchanged files are not written, so that they are not compiled again.
         if fs::read_to_string(path).ok().as_ref() != Some(text) {
             fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
         }
@@ -59,7 +59,7 @@ fn write() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The generated files and what is to stand in them.
+/// The generated files and their contents.
 fn texts() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let tables = Tables::read()?;
     let mut texts = BTreeMap::from([
@@ -77,7 +77,7 @@ fn exports() -> PathBuf {
     places::root().join("client-lib/src/exports")
 }
 
-/// Files of chapters that are none.
+/// Files of chapters that no longer exist.
 fn strays(texts: &BTreeMap<PathBuf, String>) -> anyhow::Result<Vec<PathBuf>> {
     let there = fs::read_dir(exports()).with_context(|| format!("read {}", exports().display()))?;
     let there = there.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;

@@ -40,7 +40,7 @@ fn models() -> anyhow::Result<()> {
     test.envs([("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")]);
     let told = quiet(&mut test)?;
     let none = String::from_utf8_lossy(&told.stdout).contains("ok. 0 passed");
-    anyhow::ensure!(!none, "no model was run: their names start with loom_");
+    anyhow::ensure!(!none, "no model was run: names of models start with loom_");
     Ok(())
 }
 
@@ -73,12 +73,12 @@ fn fresh() -> anyhow::Result<()> {
         let name = entry?.file_name();
         let read = |path: PathBuf| fs::read(&path).with_context(|| format!("read {}", path.display()));
         let same = read(scratch.join(&name))? == read(generated().join(&name))?;
-        anyhow::ensure!(same, "proto/src/generated/{} is out of date: cargo xtask proto", name.display());
+        anyhow::ensure!(same, "proto/src/generated/{} is out of date: run cargo xtask proto", name.display());
     }
     abi::check()
 }
 
-/// Checks our dependencies by `deny.toml`. Advisories are not checked: they change without any change here.
+/// Checks the dependencies by `deny.toml`. Advisories are not checked, because they change without a change here.
 fn dependencies() -> anyhow::Result<()> {
     let tools = places::target()?.join("tools");
     let private = tools.join("bin/cargo-deny");

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: a virtual machine of four daemons on this machine, and a real MPI program on it.
+//! `cargo xtask demo`: starts a DVM of four daemons on this machine and runs a real MPI program on it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,14 +17,14 @@ pub(crate) fn demo(_args: &[OsString]) -> anyhow::Result<()> {
     let since = Instant::now();
     let stage = Stage::set("demo", places::binaries()?)?;
     fs::copy(places::root().join("tests/programs/pi.c"), stage.dir().join("pi.c"))?;
-    println!("\nThis plays in {}", stage.dir().display());
+    println!("\nThe demo runs in {}", stage.dir().display());
     play(&stage)?;
-    println!("\nThat was it, in {:.1} s. Your turn: README.md goes on from here.", since.elapsed().as_secs_f64());
+    println!("\nDone in {:.1} s. README.md continues from here.", since.elapsed().as_secs_f64());
     Ok(())
 }
 
 fn play(stage: &Stage) -> anyhow::Result<()> {
-    say("Four daemons on this machine, as if it were four. The first is the head; the others join it.");
+    say("Start four daemons on this machine, as if it were four machines. The first is the head; the others join it.");
     run(stage, "rsd start --name node0 --listen 127.0.0.1:0 --slots 4")?;
     let head = stage.listen("node0")?;
     for node in 1..4 {
@@ -32,28 +32,30 @@ fn play(stage: &Stage) -> anyhow::Result<()> {
     }
     run(stage, "rsctl nodes")?;
 
-    say("An MPI program, compiled with the MPICH that Debian ships. It knows nothing of rsd.");
+    say("Compile an MPI program with Debian's MPICH. Nothing in it is specific to rsd.");
     run(stage, "mpicc.mpich -O2 -o pi pi.c -lm")?;
 
-    say("Submitted, it runs on its own; what is printed is the job's number. `attach` follows it from its beginning.");
+    say("`submit` runs it in the background and prints the job's number. `attach` follows it from the beginning.");
     run(stage, "rsctl submit -n 16 ./pi")?;
     run(stage, "rsctl attach last")?;
     run(stage, "rsctl job show last")?;
 
-    say("`run` does both, and exits as the program does. One rank per node in turn; -l tells who says what.");
+    say(
+        "`run` does both and exits with the program's code. Ranks go to the nodes in turn; -l labels each line with its rank.",
+    );
     run(stage, "rsctl run -n 4 --map-by node -l sh -c 'echo \"hello from $RSD_NODE_NAME\"'")?;
 
-    say("When something goes wrong, it says what, where and why.");
+    say("An error says what failed, where and why.");
     fail(stage, "rsctl run -n 4 sh -c 'test $RSD_RANK != 2 || { echo \"out of luck\" >&2; exit 3; }'", 3)?;
     fail(stage, "rsctl run -n 20 ./pi", 243)?;
 
-    say("A daemon can go while its ranks stay: here the one of node3 is killed, and started again.");
+    say("Ranks survive their daemon: here the daemon of node3 is killed and restarted.");
     run(stage, "rsctl submit -n 16 sh -c 'sleep 2; echo \"rank $RSD_RANK on $RSD_NODE_NAME is done\"'")?;
     run(stage, &format!("kill -9 {}", stage.pid("node3")?))?;
     run(stage, &format!("rsd start --name node3 --join {head} --slots 4"))?;
     run(stage, "rsctl wait last && rsctl logs last | grep node3")?;
 
-    say("All that has happened:");
+    say("List all jobs of this demo:");
     run(stage, "rsctl ps -a")?;
     run(stage, "rsd stop --dvm node0")
 }
@@ -65,14 +67,14 @@ fn say(text: &str) {
 /// Shows a command, then what it prints.
 fn run(stage: &Stage, line: &str) -> anyhow::Result<()> {
     let code = shell(stage, line)?;
-    anyhow::ensure!(code == Some(0), "`{line}` ended with {code:?}");
+    anyhow::ensure!(code == Some(0), "`{line}` exited with {code:?}");
     Ok(())
 }
 
-/// The same for one that is to fail.
+/// Like [`run`], for a command that must fail.
 fn fail(stage: &Stage, line: &str, expected: i32) -> anyhow::Result<()> {
     let code = shell(stage, line)?;
-    anyhow::ensure!(code == Some(expected), "`{line}` ended with {code:?} instead of {expected}");
+    anyhow::ensure!(code == Some(expected), "`{line}` exited with {code:?}, expected {expected}");
     println!("$ echo $?\n{expected}");
     Ok(())
 }

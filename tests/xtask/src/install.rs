@@ -1,5 +1,5 @@
-//! `cargo xtask install`: the programs as they are meant to be used, the MPI library with what programs are built with,
-//! manual pages and completions, under one prefix.
+//! `cargo xtask install`: installs the programs, the MPI library with its compilers and headers,
+//! manual pages and completions under one prefix.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -19,7 +19,7 @@ pub(crate) fn install(args: &[OsString]) -> anyhow::Result<()> {
     let prefix = match args {
         [] => default_prefix()?,
         [option, prefix] if option == "--prefix" && !prefix.is_empty() => std::path::absolute(prefix)?,
-        _ => bail!("say where to: cargo xtask install --prefix DIR (default: ~/.local)"),
+        _ => bail!("usage: cargo xtask install [--prefix DIR] (default: ~/.local)"),
     };
     setup::for_building()?;
     let built = programs::build()?;
@@ -33,7 +33,7 @@ pub(crate) fn install(args: &[OsString]) -> anyhow::Result<()> {
 }
 
 fn default_prefix() -> anyhow::Result<PathBuf> {
-    let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).context("HOME is not set: say --prefix DIR")?;
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).context("HOME is not set: use --prefix DIR")?;
     Ok(Path::new(&home).join(".local"))
 }
 
@@ -41,7 +41,7 @@ fn copy(built: &Path, prefix: &Path) -> anyhow::Result<()> {
     for program in ["rsd", "rsctl"] {
         put(&fs::read(built.join(program))?, &prefix.join("bin").join(program), 0o755)?;
     }
-    // Beside the PATH: it would stand before another launcher's.
+    // Outside the PATH, where it could hide another launcher's mpiexec.
     prefix::put_link("../../bin/rsctl".as_ref(), &prefix.join("libexec/rsd/mpiexec"))?;
     put(&fs::read(built.join(prefix::BUILT))?, &prefix.join(prefix::LOADED), 0o755)?;
     prefix::put_link(prefix::LINK.as_ref(), &prefix.join(prefix::LINKED))?;

@@ -1,6 +1,6 @@
 //! Set-up, demo, tests, checks and benches of rsd: `cargo xtask COMMAND`.
 //!
-//! It builds with Rust and gcc alone, so that it runs on a machine where nothing else is installed.
+//! It needs only Rust and gcc, so that it runs on a machine where nothing else is installed.
 
 mod abi;
 mod bench;

@@ -1,4 +1,4 @@
-//! Where things are: the checkout, and what is built and installed under cargo's target directory.
+//! Paths: the checkout, and what is built and installed under cargo's target directory.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("this package is two folders below the root")
 }
 
-/// Cargo's target directory: where this program was built.
+/// Cargo's target directory, where this program was built.
 pub(crate) fn target() -> anyhow::Result<PathBuf> {
     let me = std::env::current_exe()?;
     let target =

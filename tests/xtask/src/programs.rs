@@ -1,4 +1,4 @@
-//! The programs as they are installed and measured: compiled once more than for the tests, with optimisation.
+//! Builds the programs as they are installed and measured: with optimisation, apart from the test builds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use anyhow::Context;
 use crate::places;
 use crate::shell::{cargo, quiet, step};
 
-/// Builds what is installed; returns the directory that then holds `rsd`, `rsctl`, the MPI library and its examples.
+/// Builds the programs for installation; returns the directory of `rsd`, `rsctl`, the MPI library and its examples.
 ///
 /// - `rsd` and `rsctl` share their dependencies with the development build (`installed.toml`).
-/// - The MPI library is optimised and linked as a whole (the `release` profile): its speed is that of every message.
-/// - `rsctl` is linked statically and at a fixed address: it starts anew with every command, and a third of its time was spent on
-///   loading libraries and relocating itself. Where static linking is not possible, it is linked dynamically. `rsd` is always
+/// - The MPI library is optimised and linked as a whole (the `release` profile), because it handles every message.
+/// - `rsctl` is linked statically and at a fixed address: every command starts it anew, and loading libraries and relocation took a
+/// third of its time. Where static linking is not possible, it is linked dynamically. `rsd` is always
 ///   linked dynamically because it loads drivers.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
     const LIBRARY: [&str; 5] = ["build", "--release", "--package=rsd-mpi", "--lib", "--examples"];
@@ -43,7 +43,7 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
     Ok(installed)
 }
 
-/// Replaces `to`, which may be running.
+/// Replaces `to`, which may be a running program.
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let new = to.with_extension("new");
     fs::copy(from, &new)

@@ -1,4 +1,4 @@
-//! Installs what building and testing need beyond Rust and gcc: Debian packages, and wheels in private environments.
+//! Installs what building and testing need besides Rust and gcc: Debian packages, and wheels in private environments.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,13 +10,13 @@ use anyhow::Context;
 use crate::places;
 use crate::shell::{cargo, quiet, step, succeeds};
 
-/// A Debian package and how to see whether what it brings is there (however it came).
+/// A Debian package, and a check whether its contents are present, however they were installed.
 struct Package {
     name: &'static str,
     there: fn() -> bool,
 }
 
-/// What is needed for building, for the demo as well, and for the tests as well: each the first so many of these.
+/// The packages for building, then for the demo, then for the tests; each purpose needs the first few of these.
 const PACKAGES: [Package; 12] = [
     Package { name: "gcc", there: || runs("cc", &["--version"]) },
     Package { name: "pkg-config", there: || runs("pkg-config", &["--version"]) },
@@ -35,16 +35,16 @@ const PACKAGES: [Package; 12] = [
 const TO_BUILD: usize = 3;
 const FOR_THE_DEMO: usize = 5;
 
-/// Wheels in an environment of their own, pinned: what tests and benches compare with does not change behind our back.
+/// Pinned wheels in an environment of their own, so that tests and benches always compare with the same versions.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) wheels: &'static [&'static str],
 }
 
-/// The MPICH that tests and benches run beside Debian's.
+/// The MPICH that tests and benches use besides Debian's.
 pub(crate) const MPICH: Peer = Peer { name: "mpich", wheels: &["mpich==5.0.2", "mpi4py==4.1.2", "numpy>=2,<3"] };
 
-/// Intel MPI, which is no MPICH of ours but speaks PMI-1, too.
+/// Intel MPI, which also uses PMI-1.
 const INTEL: Peer = Peer { name: "impi", wheels: &["impi-rt==2021.18.1", "mpi4py==4.1.2"] };
 
 /// `cargo xtask setup`.
@@ -54,17 +54,17 @@ pub(crate) fn setup(_args: &[OsString]) -> anyhow::Result<()> {
     wheels(&INTEL)
 }
 
-/// Installs the Debian packages without which nothing builds.
+/// Installs the Debian packages that building needs.
 pub(crate) fn for_building() -> anyhow::Result<()> {
     install(&PACKAGES[..TO_BUILD])
 }
 
-/// Installs the Debian packages for building and for the demo.
+/// Installs the Debian packages that building and the demo need.
 pub(crate) fn for_the_demo() -> anyhow::Result<()> {
     install(&PACKAGES[..FOR_THE_DEMO])
 }
 
-/// Runs `install`, which mostly waits for the network, and meanwhile compiles what needs only the compiler: `rsctl`, and with it most
+/// Runs `install`, which mostly waits for the network, and meanwhile compiles what needs only the compiler: `rsctl` and most
 /// dependencies. An error of `install` is reported first.
 pub(crate) fn while_compiling(install: impl FnOnce() -> anyhow::Result<()> + Send) -> anyhow::Result<()> {
     if !runs("cc", &["--version"]) {
@@ -87,7 +87,7 @@ fn install(packages: &[Package]) -> anyhow::Result<()> {
     }
     let mut apt = administrator().with_context(|| {
         let list = missing.join(" ");
-        format!("these are missing: {list}\nplease run:  sudo apt-get update && sudo apt-get install -y {list}")
+        format!("missing packages: {list}\nrun:  sudo apt-get update && sudo apt-get install -y {list}")
     })?;
     step(&format!("install {}", missing.join(" ")), || {
         let lists = apt.iter().map(String::as_str).chain(["update", "-q"]);
@@ -97,14 +97,14 @@ fn install(packages: &[Package]) -> anyhow::Result<()> {
         Ok(())
     })?;
     let still: Vec<&str> = absent().collect();
-    anyhow::ensure!(still.is_empty(), "installed, but not to be seen: {}", still.join(" "));
+    anyhow::ensure!(still.is_empty(), "installed, but not found: {}", still.join(" "));
     Ok(())
 }
 
-/// `apt-get`, in a form that this user may run without being asked anything.
+/// The command line of `apt-get` that this user may run without a password.
 fn administrator() -> anyhow::Result<Vec<String>> {
     let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"];
-    anyhow::ensure!(runs("apt-get", &["--version"]), "this is no Debian: there is no apt-get");
+    anyhow::ensure!(runs("apt-get", &["--version"]), "apt-get not found: setup needs Debian or a derivative");
     let prefix: &[&str] = if root() {
         &[]
     } else if runs("sudo", &["-n", "true"]) {
@@ -119,7 +119,7 @@ fn root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n")
 }
 
-/// Makes a peer's environment, unless it is there with these very wheels.
+/// Creates a peer's environment, unless it exists with the same wheels.
 pub(crate) fn wheels(peer: &Peer) -> anyhow::Result<()> {
     let home = places::peer(peer.name)?;
     let stamp = home.join("wheels");
@@ -137,8 +137,8 @@ pub(crate) fn wheels(peer: &Peer) -> anyhow::Result<()> {
     })
 }
 
-/// mpi4py for the standard ABI, built from its source against the MPI library of ours under `prefix`, unless it is there and the
-/// header is the same. Its own tests lie in `source/test`.
+/// Builds mpi4py for the standard ABI from source against rsd's MPI library under `prefix`, unless it exists and the
+/// header is unchanged. Its own tests are in `source/test`.
 pub(crate) fn mpi4py(prefix: &Path) -> anyhow::Result<()> {
     const RELEASE: &str = "mpi4py==4.1.2";
     let home = places::peer("mpi4py")?;
@@ -159,7 +159,7 @@ pub(crate) fn mpi4py(prefix: &Path) -> anyhow::Result<()> {
         quiet(pip().args(fetch).arg(&source))?;
         let archive = source.join("mpi4py-4.1.2.tar.gz");
         quiet(Command::new("tar").args(["xzf"]).arg(archive).args(["--strip-components=1", "-C"]).arg(&source))?;
-        // What it is tested for is not how fast it is.
+        // The tests check correctness, not speed.
         let built = [("MPI4PY_BUILD_MPIABI", "1"), ("CFLAGS", "-O0")];
         let mpicc = prefix.join("bin/mpicc");
         quiet(pip().args(["install", "--quiet", "numpy>=2,<3"]).arg(&source).envs(built).env("MPICC", mpicc))?;

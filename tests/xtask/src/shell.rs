@@ -1,4 +1,4 @@
-//! Running commands, and saying so in one line each.
+//! Runs commands and reports each in one line.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use crate::places;
 
-/// Does `work`, with a line that names it and tells how long it took.
+/// Does `work`; prints a line with its name and duration.
 pub(crate) fn step<T>(name: &str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     print!("xtask: {name} … ");
     std::io::stdout().flush()?;
@@ -26,7 +26,7 @@ pub(crate) fn step<T>(name: &str, work: impl FnOnce() -> anyhow::Result<T>) -> a
     }
 }
 
-/// A heading, for work that prints something itself.
+/// Prints a heading, for work that prints its own output.
 pub(crate) fn heading(name: &str) {
     println!("xtask: {name}");
 }
@@ -39,31 +39,31 @@ pub(crate) fn cargo<I: IntoIterator<Item: AsRef<OsStr>>>(args: I) -> Command {
     command
 }
 
-/// Runs a command and shows what it printed only if it fails.
+/// Runs a command; shows its output only if it fails.
 pub(crate) fn quiet(command: &mut Command) -> anyhow::Result<Output> {
     let output = command.output().with_context(|| format!("start {}", line(command)))?;
     if !output.status.success() {
         println!();
         std::io::stdout().write_all(&output.stdout)?;
         std::io::stderr().write_all(&output.stderr)?;
-        anyhow::bail!("{} ended with {}", line(command), output.status);
+        anyhow::bail!("{} exited with {}", line(command), output.status);
     }
     Ok(output)
 }
 
-/// Runs a command on our own terminal.
+/// Runs a command on the terminal.
 pub(crate) fn shown(command: &mut Command) -> anyhow::Result<()> {
     let status = command.status().with_context(|| format!("start {}", line(command)))?;
-    anyhow::ensure!(status.success(), "{} ended with {status}", line(command));
+    anyhow::ensure!(status.success(), "{} exited with {status}", line(command));
     Ok(())
 }
 
-/// Whether a command runs and succeeds, whatever it prints.
+/// Whether a command runs and succeeds; its output is dropped.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// A command as one would type it.
+/// A command as typed in a shell.
 pub(crate) fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")

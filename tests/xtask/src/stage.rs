@@ -1,6 +1,6 @@
-//! A directory of its own for daemons, so that the user's own are neither seen nor touched.
+//! A directory of its own for daemons, which hides the user's own daemons and protects them.
 //!
-//! A guard process stops the daemons when we leave, however we leave: it waits for the end of a pipe that only we hold.
+//! A guard process stops the daemons when xtask exits, for any reason: it waits for the end of a pipe that only xtask holds.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +11,7 @@ use anyhow::Context;
 
 use crate::places;
 
-/// Where daemons are started and all commands run.
+/// The directory in which daemons are started and all commands run.
 pub(crate) struct Stage {
     dir: PathBuf,
     binaries: PathBuf,
@@ -19,10 +19,10 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// An empty directory below cargo's; `rsd` and `rsctl` are those in `binaries`.
+    /// Creates an empty directory below cargo's; `rsd` and `rsctl` are those in `binaries`.
     pub(crate) fn set(name: &str, binaries: PathBuf) -> anyhow::Result<Stage> {
         let dir = places::target()?.join(name);
-        // The guard of the one before has stopped what ran there.
+        // The guard of an earlier run has stopped its daemons.
         if dir.exists() {
             fs::remove_dir_all(&dir).with_context(|| format!("remove the old {}", dir.display()))?;
         }
@@ -36,7 +36,7 @@ impl Stage {
         &self.dir
     }
 
-    /// A command there, which finds these daemons and no others.
+    /// A command in the directory, which finds these daemons and no others.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths(std::iter::once(self.binaries.clone()).chain(std::env::split_paths(&path)))?;
@@ -48,26 +48,26 @@ impl Stage {
         Ok(command)
     }
 
-    /// What a daemon has written about itself.
+    /// A daemon's record of itself, `daemon.json`.
     pub(crate) fn record(&self, daemon: &str) -> anyhow::Result<serde_json::Value> {
         let path = self.dir.join(daemon).join("daemon.json");
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// Where a daemon listens.
+    /// The address on which a daemon listens.
     pub(crate) fn listen(&self, daemon: &str) -> anyhow::Result<String> {
         let listen = self.record(daemon)?["listen"].as_str().map(str::to_owned);
-        listen.with_context(|| format!("{daemon} does not say where it listens"))
+        listen.with_context(|| format!("the record of {daemon} has no listen address"))
     }
 
-    /// A daemon's process.
+    /// A daemon's process id.
     pub(crate) fn pid(&self, daemon: &str) -> anyhow::Result<u64> {
-        self.record(daemon)?["pid"].as_u64().with_context(|| format!("{daemon} does not say its process id"))
+        self.record(daemon)?["pid"].as_u64().with_context(|| format!("the record of {daemon} has no process id"))
     }
 
     fn post_guard(&self) -> anyhow::Result<Child> {
-        // Ctrl-C goes to all of us; the guard outlives it.
+        // Ctrl-C goes to the whole process group; the guard ignores it.
         const WATCH: &str = "trap '' INT TERM HUP QUIT; cat >/dev/null
             for daemon in */daemon.json; do rsd stop --force --dvm \"${daemon%/*}\" >/dev/null 2>&1; done; exit 0";
         self.command("sh")?.args(["-c", WATCH]).stdin(Stdio::piped()).spawn().context("start the guard")
@@ -78,7 +78,7 @@ impl Drop for Stage {
     fn drop(&mut self) {
         if let Some(mut guard) = self.guard.take() {
             drop(guard.stdin.take());
-            // It ends by itself now; there is nothing to learn from how.
+            // The guard now exits by itself; its exit status is irrelevant.
             let _ = guard.wait();
         }
     }

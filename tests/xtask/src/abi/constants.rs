@@ -1,4 +1,4 @@
-//! From tables to Rust: the constants.
+//! Generates the constants in Rust.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ pub(super) fn module(tables: &Tables) -> String {
     text
 }
 
-/// Handles and addresses are numbers here; an alias is what it stands for.
+/// Handles and addresses are integers in Rust; an alias has the type that it stands for.
 fn rust_type(tables: &Tables, constant: &Constant) -> &'static str {
     if let Some(of) = tables.constants.iter().find(|other| other.name == constant.value) {
         return rust_type(tables, of);

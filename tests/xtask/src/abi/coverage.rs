@@ -1,4 +1,4 @@
-//! From tables to prose: what is there and what is not yet.
+//! Generates the list of implemented functions.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ pub(super) fn page(tables: &Tables) -> String {
     let all = tables.functions.len();
     let sum = tables.functions.iter().filter(done).count();
     let mut text = format!(
-        "# What is there of the MPI 5.0 standard ABI\n\n\
+        "# What rsd implements of the MPI 5.0 standard ABI\n\n\
          Generated from `*.tsv` by `cargo xtask abi`: do not edit. {sum} of {all} functions are implemented. The others can be\n\
          linked and called; they report `MPI_ERR_UNSUPPORTED_OPERATION` to the error handler.\n\n\
          | chapter | implemented | of |\n|---|---|---|\n"

@@ -1,10 +1,10 @@
-//! From tables to Rust: the exported functions, a file per chapter, as lists for the macro of `client-lib/src/exports`.
+//! Generates the exported functions in Rust, a file per chapter, as lists for the macro of `client-lib/src/exports`.
 
 use std::fmt::Write;
 
 use super::tables::{Function, Parameter, Tables, Way};
 
-/// Handles that C passes as pointers, and their types in Rust.
+/// Handles that C passes as pointers, and their Rust types.
 const HANDLES: [(&str, &str); 11] = [
     ("MPI_Comm", "CommHandle"),
     ("MPI_Datatype", "DatatypeHandle"),
@@ -19,7 +19,7 @@ const HANDLES: [(&str, &str); 11] = [
     ("MPI_Win", "WinHandle"),
 ];
 
-/// Other types of C without stars.
+/// Other C types without pointers.
 const PLAIN: [(&str, &str); 12] = [
     ("int", "c_int"),
     ("char", "c_char"),
@@ -38,7 +38,7 @@ const PLAIN: [(&str, &str); 12] = [
 /// Handles of the tools interface.
 const TOOLS: [&str; 4] = ["MPI_T_cvar_handle", "MPI_T_event_registration", "MPI_T_pvar_handle", "MPI_T_pvar_session"];
 
-/// Objects with error handlers: a function reports its errors to the first one that it is given.
+/// Objects with error handlers: a function reports its errors to the first such object among its arguments.
 const SCOPES: [(&str, &str); 4] =
     [("MPI_Comm", "Comm"), ("MPI_Win", "Win"), ("MPI_File", "File"), ("MPI_Session", "Session")];
 
@@ -61,7 +61,7 @@ pub(super) fn chapter(tables: &Tables, chapter: &str) -> String {
     text + "}\n"
 }
 
-/// What a shim does.
+/// The body of a shim.
 fn body(tables: &Tables, function: &Function) -> String {
     let scope = scope(function);
     let Some(implementation) = tables.implementation(function) else {
@@ -77,7 +77,7 @@ fn body(tables: &Tables, function: &Function) -> String {
     list(&format!("        => {way} {}(", implementation.path), arguments, ");")
 }
 
-/// What the function behind is given: integers of the wider form, whichever form was called.
+/// The arguments of the implementation. Integers have the wider type, whichever form was called.
 fn arguments(tables: &Tables, function: &Function) -> Vec<String> {
     let narrow = tables.narrow_of(function);
     let other = narrow.or_else(|| tables.wide_of(function));
@@ -110,13 +110,13 @@ fn scope(function: &Function) -> String {
         let (_, scope) = SCOPES.iter().find(|(ty, _)| *ty == one.ty)?;
         Some(format!("Scope::{scope}({})", one.name))
     });
-    // Of an object that the function is to make, the error handler is passed.
+    // If the function creates the object, the error handler is an argument.
     let passed = || function.parameters.iter().find(|one| one.ty == "MPI_Errhandler" && one.suffix.is_empty());
     let scope = found.or_else(|| Some(format!("Scope::Errhandler({})", passed()?.name)));
     scope.unwrap_or("Scope::World".to_owned())
 }
 
-/// A name that Rust uses itself gets an underscore.
+/// Adds an underscore to names that are Rust keywords.
 fn rust_name(name: &str) -> String {
     match name {
         "type" | "fn" | "in" | "ref" | "match" => format!("{name}_"),
@@ -125,7 +125,7 @@ fn rust_name(name: &str) -> String {
 }
 
 fn rust_type(tables: &Tables, parameter: &Parameter) -> String {
-    // Addresses of functions are checked before they are called: some values are none.
+    // Addresses of functions are checked before they are called: some values are not functions.
     if tables.is_callback(&parameter.ty) {
         return "*const c_void".to_owned();
     }
@@ -146,11 +146,11 @@ fn rust_type(tables: &Tables, parameter: &Parameter) -> String {
 fn rust_value(ty: &str) -> String {
     let named = HANDLES.iter().chain(&PLAIN).find(|(c, _)| *c == ty).map(|(_, rust)| *rust);
     let named = named.or_else(|| TOOLS.contains(&ty).then_some("usize"));
-    // What is in no list is written as it is, and does not compile.
+    // An unknown type is written as it is, and does not compile.
     named.unwrap_or(ty).to_owned()
 }
 
-/// `before`, the items with commas, `after`; over several lines where one is too short.
+/// `before`, the items separated by commas, `after`; wrapped if one line is too short.
 fn list(before: &str, items: impl Iterator<Item = String>, after: &str) -> String {
     let items: Vec<String> = items.collect();
     let line = format!("{before}{}{after}", items.join(", "));
@@ -193,12 +193,12 @@ mod tests {
         assert_eq!(given("MPI_Type_size_x"), "datatype, IntsOut::Wide(size)");
         assert_eq!(given("MPI_Op_create"), "user_fn, false, commute, op");
         assert_eq!(given("MPI_Op_create_c"), "user_fn, true, commute, op");
-        assert_eq!(given("MPI_Type_get_extent_c"), "datatype, lb, extent", "wide in both forms");
+        assert_eq!(given("MPI_Type_get_extent_c"), "datatype, lb, extent", "both forms have wide integers");
         assert_eq!(given("MPI_Win_shared_query"), "win, rank, size, IntsOut::Narrow(disp_unit), baseptr");
     }
 
     #[test]
-    fn parameters_have_the_types_that_c_passes() {
+    fn parameters_have_the_types_of_the_c_prototypes() {
         let tables = Tables::read().unwrap();
         let types = |name: &str| {
             let function = tables.find(name).unwrap();
@@ -221,7 +221,7 @@ mod tests {
         let scope = |name: &str| scope(tables.find(name).unwrap());
         assert_eq!(scope("MPI_Send"), "Scope::Comm(comm)");
         assert_eq!(scope("MPI_Put"), "Scope::Win(win)");
-        assert_eq!(scope("MPI_Comm_free"), "Scope::World", "a pointer to a communicator is none");
+        assert_eq!(scope("MPI_Comm_free"), "Scope::World", "a pointer to a communicator is not a communicator");
         assert_eq!(scope("MPI_Wait"), "Scope::World");
         assert_eq!(scope("MPI_Comm_set_errhandler"), "Scope::Comm(comm)");
         assert_eq!(scope("MPI_Comm_create_from_group"), "Scope::Errhandler(errhandler)");

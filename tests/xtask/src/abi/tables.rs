@@ -1,4 +1,4 @@
-//! The interface as it stands in `client-lib/abi/*.tsv`, read.
+//! Reads the interface from `client-lib/abi/*.tsv`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,12 +8,12 @@ use anyhow::{Context, bail};
 
 use crate::places;
 
-/// Where the tables are, and what is written from them for C.
+/// The folder of the tables and of the files that are generated for C.
 pub(super) fn folder() -> PathBuf {
     places::root().join("client-lib/abi")
 }
 
-/// All of it.
+/// All tables.
 pub(super) struct Tables {
     /// In the order of the table: by chapter, then by name.
     pub(super) functions: Vec<Function>,
@@ -22,19 +22,19 @@ pub(super) struct Tables {
     implemented: BTreeMap<String, Implementation>,
 }
 
-/// A function, or the type of a pointer to one.
+/// A function, or the type of a function pointer.
 pub(super) struct Function {
-    /// Of the standard, abbreviated; empty for a callback.
+    /// The chapter of the standard, abbreviated; empty for a callback.
     pub(super) chapter: String,
     pub(super) name: String,
-    /// As C has it.
+    /// The result type in C.
     pub(super) result: String,
     pub(super) parameters: Vec<Parameter>,
 }
 
-/// `const int ranks[]` is `const int`, `ranks`, `[]`.
+/// `const int ranks[]` is split into `const int`, `ranks`, `[]`.
 pub(super) struct Parameter {
-    /// Qualifiers and stars included; `...` has neither name nor suffix.
+    /// With qualifiers and stars; `...` has neither name nor suffix.
     pub(super) ty: String,
     pub(super) name: String,
     pub(super) suffix: String,
@@ -58,14 +58,14 @@ pub(super) enum Group {
 
 /// A line of `implemented.tsv`.
 pub(super) struct Implementation {
-    /// Below `crate::api`.
+    /// The path below `crate::api`.
     pub(super) path: String,
     pub(super) way: Way,
-    /// Whether it is told which form was called: its last argument is whether that was the one with large counts.
+    /// Whether the implementation gets the form that was called: its last argument is true for the form with large counts.
     pub(super) told_form: bool,
 }
 
-/// How a shim calls what is behind it.
+/// How a shim calls its implementation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// Between `MPI_Init` and `MPI_Finalize`; errors go to the error handler.
@@ -109,9 +109,9 @@ impl Tables {
             implemented: implemented.collect::<anyhow::Result<_>>()?,
         };
         for name in tables.implemented.keys() {
-            let function = tables.find(name).with_context(|| format!("implemented.tsv: there is no {name}"))?;
+            let function = tables.find(name).with_context(|| format!("implemented.tsv: unknown function {name}"))?;
             let narrow = tables.narrow_of(function);
-            anyhow::ensure!(narrow.is_none(), "implemented.tsv: {name} is done with its int form");
+            anyhow::ensure!(narrow.is_none(), "implemented.tsv: {name} is implemented by its int form");
         }
         Ok(tables)
     }
@@ -127,26 +127,26 @@ impl Tables {
         chapters
     }
 
-    /// For a form with large counts (`_c`, or `_x` of MPI 3), the form with `int`; none if their parameters differ in more than
-    /// types, when they are two functions.
+    /// For a form with large counts (`_c`, or `_x` of MPI 3), the form with `int`. `None` if their parameters differ in more than
+    /// types, because they are then two functions.
     pub(super) fn narrow_of(&self, function: &Function) -> Option<&Function> {
         let narrow = self.find(function.name.strip_suffix("_c").or(function.name.strip_suffix("_x"))?)?;
         narrow.same_parameters(function).then_some(narrow)
     }
 
-    /// For a form with `int`, one with large counts.
+    /// For a form with `int`, the form with large counts.
     pub(super) fn wide_of(&self, function: &Function) -> Option<&Function> {
         let wide = self.find(&format!("{}_c", function.name))?;
         wide.same_parameters(function).then_some(wide)
     }
 
-    /// What is behind a function, under its own name or its `int` form's.
+    /// A function's implementation, listed under its own name or that of its `int` form.
     pub(super) fn implementation(&self, function: &Function) -> Option<&Implementation> {
         let named = self.narrow_of(function).unwrap_or(function);
         self.implemented.get(&named.name)
     }
 
-    /// Whether a type is that of a function.
+    /// Whether a type is a callback.
     pub(super) fn is_callback(&self, ty: &str) -> bool {
         let name = ty.trim_end_matches([' ', '*']);
         self.callbacks.iter().any(|callback| callback.name == name)
@@ -157,7 +157,7 @@ impl Function {
     fn read(chapter: &str, name: &str, result: &str, parameters: &str) -> anyhow::Result<Function> {
         let parameters = parameters.split(", ").filter(|text| *text != "void");
         let parameters = parameters.map(Parameter::read).collect::<Option<_>>();
-        let parameters = parameters.with_context(|| format!("{name}: its parameters are not understood"))?;
+        let parameters = parameters.with_context(|| format!("{name}: invalid parameters"))?;
         Ok(Function { chapter: chapter.to_owned(), name: name.to_owned(), result: result.to_owned(), parameters })
     }
 
@@ -177,7 +177,7 @@ impl Parameter {
         Some(Parameter { ty: ty.trim().to_owned(), name: name.to_owned(), suffix: suffix.to_owned() })
     }
 
-    /// As it was read.
+    /// The parameter as written in C.
     pub(super) fn c(&self) -> String {
         let space = if self.ty.ends_with('*') || self.name.is_empty() { "" } else { " " };
         format!("{}{space}{}{}", self.ty, self.name, self.suffix)
@@ -191,13 +191,13 @@ impl Constant {
             "pointer" => Group::Pointer,
             "number" => Group::Number,
             "enum" => Group::Enum,
-            _ => bail!("constants.tsv: {name}: there is no group {group}"),
+            _ => bail!("constants.tsv: {name}: unknown group {group}"),
         };
         Ok(Constant { group, name: name.to_owned(), ty: ty.to_owned(), value: value.to_owned() })
     }
 }
 
-/// The lines of a table but for its head, cut into columns.
+/// The lines of a table without its header, split into columns.
 fn rows(table: &str) -> anyhow::Result<Vec<Vec<String>>> {
     let path = folder().join(table);
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parameter_is_cut_into_type_name_and_array() {
+    fn a_parameter_is_split_into_type_name_and_array() {
         for (text, ty, name, suffix) in [
             ("int count", "int", "count", ""),
             ("const int ranks[]", "const int", "ranks", "[]"),

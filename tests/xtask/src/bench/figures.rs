@@ -1,4 +1,4 @@
-//! What the contenders' benches print, round after round, and the table of it.
+//! Collects the figures that the contenders' benches print in each round, and prints them as a table.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,13 +10,13 @@ use anyhow::Context;
 
 use super::turns::{Contender, Run, timed, trouble, turns};
 
-/// A job that takes longer hangs.
+/// The deadline of a job; a job that takes longer counts as hung.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// What is measured, in the order in which it is printed.
+/// A figure, sorted in the order in which the bench prints it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Figure {
-    /// Place in the order of what the bench prints: names are sorted as they come first.
+    /// The position in the bench's output: names are sorted by their first appearance.
     order: usize,
     name: String,
     bytes: u64,
@@ -34,35 +34,35 @@ impl Figure {
         }
     }
 
-    /// Whether more of it is better; of times and memory less is.
+    /// Whether more is better; for times and memory less is better.
     fn more_is_better(&self) -> bool {
         matches!(self.unit.as_str(), "GB/s" | "M/s")
     }
 }
 
-/// Of fewer rounds of a contender, those of one place are not told.
+/// Figures by place are omitted if a contender has fewer rounds than this.
 const FEWEST: usize = 3;
 
-/// Figures of several contenders.
+/// The figures of several contenders.
 pub(super) struct Figures {
-    /// `values[figure][contender]`, one per round.
+    /// `values[figure][contender]`, one value per round.
     values: BTreeMap<Figure, Vec<Vec<Value>>>,
     hung: Vec<usize>,
     failed: Vec<usize>,
 }
 
-/// One round's value of a figure.
+/// The value of a figure in one round.
 #[derive(Debug, Clone, Copy)]
 struct Value {
     value: f64,
-    /// How far the processors were from each other just before and after that job, where that was measured.
+    /// The distance of the processors just before and after the job, if measured.
     distances: [f64; 2],
 }
 
-/// Measures how far the two processors are from each other: nanoseconds for a cache line to go and come back.
+/// Measures the distance of the two processors: the nanoseconds for a cache line to go to the other processor and back.
 pub(super) type Distance<'a> = &'a dyn Fn() -> anyhow::Result<f64>;
 
-/// Runs the contenders' jobs in turn and collects what they print; what one prints before it hangs counts too.
+/// Runs the contenders' jobs in turn and collects their figures, including those printed before a job hung.
 pub(super) fn collect(
     contenders: &[Contender<'_>],
     rounds: usize,
@@ -87,7 +87,7 @@ pub(super) fn collect(
 }
 
 impl Figures {
-    /// One JSON object per line; launchers may print other lines.
+    /// Takes the figures from a job's output: one JSON object per line; launchers may print other lines.
     fn take(&mut self, printed: &str, contender: usize, contenders: usize, distances: [f64; 2]) {
         let lines = printed.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         for told in lines {
@@ -105,18 +105,18 @@ impl Figures {
         }
     }
 
-    /// A row per figure, each the median of the rounds. The first contender is ours if `ours`: then with the ratio to the best of the
-    /// others.
+    /// Prints one row per figure with the medians of the rounds. If `ours`, the first contender is rsd, and each row has its ratio to the
+    /// best of the others.
     pub(super) fn print(&self, title: &str, names: &[&str], ours: bool) {
         self.print_those(title, names, ours, |_| true);
     }
 
-    /// A table for each place where the host had put the two processors, of the rounds during which that did not change.
+    /// Prints a table for each place of the two processors on the host, from the rounds during which the place did not change.
     pub(super) fn print_by_distance(&self, title: &str, names: &[&str], ours: bool) {
         let all = || self.values.values().flatten().flatten();
         let distances = || all().flat_map(|value| value.distances);
         let (nearest, farthest) = (distances().fold(f64::MAX, f64::min), distances().fold(0.0, f64::max));
-        // Two places differ by several times, one place by a tenth now and then.
+        // Two places differ by a factor of several; within one place, distances vary by a tenth.
         let between = (nearest * farthest).sqrt();
         let is_one = farthest < 2.0 * nearest;
         for (place, is_near) in [("near", true), ("far", false)] {
@@ -138,7 +138,7 @@ impl Figures {
                     self.print_those(&title, names, ours, is_here);
                 }
                 _ => println!(
-                    "\nWith the processors {place} ({typical:.0} ns) there were too few rounds of some ({rounds})."
+                    "\nWith the processors {place} ({typical:.0} ns) some contenders have too few rounds ({rounds})."
                 ),
             }
             if is_one {
@@ -172,7 +172,7 @@ fn compared_with_the_best(figure: &Figure, values: &[Option<f64>]) -> String {
     format!(" {ratio:.2} | {} |", mark(met))
 }
 
-/// How a row's mark is told.
+/// The text of a row's mark.
 pub(super) fn mark(met: bool) -> &'static str {
     if met { "met" } else { "missed" }
 }
@@ -183,7 +183,7 @@ fn median<'a>(values: impl Iterator<Item = &'a Value>) -> Option<f64> {
     sorted.get(sorted.len() / 2).copied()
 }
 
-/// Three digits that mean something.
+/// The value with three significant digits.
 fn significant(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),

@@ -1,7 +1,7 @@
-//! `cargo xtask bench join`: how long it takes, once the last member of a group has come, until all of them may call MPI_Init.
+//! `cargo xtask bench join`: the time from the last member's request to join a group until all members may call MPI_Init.
 //!
-//! The members are processes that do nothing; this one asks for their places, over connections of their own, as each would. All but
-//! one wait in the lobby when the clock starts. The time of what comes then, starting an MPI, is the MPI's.
+//! The members are idle processes; this process requests their places, over one connection each, as the members would. All but
+//! one wait in the lobby when the clock starts. Starting the MPI afterwards is not measured.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ use crate::shell::quiet;
 use crate::stage::Stage;
 
 const ROUNDS: usize = 21;
-/// An answer that takes longer is none.
+/// The deadline for an answer.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// `cargo xtask bench join`.
@@ -29,7 +29,7 @@ pub(super) fn bench() -> anyhow::Result<()> {
     let socket = stage.dir().join("join/join.sock");
     println!("\n{}; {ROUNDS} rounds after one to warm up\n", machine()?);
     println!(
-        "| members of one node | last to join → all told, median (ms) | fastest (ms) | slowest (ms) |\n|---|---|---|---|"
+        "| members of one node | last to join → all admitted, median (ms) | fastest (ms) | slowest (ms) |\n|---|---|---|---|"
     );
     for members in [2, 16, 64] {
         let mut times = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn bench() -> anyhow::Result<()> {
     quiet(stage.command("rsd")?.args(["stop", "--force", "--dvm", "join"])).map(drop)
 }
 
-/// One group of so many members, from the last one's request to the last one's answer.
+/// The time of one group of `members`, from the last request to the last answer.
 fn epoch(socket: &Path, members: usize) -> anyhow::Result<Duration> {
     let mut waiting = (1..members).map(|_| Member::join(socket, members)).collect::<anyhow::Result<Vec<_>>>()?;
     waiting.iter_mut().try_for_each(|member| member.hear("wait "))?;
@@ -58,7 +58,7 @@ fn epoch(socket: &Path, members: usize) -> anyhow::Result<Duration> {
     Ok(since.elapsed())
 }
 
-/// A process that waits for its end; it ends with this value.
+/// An idle process, which exits when this value is dropped.
 struct Idle(Child);
 
 impl Idle {
@@ -72,7 +72,7 @@ impl Idle {
 impl Drop for Idle {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // There is nothing to learn from how it ends.
+        // Its exit status is irrelevant.
         let _ = self.0.wait();
     }
 }
@@ -94,7 +94,7 @@ impl Member {
         Ok(Member { answers: BufReader::new(stream), _process: process })
     }
 
-    /// Reads until an answer of this kind; news of others come in between.
+    /// Reads until an answer of this kind; progress events of other members come in between.
     fn hear(&mut self, kind: &str) -> anyhow::Result<()> {
         loop {
             let mut line = String::new();
@@ -102,7 +102,7 @@ impl Member {
             match line.split_once(' ').map(|(verb, _)| verb) {
                 Some(_) if line.starts_with(kind) => return Ok(()),
                 Some("wait") => {}
-                Some(_) | None => bail!("the daemon says {line:?}"),
+                Some(_) | None => bail!("unexpected answer of the daemon: {line:?}"),
             }
         }
     }

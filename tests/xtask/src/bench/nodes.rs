@@ -1,5 +1,5 @@
-//! How long jobs of one rank per daemon take, beside the same jobs whose ranks exchange addresses by a fence (as they do when
-//! they are to choose their interface), and what that costs programs that are no MPI's.
+//! The time of jobs with one rank per daemon, compared with the same jobs whose ranks exchange addresses by a fence (as they do when
+//! they must choose their interface), and the cost for programs without MPI.
 
 use std::process::Command;
 
@@ -7,17 +7,17 @@ use super::launch::{form, stop};
 use super::turns::{Contender, in_turn_for};
 use crate::stage::Stage;
 
-/// Programs, and what they are called.
+/// The programs and their labels.
 const JOBS: [(&str, &[&str]); 3] = [
     ("`true`", &["true"]),
     ("MPI_Init to MPI_Finalize", &["./bench-rsd", "start"]),
     ("with a ring in between", &["./bench-rsd", "ring"]),
 ];
 
-/// Over 1, 2, 8 and 32 daemons of this machine.
+/// Measures over 1, 2, 8 and 32 daemons on this machine.
 pub(super) fn starts(stage: &Stage, rounds: usize) -> anyhow::Result<()> {
     println!(
-        "\n| one rank per daemon, daemons | job | sockets made before (ms) | by the ranks, one fence (ms) | ratio |"
+        "\n| one rank per daemon, daemons | job | sockets made by the step (ms) | by the ranks, one fence (ms) | ratio |"
     );
     println!("|---|---|---|---|---|");
     for nodes in [1, 2, 8, 32] {

@@ -1,4 +1,4 @@
-//! Contenders in turn, round after round: what happens on the machine happens to all of them.
+//! Runs contenders in turn, round after round, so that other load on the machine affects all of them.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use anyhow::Context;
 use super::ROUNDS;
 use crate::shell::succeeds;
 
-/// A launcher that takes longer hangs.
+/// The deadline of a launcher; one that takes longer counts as hung.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The times of one contender, sorted, and how often it hung or failed.
@@ -42,7 +42,7 @@ impl Times {
     }
 }
 
-/// How often there was no result, to be put behind the median of the others.
+/// The number of missing results, printed after the median of the others.
 pub(super) fn trouble(hung: usize, failed: usize) -> String {
     let told = |count: usize, what: &str| if count > 0 { format!(" ({what} {count}×)") } else { String::new() };
     told(hung, "hung") + &told(failed, "failed")
@@ -50,22 +50,22 @@ pub(super) fn trouble(hung: usize, failed: usize) -> String {
 
 pub(super) type Contender<'a> = &'a dyn Fn() -> anyhow::Result<Command>;
 
-/// Between two timed commands.
+/// The pause between two timed commands.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Who has the turn, round after round, forwards and backwards: what one leaves behind it meets each of the others.
+/// The order of turns: each round forwards and backwards, so that the aftermath of each contender affects each other one.
 pub(super) fn turns(contenders: usize, rounds: usize) -> impl Iterator<Item = (usize, usize)> {
     let order = move |round: usize, turn: usize| if round.is_multiple_of(2) { turn } else { contenders - 1 - turn };
     (0..rounds).flat_map(move |round| (0..contenders).map(move |turn| (round, order(round, turn))))
 }
 
-/// Times the contenders in turn. The first round warms up and does not count.
+/// Times the contenders in turn. The first round is a warm-up and does not count.
 pub(super) fn in_turn<const N: usize>(contenders: [Contender<'_>; N]) -> anyhow::Result<[Times; N]> {
     let all = in_turn_for(&contenders, ROUNDS)?;
-    Ok(all.try_into().expect("there are as many times as contenders"))
+    Ok(all.try_into().expect("every contender has its times"))
 }
 
-/// The same, with as many rounds as are wanted.
+/// Like [`in_turn`], with a given number of rounds.
 pub(super) fn in_turn_for(contenders: &[Contender<'_>], rounds: usize) -> anyhow::Result<Vec<Times>> {
     let mut all: Vec<Times> = contenders.iter().map(|_| Times::default()).collect();
     for (round, at) in turns(contenders.len(), rounds + 1) {
@@ -81,17 +81,17 @@ pub(super) fn in_turn_for(contenders: &[Contender<'_>], rounds: usize) -> anyhow
     Ok(all)
 }
 
-/// How a command went.
+/// The result of a timed command.
 pub(super) enum Run {
-    /// Successfully, in so many milliseconds.
+    /// It succeeded in this many milliseconds.
     Took(f64),
     /// It was killed at its deadline.
     Hung,
-    /// By itself, but not well.
+    /// It exited with a failure.
     Failed,
 }
 
-/// Runs a command in a process group of its own, after a pause. Nothing but the command happens in the time that is measured.
+/// Runs a command in a process group of its own, after a pause. Only the command itself is timed.
 pub(super) fn timed(command: &mut Command, deadline: Duration) -> anyhow::Result<Run> {
     command.process_group(0).stderr(Stdio::null());
     let group = Arc::new(AtomicU32::new(0));
@@ -105,7 +105,7 @@ pub(super) fn timed(command: &mut Command, deadline: Duration) -> anyhow::Result
         }
         hung
     });
-    // What one leaves to be done behind it, such as our daemon's next step in reserve, must not cost the other.
+    // Work that one contender leaves behind, such as starting a spare step process of rsd, must not be charged to the next.
     std::thread::sleep(PAUSE);
     let since = Instant::now();
     let mut child = command.spawn().with_context(|| format!("start {}", command.get_program().display()))?;

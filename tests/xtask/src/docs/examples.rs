@@ -1,4 +1,4 @@
-//! Examples have tests.
+//! Checks that examples have tests.
 //!
 //! Examples are the lines below "Example" in every `--help` text of our programs, and the lines of fenced `sh` blocks in
 //! `README.md` and in the topics. `tests/system/examples.tsv` names the test of each:
@@ -9,7 +9,8 @@
 //! cargo xtask demo          <TAB> none: it builds everything                 an example that no test can run, and why
 //! ```
 //!
-//! An example that also stands in a file whose blocks a test runs needs no row of its own. A row holds only if the example exists, the test exists, and the test's file has every command and option of the example, or the
+//! An example that also stands in a file whose blocks a test runs needs no row of its own. A row is valid only if the example exists,
+//! the test exists, and the test's file has every command and option of the example, or the
 //! name of the file whose blocks it runs.
 
 use std::collections::BTreeSet;
@@ -23,7 +24,7 @@ use crate::shell::quiet;
 
 const TABLE: &str = "tests/system/examples.tsv";
 const TESTS: &str = "tests/system";
-/// Commands that have commands of their own.
+/// Commands that have subcommands.
 const GROUPS: [&str; 5] = ["group", "kv", "job", "name", "config"];
 
 /// The help text of a command: "rsctl group exec --help".
@@ -49,15 +50,15 @@ pub(super) fn help_texts(program: &Path, name: &str) -> anyhow::Result<Vec<Help>
     Ok(helps)
 }
 
-/// Where an example is, and its text.
+/// An example and its location.
 struct Example {
     place: String,
-    /// The file, if it is one.
+    /// The path, if the example is in a file.
     file: Option<String>,
     text: String,
 }
 
-/// Examples without a test, and rows of the table that do not hold.
+/// Examples without a test, and invalid rows of the table.
 pub(super) fn problems(tree: &Tree, helps: &[Help]) -> Vec<Problem> {
     let mut examples: Vec<Example> = helps.iter().flat_map(of_help).collect();
     let pages = tree.files().filter(|(path, _)| *path == "README.md" || is_topic(path));
@@ -103,7 +104,7 @@ fn is_topic(path: &str) -> bool {
     path.starts_with("cli/topics/") && path.ends_with(".md")
 }
 
-/// The pattern of a row that is about files.
+/// The path or pattern in a row that is about files.
 fn files_of(example: &str) -> Option<&str> {
     (example.ends_with(".md") && !example.contains(' ')).then_some(example)
 }
@@ -122,7 +123,7 @@ fn stem(path: &str) -> &str {
     name.strip_suffix(".md").unwrap_or(name)
 }
 
-/// Why a row does not hold.
+/// Why a row is invalid; `None` if it is valid.
 fn wrong_row(tree: &Tree, known: bool, test: &str, words: &[&str]) -> Option<String> {
     if !known {
         return Some("no such example in the help texts, README.md or the topics: remove the row".to_owned());
@@ -142,7 +143,7 @@ fn wrong_row(tree: &Tree, known: bool, test: &str, words: &[&str]) -> Option<Str
     Some(format!("{path} does not use `{missing}`, which the example has"))
 }
 
-/// Whether a text has `word`, not within a longer word or option.
+/// Whether a text has `word`, not as part of a longer word or option.
 fn has_word(text: &str, word: &str) -> bool {
     let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '-');
     let whole = |at: usize| !inside(text[..at].chars().next_back()) && !inside(text[at + word.len()..].chars().next());
@@ -169,7 +170,8 @@ fn words(example: &str) -> Vec<&str> {
     words
 }
 
-/// The examples of a help text. Two blanks separate an example from words about it. A line without our programs continues such words.
+/// The examples of a help text. Two spaces separate an example from its description. A line without rsd's programs continues the
+/// description.
 fn of_help(help: &Help) -> Vec<Example> {
     let mut examples = Vec::new();
     let mut inside = false;
@@ -188,7 +190,7 @@ fn of_help(help: &Help) -> Vec<Example> {
     examples
 }
 
-/// The lines of a page's `sh` blocks, without comments; a line that ends with a backslash continues.
+/// The lines of a page's `sh` blocks, without comments; a backslash at the end joins a line with the next.
 fn of_page(path: &str, text: &str) -> Vec<Example> {
     let mut examples: Vec<Example> = Vec::new();
     for block in split(text).1.into_iter().filter(|block| block.language.split(' ').next() == Some("sh")) {
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_does_not_hold_is_reported() {
+    fn an_invalid_row_is_reported() {
         let table = "rsctl logs last\toutput::gone\nrsctl logs -f 7 -l\toutput::logs_follow\ncli/topics/*.md\ttopics::all_run\n\
                      rsctl ps\toutput::logs_follow\nno tab\nrsctl logs last\tnone: \nrsctl logs last\tnone: a reason\n";
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Relative links in Markdown files: the file exists, and so does the heading that an anchor names.
+//! Checks relative links in Markdown files: the file exists, and so does the heading of an anchor.
 
 use super::Problem;
 use super::markdown::{split, without_spans};
@@ -31,7 +31,7 @@ fn targets(line: &str) -> Vec<String> {
     targets.map(|target| target.trim_matches(['<', '>']).to_owned()).collect()
 }
 
-/// Why a link is dead.
+/// Why a link is dead; `None` if it is not.
 fn dead(tree: &Tree, page: &str, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;

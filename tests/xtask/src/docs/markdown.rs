@@ -2,7 +2,7 @@
 
 /// A line outside fenced blocks.
 pub(super) struct Prose<'a> {
-    /// From 1.
+    /// The line number, from 1.
     pub(super) number: usize,
     pub(super) text: &'a str,
 }

@@ -1,6 +1,6 @@
-//! Names in `ARCHITECTURE.md`: files, folders and functions in backticks exist.
+//! Checks names in `ARCHITECTURE.md`: files, folders and functions in backticks exist.
 //!
-//! - A span with a slash, or with the ending of a source file, is a path. It may leave out leading folders and the ending:
+//! - A span with a slash, or with the extension of a source file, is a path. It may leave out leading folders and the extension:
 //!   `coll/node` is `client-lib/src/coll/node.rs`. `{a,b}` stands for several names.
 //! - `Type::name` is an item of a file that names the type, or of the module `Type`. `name()` is a function of any file.
 //! - In a table row, functions belong to the file that the row names: `serve.rs` | `Dvm::submit`, `start`.
@@ -11,7 +11,7 @@ use super::markdown::{spans, split};
 use super::tree::Tree;
 
 const PAGE: &str = "ARCHITECTURE.md";
-/// The endings of files that can be named without a folder.
+/// The extensions of files that can be named without a folder.
 const ENDINGS: [&str; 8] = [".rs", ".md", ".proto", ".toml", ".tsv", ".h", ".c", ".py"];
 /// The keywords before an item's name.
 const ITEMS: [&str; 8] = ["fn", "struct", "enum", "trait", "const", "static", "type", "mod"];
@@ -31,7 +31,7 @@ pub(super) fn problems(tree: &Tree) -> Vec<Problem> {
     problems
 }
 
-/// What is wrong in a row of a table.
+/// The errors in a row of a table.
 fn of_row(tree: &Tree, row: &str) -> Vec<String> {
     let mut files: Vec<&str> = Vec::new();
     let mut reasons = Vec::new();
@@ -51,7 +51,7 @@ fn of_row(tree: &Tree, row: &str) -> Vec<String> {
     reasons
 }
 
-/// Why a span outside a row with a file names nothing. `None` also for spans that are not names.
+/// Why a span outside a row with a file names nothing. `None` if it names something or is not a name.
 fn unknown(tree: &Tree, span: &str) -> Option<String> {
     if is_path(span) {
         let missing = expand(span).into_iter().find(|path| find(tree, path).is_empty())?;
@@ -106,7 +106,7 @@ fn expand(span: &str) -> Vec<String> {
     }
 }
 
-/// The files and folders that a path names: all of it, or its end, with or without `.rs`.
+/// The files and folders that a path names, in full or by its end, with or without `.rs`.
 fn find<'t>(tree: &'t Tree, path: &str) -> Vec<&'t str> {
     let path = path.trim_end_matches('/').trim_end_matches("/*");
     let same = |known: &str| {
@@ -152,7 +152,7 @@ fn has_variant(text: &str, owner: &str, name: &str) -> bool {
     body.lines().any(|line| line.trim_start().strip_prefix(name).is_some_and(|rest| rest.starts_with([',', '(', ' '])))
 }
 
-/// Whether a text has `word`, not within a longer one.
+/// Whether a text has `word`, not as part of a longer word.
 fn has_word(text: &str, word: &str) -> bool {
     let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
     let whole = |(at, found): (usize, &str)| {

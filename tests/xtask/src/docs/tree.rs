@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use crate::shell::quiet;
 
-/// Tracked files by path, with their text; a file that is not text has an empty one.
+/// Tracked files by path, with their text; a binary file has an empty text.
 pub(super) struct Tree {
     files: BTreeMap<String, String>,
     folders: BTreeSet<String>,
@@ -21,7 +21,7 @@ impl Tree {
         list.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
         let paths = quiet(&mut list).context("list the checkout's files")?.stdout;
         let paths = String::from_utf8_lossy(&paths).into_owned();
-        // A file that is deleted but still tracked is not part of the documentation's world.
+        // A file that is deleted but still tracked is skipped.
         let existing = paths.split('\0').filter(|path| root.join(path).is_file());
         let read = |path: &str| (path.to_owned(), std::fs::read_to_string(root.join(path)).unwrap_or_default());
         Ok(Tree::of(existing.map(read)))
