@@ -1,4 +1,4 @@
-//! The programs under test, as cargo has built them beside this test.
+//! The programs under test, as built by cargo beside this test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,30 +26,30 @@ pub fn rsctl() -> &'static Path {
     RSCTL.get_or_init(|| fresh("rsctl"))
 }
 
-/// The example `fence` of the MPI library: fences of our own client.
+/// The example `fence` of the MPI library: measures fences of the library's PMI client.
 pub fn fence() -> &'static Path {
     static FENCE: OnceLock<PathBuf> = OnceLock::new();
     FENCE.get_or_init(|| fresh("examples/fence"))
 }
 
-/// The MPI library under a prefix, as it is installed: `bin/mpicc` and `bin/mpicxx` are its compilers.
+/// The MPI library under a prefix, as it is installed; its compilers are `bin/mpicc` and `bin/mpicxx`.
 pub fn library() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
         let library = fresh(prefix::BUILT);
-        let built = library.parent().expect("it lies in a folder");
+        let built = library.parent().expect("a library is in a folder");
         prefix::stage(built).unwrap_or_else(|error| panic!("cannot write below {}: {error}", built.display()))
     })
 }
 
-/// Finds a program, which must be as new as its sources: cargo builds it for its own package's tests, not for these.
+/// Finds a program and checks that it is as new as its sources: cargo builds it for its own package's tests, not for these.
 fn fresh(name: &str) -> PathBuf {
     const HOW: &str =
-        "build it first: cargo build -p rsd -p rsctl -p rsd-mpi --lib --bins --examples (cargo xtask test does)";
+        "run first: cargo build -p rsd -p rsctl -p rsd-mpi --lib --bins --examples (cargo xtask test does)";
     let me = std::env::current_exe().expect("a test knows its own program");
     let path = me.ancestors().nth(2).expect("cargo builds tests four levels deep").join(name);
-    let Some(built) = modified(&path) else { panic!("{} is not there: {HOW}", path.display()) };
-    // `PROGRAM: SOURCE SOURCE …`, as for make.
+    let Some(built) = modified(&path) else { panic!("{} does not exist: {HOW}", path.display()) };
+    // The format of make: `PROGRAM: SOURCE SOURCE …`.
     let sources = fs::read_to_string(path.with_extension("d")).unwrap_or_default();
     let newer = sources.split_whitespace().skip(1).find(|source| modified(source.as_ref()) > Some(built));
     if let Some(source) = newer {

@@ -1,4 +1,4 @@
-//! A command with a deadline. It runs in a process group of its own, which does not outlive it.
+//! A command with a deadline. It runs in a process group of its own, which is killed when the command is over.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use crate::watched::Watched;
 
-/// A command to be.
+/// A command that has not been started.
 #[derive(Debug)]
 pub struct Call {
     command: Command,
@@ -23,7 +23,7 @@ pub struct Call {
     deadline: Duration,
 }
 
-/// Enough for the slowest of them on two busy cores.
+/// The default deadline: enough for the slowest command on two busy cores.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 impl Call {
@@ -34,70 +34,70 @@ impl Call {
         Call { command, stdin: Some(Vec::new()), deadline: DEADLINE }
     }
 
-    /// More arguments.
+    /// Adds arguments.
     pub fn args<I: IntoIterator<Item: AsRef<OsStr>>>(mut self, args: I) -> Call {
         self.command.args(args);
         self
     }
 
-    /// A variable.
+    /// Sets an environment variable.
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Call {
         self.command.env(name, value);
         self
     }
 
-    /// One variable less.
+    /// Removes an environment variable.
     pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Call {
         self.command.env_remove(name);
         self
     }
 
-    /// Where it starts.
+    /// Sets its working directory.
     pub fn dir(mut self, dir: impl AsRef<Path>) -> Call {
         self.command.current_dir(dir);
         self
     }
 
-    /// As another user; only root may.
+    /// Runs it as another user, which only root may.
     pub fn user(mut self, uid: u32) -> Call {
         self.command.uid(uid).gid(uid);
         self
     }
 
-    /// What it reads, then the end.
+    /// Sets its standard input, which ends after these bytes.
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Call {
         self.stdin = Some(bytes.into());
         self
     }
 
-    /// Keeps its standard input open as long as it runs.
+    /// Keeps its standard input open while it runs.
     pub fn stdin_open(mut self) -> Call {
         self.stdin = None;
         self
     }
 
-    /// How long [`Call::end`] and [`Running::end`] wait.
+    /// Sets the time that [`Call::end`] and [`Running::end`] wait.
     pub fn deadline(mut self, deadline: Duration) -> Call {
         self.deadline = deadline;
         self
     }
 
-    /// Runs it to its end.
+    /// Runs it until it exits.
     ///
     /// # Panics
-    /// When it cannot be started, or does not end in time.
+    /// If it cannot be started or does not exit in time.
     #[track_caller]
     pub fn end(self) -> Ended {
         self.start().end()
     }
 
-    /// Runs it to its end, which must be a success; returns what it printed.
+    /// Runs it until it exits, which must be with success; returns its stdout.
     #[track_caller]
     pub fn ok(self) -> String {
         self.end().ok()
     }
 
-    /// Runs it to its end, which must have `code`; returns what it said on stderr.
+    /// Runs it until it exits, which must be with `code`; returns its stderr.
     #[track_caller]
     pub fn fails(self, code: i32) -> String {
         self.end().fails(code)
@@ -106,7 +106,7 @@ impl Call {
     /// Starts it.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[track_caller]
     pub fn start(mut self) -> Running {
         let line = words(&self.command);
@@ -115,7 +115,7 @@ impl Call {
         let mut stdin = child.stdin.take().expect("stdin is piped");
         let held = match self.stdin {
             Some(bytes) => {
-                // Whoever does not read to the end has what it wants.
+                // A command that exits before it has read all its input is not an error.
                 thread::spawn(move || drop(stdin.write_all(&bytes)));
                 None
             }
@@ -127,14 +127,14 @@ impl Call {
         let status = Arc::new(Watched::default());
         let ended = Arc::clone(&status);
         thread::spawn(move || {
-            let how = child.wait().expect("it is our child, and we wait for it once");
+            let how = child.wait().expect("it is a child of this process and is waited for once");
             ended.change(|status| *status = Some(how));
         });
         Running { line, pid, stdin: held, stdout, stderr, status, deadline: self.deadline }
     }
 }
 
-/// One of its streams, as far as it has come.
+/// What one of its output streams has received so far.
 #[derive(Debug, Default)]
 struct Stream {
     bytes: Vec<u8>,
@@ -156,7 +156,7 @@ fn collect(mut from: impl Read + Send + 'static) -> Arc<Watched<Stream>> {
     stream
 }
 
-/// A command that runs. Dropping it kills it.
+/// A running command. It is killed when dropped.
 #[derive(Debug)]
 pub struct Running {
     line: String,
@@ -169,42 +169,42 @@ pub struct Running {
 }
 
 impl Running {
-    /// Its process.
+    /// Its process id.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Whether it has not ended yet.
+    /// Whether it is still running.
     pub fn runs(&self) -> bool {
         self.status.look().is_none()
     }
 
-    /// Sends it a signal, not its children.
+    /// Sends a signal to the process, not to its children.
     pub fn signal(&self, signal: Signal) {
         let status = self.status.look();
         if status.is_none() {
-            kill(self.pid, signal).expect("it is our child and not waited for");
+            kill(self.pid, signal).expect("it is a child that has not been reaped");
         }
     }
 
-    /// Writes to its standard input, which must have been left open.
+    /// Writes to its standard input, which must be open.
     pub fn write(&mut self, bytes: &[u8]) {
-        let stdin = self.stdin.as_mut().expect("standard input was left open");
+        let stdin = self.stdin.as_mut().expect("standard input is open");
         stdin.write_all(bytes).and_then(|()| stdin.flush()).expect("it reads its input");
     }
 
-    /// Ends its standard input.
+    /// Closes its standard input.
     pub fn close_stdin(&mut self) {
         self.stdin = None;
     }
 
-    /// Waits until `find` finds something in what it has printed so far.
+    /// Waits until `find` finds something in its stdout so far.
     #[track_caller]
     pub fn until_stdout<R>(&self, find: impl FnMut(&str) -> Option<R>) -> R {
         self.until(&self.stdout, find)
     }
 
-    /// Waits until `find` finds something in what it has said on stderr so far.
+    /// Waits until `find` finds something in its stderr so far.
     #[track_caller]
     pub fn until_stderr<R>(&self, find: impl FnMut(&str) -> Option<R>) -> R {
         self.until(&self.stderr, find)
@@ -212,26 +212,26 @@ impl Running {
 
     #[track_caller]
     fn until<R>(&self, stream: &Watched<Stream>, mut find: impl FnMut(&str) -> Option<R>) -> R {
-        // The end of a stream is reason enough to stop waiting.
+        // The wait also stops at the end of the stream.
         let found = stream.wait(self.deadline, |stream| match find(&String::from_utf8_lossy(&stream.bytes)) {
             Some(found) => Some(Some(found)),
             None => stream.ended.then_some(None),
         });
-        found.flatten().unwrap_or_else(|| panic!("what was waited for did not come\n{}", self.story("…")))
+        found.flatten().unwrap_or_else(|| panic!("the expected output did not appear\n{}", self.story("…")))
     }
 
-    /// Waits until it has ended.
+    /// Waits until it exits.
     ///
     /// # Panics
-    /// When it does not in time.
+    /// If it does not exit in time.
     #[track_caller]
     pub fn end(self) -> Ended {
         let Some(status) = self.status.wait(self.deadline, |status| *status) else {
             let story = self.story("still running");
             self.kill();
-            panic!("not ended within {:?}\n{story}", self.deadline);
+            panic!("still running after {:?}\n{story}", self.deadline);
         };
-        // A grandchild may hold the streams open; what it writes is not waited for.
+        // A grandchild may hold the streams open; its output is not waited for.
         let grace = Duration::from_secs(5);
         let take = |stream: &Watched<Stream>| {
             stream.wait(grace, |stream| stream.ended.then_some(()));
@@ -240,22 +240,22 @@ impl Running {
         Ended { line: self.line.clone(), status, stdout: take(&self.stdout), stderr: take(&self.stderr) }
     }
 
-    /// Waits until it has ended, however; false if it does not.
+    /// Waits until it exits, with any status; false if it does not.
     pub fn gone(&self) -> bool {
         self.status.wait(Duration::from_secs(20), |status| *status).is_some()
     }
 
     fn kill(&self) {
-        // Its group may be gone already, which is what we want.
+        // Its group may be gone already, which is fine.
         let _ = killpg(self.pid, Signal::SIGKILL);
     }
 
-    /// What it has printed so far.
+    /// Its stdout so far.
     pub fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.stdout.look().bytes).into_owned()
     }
 
-    /// What it said on stderr so far.
+    /// Its stderr so far.
     pub fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.stderr.look().bytes).into_owned()
     }
@@ -274,40 +274,40 @@ impl Drop for Running {
     }
 }
 
-/// How a command ended, and what it wrote.
+/// How a command exited, and its output.
 #[derive(Debug)]
 pub struct Ended {
     line: String,
-    /// How.
+    /// Its exit status.
     pub status: ExitStatus,
-    /// All of its standard output.
+    /// All of its stdout.
     pub stdout: Vec<u8>,
-    /// All of its standard error.
+    /// All of its stderr.
     pub stderr: Vec<u8>,
 }
 
 impl Ended {
-    /// Standard output as text.
+    /// Its stdout as text.
     pub fn out(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Standard error as text.
+    /// Its stderr as text.
     pub fn err(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// It must have succeeded; returns what it printed.
+    /// Checks that it succeeded; returns its stdout.
     #[track_caller]
     pub fn ok(self) -> String {
-        assert!(self.status.success(), "should have succeeded\n{self}");
+        assert!(self.status.success(), "expected success\n{self}");
         self.out()
     }
 
-    /// It must have ended with `code`; returns what it said on stderr.
+    /// Checks that it exited with `code`; returns its stderr.
     #[track_caller]
     pub fn fails(self, code: i32) -> String {
-        assert!(self.status.code() == Some(code), "should have ended with {code}\n{self}");
+        assert!(self.status.code() == Some(code), "expected exit code {code}\n{self}");
         self.err()
     }
 }
@@ -326,7 +326,7 @@ fn story(line: &str, how: &str, stdout: &[u8], stderr: &[u8]) -> String {
     format!("$ {line}\n{how}\n--- stdout\n{}\n--- stderr\n{}", tail(stdout), tail(stderr))
 }
 
-/// The end of it, if it is long.
+/// The end of the bytes, if they are many.
 fn tail(bytes: &[u8]) -> String {
     const SHOWN: usize = 4000;
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SHOWN)..]).into_owned();

@@ -1,4 +1,4 @@
-//! Daemons on this machine, several as if they were several nodes.
+//! Daemons on this machine, several of them as if they were several nodes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,27 +15,27 @@ use serde_json::Value;
 use crate::call::{Call, Running};
 use crate::{built, leftovers, processes};
 
-/// What to start.
+/// The DVM to start.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Daemons: the first is the head. With 0 of them there is only the directory.
+    /// The number of daemons; the first is the head. With 0, only the directory is created.
     pub nodes: usize,
-    /// Slots of each.
+    /// Slots of each daemon.
     pub slots: u32,
-    /// More arguments of `rsd start`, for each.
+    /// More arguments of `rsd start`, for each daemon.
     pub args: Vec<String>,
 }
 
-/// A DVM in a directory of its own. When it is dropped, its daemons are stopped, and the test fails if anything is left of
-/// them or of their jobs.
+/// A DVM in a directory of its own. When it is dropped, its daemons are stopped, and the test fails if any process, socket or
+/// segment of the daemons or their jobs is left.
 #[derive(Debug)]
 pub struct Dvm {
     dir: PathBuf,
     nodes: Vec<Node>,
     options: Options,
-    /// Where the head listens, from its first start on: those who have joined come back there.
+    /// The address on which the head listens since its first start: daemons that joined reconnect to it.
     listening: Option<String>,
-    /// Variables of the daemons.
+    /// Environment variables of the daemons.
     env: Vec<(String, String)>,
 }
 
@@ -45,29 +45,29 @@ struct Node {
     daemon: Option<Running>,
 }
 
-/// Within which a daemon must be ready, on a machine that does other things too.
+/// The deadline for a daemon to become ready, on a machine that also does other work.
 const READY: Duration = Duration::from_secs(30);
 
 impl Dvm {
-    /// `nodes` daemons of four slots each.
+    /// Starts `nodes` daemons with four slots each.
     #[track_caller]
     pub fn start(nodes: usize) -> Dvm {
         Dvm::start_with(Options { nodes, slots: 4, args: Vec::new() })
     }
 
-    /// What is asked for. Returns when all nodes have joined.
+    /// Starts a DVM with these options. Returns when all nodes have joined.
     ///
     /// # Panics
-    /// When a daemon does not get ready.
+    /// If a daemon does not become ready.
     #[track_caller]
     pub fn start_with(options: Options) -> Dvm {
         Dvm::start_in(options, &[])
     }
 
-    /// The same, with these variables for the daemons.
+    /// Starts a DVM with these options and these environment variables for the daemons.
     ///
     /// # Panics
-    /// When a daemon does not get ready.
+    /// If a daemon does not become ready.
     #[track_caller]
     pub fn start_in(options: Options, env: &[(&str, &str)]) -> Dvm {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -76,7 +76,7 @@ impl Dvm {
             dvm.add(&[]);
         }
         if dvm.options.nodes > 1 {
-            // One after the other: node ids, and with them the order of placement, follow the names.
+            // Daemons start one by one, so that node ids, and with them the order of placement, follow the names.
             let join = ["--join".to_owned(), dvm.listen()];
             dvm.listening = Some(dvm.listen());
             (1..dvm.options.nodes).for_each(|_| dvm.add(&join));
@@ -84,7 +84,7 @@ impl Dvm {
         dvm
     }
 
-    /// One more daemon, with these arguments.
+    /// Starts one more daemon with these arguments.
     #[track_caller]
     pub fn add(&mut self, args: &[String]) {
         let at = self.nodes.len();
@@ -93,21 +93,21 @@ impl Dvm {
         self.ready(at);
     }
 
-    /// Kills a daemon without a word (SIGKILL); its steps and their ranks are not touched.
+    /// Kills a daemon with SIGKILL; its steps and their ranks keep running.
     pub fn kill(&mut self, at: usize) {
         let daemon = self.nodes[at].daemon.take().expect("the daemon runs");
         daemon.signal(Signal::SIGKILL);
         daemon.gone();
     }
 
-    /// Ends a daemon alone as a service manager does (SIGTERM); its steps and their ranks are not touched.
+    /// Terminates a daemon with SIGTERM, as a service manager does; its steps and their ranks keep running.
     pub fn terminate(&mut self, at: usize) {
         let daemon = self.nodes[at].daemon.take().expect("the daemon runs");
         daemon.signal(Signal::SIGTERM);
         daemon.gone();
     }
 
-    /// Starts it again in its old state directory.
+    /// Restarts a daemon with its state directory.
     #[track_caller]
     pub fn restart(&mut self, at: usize) {
         let join = match at {
@@ -118,7 +118,7 @@ impl Dvm {
         self.ready(at);
     }
 
-    /// Sends a signal to a daemon alone.
+    /// Sends a signal to a daemon only.
     pub fn signal(&self, at: usize, signal: Signal) {
         self.nodes[at].daemon.as_ref().expect("the daemon runs").signal(signal);
     }
@@ -143,17 +143,17 @@ impl Dvm {
         daemon.until_stdout(|out| out.contains("ready").then_some(()));
     }
 
-    /// The address that other daemons may join.
+    /// The address that other daemons can join.
     pub fn listen(&self) -> String {
-        self.record(0)["listen"].as_str().expect("a head says where it listens").to_owned()
+        self.record(0)["listen"].as_str().expect("a head records where it listens").to_owned()
     }
 
-    /// A daemon's process.
+    /// A daemon's process id.
     pub fn pid(&self, at: usize) -> i32 {
         self.nodes[at].daemon.as_ref().expect("the daemon runs").pid().as_raw()
     }
 
-    /// What a daemon has written about itself.
+    /// A daemon's record of itself, `daemon.json`.
     pub fn record(&self, at: usize) -> Value {
         let path = self.state_dir(at).join("daemon.json");
         let text = fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
@@ -165,44 +165,44 @@ impl Dvm {
         self.dir.join(&self.nodes[at].name)
     }
 
-    /// A directory that lives as long as the DVM, for a test's own files.
+    /// A directory for a test's own files, which exists as long as the DVM.
     pub fn scratch(&self) -> PathBuf {
         let path = self.dir.join("scratch");
-        fs::create_dir_all(&path).expect("the DVM's directory is ours");
+        fs::create_dir_all(&path).expect("the DVM's directory is writable");
         path
     }
 
     /// Writes a file into [`Dvm::scratch`]; returns its path.
     pub fn file(&self, name: &str, text: impl AsRef<[u8]>) -> String {
         let path = self.scratch().join(name);
-        fs::write(&path, text).expect("the DVM's directory is ours");
+        fs::write(&path, text).expect("the DVM's directory is writable");
         path.display().to_string()
     }
 
-    /// `rsctl` with these arguments, about to find this DVM and no other; it starts in [`Dvm::scratch`].
+    /// `rsctl` with these arguments. It finds this DVM and no other, and starts in [`Dvm::scratch`].
     pub fn rsctl<I: IntoIterator<Item: AsRef<OsStr>>>(&self, args: I) -> Call {
         self.call(built::rsctl()).dir(self.scratch()).args(args)
     }
 
-    /// `rsctl` with the words of a line.
+    /// `rsctl` with the words of a line as arguments.
     pub fn ctl(&self, line: &str) -> Call {
         self.rsctl(line.split_whitespace())
     }
 
-    /// Submits; returns the job's number.
+    /// Submits a job; returns its number.
     #[track_caller]
     pub fn submit<I: IntoIterator<Item: AsRef<OsStr>>>(&self, args: I) -> String {
         self.rsctl(["submit"]).args(args).ok().trim().to_owned()
     }
 
-    /// What `rsctl … --json` prints.
+    /// The output of `rsctl … --json`.
     #[track_caller]
     pub fn json(&self, line: &str) -> Value {
         let text = self.ctl(line).args(["--json"]).ok();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("rsctl {line}: {error} in {text}"))
     }
 
-    /// `rsd` or another program with the environment in which this DVM, and no other, is found.
+    /// `rsd` or another program, in an environment in which it finds this DVM and no other.
     pub fn call(&self, program: impl AsRef<OsStr>) -> Call {
         Call::new(program)
             .env("RSD_RUNTIME_DIR", &self.dir)
@@ -212,10 +212,10 @@ impl Dvm {
             .env("OPENBLAS_NUM_THREADS", "1")
     }
 
-    /// The PMI names of all jobs that the head remembers.
+    /// The PMI names of all jobs that the head knows.
     pub fn namespaces(&self) -> Vec<String> {
         let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime costs nothing");
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be created");
         let deadline = Duration::from_secs(5);
         let target = Target::Unix(self.dir.join("node0/rsd.sock"));
         runtime.block_on(async {
@@ -228,14 +228,14 @@ impl Dvm {
         })
     }
 
-    /// Stops everything; returns what is wrong.
+    /// Stops all daemons; returns what went wrong.
     fn stop(&mut self) -> Vec<String> {
         let mut complaints = Vec::new();
         let namespaces = self.namespaces();
         if self.nodes.iter().any(|node| node.daemon.is_some()) {
             let stop = self.call(built::rsd()).args(["stop", "--force", "--dvm", "node0"]).start();
             if !stop.gone() {
-                complaints.push("`rsd stop --force` does not end".to_owned());
+                complaints.push("`rsd stop --force` does not exit".to_owned());
             }
         }
         for node in &mut self.nodes {
@@ -269,7 +269,7 @@ impl Drop for Dvm {
             eprintln!("{}", self.logs());
         }
         let complaints = self.stop();
-        // Below /tmp, and nothing that a later test would look at.
+        // The directory is below /tmp, and no later test looks at it.
         let _ = fs::remove_dir_all(&self.dir);
         if !std::thread::panicking() {
             assert!(complaints.is_empty(), "{}", complaints.join("\n"));
@@ -277,18 +277,18 @@ impl Drop for Dvm {
     }
 }
 
-/// A new directory with a short name: a socket's path has a hundred bytes at most.
+/// Creates a directory with a short name, because a socket's path is limited to about a hundred bytes.
 fn directory() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("rsd-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let dir = Path::new("/tmp").join(name);
-    // One of an earlier process of this number.
+    // An earlier process with this process id may have left it.
     let _ = fs::remove_dir_all(&dir);
     fs::DirBuilder::new().mode(0o700).create(&dir).expect("/tmp is writable");
     dir
 }
 
-/// Looks until there is nothing any more, at most so long; returns what there is then.
+/// Calls `look` until it returns nothing or the deadline has passed; returns its last result.
 fn within<T>(deadline: Duration, look: impl Fn() -> Vec<T>) -> Vec<T> {
     let end = Instant::now() + deadline;
     loop {

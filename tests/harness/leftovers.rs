@@ -1,4 +1,4 @@
-//! What must not be there any more when a DVM has gone.
+//! Finds what a DVM must not leave behind.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 
 use crate::processes;
 
-/// Sockets bound below `dir`, as the kernel lists them.
+/// Sockets that are bound below `dir`, as the kernel lists them.
 pub(crate) fn sockets(dir: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let dir = format!("{}/", dir.display());
@@ -16,7 +16,7 @@ pub(crate) fn sockets(dir: &Path) -> Vec<String> {
     paths.filter(|path| path.starts_with(&dir)).map(str::to_owned).collect()
 }
 
-/// MPICH's shared memory of jobs with these PMI names.
+/// Shared-memory segments of MPICH for jobs with these PMI names.
 pub(crate) fn segments(namespaces: &[String]) -> Vec<String> {
     let prefixes: Vec<String> =
         namespaces.iter().map(|name| format!("mpich_shm_{:x}_", fnv1a(name.as_bytes()))).collect();
@@ -25,15 +25,15 @@ pub(crate) fn segments(namespaces: &[String]) -> Vec<String> {
     names.filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix))).collect()
 }
 
-/// Kills what still mentions `dir`. Only tests put such a path into the world.
+/// Kills all processes that mention `dir`. Only tests use such paths.
 pub(crate) fn kill_all(dir: &str) {
     for (pid, _) in processes::mentioning(dir) {
-        // It may have ended meanwhile.
+        // The process may have exited meanwhile.
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }
 
-/// As MPICH names its segments.
+/// The hash in the names of MPICH's segments.
 fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

@@ -2,11 +2,11 @@
 //!
 //! In reading order:
 //!
-//! - [`Dvm`]: daemons on this machine, and that nothing is left of them.
-//! - [`Call`], [`Running`], [`Ended`]: a command with a deadline, while it runs, and how it ended.
-//! - [`Mpi`], [`plain`], [`python`]: programs for it to run.
-//! - [`built`]: the programs under test, fresh.
-//! - [`processes`]: what `/proc` tells.
+//! - [`Dvm`]: daemons on this machine, and the check that they leave nothing behind.
+//! - [`Call`], [`Running`], [`Ended`]: a command with a deadline, while it runs, and after it has exited.
+//! - [`Mpi`], [`plain`], [`python`]: compiled test programs.
+//! - [`built`]: the programs under test, checked to be up to date.
+//! - [`processes`]: facts from `/proc`.
 
 pub mod built;
 mod call;

@@ -1,31 +1,31 @@
-//! The MPI library as programs are built with it: compilers, header and library under one prefix. Shared with xtask.
+//! The MPI library as users install it: compilers, headers and library under one prefix. Shared with xtask.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// What a program is linked with, below the prefix.
+/// The name that programs link with, below the prefix.
 pub(crate) const LINKED: &str = "lib/libmpi_abi.so";
-/// What it loads.
+/// The name that programs load.
 pub(crate) const LOADED: &str = "lib/libmpi_abi.so.1";
-/// What the former is a link to.
+/// The target of the former, a symbolic link.
 pub(crate) const LINK: &str = "libmpi_abi.so.1";
-/// What cargo calls the library.
+/// The library's file name in cargo's target directory.
 pub(crate) const BUILT: &str = "librsd_mpi.so";
 
-/// A file below the prefix.
+/// A file to install.
 #[derive(Debug)]
 pub(crate) struct File {
-    /// Below the prefix.
+    /// Its path below the prefix.
     pub(crate) place: &'static str,
-    /// Permissions.
+    /// Its permissions.
     pub(crate) mode: u32,
     /// Its contents.
     pub(crate) text: Vec<u8>,
 }
 
-/// All files but the library itself.
+/// All files except the library itself.
 pub(crate) fn files() -> io::Result<Vec<File>> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("client-lib"));
     let sources = sources.into_iter().find(|folder| folder.exists()).unwrap_or_default();
@@ -44,8 +44,8 @@ pub(crate) fn files() -> io::Result<Vec<File>> {
     files.into_iter().map(read).collect()
 }
 
-/// Lays a prefix for the library in `built`, one of cargo's folders, and in it; returns it. The library is linked to, so
-/// that it is always the one built last. Processes may do so at the same time.
+/// Creates a prefix for the library in `built`, one of cargo's folders; returns it. The library in it is a symbolic link,
+/// so it is always the latest build. Several processes may do this at the same time.
 pub(crate) fn stage(built: &Path) -> io::Result<PathBuf> {
     let prefix = built.join("mpi-prefix");
     for file in files()? {
@@ -63,7 +63,7 @@ pub(crate) fn stage(built: &Path) -> io::Result<PathBuf> {
     Ok(prefix)
 }
 
-/// Writes beside the place and renames: a program that runs goes on with the file that it has.
+/// Writes a temporary file and renames it, so that a running program keeps the file that it has.
 pub(crate) fn put(bytes: &[u8], place: &Path, mode: u32) -> io::Result<()> {
     replace(place, |beside| {
         fs::write(beside, bytes)?;
@@ -71,7 +71,7 @@ pub(crate) fn put(bytes: &[u8], place: &Path, mode: u32) -> io::Result<()> {
     })
 }
 
-/// As [`put`], a symbolic link.
+/// Like [`put`], for a symbolic link.
 pub(crate) fn put_link(target: &Path, place: &Path) -> io::Result<()> {
     replace(place, |beside| symlink(target, beside))
 }
@@ -81,7 +81,7 @@ fn replace(place: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Resu
     fs::create_dir_all(folder)?;
     let name = place.file_name().unwrap_or_default().display();
     let beside = folder.join(format!(".{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
-    // What a process of this number has left there.
+    // An earlier process with this process id may have left it.
     let _ = fs::remove_file(&beside);
     make(&beside)?;
     fs::rename(&beside, place)

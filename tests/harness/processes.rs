@@ -1,9 +1,9 @@
-//! What `/proc` tells of processes.
+//! Facts about processes from `/proc`.
 
 use std::fs;
 
-/// Processes in whose environment or command line `text` stands, with their command lines. Those that have ended and only
-/// wait to be reaped have neither.
+/// Processes whose environment or command line contains `text`, with their command lines. Zombies have
+/// neither.
 pub fn mentioning(text: &str) -> Vec<(i32, String)> {
     let ids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -18,7 +18,7 @@ pub fn mentioning(text: &str) -> Vec<(i32, String)> {
         .collect()
 }
 
-/// Bytes of a process in memory: now, and at most until now.
+/// A process's resident memory in bytes: current and peak.
 pub fn memory_bytes(pid: i32) -> Option<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let field = |name: &str| -> Option<u64> {
@@ -28,7 +28,7 @@ pub fn memory_bytes(pid: i32) -> Option<(u64, u64)> {
     Some((field("VmRSS:")?, field("VmHWM:")?))
 }
 
-/// Bytes that a process shares with nobody.
+/// The bytes of memory that only this process uses.
 pub fn private_bytes(pid: i32) -> Option<u64> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let private = rollup.lines().filter(|line| line.starts_with("Private_"));
@@ -36,15 +36,15 @@ pub fn private_bytes(pid: i32) -> Option<u64> {
     Some(kib.sum::<u64>() * 1024)
 }
 
-/// How many files a process has open.
+/// The number of files that a process has open.
 pub fn open_files(pid: i32) -> Option<usize> {
     Some(fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count())
 }
 
-/// Whether a process is there and not a zombie.
+/// Whether a process exists and is not a zombie.
 pub fn lives(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // `PID (NAME) STATE …`, where NAME may have any characters.
+    // `PID (NAME) STATE …`; NAME may contain any characters.
     stat.rsplit(')')
         .next()
         .and_then(|rest| rest.split_whitespace().next())

@@ -1,4 +1,4 @@
-//! The programs in `tests/programs`, compiled once and kept as long as neither they nor the compiler change.
+//! The programs in `tests/programs`. Each is compiled once and kept until its source or the compiler changes.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,33 +8,33 @@ use std::sync::Mutex;
 
 use crate::built;
 
-/// Whose MPI.
+/// The MPI that a program is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mpi {
-    /// Debian's MPICH, 4.0: a client of the old PMI dialect.
+    /// Debian's MPICH 4.0, a client of the old PMI dialect.
     Debian,
-    /// The wheel's MPICH, 5.0.
+    /// MPICH 5.0 from the wheel.
     Wheel,
-    /// The same, by the standard ABI.
+    /// The same MPICH, through the standard ABI.
     WheelAbi,
-    /// Ours.
+    /// rsd's MPI library.
     Ours,
 }
 
 impl Mpi {
-    /// A C program compiled against it.
+    /// Compiles a C program for this MPI; returns its path.
     ///
     /// # Panics
-    /// When the compiler is missing or does not like it.
+    /// If the compiler is missing or rejects the program.
     #[track_caller]
     pub fn program(self, source: &str) -> String {
         self.program_with(source, &[])
     }
 
-    /// The same, with more flags for the compiler.
+    /// Compiles a C program for this MPI with further flags.
     ///
     /// # Panics
-    /// When the compiler is missing or does not like it.
+    /// If the compiler is missing or rejects the program.
     #[track_caller]
     pub fn program_with(self, source: &str, flags: &[&str]) -> String {
         let compiler = match self {
@@ -46,10 +46,10 @@ impl Mpi {
         compile(&compiler, source, flags)
     }
 
-    /// The folder of its library, for LD_LIBRARY_PATH; of those that have the standard ABI.
+    /// The folder of the MPI library, for LD_LIBRARY_PATH. Only for libraries with the standard ABI.
     ///
     /// # Panics
-    /// When it is Debian's, which has not.
+    /// For Debian's MPICH, which does not have the standard ABI.
     #[track_caller]
     pub fn library_folder(self) -> PathBuf {
         match self {
@@ -60,7 +60,7 @@ impl Mpi {
     }
 }
 
-/// A C program without MPI.
+/// Compiles a C program without MPI.
 #[track_caller]
 pub fn plain(source: &str) -> String {
     compile("cc".as_ref(), source, &[])
@@ -72,7 +72,7 @@ pub fn hydra() -> PathBuf {
     wheel("bin/mpiexec.hydra")
 }
 
-/// The Python that has mpi4py and Intel MPI, and the folder of that library.
+/// The Python that has mpi4py and Intel MPI, and the folder of Intel MPI.
 #[track_caller]
 pub fn intel() -> (PathBuf, PathBuf) {
     (peer("impi", "bin/python"), peer("impi", "lib"))
@@ -90,7 +90,7 @@ pub fn python(script: &str) -> [String; 2] {
     [wheel("bin/python").display().to_string(), folder().join(script).display().to_string()]
 }
 
-/// A folder of what the MPI library's package has for other languages: `python`, `include`.
+/// A folder of the MPI library's package with its files for other languages: `python`, `include`.
 pub fn client(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../client-lib").join(folder)
 }
@@ -107,7 +107,7 @@ fn wheel(file: &str) -> PathBuf {
 #[track_caller]
 fn peer(name: &str, file: &str) -> PathBuf {
     let path = built::target().join("peers").join(name).join(file);
-    assert!(path.exists(), "{} is not there: cargo xtask test makes it", path.display());
+    assert!(path.exists(), "{} does not exist: run cargo xtask test", path.display());
     path
 }
 
@@ -118,7 +118,7 @@ fn compile(compiler: &Path, source: &str, flags: &[&str]) -> String {
     let text = fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
     let mut hasher = DefaultHasher::new();
     let mpi_h = compiler.parent().map(|bin| fs::read(bin.join("../include/mpi.h")).ok());
-    let beside = path.parent().expect("a program lies in a folder");
+    let beside = path.parent().expect("a program is in a folder");
     let named = flags.iter().filter_map(|flag| flag.strip_prefix("-I")).map(Path::new);
     let headers: Vec<Vec<u8>> = std::iter::once(beside).chain(named).flat_map(headers_in).collect();
     (&text, compiler, flags, headers, mpi_h).hash(&mut hasher);
@@ -126,22 +126,22 @@ fn compile(compiler: &Path, source: &str, flags: &[&str]) -> String {
     let programs = built::target().join("test-programs");
     let program = programs.join(format!("{stem}-{:016x}", hasher.finish()));
 
-    // A compiler that did not like the program has made this test fail, not the next one.
+    // A program is renamed into place, so a failed compilation cannot affect later tests.
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if !program.exists() {
-        fs::create_dir_all(&programs).expect("the target directory is ours");
+        fs::create_dir_all(&programs).expect("the target directory is writable");
         let scratch = program.with_extension(std::process::id().to_string());
         let mut command = Command::new(compiler);
         let output = command.args(["-O2", "-pthread", "-o"]).args([&scratch, &path]).args(flags).arg("-lm").output();
         let output =
-            output.unwrap_or_else(|error| panic!("cannot run {}: {error}: cargo xtask setup", compiler.display()));
+            output.unwrap_or_else(|error| panic!("cannot run {}: {error}: run cargo xtask setup", compiler.display()));
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        fs::rename(&scratch, &program).expect("the target directory is ours");
+        fs::rename(&scratch, &program).expect("the target directory is writable");
     }
     program.display().to_string()
 }
 
-/// What a program may include from a folder.
+/// The contents of the headers in a folder, which programs may include.
 fn headers_in(folder: &Path) -> Vec<Vec<u8>> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut headers: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|ext| ext == "h")).collect();

@@ -1,9 +1,9 @@
-//! Waiting for something to become so, with a deadline.
+//! Waits for conditions with a deadline.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// A value that one thread changes and others wait for.
+/// A value that one thread changes while others wait for it to change.
 #[derive(Debug, Default)]
 pub(crate) struct Watched<T> {
     value: Mutex<T>,
@@ -20,7 +20,7 @@ impl<T> Watched<T> {
         self.value.lock().expect("no thread panics while it holds the lock")
     }
 
-    /// Waits until `find` finds something; None when `deadline` is over.
+    /// Waits until `find` finds something; `None` if the deadline passes first.
     pub(crate) fn wait<R>(&self, deadline: Duration, mut find: impl FnMut(&T) -> Option<R>) -> Option<R> {
         let end = Instant::now() + deadline;
         let mut value = self.look();
@@ -34,10 +34,10 @@ impl<T> Watched<T> {
     }
 }
 
-/// Looks again and again until `find` finds something, which must be within `deadline`.
+/// Calls `find` repeatedly until it finds something.
 ///
 /// # Panics
-/// When it is not.
+/// If it finds nothing within `deadline`.
 #[track_caller]
 pub fn eventually<R>(what: &str, deadline: Duration, mut find: impl FnMut() -> Option<R>) -> R {
     let end = Instant::now() + deadline;

@@ -17,8 +17,8 @@ async fn main() -> anyhow::Result<()> {
     let mut pmi = pmi_client(dial(&socket, std::time::Duration::from_secs(10)).await?);
 
     if std::env::args().nth(1).as_deref() == Some("alone") {
-        let stranger = PmiRank { namespace: format!("{}0", me.namespace), ..me };
-        let refusal = pmi.info(stranger).await.expect_err("another job's name is refused");
+        let other = PmiRank { namespace: format!("{}0", me.namespace), ..me };
+        let refusal = pmi.info(other).await.expect_err("another job's name is refused");
         println!("{}", refusal.message());
         return Ok(());
     }
@@ -35,8 +35,8 @@ async fn main() -> anyhow::Result<()> {
             ensure!(found == value(other), "rank {other} put something else");
         }
     }
-    let nobodys = PmiGet { who: Some(me), key: "nobody's".into() };
-    let missing = pmi.get(nobodys).await.expect_err("no rank has put it");
+    let unknown = PmiGet { who: Some(me), key: "no such key".into() };
+    let missing = pmi.get(unknown).await.expect_err("no rank has put it");
     ensure!(missing.code() == Code::NotFound, "{missing}");
     println!("rank {rank} of {} on {}, local {} of {}", info.size, info.node_name, info.local_rank, info.local_size);
     Ok(())

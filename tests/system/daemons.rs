@@ -1,4 +1,4 @@
-//! Daemons: start, find, ask, stop.
+//! Starting, finding, querying and stopping daemons.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ fn without_arguments_a_daemon_is_a_dvm_of_one_node() {
 }
 
 #[test]
-fn a_daemon_shows_what_it_is() {
+fn a_daemon_reports_its_status() {
     let dvm = Dvm::start(2);
     let status: serde_json::Value =
         serde_json::from_str(&dvm.call(built::rsd()).args(["status", "--json"]).ok()).expect("status prints JSON");
@@ -28,7 +28,7 @@ fn a_daemon_shows_what_it_is() {
     let joined = dvm.call(built::rsd()).args(["status", "--dvm", "node1"]).ok();
     assert!(joined.contains("node 1 of DVM"), "{joined}");
     let socket = fs::metadata(dvm.state_dir(0).join("rsd.sock")).expect("a daemon has a socket");
-    assert_eq!(socket.permissions().mode() & 0o777, 0o600, "nobody else may speak to it");
+    assert_eq!(socket.permissions().mode() & 0o777, 0o600, "only its user may connect");
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn any_daemon_of_the_dvm_can_be_asked() {
         assert_eq!(dvm.rsctl(["--dvm", name, "run", "-n", "1", "echo", "hello"]).ok(), "hello\n");
         assert_eq!(dvm.ctl("ps -a").env("RSD_DVM", name).end().status.code(), Some(0));
     }
-    assert_eq!(dvm.json("ps -a")["jobs"].as_array().map(Vec::len), Some(3), "they are one DVM");
+    assert_eq!(dvm.json("ps -a")["jobs"].as_array().map(Vec::len), Some(3), "all jobs are in one DVM");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_second_daemon_in_one_state_directory_is_refused() {
     let dvm = Dvm::start(1);
     let said = dvm.call(built::rsd()).args(["start", "--name", "node0"]).fails(1);
     assert!(said.contains("the daemon node0 (pid ") && said.contains("already runs in "), "{said}");
-    assert_eq!(dvm.ctl("run -n 1 echo hello").ok(), "hello\n", "the first is not disturbed");
+    assert_eq!(dvm.ctl("run -n 1 echo hello").ok(), "hello\n", "the first daemon is unaffected");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_private_daemon_ends_with_its_run() {
     job.until_stdout(|out| out.contains("up").then_some(()));
     job.signal(nix::sys::signal::Signal::SIGKILL);
     job.end();
-    // That the daemon and the rank are gone is looked at when the DVM is dropped.
+    // Dropping the DVM checks that the daemon and the rank are gone.
 }
 
 #[test]
@@ -116,14 +116,14 @@ fn the_log_is_text_or_json() {
 fn a_service_manager_is_notified_when_the_daemon_is_ready() {
     let dvm = Dvm::start_with(Options { nodes: 0, slots: 1, args: Vec::new() });
     let path = dvm.scratch().join("notify");
-    let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("the scratch directory is ours");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("the scratch directory is writable");
     let daemon = dvm.call(built::rsd()).args(["start", "--foreground"]).env("NOTIFY_SOCKET", &path).start();
     let mut buffer = [0; 256];
     socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("a socket has a timeout");
-    let got = socket.recv(&mut buffer).expect("it tells that it is ready");
+    let got = socket.recv(&mut buffer).expect("the daemon reports that it is ready");
     assert_eq!(&buffer[..got], b"READY=1");
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
-    let got = socket.recv(&mut buffer).expect("it tells that it stops");
+    let got = socket.recv(&mut buffer).expect("the daemon reports that it stops");
     assert_eq!(&buffer[..got], b"STOPPING=1");
     daemon.end().ok();
 }

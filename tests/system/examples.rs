@@ -1,4 +1,4 @@
-//! The examples that `rsctl group --help` prints do what they say: as they are printed, by a shell, on two nodes.
+//! Runs the examples that `rsctl group --help` prints, verbatim in a shell, on two nodes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use rsd_tests::{Call, Dvm, Mpi, Running, built, python};
 use crate::groups::{hello_lines, until_waiting};
 use crate::sorted;
 
-/// For worlds of interpreters.
+/// The deadline for worlds of Python interpreters.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// With MPI; waits for the gate.
+/// A program with MPI, which waits for the gate.
 const SERVE: &str = r#"
 import os, time
 from mpi4py import MPI
@@ -21,13 +21,13 @@ while not os.path.exists("gate"):
     time.sleep(0.02)
 world.Barrier()
 "#;
-/// Without.
+/// A program without MPI.
 const TRAIN: &str = r#"
 import os
 print(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}", os.environ["MASTER_PORT"] != "")
 "#;
 
-/// What the help of the group's commands prints as examples, without the words about them.
+/// The examples in the help of the group commands, without their descriptions.
 fn examples(dvm: &Dvm) -> Vec<String> {
     let help = dvm.rsctl(["group", "--help"]).ok();
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
@@ -43,11 +43,11 @@ fn examples(dvm: &Dvm) -> Vec<String> {
     lines
 }
 
-/// `rsctl`, `python` and what the examples name are found.
+/// A shell that finds `rsctl`, `python` and the files that the examples name.
 fn shell(dvm: &Dvm, at: usize, line: &str) -> Call {
     let [interpreter, _] = python("join.py");
     let folders = [built::rsctl().parent(), Path::new(&interpreter).parent()];
-    let folders = folders.map(|folder| folder.expect("it is in a folder").display().to_string()).join(":");
+    let folders = folders.map(|folder| folder.expect("a program is in a folder").display().to_string()).join(":");
     let path = format!("{folders}:{}", std::env::var("PATH").unwrap_or_default());
     let call = dvm.call("sh").dir(dvm.scratch()).env("PATH", path).env("RSD_DVM", dvm.state_dir(at));
     call.args(["-c", line]).deadline(PATIENCE)
@@ -57,7 +57,7 @@ fn in_each_of(dvm: &Dvm, places: usize, line: impl Fn(usize) -> String) -> Vec<R
     (0..places).map(|at| shell(dvm, at % 2, &line(at)).start()).collect()
 }
 
-/// What they have printed, once all have ended well.
+/// Waits until all have succeeded; returns what they printed.
 fn printed(members: Vec<Running>) -> String {
     members.into_iter().map(|member| member.end().ok()).collect()
 }
@@ -73,12 +73,13 @@ fn every_example_of_rsctl_group_does_what_it_says() {
     let dvm = Dvm::start(2);
     dvm.file("serve.py", SERVE);
     dvm.file("train.py", TRAIN);
-    std::os::unix::fs::symlink(Mpi::Debian.program("hello.c"), dvm.scratch().join("worker")).expect("it is not there");
-    // Each is taken from the help when it is run; none may be left.
+    std::os::unix::fs::symlink(Mpi::Debian.program("hello.c"), dvm.scratch().join("worker"))
+        .expect("there is no such file yet");
+    // Each example is taken from the help when it is run; none may remain.
     let mut left = examples(&dvm);
     let mut example = |line: &str| {
         let at = left.iter().position(|example| example == line);
-        left.remove(at.unwrap_or_else(|| panic!("{line:?} is not among the examples {left:#?}")));
+        left.remove(at.unwrap_or_else(|| panic!("{line:?} is not one of the examples {left:#?}")));
         line.to_owned()
     };
     let run = |line: &str| shell(&dvm, 1, line).ok();
@@ -115,5 +116,5 @@ fn every_example_of_rsctl_group_does_what_it_says() {
         member.end().fails(130);
         until_waiting(&dvm, "actors", 0);
     }
-    assert!(left.is_empty(), "no test runs {left:#?}");
+    assert!(left.is_empty(), "examples that were not run: {left:#?}");
 }

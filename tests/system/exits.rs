@@ -1,4 +1,4 @@
-//! How jobs end: codes, the first cause, and that nothing of them stays.
+//! How jobs end: exit codes, the first cause, and that nothing is left behind.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rsd_tests::{Dvm, Mpi, eventually, processes};
 
 use crate::MPIS;
 
-/// A way to end, the job's code, and what is said about it.
+/// A way to end, the job's exit code, and the reported cause.
 const ENDS: [(&str, i32, &str); 6] = [
     ("abort", 7, "called MPI_Abort with code 7"),
     ("segv", 128 + 11, "was killed by SIGSEGV"),
@@ -29,18 +29,18 @@ fn a_failed_rank_ends_the_job_on_four_nodes() {
     bad_ends(4, Mpi::Wheel, 2);
 }
 
-fn bad_ends(nodes: usize, mpi: Mpi, who: usize) {
+fn bad_ends(nodes: usize, mpi: Mpi, rank: usize) {
     let dvm = Dvm::start(nodes);
     let program = mpi.program("ends.c");
-    let node = who * nodes / 4;
+    let node = rank * nodes / 4;
     for (how, code, told) in ENDS {
-        let job = dvm.rsctl(["run", "-n", "4", "--map-by", "node", &program, how, &who.to_string()]).end();
+        let job = dvm.rsctl(["run", "-n", "4", "--map-by", "node", &program, how, &rank.to_string()]).end();
         let story = job.to_string();
         let said = job.fails(code);
-        let cause = format!("failed: rank {who} on node{node} {told}");
+        let cause = format!("failed: rank {rank} on node{node} {told}");
         assert!(said.contains(&cause), "{how}, {mpi:?}: {cause:?} is not in\n{story}");
-        assert_eq!(said.matches("failed: rank").count(), 1, "the first cause is told once\n{story}");
-        // The last words of the rank are shown once: as they came, not again with the cause.
+        assert_eq!(said.matches("failed: rank").count(), 1, "the first cause is reported once\n{story}");
+        // The last lines of the rank are shown once, as output, and not again with the cause.
         let words = if how == "noinit" { "leaves without MPI".to_owned() } else { format!("ends by {how}") };
         assert_eq!(said.matches(&words).count(), 1, "{story}");
     }
@@ -61,21 +61,21 @@ fn programs_without_mpi_may_exit_independently() {
     let dvm = Dvm::start(2);
     let script = "sleep 0.$RSD_RANK; echo $RSD_RANK; exit $((RSD_RANK % 2 * RSD_RANK))";
     let job = dvm.rsctl(["run", "-n", "4", "sh", "-c", script]).end();
-    assert_eq!(crate::sorted(&job.out()), ["0", "1", "2", "3"], "a failure of one is none of the others' business");
+    assert_eq!(crate::sorted(&job.out()), ["0", "1", "2", "3"], "the failure of one does not affect the others");
     let said = job.fails(1);
     assert!(said.contains("rank 1 on node0 exited with code 1"), "{said}");
     assert!(said.contains("also failed: rank 3"), "{said}");
 }
 
 #[test]
-fn a_signal_is_128_and_its_number() {
+fn a_rank_killed_by_a_signal_gives_128_plus_its_number() {
     let dvm = Dvm::start(1);
     let said = dvm.rsctl(["run", "-n", "1", "sh", "-c", "kill -USR1 $$"]).fails(128 + 10);
     assert!(said.contains("SIGUSR1"), "{said}");
 }
 
 #[test]
-fn the_last_words_of_a_submitted_job_are_told_with_its_cause() {
+fn the_last_lines_of_a_submitted_job_are_reported_with_its_cause() {
     let dvm = Dvm::start(1);
     let job = dvm.submit(["-n", "1", "sh", "-c", "echo out of luck >&2; exit 4"]);
     let said = dvm.rsctl(["wait", &job]).fails(4);
@@ -101,7 +101,7 @@ fn a_rank_that_ignores_sigterm_is_killed_after_the_grace() {
 }
 
 #[test]
-fn a_rank_that_handles_sigterm_may_clean_up() {
+fn a_rank_that_handles_sigterm_can_clean_up() {
     let dvm = Dvm::start(1);
     let tidy = "trap 'echo tidied; exit 0' TERM; echo up; while :; do sleep 0.05; done";
     let job = dvm.rsctl(["run", "-n", "1", "sh", "-c", tidy]).start();
@@ -137,12 +137,12 @@ fn a_lost_client_cancels_its_run() {
 }
 
 #[test]
-fn a_lost_client_leaves_what_it_submitted() {
+fn a_lost_client_does_not_affect_its_submitted_jobs() {
     let dvm = Dvm::start(1);
     let gate = dvm.scratch().join("gate");
     let script = format!("while ! test -e {}; do sleep 0.02; done; echo through", gate.display());
     let job = dvm.submit(["-n", "1", "sh", "-c", &script]);
-    // `submit` has long gone.
+    // `submit` has exited long ago.
     assert_eq!(dvm.json("job show last")["state"], "running");
     dvm.file("gate", "");
     dvm.rsctl(["wait", &job]).ok();
@@ -168,5 +168,5 @@ fn an_aborted_job_leaves_no_shared_memory() {
     let names = dvm.namespaces();
     assert_eq!(names.len(), 3);
     assert!(names.iter().all(|name| !name.is_empty()), "{names:?}");
-    // That their segments are gone is looked at when the DVM is dropped.
+    // Dropping the DVM checks that their segments are gone.
 }

@@ -1,10 +1,10 @@
-//! What frameworks need besides MPI: their variables, and a port where their ranks meet.
+//! Support for frameworks besides MPI: their variables, and a port where their ranks meet.
 
 use rsd_tests::{Call, Dvm, built, client, python};
 
 use crate::sorted;
 
-/// `meet.py`, by the Python that has torch as well if there is one.
+/// `meet.py`, run by a Python with torch if there is one.
 fn meet() -> [String; 2] {
     python("meet.py")
 }
@@ -33,7 +33,7 @@ fn ranks_of_a_framework_meet_on_one_node_and_on_two() {
 }
 
 #[test]
-fn members_of_a_group_meet_without_mpi_and_their_epoch_ends_well() {
+fn members_of_a_group_meet_without_mpi_and_their_epoch_succeeds() {
     let dvm = Dvm::start(2);
     let member = |at: usize| {
         let call = dvm.rsctl(["--dvm"]).args([dvm.state_dir(at % 2)]).args(["group", "exec", "actors", "--size", "4"]);
@@ -46,7 +46,7 @@ fn members_of_a_group_meet_without_mpi_and_their_epoch_ends_well() {
 }
 
 #[test]
-fn a_process_that_joins_by_itself_gets_the_same_and_a_second_place_replaces_the_first() {
+fn a_process_that_joins_by_itself_gets_the_variables_and_a_second_place_replaces_them() {
     let dvm = Dvm::start(1);
     let [python, _] = meet();
     let text = r#"

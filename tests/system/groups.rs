@@ -1,4 +1,4 @@
-//! Named groups: processes that nobody here has launched become one MPI_COMM_WORLD.
+//! Named groups: processes that rsd did not launch become one MPI_COMM_WORLD.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,16 +12,16 @@ use rsd_proto::transport::{Target, dial, dvm_client};
 use rsd_proto::v1::{JoinRequest, join_event};
 use rsd_tests::{Call, Dvm, Mpi, Running, built, client, eventually, intel, mpi4py_for_the_abi, processes, python};
 
-/// Every MPI that starts by PMI-1 over a port.
+/// Every MPI that connects to PMI-1 over a port.
 const MPIS: [Mpi; 3] = [Mpi::Debian, Mpi::Wheel, Mpi::Ours];
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// `rsctl group …` on a node.
+/// `rsctl group …` on the daemon of a node.
 fn group<'a>(dvm: &Dvm, at: usize, words: impl IntoIterator<Item = &'a str>) -> Call {
     dvm.rsctl(["--dvm"]).args([dvm.state_dir(at)]).args(["group"]).args(words)
 }
 
-/// A member on a node, in a session of its own: `rsctl group exec` of the group with these words, as the program.
+/// A member on a node, in a session of its own: `rsctl group exec` with these words, for this program.
 pub(crate) fn member(dvm: &Dvm, at: usize, words: &str, program: &[&str]) -> Call {
     let rsctl = built::rsctl().display().to_string();
     dvm.call("setsid")
@@ -34,7 +34,7 @@ pub(crate) fn member(dvm: &Dvm, at: usize, words: &str, program: &[&str]) -> Cal
         .args(program)
 }
 
-/// So many of a group wait, none of them out of reach.
+/// Waits until this many members wait in the group, all of them reachable; returns them.
 pub(crate) fn until_waiting(dvm: &Dvm, name: &str, members: usize) -> Vec<serde_json::Value> {
     eventually(&format!("{members} wait in {name}"), WITHIN, || {
         let info = group(dvm, 0, ["show", name, "--json"]).end();
@@ -44,7 +44,7 @@ pub(crate) fn until_waiting(dvm: &Dvm, name: &str, members: usize) -> Vec<serde_
     })
 }
 
-/// Numbers in an order of the seed's choice.
+/// The numbers below `count`, shuffled by the seed.
 pub(crate) fn shuffled(count: usize, seed: u64) -> Vec<usize> {
     let mut state = seed;
     let mut numbers: Vec<usize> = (0..count).collect();
@@ -66,7 +66,7 @@ pub(crate) fn hello_lines(nodes: usize, per_node: usize) -> Vec<String> {
     lines
 }
 
-/// What they have printed, all together, once all have ended well.
+/// Waits until all have succeeded; returns the lines that they printed.
 pub(crate) fn all_ok(members: Vec<Running>) -> Vec<String> {
     let texts: Vec<String> = members.into_iter().map(|member| member.end().ok()).collect();
     let mut lines: Vec<String> = texts.iter().flat_map(|text| text.lines()).map(str::to_owned).collect();
@@ -75,7 +75,7 @@ pub(crate) fn all_ok(members: Vec<Running>) -> Vec<String> {
 }
 
 #[test]
-fn sixteen_processes_of_their_own_become_one_world_whatever_their_order() {
+fn sixteen_independent_processes_become_one_world_in_any_order() {
     let dvm = Dvm::start(2);
     for (seed, mpi) in (1..).zip(MPIS) {
         let program = mpi.program("hello.c");
@@ -96,7 +96,7 @@ fn a_group_is_a_process_set_of_its_members_sessions() {
     assert_eq!(all_ok(members), ["psets ok on 4"]);
 }
 
-/// A process that joins by itself, on a node: one in Python or in C.
+/// A process on a node that joins by itself, in Python or in C.
 fn joining(dvm: &Dvm, at: usize, program: &[String], words: [&str; 3]) -> Call {
     let call = dvm.call(&program[0]).env("PYTHONPATH", client("python")).env("RSD_DVM", dvm.state_dir(at));
     call.dir(dvm.scratch()).args(&program[1..]).args(words)
@@ -115,7 +115,7 @@ fn processes_in_python_and_c_join_by_themselves() {
         [c(Mpi::Debian), c(Mpi::Debian)],
     ];
     for programs in worlds {
-        // Of rsd_join.h; nobody else is to stumble over it.
+        // `RSD_JOIN_EXPORT` is read by rsd_join.h alone; other programs must not fail on it.
         let member = |at: usize| {
             joining(&dvm, at % 2, &programs[at / 2], ["actors", "4", "60s"])
                 .env("RSD_JOIN_EXPORT", "torch, nccl")
@@ -126,7 +126,7 @@ fn processes_in_python_and_c_join_by_themselves() {
 }
 
 #[test]
-fn a_process_that_cannot_join_is_told_why() {
+fn a_process_that_cannot_join_gets_the_reason() {
     let dvm = Dvm::start(1);
     let programs = [
         vec![Mpi::Ours.program_with("join.c", &[&format!("-I{}", client("include").display())])],
@@ -137,15 +137,15 @@ fn a_process_that_cannot_join_is_told_why() {
         assert!(late.contains("refused 124: group actors timed out after 1 s: 1 of 2 members have joined"), "{late}");
         let nameless = joining(&dvm, 0, &program, ["a b", "2", "1"]).end().fails(1);
         assert!(nameless.contains("refused 240: ") && nameless.contains("a group's name is"), "{nameless}");
-        let nobody = joining(&dvm, 0, &program, ["actors", "2", "1"]).env("RSD_DVM", "nobody").end().fails(1);
-        assert!(nobody.contains("refused 241: ") && nobody.contains("rsd start"), "{nobody}");
+        let unreachable = joining(&dvm, 0, &program, ["actors", "2", "1"]).env("RSD_DVM", "nosuch").end().fails(1);
+        assert!(unreachable.contains("refused 241: ") && unreachable.contains("rsd start"), "{unreachable}");
     }
     let soon = joining(&dvm, 0, &python("join.py"), ["actors", "2", "soon"]).end().fails(1);
     assert!(soon.contains("refused 240: invalid duration timeout='soon': use 250ms, 5s"), "{soon}");
 }
 
 #[test]
-fn of_two_daemons_of_one_dvm_the_head_is_found_by_default() {
+fn with_two_daemons_of_one_dvm_the_head_is_the_default() {
     let dvm = Dvm::start(2);
     let header = vec![Mpi::Ours.program_with("join.c", &[&format!("-I{}", client("include").display())])];
     let [_, script] = python("join.py");
@@ -156,18 +156,18 @@ fn of_two_daemons_of_one_dvm_the_head_is_found_by_default() {
     let by_variable = dvm.call(&hello).env("RSD_JOIN", "critics").env("RSD_JOIN_SIZE", "2");
     let by_rsctl = dvm.rsctl(["group", "exec", "critics", "--size", "2", "--", &hello]);
     let lines = all_ok(vec![by_variable.start(), by_rsctl.start()]);
-    // Who joins in MPI_Init has no node in its environment.
+    // A process that joins in MPI_Init has no node in its environment.
     let mut lines: Vec<String> = lines.iter().map(|line| line.replace(" on -,", " on node0,")).collect();
     lines.sort_unstable();
     assert_eq!(lines, hello_lines(1, 2));
 
-    // As one of another DVM looks from outside.
+    // The state directory of a head of another DVM.
     let other = dvm.state_dir(0).with_file_name("other");
-    fs::create_dir(&other).expect("the DVM's directory is ours");
+    fs::create_dir(&other).expect("the DVM's directory is writable");
     fs::write(other.join("daemon.json"), r#"{"name":"other","dvm":"f00","node":0,"head":true,"pid":1}"#)
-        .expect("as well");
-    let lock = fs::File::create(other.join("rsd.lock")).expect("as well");
-    lock.lock().expect("nobody else has it");
+        .expect("the DVM's directory is writable");
+    let lock = fs::File::create(other.join("rsd.lock")).expect("the DVM's directory is writable");
+    lock.lock().expect("no other process holds the lock");
     for program in [header, module] {
         let several = unnamed(&program).end().fails(1);
         assert!(
@@ -206,7 +206,7 @@ fn an_incomplete_group_times_out_and_names_its_members() {
     let patient = member(&dvm, 1, "actors --size 4 --timeout 20s", &["true"]).start();
     let waiting = until_waiting(&dvm, "actors", 1);
     let refused = member(&dvm, 0, "actors --size 4 --timeout 1s", &["true"]).end().fails(124);
-    let pid = waiting[0]["pid"].as_u64().expect("a pid");
+    let pid = waiting[0]["pid"].as_u64().expect("a member has a pid");
     for part in [
         "group actors timed out after 1 s: 2 of 4 members have joined; here: node0: pid ",
         "; missing: 2",
@@ -225,17 +225,17 @@ fn a_member_that_is_killed_in_the_lobby_frees_its_place() {
     let mortal = mortal.start();
     until_waiting(&dvm, "actors", 1);
     mortal.signal(Signal::SIGKILL);
-    eventually("the group of nobody is forgotten", WITHIN, || {
+    eventually("the empty group is removed", WITHIN, || {
         (group(&dvm, 0, ["ls", "--json"]).ok().contains(r#""groups":[]"#)).then_some(())
     });
-    // Another size is no contradiction any more.
+    // The removed group does not fix the size of the next one.
     let program = Mpi::Debian.program("hello.c");
     let members = (0..4).map(|at| member(&dvm, at % 2, "actors --size 4", &[&program]).start()).collect();
     assert_eq!(all_ok(members), hello_lines(2, 2));
 }
 
 #[test]
-fn a_leaf_that_is_killed_and_restarted_keeps_its_members_places() {
+fn members_keep_their_places_when_their_leaf_is_killed_and_restarted() {
     let mut dvm = Dvm::start(3);
     let program = Mpi::Wheel.program("hello.c");
     let mut members: Vec<Running> = [1, 2, 2].map(|at| member(&dvm, at, "actors --size 6", &[&program]).start()).into();
@@ -255,7 +255,7 @@ fn after_a_death_the_others_are_not_signalled_and_the_next_epoch_is_the_second()
         let gate = dvm.scratch().join(&name);
         let words = format!("{name} --size 4");
         let gated = [mpi.program("gated.c"), gate.display().to_string()];
-        // So that rsctl's pid is the program's, and is ours to kill.
+        // rsctl execs the program, so the pid is the program's, and this test may kill it.
         let start = |at: usize| {
             let call = dvm.rsctl(["--dvm"]).args([dvm.state_dir(at % 2)]).args(["group", "exec"]);
             call.args(words.split_whitespace()).args(["--rank", &at.to_string(), "--"]).args(&gated).start()
@@ -271,7 +271,7 @@ fn after_a_death_the_others_are_not_signalled_and_the_next_epoch_is_the_second()
         let ended = dvm.rsctl(["wait", &job]).end();
         let verdict = ended.fails(1);
         assert!(verdict.contains("ended without MPI_Finalize"), "{verdict}");
-        // Whatever they do about it is their MPI's doing.
+        // The reaction of the other members depends on their MPI.
         drop(members);
 
         let hello = mpi.program("hello.c");
@@ -285,7 +285,7 @@ fn after_a_death_the_others_are_not_signalled_and_the_next_epoch_is_the_second()
 }
 
 #[test]
-fn when_a_member_dies_between_init_and_the_first_barrier_the_others_mpi_fails_and_the_job_names_it() {
+fn a_member_that_dies_between_init_and_the_first_barrier_is_named_by_the_job_and_the_others_fail() {
     let dvm = Dvm::start(2);
     let [python, half] = python("half.py");
     let (intel, library) = intel();
@@ -293,7 +293,7 @@ fn when_a_member_dies_between_init_and_the_first_barrier_the_others_mpi_fails_an
     let mut worlds: Vec<(String, Vec<String>, Option<PathBuf>)> =
         MPIS.map(|mpi| (format!("{mpi:?}"), vec![mpi.program("hello.c")], None)).into();
     worlds.push(("Intel".to_owned(), vec![intel.display().to_string(), actor], Some(library)));
-    // Beside it on its node, where most MPIs wait in shared memory, and on another one.
+    // The other member is on the same node, where most MPIs wait in shared memory, or on another one.
     for (at, (name, program, library)) in worlds.iter().flat_map(|world| [(1, world), (0, world)]) {
         let group = format!("{name}{at}");
         let call = dvm.rsctl(["--dvm"]).args([dvm.state_dir(1)]).args(["group", "exec", &group, "--size", "2"]);
@@ -315,7 +315,7 @@ fn when_a_member_dies_between_init_and_the_first_barrier_the_others_mpi_fails_an
         let shown = self::group(&dvm, 0, ["show", &group]).ok();
         let last = format!(" failed: rank 1: its process (pid {pid}) ended without MPI_Finalize");
         assert!(shown.contains(&last), "{shown}");
-        // In its MPI's words; MPICH 5 passes over ours.
+        // In the words of the member's MPI; MPICH 5 does not print rsd's.
         let words = ended.err().replace('_', " ");
         let cause = format!("on node1, rank 1: its process (pid {pid}) ended without MPI Finalize");
         let lost = "process 1 is lost";
@@ -331,14 +331,14 @@ fn when_a_member_dies_between_init_and_the_first_barrier_the_others_mpi_fails_an
 }
 
 #[test]
-fn members_of_two_mpi_libraries_are_told_that_they_must_use_one() {
+fn members_with_different_mpi_libraries_get_an_error() {
     let dvm = Dvm::start(2);
     let (ours, theirs) = (Mpi::Ours.program("hello.c"), Mpi::Wheel.program("hello.c"));
-    // Who shares a node, and who comes first.
+    // Whether the members share a node, and which of them comes first.
     for (number, places) in [[0, 0], [0, 1]].into_iter().flat_map(|places| [(0, places), (1, places)]) {
         let name = format!("mixed{number}{}", places[1]);
         let programs = if number == 0 { [&ours, &theirs] } else { [&theirs, &ours] };
-        // The second comes later; how far the first is by then, is not said.
+        // The second comes later; how far the first is by then is left open.
         let late = format!("while ! test -e {name}; do sleep 0.01; done; exec $0");
         let start = |rank: usize| {
             let program = if rank == 0 { vec![programs[0].as_str()] } else { vec!["sh", "-c", &late, programs[1]] };
@@ -354,7 +354,7 @@ fn members_of_two_mpi_libraries_are_told_that_they_must_use_one() {
         let same = "all members of a group must use the same";
         assert!(verdict.contains("MPI library") && verdict.contains(same), "{verdict}");
         for (ended, program) in ended.iter().zip(programs) {
-            // None of them crashes.
+            // Neither crashes.
             assert!(ended.status.code().is_some_and(|code| (1..128).contains(&code)), "{ended}");
             let words = ended.err().replace('_', " ");
             assert!(program == &theirs || (words.contains("of rsd") && words.contains(same)), "{words}");
@@ -362,13 +362,13 @@ fn members_of_two_mpi_libraries_are_told_that_they_must_use_one() {
     }
 }
 
-/// A script that greets over MPI.
+/// A Python script that prints its rank over MPI.
 fn python_hello(dvm: &Dvm) -> String {
     dvm.file("hello.py", "from mpi4py import MPI\nprint(MPI.COMM_WORLD.allreduce(1))\n")
 }
 
 #[test]
-fn a_head_that_is_killed_and_restarted_finds_its_lobby_half_full_again() {
+fn a_restarted_head_recovers_its_half_full_lobby() {
     let mut dvm = Dvm::start(1);
     let program = Mpi::Ours.program("hello.c");
     let start = |dvm: &Dvm| member(dvm, 0, "actors --size 6", &[&program]).start();
@@ -384,7 +384,7 @@ fn a_head_that_is_killed_and_restarted_finds_its_lobby_half_full_again() {
 #[test]
 fn an_epoch_is_cancelled_without_a_signal_to_its_members() {
     let dvm = Dvm::start(1);
-    // It stays away from MPI, and would be ended by any signal.
+    // The members do not use MPI, and any signal would end them.
     let done = dvm.scratch().join("done");
     let script = format!("echo up; while ! test -e {}; do sleep 0.02; done; echo unharmed", done.display());
     let members: Vec<Running> =
@@ -399,21 +399,21 @@ fn an_epoch_is_cancelled_without_a_signal_to_its_members() {
 }
 
 #[test]
-fn a_shell_joins_by_its_environment() {
+fn a_shell_joins_through_its_environment() {
     let dvm = Dvm::start(1);
     let rsctl = built::rsctl().display().to_string();
     let program = Mpi::Debian.program("hello.c");
     let script = r#"eval "$("$0" group env actors --min 2 --max 2)" && exec "$1""#;
     let start = |_| dvm.call("sh").args(["-c", script, &rsctl, &program]).start();
     assert_eq!(all_ok((0..2).map(start).collect()), hello_lines(1, 2));
-    // Who cannot join is not to go on alone.
+    // A shell that cannot join must not run its program alone.
     let script = r#"eval "$("$0" group env lonely --size 2 --timeout 100ms)" && exec "$1""#;
     let alone = dvm.call("sh").args(["-c", script, &rsctl, &program]).start().end();
     assert!(!alone.status.success() && alone.out().is_empty() && alone.err().contains("missing"), "{alone}");
 }
 
 #[test]
-fn a_process_that_ends_after_another_joined_for_it_is_explained() {
+fn the_error_explains_that_the_process_for_which_another_joined_has_ended() {
     let dvm = Dvm::start(1);
     // In the lobby.
     let member = dvm.call("sleep").args(["60"]).start();
@@ -426,7 +426,7 @@ fn a_process_that_ends_after_another_joined_for_it_is_explained() {
         told.contains(&format!("process {pid}, for which the place was requested, has ended: rsctl group env joins")),
         "{told}"
     );
-    // In the epoch: the shell of the pipe.
+    // In the epoch: the process is the shell of the pipe.
     let script = r#"eval "$("$0" group env actors --size 2 | cat)"; read line"#;
     let piped = dvm.call("sh").args(["-c", script, &built::rsctl().display().to_string()]).stdin_open().start();
     let other = self::member(&dvm, 0, "actors --size 2", &[&Mpi::Ours.program("hello.c")]).start();
@@ -465,7 +465,8 @@ fn groups_are_created_listed_kicked_from_and_closed() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(group(&dvm, 0, ["ls"]).ok().contains("actors  filling     3        2      1  -"));
-    let pid = waiting.iter().find(|member| member["node_name"] == "node1").expect("one is there")["pid"].to_string();
+    let pid = waiting.iter().find(|member| member["node_name"] == "node1").expect("a member on node1 waits")["pid"]
+        .to_string();
     group(&dvm, 0, ["kick", "actors", &format!("node0:{pid}")]).fails(246);
     group(&dvm, 0, ["kick", "actors", &format!("node1:{pid}")]).ok();
     assert!(kicked.end().fails(130).contains("removed from group actors"));
@@ -481,12 +482,12 @@ fn the_join_socket_survives_malformed_lines() {
     let path = dvm.state_dir(0).join("join.sock");
     let ask = |line: &str| {
         let mut stream = UnixStream::connect(&path).expect("the daemon listens");
-        stream.write_all(line.as_bytes()).expect("it is small");
+        stream.write_all(line.as_bytes()).expect("a short line can be written");
         BufReader::new(stream)
     };
     let answer = |line: &str| {
         let mut text = String::new();
-        ask(line).read_line(&mut text).expect("an answer");
+        ask(line).read_line(&mut text).expect("the daemon answers");
         Event::parse(text.trim_end()).unwrap_or_else(|error| panic!("{text:?}: {error}"))
     };
     let code = |line: &str| match answer(line) {
@@ -499,10 +500,10 @@ fn the_join_socket_survives_malformed_lines() {
     assert_eq!(code("join v=1 group=actors size=2 pid=1073741824\n").0, 240);
     assert_eq!(code(&format!("join v=1 group={}\n", "a".repeat(20_000))).0, 240);
     assert!(matches!(answer("join v=1 group=actors size=2\n"), Event::Wait(_)));
-    // The place of the token, whoever holds the connection.
+    // The token's place, on any connection.
     let mut first = ask(&Join { group: Some("actors".into()), size: Some(2), ..Join::default() }.line());
     let mut line = String::new();
-    first.read_line(&mut line).expect("a line");
+    first.read_line(&mut line).expect("the daemon answers");
     let Ok(Event::Wait(wait)) = Event::parse(line.trim_end()) else { panic!("{line}") };
     assert_eq!((wait.have, wait.want, wait.epoch), (1, 2, 1));
 }
@@ -514,20 +515,20 @@ fn many_rounds_of_joining_and_leaving_leave_nothing_behind() {
     let line = Join { group: Some("actors".into()), size: Some(2), ..Join::default() }.line();
     let round = || {
         let mut stream = UnixStream::connect(&path).expect("the daemon listens");
-        stream.write_all(line.as_bytes()).expect("it is small");
+        stream.write_all(line.as_bytes()).expect("a short line can be written");
         let mut text = String::new();
-        BufReader::new(stream).read_line(&mut text).expect("an answer");
+        BufReader::new(stream).read_line(&mut text).expect("the daemon answers");
         assert!(text.starts_with("wait ") || text.contains("already"), "{text}");
     };
     let open = || processes::open_files(dvm.pid(0)).expect("the daemon runs");
     round();
     let (before, memory) = (open(), processes::private_bytes(dvm.pid(0)).expect("the daemon runs"));
     (0..1000).for_each(|_| round());
-    // The step in reserve may have come meanwhile, with its few.
-    eventually("the daemon has closed them all", WITHIN, || (open() <= before + 8).then_some(()));
+    // The spare step process may have started meanwhile, with a few descriptors.
+    eventually("the daemon has closed all connections", WITHIN, || (open() <= before + 8).then_some(()));
     let grown = processes::private_bytes(dvm.pid(0)).expect("the daemon runs").saturating_sub(memory);
-    assert!(grown < 1 << 20, "it has grown by {grown} bytes");
-    eventually("nobody waits", WITHIN, || {
+    assert!(grown < 1 << 20, "the daemon has grown by {grown} bytes");
+    eventually("no member waits", WITHIN, || {
         (group(&dvm, 0, ["ls", "--json"]).ok().contains(r#""groups":[]"#)).then_some(())
     });
 }
@@ -549,29 +550,29 @@ fn epoch_after_epoch_leaves_nothing_behind() {
     (0..2).for_each(|_| round());
     let before = settled();
     (0..20).for_each(|_| round());
-    // The step in reserve may not have been there yet, or not any more: it is a few. One for each epoch would be twenty.
+    // The spare step process has a few descriptors and may have started or ended meanwhile. One descriptor per epoch would be twenty.
     eventually("no descriptor is left", WITHIN, || (settled() <= before + 8).then_some(()));
 }
 
 #[test]
 fn members_join_by_grpc() {
     let dvm = Dvm::start(2);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime costs nothing");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be created");
     let events: Vec<join_event::Event> = runtime.block_on(async {
         let mut streams = Vec::new();
         for at in 0..2 {
             let target = Target::Unix(dvm.state_dir(at).join("rsd.sock"));
             let channel = dial(&target, WITHIN).await.expect("the daemon runs");
-            // One process is one member of a group, but may be one of several groups; here it speaks for another one.
+            // A process is one member per group, but may be in several groups; here it requests the second place for another process.
             let pid = if at == 0 { 0 } else { u32::try_from(dvm.pid(0)).expect("a pid") };
             let request = JoinRequest { group: "actors".into(), size: Some(2), pid, ..JoinRequest::default() };
-            let stream = dvm_client(channel).join_group(request).await.expect("it is a group");
+            let stream = dvm_client(channel).join_group(request).await.expect("the request is valid");
             streams.push(stream.into_inner());
         }
         let mut last = Vec::new();
         for mut stream in streams {
-            while let Some(event) = stream.message().await.expect("the daemon runs on") {
-                last.push(event.event.expect("it says something"));
+            while let Some(event) = stream.message().await.expect("the daemon runs") {
+                last.push(event.event.expect("an event has a kind"));
             }
         }
         last

@@ -1,9 +1,9 @@
-//! Looking at jobs and acting on them, while they run and afterwards.
+//! Inspecting and controlling jobs, while they run and afterwards.
 
 use rsd_tests::{Dvm, Options, Running};
 use serde_json::json;
 
-/// A job that runs until its gate is opened, and has said that it runs.
+/// A job that has printed that it runs, and runs until its gate is opened.
 fn gated(dvm: &Dvm, options: &[&str], gate: &str) -> String {
     let path = dvm.scratch().join(gate);
     let script = format!("echo up; while ! test -e {}; do sleep 0.02; done; echo through", path.display());
@@ -17,7 +17,7 @@ fn submit_prints_the_job_number_and_returns() {
     assert_eq!((submitted.out().as_str(), submitted.err().as_str()), ("1\n", ""));
     dvm.ctl("wait 1").ok();
     assert_eq!(dvm.ctl("logs 1").ok(), "hello\nhello\n");
-    assert_eq!(dvm.ctl("attach 1").ok(), "hello\nhello\n", "a job that is over can be followed from its beginning");
+    assert_eq!(dvm.ctl("attach 1").ok(), "hello\nhello\n", "an ended job can be followed from its beginning");
     assert_eq!(dvm.submit(["-n", "1", "true"]), "2");
     dvm.ctl("wait 2").ok();
 }
@@ -79,13 +79,13 @@ fn a_queued_job_says_that_it_waits_for_slots() {
     let third = dvm.rsctl(["submit", "-n", "1", "true"]).end();
     assert!(third.err().contains("job 3 is queued"), "{third}");
     assert_eq!(dvm.json("job show 2")["state"], "queued");
-    // Cancelled while it waits, it never runs.
+    // A job that is cancelled in the queue never runs.
     dvm.ctl("cancel 3").ok();
     dvm.ctl("wait 3").fails(130);
     dvm.file("gate", "");
     assert_eq!(second.end().ok(), "second\nsecond\n");
     dvm.rsctl(["wait", &first]).ok();
-    // What can never fit is refused at once.
+    // A request that can never fit is refused at once.
     dvm.ctl("run -n 3 true").fails(243);
 }
 
@@ -104,7 +104,7 @@ fn several_jobs_run_side_by_side() {
 #[test]
 fn signals_reach_all_ranks_or_one() {
     let dvm = Dvm::start(2);
-    // A rank that got USR1 says so; TERM ends it.
+    // A rank that gets USR1 prints it; TERM ends it.
     let script = "trap 'echo usr1' USR1; trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done";
     let job = dvm.rsctl(["run", "-n", "4", "--map-by", "node", "-l", "sh", "-c", script]).start();
     let count = |job: &Running, word: &str, times: usize| {
@@ -146,6 +146,6 @@ fn rsctl_writes_its_own_completions_and_man_pages() {
     }
     let dir = dvm.scratch().join("man");
     dvm.rsctl(["man"]).args([&dir]).ok();
-    let page = std::fs::read_to_string(dir.join("rsctl-run.1")).expect("there is a page for run");
+    let page = std::fs::read_to_string(dir.join("rsctl-run.1")).expect("a page for run exists");
     assert!(page.contains("oversubscribe"), "{page}");
 }

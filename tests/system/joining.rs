@@ -1,4 +1,4 @@
-//! Programs of our MPI library that join by themselves: a group that their environment names, or, as singletons, a job of their own
+//! Programs with rsd's MPI library that join by themselves: a group that their environment names, or, as singletons, a job of their own
 //! when they need a process manager.
 
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::MPIS;
 use crate::groups::{member, shuffled};
 
 const WITHIN: Duration = Duration::from_secs(20);
-/// For worlds of interpreters.
+/// The deadline for worlds of Python interpreters.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// A process that nobody here has launched, on a node.
+/// A process on a node that rsd did not launch.
 fn process(dvm: &Dvm, at: usize, program: &str) -> Call {
     dvm.call(program).dir(dvm.scratch()).env("RSD_DVM", dvm.state_dir(at))
 }
@@ -32,7 +32,7 @@ fn all_ok(members: Vec<Running>) -> Vec<String> {
     lines
 }
 
-/// The commands of all jobs.
+/// The commands of all jobs, as listed.
 fn commands(dvm: &Dvm) -> Vec<String> {
     let jobs = dvm.json("ps -a");
     let jobs = jobs["jobs"].as_array().into_iter().flatten();
@@ -44,12 +44,12 @@ fn processes_whose_environment_names_a_group_become_one_world() {
     let dvm = Dvm::start(2);
     let program = Mpi::Ours.program("hello.c");
     let members = (0..16).map(|at| actor(&dvm, at % 2, "16", &program).start()).collect();
-    // Their environment is not changed: it names no node.
+    // The environment is unchanged, so it names no node.
     let line = |rank: usize| format!("rank {rank} of 16 on -, local {} of 8", rank % 8);
     let mut expected: Vec<String> = (0..16).map(line).collect();
     expected.sort_unstable();
     assert_eq!(all_ok(members), expected);
-    // A wish, and as many as come.
+    // A requested rank, and a group with a range of sizes.
     let some = |rank: &str| {
         let call = process(&dvm, 0, &program).env("RSD_JOIN", "few").env("RSD_JOIN_MIN", "2").env("RSD_JOIN_MAX", "4");
         call.env("RSD_JOIN_RANK", rank).start()
@@ -62,7 +62,7 @@ fn processes_whose_environment_names_a_group_become_one_world() {
 }
 
 #[test]
-fn a_process_that_cannot_join_says_why_and_what_to_do() {
+fn a_process_that_cannot_join_reports_why_and_what_to_do() {
     let dvm = Dvm::start(1);
     let program = Mpi::Ours.program("hello.c");
     let actor = || actor(&dvm, 0, "2", &program);
@@ -80,12 +80,12 @@ fn a_process_that_cannot_join_says_why_and_what_to_do() {
         &["RSD_JOIN_EXPORT is not for MPI_Init", "rsctl group exec actors --export …", "or unset it"],
     );
     told(actor().env("RSD_JOIN", ""), &["set RSD_JOIN to its name, or unset these"]);
-    told(actor().env("RSD_DVM", "nobody"), &["RSD_DVM=nobody: no such daemon is running; running daemons: /"]);
+    told(actor().env("RSD_DVM", "nosuch"), &["RSD_DVM=nosuch: no such daemon is running; running daemons: /"]);
     told(actor().env("PMI_PORT", "127.0.0.1:9").env("PMI_ID", "7"), &["PMI_PORT is set", "unset RSD_JOIN"]);
-    // Whoever is launched is a rank of its job.
+    // A launched process is a rank of its job.
     let launched = dvm.rsctl(["run", "-n", "1", "-x", "RSD_JOIN=actors", &program]).end();
     assert!(launched.err().contains("a launcher has given this process one already"), "{}", launched.err());
-    // Who has joined by other means stays there.
+    // A process that has joined by other means keeps its place.
     let member =
         |_| dvm.rsctl(["group", "exec", "actors", "--size", "2", "--", &program]).env("RSD_JOIN", "actors").start();
     assert_eq!(all_ok((0..2).map(member).collect()).len(), 2);
@@ -105,41 +105,41 @@ fn sessions_join_epoch_after_epoch() {
 }
 
 #[test]
-fn a_singleton_asks_the_daemon_that_runs_here_once_it_needs_one() {
+fn a_singleton_contacts_the_local_daemon_when_it_needs_one() {
     let dvm = Dvm::start(1);
     let program = Mpi::Ours.program("universe.c");
     let universe = dvm.rsctl(["run", "-n", "1", &program]).ok();
     assert_eq!(universe, "world 1, universe 4\n");
     assert_eq!(process(&dvm, 0, &program).ok(), universe);
-    // The only daemon here need not be named.
+    // The only daemon here needs no name.
     assert_eq!(dvm.call(&program).ok(), universe);
     assert_eq!(commands(&dvm), [program.as_str(), "singleton", "singleton"]);
     assert!(dvm.rsctl(["group", "ls", "--json"]).ok().contains(r#""groups":[]"#));
-    // What needs none is no job, nor is who wants none.
+    // A program that needs no daemon gets no job, nor does one that wants to run alone.
     process(&dvm, 0, &Mpi::Ours.program("hello.c")).ok();
     let unknown = "world 1, universe unknown\n";
     assert_eq!(process(&dvm, 0, &program).env("RSD_MPI_SINGLETON", "alone").ok(), unknown);
-    assert_eq!(process(&dvm, 0, &program).env("RSD_DVM", "nobody").ok(), unknown);
+    assert_eq!(process(&dvm, 0, &program).env("RSD_DVM", "nosuch").ok(), unknown);
     assert_eq!(commands(&dvm).len(), 3);
 }
 
-/// A directory with `rsctl` in it by the name of `mpiexec`, for the PATH.
+/// A PATH that begins with a directory in which `rsctl` is named `mpiexec`.
 fn path_with_mpiexec(dvm: &Dvm) -> String {
     let dir = dvm.scratch().join("launchers");
-    std::fs::create_dir_all(&dir).expect("the DVM's directory is ours");
-    std::os::unix::fs::symlink(built::rsctl(), dir.join("mpiexec")).expect("nothing of that name is there");
+    std::fs::create_dir_all(&dir).expect("the DVM's directory is writable");
+    std::os::unix::fs::symlink(built::rsctl(), dir.join("mpiexec")).expect("there is no such file yet");
     format!("{}:{}", dir.display(), std::env::var("PATH").unwrap_or_default())
 }
 
 #[test]
-fn singletons_of_mpich_find_the_daemon_by_an_mpiexec_of_ours() {
+fn singletons_of_mpich_find_the_daemon_through_the_mpiexec_of_rsd() {
     let dvm = Dvm::start(1);
     let path = path_with_mpiexec(&dvm);
     for (adopted, mpi) in (1..).zip(MPIS) {
         let program = mpi.program("universe.c");
         assert_eq!(process(&dvm, 0, &program).env("PATH", &path).ok(), "world 1, universe 4\n", "{mpi:?}");
         assert_eq!(commands(&dvm), vec!["singleton"; adopted]);
-        eventually("its job is over", WITHIN, || {
+        eventually("its job has ended", WITHIN, || {
             dvm.json("ps")["jobs"].as_array().is_some_and(Vec::is_empty).then_some(())
         });
     }
@@ -147,8 +147,8 @@ fn singletons_of_mpich_find_the_daemon_by_an_mpiexec_of_ours() {
     assert_eq!(launched, "world 2, universe 4\nworld 2, universe 4\n");
 }
 
-/// A singleton that finds our `mpiexec`, on the second node. MPICH's ports, and Debian's not at all, want another network than its
-/// first choice; and it hangs in collectives of jobs that share some nodes and not others, unless it shares no memory.
+/// A singleton on the second node that finds rsd's `mpiexec`. Ports of MPICH (not in Debian's build) need another network module than its
+/// default; and MPICH hangs in collectives of jobs that share some nodes and not others, unless shared memory is disabled.
 fn singleton(dvm: &Dvm, path: &str, program: &str) -> Call {
     mpich(process(dvm, 1, program).env("PATH", path))
 }
@@ -158,7 +158,7 @@ fn mpich(call: Call) -> Call {
 }
 
 #[test]
-fn singletons_publish_find_and_spawn() {
+fn singletons_can_publish_look_up_and_spawn() {
     let dvm = Dvm::start(2);
     let path = path_with_mpiexec(&dvm);
     for mpi in [Mpi::Ours, Mpi::Wheel, Mpi::Debian] {
@@ -172,23 +172,25 @@ fn singletons_publish_find_and_spawn() {
         let told = dvm.ctl("attach last").end().err();
         assert!(told.contains("rank 0 could not spawn: 50 ranks requested"), "{mpi:?}: {told}");
         assert_eq!(spawn(&["outlived", "1"]).ok(), "left\n", "{mpi:?}");
-        eventually("its child has said its word", WITHIN, || dvm.ctl("logs last").ok().contains("lived").then_some(()));
+        eventually("its child has printed its line", WITHIN, || {
+            dvm.ctl("logs last").ok().contains("lived").then_some(())
+        });
     }
 }
 
 /// How one side of a connection is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
-    /// By nobody.
+    /// By no launcher.
     Singleton,
-    /// As a group with so many members, on both nodes.
+    /// As a group of this many members, on both nodes.
     Group(usize),
     /// By `rsctl run`, one rank on each node.
     Job,
 }
 
 #[test]
-fn mpich_connects_from_singletons_groups_and_jobs_by_a_name() {
+fn mpich_singletons_groups_and_jobs_connect_through_a_published_name() {
     let dvm = Dvm::start(2);
     let path = path_with_mpiexec(&dvm);
     let program = Mpi::Wheel.program("names.c");
@@ -206,7 +208,7 @@ fn mpich_connects_from_singletons_groups_and_jobs_by_a_name() {
     };
     for accepting in sides {
         for connecting in sides {
-            // To themselves, singletons of MPICH are all the same process; groups of one are not.
+            // All singletons of MPICH regard themselves as the same process; groups of one do not.
             if (accepting, connecting) == (Side::Singleton, Side::Singleton) {
                 continue;
             }
@@ -221,21 +223,21 @@ fn mpich_connects_from_singletons_groups_and_jobs_by_a_name() {
 }
 
 #[test]
-fn a_singleton_of_mpich_that_no_daemon_takes_in_is_told_and_goes_on() {
+fn a_singleton_of_mpich_without_a_daemon_gets_a_warning_and_continues() {
     let dvm = Dvm::start(1);
     let path = path_with_mpiexec(&dvm);
     for mpi in MPIS {
         let program = mpi.program("universe.c");
-        let ended = process(&dvm, 0, &program).env("PATH", &path).env("RSD_DVM", "nobody").end();
-        assert!(ended.err().contains("RSD_DVM=nobody: no such daemon is running"), "{mpi:?}: {}", ended.err());
+        let ended = process(&dvm, 0, &program).env("PATH", &path).env("RSD_DVM", "nosuch").end();
+        assert!(ended.err().contains("RSD_DVM=nosuch: no such daemon is running"), "{mpi:?}: {}", ended.err());
         assert_eq!(ended.ok(), "world 1, universe unknown\n", "{mpi:?}");
     }
-    // By hand.
+    // Run by a user.
     let used = dvm.call("mpiexec").env("PATH", &path).args(["-pmi_args", "many"]).fails(240);
     assert!(used.contains("what an MPI library runs by itself"), "{used}");
 }
 
-/// An actor in Python, of each MPI: what starts it, and where its MPI is.
+/// An actor in Python with each MPI: its interpreter, and the folder of its MPI.
 fn pythons() -> [(&'static str, PathBuf, Option<PathBuf>); 3] {
     let [mpich, _] = python("actor.py");
     let (ours, _) = mpi4py_for_the_abi();
@@ -243,7 +245,7 @@ fn pythons() -> [(&'static str, PathBuf, Option<PathBuf>); 3] {
     [("ours", ours, None), ("MPICH 5", PathBuf::from(mpich), None), ("Intel MPI", intel, Some(library))]
 }
 
-/// Sixteen actors on two nodes, none of whose parents knows of another, in an order of the seed's choice over some time.
+/// Starts sixteen actors on two nodes, with unrelated parents, shuffled by the seed and spread over some time.
 fn actors(dvm: &Dvm, python: &Path, library: Option<&Path>, seed: u64, gate: &Path) -> Vec<Running> {
     let [_, script] = rsd_tests::python("actor.py");
     let actor = |(at, place): (usize, usize)| {
@@ -266,16 +268,16 @@ fn sixteen_actors_in_python_lose_one_and_form_again() {
         let told = |epoch: u32| move |text: &str| text.contains(&format!("epoch {epoch}: sum 120 of 16")).then_some(());
         first.iter().for_each(|actor| actor.until_stdout(told(1)));
         let there = || processes::mentioning(&never.display().to_string());
-        let victim = there().into_iter().find(|(_, line)| !line.contains("setsid")).expect("they run").0;
-        kill(Pid::from_raw(victim), Signal::SIGKILL).expect("it runs");
+        let victim = there().into_iter().find(|(_, line)| !line.contains("setsid")).expect("the actors run").0;
+        kill(Pid::from_raw(victim), Signal::SIGKILL).expect("the actor runs");
         assert!(dvm.rsctl(["wait", "last"]).end().fails(1).contains("ended without MPI_Finalize"), "{name}");
-        // What the others do about it is their MPI's doing; a framework ends them and starts others.
+        // The reaction of the others depends on their MPI; a framework ends them and starts new ones.
         for (pid, _) in there() {
-            // It may have ended by itself.
+            // The actor may have ended by itself.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         drop(first);
-        std::fs::write(&gate, "").expect("the DVM's directory is ours");
+        std::fs::write(&gate, "").expect("the DVM's directory is writable");
         let second = actors(&dvm, &python, library.as_deref(), seed + 16, &gate);
         for actor in second {
             let text = actor.end().ok();
@@ -286,7 +288,7 @@ fn sixteen_actors_in_python_lose_one_and_form_again() {
 }
 
 #[test]
-fn survivors_of_our_library_join_again_with_a_newcomer() {
+fn survivors_with_the_library_of_rsd_join_again_with_a_new_member() {
     let dvm = Dvm::start(2);
     let gate = dvm.scratch().join("gate");
     let program = Mpi::Ours.program("mpi/survivors.c");
@@ -296,19 +298,19 @@ fn survivors_of_our_library_join_again_with_a_newcomer() {
         text.lines().any(|line| line.starts_with(&format!("world {world}: ")) && line.ends_with(" of 4, sum 6"))
     };
     members.iter().for_each(|member| member.until_stdout(|text| told(1, text).then_some(())));
-    let dead = members.pop().expect("there are four");
+    let dead = members.pop().expect("there are four members");
     dead.signal(Signal::SIGKILL);
     drop(dead);
     let newcomer = start(3);
     newcomer.until_stdout(|text| told(1, text).then_some(()));
     members.iter().for_each(|member| member.until_stdout(|text| told(2, text).then_some(())));
-    std::fs::write(&gate, "").expect("the DVM's directory is ours");
+    std::fs::write(&gate, "").expect("the DVM's directory is writable");
     members.into_iter().chain([newcomer]).for_each(|member| drop(member.end().ok()));
     assert_eq!(commands(&dvm), ["actors.1", "actors.2"]);
 }
 
 #[test]
-fn a_member_that_dies_before_it_has_talked_to_anybody_is_noticed() {
+fn the_death_of_a_member_that_has_not_communicated_is_noticed() {
     let dvm = Dvm::start(2);
     let program = Mpi::Ours.program("mpi/killed.c");
     for way in ["recv", "any", "probe", "mprobe", "iprobe", "ssend", "accept"] {
@@ -326,10 +328,13 @@ fn hundreds_of_epochs_leave_nothing_behind_in_daemon_or_members() {
     let dvm = Dvm::start(1);
     let program = Mpi::Ours.program("mpi/epochs.c");
     let weigh = || {
-        eventually("the last job is over", WITHIN, || {
+        eventually("the last job has ended", WITHIN, || {
             dvm.json("ps")["jobs"].as_array().is_some_and(Vec::is_empty).then_some(())
         });
-        (processes::open_files(dvm.pid(0)).expect("it runs"), processes::private_bytes(dvm.pid(0)).expect("it runs"))
+        (
+            processes::open_files(dvm.pid(0)).expect("the daemon runs"),
+            processes::private_bytes(dvm.pid(0)).expect("the daemon runs"),
+        )
     };
     let rounds = |count: &str| {
         let member = |_| actor(&dvm, 0, "2", &program).args([count]).deadline(PATIENCE).start();
@@ -339,12 +344,12 @@ fn hundreds_of_epochs_leave_nothing_behind_in_daemon_or_members() {
     let (files, memory) = weigh();
     for line in rounds("300").iter().filter(|line| line.starts_with("grown")) {
         let numbers: Vec<i64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        // The cells of a segment are touched, or not: that is once.
+        // The cells of a segment count when they are first touched, once.
         assert!(numbers[0] <= 0 && numbers[1] < 4096, "{line}");
     }
     let (files_after, memory_after) = weigh();
-    // The step in reserve may not have been there before, with its few.
+    // The spare step process may have started meanwhile, with a few descriptors.
     assert!(files_after <= files + 8, "{files} descriptors, then {files_after}");
-    // The last jobs that have ended are remembered (`jobs.keep`), these among them.
+    // The head remembers the last jobs that have ended (`jobs.keep`), which include these.
     assert!(memory_after < memory + 300 * (8 << 10), "{memory} bytes, then {memory_after}");
 }

@@ -1,4 +1,4 @@
-//! `rsctl kv`: values that processes leave for each other.
+//! `rsctl kv`: values that processes store for each other.
 
 use std::fs;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use rsd_tests::{Call, Dvm, Mpi, built, eventually};
 
 use crate::sorted;
 
-/// Of every value once, line feeds and zeros included: as good as an id that a library has made.
+/// Every byte value once, with line feeds and zeros, like an id that a library generates.
 fn blob() -> Vec<u8> {
     (0..=255).rev().collect()
 }
 
-/// A shell script that has rsctl as `$0`.
+/// A shell script with rsctl as `$0`.
 fn script<'a>(text: &'a str, rsctl: &'a str) -> [&'a str; 4] {
     ["sh", "-c", text, rsctl]
 }
@@ -21,7 +21,7 @@ fn kv<'a>(dvm: &Dvm, at: usize, words: impl IntoIterator<Item = &'a str>) -> Cal
     dvm.rsctl(["--dvm"]).args([dvm.state_dir(at)]).args(["kv"]).args(words)
 }
 
-/// A job that runs until it is cancelled; its number.
+/// Submits a job that runs until it is cancelled; returns its number.
 fn idle(dvm: &Dvm, n: &str) -> String {
     dvm.rsctl(["submit", "-n", n, "--map-by", "node", "sleep", "600"]).ok().trim().to_owned()
 }
@@ -31,7 +31,7 @@ fn one_rank_puts_bytes_that_all_get_on_every_node() {
     let dvm = Dvm::start(2);
     let rsctl = built::rsctl().display().to_string();
     let id = dvm.scratch().join("id");
-    fs::write(&id, blob()).expect("it is ours");
+    fs::write(&id, blob()).expect("the directory is writable");
     let text = format!(
         r#"if [ "$RSD_RANK" = 3 ]; then "$0" kv put id < {0}; fi
            "$0" kv get id | cmp - {0} && "$0" kv put "from $RSD_RANK" --value "$RSD_NODE_NAME" && "$0" kv fence \
@@ -43,7 +43,7 @@ fn one_rank_puts_bytes_that_all_get_on_every_node() {
 }
 
 #[test]
-fn members_of_a_group_exchange_values_before_they_begin_with_mpi() {
+fn members_of_a_group_exchange_values_before_mpi_init() {
     let dvm = Dvm::start(2);
     let rsctl = built::rsctl().display().to_string();
     let hello = Mpi::Debian.program("hello.c");
@@ -66,7 +66,7 @@ fn values_are_accessible_from_outside_by_job_and_by_group() {
     let dvm = Dvm::start(2);
     let job = idle(&dvm, "2");
     let file = dvm.scratch().join("blob");
-    fs::write(&file, blob()).expect("it is ours");
+    fs::write(&file, blob()).expect("the directory is writable");
     let file = file.display().to_string();
     let waits = kv(&dvm, 1, ["get", "--job", &job, "late"]).start();
     kv(&dvm, 1, ["put", "--job", &job, "bytes", "--file", &file]).ok();
@@ -110,9 +110,9 @@ fn a_get_that_times_out_names_the_ranks_that_put_nothing() {
     as_rank("2").ok();
     let missing = kv(&dvm, 1, ["get", "id", "--timeout", "100ms"]).args(of).fails(124);
     assert!(missing.contains("all of its ranks have put something, but not that"), "{missing}");
-    // Whose job ends meanwhile does not wait for the time.
+    // A command whose job ends meanwhile does not wait for its timeout.
     let waits = kv(&dvm, 1, ["get", "id", "--timeout", "10m"]).args(of).start();
-    eventually("a second one waits", Duration::from_secs(20), || {
+    eventually("the waiting command is ended by the cancel", Duration::from_secs(20), || {
         dvm.rsctl(["cancel", &job]).end();
         (!waits.runs()).then_some(())
     });
@@ -135,9 +135,10 @@ fn a_fence_waits_for_all_participants_and_names_the_missing_ones() {
         rank("2", &[]).ok();
         waiting.into_iter().for_each(|rank| drop(rank.end().ok()));
     }
-    let named = |who: &str, n: &str| kv(&dvm, 0, ["fence", "ready", "--job", &job, "--as", who, "-n", n]);
+    let named =
+        |participant: &str, n: &str| kv(&dvm, 0, ["fence", "ready", "--job", &job, "--as", participant, "-n", n]);
     let first = named("a", "2").start();
-    let again = eventually("the first is there", Duration::from_secs(20), || {
+    let again = eventually("the first has entered", Duration::from_secs(20), || {
         let ended = named("a", "2").args(["--timeout", "0s"]).end();
         ended.err().contains("already waiting in fence").then(|| ended.err())
     });
@@ -149,13 +150,13 @@ fn a_fence_waits_for_all_participants_and_names_the_missing_ones() {
 }
 
 #[test]
-fn a_daemon_that_is_restarted_meanwhile_loses_nobody_who_waits() {
+fn waiting_commands_survive_a_restart_of_the_daemon() {
     let mut dvm = Dvm::start(2);
     let job = idle(&dvm, "2");
     let waits = kv(&dvm, 1, ["get", "--job", &job, "id"]).start();
     let inside = kv(&dvm, 1, ["fence", "f", "--job", &job, "--as", "a", "-n", "2"]).start();
-    // Once the other's place is taken by its first try, the fence has it.
-    eventually("the first is there", Duration::from_secs(20), || {
+    // When another command's first try finds the place taken, the fence has the first participant.
+    eventually("the first has entered", Duration::from_secs(20), || {
         let again = kv(&dvm, 0, ["fence", "f", "--job", &job, "--as", "a", "-n", "2", "--timeout", "0s"]).end();
         again.err().contains("already waiting in fence").then_some(())
     });
@@ -169,7 +170,7 @@ fn a_daemon_that_is_restarted_meanwhile_loses_nobody_who_waits() {
 }
 
 #[test]
-fn wrong_uses_are_answered_with_right_ones() {
+fn errors_of_kv_commands_name_the_correct_usage() {
     let dvm = Dvm::start(1);
     assert!(kv(&dvm, 0, ["get", "id"]).fails(240).contains("--job 7, or --group actors"));
     assert!(kv(&dvm, 0, ["get", "id", "--job", "99"]).fails(246).contains("no job 99"));

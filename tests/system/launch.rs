@@ -1,4 +1,4 @@
-//! Where ranks are placed, and what they find there.
+//! Placement of ranks, and their environment.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use rsd_tests::{Dvm, Options};
 
 use crate::sorted;
 
-/// Which ranks run on which node, of a job whose ranks print `NODE RANK`.
+/// The ranks of each node, from the output of a job whose ranks print `NODE RANK`.
 fn placed(printed: &str) -> BTreeMap<String, Vec<u32>> {
     let mut nodes = BTreeMap::<String, Vec<u32>>::new();
     for line in printed.lines() {
@@ -43,7 +43,7 @@ fn ranks_fill_node_after_node_or_go_round() {
 }
 
 #[test]
-fn the_example_of_two_hosts_with_two_slots() {
+fn eight_ranks_on_two_hosts_with_two_slots_are_refused_with_fixes_that_work() {
     let dvm = Dvm::start(2);
     let hosts = "# two of each\nnode0 slots=2 max_slots=20\nnode1 slots=2 max_slots=20\n";
     dvm.file("hosts", hosts);
@@ -65,11 +65,7 @@ fix one of:  -n 4   |  --oversubscribe (=> node0: 0-3, node1: 4-7)  |  slots=4 i
     assert_eq!(run("-n 8 --oversubscribe --map-by node"), nodes([("node0", &[0, 2, 4, 6]), ("node1", &[1, 3, 5, 7])]));
     assert_eq!(run("-n 4"), nodes([("node0", &[0, 1]), ("node1", &[2, 3])]));
     dvm.file("hosts", hosts.replace('2', "4").replace("40", "4"));
-    assert_eq!(
-        run("-n 8"),
-        nodes([("node0", &[0, 1, 2, 3]), ("node1", &[4, 5, 6, 7])]),
-        "the fix that was named works"
-    );
+    assert_eq!(run("-n 8"), nodes([("node0", &[0, 1, 2, 3]), ("node1", &[4, 5, 6, 7])]), "the suggested fix works");
 }
 
 #[test]
@@ -114,7 +110,7 @@ fn ranks_inherit_the_environment_without_other_launchers_variables() {
         .env("HYDI_CONTROL_FD", "7")
         .ok();
     assert_eq!(printed, "mine,file,option,a b=c,none,none,none\n".repeat(2));
-    // Said by name, even a launcher's variable goes along.
+    // A launcher's variable that is named explicitly is passed.
     let named = dvm.rsctl(["run", "-n", "1", "-x", "HYDI_X", "sh", "-c", "echo $HYDI_X"]).env("HYDI_X", "7").ok();
     assert_eq!(named, "7\n");
 }
@@ -128,7 +124,7 @@ fn ranks_start_in_the_users_or_the_given_directory() {
     dvm.file("tool", "#!/bin/sh\necho tool in $(pwd)\n");
     dvm.call("chmod").args(["+x"]).args([dvm.scratch().join("tool")]).ok();
     assert_eq!(dvm.rsctl(["run", "-n", "1", "./tool"]).ok(), format!("tool in {here}\n"));
-    // A path is looked up where the rank starts.
+    // A path is resolved in the working directory of the rank.
     let above = dvm.scratch().join("..").display().to_string();
     assert!(dvm.rsctl(["run", "-n", "1", "--wdir", &above, "scratch/tool"]).ok().starts_with("tool in "));
 }

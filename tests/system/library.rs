@@ -1,5 +1,5 @@
-//! The MPI library under real programs: C ones that check themselves (`programs/mpi`), other people's, and mpi4py; started by
-//! rsd, by both MPICHs' launchers and by nobody.
+//! The MPI library under real programs: C programs that check themselves (`programs/mpi`), foreign programs and mpi4py; started by
+//! rsd, by the launchers of both MPICHs, and without a launcher.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, hydra, mpi4py_for_the_abi};
 
 use crate::sorted;
 
-/// All that run on any number of ranks.
+/// All programs that run on any number of ranks.
 const PROGRAMS: [&str; 16] = [
     "p2p",
     "requests",
@@ -36,7 +36,7 @@ fn theirs(name: &str) -> String {
     Mpi::WheelAbi.program(&format!("mpi/{name}.c"))
 }
 
-/// The programs under rsctl, on as many ranks, placed in rounds over the nodes.
+/// Runs the programs under rsctl on `ranks` ranks, which go to the nodes in turn.
 fn pass(nodes: usize, ranks: usize, programs: &[&str]) {
     let dvm = Dvm::start_with(Options { nodes, slots: ranks.div_ceil(nodes) as u32, args: Vec::new() });
     let n = ranks.to_string();
@@ -82,7 +82,7 @@ fn programs_pass_on_two_nodes() {
 }
 
 #[test]
-fn programs_pass_on_three_ranks_of_which_two_share_a_node() {
+fn programs_pass_on_three_ranks_when_two_share_a_node() {
     pass(2, 3, &PROGRAMS);
 }
 
@@ -92,7 +92,7 @@ fn programs_pass_on_sixteen_ranks_of_two_nodes() {
 }
 
 #[test]
-fn a_message_of_more_than_two_gigabytes_arrives_by_both_ways() {
+fn a_message_of_more_than_two_gigabytes_arrives_through_shared_memory_and_tcp() {
     for nodes in [1, 2] {
         pass(nodes, 2, &["huge"]);
     }
@@ -125,18 +125,18 @@ fn a_program_of_either_library_runs_on_the_other() {
         assert_eq!(call.args(["-n", "2", &ours(program), "few"]).ok(), format!("{program} ok on 2\n"));
     }
     let said = Call::new(Mpi::Ours.program("about.c")).env("LD_LIBRARY_PATH", Mpi::WheelAbi.library_folder()).ok();
-    assert!(said.contains("MPICH"), "it was to run on the other library: {said}");
+    assert!(said.contains("MPICH"), "the program uses the other library: {said}");
 
     for program in PROGRAMS {
         let call = Call::new(hydra()).env("LD_LIBRARY_PATH", Mpi::Ours.library_folder());
         assert_eq!(call.args(["-n", "2", &theirs(program), "few"]).ok(), format!("{program} ok on 2\n"));
     }
     let said = Call::new(Mpi::WheelAbi.program("about.c")).env("LD_LIBRARY_PATH", Mpi::Ours.library_folder()).ok();
-    assert!(said.contains("rsd"), "it was to run on the other library: {said}");
+    assert!(said.contains("rsd"), "the program uses the other library: {said}");
 }
 
 #[test]
-fn mpi_is_opened_again_after_its_last_user_where_the_launcher_takes_a_process_in_again() {
+fn mpi_can_be_initialised_again_where_the_launcher_accepts_a_process_again() {
     let program = ours("again");
     assert_eq!(Call::new(&program).args(["again"]).ok(), "again ok on 1\n");
     let dvm = Dvm::start(1);
@@ -144,7 +144,7 @@ fn mpi_is_opened_again_after_its_last_user_where_the_launcher_takes_a_process_in
         assert_eq!(dvm.rsctl(["run", "-n", n, &program, "again"]).ok(), format!("again ok on {n}\n"));
         assert_eq!(Call::new(hydra()).args(["-n", n, &program, "once"]).ok(), format!("once ok on {n}\n"));
     }
-    // Sockets that others could connect to were made once.
+    // The listening sockets for other nodes were made only once.
     let two = Dvm::start(2);
     assert_eq!(two.rsctl(["run", "-n", "2", "--map-by", "node", &program, "once"]).ok(), "once ok on 2\n");
 }
@@ -172,21 +172,21 @@ fn a_fatal_error_names_the_function_and_the_reason() {
 }
 
 #[test]
-fn the_others_are_told_of_a_rank_that_dies() {
-    // Hydra is to leave the others alone; it tells them of the death by a signal that would end them.
+fn the_death_of_a_rank_is_reported_to_the_others() {
+    // Hydra must not end the other ranks; it reports the death to them by a signal whose default action would end them.
     for (shm, what) in [("on", ""), ("off", ""), ("on", "together")] {
         let spared = format!("trap '' USR1; {} {what}; exit 0", ours("killed"));
         let call = Call::new(hydra()).env("RSD_MPI_SHM", shm);
         let ended = call.args(["-disable-auto-cleanup", "-n", "3", "sh", "-c", &spared]).end();
         assert_eq!(sorted(&ended.out()), ["rank 0 noticed", "rank 1 noticed"], "shared memory {shm} {what}\n{ended}");
     }
-    // Under rsctl the job ends with it. Those that notice leave at once, and which end the head hears of first is open.
+    // Under rsctl the death ends the job. Ranks that notice it exit at once, so the head may hear of another exit first.
     let ended = Dvm::start(2).rsctl(["run", "-n", "4", "--map-by", "node", &ours("killed")]).end();
     assert!(!ended.status.success() && ended.err().contains("job 1 failed: rank"), "{ended}");
 }
 
 #[test]
-fn whoever_waits_for_a_process_that_has_finalized_is_told() {
+fn waiting_for_a_process_that_has_finalized_is_an_error() {
     for nodes in [1, 2] {
         let dvm = Dvm::start_with(Options { nodes, slots: 3, args: Vec::new() });
         for n in ["1", "2", "3"] {
@@ -207,7 +207,7 @@ fn a_rank_that_waits_costs_no_cpu() {
     }
 }
 
-// --- under the eyes of others ---
+// --- under sanitizers and valgrind ---
 
 #[test]
 fn programs_pass_under_the_sanitizers_of_the_compiler() {
@@ -267,7 +267,7 @@ fn mpi4py_passes_its_own_tests_of_collectives() {
 
 #[test]
 fn mpi4py_passes_its_own_tests_of_intercommunicators() {
-    // Its test_comm_inter asks for MPI_Intercomm_create_from_groups as well, which is not there yet.
+    // Its test_comm_inter also needs MPI_Intercomm_create_from_groups, which is not implemented yet.
     mpi4py_passes("test_cco_(buf|vec|obj)_inter");
 }
 

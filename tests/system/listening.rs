@@ -1,4 +1,4 @@
-//! How ranks of our MPI library on several nodes find each other: without a fence, by sockets that the launcher has made.
+//! How ranks on several nodes find each other with rsd's MPI library: without a fence, through sockets that the step has made.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn dvm(nodes: usize) -> Dvm {
     Dvm::start_with(Options { nodes, slots: 2, args: Vec::new() })
 }
 
-/// Two ranks on each of so many nodes; which one begins late; the gates have this name.
+/// Starts two ranks on each of the nodes. Rank `late` starts late; `gate` is the prefix of the gate files.
 fn start(dvm: &Dvm, nodes: usize, late: i32, gate: &str) -> Running {
     let gate = dvm.scratch().join(gate).display().to_string();
     dvm.rsctl(["run", "-n", &(2 * nodes).to_string(), &begun(), &late.to_string(), &gate]).start()
@@ -28,14 +28,14 @@ fn passes(job: Running, ranks: usize) {
 }
 
 #[test]
-fn nobody_waits_in_init_for_a_rank_that_has_not_begun() {
+fn mpi_init_does_not_wait_for_a_rank_that_has_not_started() {
     for nodes in [2, 4] {
         let dvm = dvm(nodes);
         for late in [0, 2 * nodes as i32 - 1] {
             let gate = format!("gate{late}");
             let job = start(&dvm, nodes, late, &gate);
             until_initialised(&job, 2 * nodes - 1);
-            // All others want to talk to it before it has begun.
+            // All other ranks communicate with the late one before it has started.
             dvm.file(&format!("{gate}.talk"), "");
             dvm.file(&format!("{gate}.init"), "");
             passes(job, 2 * nodes);
@@ -44,7 +44,7 @@ fn nobody_waits_in_init_for_a_rank_that_has_not_begun() {
 }
 
 #[test]
-fn ranks_find_each_other_though_a_leaf_was_killed_and_is_back() {
+fn ranks_find_each_other_after_a_leaf_was_killed_and_restarted() {
     let mut dvm = dvm(3);
     for killed in [1, 2] {
         let gate = format!("gate{killed}");
@@ -58,13 +58,13 @@ fn ranks_find_each_other_though_a_leaf_was_killed_and_is_back() {
 }
 
 #[test]
-fn a_rank_that_asks_while_its_daemon_is_away_is_answered_when_that_is_back() {
+fn a_request_to_a_daemon_that_is_away_is_answered_when_it_is_back() {
     let mut dvm = dvm(2);
     let job = start(&dvm, 2, -1, "gate");
     until_initialised(&job, 4);
     dvm.kill(1);
     dvm.file("gate.talk", "");
-    eventually("the head notices", Duration::from_secs(20), || {
+    eventually("the head marks node1 as away", Duration::from_secs(20), || {
         let nodes = dvm.json("nodes");
         (nodes["nodes"][1]["state"] == "away").then_some(())
     });
@@ -82,14 +82,14 @@ fn ranks_that_choose_their_interface_exchange_addresses_themselves() {
     }
     let line = ["run", "-n", "4", "-x", "RSD_MPI_INTERFACE=lo", &begun(), "-1", &gate];
     assert!(dvm.rsctl(line).ok().contains("begun ok on 4\n"));
-    // Too late: the sockets are there.
+    // Set by the rank itself, it comes too late: the sockets exist.
     let script = format!("RSD_MPI_INTERFACE=lo exec {} -1 {gate}", begun());
     let said = dvm.rsctl(["run", "-n", "4", "sh", "-c", &script]).end().err();
     assert!(said.contains("use rsctl run -x RSD_MPI_INTERFACE=lo"), "{said}");
 }
 
 #[test]
-fn a_rank_whose_socket_was_closed_on_the_way_says_so() {
+fn a_rank_whose_listening_socket_was_closed_reports_it() {
     let dvm = dvm(2);
     let script = format!("exec 4>&-; exec {} -1 none", begun());
     let ended = dvm.rsctl(["run", "-n", "4", "sh", "-c", &script]).end();
@@ -101,7 +101,7 @@ fn a_rank_whose_socket_was_closed_on_the_way_says_so() {
 }
 
 #[test]
-fn a_rank_that_has_ended_before_it_was_talked_to_cannot_be_reached() {
+fn a_rank_that_has_ended_before_it_was_contacted_is_unreachable() {
     let dvm = Dvm::start_with(Options { nodes: 2, slots: 1, args: Vec::new() });
     let line = ["run", "-n", "1", &Mpi::Ours.program("ring.c"), ":", "-n", "1", "true"];
     let ended = dvm.rsctl(line).end();

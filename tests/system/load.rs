@@ -1,4 +1,4 @@
-//! Many jobs: the daemons stay as they were.
+//! Many jobs do not make the daemons grow.
 
 use rsd_tests::{Dvm, Options, processes};
 
@@ -7,25 +7,25 @@ fn taken(dvm: &Dvm, nodes: usize) -> Vec<(usize, u64)> {
     (0..nodes)
         .map(|node| {
             let pid = dvm.pid(node);
-            let files = processes::open_files(pid).expect("the daemon lives");
-            let (now, _) = processes::memory_bytes(pid).expect("the daemon lives");
+            let files = processes::open_files(pid).expect("the daemon runs");
+            let (now, _) = processes::memory_bytes(pid).expect("the daemon runs");
             (files, now)
         })
         .collect()
 }
 
 #[test]
-fn two_hundred_jobs_in_a_row_leave_no_trace() {
+fn two_hundred_jobs_in_a_row_leave_nothing_behind() {
     let dvm = Dvm::start(2);
     let run = |count: usize| (0..count).for_each(|_| drop(dvm.ctl("run -n 2 --map-by node true").ok()));
     run(50);
     let before = taken(&dvm, 2);
     run(150);
     for (node, (before, after)) in before.iter().zip(taken(&dvm, 2)).enumerate() {
-        // A connection or two may just be on their way out, or a step on its way in; a leak would be 150.
+        // A few connections may be closing, or the spare step process starting; a leak would be 150.
         assert!(after.0 <= before.0 + 10, "node{node} has {} files open, not {}", after.0, before.0);
         let grown = after.1.saturating_sub(before.1);
-        // What the head remembers of a job that has ended is some hundred bytes.
+        // The head remembers a few hundred bytes of each ended job.
         assert!(grown < 4 << 20, "node{node} has grown by {} KiB", grown >> 10);
     }
     assert_eq!(dvm.json("ps -a")["jobs"].as_array().map(Vec::len), Some(200));
@@ -48,7 +48,7 @@ fn twenty_jobs_at_once_do_not_mix() {
 }
 
 #[test]
-fn twenty_mpi_jobs_at_once_wait_their_turn() {
+fn twenty_mpi_jobs_at_once_queue_and_all_succeed() {
     let dvm = Dvm::start(2);
     let program = rsd_tests::Mpi::Debian.program("ring.c");
     let jobs: Vec<_> = (0..20).map(|_| dvm.rsctl(["run", "-n", "3", &program]).start()).collect();

@@ -1,6 +1,6 @@
-//! System tests: the built programs, as a user meets them.
+//! System tests: run the built programs as a user does.
 //!
-//! Every test has daemons of its own; what it leaves behind fails it ([`rsd_tests::Dvm`]).
+//! Every test starts its own daemons and fails if it leaves anything behind ([`rsd_tests::Dvm`]).
 
 mod daemons;
 mod examples;
@@ -30,10 +30,10 @@ mod surface;
 mod topics;
 mod wrong_uses;
 
-/// Both MPICHs: the old PMI dialect and the new one.
+/// Both MPICHs: the one with the old PMI dialect and the one with the new.
 const MPIS: [rsd_tests::Mpi; 2] = [rsd_tests::Mpi::Debian, rsd_tests::Mpi::Wheel];
 
-/// Lines in an order that does not depend on who was faster.
+/// The lines of a text, sorted, because their order depends on timing.
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();

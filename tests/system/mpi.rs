@@ -1,4 +1,4 @@
-//! Real MPI programs: two generations of MPICH, from C and from Python, on one node and on four.
+//! Real MPI programs with two generations of MPICH, in C and in Python, on one node and on four.
 
 use rsd_tests::{Dvm, Mpi, Options, python};
 
@@ -23,7 +23,7 @@ fn every_rank_knows_itself_its_node_and_its_neighbours() {
 }
 
 #[test]
-fn ranks_mapped_in_rounds_share_memory_with_the_right_ones() {
+fn ranks_that_go_to_the_nodes_in_turn_share_memory_within_their_node() {
     let dvm = Dvm::start(2);
     for mpi in MPIS {
         let printed = dvm.rsctl(["run", "-n", "5", "--map-by", "node", &mpi.program("hello.c")]).ok();
@@ -39,12 +39,12 @@ fn ranks_mapped_in_rounds_share_memory_with_the_right_ones() {
 }
 
 #[test]
-fn messages_and_collectives_arrive_right_on_one_node() {
+fn messages_and_collectives_are_correct_on_one_node() {
     messages_and_collectives(1);
 }
 
 #[test]
-fn messages_and_collectives_arrive_right_on_four_nodes() {
+fn messages_and_collectives_are_correct_on_four_nodes() {
     messages_and_collectives(4);
 }
 
@@ -69,7 +69,7 @@ fn one_rank_is_a_world_of_its_own() {
 }
 
 #[test]
-fn sixteen_ranks_on_four_nodes() {
+fn sixteen_ranks_on_four_nodes_run_collectives() {
     let dvm = Dvm::start(4);
     for mpi in MPIS {
         let printed = dvm.rsctl(["run", "-n", "16", &mpi.program("collectives.c")]).ok();
@@ -78,7 +78,7 @@ fn sixteen_ranks_on_four_nodes() {
 }
 
 #[test]
-fn sixty_four_ranks_oversubscribed() {
+fn sixty_four_oversubscribed_ranks_know_their_places() {
     let dvm = Dvm::start(4);
     for mpi in MPIS {
         let printed = dvm.rsctl(["run", "-n", "64", "--oversubscribe", &mpi.program("hello.c")]).ok();
@@ -104,7 +104,7 @@ fn several_programs_are_one_world() {
 }
 
 #[test]
-fn several_programs_on_hosts_of_their_own() {
+fn several_programs_run_on_their_own_hosts() {
     let dvm = Dvm::start(2);
     let program = Mpi::Wheel.program("hello.c");
     let line = ["run", "-n", "2", "--host", "node1", &program, ":", "-n", "1", "--host", "node0", &program];
@@ -130,7 +130,7 @@ fn mpi4py_runs() {
 }
 
 #[test]
-fn two_worlds_side_by_side_do_not_meet() {
+fn worlds_that_run_side_by_side_are_separate() {
     let dvm = Dvm::start(2);
     let program = Mpi::Wheel.program("collectives.c");
     let jobs: Vec<_> = (0..4).map(|_| dvm.rsctl(["run", "-n", "2", &program]).start()).collect();
@@ -140,11 +140,11 @@ fn two_worlds_side_by_side_do_not_meet() {
 }
 
 #[test]
-fn a_rank_may_ask_for_another_job() {
+fn a_rank_can_run_another_job() {
     let dvm = Dvm::start(2);
     let rsctl = rsd_tests::built::rsctl().display().to_string();
     let inner = format!("{rsctl} run -n 2 {}", Mpi::Debian.program("ring.c"));
-    // Without RSD_RUNTIME_DIR it has only RSD_DVM to go by.
+    // Without RSD_RUNTIME_DIR, only RSD_DVM names the DVM.
     let printed = dvm.rsctl(["run", "-n", "1", "env", "-u", "RSD_RUNTIME_DIR", "sh", "-c", &inner]).ok();
     assert_eq!(printed, "token 6\n");
 }

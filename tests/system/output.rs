@@ -1,4 +1,4 @@
-//! What ranks read and write arrives: whole, in lines, and all of it.
+//! Input and output of ranks: bytes arrive complete, and lines stay whole.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use rsd_tests::{Dvm, plain, processes};
 
 use crate::sorted;
 
-/// So many bytes of every value, without a pattern that a lost block would leave intact.
+/// Pseudorandom bytes with all values, so that a lost block changes the digest.
 fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let next = || {
@@ -20,7 +20,7 @@ fn noise(bytes: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(bytes).collect()
 }
 
-/// What `digest` prints of it.
+/// The output of `digest` for these bytes.
 fn digest(bytes: &[u8]) -> String {
     let hash = bytes
         .iter()
@@ -31,7 +31,7 @@ fn digest(bytes: &[u8]) -> String {
 const EMPTY: &str = "0 cbf29ce484222325";
 
 #[test]
-fn standard_input_arrives_whole_at_rank_0_and_the_others_have_none() {
+fn standard_input_arrives_whole_at_rank_0_and_the_others_get_none() {
     let dvm = Dvm::start(2);
     let program = plain("digest.c");
     for bytes in [0, 1, 65_535, 65_536, 65_537, 10_000_000] {
@@ -81,7 +81,7 @@ fn output_bytes_are_unchanged() {
     let dvm = Dvm::start(1);
     let input = noise(1_000_000);
     let job = dvm.rsctl(["run", "-n", "1", "cat"]).stdin(input.clone()).end();
-    assert!(job.stdout == input, "{} bytes came of {}", job.stdout.len(), input.len());
+    assert!(job.stdout == input, "{} bytes arrived of {}", job.stdout.len(), input.len());
     let end = dvm.rsctl(["run", "-n", "1", "printf", r"no newline at the end"]).end();
     assert_eq!(end.stdout, b"no newline at the end");
 }
@@ -100,11 +100,11 @@ fn lines_of_many_ranks_stay_whole_and_none_is_lost() {
     let (ranks, lines) = (16, 20_000);
     let printed = dvm.rsctl(["run", "-n", &ranks.to_string(), &plain("flood.c"), &lines.to_string()]).ok();
     assert_flood(&printed, ranks, lines);
-    // The job's log has the same.
+    // The job's log has the same lines.
     assert_flood(&dvm.ctl("logs last").ok(), ranks, lines);
 }
 
-/// Every line is whole, and the lines of each rank are all there, in order.
+/// Checks that every line is whole, and that the lines of each rank are complete and in order.
 fn assert_flood(printed: &str, ranks: u64, lines: u64) {
     let mut next: BTreeMap<u64, u64> = (0..ranks).map(|rank| (rank, 0)).collect();
     for line in printed.lines() {
@@ -115,7 +115,7 @@ fn assert_flood(printed: &str, ranks: u64, lines: u64) {
             panic!("not a whole line: {line:?}");
         };
         assert!(line.len() == 99 && number == again, "not a whole line: {line:?}");
-        let expected = next.get_mut(&rank).unwrap_or_else(|| panic!("there is no rank {rank}"));
+        let expected = next.get_mut(&rank).unwrap_or_else(|| panic!("unknown rank {rank}"));
         assert_eq!(number, *expected, "the next line of rank {rank}");
         *expected += 1;
     }
@@ -129,15 +129,15 @@ fn a_flood_does_not_fill_the_daemons_memory() {
     assert_eq!(job.stdout.len(), 200_000_000);
     job.ok();
     for node in 0..2 {
-        let (_, peak) = processes::memory_bytes(dvm.pid(node)).expect("the daemon lives");
+        let (_, peak) = processes::memory_bytes(dvm.pid(node)).expect("the daemon runs");
         assert!(peak < 64 << 20, "node{node} took {} MiB", peak >> 20);
     }
 }
 
 #[test]
-fn a_reader_that_stops_stops_the_writers_not_the_memory() {
+fn a_reader_that_exits_ends_the_job_and_fills_no_memory() {
     let dvm = Dvm::start(1);
-    // `head` leaves after one line; the job is cancelled, for nobody reads it.
+    // `head` exits after one line; the job is cancelled because its output has no reader.
     let line = format!("{} run -n 1 yes | head -n 1", rsd_tests::built::rsctl().display());
     assert_eq!(dvm.call("sh").args(["-c", &line]).ok(), "y\n");
     rsd_tests::eventually("the job ends", Duration::from_secs(20), || {
@@ -175,8 +175,8 @@ fn output_goes_to_one_file_per_rank_and_stream() {
 fn a_full_disk_is_reported_with_the_file() {
     let dvm = Dvm::start(1);
     let dir = dvm.scratch().join("full");
-    fs::create_dir(&dir).expect("the scratch directory is ours");
-    std::os::unix::fs::symlink("/dev/full", dir.join("rank.1.stdout")).expect("the scratch directory is ours");
+    fs::create_dir(&dir).expect("the scratch directory is writable");
+    std::os::unix::fs::symlink("/dev/full", dir.join("rank.1.stdout")).expect("the scratch directory is writable");
     let said = dvm
         .rsctl(["run", "-n", "2", "--overwrite", "--output"])
         .args([dir.as_os_str()])

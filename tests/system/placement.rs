@@ -1,4 +1,4 @@
-//! Which cpus and which memory ranks really get.
+//! The CPUs and the memory that ranks really get.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,7 +8,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use rsd_tests::{Dvm, Options, eventually};
 
-/// Prints `RANK=CPUS=TOLD`: what the kernel allows a rank, and what the rank was told.
+/// Prints `RANK=CPUS=TOLD`: the CPUs that the kernel allows the rank, and those in RSD_CPUS.
 const WHERE: [&str; 3] =
     ["sh", "-c", "echo $RSD_RANK=$(sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status)=${RSD_CPUS-none}"];
 
@@ -16,9 +16,9 @@ fn dvm(nodes: usize, slots: u32) -> Dvm {
     Dvm::start_with(Options { nodes, slots, args: Vec::new() })
 }
 
-/// `0-2,5`.
+/// Parses a list such as `0-2,5`.
 fn cpus(list: &str) -> BTreeSet<usize> {
-    let number = |text: &str| text.parse::<usize>().unwrap_or_else(|_| panic!("{list} is no list of cpus"));
+    let number = |text: &str| text.parse::<usize>().unwrap_or_else(|_| panic!("invalid CPU list {list}"));
     list.split(',')
         .flat_map(|range| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -27,13 +27,13 @@ fn cpus(list: &str) -> BTreeSet<usize> {
         .collect()
 }
 
-/// Where this thread may run.
+/// The CPUs on which this thread may run.
 fn ours() -> BTreeSet<usize> {
     let mask = sched_getaffinity(Pid::from_raw(0)).expect("a thread has a mask");
     (0..CpuSet::count()).filter(|cpu| mask.is_set(*cpu) == Ok(true)).collect()
 }
 
-/// By rank: what [`WHERE`] printed.
+/// The output of [`WHERE`], by rank.
 fn printed(text: &str) -> BTreeMap<u32, (BTreeSet<usize>, String)> {
     let line = |line: &str| {
         let [rank, allowed, told] = line.split('=').collect::<Vec<_>>()[..] else { panic!("a rank printed {line}") };
@@ -42,10 +42,10 @@ fn printed(text: &str) -> BTreeMap<u32, (BTreeSet<usize>, String)> {
     text.lines().map(line).collect()
 }
 
-/// Cores that the first node offers, and all of its plan for these options.
+/// The number of cores that the first node offers.
 fn cores(dvm: &Dvm) -> u32 {
     let nodes = dvm.json("plan -n 1 --bind-to none --idle")["nodes"].clone();
-    u32::try_from(nodes[0]["cores"].as_u64().expect("a node has cores")).expect("not that many")
+    u32::try_from(nodes[0]["cores"].as_u64().expect("a node has cores")).expect("the number of cores fits")
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn requested_cpus_are_exclusive_until_the_job_ends() {
     if cores > 1 {
         let other = dvm.rsctl(["run", "-n", &(cores - 1).to_string(), "--bind-to", "core"]).args(WHERE).ok();
         let held: BTreeSet<usize> = printed(&other).into_values().flat_map(|(cpus, _)| cpus).collect();
-        assert!(held.len() < ours().len(), "one core is not theirs: {held:?}");
+        assert!(held.len() < ours().len(), "the other job holds one core: {held:?}");
     }
     let waiting = dvm.rsctl(["run", "-n", &cores.to_string(), "--bind-to", "core"]).args(WHERE).start();
     waiting.until_stderr(|said| said.contains("is queued").then_some(()));
@@ -112,10 +112,10 @@ fn by_default_a_rank_has_at_least_its_share_of_the_node() {
 #[test]
 fn memory_comes_from_the_requested_numa_nodes() {
     if !Path::new("/proc/self/numa_maps").exists() {
-        return eprintln!("skipped: this kernel has no memory policies");
+        return eprintln!("skipped: this kernel does not support memory policies");
     }
     let dvm = dvm(1, 4);
-    // The policy of the first mapping: that of the process, as nobody has changed it.
+    // The policy of the first mapping, which is that of the process.
     let script = "echo $RSD_RANK $(head -n 1 /proc/self/numa_maps | cut -d ' ' -f 2)";
     for (mem_bind, policy) in [("local", "bind:"), ("preferred", "prefer"), ("interleave", "interleave:")] {
         for bind_to in ["core:overload-allowed", "none"] {
@@ -134,12 +134,12 @@ fn memory_comes_from_the_requested_numa_nodes() {
 fn a_daemon_offers_only_cpus_that_it_may_use() {
     let all = ours();
     let Some(last) = all.last().filter(|_| all.len() > 1) else {
-        return eprintln!("skipped: there is only one cpu");
+        return eprintln!("skipped: this machine has only one CPU");
     };
     let confine = |cpus: &BTreeSet<usize>| {
         let mut mask = CpuSet::new();
-        cpus.iter().for_each(|cpu| mask.set(*cpu).expect("the kernel told it"));
-        sched_setaffinity(Pid::from_raw(0), &mask).expect("cpus that we may use");
+        cpus.iter().for_each(|cpu| mask.set(*cpu).expect("the kernel reported this CPU"));
+        sched_setaffinity(Pid::from_raw(0), &mask).expect("this process may use these CPUs");
     };
     // Daemons inherit this thread's mask.
     confine(&BTreeSet::from([*last]));
@@ -154,7 +154,7 @@ fn a_daemon_offers_only_cpus_that_it_may_use() {
 }
 
 #[test]
-fn a_node_with_an_imaginary_topology_plans_on_it_and_binds_no_rank() {
+fn a_node_with_a_synthetic_topology_plans_on_it_and_binds_no_rank() {
     let options = Options { nodes: 2, slots: 8, args: Vec::new() };
     let dvm = Dvm::start_in(options, &[("HWLOC_SYNTHETIC", "pack:2 l3:1 core:4 pu:2")]);
     assert_eq!(cores(&dvm), 8);

@@ -1,14 +1,14 @@
-//! Where a job would go: what is planned, for nodes that run and for machines that are not there.
+//! `rsctl plan`: where a job would run, on running nodes and on machines that do not exist.
 
 use rsd_tests::{Call, Dvm, Options};
 use serde_json::{Value, json};
 
-/// Only the directory: nothing runs.
+/// A directory without daemons.
 fn nowhere() -> Dvm {
     Dvm::start_with(Options { nodes: 0, slots: 0, args: Vec::new() })
 }
 
-/// `rsctl` with the words of a line, as a shell cuts it.
+/// `rsctl` with the words of a line, split as a shell does.
 fn shell(dvm: &Dvm, line: &str) -> Call {
     let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
     for c in line.chars().chain([' ']) {
@@ -25,17 +25,17 @@ fn read(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
 }
 
-/// (node, cores) of each rank.
+/// The node and cores of each rank.
 fn places(plan: &Value) -> Vec<(String, Vec<u64>)> {
     let ranks = plan["ranks"].as_array().unwrap_or_else(|| panic!("no ranks in {plan}"));
     let numbers = |value: &Value| value.as_array().expect("a list").iter().filter_map(Value::as_u64).collect();
     ranks.iter().map(|rank| (rank["node"].as_str().expect("a name").to_owned(), numbers(&rank["cores"]))).collect()
 }
 
-/// The examples of `rsctl plan --help`: lines that begin with `$` are typed, and those below are printed, in this order;
-/// `...` stands for any others.
+/// Runs the examples of `rsctl plan --help`: lines that begin with `$` are commands, and the lines below are their output, in this
+/// order; `...` stands for any lines.
 #[test]
-fn the_examples_of_the_help_print_what_they_show() {
+fn the_examples_in_the_help_of_plan_print_what_they_show() {
     let dvm = nowhere();
     let help = dvm.rsctl(["plan", "--help"]).ok();
     let mut examples = 0;
@@ -64,11 +64,11 @@ fn the_examples_of_the_help_print_what_they_show() {
 }
 
 #[test]
-fn the_plan_of_the_readme_is_what_is_printed() {
+fn the_plan_in_the_readme_is_the_real_output() {
     let readme = include_str!("../../README.md");
     let (_, rest) = readme.split_once("\nrsctl plan ").expect("the README shows a plan");
-    let (command, rest) = rest.split_once("\n```\n\n```\n").expect("and what it prints");
-    let (printed, _) = rest.split_once("```").expect("to its end");
+    let (command, rest) = rest.split_once("\n```\n\n```\n").expect("the README shows its output");
+    let (printed, _) = rest.split_once("```").expect("the output ends");
     assert_eq!(shell(&nowhere(), &format!("rsctl plan {command}")).ok(), printed);
 }
 
@@ -138,7 +138,7 @@ fn plan_refuses_what_run_refuses() {
 }
 
 #[test]
-fn the_plan_is_where_the_ranks_run() {
+fn ranks_run_where_the_plan_puts_them() {
     let dvm = Dvm::start(2);
     for options in ["-n 5", "-n 5 --map-by node", "-n 10 --oversubscribe", "-n 2 --host node1:1,node0:1"] {
         let plan = read(&dvm.ctl(&format!("plan {options} --json")).ok());
@@ -153,14 +153,14 @@ fn the_plan_is_where_the_ranks_run() {
         let planned = places(&plan);
         let planned: Vec<(u32, &str)> = (0..).zip(planned.iter().map(|(node, _)| &**node)).collect();
         assert_eq!(ran, planned, "{options}");
-        // What is called the same in full places the same.
+        // The command in full places the ranks in the same way.
         let full = plan["command"].as_str().expect("a command").replace("rsctl run", "rsctl plan --json");
         assert_eq!(places(&read(&shell(&dvm, &full.replace("PROGRAM", "true")).ok())), places(&plan), "{full}");
     }
 }
 
 #[test]
-fn the_command_in_full_places_the_same() {
+fn the_command_in_full_gives_the_same_placement() {
     let dvm = nowhere();
     dvm.file("hosts", "b slots=3\na slots=4\n");
     dvm.file("ranks", "rank 1=a slot=0-1\nrank 0=b slot=3\n");

@@ -1,4 +1,4 @@
-//! Process management over gRPC, for programs that speak no PMI.
+//! Process management over gRPC, for programs without PMI.
 
 use rsd_tests::Dvm;
 
@@ -20,7 +20,7 @@ fn ranks_that_speak_grpc_put_fence_and_get() {
 }
 
 #[test]
-fn a_rank_that_speaks_for_another_job_is_refused() {
+fn a_request_in_another_jobs_name_is_refused() {
     let dvm = Dvm::start(1);
     let printed = dvm.rsctl(["run", "-n", "1", RANK, "alone"]).ok();
     assert!(printed.contains("RSD_PMI_NAMESPACE"), "{printed}");

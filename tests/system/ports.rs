@@ -1,5 +1,5 @@
-//! Processes that were started apart connect: jobs of one DVM, on one node and between nodes, groups, jobs of another launcher, and
-//! processes that nobody has launched. The program (`programs/mpi/ports.c`) checks itself.
+//! Processes that were started separately connect: jobs of one DVM, on one node and between nodes, groups, jobs of another launcher, and
+//! processes without a launcher. The program (`programs/mpi/ports.c`) checks itself.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,31 +8,31 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use rsd_tests::{Call, Dvm, Mpi, Options, Running, built, eventually, hydra, mpi4py_for_the_abi};
 
-/// A thousand connections of a debug build take half a minute on two cores, and several times that on busy ones.
+/// The deadline: a thousand connections of a debug build take half a minute on two idle cores, and several times that on busy ones.
 const WITHIN: Duration = Duration::from_secs(240);
 
-/// How one side is started, with as many processes.
+/// How one side is started, with its number of processes.
 #[derive(Debug, Clone, Copy)]
 enum By {
-    /// `rsctl run`, on the node of this name, or in rounds on all.
+    /// `rsctl run`, on the node with this name, or on all nodes in turn.
     Job(usize, &'static str),
-    /// A named group, its members in rounds on two nodes.
+    /// A named group, its members on two nodes in turn.
     Group(usize),
-    /// The launcher of an MPICH.
+    /// The launcher of MPICH.
     Hydra(usize),
-    /// Nobody: one process.
-    Nobody,
+    /// No launcher: one process.
+    Itself,
 }
 
 impl By {
     fn size(self) -> usize {
         match self {
             By::Job(size, _) | By::Group(size) | By::Hydra(size) => size,
-            By::Nobody => 1,
+            By::Itself => 1,
         }
     }
 
-    /// `programs/mpi/ports.c` with these words, under way; `side` tells groups apart.
+    /// Starts `programs/mpi/ports.c` with these words; `side` distinguishes groups.
     fn start(self, dvm: &Dvm, side: &str, words: &[&str]) -> Vec<Running> {
         self.start_program(dvm, "mpi/ports.c", side, words)
     }
@@ -44,7 +44,7 @@ impl By {
             By::Job(_, "") => vec![started(dvm.rsctl(["run", "-n", &size, "--map-by", "node", &program]).args(words))],
             By::Job(_, node) => vec![started(dvm.rsctl(["run", "-n", &size, "--host", node, &program]).args(words))],
             By::Hydra(_) => vec![started(dvm.call(hydra()).args(["-n", &size, &program]).args(words))],
-            By::Nobody => vec![started(dvm.call(&program).args(words))],
+            By::Itself => vec![started(dvm.call(&program).args(words))],
             By::Group(members) => {
                 let rsctl = built::rsctl().display().to_string();
                 let member = |at: usize| {
@@ -58,21 +58,21 @@ impl By {
     }
 }
 
-/// A file for the name of a port that is not there yet.
+/// A path for the name of a port that does not exist yet.
 fn file(dvm: &Dvm) -> String {
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     dvm.scratch().join(format!("port-{number}")).display().to_string()
 }
 
-/// All end well, and one of them says so.
+/// Checks that all processes of a side succeed and one of them reports it.
 #[track_caller]
 fn ends_well(side: Vec<Running>, size: usize, what: &str) {
     let said: String = side.into_iter().map(|process| process.end().ok()).collect();
     assert_eq!(said, format!("ports ok on {size}\n"), "{what}");
 }
 
-/// One side accepts, the other connects, as often.
+/// Lets one side accept and the other connect, `rounds` times.
 #[track_caller]
 fn connect(dvm: &Dvm, accepting: By, connecting: By, rounds: usize) {
     let (port, rounds) = (file(dvm), rounds.to_string());
@@ -106,9 +106,9 @@ fn jobs_on_two_nodes_connect() {
 }
 
 #[test]
-fn jobs_groups_and_processes_on_their_own_connect_with_each_other() {
+fn jobs_groups_and_single_processes_connect_with_each_other() {
     let dvm = dvm(2, 8);
-    let sides = [By::Job(2, "node1"), By::Group(2), By::Hydra(2), By::Nobody];
+    let sides = [By::Job(2, "node1"), By::Group(2), By::Hydra(2), By::Itself];
     for accepting in sides {
         for connecting in sides {
             connect(&dvm, accepting, connecting, 2);
@@ -117,7 +117,7 @@ fn jobs_groups_and_processes_on_their_own_connect_with_each_other() {
 }
 
 #[test]
-fn both_sides_of_a_connection_may_be_of_one_job() {
+fn both_sides_of_a_connection_may_belong_to_one_job() {
     for nodes in [1, 2] {
         let dvm = dvm(nodes, 4);
         for size in [1, 2, 4] {
@@ -129,13 +129,13 @@ fn both_sides_of_a_connection_may_be_of_one_job() {
 #[test]
 fn a_thousand_connections_leave_nothing_behind() {
     let dvm = dvm(1, 8);
-    connect(&dvm, By::Job(2, ""), By::Nobody, 1000);
+    connect(&dvm, By::Job(2, ""), By::Itself, 1000);
 }
 
 #[test]
-fn several_connect_to_one_port() {
+fn several_processes_connect_to_one_port() {
     let dvm = dvm(2, 8);
-    for server in [By::Job(3, ""), By::Nobody] {
+    for server in [By::Job(3, ""), By::Itself] {
         let port = file(&dvm);
         let serving = server.start(&dvm, "one", &["serve", &port, "6"]);
         let visiting = By::Job(6, "").start(&dvm, "other", &["visit", &port]);
@@ -144,9 +144,9 @@ fn several_connect_to_one_port() {
     }
 }
 
-/// How many have connected to this port and said something that nobody has read yet.
+/// The number of connections to this port whose first bytes have not been read.
 fn standing_at(port: u16) -> usize {
-    let sockets = fs::read_to_string("/proc/net/tcp").expect("the kernel tells of its sockets");
+    let sockets = fs::read_to_string("/proc/net/tcp").expect("the kernel lists its sockets");
     let unread = |line: &str| {
         let [_, local, _, state, queues, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else { return false };
         local.ends_with(&format!(":{port:04X}")) && state == "01" && !queues.ends_with(":00000000")
@@ -155,26 +155,30 @@ fn standing_at(port: u16) -> usize {
 }
 
 #[test]
-fn who_has_come_first_to_a_busy_port_is_served_first() {
+fn connections_to_a_busy_port_are_served_in_order_of_arrival() {
     let dvm = dvm(2, 8);
-    for server in [By::Job(3, ""), By::Nobody] {
+    for server in [By::Job(3, ""), By::Itself] {
         let (port, gate) = (file(&dvm), file(&dvm));
         let serving = server.start(&dvm, "one", &["queue", &port, "6", &gate]);
-        let name = eventually("the port's name is there", WITHIN, || fs::read_to_string(&port).ok());
-        let at = name.split('/').nth(1).and_then(|at| at.rsplit(':').next()?.parse().ok()).expect("it says where");
+        let name = eventually("the port is open", WITHIN, || fs::read_to_string(&port).ok());
+        let at = name
+            .split('/')
+            .nth(1)
+            .and_then(|at| at.rsplit(':').next()?.parse().ok())
+            .expect("a port's name has an address");
         let queue = (0..6).map(|number| {
-            let process = By::Nobody.start(&dvm, "other", &["stand", &port, &number.to_string()]);
-            eventually("it stands in the queue", WITHIN, || (standing_at(at) == number + 1).then_some(()));
+            let process = By::Itself.start(&dvm, "other", &["stand", &port, &number.to_string()]);
+            eventually("the process is in the queue", WITHIN, || (standing_at(at) == number + 1).then_some(()));
             process
         });
         let queue: Vec<_> = queue.collect();
         fs::write(format!("{gate}.new"), "now")
             .and_then(|()| fs::rename(format!("{gate}.new"), &gate))
-            .expect("it is ours");
+            .expect("the directory is writable");
         for process in queue {
-            ends_well(process, 1, "who stood in the queue");
+            ends_well(process, 1, "a process in the queue");
         }
-        ends_well(serving, server.size(), "who served it");
+        ends_well(serving, server.size(), "the server");
     }
 }
 
@@ -200,7 +204,7 @@ fn threads_accept_while_others_talk_and_accept() {
 }
 
 #[test]
-fn processes_that_know_of_each_other_only_through_others_are_introduced() {
+fn processes_that_know_each_other_only_through_others_are_introduced() {
     let dvm = dvm(2, 12);
     let program = Mpi::Ours.program("mpi/introduced.c");
     let places = [["--host=node0"; 3], ["--host=node0", "--host=node1", "--host=node0"], ["--map-by=node"; 3]];
@@ -217,7 +221,7 @@ fn processes_that_know_of_each_other_only_through_others_are_introduced() {
 }
 
 #[test]
-fn a_death_among_those_who_are_introduced_is_told_to_all() {
+fn a_death_during_an_introduction_is_reported_to_all() {
     let dvm = dvm(2, 8);
     for (size, death) in [(2, "before"), (3, "before"), (2, "within"), (4, "within")] {
         let port = file(&dvm);
@@ -241,39 +245,39 @@ fn a_death_among_those_who_are_introduced_is_told_to_all() {
 }
 
 #[test]
-fn who_connects_may_die_at_any_time() {
+fn an_accepting_side_survives_connecting_processes_that_die_at_any_time() {
     let dvm = dvm(2, 4);
-    for besieged in [By::Job(2, ""), By::Nobody] {
+    for besieged in [By::Job(2, ""), By::Itself] {
         let port = file(&dvm);
         let accepting = besieged.start(&dvm, "one", &["besieged", &port]);
-        let address = eventually("the port's name is there", WITHIN, || fs::read_to_string(&port).ok());
-        let address = address.split('/').nth(1).expect("it says where").to_owned();
+        let address = eventually("the port is open", WITHIN, || fs::read_to_string(&port).ok());
+        let address = address.split('/').nth(1).expect("a port's name has an address").to_owned();
         for victim in 0..12 {
-            let mut process = By::Nobody.start(&dvm, "other", &["victim", &port]);
-            let process = process.pop().expect("it is one process");
-            // In the midst of it, or once it is connected.
+            let mut process = By::Itself.start(&dvm, "other", &["victim", &port]);
+            let process = process.pop().expect("the side has one process");
+            // Killed while it connects, or once it is connected.
             if victim % 3 == 0 {
                 process.until_stdout(|said| said.contains("there").then_some(()));
             } else {
-                let stranger = std::net::TcpStream::connect(&address).expect("it listens");
-                std::io::Write::write_all(&mut &stranger, b"GET / HTTP/1.1\r\n\r\n").expect("it is open");
+                let stranger = std::net::TcpStream::connect(&address).expect("the port listens");
+                std::io::Write::write_all(&mut &stranger, b"GET / HTTP/1.1\r\n\r\n").expect("the connection is open");
             }
             process.signal(Signal::SIGKILL);
             process.gone();
         }
-        ends_well(By::Nobody.start(&dvm, "other", &["word", &port]), 1, "the word is said");
-        ends_well(accepting, besieged.size(), "the besieged");
+        ends_well(By::Itself.start(&dvm, "other", &["word", &port]), 1, "the process that ends the test");
+        ends_well(accepting, besieged.size(), "the accepting side");
     }
 }
 
 #[test]
-fn who_accepts_may_die_before_it_does() {
+fn a_connecting_job_survives_an_accepting_process_that_dies() {
     let dvm = dvm(1, 4);
     let port = file(&dvm);
-    // It has a port, and never accepts there again.
-    let mut holder = By::Nobody.start(&dvm, "one", &["besieged", &port]);
-    let holder = holder.pop().expect("it is one process");
-    eventually("the port's name is there", WITHIN, || fs::read_to_string(&port).ok());
+    // The holder has a port but never accepts again.
+    let mut holder = By::Itself.start(&dvm, "one", &["besieged", &port]);
+    let holder = holder.pop().expect("the side has one process");
+    eventually("the port is open", WITHIN, || fs::read_to_string(&port).ok());
     holder.signal(Signal::SIGSTOP);
     let forsaken = By::Job(3, "").start(&dvm, "other", &["forsaken", &port]);
     for process in &forsaken {
@@ -287,11 +291,11 @@ fn who_accepts_may_die_before_it_does() {
 }
 
 #[test]
-fn a_default_error_handler_says_who_has_not_accepted() {
+fn the_default_error_handler_names_the_unreachable_port() {
     let dvm = dvm(1, 4);
     let nowhere = "rsd-mpi-1/127.0.0.1:1/00000000000000000000000000000000/0/".to_owned() + &"0".repeat(64);
     let port = dvm.file("nowhere", nowhere);
-    let ended = By::Nobody.start(&dvm, "one", &["visit", &port]).pop().expect("it is one process").end();
+    let ended = By::Itself.start(&dvm, "one", &["visit", &port]).pop().expect("the side has one process").end();
     let said = ended.err();
     assert!(
         !ended.status.success() && said.contains("MPI_Comm_connect: the port at 127.0.0.1:1 is unreachable"),

@@ -1,4 +1,4 @@
-//! Daemons come and go while jobs run.
+//! Daemons that stop and restart while jobs run.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn a_leaf_is_killed_and_restarted_during_compute() {
     }
     let nodes = dvm.json("nodes");
     let states: Vec<_> = nodes["nodes"].as_array().into_iter().flatten().map(|node| &node["state"]).collect();
-    assert_eq!(states, ["up", "up", "up"], "the node is the same one as before");
+    assert_eq!(states, ["up", "up", "up"], "the node keeps its id");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_leaf_is_killed_and_restarted_during_a_fence() {
 }
 
 #[test]
-fn the_fence_goes_through_though_the_leaf_comes_back_only_then() {
+fn a_fence_completes_when_the_leaf_returns_after_all_ranks_have_entered() {
     let mut dvm = Dvm::start_with(Options { nodes: 2, slots: 2, args: Vec::new() });
     for (at, mpi) in MPIS.into_iter().enumerate() {
         let gate = dvm.scratch().join(format!("gate{at}"));
@@ -51,7 +51,7 @@ fn the_fence_goes_through_though_the_leaf_comes_back_only_then() {
         job.until_stdout(|out| (out.matches("entering").count() == 3).then_some(()));
         dvm.kill(1);
         dvm.file(&format!("gate{at}"), "");
-        eventually("the head notices", Duration::from_secs(20), || {
+        eventually("the head marks node1 as away", Duration::from_secs(20), || {
             let nodes = dvm.json("nodes");
             (nodes["nodes"][1]["state"] == "away").then_some(())
         });
@@ -61,7 +61,7 @@ fn the_fence_goes_through_though_the_leaf_comes_back_only_then() {
 }
 
 #[test]
-fn output_and_codes_of_the_time_without_a_daemon_are_not_lost() {
+fn output_and_exit_codes_from_the_time_without_a_daemon_are_kept() {
     let mut dvm = Dvm::start_with(Options { nodes: 2, slots: 1, args: Vec::new() });
     let gate = dvm.scratch().join("gate");
     let wait = format!("while ! test -e {}; do sleep 0.02; done", gate.display());
@@ -71,7 +71,7 @@ fn output_and_codes_of_the_time_without_a_daemon_are_not_lost() {
     job.until_stdout(|out| (out.matches("up").count() == 2).then_some(()));
     dvm.kill(1);
     dvm.file("gate", "");
-    eventually("rank 1 has written all that its pipe takes, or more", Duration::from_secs(20), || {
+    eventually("rank 1 has filled its pipe or exited", Duration::from_secs(20), || {
         dvm.scratch().join("done0").exists().then_some(())
     });
     dvm.restart(1);
@@ -81,7 +81,7 @@ fn output_and_codes_of_the_time_without_a_daemon_are_not_lost() {
         let label = format!("[{rank}] ");
         let numbers: Vec<&str> = printed.lines().filter_map(|line| line.strip_prefix(&label)).skip(1).collect();
         let wrong = (1..=20_000).zip(&numbers).find(|(expected, line)| line.parse() != Ok(*expected));
-        assert_eq!(wrong, None, "a line of rank {rank} is not the one expected");
+        assert_eq!(wrong, None, "unexpected line of rank {rank}");
         assert_eq!(numbers.len(), 20_000, "lines of rank {rank}");
     }
     job.fails(4);
@@ -97,7 +97,7 @@ fn a_daemon_that_is_restarted_without_jobs_is_the_same_node() {
 }
 
 #[test]
-fn a_killed_head_leaves_a_sentence_and_nothing_else() {
+fn a_killed_head_gives_clients_a_clear_error() {
     let mut dvm = Dvm::start(1);
     let job = dvm.rsctl(["run", "-n", "2", "sh", "-c", "echo up; exec sleep 1000"]).start();
     job.until_stdout(|out| (out.matches("up").count() == 2).then_some(()));
@@ -106,7 +106,7 @@ fn a_killed_head_leaves_a_sentence_and_nothing_else() {
     assert!(said.contains("lost the daemon while job 1 ran"), "{said}");
     let said = dvm.ctl("ps").fails(241);
     assert!(said.contains("rsd start"), "{said}");
-    // The ranks live on until their daemon is back and ends what has no client any more.
+    // The ranks survive until their daemon returns and ends the job, which has lost its client.
     dvm.restart(0);
 }
 
@@ -122,14 +122,14 @@ fn no_job_number_is_used_twice() {
     dvm.terminate(0);
     dvm.restart(0);
     assert_eq!(submit(&dvm), 3);
-    // A head that was killed may have used any of those that it had set aside.
+    // A killed head may have used any of the numbers that it had reserved.
     dvm.kill(0);
     dvm.restart(0);
     assert!(submit(&dvm) > 3);
 }
 
 #[test]
-fn an_epoch_lives_on_when_its_head_is_killed_and_the_next_has_the_next_number() {
+fn an_epoch_survives_the_death_of_its_head_and_the_next_epoch_has_the_next_number() {
     let mut dvm = Dvm::start(2);
     for (at, mpi) in MPIS.into_iter().enumerate() {
         let gate = dvm.scratch().join(format!("gate{at}")).display().to_string();
@@ -143,7 +143,7 @@ fn an_epoch_lives_on_when_its_head_is_killed_and_the_next_has_the_next_number() 
         dvm.file(&format!("gate{at}"), "");
         let said: Vec<String> = members.into_iter().map(|member| member.end().ok()).collect();
         assert!(said.iter().any(|said| said.contains("4 ranks met")), "{mpi:?}: {said:?}");
-        eventually("the epoch is over", Duration::from_secs(20), || {
+        eventually("the epoch has ended", Duration::from_secs(20), || {
             let group = dvm.json("group show actors");
             let last = &group["last"];
             (group["epoch"] == at + 2 && last["epoch"] == at + 1 && last["state"] == "done").then_some(())
@@ -174,16 +174,16 @@ fn a_head_that_is_restarted_knows_names_values_and_groups_with_their_rules() {
     dvm.call(&names).args(["connect", "ocean", "1"]).ok();
     assert_eq!(holder.end().ok(), "published\nnames ok on 1\n");
 
-    // The end of a DVM is the end of its groups.
+    // Stopping a DVM removes its groups.
     dvm.ctl("group create kept --size 2").ok();
     dvm.call(built::rsd()).args(["stop"]).ok();
     dvm.restart(0);
     assert_eq!(dvm.json("group ls")["groups"], serde_json::json!([]));
 
-    // So is the file that another DVM has left here.
+    // A new DVM does not read the file that another DVM has left.
     dvm.ctl("group create left --size 2").ok();
     dvm.kill(0);
-    std::fs::remove_file(dvm.state_dir(0).join("identity.json")).expect("it was there");
+    std::fs::remove_file(dvm.state_dir(0).join("identity.json")).expect("the file exists");
     dvm.restart(0);
     assert_eq!(dvm.json("group ls")["groups"], serde_json::json!([]));
 }

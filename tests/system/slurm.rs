@@ -1,5 +1,5 @@
-//! The MPI library under Slurm's launcher, which speaks PMI-1 too (`srun --mpi=pmi2`): a cluster of two nodes on this machine, with
-//! a controller, a daemon for each node and an authenticator of their own, in a scratch directory.
+//! The MPI library under Slurm's launcher, which also uses PMI-1 (`srun --mpi=pmi2`): a cluster of two nodes on this machine, with
+//! its own controller, a daemon for each node and an authenticator, in a scratch directory.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -12,11 +12,11 @@ use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid, gethostname};
 use rsd_tests::{Call, Dvm, Mpi, Options, Running, eventually};
 
-/// Slurm's daemons, n0 and n1 among them. They stop when it is dropped.
+/// The daemons of a Slurm cluster with the nodes n0 and n1. They stop when it is dropped.
 struct Cluster {
-    /// In the order in which they were started.
+    /// The daemons in the order in which they were started.
     daemons: Vec<Running>,
-    /// The directory; what is left of the cluster fails the test.
+    /// The directory; anything that the cluster leaves behind fails the test.
     dvm: Dvm,
 }
 
@@ -28,7 +28,7 @@ impl Cluster {
         let dvm = Dvm::start_with(Options { nodes: 0, slots: 0, args: Vec::new() });
         let mut cluster = Cluster { daemons: Vec::new(), dvm };
         cluster.write_configuration();
-        // The authenticator does not like directories that others cannot enter, but obeys.
+        // munged warns about directories that others cannot enter; --force makes it start.
         let munged = ["--force", "--foreground", "--key-file=key", "--seed-file=seed", "--pid-file=munged.pid"];
         let socket = format!("--socket={}/munge.sock", cluster.dvm.scratch().display());
         cluster.start_daemon(cluster.call("/usr/sbin/munged").args(munged).args([socket]), "Created socket");
@@ -48,16 +48,18 @@ impl Cluster {
         let dir = self.dvm.scratch();
         let spools = (0..NODES).map(|node| format!("spool-n{node}"));
         for sub in spools.chain(["state".to_owned()]) {
-            fs::create_dir(dir.join(sub)).expect("the directory is ours");
+            fs::create_dir(dir.join(sub)).expect("the directory is writable");
         }
-        // Whoever knows it may run anything in the name of whoever runs this.
+        // A process with this key can run programs as the user of the test.
         let mut secret = [0; 64];
-        File::open("/dev/urandom").and_then(|mut it| it.read_exact(&mut secret)).expect("there is randomness");
+        File::open("/dev/urandom")
+            .and_then(|mut it| it.read_exact(&mut secret))
+            .expect("the kernel gives random bytes");
         let key = self.dvm.file("key", secret);
-        fs::set_permissions(key, fs::Permissions::from_mode(0o600)).expect("the file is ours");
+        fs::set_permissions(key, fs::Permissions::from_mode(0o600)).expect("the file belongs to this user");
 
         let host = gethostname().expect("a machine has a name").to_string_lossy().into_owned();
-        let user = User::from_uid(geteuid()).ok().flatten().expect("whoever runs tests has a name").name;
+        let user = User::from_uid(geteuid()).ok().flatten().expect("the user has a name").name;
         let ports = free_ports();
         let text = CONFIGURATION
             .replace("{dir}", &dir.display().to_string())
@@ -70,7 +72,7 @@ impl Cluster {
         self.dvm.file("cgroup.conf", "");
     }
 
-    /// A program that finds this cluster.
+    /// A program in an environment in which it finds this cluster.
     fn call(&self, program: &str) -> Call {
         let dir = self.dvm.scratch();
         self.dvm.call(program).env("SLURM_CONF", dir.join("slurm.conf")).dir(dir)
@@ -83,7 +85,7 @@ impl Cluster {
         self.daemons.push(daemon);
     }
 
-    /// `srun` with the words of a line, and a program.
+    /// `srun` with the words of a line as options, for a program.
     fn srun(&self, line: &str, program: &str) -> Call {
         self.call("srun").args(line.split_whitespace()).args([&Mpi::Ours.program(&format!("mpi/{program}.c")), "few"])
     }
@@ -94,21 +96,21 @@ impl Drop for Cluster {
         for daemon in self.daemons.drain(..).rev() {
             daemon.signal(Signal::SIGTERM);
             if !daemon.gone() && !std::thread::panicking() {
-                panic!("a daemon of Slurm's does not stop:\n{}", daemon.stderr());
+                panic!("a Slurm daemon does not stop:\n{}", daemon.stderr());
             }
         }
     }
 }
 
-/// Ports for a controller and the daemons, which have to be told theirs. No other program is given one of them before they listen:
-/// they lie below those that the kernel hands out, and two clusters of one process never take the same.
+/// Ports for the controller and the daemons, which need fixed ones. No other program can get one of them before they listen:
+/// they are below the range that the kernel assigns, and two clusters of one process never use the same.
 fn free_ports() -> [u16; NODES + 1] {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("this is Linux");
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("Linux has this file");
     let handed_out: u16 =
-        range.split_whitespace().next().and_then(|it| it.parse().ok()).expect("it says its first port");
+        range.split_whitespace().next().and_then(|it| it.parse().ok()).expect("the range has a first port");
     assert!(handed_out > 20_000, "the kernel hands out nearly all ports: {range}");
-    // Other test runs of this machine begin elsewhere.
+    // Other test runs on this machine start at other ports.
     let span = handed_out - 10_000;
     let start = u16::try_from(std::process::id() % u32::from(span)).expect("it is less than a port");
     [(); NODES + 1].map(|()| {
@@ -117,11 +119,11 @@ fn free_ports() -> [u16; NODES + 1] {
             let port = 10_000 + start.wrapping_add(step) % span;
             TcpListener::bind(("0.0.0.0", port)).is_ok().then_some(port)
         };
-        (0..span).find_map(|_| free()).expect("there are free ports")
+        (0..span).find_map(|_| free()).expect("some ports are free")
     })
 }
 
-/// Job numbers are such as no other cluster on this machine has, for by these jobs are told apart.
+/// The first job number differs between clusters on this machine, because it identifies their jobs.
 const CONFIGURATION: &str = "
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -159,12 +161,12 @@ fn programs_pass_under_slurm_on_one_node_and_on_two() {
 }
 
 #[test]
-fn what_goes_wrong_under_slurm_ends_the_job_and_is_told() {
+fn an_error_under_slurm_ends_the_job_and_is_reported() {
     let slurm = Cluster::start();
     let ended = slurm.srun("--mpi=pmi2 --ntasks 3", "fatal").end();
     assert!(!ended.status.success(), "{ended}");
     assert!(ended.err().contains("MPI_Send: 44 is not a rank of the communicator (0 to 2)"), "{ended}");
-    // Its own default is no PMI at all.
+    // Slurm's default is to offer no PMI.
     let ended = slurm.srun("--mpi=none --ntasks 2", "startup").end();
     assert!(!ended.status.success(), "{ended}");
     assert!(ended.err().contains("srun without PMI (try srun --mpi=pmi2, "), "{ended}");

@@ -1,4 +1,4 @@
-//! Jobs that ranks spawn, by a program that any MPI runs (`programs/spawn.c`).
+//! Jobs that ranks spawn, with a program for any MPI (`programs/spawn.c`).
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use rsd_tests::{Call, Dvm, Mpi, Options, Running, eventually, mpi4py_for_the_abi
 use crate::groups::{all_ok, member};
 use crate::sorted;
 
-/// For worlds of interpreters that spawn others.
+/// The deadline for worlds of Python interpreters that spawn others.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// `rsctl run …` of the program under the wheel's MPICH, whose ucx cannot spawn.
+/// `rsctl run …` of the program with the wheel's MPICH, whose UCX module cannot spawn.
 fn mpich(dvm: &Dvm, options: &[&str], args: &[&str]) -> Call {
     let program = Mpi::Wheel.program("spawn.c");
     dvm.rsctl(["run"]).args(options).args([&program]).args(args).env("MPIR_CVAR_CH4_NETMOD", "ofi")
@@ -23,7 +23,7 @@ fn mpich_spawns_two_programs_as_one_job_on_one_node_and_on_two() {
         let dvm = Dvm::start_with(Options { nodes, slots: 8 / nodes as u32, args: Vec::new() });
         let directory = dvm.scratch().display().to_string();
         let run = mpich(&dvm, &["-n", "2"], &["family"]).env("SPAWN_DIRECTORY", &directory);
-        // MPICH 5.0.2 hangs in collectives of jobs that share some nodes and not others, under its own launcher too.
+        // MPICH 5.0.2 hangs in collectives of jobs that share some nodes and not others, also under its own launcher.
         let printed = if nodes > 1 { run.env("MPIR_CVAR_NOLOCAL", "1") } else { run }.ok();
         let mut expected = vec!["child of 2"; 5];
         expected.push("family of 7");
@@ -35,17 +35,17 @@ fn mpich_spawns_two_programs_as_one_job_on_one_node_and_on_two() {
 }
 
 #[test]
-fn lines_of_spawned_ranks_have_their_job_before_them() {
+fn lines_of_spawned_ranks_are_labelled_with_their_job() {
     let dvm = Dvm::start_with(Options { nodes: 1, slots: 8, args: Vec::new() });
     let printed = mpich(&dvm, &["-l", "-n", "1"], &["family"]).ok();
     let mut expected: Vec<String> = (0..5).map(|rank| format!("[2.{rank}] child of 1")).collect();
     expected.insert(0, "[0] family of 6".to_owned());
     assert_eq!(sorted(&printed), expected);
-    assert_eq!(dvm.rsctl(["logs", "2.3"]).ok(), "child of 1\n", "its own log has it as well");
+    assert_eq!(dvm.rsctl(["logs", "2.3"]).ok(), "child of 1\n", "the spawned job's log has the line too");
 }
 
 #[test]
-fn what_cannot_be_spawned_is_refused_and_the_user_told() {
+fn a_spawn_that_cannot_run_is_refused_and_reported() {
     let dvm = Dvm::start(1);
     for (count, program, said) in [
         ("50", "./a.out", "rank 0 could not spawn: 50 ranks requested, 2 slots free"),
@@ -80,20 +80,20 @@ fn cancelling_a_job_ends_what_it_has_spawned() {
     running.until_stdout(|out| out.contains("left").then_some(()));
     dvm.rsctl(["cancel", "1"]).ok();
     running.end().fails(130);
-    assert!(dvm.rsctl(["ps"]).ok().lines().count() <= 1, "nobody is left");
+    assert!(dvm.rsctl(["ps"]).ok().lines().count() <= 1, "no job is left");
 }
 
 // --- members of groups ---
 
-/// Those that can spawn.
+/// The MPIs that can spawn.
 const SPAWNERS: [Mpi; 2] = [Mpi::Ours, Mpi::Wheel];
 
-/// The members of a group, on the nodes in turn.
+/// Starts the members of a group on the nodes in turn.
 fn group(dvm: &Dvm, nodes: usize, name: &str, size: usize, program: &[&str]) -> Vec<Running> {
     let words = format!("{name} --size {size}");
     let start = |at| {
         let call = member(dvm, at % nodes, &words, program).env("MPIR_CVAR_CH4_NETMOD", "ofi");
-        // As above: MPICH hangs in collectives of jobs that share some nodes and not others.
+        // MPICH hangs in collectives of jobs that share some nodes and not others.
         if nodes > 1 { call.env("MPIR_CVAR_NOLOCAL", "1") } else { call }.start()
     };
     (0..size).map(start).collect()
@@ -110,7 +110,7 @@ fn members_of_a_group_spawn_on_one_node_and_on_two() {
                 let jobs = dvm.json("ps -a");
                 let [.., epoch, spawned] = &jobs["jobs"].as_array().expect("a list")[..] else { panic!("{jobs}") };
                 assert_eq!((&epoch["ranks"], &spawned["parent"]), (&size.into(), &epoch["job"]), "{jobs}");
-                // Members write to where they always did; what they have spawned writes to the epoch's log.
+                // Members keep their own output; the jobs that they spawn write to the epoch's log.
                 let job = epoch["job"].to_string();
                 dvm.rsctl(["wait", &job]).ok();
                 assert_eq!(sorted(&dvm.rsctl(["logs", &job]).ok()), vec![format!("child of {size}"); 5]);
@@ -120,7 +120,7 @@ fn members_of_a_group_spawn_on_one_node_and_on_two() {
 }
 
 #[test]
-fn what_a_member_cannot_spawn_is_an_error_at_all_members_and_they_go_on() {
+fn a_refused_spawn_is_an_error_at_all_members_and_they_continue() {
     let dvm = Dvm::start_with(Options { nodes: 2, slots: 8, args: Vec::new() });
     for size in [1, 2] {
         let members = group(&dvm, 2, "actors", size, &[&Mpi::Ours.program("mpi/spawn.c"), "refusals"]);
@@ -129,12 +129,12 @@ fn what_a_member_cannot_spawn_is_an_error_at_all_members_and_they_go_on() {
 }
 
 #[test]
-fn a_member_that_dies_takes_with_it_what_its_group_has_spawned() {
+fn the_death_of_a_member_ends_the_jobs_that_its_group_has_spawned() {
     let dvm = Dvm::start(2);
     for mpi in SPAWNERS {
         let program = mpi.program("spawn.c");
         let name = format!("{mpi:?}");
-        // So that rsctl's pid is the program's, and is ours to kill.
+        // rsctl execs the program, so the pid is the program's, and this test may kill it.
         let start = |at: usize| {
             let call =
                 dvm.rsctl(["--dvm"]).args([dvm.state_dir(at)]).args(["group", "exec", &name, "--size", "2", "--"]);
@@ -148,7 +148,7 @@ fn a_member_that_dies_takes_with_it_what_its_group_has_spawned() {
         members[0].signal(Signal::SIGKILL);
         let verdict = dvm.rsctl(["wait", &jobs[0]["job"].to_string()]).end().fails(1);
         assert!(verdict.contains("ended without MPI_Finalize"), "{mpi:?}: {verdict}");
-        eventually("what they have spawned is ended", Duration::from_secs(20), || {
+        eventually("the spawned jobs have ended", Duration::from_secs(20), || {
             dvm.json("ps")["jobs"].as_array().is_some_and(Vec::is_empty).then_some(())
         });
     }
@@ -170,7 +170,7 @@ fn our_library_spawns_two_programs_as_one_job_on_one_node_and_on_two() {
 }
 
 #[test]
-fn names_are_found_by_other_ranks_and_every_misuse_has_its_class() {
+fn names_are_found_by_other_ranks_and_every_misuse_has_its_error_class() {
     for nodes in [1, 2] {
         let dvm = Dvm::start(nodes);
         for n in ["1", "3"] {
@@ -181,7 +181,7 @@ fn names_are_found_by_other_ranks_and_every_misuse_has_its_class() {
 }
 
 #[test]
-fn what_our_library_cannot_spawn_is_an_error_at_all_parents_and_they_go_on() {
+fn a_refused_spawn_is_an_error_at_all_parents_and_they_continue() {
     for nodes in [1, 2] {
         let dvm = Dvm::start_with(Options { nodes, slots: 8, args: Vec::new() });
         for n in ["1", "2"] {
@@ -195,7 +195,7 @@ fn what_our_library_cannot_spawn_is_an_error_at_all_parents_and_they_go_on() {
 fn mpi4py_passes_its_own_tests_of_spawning_and_sessions() {
     let (python, tests) = mpi4py_for_the_abi();
     for nodes in [1, 2] {
-        // As many slots as its tests spawn at once, and some whose last processes are still on their way out.
+        // Enough slots for what its tests spawn at once, and for processes that are still exiting.
         let dvm = Dvm::start_with(Options { nodes, slots: 64 / nodes as u32, args: Vec::new() });
         for n in ["1", "2", "3", "4"] {
             for file in ["test_session\\.py$", "test_spawn\\.py$"] {

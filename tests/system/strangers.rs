@@ -1,4 +1,4 @@
-//! Processes of another user on the same machine: they get no place, and can neither take, change nor end what is ours.
+//! Processes of another user on the same machine cannot join, and cannot take, change or end anything of this user's DVM.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -9,37 +9,37 @@ use rsd_tests::{Call, Dvm, Mpi, built, client, plain};
 
 use crate::groups::{all_ok, hello_lines, member, until_waiting};
 
-/// Nobody.
+/// The uid of `nobody`.
 const UID: u32 = 65_534;
 
-/// What the other user can reach: a directory with copies of programs, and ours, as far as permissions can open it.
+/// What the other user can reach: a directory with copies of programs, and the DVM's, as far as permissions can open it.
 struct Stranger {
     dir: PathBuf,
     dvm: PathBuf,
 }
 
 impl Stranger {
-    /// None where this process cannot become another user.
+    /// `None` if this process cannot become another user.
     fn of(dvm: &Dvm) -> Option<Stranger> {
         if !Uid::effective().is_root() {
-            eprintln!("not tried: only root can become another user");
+            eprintln!("skipped: only root can become another user");
             return None;
         }
         let ours = dvm.state_dir(0);
-        let dir = ours.parent().expect("it lies in a folder").with_extension("stranger");
+        let dir = ours.parent().expect("the directory has a parent").with_extension("stranger");
         fs::create_dir(&dir).expect("/tmp is writable");
-        chown(&dir, Some(UID), Some(UID)).expect("root may");
+        chown(&dir, Some(UID), Some(UID)).expect("root may change owners");
         for path in [&ours, &ours.join("..")] {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("the directory belongs to this user");
         }
         Some(Stranger { dir, dvm: ours })
     }
 
-    /// A file of ours, as one of the stranger's.
+    /// A copy of a file that belongs to the other user.
     fn copy(&self, file: impl AsRef<Path>) -> PathBuf {
-        let copy = self.dir.join(file.as_ref().file_name().expect("it is a file"));
+        let copy = self.dir.join(file.as_ref().file_name().expect("the path names a file"));
         fs::copy(file, &copy).expect("/tmp is writable");
-        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("the file belongs to this user");
         copy
     }
 
@@ -51,20 +51,20 @@ impl Stranger {
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        // Below /tmp, and nothing that a later test would look at.
+        // The directory is below /tmp, and no later test looks at it.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
 #[test]
-fn another_user_changes_nothing_of_ours() {
+fn another_user_cannot_use_or_change_a_dvm() {
     let dvm = Dvm::start(1);
     let Some(stranger) = Stranger::of(&dvm) else { return };
     let (rsctl, hello) = (stranger.copy(built::rsctl()), Mpi::Ours.program("hello.c"));
     let names = Mpi::Ours.program("names.c");
     stranger.copy(Mpi::Ours.library_folder().join("libmpi_abi.so.1"));
 
-    // Ours: a group that fills, and a name.
+    // What the other user must not touch: a group that fills, and a name.
     let gated = ["sh", "-c", "echo \"PMI_PORT=$PMI_PORT PMI_ID=$PMI_ID\"; read line; exec $0", &hello];
     let start = || member(&dvm, 0, "actors --size 2", &gated).stdin_open().start();
     let mut members = vec![start()];
@@ -88,7 +88,7 @@ fn another_user_changes_nothing_of_ours() {
         let refused = stranger.call(&rsctl).args(words.split_whitespace()).fails(245);
         assert!(refused.contains("belongs to uid 0; use a daemon of your own: rsd start"), "{words}: {refused}");
     }
-    // By what joins without rsctl, too; as long as our directory is open, and behind a closed one.
+    // Nor by joining without rsctl, while the DVM's directory is open, and while it is closed.
     let header = Mpi::Ours.program_with("join.c", &[&format!("-I{}", client("include").display())]);
     let header = stranger.copy(header);
     stranger.copy(client("python").join("rsd_join.py"));
@@ -96,7 +96,8 @@ fn another_user_changes_nothing_of_ours() {
                   except rsd_join.JoinError as error: sys.exit(f'refused {error.code}: {error}')";
     let runtime_dir = dvm.state_dir(0).join("..");
     for mode in [0o700, 0o755] {
-        fs::set_permissions(&runtime_dir, fs::Permissions::from_mode(mode)).expect("it is ours");
+        fs::set_permissions(&runtime_dir, fs::Permissions::from_mode(mode))
+            .expect("the directory belongs to this user");
         stranger.call(&rsctl).args(["group", "ls"]).fails(245);
         let in_python = stranger.call("python3").env("PYTHONPATH", &stranger.dir).args(["-c", module]);
         for call in [stranger.call(&header).args(["actors", "2", "5"]), in_python] {
@@ -107,19 +108,19 @@ fn another_user_changes_nothing_of_ours() {
     let refused = stranger.call(stranger.copy(&names)).args(["hold", "ocean", "1"]).end();
     assert!(!refused.status.success() && refused.err().contains("belongs to uid 0"), "{refused}");
 
-    // Nor by what clients do not keep from: sockets that somebody has opened to all.
+    // Nor by sockets that were made accessible to all users.
     let ask = plain("ask.c");
     let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\u{0}\u{0}\u{0}\u{4}\u{0}\u{0}\u{0}\u{0}\u{0}";
     for (socket, text) in [("join.sock", "hello\n"), ("rsd.sock", preface)] {
         let path = dvm.state_dir(0).join(socket);
-        assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("it is ours");
+        assert_eq!(fs::metadata(&path).expect("the socket exists").permissions().mode() & 0o777, 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("the socket belongs to this user");
         assert_eq!(stranger.call(stranger.copy(&ask)).args([&path]).stdin(text).ok(), "closed\n", "{socket}");
         assert_eq!(dvm.call(&ask).args([&path]).stdin(text).ok(), "answered\n", "{socket}");
     }
     assert_eq!(until_waiting(&dvm, "actors", 1)[0]["pid"].to_string(), pid);
 
-    // Nor with the place of a member, as it may have read it somewhere.
+    // Nor with a member's credentials, which the other user may have read somewhere.
     members.push(start());
     let place = members[0].until_stdout(|out| out.lines().find(|line| line.contains("PMI_ID=")).map(str::to_owned));
     let mut thief = stranger.call(stranger.copy(&hello));

@@ -1,4 +1,4 @@
-//! What of the MPI library shows: its header, its symbols, its compilers.
+//! The visible surface of the MPI library: its header, symbols and compilers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ fn the_library_exports_the_functions_of_the_standard_twice_and_nothing_else() {
     let expected: BTreeSet<String> = names.flat_map(|name| [name.to_owned(), format!("P{name}")]).collect();
     assert_eq!(expected.len(), 1328);
     let listed = output(Command::new("nm").args(["-D", "--defined-only"]).arg(library()));
-    // ADDRESS TYPE NAME
+    // Lines of nm: ADDRESS TYPE NAME
     let exported = listed.lines().map(|line| line.split(' ').nth(2).unwrap().to_owned()).collect();
     let difference: Vec<_> = expected.symmetric_difference(&exported).collect();
     assert!(difference.is_empty(), "{difference:?}");
@@ -39,7 +39,7 @@ fn the_library_has_the_name_of_the_standard_and_is_small() {
 fn the_header_is_c99_and_cxx98_without_a_warning() {
     let dir = scratch("header");
     let source = dir.join("all.c");
-    // What the standard fixes: sizes, and that predefined handles, numbers and functions of their types can be passed.
+    // What the standard fixes: sizes, and that predefined handles, numbers and functions can be passed with their types.
     let text = "
         #include <mpi.h>
         #include <mpi.h>
@@ -92,7 +92,7 @@ fn c_and_cxx_compiled_by_the_wrappers_run_with_this_library() {
         let told = output(&mut Command::new(&program));
         let version = format!("rsd {}, by the MPI 5.0 standard ABI", env!("CARGO_PKG_VERSION"));
         assert_eq!(told, format!("MPI 5.0, ABI 1.0, {}: {version}\n", version.len()));
-        // LD_LIBRARY_PATH must go before: RUNPATH, not RPATH.
+        // LD_LIBRARY_PATH must take precedence: RUNPATH, not RPATH.
         let dynamic = output(Command::new("readelf").arg("-d").arg(&program));
         assert!(dynamic.contains("[libmpi_abi.so.1]") && dynamic.contains("(RUNPATH)"), "{dynamic}");
     }
@@ -100,7 +100,7 @@ fn c_and_cxx_compiled_by_the_wrappers_run_with_this_library() {
 }
 
 #[test]
-fn the_wrappers_tell_what_they_would_run() {
+fn the_wrappers_show_the_command_that_they_would_run() {
     let prefix = built::library().display();
     let show = |wrapper: &str, args: &[&str]| {
         let mut command = Command::new(built::library().join("bin").join(wrapper));
@@ -114,7 +114,7 @@ fn the_wrappers_tell_what_they_would_run() {
 }
 
 #[test]
-fn pkg_config_finds_the_library_wherever_the_prefix_lies() {
+fn pkg_config_finds_the_library_under_any_prefix() {
     let ask = |options: &[&str]| {
         let mut command = Command::new("pkg-config");
         command.env("PKG_CONFIG_PATH", built::library().join("lib/pkgconfig")).args(options);
@@ -139,16 +139,16 @@ fn library() -> PathBuf {
     built::library().join("lib/libmpi_abi.so.1")
 }
 
-/// An empty directory of this test's own.
+/// An empty directory for this test.
 fn scratch(test: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("rsd-surface-{test}-{}", std::process::id()));
-    // One of an earlier process of this number.
+    // An earlier process with this process id may have left it.
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir(&dir).expect("the directory for temporary files is writable");
     dir
 }
 
-/// What a command that succeeds prints.
+/// The output of a command, which must succeed.
 #[track_caller]
 fn output(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

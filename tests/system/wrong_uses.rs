@@ -1,4 +1,4 @@
-//! Mistakes get a sentence that helps, and an exit code of their own.
+//! User errors get a helpful message and an exit code of their own.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use rsd_proto::transport::exit_code;
 use rsd_proto::v1::StatusRequest;
 use rsd_tests::{Call, Dvm, Mpi, Options, built};
 
-/// Every one of the words stands in what was said.
+/// Checks that the message contains each of the words.
 #[track_caller]
 fn says(said: &str, words: &[&str]) {
     for word in words {
@@ -61,7 +61,7 @@ rsctl: 9 ranks asked, 8 slots free on 2 nodes
 fix one of:  -n 8   |  --oversubscribe (=> node0: 0-4, node1: 5-8)  |  rsd start --slots 5
 ";
     assert_eq!(said, expected);
-    // Of many nodes a few are shown.
+    // Of many nodes, only a few are shown.
     let dvm = Dvm::start_with(Options { nodes: 10, slots: 1, args: Vec::new() });
     let said = dvm.ctl("run -n 99 true").fails(243);
     assert!(said.lines().count() <= 10, "{said}");
@@ -161,8 +161,8 @@ fn a_missing_daemon_is_reported() {
     for line in ["submit -n 1 true", "ps", "nodes", "wait last", "job show 1"] {
         says(&dvm.ctl(line).fails(241), &["no daemon is running", "rsd start"]);
     }
-    says(&dvm.ctl("--dvm nobody ps").fails(241), &["--dvm nobody"]);
-    says(&dvm.ctl("ps").env("RSD_DVM", "nobody").fails(241), &["RSD_DVM=nobody"]);
+    says(&dvm.ctl("--dvm nosuch ps").fails(241), &["--dvm nosuch"]);
+    says(&dvm.ctl("ps").env("RSD_DVM", "nosuch").fails(241), &["RSD_DVM=nosuch"]);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_dead_daemon_counts_as_missing() {
 #[test]
 fn with_two_dvms_one_must_be_chosen() {
     let mut dvm = Dvm::start(1);
-    // The second is a head as well, in the same place.
+    // The second daemon is a head too, in the same runtime directory.
     dvm.add(&[]);
     let said = dvm.ctl("ps").fails(241);
     says(&said, &["2 DVMs are running here", "--dvm node0", "--dvm node1"]);
@@ -204,9 +204,9 @@ fn an_unresponsive_daemon_is_reported() {
 #[test]
 fn an_unreachable_head_is_reported() {
     let dvm = Dvm::start_with(Options { nodes: 0, slots: 1, args: Vec::new() });
-    // A port that was free a moment ago.
+    // A port that was free a moment before.
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let address = port.expect("loopback is there").to_string();
+    let address = port.expect("the loopback interface exists").to_string();
     let said = dvm.call(built::rsd()).args(["start", "--join", &address]).fails(1);
     says(&said, &[&address]);
     says(&dvm.call(built::rsd()).args(["start", "--listen", "0.0.0.0:0"]).fails(1), &["loopback", "ssh"]);
@@ -215,7 +215,7 @@ fn an_unreachable_head_is_reported() {
 #[test]
 fn a_client_of_another_version_is_refused() {
     let dvm = Dvm::start(1);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime costs nothing");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be created");
     let refusal = runtime.block_on(async {
         let target = rsd_proto::transport::Target::Unix(dvm.state_dir(0).join("rsd.sock"));
         let channel = rsd_proto::transport::dial(&target, Duration::from_secs(10)).await.expect("the daemon runs");
@@ -232,28 +232,28 @@ fn a_client_of_another_version_is_refused() {
 #[test]
 fn another_users_daemon_is_refused() {
     if !Uid::effective().is_root() {
-        eprintln!("not tried: only root can become another user");
+        eprintln!("skipped: only root can become another user");
         return;
     }
     let dvm = Dvm::start(1);
-    // Theirs can neither enter our directories nor, if it could, speak to our socket.
+    // The other user can neither enter the DVM's directories nor, if they are open, connect to its socket.
     let open = std::path::PathBuf::from(format!("{}-open", dvm.scratch().display()).replace("/scratch", ""));
     fs::create_dir(&open).expect("/tmp is writable");
     let rsctl = open.join("rsctl");
     fs::copy(built::rsctl(), &rsctl).expect("/tmp is writable");
     for path in [&open, &rsctl] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("the file belongs to this user");
     }
     let socket_dir = dvm.state_dir(0);
     let ask = || {
         Call::new(&rsctl).dir("/").env("RSD_RUNTIME_DIR", &open).args(["ps", "--dvm"]).args([&socket_dir]).user(65_534)
     };
     let closed = ask().end();
-    for path in [socket_dir.as_path(), socket_dir.parent().expect("it is below /tmp")] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    for path in [socket_dir.as_path(), socket_dir.parent().expect("the directory is below /tmp")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("the directory belongs to this user");
     }
     let opened = ask().end();
-    fs::remove_dir_all(&open).expect("it is ours");
+    fs::remove_dir_all(&open).expect("the directory belongs to this user");
     closed.fails(245);
     says(&opened.fails(245), &["uid 0"]);
 }
@@ -261,7 +261,7 @@ fn another_users_daemon_is_refused() {
 #[test]
 fn ranks_that_use_another_process_manager_cause_one_warning() {
     let dvm = Dvm::start(1);
-    // As much of Open MPI as can be seen from the outside.
+    // A stand-in that looks like Open MPI from the outside.
     let library = dvm.scratch().join("libmpi.so.40");
     Call::new("cc").args(["-shared", "-x", "c", "/dev/null", "-o"]).args([&library]).ok();
     let preload = format!("LD_PRELOAD={}", library.display());
@@ -289,7 +289,7 @@ fn ranks_with_an_emptied_environment_cause_one_warning() {
         let (emptied, meant) = (run(&["-i"]), run(&["-i", "RSD_MPI_SINGLETON=allow"]));
         let warned = |text: &str| text.matches("but neither PMI_FD nor PMI_PORT is in the environment").count();
         emptied.until_stderr(|text| (warned(text) > 0).then_some(()));
-        fs::write(&gate, "").expect("the DVM's directory is ours");
+        fs::write(&gate, "").expect("the DVM's directory is writable");
         let ended = emptied.end();
         assert_eq!(warned(&ended.err()), 1, "{ended}");
         assert!(ended.err().contains("each of the 2 processes is likely to run alone"), "{ended}");
@@ -298,7 +298,7 @@ fn ranks_with_an_emptied_environment_cause_one_warning() {
 }
 
 #[test]
-fn one_of_several_does_not_run_alone_with_our_library() {
+fn a_process_of_a_larger_launch_does_not_run_alone_with_the_library_of_rsd() {
     let hello = Mpi::Ours.program("hello.c");
     for (variables, said) in [
         (&[("PMI_RANK", "1"), ("PMI_SIZE", "4")][..], "PMI_SIZE=4 indicates 4 processes"),

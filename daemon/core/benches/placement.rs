@@ -1,7 +1,7 @@
-//! How long it takes to place 10,000 nodes × 128 ranks, and how much memory: `cargo bench -p rsd-core --bench placement`.
+//! Time and memory for placing ranks on 10,000 nodes × 128 cores: `cargo bench -p rsd-core --bench placement`.
 //!
-//! Every case is placed a few times; the median is printed, and the growth of the process's largest resident size over the
-//! case, which holds the placement and whatever it took to make it. The offers themselves are there before.
+//! Every case is placed several times. The bench prints the median and the growth of the process's largest resident size during the
+//! case, which covers the placement and the memory used to compute it. The offers of the nodes exist before.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ const CASES: &[(&str, &str, &str)] = &[
 
 fn main() {
     let alike = offers(SLOTS, |_| CpuSet::EMPTY);
-    // No two nodes alike: other jobs hold other cores of each.
+    // No two nodes are alike: other jobs hold different cores on each.
     let unlike = offers(96, |id| (0..14).filter(|bit| id >> bit & 1 == 1).map(|bit| 114 + bit).collect());
     println!("{NODES} nodes of {SLOTS} cores, one rank per slot; median of {ROUNDS}");
     for (map_by, rank_by, bind_to) in CASES {
@@ -41,7 +41,7 @@ fn main() {
 
 fn offers(slots: u32, taken: impl Fn(u32) -> CpuSet) -> Vec<NodeOffer> {
     let shape = [(Kind::Package, 2), (Kind::Numa, 2), (Kind::L3, 4), (Kind::Core, 8), (Kind::Thread, 1)];
-    let topology = Arc::new(Topology::regular(&shape).expect("the shape is of a machine"));
+    let topology = Arc::new(Topology::regular(&shape).expect("the shape is a valid machine"));
     let gpus: Arc<[_]> = Arc::new([]);
     let offer = |id| NodeOffer {
         id,
@@ -59,7 +59,7 @@ fn offers(slots: u32, taken: impl Fn(u32) -> CpuSet) -> Vec<NodeOffer> {
 }
 
 fn measure(what: &str, nodes: &[NodeOffer], map_by: &str, rank_by: &str, bind_to: &str) {
-    let policy = Policy::from_texts(map_by, rank_by, bind_to, "", "", 0).expect("the policy is one");
+    let policy = Policy::from_texts(map_by, rank_by, bind_to, "", "", 0).expect("the policy is valid");
     let apps = vec![App { n: None, hosts: Vec::new() }];
     let request = Request { apps, policy, oversubscribe: false, rankfile: Vec::new() };
     let before = peak_kib(true);
@@ -84,10 +84,10 @@ fn measure(what: &str, nodes: &[NodeOffer], map_by: &str, rank_by: &str, bind_to
     println!("{median:7.1} ms  {:5.1} MiB  {what}{}({told})", grown as f64 / 1024.0, options.collect::<String>());
 }
 
-/// The process's largest resident size so far, in KiB; from now on, if `anew`. 0 where the system does not tell.
+/// The process's largest resident size so far, in KiB; with `anew`, the measurement restarts here. 0 if the system does not report it.
 fn peak_kib(anew: bool) -> u64 {
     if anew {
-        // Best effort: without it, the growth over earlier cases is printed.
+        // Best effort: if it fails, the bench prints the growth over earlier cases.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

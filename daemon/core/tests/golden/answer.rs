@@ -1,4 +1,4 @@
-//! Where ranks are, to be compared and read.
+//! The node and binding of each rank, in a form to compare and print.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use rsd_core::place::cpuset::CpuSet;
 use rsd_core::place::topology::{Kind, Topology};
 use rsd_core::place::{NodeOffer, Placement};
 
-/// Of each rank the node and the threads; none: unbound.
+/// For each rank the node and the threads; an empty set means unbound.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Answer(Vec<(String, CpuSet)>);
 
@@ -45,7 +45,7 @@ fn threads(binding: &str, topology: &Topology) -> CpuSet {
     let objects = match kind.rsplit_once('[').unwrap().1 {
         "core" => topology.objects(Kind::Core),
         "hwt" => topology.objects(Kind::Thread),
-        other => panic!("no such cpu: {other}"),
+        other => panic!("unknown cpu: {other}"),
     };
     let number = |text: &str| text.parse::<usize>().unwrap();
     let ranges = list.split(',').map(|range| range.split_once('-').unwrap_or((range, range)));

@@ -1,4 +1,4 @@
-//! A recorded request, made ours.
+//! A recorded request, converted to one of rsd's.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::Value;
 /// One line of the data.
 pub(crate) struct Case {
     synthetic: String,
-    /// `hosts` is a host file's text, else a `--host` value.
+    /// Whether `hosts` is the text of a host file; otherwise it is a `--host` value.
     file: bool,
     hosts: String,
     n: u32,
@@ -24,7 +24,7 @@ pub(crate) struct Case {
 
 pub(crate) enum Outcome {
     Refused,
-    /// Rank, node and what it is bound to, of every rank.
+    /// For every rank: rank, node and binding.
     Mapped(Vec<(usize, String, String)>),
 }
 
@@ -47,12 +47,12 @@ impl Case {
             outcome: match value["outcome"].as_str() {
                 Some("mapped") => Outcome::Mapped(value["procs"].as_array().unwrap().iter().map(proc).collect()),
                 Some("refused") if value["reason"] == "slots" => Outcome::Refused,
-                other => panic!("no such outcome: {other:?}"),
+                other => panic!("unknown outcome: {other:?}"),
             },
         }
     }
 
-    /// The nodes in the order of their names: as many slots as cores, all alike.
+    /// The nodes in the order of their names. All are alike and have one slot per core.
     pub(crate) fn nodes(&self) -> Vec<NodeOffer> {
         let topology = Arc::new(topology(&self.synthetic));
         let mut names: Vec<String> = self.host_list().into_iter().map(|host| host.name).collect();
@@ -110,13 +110,13 @@ fn file_line(at: usize, line: &str) -> Host {
         match word.split_once('=').map(|(key, number)| (key, number.parse().unwrap())) {
             Some(("slots", number)) => host.slots = Some(number),
             Some(("max_slots", number)) => host.max_slots = Some(number),
-            other => panic!("no such key: {other:?}"),
+            other => panic!("unknown key: {other:?}"),
         }
     }
     host
 }
 
-/// `pack:2 numa:1 l3:1 l2:4 l1:1 core:1 pu:2`: how many of each the one before holds.
+/// A topology such as `pack:2 numa:1 l3:1 l2:4 l1:1 core:1 pu:2`: each number is the count per object of the level before.
 fn topology(synthetic: &str) -> Topology {
     let level = |word: &str| {
         let (kind, count) = word.split_once(':').unwrap();
@@ -128,7 +128,7 @@ fn topology(synthetic: &str) -> Topology {
             "l1" => Kind::L1,
             "core" => Kind::Core,
             "pu" => Kind::Thread,
-            other => panic!("no such level: {other}"),
+            other => panic!("unknown level: {other}"),
         };
         (kind, count.parse().unwrap())
     };

@@ -1,5 +1,5 @@
-//! What Open MPI 5.0.11 answered to 759 placement requests, and what `--compat openmpi5` answers: rank by rank the same node
-//! and the same binding, or refused for want of slots where it refused. See README.md for the data.
+//! Compares the answers of `--compat openmpi5` with those of Open MPI 5.0.11 to 759 placement requests: every rank on the same node
+//! with the same binding, or refused for lack of slots if Open MPI refused. README.md describes the data.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail with the test")]
 
@@ -28,10 +28,10 @@ fn openmpi5_answers_as_recorded() {
             }
             (Outcome::Mapped(_), Err(refusal)) => Some(format!("expected a placement\n  but was {refusal}")),
             (Outcome::Refused, Ok(placement)) => {
-                Some(format!("expected a refusal for want of slots\n  but was {}", Answer::of(placement, &nodes)))
+                Some(format!("expected a refusal for lack of slots\n  but was {}", Answer::of(placement, &nodes)))
             }
             (Outcome::Refused, Err(refusal)) => {
-                Some(format!("expected a refusal for want of slots\n  but was {refusal}"))
+                Some(format!("expected a refusal for lack of slots\n  but was {refusal}"))
             }
         };
         wrong.extend(complaint.map(|complaint| format!("line {}: {case}\n  {complaint}", at + 1)));
