@@ -6,14 +6,14 @@ fn no_daemon() -> Dvm {
     Dvm::start_with(Options { nodes: 0, slots: 4, args: Vec::new() })
 }
 
-/// What a real bash with the installed script proposes for the last word.
+/// The completions that a real bash with the installed script proposes for the last word.
 fn proposed(dvm: &Dvm, words: &[&str]) -> Vec<String> {
     const COMPLETE: &str = r#"
         . <(rsctl completion bash)
         COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMP_TYPE=9
         _clap_complete_rsctl rsctl "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
         printf '%s\n' "${COMPREPLY[@]}""#;
-    let folder = built::rsctl().parent().expect("it is in a folder").display().to_string();
+    let folder = built::rsctl().parent().expect("a program is in a folder").display().to_string();
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
     let call = dvm.call("bash").env("PATH", path).args(["--norc", "-c", COMPLETE, "bash", "rsctl"]).args(words).end();
     assert_eq!(call.err(), "", "completion is silent");
@@ -63,7 +63,8 @@ fn config_show_names_the_file_and_line_of_each_value() {
     dvm.file("mine.toml", "[jobs]\nkeep = 7\n");
     let show =
         |args: &[&str]| -> Call { dvm.call(built::rsd()).dir(dvm.scratch()).args(["config", "show"]).args(args) };
-    let line = |text: &str, key: &str| text.lines().find(|line| line.starts_with(key)).expect("every key").to_owned();
+    let line =
+        |text: &str, key: &str| text.lines().find(|line| line.starts_with(key)).expect("every key is shown").to_owned();
     // A relative path, by option and by variable.
     for call in [show(&["--config", "mine.toml"]), show(&[]).env("RSD_CONFIG", "mine.toml")] {
         let text = call.ok();
@@ -71,8 +72,12 @@ fn config_show_names_the_file_and_line_of_each_value() {
         assert!(line(&text, "tree.arity").ends_with("built in"), "{text}");
     }
     let json: serde_json::Value = serde_json::from_str(&show(&["--config", "mine.toml", "--json"]).ok()).expect("JSON");
-    let keep =
-        json["settings"].as_array().expect("a list").iter().find(|it| it["key"] == "jobs.keep").expect("every key");
+    let keep = json["settings"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .find(|it| it["key"] == "jobs.keep")
+        .expect("every key is shown");
     assert_eq!((&keep["value"], &keep["line"]), (&"7".into(), &2.into()));
     show(&["--config", "nowhere.toml"]).end().err().contains("nowhere.toml").then_some(()).expect("the file is named");
 }

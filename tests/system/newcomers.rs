@@ -1,4 +1,4 @@
-//! What newcomers stumble over: mistakes that are easily made, and surroundings that are not as usual.
+//! Common mistakes of new users, and unusual environments.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ fn nobody() -> Dvm {
 }
 
 #[test]
-fn ps_and_job_show_bear_any_argument() {
+fn ps_and_job_show_accept_any_command_line() {
     let dvm = Dvm::start(1);
     let long = "x".repeat(70_000);
     let job = dvm.submit(["-n", "1", "true", &long, "\u{1b}[2J\u{9b}31m"]);
@@ -26,7 +26,7 @@ fn ps_and_job_show_bear_any_argument() {
     let shown = dvm.rsctl(["job", "show", &job]).ok();
     assert!(shown.contains(&long) && shown.contains("^[[2J"), "{shown}");
     fits(&shown);
-    // On a terminal of 80 columns every row is one line.
+    // On a terminal of 80 columns, every row is one line.
     let line = format!("stty cols 80; {} ps -a", built::rsctl().display());
     let seen = dvm.call("script").args(["-qec", &line, "/dev/null"]).ok();
     let rows: Vec<&str> = seen.lines().map(|row| row.trim_end_matches('\r')).collect();
@@ -35,7 +35,7 @@ fn ps_and_job_show_bear_any_argument() {
 }
 
 #[test]
-fn what_rsctl_says_of_a_program_does_not_drive_the_terminal() {
+fn control_characters_of_a_command_line_do_not_reach_the_terminal() {
     let dvm = Dvm::start(1);
     let said = dvm.rsctl(["run", "-n", "1", "./no\u{1b}[31mprogram"]).fails(247);
     assert!(said.contains("^[[31mprogram") && !said.contains('\u{1b}'), "{said:?}");
@@ -53,11 +53,11 @@ fn a_daemon_with_a_state_directory_elsewhere_is_stopped_by_its_name() {
 }
 
 #[test]
-fn a_script_with_windows_line_ends_is_told_so() {
+fn a_script_with_windows_line_ends_is_reported() {
     let dvm = Dvm::start(1);
     for interpreter in ["/bin/sh", "/usr/bin/no-such"] {
         let script = dvm.file("job.sh", format!("#!{interpreter}\r\necho hello\r\n"));
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("the file belongs to this user");
         let said = dvm.rsctl(["run", "-n", "1", &script]).fails(247);
         assert!(said.contains(r"its first line ends in \r\n"), "{said}");
         assert!(said.contains(&format!(r"`{interpreter}\r`")) && said.contains(r"sed -i 's/\r$//'"), "{said}");
@@ -65,7 +65,7 @@ fn a_script_with_windows_line_ends_is_told_so() {
 }
 
 #[test]
-fn standard_input_is_not_for_a_rank_that_the_job_has_not() {
+fn standard_input_for_a_rank_that_does_not_exist_is_refused() {
     let dvm = Dvm::start(1);
     let said = dvm.ctl("run -n 2 --stdin 7 cat").fails(240);
     assert!(said.contains("--stdin 7: the job has 2 ranks, 0 to 1"), "{said}");
@@ -88,7 +88,7 @@ fn output_files_of_an_earlier_job_are_replaced_only_when_asked() {
 }
 
 #[test]
-fn rsd_and_rsctl_exit_alike() {
+fn rsd_and_rsctl_use_the_same_exit_codes() {
     let dvm = nobody();
     let rsd = |words: &[&str]| dvm.call(built::rsd()).args(words);
     for words in [
@@ -109,7 +109,7 @@ fn rsd_and_rsctl_exit_alike() {
     let said = rsd(&["start", "--name", "one"]).fails(249);
     assert!(said.contains("already runs in "), "{said}");
     rsd(&["stop"]).ok();
-    // A full disk is not rsctl's fault.
+    // A full disk is not an internal error.
     let line = format!("{} completion bash > /dev/full", built::rsctl().display());
     let said = dvm.call("sh").args(["-c", &line]).fails(248);
     assert!(said.contains("cannot write to standard output: No space left"), "{said}");
@@ -142,7 +142,7 @@ fn with_json_errors_are_json() {
 }
 
 #[test]
-fn a_runtime_directory_that_cannot_be_meant_is_told_of() {
+fn an_invalid_runtime_directory_is_reported() {
     let dvm = nobody();
     let rsd = |words: &[&str]| dvm.call(built::rsd()).args(words);
     let said = rsd(&["start"]).env("RSD_RUNTIME_DIR", "run").fails(240);
@@ -150,14 +150,20 @@ fn a_runtime_directory_that_cannot_be_meant_is_told_of() {
     let said = dvm.ctl("ps").env("RSD_RUNTIME_DIR", "run").fails(240);
     assert!(said.contains("RSD_RUNTIME_DIR=run: not an absolute path"), "{said}");
     let said = dvm.ctl("ps").fails(241);
-    assert!(said.contains(&format!("(looked in {})", dvm.scratch().parent().expect("it has one").display())), "{said}");
+    assert!(
+        said.contains(&format!(
+            "(looked in {})",
+            dvm.scratch().parent().expect("the directory has a parent").display()
+        )),
+        "{said}"
+    );
     let join =
         format!("import sys; sys.path.insert(0, {:?}); import rsd_join; rsd_join.join('g', 1)", client("python"));
     let said = dvm.call("python3").args(["-c", &join]).env("RSD_RUNTIME_DIR", "run").end();
     assert!(said.err().contains("RSD_RUNTIME_DIR=run: not an absolute path"), "{said}");
-    // Where XDG_RUNTIME_DIR does not count, all programs go on to the same place.
+    // If XDG_RUNTIME_DIR is ignored, all programs use the same fallback.
     let xdg = dvm.scratch().join("xdg");
-    fs::create_dir(&xdg).expect("the scratch directory is ours");
+    fs::create_dir(&xdg).expect("the scratch directory is writable");
     let with = |program: &Path, words: &[&str], xdg: &Path| {
         dvm.call(program).args(words).env_remove("RSD_RUNTIME_DIR").env("XDG_RUNTIME_DIR", xdg)
     };
@@ -174,7 +180,7 @@ fn an_address_that_cannot_be_joined_is_refused_at_once() {
         ("node0", "--join node0: no port: write HOST:PORT"),
         ("127.0.0.1:port", "no port"),
         ("127.0.0.1:0", "no port"),
-        // A label has 63 bytes at most: no resolver is asked for this one.
+        // A DNS label has at most 63 bytes, so no resolver is asked for this name.
         (&format!("{}.example:7817", "n".repeat(64)), "--join nnn"),
     ] {
         let began = Instant::now();
@@ -194,7 +200,7 @@ fn a_program_that_cannot_run_does_not_join_a_group() {
 }
 
 #[test]
-fn a_member_on_a_terminal_is_told_which_are_missing() {
+fn a_member_that_waits_on_a_terminal_reports_which_members_are_missing() {
     let dvm = Dvm::start(1);
     let exec = format!("{} group exec actors --size 3 --timeout 4s -- true", built::rsctl().display());
     let first = dvm.rsctl(["group", "exec", "actors", "--size", "3", "--timeout", "20s", "--", "true"]).start();
@@ -210,7 +216,7 @@ fn a_member_on_a_terminal_is_told_which_are_missing() {
 }
 
 #[test]
-fn who_joins_after_mpi_init_is_told_so() {
+fn a_join_after_mpi_init_is_refused() {
     let dvm = Dvm::start(1);
     let join = |program: &[String]| {
         dvm.call(&program[0]).args(&program[1..]).env("PYTHONPATH", client("python")).env("RSD_DVM", dvm.state_dir(0))
@@ -224,7 +230,7 @@ fn who_joins_after_mpi_init_is_told_so() {
 }
 
 #[test]
-fn ranks_have_umask_limits_and_nice_value_of_the_shell_that_submits() {
+fn ranks_inherit_umask_limits_and_nice_value_of_the_submitting_shell() {
     let dvm = Dvm::start(2);
     let show = "umask; ulimit -Sn; ulimit -Hn; ulimit -f; ulimit -c; ulimit -v; nice";
     let shell = "umask 0027; ulimit -n 60; ulimit -f 700; ulimit -c 0; ulimit -v 9000000";
@@ -235,7 +241,7 @@ fn ranks_have_umask_limits_and_nice_value_of_the_shell_that_submits() {
         assert_eq!(seen.lines().filter(|line| *line == expected).count() % 4, 0, "{expected} of each rank\n{seen}");
         assert!(seen.lines().any(|line| line == expected), "{expected}\n{seen}");
     }
-    // The step lives with its own limits: a rank that needs more than it has fails, and that is told.
+    // A step keeps its own limits, so a rank that needs a higher hard limit fails, and the failure is reported.
     let line = format!("ulimit -f 1; exec {rsctl} run -n 1 sh -c 'head -c 100000 /dev/zero > big'");
     let end = dvm.call("sh").dir(dvm.scratch()).args(["-c", &line]).end();
     assert_ne!(end.status.code(), Some(0), "{end}");

@@ -1,6 +1,6 @@
-//! The examples in the topics of the manual (`rsctl help TOPIC`, `cli/topics/*.md`) do what they say.
+//! Runs the examples in the topics of the manual (`rsctl help TOPIC`, `cli/topics/*.md`).
 //!
-//! The convention, which [`every_block_says_what_it_is`] checks:
+//! The convention, which [`every_block_is_marked_by_the_convention`] checks:
 //!
 //! - A fenced block that begins with `sh` is an example. All blocks of a topic are run here in their order, each by `sh -eu`, and
 //!   each must succeed. They find `rsd`, `rsctl` and `mpicc` in PATH; `hello`, `server`, `client` and `hello.c` in the current
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rsd_tests::{Call, Dvm, Mpi, Options, built};
 
-/// A topic's blocks all together take seconds; this is for a busy machine.
+/// The deadline for all blocks of a topic: they take seconds, and more on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A fenced block.
@@ -26,12 +26,13 @@ struct Example {
 }
 
 fn sources() -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it is in the checkout").join("cli/topics");
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in the checkout").join("cli/topics");
     let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut paths: Vec<PathBuf> = files.map(|file| file.expect("it can be listed").path()).collect();
+    let mut paths: Vec<PathBuf> = files.map(|file| file.expect("the folder can be listed").path()).collect();
     paths.sort();
-    let name = |path: &Path| path.file_stem().expect("it has a name").to_string_lossy().into_owned();
-    paths.iter().map(|path| (name(path), fs::read_to_string(path).expect("it is text"))).collect()
+    let name = |path: &Path| path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+    paths.iter().map(|path| (name(path), fs::read_to_string(path).expect("a topic is text"))).collect()
 }
 
 fn blocks(source: &str) -> Vec<Example> {
@@ -47,7 +48,7 @@ fn blocks(source: &str) -> Vec<Example> {
 }
 
 #[test]
-fn every_block_says_what_it_is() {
+fn every_block_is_marked_by_the_convention() {
     for (topic, source) in sources() {
         for Example { info, code } in blocks(&source) {
             let known = match info.split_once(' ').unwrap_or((&info, "")) {
@@ -69,10 +70,10 @@ fn run(topic: &str) {
     let (_, source) = sources.iter().find(|(name, _)| name == topic).expect("the topic exists");
     furnish(&dvm);
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let port = port.expect("loopback is there").port().to_string();
+    let port = port.expect("the loopback interface exists").port().to_string();
     let mut daemon = false;
     for Example { info, code } in blocks(source).into_iter().filter(|block| block.info.starts_with("sh")) {
-        // A port that is free on every machine.
+        // A port that is free on this machine replaces the one in the example.
         let code = code.replace("7817", &port);
         let wanted = info != "sh alone" && !code.contains("rsd start");
         if daemon && !wanted {
@@ -94,20 +95,20 @@ fn run(topic: &str) {
     }
 }
 
-/// What the examples name.
+/// The programs and files that the examples name.
 fn furnish(dvm: &Dvm) {
     let hello = Mpi::Ours.program("hello.c");
     for name in ["hello", "server", "client"] {
-        fs::copy(&hello, dvm.scratch().join(name)).expect("the directory is ours");
+        fs::copy(&hello, dvm.scratch().join(name)).expect("the directory is writable");
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/hello.c");
-    fs::copy(source, dvm.scratch().join("hello.c")).expect("the directory is ours");
+    fs::copy(source, dvm.scratch().join("hello.c")).expect("the directory is writable");
     dvm.file("id.bin", "0123456789abcdef");
 }
 
 fn shell(dvm: &Dvm, code: &str) -> Call {
     let prefix = built::library();
-    let folders = [built::rsctl().parent().expect("it is in a folder"), &prefix.join("bin")];
+    let folders = [built::rsctl().parent().expect("a program is in a folder"), &prefix.join("bin")];
     let folders = folders.map(|folder| folder.display().to_string()).join(":");
     let path = format!("{folders}:{}", std::env::var("PATH").unwrap_or_default());
     let call = dvm.call("sh").dir(dvm.scratch()).env("PATH", path).env("PAGER", "cat");
@@ -157,8 +158,8 @@ fn the_examples_for_users_of_other_launchers_run() {
 
 #[test]
 fn every_topic_with_examples_is_run() {
-    let own =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("system/topics.rs")).expect("it is this file");
+    let own = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("system/topics.rs"))
+        .expect("this file can be read");
     for (topic, source) in sources() {
         let has_examples = blocks(&source).iter().any(|block| block.info.starts_with("sh"));
         assert!(!has_examples || own.contains(&format!("\"{topic}\"")), "no test runs the examples of {topic}");

@@ -1,8 +1,8 @@
 //! `cargo xtask layers`: a module uses only modules of lower layers, and no folder has a circle.
 //!
-//! [`CRATES`] lists the layers of each crate that has an order. Within a folder the order is free, but two modules that stand side
-//! by side may not use each other, directly or through others. A file and the folder of its name are one room: a child may use its
-//! parent and a parent its children. What is compiled for tests or models only does not count.
+//! [`CRATES`] lists the layers of each crate whose modules have an order. Within a folder the order is free, but two sibling modules
+//! may not use each other, directly or through others. A file and the folder with its name count as one module: a child may use its
+//! parent and a parent its children. Code that is compiled only for tests or models is ignored.
 
 mod source;
 
@@ -112,7 +112,7 @@ fn circular(arrows: &Arrows<'_>, folder: &[String]) -> Vec<String> {
     circle.map(|((from, to), uses)| format!("circle{place}: {from} uses {to}: {}", told(uses))).collect()
 }
 
-/// The arrows between modules of one folder, from wherever below them.
+/// The uses between the modules of one folder, including those in modules below them.
 fn arrows<'a>(modules: &'a Modules, folder: &[String]) -> Arrows<'a> {
     let mut arrows = Arrows::new();
     let inside = |path: &'a [String]| path.strip_prefix(folder).and_then(<[String]>::first);
