@@ -43,7 +43,7 @@ fn of(process: &str) -> Inherited {
     Inherited { umask: umask(&read("status")), nice: nice(&read("stat")), limits: limits(&read("limits")) }
 }
 
-/// `Umask:	0022`
+/// `Umask: 0022`
 fn umask(status: &str) -> Option<u32> {
     let text = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
     u32::from_str_radix(text.trim(), 8).ok()

@@ -12,9 +12,9 @@ use crate::shell::{cargo, quiet, step};
 ///
 /// - `rsd` and `rsctl` share their dependencies with the development build (`installed.toml`).
 /// - The MPI library is optimised and linked as a whole (the `release` profile), because it handles every message.
-/// - `rsctl` is linked statically and at a fixed address: every command starts it anew, and loading libraries and relocation took a
-/// third of its time. Where static linking is not possible, it is linked dynamically. `rsd` is always
-///   linked dynamically because it loads drivers.
+/// - `rsctl` is linked statically and at a fixed address: every command starts it anew, and loading libraries and relocation took
+///   a third of its time. Where static linking is not possible, it is linked dynamically. `rsd` is always linked dynamically
+///   because it loads drivers.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
     const LIBRARY: [&str; 5] = ["build", "--release", "--package=rsd-mpi", "--lib", "--examples"];
     const STATIC: [&str; 4] = ["-C", "target-feature=+crt-static", "-C", "relocation-model=static"];
