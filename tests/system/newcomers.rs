@@ -27,7 +27,7 @@ fn ps_and_job_show_accept_any_command_line() {
     assert!(shown.contains(&long) && shown.contains("^[[2J"), "{shown}");
     fits(&shown);
     // On a terminal of 80 columns, every row is one line.
-    let line = format!("stty cols 80; {} ps -a", built::rsctl().display());
+    let line = format!("stty cols 80 rows 24; {} ps -a", built::rsctl().display());
     let seen = dvm.call("script").args(["-qec", &line, "/dev/null"]).ok();
     let rows: Vec<&str> = seen.lines().map(|row| row.trim_end_matches('\r')).collect();
     assert_eq!(rows.len(), 2, "{seen}");
@@ -81,7 +81,7 @@ fn output_files_of_an_earlier_job_are_replaced_only_when_asked() {
     dvm.ctl("run -n 1 --output out ./typo").fails(247);
     dvm.ctl("run -n 1 --output out echo one").ok();
     let said = dvm.ctl("run -n 1 --output out echo two").fails(240);
-    assert!(said.contains("rank.0.stdout") && said.contains("--overwrite"), "{said}");
+    assert!(said.contains("rank.0.std") && said.contains("--overwrite"), "{said}");
     assert_eq!(kept(&dvm), "one\n");
     dvm.ctl("run -n 1 --output out --overwrite echo two").ok();
     assert_eq!(kept(&dvm), "two\n");
@@ -222,7 +222,7 @@ fn a_join_after_mpi_init_is_refused() {
         dvm.call(&program[0]).args(&program[1..]).env("PYTHONPATH", client("python")).env("RSD_DVM", dvm.state_dir(0))
     };
     let include = format!("-I{}", client("include").display());
-    let c = vec![Mpi::Wheel.program_with("joins_late.c", &[&include])];
+    let c = vec![Mpi::Ours.program_with("joins_late.c", &[&include])];
     for program in [c, python("joins_late.py").to_vec()] {
         let said = join(&program).ok();
         assert!(said.contains("refused 240: MPI is initialised already"), "{said}");
