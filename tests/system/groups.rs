@@ -192,7 +192,7 @@ fn requested_ranks_are_granted_and_a_second_request_is_refused() {
     assert!(clash.contains("rank 0 of group actors is taken by pid") && clash.contains("on node1"), "{clash}");
     let other_size = member(&dvm, 0, "actors --size 3", &["true"]).end().fails(243);
     assert!(
-        other_size.contains("has 2 members") && other_size.contains("this process wants 3 members"),
+        other_size.contains("has 2 members") && other_size.contains("this process requests 3 members"),
         "{other_size}"
     );
     let second = member(&dvm, 0, "actors --size 2", &program).start();
@@ -266,7 +266,7 @@ fn after_a_death_the_others_are_not_signalled_and_the_next_epoch_is_the_second()
         let info: serde_json::Value = serde_json::from_str(&info).expect("JSON");
         let job = info["epochs"][0]["job"].to_string();
         let refused = dvm.rsctl(["signal", &job, "TERM"]).fails(240);
-        assert!(refused.contains("which sends them no signals"), "{refused}");
+        assert!(refused.contains("rsd did not start its processes and never signals them"), "{refused}");
         members[3].signal(Signal::SIGKILL);
         let ended = dvm.rsctl(["wait", &job]).end();
         let verdict = ended.fails(1);

@@ -109,7 +109,7 @@ fn a_get_that_times_out_names_the_ranks_that_put_nothing() {
     as_rank("0").ok();
     as_rank("2").ok();
     let missing = kv(&dvm, 1, ["get", "id", "--timeout", "100ms"]).args(of).fails(124);
-    assert!(missing.contains("all of its ranks have put something, but not that"), "{missing}");
+    assert!(missing.contains("each of its ranks has put another value"), "{missing}");
     // A command whose job ends meanwhile does not wait for its timeout.
     let waits = kv(&dvm, 1, ["get", "id", "--timeout", "10m"]).args(of).start();
     eventually("the waiting command is ended by the cancel", Duration::from_secs(20), || {
@@ -143,7 +143,7 @@ fn a_fence_waits_for_all_participants_and_names_the_missing_ones() {
         ended.err().contains("already waiting in fence").then(|| ended.err())
     });
     assert!(again.contains(r#""a" is already waiting in fence "ready""#), "{again}");
-    assert!(named("b", "3").fails(243).contains(r#"is of 2, as "a" has said: "b" says 3"#));
+    assert!(named("b", "3").fails(243).contains(r#"has 2 participants, as "a" requested; "b" requests 3"#));
     named("b", "2").ok();
     first.end().ok();
     dvm.rsctl(["cancel", &job]).ok();
@@ -172,7 +172,7 @@ fn waiting_commands_survive_a_restart_of_the_daemon() {
 #[test]
 fn errors_of_kv_commands_name_the_correct_usage() {
     let dvm = Dvm::start(1);
-    assert!(kv(&dvm, 0, ["get", "id"]).fails(240).contains("--job 7, or --group actors"));
+    assert!(kv(&dvm, 0, ["get", "id"]).fails(240).contains("not inside a job or group; use --job 7 or --group actors"));
     assert!(kv(&dvm, 0, ["get", "id", "--job", "99"]).fails(246).contains("no job 99"));
     assert!(kv(&dvm, 0, ["get", "id", "--group", "actors"]).fails(246).contains("no group actors"));
     let job = idle(&dvm, "1");
