@@ -25,7 +25,7 @@ pub(crate) enum Paint {
 }
 
 impl Look {
-    /// Where nobody says how wide it is: lines that fit a page.
+    /// The width where none is known: lines that fit a page.
     pub(crate) const PLAIN: Look = Look { width: 100, rich: false };
 
     /// That of standard output.

@@ -89,7 +89,7 @@ pub(crate) fn table_within<const N: usize>(
     };
     let widths: [usize; N] = std::array::from_fn(widest);
     let before_last: usize = widths.iter().take(N - 1).map(|width| width + 2).sum();
-    // At least its title: what is narrower than that is no terminal to draw tables on.
+    // At least its title: a narrower terminal cannot show tables.
     let last = width.map(|width| width.saturating_sub(before_last).max(columns[N - 1].0.len()));
     let line = |cells: [&str; N]| {
         let padded: [String; N] = std::array::from_fn(|column| {

@@ -57,7 +57,7 @@ fn owner(path: &Path) -> Option<u32> {
     std::fs::metadata(path).ok().filter(|meta| meta.is_dir()).map(|meta| meta.uid())
 }
 
-/// The effective user. Without /proc it is an id that nobody has, whose directory then fails its owner check.
+/// The effective user. Without /proc it is an unused id, and its directory then fails the owner check.
 fn own_uid() -> u32 {
     std::fs::metadata("/proc/self").map_or(u32::MAX, |process| process.uid())
 }

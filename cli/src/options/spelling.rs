@@ -145,9 +145,9 @@ const LAUNCHING: [&str; 3] = ["run", "submit", "plan"];
 
 /// Options of `run` that a detached job has no use for, and what has.
 const ATTACHED: [(&str, &str); 3] = [
-    ("-l", "nobody watches a submitted job: label its output with `rsctl logs -l`"),
-    ("--label", "nobody watches a submitted job: label its output with `rsctl logs --label`"),
-    ("--stdin", "nobody forwards standard input to a submitted job: use `rsctl run`"),
+    ("-l", "a submitted job prints nothing here: label its output with `rsctl logs -l`"),
+    ("--label", "a submitted job prints nothing here: label its output with `rsctl logs --label`"),
+    ("--stdin", "standard input is not forwarded to a submitted job: use `rsctl run`"),
 ];
 
 /// Where the first argument stands that is neither an option nor an option's value.

@@ -139,7 +139,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Ranks with the same cells are one span; spans that overlap go to further rows, and what finds none is counted. The
-    /// cells of nobody are marked in the first.
+    /// cells without a rank are marked in the first.
     fn ranks(&self, view: &View<'_>, node: &Node<'_>) -> (Vec<Row>, usize) {
         let mut sets: Vec<(&CpuSet, Vec<u32>)> = Vec::new();
         let mut known = std::collections::HashMap::new();

@@ -14,7 +14,7 @@ use crate::print::{Align, table};
 const ROWS: usize = 24;
 /// Different processors or bindings that are drawn.
 const DRAWINGS: usize = 4;
-/// Ranks with a line of their own, if nobody asks for more.
+/// The most ranks with a line of their own, unless more are requested.
 const FEW: u32 = 8;
 /// Runs of ranks named in a row.
 const RUNS: usize = 4;
@@ -23,7 +23,7 @@ const RUNS: usize = 4;
 pub(crate) struct Asked<'a> {
     /// The command in full.
     pub(crate) command: &'a str,
-    /// Nobody asked for a binding.
+    /// No binding was requested.
     pub(crate) default_binding: bool,
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct Seat {
     pub(crate) local: u32,
 }
 
-/// What is said of a rank of which the plan says nothing.
+/// The text for a rank that the plan does not mention.
 static UNSAID: Bound<'static> = Bound { threads: CpuSet::EMPTY, gpus: &[], reason: "" };
 
 impl<'a> View<'a> {

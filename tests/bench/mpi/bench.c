@@ -234,7 +234,7 @@ static void verify_allreduce(const Work *w) {
     for (long i = 0; i < count; i++)
         if (in[i] != (double)i * size + (double)size * (size - 1) / 2)
             fail("allreduce", w->bytes);
-    /* Repeated below with the results of nobody: no figure may overflow. */
+    /* Repeated below without using the results: no figure may overflow. */
     memset(out, 0, (size_t)w->bytes);
 }
 

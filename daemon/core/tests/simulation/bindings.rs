@@ -273,7 +273,7 @@ fn ranks_of_an_mpi_that_asks_another_process_manager_are_named_once_and_others_n
         assert!(warned[0].contains("Open MPI (libmpi.so.40.30.4), which asks for PMIx"), "{warned:?}");
         assert!(warned[0].contains("each of the 8 processes"), "{warned:?}");
         assert!(said(&mut world, silent, 1).is_empty(), "one is always rank 0 of 1");
-        assert!(said(&mut world, late, 8).is_empty(), "whoever speaks with us is no stranger");
+        assert!(said(&mut world, late, 8).is_empty(), "a rank that speaks PMI is not reported");
         world.assert_at_rest();
     }
 }

@@ -57,7 +57,7 @@ impl World {
             assert!(machine.launches.is_empty(), "n{id} still remembers {:?}", machine.launches.keys());
         }
         assert!(self.steps.is_empty(), "steps live on: {:?}", self.steps.keys());
-        assert_eq!(self.unanswered(), 0, "somebody waits for an answer");
+        assert_eq!(self.unanswered(), 0, "a caller still waits for an answer");
         for node in self.nodes() {
             assert_eq!(node.slots_in_use, 0, "slots of {} are in use", node.name);
         }

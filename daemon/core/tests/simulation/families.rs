@@ -211,7 +211,7 @@ fn a_family_ends_with_its_root() {
             world.assert_ended(of_family, JobState::Cancelled, 130);
         }
         world.assert_at_rest();
-        assert!(world.now < Duration::from_secs(20), "nobody had to be given up: {:?}", world.now);
+        assert!(world.now < Duration::from_secs(20), "no node had to be given up: {:?}", world.now);
     }
 }
 
@@ -315,7 +315,7 @@ fn a_spawner_may_die_at_any_moment_of_its_spawn() {
         world.run();
         world.assert_ended(job, JobState::Failed, 137);
         world.assert_at_rest();
-        assert!(world.now < Duration::from_secs(20), "nobody had to be given up: {:?}", world.now);
+        assert!(world.now < Duration::from_secs(20), "no node had to be given up: {:?}", world.now);
     }
 }
 

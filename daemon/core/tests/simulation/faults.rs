@@ -289,7 +289,7 @@ fn an_end_that_was_decided_reaches_nodes_that_were_away() {
         world.assert_ended(failed, JobState::Failed, 9);
         world.assert_ended(timed, JobState::TimedOut, 124);
         world.assert_at_rest();
-        assert!(world.now < start + Duration::from_secs(15), "nobody had to be given up: {:?}", world.now);
+        assert!(world.now < start + Duration::from_secs(15), "no node had to be given up: {:?}", world.now);
     }
 }
 

@@ -204,7 +204,7 @@ fn who_joins_without_a_name_is_a_world_of_one_and_no_group_is_listed() {
         for id in processes {
             match world.processes[&id].went() {
                 Some(_) => drop(jobs.insert(assert_one_world(&world, &[id], 1))),
-                // It had no token to come back with, as it waits for nobody.
+                // It had no token to reconnect with, because it waits for no other member.
                 None => assert_eq!((seed % 2, world.processes[&id].machine), (0, 3)),
             }
         }
@@ -261,7 +261,7 @@ fn after_a_death_the_next_to_join_are_epoch_two() {
     }
 }
 
-/// Whoever is next to a member that has begun and dies: in the fence, or before it asks where the others are.
+/// The neighbours of a member that dies after it has begun: in the fence, or before it asks for the others' addresses.
 #[test]
 fn when_a_member_dies_between_init_and_the_first_fence_the_others_hear_of_it_at_once() {
     let mut told = 0;

@@ -1,6 +1,6 @@
-//! What a job costs in messages between daemons: N - 1 to launch N nodes, 2(N - 1) per fence, N - 1 to end, none per rank;
-//! and in a job of several nodes N - 1 to tell where ranks listen, and one question and one answer over each link behind
-//! which somebody asks.
+//! What a job costs in messages between daemons: N - 1 to launch N nodes, 2(N - 1) per fence, N - 1 to end, none per rank. A job
+//! of several nodes also sends N - 1 messages with the addresses of its ranks, and one question and one answer over each link
+//! below which a rank asks for an address.
 
 use rsd_core::Tuning;
 use rsd_proto::v1::{EnvVar, JobSpec};
@@ -152,7 +152,11 @@ fn a_job_within_a_subtree_fences_within_it() {
         let machines: Vec<usize> = ids.into_iter().map(|id| world.machine(id)).collect();
         let fences: Vec<_> = world.traffic.iter().filter(|(kind, ..)| kind.starts_with("fence")).collect();
         assert_eq!(fences.len(), 3 * 2 * (machines.len() - 1));
-        assert_eq!(world.count("located"), machines.len() - 1, "its top knows all, and tells nobody above");
+        assert_eq!(
+            world.count("located"),
+            machines.len() - 1,
+            "the top of the job knows all addresses and sends none further up"
+        );
         assert!(fences.iter().all(|(_, from, to)| machines.contains(from) && machines.contains(to)), "{fences:?}");
     }
 }

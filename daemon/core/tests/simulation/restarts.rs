@@ -13,7 +13,7 @@ use crate::names::{in_mpi, lookup, names, not, publish};
 use crate::ranks::{self, Op};
 use crate::world::{Event, Fault, World};
 
-/// Fences, values and names, every one of which must be done once.
+/// Fences, values and names; each must be done exactly once.
 fn busy_program(world: &mut World) -> usize {
     world.program(|rank, size, rng| {
         let mut script = vec![Op::Mapping];

@@ -241,7 +241,7 @@ impl World {
             Effect::StdinWrite(local, bytes) => self.send_to_rank(pid, step, local, STDIN, RankEvent::Stdin(bytes)),
             Effect::StdinClose(local) => self.send_to_rank(pid, step, local, STDIN, RankEvent::StdinEnd),
             Effect::Signal(local, signal) => {
-                assert!(!step.of_group, "signal {signal} to a process that nobody here has started");
+                assert!(!step.of_group, "signal {signal} to a process that rsd did not start");
                 let delay = self.delay();
                 self.after(delay, Event::Rank(pid, local, RankEvent::Signal(signal)));
             }

@@ -111,7 +111,7 @@ pub(crate) enum Fault {
 pub(crate) struct Machine {
     name: String,
     pub(crate) inventory: wire::Inventory,
-    /// The kernel lets nobody be bound.
+    /// The kernel refuses every binding.
     pub(crate) refuses_binding: bool,
     /// Its port changes with every restart.
     port_moves: bool,
