@@ -177,7 +177,7 @@ fn errors_of_kv_commands_name_the_correct_usage() {
     assert!(kv(&dvm, 0, ["get", "id", "--group", "actors"]).fails(246).contains("no group actors"));
     let job = idle(&dvm, "1");
     let put = |words: &[&str]| kv(&dvm, 0, ["put", "--job", &job]).args(words);
-    assert!(put(&["id"]).stdin("").fails(240).contains("--value '' for an empty one"));
+    assert!(put(&["id"]).stdin("").fails(240).contains("--value '' for an empty value"));
     put(&["id", "--value", ""]).ok();
     assert!(put(&["id", "--hex", "0"]).fails(240).contains("two hexadecimal digits"));
     assert!(put(&["id", "--file", "/nonexistent/x"]).fails(240).contains("cannot read /nonexistent/x"));
