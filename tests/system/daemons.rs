@@ -62,7 +62,7 @@ fn any_daemon_of_the_dvm_can_be_asked() {
 #[test]
 fn a_second_daemon_in_one_state_directory_is_refused() {
     let dvm = Dvm::start(1);
-    let said = dvm.call(built::rsd()).args(["start", "--name", "node0"]).fails(1);
+    let said = dvm.call(built::rsd()).args(["start", "--name", "node0"]).fails(249);
     assert!(said.contains("the daemon node0 (pid ") && said.contains("already runs in "), "{said}");
     assert_eq!(dvm.ctl("run -n 1 echo hello").ok(), "hello\n", "the first daemon is unaffected");
 }

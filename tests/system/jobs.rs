@@ -146,6 +146,6 @@ fn rsctl_writes_its_own_completions_and_man_pages() {
     }
     let dir = dvm.scratch().join("man");
     dvm.rsctl(["man"]).args([&dir]).ok();
-    let page = std::fs::read_to_string(dir.join("rsctl-run.1")).expect("a page for run exists");
+    let page = std::fs::read_to_string(dir.join("man1/rsctl-run.1")).expect("a page for run exists");
     assert!(page.contains("oversubscribe"), "{page}");
 }

@@ -74,7 +74,7 @@ fn a_process_that_cannot_join_reports_why_and_what_to_do() {
     };
     told(actor().env("RSD_JOIN_TIMEOUT", "1s"), &["cannot join group actors (RSD_JOIN)", "1 of 2 members have joined"]);
     told(actor().env("RSD_JOIN", "a b"), &["invalid RSD_JOIN=\"a b\": expected a group's name"]);
-    told(actor().env("RSD_JOIN_MIN", "1"), &["group actors: a size, or the least and the most members, not both"]);
+    told(actor().env("RSD_JOIN_MIN", "1"), &["group actors: give either a size or min and max, not both"]);
     told(
         actor().env("RSD_JOIN_EXPORT", "torch"),
         &["RSD_JOIN_EXPORT is not for MPI_Init", "rsctl group exec actors --export …", "or unset it"],
@@ -234,7 +234,7 @@ fn a_singleton_of_mpich_without_a_daemon_gets_a_warning_and_continues() {
     }
     // Run by a user.
     let used = dvm.call("mpiexec").env("PATH", &path).args(["-pmi_args", "many"]).fails(240);
-    assert!(used.contains("what an MPI library runs by itself"), "{used}");
+    assert!(used.contains("is for MPI libraries and needs a port number"), "{used}");
 }
 
 /// An actor in Python with each MPI: its interpreter, and the folder of its MPI.
