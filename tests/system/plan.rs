@@ -64,10 +64,10 @@ fn the_examples_in_the_help_of_plan_print_what_they_show() {
 }
 
 #[test]
-fn the_plan_in_the_readme_is_the_real_output() {
-    let readme = include_str!("../../README.md");
-    let (_, rest) = readme.split_once("\nrsctl plan ").expect("the README shows a plan");
-    let (command, rest) = rest.split_once("\n```\n\n```\n").expect("the README shows its output");
+fn the_plan_in_the_manual_is_the_real_output() {
+    let topic = include_str!("../../cli/topics/placement.md");
+    let (_, rest) = topic.split_once("\nrsctl plan ").expect("the topic shows a plan");
+    let (command, rest) = rest.split_once("\n```\n\n```text\n").expect("the topic shows its output");
     let (printed, _) = rest.split_once("```").expect("the output ends");
     assert_eq!(shell(&nowhere(), &format!("rsctl plan {command}")).ok(), printed);
 }

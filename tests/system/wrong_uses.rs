@@ -47,7 +47,7 @@ fn an_unknown_host_is_refused_with_the_nodes() {
     says(&said, &["no node named node7 in this DVM (nodes: node0, node1)"]);
     dvm.file("hosts", "node0\nelsewhere slots=2\n");
     let said = dvm.ctl("run -n 1 --hostfile hosts true").fails(243);
-    says(&said, &["host elsewhere (hostfile hosts:2)"]);
+    says(&said, &["hostfile hosts:2: no node named elsewhere in this DVM (nodes: node0, node1)"]);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn more_ranks_than_slots_are_refused() {
     let dvm = Dvm::start(2);
     let said = dvm.ctl("run -n 9 true").fails(243);
     let expected = "\
-rsctl: 9 ranks asked, 8 slots free on 2 nodes
+rsctl: 9 ranks requested, 8 slots free on 2 nodes
   node0  4 slots (--slots)   0 in use
   node1  4 slots (--slots)   0 in use
 fix one of:  -n 8   |  --oversubscribe (=> node0: 0-4, node1: 5-8)  |  rsd start --slots 5
@@ -90,7 +90,7 @@ fn a_mistake_in_a_host_file_names_its_line() {
     says(&said("node0 slots=2\nnode0 slots=2\n"), &["hosts:2:1", "already on line 1", "list it once"]);
     says(&said("node0 slots=two\n"), &["hosts:1:", "slots=two"]);
     says(&said("node[1-0]\n"), &["hosts:1:6", "write 0-1"]);
-    says(&said("/* nothing\n"), &["hosts:1:1", "does not end"]);
+    says(&said("/* nothing\n"), &["hosts:1:1", "unterminated comment"]);
     says(&said("# nothing\n"), &["hosts", "no host"]);
     says(&dvm.ctl("run -n 1 --hostfile nowhere true").fails(240), &["nowhere"]);
     says(&dvm.ctl("run -n 1 --host node0:x true").fails(240), &["node0:x"]);
@@ -207,7 +207,7 @@ fn an_unreachable_head_is_reported() {
     // A port that was free a moment before.
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let address = port.expect("the loopback interface exists").to_string();
-    let said = dvm.call(built::rsd()).args(["start", "--join", &address]).fails(1);
+    let said = dvm.call(built::rsd()).args(["start", "--join", &address]).fails(242);
     says(&said, &[&address]);
     says(&dvm.call(built::rsd()).args(["start", "--listen", "0.0.0.0:0"]).fails(1), &["loopback", "ssh"]);
 }
