@@ -142,7 +142,8 @@ fn json_is_one_document_or_one_event_per_line() {
 fn rsctl_writes_its_own_completions_and_man_pages() {
     let dvm = Dvm::start(1);
     for shell in ["bash", "zsh", "fish"] {
-        assert!(dvm.ctl(&format!("completion {shell}")).ok().contains("submit"), "{shell}");
+        let script = dvm.ctl(&format!("completion {shell}")).ok();
+        assert!(script.contains("rsctl") && script.contains("COMPLETE"), "{shell}: {script}");
     }
     let dir = dvm.scratch().join("man");
     dvm.rsctl(["man"]).args([&dir]).ok();
