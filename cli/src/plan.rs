@@ -1,8 +1,8 @@
 //! `plan`: where a job would go, and why, by the code that places it.
 //!
-//! [`options`] what is asked · [`ask`] the DVM, or `rsd plan` for a machine that is not there · [`view`] the answer, read ·
+//! [`crate::options::plan`] the options · [`ask`] the DVM, or `rsd plan` for a machine that you describe · [`view`] the answer ·
 //! [`text`] with [`drawing`], [`reasons`] and [`command`] for people, [`json`] for programs · [`diff`] of two answers ·
-//! [`look`] what the terminal can show.
+//! [`crate::look`] what the terminal can show.
 
 mod ask;
 mod command;
