@@ -8,8 +8,8 @@
 //! 2 nodes, 4 ranks each, by node:  (0,2,1) (0,2,1) … 4 times   n0: 0 2 4 6    n1: 1 3 5 7
 //! ```
 //!
-//! So nodes of equal counts cost one block by slot, and one block per round by node, however many they are. A map that came
-//! over the wire was checked: every question below has an answer, and asking costs no more than its size.
+//! So nodes of equal counts cost one block by slot, and one block per round by node, however many they are. A map from
+//! the wire is validated: every method below returns an answer, and costs no more than the size of the map.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -36,7 +36,7 @@ pub struct TaskMap {
 }
 
 impl TaskMap {
-    /// How many ranks the job has.
+    /// Returns the number of ranks of the job.
     pub fn size(&self) -> u32 {
         self.size
     }
@@ -68,14 +68,14 @@ impl TaskMap {
         ranges
     }
 
-    /// How many ranks are on a node.
+    /// Returns the number of ranks on a node.
     pub fn count_on(&self, node: NodeId) -> u32 {
         self.runs_on(node).map(|run| run.end - run.start).sum()
     }
 
     /// Each node with its number of ranks, in the order of [`nodes`](Self::nodes). Cost: one pass over nodes and blocks.
     pub fn counts(&self) -> Vec<(NodeId, u32)> {
-        // What changes from one node to the next, so that long blocks cost as little as short ones.
+        // Only what changes from one node to the next, so that long blocks cost as little as short ones.
         let mut steps = vec![0i64; self.nodes.len() + 1];
         for block in &self.blocks {
             steps[block.first_node as usize] += i64::from(block.ranks_per_node);
@@ -101,7 +101,7 @@ impl TaskMap {
         Some(before.sum())
     }
 
-    /// The blocks as `PMI_process_mapping` wants them.
+    /// Returns the blocks in the form of `PMI_process_mapping`.
     pub fn pmi_blocks(&self) -> Vec<mapping::Block> {
         let block = |Block { first_node, nodes, ranks_per_node }: &Block| mapping::Block {
             first_node: *first_node,
@@ -186,7 +186,7 @@ impl TaskMapBuilder {
     }
 
     fn index(&mut self, node: NodeId) -> u32 {
-        // Rounds over the nodes mostly go on with the same or the next one.
+        // Rounds over the nodes mostly continue with the same node or the next one.
         if let Some((open, _)) = self.open {
             let near = [open, open + 1].into_iter().find(|index| self.nodes.get(*index as usize) == Some(&node));
             if let Some(index) = near {
@@ -266,10 +266,10 @@ pub enum TaskMapError {
     /// It is too large.
     #[error(transparent)]
     TooManyRanks(#[from] TooManyRanks),
-    /// The same id stands twice among the nodes.
+    /// A node id occurs twice.
     #[error("node {node} is named twice in the map")]
     NodeTwice { node: NodeId },
-    /// A node that no block reaches.
+    /// A node is in no block.
     #[error("node {node} has no rank in the map")]
     NodeWithoutRank { node: NodeId },
     /// A block is empty or reaches beyond the nodes.
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_in_the_map_has_nothing() {
+    fn nodes_and_ranks_outside_the_map_have_nothing() {
         let map = map(&[(0, 2)]);
         assert_eq!((map.count_on(9), map.node_of(2), map.local_rank(2)), (0, None, None));
         assert_eq!(TaskMap::default().node_of(0), None);

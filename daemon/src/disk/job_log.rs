@@ -2,7 +2,7 @@
 //! what every client follows at its own pace, so that a slow client delays no other.
 //!
 //! Events are length-delimited protobuf in `jobs/N.log`. When the file cannot grow (disk full, or the limit of
-//! `jobs.log_max`) output is dropped and said to be; the job goes on, and its other events are kept in memory.
+//! `jobs.log_max`) the head drops output and logs that; the job keeps running, and its other events are kept in memory.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -35,7 +35,7 @@ struct Log {
 
 #[derive(Debug)]
 struct Writer {
-    /// Closed when the job has ended, or when it failed.
+    /// Closed when the job has ended, or when a write failed.
     file: Option<File>,
     /// Events since the file failed.
     memory: Vec<JobEvent>,
@@ -66,12 +66,12 @@ impl JobLogs {
 
     pub(crate) fn drop_log(&self, job: JobId) {
         if let Some(log) = lock(&self.logs).remove(&job) {
-            // Readers have it open; the name is needed no more.
+            // Readers have the file open and no longer need its name.
             let _ = std::fs::remove_file(&log.path);
         }
     }
 
-    /// Reads a job's story from its beginning. None: no such job.
+    /// Reads a job's events from the first on. None: unknown job.
     pub(crate) fn follow(&self, job: JobId) -> Option<Follower> {
         let log = Arc::clone(lock(&self.logs).get(&job)?);
         let progress = log.progress.subscribe();
@@ -148,7 +148,7 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// The next event, waiting for it; None behind the last one of a job that has ended.
+    /// Waits for the next event; None after the last event of a job that has ended.
     pub(crate) async fn next(&mut self) -> Option<JobEvent> {
         loop {
             let progress = *self.progress.borrow_and_update();
@@ -167,7 +167,7 @@ impl Follower {
         }
     }
 
-    /// The next event, if there is one already.
+    /// Returns the next event, if it is there already.
     pub(crate) fn try_next(&mut self) -> Option<JobEvent> {
         let progress = *self.progress.borrow_and_update();
         self.poll(progress).ok().flatten()
@@ -203,7 +203,7 @@ impl Follower {
     }
 }
 
-/// Cuts one whole event from the front.
+/// Takes one complete event from the front.
 fn take_event(buffer: &mut BytesMut) -> std::io::Result<Option<JobEvent>> {
     let mut peek = &buffer[..];
     let Ok(len) = prost::decode_length_delimiter(&mut peek) else { return Ok(None) };
@@ -216,7 +216,7 @@ fn take_event(buffer: &mut BytesMut) -> std::io::Result<Option<JobEvent>> {
     JobEvent::decode(event).map(Some).map_err(std::io::Error::other)
 }
 
-/// The data behind these locks is whole between any two statements that panic could part.
+/// Ignores poisoning: the data behind these locks is consistent at every point that can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! What a head writes down to know it again after a restart: records behind each other in one file, length-delimited protobuf.
+//! What a head keeps across a restart: records in one file, length-delimited protobuf.
 //!
-//! An append is one write. A daemon that is killed meanwhile leaves a partial record; the next reader ignores it and what follows. When
-//! the file has grown to several times what there is to know, and when it could not be written, it is written anew, in short.
+//! An append is one write. A daemon that is killed meanwhile leaves a partial record; the next reader ignores it and what follows. The
+//! file is rewritten with the current records when it has grown to several times their size, and after a write has failed.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -12,31 +12,30 @@ use prost::Message;
 use rsd_proto::v1::Kept;
 use tracing::{error, warn};
 
-/// Below this a file is never too long.
+/// A file up to this size is never rewritten for its size.
 const SHORT_BYTES: u64 = 1 << 20;
-/// So many times as long as what there is to know.
+/// A file is rewritten when it is this many times the size of its current records.
 const GROWTH: u64 = 4;
 
 /// The file.
 #[derive(Debug)]
 pub(crate) struct KeptFile {
     path: PathBuf,
-    /// None: it is to be written anew.
+    /// None: the file must be rewritten.
     file: Option<File>,
     bytes: u64,
-    /// How long it was when it was written anew.
+    /// Its size after the last rewrite.
     short_bytes: u64,
 }
 
 impl KeptFile {
-    /// The file at this path, and what it says, as far as it can be read.
+    /// Opens the file at this path; also returns the records that can be read.
     pub(crate) fn open(path: PathBuf) -> (KeptFile, Vec<Kept>) {
         let records = read(&path);
         (KeptFile { path, file: None, bytes: 0, short_bytes: 0 }, records)
     }
 
-    /// Writes records behind the others, whole or not at all; if the file is to be written anew, all that `everything` says, which
-    /// they belong to.
+    /// Appends records, completely or not at all. If the file must be rewritten, writes `everything`, which includes them.
     pub(crate) fn append(&mut self, records: &[Kept], everything: impl FnOnce() -> Vec<Kept>) {
         let bytes = encode(records);
         let length = bytes.len() as u64;
@@ -44,7 +43,7 @@ impl KeptFile {
         if (self.file.is_none() || too_long) && self.rewrite(&everything()) {
             return;
         }
-        // When it cannot be written anew it may still have room for a little more, and is tried again when it has grown.
+        // If the rewrite fails, the file may still have room for a little more; the next attempt follows when it has grown.
         self.short_bytes = self.short_bytes.max(if too_long { self.bytes } else { 0 });
         let Some(file) = &mut self.file else { return };
         match file.write_all(&bytes) {
@@ -58,7 +57,7 @@ impl KeptFile {
         }
     }
 
-    /// Writes the file anew; false if that cannot be done.
+    /// Rewrites the file; false if that fails.
     pub(crate) fn rewrite(&mut self, records: &[Kept]) -> bool {
         let bytes = encode(records);
         let scratch = self.path.with_extension("new");
@@ -81,7 +80,7 @@ impl KeptFile {
         }
     }
 
-    /// There is nothing to know any more.
+    /// Deletes the file: a restart needs none of it.
     pub(crate) fn remove(&mut self) {
         self.file = None;
         let _ = std::fs::remove_file(&self.path);
@@ -142,7 +141,7 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
         assert_eq!(read(&path), [gone("a"), gone("b")]);
-        // The next to write begins anew, so that nothing lies behind the half one.
+        // The next write replaces the file, so that no record follows the partial one.
         next.append(&[gone("d")], || vec![gone("a"), gone("b"), gone("d")]);
         next.append(&[gone("e")], nothing);
         assert_eq!(read(&path), [gone("a"), gone("b"), gone("d"), gone("e")]);

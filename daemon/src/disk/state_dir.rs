@@ -4,15 +4,15 @@
 //! rsd.lock      held (flock) while the daemon runs
 //! rsd.sock      its unix socket, 0600
 //! rsd.log       its log, when it runs in the background
-//! daemon.json   what it is: how rsctl finds it
+//! daemon.json   name, node and pid of the daemon: rsctl finds it by these
 //! identity.json the identity that a restart keeps: node id, DVM and name; a head's counters
-//! kept          what a head knows again after a restart: groups, epochs that live, names, values
+//! kept          what a head keeps across a restart: groups, running epochs, names, values
 //! inventory     what the node has, for the steps
 //! jobs/N.log    a job's events (head)
-//! steps/N       the launch of a job that runs here; locked (flock) by its step for as long as that lives
+//! steps/N       the launch of a job that runs here; locked (flock) by its step while that runs
 //! ```
 //!
-//! The directory is ours alone (0700). Nothing in it is trusted to be there: what does not parse counts as absent.
+//! Only the daemon's user may enter the directory (0700). Its contents are not trusted: a file that does not parse counts as absent.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failed::Failed;
 
-/// The directory of one daemon, locked.
+/// The locked directory of one daemon.
 #[derive(Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,
@@ -51,7 +51,7 @@ pub(crate) struct Identity {
     pub(crate) next_node: u32,
 }
 
-/// A launch that a daemon wrote down, and whether its step lives.
+/// A launch that a daemon wrote down, and whether its step is still running.
 #[derive(Debug)]
 pub(crate) struct KnownStep {
     pub(crate) job: JobId,
@@ -59,7 +59,7 @@ pub(crate) struct KnownStep {
     pub(crate) alive: bool,
 }
 
-/// A daemon's link in the runtime directory; dropping it takes the link away.
+/// A daemon's link in the runtime directory; dropping it removes the link.
 #[derive(Debug)]
 pub(crate) struct Registration {
     link: PathBuf,
@@ -74,7 +74,7 @@ impl Drop for Registration {
     }
 }
 
-/// A daemon that was killed a moment ago has its lock until the kernel has taken it apart.
+/// A daemon that was just killed holds its lock until the kernel has freed the process.
 const DYING: Duration = Duration::from_millis(500);
 
 fn try_lock_for(lock: &File, patience: Duration) -> Result<(), TryLockError> {
@@ -88,7 +88,7 @@ fn try_lock_for(lock: &File, patience: Duration) -> Result<(), TryLockError> {
 }
 
 impl StateDir {
-    /// Makes the directory if need be and locks it. Fails by name when a daemon has it.
+    /// Creates the directory if necessary and locks it. The error names the daemon that uses it.
     pub(crate) fn open(path: &Path) -> anyhow::Result<StateDir> {
         make_private(path)?;
         let path = path.canonicalize().with_context(|| format!("open the state directory {}", path.display()))?;
@@ -135,7 +135,7 @@ impl StateDir {
         self.path.join("kept")
     }
 
-    /// What another DVM has kept here is not ours to know.
+    /// Deletes what the head of another DVM kept here.
     pub(crate) fn forget_kept(&self) {
         let _ = fs::remove_file(self.kept());
     }
@@ -148,12 +148,12 @@ impl StateDir {
         replace(&self.path.join("identity.json"), &serde_json::to_vec(identity)?)
     }
 
-    /// Says to the steps what the node has.
+    /// Writes down what the node has, for the steps.
     pub(crate) fn write_inventory(&self, inventory: &Inventory) -> anyhow::Result<()> {
         replace(&self.path.join("inventory"), &inventory.encode_to_vec())
     }
 
-    /// Says to rsctl what runs here.
+    /// Writes down what runs here, for rsctl.
     pub(crate) fn write_daemon(&self, daemon: &serde_json::Value) -> anyhow::Result<()> {
         replace(&self.path.join("daemon.json"), &serde_json::to_vec(daemon)?)
     }
@@ -180,7 +180,7 @@ impl StateDir {
         None
     }
 
-    /// The daemon stops in good order: nothing of it is to be found.
+    /// Removes what other processes find the daemon by: it stops in good order.
     pub(crate) fn close(&self) {
         for name in ["daemon.json", "rsd.sock", rsd_proto::join::SOCKET] {
             // A reader finds the lock free, and that is what counts.
@@ -197,11 +197,11 @@ impl StateDir {
     }
 
     pub(crate) fn forget_step(&self, job: JobId) {
-        // A step that is still about to end has it open; it needs the name no longer.
+        // A step that is still ending has the file open and no longer needs its name.
         let _ = fs::remove_file(step(&self.path, job));
     }
 
-    /// What an earlier daemon left behind.
+    /// Returns the launches that an earlier daemon wrote down.
     pub(crate) fn known_steps(&self) -> Vec<KnownStep> {
         let entries = fs::read_dir(self.path.join("steps")).into_iter().flatten().flatten();
         entries.filter_map(|entry| known_step(&entry.path())).collect()
@@ -215,7 +215,7 @@ fn known_step(path: &Path) -> Option<KnownStep> {
     Some(KnownStep { job, launch, alive })
 }
 
-/// A step takes its launch: the file stays locked for as long as the result lives.
+/// Reads and locks a step's launch; the file stays locked until the result is dropped.
 pub(crate) fn take_step(state_dir: &Path, job: JobId) -> anyhow::Result<(Launch, File)> {
     let path = step(state_dir, job);
     let mut file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
@@ -226,18 +226,18 @@ pub(crate) fn take_step(state_dir: &Path, job: JobId) -> anyhow::Result<(Launch,
     Ok((launch, file))
 }
 
-/// What the node of a step has; nothing where its daemon has not said so.
+/// Reads what the node of a step has; empty if the daemon has not written it.
 pub(crate) fn inventory(state_dir: &Path) -> Inventory {
     let told = fs::read(state_dir.join("inventory")).ok();
     told.and_then(|told| Inventory::decode(&*told).ok()).unwrap_or_default()
 }
 
-/// The unix socket of the daemon in a state directory.
+/// Returns the path of the unix socket of the daemon in a state directory.
 pub(crate) fn socket(state_dir: &Path) -> PathBuf {
     state_dir.join("rsd.sock")
 }
 
-/// The launch of a job's step.
+/// Returns the path of the launch of a job's step.
 pub(crate) fn step(state_dir: &Path, job: JobId) -> PathBuf {
     state_dir.join("steps").join(job.to_string())
 }
@@ -276,7 +276,7 @@ pub(crate) fn make_private(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whole or not at all: readers never see half a file.
+/// Replaces a file completely or not at all: readers never see a partial file.
 fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let scratch = path.with_extension("new");
     let write = || -> std::io::Result<()> {

@@ -1,6 +1,6 @@
-//! The CPUs and the CPU time that our cgroup grants, by the files of cgroup v1 and v2.
+//! The CPUs and the CPU time that this process's cgroup grants, from the files of cgroup v1 and v2.
 //!
-//! `/proc/self/cgroup` names our group per hierarchy and `/proc/self/mountinfo` where a hierarchy is mounted. In a
+//! `/proc/self/cgroup` names the process's group in each hierarchy, and `/proc/self/mountinfo` where a hierarchy is mounted. In a
 //! container the mount shows only a part of the hierarchy (its *root* field), so the group's path is taken relative
 //! to that root; a group outside of it is looked up at the mount itself. Rules: cgroups(7), the kernel's
 //! admin-guide/cgroup-v2 and cgroup-v1/cpusets.
@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 /// What the cgroup grants; `None` is "everything".
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Limits {
-    /// CPUs that we may run on.
+    /// The CPUs that this process may run on.
     pub(super) cpuset: Option<BTreeSet<u32>>,
-    /// CPU time per time, the smallest on the way from our group to the root.
+    /// CPU time per wall-clock time: the smallest value between the process's group and the root.
     pub(super) quota: Option<f64>,
 }
 
-/// Reads the limits through `read`, which yields a file's text if there is such a file.
+/// Reads the limits through `read`, which returns the text of a file, if it exists.
 pub(super) fn limits(read: &dyn Fn(&Path) -> Option<String>) -> Limits {
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let mounts = read(Path::new("/proc/self/mountinfo")).unwrap_or_default();
@@ -53,7 +53,7 @@ enum Hierarchy {
     V1(&'static str),
 }
 
-/// Where a hierarchy is mounted, and our group in it.
+/// Where a hierarchy is mounted, and the process's group in it.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     mount: PathBuf,
@@ -61,7 +61,7 @@ struct Place {
 }
 
 impl Place {
-    /// Our group's directory, then its parents up to the mount.
+    /// Returns the group's directory, then its parents up to the mount.
     fn upwards(&self) -> impl Iterator<Item = PathBuf> {
         self.dir.ancestors().take_while(|dir| dir.starts_with(&self.mount)).map(Path::to_path_buf)
     }
@@ -92,7 +92,7 @@ fn find(groups: &str, mounts: &str, hierarchy: Hierarchy) -> Option<Place> {
     })
 }
 
-/// `0-3,8,10-11`; `None` if the text is empty or no list.
+/// `0-3,8,10-11`; `None` if the text is empty or not a list.
 pub(super) fn cpu_list(text: &str) -> Option<BTreeSet<u32>> {
     let mut cpus = BTreeSet::new();
     for range in text.trim().split(',') {

@@ -1,9 +1,9 @@
-//! The GPUs of this node: which there are by the kernel's own account, and what their driver tells of them.
+//! The GPUs of this node: the kernel lists them, and their driver describes them.
 //!
-//! The kernel lists devices with a PCI class of display or 3D controller and says which cpus are nearest to each. Where
-//! NVIDIA's driver is there, it is asked for its GPUs' names, memory and UUIDs ([`nvml`]), and its word is the last: in a
-//! container it knows which of them we may use. GPUs of AMD's driver have no UUID. A node without either driver has no GPUs, and
-//! finding that out is a look at two directories.
+//! The kernel lists devices with a PCI class of display or 3D controller and the cpus that are nearest to each. If
+//! NVIDIA's driver is installed, it reports its GPUs' names, memory and UUIDs ([`nvml`]), and decides which GPUs count: in a
+//! container it knows which of them this process may use. GPUs of AMD's driver have no UUID. A node without either driver has no
+//! GPUs; finding that out costs a look at two directories.
 //!
 //! Files: the kernel's ABI/testing/sysfs-bus-pci and ABI/testing/sysfs-devices-system-cpu.
 
@@ -19,10 +19,10 @@ use rsd_proto::v1::Gpu;
 
 use super::nvml::{self, Device};
 
-/// A driver whose device hangs answers late or never; the daemon goes on without.
+/// A driver whose device hangs answers late or never; the daemon continues without it.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// The GPUs below the file system's `root`, nearness by the threads of `topology`.
+/// Finds the GPUs below the file system's `root`; `topology` gives the threads that are near each.
 pub(super) fn read(root: &Path, topology: Option<&Topology>) -> Vec<Gpu> {
     let found = on_pci(root);
     let nvidia = found.iter().any(|gpu| gpu.driver == Driver::Nvidia) || root.join("dev/nvidiactl").exists();
@@ -30,7 +30,7 @@ pub(super) fn read(root: &Path, topology: Option<&Topology>) -> Vec<Gpu> {
     merge(found, told, topology)
 }
 
-/// What NVIDIA's driver tells; None if it does not.
+/// Asks NVIDIA's driver; None if it does not answer.
 fn ask_nvidia() -> Option<Vec<Device>> {
     let (answer, answered) = mpsc::channel();
     let asking = std::thread::Builder::new().name("nvml".into()).spawn(move || {
@@ -47,13 +47,13 @@ fn ask_nvidia() -> Option<Vec<Device>> {
     None
 }
 
-/// A GPU by the kernel's account.
+/// A GPU as the kernel lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Found {
     /// "0000:3b:00.0".
     address: String,
     driver: Driver,
-    /// The cpus nearest to it, by the kernel's numbers; none: not known.
+    /// The cpus nearest to it, by the kernel's numbers; empty: unknown.
     near: Vec<u32>,
     /// The NUMA node that it is at, by the kernel's number.
     numa: Option<u32>,
@@ -82,7 +82,7 @@ fn gpu(root: &Path, device: &Path) -> Option<Found> {
     }
     let driver = match fs::read_link(device.join("driver")).ok()?.file_name()?.to_str()? {
         "nvidia" => Driver::Nvidia,
-        // One that only draws has no compute driver beside it.
+        // A display-only device has no compute driver.
         "amdgpu" if root.join("sys/class/kfd").exists() => Driver::Amd,
         _ => return None,
     };
@@ -117,7 +117,7 @@ fn merge(found: Vec<Found>, told: Option<Vec<Device>>, topology: Option<&Topolog
     gpus.iter().cloned().chain(silent).collect()
 }
 
-/// The hardware threads nearest to it, by logical index; none when all are alike.
+/// Returns the hardware threads nearest to it, by logical index; empty if all are equally near.
 fn near(gpu: &Found, topology: Option<&Topology>) -> CpuSet {
     let Some(topology) = topology else { return CpuSet::EMPTY };
     let threads = topology.objects(Kind::Thread).iter().zip(0..);
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// A `/sys` of its own, which goes away with the test.
+    /// A `/sys` for one test, removed when the test ends.
     struct Root(std::path::PathBuf);
 
     impl Root {

@@ -4,18 +4,18 @@
 
 use sysinfo::{MemoryRefreshKind, System};
 
-/// One look at the node.
+/// One sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Load {
     /// Processes that ran or waited to run, averaged over the last minute.
     pub(crate) load1: f64,
-    /// Memory of the machine that could not be given to a new process.
+    /// Memory of the machine that is not available to new processes.
     pub(crate) memory_used_bytes: u64,
     /// Resident memory of this process.
     pub(crate) daemon_rss_bytes: u64,
 }
 
-/// Looks now.
+/// Takes a sample now.
 pub(crate) fn sample() -> Load {
     Load {
         load1: System::load_average().map_or(0.0, |average| average.one),
@@ -24,7 +24,7 @@ pub(crate) fn sample() -> Load {
     }
 }
 
-/// The memory of the machine; zeros where it does not tell.
+/// The memory of the machine; zeros if the system does not report it.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Memory {
     pub(crate) total_bytes: u64,
@@ -37,7 +37,7 @@ pub(crate) fn memory() -> Memory {
     Memory { total_bytes: system.total_memory(), used_bytes: system.used_memory() }
 }
 
-/// From `statm` and not by sysinfo: its process part raises this process's limit of open files, which ranks inherit.
+/// Read from `statm` instead of sysinfo, whose process part raises this process's limit of open files, which ranks inherit.
 fn rss_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);

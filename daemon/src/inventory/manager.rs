@@ -1,7 +1,7 @@
-//! What a batch system grants of this node, by the environment that it gives a job: Slurm, PBS, LSF.
+//! What a batch system (Slurm, PBS, LSF) grants of this node, from the environment of its job.
 //!
-//! It counts only where the daemon runs inside an allocation and on the node that the variables speak of; a shell may carry
-//! them to other machines. Names and forms: sbatch(1), qsub(1B), LSF's environment variable reference.
+//! It counts only if the daemon runs inside an allocation and on the node that the variables describe; a shell may carry the
+//! variables to other machines. Names and forms: sbatch(1), qsub(1B), LSF's environment variable reference.
 
 /// Returns the number of ranks that the batch system grants this node, and the variable that says so.
 pub(super) fn word(env: &dyn Fn(&str) -> Option<String>, hostname: &str) -> Option<(u32, &'static str)> {
@@ -51,7 +51,7 @@ fn lsf(env: &dyn Fn(&str) -> Option<String>, hostname: &str) -> Option<(u32, &'s
     Some((ours[1].parse().ok()?, "LSB_MCPU_HOSTS"))
 }
 
-/// Up to the first dot, as one of them may be the full name.
+/// Compares up to the first dot: one of the names may be fully qualified.
 fn same_host(a: &str, b: &str) -> bool {
     let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
     short(a) == short(b)

@@ -38,7 +38,7 @@ pub(crate) fn measure(slots_override: Option<u32>) -> wire::Inventory {
     let imagined = machine.as_ref().is_some_and(|machine| !machine.is_this);
     let topology = machine.map(|machine| machine.topology);
     let found = match imagined {
-        // What limits this machine says nothing about that one.
+        // The limits of this machine do not apply to the described one.
         true => Found { imagined, cores: topology.as_ref().map(cores), ..Found::default() },
         false => Found {
             cores: topology.as_ref().map(cores),
@@ -67,20 +67,20 @@ pub(crate) fn measure(slots_override: Option<u32>) -> wire::Inventory {
         topology: topology.as_ref().map(wire::Topology::from),
         gpus,
         imagined,
-        // Which of the node's addresses others use depends on where they are.
+        // The daemon adds the address: it depends on the network to the other nodes.
         address: String::new(),
         interface: String::new(),
     }
 }
 
-/// What was found out; `None` means "could not be read" or "not limited".
+/// What was measured; `None` means "could not be read" or "not limited".
 #[derive(Debug, Default, Clone)]
 struct Found {
     /// `cores[i]` holds the numbers that the operating system gives to the hardware threads of core i.
     cores: Option<Vec<Vec<u32>>>,
     affinity: Option<BTreeSet<u32>>,
     cpuset: Option<BTreeSet<u32>>,
-    /// CPU time per time.
+    /// CPU time per wall-clock time.
     quota: Option<f64>,
     /// What a batch system grants, and the variable that says so.
     granted: Option<(u32, &'static str)>,
@@ -89,7 +89,7 @@ struct Found {
 }
 
 impl Found {
-    /// Whether we may run on a cpu.
+    /// Whether this process may run on a cpu.
     fn allows(&self, cpu: u32) -> bool {
         let within = |mask: &Option<BTreeSet<u32>>| mask.as_ref().is_none_or(|mask| mask.contains(&cpu));
         within(&self.affinity) && within(&self.cpuset)
@@ -139,7 +139,7 @@ fn decide(found: &Found, slots_override: Option<u32>) -> Verdict {
     Verdict { slots, reason, cores, hwthreads }
 }
 
-/// Cores with a hardware thread in every mask, and the words for it.
+/// Returns the number of cores with a hardware thread in every mask, and the reason in words.
 fn usable_cores(cores: &[Vec<u32>], found: &Found) -> (u32, String) {
     let allows = |mask: &Option<BTreeSet<u32>>, cpu: &u32| mask.as_ref().is_none_or(|mask| mask.contains(cpu));
     let within = |test: &dyn Fn(&u32) -> bool| cores.iter().filter(|core| core.iter().any(test)).count();
@@ -172,13 +172,13 @@ fn cores(topology: &Topology) -> Vec<Vec<u32>> {
     topology.objects(Kind::Core).iter().map(|core| topology.os_threads(&threads(core))).collect()
 }
 
-/// Where hwloc tells nothing: the threads that we may run on.
+/// Returns the threads that this process may run on, for machines where hwloc finds no cores.
 fn known_threads(found: &Found) -> Option<Topology> {
     let threads: Vec<u32> = found.affinity.as_ref().or(found.cpuset.as_ref())?.iter().copied().collect();
     Topology::new(&threads, []).ok()
 }
 
-/// The threads that ranks may use; all, where none would be left.
+/// Returns the threads that ranks may use; all threads, if none would be left.
 fn usable(topology: &Topology, found: &Found) -> CpuSet {
     let threads = topology.objects(Kind::Thread).iter().zip(0..);
     let usable: CpuSet = threads.filter(|(thread, _)| found.allows(thread.os)).map(|(_, at)| at).collect();

@@ -1,8 +1,9 @@
-//! What NVIDIA's driver tells of its GPUs, by the library that comes with it.
+//! What NVIDIA's driver reports of its GPUs, through the library that comes with it.
 //!
-//! The library is loaded when it is needed and let go again: a node without the driver has none, and rsd is built without it.
-//! Besides `spawn`, this is the one module of the daemon that may use `unsafe`: a loaded library's functions are whatever one
-//! says they are. Names, signatures and structures: NVML API Reference, `nvml.h` (their `_v2` and `_v3` names are what
+//! The library is loaded for the query and unloaded after it: a node without the driver has no such library, and rsd builds
+//! without it.
+//! Besides `spawn`, this is the one module of the daemon that may use `unsafe`: the signatures of a loaded library's functions
+//! are not checked. Names, signatures and structures: NVML API Reference, `nvml.h` (their `_v2` and `_v3` names are what
 //! drivers of the last ten years have).
 
 #![expect(unsafe_code, reason = "the functions of a library that is loaded at run time")]
@@ -15,10 +16,10 @@ use libloading::{Library, Symbol};
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// NVML_DEVICE_UUID_V2_BUFFER_SIZE and NVML_DEVICE_NAME_V2_BUFFER_SIZE.
 const TEXT_BYTES: usize = 96;
-/// More than fit into any machine.
+/// More GPUs than any machine has.
 const DEVICES_MAX: c_uint = 1024;
 
-/// A GPU by its driver's account.
+/// A GPU as its driver reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Device {
     /// The driver's number.
@@ -31,13 +32,13 @@ pub(super) struct Device {
     pub(super) memory_bytes: u64,
 }
 
-/// Why the driver cannot be asked.
+/// Why the driver does not answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NvmlError {
     /// It is not installed, or older than the functions used here.
     #[error("load {LIBRARY}: {0}")]
     Load(#[from] libloading::Error),
-    /// It says no.
+    /// A call failed.
     #[error("{what}: {text} ({code})")]
     Refused {
         /// The function.
@@ -132,7 +133,7 @@ impl<'a> Nvml<'a> {
         let mut count = 0;
         // SAFETY: the result is a local.
         self.check("nvmlDeviceGetCount_v2", unsafe { (self.count)(&mut count) })?;
-        // One that does not answer (another user's, fallen off the bus) is not ours to use.
+        // This process cannot use a device that does not answer (another user's, or off the bus).
         Ok((0..count.min(DEVICES_MAX)).filter_map(|index| self.device(index).ok()).collect())
     }
 
@@ -142,7 +143,7 @@ impl<'a> Nvml<'a> {
         unsafe {
             self.check("nvmlDeviceGetHandleByIndex_v2", (self.by_index)(index, &mut handle))?;
             self.check("nvmlDeviceGetPciInfo_v3", (self.pci)(handle, &mut pci))?;
-            // What has no memory of its own (it shares the processor's) says so by an error.
+            // A device without memory of its own (it shares the processor's) reports an error.
             if (self.memory)(handle, &mut memory) != 0 {
                 memory = MemoryInfo::default();
             }
@@ -169,7 +170,7 @@ impl<'a> Nvml<'a> {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: it takes any number and yields a text that is there for good, or nothing.
+        // SAFETY: it takes any number and returns a static text, or null.
         let text = unsafe { (self.error_text)(code) };
         let text = match text.is_null() {
             true => "error".to_owned(),
@@ -187,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// Where a library is looked for counts from the start of a process, so the test runs itself again.
+    /// The search path for libraries is fixed when a process starts, so the test runs itself again.
     const AGAIN: &str = "RSD_TEST_FAKE_NVML";
 
     #[test]

@@ -1,10 +1,10 @@
 //! The processor as hwloc sees it, as a value.
 //!
-//! hwloc itself takes another machine's in place of this one where HWLOC_SYNTHETIC or HWLOC_XMLFILE say so; ranks are then
-//! planned on that and not bound, unless HWLOC_THISSYSTEM=1 says that it is this machine's after all.
+//! With HWLOC_SYNTHETIC or HWLOC_XMLFILE, hwloc itself reads the description of another machine. Ranks are then placed on that
+//! machine and not bound, unless HWLOC_THISSYSTEM=1 says that the description is this machine's.
 //!
 //! hwloc numbers threads in the order of its tree, and every object of the tree is a range of them. NUMA nodes hang beside the
-//! tree, where the bindings for Rust do not reach; but every thread tells the NUMA nodes that it is local to, which is the same.
+//! tree, which the Rust bindings do not expose; but every thread lists the NUMA nodes that are local to it, which is equivalent.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use hwloc2::{ObjectType, TopologyFlag, TopologyObject};
 use rsd_core::place::cpuset::CpuSet;
 use rsd_core::place::topology::{Kind, Object, Topology};
 
-/// What hwloc told.
+/// What hwloc has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Machine {
     pub(crate) topology: Topology,
-    /// It is the machine that we run on: processes can be bound to its threads.
+    /// It is the machine that this process runs on: processes can be bound to its threads.
     pub(crate) is_this: bool,
 }
 
-/// Reads the whole machine, those threads included that the cgroup hides from us: the reason for the slots speaks of
-/// "2 of 8 cores". `None` when hwloc has none that makes sense. Loads no I/O devices; the library's memory is given back.
+/// Reads the whole machine, including threads that the cgroup forbids: the reason for the slots says "2 of 8 cores". `None` if
+/// hwloc has no usable topology. Loads no I/O devices, and frees the library's memory.
 pub(crate) fn read() -> Option<Machine> {
     let found = hwloc2::Topology::with_flags(vec![TopologyFlag::IncludeDisallowed])?;
-    // hwloc offers no binding for what is not this machine.
+    // hwloc cannot bind processes to another machine.
     let is_this = found.support().cpu().set_current_process();
     let threads: Vec<Thread> = objects(&found, ObjectType::PU).into_iter().map(Thread::of).collect();
     let of = |kind, object_type| {
@@ -55,7 +55,7 @@ impl Thread {
     }
 }
 
-/// The objects of a type in logical order; none if the machine has or tells none.
+/// Returns the objects of a type in logical order; none if the machine has or reports none.
 fn objects(found: &hwloc2::Topology, object_type: ObjectType) -> Vec<&TopologyObject> {
     found.objects_with_type(&object_type).unwrap_or_default()
 }
@@ -82,8 +82,8 @@ fn build(threads: &[Thread], levels: impl IntoIterator<Item = Level>) -> Option<
     Topology::new(&os, objects).ok()
 }
 
-/// The NUMA nodes by their threads. A thread that several are local to (fast memory beside large, memory of the whole machine
-/// beside that of a package) belongs to the one with the fewest threads, of those to the one with the lowest number.
+/// Returns the NUMA nodes by their threads. If several nodes are local to a thread (fast memory and large memory, or memory of
+/// the whole machine and of a package), it belongs to the node with the fewest threads, then to the one with the lowest number.
 fn numa_nodes(threads: &[Thread]) -> Vec<(CpuSet, u32)> {
     let mut nodes: BTreeMap<u32, CpuSet> = BTreeMap::new();
     for (thread, at) in threads.iter().zip(0..) {

@@ -1,11 +1,11 @@
 //! Where a thread may run and where its memory comes from; a process that it starts inherits both.
 //!
-//! `posix_spawn` has no attribute for either, so the thread that starts a rank takes on what the rank is to have, and gives
-//! it back afterwards. Both belong to the thread alone (sched_setaffinity(2), set_mempolicy(2)).
+//! `posix_spawn` has no attribute for either, so the thread that starts a rank adopts the rank's cpus and memory policy, and
+//! restores its own afterwards. Both belong to the thread alone (sched_setaffinity(2), set_mempolicy(2)).
 
 use nix::errno::Errno;
 
-/// Cpus by the kernel's numbers, as it takes them: bit n of the mask is cpu n.
+/// A set of cpus as the kernel takes it: bit n of the mask is cpu n.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CpuMask(Vec<libc::c_ulong>);
 
@@ -19,7 +19,7 @@ impl CpuMask {
         CpuMask(bits(cpus))
     }
 
-    /// Where the calling thread may run.
+    /// Returns the cpus of the calling thread.
     pub(crate) fn current() -> Result<CpuMask, Errno> {
         let mut words = vec![0; 1024 / WORD_BITS];
         loop {
@@ -28,14 +28,14 @@ impl CpuMask {
             let got = Errno::result(unsafe { libc::sched_getaffinity(0, bytes, words.as_mut_ptr().cast()) });
             match got {
                 Ok(_) => return Ok(CpuMask(words)),
-                // The kernel knows more cpus than fit.
+                // The kernel has more cpus than the mask.
                 Err(Errno::EINVAL) if words.len() * WORD_BITS < CPUS_MAX => words.resize(words.len() * 2, 0),
                 Err(errno) => return Err(errno),
             }
         }
     }
 
-    /// Lets the calling thread run there, as far as its cpuset allows.
+    /// Binds the calling thread to these cpus, as far as its cpuset allows.
     fn set(&self) -> Result<(), Errno> {
         let bytes = size_of_val(&self.0[..]);
         // SAFETY: the mask lives until the call ends and has the size that is passed.
@@ -57,14 +57,14 @@ fn bits(numbers: &[u32]) -> Vec<libc::c_ulong> {
     words
 }
 
-/// A thread's memory policy: a mode, and the NUMA nodes that it is about.
+/// A thread's memory policy: a mode and its NUMA nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemoryPolicy {
     mode: libc::c_int,
     nodes: Vec<libc::c_ulong>,
 }
 
-/// From several nodes first: kernels since 5.15; earlier ones know one.
+/// Prefers several nodes: kernels since 5.15; earlier kernels prefer one.
 const MPOL_PREFERRED_MANY: libc::c_int = 5;
 
 impl MemoryPolicy {
@@ -105,7 +105,7 @@ impl MemoryPolicy {
 
     fn set(&self) -> Result<(), Errno> {
         let set = |mode: libc::c_int, nodes: &[libc::c_ulong]| {
-            // The kernel takes the number for one more than the bits that it reads.
+            // The kernel reads one bit less than this number.
             let bits = nodes.len() * WORD_BITS + 1;
             let (nodes, bits) = match nodes.iter().any(|word| *word != 0) {
                 true => (nodes.as_ptr(), bits),
@@ -169,11 +169,11 @@ fn list(cpus: &[u32]) -> String {
     cpus.iter().copied().collect::<rsd_core::place::cpuset::CpuSet>().to_string()
 }
 
-/// Does something on these cpus; the thread then runs where it ran before.
+/// Calls a function with the thread bound to these cpus, then restores the thread's own cpus.
 pub(crate) fn on_cpus<T>(wanted: &[u32], act: impl FnOnce() -> T) -> Result<T, ConfineError> {
     let before = CpuMask::current().map_err(ConfineError::Os)?;
     let _back = OnDrop(|| {
-        // The kernel itself cuts a mask to what is allowed; it fails only where nothing of it is.
+        // The kernel reduces the mask to the allowed cpus, and fails only if none is left.
         let _ = before.set();
     });
     match CpuMask::of(wanted).set() {
@@ -188,12 +188,12 @@ pub(crate) fn on_cpus<T>(wanted: &[u32], act: impl FnOnce() -> T) -> Result<T, C
     Ok(act())
 }
 
-/// Does something with memory by this policy; the thread then has the one that it had before.
+/// Calls a function under this memory policy, then restores the thread's own policy.
 pub(crate) fn with_memory<T>(policy: &MemoryPolicy, act: impl FnOnce() -> T) -> Result<T, ConfineError> {
     let before = MemoryPolicy::current().map_err(ConfineError::Memory)?;
     policy.set().map_err(ConfineError::Memory)?;
     let _back = OnDrop(|| {
-        // It was in force a moment ago.
+        // This policy was in force a moment ago.
         let _ = before.set();
     });
     Ok(act())
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_runs_elsewhere_for_a_while() {
+    fn a_thread_is_bound_during_a_call_only() {
         let before = CpuMask::current().expect("a thread has a mask");
         let one = *before.cpus().last().expect("it may run somewhere");
         let inside = on_cpus(&[one], || CpuMask::current().expect("it has one").cpus());
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_another_memory_policy_for_a_while() {
+    fn a_memory_policy_holds_during_a_call_only() {
         let before = match MemoryPolicy::current() {
             Ok(before) => before,
             Err(errno) => return eprintln!("skipped: this kernel or container has no memory policies ({errno})"),

@@ -1,13 +1,13 @@
-//! Threads that start processes, each with a table of file descriptors of its own.
+//! Threads that start processes, each with its own table of file descriptors.
 //!
 //! ```text
 //! step's thread                    crew thread (own table: a dozen descriptors)
 //!   start(order) ──────────────────▶ makes pipes and socket, posix_spawn, closes the child's ends
-//!   next() ◀── pid + our ends ────── SCM_RIGHTS, and closes its own
+//!   next() ◀── pid + step's ends ─── SCM_RIGHTS, and closes its copies
 //! ```
 //!
 //! A new process copies its parent's table and closes what is close-on-exec, one by one. From the step's own table, with three
-//! descriptors for every rank already there, that makes the start of n ranks cost n². From a table of its own each costs the
+//! descriptors for every rank already there, starting n ranks would cost n². From a separate table each start costs the
 //! same. Most of a start is the kernel's work, so two threads start nearly twice as many.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -23,31 +23,31 @@ use nix::sys::socket::{
 };
 use nix::unistd::Pid;
 
-/// Threads; with two cores or more it is two that pay, more do not start faster.
+/// The number of threads. Two are faster than one if there are two cores; more are not faster.
 const THREADS: usize = 2;
-/// A reason longer than this is cut.
+/// Longer reasons are truncated.
 const TEXT_BYTES_MAX: usize = 4096;
-/// Before the text of a reply: the order's key, the process's number, its port.
+/// The part of a reply before its text: the order's key, the pid, the port.
 const HEAD_BYTES: usize = 8 + 4 + 2;
-/// Our ends of one process's pipes and sockets.
+/// The step's ends of one process's pipes and sockets.
 const ENDS_MAX: usize = 8;
 
-/// Starts one process; or says, in a sentence, why not.
+/// Starts one process, or returns a sentence that says why not.
 pub(crate) type Order = Box<dyn FnOnce() -> Result<Process, String> + Send>;
 
 /// A process that was started.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,
-    /// Our ends of what it is connected by.
+    /// The step's ends of its pipes and sockets.
     pub(crate) ends: Vec<OwnedFd>,
-    /// What there is to say of how it was started; mostly nothing.
+    /// A remark on how it was started; mostly empty.
     pub(crate) remark: String,
-    /// Where it listens for others of its job; 0: nowhere.
+    /// The port on which it listens for other ranks of its job; 0: none.
     pub(crate) port: u16,
 }
 
-/// One thread at work.
+/// One thread.
 #[derive(Debug)]
 struct Member {
     orders: mpsc::Sender<(u64, Order)>,
@@ -56,31 +56,31 @@ struct Member {
     waiting: Vec<u64>,
 }
 
-/// The threads. They end with the crew.
+/// The threads; they end when the crew is dropped.
 #[derive(Debug)]
 pub(crate) struct Crew {
     members: Vec<Member>,
 }
 
-/// What became of an order.
+/// The result of an order.
 pub(crate) type Started = (u64, Result<Process, String>);
 
 impl Crew {
-    /// To be made while this process has few descriptors: the threads begin with copies of them.
+    /// Creates the threads. Call this while the process has few descriptors: the threads begin with copies of them.
     pub(crate) fn new() -> std::io::Result<Crew> {
         let members = (0..THREADS).map(|_| Member::new()).collect::<std::io::Result<_>>()?;
         Ok(Crew { members })
     }
 
-    /// Hands out an order; [`Crew::next`] tells how it went, under the same key.
+    /// Gives an order to a thread; [`Crew::next`] returns the result under the same key.
     pub(crate) fn start(&mut self, key: u64, order: Order) {
         let member = self.members.iter_mut().min_by_key(|member| member.waiting.len()).expect("there are members");
         member.waiting.push(key);
-        // A member that is gone says so by the end of its socket.
+        // If the thread has ended, the end of its socket tells that.
         let _ = member.orders.send((key, order));
     }
 
-    /// Waits for the next order to be carried out; None when none is under way.
+    /// Waits for the next result; None if no order is in progress.
     pub(crate) fn next(&mut self) -> Option<Started> {
         loop {
             let at: Vec<usize> = (0..self.members.len()).filter(|i| !self.members[*i].waiting.is_empty()).collect();
@@ -104,9 +104,9 @@ impl Crew {
     }
 }
 
-/// Gives the calling thread a table of its own, with nothing in it but the standard streams and this descriptor.
+/// Gives the calling thread its own table, with only the standard streams and this descriptor.
 fn own_table(socket: RawFd) -> Result<OwnedFd, Errno> {
-    // A handler that ran here would find none of the descriptors that it knows.
+    // A signal handler that ran in this thread would find none of its descriptors.
     SigSet::all().thread_block()?;
     unshare(CloneFlags::CLONE_FILES)?;
     let close = |first: RawFd, last: libc::c_uint| {
@@ -223,7 +223,7 @@ mod tests {
         std::fs::read_dir("/proc/self/fd").expect("our own").count()
     }
 
-    /// An order that "starts" process `pid`, and hands out the end of a pipe with `text` in it.
+    /// An order that "starts" process `pid`, and returns the end of a pipe that contains `text`.
     fn order(pid: i32, text: &'static str) -> Order {
         Box::new(move || {
             let (read, write) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|e| e.to_string())?;
@@ -250,12 +250,12 @@ mod tests {
         }
         let expected = |key: u64| (1000 + key as i32, if key.is_multiple_of(2) { "even" } else { "odd" }.to_owned());
         assert_eq!(answers, (0..100).map(|key| (key, expected(key))).collect());
-        // Tests beside this one open files too.
+        // Other tests of this process open files too.
         assert!(open_files() < before + 50);
     }
 
     #[test]
-    fn a_reason_is_passed_on_and_a_long_one_cut() {
+    fn a_reason_is_returned_and_truncated_if_it_is_long() {
         let mut crew = Crew::new().expect("threads");
         crew.start(7, Box::new(|| Err("no such program".into())));
         assert!(matches!(crew.next(), Some((7, Err(text))) if text == "no such program"));

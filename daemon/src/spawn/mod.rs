@@ -1,8 +1,8 @@
 //! Starts rank processes, and collects the status of those that ended.
 //!
-//! `posix_spawn` and not fork: the child borrows this process's memory until it executes, so a start costs the same
-//! whatever the step holds, and no code of ours runs between fork and exec. Besides `nvml` it is the one module of the
-//! daemon that may use `unsafe`; what decides around it ([`resolve`], reaping) does without.
+//! Uses `posix_spawn` instead of fork: the child borrows this process's memory until it executes, so a start costs the same
+//! however much memory the step has, and none of rsd's code runs between fork and exec. Besides `nvml` this is the only module
+//! of the daemon that may use `unsafe`; [`resolve`] and reaping do not.
 //!
 //! A rank gets: the cpus and the memory policy that it is bound to, its own process group (so that a signal reaches it and
 //! its children, but no session of its own, so that terminals behave), default signal dispositions, an empty signal mask,
@@ -41,13 +41,13 @@ use nix::unistd::Pid;
 /// One process to start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Command<'a> {
-    /// The file to execute, absolute: what [`resolve`] yielded.
+    /// The file to execute, absolute: the result of [`resolve`].
     pub(crate) program: &'a CStr,
     /// The arguments, the program's name as the user gave it first.
     pub(crate) argv: &'a [CString],
     /// The environment that all processes of a program share, each `NAME=value`.
     pub(crate) env: &'a [CString],
-    /// The rest of it: what is this process's own.
+    /// The variables that only this process has.
     pub(crate) own_env: &'a [CString],
     /// The working directory, absolute.
     pub(crate) wdir: &'a CStr,
@@ -59,9 +59,9 @@ pub(crate) struct Command<'a> {
     pub(crate) stderr: BorrowedFd<'a>,
     /// More, each with the number that it has in the child: 3 or more.
     pub(crate) pass: &'a [(BorrowedFd<'a>, RawFd)],
-    /// Where it may run, by the kernel's numbers, ascending; empty: where this process may.
+    /// The cpus that it may run on, by the kernel's numbers, ascending; empty: those of this process.
     pub(crate) cpus: &'a [u32],
-    /// Where its memory comes from; absent: as this process's.
+    /// Its memory policy; absent: that of this process.
     pub(crate) memory: Option<&'a MemoryPolicy>,
 }
 
@@ -74,12 +74,12 @@ pub(crate) enum SpawnError {
     /// The program cannot be executed.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The program is there; what its first line or its loader entry names is not.
+    /// The program exists, but the interpreter in its first line or its loader entry does not.
     #[error("program {}: {}", path.display(), interpreter.missing(path))]
     NoInterpreter {
         /// The program.
         path: PathBuf,
-        /// What should have run it.
+        /// The interpreter or loader.
         interpreter: Interpreter,
     },
     /// A binary that this machine cannot run.
@@ -88,7 +88,7 @@ pub(crate) enum SpawnError {
         /// The program.
         path: PathBuf,
     },
-    /// More than the kernel hands to a new process.
+    /// Arguments and environment exceed the kernel's limit.
     #[error("program {}: arguments and environment are too long together ({bytes} bytes)", path.display())]
     TooLong {
         /// The program.
@@ -96,10 +96,10 @@ pub(crate) enum SpawnError {
         /// Their size.
         bytes: usize,
     },
-    /// It may not run, or have memory, where it should.
+    /// It cannot be bound to its cpus or its memory.
     #[error(transparent)]
     Confine(#[from] ConfineError),
-    /// No room for one more process.
+    /// The node or the user has reached its limit of processes.
     #[error("program {}: this node allows no more processes (see ulimit -u, cgroup pids.max)", path.display())]
     TooManyProcesses {
         /// The program.
@@ -110,7 +110,7 @@ pub(crate) enum SpawnError {
     Os {
         /// The program.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         errno: Errno,
     },
 }
@@ -128,7 +128,7 @@ pub(crate) fn spawn(command: &Command<'_>) -> Result<Pid, SpawnError> {
     }
 }
 
-/// Starts it where the calling thread may run.
+/// Starts the process with the cpus of the calling thread.
 fn spawn_here(command: &Command<'_>) -> Result<Pid, SpawnError> {
     match start(command, command.program, command.argv) {
         Ok(pid) => Ok(pid),
@@ -148,7 +148,7 @@ fn start_as_script(command: &Command<'_>) -> Result<Pid, SpawnError> {
     start(command, c"/bin/sh", &argv).map_err(|errno| culprit(command, errno))
 }
 
-/// The system gives one number for whatever went wrong on the way; look again to say what it was.
+/// The system returns one error number for every cause; finds out which cause it was.
 fn culprit(command: &Command<'_>, errno: Errno) -> SpawnError {
     let path = path(command.program);
     if let Err(error) = check_wdir(self::path(command.wdir)) {
@@ -221,20 +221,20 @@ fn check(errno: libc::c_int) -> Result<(), Errno> {
     if errno == 0 { Ok(()) } else { Err(Errno::from_raw(errno)) }
 }
 
-/// What the child does with its descriptors and directory before it executes.
+/// What the child does with its descriptors and its directory before it executes the program.
 struct FileActions(libc::posix_spawn_file_actions_t);
 
 impl FileActions {
     fn new() -> Result<FileActions, Errno> {
         let mut actions = MaybeUninit::uninit();
-        // SAFETY: the call fills what it is given, and that is read only if it says so.
+        // SAFETY: the call fills its argument, which is read only if the call succeeded.
         unsafe {
             check(libc::posix_spawn_file_actions_init(actions.as_mut_ptr()))?;
             Ok(FileActions(actions.assume_init()))
         }
     }
 
-    /// A descriptor onto itself loses its close-on-exec flag.
+    /// Copying a descriptor onto itself clears its close-on-exec flag.
     fn dup(&mut self, from: BorrowedFd<'_>, to: RawFd) -> Result<(), Errno> {
         // SAFETY: `self` holds initialised actions.
         check(unsafe { libc::posix_spawn_file_actions_adddup2(&mut self.0, from.as_raw_fd(), to) })
@@ -264,7 +264,7 @@ impl Attributes {
         // SAFETY: every pointer is to a local of the type that the call wants, initialised by the call before it.
         unsafe {
             libc::sigemptyset(none.as_mut_ptr());
-            // Not sigfillset: it leaves out the C library's own two, which posix_spawn then has ignored in the child.
+            // Not sigfillset: it omits two signals of the C library, which the child would then ignore.
             all.as_mut_ptr().write_bytes(0xff, 1);
             check(libc::posix_spawnattr_init(attributes.as_mut_ptr()))?;
             let mut attributes = Attributes(attributes.assume_init());
@@ -284,8 +284,8 @@ impl Drop for Attributes {
     }
 }
 
-/// Keeps what this process was started with, beyond descriptors 0 to 2, away from its children; what it opens later is
-/// close-on-exec from the start. For the beginning of `main`.
+/// Marks the descriptors that this process has inherited, except 0 to 2, close-on-exec. Descriptors that it opens later are
+/// close-on-exec anyway. Call this at the beginning of `main`.
 pub(crate) fn seal_inherited() -> std::io::Result<()> {
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let Some(fd) = entry?.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok()) else { continue };
@@ -300,18 +300,18 @@ pub(crate) fn seal_inherited() -> std::io::Result<()> {
 /// What [`wait_any`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// This child has ended with this raw wait status, and is now gone.
+    /// This child has ended with this raw wait status, and is collected.
     Ended(Pid, i32),
-    /// There are children, and all of them run.
+    /// All children are running.
     Running,
-    /// There is no child, neither running nor ended.
+    /// This process has no children.
     Childless,
 }
 
-/// Collects one ended child, whichever it is, without waiting.
+/// Collects any one ended child, without waiting.
 ///
-/// The raw status, as a signal may be a real-time one, for which `nix` has no name and thus an error in place of the
-/// child that it has just removed.
+/// Returns the raw status, because `nix` has no names for real-time signals: it would return an error and lose the child that it
+/// has just collected.
 pub(crate) fn wait_any() -> Waited {
     let mut status = 0;
     // SAFETY: the status is a local that outlives the call.

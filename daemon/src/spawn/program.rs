@@ -98,7 +98,7 @@ pub(super) fn interpreter(file: &Path) -> Interpreter {
     Interpreter::Loader
 }
 
-/// What runs a program that the kernel cannot run alone.
+/// The interpreter of a program that the kernel cannot run by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Interpreter {
     /// Of a script's `#!` line.
@@ -128,28 +128,28 @@ fn not_found(program: &OsStr, searched: Searched) -> ProgramError {
     ProgramError::NotFound { program: program.to_owned(), searched }
 }
 
-/// Why a name means no program.
+/// Why no program was found by a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProgramError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("program {}: not found{searched}", if program.is_empty() { "\"\"".into() } else { program.to_string_lossy() })]
     NotFound {
         /// The name as it was given.
         program: OsString,
-        /// Where it is not.
+        /// Where it was searched for.
         searched: Searched,
     },
-    /// There is one, but it cannot be executed.
+    /// The file exists, but cannot be executed.
     #[error("program {}: {}", path.display(), why.text(path))]
     NotExecutable {
         /// The file.
         path: PathBuf,
-        /// What is in the way.
+        /// The reason.
         why: Obstacle,
     },
 }
 
-/// Where a program was looked for.
+/// Where a program was searched for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Searched {
     /// In this working directory, as the name has a slash.
@@ -158,10 +158,10 @@ pub(crate) enum Searched {
     Path {
         /// As in the environment.
         path: OsString,
-        /// The working directory, if there is such a program: a forgotten `./`.
+        /// The working directory, if the program is there: the user forgot `./`.
         beside: Option<PathBuf>,
     },
-    /// At the very place that was named.
+    /// At the absolute path that was given.
     Nowhere,
 }
 
@@ -183,7 +183,7 @@ impl std::fmt::Display for Searched {
 pub(crate) enum Obstacle {
     /// No user may execute it.
     NoExecuteBit,
-    /// Others may, we may not; or a directory on the way is closed, or the file system is mounted noexec.
+    /// This user may not execute it, or may not enter a directory on its path, or the file system is mounted noexec.
     Permission,
     /// It is a directory.
     Directory,
@@ -205,19 +205,19 @@ impl Obstacle {
 /// Why a process cannot start in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WdirError {
-    /// There is none.
+    /// It does not exist.
     #[error("working directory {}: not found", path.display())]
     Missing {
         /// The directory.
         path: PathBuf,
     },
-    /// It is something else.
+    /// It is not a directory.
     #[error("working directory {}: is not a directory", path.display())]
     NotADirectory {
         /// The path.
         path: PathBuf,
     },
-    /// It is closed to us.
+    /// This user may not enter it.
     #[error("working directory {}: permission denied", path.display())]
     Permission {
         /// The directory.

@@ -1,10 +1,10 @@
-//! Makes this process ready to run at once.
+//! Prepares this process to run without page faults.
 
 use std::fs;
 
-/// Maps all of our program's own text, now, while no launch waits: without it every first step into new code is a page fault, of
-/// which a launch meets dozens, and in a virtual machine each costs as much as several system calls. The pages are the file's,
-/// shared with the daemon. A kernel before 5.14 cannot, and nothing is lost.
+/// Maps all of the program's text now, while no launch waits. Otherwise the first execution of each page of code is a page fault; a
+/// launch takes dozens, and in a virtual machine each costs as much as several system calls. The pages belong to the file and
+/// are shared with the daemon. Kernels before 5.14 cannot do this, which costs only time.
 pub(crate) fn map_own_text() {
     let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return };
     let Ok(program) = fs::read_link("/proc/self/exe") else { return };

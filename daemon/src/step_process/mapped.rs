@@ -1,5 +1,5 @@
-//! Which libraries a rank has mapped, or a process below it, and whether these can find us: by the kernel's word, as far as it lets
-//! us look.
+//! The libraries that a rank and its descendants have mapped, and whether they can find rsd, as far as the kernel permits this step
+//! to see that.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::fs;
 use nix::unistd::Pid;
 use rsd_core::step::{LAUNCHERS, Mapped, has_lost_us, is_mpi, matters};
 
-/// Processes that are looked at, at most: a shell or two, and the program.
+/// The most processes to look at: a shell or two, and the program.
 const PROCESSES_MAX: usize = 16;
 
 /// Returns what [`matters`] of it. A process that has ended, or belongs to another user by now, counts as having mapped nothing.

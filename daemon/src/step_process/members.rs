@@ -21,13 +21,13 @@ use tracing::{debug, warn};
 use super::Event;
 use crate::spawn::Watched;
 
-/// From connecting to the first line.
+/// How long a peer may take to send its first line.
 const KNOCK_DEADLINE: Duration = Duration::from_secs(10);
 /// A first line is `cmd=initack pmiid=N`.
 const KNOCK_BYTES_MAX: usize = 256;
 /// The most connections that have not yet presented their id.
 const KNOCKS_MAX: usize = 256;
-/// After a failure to accept (out of descriptors, mostly).
+/// The pause after a failure to accept, which mostly means that descriptors ran out.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A peer has connected and presented its id.
@@ -36,7 +36,7 @@ pub(super) struct Knock {
     pub(super) stream: TcpStream,
     pub(super) pmi_id: u32,
     pub(super) uid: u32,
-    /// All that it has said.
+    /// The bytes that it has sent.
     pub(super) bytes: Bytes,
 }
 
@@ -62,7 +62,7 @@ impl Members {
         self.port
     }
 
-    /// Waits for a member, and for the end of its process.
+    /// Expects a member, and watches for the end of its process.
     pub(super) fn expect(&mut self, start: &MemberStart) {
         self.by_id.insert((start.pmi_id, start.uid), start.local);
         if start.pid > 0 {
@@ -81,17 +81,17 @@ impl Members {
                 }
             })),
             Err(error) if error.kind() == ErrorKind::NotFound => drop(events.send(Event::Input(Input::Gone(local)))),
-            // Its connection tells of it as well.
+            // The end of its connection tells as well.
             Err(error) => warn!(%pid, %error, "cannot watch a member"),
         }
     }
 
-    /// A member's process, if it is known on this node.
+    /// Returns a member's process, if it is known on this node.
     pub(super) fn pid(&self, local: Local) -> Option<u32> {
         self.pids.get(&local).copied()
     }
 
-    /// Which member this is.
+    /// Returns the member that this connection belongs to.
     pub(super) fn find(&self, knock: &Knock) -> Option<Local> {
         self.by_id.get(&(knock.pmi_id, knock.uid)).copied()
     }

@@ -1,8 +1,8 @@
-//! A port for rank 0 of a job whose ranks meet there (`--export`): proven free on this machine, and kept so until the ranks run.
+//! The port at which the ranks of a job with `--export` meet: found free on this machine, and reserved until the ranks run.
 //!
 //! Until rank 0 listens, another process could take it. So it is a port that the kernel never assigns by itself
-//! (outside `ip_local_port_range`), and no other step of this machine takes it as long as this one lives: each holds a name in the
-//! abstract space of unix sockets, which is as wide as that of the ports, and vanishes with its process.
+//! (outside `ip_local_port_range`), and no other step of this machine takes it while this one runs: each step holds a name in the
+//! abstract namespace of unix sockets, which is shared as widely as the ports, and disappears with its process.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -13,10 +13,10 @@ use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
 
-/// Below are well-known services.
+/// Lower ports belong to well-known services.
 const LOWEST: u16 = 10_000;
 
-/// A port that is kept.
+/// A reserved port.
 #[derive(Debug)]
 pub(super) struct KeptPort {
     number: u16,
@@ -25,19 +25,19 @@ pub(super) struct KeptPort {
     _name: UnixListener,
 }
 
-/// Why there is none.
+/// Why no port was found.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoPort {
-    /// The system does not say.
+    /// A system call failed.
     #[error("cannot find a free port: {0}")]
     Io(#[from] io::Error),
-    /// There is none.
+    /// Every port is in use.
     #[error("no free port on this node, from {LOWEST} up")]
     None,
 }
 
 impl KeptPort {
-    /// One that is free.
+    /// Reserves a free port.
     pub(super) fn find() -> Result<KeptPort, NoPort> {
         let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
         let candidates = candidates(&range);
@@ -51,14 +51,14 @@ impl KeptPort {
     fn take(number: u16) -> Result<Option<KeptPort>, NoPort> {
         let name = UnixAddr::from_abstract_name(format!("rsd-port-{number}"))?;
         let Some(name) = free(UnixListener::bind_addr(&name))? else { return Ok(None) };
-        // Without SO_REUSEADDR, so that any other socket there is seen, listening or not.
+        // Without SO_REUSEADDR, so that any other socket on the port makes this fail, listening or not.
         let any: [SocketAddr; 2] = [(Ipv4Addr::UNSPECIFIED, number).into(), (Ipv6Addr::UNSPECIFIED, number).into()];
         let mut bound = Vec::new();
         for address in any {
             match bind_alone(address) {
                 Ok(socket) => bound.push(socket),
                 Err(error) if error.kind() == ErrorKind::AddrInUse => return Ok(None),
-                // A machine without IPv6, say.
+                // For example on a machine without IPv6.
                 Err(_) if address.is_ipv6() => {}
                 Err(error) => return Err(error.into()),
             }
@@ -66,12 +66,12 @@ impl KeptPort {
         Ok(Some(KeptPort { number, bound, _name: name }))
     }
 
-    /// Its number.
+    /// Returns its number.
     pub(super) fn number(&self) -> u16 {
         self.number
     }
 
-    /// From now on a rank can listen there.
+    /// Frees the port, so that a rank can listen on it.
     pub(super) fn let_go(&mut self) {
         self.bound.clear();
     }

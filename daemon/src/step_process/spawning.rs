@@ -1,18 +1,18 @@
-//! What a rank's spawn request means as a job: its programs with the spawner's environment and directory, and what the info keys
-//! say (MPI 5.0, 11.8.4, and those that Hydra knows). Placing it is the head's.
+//! Turns a rank's spawn request into a job: its programs, the spawner's environment and directory, and the info keys (MPI 5.0,
+//! 11.8.4, and Hydra's). The head places the job.
 //!
 //! | key | meaning |
 //! |---|---|
 //! | `host`, `hosts` | as `rsctl run --host` |
 //! | `hostfile` | as `--hostfile`, read on the spawner's node |
 //! | `wdir` | where the program starts; relative to the spawner's |
-//! | `path` | directories, separated by colons, in which it is looked for before PATH |
+//! | `path` | directories, separated by colons, that are searched for the program before PATH |
 //! | `env` | `NAME=VALUE`, over the spawner's environment; may be given several times |
-//! | `soft` | which smaller numbers of ranks will do: `first:last:stride,…` |
-//! | `file` | a file with lines of `key = value`, which stand for keys of their own |
-//! | `rsd_apart` | `true`: when the new job fails, the spawner's goes on |
+//! | `soft` | smaller numbers of ranks that are acceptable: `first:last:stride,…` |
+//! | `file` | a file of further keys, as lines of `key = value` |
+//! | `rsd_apart` | `true`: if the new job fails, the spawner's job continues |
 //!
-//! Any other key is another implementation's, and ignored.
+//! Other keys belong to other implementations and are ignored.
 
 use std::ffi::OsStr;
 use std::io;
@@ -27,7 +27,7 @@ use rsd_proto::pmi::environment::is_launcher_variable;
 use rsd_proto::pmi::v1::{Spawn, SpawnSegment};
 use rsd_proto::v1::{App, EnvVar, Host, Inherited, JobSpec, Soft, StdinTarget, Triplet, stdin_target::Target};
 
-/// A file of keys may name another, and so on.
+/// A file of keys may include another, up to this depth.
 const FILES_DEEP: usize = 4;
 
 /// The process that spawns.
@@ -37,17 +37,17 @@ pub(super) struct Spawner {
     pub(super) env: Vec<EnvVar>,
     /// Its working directory.
     pub(super) wdir: PathBuf,
-    /// Its job's word for these.
+    /// These are as in its job.
     pub(super) oversubscribe: bool,
     pub(super) output_dir: Bytes,
     pub(super) output_overwrite: bool,
     /// What its processes inherit.
     pub(super) inherited: Option<Inherited>,
-    /// What only its own ranks are to see of GPUs.
+    /// Whether ranks see only their own GPUs.
     pub(super) gpus_visible: bool,
 }
 
-/// The job that is asked for; else why there is none, as a sentence.
+/// Returns the requested job, or why there is none, as a sentence.
 pub(super) fn wish(
     spawn: Spawn,
     spawner: Spawner,

@@ -1,5 +1,5 @@
-//! What each rank may use of its node: the launch speaks of hardware threads and GPUs by their places on the node, the kernel and
-//! the ranks want its numbers.
+//! What each rank may use of its node. The launch names hardware threads and GPUs by their places on the node; this translates
+//! them to the kernel's numbers, which binding and ranks need.
 
 use rsd_proto::v1::{self as wire, LaunchBody, up};
 
@@ -14,30 +14,30 @@ use crate::taskmap::TaskMap;
 /// Where a rank may run, and where its memory comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// The kernel's numbers of its cpus, ascending; empty: wherever its daemon may.
+    /// Its cpus by the kernel's numbers, ascending; empty: those of its daemon.
     pub cpus: Vec<u32>,
     /// Absent: the kernel's default.
     pub memory: Option<MemoryBinding>,
-    /// If these cpus cannot be had, the rank is not to start; else it starts without. Memory was always asked for.
+    /// The rank must not start without these cpus. A memory binding is always required.
     pub required: bool,
 }
 
-/// From which NUMA nodes, by the kernel's numbers, and how.
+/// The NUMA nodes that a rank's memory comes from, by the kernel's numbers, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryBinding {
-    /// From these alone.
+    /// From these nodes only.
     Only(Vec<u32>),
-    /// From these first.
+    /// From these nodes if possible.
     First(Vec<u32>),
-    /// From these in turn.
+    /// From these nodes in turn.
     InTurn(Vec<u32>),
 }
 
-/// A rank's part of its node, and its variables; or why it cannot have that, as a sentence.
+/// A rank's part of its node, and its variables; or why it cannot have that part, as a sentence.
 pub(super) type Part = Result<(Bound, Vec<String>), String>;
 
-/// The parts of a node's `here` ranks, in rank order, and what the user should know of them. Fails with a sentence when the
-/// launch does not fit together.
+/// Returns the parts of a node's `here` ranks, in rank order, and a notice for the user. Fails with a sentence if the launch is
+/// inconsistent.
 pub(super) fn parts(
     node: NodeId,
     map: &TaskMap,
@@ -86,7 +86,7 @@ fn binding_of(node: NodeId, map: &TaskMap, launch: &LaunchBody) -> Result<wire::
     binding.cloned().ok_or_else(|| format!("invalid launch: it does not say how the ranks of node {node} are bound"))
 }
 
-/// What the parts are cut from.
+/// The node that is divided.
 struct Here<'a> {
     topology: Option<Topology>,
     inventory: &'a wire::Inventory,
@@ -141,7 +141,7 @@ impl Here<'_> {
         }
     }
 
-    /// The variables about its GPUs.
+    /// Returns the variables for its GPUs.
     fn gpus(&self, binding: &wire::RankBinding) -> Result<Vec<String>, String> {
         if binding.gpus.is_empty() {
             return Ok(Vec::new());
@@ -168,12 +168,12 @@ impl Here<'_> {
 }
 
 impl Step {
-    /// A rank starts without what it was to be bound to: why, as a sentence.
+    /// A rank starts unbound: why, as a sentence.
     pub(super) fn on_unbound(&mut self, local: Local, why: String) {
         self.unbound.push((local, why));
     }
 
-    /// When the last rank has started: says, once, which are unbound and why.
+    /// When the last rank has started: reports once which ranks are unbound, and why.
     pub(super) fn settle_notice(&mut self, out: &mut Vec<Effect>) {
         if self.unbound.is_empty() || self.ranks.iter().any(|rank| rank.phase == Phase::Starting) {
             return;
@@ -187,7 +187,7 @@ impl Step {
         }
     }
 
-    /// Says it to the user, and again on every new link.
+    /// Sends a notice to the user, and again on every new link.
     pub(super) fn tell(&mut self, text: String, out: &mut Vec<Effect>) {
         self.send_one(text.clone(), out);
         self.notices.push(text);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn each_node_takes_its_own_from_the_launch() {
+    fn each_node_reads_its_own_bindings_from_the_launch() {
         let launch = launch(&[&[rank(0, 2, &[])], &[rank(2, 2, &[]), rank(0, 0, &[0])]], &[(1, 1), (1, 0)]);
         let parts = on(3, &launch, 2).unwrap();
         assert_eq!((cpus(&parts[0]), cpus(&parts[1])), (&[2, 3][..], &[][..]));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_that_does_not_fit_is_refused() {
+    fn an_inconsistent_launch_is_refused() {
         let wrong = launch(&[&[rank(0, 2, &[])]], &[(2, 0)]);
         assert_eq!(on(3, &wrong, 2), Err("invalid launch: bindings for 1 of the 2 ranks of node 3".into()));
         let short = launch(&[&[]], &[(1, 0)]);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_follows_the_cpus_and_of_an_unbound_rank_all_that_is_usable() {
+    fn memory_is_near_the_cpus_and_an_unbound_rank_gets_all_usable_memory() {
         let with = |mem_bind: &str, binding: RankBinding, usable: Vec<Range>| {
             let mut launch = launch(&[&[binding]], &[(2, 0)]);
             launch.spec = Some(JobSpec { mem_bind: mem_bind.into(), ..JobSpec::default() });

@@ -1,5 +1,5 @@
-//! What ranks ask the head: names that they publish and look up, jobs that they spawn. Each question is numbered, kept until it is
-//! answered, and asked again after a cut.
+//! What ranks ask the head: names that they publish and look up, jobs that they spawn. Each call is numbered, kept until it is
+//! answered, and repeated on a new link.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,17 +16,17 @@ use super::{Effect, Local, Step};
 pub struct SpawnWish {
     /// Its programs, each with a number of ranks, and all that is inherited.
     pub spec: JobSpec,
-    /// `soft[i]`: the numbers of ranks that will do for `spec.apps[i]`.
+    /// `soft[i]`: the acceptable numbers of ranks for `spec.apps[i]`.
     pub soft: Vec<wire::Soft>,
-    /// What its ranks find in their store.
+    /// The first entries of its ranks' KVS.
     pub preput: Vec<(Bytes, Bytes)>,
-    /// When it fails, the spawner's job goes on.
+    /// If it fails, the spawner's job continues.
     pub apart: bool,
     /// 32 fresh random bytes, for its ranks alone.
     pub secret: Bytes,
 }
 
-/// Questions that wait for their answer.
+/// Calls that wait for their answer.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     next: u64,
@@ -38,7 +38,7 @@ pub(super) struct Calls {
 #[derive(Debug)]
 enum Asked {
     Name(wire::NameCall),
-    /// `asked[i]`: how many ranks of the i-th program.
+    /// `asked[i]`: the requested number of ranks of the i-th program.
     Spawn {
         call: Box<wire::SpawnCall>,
         asked: Vec<u32>,
@@ -55,7 +55,7 @@ impl Asked {
 }
 
 impl Calls {
-    /// The number of the next question, and of the first that is open.
+    /// The number of the next call, and of the oldest pending call.
     fn number(&mut self) -> (u64, u64) {
         let call = self.next;
         self.next += 1;
@@ -85,13 +85,13 @@ impl Step {
         reply_to(local, &reply, out);
     }
 
-    /// A rank wants a job: the shell knows with what.
+    /// A rank wants to spawn a job: the step process completes the request.
     pub(super) fn on_spawn(&mut self, local: Local, spawn: Spawn, out: &mut Vec<Effect>) {
         self.calls.spawn_errors.remove(&local);
         out.push(Effect::Describe { local, app: self.ranks[local].app, spawn });
     }
 
-    /// What the rank wants to spawn, or why that makes no sense: the user is told by the head either way.
+    /// The completed request, or why it is invalid; the head tells the user in both cases.
     pub(super) fn on_described(&mut self, local: Local, wish: Result<SpawnWish, String>, out: &mut Vec<Effect>) {
         let (call, open_from) = self.calls.number();
         let message = wire::SpawnCall { job: self.job, node: self.node, call, open_from, ..Default::default() };
@@ -128,7 +128,7 @@ impl Step {
         self.send(message, out);
     }
 
-    /// Over a new link: asks again what has not been answered.
+    /// Repeats pending calls on a new link.
     pub(super) fn ask_again(&self, out: &mut Vec<Effect>) {
         for (_, asked) in self.calls.open.values() {
             self.send(asked.message(), out);

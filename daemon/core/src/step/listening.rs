@@ -1,8 +1,8 @@
-//! Where ranks listen. If the job has a secret, each of its ranks starts with a listening socket; this says upwards where this
-//! node's are, once, when all have started, and finds out where others are when a rank first asks.
+//! Where ranks listen. If the job has a secret, each of its ranks starts with a listening socket. The step reports the ports of
+//! this node's ranks once, when all have started, and asks for the others when a rank first wants one.
 //!
-//! A rank's question waits until the answer is there: until every node has said where its ranks listen, or has ended. The
-//! answer is kept, so a step asks once. Ranks of other MPIs never ask, and cost a socket each and the message upwards.
+//! A rank's request waits until every node has reported its ports, or has ended. The answer is kept, so a step asks once. Ranks of
+//! other MPIs never ask; they cost one socket each, and the report.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,10 +15,10 @@ use super::pmi::reply_to;
 use super::{Effect, Local, Phase, Step};
 use crate::NodeId;
 
-/// What was said, asked and answered.
+/// What was reported, asked and answered.
 #[derive(Debug, Default)]
 pub(super) struct Listening {
-    /// What the daemon is told, once all ranks have started.
+    /// The report, once all ranks have started.
     located: Option<wire::Located>,
     /// The ranks of other nodes, once a daemon has answered.
     known: Option<HashMap<NodeId, NodePorts>>,
@@ -33,12 +33,12 @@ impl Step {
         !self.launch.secret.is_empty()
     }
 
-    /// The address that ranks listen at.
+    /// Returns the address that ranks listen on.
     pub(super) fn listens_at(&self) -> Option<IpAddr> {
         self.address.parse().ok().filter(|_| self.makes_sockets())
     }
 
-    /// When the last rank has started: says where they listen.
+    /// Reports the ports when the last rank has started.
     pub(super) fn settle_listening(&mut self, out: &mut Vec<Effect>) {
         let starting = |rank: &super::Rank| rank.phase == Phase::Starting;
         if self.listening.located.is_some() || !self.makes_sockets() || self.ranks.iter().any(starting) {
@@ -52,7 +52,7 @@ impl Step {
         self.answer_waiting(out);
     }
 
-    /// Over a new link: says it again, and asks again what has not been answered.
+    /// Repeats the report and the pending request on a new link.
     pub(super) fn send_listening(&self, out: &mut Vec<Effect>) {
         if let Some(located) = self.listening.located.clone() {
             self.send(up::Body::Located(located), out);
@@ -62,7 +62,7 @@ impl Step {
         }
     }
 
-    /// A rank wants to know where another listens.
+    /// A rank asks where another rank listens.
     pub(super) fn locate(&mut self, local: Local, rank: u32, out: &mut Vec<Effect>) {
         match self.find(rank) {
             Ok(address) if self.ranks[local].phase == Phase::Running => {
@@ -80,7 +80,7 @@ impl Step {
         }
     }
 
-    /// Every node has told where its ranks listen. One that was told twice, or tells nonsense, is as good as one that has not.
+    /// Every node has reported where its ranks listen. A repeated or invalid report counts as no report.
     pub(super) fn on_locations(&mut self, locations: wire::Locations, out: &mut Vec<Effect>) {
         let nodes = locations.ports.into_iter().filter_map(|ports| NodePorts::decode(ports).ok());
         self.listening.known = Some(nodes.map(|ports| (ports.node, ports)).collect());
@@ -115,7 +115,7 @@ impl Step {
     }
 }
 
-/// It has not been told yet.
+/// The answer is not known yet.
 struct Unknown {
     is_here: bool,
 }

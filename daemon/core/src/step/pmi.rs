@@ -1,4 +1,4 @@
-//! The PMI engine: what a rank asks its process manager, answered from this node alone but for names and the fence.
+//! The PMI engine: answers a rank's requests to its process manager from this node alone, except names, spawns and fences.
 //!
 //! One state per rank, whatever the dialect: PMI-1 text over the inherited socket, or the gRPC `Pmi` service. The rules
 //! that every server must obey (replies that old clients accept, what counts as a failure) are `rsd_proto::pmi`'s facts.
@@ -21,7 +21,7 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    /// The rank has a new connection; what it said on the one before stays said.
+    /// The rank has a new connection; its state from the previous one remains.
     pub(super) fn begin_anew(&mut self) {
         self.decoder = RequestDecoder::default();
     }
@@ -31,12 +31,12 @@ impl Conn {
         self.spoken
     }
 
-    /// Whether its last word was finalize.
+    /// Whether it has finalized.
     pub(super) fn is_finalized(&self) -> bool {
         self.finalized
     }
 
-    /// Between init and finalize.
+    /// Whether it is between init and finalize.
     pub(super) fn is_active(&self) -> bool {
         self.spoken && !self.finalized
     }
@@ -67,14 +67,14 @@ impl Step {
                 self.ranks[local].pmi.finalized = false;
                 Reply::ResponseToInit { version: 1, subversion: 1, rc: 0 }
             }
-            // The client gives up by itself, with its own words.
+            // The client gives up by itself, with its own error.
             Request::Init { .. } => Reply::ResponseToInit { version: 1, subversion: 1, rc: 1 },
             Request::GetMaxes => Reply::maxes(),
             Request::GetAppnum => Reply::Appnum(Some(self.ranks[local].app as u32)),
             Request::GetMyKvsname => Reply::MyKvsname(self.launch.namespace.clone().into_bytes()),
             Request::GetUniverseSize => Reply::UniverseSize(i64::from(self.launch.universe_size)),
             Request::Put { key, value, .. } => {
-                // Ours to say, not the ranks'.
+                // Reserved for rsd: ranks must not put such keys.
                 if key.starts_with(b"PMI_") {
                     Reply::PutResult { rc: 1 }
                 } else {
@@ -105,7 +105,7 @@ impl Step {
                 if group.members == b"WORLD" {
                     return self.enter_fence(local, Waiter::Pmi1 { tag: Some(group.tag) }, out);
                 }
-                // Only PMI 1.2 has other groups, and we answered init with 1.1.
+                // Only PMI 1.2 has other groups, and the answer to init was 1.1.
                 Reply::BarrierOut { rc: 1, tag: Some(group.tag) }
             }
             Request::PublishName { service, port } => {
@@ -138,7 +138,7 @@ impl Step {
         reply_to(local, &reply, out);
     }
 
-    /// Keys that the server answers on its own, then the store.
+    /// Returns the value of a key: of the keys that the server itself knows, then of the KVS.
     fn lookup(&self, key: &[u8]) -> Option<Vec<u8>> {
         if key == mapping::KEY.as_bytes() || key == mapping::AT_ONCE_KEY.as_bytes() {
             return self.mapping();
@@ -214,7 +214,7 @@ impl Step {
     }
 }
 
-/// As a value of PMI can be.
+/// Joins the lines of a text: a value of PMI is one line.
 fn one_line(text: &str) -> String {
     text.lines().collect::<Vec<_>>().join("; ")
 }
