@@ -1,4 +1,4 @@
-//! The loop around [`rsd_core::Rsd`]: one queue of events in, one pass over the effects out.
+//! The loop around [`rsd_core::Rsd`]: it takes events from one queue, and performs the effects of each event in order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::door::{Door, Event};
 use crate::inventory::load;
 use crate::steps::Steps;
 
-/// Job numbers are reserved on disk this many at a time: replacing a file makes the kernel write at once, which would slow down
-/// a short job. After a crash the rest of them stays unused.
+/// How many job numbers are reserved on disk at a time. Replacing a file makes the kernel write it at once, which would slow
+/// down a short job. After a crash, the rest of the reserved numbers stays unused.
 const JOB_NUMBERS_AHEAD: u64 = 32;
 
 /// A running daemon.
@@ -29,7 +29,7 @@ pub(crate) struct Shell {
     core: Rsd,
     clock: Clock,
     state_dir: Arc<StateDir>,
-    /// As it is on disk: `next_job` may be ahead of the number that the next job gets.
+    /// The identity on disk. Its `next_job` may be ahead of the number of the next job.
     identity: Identity,
     next_job: JobId,
     logs: Arc<JobLogs>,
@@ -41,7 +41,7 @@ pub(crate) struct Shell {
     waiting: HashMap<ReqId, oneshot::Sender<Answer>>,
     next_req: ReqId,
     members: HashMap<MemberId, mpsc::UnboundedSender<join::Event>>,
-    /// Told once: when the daemon has its node id.
+    /// Gets the identity once, when the daemon has its node id.
     ready: Option<oneshot::Sender<Identity>>,
     over: bool,
 }
@@ -79,13 +79,13 @@ impl Shell {
         if shell.core.is_head() {
             shell.write_identity();
             shell.handle(Input::Kept(before));
-            let _ = shell.kept.rewrite(&shell.core.kept()); // a failure is mended by the next change
-            shell.say_ready();
+            let _ = shell.kept.rewrite(&shell.core.kept()); // after a failure, the next change writes the file
+            shell.report_ready();
         }
         shell
     }
 
-    /// Runs until the daemon is told to stop.
+    /// Runs until the daemon is stopped.
     pub(crate) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Event>) {
         while !self.over {
             let wait = self.core.next_deadline().map(|at| self.clock.instant(at));
@@ -115,7 +115,7 @@ impl Shell {
                 match &input {
                     Input::LinkClosed { link } => drop(self.links.remove(link)),
                     Input::ParentLost => self.parent = None,
-                    Input::StepLost { .. } => self.steps.one_has_ended(),
+                    Input::StepLost { .. } => self.steps.on_step_ended(),
                     Input::MemberGone { member } => drop(self.members.remove(member)),
                     _ => {}
                 }
@@ -174,13 +174,13 @@ impl Shell {
                     load1: load.load1,
                     memory_used_bytes: load.memory_used_bytes,
                     daemon_rss_bytes: load.daemon_rss_bytes,
-                    steps: 0, // the core knows
+                    steps: 0, // filled in by the core
                 };
                 self.door.send(Event::Input(Input::Load { probe, load }));
             }
             Effect::Answer { req, answer } => {
                 if let Some(waiting) = self.waiting.remove(&req) {
-                    let _ = waiting.send(answer); // the caller may be gone by now
+                    let _ = waiting.send(answer); // the caller may have disconnected
                 }
             }
             Effect::Member { member, event } => {
@@ -189,7 +189,7 @@ impl Shell {
                     join::Event::Go(_) | join::Event::Error { .. } => self.members.remove(&member),
                 };
                 if let Some(client) = client {
-                    let _ = client.send(event); // the caller may be gone by now
+                    let _ = client.send(event); // the client may have disconnected
                 }
             }
             Effect::Log { job, event } => {
@@ -216,7 +216,7 @@ impl Shell {
                     self.identity = identity;
                     self.write_identity();
                 }
-                self.say_ready();
+                self.report_ready();
             }
             Effect::ForgetKept => self.kept.remove(),
             Effect::Exit => {
@@ -232,9 +232,9 @@ impl Shell {
         }
     }
 
-    fn say_ready(&mut self) {
+    fn report_ready(&mut self) {
         if let Some(ready) = self.ready.take() {
-            let _ = ready.send(self.identity.clone()); // the receiver is gone only when the process ends
+            let _ = ready.send(self.identity.clone()); // the receiver is dropped only when the process ends
         }
     }
 }

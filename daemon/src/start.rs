@@ -1,4 +1,4 @@
-//! `rsd start`: into the background, state directory, sockets, and the loop.
+//! `rsd start`: moves to the background, opens the state directory and the sockets, and runs the loop.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -51,7 +51,7 @@ use crate::uplink;
 const FAREWELL: Duration = Duration::from_millis(500);
 
 pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
-    crate::spawn::seal_inherited().context("look at inherited descriptors")?;
+    crate::spawn::seal_inherited().context("list inherited descriptors")?;
     if let Some(name) = &options.name {
         rsd_config::dvm_name::check(name)?;
     }
@@ -59,7 +59,7 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
     if let Some(join) = options.join.as_deref().filter(|_| std::env::var_os("RSD_DAEMONIZED").is_none())
         && let Some(why) = check_join(join)?
     {
-        eprintln!("rsd: --join {join}: {why}: trying again for a while");
+        eprintln!("rsd: --join {join}: {why}: retrying");
     }
     let state_dir = match &options.state_dir {
         Some(path) => std::path::absolute(path).context("find the state directory")?,
@@ -76,7 +76,7 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
     if options.foreground { foreground(options, &state_dir) } else { background(&options, &state_dir) }
 }
 
-/// Without TLS only processes of this machine and of this user may connect.
+/// Refuses addresses that are not loopback: without TLS, only processes of this machine and user may connect.
 fn check_listen(listen: Option<&str>) -> anyhow::Result<()> {
     let Some(listen) = listen else { return Ok(()) };
     let addresses = std::net::ToSocketAddrs::to_socket_addrs(listen)
@@ -93,18 +93,18 @@ fn check_listen(listen: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses what cannot be joined however often it is tried; Some: why it cannot be for the moment.
+/// Refuses an address that no retry can make valid. Some: a temporary error of the resolver, which a retry may solve.
 fn check_join(join: &str) -> anyhow::Result<Option<String>> {
     let port = join.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
     if !matches!(port, Some(Ok(1..))) {
         bail!(usage(format!(
-            "--join {join}: no port: write HOST:PORT as the head's ready line has it, node0:7817 say"
+            "--join {join}: no port: write HOST:PORT as in the head's ready line, for example node0:7817"
         )));
     }
     match join.to_socket_addrs().map(|mut addresses| addresses.next()) {
         Ok(Some(_)) => Ok(None),
         Ok(None) => bail!(usage(format!("--join {join}: the name has no address"))),
-        // std keeps the resolver's number to itself; its words are those of glibc (EAI_AGAIN), and of musl.
+        // std does not expose the resolver's error number (EAI_AGAIN). The texts are those of glibc and musl.
         Err(error) if ["Temporary failure", "Try again"].iter().any(|word| error.to_string().contains(word)) => {
             Ok(Some(error.to_string()))
         }
@@ -147,7 +147,7 @@ fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     if let Some(file) = named_file(options.config.as_deref())? {
         command.env(settings::FILE, file);
     }
-    // hwloc's plug-ins (for graphics cards and the like) cost memory and time, and tell us nothing that we ask for.
+    // hwloc's plug-ins (graphics cards and others) cost memory and time, and rsd uses nothing that they report.
     command.env("HWLOC_PLUGINS_PATH", "/nonexistent").env("RSD_DAEMONIZED", "1");
     let mut child = command
         .current_dir("/")
@@ -168,7 +168,7 @@ fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     let mut text = String::new();
     log.seek(SeekFrom::Start(before))?;
     log.read_to_string(&mut text).context("read the daemon's log")?;
-    let said = text.lines().find_map(|line| line.strip_prefix("rsd: ")).unwrap_or("it printed no error");
+    let said = text.lines().find_map(|line| line.strip_prefix("rsd: ")).unwrap_or("the daemon printed no error");
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::INTERNAL);
     bail!(Failed::new(code, format!("{said}\n  (the daemon ended with {status}; its log is {})", log_path.display())))
 }
@@ -177,14 +177,14 @@ fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
 
 fn foreground(options: StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     if std::env::var_os("RSD_DAEMONIZED").is_some() {
-        // Leaves the terminal that it was started from; fails only for a process that leads a session already.
+        // Leaves the terminal of the shell that started it. This fails only if the process already leads a session.
         let _ = nix::unistd::setsid();
     }
     let config = named_file(options.config.as_deref())?;
     if let Some(file) =
         config.as_deref().filter(|file| std::env::var_os(settings::FILE).as_deref() != Some(file.as_os_str()))
     {
-        // Steps read the settings too: they inherit the file's name with the environment, which only exec may change.
+        // Steps read the settings too. They inherit RSD_CONFIG, and only exec can change this process's environment safely.
         let error = Command::new("/proc/self/exe")
             .arg0("rsd")
             .args(std::env::args_os().skip(1))
@@ -259,7 +259,7 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
     for step in known {
         match step.alive {
             true => steps::watch(state_dir.path(), &step.launch, door.clone()),
-            false => steps::mourn(&step.launch, &door),
+            false => steps::report_ended_while_down(&step.launch, &door),
         }
     }
     tokio::spawn(join::serve(join::listen(state_dir.path())?, door.clone()));
@@ -292,7 +292,7 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
 
 fn listen_unix(state_dir: &StateDir) -> anyhow::Result<UnixListener> {
     let path = state_dir.socket();
-    // This daemon holds the lock, so the socket is a dead daemon's.
+    // This daemon holds the lock, so an existing socket belonged to a dead daemon.
     let _ = std::fs::remove_file(&path);
     let too_long = path.as_os_str().len() > 107;
     let listener = UnixListener::bind(&path).map_err(|error| match too_long {
@@ -306,7 +306,7 @@ fn listen_unix(state_dir: &StateDir) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Listens on TCP. A head does so only on request; a joined daemon, which may become a parent, unless it is told not to.
+/// Listens on TCP. A head listens only on request. A joined daemon may become a parent and listens unless `--local-only` is set.
 async fn listen_tcp(options: &StartOptions) -> anyhow::Result<Option<TcpListener>> {
     let wanted = match (&options.listen, options.join.is_some() && !options.local_only) {
         (Some(listen), _) => listen.as_str(),
@@ -317,7 +317,8 @@ async fn listen_tcp(options: &StartOptions) -> anyhow::Result<Option<TcpListener
     Ok(Some(listener))
 }
 
-/// Returns the address by which this node talks to others: the one that leads to the DVM it joins, or the one it listens on.
+/// Returns this node's address towards other nodes: the source address of the route to the DVM it joins, or the address that
+/// it listens on.
 fn address(join: Option<&str>, listen: &str) -> Option<IpAddr> {
     let Some(join) = join else {
         return listen.parse::<SocketAddr>().ok().map(|at| at.ip()).filter(|ip| !ip.is_unspecified());
@@ -344,7 +345,7 @@ fn interface(address: &str) -> Option<String> {
     interfaces.find(|interface| has_it(interface) == Some(wanted)).map(|interface| interface.interface_name)
 }
 
-/// Returns the identity of this daemon: the one on disk, unless its role has changed.
+/// Returns the identity of this daemon: the saved identity, unless the daemon's role has changed.
 fn identity(options: &StartOptions, before: Option<Identity>) -> anyhow::Result<Identity> {
     let is_head = options.join.is_none();
     match before {
@@ -363,7 +364,7 @@ fn short(hostname: &str) -> String {
     hostname.split('.').next().filter(|name| !name.is_empty()).unwrap_or("localhost").to_owned()
 }
 
-#[expect(clippy::too_many_arguments, reason = "everything that the services stand on, once")]
+#[expect(clippy::too_many_arguments, reason = "called once, with everything that the services need")]
 fn run_server(
     unix: UnixListener,
     tcp: Option<TcpListener>,
@@ -396,13 +397,13 @@ fn run_server(
         }
     };
     services.serve(connections, async {
-        // A message and a dropped sender mean the same.
+        // A message and a dropped sender both mean stop.
         let _ = stopped.await;
     })
 }
 
-/// TERM and INT stop the daemon, and the end of standard input stops a private one. Steps keep running, except those of a
-/// private daemon.
+/// Stops the daemon on TERM and INT, and a private daemon also at the end of its standard input. Steps keep running, except
+/// those of a private daemon.
 fn watch_signals(door: Door, private: bool) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -478,7 +479,7 @@ fn announce(
     }
     if std::env::var_os("RSD_DAEMONIZED").is_some() {
         let null = OpenOptions::new().write(true).open("/dev/null")?;
-        nix::unistd::dup2_stdout(null.as_fd()).context("let go of standard output")?;
+        nix::unistd::dup2_stdout(null.as_fd()).context("redirect standard output to /dev/null")?;
     }
     Ok(registration)
 }
@@ -493,8 +494,8 @@ fn notify(state: &str) {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(&path),
     };
-    let told = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
-    if let Err(error) = told {
+    let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
+    if let Err(error) = sent {
         warn!(%error, "cannot notify the service manager");
     }
 }

@@ -1,4 +1,4 @@
-//! The step processes of this daemon: starts them, watches them, and cleans up after one that was killed.
+//! The step processes of this daemon: starts and watches them, and cleans up after a step process that was killed.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,10 +21,10 @@ use crate::disk::state_dir::{self, StateDir};
 use crate::door::{Door, Event};
 use crate::reap;
 
-/// A launch keeps the node busy for about this long; starting a process meanwhile would slow it down.
+/// A launch keeps the node busy for about this long; starting a process at the same time would slow it down.
 const REFILL_PAUSE: Duration = Duration::from_millis(250);
 
-/// Starts step processes. One waits in reserve, already connected, so that a launch need not wait for a program to start.
+/// Starts step processes. One connected step process is kept in reserve, so that a launch need not wait for a program to start.
 #[derive(Debug)]
 pub(crate) struct Steps {
     state_dir: Arc<StateDir>,
@@ -38,16 +38,16 @@ impl Steps {
         Steps { state_dir, door, reserve: None, refill_at: Some(Instant::now()) }
     }
 
-    /// Gives a launch to a step process, whose end is reported to the shell. The process outlives the daemon.
+    /// Passes a launch to a step process and reports the end of that process to the shell. The process outlives the daemon.
     pub(crate) fn start(&mut self, node: u32, launch: &Launch) -> anyhow::Result<()> {
         self.state_dir.write_step(launch)?;
         let order = format!("{} {node}\n", launch.job);
-        let ready = self.reserve.take().and_then(|mut child| hand(&mut child, &order).is_ok().then_some(child));
+        let ready = self.reserve.take().and_then(|mut child| send_order(&mut child, &order).is_ok().then_some(child));
         let mut child = match ready {
             Some(child) => child,
             None => {
                 let mut child = self.spawn()?;
-                hand(&mut child, &order).context("give a launch to `rsd step`")?;
+                send_order(&mut child, &order).context("send the launch to `rsd step`")?;
                 child
             }
         };
@@ -56,8 +56,8 @@ impl Steps {
         tokio::spawn(async move {
             let end = child.wait().await.map_or(StepEnd::Unknown, step_end);
             match end {
-                // It has ended what its ranks left.
-                StepEnd::Exited(0) => tell(&door, job, end),
+                // It has already ended the processes that its ranks left.
+                StepEnd::Exited(0) => report_step_lost(&door, job, end),
                 StepEnd::Exited(_) | StepEnd::Signaled(_) | StepEnd::Unknown | StepEnd::WhileDaemonWasDown => {
                     ended(&door, job, &left, end);
                 }
@@ -66,19 +66,19 @@ impl Steps {
         Ok(())
     }
 
-    /// When [`Steps::refill`] is wanted.
+    /// Returns when [`Steps::refill`] must be called next.
     pub(crate) fn refill_at(&self) -> Option<Instant> {
         self.refill_at
     }
 
-    /// A step process has ended: a short job is over, and the next may follow at once.
-    pub(crate) fn one_has_ended(&mut self) {
+    /// Starts a new reserve at once if there is none: a short job has ended, and the next may follow immediately.
+    pub(crate) fn on_step_ended(&mut self) {
         if self.reserve.is_none() {
             self.refill_at = Some(Instant::now());
         }
     }
 
-    /// Makes sure that a step process is in reserve.
+    /// Starts a step process as the reserve unless one is running.
     pub(crate) fn refill(&mut self) {
         self.refill_at = None;
         if self.reserve.is_none() {
@@ -86,14 +86,14 @@ impl Steps {
                 Ok(child) => self.reserve = Some(child),
                 Err(error) => warn!(
                     error = format!("{error:#}"),
-                    "cannot start a step process in reserve: launches will be slower"
+                    "cannot start the spare step process: the next launch takes longer"
                 ),
             }
         }
     }
 
     fn spawn(&self) -> anyhow::Result<Child> {
-        // This program, even if its file was replaced: a daemon and its steps have the same version.
+        // /proc/self/exe is this program even if its file was replaced: a daemon and its steps must have the same version.
         tokio::process::Command::new("/proc/self/exe")
             .arg0("rsd")
             .arg("step")
@@ -105,14 +105,15 @@ impl Steps {
     }
 }
 
-/// An order is far smaller than a pipe: it is written completely, or the step process has ended.
-fn hand(child: &mut Child, order: &str) -> anyhow::Result<()> {
-    let stdin = child.stdin.take().context("it has no standard input")?.into_owned_fd()?;
+/// Writes an order to a step process. An order is far smaller than a pipe's buffer, so a write fails only if the process has
+/// ended.
+fn send_order(child: &mut Child, order: &str) -> anyhow::Result<()> {
+    let stdin = child.stdin.take().context("internal error: standard input is not a pipe")?.into_owned_fd()?;
     File::from(stdin).write_all(order.as_bytes())?;
     Ok(())
 }
 
-/// Watches a step process that an earlier daemon started: its lock is released when it ends.
+/// Watches a step process that an earlier daemon started. It holds a lock until it ends.
 pub(crate) fn watch(state_dir: &Path, launch: &Launch, door: Door) {
     let (path, job, left) = (state_dir::step(state_dir, launch.job), launch.job, Left::of(launch));
     let watching = std::thread::Builder::new().name(format!("step-{job}")).stack_size(64 << 10).spawn(move || {
@@ -127,37 +128,37 @@ pub(crate) fn watch(state_dir: &Path, launch: &Launch, door: Door) {
     }
 }
 
-/// Reports the step of a launch that was found after a restart and whose process has ended.
-pub(crate) fn mourn(launch: &Launch, door: &Door) {
+/// Reports a step whose launch file was found after a restart, and whose process ended while no daemon was running.
+pub(crate) fn report_ended_while_down(launch: &Launch, door: &Door) {
     ended(door, launch.job, &Left::of(launch), StepEnd::WhileDaemonWasDown);
 }
 
-/// Cleans up after a step process: if it was killed, its ranks are orphans and are found by their environment.
+/// Cleans up after a step process and reports its end. If it was killed, its ranks are orphans, found by their environment.
 fn ended(door: &Door, job: JobId, left: &Left, end: StepEnd) {
     if !left.members {
         kill_orphans(job, &left.namespace);
-    } // else they keep running: rsd never signals a process it did not start
+    } // else the ranks keep running: rsd never signals a process it did not start
     reap::remove_mpich_shm(&left.namespace);
-    tell(door, job, end);
+    report_step_lost(door, job, end);
 }
 
 fn kill_orphans(job: JobId, namespace: &str) {
     match reap::processes_with_environ("RSD_PMI_NAMESPACE", namespace) {
         Ok(orphans) => {
             for pid in orphans {
-                warn!(job, %pid, "killing a process that a killed step left");
+                warn!(job, %pid, "killing an orphan of a step process that was killed");
                 let _ = kill(pid, Signal::SIGKILL);
             }
         }
-        Err(error) => warn!(job, %error, "cannot look for processes of a killed step"),
+        Err(error) => warn!(job, %error, "cannot search for orphans of a step process that was killed"),
     }
 }
 
-/// What a step process may leave behind when it is killed.
+/// What identifies the processes and files that a killed step process leaves behind.
 #[derive(Debug)]
 struct Left {
     namespace: String,
-    /// Its ranks were members of a group: processes that rsd did not start.
+    /// Whether its ranks were members of a group, which are processes that rsd did not start.
     members: bool,
 }
 
@@ -177,7 +178,7 @@ fn step_end(status: ExitStatus) -> StepEnd {
     }
 }
 
-fn tell(door: &Door, job: JobId, end: StepEnd) {
+fn report_step_lost(door: &Door, job: JobId, end: StepEnd) {
     info!(job, ?end, "a step process has ended");
     door.send(Event::Input(Input::StepLost { job, why: step_lost(end) }));
 }

@@ -1,5 +1,5 @@
-//! One append-only log per job: the sequence of its events, output included. It is the only place where output is kept, and
-//! what every client follows at its own pace, so that a slow client delays no other.
+//! One append-only log per job: the sequence of its events, output included. Output is kept only here. Every client reads the
+//! log at its own pace, so a slow client does not delay the others.
 //!
 //! Events are length-delimited protobuf in `jobs/N.log`. When the file cannot grow (disk full, or the limit of
 //! `jobs.log_max`) the head drops output and logs that; the job keeps running, and its other events are kept in memory.
@@ -35,7 +35,7 @@ struct Log {
 
 #[derive(Debug)]
 struct Writer {
-    /// Closed when the job has ended, or when a write failed.
+    /// None once the job has ended or a write has failed.
     file: Option<File>,
     /// Events since the file failed.
     memory: Vec<JobEvent>,
@@ -66,12 +66,12 @@ impl JobLogs {
 
     pub(crate) fn drop_log(&self, job: JobId) {
         if let Some(log) = lock(&self.logs).remove(&job) {
-            // Readers have the file open and no longer need its name.
+            // Readers have the file open and do not need its name.
             let _ = std::fs::remove_file(&log.path);
         }
     }
 
-    /// Reads a job's events from the first on. None: unknown job.
+    /// Returns a reader of a job's events, from the first event on. None: unknown job.
     pub(crate) fn follow(&self, job: JobId) -> Option<Follower> {
         let log = Arc::clone(lock(&self.logs).get(&job)?);
         let progress = log.progress.subscribe();
@@ -84,7 +84,7 @@ impl Log {
         let path = dir.join(format!("{job}.log"));
         let file = File::create(&path);
         if let Err(error) = &file {
-            tracing::error!(job, %error, path = %path.display(), "cannot write the log of a job: its output is lost");
+            tracing::error!(job, %error, path = %path.display(), "cannot create the log of a job: its output is lost");
         }
         let writer = Mutex::new(Writer { file: file.ok(), memory: Vec::new() });
         Log { path, writer, progress: watch::Sender::new(Progress::default()) }
@@ -103,8 +103,8 @@ impl Log {
             match wrote {
                 Ok(()) => added = bytes.len() as u64,
                 Err(error) => {
-                    tracing::error!(path = %self.path.display(), %error, "the job's log is full");
-                    // A reader must not find half an event.
+                    tracing::error!(path = %self.path.display(), %error, "cannot append to a job's log");
+                    // A reader must not find a partial event.
                     let _ = file.set_len(written);
                     writer.file = None;
                     let text = match room {
@@ -167,7 +167,7 @@ impl Follower {
         }
     }
 
-    /// Returns the next event, if it is there already.
+    /// Returns the next event if the log already has it.
     pub(crate) fn try_next(&mut self) -> Option<JobEvent> {
         let progress = *self.progress.borrow_and_update();
         self.poll(progress).ok().flatten()
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_follower_sees_what_was_and_what_comes_until_the_end() {
+    async fn a_follower_gets_past_and_new_events_until_the_job_ends() {
         let dir = scratch("follow");
         let logs = Arc::new(JobLogs::new(dir.clone(), 1 << 20));
         logs.append(1, output(b"before"));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_full_log_says_so_and_still_tells_the_end() {
+    async fn a_full_log_has_a_notice_and_the_end_of_the_job() {
         let dir = scratch("full");
         let logs = JobLogs::new(dir.clone(), 60);
         logs.append(1, output(b"fits"));

@@ -4,12 +4,12 @@
 //! rsd.lock      held (flock) while the daemon runs
 //! rsd.sock      its unix socket, 0600
 //! rsd.log       its log, when it runs in the background
-//! daemon.json   name, node and pid of the daemon: rsctl finds it by these
+//! daemon.json   name, node and pid of the daemon, for rsctl
 //! identity.json the identity that a restart keeps: node id, DVM and name; a head's counters
 //! kept          what a head keeps across a restart: groups, running epochs, names, values
 //! inventory     what the node has, for the steps
 //! jobs/N.log    a job's events (head)
-//! steps/N       the launch of a job that runs here; locked (flock) by its step while that runs
+//! steps/N       the launch of a job that runs here; its step locks it (flock) while the step runs
 //! ```
 //!
 //! Only the daemon's user may enter the directory (0700). Its contents are not trusted: a file that does not parse counts as absent.
@@ -38,7 +38,7 @@ pub(crate) struct StateDir {
     _lock: File,
 }
 
-/// What outlives a restart.
+/// The part of a daemon's state that a restart keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) dvm: String,
@@ -51,7 +51,7 @@ pub(crate) struct Identity {
     pub(crate) next_node: u32,
 }
 
-/// A launch that a daemon wrote down, and whether its step is still running.
+/// A launch that a daemon wrote to `steps/N`, and whether its step is still running.
 #[derive(Debug)]
 pub(crate) struct KnownStep {
     pub(crate) job: JobId,
@@ -77,8 +77,8 @@ impl Drop for Registration {
 /// A daemon that was just killed holds its lock until the kernel has freed the process.
 const DYING: Duration = Duration::from_millis(500);
 
-fn try_lock_for(lock: &File, patience: Duration) -> Result<(), TryLockError> {
-    let deadline = Instant::now() + patience;
+fn try_lock_for(lock: &File, timeout: Duration) -> Result<(), TryLockError> {
+    let deadline = Instant::now() + timeout;
     loop {
         match lock.try_lock() {
             Err(TryLockError::WouldBlock) if Instant::now() < deadline => sleep(Duration::from_millis(5)),
@@ -88,7 +88,7 @@ fn try_lock_for(lock: &File, patience: Duration) -> Result<(), TryLockError> {
 }
 
 impl StateDir {
-    /// Creates the directory if necessary and locks it. The error names the daemon that uses it.
+    /// Creates the directory if necessary and locks it. If another daemon holds the lock, the error names that daemon.
     pub(crate) fn open(path: &Path) -> anyhow::Result<StateDir> {
         make_private(path)?;
         let path = path.canonicalize().with_context(|| format!("open the state directory {}", path.display()))?;
@@ -148,18 +148,19 @@ impl StateDir {
         replace(&self.path.join("identity.json"), &serde_json::to_vec(identity)?)
     }
 
-    /// Writes down what the node has, for the steps.
+    /// Writes the node's inventory, for the steps.
     pub(crate) fn write_inventory(&self, inventory: &Inventory) -> anyhow::Result<()> {
         replace(&self.path.join("inventory"), &inventory.encode_to_vec())
     }
 
-    /// Writes down what runs here, for rsctl.
+    /// Writes the description of this daemon, for rsctl.
     pub(crate) fn write_daemon(&self, daemon: &serde_json::Value) -> anyhow::Result<()> {
         replace(&self.path.join("daemon.json"), &serde_json::to_vec(daemon)?)
     }
 
-    /// Makes a daemon whose directory is elsewhere findable by its name: a link in the runtime directory, for as long as the
-    /// result lives. None when it is there already, or cannot be: then it is found by its directory only.
+    /// Links a state directory that is not in the runtime directory under the daemon's name there, so that clients find the
+    /// daemon by name. Dropping the result removes the link. None: the directory is in the runtime directory, or the link
+    /// cannot be made; clients then need the directory's path.
     pub(crate) fn register(&self, runtime_dir: &Path, name: &str) -> Option<Registration> {
         if self.path.parent() == runtime_dir.canonicalize().ok().as_deref() {
             return None;
@@ -180,15 +181,15 @@ impl StateDir {
         None
     }
 
-    /// Removes what other processes find the daemon by: it stops in good order.
+    /// Removes the files by which other processes find the daemon, when the daemon stops.
     pub(crate) fn close(&self) {
         for name in ["daemon.json", "rsd.sock", rsd_proto::join::SOCKET] {
-            // A reader finds the lock free, and that is what counts.
+            // Errors are ignored: readers check the lock, which is free now.
             let _ = fs::remove_file(self.path.join(name));
         }
     }
 
-    /// Writes a launch down for its step.
+    /// Writes a launch to `steps/N`, where its step process reads it.
     pub(crate) fn write_step(&self, launch: &Launch) -> anyhow::Result<()> {
         let path = step(&self.path, launch.job);
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
@@ -201,7 +202,7 @@ impl StateDir {
         let _ = fs::remove_file(step(&self.path, job));
     }
 
-    /// Returns the launches that an earlier daemon wrote down.
+    /// Returns the launches that an earlier daemon wrote to `steps/`.
     pub(crate) fn known_steps(&self) -> Vec<KnownStep> {
         let entries = fs::read_dir(self.path.join("steps")).into_iter().flatten().flatten();
         entries.filter_map(|entry| known_step(&entry.path())).collect()
@@ -226,10 +227,10 @@ pub(crate) fn take_step(state_dir: &Path, job: JobId) -> anyhow::Result<(Launch,
     Ok((launch, file))
 }
 
-/// Reads what the node of a step has; empty if the daemon has not written it.
+/// Reads the inventory of the node; empty if the daemon has not written it.
 pub(crate) fn inventory(state_dir: &Path) -> Inventory {
-    let told = fs::read(state_dir.join("inventory")).ok();
-    told.and_then(|told| Inventory::decode(&*told).ok()).unwrap_or_default()
+    let bytes = fs::read(state_dir.join("inventory")).ok();
+    bytes.and_then(|bytes| Inventory::decode(&*bytes).ok()).unwrap_or_default()
 }
 
 /// Returns the path of the unix socket of the daemon in a state directory.
@@ -260,7 +261,7 @@ fn is_running(state_dir: &Path) -> bool {
     lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// Makes a directory that only this user may enter.
+/// Makes a directory with mode 0700, which only this user may enter.
 pub(crate) fn make_private(path: &Path) -> anyhow::Result<()> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.with_context(|| format!("make the directory {}", path.display()))?;
@@ -291,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_that_is_given_up_soon_is_waited_for() {
+    fn a_lock_that_is_released_within_the_timeout_is_taken() {
         let path = std::env::temp_dir().join(format!("rsd-lock-{}", std::process::id()));
         let (held, wanted) = (File::create(&path).unwrap(), File::create(&path).unwrap());
         held.try_lock().unwrap();

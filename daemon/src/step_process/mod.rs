@@ -61,7 +61,7 @@ enum Event {
 }
 
 pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
-    spawn::seal_inherited().context("look at inherited descriptors")?;
+    spawn::seal_inherited().context("list inherited descriptors")?;
     // A signal to the daemon's terminal or process group must not reach this process.
     nix::unistd::setsid().context("leave the daemon's session")?;
     reap::become_subreaper().context("become a subreaper")?;
