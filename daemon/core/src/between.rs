@@ -1,7 +1,7 @@
-//! What the head and its node say to each other. Neither knows the other: [`Rsd`](crate::Rsd) carries these messages.
+//! The messages between the head and its node. Neither imports the other: [`Rsd`](crate::Rsd) carries the messages.
 //!
-//! To its node the head is the parent that any other node has above it. So most of what passes here are the messages of a link,
-//! and a node handles them alike wherever they come from; the rest is what only the root of the tree sees.
+//! For its node, the head is a parent as any other node's parent. So most of these messages are those of a link, and a node
+//! handles them in the same way wherever they come from. The others exist only at the root of the tree.
 
 use std::collections::VecDeque;
 
@@ -11,15 +11,15 @@ use crate::calls::{Answer, Refused};
 use crate::contract::{Effect, LinkId, ReqId};
 use crate::{JobId, NodeId, Now};
 
-/// What the head's node tells the head.
+/// A message of the head's node to the head.
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// What any node tells its parent.
+    /// A message that any node sends to its parent.
     Up(up::Body),
     /// A daemon has connected: the first of `nodes`, with the nodes below it. Answered by [`Order::Admit`] or
     /// [`Order::Redirect`].
     Knock { link: LinkId, nodes: Vec<NodeInfo>, has_room: bool },
-    /// The node of `rank` has ended while the job's other nodes wait in a fence.
+    /// The node of `rank` has ended, and the job's other nodes wait in a fence.
     Stuck { job: JobId, rank: u32, fence: u64 },
     /// All nodes of a job have ended or are lost.
     Over { job: JobId, exits: Vec<RankExit> },
@@ -27,12 +27,12 @@ pub(crate) enum Report {
     GivenUp { job: JobId, nodes: Vec<NodeId>, why: String },
 }
 
-/// What the head orders its node to do.
+/// A message of the head to its node.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// What any node is sent by its parent.
+    /// A message that a parent sends to any node.
     Down(down::Body),
-    /// Send this again, only towards nodes that may have missed it.
+    /// Send this again, but only towards nodes that may have missed it.
     Repeat { nodes: Vec<NodeId>, body: down::Body },
     /// Count these nodes as ended in a job.
     GiveUp { job: JobId, nodes: Vec<NodeId>, why: String },
@@ -44,7 +44,7 @@ pub(crate) enum Order {
     Stop { req: ReqId },
 }
 
-/// What a state machine wants: an effect, or a message of type `M` to the other one.
+/// An output of a state machine: an effect, or a message of type `M` to the other state machine.
 #[derive(Debug)]
 pub(crate) enum Output<M> {
     Effect(Effect),

@@ -1,4 +1,4 @@
-//! What clients ask of a daemon, and the answers. The shell turns gRPC into [`Call`]s.
+//! The requests of clients to a daemon, and the answers. The shell converts gRPC calls to [`Call`]s.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use crate::JobId;
 #[expect(missing_docs, reason = "the variants say what their fields are")]
 #[derive(Debug)]
 pub enum Call {
-    /// Answered with [`Answer::Submitted`]. `secret`: 32 fresh random bytes, for the job's ranks alone.
+    /// Answered with [`Answer::Submitted`]. `secret`: 32 fresh random bytes for the job's ranks.
     Submit { spec: Box<JobSpec>, secret: Bytes },
     /// [`Answer::Plan`].
     Plan(Box<wire::PlanRequest>),
     /// [`Answer::Job`].
     GetJob(JobId),
-    /// [`Answer::Jobs`], the newest last; `all`: also those that have ended.
+    /// [`Answer::Jobs`], the newest last; `all`: include ended jobs.
     ListJobs { all: bool },
     /// [`Answer::Job`].
     Signal { job: JobId, rank: Option<u32>, signal: i32 },
     /// [`Answer::Job`].
     Cancel { job: JobId, grace_ms: Option<u64> },
-    /// The client that a job was attached to is gone. [`Answer::Job`].
+    /// The client that a job was attached to has disconnected. [`Answer::Job`].
     ClientGone(JobId),
-    /// [`Answer::Stopped`] when there is room for more, or when no rank reads any more.
+    /// [`Answer::Stopped`] when there is room for more input, or when no rank reads input any more.
     Stdin { job: JobId, data: Bytes, eof: bool },
     /// [`Answer::Nodes`]; with `load` after every node has answered or a second has passed.
     ListNodes { load: bool },
@@ -39,11 +39,11 @@ pub enum Call {
     Pmi { job: JobId, rank: u32, namespace: String, op: PmiOp },
     /// [`Answer::Group`], or [`Answer::Groups`].
     Group(GroupCall),
-    /// As its operation says.
+    /// Answered as the operation says.
     Kv(KvCall),
 }
 
-/// What a rank asks through the gRPC `Pmi` service.
+/// A rank's request through the gRPC `Pmi` service.
 #[derive(Debug)]
 pub enum PmiOp {
     /// Put a value into the KVS: every rank sees it after the next fence.
@@ -52,11 +52,11 @@ pub enum PmiOp {
     Get(Bytes),
     /// Wait for all ranks. A request with a number other than 0 may be repeated, and counts once.
     Fence(u64),
-    /// Where the rank is.
+    /// Return the rank's place in the job.
     Info,
 }
 
-/// A request about groups; each is answered with [`Answer::Group`] but for `List`, with [`Answer::Groups`].
+/// A request about groups, answered with [`Answer::Group`], or `List` with [`Answer::Groups`].
 #[derive(Debug)]
 pub enum GroupCall {
     /// Creates a group with rules of its own, for this user.
@@ -68,17 +68,17 @@ pub enum GroupCall {
     },
     /// Lists all groups.
     List,
-    /// Shows one, by name.
+    /// Returns a group by name.
     Get(String),
     /// Closes a group: waiting members are turned away.
     Close(String),
-    /// Removes a member that waits.
+    /// Removes a waiting member.
     Kick {
         /// The group.
         name: String,
         /// The member.
         pid: u32,
-        /// The name of its node; empty: any.
+        /// The name of its node; empty: any node.
         node: String,
     },
 }
@@ -86,7 +86,7 @@ pub enum GroupCall {
 /// A request about the values of a job.
 #[derive(Debug)]
 pub struct KvCall {
-    /// Which job, and as which of its ranks.
+    /// The job, and the rank that sends the request.
     pub scope: wire::KvScope,
     /// The operation.
     pub op: KvOp,
@@ -98,13 +98,13 @@ pub struct KvCall {
 pub enum KvOp {
     /// [`Answer::Stopped`].
     Put { key: Bytes, value: Bytes },
-    /// [`Answer::Value`] as soon as there is one, or a refusal after the timeout.
+    /// [`Answer::Value`] as soon as the value exists, or a refusal after the timeout.
     Get { key: Bytes, timeout: Duration },
     /// [`Answer::Entries`], by key.
     List,
     /// [`Answer::Stopped`].
     Delete { key: Bytes },
-    /// [`Answer::Stopped`] when all participants have come, or a refusal after the timeout.
+    /// [`Answer::Stopped`] when all participants have entered, or a refusal after the timeout.
     Fence(Entry),
 }
 
@@ -117,9 +117,9 @@ pub struct Entry {
     pub participants: u32,
     /// The participant's name, if it is not a rank.
     pub who: String,
-    /// Repeated only when the participant asks again because it lost the answer.
+    /// The attempt number; the same again if the participant repeats the request because it lost the answer.
     pub attempt: u64,
-    /// How long it waits.
+    /// The participant's timeout.
     pub timeout: Duration,
 }
 
@@ -128,40 +128,40 @@ pub struct Entry {
 pub enum Answer {
     /// The new job's number.
     Submitted(JobId),
-    /// Where a job would go, or why it has no place.
+    /// Where a job would go, or why it cannot be placed.
     Plan(Box<wire::PlanReply>),
     /// One job.
     Job(Box<JobInfo>),
-    /// Several, without their bindings.
+    /// Several jobs, without their bindings.
     Jobs(Vec<JobInfo>),
     /// The DVM's nodes, by id.
     Nodes(Vec<NodeInfo>),
-    /// What ranks have published, in order.
+    /// The names that ranks have published, in order.
     Names(Vec<wire::PublishedName>),
-    /// Counters of this daemon; the shell fills in what only the shell knows.
+    /// Counters of this daemon; the shell adds its own.
     Status(Box<wire::StatusReply>),
-    /// Done, nothing to say.
+    /// The request is done and has no result.
     Stopped,
     /// One group.
     Group(Box<wire::GroupInfo>),
     /// All groups, by name.
     Groups(Vec<wire::GroupInfo>),
-    /// A value of a job's.
+    /// A value of a job.
     Value(Bytes),
     /// All values of a job, by key.
     Entries(Vec<wire::KvEntry>),
     /// A rank's answer.
     Pmi(Box<wire::PmiResult>),
-    /// No.
+    /// The request is refused.
     Refused(Refused),
 }
 
-/// A refusal: what rsctl exits with, and a text for people.
+/// A refusal: an exit code for rsctl, and a text for users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// One of the `exit` codes of `rsd_proto`'s contract.
     pub exit_code: u8,
-    /// Names what to do.
+    /// The reason, and what to do.
     pub text: String,
 }
 
@@ -171,7 +171,7 @@ impl Refused {
     }
 }
 
-/// Exit codes that this crate decides on; rsctl documents them all.
+/// The exit codes that this crate uses; rsctl documents all of them.
 pub(crate) mod exit {
     pub(crate) const TIMED_OUT: u8 = 124;
     pub(crate) const CANCELLED: u8 = 130;

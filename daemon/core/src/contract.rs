@@ -1,4 +1,4 @@
-//! What a daemon and its shell say to each other: inputs in, effects out, and the numbers in both.
+//! The interface between a daemon's core and its shell: inputs, effects, and the numbers in both.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::calls::{Answer, Call};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId};
 
-/// The shell's number for a stream from a child or a step; never used twice.
+/// The shell's number for a stream from a child or a step; never reused.
 pub type LinkId = u64;
 /// The shell's number for a request that waits for its [`Answer`].
 pub type ReqId = u64;
-/// The shell's number for a process that waits for a place in a group; never used twice.
+/// The shell's number for a process that waits for a place in a group; never reused.
 pub type MemberId = u64;
 
 /// The head's own node id.
 pub(crate) const HEAD: NodeId = 0;
 
-/// What happens to a daemon.
+/// An event that a daemon's core handles.
 #[expect(missing_docs, reason = "the variants say what their fields are")]
 #[derive(Debug)]
 pub enum Input {
@@ -37,7 +37,7 @@ pub enum Input {
     Down(Down),
     /// The stream to the parent was closed.
     ParentLost,
-    /// A step could not be started, or its process has ended: why, as a sentence.
+    /// A step could not be started, or its process has ended. `why` is a sentence.
     StepLost { job: JobId, why: String },
     /// This node's load, measured because of [`Effect::MeasureLoad`].
     Load { probe: u64, load: wire::NodeLoad },
@@ -47,13 +47,13 @@ pub enum Input {
     MemberGone { member: MemberId },
     /// A client's request.
     Call { req: ReqId, call: Call },
-    /// What [`Effect::Keep`] wrote before a restart, in that order: a head's first input.
+    /// The records that [`Effect::Keep`] wrote before a restart, in their order. A head's first input.
     Kept(Vec<wire::Kept>),
     /// Time has passed.
     Tick,
 }
 
-/// What the shell of a daemon must do.
+/// An action that the core requests of the daemon's shell.
 #[expect(missing_docs, reason = "the variants say what their fields are")]
 #[derive(Debug)]
 pub enum Effect {
@@ -61,15 +61,15 @@ pub enum Effect {
     Down { link: LinkId, down: Down },
     /// Send to the parent.
     Up(Up),
-    /// Close the stream of a child or a step, behind what was sent.
+    /// Close the stream of a child or a step, after everything that was sent on it.
     Close { link: LinkId },
     /// Start this node's step of a job.
     StartStep(wire::Launch),
-    /// The job is over on this node: remove the file by which its step is found again.
+    /// The job is over on this node: remove the file that identifies its step after a restart.
     ForgetStep(JobId),
     /// Measure this node's load and answer with [`Input::Load`].
     MeasureLoad { probe: u64 },
-    /// Send to a process that waits for its place. Any event but `Wait` is the last one and closes its connection.
+    /// Send to a process that waits for its place. Every event except `Wait` is the last one and closes the connection.
     Member { member: MemberId, event: join::Event },
     /// Answer a request.
     Answer { req: ReqId, answer: Answer },
@@ -77,19 +77,19 @@ pub enum Effect {
     Log { job: JobId, event: Box<wire::JobEvent> },
     /// Delete a job's log.
     DropLog(JobId),
-    /// Write down the numbers that must survive a restart.
+    /// Write the numbers that must survive a restart.
     Remember(Memory),
     /// Append these records to the file of kept records, all or none, before performing the effects that follow.
     Keep(Vec<wire::Kept>),
     /// Delete the file of kept records: the DVM is being stopped.
     ForgetKept,
-    /// Write down this daemon's identity (joined daemons).
+    /// Write this daemon's identity (joined daemons).
     Identity { node: NodeId, dvm: String, name: String },
     /// Nothing is left to do: the process may exit.
     Exit,
 }
 
-/// The numbers that a head must know again after a restart.
+/// The numbers that a head keeps across a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     /// The number of the next job.
@@ -104,14 +104,14 @@ impl Default for Memory {
     }
 }
 
-/// What a daemon knows when it starts.
+/// The state with which a daemon starts.
 #[derive(Debug, Clone, Default)]
 pub struct Start {
-    /// Name, inventory, listening address, version and pid; the id that it had before, or 0.
+    /// Name, inventory, listening address, version and pid; and the daemon's previous id, or 0.
     pub me: NodeInfo,
-    /// The DVM that it belonged to, or, for a head, belongs to.
+    /// The DVM to which the daemon belonged or, for a head, belongs.
     pub dvm: String,
-    /// For a joined daemon: the address that it was told to join.
+    /// For a joined daemon: the address of the DVM to join.
     pub head_addr: Option<String>,
     /// For a head: its numbers.
     pub memory: Memory,
@@ -124,23 +124,39 @@ pub struct Start {
 pub struct KnownStep {
     /// Its job.
     pub job: JobId,
-    /// The job's.
+    /// The job's task map.
     pub map: TaskMap,
     /// `Launch.group`.
     pub group: bytes::Bytes,
 }
 
-/// The name of a job's KVS; unique for ever, because MPI libraries name shared memory after it.
+/// Returns the name of a job's KVS. It is never used twice, because MPI libraries name shared memory after it.
 pub(crate) fn namespace(dvm: &str, job: JobId) -> String {
     format!("rsd-{dvm}-{job}")
 }
 
-/// In whole milliseconds, as messages carry times.
+/// Returns whole milliseconds, the unit of times in messages.
 pub(crate) fn in_ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// In whole seconds, to the nearest: a client spends a part of its time before its request arrives.
-pub(crate) fn to_seconds(time: Duration) -> u64 {
-    (time + Duration::from_millis(500)).as_secs()
+/// Returns a time as users read it: milliseconds below a second, else seconds. It is rounded, because a client has spent part of
+/// its timeout before its request arrives.
+pub(crate) fn rounded(time: Duration) -> String {
+    match time.as_millis() {
+        ms @ 0..10 => format!("{ms} ms"),
+        ms @ 10..950 => format!("{} ms", (ms + 5) / 10 * 10),
+        ms => format!("{} s", (ms + 500) / 1000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_below_a_second_are_shown_in_milliseconds() {
+        let shown = [0, 7, 297, 304, 949, 950, 1499, 2996].map(|ms| rounded(Duration::from_millis(ms)));
+        assert_eq!(shown, ["0 ms", "7 ms", "300 ms", "300 ms", "950 ms", "1 s", "1 s", "3 s"]);
+    }
 }

@@ -1,8 +1,8 @@
-//! The key-value store of one job as one node holds it: a full copy, made complete by every fence, so that a get never
-//! leaves the node.
+//! The key-value store of one job on one node: a full copy of the job's KVS, completed by every fence, so a get needs no message
+//! to another node.
 //!
 //! A put is visible on its own node at once and on all nodes after the next fence. The last put of a key wins. If several ranks
-//! put the same key before one fence, the order of the fence's batches decides, which no MPI relies on.
+//! put the same key before one fence, the order of the batches in the fence decides; no MPI library relies on it.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ pub struct Kvs {
 }
 
 impl Kvs {
-    /// A store with the entries that every node has from the start.
+    /// Returns a store with the entries that every node has from the start.
     pub fn preset(entries: &[Kv]) -> Kvs {
         let entries = entries.iter().map(|kv| (kv.key.clone(), kv.value.clone())).collect();
         Kvs { entries, pending: Vec::new() }
@@ -31,12 +31,12 @@ impl Kvs {
         self.entries.insert(key, value);
     }
 
-    /// Returns the value of a key, if it was put here or delivered by a fence.
+    /// Returns the value of a key, if it was put on this node or delivered by a fence.
     pub fn get(&self, key: &[u8]) -> Option<&Bytes> {
         self.entries.get(key)
     }
 
-    /// Returns the `index`-th entry in a stable order. Cost: a sort; only historic clients ask.
+    /// Returns the `index`-th entry in a stable order. Cost: a sort; only historic clients use this.
     pub fn entry(&self, index: usize) -> Option<(&Bytes, &Bytes)> {
         let mut keys: Vec<_> = self.entries.keys().collect();
         keys.sort_unstable();
@@ -52,7 +52,7 @@ impl Kvs {
         Some(batch.encode_to_vec().into())
     }
 
-    /// Stores what a fence delivered from all nodes. A batch that does not decode is an error, and a peer's fault.
+    /// Stores the puts of all nodes that a fence delivered. A batch that does not decode is an error of its sender.
     pub fn apply(&mut self, batch: Bytes) -> Result<(), prost::DecodeError> {
         for Kv { key, value } in KvBatch::decode(batch)?.entries {
             self.entries.insert(key, value);

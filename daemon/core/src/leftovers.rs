@@ -1,9 +1,10 @@
-//! How a step ends what its ranks left running: TERM for each process when it is first seen, KILL for all when the grace is over,
-//! until none is left.
+//! How a step ends the processes that its ranks left running: TERM for each process when it is first seen, and KILL for all when
+//! the grace has passed, until none is left.
 //!
-//! A step is the subreaper of all that its ranks started: whenever a process ends, its children become the step's. So each look
-//! may find new processes, and no list of them is complete before it is empty. The machine decides about one look at a time;
-//! the step's process looks (at once, after every SIGCHLD, and at [`Leftovers::next_deadline`]) and sends the signals.
+//! A step is the subreaper of all processes that its ranks started: when a process ends, its children become the step's children.
+//! So each look may find new processes, and the sweep is complete only when a look finds none. The state machine decides about
+//! one look at a time. The step's process looks (at once, after every SIGCHLD, and at [`Leftovers::next_deadline`]) and sends the
+//! signals.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,31 +13,31 @@ use crate::Now;
 
 /// The usual time between TERM and KILL.
 pub const GRACE: Duration = Duration::from_millis(500);
-/// A process may not end at once by KILL, and its children are seen only when it has: look again so often.
+/// The interval between looks. A killed process may take time to end, and its children are visible only after that.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A process id.
 pub type Pid = i32;
 
-/// What the step's process sees: every child that it has not collected.
+/// The result of a look: the children that the step's process has not reaped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Look {
-    /// These children are there.
+    /// These children exist.
     Children(Vec<Pid>),
-    /// There is none.
+    /// No children exist.
     Childless,
-    /// The kernel does not tell.
+    /// The kernel does not report children.
     Unknown,
 }
 
-/// What is to be done about a look.
+/// An action that follows from a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Send TERM, and let a stopped process continue: it hears TERM only then.
+    /// Send TERM, and CONT, because a stopped process handles TERM only when it continues.
     Term(Pid),
     /// Send KILL.
     Kill(Pid),
-    /// Nothing is left, or nothing can be found: stop looking.
+    /// No children are left, or none can be found: stop looking.
     Finish,
 }
 
@@ -44,26 +45,26 @@ pub enum Action {
 #[derive(Debug)]
 pub struct Leftovers {
     kill_at: Duration,
-    /// When to look again although no child has ended.
+    /// When to look again even if no child has ended.
     look_at: Duration,
     termed: BTreeSet<Pid>,
 }
 
 impl Leftovers {
-    /// A sweep that begins now, with `grace` between TERM and KILL.
+    /// Returns a sweep that begins now, with `grace` between TERM and KILL.
     pub fn new(now: Now, grace: Duration) -> Leftovers {
         let kill_at = now.mono + grace;
         Leftovers { kill_at, look_at: kill_at, termed: BTreeSet::new() }
     }
 
-    /// These children were collected: the kernel may give their ids to other processes.
+    /// Forgets reaped children: the kernel may give their ids to other processes.
     pub fn collected(&mut self, ended: impl IntoIterator<Item = Pid>) {
         for pid in ended {
             self.termed.remove(&pid);
         }
     }
 
-    /// Takes one look and appends what is to be done about it.
+    /// Handles one look and appends the actions.
     pub fn handle(&mut self, now: Now, look: Look, out: &mut Vec<Action>) {
         let children = match look {
             Look::Children(children) => children,
@@ -77,7 +78,7 @@ impl Leftovers {
         }
     }
 
-    /// When to look again at the latest.
+    /// Returns the time of the next look at the latest.
     pub fn next_deadline(&self) -> Duration {
         self.look_at
     }
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_orphan_that_appears_late_is_told_as_well() {
+    fn an_orphan_that_appears_late_gets_its_own_term() {
         let mut leftovers = begin();
         look(&mut leftovers, 1000, Look::Children(vec![7]));
         leftovers.collected([7]);
@@ -118,12 +119,12 @@ mod tests {
         assert_eq!(
             look(&mut leftovers, 1600, Look::Children(vec![10])),
             [Action::Kill(10)],
-            "the grace is one for all"
+            "all processes share one grace"
         );
     }
 
     #[test]
-    fn a_process_with_the_id_of_a_collected_one_is_told_as_well() {
+    fn a_process_that_reuses_a_reaped_id_gets_its_own_term() {
         let mut leftovers = begin();
         look(&mut leftovers, 1000, Look::Children(vec![7]));
         leftovers.collected([7]);
@@ -131,10 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn the_sweep_is_over_when_no_child_is_left_or_the_kernel_does_not_tell() {
+    fn the_sweep_ends_when_no_child_is_left_or_children_cannot_be_listed() {
         assert_eq!(look(&mut begin(), 1000, Look::Childless), [Action::Finish]);
         assert_eq!(look(&mut begin(), 1000, Look::Unknown), [Action::Finish]);
-        // Others run, but have no id yet: a thread that ended while it was looked at.
+        // Children exist, but the list is empty: a thread ended while the kernel listed them.
         assert_eq!(look(&mut begin(), 1000, Look::Children(Vec::new())), []);
     }
 }

@@ -1,9 +1,9 @@
-//! The decisions of rsd, without I/O, clock, environment or randomness: inputs and the time go in, effects come out.
+//! The decisions of rsd, without I/O, clock, environment or randomness: inputs with the time go in, effects come out.
 //!
 //! - [`Rsd`]: a daemon. Every daemon is a node of the [`tree`](rsd); the head also owns the jobs.
 //! - [`Step`]: the part of one job on one node: its ranks, their PMI, output and exits.
-//! - [`Uplink`]: how a daemon finds its parent, and finds it again.
-//! - [`place`] and [`taskmap`]: which rank goes where. [`plan`]: the same as request and answer messages.
+//! - [`Uplink`]: how a daemon connects and reconnects to its parent.
+//! - [`place`] and [`taskmap`]: which rank runs on which node. [`plan`]: the same as request and answer messages.
 //! - [`kvs`], [`outbox`]: the store through which ranks exchange keys, and streams that survive lost links.
 //!
 //! The shell (package `rsd`) turns sockets, timers and processes into inputs and performs the effects. So a DVM of a
@@ -32,7 +32,7 @@ pub use uplink::Uplink;
 
 use std::time::Duration;
 
-/// A job's number; the head counts them up and never uses one twice.
+/// A job's number. The head counts jobs and never reuses a number.
 pub type JobId = u64;
 /// A node's number in its DVM; the head is 0.
 pub type NodeId = u32;
@@ -42,7 +42,7 @@ pub type NodeId = u32;
 pub struct Now {
     /// A monotonic clock, from any origin.
     pub mono: Duration,
-    /// Milliseconds since the Unix epoch, for people.
+    /// Milliseconds since the Unix epoch, for timestamps that users see.
     pub unix_ms: u64,
 }
 

@@ -1,15 +1,15 @@
-//! A byte stream that survives lost links: the sender keeps what is not acknowledged and sends it again after a reconnect; the
+//! A byte stream that survives lost links. The sender keeps unacknowledged bytes and sends them again after a reconnect; the
 //! receiver recognises repeats by their offset. Offsets count payload bytes from the beginning of the stream.
 //!
-//! Used upwards for output (a step to the head) and downwards for standard input (the head to a step). The window bounds
-//! the memory, and slows the sender down to the speed of the receiver.
+//! Used upwards for output (a step to the head) and downwards for standard input (the head to a step). The window bounds the
+//! memory and slows the sender down to the speed of the receiver.
 
 use std::collections::VecDeque;
 
-/// The sending half: what was sent and is not yet acknowledged.
+/// The sending half: the unacknowledged items.
 #[derive(Debug)]
 pub struct Outbox<T> {
-    /// In order; `end` is the offset after the item.
+    /// The items in order; `end` is the offset after the item.
     items: VecDeque<Item<T>>,
     next: u64,
     acked: u64,
@@ -24,17 +24,17 @@ struct Item<T> {
 }
 
 impl<T> Outbox<T> {
-    /// An empty stream that is closed for input while `window_bytes` or more are unacknowledged.
+    /// Returns an empty stream. It accepts no input while `window_bytes` or more are unacknowledged.
     pub fn new(window_bytes: u64) -> Outbox<T> {
         Outbox { items: VecDeque::new(), next: 0, acked: 0, window_bytes }
     }
 
-    /// Whether one more item, of any size, may be pushed.
+    /// Returns whether another item, of any size, may be pushed.
     pub fn is_open(&self) -> bool {
         self.next - self.acked < self.window_bytes
     }
 
-    /// Whether everything pushed has been acknowledged.
+    /// Returns whether everything has been acknowledged.
     pub fn is_drained(&self) -> bool {
         self.items.is_empty()
     }
@@ -47,7 +47,8 @@ impl<T> Outbox<T> {
         start
     }
 
-    /// Notes that the receiver has everything below `offset`. An offset beyond what was sent is invalid and counts as everything.
+    /// Records that the receiver has everything below `offset`. An offset beyond the sent bytes is invalid and counts as
+    /// everything.
     pub fn ack(&mut self, offset: u64) {
         self.acked = self.acked.max(offset.min(self.next));
         while self.items.front().is_some_and(|item| item.end <= self.acked) {
@@ -61,15 +62,15 @@ impl<T> Outbox<T> {
     }
 }
 
-/// The receiving half: the offset that was reached.
+/// The receiving half: the offset up to which bytes have arrived.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Inbox {
     next: u64,
 }
 
 impl Inbox {
-    /// Whether the `len` bytes at `offset` are new; if so, they count as received. Repeats and bytes beyond a gap are not new: after
-    /// a reconnect the sender sends everything unacknowledged again, in order.
+    /// Returns whether the `len` bytes at `offset` are new; if so, they count as received. Repeats, and bytes beyond a gap, are
+    /// not new: after a reconnect the sender sends everything unacknowledged again, in order.
     pub fn accept(&mut self, offset: u64, len: u64) -> bool {
         let new = offset == self.next;
         if new {

@@ -1,7 +1,8 @@
-//! A daemon: a [`Node`] of the tree and, on one of them, the [`Head`] that owns jobs and placement.
+//! A daemon: a [`Node`] of the tree and, on one daemon of the DVM, the [`Head`] that owns jobs and placement.
 //!
-//! Two state machines with fields of their own, joined only by messages ([`crate::between`]): the head is the parent of the node at
-//! the root. [`Rsd`] carries their messages to and fro until neither has anything to say, and hands their effects to the shell.
+//! Node and head are two state machines with private fields, joined only by messages ([`crate::between`]): the head is the parent
+//! of the node at the root. [`Rsd`] carries their messages back and forth until neither has any left, and passes their effects to
+//! the shell.
 
 use std::time::Duration;
 
@@ -24,15 +25,15 @@ pub struct Rsd {
 }
 
 impl Rsd {
-    /// A daemon that has no children and no parent yet.
+    /// Returns a daemon without children and without a parent.
     pub fn new(now: Now, mut start: Start, tuning: Tuning) -> Rsd {
         let is_head = start.head_addr.is_none();
         let head = is_head.then(|| Head::new(now, &mut start, tuning));
         Rsd { node: Node::new(start, tuning), head }
     }
 
-    /// Takes one input and appends its effects, in the order in which they are to be performed: what must survive a restart, then
-    /// launches, then the rest as it was decided.
+    /// Handles one input and appends its effects, in the order in which they must be performed: first what must survive a
+    /// restart, then launches, then the others in the order of the decisions.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Effect>) {
         let first = out.len();
         let (mut from_node, mut from_head) = (Outputs::default(), Outputs::default());
@@ -57,7 +58,7 @@ impl Rsd {
             Input::Tick => {}
         }
         self.settle(now, from_node, from_head, out);
-        // A launch goes first: what is written down about it is written while its ranks start.
+        // A launch comes first, so that the job's log and answers are written while its ranks start.
         out[first..].sort_by_key(|effect| !matches!(effect, Effect::StartStep(_)));
         // What must survive a restart is written before any other effect of this input is performed.
         if let Some(effect) = self.head.as_mut().and_then(Head::take_kept) {
@@ -90,7 +91,7 @@ impl Rsd {
         }
     }
 
-    /// Carries messages until both are silent, then does what became possible or is due, until nothing is.
+    /// Carries messages until neither state machine has any, then does what is due, until nothing is left to do.
     fn settle(
         &mut self,
         now: Now,
@@ -128,33 +129,33 @@ impl Rsd {
         }
     }
 
-    /// The latest time at which [`Input::Tick`] is wanted.
+    /// Returns the latest time at which [`Input::Tick`] must be passed.
     pub fn next_deadline(&self) -> Option<Duration> {
         let head = self.head.as_ref().and_then(Head::next_deadline);
         head.into_iter().chain(self.node.next_deadline()).min()
     }
 
-    /// The first message to a parent.
+    /// Returns the first message to a parent.
     pub fn hello(&mut self, redirected: bool) -> wire::Hello {
         self.node.hello(redirected)
     }
 
-    /// Its node id, the head's being 0.
+    /// Returns the daemon's node id; the head has id 0.
     pub fn node(&self) -> NodeId {
         self.node.id()
     }
 
-    /// Whether it is the head.
+    /// Returns whether this daemon is the head.
     pub fn is_head(&self) -> bool {
         self.head.is_some()
     }
 
-    /// What a head would have to know after a restart now, as short as it can be said. Nothing on other daemons.
+    /// Returns the shortest records that describe the head's present state; empty on other daemons.
     pub fn kept(&self) -> Vec<wire::Kept> {
         self.head.as_ref().map(Head::kept).unwrap_or_default()
     }
 
-    /// What it still keeps for jobs, one word or two each; nothing when all are over.
+    /// Describes the entries that are still kept for jobs, for tests; empty when all jobs are over.
     #[doc(hidden)]
     pub fn leftovers(&self) -> Vec<String> {
         let mut left = self.node.leftovers();

@@ -1,7 +1,7 @@
-//! The sentences about how ranks and nodes end, written in one place for nodes, the head and steps.
+//! The texts about exits of ranks and losses of nodes, written in one place for nodes, the head and steps.
 //!
-//! Each is a fragment of a longer sentence: a [`RankExit`]'s `how` reads after `rank 3: `, its `note` stands in brackets behind
-//! that. Jobs and fences have the numbers that users see.
+//! Each is a fragment of a longer sentence: the `how` of a [`RankExit`] follows `rank 3: `, and its `note` follows in brackets.
+//! Jobs and fences have the numbers that users see.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::calls::Refused;
 use crate::calls::exit::{NODE_LOST, USAGE};
 use crate::{JobId, NodeId};
 
-/// Says how a rank ended: `rank 3 exited with code 1 (without MPI_Finalize)`.
+/// Describes the exit of a rank: `rank 3 exited with code 1 (without MPI_Finalize)`.
 pub(crate) fn exit(exit: &RankExit) -> String {
     let how = match &exit.how {
         Some(How::Exited(code)) => format!(" exited with code {code}"),
@@ -78,12 +78,12 @@ pub(crate) fn may_have_failed_earlier(nodes: &[&str]) -> String {
     format!("{nodes} {were} unreachable; a rank there may have failed earlier")
 }
 
-/// Appends a note to what is already noted.
+/// Appends a note to earlier notes.
 pub(crate) fn noted(before: &str, note: &str) -> String {
     if before.is_empty() { note.to_owned() } else { format!("{before}; {note}") }
 }
 
-/// The ends of ranks that no step reported.
+/// Makes the exits of ranks that no step reported.
 pub(crate) fn lost_ranks(ranks: impl Iterator<Item = u32>, node: NodeId, why: &str) -> Vec<RankExit> {
     let lost = |rank| RankExit {
         rank,
@@ -96,7 +96,7 @@ pub(crate) fn lost_ranks(ranks: impl Iterator<Item = u32>, node: NodeId, why: &s
     ranks.map(lost).collect()
 }
 
-/// A daemon is not stopped while these jobs run.
+/// Refuses to stop a daemon while these jobs are running.
 pub(crate) fn jobs_are_running(jobs: &[JobId]) -> Refused {
     let ids = jobs.iter().map(JobId::to_string).collect::<Vec<_>>().join(", ");
     let (jobs, are) = if jobs.len() == 1 { ("job", "is") } else { ("jobs", "are") };
@@ -106,7 +106,7 @@ pub(crate) fn jobs_are_running(jobs: &[JobId]) -> Refused {
 
 // --- written by steps ---
 
-/// The rank was never started, for no reason of its own.
+/// The rank was not started because of a failure elsewhere.
 pub(crate) const NEVER_STARTED: &str = "never started";
 /// The process ended between `MPI_Init` and `MPI_Finalize`.
 pub(crate) const WITHOUT_FINALIZE: &str = "without MPI_Finalize";
@@ -114,12 +114,12 @@ pub(crate) const WITHOUT_FINALIZE: &str = "without MPI_Finalize";
 pub(crate) const HUNG_UP: &str = "closed its PMI connection without MPI_Finalize";
 /// A process of a spawned job ended, and its spawner waits until it has called `MPI_Init`.
 pub(crate) const WITHOUT_INIT_FOR_SPAWNER: &str = "without calling MPI_Init, which its spawner waits for";
-/// A member left its epoch in good order.
+/// A member left its epoch without a failure.
 pub(crate) const LEFT_THE_EPOCH: &str = "it left the epoch";
-/// The job has no reason of its own: another one is the cause, or a user.
+/// The job is being ended because of another job or a user.
 pub(crate) const JOB_IS_BEING_ENDED: &str = "the job is being ended";
 
-/// The rank is gone, and this many ranks of its node wait for it in a barrier.
+/// The rank has exited, and this many ranks of its node wait for it in a barrier.
 pub(crate) fn missing_in_barrier(finalized: bool, waiting: usize) -> String {
     let what = if finalized { "after MPI_Finalize" } else { "without calling MPI_Init" };
     let others =
@@ -127,7 +127,7 @@ pub(crate) fn missing_in_barrier(finalized: bool, waiting: usize) -> String {
     format!("{what}, while {others} for it in a barrier")
 }
 
-/// The rank is gone without MPI, and this many ranks of its node are in MPI.
+/// The rank has exited without using MPI, and this many ranks of its node are in MPI.
 pub(crate) fn missing_in_mpi(in_mpi: usize) -> String {
     let others = match in_mpi {
         1 => "1 rank of its node is in MPI and waits".to_owned(),
@@ -136,20 +136,20 @@ pub(crate) fn missing_in_mpi(in_mpi: usize) -> String {
     format!("without calling MPI_Init, while {others} for it")
 }
 
-/// How a step process ended while its ranks had not.
+/// How a step process ended before its ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepEnd {
     /// By this signal.
     Signaled(i32),
     /// With this code.
     Exited(i32),
-    /// It was another daemon's child: the kernel does not say.
+    /// Unknown: the process was the child of an earlier daemon.
     Unknown,
-    /// Between two daemons.
+    /// The process ended while no daemon was running.
     WhileDaemonWasDown,
 }
 
-/// the ranks of this step are lost with it.
+/// Says how the step process ended; its ranks are lost.
 pub fn step_lost(end: StepEnd) -> String {
     match end {
         StepEnd::Signaled(signal) => format!("its step process was killed by signal {signal}"),
@@ -159,7 +159,7 @@ pub fn step_lost(end: StepEnd) -> String {
     }
 }
 
-/// The members of a group's epoch: processes that rsd did not start. `pid` 0: not known on this node.
+/// The members of a group's epoch, which are processes that rsd did not start. `pid` 0: the process is unknown on this node.
 pub(crate) mod member {
     use super::{Duration, WITHOUT_FINALIZE};
 
@@ -167,7 +167,7 @@ pub(crate) mod member {
         if pid == 0 { "its process".to_owned() } else { format!("its process (pid {pid})") }
     }
 
-    /// it never connected.
+    /// The process never connected.
     pub(crate) fn never_attached(pid: u32, deadline: Duration) -> String {
         let (process, seconds) = (process(pid), deadline.as_secs());
         format!("{process} did not connect within {seconds} s after the group was complete: it must call MPI_Init")
@@ -178,23 +178,23 @@ pub(crate) mod member {
         format!("{} was cut off", process(pid))
     }
 
-    /// it ended too early. `hint` says what usually causes that; may be empty.
+    /// The process ended before `MPI_Init`. `hint` names the usual cause; may be empty.
     pub(crate) fn ended_before_init(pid: u32, hint: &str) -> String {
         let colon = if hint.is_empty() { "" } else { ": " };
         format!("{} ended before it called MPI_Init{colon}{hint}", process(pid))
     }
 
-    /// it ended in the middle.
+    /// The process ended between `MPI_Init` and `MPI_Finalize`.
     pub(crate) fn ended_without_finalize(pid: u32) -> String {
         format!("{} ended {WITHOUT_FINALIZE}", process(pid))
     }
 
-    /// it did this.
+    /// The process did what `what` says.
     pub(crate) fn did(pid: u32, what: &str) -> String {
         format!("{} {what}", process(pid))
     }
 
-    /// What is wrong with a member whose library is rsd's (`ours`) or another one, when that of `rank` is the opposite.
+    /// A member uses rsd's library (`ours`) or another one, and `rank` the opposite.
     pub(crate) fn libraries_differ(ours: bool, rank: u32) -> String {
         let both = match ours {
             true => format!("uses rsd's MPI library, but rank {rank} uses another one"),

@@ -1,4 +1,4 @@
-//! Which rank runs on which node, run-length.
+//! The map of ranks to nodes, run-length encoded.
 //!
 //! ```text
 //! nodes  [n0 n1 n2]               node ids, in the order of their first ranks
@@ -8,8 +8,8 @@
 //! 2 nodes, 4 ranks each, by node:  (0,2,1) (0,2,1) … 4 times   n0: 0 2 4 6    n1: 1 3 5 7
 //! ```
 //!
-//! So nodes of equal counts cost one block by slot, and one block per round by node, however many they are. A map from
-//! the wire is validated: every method below returns an answer, and costs no more than the size of the map.
+//! Nodes with equal counts cost one block by slot, or one block per round by node, however many nodes there are. A map from the
+//! wire is validated: every method below returns an answer and costs no more than the size of the map.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub use rsd_proto::v1::Block;
 /// The most ranks that a map can hold.
 pub const RANKS_MAX: u32 = 1 << 24;
 
-/// Which rank of a job runs on which node. The default is the map of no ranks.
+/// The map of a job's ranks to nodes. The default has no ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskMap {
     nodes: Vec<NodeId>,
@@ -41,22 +41,22 @@ impl TaskMap {
         self.size
     }
 
-    /// The job's nodes, in the order of their first ranks; each has a rank.
+    /// Returns the job's nodes, in the order of their first ranks; each has a rank.
     pub fn nodes(&self) -> &[NodeId] {
         &self.nodes
     }
 
-    /// The runs, in rank order; `first_node` indexes [`nodes`](Self::nodes).
+    /// Returns the runs, in rank order; `first_node` indexes [`nodes`](Self::nodes).
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
     }
 
-    /// The ranks on a node, ascending; none for a node that is not in the job.
+    /// Returns the ranks on a node, ascending; none for a node that is not in the job.
     pub fn ranks_on(&self, node: NodeId) -> impl Iterator<Item = u32> + '_ {
         self.runs_on(node).flatten()
     }
 
-    /// The ranks on a node as ascending ranges with gaps between them.
+    /// Returns the ranks on a node as ascending ranges with gaps between them.
     pub fn ranges_on(&self, node: NodeId) -> Vec<Range<u32>> {
         let mut ranges: Vec<Range<u32>> = Vec::new();
         for run in self.runs_on(node) {
@@ -73,9 +73,9 @@ impl TaskMap {
         self.runs_on(node).map(|run| run.end - run.start).sum()
     }
 
-    /// Each node with its number of ranks, in the order of [`nodes`](Self::nodes). Cost: one pass over nodes and blocks.
+    /// Returns each node with its number of ranks, in the order of [`nodes`](Self::nodes). Cost: one pass over nodes and blocks.
     pub fn counts(&self) -> Vec<(NodeId, u32)> {
-        // Only what changes from one node to the next, so that long blocks cost as little as short ones.
+        // Holds only the differences between successive nodes, so that long blocks cost as little as short ones.
         let mut steps = vec![0i64; self.nodes.len() + 1];
         for block in &self.blocks {
             steps[block.first_node as usize] += i64::from(block.ranks_per_node);
@@ -89,12 +89,12 @@ impl TaskMap {
         counts.collect()
     }
 
-    /// The node of a rank. Cost: a binary search over the blocks.
+    /// Returns the node of a rank. Cost: a binary search over the blocks.
     pub fn node_of(&self, rank: u32) -> Option<NodeId> {
         self.index_of(rank).map(|index| self.nodes[index as usize])
     }
 
-    /// A rank's place among the ranks of its node.
+    /// Returns a rank's index among the ranks of its node.
     pub fn local_rank(&self, rank: u32) -> Option<u32> {
         let index = self.index_of(rank)?;
         let before = self.runs_of(index).take_while(|run| run.start <= rank).map(|run| run.end.min(rank) - run.start);
@@ -141,19 +141,19 @@ impl TaskMap {
     }
 }
 
-/// Builds a map rank by rank, or run by run: ranks are numbered in the order of the pushes.
+/// Builds a map rank by rank, or run by run. Ranks are numbered in the order of the pushes.
 #[derive(Debug, Default)]
 pub struct TaskMapBuilder {
     nodes: Vec<NodeId>,
     indexes: HashMap<NodeId, u32>,
     blocks: Vec<Block>,
-    /// The run being extended: index of its node, and how many ranks.
+    /// The run that is being extended: the index of its node, and its number of ranks.
     open: Option<(u32, u32)>,
     ranks: u64,
 }
 
 impl TaskMapBuilder {
-    /// The next `count` ranks run on `node`. Cost: constant, and memory only where the pattern breaks.
+    /// Appends `count` ranks on `node`. Cost: constant; memory is used only where the pattern breaks.
     pub fn push(&mut self, node: NodeId, count: u32) {
         self.ranks = self.ranks.saturating_add(u64::from(count));
         if count == 0 || self.ranks > u64::from(RANKS_MAX) {
@@ -170,7 +170,7 @@ impl TaskMapBuilder {
         }
     }
 
-    /// The map of all that was pushed.
+    /// Returns the map of all pushed ranks.
     pub fn build(mut self) -> Result<TaskMap, TooManyRanks> {
         if self.ranks > u64::from(RANKS_MAX) {
             return Err(TooManyRanks { ranks: self.ranks });
@@ -186,7 +186,7 @@ impl TaskMapBuilder {
     }
 
     fn index(&mut self, node: NodeId) -> u32 {
-        // Rounds over the nodes mostly continue with the same node or the next one.
+        // In rounds over the nodes, the next rank is usually on the same node or the next one.
         if let Some((open, _)) = self.open {
             let near = [open, open + 1].into_iter().find(|index| self.nodes.get(*index as usize) == Some(&node));
             if let Some(index) = near {
@@ -248,11 +248,11 @@ impl TryFrom<wire::TaskMap> for TaskMap {
     }
 }
 
-/// More ranks than [`RANKS_MAX`].
+/// The map has more ranks than [`RANKS_MAX`].
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("the map has {ranks} ranks; {RANKS_MAX} are the most")]
+#[error("the map has {ranks} ranks; the limit is {RANKS_MAX}")]
 pub struct TooManyRanks {
-    /// The number of them.
+    /// The number of ranks.
     pub ranks: u64,
 }
 
@@ -260,10 +260,10 @@ pub struct TooManyRanks {
 #[derive(Debug, Error, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields say what the text says")]
 pub enum TaskMapError {
-    /// It has no ranks.
+    /// The map has no ranks.
     #[error("the map has no ranks")]
     Empty,
-    /// It is too large.
+    /// The map has too many ranks.
     #[error(transparent)]
     TooManyRanks(#[from] TooManyRanks),
     /// A node id occurs twice.
@@ -375,7 +375,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_map_says_what_was_pushed(runs in prop::collection::vec((0u32..6, 0u32..4), 1..40)) {
+        fn a_map_holds_the_ranks_that_were_pushed(runs in prop::collection::vec((0u32..6, 0u32..4), 1..40)) {
             let expected: Vec<NodeId> =
                 runs.iter().flat_map(|(node, count)| std::iter::repeat_n(*node, *count as usize)).collect();
             let map = map(&runs);
@@ -402,7 +402,7 @@ mod tests {
         }
 
         #[test]
-        fn no_map_from_the_wire_is_believed_unchecked(
+        fn every_map_from_the_wire_is_valid_or_refused(
             nodes in prop::collection::vec(0u32..5, 0..4),
             blocks in prop::collection::vec((0u32..4, 0u32..4, 0u32..3), 0..5),
         ) {

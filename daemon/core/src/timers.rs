@@ -1,4 +1,4 @@
-//! Deadlines by key: the one place where each state machine keeps what is due, and when.
+//! Deadlines by key. Each state machine keeps all its deadlines in one such table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +25,7 @@ impl<K: Ord + Clone> Timers<K> {
         }
     }
 
-    /// Sets the deadline of a key in place of the one that it had.
+    /// Sets the deadline of a key, replacing an earlier one.
     pub(crate) fn set(&mut self, key: K, at: Duration) {
         self.cancel(&key);
         self.by_key.insert(key.clone(), at);
@@ -39,7 +39,7 @@ impl<K: Ord + Clone> Timers<K> {
         }
     }
 
-    /// Removes and returns the key whose deadline has passed first.
+    /// Removes and returns the key with the earliest deadline, if that has passed.
     pub(crate) fn pop_due(&mut self, now: Duration) -> Option<K> {
         if self.next()? > now {
             return None;
@@ -49,7 +49,7 @@ impl<K: Ord + Clone> Timers<K> {
         Some(key)
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub(crate) fn next(&self) -> Option<Duration> {
         self.by_time.first().map(|(at, _)| *at)
     }

@@ -1,8 +1,8 @@
-//! The uplink: how a daemon connects to its parent, and connects again when the connection is lost.
+//! The uplink: connects a daemon to its parent, and reconnects when the connection is lost.
 //!
-//! The machine decides whom to dial, how long an attempt may take, how long to wait before the next one, when to ask the head for
-//! another parent, and when a daemon that has never been in the DVM gives up. It makes no connection itself: the daemon's
-//! shell and the simulation perform its [`Action`]s and report what came of them.
+//! The state machine decides which address to dial, how long an attempt may take, how long to wait before the next attempt, when
+//! to ask the head for another parent, and when a daemon that has never been in the DVM gives up. It opens no connection itself:
+//! the daemon's shell and the simulation perform its [`Action`]s and report the results.
 //!
 //! ```text
 //!            Welcomed                     Lost
@@ -19,9 +19,9 @@ use crate::{Now, rsd};
 
 /// The first pause after a failure; each further failure doubles it.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
-/// A parent other than the head may never come back: after so many failures in a row the head is asked for another one.
+/// After this many failures in a row, the head is asked for another parent: the present one may never return.
 const FAILURES_MAX: u32 = 6;
-/// The head needs one redirect. After more than this in a row the daemons disagree, and asking faster does not help.
+/// The head redirects once. After more redirects in a row the daemons disagree, and faster retries do not help.
 const REDIRECTS_AT_ONCE: u32 = 3;
 
 /// Pauses that double up to a limit.
@@ -32,7 +32,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The pauses of a step that has lost its daemon: the daemon may be back within milliseconds, or in an hour.
+    /// Returns the pauses of a step that has lost its daemon: the daemon may be back within milliseconds, or in an hour.
     pub fn of_step() -> Backoff {
         Backoff::up_to(Duration::from_millis(500))
     }
@@ -48,31 +48,31 @@ impl Backoff {
         pause
     }
 
-    /// Begins again with the shortest pause: the last attempt succeeded.
+    /// Resets to the shortest pause, after a successful attempt.
     pub fn reset(&mut self) {
         self.next = PAUSE_MIN.min(self.max);
     }
 }
 
-/// What the user has configured.
+/// The configured limits.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// How long one attempt may take, from dialling to the parent's first message. A daemon that has been in no DVM for so long
-    /// since its start gives up with the next failure.
+    /// How long one attempt may take, from dialling to the parent's first message. A daemon that has not joined a DVM within this
+    /// time after its start gives up at the next failure.
     pub dial_deadline: Duration,
     /// The longest pause between two attempts.
     pub retry_max: Duration,
 }
 
-/// What happens to the uplink.
+/// An event of the uplink.
 #[derive(Debug)]
 pub enum Input {
-    /// The attempt succeeded: the peer is the parent now.
+    /// The attempt succeeded: the peer is now the parent.
     Welcomed(Welcome),
     /// The peer names another parent.
     Redirected(Redirect),
-    /// The attempt failed: why. `hopeless`: a further attempt would fail in the same way.
-    #[expect(missing_docs, reason = "said above")]
+    /// The attempt failed. `hopeless`: another attempt would fail in the same way.
+    #[expect(missing_docs, reason = "described above")]
     Failed { why: String, hopeless: bool },
     /// A message from the parent.
     Down(Down),
@@ -82,31 +82,31 @@ pub enum Input {
     Tick,
 }
 
-/// What is to be done.
+/// An action that the uplink requests of the shell.
 #[derive(Debug)]
 pub enum Action {
-    /// Dial this address; the hello says whether another daemon sent us there.
-    #[expect(missing_docs, reason = "said above")]
+    /// Dial this address; the hello says whether another daemon redirected this daemon there.
+    #[expect(missing_docs, reason = "described above")]
     Dial { address: String, redirected: bool },
     /// Drop the attempt in progress.
     Abandon,
     /// Pass this to the daemon's state machine.
     Deliver(rsd::Input),
-    /// Report that the daemon could not join its DVM: why. Nothing follows.
+    /// Report that the daemon could not join its DVM, and why. No action follows.
     GiveUp(String),
 }
 
-/// The connection to the parent, as a state machine.
+/// The state machine of the connection to the parent.
 #[derive(Debug)]
 pub struct Uplink {
-    /// Where the user said the DVM is: the head.
+    /// The address given by the user: the head.
     join: String,
     limits: Limits,
     started: Duration,
     address: String,
-    /// The peer expects us: the head sent us there, or it was our parent before.
+    /// The peer expects this daemon: the head redirected it there, or the peer was its parent before.
     redirected: bool,
-    /// The daemon had a parent at least once since it was started.
+    /// Whether the daemon has had a parent since it was started.
     has_joined: bool,
     backoff: Backoff,
     failures: u32,
@@ -123,7 +123,7 @@ enum State {
 }
 
 impl Uplink {
-    /// An uplink to the DVM at `join`; it dials with the first [`Input::Tick`].
+    /// Returns an uplink to the DVM at `join`; it dials with the first [`Input::Tick`].
     pub fn new(now: Now, join: String, limits: Limits) -> Uplink {
         Uplink {
             address: join.clone(),
@@ -139,12 +139,12 @@ impl Uplink {
         }
     }
 
-    /// Where the uplink dials, or is attached.
+    /// Returns the address that the uplink dials or is attached to.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Takes one input and appends what is to be done about it, in that order.
+    /// Handles one input and appends the actions, in the order in which they must be performed.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Action>) {
         match (self.state, input) {
             (State::Dialing { .. }, Input::Welcomed(welcome)) => {
@@ -161,19 +161,19 @@ impl Uplink {
             (State::Attached, Input::Down(down)) => out.push(Action::Deliver(rsd::Input::Down(down))),
             (State::Attached, Input::Lost) => {
                 out.push(Action::Deliver(rsd::Input::ParentLost));
-                // The parent knows this daemon and takes it back without asking the head.
+                // The parent knows this daemon and accepts it again without asking the head.
                 self.redirected = true;
                 (self.failures, self.redirects) = (0, 0);
                 self.backoff.reset();
                 self.wait(now);
             }
             (State::Waiting { until }, Input::Tick) if until <= now.mono => self.dial(now, out),
-            // Reports of an attempt that was abandoned, and ticks before their time.
+            // Results of an abandoned attempt, and early ticks.
             (State::Dialing { .. } | State::Attached | State::Waiting { .. } | State::Over, _) => {}
         }
     }
 
-    /// When [`Input::Tick`] is wanted.
+    /// Returns when [`Input::Tick`] must be passed.
     pub fn next_deadline(&self) -> Option<Duration> {
         match self.state {
             State::Dialing { deadline } => Some(deadline),
@@ -193,7 +193,7 @@ impl Uplink {
 
     fn follow(&mut self, now: Now, redirect: Redirect, out: &mut Vec<Action>) {
         self.address.clone_from(&redirect.parent_addr);
-        // Node 0 is the head: it decides again.
+        // Node 0 is the head, which decides again.
         self.redirected = redirect.node != 0;
         self.redirects += 1;
         out.push(Action::Deliver(rsd::Input::Redirected(redirect)));
@@ -242,12 +242,12 @@ mod tests {
         fn handle(&mut self, input: Input) -> Vec<String> {
             let mut out = Vec::new();
             self.uplink.handle(Now { mono: self.now, unix_ms: 0 }, input, &mut out);
-            out.iter().map(told).collect()
+            out.iter().map(text_of).collect()
         }
 
-        /// Waits until the machine wants to be asked; returns how long that took and what it does.
+        /// Advances the clock to the next deadline; returns the time until then and the actions.
         fn wait(&mut self) -> (Duration, Vec<String>) {
-            let due = self.uplink.next_deadline().expect("it waits for a time");
+            let due = self.uplink.next_deadline().expect("a deadline is set");
             let waited = due - self.now;
             self.now = due;
             (waited, self.handle(Input::Tick))
@@ -273,13 +273,13 @@ mod tests {
         }
     }
 
-    fn told(action: &Action) -> String {
+    fn text_of(action: &Action) -> String {
         match action {
             Action::Dial { address, redirected: false } => format!("dial {address}"),
             Action::Dial { address, redirected: true } => format!("dial {address}, redirected"),
             Action::Abandon => "abandon".into(),
             Action::Deliver(rsd::Input::Welcome(_)) => "welcome".into(),
-            Action::Deliver(rsd::Input::Redirected(_)) => "told of the redirect".into(),
+            Action::Deliver(rsd::Input::Redirected(_)) => "redirect delivered".into(),
             Action::Deliver(rsd::Input::ParentLost) => "parent lost".into(),
             Action::Deliver(input) => format!("{input:?}"),
             Action::GiveUp(why) => why.clone(),
@@ -318,14 +318,14 @@ mod tests {
     }
 
     #[test]
-    fn daemons_that_redirect_in_a_circle_are_asked_ever_more_slowly() {
+    fn daemons_that_redirect_in_a_circle_are_dialled_ever_more_slowly() {
         let mut bench = Bench::new();
         bench.wait();
         let (begin, mut dials) = (bench.now, 1);
         while bench.now < begin + Duration::from_secs(10) {
             let to = ["a", "b"][dials % 2];
             let done = bench.redirect(dials as u32, to);
-            assert_eq!(done[0], "told of the redirect");
+            assert_eq!(done[0], "redirect delivered");
             if done.len() == 1 {
                 assert_eq!(bench.wait().1, [format!("dial {to}, redirected")]);
             }
@@ -338,12 +338,12 @@ mod tests {
     fn a_redirect_to_the_head_lets_the_head_decide() {
         let mut bench = Bench::new();
         assert_eq!(bench.wait(), (Duration::ZERO, vec!["dial head".into()]));
-        assert_eq!(bench.redirect(7, "parent"), ["told of the redirect", "dial parent, redirected"]);
-        assert_eq!(bench.redirect(0, "head"), ["told of the redirect", "dial head"]);
+        assert_eq!(bench.redirect(7, "parent"), ["redirect delivered", "dial parent, redirected"]);
+        assert_eq!(bench.redirect(0, "head"), ["redirect delivered", "dial head"]);
     }
 
     #[test]
-    fn a_first_failure_without_hope_ends_the_uplink_at_once() {
+    fn a_hopeless_first_failure_ends_the_uplink_at_once() {
         let mut bench = Bench::new();
         bench.wait();
         let failed = Input::Failed { why: "another DVM".into(), hopeless: true };
@@ -381,7 +381,7 @@ mod tests {
         let mut bench = Bench::cut_from_parent();
         bench.wait();
         assert_eq!(bench.wait(), (DEADLINE, vec!["abandon".into()]));
-        // The answer that comes too late belongs to no attempt.
+        // A late answer belongs to no attempt and is ignored.
         assert_eq!(bench.handle(Input::Welcomed(Welcome::default())), [""; 0]);
         assert_eq!(bench.wait().1, ["dial parent, redirected"]);
     }

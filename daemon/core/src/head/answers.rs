@@ -1,4 +1,4 @@
-//! What clients ask of the head.
+//! Handles the requests of clients.
 
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, down, kept, kv_scope};
@@ -11,7 +11,7 @@ use crate::calls::{Answer, Call, KvCall, KvOp, Refused, exit};
 use crate::contract::ReqId;
 use crate::{JobId, Now, sentences};
 
-/// How long a list of nodes waits for their loads.
+/// How long a request for the list of nodes waits for their loads.
 const LOAD_DEADLINE: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl Head {
@@ -48,10 +48,10 @@ impl Head {
                 Ok(())
             }),
             Call::ClientGone(job) => self.with_job(req, job, out, |head, job, out| {
-                head.cancel(now, job, None, "the client that ran it is gone", out);
+                head.cancel(now, job, None, "the client that ran it has disconnected", out);
                 Ok(())
             }),
-            Call::Status | Call::Pmi { .. } => {} // the daemon and its node answer these
+            Call::Status | Call::Pmi { .. } => {} // answered by the daemon and its node
         }
     }
 
@@ -71,7 +71,7 @@ impl Head {
         Ok(Answer::Plan(Box::new(offers::plan(&self.nodes, &self.ledger, spec, request.idle))))
     }
 
-    /// Does something to a job and answers with what it is then.
+    /// Performs an operation on a job and answers with the job's new state.
     fn with_job(
         &mut self,
         req: ReqId,
@@ -121,7 +121,7 @@ impl Head {
         Ok(())
     }
 
-    /// Fills in what only the head knows.
+    /// Fills in the fields that only the head knows.
     pub(crate) fn complete_status(&self, status: &mut wire::StatusReply) {
         status.nodes = self.nodes.len() as u32;
         status.slots = self.nodes.slots();
@@ -153,7 +153,7 @@ impl Head {
         out.order(down::Body::LoadProbe(wire::LoadProbe { probe }));
     }
 
-    /// A client brings input for a job; `eof` with the last of it.
+    /// Handles a chunk of a job's input from a client; `eof` is set with the last chunk.
     fn on_stdin_chunk(&mut self, req: ReqId, job: JobId, data: Bytes, eof: bool, out: &mut Outputs<Order>) {
         let Some(id) = self.jobs.resolve(job) else { return out.refuse(req, no_such_job(job)) };
         let Some(found) = self.jobs.get_mut(id) else { return };
@@ -186,7 +186,7 @@ impl Head {
         }
     }
 
-    /// The job that is meant.
+    /// Returns the job of a scope.
     fn job_of(&self, scope: &wire::KvScope) -> Result<Of, Refused> {
         let no = |text: String| Err(Refused::new(exit::NO_SUCH_JOB, text));
         let id = match &scope.of {
@@ -208,7 +208,7 @@ impl Head {
     }
 }
 
-/// The record of what a request changes, if it is granted.
+/// Returns the record of the change that a request makes if it succeeds.
 fn change(of: Of, op: &KvOp) -> Option<kept::What> {
     let value = |key: &Bytes, value: &Bytes| wire::KeptValue {
         job: of.job,

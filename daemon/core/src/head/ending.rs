@@ -1,5 +1,5 @@
-//! From a failure, a kill or the last rank to the verdict: the way on which every job ends. Jobs with a family take it twice, see
-//! [`super::family`].
+//! How jobs end: from a failure, a kill or the exit of the last rank to the verdict. A job with a family passes through here twice,
+//! see [`super::family`].
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{JobId, NodeId, Now, sentences};
 const LAST_WORDS: Duration = Duration::from_secs(20);
 
 impl Head {
-    /// Moves a job on to its next state, and its deadline with it. False if the event changes nothing.
+    /// Changes a job's state and its deadline. Returns false if the event changes nothing.
     fn advance(&mut self, id: JobId, event: Event) -> bool {
         let Some(job) = self.jobs.get_mut(id) else { return false };
         let moved = job.apply(event);
@@ -42,10 +42,10 @@ impl Head {
         }
     }
 
-    /// All ranks of one node have ended while ranks of other nodes wait for them in a fence.
+    /// Handles that all ranks of one node have ended while ranks of other nodes wait for them in a fence.
     pub(super) fn on_stuck(&mut self, now: Now, id: JobId, rank: u32, fence: u64, out: &mut Outputs<Order>) {
         let Some(job) = self.jobs.get(id).filter(|job| matches!(job.life(), Life::Running { .. })) else { return };
-        // If a rank has exited with an error, it is the one to name.
+        // A rank that has exited with an error is the cause.
         let exited_well = || RankExit {
             rank,
             node: job.map.node_of(rank).unwrap_or(0),
@@ -58,7 +58,7 @@ impl Head {
         self.on_rank_failed(now, id, exit, out);
     }
 
-    /// These nodes will not report the end of their ranks.
+    /// Handles that these nodes will not report the exits of their ranks.
     pub(super) fn on_given_up(&mut self, now: Now, id: JobId, nodes: &[NodeId], why: &str, out: &mut Outputs<Order>) {
         for node in nodes {
             let Some(job) = self.jobs.get(id) else { return };
@@ -70,7 +70,7 @@ impl Head {
 
     // --- kills ---
 
-    /// A job's deadline has passed.
+    /// Handles that a job's deadline has passed.
     pub(super) fn on_job_due(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
         let Some(job) = self.jobs.get(id) else { return };
         match job.life() {
@@ -85,14 +85,14 @@ impl Head {
         }
     }
 
-    /// A client cancels a job, or the DVM is being stopped.
+    /// Ends a job because a client cancels it or the DVM is being stopped.
     pub(super) fn cancel(&mut self, now: Now, id: JobId, grace_ms: Option<u64>, why: &str, out: &mut Outputs<Order>) {
         let Some(job) = self.jobs.get(id) else { return };
         let grace_ms = grace_ms.unwrap_or(job.grace_ms);
         self.kill(now, id, Why::Cancelled, why.to_owned(), grace_ms, out);
     }
 
-    /// TERM, and KILL after the grace. A later call can only shorten the grace. A queued job ends at once.
+    /// Sends TERM, and KILL after the grace. A later call can only shorten the grace. A queued job ends at once.
     pub(super) fn kill(
         &mut self,
         now: Now,
@@ -121,7 +121,7 @@ impl Head {
 
     // --- ends ---
 
-    /// All nodes have reported that their ranks have ended.
+    /// Handles that all nodes have reported the exits of their ranks.
     pub(super) fn on_over(&mut self, now: Now, id: JobId, exits: &[RankExit], out: &mut Outputs<Order>) {
         if let Some(job) = self.jobs.get_mut(id).filter(|job| job.has_ranks()) {
             for exit in exits {
@@ -134,7 +134,7 @@ impl Head {
         out.order(down::Body::Release(wire::Release { job: id }));
     }
 
-    /// No rank of a job runs any more: what it held is free, and it ends unless its family lives.
+    /// Handles that all ranks of a job have ended: frees its slots, and ends the job unless jobs of its family are still running.
     fn ranks_ended(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
         self.names.forget(id);
         self.questions.forget(id);
@@ -151,7 +151,7 @@ impl Head {
         }
     }
 
-    /// A job has ended: logs the verdict, and lets go of all that others keep for it.
+    /// Ends a job: logs the verdict and drops everything that is kept for the job.
     pub(super) fn conclude(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let ended = job.finish(now);
@@ -167,7 +167,7 @@ impl Head {
         self.end_in_family(now, id, out);
     }
 
-    /// The last job of a family has ended, whose root was waiting for it.
+    /// Ends a family's root after the last other job of the family has ended.
     pub(super) fn end_outlived(&mut self, now: Now, root: JobId, out: &mut Outputs<Order>) {
         let failed = self.jobs.get(root).is_some_and(|job| job.cause().is_some());
         if self.advance(root, Event::FamilyEnded { failed }) {
@@ -175,7 +175,7 @@ impl Head {
         }
     }
 
-    /// A queued job can never be placed: a node that it needs has left.
+    /// Fails a queued job that can never be placed, because a node that it needs has left.
     pub(super) fn fail_unplaced(&mut self, now: Now, id: JobId, why: String, out: &mut Outputs<Order>) {
         if let Some(job) = self.jobs.get_mut(id) {
             job.fail_unplaced(why);
@@ -183,7 +183,7 @@ impl Head {
         }
     }
 
-    /// No rank of a job runs any more; if it is an epoch, its group is told how that ended.
+    /// Records the end of an epoch in its group, if the job is an epoch.
     fn end_epoch(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         let cause = job.cause().map(sentences::exit);

@@ -1,4 +1,4 @@
-//! How the ranks of a job have ended, and which failure was the first.
+//! The exits of a job's ranks, and the job's first failure.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use rsd_proto::v1::{RankExit, rank_exit::How};
 use crate::calls::exit;
 use crate::{JobId, NodeId, Now, sentences};
 
-/// The ends of one job's ranks.
+/// The exits of one job's ranks.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     exits: BTreeMap<u32, RankExit>,
     cause: Option<RankExit>,
-    /// When that was, as far as is known: in microseconds of the head's clock, which may have begun later.
+    /// The time of that failure if known, in microseconds of the head's clock; negative if it was before the head started.
     caused_at_us: i128,
-    /// Nodes that were unreachable then.
+    /// The nodes that were unreachable at that time.
     unheard: Vec<NodeId>,
 }
 
 impl Ends {
-    /// Takes in how a rank ended; `is_away` tells which of the job's `nodes` are unreachable. True if this is news. A report that
-    /// waited for a daemon may arrive after reports of what followed from it.
+    /// Takes in the exit of a rank; `is_away` returns whether one of the job's `nodes` is unreachable. Returns true if the exit
+    /// is new. A report that was delayed by a daemon may arrive after reports of failures that followed from it.
     pub(super) fn take(
         &mut self,
         now: Now,
@@ -32,7 +32,7 @@ impl Ends {
         let was_held = exit.ago_us > 0 && at_us < self.caused_at_us;
         let before = self.exits.get(&exit.rank);
         if before.is_some_and(|before| before.fatal || !exit.fatal) {
-            // Known but for its time, which the message that all ranks of its node have ended does not tell.
+            // The exit is known, but without its time: the message that all ranks of a node have ended has no times.
             if was_held && exit.fatal && !exit.secondary {
                 (self.cause, self.caused_at_us) = (Some(exit.clone()), at_us);
             }
@@ -47,29 +47,29 @@ impl Ends {
         true
     }
 
-    /// The first failure may be that of a job that this one spawned.
+    /// Takes in a failure of a job that this job spawned; it may be the first failure.
     pub(super) fn take_cause(&mut self, of: JobId, cause: &RankExit) {
         let cause = || RankExit { job: if cause.job == 0 { of } else { cause.job }, ..cause.clone() };
         self.cause.get_or_insert_with(cause);
     }
 
-    /// No rank ever ran: there is no place for the job.
+    /// Fails a job that was never placed, so no rank has run.
     pub(super) fn fail_unplaced(&mut self, why: String) {
         let how = Some(How::Failed(why));
         self.cause = Some(RankExit { how, code: u32::from(exit::NOT_PLACED), fatal: true, ..Default::default() });
     }
 
-    /// The first failure.
+    /// Returns the first failure.
     pub(super) fn cause(&self) -> Option<&RankExit> {
         self.cause.as_ref()
     }
 
-    /// Every end that was a failure, by rank.
+    /// Returns all failures, by rank.
     pub(super) fn all(&self) -> impl Iterator<Item = &RankExit> {
         self.exits.values()
     }
 
-    /// A node that was unreachable at the first failure, and was lost since, may have had an earlier one to report.
+    /// Notes a node that was unreachable at the first failure and has been lost since: it may have had an earlier failure.
     pub(super) fn note_unheard<'a>(&mut self, name_of: impl Fn(NodeId) -> &'a str) {
         let is_lost = |node: &NodeId| {
             self.exits.values().any(|exit| exit.node == *node && exit.code == u32::from(exit::NODE_LOST))
@@ -96,30 +96,30 @@ mod tests {
     }
 
     #[test]
-    fn of_delayed_reports_the_earliest_is_the_cause_even_before_the_clock_began() {
+    fn the_earliest_failure_is_the_cause_even_if_its_report_is_delayed() {
         let mut ends = Ends::default();
         let mut take = |rank, ago_s: u64| {
             assert!(ends.take(at(1), &died(rank, ago_s), &[], |_| false), "rank {rank}");
             ends.cause().map(|cause| cause.rank)
         };
         assert_eq!(take(0, 3), Some(0));
-        assert_eq!(take(3, 5), Some(3), "it was before");
+        assert_eq!(take(3, 5), Some(3), "it failed earlier");
         assert_eq!(take(4, 4), Some(3));
-        assert_eq!(take(5, 0), Some(3), "its report was not delayed");
+        assert_eq!(take(5, 0), Some(3), "it failed last");
     }
 
     #[test]
-    fn the_cause_is_the_first_failure_even_when_it_is_reported_twice_and_late() {
+    fn the_first_failure_is_the_cause_even_if_it_is_reported_twice() {
         let mut ends = Ends::default();
         let mut take = |now, exit: &RankExit| {
             let is_news = ends.take(at(now), exit, &[], |_| false);
             (is_news, ends.cause().map(|cause| cause.rank))
         };
         assert_eq!(take(10, &died(0, 0)), (true, Some(0)));
-        // With the end of its whole node, which tells no times; then alone.
+        // First in the report of its whole node, which has no times, then by itself.
         assert_eq!(take(11, &died(1, 0)), (true, Some(0)));
-        assert_eq!(take(12, &died(1, 5)), (false, Some(1)), "it was at 7");
-        assert_eq!(take(13, &died(0, 3)), (false, Some(1)), "that was at 10");
-        assert_eq!(take(14, &RankExit { secondary: true, ..died(2, 13) }), (true, Some(1)), "it was ended");
+        assert_eq!(take(12, &died(1, 5)), (false, Some(1)), "it failed at 7 s");
+        assert_eq!(take(13, &died(0, 3)), (false, Some(1)), "it failed at 10 s");
+        assert_eq!(take(14, &RankExit { secondary: true, ..died(2, 13) }), (true, Some(1)), "it was killed");
     }
 }

@@ -1,10 +1,10 @@
-//! Jobs that ranks spawn (MPI 5.0, 11.8). A spawned job is a job like any other: it has a number, a namespace, nodes and an end of its
-//! own. It is placed on what is free now or refused, and never queued, because its spawner waits.
+//! Jobs that ranks spawn (MPI 5.0, 11.8). A spawned job has its own number, namespace, nodes and end, as any job has. It is
+//! placed on free slots or refused, and never queued, because its spawner waits.
 //!
-//! A *family* is a job that was submitted, its root, and all jobs spawned by its ranks and by theirs. The root's log has the
-//! output of all, and ends when the last of them has ended. When a job is ended, so are the jobs that it spawned. When a
-//! spawned job fails so that others could wait for it for ever, the whole family is ended, as under Hydra; unless it was spawned
-//! *apart*: then its spawner finds out by itself, by [`state`].
+//! A *family* is a submitted job, its root, and all jobs spawned by its ranks and by theirs. The root's log has the output of all
+//! jobs and ends when the last of them has ended. When a job is killed, so are the jobs that it spawned. If a spawned job fails so
+//! that other jobs could wait for it forever, the whole family is killed, as under Hydra. A job that was spawned *apart* is an
+//! exception: its spawner learns of the failure from [`state`].
 
 use prost::Message;
 use rsd_proto::v1::{self as wire, JobSpec, JobState, RankExit, down, job_event};
@@ -19,7 +19,7 @@ use crate::between::{Order, Outputs};
 use crate::place::{self, Placement};
 use crate::{JobId, Now, plan, sentences};
 
-/// How many refusals the root's log tells of.
+/// How many refused spawns the root's log reports.
 const NOTICES_MAX: usize = 8;
 /// How many smaller numbers of ranks are tried for a spawn that accepts them.
 const TRIES_MAX: usize = 64;
@@ -44,7 +44,7 @@ impl Head {
         }
     }
 
-    /// Starts the job; its spawner is answered when all its ranks run.
+    /// Starts a spawned job. The spawner is answered when all ranks run.
     fn spawn(
         &mut self,
         now: Now,
@@ -82,7 +82,7 @@ impl Head {
         Ok(())
     }
 
-    /// A place for all of it; if there is none, for the most ranks that the spawner accepts.
+    /// Places all ranks or, if they do not fit, the largest acceptable number of them.
     fn fit(&self, spec: &mut JobSpec, soft: &[wire::Soft]) -> Result<(Placement, place::Request), String> {
         let mut wanted = plan::request(spec).map_err(|refusal| waiting(&refusal))?;
         for _ in 0..TRIES_MAX {
@@ -102,14 +102,14 @@ impl Head {
         Err("none of the acceptable numbers of ranks fits".into())
     }
 
-    /// All ranks of a spawned job have been started, but for those of nodes that have ended.
+    /// Handles that all ranks of a spawned job have started, except ranks of nodes that have ended.
     pub(super) fn on_begun(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
         let Some(job) = self.jobs.get(id) else { return };
         let fatal = job.cause().filter(|cause| cause.fatal).map(sentences::exit);
         self.answer_spawn(now, id, fatal.map_or(Ok(()), Err), out);
     }
 
-    /// Tells the spawner of this job whether it began, unless it has been told.
+    /// Answers the spawner of this job, unless it has been answered.
     pub(super) fn answer_spawn(&mut self, now: Now, id: JobId, began: Result<(), String>, out: &mut Outputs<Order>) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let namespace = job.namespace.clone();
@@ -144,7 +144,7 @@ impl Head {
         out.order(answer);
     }
 
-    /// A rank of a spawned job has failed so that others could wait for it for ever.
+    /// Handles a failure in a spawned job that could make other jobs wait forever.
     pub(super) fn fail_family(&mut self, now: Now, id: JobId, exit: &RankExit, out: &mut Outputs<Order>) {
         let Some(Spawned { root, birth: Birth::Told, apart: false, .. }) =
             self.jobs.get(id).and_then(|job| job.spawned.as_ref())
@@ -158,7 +158,7 @@ impl Head {
         self.kill(now, root, Why::Failed, reason, grace_ms, out);
     }
 
-    /// A job is being ended: so are the jobs that it spawned, and those that they spawned.
+    /// Kills the jobs that a job has spawned, and theirs, when the job itself is killed.
     pub(super) fn kill_spawned(&mut self, now: Now, id: JobId, grace_ms: u64, out: &mut Outputs<Order>) {
         self.answer_spawn(now, id, Err(sentences::JOB_IS_BEING_ENDED.to_owned()), out);
         let root = self.jobs.get(id).and_then(|job| job.spawned.as_ref()).map_or(id, |spawned| spawned.root);
@@ -171,7 +171,7 @@ impl Head {
         }
     }
 
-    /// A job has ended. If it is the last of a family whose root has only waited for it, the root ends too.
+    /// Handles the end of a job of a family. The root ends too if it was only waiting for this job.
     pub(super) fn end_in_family(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
         let Some(job) = self.jobs.get(id) else { return };
         let Some(Spawned { root, birth, apart, .. }) = &job.spawned else { return };
@@ -186,7 +186,7 @@ impl Head {
     }
 }
 
-/// The largest number from 1 to `most` that is acceptable.
+/// Returns the largest acceptable number from 1 to `most`.
 fn largest(soft: &wire::Soft, most: u32) -> Option<u32> {
     let of = |triplet: &wire::Triplet| {
         let (first, last, stride) = match triplet.stride {
@@ -205,7 +205,7 @@ fn largest(soft: &wire::Soft, most: u32) -> Option<u32> {
     soft.triplets.iter().filter_map(of).max()
 }
 
-/// What has become of a job, for its spawner: `running`, `done`, or `failed: ` and why.
+/// Returns the state of a spawned job for its spawner: `running`, `done`, or `failed: ` and the reason.
 pub(super) fn state(jobs: &Jobs, namespace: &str) -> Option<String> {
     let id: JobId = namespace.rsplit('-').next()?.parse().ok()?;
     let job = jobs.get(id).filter(|job| job.namespace == namespace)?;

@@ -1,5 +1,5 @@
-//! Groups on the head: what members and clients ask of the lobby, and what it makes happen. An epoch is a job whose ranks run
-//! already: it takes no slots, its launch names its members, and from then on it is relayed, fenced and ended as any other job.
+//! Groups on the head: passes the requests of members and clients to the lobby, and starts epochs. An epoch is a job whose ranks
+//! already run: it takes no slots, and its launch lists its members. Relays, fences and exits work as for any other job.
 
 use bytes::Bytes;
 use prost::Message;
@@ -70,7 +70,7 @@ impl Head {
 
     pub(super) fn on_group_leave(&mut self, now: Now, leave: &GroupLeave, out: &mut Outputs<Order>) {
         let Some(job) = self.lobby.leave(&leave.token) else { return };
-        // Its epoch has begun without it.
+        // The member left after its epoch began.
         let Some(rank) = self.jobs.get(job).and_then(|job| job.rank_of_member(&leave.token)) else { return };
         let exit = RankExit {
             rank,
@@ -131,7 +131,7 @@ impl Head {
         }
     }
 
-    /// Starts the job of an epoch; `launched`: its launch, if it ran before a restart.
+    /// Starts the job of an epoch. `launched` is its launch if it was running before a restart.
     pub(super) fn start_epoch(
         &mut self,
         now: Now,

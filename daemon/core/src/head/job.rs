@@ -1,4 +1,4 @@
-//! A job as the head keeps it: what it is, where it runs, how its ranks have ended. Its state is [`Life`]'s.
+//! A job as the head keeps it: its specification, its nodes and the exits of its ranks. Its state is in [`Life`].
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::place::Placement;
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now, plan};
 
-/// How many notices of steps a job's log tells; they mostly say the same.
+/// How many notices of steps a job's log reports; most of them have the same text.
 const NOTICES_MAX: usize = 8;
 
 /// A job.
@@ -33,28 +33,28 @@ pub(super) struct Job {
     ended_ms: u64,
     pub(super) map: TaskMap,
     node_names: Vec<String>,
-    /// The cpus and GPUs of its ranks: the different ways in which a node's ranks are bound, and which nodes have which.
+    /// The cpus and GPUs of its ranks: each distinct binding of a node's ranks, and the nodes that have it.
     bindings: Vec<wire::NodeBinding>,
     binding_runs: Vec<wire::BindingRun>,
-    /// What steps have noticed, by node.
+    /// The notices of steps, by node.
     noticed: BTreeSet<(NodeId, String)>,
     pub(super) ends: Ends,
     exit_code: u32,
     pub(super) stdin: StdinFeed,
-    /// It is an epoch of a group: its ranks ran already.
+    /// Whether the job is an epoch of a group.
     pub(super) joined: bool,
-    /// A rank has spawned it.
+    /// Set if a rank has spawned the job.
     pub(super) spawned: Option<Spawned>,
-    /// How many refused spawns its log tells of.
+    /// How many refused spawns its log reports.
     pub(super) refusals: usize,
 }
 
-/// What a job is given with its place, beyond the place itself.
+/// The parameters of a job's start, apart from its placement.
 #[derive(Debug)]
 pub(super) struct Surroundings {
     pub(super) node_names: Vec<String>,
     pub(super) universe_size: u32,
-    /// Each of its nodes has an address at which the others reach it.
+    /// Whether each of its nodes has an address at which the other nodes reach it.
     pub(super) nodes_can_listen: bool,
 }
 
@@ -89,7 +89,7 @@ impl Job {
         &self.life
     }
 
-    /// Moves on to the state that follows from an event. False if the event changes nothing.
+    /// Changes the state as the event requires. Returns false if the event changes nothing.
     pub(super) fn apply(&mut self, event: Event) -> bool {
         let life = std::mem::replace(&mut self.life, Life::Ended(JobState::Unknown));
         match life.next(event) {
@@ -119,22 +119,22 @@ impl Job {
         matches!(self.life, Life::Ended(_))
     }
 
-    /// Whether it has been launched, and some of its ranks may still run.
+    /// Returns whether the job has been launched and some of its ranks may still run.
     pub(super) fn has_ranks(&self) -> bool {
         self.life.active().is_some()
     }
 
-    /// Of an epoch that runs: the members' tokens, by rank.
+    /// Returns the members' tokens by rank, for a running epoch.
     pub(super) fn members(&self) -> &[String] {
         self.life.active().map_or(&[], |active| &active.members)
     }
 
-    /// The rank of a member of an epoch.
+    /// Returns the rank of a member of an epoch.
     pub(super) fn rank_of_member(&self, token: &str) -> Option<u32> {
         self.members().iter().position(|member| member == token).and_then(|rank| u32::try_from(rank).ok())
     }
 
-    /// The last kill, while the job is being ended.
+    /// Returns the last kill, while the job is being killed.
     pub(super) fn kill(&self) -> Option<&wire::Kill> {
         match &self.life {
             Life::Ending { kill, .. } => Some(kill),
@@ -148,7 +148,7 @@ impl Job {
         job_event::Body::Submitted(job_event::Submitted { job: self.id, command: self.command.clone() })
     }
 
-    /// It has its place: moves on to `Running`, and returns the launch to send and the event to log. None if it is not queued.
+    /// Moves a queued job to `Running`. Returns the launch to send and the event to log; None if the job is not queued.
     pub(super) fn start(
         &mut self,
         now: Now,
@@ -192,30 +192,30 @@ impl Job {
         Some((launch, job_event::Body::Placed(placed)))
     }
 
-    /// Takes in what a node's step has noticed: the sentence, if it is new and there are not too many of them.
+    /// Takes in a step's notice. Returns it if it is new and within the limit.
     pub(super) fn take_notice(&mut self, notice: &wire::Notice) -> Option<String> {
         let fits = self.noticed.len() < NOTICES_MAX && self.map.count_on(notice.node) > 0 && !self.is_over();
         let news = fits && self.noticed.insert((notice.node, notice.text.clone()));
         news.then(|| format!("{}: {}", self.node_name(notice.node), notice.text))
     }
 
-    /// Takes in how a rank ended; `is_away` tells which nodes are unreachable. True if this is news.
+    /// Takes in the exit of a rank; `is_away` returns whether a node is unreachable. Returns true if the exit is new.
     pub(super) fn take_exit(&mut self, now: Now, exit: &RankExit, is_away: impl Fn(NodeId) -> bool) -> bool {
         self.ends.take(now, exit, self.map.nodes(), is_away)
     }
 
-    /// The first failure, which may be that of a job that it spawned.
+    /// Returns the first failure, which may be that of a job that this job spawned.
     pub(super) fn cause(&self) -> Option<&RankExit> {
         self.ends.cause()
     }
 
-    /// It has no place and never will.
+    /// Fails a job that was never placed.
     pub(super) fn fail_unplaced(&mut self, why: String) {
         self.ends.fail_unplaced(why);
         self.apply(Event::Unplaceable);
     }
 
-    /// It has ended: notes when and with which code, and returns the event to log.
+    /// Ends the job: sets its end time and exit code, and returns the event to log.
     pub(super) fn finish(&mut self, now: Now) -> job_event::Body {
         self.ends.note_unheard(|node| node_name(&self.map, &self.node_names, node));
         self.exit_code = match self.life.state() {
@@ -228,7 +228,7 @@ impl Job {
         job_event::Body::Ended(self.info())
     }
 
-    // --- what others see ---
+    // --- what clients see ---
 
     pub(super) fn info(&self) -> JobInfo {
         let queued_reason = match &self.life {
@@ -256,18 +256,18 @@ impl Job {
         }
     }
 
-    /// With what is too much for lists and logs.
+    /// Returns all information, including what is too large for lists and logs.
     pub(super) fn info_in_full(&self) -> JobInfo {
         JobInfo { bindings: self.bindings.clone(), binding_runs: self.binding_runs.clone(), ..self.info() }
     }
 
-    /// The record of an epoch that runs.
+    /// Returns the record of a running epoch.
     pub(super) fn kept(&self) -> Option<wire::KeptEpoch> {
         let launch = self.life.active()?.launch.clone();
         Some(wire::KeptEpoch { launch: Some(launch), submitted_ms: self.submitted_ms })
     }
 
-    /// The record of an epoch that is being ended.
+    /// Returns the record of an epoch that is being killed.
     pub(super) fn kept_kill(&self) -> Option<wire::KeptKill> {
         let Life::Ending { why, kill, active, .. } = &self.life else { return None };
         let (state, cause) = (JobState::from(*why), self.cause().cloned());
@@ -276,7 +276,7 @@ impl Job {
         (!active.members.is_empty()).then_some(kept)
     }
 
-    /// The node's name, for sentences.
+    /// Returns the node's name, for messages.
     pub(super) fn node_name(&self, node: NodeId) -> &str {
         node_name(&self.map, &self.node_names, node)
     }
@@ -287,7 +287,7 @@ fn node_name<'a>(map: &TaskMap, names: &'a [String], node: NodeId) -> &'a str {
     index.and_then(|index| names.get(index)).map_or("?", String::as_str)
 }
 
-/// Whether the user chooses the interface over which ranks are reached: then they open their sockets themselves.
+/// Returns whether the user chooses the interface over which ranks are reached: then ranks open their sockets themselves.
 fn chooses_interface(spec: &JobSpec) -> bool {
     let apps = spec.apps.iter().flat_map(|app| &app.env);
     apps.chain(&spec.env).any(|var| var.name == *INTERFACE.as_bytes())

@@ -1,4 +1,4 @@
-//! All jobs that the head knows, and the ways to find them: by node, by family, those that are not over.
+//! All jobs that the head knows, indexed by node and by family.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -9,13 +9,13 @@ use crate::{JobId, NodeId};
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     all: BTreeMap<JobId, Job>,
-    /// Those that are not over.
+    /// The jobs that have not ended.
     alive: BTreeSet<JobId>,
-    /// Those whose ranks may be running, by node.
+    /// The jobs whose ranks may be running, by node.
     on_node: HashMap<NodeId, BTreeSet<JobId>>,
-    /// Spawned jobs that are not over, by the root of their family.
+    /// The spawned jobs that have not ended, by the root of their family.
     families: HashMap<JobId, BTreeSet<JobId>>,
-    /// Oldest first.
+    /// The ended jobs, oldest first.
     ended: VecDeque<JobId>,
 }
 
@@ -36,7 +36,7 @@ impl Jobs {
         self.all.get_mut(&job)
     }
 
-    /// The job that a client means: 0 is the last one submitted.
+    /// Returns the job that a client's number means: 0 is the job submitted last.
     pub(super) fn resolve(&self, job: JobId) -> Option<JobId> {
         match job {
             0 => self.all.last_key_value().map(|(id, _)| *id),
@@ -48,7 +48,7 @@ impl Jobs {
         self.all.values()
     }
 
-    /// The jobs that are not over, oldest first.
+    /// Returns the jobs that have not ended, oldest first.
     pub(super) fn alive(&self) -> impl Iterator<Item = &Job> {
         self.alive.iter().filter_map(|id| self.all.get(id))
     }
@@ -61,14 +61,14 @@ impl Jobs {
         self.alive.contains(&job)
     }
 
-    /// A job has been launched.
+    /// Records that a job has been launched.
     pub(super) fn launched(&mut self, id: JobId) {
         for node in self.all.get(&id).map(|job| job.map.nodes()).unwrap_or_default() {
             self.on_node.entry(*node).or_default().insert(id);
         }
     }
 
-    /// All ranks of a job have ended.
+    /// Records that all ranks of a job have ended.
     pub(super) fn ranks_ended(&mut self, id: JobId) {
         for node in self.all.get(&id).map(|job| job.map.nodes()).unwrap_or_default() {
             if let Some(jobs) = self.on_node.get_mut(node) {
@@ -80,22 +80,22 @@ impl Jobs {
         }
     }
 
-    /// The jobs that may have ranks on one of these nodes, oldest first.
+    /// Returns the jobs that may have ranks on one of these nodes, oldest first.
     pub(super) fn on_nodes(&self, nodes: &[NodeId]) -> BTreeSet<JobId> {
         nodes.iter().filter_map(|node| self.on_node.get(node)).flatten().copied().collect()
     }
 
-    /// The spawned jobs of a family that are not over.
+    /// Returns the spawned jobs of a family that have not ended.
     pub(super) fn family(&self, root: JobId) -> impl Iterator<Item = JobId> + '_ {
         self.families.get(&root).into_iter().flatten().copied()
     }
 
-    /// Whether a job that this one, or its spawned jobs, spawned is not over.
+    /// Returns whether a family has spawned jobs that have not ended.
     pub(super) fn has_family(&self, root: JobId) -> bool {
         self.families.contains_key(&root)
     }
 
-    /// A job is over: it is remembered until `keep` later ones have ended. Returns the jobs that are forgotten now.
+    /// Records that a job has ended: it is remembered until `keep` later jobs have ended. Returns the jobs that are forgotten now.
     pub(super) fn retire(&mut self, id: JobId, keep: usize) -> Vec<JobId> {
         self.alive.remove(&id);
         let root = self.all.get(&id).and_then(|job| job.spawned.as_ref()).map(|spawned| spawned.root);

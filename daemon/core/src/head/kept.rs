@@ -1,9 +1,10 @@
-//! What a head knows again after a restart: groups with their rules and numbers, the epochs that run, and what those have published
-//! and put. The processes of an epoch are not children of rsd and keep running; jobs whose ranks rsd has started end with their head.
+//! The state that a head keeps across a restart: groups with their rules and numbers, running epochs, and the names and values
+//! that these have published and put. The processes of an epoch are not children of rsd and keep running; jobs whose ranks rsd
+//! has started end with their head.
 //!
-//! The head emits a record of each change, in order ([`Effect::Keep`]); the shell appends it to a file, and hands all records to the
-//! next daemon as its first input. The records of one input are written at once, and before any client or member has an answer
-//! that a restart could forget. [`Head::kept`] says the same in short. A DVM that is stopped keeps nothing.
+//! The head emits a record of each change, in order ([`Effect::Keep`]). The shell appends the records to a file, and passes all of
+//! them to the next daemon as its first input. The records of one input are written in one append, before any client or member gets
+//! an answer that depends on them. [`Head::kept`] returns the shortest equivalent records. Stopping the DVM deletes the file.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ use crate::contract::{Effect, HEAD};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now};
 
-/// All that was kept, by what it is about.
+/// All kept records, by subject.
 #[derive(Debug, Default)]
 struct Past {
     groups: BTreeMap<String, GroupInfo>,
@@ -68,17 +69,17 @@ impl Past {
 }
 
 impl Head {
-    /// Whether this job survives a restart of the head.
+    /// Returns whether this job survives a restart of the head.
     pub(super) fn outlives_head(&self, job: JobId) -> bool {
         self.jobs.get(job).is_some_and(|job| !job.members().is_empty())
     }
 
-    /// Writes a record.
+    /// Adds a record.
     pub(super) fn keep(&mut self, what: kept::What) {
         self.changes.push(Kept { what: Some(what) });
     }
 
-    /// What must be written before the other effects of an input are performed.
+    /// Returns the records that must be written before the other effects of an input are performed.
     pub(crate) fn take_kept(&mut self) -> Option<Effect> {
         self.changes.extend(self.lobby.take_touched().map(|what| Kept { what: Some(what) }));
         let changes = std::mem::take(&mut self.changes);
@@ -92,7 +93,7 @@ impl Head {
         }
     }
 
-    /// What a head would have to know after a restart now, as short as it can be said.
+    /// Returns the shortest records that describe the head's present state.
     pub(crate) fn kept(&self) -> Vec<Kept> {
         let groups = self.lobby.kept().map(kept::What::Group);
         let alive = || self.jobs.alive().filter(|job| !job.members().is_empty());
@@ -105,14 +106,14 @@ impl Head {
         all.map(|what| Kept { what: Some(what) }).collect()
     }
 
-    /// Takes in what the head kept before a restart.
+    /// Restores the state from the records of the previous head.
     pub(crate) fn on_kept(&mut self, now: Now, records: Vec<Kept>, out: &mut Outputs<Order>) {
         let mut past = Past::of(records);
         for group in past.groups.into_values() {
             self.lobby.restore(now.mono, group);
         }
         for epoch in past.epochs.into_values() {
-            // A file of another version may not make sense: then the epoch is forgotten, and its steps are released.
+            // A file of another version may be invalid: the epoch is then forgotten, and its steps are released.
             if let Some(job) = self.restore_epoch(now, epoch, out)
                 && let Some(kill) = past.kills.remove(&job)
             {
@@ -161,7 +162,7 @@ impl Head {
         self.memory.next_job = self.memory.next_job.max(job + 1);
         for (node, name) in map.nodes().iter().zip(&epoch.node_names).filter(|(node, _)| **node != HEAD) {
             if self.nodes.get(*node).is_none() {
-                // It has its grace to reconnect, as after a cut.
+                // The node has the usual grace to reconnect, as after a cut link.
                 let (node, name) = (*node, name.clone());
                 let info = wire::NodeInfo { node, name, joined_ms: now.unix_ms, ..Default::default() };
                 self.nodes.insert(info, true);

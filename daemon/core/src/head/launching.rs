@@ -1,4 +1,4 @@
-//! From a submission to its launch: a job is placed at once or waits in the queue.
+//! From a submission to its launch: a job is placed at once or queued.
 
 use bytes::Bytes;
 use rsd_proto::frameworks;
@@ -59,7 +59,7 @@ impl Head {
         Ok(())
     }
 
-    /// A new number for a job, never used again.
+    /// Returns a new job number; numbers are never reused.
     pub(super) fn next_job(&mut self, out: &mut Outputs<Order>) -> JobId {
         let id = self.memory.next_job;
         self.memory.next_job += 1;
@@ -67,13 +67,13 @@ impl Head {
         id
     }
 
-    /// A job of this number, which is queued.
+    /// Returns a queued job with this number.
     pub(super) fn new_job(&self, now: Now, id: JobId, pending: Pending) -> Job {
         Job::new(now, id, pending, namespace(&self.dvm, id), in_ms(self.tuning.kill_grace))
     }
 
-    /// Starts what fits, in order of submission. Behind a job that waits for slots only jobs that need none free may start,
-    /// because they may oversubscribe.
+    /// Starts the jobs that fit, in order of submission. While a job waits for slots, only later jobs that may oversubscribe can
+    /// start, because they need no free slots.
     pub(super) fn run_queue(&mut self, now: Now, out: &mut Outputs<Order>) {
         let (mut behind, mut blocked) = (0, false);
         while let Some(id) = self.queue.next(behind, blocked) {
@@ -120,7 +120,7 @@ impl Head {
         out.order(down::Body::Launch(launch));
     }
 
-    /// A job runs: it is found by its nodes, and its time limit counts.
+    /// Records that a job runs: it is indexed by its nodes, and its time limit begins.
     pub(super) fn has_started(&mut self, id: JobId) {
         self.jobs.launched(id);
         let deadline = self.jobs.get(id).and_then(|job| job.life().deadline());

@@ -1,4 +1,4 @@
-//! What jobs hold of the nodes: slots, and the threads and GPUs that they have for themselves.
+//! The resources of nodes that jobs hold: slots, and exclusive threads and GPUs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::place::cpuset::CpuSet;
 use crate::place::{Placement, RankBinding};
 use crate::{JobId, NodeId};
 
-/// The holdings of all jobs whose ranks may be running.
+/// The resources held by all jobs whose ranks may be running.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     in_use: HashMap<NodeId, u32>,
@@ -16,7 +16,7 @@ pub(super) struct Ledger {
     total: u32,
 }
 
-/// What the ranks of a job on one node have for themselves.
+/// The exclusive resources of a job's ranks on one node.
 #[derive(Debug)]
 struct Own {
     threads: CpuSet,
@@ -24,7 +24,7 @@ struct Own {
 }
 
 impl Ledger {
-    /// A job has this place. GPUs are always its own, threads where the placement says so.
+    /// Records a job's placement. GPUs are always exclusive, threads only where the placement says so.
     pub(super) fn hold(&mut self, job: JobId, placement: &Placement) {
         for (node, ranks) in &placement.used {
             *self.in_use.entry(*node).or_insert(0) += ranks;
@@ -50,7 +50,7 @@ impl Ledger {
         self.jobs.insert(job, nodes.into_iter().collect());
     }
 
-    /// A job's ranks have ended.
+    /// Frees a job's resources.
     pub(super) fn free(&mut self, job: JobId) {
         for (node, ranks) in self.jobs.remove(&job).unwrap_or_default() {
             if let Some(in_use) = self.in_use.get_mut(&node) {

@@ -20,47 +20,47 @@ use crate::NodeId;
 use crate::outbox::Inbox;
 use crate::place;
 
-/// Where a job is, and what exists only there.
+/// The state of a job, with the data that exists only in that state.
 #[derive(Debug)]
 pub(super) enum Life {
-    /// It waits for its place.
+    /// The job waits for its placement.
     Queued(Box<Pending>),
-    /// Its ranks have been launched. `until`: its time limit.
+    /// The ranks have been launched. `until`: the job's time limit.
     Running { active: Box<Active>, until: Option<Duration> },
-    /// Its ranks were told to end. Nodes that have not reported by `until` are given up.
+    /// The ranks have been ordered to end. Nodes that have not reported by `until` are given up.
     Ending { active: Box<Active>, why: Why, until: Duration, kill: wire::Kill },
-    /// Its own ranks have ended; jobs that they spawned have not. `until`: its time limit.
+    /// The job's own ranks have ended; jobs that they spawned have not. `until`: the job's time limit.
     Outlived { why: Option<Why>, until: Option<Duration> },
-    /// It is over.
+    /// The job has ended.
     Ended(JobState),
 }
 
-/// A job that waits for its place.
+/// The data of a queued job.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) spec: JobSpec,
-    /// What the specification asks of placement, parsed once.
+    /// The placement request of the specification, parsed once.
     pub(super) wanted: place::Request,
     /// 32 random bytes for its ranks.
     pub(super) secret: Bytes,
-    /// What is in its KVS from the start.
+    /// The initial contents of the KVS.
     pub(super) preput: Vec<wire::Kv>,
-    /// Why it waits, in one line.
+    /// Why the job waits, in one line.
     pub(super) reason: String,
 }
 
-/// A job whose ranks may be running.
+/// The data of a job whose ranks may be running.
 #[derive(Debug)]
 pub(super) struct Active {
-    /// Kept for nodes that missed it.
+    /// The launch, kept for nodes that missed it.
     pub(super) launch: wire::Launch,
-    /// How far each node's output has come.
+    /// How much output of each node has arrived.
     pub(super) output: BTreeMap<NodeId, Inbox>,
-    /// Of an epoch: the members' tokens, by rank.
+    /// For an epoch: the members' tokens, by rank.
     pub(super) members: Vec<String>,
 }
 
-/// Why a job is being ended before its time.
+/// Why a job is being ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
     Failed,
@@ -68,23 +68,23 @@ pub(super) enum Why {
     TimedOut,
 }
 
-/// What happens to a job.
+/// An event in a job's life.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// It has its place, and its launch is sent.
+    /// The job has been placed, and its launch is sent.
     Launched { active: Box<Active>, until: Option<Duration> },
-    /// No place can ever be found for it.
+    /// The job can never be placed.
     Unplaceable,
-    /// It must end. Nodes have until `until` to report that it has.
+    /// The job must end. Nodes have until `until` to report that its ranks have ended.
     Killed { why: Why, until: Duration, kill: wire::Kill },
-    /// All its ranks have ended. `failed`: one of them in a way that fails the job.
+    /// All ranks have ended. `failed`: an exit fails the job.
     RanksEnded { family_lives: bool, failed: bool },
-    /// The last job that its ranks spawned has ended. `failed`: this job, or one of those.
+    /// The last job that its ranks spawned has ended. `failed`: this job or one of those has failed.
     FamilyEnded { failed: bool },
 }
 
 impl Life {
-    /// The table: the state that follows, or `Err` with the same state where the event changes nothing.
+    /// Returns the state that follows, or `Err` with the same state if the event changes nothing.
     pub(super) fn next(self, event: Event) -> Result<Life, Life> {
         match (self, event) {
             (Life::Queued(_), Event::Launched { active, until }) => Ok(Life::Running { active, until }),
@@ -121,7 +121,7 @@ impl Life {
                 Event::Launched { .. } | Event::Unplaceable | Event::Killed { .. } | Event::FamilyEnded { .. },
             ) => Err(ending),
 
-            // The jobs that it spawned may not know yet how soon they must end.
+            // The spawned jobs may not have received the new deadline yet.
             (Life::Outlived { why: before, .. }, Event::Killed { why, .. }) => {
                 Ok(Life::Outlived { why: before.or(Some(why)), until: None })
             }
@@ -142,7 +142,7 @@ impl Life {
         }
     }
 
-    /// When the state must be left at the latest.
+    /// Returns the time at which the state must be left at the latest.
     pub(super) fn deadline(&self) -> Option<Duration> {
         match self {
             Life::Running { until, .. } | Life::Outlived { until, .. } => *until,
@@ -151,7 +151,7 @@ impl Life {
         }
     }
 
-    /// What exists while ranks may be running.
+    /// Returns the data that exists while ranks may be running.
     pub(super) fn active(&self) -> Option<&Active> {
         match self {
             Life::Running { active, .. } | Life::Ending { active, .. } => Some(active),
@@ -166,7 +166,7 @@ impl Life {
         }
     }
 
-    /// The state as users see it.
+    /// Returns the state that users see.
     pub(super) fn state(&self) -> JobState {
         match self {
             Life::Queued(_) => JobState::Queued,
@@ -187,7 +187,7 @@ impl From<Why> for JobState {
     }
 }
 
-/// How a job ends.
+/// Returns the state in which a job ends.
 fn verdict(why: Option<Why>, failed: bool) -> JobState {
     match (why, failed) {
         (Some(why @ (Why::Cancelled | Why::TimedOut)), _) => why.into(),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_only_ever_shortens_the_time_that_is_left() {
+    fn a_later_kill_can_only_shorten_the_remaining_time() {
         let ending = |until| Life::Ending { active: active(), why: Why::Failed, until, kill: wire::Kill::default() };
         let running = Life::Running { active: active(), until: None };
         assert_eq!(after(running, killed(Why::TimedOut, LATER)), (true, JobState::Ending, Some(LATER)));
@@ -239,11 +239,14 @@ mod tests {
         assert_eq!(ended(Some(Why::Failed), true), JobState::Failed);
         assert_eq!(ended(Some(Why::Cancelled), true), JobState::Cancelled);
         let twice = Life::Outlived { why: Some(Why::TimedOut), until: None }.next(killed(Why::Cancelled, SOON));
-        assert_eq!(after(twice.expect("told again"), Event::FamilyEnded { failed: false }).1, JobState::TimedOut);
+        assert_eq!(
+            after(twice.expect("a second event is accepted"), Event::FamilyEnded { failed: false }).1,
+            JobState::TimedOut
+        );
     }
 
     #[test]
-    fn a_job_whose_family_lives_keeps_its_time_limit_and_nothing_revives_an_ended_one() {
+    fn an_outlived_job_keeps_its_time_limit_and_an_ended_job_never_changes() {
         let running = Life::Running { active: active(), until: Some(LATER) };
         let gone = Event::RanksEnded { family_lives: true, failed: false };
         assert_eq!(after(running, gone), (true, JobState::Running, Some(LATER)));

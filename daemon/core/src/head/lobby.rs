@@ -1,14 +1,14 @@
-//! The lobby: processes that run already and wait, in named groups, until their group has all its members. Only the head has one.
+//! The lobby: running processes wait here, in named groups, until their group is complete. Only the head has a lobby.
 //!
-//! It keeps which members wait, since when, and what they must be told, and finds the groups that are complete. What a complete
-//! group becomes (an epoch, which is a job) is `groups`'s part; the daemon of a member's node keeps the member while it waits
-//! (`node/members`). A place is known by its token: the same token again is the same place, so repeats do no harm.
+//! The lobby keeps the waiting members and their deadlines, decides what to send them, and finds complete groups. `groups` makes
+//! an epoch, which is a job, of a complete group. The daemon of a member's node keeps the member's connection (`node/members`). A
+//! token identifies a place: a repeated request with the same token gets the same place.
 //!
-//! A group that no user created is made by the first join, of the size that the join requests, and is forgotten when its last member
-//! has gone; once it has had an epoch its numbers are remembered for a while, so that a group that forms again is epoch 2. A join
-//! without a name is complete by itself, and belongs to no group that can be listed or joined.
+//! The first join creates a group of the requested size if no user has created it. Such a group is forgotten when its last member
+//! leaves; if it has had an epoch, its numbers are remembered for a while, so that the next forming is epoch 2. A join without a
+//! name is complete by itself and belongs to no group that can be listed or joined.
 //!
-//! Cost: an input looks at the places of the groups that it changes; time looks at the groups whose deadline has passed.
+//! Cost: an input looks at the places of the groups that it changes; a tick looks at the groups whose deadline has passed.
 
 mod group;
 pub(super) mod refusal;
@@ -20,25 +20,24 @@ use rsd_proto::join;
 use rsd_proto::v1::{self as wire, GroupError, GroupJoin, GroupWait, JobState, kept};
 
 use crate::calls::{Refused, exit};
-use crate::contract::to_seconds;
 use crate::timers::Timers;
 use crate::{JobId, NodeId};
 
 pub(super) use group::{Complete, Group, Seat};
 
-/// How long a member waits if neither the member nor its group sets a timeout.
+/// The default wait for members if neither the member nor its group sets a timeout.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest timeout.
 const TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-/// A group with enough members for an epoch, but not all, begins it after this long without another join.
+/// A group with enough members for an epoch, but fewer than its maximum, begins the epoch after this time without another join.
 const SETTLE: Duration = Duration::from_secs(2);
 /// How long a created group is kept while it is empty.
 const TTL: Duration = Duration::from_secs(3600);
-/// How long a group that was not created is remembered after its last epoch, and a group that was closed.
+/// How long the head remembers a group that was not created after its last epoch, and a group that was closed.
 const REMEMBERED: Duration = Duration::from_secs(600);
 /// How long a member keeps its place while its daemon is unreachable.
 const AWAY: Duration = Duration::from_secs(5);
-/// The shortest time between two messages that tell a member of others.
+/// The shortest time between two messages to a member about the number of members.
 const NEWS: Duration = Duration::from_secs(1);
 /// The most members of a group.
 const SIZE_MAX: u32 = 1 << 16;
@@ -50,22 +49,22 @@ const SEATS_MAX: usize = 1 << 17;
 #[derive(Debug, Default)]
 pub(super) struct Lobby {
     groups: BTreeMap<String, Group>,
-    /// The groups of members that wait, by token.
+    /// The groups of waiting members, by token.
     waiting: HashMap<String, String>,
-    /// Members without a group, until their epochs begin: at once.
+    /// Members without a group; their epochs begin at once.
     alone: Vec<Seat>,
-    /// The epochs that run, and the jobs of their members by token.
+    /// The running epochs, and the jobs of their members by token.
     epochs: HashMap<JobId, Entered>,
     entered: HashMap<String, JobId>,
-    /// Groups in which something may have become possible.
+    /// Groups whose state must be checked again.
     changed: BTreeSet<String>,
     /// Groups whose record has changed.
     touched: BTreeSet<String>,
-    /// When a group is to be looked at again.
+    /// When each group must be checked again.
     timers: Timers<String>,
 }
 
-/// An epoch that runs.
+/// A running epoch.
 #[derive(Debug)]
 struct Entered {
     /// Empty for a member without a group.
@@ -74,16 +73,16 @@ struct Entered {
     tokens: Vec<String>,
 }
 
-/// What the lobby wants done.
+/// A result of [`Lobby::settle`].
 #[derive(Debug)]
 pub(super) enum Due {
-    /// Tell a member.
+    /// Send the state to a member.
     Tell { node: NodeId, member: u64, token: String, state: State },
-    /// A group is complete.
+    /// Begin an epoch of a complete group.
     Begin(Complete),
 }
 
-/// What a member is told.
+/// The state of a waiting member.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum State {
     Wait(GroupWait),
@@ -100,7 +99,7 @@ impl From<State> for wire::group_state::State {
 }
 
 impl Lobby {
-    /// A process requests a place, or repeats its request. `name_of` names nodes, for refusals.
+    /// Handles a request for a place, or a repeated one. `name_of` returns the names of nodes, for refusals.
     pub(super) fn join(
         &mut self,
         now: Duration,
@@ -108,7 +107,7 @@ impl Lobby {
         name_of: impl Fn(NodeId) -> String,
     ) -> Result<(), Refused> {
         if self.entered.contains_key(&join.token) {
-            return Ok(()); // its daemon has the launch, or will have
+            return Ok(()); // its daemon has received the launch, or will receive it
         }
         if let Some(name) = self.waiting.get(&join.token) {
             let known = self.groups.get_mut(name).filter(|_| *name == join.group);
@@ -152,7 +151,7 @@ impl Lobby {
         Ok(())
     }
 
-    /// A member has gone. Returns the job in which it has a rank, if its epoch has begun.
+    /// Removes a member. Returns the job in which it has a rank, if its epoch has begun.
     pub(super) fn leave(&mut self, token: &str) -> Option<JobId> {
         if let Some(name) = self.waiting.remove(token)
             && let Some(group) = self.groups.get_mut(&name)
@@ -164,14 +163,14 @@ impl Lobby {
         self.entered.get(token).copied()
     }
 
-    /// The links to these nodes are cut. Their members keep their places for a while. Cost: looks at every place.
+    /// Marks the members on these nodes as unreachable: they keep their places for a while. Cost: looks at every place.
     pub(super) fn nodes_are_away(&mut self, now: Duration, nodes: &[NodeId]) {
         for seat in self.seats_on(nodes) {
             seat.away.get_or_insert(now);
         }
     }
 
-    /// These nodes are gone for good.
+    /// Gives up the places of members on these nodes, which are lost.
     pub(super) fn nodes_are_lost(&mut self, nodes: &[NodeId]) {
         for seat in self.seats_on(nodes) {
             seat.away = Some(Duration::ZERO);
@@ -188,7 +187,7 @@ impl Lobby {
         seats.filter(move |seat| is_there(seat))
     }
 
-    /// An epoch has begun, as this job.
+    /// Records that an epoch has begun, as this job.
     pub(super) fn began(&mut self, complete: &Complete, job: JobId) {
         self.changed.insert(complete.group.clone());
         let tokens = complete.seats.iter().map(|seat| seat.join.token.clone()).collect();
@@ -203,7 +202,7 @@ impl Lobby {
         }
     }
 
-    /// A job is over. Returns whether it was an epoch.
+    /// Records that a job has ended. Returns whether it was an epoch.
     pub(super) fn over(&mut self, job: JobId, state: JobState, cause: Option<String>) -> bool {
         let Some(Entered { group: name, epoch, tokens }) = self.epochs.remove(&job) else { return false };
         for token in tokens {
@@ -224,7 +223,7 @@ impl Lobby {
 
     // --- restarts ---
 
-    /// The records of the groups that have changed since the last call.
+    /// Returns the records of the groups that have changed since the last call.
     pub(super) fn take_touched(&mut self) -> impl Iterator<Item = kept::What> {
         std::mem::take(&mut self.touched).into_iter().map(|name| match self.groups.get(&name) {
             Some(group) => kept::What::Group(group.kept()),
@@ -232,19 +231,19 @@ impl Lobby {
         })
     }
 
-    /// The records of all groups.
+    /// Returns the records of all groups.
     pub(super) fn kept(&self) -> impl Iterator<Item = wire::GroupInfo> {
         self.groups.values().filter(|group| group.is_to_be_kept()).map(Group::kept)
     }
 
-    /// Takes in a group as it was before a restart. Its times begin anew.
+    /// Restores a group after a restart. Its times begin anew.
     pub(super) fn restore(&mut self, now: Duration, info: wire::GroupInfo) {
         let Some(rules) = info.rules.clone().filter(|rules| join::check_name(&rules.name).is_ok()) else { return };
         self.changed.insert(rules.name.clone());
         self.groups.insert(rules.name.clone(), Group::restored(now, &rules, info));
     }
 
-    /// Takes in an epoch that was running before a restart.
+    /// Restores an epoch that was running before a restart.
     pub(super) fn restore_epoch(&mut self, job: JobId, epoch: &wire::GroupEpoch) {
         self.changed.insert(epoch.name.clone());
         let tokens = epoch.members.iter().map(|member| member.token.clone()).collect();
@@ -256,7 +255,7 @@ impl Lobby {
         }
     }
 
-    // --- what clients ask ---
+    // --- clients' requests ---
 
     pub(super) fn create(&mut self, now: Duration, rules: &wire::GroupRules, uid: u32) -> Result<(), Refused> {
         if let Err(error) = join::check_name(&rules.name) {
@@ -329,7 +328,7 @@ impl Lobby {
         self.groups.values().map(|group| group.info(now, &name_of)).collect()
     }
 
-    /// The job of a group's newest running epoch.
+    /// Returns the job of a group's newest running epoch.
     pub(super) fn live(&self, name: &str) -> Result<JobId, Refused> {
         let group = self.groups.get(name).ok_or_else(|| refusal::unknown(name, false))?;
         let newest = group.live.last_key_value().map(|(_, (job, _))| *job);
@@ -338,12 +337,12 @@ impl Lobby {
 
     // --- time ---
 
-    /// The latest time at which [`Lobby::settle`] is wanted.
+    /// Returns the latest time at which [`Lobby::settle`] must be called.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         if self.changed.is_empty() && self.alone.is_empty() { self.timers.next() } else { Some(Duration::ZERO) }
     }
 
-    /// What is due, and what became possible.
+    /// Returns everything that is due at `now`, and the epochs that can begin.
     pub(super) fn settle(&mut self, now: Duration, name_of: impl Fn(NodeId) -> String) -> Vec<Due> {
         let alone = std::mem::take(&mut self.alone).into_iter();
         let begin = |seat| Due::Begin(Complete { group: String::new(), epoch: 1, seats: vec![seat] });
@@ -370,7 +369,7 @@ impl Lobby {
             let (have, here) = (group.seats.len(), group.here(now, &name_of));
             for seat in group.remove(&late) {
                 self.waiting.remove(&seat.join.token);
-                let waited = to_seconds(now.saturating_sub(seat.since));
+                let waited = now.saturating_sub(seat.since);
                 due.push(seat.refuse(refusal::timed_out(&group.name, (have, group.size.0), waited, &here)));
             }
         }
@@ -385,7 +384,7 @@ impl Lobby {
         }
     }
 
-    /// What it still keeps, one word or two each.
+    /// Describes the entries that are still kept, for tests.
     pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
         let seats = self.waiting.iter().map(|(token, group)| format!("place {token} of group {group}"));
         seats.chain(self.entered.iter().map(|(token, job)| format!("place {token} of job {job}")))

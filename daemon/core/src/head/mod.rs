@@ -1,14 +1,16 @@
-//! What only the head does: it owns the jobs. It knows the nodes, places jobs, keeps the queue and decides how jobs end.
+//! The head's part of a daemon: it owns the jobs. It knows the nodes, places jobs, keeps the queue and decides how jobs end.
 //!
-//! - [`life`]: a job's states, as one table. [`job`], [`ends`]: a job, and how its ranks ended. [`jobs`]: all of them.
-//! - [`nodes`], [`ledger`], [`offers`]: the nodes, what jobs hold of them, and placement. [`queue`]: jobs that wait for it.
+//! - [`life`]: a job's states, as one table. [`job`], [`ends`]: a job, and the exits of its ranks. [`jobs`]: all jobs.
+//! - [`nodes`], [`ledger`], [`offers`]: the nodes, the resources that jobs hold, and placement. [`queue`]: jobs waiting for
+//!   placement.
 //! - [`launching`]: from a submission to its launch. [`ending`]: from a failure, a kill or the last rank to the verdict.
-//! - [`family`]: jobs that ranks spawn. [`groups`], [`lobby`]: processes that run already, and the groups that they join.
-//! - [`names`], [`questions`], [`values`], [`stdin`], [`probes`]: what ranks, steps and clients ask. [`answers`]: dispatch of clients' calls.
-//! - [`kept`]: what a head knows again after a restart.
+//! - [`family`]: jobs that ranks spawn. [`groups`], [`lobby`]: running processes, and the groups that they join.
+//! - [`names`], [`questions`], [`values`], [`stdin`], [`probes`]: requests of ranks, steps and clients. [`answers`]: dispatch of
+//!   clients' calls.
+//! - [`kept`]: the state that a head keeps across a restart.
 //!
-//! Cost: an input looks at the jobs and nodes that it is about, at no others. Exceptions are about all of them by nature: placing a job
-//! looks at every node, as do a list of nodes and the search for a parent with room.
+//! Cost: an input looks only at the jobs and nodes that it concerns. Three operations look at every node: placing a job, listing
+//! the nodes, and searching for a parent with room.
 
 mod answers;
 mod ending;
@@ -59,7 +61,7 @@ pub(crate) struct Head {
     dvm: String,
     tuning: Tuning,
     memory: Memory,
-    /// Jobs of which a step ran on the head's node before a restart.
+    /// The jobs that had a step on the head's node before a restart.
     own_steps: BTreeSet<JobId>,
     nodes: Nodes,
     ledger: Ledger,
@@ -71,19 +73,19 @@ pub(crate) struct Head {
     lobby: Lobby,
     values: Values,
     timers: Timers<Due>,
-    /// Records to be written, in order.
+    /// Records that must be written, in order.
     changes: Vec<wire::Kept>,
     stopping: Stopping,
 }
 
-/// What has a deadline.
+/// A deadline of the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// A node whose link is cut is lost.
+    /// A node whose link is cut counts as lost.
     Node(NodeId),
-    /// A job's time limit is over, or its nodes have not confirmed the kill.
+    /// A job's time limit has passed, or its nodes have not confirmed the kill.
     Job(JobId),
-    /// A probe of the nodes' loads waits no longer.
+    /// A probe of the nodes' loads ends.
     Probe(u64),
 }
 
@@ -91,13 +93,13 @@ enum Due {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stopping {
     No,
-    /// The kept records are not deleted yet.
+    /// The DVM is being stopped; the kept records are not deleted yet.
     Begun,
     Told,
 }
 
 impl Head {
-    /// A head whose own node is the only one. Sets the node's id and time.
+    /// Returns a head whose own node is the only node. Sets the node's id and time.
     pub(crate) fn new(now: Now, start: &mut Start, tuning: Tuning) -> Head {
         (start.me.node, start.me.joined_ms) = (HEAD, now.unix_ms);
         Head {
@@ -120,7 +122,7 @@ impl Head {
         }
     }
 
-    /// Takes in what the node at the root reports.
+    /// Handles a report of the node at the root.
     pub(crate) fn on_report(&mut self, now: Now, report: Report, out: &mut Outputs<Order>) {
         match report {
             Report::Up(body) => self.on_up(now, body, out),
@@ -148,7 +150,7 @@ impl Head {
             up::Body::NameCall(call) => self.on_name_call(call, out),
             up::Body::SpawnCall(call) => self.on_spawn_call(now, call, out),
             up::Body::Begun(begun) => self.on_begun(now, begun.job, out),
-            // The relay of the root has used these, or they never come so far.
+            // The root's relay has handled these, or they are never sent to the head.
             up::Body::RankFailed(wire::RankFailed { exit: None, .. })
             | up::Body::FenceUp(_)
             | up::Body::Located(_)
@@ -161,7 +163,7 @@ impl Head {
         }
     }
 
-    /// Does what is due, and what became possible.
+    /// Does everything that is due at `now` or has become possible.
     pub(crate) fn settle(&mut self, now: Now, out: &mut Outputs<Order>) {
         while let Some(due) = self.timers.pop_due(now.mono) {
             match due {
@@ -185,13 +187,13 @@ impl Head {
         }
     }
 
-    /// The latest time at which [`Head::settle`] is wanted.
+    /// Returns the latest time at which [`Head::settle`] must be called.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let next = [self.timers.next(), self.lobby.next_deadline(), self.values.next_deadline()];
         next.into_iter().flatten().min()
     }
 
-    /// What it still keeps, one word or two each.
+    /// Describes the entries that are still kept, for tests.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let (names, questions) = (self.names.leftovers(), self.questions.leftovers());
         let (lobby, values) = (self.lobby.leftovers(), self.values.leftovers());
@@ -205,7 +207,7 @@ impl Head {
 
     // --- nodes ---
 
-    /// A daemon has connected: gives it its id and name, or sends it to a parent with room.
+    /// Handles a daemon's connection: gives it its id and name, or redirects it to a parent with room.
     fn on_knock(&mut self, now: Now, link: LinkId, mut nodes: Vec<NodeInfo>, has_room: bool, out: &mut Outputs<Order>) {
         let below: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
         let Some(joiner) = nodes.first_mut() else { return };
@@ -226,7 +228,7 @@ impl Head {
             parent: parent.info.node,
             parent_addr: parent.info.listen.clone(),
         };
-        // Its place is reserved until it attaches or its grace is over.
+        // Its place is reserved until it attaches or its grace has passed.
         let node = joiner.node;
         self.nodes.insert(joiner.clone(), true);
         self.timers.set(Due::Node(node), now.mono + self.tuning.reattach_grace);
@@ -253,7 +255,7 @@ impl Head {
         self.relaunch(&back, out);
     }
 
-    /// Nodes that came (back) may have missed the launch of a job or its kill; nodes that have not, ignore the repeat.
+    /// Repeats launches and kills for nodes that have (re)connected and may have missed them; other nodes ignore the repeat.
     fn relaunch(&mut self, nodes: &[NodeId], out: &mut Outputs<Order>) {
         for id in self.jobs.on_nodes(nodes) {
             let Some(job) = self.jobs.get(id) else { continue };
@@ -275,7 +277,7 @@ impl Head {
         }
     }
 
-    /// These nodes are not coming back: their jobs fail.
+    /// Handles that these nodes are lost: their jobs fail.
     fn lose_nodes(&mut self, nodes: &[NodeId], why: impl Fn(&str) -> String, out: &mut Outputs<Order>) {
         for node in nodes {
             self.timers.cancel(&Due::Node(*node));
@@ -303,9 +305,9 @@ impl Head {
         }
     }
 
-    // --- what steps send ---
+    // --- messages of steps ---
 
-    /// What a step has noticed; repeated after a cut link.
+    /// Handles a step's notice, which is repeated after a cut link.
     fn on_notice(&mut self, now: Now, notice: &wire::Notice, out: &mut Outputs<Order>) {
         if let Some(text) = self.jobs.get_mut(notice.job).and_then(|job| job.take_notice(notice)) {
             out.log(now, notice.job, job_event::Body::Notice(text));
@@ -339,7 +341,7 @@ impl Head {
         self.settle_stdin(ack.job, out);
     }
 
-    /// Answers the client that feeds a job, if it can be answered.
+    /// Answers the client that sends a job's input, if the answer is due.
     fn settle_stdin(&mut self, job: JobId, out: &mut Outputs<Order>) {
         let Some(job) = self.jobs.get_mut(job) else { return };
         let no_ranks = matches!(job.life(), life::Life::Outlived { .. } | life::Life::Ended(_));

@@ -10,11 +10,11 @@ use rsd_proto::v1 as wire;
 
 use crate::JobId;
 
-/// Names that a DVM's jobs may have published at once, and their bytes with those of their ports.
+/// The most names that a DVM's jobs may have published, and the most bytes of these and their ports.
 const NAMES_MAX: usize = 65_536;
 const BYTES_MAX: usize = 16 << 20;
 
-/// All that is published.
+/// All published names.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     published: BTreeMap<Bytes, Published>,
@@ -47,7 +47,7 @@ impl Names {
         self.published.get(name).map(|published| published.port.clone())
     }
 
-    /// Withdraws a name. False if it is not published, or another user's.
+    /// Unpublishes a name. Returns false if it is not published, or was published by another user.
     pub(super) fn unpublish(&mut self, name: &[u8], uid: Option<u32>) -> bool {
         if self.published.get(name).is_none_or(|published| published.uid != uid) {
             return false;
@@ -67,7 +67,7 @@ impl Names {
         }
     }
 
-    /// The job is over, and its names with it.
+    /// Removes the names of a job that has ended.
     pub(super) fn forget(&mut self, job: JobId) {
         for name in self.of_job.remove(&job).unwrap_or_default() {
             self.remove(&name);
@@ -84,7 +84,7 @@ impl Names {
         self.published.iter().map(told).collect()
     }
 
-    /// What it still keeps, one word or two each.
+    /// Describes the entries that are still kept, for tests.
     pub(super) fn leftovers(&self) -> impl Iterator<Item = String> {
         self.published.values().map(|published| format!("a name of job {}", published.job))
     }
@@ -102,11 +102,11 @@ mod tests {
     fn a_name_is_taken_until_its_owner_unpublishes_it() {
         let mut names = Names::default();
         assert!(publish(&mut names, "ocean", 1, None));
-        assert!(!publish(&mut names, "ocean", 1, None), "it has it already");
-        assert!(!publish(&mut names, "ocean", 2, Some(7)), "another has it");
+        assert!(!publish(&mut names, "ocean", 1, None), "the job has already published it");
+        assert!(!publish(&mut names, "ocean", 2, Some(7)), "another job has published it");
         assert_eq!(names.lookup(b"ocean"), Some("port".into()));
-        assert!(!names.unpublish(b"ocean", Some(7)), "it is another user's");
-        assert!(names.unpublish(b"ocean", None), "any process of the user may");
+        assert!(!names.unpublish(b"ocean", Some(7)), "it belongs to another user");
+        assert!(names.unpublish(b"ocean", None), "any process of the same user may unpublish it");
         assert!(!names.unpublish(b"ocean", None));
         assert_eq!(names.lookup(b"ocean"), None);
         assert!(publish(&mut names, "ocean", 2, Some(7)));

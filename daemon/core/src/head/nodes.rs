@@ -24,17 +24,17 @@ pub(super) struct Nodes {
 /// A node of the DVM.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// Without its topology.
+    /// The node's description, without its topology.
     pub(super) info: NodeInfo,
-    /// Its link is cut.
+    /// Whether its link is cut.
     pub(super) is_away: bool,
-    /// Its processor; a single thread where it tells none that makes sense.
+    /// Its processor; a single thread if the node reports no valid topology.
     pub(super) topology: Arc<Topology>,
     pub(super) usable: CpuSet,
     pub(super) gpus: Arc<[Gpu]>,
 }
 
-/// What nodes alike share.
+/// Values shared by equal nodes.
 #[derive(Debug, Default)]
 struct Alike {
     topologies: HashSet<Arc<Topology>>,
@@ -42,7 +42,7 @@ struct Alike {
 }
 
 impl Nodes {
-    /// The head's node alone.
+    /// Returns the table with only the head's node.
     pub(super) fn new(me: NodeInfo) -> Nodes {
         let (by_id, names, alike) = (BTreeMap::new(), HashMap::new(), Alike::default());
         let mut nodes = Nodes { by_id, names, alike, slots: 0 };
@@ -50,7 +50,7 @@ impl Nodes {
         nodes
     }
 
-    /// Adds a node, or replaces what is known of it.
+    /// Adds a node, or replaces its description.
     pub(super) fn insert(&mut self, info: NodeInfo, is_away: bool) {
         self.remove(info.node);
         let node = self.alike.node(info, is_away);
@@ -59,7 +59,7 @@ impl Nodes {
         self.by_id.insert(node.info.node, node);
     }
 
-    /// A node has left; returns its name.
+    /// Removes a node that has left; returns its name.
     pub(super) fn remove(&mut self, id: NodeId) -> Option<String> {
         let node = self.by_id.remove(&id)?;
         self.slots -= node.slots();
@@ -81,12 +81,12 @@ impl Nodes {
         self.by_id.len()
     }
 
-    /// The slots of all nodes.
+    /// Returns the number of slots of all nodes.
     pub(super) fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// The link to a node is cut. False if that is known, or the node is not.
+    /// Records that the link to a node is cut. Returns false if that is already known, or the node is unknown.
     pub(super) fn set_away(&mut self, node: NodeId) -> bool {
         self.by_id.get_mut(&node).is_some_and(|node| !std::mem::replace(&mut node.is_away, true))
     }
@@ -95,7 +95,7 @@ impl Nodes {
         self.by_id.get(&node).is_some_and(|node| node.is_away)
     }
 
-    /// The node's name, for sentences.
+    /// Returns the node's name, for messages.
     pub(super) fn name(&self, node: NodeId) -> String {
         self.by_id.get(&node).map_or_else(|| format!("node {node}"), |node| node.info.name.clone())
     }
@@ -104,7 +104,7 @@ impl Nodes {
         self.names.get(name).copied()
     }
 
-    /// The name that a node wants, with a number behind it if another node has it.
+    /// Returns the name that a node requests, with a number appended if another node has it.
     pub(super) fn free_name(&self, wanted: &NodeInfo) -> String {
         let is_free = |name: &String| self.names.get(name).is_none_or(|node| *node == wanted.node);
         let numbered = (2..).map(|number| format!("{}-{number}", wanted.name));
@@ -112,14 +112,14 @@ impl Nodes {
         names.find(is_free).expect("there are more numbers than nodes")
     }
 
-    /// Whether each of these nodes knows by which address the others reach it.
+    /// Returns whether each of these nodes has an address at which the others reach it.
     pub(super) fn all_can_listen(&self, nodes: &[NodeId]) -> bool {
         let address = |node| self.by_id.get(node).and_then(|node| Some(&node.info.inventory.as_ref()?.address));
         nodes.iter().all(|node| address(node).is_some_and(|address| !address.is_empty()))
     }
 
-    /// The node nearest to the root that can take one more child, and is not `below` the joiner, nor was when last heard of.
-    /// Cost: it looks at every node.
+    /// Returns the node nearest to the root that can take another child, excluding nodes that are `below` the joiner or were, by
+    /// the last report. Cost: looks at every node.
     pub(super) fn roomiest(&self, arity: usize, joiner: NodeId, below: &[NodeId]) -> Option<&Node> {
         let mut children: HashMap<NodeId, usize> = HashMap::new();
         for node in self.by_id.values().filter(|node| node.info.node != HEAD) {
@@ -137,7 +137,7 @@ impl Nodes {
         self.by_id.values().filter(fits).min_by_key(|node| (way_up(node.info.node).count(), node.info.node))
     }
 
-    /// Loads are to be measured anew. Returns how many nodes will report.
+    /// Forgets the loads before they are measured again. Returns how many nodes will report.
     pub(super) fn forget_loads(&mut self) -> u32 {
         self.by_id.values_mut().for_each(|node| node.info.load = None);
         self.by_id.values().filter(|node| !node.is_away).count() as u32
@@ -149,7 +149,7 @@ impl Nodes {
         }
     }
 
-    /// All nodes, as users see them.
+    /// Returns all nodes, as users see them.
     pub(super) fn infos(&self, in_use: impl Fn(NodeId) -> u32) -> Vec<NodeInfo> {
         let info = |node: &Node| NodeInfo {
             state: if node.is_away { NodeState::Away } else { NodeState::Up }.into(),
@@ -167,7 +167,7 @@ impl Node {
 }
 
 impl Alike {
-    /// The node of that account. What is known of a node is checked here, once.
+    /// Makes a node of its description, which is validated here.
     fn node(&mut self, mut info: NodeInfo, is_away: bool) -> Node {
         let inventory = info.inventory.get_or_insert_default();
         let told = inventory.topology.take();
@@ -184,7 +184,7 @@ impl Alike {
     }
 }
 
-/// The equal one that is known, or this one from now on. Values that no node has any more are dropped.
+/// Returns the known equal value, or adds this one. Drops values that no node uses any more.
 fn shared<T: ?Sized + Eq + Hash>(known: &mut HashSet<Arc<T>>, new: Arc<T>) -> Arc<T> {
     if let Some(known) = known.get(&new) {
         return Arc::clone(known);

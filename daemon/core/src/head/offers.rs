@@ -1,4 +1,4 @@
-//! What the nodes offer, and what placement makes of it.
+//! The resources that nodes offer, and the placement of a job on them.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::place::cpuset::CpuSet;
 use crate::place::{self, NodeOffer};
 use crate::plan;
 
-/// Which offers are wanted.
+/// Which resources are offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// What the nodes that are up have free.
+    /// The free resources of connected nodes.
     Now,
-    /// The same, and the nodes that are away, as if they were full.
+    /// The same, and unreachable nodes as if they were full.
     WithAway,
-    /// All that the nodes that are up have.
+    /// All resources of connected nodes.
     Idle,
 }
 
-/// Where a job goes now, or why it has no place. A node whose link is cut takes nothing, but a job that needs it can wait for it
-/// to come back.
+/// Returns where a job goes now, or why it cannot be placed. A node whose link is cut takes no job, but a job that needs it can
+/// wait until it reconnects.
 pub(super) fn place(
     nodes: &Nodes,
     ledger: &Ledger,
@@ -41,7 +41,7 @@ pub(super) fn place(
     }
 }
 
-/// Where a job would go; `idle`: if no other job ran.
+/// Returns where a job would go. `idle`: as if no other job were running.
 pub(super) fn plan(nodes: &Nodes, ledger: &Ledger, spec: &JobSpec, idle: bool) -> wire::PlanReply {
     let offers = offers(nodes, ledger, if idle { Asked::Idle } else { Asked::Now });
     let outcome = plan::request(spec).and_then(|wanted| match idle {

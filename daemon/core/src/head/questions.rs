@@ -1,5 +1,6 @@
-//! Requests of steps that the head must perform only once. A step keeps a request until it is answered and repeats it after a cut,
-//! perhaps by another way: the head keeps each answer until the step confirms it, and repeats it for a repeated request.
+//! Requests of steps that the head must perform only once. A step keeps a request until it is answered, and repeats it after a
+//! cut link, perhaps through another daemon. The head keeps each answer until the step confirms it, and repeats it for a repeated
+//! request.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +15,25 @@ pub(super) struct Questions(BTreeMap<(JobId, NodeId), OfStep>);
 /// The requests of one step.
 #[derive(Debug, Default)]
 struct OfStep {
-    /// Requests with a smaller number are settled.
+    /// All requests with a smaller number are confirmed.
     open_from: u64,
-    /// The answers; none: in progress.
+    /// The answers by number; None: in progress.
     known: BTreeMap<u64, Option<down::Body>>,
 }
 
-/// How a request is to be treated.
+/// The state of a request.
 #[derive(Debug, PartialEq)]
 pub(super) enum Question {
-    /// It must be performed, and answered by [`Questions::answer`].
+    /// The request is new: perform it, and answer with [`Questions::answer`].
     New,
-    /// It is a repeat; the step may have missed this answer.
+    /// The request is a repeat; the step may have missed this answer.
     Answered(down::Body),
-    /// It is a repeat that is in progress, or whose answer has arrived.
+    /// The request is a repeat, and is in progress or confirmed.
     Settled,
 }
 
 impl Questions {
-    /// A step has asked. It has the answers of all requests before `open_from`.
+    /// Takes in a request of a step, which has the answers of all requests before `open_from`.
     pub(super) fn ask(&mut self, job: JobId, node: NodeId, call: u64, open_from: u64) -> Question {
         let step = self.0.entry((job, node)).or_default();
         if open_from > step.open_from {
@@ -52,20 +53,20 @@ impl Questions {
         }
     }
 
-    /// Keeps the answer to a request that was new.
+    /// Keeps the answer to a new request.
     pub(super) fn answer(&mut self, job: JobId, node: NodeId, call: u64, answer: down::Body) {
         if let Some(kept) = self.0.get_mut(&(job, node)).and_then(|step| step.known.get_mut(&call)) {
             *kept = Some(answer);
         }
     }
 
-    /// Takes in an answer that was given before a restart, and may not have arrived.
+    /// Restores an answer that was given before a restart and is unconfirmed.
     pub(super) fn restore(&mut self, answer: wire::NameResult) {
         let step = self.0.entry((answer.job, answer.node)).or_default();
         step.known.insert(answer.call, Some(down::Body::NameResult(answer)));
     }
 
-    /// The answers about names that may not have arrived.
+    /// Returns the unconfirmed answers about names.
     pub(super) fn names_answered(&self) -> impl Iterator<Item = wire::NameResult> {
         self.0.values().flat_map(|step| step.known.values()).filter_map(|answer| match answer {
             Some(down::Body::NameResult(answer)) => Some(answer.clone()),
@@ -73,14 +74,14 @@ impl Questions {
         })
     }
 
-    /// The job is over.
+    /// Forgets a job that has ended.
     pub(super) fn forget(&mut self, job: JobId) {
         for _ in self.0.extract_if((job, NodeId::MIN)..=(job, NodeId::MAX), |_, _| true) {}
     }
 
-    /// What it still keeps, one word or two each.
+    /// Describes the entries that are still kept, for tests.
     pub(super) fn leftovers(&self) -> impl Iterator<Item = String> {
-        self.0.keys().map(|(job, node)| format!("what job {job} has asked on node {node}"))
+        self.0.keys().map(|(job, node)| format!("requests of job {job} on node {node}"))
     }
 }
 
@@ -96,13 +97,13 @@ mod tests {
     fn a_request_is_performed_once_and_answered_until_the_step_confirms() {
         let mut questions = Questions::default();
         assert_eq!(questions.ask(1, 7, 0, 0), Question::New);
-        assert_eq!(questions.ask(1, 7, 0, 0), Question::Settled, "it is in progress");
+        assert_eq!(questions.ask(1, 7, 0, 0), Question::Settled, "the request is in progress");
         assert_eq!(questions.ask(1, 7, 1, 0), Question::New, "another rank of the node asks");
         questions.answer(1, 7, 0, ANSWER);
         assert_eq!(questions.ask(1, 7, 0, 0), Question::Answered(ANSWER));
         assert_eq!(questions.ask(1, 7, 2, 1), Question::New, "the step has the first answer");
-        assert_eq!(questions.ask(1, 7, 0, 0), Question::Settled, "a repeat that took the long way");
-        assert_eq!(questions.ask(1, 8, 0, 0), Question::New, "another node counts for itself");
+        assert_eq!(questions.ask(1, 7, 0, 0), Question::Settled, "a repeat that arrives late");
+        assert_eq!(questions.ask(1, 8, 0, 0), Question::New, "the numbers of another node are independent");
         questions.forget(1);
         assert_eq!(questions.leftovers().count(), 0);
     }

@@ -1,17 +1,17 @@
-//! The jobs that wait for their place, in order of submission.
+//! The queue: jobs that wait for placement, in order of submission.
 
 use std::collections::BTreeSet;
 
 use crate::JobId;
 use crate::place::Refusal;
 
-/// The queue. Numbers of jobs grow, so their order is that of submission.
+/// The queue. Job numbers grow, so their order is the order of submission.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: BTreeSet<JobId>,
-    /// Of these, the jobs that need no free slot, because they may oversubscribe.
+    /// The queued jobs that need no free slot, because they may oversubscribe.
     may_pass: BTreeSet<JobId>,
-    /// Something has changed that may let a job start.
+    /// Whether a change may let a job start.
     pub(super) try_again: bool,
 }
 
@@ -32,7 +32,7 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    /// The next job behind this one. Behind a job that waits for slots (`blocked`) only jobs that need none free may start.
+    /// Returns the next job after this one. If a job waits for slots (`blocked`), only later jobs that need no free slot can start.
     pub(super) fn next(&self, behind: JobId, blocked: bool) -> Option<JobId> {
         let jobs = if blocked { &self.may_pass } else { &self.waiting };
         jobs.range(behind + 1..).next().copied()
@@ -43,7 +43,7 @@ impl Queue {
     }
 }
 
-/// Why a job waits, in one line.
+/// Returns why a job waits, in one line.
 pub(super) fn waiting(refusal: &Refusal) -> String {
     refusal.to_string().lines().next().unwrap_or_default().to_owned()
 }

@@ -1,27 +1,27 @@
-//! What the head knows of a job because a rank has spawned it.
+//! The head's data about a job that a rank has spawned.
 
 use crate::{JobId, NodeId};
 
-/// What a spawned job is to its family.
+/// A spawned job's place in its family.
 #[derive(Debug)]
 pub(super) struct Spawned {
-    /// The job whose rank has spawned it.
+    /// The job whose rank spawned it.
     pub(super) parent: JobId,
-    /// The job that began the family.
+    /// The root of the family.
     pub(super) root: JobId,
     pub(super) birth: Birth,
-    /// Its failure is its own.
+    /// Whether its failure does not end the family.
     pub(super) apart: bool,
 }
 
-/// Whether its spawner has been answered.
+/// Whether the spawner has been answered.
 #[derive(Debug)]
 pub(super) enum Birth {
-    /// Not until all its ranks run, or can no longer run: the request to answer.
+    /// The request is pending until all ranks run or have failed to start.
     Awaited(Asked),
-    /// The spawner knows of it.
+    /// The spawner was answered that the job runs.
     Told,
-    /// The spawner was told that it failed.
+    /// The spawner was answered that the job failed.
     Refused,
 }
 

@@ -1,7 +1,7 @@
-//! Standard input of a job, on its way from one client to the nodes whose ranks read it.
+//! The standard input of a job: takes it from one client and sends it to the nodes whose ranks read it.
 //!
-//! The client's chunks wait here until every reading node has acknowledged them; a client that sends faster than the ranks
-//! read gets its answers later. Nothing is sent to a node before its step has attached.
+//! The client's chunks are kept here until every reading node has acknowledged them. If a client sends faster than the ranks
+//! read, its requests are answered later. Nothing is sent to a node before its step has attached.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,9 @@ const WINDOW_BYTES: u64 = 256 << 10;
 #[derive(Debug)]
 pub(super) struct StdinFeed {
     outbox: Outbox<Chunk>,
-    /// Absent until the job is placed.
+    /// The reading nodes; None until the job is placed.
     readers: Option<BTreeMap<NodeId, Reader>>,
-    /// The client's request that is answered when there is room again, or, at the end of input, when all is acknowledged.
+    /// The client's pending request. It is answered when there is room again or, at the end of input, when all is acknowledged.
     waiting: Option<(ReqId, bool)>,
 }
 
@@ -45,14 +45,15 @@ impl Default for StdinFeed {
 }
 
 impl StdinFeed {
-    /// The job is placed: these nodes have ranks that read.
+    /// Sets the nodes with reading ranks, once the job is placed.
     pub(super) fn set_readers(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
         self.readers = Some(nodes.into_iter().map(|node| (node, Reader::default())).collect());
     }
 
-    /// A client brings input; `eof` with the last of it. Returns the messages to send and the request that this one replaces.
+    /// Takes a client's input; `eof` is set with the last chunk. Returns the messages to send, and the request that this one
+    /// replaces.
     pub(super) fn push(&mut self, job: JobId, req: ReqId, data: Bytes, eof: bool) -> (Vec<wire::Stdin>, Option<ReqId>) {
-        // One client feeds a job; the request of a second one replaces that of the first.
+        // Only one client sends input to a job: the request of a second client replaces that of the first.
         let before = self.waiting.replace((req, eof)).map(|(before, _)| before);
         let offset = self.outbox.push(data.len() as u64 + u64::from(eof), Chunk { data: data.clone(), eof });
         let readers = self.readers.iter().flatten().filter(|(_, reader)| reader.is_attached && !reader.is_closed);
@@ -60,7 +61,7 @@ impl StdinFeed {
         (stdin.collect(), before)
     }
 
-    /// A node has acknowledged input, or its step has attached. Returns what must be sent to it (again).
+    /// Handles an acknowledgement of a node, or the first report of its step. Returns the messages to send (again).
     pub(super) fn on_ack(&mut self, ack: &StdinAck) -> Vec<wire::Stdin> {
         let Some(reader) = self.readers.as_mut().and_then(|readers| readers.get_mut(&ack.node)) else {
             return Vec::new();
@@ -79,8 +80,8 @@ impl StdinFeed {
         again.collect()
     }
 
-    /// Drops what all readers have acknowledged, and returns the waiting request if it can be answered. To be called after
-    /// every change.
+    /// Drops the input that all readers have acknowledged. Returns the pending request if it can be answered. Must be called
+    /// after every change.
     pub(super) fn settle(&mut self, no_ranks: bool) -> Option<ReqId> {
         let readers = self.readers.iter().flat_map(BTreeMap::values);
         if let Some(taken) = readers.filter(|reader| !reader.is_closed).map(|reader| reader.acked).min() {
@@ -96,7 +97,7 @@ impl StdinFeed {
     }
 }
 
-/// Why no rank reads a job's standard input, where a rank was named that the job does not have.
+/// Returns why no rank reads a job's standard input, if the job does not have the rank that was named.
 pub(super) fn reader_missing(spec: &JobSpec, map: &TaskMap) -> Option<String> {
     let Some(stdin_target::Target::Rank(rank)) = spec.stdin.as_ref()?.target else { return None };
     let ranks = map.size();
@@ -104,7 +105,7 @@ pub(super) fn reader_missing(spec: &JobSpec, map: &TaskMap) -> Option<String> {
     (rank >= ranks).then(|| format!("--stdin {rank}: the job has {counted}"))
 }
 
-/// The nodes whose ranks read a job's standard input.
+/// Returns the nodes whose ranks read a job's standard input.
 pub(super) fn reading_nodes(spec: &JobSpec, map: &TaskMap) -> Vec<NodeId> {
     match spec.stdin.and_then(|stdin| stdin.target) {
         Some(stdin_target::Target::Rank(rank)) => map.node_of(rank).into_iter().collect(),

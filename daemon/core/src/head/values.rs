@@ -1,13 +1,13 @@
-//! The values of a job (`rsctl kv`): opaque bytes that its processes, and clients that know the job, leave for each other by name,
-//! such as the id by which a library for GPUs forms its world. The head keeps them as long as the job lives, and answers a waiting
-//! `get` at once when its value is put.
+//! The values of a job (`rsctl kv`): named opaque bytes that its processes, and clients that know the job, exchange, for example
+//! the id by which a GPU communication library forms its world. The head keeps them as long as the job lives, and answers a
+//! waiting `get` at once when its value is put.
 //!
-//! Values are for programs that bring their own network and need only its first message. The KVS, which MPI libraries use, is
-//! separate: a fence copies it to every node. A request about values is answered by the head alone, so it costs one round trip.
-//! What waits here is bounded, has a deadline, and ends with the job.
+//! Values are for programs that bring their own network and need only a first contact. The KVS, which MPI libraries use, is
+//! separate: a fence copies it to every node. The head alone answers a request about values, so it costs one round trip. The number
+//! of waiting requests is limited; each has a deadline and ends with the job.
 //!
-//! A fence is known by its name. A participant sends its own name and an attempt number: a participant that lost its answer with a
-//! daemon and sends the same attempt again is counted once, and answered even if all others have left the fence.
+//! A fence is identified by its name. A participant sends its own name and an attempt number. A participant that lost its answer
+//! when a daemon ended sends the same attempt again: it is counted once, and answered even if all others have left the fence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,37 +17,37 @@ use rsd_proto::v1 as wire;
 
 use crate::JobId;
 use crate::calls::{Answer, Entry, KvOp, Refused, exit};
-use crate::contract::{ReqId, to_seconds};
+use crate::contract::{ReqId, rounded};
 use crate::timers::Timers;
 
-/// Bytes of one value, and of all values of a job.
+/// The most bytes of one value, and of all values of a job.
 const VALUE_BYTES_MAX: usize = 1 << 20;
 const JOB_BYTES_MAX: usize = 64 << 20;
-/// Bytes of a key, of a fence's name, and of a participant's.
+/// The most bytes of a key, a fence's name, and a participant's name.
 const NAME_BYTES_MAX: usize = 255;
-/// Values, fences and participants of a job.
+/// The most values, fences and participants of a job.
 const ENTRIES_MAX: usize = 1 << 16;
-/// Requests of a job that may wait.
+/// The most waiting requests of a job.
 const WAITING_MAX: usize = 1 << 16;
 /// The longest timeout.
 const TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How many ranks or participants a sentence names.
+/// How many ranks or participants an error names.
 const LISTED: usize = 16;
 
-/// Answers to requests, in order.
+/// Answers to requests, in the order in which they are sent.
 pub(super) type Answers = Vec<(ReqId, Answer)>;
 
 /// The job that a request is about.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Of {
     pub(super) job: JobId,
-    /// 0 while the job is queued.
+    /// The number of ranks; 0 while the job is queued.
     pub(super) ranks: u32,
-    /// The rank that asks.
+    /// The rank that sends the request.
     pub(super) rank: Option<u32>,
 }
 
-/// All that is kept for jobs that are not over.
+/// The values, fences and waiting requests of all jobs that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     jobs: BTreeMap<JobId, OfJob>,
@@ -58,7 +58,7 @@ pub(super) struct Values {
 struct OfJob {
     values: BTreeMap<Bytes, Value>,
     bytes: usize,
-    /// Ranks that have put something.
+    /// The ranks that have put a value.
     putters: BTreeSet<u32>,
     gets: Vec<Get>,
     fences: BTreeMap<String, Fence>,
@@ -83,7 +83,7 @@ struct Get {
 struct Fence {
     participants: u32,
     inside: BTreeMap<Participant, Inside>,
-    /// The attempts of the participants that the fence last completed with.
+    /// The attempts of the participants with which the fence last completed.
     passed: BTreeMap<Participant, u64>,
 }
 
@@ -112,7 +112,7 @@ impl std::fmt::Display for Participant {
 }
 
 impl Values {
-    /// Performs a request of a client. None: it waits, and is answered later. `answers`: what it leads to for others.
+    /// Performs a client's request. None: the request waits and is answered later. `answers` gets the answers to other requests.
     pub(super) fn ask(
         &mut self,
         now: Duration,
@@ -147,7 +147,7 @@ impl Values {
         answer
     }
 
-    /// A job is over, and its values with it: refuses what still waits.
+    /// Drops the values of a job that has ended, and refuses its waiting requests.
     pub(super) fn job_is_over(&mut self, id: JobId, answers: &mut Answers) {
         let Some(job) = self.jobs.remove(&id) else { return };
         let inside = job.fences.into_values().flat_map(|fence| fence.inside.into_values().map(|inside| inside.req));
@@ -158,7 +158,7 @@ impl Values {
         }
     }
 
-    /// What the processes of this job have put.
+    /// Returns the values of this job.
     pub(super) fn kept(&self, job: JobId) -> impl Iterator<Item = wire::KeptValue> {
         let values = self.jobs.get(&job).into_iter().flat_map(|of| &of.values);
         values.map(move |(key, value)| wire::KeptValue {
@@ -169,7 +169,7 @@ impl Values {
         })
     }
 
-    /// Takes in what was put before a restart.
+    /// Restores a value that was put before a restart.
     pub(super) fn restore(&mut self, value: wire::KeptValue) {
         let wire::KeptValue { job, key, value: bytes, rank } = value;
         let job = self.jobs.entry(job).or_default();
@@ -182,7 +182,7 @@ impl Values {
         self.timers.next()
     }
 
-    /// Refuses the requests whose time has passed. `ranks` tells how many a job has.
+    /// Refuses the requests whose timeout has passed. `ranks` returns the number of ranks of a job.
     pub(super) fn settle(&mut self, now: Duration, ranks: impl Fn(JobId) -> u32, answers: &mut Answers) {
         let mut late = BTreeSet::new();
         while let Some((job, _)) = self.timers.pop_due(now) {
@@ -195,7 +195,7 @@ impl Values {
         }
     }
 
-    /// What it still keeps, one word or two each.
+    /// Describes the entries that are still kept, for tests.
     pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
         self.jobs.keys().map(|job| format!("values of job {job}"))
     }
@@ -260,13 +260,13 @@ impl OfJob {
         Ok(None)
     }
 
-    /// The refusal for a value that was not put: names the ranks that have put nothing at all.
+    /// Returns the refusal for a missing value. It names the ranks that have put no value.
     fn missing(&self, now: Duration, get: &Get, id: JobId, ranks: u32) -> Refused {
-        let waited = to_seconds(now.saturating_sub(get.since));
+        let waited = rounded(now.saturating_sub(get.since));
         let silent: Vec<u32> = (0..ranks).filter(|rank| !self.putters.contains(rank)).collect();
         let who = match (ranks, silent.len()) {
             (0, _) => "the job is still queued".to_owned(),
-            (_, 0) => "each of its ranks has put another value".to_owned(),
+            (_, 0) => "each of its ranks has put other values".to_owned(),
             (all, none) if none == all as usize => "none of its ranks has put anything".to_owned(),
             (_, 1) => format!("rank {} has put nothing yet", silent[0]),
             (_, _) => format!("ranks {} have put nothing yet", listed(&silent)),
@@ -274,7 +274,7 @@ impl OfJob {
         let key = shown(&get.key);
         match get.deadline == get.since {
             true => no(exit::NO_SUCH_JOB, format!("job {id} has no value {key}; {who}")),
-            false => no(exit::TIMED_OUT, format!("timed out after {waited} s: job {id} has no value {key}; {who}")),
+            false => no(exit::TIMED_OUT, format!("timed out after {waited}: job {id} has no value {key}; {who}")),
         }
     }
 
@@ -339,8 +339,8 @@ impl OfJob {
         }
         let inside = Inside { req, attempt, since: now, deadline: now + timeout.min(TIMEOUT_MAX) };
         if let Some(before) = fence.inside.insert(who, inside) {
-            // Its client has asked again, and no longer waits for this answer.
-            let refused = no(exit::NOT_PLACED, "the participant has asked again".into());
+            // The client has repeated its request and does not wait for this answer.
+            let refused = no(exit::NOT_PLACED, "superseded by a repeated request of the participant".into());
             answers.push((before.req, Answer::Refused(refused)));
         }
         if fence.inside.len() >= participants as usize {
@@ -363,9 +363,9 @@ impl OfJob {
             let here = fence.here(ranks);
             let (have, want) = (fence.inside.len(), fence.participants);
             for (_, inside) in fence.inside.extract_if(.., |_, inside| inside.deadline <= now) {
-                let waited = to_seconds(now.saturating_sub(inside.since));
+                let waited = rounded(now.saturating_sub(inside.since));
                 let text = format!(
-                    "fence {name:?} of job {id} timed out after {waited} s: {have} of {want} participants have entered; {here}"
+                    "fence {name:?} of job {id} timed out after {waited}: {have} of {want} participants have entered; {here}"
                 );
                 let refused = no(exit::TIMED_OUT, text);
                 answers.push((inside.req, Answer::Refused(refused)));
@@ -375,7 +375,7 @@ impl OfJob {
 }
 
 impl Fence {
-    /// The participants that wait, or, where all are ranks, the ranks that are missing.
+    /// Lists the waiting participants or, if all of them are ranks, the missing ranks.
     fn here(&self, ranks: u32) -> String {
         let ranks_here: Vec<u32> = self
             .inside
@@ -408,12 +408,12 @@ fn check_name(what: &str, name: &[u8]) -> Result<(), Refused> {
     }
 }
 
-/// A key as users read it.
+/// Returns a key as users read it.
 fn shown(key: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(key))
 }
 
-/// Numbers in order, the first few of many.
+/// Lists numbers in order, at most the first 16.
 fn listed(numbers: &[u32]) -> String {
     let list = numbers.iter().take(LISTED).map(u32::to_string).collect::<Vec<_>>().join(", ");
     match numbers.len().saturating_sub(LISTED) {

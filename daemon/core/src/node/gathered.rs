@@ -1,4 +1,4 @@
-//! What nodes have reported about one thing: facts, which may arrive repeatedly and by any way.
+//! The reports of nodes about one subject. A report states a fact, so it may arrive repeatedly and through any daemon.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,12 @@ use bytes::Bytes;
 
 use crate::NodeId;
 
-/// What nodes have reported about one thing, on its way up.
+/// The reports of nodes about one subject, on their way up.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     pub(super) inside: BTreeSet<NodeId>,
     contributions: Vec<Contribution>,
-    /// How many nodes the parent knows of.
+    /// How many nodes the parent has reports of.
     pub(super) sent: usize,
 }
 
@@ -22,7 +22,7 @@ struct Contribution {
 }
 
 impl Gathered {
-    /// Takes a contribution if it has something new; it replaces the contributions that it includes.
+    /// Takes a contribution if it adds a node. It replaces the contributions that it includes.
     pub(super) fn add(&mut self, nodes: Vec<NodeId>, batches: Vec<Bytes>) {
         let known = nodes.iter().filter(|node| self.inside.contains(node)).count();
         if known == nodes.len() {

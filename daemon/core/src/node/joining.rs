@@ -1,4 +1,4 @@
-//! How daemons and steps attach, vanish, come back and leave.
+//! How daemons and steps attach, disconnect, reconnect and leave.
 
 use rsd_proto::v1::{self as wire, Down, NodeInfo, down, hello::Who, up};
 
@@ -51,15 +51,15 @@ impl Node {
         }
         let ours = hello.dvm == self.dvm && nodes[0].node != 0;
         if ours && let Some(before) = self.tree.link_of_child(nodes[0].node) {
-            // A child that dials again has lost the link that it had.
+            // A child that dials again has lost its previous link.
             self.on_link_closed(before, out);
             out.push(Effect::Close { link: before });
         }
-        // If this node is below the child, both would be cut off from the head.
+        // If this node is below the child, a link would cut off both from the head.
         let in_a_circle = nodes.iter().any(|node| node.node == self.me.node);
         if self.is_root {
             if !ours {
-                // Its children, if it has any, dial again themselves.
+                // Its children, if any, dial again.
                 nodes.truncate(1);
                 nodes[0].node = 0;
             }
@@ -96,10 +96,10 @@ impl Node {
         self.on_nodes_up(link, nodes, out);
     }
 
-    /// These nodes are below this child now, whatever was known of them before.
+    /// Records that these nodes are below this child now, and no longer where they were.
     pub(super) fn on_nodes_up(&mut self, link: LinkId, nodes: Vec<NodeInfo>, out: &mut Outputs<Report>) {
         if nodes.iter().any(|node| node.node == self.me.node) {
-            // Two nodes have taken each other for parents at the same time.
+            // Two nodes have chosen each other as parents at the same time.
             self.on_link_closed(link, out);
             return out.push(Effect::Close { link });
         }
@@ -123,12 +123,12 @@ impl Node {
         }
     }
 
-    /// Forgets nodes that were reached through this link; returns those that no other child reaches.
+    /// Forgets nodes that were reached through this link. Returns the nodes that no other child reaches.
     fn withdraw(&mut self, link: LinkId, nodes: Vec<NodeId>, out: &mut Outputs<Report>) -> Vec<NodeId> {
         let withdrawn = self.tree.withdraw(link, &nodes);
         self.recount(&nodes);
         for (other, nodes) in withdrawn.found {
-            // What was sent to them meanwhile went the wrong way.
+            // Messages sent to them in the meantime went to the wrong child.
             self.pass_up(up::Body::NodesUp(wire::NodesUp { nodes }), out);
             out.send(other, down::Body::Resync(wire::Resync {}));
         }
@@ -150,7 +150,7 @@ impl Node {
         let refused = self.pmi_calls.detached(job);
         self.refuse_pmi_calls(job, refused, out);
         if self.relays.contains(job) {
-            // It reconnects, or the shell reports that its process has ended.
+            // The step reconnects, or the shell reports that its process has ended.
             self.steps.detach(job);
         } else {
             self.steps.remove(job);
@@ -160,14 +160,14 @@ impl Node {
 
     // --- the parent ---
 
-    /// The first message to a parent.
+    /// Returns the first message to a parent.
     pub(crate) fn hello(&mut self, redirected: bool) -> wire::Hello {
-        let nodes = std::iter::once(self.me.clone()).chain(self.tree.tell()).collect();
+        let nodes = std::iter::once(self.me.clone()).chain(self.tree.report()).collect();
         let node = wire::NodeHello { nodes, dvm: self.dvm.clone(), redirected };
         wire::Hello { version: rsd_proto::VERSION.into(), who: Some(Who::Node(node)) }
     }
 
-    /// The parent has accepted this daemon, for the first time or again.
+    /// Handles that the parent has accepted this daemon, for the first time or again.
     pub(crate) fn on_welcome(&mut self, welcome: wire::Welcome, out: &mut Outputs<Report>) {
         self.become_node(welcome.node, welcome.name, welcome.dvm, out);
         self.me.parent = welcome.parent;
@@ -186,7 +186,8 @@ impl Node {
         self.parent_up = false;
     }
 
-    /// The head sends this daemon's id and name, and the parent to dial; another daemon sends where the head is.
+    /// Handles a redirect. The head sends this daemon's id and name and the parent to dial; another daemon sends the head's
+    /// address.
     pub(crate) fn on_redirected(&mut self, redirect: wire::Redirect, out: &mut Outputs<Report>) {
         if redirect.node == 0 {
             self.head_addr = redirect.parent_addr;
@@ -198,7 +199,7 @@ impl Node {
 
     fn become_node(&mut self, node: NodeId, name: String, dvm: String, out: &mut Outputs<Report>) {
         if dvm != self.dvm || node != self.me.node {
-            // What is below belongs to the node that this daemon was, and must dial again.
+            // The children belong to this daemon's previous node id and must dial again.
             out.extend(self.tree.links().map(|link| Effect::Close { link }));
             for job in self.relays.jobs() {
                 self.release(job, out);
@@ -208,7 +209,7 @@ impl Node {
         out.push(Effect::Identity { node, dvm, name });
     }
 
-    /// The way up is new, here or above: everything unanswered is sent again.
+    /// Sends everything unanswered again, because the way to the head has changed, here or above.
     pub(super) fn resync(&mut self, out: &mut Outputs<Report>) {
         for job in self.relays.jobs() {
             let Some(relay) = self.relays.get_mut(job) else { continue };
@@ -230,7 +231,7 @@ impl Node {
 
     // --- ends ---
 
-    /// A step has ended without having reported its ranks: reports for it.
+    /// Handles the end of a step's process. If its ranks' exits are unreported, this daemon reports them.
     pub(crate) fn on_step_lost(&mut self, job: JobId, why: String, out: &mut Outputs<Report>) {
         if !self.steps.contains(job) {
             return;
@@ -258,7 +259,7 @@ impl Node {
         }
     }
 
-    /// The head waits no longer for these nodes to report their ends.
+    /// Stops waiting for these nodes to report the exits of a job's ranks, as the head orders.
     pub(super) fn give_up(&mut self, job: JobId, nodes: Vec<NodeId>, why: String, out: &mut Outputs<Report>) {
         let Some(relay) = self.relays.get_mut(job) else { return };
         let mut nodes = nodes;
@@ -267,7 +268,7 @@ impl Node {
         out.tell(Report::GivenUp { job, nodes, why });
     }
 
-    /// The parent stops the DVM.
+    /// Handles the parent's order to stop the DVM.
     pub(super) fn on_stop(&mut self, now: Now, out: &mut Outputs<Report>) {
         self.to_links(self.tree.links(), &Down { body: Some(down::Body::Stop(wire::Stop {})) }, out);
         for job in self.relays.jobs() {
@@ -280,7 +281,7 @@ impl Node {
         self.stopping.get_or_insert(Stopping { req, deadline: now.mono + STOP_DEADLINE });
     }
 
-    /// Ends this daemon if it was told to stop and its jobs are over, or took too long: tells the parent and the children.
+    /// Ends this daemon if it is stopping and its jobs are over or the deadline has passed; notifies the parent and the children.
     pub(crate) fn leave_if_stopped(&mut self, now: Now, out: &mut Outputs<Report>) {
         let idle = self.steps.is_empty() && self.relays.is_empty();
         let Some(stopping) = self.stopping.take_if(|stopping| idle || stopping.deadline <= now.mono) else { return };

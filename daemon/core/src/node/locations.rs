@@ -1,12 +1,12 @@
-//! Where the ranks of one job listen, as one daemon of the tree keeps it: gathered on the way up, handed down on request.
+//! Where the ranks of one job listen: reports gathered on the way up, and answers sent down on request.
 //!
-//! Every step reports it once, after it has started its ranks. It is gathered like a fence, as facts about nodes that stay true for
-//! ever ([`Gathered`]), but no rank waits for it. A step asks when one of its ranks wants to know; the first daemon on the way up
-//! that knows all nodes answers, as soon as it does, and every daemon that passes the answer on keeps it for the next request.
-//! Steps keep what they have reported and asked, and send it again when the way up is new.
+//! Every step reports once, after it has started its ranks. Reports are gathered like a fence, as facts about nodes that stay
+//! true ([`Gathered`]), but no rank waits for them. A step asks when one of its ranks wants an address. The first daemon on the
+//! way up that knows all nodes answers as soon as it does, and every daemon that forwards the answer keeps it for later requests.
+//! Steps keep their reports and requests, and send them again when the way up is new.
 //!
-//! Cost: one message up per node; then, once, one up and one down for each link from the daemon that knows to those that ask.
-//! The answer has 2 to 3 bytes per rank and some 20 per node.
+//! Cost: one message up per node; then, once, one up and one down for each link from the daemon that answers to the steps that
+//! ask. The answer has 2 to 3 bytes per rank and about 20 per node.
 
 use std::collections::BTreeSet;
 
@@ -16,13 +16,13 @@ use super::gathered::Gathered;
 use crate::NodeId;
 use crate::contract::LinkId;
 
-/// What is known, and the links over which it was requested.
+/// The reports, and the links that requested the answer.
 #[derive(Debug, Default)]
 pub(super) struct Locations {
     known: Gathered,
-    /// Children and steps that wait for the answer.
+    /// The children and steps that wait for the answer.
     asking: BTreeSet<LinkId>,
-    /// The parent was asked.
+    /// Whether the parent was asked.
     asked: bool,
 }
 
@@ -31,46 +31,46 @@ pub(super) struct Locations {
 pub(super) enum Told {
     /// To the parent: where the ranks of these nodes listen.
     Up { nodes: Vec<NodeId>, ports: Vec<Bytes> },
-    /// To the parent: a rank below wants to know.
+    /// To the parent: request where all ranks listen.
     Ask,
-    /// To the links that have asked: where all ranks listen.
+    /// To the links that asked: where all ranks listen.
     Down { to: BTreeSet<LinkId>, ports: Vec<Bytes> },
 }
 
 impl Locations {
-    /// A fact from below.
+    /// Takes a report from below.
     pub(super) fn add(&mut self, nodes: Vec<NodeId>, ports: Vec<Bytes>) {
         self.known.add(nodes, ports);
     }
 
-    /// The answer from above, which is about all nodes of the job.
+    /// Takes the answer from above, which covers all nodes of the job.
     pub(super) fn on_answer(&mut self, nodes: &[NodeId], ports: Vec<Bytes>) {
         self.known.add(nodes.to_vec(), ports);
         self.known.sent = self.known.inside.len();
     }
 
-    /// It was requested over this link.
+    /// Takes a request that arrived over this link.
     pub(super) fn ask(&mut self, link: LinkId) {
         self.asking.insert(link);
     }
 
-    /// This link is closed: the steps behind it ask again elsewhere.
+    /// Forgets a closed link: the steps behind it ask again over another link.
     pub(super) fn forget_link(&mut self, link: LinkId) {
         self.asking.remove(&link);
     }
 
-    /// The links that have asked.
+    /// Returns the links that have asked.
     pub(super) fn links(&self) -> impl Iterator<Item = LinkId> + '_ {
         self.asking.iter().copied()
     }
 
-    /// The way up is new.
+    /// Forgets what was sent to the parent, because the way up is new.
     pub(super) fn forget_sent(&mut self) {
         (self.known.sent, self.asked) = (0, false);
     }
 
-    /// Returns what can be sent in a job on `nodes`, of which `here` are at or below this daemon. Nodes that have ended report no
-    /// more.
+    /// Returns the next message to send for a job on `nodes`, of which `here` are at or below this daemon. `has_ended` identifies
+    /// nodes that have ended and will not report.
     pub(super) fn advance(
         &mut self,
         nodes: &[NodeId],
@@ -118,11 +118,11 @@ mod tests {
         locations.ask(7);
         let advance = |locations: &mut Locations| locations.advance(&nodes, &here, false, none_has_ended);
         assert_eq!(advance(&mut locations), Some(Told::Ask));
-        assert_eq!(advance(&mut locations), None, "node 2 has not spoken");
+        assert_eq!(advance(&mut locations), None, "node 2 has not reported");
         locations.add(vec![2], ports(2));
         let up = Told::Up { nodes: vec![2, 3], ports: [ports(3), ports(2)].concat() };
         assert_eq!(advance(&mut locations), Some(up));
-        assert_eq!(advance(&mut locations), None, "it was said and asked");
+        assert_eq!(advance(&mut locations), None, "the report and the request were sent");
         locations.on_answer(&nodes, [ports(1), ports(2), ports(3)].concat());
         let all = [ports(1), ports(2), ports(3)].concat();
         assert_eq!(advance(&mut locations), Some(Told::Down { to: BTreeSet::from([7]), ports: all.clone() }));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_waits_for_a_node_that_has_ended() {
+    fn the_answer_does_not_wait_for_a_node_that_has_ended() {
         let (nodes, here) = ([1, 2], BTreeSet::from([1, 2]));
         let mut locations = Locations::default();
         locations.add(vec![1], ports(1));

@@ -1,8 +1,8 @@
-//! Members of groups on this node, as their daemon keeps them: processes that wait until the head refuses them or the launch of their
-//! epoch comes, and the epochs that have begun here, for members whose connection was cut before they got the answer.
+//! Members of groups on this node, as their daemon keeps them: processes that wait until the head refuses them or the launch of
+//! their epoch arrives, and running epochs, for members whose connection was cut before they got the answer.
 //!
-//! A daemon remembers nothing of its members over a restart. They come again with their tokens, and find the epoch that has begun
-//! meanwhile (its launch is on disk, its step sends its port when it reconnects) or the place that the head has kept.
+//! A daemon keeps no members across a restart. They reconnect with their tokens, and find either the epoch, which has begun in
+//! the meantime (its launch is on disk, and its step sends its port when it reconnects), or the place that the head has kept.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -17,22 +17,22 @@ use crate::taskmap::TaskMap;
 use crate::timers::Timers;
 use crate::{JobId, NodeId, Now};
 
-/// How long a member waits for a head that does not answer.
+/// How long a member waits while the head does not answer.
 const HEAD_DEADLINE: Duration = Duration::from_secs(30);
-/// Added to the time that the head has named: the head should answer first.
+/// Added to the head's own timeout, so that the head answers first.
 const HEAD_MARGIN: Duration = Duration::from_secs(10);
 
-/// What a daemon knows of its node's members.
+/// The members on this node.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     waiting: BTreeMap<MemberId, GroupJoin>,
     by_token: BTreeSet<(String, MemberId)>,
     epochs: BTreeMap<JobId, Here>,
-    /// The places in these epochs, by token.
+    /// The ranks of members in these epochs, by token.
     places: HashMap<String, (JobId, u32)>,
-    /// Members that may now be sent on.
+    /// Members that may now get their last message.
     changed: BTreeSet<MemberId>,
-    /// When the head should have answered.
+    /// When the head must have answered.
     timers: Timers<MemberId>,
 }
 
@@ -41,13 +41,13 @@ pub(super) struct Members {
 struct Here {
     epoch: GroupEpoch,
     map: TaskMap,
-    /// The port at which its step serves PMI, once the step has sent it.
+    /// The port at which its step serves PMI, after the step has reported it.
     pmi_port: Option<u16>,
-    /// Where rank 0 must listen, once the step has sent it; for epochs that export.
+    /// The address and port at which rank 0 must listen, after the step has reported them; for epochs with `--export`.
     master: Option<(String, u16)>,
 }
 
-/// What has become of a member that waits.
+/// The result for a waiting member.
 #[derive(Debug)]
 pub(super) enum Settled {
     /// Its epoch has begun.
@@ -64,7 +64,7 @@ impl Members {
         self.changed.insert(member);
     }
 
-    /// Forgets a member that waits.
+    /// Forgets a waiting member.
     pub(super) fn remove(&mut self, member: MemberId) -> Option<GroupJoin> {
         let join = self.waiting.remove(&member)?;
         self.by_token.remove(&(join.token.clone(), member));
@@ -73,7 +73,7 @@ impl Members {
         Some(join)
     }
 
-    /// The head's message for a member that waits.
+    /// Handles the head's message for a waiting member.
     pub(super) fn on_state(&mut self, now: Now, state: wire::GroupState) -> Option<(MemberId, Event)> {
         let wire::GroupState { member, token, state, .. } = state;
         self.waiting.get(&member).filter(|join| join.token == token)?;
@@ -92,7 +92,7 @@ impl Members {
         }
     }
 
-    /// An epoch has begun that has members on this node.
+    /// Records an epoch that has members on this node.
     pub(super) fn epoch_begun(&mut self, job: JobId, map: &TaskMap, group: &[u8]) {
         use prost::Message;
         let Ok(epoch) = GroupEpoch::decode(group) else { return };
@@ -105,7 +105,7 @@ impl Members {
         self.changed_in(job);
     }
 
-    /// An epoch is over. Returns the members that have not been told of it: they are members of the next one.
+    /// Forgets an epoch. Returns the members that did not get its `go`: they wait for the next epoch.
     pub(super) fn epoch_over(&mut self, job: JobId) -> Vec<GroupJoin> {
         let missed = self.waiting_in(job).filter_map(|member| self.waiting.get(&member).cloned()).collect();
         if let Some(here) = self.epochs.remove(&job) {
@@ -118,7 +118,7 @@ impl Members {
         missed
     }
 
-    /// The job's step serves PMI at this port.
+    /// Records the port at which the job's step serves PMI.
     pub(super) fn on_pmi_port(&mut self, job: JobId, port: u32) {
         if let (Some(here), Ok(port @ 1..)) = (self.epochs.get_mut(&job), u16::try_from(port)) {
             here.pmi_port = Some(port);
@@ -126,7 +126,7 @@ impl Members {
         }
     }
 
-    /// The job's step knows where rank 0 must listen.
+    /// Records where rank 0 must listen, as the job's step reports it.
     pub(super) fn on_master(&mut self, master: wire::Master) {
         if let (Some(here), Ok(port @ 1..)) = (self.epochs.get_mut(&master.job), u16::try_from(master.port)) {
             here.master = Some((master.address, port));
@@ -139,7 +139,7 @@ impl Members {
         self.changed.extend(members);
     }
 
-    /// The members that wait although their epoch, this job, has begun.
+    /// Returns the members that still wait although their epoch, this job, has begun.
     fn waiting_in(&self, job: JobId) -> impl Iterator<Item = MemberId> + '_ {
         let members = self.epochs.get(&job).into_iter().flat_map(|here| &here.epoch.members);
         members.flat_map(|member| {
@@ -148,12 +148,12 @@ impl Members {
         })
     }
 
-    /// All that wait.
+    /// Returns the requests of all waiting members.
     pub(super) fn joins(&self) -> impl Iterator<Item = &GroupJoin> {
         self.waiting.values()
     }
 
-    /// Members whose epoch has begun, and members that the head has forgotten.
+    /// Returns the results for members whose epoch has begun and for members that the head has not answered in time.
     pub(super) fn settle(&mut self, now: Now, node: NodeId, about: &wire::Inventory) -> Vec<Settled> {
         let mut settled = Vec::new();
         for member in std::mem::take(&mut self.changed) {
@@ -169,7 +169,7 @@ impl Members {
         settled
     }
 
-    /// The last message for a member, if its epoch has begun and all that it needs is known.
+    /// Returns the last message for a member, if its epoch has begun and everything in the message is known.
     fn go(&self, node: NodeId, join: &GroupJoin, about: &wire::Inventory) -> Option<Go> {
         let (job, rank) = *self.places.get(&join.token)?;
         let here = self.epochs.get(&job)?;
@@ -204,7 +204,7 @@ impl Members {
         Some(go)
     }
 
-    /// The daemon ends: all that wait.
+    /// Removes all waiting members, because the daemon ends.
     pub(super) fn dismiss(&mut self) -> impl Iterator<Item = MemberId> {
         std::mem::take(self).waiting.into_keys()
     }
@@ -220,7 +220,7 @@ impl Members {
     }
 }
 
-/// The last message for a member that gets no place.
+/// Returns the last message for a member that is refused.
 pub(super) fn refusal(refused: Refused) -> Event {
     Event::Error { code: refused.exit_code, text: refused.text }
 }

@@ -1,12 +1,12 @@
-//! What every daemon does: it is a node of the tree, which passes jobs down and their fences, output and ends up.
+//! A node's part of a daemon, which every daemon has. A node of the tree passes jobs down, and their fences, output and exits up.
 //!
-//! A node has a parent above it. At the root of the tree that is the head, which is reached by [`Report`]s instead of a stream.
+//! A node has a parent. At the root of the tree the parent is the head, which gets [`Report`]s instead of messages on a stream.
 //!
-//! - [`tree`]: children, and the nodes below them. [`joining`]: how daemons and steps attach, vanish, come back and leave.
-//! - [`relay`]: a job as a daemon sees it; [`relays`]: those of all jobs; [`locations`]: where a job's ranks listen;
+//! - [`tree`]: children, and the nodes below them. [`joining`]: how daemons and steps attach, disconnect, reconnect and leave.
+//! - [`relay`]: a job in this daemon; [`relays`]: all of them; [`locations`]: where a job's ranks listen;
 //!   [`gathered`]: facts about nodes.
-//! - [`steps`]: the steps of this node. [`pmi_calls`]: what its ranks ask by gRPC. [`members`]: its processes that wait for a place in a
-//!   group.
+//! - [`steps`]: the steps of this node. [`pmi_calls`]: requests of its ranks over gRPC. [`members`]: its processes that wait for
+//!   a place in a group.
 //! - [`passing`]: messages from below and from above.
 
 mod gathered;
@@ -35,7 +35,7 @@ use relays::Relays;
 use steps::Steps;
 use tree::Tree;
 
-/// A daemon that was told to stop by force gives its jobs this long.
+/// How long a daemon waits for its jobs after a forced stop.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A node of the tree.
@@ -43,9 +43,9 @@ const STOP_DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) struct Node {
     me: NodeInfo,
     dvm: String,
-    /// Where the head listens, for daemons that dial this one by mistake.
+    /// The head's address, for daemons that dial this daemon by mistake.
     head_addr: String,
-    /// Its parent is the head, within this daemon.
+    /// Whether the head, in this daemon, is its parent.
     is_root: bool,
     parent_up: bool,
     arity: usize,
@@ -57,7 +57,7 @@ pub(crate) struct Node {
     stopping: Option<Stopping>,
 }
 
-/// The daemon ends when its jobs are over, or at the deadline.
+/// Set when the daemon must end: after its jobs, or at the deadline.
 #[derive(Debug)]
 struct Stopping {
     req: Option<ReqId>,
@@ -96,7 +96,7 @@ impl Node {
         self.me.node
     }
 
-    /// The head's word.
+    /// Handles an order of the head.
     pub(crate) fn on_order(&mut self, now: Now, order: Order, out: &mut Outputs<Report>) {
         match order {
             Order::Down(body) => self.on_down(now, Down { body: Some(body) }, out),
@@ -113,7 +113,7 @@ impl Node {
         }
     }
 
-    /// Passes on what is ripe, and settles members whose answer has come or is overdue.
+    /// Forwards everything that is ready, and settles members whose answer has arrived or is overdue.
     pub(crate) fn settle(&mut self, now: Now, out: &mut Outputs<Report>) {
         self.advance_relays(out);
         if self.members.next_deadline().is_none_or(|at| at > now.mono) {
@@ -124,26 +124,26 @@ impl Node {
             match settled {
                 Settled::Go(member, go) => out.push(Effect::Member { member, event: rsd_proto::join::Event::Go(go) }),
                 Settled::Silent(member, join) => {
-                    self.say_leave(join.token, out);
+                    self.send_leave(join.token, out);
                     out.push(Effect::Member { member, event: members::head_is_silent() });
                 }
             }
         }
     }
 
-    /// The latest time at which [`Node::settle`] is wanted.
+    /// Returns the latest time at which [`Node::settle`] must be called.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let stopping = self.stopping.as_ref().map(|stopping| stopping.deadline);
         stopping.into_iter().chain(self.members.next_deadline()).min()
     }
 
-    /// What it still keeps for jobs, one word or two each.
+    /// Describes the entries that are still kept for jobs, for tests.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let steps = self.steps.jobs().map(|job| format!("step of job {job}"));
         steps.chain(self.relays.leftovers()).chain(self.pmi_calls.leftovers()).chain(self.members.leftovers()).collect()
     }
 
-    // --- what clients ask ---
+    // --- clients' requests ---
 
     pub(crate) fn status(&self) -> wire::StatusReply {
         wire::StatusReply {
@@ -163,13 +163,13 @@ impl Node {
         }
     }
 
-    /// A client stops this daemon, which is not the head.
+    /// Handles a client's request to stop this daemon, which is not the head.
     pub(crate) fn on_shutdown(&mut self, now: Now, req: ReqId, force: bool, out: &mut Outputs<Report>) {
         let busy: Vec<JobId> = self.steps.jobs().collect();
         if !busy.is_empty() && !force {
             return out.refuse(req, sentences::jobs_are_running(&busy));
         }
-        // The head learns it from the last message to the parent.
+        // The last message to the parent tells the head.
         for job in busy {
             self.release(job, out);
         }
@@ -193,7 +193,7 @@ impl Node {
             let text = format!("job {job} has another namespace: see RSD_PMI_NAMESPACE");
             return out.refuse(req, Refused::new(exit::NO_SUCH_JOB, text));
         }
-        // A rank may call before its step has attached.
+        // A rank may send a request before its step has attached.
         let link = self.steps.link(job);
         let body = self.pmi_calls.add(req, job, rank, op, link.is_some());
         link.iter().for_each(|link| out.send(*link, body.clone()));
@@ -207,7 +207,7 @@ impl Node {
 
     // --- members ---
 
-    /// A process of this node requests a place; `join` lacks what only this daemon knows.
+    /// Handles a process's request for a place. `join` lacks the fields that only this daemon knows.
     pub(crate) fn on_join(&mut self, now: Now, member: MemberId, mut join: wire::GroupJoin, out: &mut Outputs<Report>) {
         (join.node, join.member) = (self.me.node, member);
         if self.stopping.is_some() {
@@ -217,20 +217,20 @@ impl Node {
         self.pass_up(up::Body::GroupJoin(join), out);
     }
 
-    /// A member's connection is closed: the member has gone, or has its last message.
+    /// Handles that a member's connection is closed: the member has ended, or has its last message.
     pub(crate) fn on_member_gone(&mut self, member: MemberId, out: &mut Outputs<Report>) {
         if let Some(join) = self.members.remove(member) {
-            self.say_leave(join.token, out);
+            self.send_leave(join.token, out);
         }
     }
 
-    fn say_leave(&self, token: String, out: &mut Outputs<Report>) {
+    fn send_leave(&self, token: String, out: &mut Outputs<Report>) {
         self.pass_up(up::Body::GroupLeave(wire::GroupLeave { node: self.me.node, token }), out);
     }
 
     // --- sending ---
 
-    /// To the parent, if it is connected.
+    /// Sends to the parent, if it is connected.
     fn pass_up(&self, body: up::Body, out: &mut Outputs<Report>) {
         if self.is_root {
             out.tell(Report::Up(body));
@@ -243,14 +243,14 @@ impl Node {
         out.extend(links.into_iter().map(|link| Effect::Down { link, down: down.clone() }));
     }
 
-    /// To every daemon and step that has a part in the job.
+    /// Sends to every daemon and step that takes part in the job.
     fn to_job(&self, job: JobId, body: down::Body, out: &mut Outputs<Report>) {
         let Some(relay) = self.relays.get(job) else { return };
         let links = self.tree.links_to(relay.map.nodes()).into_iter().chain(self.steps.link(job));
         self.to_links(links, &Down { body: Some(body) }, out);
     }
 
-    /// To a node's step of the job.
+    /// Sends to a node's step of the job.
     fn to_node(&self, job: JobId, node: NodeId, body: down::Body, out: &mut Outputs<Report>) {
         let link = if node == self.me.node { self.steps.link(job) } else { self.tree.via(node) };
         link.iter().for_each(|link| out.send(*link, body.clone()));

@@ -1,4 +1,4 @@
-//! Messages from above and from below, and what relays make of them.
+//! Messages from above and from below, and how relays handle them.
 
 use rsd_proto::v1::{self as wire, Down, Up, down, up};
 
@@ -56,7 +56,7 @@ impl Node {
         self.ensure_relay(job, map.clone());
         self.to_links(self.tree.links_to(map.nodes()), &Down { body: Some(down::Body::Launch(launch.clone())) }, out);
         if map.count_on(self.me.node) == 0 || !self.steps.expect(job) {
-            return; // no ranks here, or a repeat after a cut link
+            return; // no ranks on this node, or a repeat after a cut link
         }
         if self.stopping.is_some() {
             self.on_step_lost(job, sentences::daemon_stopping(), out);
@@ -76,7 +76,7 @@ impl Node {
         self.relays.ensure(job, map, self.is_root, |node| node == me || tree.via(node).is_some());
     }
 
-    /// The head has counted a job out: so do the steps, and nothing of the job is kept here.
+    /// Handles that the head has released a job: its step is released and nothing is kept here for the job.
     pub(super) fn release(&mut self, job: JobId, out: &mut Outputs<Report>) {
         for join in self.members.epoch_over(job) {
             self.pass_up(up::Body::GroupJoin(join), out);
@@ -85,10 +85,10 @@ impl Node {
         let relay = self.relays.remove(job);
         if relay.is_some_and(|relay| relay.step_gone) && self.steps.remove(job) {
             out.push(Effect::ForgetStep(job));
-        } // else its link closes, or it is released when it reconnects, or the shell reports that its process has ended
+        } // else its link closes, or it reconnects and is released, or the shell reports that its process has ended
     }
 
-    /// The head's message for a member here or below.
+    /// Handles the head's message for a member on this node or below.
     fn on_group_state(&mut self, now: Now, state: wire::GroupState, out: &mut Outputs<Report>) {
         if state.node == self.me.node {
             let told = self.members.on_state(now, state);
@@ -114,7 +114,7 @@ impl Node {
             up::Body::Locate(wire::Locate { job }) => self.relays.ask(job, link),
             up::Body::Done(done) => {
                 if self.is_root {
-                    // The report of a rank's end may have been lost on a way that this message has not gone.
+                    // The report of a rank's exit may have been lost in a daemon that this message did not pass.
                     for exit in done.exits.iter().cloned() {
                         self.pass_up(up::Body::RankFailed(wire::RankFailed { job: done.job, exit: Some(exit) }), out);
                     }
@@ -147,11 +147,11 @@ impl Node {
             | up::Body::Load(_)
             | up::Body::NameCall(_)
             | up::Body::SpawnCall(_) => self.pass_up(body, out),
-            up::Body::Hello(_) => {} // only ever the first message, which the shell takes
+            up::Body::Hello(_) => {} // always the first message, which the shell handles
         }
     }
 
-    /// This node's load was measured.
+    /// Handles the result of measuring this node's load.
     pub(crate) fn on_load(&mut self, probe: u64, mut load: wire::NodeLoad, out: &mut Outputs<Report>) {
         load.steps = self.steps.len() as u32;
         self.pass_up(up::Body::Load(wire::LoadReport { probe, node: self.me.node, load: Some(load) }), out);
@@ -160,7 +160,7 @@ impl Node {
     fn on_resume(&mut self, link: LinkId, resume: wire::Resume, out: &mut Outputs<Report>) {
         let job = resume.job;
         if self.is_root && !self.relays.contains(job) {
-            // The head has no such job, or has counted it out.
+            // The job is unknown to the head, or the head has released it.
             return out.send(link, down::Body::Release(wire::Release { job }));
         }
         let Some(Ok(map)) = resume.map.clone().map(TaskMap::try_from) else { return };

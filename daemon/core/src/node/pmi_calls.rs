@@ -1,4 +1,4 @@
-//! Requests of the gRPC `Pmi` service that wait for the answer of a step of this node.
+//! Requests of the gRPC `Pmi` service that wait for a step of this node.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::JobId;
 use crate::calls::PmiOp;
 use crate::contract::ReqId;
 
-/// All that wait, by job and call.
+/// All waiting requests, by job and call.
 #[derive(Debug, Default)]
 pub(super) struct PmiCalls {
     jobs: BTreeMap<JobId, BTreeMap<u64, Request>>,
@@ -19,14 +19,14 @@ pub(super) struct PmiCalls {
 struct Request {
     req: ReqId,
     body: down::Body,
-    /// The step may be starting or reconnecting.
+    /// Whether it was sent; the step may still be starting or reconnecting.
     is_sent: bool,
-    /// Sending it twice has the same effect as sending it once.
+    /// Whether sending it twice has the same effect as sending it once.
     is_repeatable: bool,
 }
 
 impl PmiCalls {
-    /// Notes a request; returns the message for the step. `is_sent`: the step has attached.
+    /// Records a request and returns the message for the step. `is_sent`: the step has attached.
     pub(super) fn add(&mut self, req: ReqId, job: JobId, rank: u32, op: PmiOp, is_sent: bool) -> down::Body {
         self.last += 1;
         let call = self.last;
@@ -46,7 +46,7 @@ impl PmiCalls {
         body
     }
 
-    /// A step has answered: the request.
+    /// Removes and returns the request that a step has answered.
     pub(super) fn answered(&mut self, job: JobId, call: u64) -> Option<ReqId> {
         let calls = self.jobs.get_mut(&job)?;
         let request = calls.remove(&call);
@@ -56,15 +56,15 @@ impl PmiCalls {
         request.map(|request| request.req)
     }
 
-    /// The link of a step was cut. Requests that it may have lost are sent again over the next link; those that must not be
-    /// repeated are returned, to be refused.
+    /// Handles a step's cut link. Requests that the step may have lost are sent again over the next link. Returns the requests
+    /// that must not be repeated and are refused.
     pub(super) fn detached(&mut self, job: JobId) -> Vec<ReqId> {
         let Some(calls) = self.jobs.get_mut(&job) else { return Vec::new() };
         calls.values_mut().filter(|request| request.is_repeatable).for_each(|request| request.is_sent = false);
         calls.extract_if(.., |_, request| request.is_sent).map(|(_, request)| request.req).collect()
     }
 
-    /// A step has attached: what it must be sent.
+    /// Returns the messages for a step that has attached.
     pub(super) fn attached(&mut self, job: JobId) -> Vec<down::Body> {
         let unsent =
             self.jobs.get_mut(&job).into_iter().flat_map(BTreeMap::values_mut).filter(|request| !request.is_sent);
@@ -75,7 +75,7 @@ impl PmiCalls {
         unsent.map(body).collect()
     }
 
-    /// A step has ended: the requests that it will not answer.
+    /// Removes and returns the requests of a job whose step has ended.
     pub(super) fn step_gone(&mut self, job: JobId) -> Vec<ReqId> {
         self.jobs.remove(&job).into_iter().flat_map(BTreeMap::into_values).map(|request| request.req).collect()
     }

@@ -1,11 +1,11 @@
-//! One job as one daemon of the tree sees it: which nodes below take part, and the two things that are gathered on the way up, the
-//! fence and the end.
+//! One job in one daemon of the tree: which nodes below take part, and the reports that are gathered on the way up, about the
+//! fence and about exits.
 //!
-//! Both are gathered as facts about nodes, *node 7 is in fence 3*, *node 7 has ended*, that stay true for ever. So repeats,
-//! detours and links that are dead but not yet closed do no harm, and nothing is ever counted twice. A daemon forwards one
-//! message when every node below it has reported; the first daemon on the way up that knows of the whole job turns the fence
-//! around, so a job within a subtree costs the rest nothing. If that subtree falls apart later, nodes that have moved away may
-//! have missed the result: a daemon that does not reach the whole job any more sends it upwards, as every node's contribution.
+//! Both are gathered as facts about nodes (*node 7 is in fence 3*, *node 7 has ended*) that stay true. So repeats, detours and
+//! links that are dead but not yet closed do no harm, and nothing is counted twice. A daemon forwards one message when every node
+//! below it has reported. The first daemon on the way up that has the reports of all nodes turns the fence around, so a job
+//! within a subtree costs the rest of the tree nothing. If that subtree falls apart later, nodes that have moved away may have
+//! missed the result: a daemon that no longer reaches the whole job sends the result upwards, as every node's contribution.
 //!
 //! Cost: one message up and one down per node and fence, with the ids of the nodes below; N log N comparisons at the root.
 
@@ -20,72 +20,72 @@ use crate::contract::LinkId;
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId};
 
-/// What a daemon keeps for a job.
+/// The state of a job in a daemon.
 #[derive(Debug)]
 pub(super) struct Relay {
     job: JobId,
     pub(super) map: TaskMap,
-    /// This daemon is the root of the tree.
+    /// Whether this daemon is the root of the tree.
     is_root: bool,
-    /// Job nodes at or below this daemon that are connected now.
+    /// The job's nodes at or below this daemon that are connected.
     here: BTreeSet<NodeId>,
     fences: BTreeMap<u64, Gathered>,
     /// The result of the last fence, for nodes that missed it.
     last: Option<FenceDown>,
     pub(super) locations: Locations,
     begun: Begun,
-    /// Nodes that have ended; at the root also nodes that are lost.
+    /// The nodes that have ended; at the root also the nodes that are lost.
     done: BTreeMap<NodeId, Ended>,
-    /// What the parent knows: the last result, and how many nodes have ended.
+    /// The number of the last result that the parent knows.
     sent_last: u64,
     sent_done: usize,
     was_stuck: bool,
-    /// The head was told that all nodes have ended.
+    /// Whether the head has the report that all nodes have ended.
     was_over: bool,
-    /// The last kill, for a step that was still starting.
+    /// The last kill, for a step that is still starting.
     pub(super) kill: Option<Kill>,
-    /// This node's step has ended as a process.
+    /// Whether this node's step process has ended.
     pub(super) step_gone: bool,
-    /// The first of the ends that were reported in its name, because it had not reported any.
+    /// The first exit that this daemon reported for its step, because the step had reported none.
     pub(super) step_lost: Option<RankExit>,
 }
 
-/// Of a spawned job: nodes whose ranks have all been started.
+/// For a spawned job: the nodes whose ranks have all been started.
 #[derive(Debug, Default)]
 struct Begun {
     nodes: BTreeSet<NodeId>,
-    /// How many of them the parent knows of.
+    /// How many of these nodes the parent knows.
     sent: usize,
 }
 
 #[derive(Debug, Default)]
 struct Ended {
-    /// The last fence that it entered.
+    /// The number of the last fence that the node entered.
     fence: u64,
-    /// The ranks that failed.
+    /// The exits of the ranks that failed.
     exits: Vec<RankExit>,
 }
 
-/// What the facts allow.
+/// A message that can be sent now.
 #[derive(Debug)]
 pub(super) enum Ripe {
-    /// Pass this up.
+    /// To the parent.
     FenceUp(FenceUp),
-    /// All nodes are in the fence: tell them.
+    /// To the children and the step: all nodes are in the fence.
     FenceDown(FenceDown),
-    /// Pass this up.
+    /// To the parent.
     Located(Located),
-    /// Ask the parent where the job's ranks listen.
+    /// To the parent: request where the job's ranks listen.
     Locate,
-    /// Tell these links where the job's ranks listen.
+    /// To these links: where the job's ranks listen.
     Locations { to: BTreeSet<LinkId>, ports: Vec<Bytes> },
-    /// Pass this up; at the root it is about all nodes.
+    /// To the parent; at the root it covers all nodes.
     Begun(wire::Begun),
-    /// Pass this up.
+    /// To the parent.
     Done(Done),
-    /// At the root only: all nodes have ended.
+    /// To the head, at the root only: all nodes have ended.
     Over(Vec<RankExit>),
-    /// At the root only: the node of `rank` has ended while the others wait in a fence.
+    /// To the head, at the root only: the node of `rank` has ended while the others wait in a fence.
     Stuck { rank: u32, fence: u64 },
 }
 
@@ -111,12 +111,12 @@ impl Relay {
         }
     }
 
-    /// Counts again which of the job's nodes are connected at or below this daemon.
+    /// Recounts which of the job's nodes are connected at or below this daemon.
     pub(super) fn set_here(&mut self, is_here: impl Fn(NodeId) -> bool) {
         self.here = self.map.nodes().iter().copied().filter(|node| is_here(*node)).collect();
     }
 
-    /// One node has connected or disconnected.
+    /// Records that a node has connected or disconnected.
     pub(super) fn recount(&mut self, node: NodeId, is_here: bool) {
         match is_here {
             true => self.here.insert(node),
@@ -124,29 +124,29 @@ impl Relay {
         };
     }
 
-    /// No node here has a part in the job any more.
+    /// Returns whether no node at or below this daemon takes part in the job any more.
     pub(super) fn is_deserted(&self) -> bool {
         !self.is_root && self.here.is_empty()
     }
 
-    /// The way up is new: what was forwarded on the old one is forwarded again.
+    /// Forgets what was sent to the parent, because the way up is new: it is sent again.
     pub(super) fn forget_sent(&mut self) {
         (self.sent_last, self.sent_done, self.begun.sent) = (0, 0, 0);
         self.fences.values_mut().for_each(|gathered| gathered.sent = 0);
         self.locations.forget_sent();
     }
 
-    /// Takes a contribution to a fence. Returns the answer for a sender that missed it.
+    /// Takes a contribution to a fence. Returns the result for a sender that missed it.
     pub(super) fn fence_up(&mut self, fence: FenceUp) -> Option<FenceDown> {
         if let Some(last) = self.last.as_ref().filter(|last| fence.epoch <= last.epoch) {
-            // A fence before the last one is a repeat: the last result tells the daemons on the way that both are over.
+            // An older fence is a repeat: the last result tells the daemons on the way that both fences are complete.
             return Some(last.clone());
         }
         self.fences.entry(fence.epoch).or_default().add(fence.nodes, fence.batches);
         None
     }
 
-    /// A fence's result comes from above.
+    /// Takes a fence's result from above.
     pub(super) fn fence_down(&mut self, fence: &FenceDown) {
         self.sent_last = self.sent_last.max(fence.epoch);
         self.close_fence(fence);
@@ -167,7 +167,7 @@ impl Relay {
         }
     }
 
-    /// A node will never report again.
+    /// Records that a node will never report again.
     pub(super) fn lose(&mut self, node: NodeId) {
         self.done.entry(node).or_default();
     }
@@ -176,7 +176,7 @@ impl Relay {
         self.done.contains_key(&node)
     }
 
-    /// Returns what has become possible. To be called after every change, until it returns nothing.
+    /// Returns the next message that can be sent. Must be called after every change, until it returns None.
     pub(super) fn advance(&mut self) -> Option<Ripe> {
         let ripe = self.advance_fence().or_else(|| self.advance_locations()).or_else(|| self.advance_begun());
         if ripe.is_some() {
@@ -196,7 +196,7 @@ impl Relay {
         None
     }
 
-    /// The ranks of these nodes have all been started.
+    /// Records that the ranks of these nodes have all been started.
     pub(super) fn begun(&mut self, nodes: Vec<NodeId>) {
         self.begun.nodes.extend(nodes);
     }
@@ -242,7 +242,7 @@ impl Relay {
             let (nodes, batches) = (self.map.nodes().to_vec(), last.batches.clone());
             return Some(Ripe::FenceUp(FenceUp { job: self.job, epoch: last.epoch, nodes, batches }));
         }
-        // More than one is open only when some nodes have missed a result.
+        // Several fences are open only if some nodes have missed a result.
         for (&epoch, gathered) in &self.fences {
             if gathered.inside.len() >= total && self.map.nodes().iter().all(|node| gathered.inside.contains(node)) {
                 let fence = FenceDown { job: self.job, epoch, batches: gathered.batches() };
@@ -250,7 +250,7 @@ impl Relay {
                 return Some(Ripe::FenceDown(fence));
             }
             if self.is_root {
-                if let Some(rank) = self.missing_for_ever(epoch) {
+                if let Some(rank) = self.missing_for_good(epoch) {
                     self.was_stuck = true;
                     return Some(Ripe::Stuck { rank, fence: epoch });
                 }
@@ -264,8 +264,8 @@ impl Relay {
         None
     }
 
-    /// If every node has entered this fence or ended: the first rank of the nodes that have ended without entering it.
-    fn missing_for_ever(&self, epoch: u64) -> Option<u32> {
+    /// Returns the first rank of the nodes that have ended without entering this fence, if all other nodes have entered it.
+    fn missing_for_good(&self, epoch: u64) -> Option<u32> {
         if self.was_stuck || self.done.is_empty() || !self.have_spoken(self.map.nodes(), epoch) {
             return None;
         }
@@ -279,7 +279,8 @@ impl Relay {
         self.done.len() >= nodes.len() && nodes.iter().all(|node| self.done.contains_key(node))
     }
 
-    /// Every node connected here has ended or is in this open fence, or in a later one, with the result of this one.
+    /// Returns whether every connected node here has ended or is in this open fence, or in a later one, with the result of this
+    /// one.
     fn all_here_have_spoken(&self, epoch: u64) -> bool {
         self.have_spoken(&self.here, epoch)
     }

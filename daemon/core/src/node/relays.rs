@@ -1,7 +1,7 @@
-//! The relays of all jobs that pass through this daemon, and which of them an input has changed.
+//! The relays of all jobs that pass through this daemon, and the relays that an input has changed.
 //!
-//! A relay is advanced only after it was changed, and a change in the tree touches only the jobs of the nodes that moved: so the
-//! cost of an input does not depend on how many jobs are idle.
+//! A relay is advanced only after a change, and a change in the tree touches only the jobs of the nodes that moved. So the cost
+//! of an input does not depend on the number of idle jobs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,13 +15,13 @@ use crate::{JobId, NodeId};
 pub(super) struct Relays {
     all: BTreeMap<JobId, Relay>,
     on_node: HashMap<NodeId, BTreeSet<JobId>>,
-    /// The jobs about which a link has asked where ranks listen.
+    /// The jobs for which a link has asked where ranks listen.
     asking: HashMap<LinkId, BTreeSet<JobId>>,
     changed: BTreeSet<JobId>,
 }
 
 impl Relays {
-    /// Makes the relay of a job, if there is none; `is_here` tells which nodes are connected at or below this daemon.
+    /// Creates the relay of a job if it does not exist. `is_here` returns whether a node is connected at or below this daemon.
     pub(super) fn ensure(&mut self, job: JobId, map: TaskMap, is_root: bool, is_here: impl Fn(NodeId) -> bool) {
         self.changed.insert(job);
         let relay = self.all.entry(job).or_insert_with(|| {
@@ -37,14 +37,14 @@ impl Relays {
         self.all.get(&job)
     }
 
-    /// The relay of a job, which counts as changed.
+    /// Returns the relay of a job and marks it as changed.
     pub(super) fn get_mut(&mut self, job: JobId) -> Option<&mut Relay> {
         let relay = self.all.get_mut(&job)?;
         self.changed.insert(job);
         Some(relay)
     }
 
-    /// Over this link it was asked where a job's ranks listen.
+    /// Records that this link has asked where a job's ranks listen.
     pub(super) fn ask(&mut self, job: JobId, link: LinkId) {
         if let Some(relay) = self.get_mut(job) {
             relay.locations.ask(link);
@@ -52,7 +52,7 @@ impl Relays {
         }
     }
 
-    /// A link is closed.
+    /// Forgets a closed link.
     pub(super) fn forget_link(&mut self, link: LinkId) {
         for job in self.asking.remove(&link).unwrap_or_default() {
             if let Some(relay) = self.get_mut(job) {
@@ -61,7 +61,7 @@ impl Relays {
         }
     }
 
-    /// The connections of these nodes have changed.
+    /// Records that the connections of these nodes have changed.
     pub(super) fn recount(&mut self, nodes: &[NodeId], is_here: impl Fn(NodeId) -> bool) {
         for node in nodes {
             for job in self.on_node.get(node).into_iter().flatten() {
@@ -73,8 +73,7 @@ impl Relays {
         }
     }
 
-    /// What is ripe in the relays that have changed. Relays without a node here are removed: their jobs' other daemons report for
-    /// them.
+    /// Returns the next message of the changed relays. Removes relays without a node here: other daemons report for their jobs.
     pub(super) fn advance(&mut self) -> Option<(JobId, Ripe)> {
         while let Some(job) = self.changed.first().copied() {
             if let Some(ripe) = self.all.get_mut(&job).and_then(Relay::advance) {

@@ -1,20 +1,20 @@
-//! The steps of this node, and the links over which they have attached.
+//! The steps of this node and their links.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::JobId;
 use crate::contract::LinkId;
 
-/// All steps that run here, are being started, or may reconnect.
+/// All steps that run here, are starting, or may reconnect.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// The link is absent while a step is starting or reconnecting. A step whose relay is gone is released when it attaches.
+    /// The link is absent while a step is starting or reconnecting. A step without a relay is released when it attaches.
     links: BTreeMap<JobId, Option<LinkId>>,
     jobs: HashMap<LinkId, JobId>,
 }
 
 impl Steps {
-    /// Expects a step to attach. False if the job has one already.
+    /// Records that a step will attach. Returns false if the job already has a step.
     pub(super) fn expect(&mut self, job: JobId) -> bool {
         if self.links.contains_key(&job) {
             return false;
@@ -23,7 +23,7 @@ impl Steps {
         true
     }
 
-    /// Notes the link of a step; returns the one that it replaces.
+    /// Records the link of a step; returns the link that it replaces.
     pub(super) fn attach(&mut self, job: JobId, link: LinkId) -> Option<LinkId> {
         let before = self.links.insert(job, Some(link)).flatten();
         if let Some(before) = before {
@@ -33,14 +33,14 @@ impl Steps {
         before
     }
 
-    /// Forgets the link of a step that may reconnect; returns it.
+    /// Forgets the link of a step that may reconnect, and returns the link.
     pub(super) fn detach(&mut self, job: JobId) -> Option<LinkId> {
         let link = self.links.get_mut(&job)?.take()?;
         self.jobs.remove(&link);
         Some(link)
     }
 
-    /// Forgets a step. False if the job has none.
+    /// Forgets a step. Returns false if the job has none.
     pub(super) fn remove(&mut self, job: JobId) -> bool {
         let Some(link) = self.links.remove(&job) else { return false };
         if let Some(link) = link {
@@ -65,7 +65,7 @@ impl Steps {
         self.links.keys().copied()
     }
 
-    /// The links of all steps that have attached.
+    /// Returns the links of all attached steps.
     pub(super) fn attached(&self) -> impl Iterator<Item = LinkId> + '_ {
         self.links.values().filter_map(|link| *link)
     }

@@ -1,5 +1,5 @@
-//! What each rank may use of its node. The launch names hardware threads and GPUs by their places on the node; this translates
-//! them to the kernel's numbers, which binding and ranks need.
+//! What each rank may use of its node. The launch names hardware threads and GPUs by their places on the node; this module
+//! translates them to the kernel's numbers, which binding and ranks need.
 
 use rsd_proto::v1::{self as wire, LaunchBody, up};
 
@@ -14,15 +14,15 @@ use crate::taskmap::TaskMap;
 /// Where a rank may run, and where its memory comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// Its cpus by the kernel's numbers, ascending; empty: those of its daemon.
+    /// The cpus by the kernel's numbers, ascending; empty: the cpus of the daemon.
     pub cpus: Vec<u32>,
-    /// Absent: the kernel's default.
+    /// The memory binding; None: the kernel's default.
     pub memory: Option<MemoryBinding>,
-    /// The rank must not start without these cpus. A memory binding is always required.
+    /// Whether the rank must not start without these cpus. A memory binding is always required.
     pub required: bool,
 }
 
-/// The NUMA nodes that a rank's memory comes from, by the kernel's numbers, and how.
+/// A memory binding: the NUMA nodes by the kernel's numbers, and the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryBinding {
     /// From these nodes only.
@@ -86,7 +86,7 @@ fn binding_of(node: NodeId, map: &TaskMap, launch: &LaunchBody) -> Result<wire::
     binding.cloned().ok_or_else(|| format!("invalid launch: it does not say how the ranks of node {node} are bound"))
 }
 
-/// The node that is divided.
+/// The node whose resources are divided among its ranks.
 struct Here<'a> {
     topology: Option<Topology>,
     inventory: &'a wire::Inventory,
@@ -130,7 +130,7 @@ impl Here<'_> {
         let nodes: CpuSet = nodes.iter().filter_map(|at| known.get(at as usize)).map(|node| node.os).collect();
         let nodes: Vec<u32> = nodes.iter().collect();
         if nodes.is_empty() {
-            // All memory is alike.
+            // All memory is equally near.
             return None;
         }
         match self.mem_bind {
@@ -157,7 +157,7 @@ impl Here<'_> {
             if let Some(nameless) = gpus.iter().find(|gpu| gpu.uuid.is_empty()) {
                 let index = nameless.index;
                 return Err(format!(
-                    "GPU {index} of its node has no UUID to make it visible by (libnvidia-ml.so.1 tells them): leave out \
+                    "GPU {index} of its node has no UUID (libnvidia-ml.so.1 reports UUIDs), which --gpus-visible needs: leave out \
                      --gpus-visible and use RSD_GPUS"
                 ));
             }
@@ -168,7 +168,7 @@ impl Here<'_> {
 }
 
 impl Step {
-    /// A rank starts unbound: why, as a sentence.
+    /// Notes that a rank starts unbound, and why, as a sentence.
     pub(super) fn on_unbound(&mut self, local: Local, why: String) {
         self.unbound.push((local, why));
     }

@@ -1,4 +1,4 @@
-//! What ranks ask the head: names that they publish and look up, jobs that they spawn. Each call is numbered, kept until it is
+//! Requests of ranks to the head: to publish and look up names, and to spawn jobs. Each call is numbered, kept until it is
 //! answered, and repeated on a new link.
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,18 +11,18 @@ use rsd_proto::v1::{self as wire, JobSpec, name_call, up};
 use super::pmi::reply_to;
 use super::{Effect, Local, Step};
 
-/// A job that a rank wants to spawn.
+/// A job that a rank requests to spawn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpawnWish {
-    /// Its programs, each with a number of ranks, and all that is inherited.
+    /// The programs, each with a number of ranks, and the inherited environment and settings.
     pub spec: JobSpec,
     /// `soft[i]`: the acceptable numbers of ranks for `spec.apps[i]`.
     pub soft: Vec<wire::Soft>,
     /// The first entries of its ranks' KVS.
     pub preput: Vec<(Bytes, Bytes)>,
-    /// If it fails, the spawner's job continues.
+    /// Whether the spawner's job continues if this job fails.
     pub apart: bool,
-    /// 32 fresh random bytes, for its ranks alone.
+    /// 32 fresh random bytes for the job's ranks.
     pub secret: Bytes,
 }
 
@@ -85,13 +85,13 @@ impl Step {
         reply_to(local, &reply, out);
     }
 
-    /// A rank wants to spawn a job: the step process completes the request.
+    /// Handles a rank's request to spawn a job, which the step process completes.
     pub(super) fn on_spawn(&mut self, local: Local, spawn: Spawn, out: &mut Vec<Effect>) {
         self.calls.spawn_errors.remove(&local);
         out.push(Effect::Describe { local, app: self.ranks[local].app, spawn });
     }
 
-    /// The completed request, or why it is invalid; the head tells the user in both cases.
+    /// Sends the completed request, or why it is invalid, to the head, which notifies the user in both cases.
     pub(super) fn on_described(&mut self, local: Local, wish: Result<SpawnWish, String>, out: &mut Vec<Effect>) {
         let (call, open_from) = self.calls.number();
         let message = wire::SpawnCall { job: self.job, node: self.node, call, open_from, ..Default::default() };

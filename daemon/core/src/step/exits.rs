@@ -1,9 +1,9 @@
-//! How ranks end, and what that means for the job.
+//! How ranks exit, and what that means for the job.
 //!
-//! A rank ends in good order if it exits with 0 after finalize, or without having used PMI. Any other end is reported once,
-//! immediately. It is *fatal*, and ends the job, if other ranks could wait for this one for ever: it aborted, died or exited between
-//! init and finalize (in a spawned job: without init), could not be started, broke the PMI protocol, or has ended while its
-//! neighbours wait in a fence. Ends that follow an order to kill are secondary.
+//! A rank exits normally if it exits with 0 after finalize, or without having used PMI. Any other exit is reported once,
+//! immediately. It is *fatal*, and ends the job, if other ranks could wait for this one forever: it aborted, died or exited
+//! between init and finalize (in a spawned job: without init), could not be started, broke the PMI protocol, or exited while
+//! other ranks of its node wait in a fence. Exits that follow an order to kill are secondary.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use rsd_proto::v1::{self as wire, Stream, rank_exit::How, up};
 use super::{Effect, Local, Phase, Status, StdinState, Step};
 use crate::{Now, sentences};
 
-/// How long the end of a dead rank may wait for the end of its streams: a child may hold them open.
+/// How long the report of a dead rank waits for the end of its output: a child may hold the streams open.
 const DRAIN: Duration = Duration::from_millis(50);
 /// How long a rank may take to flush and exit after an abort; old clients never exit.
 const ABORT_GRACE: Duration = Duration::from_millis(100);
@@ -22,29 +22,29 @@ const ABORT_GRACE: Duration = Duration::from_millis(100);
 const HANGUP_GRACE: Duration = Duration::from_secs(5);
 /// How long ranks of a node that are in MPI may wait for a rank that exited without MPI.
 const ABSENCE: Duration = Duration::from_secs(3);
-/// How long after the sweep output may still come from a process that escaped it.
+/// How long output may still arrive after the sweep, from a process that the sweep missed.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
 const STDERR_TAIL_BYTES: usize = 4 << 10;
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
-/// What is known of the end of one rank.
+/// The facts about the exit of one rank.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     stderr_tail: VecDeque<u8>,
     pub(super) aborted: Option<i32>,
     /// Why it broke the protocol or could not be started.
     pub(super) fault: Option<Fault>,
-    /// Kill it at this time if it is still there.
+    /// When to kill it if it is still running.
     pub(super) kill_at: Option<Duration>,
-    /// Its PMI connection is closed, and it was not finalized.
+    /// Its PMI connection is closed, and it has not finalized.
     hung_up: bool,
-    /// Report its end at this time, even if its streams are still open.
+    /// When to report its exit, even if its streams are still open.
     report_at: Option<Duration>,
     pub(super) was_told: bool,
     report: Option<wire::RankExit>,
-    /// When its end was known completely.
+    /// When its exit was complete.
     judged: Option<Duration>,
 }
 
@@ -73,19 +73,19 @@ impl Verdict {
     }
 }
 
-/// The end of the step as a whole.
+/// The end of the step.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
-    /// TERM was sent; KILL follows at this time.
+    /// When KILL follows the TERM that was sent.
     kill_at: Option<Duration>,
     killing: bool,
-    /// Why, as the head has said.
+    /// The head's reason for the kill.
     why: Option<String>,
     sweep_asked: bool,
     pub(super) swept: bool,
-    /// A rank exited without MPI while others of this node are in MPI: when that becomes fatal.
+    /// When the exit of a rank that did not use MPI becomes fatal, because other ranks of this node are in MPI.
     absent_at: Option<Duration>,
-    /// After the sweep: give up on streams that are still open.
+    /// When to give up streams that are still open after the sweep.
     abandon_at: Option<Duration>,
     done: Option<wire::Done>,
     released: bool,
@@ -94,24 +94,24 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// The job is being ended.
+    /// Returns whether the job is being ended.
     pub(super) fn is_killing(&self) -> bool {
         self.killing
     }
 
-    /// Notes why the job is being ended, unless that is known already.
-    pub(super) fn tell(&mut self, why: String) {
+    /// Records why the job is being ended, unless a reason is known.
+    pub(super) fn set_why(&mut self, why: String) {
         self.why.get_or_insert(why);
     }
 
-    /// Says why the job is being ended.
+    /// Returns why the job is being ended.
     pub(super) fn why(&self) -> String {
         self.why.clone().filter(|why| !why.is_empty()).unwrap_or_else(|| sentences::JOB_IS_BEING_ENDED.to_owned())
     }
 }
 
 impl super::Rank {
-    /// Whether it has ended without ending the job.
+    /// Returns whether the rank exited without ending the job.
     fn left_quietly(&self) -> bool {
         self.verdict.judged.is_some() && !self.verdict.report.as_ref().is_some_and(|report| report.fatal)
     }
@@ -121,7 +121,7 @@ impl Step {
     pub(super) fn on_started(&mut self, _now: Now, local: Local, out: &mut Vec<Effect>) {
         self.ranks[local].phase = Phase::Running;
         if self.ending.killing {
-            // The kill came while it was being started.
+            // The kill arrived while the rank was being started.
             out.push(Effect::Signal(local, SIGKILL));
         }
     }
@@ -146,14 +146,14 @@ impl Step {
         self.report_exit_if_known(now, local, out);
     }
 
-    /// The rank called abort: the code is final, and the rank gets [`ABORT_GRACE`] to flush.
+    /// Handles a rank's abort: its code is final, and the rank gets [`ABORT_GRACE`] to flush.
     pub(super) fn on_abort(&mut self, now: Now, local: Local, code: i32) {
         let verdict = &mut self.ranks[local].verdict;
         verdict.aborted.get_or_insert(code);
         verdict.kill_at.get_or_insert(now.mono + ABORT_GRACE);
     }
 
-    /// The rank sent an unanswerable request, and would wait for an answer for ever.
+    /// Handles an invalid request of a rank, which would wait for an answer forever.
     pub(super) fn on_protocol_fault(&mut self, now: Now, local: Local, why: String, out: &mut Vec<Effect>) {
         let verdict = &mut self.ranks[local].verdict;
         verdict.fault.get_or_insert(Fault::Protocol(why));
@@ -167,7 +167,7 @@ impl Step {
         }
         let rank = &mut self.ranks[local];
         if rank.pmi.is_active() && rank.phase == Phase::Running && rank.verdict.aborted.is_none() {
-            // Mostly it is dying, and its exit status will tell more.
+            // Usually the rank is dying, and its exit status will say more.
             rank.verdict.hung_up = true;
             rank.verdict.kill_at.get_or_insert(now.mono + HANGUP_GRACE);
         }
@@ -204,14 +204,14 @@ impl Step {
         self.give_up_meeting(now, out);
     }
 
-    /// Ends all ranks because of a fault that is not the fault of one of them.
+    /// Ends all ranks because of a fault that no rank caused.
     pub(super) fn fail_all(&mut self, now: Now, why: &str, out: &mut Vec<Effect>) {
         for local in 0..self.ranks.len() {
             self.on_protocol_fault(now, local, why.to_owned(), out);
         }
     }
 
-    /// The head has released the job: end whatever is left of it.
+    /// Handles the head's release of the job: ends everything that is left of it.
     pub(super) fn on_release(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.ending.released = true;
         self.kill(now, 0, out);
@@ -243,7 +243,7 @@ impl Step {
         }
         let between = rank.pmi.has_spoken() && !rank.pmi.is_finalized();
         let told = rank.verdict.was_told;
-        // Its spawner waits for its MPI_Init.
+        // The spawner waits for this rank's MPI_Init.
         let silent = self.launch.spawned && !rank.pmi.has_spoken();
         let (how, code, fatal, note) = match (&rank.verdict.fault, rank.verdict.aborted, rank.phase) {
             (_, Some(code), _) => (How::Aborted(code), shell_code(code), true, String::new()),
@@ -273,7 +273,7 @@ impl Step {
                 (How::Failed(sentences::NEVER_STARTED.into()), 247, true, String::new())
             }
         };
-        // What ends after the step was told to kill is a consequence, not a failure of its own.
+        // An exit after the order to kill is a consequence, not a failure of its own.
         Some(wire::RankExit {
             rank: rank.rank,
             node: self.node,
@@ -294,7 +294,7 @@ impl Step {
         }
     }
 
-    /// A rank that has ended can never enter the fence that its neighbours wait in.
+    /// Checks whether ranks wait in a fence for a rank that has exited and can never enter it.
     pub(super) fn check_fence(&mut self, out: &mut Vec<Effect>) {
         if self.fence.waiting.is_empty() || self.ending.killing {
             return;
@@ -305,8 +305,8 @@ impl Step {
         self.condemn(local, note, out);
     }
 
-    /// MPI libraries also wait for each other in shared memory, where the step cannot see it. So a rank that exited without MPI
-    /// while its neighbours are in MPI becomes fatal after [`ABSENCE`].
+    /// Makes the exit of a rank without MPI fatal after [`ABSENCE`] while other ranks of its node are in MPI. MPI libraries also
+    /// wait for each other in shared memory, which the step cannot observe.
     fn settle_absence(&mut self, now: Now, out: &mut Vec<Effect>) {
         let absent = self.ranks.iter().position(|rank| rank.left_quietly() && !rank.pmi.has_spoken());
         let in_mpi = self.ranks.iter().filter(|rank| rank.phase == Phase::Running && rank.pmi.is_active()).count();
@@ -319,7 +319,7 @@ impl Step {
         }
     }
 
-    /// Turns the orderly end of a rank into the job's failure.
+    /// Turns the normal exit of a rank into the job's failure.
     fn condemn(&mut self, local: Local, note: String, out: &mut Vec<Effect>) {
         let rank = &mut self.ranks[local];
         let status = match rank.phase {
@@ -344,7 +344,7 @@ impl Step {
         self.send_report(local, out);
     }
 
-    /// Does what is due.
+    /// Does everything that is due.
     pub(super) fn settle_exits(&mut self, now: Now, out: &mut Vec<Effect>) {
         let due = |at: Option<Duration>| at.is_some_and(|at| at <= now.mono);
         if due(self.ending.kill_at) {
@@ -399,7 +399,7 @@ impl Step {
         }
     }
 
-    /// All ranks have ended and all output was sent: reports that, and exits when the head releases the step.
+    /// Reports that all ranks have exited and all output was sent, and exits when the head releases the step.
     pub(super) fn settle_end(&mut self, out: &mut Vec<Effect>) {
         let over = self.ending.swept
             && self

@@ -1,5 +1,5 @@
-//! The guard against ranks that do not know of each other: if a program's MPI library asks for another process manager than rsd,
-//! its n processes run as n worlds of one, and print the same result n times.
+//! Detects ranks that do not know of each other: if a program's MPI library asks for another process manager than rsd, its n
+//! processes run as n worlds of one, and print the same result n times.
 //!
 //! While no rank of a job has used PMI, the step looks a few times, at growing intervals, at the libraries that a rank of the
 //! first node has mapped. If they belong to such an MPI, or to any MPI in a process whose environment no longer leads to rsd
@@ -11,7 +11,8 @@ use std::time::Duration;
 use super::{Effect, Phase, Step};
 use crate::Now;
 
-/// After the start: programs map what they are linked against at once, and interpreters what they import.
+/// The times of the looks after the start: programs map the libraries they are linked against at once, interpreters when they
+/// import.
 const LOOKS: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(400),
@@ -37,10 +38,10 @@ const FOREIGN: [Foreign; 5] = [
     Foreign { name: "an MPI", maps: &["libmpi", "libpmix.so"], asks: "PMIx" },
 ];
 
-/// The looks that were taken.
+/// The state of the looks.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
-    /// When the ranks were started; None: no look is due, or no further one.
+    /// When the ranks were started; None: no further look is due.
     started: Option<Duration>,
     looks: usize,
 }
@@ -52,7 +53,7 @@ impl Guard {
 }
 
 impl Step {
-    /// Begins when the ranks are being started.
+    /// Begins the looks when the ranks are being started.
     pub(super) fn begin_guard(&mut self, now: Now) {
         let several = self.map.size() > 1;
         if several && self.ranks.first().is_some_and(|rank| rank.rank == 0) {
@@ -76,7 +77,7 @@ impl Step {
         }
     }
 
-    /// What a rank has mapped.
+    /// Handles the result of a look.
     pub(super) fn on_mapped(&mut self, mapped: &Mapped, out: &mut Vec<Effect>) {
         if self.guard.started.is_none() {
             return;
@@ -99,17 +100,17 @@ impl Step {
     }
 }
 
-/// What a rank and the processes below it have mapped.
+/// The files that a rank and the processes below it have mapped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mapped {
-    /// The names of those files that [`matters`] picks.
+    /// The names of the mapped files that [`matters`] selects.
     pub files: Vec<String>,
-    /// One of them in a process that [`has_lost_us`]: an MPI that will not find rsd.
+    /// One of them in a process that [`has_lost_us`]: an MPI library that will not find rsd.
     pub lost: Option<String>,
 }
 
-/// Whether the environment that a process was started with does not name its process manager, without a sign that this is
-/// intended. False if the program has overwritten its environment with a title.
+/// Returns whether the environment that a process was started with does not name its process manager, without a sign that this is
+/// intended. Returns false if the program has overwritten its environment with a title.
 pub fn has_lost_us(environ: &[u8]) -> bool {
     const KNOWN: [&[u8]; 5] =
         [b"PMI_FD=", b"PMI_PORT=", b"RSD_JOIN=", b"RSD_MPI_SINGLETON=allow", b"RSD_MPI_SINGLETON=alone"];
@@ -124,20 +125,20 @@ fn foreign(files: &[String]) -> Option<(&'static Foreign, &str)> {
     Some((known, mapped(known.maps.first()?)?))
 }
 
-/// Whether a mapped file that [`matters`] is an MPI library.
+/// Returns whether a mapped file that [`matters`] is an MPI library.
 pub fn is_mpi(file: &str) -> bool {
     ["libmpi", OURS_AS_BUILT].iter().any(|start| file.starts_with(start))
 }
 
-/// What our library is before it is installed, by the name that the kernel knows.
+/// The file name of our library before it is installed, as the kernel reports it.
 const OURS_AS_BUILT: &str = "librsd_mpi.so";
 
-/// Whether a mapped file's name can matter here.
+/// Returns whether a mapped file's name can matter here.
 pub fn matters(file: &str) -> bool {
     ["libmpi", OURS_AS_BUILT, "libopen-pal.so", "libpmix.so"].iter().any(|start| file.starts_with(start))
 }
 
-/// Programs that start ranks themselves: what runs below them is not ours to judge.
+/// Programs that start ranks themselves: rsd does not check the processes below them.
 pub const LAUNCHERS: [&str; 8] = ["mpirun", "mpiexec", "mpiexec.hydra", "orterun", "orted", "prterun", "prted", "srun"];
 
 #[cfg(test)]
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_environment_tells_whether_it_was_emptied() {
+    fn an_emptied_environment_is_recognised() {
         for lost in [&b""[..], b"A=1\0", b"PMI_RANK=1\0PMI_SIZE=4\0", b"PATH=/bin\0RSD_MPI_SINGLETON=refuse"] {
             assert!(has_lost_us(lost), "{}", lost.escape_ascii());
         }
@@ -168,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn libraries_tell_who_asks_another_process_manager() {
+    fn libraries_that_ask_another_process_manager_are_recognised() {
         let open_mpi = |file: &str| Some(("Open MPI", file.to_owned()));
         assert_eq!(name_of(&["libc.so.6", "libmpi.so.40.30.4"]), open_mpi("libmpi.so.40.30.4"));
         assert_eq!(name_of(&["libopen-pal.so.13", "libmpi.so.12.0.2"]), open_mpi("libmpi.so.12.0.2"));
         assert_eq!(name_of(&["libmpi_cray.so.12"]).map(|(name, _)| name), Some("Cray MPICH"));
         assert_eq!(name_of(&["libmpi.so.12.5.0", "libpmix.so.2.9"]).map(|(name, _)| name), Some("an MPI"));
-        // They ask us, some of them late.
+        // These ask rsd, some of them late.
         for files in [&["libmpi.so.12.5.0"][..], &["libmpich.so.12"], &["libmpi_abi.so.1"], &["libc.so.6"], &[]] {
             assert_eq!(name_of(files), None, "{files:?}");
         }

@@ -1,11 +1,11 @@
-//! Members of a group whose MPI libraries are not the same.
+//! Detects members of a group that use different MPI libraries.
 //!
-//! Such libraries would not find each other, and their errors would not say why. A member's first requests tell whether its
+//! Such libraries would not find each other, and their errors would not say why. A member's first requests show whether its
 //! library is rsd's, which asks for the mapping by its own key, or another one. The step compares the members of one node when
-//! they ask; those of several nodes are compared in the first fence, in which each step reports what it has seen, since every
-//! library that gets this far enters one. A member that differs from earlier ones breaks the epoch.
+//! they ask. Members of several nodes are compared in the first fence, in which each step reports its members' libraries, because
+//! every library that gets this far enters one. A member that differs from earlier ones breaks the epoch.
 //!
-//! A process may leave MPI and begin again, as another program: only members that have begun equally often are compared.
+//! A process may finalize MPI and begin again as another program: only members that have begun equally often are compared.
 
 use rsd_proto::pmi::mapping;
 use rsd_proto::pmi::v1::{Reply, Request};
@@ -16,27 +16,27 @@ use super::pmi::reply_to;
 use super::{Effect, Local, Step};
 use crate::{Now, sentences};
 
-/// Whose MPI library a member uses.
+/// The kind of a member's MPI library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kin {
     Ours,
     Other,
 }
 
-/// What a member has shown of its library since it last began.
+/// What a member's requests have shown of its library since it last began.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
     pub(super) kin: Option<Kin>,
-    /// How often it has begun.
+    /// How often the member has begun.
     begun: u32,
 }
 
-/// Whether the nodes of an epoch have compared their members.
+/// Whether the nodes of an epoch have compared their members' libraries.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Compared {
     #[default]
     Not,
-    /// The fence in progress carries what this node's members use.
+    /// The fence in progress carries the libraries of this node's members.
     Told,
     Done,
 }
@@ -49,7 +49,7 @@ impl Kin {
         }
     }
 
-    /// What is wrong with a member of this kin, if this rank's is another one.
+    /// Returns the reason for a refusal if the library of `rank` is of the other kind.
     fn clash(self, rank: u32) -> String {
         sentences::member::libraries_differ(self == Kin::Ours, rank)
     }
@@ -62,7 +62,7 @@ impl Shown {
             Request::Get { key, .. } if key == mapping::AT_ONCE_KEY.as_bytes() => {
                 self.kin.get_or_insert(Kin::Ours);
             }
-            // rsd's library asks for this key as well, if the other has no value.
+            // rsd's library also asks for this key if the other key has no value.
             Request::Get { key, .. } if key == mapping::KEY.as_bytes() => {
                 self.kin.get_or_insert(Kin::Other);
             }
@@ -89,7 +89,8 @@ impl Shown {
 }
 
 impl Step {
-    /// A rank asks for something. True: it is a member whose library differs from others of its node, and it has been told so.
+    /// Checks a rank's request. Returns true if the rank is a member whose library differs from others of its node, and has been
+    /// refused.
     pub(super) fn refuse_kin(&mut self, now: Now, local: Local, request: &Request, out: &mut Vec<Effect>) -> bool {
         let Some(member) = &mut self.ranks[local].member else { return false };
         let before = member.shown.kin;
@@ -120,7 +121,7 @@ impl Step {
         self.member_is_over(now, local, out);
     }
 
-    /// All members of this node have entered a fence: the first fence tells the other nodes which library they use.
+    /// Adds the libraries of this node's members to the first fence when all of them have entered it.
     pub(super) fn tell_kin(&mut self) {
         if self.compared != Compared::Not || !self.has_members() || self.map.nodes().len() == 1 {
             return;
@@ -133,7 +134,7 @@ impl Step {
         }
     }
 
-    /// That fence is complete. True: the nodes' members use different libraries, and no member may continue.
+    /// Compares the libraries after that fence. Returns true if they differ; then no member may continue.
     pub(super) fn finds_other_kin(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
         if self.compared != Compared::Told {
             return false;
@@ -155,7 +156,7 @@ impl Step {
     }
 }
 
-/// Ranks cannot put such a key.
+/// Returns the key of a node's report; ranks cannot put such a key.
 fn key(node: usize) -> String {
     format!("PMI_rsd_kin_{node}")
 }

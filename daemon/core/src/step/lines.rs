@@ -1,7 +1,7 @@
-//! One output stream of one rank, cut into records of whole lines, so that ranks never mix within a line.
+//! Cuts one output stream of a rank into records of whole lines, so that lines of several ranks do not mix.
 //!
 //! The output of a job's only rank is passed on as it arrives. A line beyond the limit is passed on in marked pieces, because
-//! memory is bounded. Bytes are never changed: the concatenated records of a stream are the stream.
+//! memory is bounded. Bytes are never changed: the concatenated records are the stream.
 
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ pub(super) struct Lines {
     open: bool,
 }
 
-/// Bytes to pass on; `more`: their last line continues in the next record.
+/// Bytes to pass on. `more`: their last line continues in the next record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) data: Bytes,
@@ -23,7 +23,7 @@ pub(super) struct Piece {
 }
 
 impl Lines {
-    /// `whole`: hold back an incomplete line, up to `limit` bytes.
+    /// Returns a cutter. `whole`: hold back an incomplete line, up to `limit` bytes.
     pub(super) fn new(whole: bool, limit: usize) -> Lines {
         Lines { partial: Vec::new(), limit, whole, open: true }
     }
@@ -51,13 +51,13 @@ impl Lines {
         data.map(|data| Piece { data, more: false })
     }
 
-    /// The stream is at its end: what is left of it.
+    /// Closes the stream and returns the incomplete line.
     pub(super) fn close(&mut self) -> Option<Bytes> {
         self.open = false;
         self.take()
     }
 
-    /// Whether more may come.
+    /// Returns whether more output may follow.
     pub(super) fn is_open(&self) -> bool {
         self.open
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_whole_and_the_rest_waits() {
+    fn whole_lines_are_passed_on_and_an_incomplete_line_is_held_back() {
         let mut lines = Lines::new(true, 100);
         assert_eq!(lines.feed(b"he"), None);
         assert_eq!(lines.feed(b"llo\nwor"), Some(Piece { data: "hello\n".into(), more: false }));
@@ -84,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_beyond_the_limit_comes_in_marked_pieces() {
+    fn a_line_beyond_the_limit_is_passed_on_in_marked_pieces() {
         let mut lines = Lines::new(true, 4);
         assert_eq!(lines.feed(b"abcdef"), Some(Piece { data: "abcdef".into(), more: true }));
         assert_eq!(lines.feed(b"g\n"), Some(Piece { data: "g\n".into(), more: false }));
     }
 
     #[test]
-    fn a_rank_alone_is_passed_on_at_once() {
+    fn output_of_the_only_rank_is_passed_on_at_once() {
         let mut lines = Lines::new(false, 4);
         assert_eq!(lines.feed(b"name? "), Some(Piece { data: "name? ".into(), more: true }));
         assert_eq!(lines.close(), None);

@@ -1,10 +1,9 @@
-//! Where the ranks of a job meet that use other frameworks than MPI (`--export`): the step of rank 0's node finds a free port
-//! there, tells the other steps in a fence of the steps' own, the job's first, and only then are ranks started, with the
-//! address and the port in their environment. A job that exports nothing has no part of this, and one of a single node costs
-//! no message either.
+//! Where the ranks of a job meet that use other frameworks than MPI (`--export`). The step of rank 0's node reserves a free port
+//! and announces it in a fence among the steps, the job's first. Only after that are ranks started, with the address and the port
+//! in their environment. A job that exports nothing skips this, and a job on a single node costs no message.
 //!
-//! The step process reserves the port until the ranks run. Members of groups run already: their daemon delays their `go` until
-//! the step has told it address and port.
+//! The step process reserves the port until the ranks run. Members of groups already run: their daemon delays their `go` until
+//! the step has reported address and port.
 
 use bytes::Bytes;
 use prost::Message;
@@ -15,29 +14,29 @@ use rsd_proto::v1::{self as wire, JobSpec, Kv, KvBatch, LaunchBody, up};
 use super::{Effect, Step};
 use crate::Now;
 
-/// The state of the meeting.
+/// The state of the rendezvous.
 #[derive(Debug)]
 pub(super) struct Meeting {
     frameworks: Vec<Framework>,
-    /// The interface by which this node talks to the others; empty if unknown.
+    /// The interface over which this node reaches the others; empty if unknown.
     interface: String,
     phase: Phase,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Phase {
-    /// Not begun.
+    /// The search has not begun.
     Before,
     /// The step process looks for a port, or the fence that announces it is in progress.
     Finding,
-    /// Found.
+    /// Address and port are known.
     Known { address: String, port: u16 },
-    /// The job was ended before the place was known.
+    /// The job was ended before address and port were known.
     Over,
 }
 
 impl Meeting {
-    /// For a launch on this node.
+    /// Returns the state for a launch on this node.
     pub(super) fn new(launch: &LaunchBody, inventory: &wire::Inventory) -> Result<Meeting, String> {
         let export = launch.spec.as_ref().map_or("", |spec| &spec.export);
         let frameworks = frameworks::parse(export).map_err(|error| error.to_string())?;
@@ -45,8 +44,8 @@ impl Meeting {
     }
 }
 
-/// Whether ranks inherit a variable from the environment of the submitting process. They inherit neither variables that an
-/// outer job has set, nor those that would make all of them the same rank.
+/// Returns whether ranks inherit a variable from the environment of the submitting process. They do not inherit variables that an
+/// outer job has set, nor variables that would make all ranks the same rank.
 pub(super) fn may_be_inherited(spec: &JobSpec, name: &[u8]) -> bool {
     let mut exported = spec.env.iter().filter(|var| var.name == frameworks::EXPORTED.as_bytes());
     let by_outer = exported.any(|var| var.value.split(|byte| *byte == b',').any(|known| known == name));
@@ -54,12 +53,12 @@ pub(super) fn may_be_inherited(spec: &JobSpec, name: &[u8]) -> bool {
 }
 
 impl Step {
-    /// Whether ranks and members must wait until it is known where they meet.
+    /// Returns whether ranks and members must wait until address and port are known.
     pub(super) fn needs_meeting(&self) -> bool {
         !self.meeting.frameworks.is_empty()
     }
 
-    /// The step of rank 0's node looks for a port; the others wait to be told.
+    /// Begins the search: the step of rank 0's node looks for a port, the others wait for its announcement.
     pub(super) fn begin_meeting(&mut self, out: &mut Vec<Effect>) {
         self.meeting.phase = Phase::Finding;
         match self.map.node_of(0) == Some(self.node) {
@@ -68,7 +67,7 @@ impl Step {
         }
     }
 
-    /// The shell has looked for a port.
+    /// Handles the result of the search for a port.
     pub(super) fn on_port(&mut self, now: Now, found: Result<u16, String>, out: &mut Vec<Effect>) {
         if self.meeting.phase != Phase::Finding {
             return;
@@ -96,14 +95,14 @@ impl Step {
         }
     }
 
-    /// All steps enter the job's first fence, for all of their ranks.
+    /// Enters the job's first fence for all ranks of this node.
     fn enter_meeting(&mut self, batches: Vec<Bytes>, out: &mut Vec<Effect>) {
         let fence = wire::FenceUp { job: self.job, epoch: self.fence.number, nodes: vec![self.node], batches };
         self.fence.sent.push(fence.clone());
         self.send(up::Body::FenceUp(fence), out);
     }
 
-    /// A fence is complete: perhaps the one that announces the place.
+    /// Handles a completed fence, which may be the announcement.
     pub(super) fn settle_meeting(&mut self, now: Now, out: &mut Vec<Effect>) {
         if self.meeting.phase != Phase::Finding {
             return;
@@ -124,7 +123,7 @@ impl Step {
         }
     }
 
-    /// Tells the members' daemon the place, on every new link.
+    /// Sends address and port to the members' daemon, on every new link.
     pub(super) fn send_master(&self, out: &mut Vec<Effect>) {
         if let (Phase::Known { address, port }, true) = (&self.meeting.phase, self.has_members()) {
             let master = wire::Master { job: self.job, address: address.clone(), port: u32::from(*port) };
@@ -132,7 +131,7 @@ impl Step {
         }
     }
 
-    /// The job is being ended: ranks that were not started yet never will be.
+    /// Handles that the job is being ended: ranks that have not been started never will be.
     pub(super) fn give_up_meeting(&mut self, now: Now, out: &mut Vec<Effect>) {
         if matches!(self.meeting.phase, Phase::Before | Phase::Finding) && self.needs_meeting() {
             self.meeting.phase = Phase::Over;

@@ -1,8 +1,8 @@
-//! Members of a group's epoch: ranks that run already, and that this step has not started.
+//! Members of a group's epoch: ranks that already ran, and that this step has not started.
 //!
-//! A member connects over TCP and presents its `PMI_ID`; from then on it is a rank like any other. The step has neither its
-//! output nor its standard input nor its exit status. For the step it ends when it says so (finalize, abort), when its connection
-//! closes, when its process ends before it has connected, or when it never connects.
+//! A member connects over TCP and presents its `PMI_ID`; from then on it is a rank as any other. The step has no access to its
+//! output, standard input and exit status. For the step, a member ends when it sends finalize or abort, when its connection
+//! closes, when its process ends before it has connected, or when it does not connect in time.
 //!
 //! **rsd never signals a process it did not start**: where a rank would be killed, the step fails a member's requests and closes
 //! its connection.
@@ -24,57 +24,57 @@ use crate::sentences::{self, member as sentence};
 
 /// How long after the start of the epoch a member may take to connect.
 const ATTACH: Duration = Duration::from_secs(60);
-/// The end of a connection and of its process are seen in any order: within this time they count as one event.
+/// The end of a connection and of its process may be seen in either order: within this time they count as one event.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// After the epoch broke, members with rsd's library are cut off after this time; the library then checks which peers are dead.
-/// Other libraries would crash in finalize without their connection, and get the whole grace.
+/// When members with rsd's library are cut off after the epoch broke; the library then checks which peers are dead. Other
+/// libraries would crash in finalize without their connection, and get the whole grace.
 const LET_GO: Duration = Duration::from_millis(500);
 
-/// A member to wait for.
+/// A member that will connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberStart {
-    /// Which of this node's ranks.
+    /// The index of the rank on this node.
     pub local: Local,
-    /// The `PMI_ID` that it will come with.
+    /// The `PMI_ID` that it will present.
     pub pmi_id: u32,
-    /// Its process; 0: not known on this node.
+    /// Its process; 0: unknown on this node.
     pub pid: u32,
-    /// The process's start time by the kernel: another process may have its pid by now.
+    /// The start time of the process by the kernel, because another process may reuse its pid.
     pub started: u64,
-    /// Whose process.
+    /// The uid of its process.
     pub uid: u32,
-    /// Another process asked for its place.
+    /// Whether another process requested its place.
     pub by_other: bool,
 }
 
-/// What the step knows of a member in addition to what it knows of any rank.
+/// The additional state of a rank that is a member.
 #[derive(Debug)]
 pub(super) struct Member {
     start: MemberStart,
     other_uid: Option<u32>,
-    /// When it counts as missing, if it has not connected.
+    /// When it counts as missing if it has not connected.
     missed_at: Option<Duration>,
     connected: bool,
     pub(super) way: Way,
-    /// Of its MPI library.
+    /// What is known of its MPI library.
     pub(super) shown: Shown,
-    /// Its process has ended.
+    /// Whether its process has ended.
     gone: bool,
-    /// Its connection closed between init and finalize: it counts as ended at this time.
+    /// When it counts as ended after its connection closed between init and finalize.
     over_at: Option<Duration>,
 }
 
 impl Member {
-    /// The uid of its process, if that differs from the daemons'.
+    /// Returns the uid of its process if it differs from the daemons' uid.
     pub(super) fn other_uid(&self) -> Option<u32> {
         self.other_uid
     }
 }
 
 impl Step {
-    /// Turns this into the step of ranks that are running already; `own_uid` is the daemons'. Fails with a sentence if the epoch does
-    /// not match the launch.
+    /// Turns this into the step of ranks that are running already; `own_uid` is the daemons'. Fails with a sentence if the epoch
+    /// does not match the launch.
     pub fn of_members(mut self, epoch: &GroupEpoch, own_uid: u32) -> Result<Step, String> {
         if epoch.members.len() != self.map.size() as usize {
             return Err("invalid launch: it and its group disagree on the number of members".into());
@@ -109,14 +109,14 @@ impl Step {
         Ok(self)
     }
 
-    /// Whether its ranks are members of a group.
+    /// Returns whether the ranks are members of a group.
     pub(super) fn has_members(&self) -> bool {
         self.ranks.first().is_some_and(|rank| rank.member.is_some())
     }
 
     pub(super) fn await_members(&mut self, now: Now, out: &mut Vec<Effect>) {
         for member in self.ranks.iter_mut().filter_map(|rank| rank.member.as_mut()) {
-            // A member of another framework need not connect, if the end of its process can be seen.
+            // A member of another framework need not connect if the step can watch its process.
             let needs_mpi =
                 self.launch.spec.as_ref().is_none_or(|spec| spec.export.is_empty()) || member.start.pid == 0;
             member.missed_at = needs_mpi.then_some(now.mono + ATTACH);
@@ -124,7 +124,7 @@ impl Step {
         }
     }
 
-    /// A member has connected, perhaps again: the newest connection counts.
+    /// Handles that a member has connected, perhaps again: the newest connection counts.
     pub(super) fn on_attached(&mut self, local: Local, out: &mut Vec<Effect>) {
         let rank = &mut self.ranks[local];
         let Some(member) = rank.member.as_mut().filter(|_| !rank.phase.is_over()) else {
@@ -133,7 +133,7 @@ impl Step {
         };
         (member.connected, member.missed_at, member.over_at) = (true, None, None);
         if member.way == Way::Held {
-            // It waited on the previous connection.
+            // Its request was on the previous connection.
             member.way = Way::Ahead;
         }
         rank.phase = Phase::Running;
@@ -141,7 +141,7 @@ impl Step {
         self.forget_calls(local);
     }
 
-    /// A member's process has ended.
+    /// Handles that a member's process has ended.
     pub(super) fn on_gone(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
         let rank = &mut self.ranks[local];
         let Some(member) = &mut rank.member else { return };
@@ -152,7 +152,7 @@ impl Step {
         }
     }
 
-    /// A member's connection is closed.
+    /// Handles that a member's connection has closed.
     pub(super) fn on_member_hung_up(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
         let rank = &mut self.ranks[local];
         let Some(member) = &mut rank.member else { return };
@@ -183,17 +183,17 @@ impl Step {
         self.report_exit_if_known(now, local, out);
     }
 
-    /// Cuts a member off, where a rank would be killed.
+    /// Cuts a member off in a case in which a rank would be killed.
     pub(super) fn cut_off(&mut self, now: Now, local: Local, out: &mut Vec<Effect>) {
         if self.ending.is_killing() && self.uses_ours(local) {
-            // So that the member can tell its user.
+            // The member can show this reason to its user.
             reply_to(local, &Reply::Failed(self.ending.why()), out);
         }
         out.push(Effect::PmiClose(local));
         self.member_is_over(now, local, out);
     }
 
-    /// The epoch is broken: fails all pending requests, so that the members can end by themselves.
+    /// Fails all pending requests of a broken epoch, so that the members can end by themselves.
     pub(super) fn fail_waiting(&mut self, out: &mut Vec<Effect>) {
         for (local, waiter) in std::mem::take(&mut self.fence.waiting) {
             match waiter {
@@ -206,13 +206,13 @@ impl Step {
         self.fail_calls(out);
     }
 
-    /// When a member of a broken epoch is cut off, if that is before the grace is over.
+    /// Returns when a member of a broken epoch is cut off, if that is before the grace has passed.
     pub(super) fn let_go_at(&self, now: Now, local: Local) -> Option<Duration> {
         self.uses_ours(local).then_some(now.mono + LET_GO)
     }
 
-    /// Whether a member's MPI library is rsd's: it works without a process manager, and checks its peers when its connection
-    /// closes.
+    /// Returns whether a member's MPI library is rsd's. That library works without a process manager, and checks its peers when
+    /// its connection closes.
     fn uses_ours(&self, local: Local) -> bool {
         self.ranks[local].member.as_ref().is_some_and(|member| member.shown.kin == Some(Kin::Ours))
     }
@@ -240,7 +240,7 @@ impl Step {
         members.flat_map(|member| [member.missed_at, member.over_at]).flatten()
     }
 
-    /// How a member ended, with rsctl's exit code for it; None: in good order.
+    /// Returns how a member ended, with rsctl's exit code for it. None: it ended without a failure.
     pub(super) fn judge_member(&self, local: Local, member: &Member) -> Option<(How, i32)> {
         let rank = &self.ranks[local];
         let pid = member.start.pid;

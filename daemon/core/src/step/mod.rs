@@ -1,10 +1,11 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
-//! It is all that a rank sees of its launcher: the PMI dialogue (`pmi`), the `fence`'s local half, the key-value store, what only
-//! the head can answer (`calls`), where ranks listen (`listening`), where those of other frameworks meet (`meeting`), how its ranks are started (`start`), the way its
-//! output takes (`streams`, `lines`) and the verdict over its end (`exits`). Ranks that run already are `members`, of one `kin`, who go into
-//! shared memory `together`. It is a leaf of the daemons' tree and keeps everything that must not be lost until it is answered,
-//! so that any daemon above may die and come back.
+//! A step is a rank's only view of its launcher. It has the PMI dialogue (`pmi`), the local half of the `fence`, the KVS,
+//! requests that only the head can answer (`calls`), the addresses of ranks (`listening`) and of other frameworks (`meeting`),
+//! the start of ranks (`start`), the cutting and acknowledging of output (`streams`, `lines`) and the judgement of exits
+//! (`exits`). Ranks that already run are `members`; their libraries must be of one `kin`, and they enter shared memory
+//! `together`. A step is a leaf of the daemons' tree. It keeps everything that must not be lost until it is answered, so that any
+//! daemon above may fail and restart.
 
 mod bound;
 mod calls;
@@ -53,28 +54,28 @@ pub type Local = usize;
 /// One of a rank's output streams.
 pub use rsd_proto::v1::Stream;
 
-/// What happens to a step.
+/// An event that a step handles.
 #[derive(Debug)]
 pub enum Input {
     /// Start every rank.
     Start,
-    /// A free port of this node, reserved for the job's ranks; or why there is none, as a sentence.
+    /// A free port of this node, reserved for the job's ranks, or a sentence that says why none was found.
     Port(Result<u16, String>),
-    /// Something that the user should know of how the ranks run here, as a sentence.
+    /// A sentence for the user about how the ranks run here.
     Remark(String),
-    /// A rank is about to run unbound: why, as a sentence.
+    /// A rank is about to run unbound; the sentence says why.
     Unbound(Local, String),
-    /// A rank that is about to run has a socket that listens at this port.
+    /// A rank that is about to run has a socket that listens on this port.
     Listening(Local, u16),
     /// A rank is running.
     Started(Local),
-    /// A rank could not be started: why, as a sentence.
+    /// A rank could not be started; the sentence says why.
     StartFailed(Local, String),
-    /// A rank sent this on its PMI connection.
+    /// A rank sent these bytes on its PMI connection.
     Pmi(Local, Bytes),
     /// A rank's PMI connection has closed.
     PmiClosed(Local),
-    /// A rank wrote this.
+    /// A rank wrote these bytes.
     Output(Local, Stream, Bytes),
     /// A rank's stream has ended: no process can write to it.
     OutputClosed(Local, Stream),
@@ -82,19 +83,19 @@ pub enum Input {
     StdinWritten(Local, u64),
     /// A rank has closed its standard input.
     StdinClosed(Local),
-    /// The answer to [`Effect::Describe`]: the job, or why there is none, as a sentence.
+    /// The answer to [`Effect::Describe`]: the job, or a sentence that says why the request is invalid.
     Described(Local, Box<Result<SpawnWish, String>>),
     /// A member has connected to its PMI server, perhaps again.
     Attached(Local),
     /// A member's process has ended.
     Gone(Local),
-    /// What a rank and its children have mapped, for [`Effect::Look`].
+    /// The files that a rank and its children have mapped, for [`Effect::Look`].
     Mapped(Mapped),
     /// A rank's process ended.
     Exited(Local, Status),
     /// The processes that the ranks left running have ended.
     Swept,
-    /// Writing a rank's output file failed: why, as a sentence.
+    /// Writing a rank's output file failed; the sentence says why.
     OutputFileFailed(Local, String),
     /// The link to the daemon is up.
     LinkUp,
@@ -109,13 +110,13 @@ pub enum Input {
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// With this code.
+    /// The process exited with this code.
     Exited(i32),
-    /// By this signal.
+    /// The process was killed by this signal.
     Signaled(i32),
 }
 
-/// What the step process is to do.
+/// An action that a step requests of its process.
 #[derive(Debug)]
 pub enum Effect {
     /// Reserve a port for the job's ranks, and report [`Input::Port`].
@@ -126,7 +127,7 @@ pub enum Effect {
     Await(MemberStart),
     /// A rank of program `app` wants to spawn a job: complete the request with the rank's environment and directory, and report
     /// [`Input::Described`].
-    #[expect(missing_docs, reason = "said above")]
+    #[expect(missing_docs, reason = "described above")]
     Describe { local: Local, app: usize, spawn: Spawn },
     /// Write to a rank's PMI connection.
     PmiSend(Local, Bytes),
@@ -157,7 +158,7 @@ pub struct Step {
     node: NodeId,
     map: TaskMap,
     launch: LaunchBody,
-    /// The group whose members the ranks are.
+    /// The group whose members the ranks are, if any.
     group: Option<String>,
     tuning: Tuning,
     ranks: Vec<Rank>,
@@ -166,17 +167,17 @@ pub struct Step {
     calls: Calls,
     listening: Listening,
     guard: Guard,
-    /// In a spawned job: the start of all ranks here was reported.
+    /// For a spawned job: whether the start of all ranks here was reported.
     begun: bool,
     meeting: Meeting,
     compared: Compared,
     outbox: Outbox<Vec<wire::Record>>,
-    /// Records of this round, not yet in the outbox.
+    /// Output records of this round, not yet in the outbox.
     fresh: Vec<wire::Record>,
     stdin: Inbox,
     stdin_acked: u64,
     ending: Ending,
-    /// Ranks that run unbound, and why; reported when all have started.
+    /// The ranks that run unbound, and why; reported when all have started.
     unbound: Vec<(Local, String)>,
     /// The address at which ranks listen for ranks of other nodes; empty if unknown.
     address: String,
@@ -184,7 +185,7 @@ pub struct Step {
     notices: Vec<String>,
     link_up: bool,
     attached_before: bool,
-    /// While the link is down: when to give up.
+    /// When to give up if the link is still down.
     orphaned_at: Option<Duration>,
 }
 
@@ -196,14 +197,14 @@ struct Rank {
     part: bound::Part,
     phase: Phase,
     pmi: pmi::Conn,
-    /// Its own number for the last fence that it passed by the gRPC service, which it may ask for again; 0: none.
+    /// The rank's own number for the last fence that it passed over gRPC, in case it repeats the request; 0: none.
     passed: u64,
     /// The port at which it listens for ranks of other nodes; 0: none.
     port: u16,
     lines: [Lines; 2],
     stdin: StdinState,
     verdict: exits::Verdict,
-    /// It is a process that rsd did not start.
+    /// Set if rsd did not start the process.
     member: Option<members::Member>,
 }
 
@@ -235,8 +236,8 @@ enum StdinState {
 }
 
 impl Step {
-    /// The part of `job` on `node`, which `inventory` describes; no rank is started. Fails with a sentence if the launch is
-    /// inconsistent, which is the sender's fault.
+    /// Returns the step of `job` on `node`, which `inventory` describes; no rank is started. Fails with a sentence if the launch
+    /// is inconsistent, which is an error of its sender.
     pub fn new(
         job: JobId,
         node: NodeId,
@@ -280,7 +281,7 @@ impl Step {
         })
     }
 
-    /// Takes one input and appends what is to be done about it, in that order.
+    /// Handles one input and appends its effects, in the order in which they must be performed.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Effect>) {
         match input {
             Input::Start => self.on_start(now, out),
@@ -322,7 +323,7 @@ impl Step {
         }
     }
 
-    /// Call after a batch of inputs: sends the batch's output, and does what the time or the ranks' state requires.
+    /// Sends the output of a batch of inputs and does what is due. Must be called after each batch.
     pub fn settle(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.settle_notice(out);
         self.settle_listening(out);
@@ -341,18 +342,18 @@ impl Step {
         self.settle_end(out);
     }
 
-    /// When [`Input::Tick`] is wanted at the latest.
+    /// Returns the latest time at which [`Input::Tick`] must be passed.
     pub fn next_deadline(&self) -> Option<Duration> {
         let deadlines = self.exit_deadlines().chain(self.member_deadlines());
         deadlines.chain(self.guard_deadline()).chain(self.orphaned_at).min()
     }
 
-    /// Whether the step process may read more output: false while too much is unacknowledged.
+    /// Returns whether the step process may read more output: false while too much is unacknowledged.
     pub fn wants_output(&self) -> bool {
         self.outbox.is_open()
     }
 
-    /// Returns the first message on every new link. `pmi_port`: where members find their PMI server; 0 for other ranks.
+    /// Returns the first message on every new link. `pmi_port`: the port of the members' PMI server; 0 for other ranks.
     pub fn hello(&self, pid: u32, pmi_port: u16) -> wire::StepHello {
         wire::StepHello { job: self.job, pid, map: Some((&self.map).into()), pmi_port: pmi_port.into() }
     }
@@ -367,7 +368,7 @@ impl Step {
             down::Body::FenceDown(fence) => self.on_fence_down(now, fence, out),
             down::Body::Signal(signal) => self.on_signal(signal, out),
             down::Body::Kill(kill) => {
-                self.ending.tell(kill.reason);
+                self.ending.set_why(kill.reason);
                 self.kill(now, kill.grace_ms, out);
             }
             down::Body::Release(_) => self.on_release(now, out),
@@ -378,7 +379,7 @@ impl Step {
             down::Body::NameResult(result) => self.on_name_result(result, out),
             down::Body::Locations(locations) => self.on_locations(locations, out),
             down::Body::Resync(_) => self.resync(now, out),
-            // These are between daemons.
+            // These are messages between daemons.
             down::Body::Welcome(_)
             | down::Body::Redirect(_)
             | down::Body::Launch(_)
@@ -411,7 +412,8 @@ impl Step {
         self.send_stdin_ack(true, out);
     }
 
-    /// Sends if the link is up. What must not be lost is also kept, and [`Step::resync`] sends it again on the next link.
+    /// Sends if the link is up. Messages that must not be lost are also kept, and [`Step::resync`] sends them again on the next
+    /// link.
     fn send(&self, body: up::Body, out: &mut Vec<Effect>) {
         if self.link_up {
             out.push(Effect::Up(Up { body: Some(body) }));

@@ -1,7 +1,7 @@
 //! The PMI engine: answers a rank's requests to its process manager from this node alone, except names, spawns and fences.
 //!
-//! One state per rank, whatever the dialect: PMI-1 text over the inherited socket, or the gRPC `Pmi` service. The rules
-//! that every server must obey (replies that old clients accept, what counts as a failure) are `rsd_proto::pmi`'s facts.
+//! There is one state per rank, whatever the dialect: PMI-1 text over the inherited socket, or the gRPC `Pmi` service.
+//! `rsd_proto::pmi` documents the rules that every server must obey (replies that old clients accept, what counts as a failure).
 
 use bytes::Bytes;
 use rsd_proto::pmi::v1::{Reply, Request, RequestDecoder};
@@ -12,7 +12,7 @@ use super::fence::Waiter;
 use super::{Effect, Local, Phase, Step};
 use crate::Now;
 
-/// One rank's side of the dialogue.
+/// The state of one rank's dialogue.
 #[derive(Debug, Default)]
 pub(super) struct Conn {
     decoder: RequestDecoder,
@@ -26,17 +26,17 @@ impl Conn {
         self.decoder = RequestDecoder::default();
     }
 
-    /// Whether it ever sent a PMI message.
+    /// Returns whether the rank has ever sent a PMI message.
     pub(super) fn has_spoken(&self) -> bool {
         self.spoken
     }
 
-    /// Whether it has finalized.
+    /// Returns whether the rank has finalized.
     pub(super) fn is_finalized(&self) -> bool {
         self.finalized
     }
 
-    /// Whether it is between init and finalize.
+    /// Returns whether the rank is between init and finalize.
     pub(super) fn is_active(&self) -> bool {
         self.spoken && !self.finalized
     }
@@ -67,7 +67,7 @@ impl Step {
                 self.ranks[local].pmi.finalized = false;
                 Reply::ResponseToInit { version: 1, subversion: 1, rc: 0 }
             }
-            // The client gives up by itself, with its own error.
+            // On a version mismatch the client fails by itself, with its own error.
             Request::Init { .. } => Reply::ResponseToInit { version: 1, subversion: 1, rc: 1 },
             Request::GetMaxes => Reply::maxes(),
             Request::GetAppnum => Reply::Appnum(Some(self.ranks[local].app as u32)),

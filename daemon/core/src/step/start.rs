@@ -1,7 +1,7 @@
-//! How a step starts its ranks: with which program, place in the job and environment.
+//! How a step starts its ranks: program, rank numbers and environment.
 //!
-//! Ranks start at once, or, in a job with `--export`, when it is known where they [meet](super::meeting). The ranks of a group's
-//! epoch run already: the step waits for their connections instead.
+//! Ranks start at once or, in a job with `--export`, when it is known where they [meet](super::meeting). The ranks of a group's
+//! epoch already run: the step waits for their connections instead.
 
 use std::net::IpAddr;
 
@@ -19,15 +19,15 @@ use crate::{NodeId, Now, Tuning};
 /// [`Step::environment`] of that app plus `env`.
 #[derive(Debug)]
 pub struct RankStart {
-    /// Which of this node's ranks.
+    /// The index of the rank on this node.
     pub local: Local,
     /// Its rank in the job.
     pub rank: u32,
-    /// Which program of an MPMD job.
+    /// The index of its program in an MPMD job.
     pub app: usize,
-    /// What differs from rank to rank, as `NAME=VALUE`; the shell adds PMI_FD, and RSD_LISTEN_FD.
+    /// Its own environment variables, as `NAME=VALUE`; the shell adds PMI_FD and RSD_LISTEN_FD.
     pub env: Vec<String>,
-    /// What it may use of its node.
+    /// The part of the node that it may use.
     pub bound: Bound,
     /// The address for its listening socket, whose port [`super::Input::Listening`] reports; if the socket cannot be made, the
     /// rank starts without.
@@ -36,7 +36,7 @@ pub struct RankStart {
     pub reads_stdin: bool,
 }
 
-/// Returns the node's ranks in rank order; `parts[i]` is what the i-th may use of the node.
+/// Returns the node's ranks in rank order; `parts[i]` is the part of the node that the i-th rank may use.
 pub(super) fn local_ranks(
     node: NodeId,
     map: &TaskMap,
@@ -102,7 +102,7 @@ impl Step {
         }
     }
 
-    /// Starts the ranks, or tells the members where they meet.
+    /// Starts the ranks, or sends the members the address and port where they meet.
     pub(super) fn begin(&mut self, now: Now, out: &mut Vec<Effect>) {
         match self.has_members() {
             true => self.send_master(out),
@@ -110,7 +110,7 @@ impl Step {
         }
     }
 
-    /// Reports that no rank is started: why, as a sentence.
+    /// Reports that no rank is started, and why, as a sentence.
     pub(super) fn fail_before(&mut self, now: Now, why: &str, out: &mut Vec<Effect>) {
         for local in 0..self.ranks.len() {
             self.on_start_failed(now, local, why.to_owned(), out);
@@ -157,7 +157,7 @@ impl Step {
         }
     }
 
-    /// In a spawned job: reports that the last rank here has started; the spawner waits for that.
+    /// Reports that the last rank here has started, in a spawned job, whose spawner waits for that.
     pub(super) fn settle_begun(&mut self, out: &mut Vec<Effect>) {
         let never = |rank: &Rank| matches!(rank.phase, Phase::Starting | Phase::NeverRan);
         if self.begun || !self.launch.spawned || self.ranks.iter().any(never) {

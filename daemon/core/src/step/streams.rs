@@ -1,4 +1,4 @@
-//! The ranks' output on its way to the head, and the client's standard input on its way to the ranks.
+//! The ranks' output on the way to the head, and the client's standard input on the way to the ranks.
 
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Stream, up};
@@ -75,7 +75,7 @@ impl Step {
         }
     }
 
-    /// Acknowledges what the slowest reader has read; once no rank reads any more, everything.
+    /// Acknowledges the input that the slowest reader has read; when no rank reads any more, all input.
     pub(super) fn send_stdin_ack(&mut self, resume: bool, out: &mut Vec<Effect>) {
         let mut open = self.ranks.iter().filter_map(|rank| match rank.stdin {
             StdinState::Open { written } => Some(written),

@@ -1,10 +1,10 @@
-//! Members of one node that go into shared memory together.
+//! Members of one node that enter shared memory together.
 //!
-//! Once MPICH or Intel MPI knows which ranks share its node (`PMI_process_mapping`), it waits for them in shared memory, some
-//! versions without a barrier before that. There only a signal would reach it, and rsd never signals members. So the members of a
-//! node get the mapping together, when the last of them has asked for it or has proceeded without it. If one can no longer
-//! come, the others get a failure instead, and their `MPI_Init` fails. rsd's own library does not wait in shared memory; it asks
-//! by its own key and is answered at once.
+//! After MPICH or Intel MPI learns which ranks share its node (`PMI_process_mapping`), it waits for them in shared memory; some
+//! versions do so without a barrier before. Only a signal could interrupt that wait, and rsd never signals members. So all
+//! members of a node get the mapping at the same time, when the last of them has asked for it or has proceeded without it. If a
+//! member can no longer arrive, the others get a failure instead, and their `MPI_Init` fails. rsd's own library does not wait in
+//! shared memory; it asks by its own key and is answered at once.
 
 use rsd_proto::pmi::mapping;
 use rsd_proto::pmi::v1::{Reply, Request};
@@ -12,20 +12,20 @@ use rsd_proto::pmi::v1::{Reply, Request};
 use super::pmi::reply_to;
 use super::{Effect, Local, Step};
 
-/// How far a member has come.
+/// How far a member has proceeded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Way {
-    /// It has not come yet.
+    /// It has not asked for the mapping.
     #[default]
     Ahead,
-    /// It has asked for the mapping, and waits.
+    /// It has asked for the mapping and waits.
     Held,
-    /// It knows the mapping, or has proceeded without it.
+    /// It has the mapping, or has proceeded without it.
     Past,
 }
 
 impl Step {
-    /// A rank asks which ranks share a node.
+    /// Handles a rank's request for the mapping of ranks to nodes.
     pub(super) fn on_mapping_wanted(&mut self, local: Local, out: &mut Vec<Effect>) {
         let told = self.mapping();
         match &mut self.ranks[local].member {
@@ -35,7 +35,7 @@ impl Step {
         self.settle_mapping(out);
     }
 
-    /// A rank asks for something: most requests show that a member has proceeded without the mapping.
+    /// Notes a rank's request: most requests show that a member has proceeded without the mapping.
     pub(super) fn note_progress(&mut self, local: Local, request: &Request, out: &mut Vec<Effect>) {
         let goes_on = match request {
             Request::InitAck { .. }
@@ -65,7 +65,7 @@ impl Step {
         }
     }
 
-    /// Answers the members that wait, if all have come or the epoch is broken.
+    /// Answers the waiting members if all have arrived or the epoch is broken.
     pub(super) fn settle_mapping(&mut self, out: &mut Vec<Effect>) {
         let ahead = |rank: &super::Rank| rank.member.as_ref().is_some_and(|member| member.way == Way::Ahead);
         if !self.ending.is_killing() && self.ranks.iter().any(ahead) {

@@ -454,7 +454,7 @@ fn who_says_another_size_or_wishes_a_taken_rank_or_is_another_user_is_refused() 
         (code, text.to_owned())
     };
     let expected =
-        format!("group actors has 4 members, as pid {first} on n0 requested first; this process requests 5 members");
+        format!("group actors has 4 members (requested first by pid {first} on n0); this process requests 5 members");
     assert_eq!(said(&world, other_size), (243, expected));
     assert_eq!(said(&world, clash), (243, format!("rank 3 of group actors is taken by pid {first} on n0")));
     assert!(said(&world, beyond).1.contains("rank 4 is out of range, use 0 to 3"));

@@ -10,7 +10,7 @@ use super::{AWAY, Due, NEWS, REMEMBERED, SETTLE, State, TIMEOUT, TIMEOUT_MAX, TT
 use crate::calls::Refused;
 use crate::{JobId, NodeId};
 
-/// How many waiting pids a sentence lists.
+/// How many waiting pids an error lists.
 const LISTED: usize = 128;
 
 /// A group.
@@ -18,14 +18,14 @@ const LISTED: usize = 128;
 pub(in crate::head) struct Group {
     pub(in crate::head) name: String,
     pub(in crate::head) owner: u32,
-    /// The least and the most members.
+    /// The minimum and maximum number of members.
     pub(in crate::head) size: (u32, u32),
-    /// The process that first requested this size: its pid and node; None: the group was created.
+    /// The first process that requested this size: its pid and node. None: the group was created.
     pub(in crate::head) said_by: Option<(u32, NodeId)>,
-    /// A join has requested a size at some time.
+    /// Whether a join has ever requested a size.
     was_sized: bool,
     created: bool,
-    /// No member has joined since a restart.
+    /// Whether no member has joined since a restart.
     is_restored: bool,
     mode: u32,
     ttl: Duration,
@@ -33,46 +33,46 @@ pub(in crate::head) struct Group {
     settle: Duration,
     pub(in crate::head) closed: Option<Duration>,
     pub(in crate::head) epoch: u64,
-    /// By arrival.
+    /// The waiting members, in order of arrival.
     pub(in crate::head) seats: Vec<Seat>,
     pub(in crate::head) live: BTreeMap<u64, (JobId, u32)>,
-    /// The epoch that ended last.
+    /// The most recently ended epoch.
     pub(in crate::head) last: Option<wire::EndedEpoch>,
     last_arrival: Duration,
-    /// Since when it has no members.
+    /// Since when the group has had no members.
     empty: Option<Duration>,
-    /// How many members its members were last told of, and when.
+    /// The number of members last sent to the members, and when.
     told: (u32, Duration),
 }
 
-/// A member that waits.
+/// A waiting member.
 #[derive(Debug)]
 pub(in crate::head) struct Seat {
     pub(in crate::head) join: GroupJoin,
     pub(in crate::head) since: Duration,
     deadline: Duration,
-    /// Since when its daemon is unreachable.
+    /// Since when the member's daemon is unreachable.
     pub(in crate::head) away: Option<Duration>,
     told: bool,
 }
 
-/// A group that is complete.
+/// A complete group.
 #[derive(Debug)]
 pub(in crate::head) struct Complete {
     pub(in crate::head) group: String,
     pub(in crate::head) epoch: u64,
-    /// By rank.
+    /// The members, in rank order.
     pub(in crate::head) seats: Vec<Seat>,
 }
 
 impl Seat {
-    /// A member without a group: it waits for no other.
+    /// Returns a member without a group, whose epoch begins at once.
     pub(in crate::head) fn alone(now: Duration, join: GroupJoin) -> Seat {
         let pmi_id = positive(join.pmi_id);
         Seat { join: GroupJoin { pmi_id, ..join }, since: now, deadline: now + TIMEOUT, away: None, told: true }
     }
 
-    /// Its daemon repeats that it waits: perhaps another daemon process, with another number for it.
+    /// Handles a repeated request of the member's daemon, which may have restarted and use another number for the member.
     pub(in crate::head) fn is_back(&mut self, join: GroupJoin) {
         self.told &= (self.join.node, self.join.member) == (join.node, join.member);
         (self.join.node, self.join.member, self.away) = (join.node, join.member, None);
@@ -88,7 +88,8 @@ impl Seat {
 }
 
 impl Group {
-    /// The members that wait, and how many or which ranks are missing: `here: a: pids 11 12 (waiting 60 s); b: pid 7 (waiting 2 s); missing: 2`.
+    /// Lists the waiting members and the number or ranks of the missing ones:
+    /// `here: a: pids 11 12 (waiting 60 s); b: pid 7 (waiting 2 s); missing: 2`.
     pub(in crate::head) fn here(&self, now: Duration, name_of: impl Fn(NodeId) -> String) -> String {
         let (have, want) = (self.seats.len(), self.size.0 as usize);
         let mut here: BTreeMap<NodeId, BTreeMap<Reverse<u64>, Vec<String>>> = BTreeMap::new();
@@ -148,7 +149,7 @@ impl Group {
         }
     }
 
-    /// As it was before a restart, without its members.
+    /// Returns the group after a restart, without its members.
     pub(in crate::head) fn restored(now: Duration, rules: &wire::GroupRules, info: wire::GroupInfo) -> Group {
         let mut group = Group::new(rules.name.clone(), info.owner_uid, (rules.min, rules.max), now);
         group.set_rules(rules);
@@ -160,12 +161,13 @@ impl Group {
         group
     }
 
-    /// Whether it must be known after a restart: it has rules or numbers of its own, or members that may come again without a size.
+    /// Returns whether the group must be kept across a restart: it has rules or numbers of its own, or its members may return
+    /// without a size.
     pub(in crate::head) fn is_to_be_kept(&self) -> bool {
         self.created || self.closed.is_some() || self.epoch > 1 || self.was_sized
     }
 
-    /// Whether it may be created: no member waits, and it was closed or never created.
+    /// Returns whether a client may create this group: no member waits, and it was closed or never created.
     pub(in crate::head) fn may_be_made_anew(&self) -> bool {
         self.seats.is_empty() && (self.closed.is_some() || !self.created)
     }
@@ -183,7 +185,7 @@ impl Group {
         self.settle = or(rules.settle_ms, SETTLE);
     }
 
-    /// Takes a new member; `wanted` is the size that it requests. Returns the places that it had before and lost.
+    /// Adds a member; `wanted` is the size that it requests. Returns the tokens of its earlier places, which it loses.
     pub(in crate::head) fn take(
         &mut self,
         now: Duration,
@@ -237,12 +239,12 @@ impl Group {
         Ok(lost)
     }
 
-    /// Takes out the members whose daemon has been unreachable for too long.
+    /// Removes and returns the members whose daemon has been unreachable for too long.
     pub(in crate::head) fn expired(&mut self, now: Duration) -> Vec<Seat> {
         self.seats.extract_if(.., |seat| seat.away.is_some_and(|since| since + AWAY <= now)).collect()
     }
 
-    /// Takes out the members of an epoch, if there are enough.
+    /// Removes and returns the members of the next epoch, if there are enough.
     pub(in crate::head) fn complete(&mut self, now: Duration) -> Option<Complete> {
         let (min, max) = (self.size.0 as usize, self.size.1 as usize);
         let present = self.present();
@@ -267,7 +269,7 @@ impl Group {
         self.seats.iter().filter(|seat| seat.away.is_none()).count()
     }
 
-    /// The members whose timeout has passed, by token.
+    /// Returns the tokens of the members whose timeout has passed.
     pub(in crate::head) fn late(&self, now: Duration) -> Vec<String> {
         let late = self.seats.iter().filter(|seat| seat.deadline <= now);
         late.map(|seat| seat.join.token.clone()).collect()
@@ -277,7 +279,7 @@ impl Group {
         self.seats.extract_if(.., |seat| tokens.contains(&seat.join.token)).collect()
     }
 
-    /// Tells members how many there are: a new member at once, the others now and then.
+    /// Sends the number of members: to a new member at once, to the others at most once a second.
     pub(in crate::head) fn tell(&mut self, now: Duration, due: &mut Vec<Due>) {
         let (have, want, epoch) = (self.present() as u32, self.size.1, self.epoch);
         let news = have != self.told.0 && self.told.1 + NEWS <= now;
@@ -335,7 +337,7 @@ impl Group {
         wire::GroupInfo { waiting: waiting.collect(), epochs: live.collect(), ..self.kept() }
     }
 
-    /// Its record for the next head.
+    /// Returns the group's record for the next head.
     pub(in crate::head) fn kept(&self) -> wire::GroupInfo {
         wire::GroupInfo {
             rules: Some(wire::GroupRules {
@@ -361,15 +363,16 @@ fn in_ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Some MPI libraries read a `PMI_ID` as a signed number.
+/// Makes a `PMI_ID` positive: some MPI libraries read it as a signed number.
 fn positive(pmi_id: u32) -> u32 {
     (pmi_id & (i32::MAX as u32)).max(1)
 }
 
-/// Members that requested a rank get it; the others fill the ranks that are left, by node, then by arrival. Cost: n log n.
+/// Orders members by rank. Requested ranks are granted; the other members fill the remaining ranks by node, then by arrival.
+/// Cost: n log n.
 fn in_rank_order(seats: Vec<Seat>) -> Vec<Seat> {
     let (wishes, mut others): (Vec<Seat>, Vec<Seat>) = seats.into_iter().partition(|seat| seat.join.rank.is_some());
-    // Stable: arrival decides within a node.
+    // The sort is stable, so members of a node stay in order of arrival.
     others.sort_by_key(|seat| seat.join.node);
     let size = wishes.len() + others.len();
     let mut wishes: BTreeMap<u32, Seat> = wishes.into_iter().filter_map(|seat| Some((seat.join.rank?, seat))).collect();

@@ -1,10 +1,13 @@
-//! Why a member does not get its place: one sentence each, with what exists and what would work.
+//! Refusals of members: for each, why it gets no place and what would work.
+
+use std::time::Duration;
 
 use rsd_proto::v1::GroupJoin;
 use rsd_proto::{frameworks, join};
 
 use super::SIZE_MAX;
 use crate::calls::{Refused, exit};
+use crate::contract::rounded;
 use crate::{JobId, NodeId};
 
 fn no(exit_code: u8, text: String) -> Refused {
@@ -97,10 +100,10 @@ pub(in crate::head) fn not_yours(name: &str, owner: u32, uid: u32) -> Refused {
 }
 
 pub(in crate::head) fn not_its_place(join: &GroupJoin) -> Refused {
-    no(exit::NOT_PERMITTED, format!("the token is not that of a place of uid {} in group {}", join.uid, join.group))
+    no(exit::NOT_PERMITTED, format!("the token does not belong to a place of uid {} in group {}", join.uid, join.group))
 }
 
-/// The group has `size`, set by the process of `said_by`; this one requests `wanted`.
+/// Refuses a join that requests size `wanted` in a group whose size was set by the process `said_by`.
 pub(in crate::head) fn other_size(
     name: &str,
     size: (u32, u32),
@@ -109,12 +112,12 @@ pub(in crate::head) fn other_size(
     name_of: impl Fn(NodeId) -> String,
 ) -> Refused {
     let by = match said_by {
-        Some((0, node)) => format!("as a process on {} requested first", name_of(node)),
-        Some((pid, node)) => format!("as pid {pid} on {} requested first", name_of(node)),
+        Some((0, node)) => format!("requested first by a process on {}", name_of(node)),
+        Some((pid, node)) => format!("requested first by pid {pid} on {}", name_of(node)),
         None => "set when it was created".to_owned(),
     };
     let (there, here) = (size_text(size), size_text(wanted));
-    no(exit::NOT_PLACED, format!("group {name} has {there}, {by}; this process requests {here}"))
+    no(exit::NOT_PLACED, format!("group {name} has {there} ({by}); this process requests {here}"))
 }
 
 pub(in crate::head) fn no_such_rank(name: &str, rank: u32, (min, max): (u32, u32)) -> Refused {
@@ -137,7 +140,10 @@ pub(in crate::head) fn rank_taken(
 
 pub(in crate::head) fn is_there(name: &str, join: &GroupJoin) -> Refused {
     let wish = join.rank.map(|rank| format!(" (as rank {rank})")).unwrap_or_default();
-    no(exit::NOT_PLACED, format!("pid {} is already waiting in group {name}{wish}: a process is one member", join.pid))
+    no(
+        exit::NOT_PLACED,
+        format!("pid {} is already waiting in group {name}{wish}: a process can be a member only once", join.pid),
+    )
 }
 
 pub(in crate::head) fn several(name: &str, pid: u32) -> Refused {
@@ -153,15 +159,15 @@ pub(in crate::head) fn not_waiting(name: &str, pid: u32, live: impl Iterator<Ite
     no(exit::NO_SUCH_JOB, format!("no pid {pid} is waiting in group {name}{hint}"))
 }
 
-/// `have` members had joined after `waited` seconds; `here`: which ones.
-pub(in crate::head) fn timed_out(name: &str, (have, want): (usize, u32), waited: u64, here: &str) -> Refused {
+/// Refuses a member whose timeout has passed after `waited`. `have` members had joined; `here` lists them.
+pub(in crate::head) fn timed_out(name: &str, (have, want): (usize, u32), waited: Duration, here: &str) -> Refused {
     no(
         exit::TIMED_OUT,
-        format!("group {name} timed out after {waited} s: {have} of {want} members have joined; {here}"),
+        format!("group {name} timed out after {}: {have} of {want} members have joined; {here}", rounded(waited)),
     )
 }
 
-/// No node of this DVM has the name.
+/// Refuses the name of a node that this DVM does not have.
 pub(in crate::head) fn unknown_node(name: &str) -> Refused {
     no(exit::NO_SUCH_JOB, format!("no node named {name} in this DVM (rsctl nodes lists them)"))
 }
