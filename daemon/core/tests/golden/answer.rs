@@ -6,7 +6,7 @@ use rsd_core::place::cpuset::CpuSet;
 use rsd_core::place::topology::{Kind, Topology};
 use rsd_core::place::{NodeOffer, Placement};
 
-/// For each rank the node and the threads; an empty set means unbound.
+/// The node and the threads of each rank; an empty set means unbound.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Answer(Vec<(String, CpuSet)>);
 

@@ -24,7 +24,7 @@ pub(crate) struct Case {
 
 pub(crate) enum Outcome {
     Refused,
-    /// For every rank: rank, node and binding.
+    /// The rank, node and binding of every rank.
     Mapped(Vec<(usize, String, String)>),
 }
 
@@ -52,7 +52,7 @@ impl Case {
         }
     }
 
-    /// The nodes in the order of their names. All are alike and have one slot per core.
+    /// Returns the nodes in the order of their names. All are equal and have one slot per core.
     pub(crate) fn nodes(&self) -> Vec<NodeOffer> {
         let topology = Arc::new(topology(&self.synthetic));
         let mut names: Vec<String> = self.host_list().into_iter().map(|host| host.name).collect();

@@ -1,5 +1,6 @@
-//! Compares the answers of `--compat openmpi5` with those of Open MPI 5.0.11 to 759 placement requests: every rank on the same node
-//! with the same binding, or refused for lack of slots if Open MPI refused. README.md describes the data.
+//! Compares the answers of `--compat openmpi5` with those of Open MPI 5.0.11 to 759 placement requests. Every rank must be on the
+//! same node with the same binding, or the request refused for lack of slots if Open MPI refused it. README.md describes the
+//! data.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail with the test")]
 

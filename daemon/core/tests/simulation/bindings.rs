@@ -1,4 +1,4 @@
-//! What ranks have of their nodes: as planned, by themselves where that was asked for, and free again afterwards.
+//! The cpus, memory and GPUs of ranks: as planned, exclusive where requested, and free again afterwards.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::ranks::{self, Op};
 use crate::rng::Rng;
 use crate::world::{Event, Fault, World};
 
-/// A machine of this shape with a slot per core. The kernel counts its threads backwards: no number means two things.
+/// Returns a machine of this shape with a slot per core. The kernel counts its threads backwards, so that mixed-up numbers show.
 fn machine(counts: &[(Kind, u32)]) -> Inventory {
     let regular = Topology::regular(counts).expect("a machine");
     let mut topology = wire::Topology::from(&regular);
@@ -66,7 +66,7 @@ fn ask(world: &mut World, spec: &JobSpec, idle: bool) -> Result<Plan, PlanRefusa
     }
 }
 
-/// The kernel's cpus of a job's ranks.
+/// Returns the kernel's cpus of a job's ranks.
 fn cpus(world: &World, job: JobId, ranks: u32) -> Vec<Vec<u32>> {
     (0..ranks).map(|rank| world.records[&(job, rank)].bound.cpus.clone()).collect()
 }
@@ -80,13 +80,14 @@ fn notices(world: &World, job: JobId) -> Vec<String> {
     events.filter_map(notice).collect()
 }
 
-/// Every rank has what the plan says, in the kernel's numbers.
+/// Asserts that every rank has what the plan says, in the kernel's numbers.
 fn assert_as_planned(world: &mut World, job: JobId, plan: &Plan) {
     let info = world.job(job);
     assert_eq!((&info.map, &info.bindings), (&plan.map, &plan.bindings), "job {job}");
-    let map = rsd_core::taskmap::TaskMap::try_from(plan.map.clone().expect("a plan has a map")).expect("it fits");
+    let map =
+        rsd_core::taskmap::TaskMap::try_from(plan.map.clone().expect("a plan has a map")).expect("the map is valid");
     for (node, id) in plan.nodes.iter().zip(map.nodes()) {
-        let topology = Topology::try_from(&plan.topologies[node.topology as usize]).expect("it makes sense");
+        let topology = Topology::try_from(&plan.topologies[node.topology as usize]).expect("the topology is valid");
         let binding = &plan.bindings[node.binding as usize];
         for (rank, binding) in map.ranks_on(*id).zip(&binding.ranks) {
             let threads = rsd_core::plan::cpu_set(&binding.threads, topology.threads());
@@ -102,7 +103,7 @@ fn assert_as_planned(world: &mut World, job: JobId, plan: &Plan) {
 }
 
 #[test]
-fn what_runs_is_what_was_planned() {
+fn jobs_run_as_planned() {
     for seed in seeds(60) {
         let _seed = Seed(seed);
         let mut rng = Rng::new(seed + 77);
@@ -125,7 +126,7 @@ fn what_runs_is_what_was_planned() {
             if rng.chance(2) {
                 world.run();
             } else {
-                // All of it is started before the next one is planned.
+                // All ranks are started before the next job is planned.
                 let ranks = world.job(job).ranks;
                 world.run_while(|world| (0..ranks).any(|rank| !world.records.contains_key(&(job, rank))));
             }
@@ -134,14 +135,14 @@ fn what_runs_is_what_was_planned() {
         assert!(planned > 0);
         world.run();
         world.assert_at_rest();
-        // With nothing left nothing is held.
+        // When no job is left, nothing is held.
         let all = ask(&mut world, &spec(program, 1), false).expect("the DVM is idle");
         assert!(all.nodes.iter().all(|node| node.taken.is_empty() && node.in_use == 0), "{:?}", all.nodes);
     }
 }
 
 #[test]
-fn cpus_that_a_job_asked_for_are_its_own_until_it_ends() {
+fn requested_cpus_are_exclusive_until_the_job_ends() {
     let mut world = World::of(1, vec![Inventory { slots: 8, ..laptop() }], Tuning::default());
     let sleep = world.program(|_, _, _| vec![Op::Sleep(Duration::from_secs(10)), Op::Exit(0)]);
     let first = world.submit(bound(spec(sleep, 2), "core"));
@@ -157,18 +158,18 @@ fn cpus_that_a_job_asked_for_are_its_own_until_it_ends() {
     world.run_for(Duration::from_secs(1));
     assert_eq!(world.job(third).state(), JobState::Queued);
     world.run();
-    assert_eq!(cpus(&world, third, 2), [[3], [2]], "those of the first job");
+    assert_eq!(cpus(&world, third, 2), [[3], [2]], "the cpus of the first job");
     world.assert_at_rest();
 }
 
 #[test]
-fn cpus_by_default_are_nobodys_own() {
+fn default_cpus_are_not_exclusive() {
     let mut world = World::of(2, vec![laptop()], Tuning::default());
     let sleep = world.program(|_, _, _| vec![Op::Sleep(Duration::from_secs(10)), Op::Exit(0)]);
     let default = world.submit(spec(sleep, 2));
     let asked = world.submit(bound(spec(sleep, 2), "core"));
     world.run_for(Duration::from_secs(1));
-    assert_eq!(cpus(&world, default, 2).concat().len(), 4, "each its share of the node");
+    assert_eq!(cpus(&world, default, 2).concat().len(), 4, "each rank has its share of the node");
     assert_eq!(cpus(&world, asked, 2).concat().len(), 2);
     assert_eq!(world.job(asked).state(), JobState::Running);
     world.run();
@@ -176,7 +177,7 @@ fn cpus_by_default_are_nobodys_own() {
 }
 
 #[test]
-fn nodes_of_different_make_each_bind_by_their_own() {
+fn each_node_binds_by_its_own_topology() {
     let mut world = World::of(3, vec![server(), laptop()], Tuning::default());
     let program = world.program(|rank, size, rng| ranks::mpi(rank, size, 2, rng));
     let job = world.submit(JobSpec { mem_bind: "local".into(), ..bound(spec(program, 12), "core") });
@@ -186,11 +187,11 @@ fn nodes_of_different_make_each_bind_by_their_own() {
     assert_eq!((&cpus[0], &cpus[7], &cpus[8], &cpus[11]), (&vec![14, 15], &vec![0, 1], &vec![3], &vec![0]));
     let memory = |rank| world.records[&(job, rank)].bound.memory.clone();
     assert_eq!((memory(0), memory(7)), (Some(MemoryBinding::Only(vec![0])), Some(MemoryBinding::Only(vec![1]))));
-    assert_eq!(memory(8), None, "a laptop's memory is all alike");
+    assert_eq!(memory(8), None, "a laptop has one kind of memory");
 }
 
 #[test]
-fn gpus_belong_to_one_rank_each_and_come_by_uuid_when_asked_for() {
+fn a_gpu_belongs_to_one_rank_and_is_named_by_uuid_on_request() {
     let gpu = |index: u32| wire::Gpu { index, uuid: format!("GPU-{index}"), ..wire::Gpu::default() };
     let inventory = Inventory { gpus: (0..3).map(gpu).collect(), ..laptop() };
     let mut world = World::of(4, vec![inventory], Tuning::default());
@@ -199,7 +200,7 @@ fn gpus_belong_to_one_rank_each_and_come_by_uuid_when_asked_for() {
     let (first, second) = (world.submit(with(2, true)), world.submit(with(1, false)));
     let third = world.submit(with(1, false));
     world.run_for(Duration::from_millis(500));
-    assert_eq!(world.job(third).state(), JobState::Queued, "there are three");
+    assert_eq!(world.job(third).state(), JobState::Queued, "only three GPUs exist");
     let told = |world: &World, job: JobId, rank: u32, name: &str| {
         world.records[&(job, rank)].env.iter().find_map(|var| var.strip_prefix(name)).map(str::to_owned)
     };
@@ -213,7 +214,7 @@ fn gpus_belong_to_one_rank_each_and_come_by_uuid_when_asked_for() {
 }
 
 #[test]
-fn on_another_machines_topology_nobody_is_bound_and_it_is_said_once() {
+fn with_another_machines_topology_ranks_run_unbound_with_one_notice() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let imagined = Inventory { imagined: true, ..server() };
@@ -236,7 +237,7 @@ fn on_another_machines_topology_nobody_is_bound_and_it_is_said_once() {
 }
 
 #[test]
-fn ranks_of_an_mpi_that_asks_another_process_manager_are_named_once_and_others_never() {
+fn an_mpi_that_asks_another_process_manager_is_reported_once() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = World::new(seed, 3, 4, Tuning::default());
@@ -253,7 +254,7 @@ fn ranks_of_an_mpi_that_asks_another_process_manager_are_named_once_and_others_n
             let job = world.submit(spec(program, ranks));
             world.run();
             world.assert_done(job);
-            // Others are told of ranks that share their cores.
+            // Other notices report ranks that share cores.
             notices(world, job).into_iter().filter(|it| it.contains("is likely to run alone")).collect::<Vec<_>>()
         };
         let heard = said(&mut world, silent, 8);
@@ -265,21 +266,21 @@ fn ranks_of_an_mpi_that_asks_another_process_manager_are_named_once_and_others_n
         let warned = said(&mut world, silent, 8);
         assert_eq!(warned.len(), 1, "{warned:?}");
         assert!(warned[0].contains("an MPI (libmpi_abi.so.1), but neither PMI_FD nor PMI_PORT"), "{warned:?}");
-        assert!(said(&mut world, silent, 1).is_empty(), "one is always rank 0 of 1");
-        assert!(said(&mut world, late, 8).is_empty(), "some have found us");
+        assert!(said(&mut world, silent, 1).is_empty(), "a single rank is always rank 0 of 1");
+        assert!(said(&mut world, late, 8).is_empty(), "some ranks have found rsd");
         world.mapped = Mapped { files: vec!["libmpi.so.40.30.4".into(), "libopen-pal.so.40".into()], lost: None };
         let warned = said(&mut world, silent, 8);
         assert_eq!(warned.len(), 1, "{warned:?}");
         assert!(warned[0].contains("Open MPI (libmpi.so.40.30.4), which asks for PMIx"), "{warned:?}");
         assert!(warned[0].contains("each of the 8 processes"), "{warned:?}");
-        assert!(said(&mut world, silent, 1).is_empty(), "one is always rank 0 of 1");
+        assert!(said(&mut world, silent, 1).is_empty(), "a single rank is always rank 0 of 1");
         assert!(said(&mut world, late, 8).is_empty(), "a rank that speaks PMI is not reported");
         world.assert_at_rest();
     }
 }
 
 #[test]
-fn what_cannot_be_bound_runs_unbound_unless_it_was_asked_for() {
+fn ranks_that_cannot_be_bound_run_unbound_unless_the_binding_was_requested() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = World::of(seed, vec![laptop(), laptop()], Tuning::default());
@@ -294,7 +295,7 @@ fn what_cannot_be_bound_runs_unbound_unless_it_was_asked_for() {
         world.assert_done(default);
         let refuses = rsd_core::taskmap::TaskMap::try_from(world.job(default).map.expect("it was placed"));
         let node = world.node(1);
-        let ranks: Vec<u32> = refuses.expect("it fits together").ranks_on(node).collect();
+        let ranks: Vec<u32> = refuses.expect("the map is valid").ranks_on(node).collect();
         let (first, last) = (ranks[0], ranks[3]);
         assert_eq!(notices(&world, default), [format!("n1: ranks {first}-{last} run unbound: its cpuset has changed")]);
         let asked = world.submit(bound(spec(program, 8), "core"));

@@ -1,4 +1,4 @@
-//! What must hold when a DVM has come to rest.
+//! Assertions about a DVM at rest.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use rsd_proto::v1::{App, Host, JobInfo, JobSpec, JobState, StdinTarget, job_even
 
 use crate::world::World;
 
-/// Names the seed of a run that fails.
+/// Prints the seed of a run that fails.
 #[derive(Debug)]
 pub(crate) struct Seed(pub(crate) u64);
 
@@ -20,7 +20,7 @@ impl Drop for Seed {
     }
 }
 
-/// So many seeds, or those that `SIMULATION_SEEDS` names: `37`, or `100..5000`.
+/// Returns this number of seeds, or the seeds that `SIMULATION_SEEDS` names: `37`, or `100..5000`.
 pub(crate) fn seeds(count: u64) -> Range<u64> {
     let Ok(named) = std::env::var("SIMULATION_SEEDS") else { return 0..count };
     let number = |text: &str| text.parse::<u64>().expect("SIMULATION_SEEDS is a number or a range of them");
@@ -30,7 +30,7 @@ pub(crate) fn seeds(count: u64) -> Range<u64> {
     }
 }
 
-/// A job of `n` ranks of one program.
+/// Returns a job of `n` ranks of one program.
 pub(crate) fn spec(program: usize, n: u32) -> JobSpec {
     let argv = vec!["program".into(), program.to_string().into()];
     JobSpec { apps: vec![App { argv, n: Some(n), ..App::default() }], kill_grace_ms: Some(2000), ..JobSpec::default() }
@@ -47,37 +47,37 @@ pub(crate) fn with_stdin(rank: u32, spec: JobSpec) -> JobSpec {
 }
 
 impl World {
-    /// Nothing of any job is left anywhere, and no clock runs.
+    /// Asserts that nothing is left of any job and that no deadline is set.
     pub(crate) fn assert_at_rest(&mut self) {
         for (id, machine) in self.machines.iter().enumerate() {
             assert!(machine.steps.is_empty(), "n{id} still has the steps {:?}", machine.steps);
             let Some(core) = self.core(id) else { continue };
             assert_eq!(core.leftovers(), Vec::<String>::new(), "on n{id}");
-            assert_eq!(core.next_deadline(), None, "n{id} still waits for something");
-            assert!(machine.launches.is_empty(), "n{id} still remembers {:?}", machine.launches.keys());
+            assert_eq!(core.next_deadline(), None, "n{id} still has a deadline");
+            assert!(machine.launches.is_empty(), "n{id} still has the launches {:?}", machine.launches.keys());
         }
-        assert!(self.steps.is_empty(), "steps live on: {:?}", self.steps.keys());
+        assert!(self.steps.is_empty(), "steps are still running: {:?}", self.steps.keys());
         assert_eq!(self.unanswered(), 0, "a caller still waits for an answer");
         for node in self.nodes() {
             assert_eq!(node.slots_in_use, 0, "slots of {} are in use", node.name);
         }
         for (job, log) in &self.logs {
             let ends = log.iter().filter(|event| matches!(event.body, Some(job_event::Body::Ended(_)))).count();
-            assert_eq!(ends, 1, "job {job} has ended once");
+            assert_eq!(ends, 1, "job {job} must end exactly once");
             assert!(matches!(log[0].body, Some(job_event::Body::Submitted(_))), "job {job} begins with its submission");
             let last = log.last().and_then(|event| event.body.as_ref());
-            assert!(matches!(last, Some(job_event::Body::Ended(_))), "job {job} says {last:?} after its end");
+            assert!(matches!(last, Some(job_event::Body::Ended(_))), "job {job} has the event {last:?} after its end");
         }
     }
 
-    /// A job has ended like this.
+    /// Asserts how a job has ended.
     pub(crate) fn assert_ended(&mut self, job: JobId, state: JobState, code: u32) -> JobInfo {
         let info = self.job(job);
         assert_eq!((info.state(), info.exit_code), (state, code), "job {job}: {info:?}");
         info
     }
 
-    /// A job whose ranks all came to the end of what they had to do.
+    /// Asserts that all ranks of a job have finished their scripts.
     pub(crate) fn assert_done(&mut self, job: JobId) {
         let info = self.assert_ended(job, JobState::Done, 0);
         assert_eq!(info.exits, []);
@@ -87,7 +87,7 @@ impl World {
         self.assert_output_whole(job);
     }
 
-    /// Every byte that a rank wrote is in the job's log once, in order.
+    /// Asserts that every byte that a rank wrote is in the job's log once, in order.
     pub(crate) fn assert_output_whole(&mut self, job: JobId) {
         let logged = self.logged(job);
         for ((_, rank), record) in self.records.range((job, 0)..(job + 1, 0)) {
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// What is logged of every rank begins what it wrote.
+    /// Asserts that the logged output of every rank is a prefix of what it wrote.
     pub(crate) fn assert_output_true(&mut self, job: JobId) {
         for ((rank, stream), found) in self.logged(job) {
             let written = &self.records[&(job, rank)].written[stream];

@@ -1,4 +1,4 @@
-//! What an input costs: no more with thousands of idle jobs and nodes than with a few.
+//! The cost of an input does not grow with the number of idle jobs and nodes.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use rsd_core::rsd::{Call, Effect, Input, Start};
 use rsd_core::{JobId, Now, Rsd, Tuning};
 use rsd_proto::v1::{self as wire, hello::Who, up};
 
-/// A head with this many jobs, one rank each on its own node, and this many nodes without a rank.
+/// A head with this many jobs of one rank, each on its own node, and this many idle nodes.
 struct Busy {
     core: Rsd,
     now: Duration,
@@ -51,17 +51,17 @@ impl Busy {
         effects
     }
 
-    /// One byte of output of the first job.
+    /// Handles one byte of output of the first job.
     fn output(&mut self) {
         const JOB: JobId = 1;
         let records = vec![wire::Record { data: Bytes::from_static(b"x"), ..Default::default() }];
         let output = wire::Output { job: JOB, offset: self.sent, records, ..Default::default() };
         self.sent += 1;
         let effects = self.handle(Input::Up { link: JOB, up: wire::Up { body: Some(up::Body::Output(output)) } });
-        assert_eq!(effects.len(), 2, "it is logged and acknowledged: {effects:?}");
+        assert_eq!(effects.len(), 2, "the output is logged and acknowledged: {effects:?}");
     }
 
-    /// The shortest of many times, which a busy machine disturbs least.
+    /// Returns the shortest of many times, which a busy machine disturbs least.
     fn shortest(&mut self) -> Duration {
         let time = |busy: &mut Busy| {
             let start = Instant::now();

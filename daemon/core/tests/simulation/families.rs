@@ -1,4 +1,4 @@
-//! Jobs that ranks spawn: how they begin, end and fail together with those that they come from, whatever breaks meanwhile.
+//! Jobs that ranks spawn: their start, end and failure together with their families, under all kinds of faults.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn not(op: Op) -> Op {
     Op::Not(Box::new(op))
 }
 
-/// Rank 0 does it, between two fences of all.
+/// Returns a program in which rank 0 performs `what` between two fences of all ranks.
 fn root(world: &mut World, what: Vec<Op>) -> usize {
     world.program(move |rank, _, _| {
         let mut script = vec![Op::Init, Op::Fence];
@@ -45,7 +45,7 @@ fn root(world: &mut World, what: Vec<Op>) -> usize {
     })
 }
 
-/// An MPI program that finds its parent's port, and writes.
+/// Returns an MPI program that looks up its parent's port, and writes.
 fn child(world: &mut World) -> usize {
     world.program(|rank, size, rng| {
         let mut script = vec![Op::Init, Op::Get(PORT.into(), "port$7".into())];
@@ -65,7 +65,7 @@ fn notices(world: &World, job: JobId) -> Vec<String> {
 }
 
 #[test]
-fn a_spawned_job_is_a_job_of_its_own_and_its_output_is_its_roots() {
+fn a_spawned_job_has_its_own_number_and_its_output_is_in_the_roots_log() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = world(seed, 5, 4);
@@ -95,7 +95,7 @@ fn a_spawned_job_is_a_job_of_its_own_and_its_output_is_its_roots() {
 }
 
 #[test]
-fn a_spawn_costs_a_question_an_answer_and_a_word_from_each_node_more_than_a_job() {
+fn a_spawn_costs_a_request_an_answer_and_one_report_per_node_more_than_a_job() {
     let _seed = Seed(1);
     let mut world = world(1, 15, 2);
     let child = world.program(|rank, size, rng| ranks::mpi(rank, size, 1, rng));
@@ -111,7 +111,7 @@ fn a_spawn_costs_a_question_an_answer_and_a_word_from_each_node_more_than_a_job(
     world.assert_done(job + 1);
     let way = way.expect("every node is below the head");
     assert_eq!(["spawn call", "spawn result"].map(|kind| world.count(kind)), [way, way]);
-    assert_eq!(world.count("begun"), 14, "but the head's");
+    assert_eq!(world.count("begun"), 14, "one from each node except the head's");
     world.assert_at_rest();
 }
 
@@ -146,7 +146,7 @@ fn a_spawn_that_does_not_fit_is_refused_and_not_queued() {
 }
 
 #[test]
-fn a_spawn_that_takes_fewer_gets_what_there_is() {
+fn a_spawn_that_accepts_fewer_ranks_gets_the_free_slots() {
     for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = world(seed, 3, 2);
@@ -163,7 +163,7 @@ fn a_spawn_that_takes_fewer_gets_what_there_is() {
 }
 
 #[test]
-fn the_root_ends_when_the_last_of_its_family_has() {
+fn the_root_ends_after_the_last_job_of_its_family() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = world(seed, 3, 4);
@@ -177,7 +177,7 @@ fn the_root_ends_when_the_last_of_its_family_has() {
             [0, 1, 2].map(|of| world.job(job + of).state()),
             [JobState::Running, JobState::Done, JobState::Running]
         );
-        assert_eq!(world.nodes().iter().map(|node| node.slots_in_use).sum::<u32>(), 2, "those of the last alone");
+        assert_eq!(world.nodes().iter().map(|node| node.slots_in_use).sum::<u32>(), 2, "only the last job has slots");
         world.run();
         for job in [job, job + 1, job + 2] {
             world.assert_done(job);
@@ -188,7 +188,7 @@ fn the_root_ends_when_the_last_of_its_family_has() {
 }
 
 #[test]
-fn a_family_ends_with_its_root() {
+fn a_family_is_ended_with_its_root() {
     for seed in seeds(30) {
         let _seed = Seed(seed);
         let mut world = world(seed, 4, 4);
@@ -236,7 +236,7 @@ fn a_spawned_job_that_fails_ends_its_family_unless_it_was_spawned_apart() {
         if apart {
             world.assert_done(job);
         } else {
-            let cause = world.assert_ended(job, JobState::Failed, 139).cause.expect("there is one");
+            let cause = world.assert_ended(job, JobState::Failed, 139).cause.expect("a failed job has a cause");
             assert_eq!((cause.job, cause.rank), (job + 1, 1));
         }
         world.assert_at_rest();
@@ -244,7 +244,7 @@ fn a_spawned_job_that_fails_ends_its_family_unless_it_was_spawned_apart() {
 }
 
 #[test]
-fn a_program_that_exits_badly_is_its_familys_failure_and_ends_nobody() {
+fn a_program_that_exits_with_an_error_fails_its_family_but_ends_no_other_job() {
     for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = world(seed, 4, 4);
@@ -259,7 +259,7 @@ fn a_program_that_exits_badly_is_its_familys_failure_and_ends_nobody() {
 }
 
 #[test]
-fn a_spawned_program_that_never_calls_mpi_is_a_failure_for_its_spawner_waits_for_it() {
+fn a_spawned_program_that_never_calls_mpi_fails_because_its_spawner_waits() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = world(seed, 4, 4);
@@ -273,13 +273,13 @@ fn a_spawned_program_that_never_calls_mpi_is_a_failure_for_its_spawner_waits_for
         world.run();
         world.assert_ended(job + 1, JobState::Failed, 1);
         let info = world.job(job);
-        // It is told, or, if it had been told that all is well, ended.
+        // The spawner gets an error or, if it had been answered already, is killed.
         assert!(info.state() == JobState::Failed && [1, 7].contains(&info.exit_code), "{info:?}");
         world.assert_at_rest();
     }
 }
 
-/// The whole of a spawn, one moment after the other.
+/// Restarts a daemon at each moment of a spawn.
 #[test]
 fn a_daemon_may_restart_at_any_moment_of_a_spawn() {
     for seed in seeds(120) {
@@ -296,7 +296,7 @@ fn a_daemon_may_restart_at_any_moment_of_a_spawn() {
             world.assert_done(job);
         }
         world.assert_at_rest();
-        assert!(!world.logs.contains_key(&(job + 3)), "nothing was spawned twice");
+        assert!(!world.logs.contains_key(&(job + 3)), "only one job was spawned");
     }
 }
 
@@ -320,7 +320,7 @@ fn a_spawner_may_die_at_any_moment_of_its_spawn() {
 }
 
 #[test]
-fn whatever_breaks_families_end_and_nothing_stays() {
+fn families_end_and_leave_nothing_under_any_faults() {
     for seed in seeds(60) {
         let _seed = Seed(seed);
         let mut world = world(seed, 9, 8);

@@ -1,4 +1,4 @@
-//! What may break while jobs run: links, daemons, steps, nodes, the head.
+//! Faults while jobs run: of links, daemons, steps, nodes and the head.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::checks::{Seed, on, seeds, spec, with_stdin};
 use crate::ranks::{self, Op};
 use crate::world::{Event, Fault, World, submission};
 
-/// A DVM deep enough for every role, with windows small enough to be full.
+/// Returns a DVM that is deep enough for every role, with windows small enough to fill.
 fn deep(seed: u64, nodes: usize) -> World {
     World::new(seed, nodes, 3, Tuning { arity: 2, output_window: 400, ..Tuning::default() })
 }
 
-/// A program that uses all that a cut could spoil: fences, output and standard input.
+/// Returns a program that uses everything that a cut could damage: fences, output and standard input.
 fn busy_program(world: &mut World) -> usize {
     world.program(|rank, size, rng| {
         let mut script = vec![Op::Init];
@@ -32,7 +32,7 @@ fn busy_program(world: &mut World) -> usize {
     })
 }
 
-/// Jobs on many and on few nodes, with standard input for each.
+/// Submits jobs on many and on few nodes, with standard input for each.
 fn submit_busy_jobs(world: &mut World, nodes: usize) -> Vec<JobId> {
     let program = busy_program(world);
     let mut jobs = Vec::new();
@@ -55,7 +55,7 @@ fn assert_busy_jobs_done(world: &mut World, jobs: &[JobId]) {
     }
 }
 
-/// Lets each fault happen at a random moment of the next `within`.
+/// Schedules each fault at a random moment of the next `within`.
 fn plan(world: &mut World, within: Duration, faults: impl IntoIterator<Item = Fault>) {
     for fault in faults {
         let at = world.rng.within(within);
@@ -79,7 +79,7 @@ fn cut_links_are_not_noticed_by_jobs() {
 }
 
 #[test]
-fn a_link_whose_ends_notice_late_is_no_worse() {
+fn a_link_whose_ends_notice_the_cut_late_does_no_harm() {
     for seed in seeds(30) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
@@ -94,7 +94,7 @@ fn a_link_whose_ends_notice_late_is_no_worse() {
 }
 
 #[test]
-fn daemons_restart_under_running_jobs() {
+fn jobs_survive_restarts_of_daemons() {
     for seed in seeds(40) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
@@ -110,7 +110,7 @@ fn daemons_restart_under_running_jobs() {
     }
 }
 
-/// The whole life of a short job, one moment after the other.
+/// Restarts a daemon at each moment of a short job.
 #[test]
 fn a_daemon_may_restart_at_any_moment_of_a_job() {
     for seed in seeds(120) {
@@ -134,7 +134,7 @@ fn a_daemon_may_restart_at_any_moment_of_a_job() {
 }
 
 #[test]
-fn a_dead_step_fails_its_job_and_no_other() {
+fn a_dead_step_fails_only_its_own_job() {
     for seed in seeds(40) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 6);
@@ -147,7 +147,7 @@ fn a_dead_step_fails_its_job_and_no_other() {
         plan(&mut world, Duration::from_millis(30), [Fault::KillStep(4)]);
         world.run();
         let info = world.assert_ended(job, JobState::Failed, 242);
-        let cause = info.cause.expect("there is one");
+        let cause = info.cause.expect("a failed job has a cause");
         assert!(matches!(&cause.how, Some(How::Failed(why)) if why.contains("step")), "{cause:?}");
         world.assert_done(other);
         world.assert_at_rest();
@@ -155,7 +155,7 @@ fn a_dead_step_fails_its_job_and_no_other() {
 }
 
 #[test]
-fn a_lost_node_fails_its_jobs_by_name_when_its_grace_is_over() {
+fn a_lost_node_fails_its_jobs_after_the_grace_and_is_named() {
     for seed in seeds(40) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
@@ -177,7 +177,7 @@ fn a_lost_node_fails_its_jobs_by_name_when_its_grace_is_over() {
         for job in jobs {
             if world.job(job).map.is_some_and(|map| map.nodes.contains(&world.node(lost))) {
                 let info = world.assert_ended(job, JobState::Failed, 242);
-                let cause = info.cause.expect("there is one");
+                let cause = info.cause.expect("a failed job has a cause");
                 let named = matches!(&cause.how, Some(How::Failed(why)) if why.contains(&format!("n{lost} ")));
                 assert!(named, "{cause:?}");
                 world.assert_output_true(job);
@@ -187,7 +187,7 @@ fn a_lost_node_fails_its_jobs_by_name_when_its_grace_is_over() {
             }
         }
         world.assert_at_rest();
-        assert_eq!(world.nodes().len(), 8, "it is no longer counted");
+        assert_eq!(world.nodes().len(), 8, "the lost node is not listed");
         let program = world.program(|rank, size, rng| ranks::mpi(rank, size, 2, rng));
         let after = world.submit(spec(program, 24));
         world.run();
@@ -216,7 +216,7 @@ fn children_of_a_lost_node_find_another_parent() {
             script.extend([Op::Finalize, Op::Exit(0)]);
             script
         });
-        // One job on all others, one only below the lost node.
+        // One job runs on all other nodes, one only below the lost node.
         let below: Vec<String> = nodes.iter().filter(|node| node.parent == inner).map(|n| n.name.clone()).collect();
         let jobs = [
             world.submit(on(&hosts, spec(program, 2 * hosts.len() as u32))),
@@ -233,7 +233,7 @@ fn children_of_a_lost_node_find_another_parent() {
 }
 
 #[test]
-fn a_node_without_a_network_comes_back_in_time_or_too_late() {
+fn a_node_without_a_network_reconnects_in_time_or_too_late() {
     for seed in seeds(60) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
@@ -257,12 +257,12 @@ fn a_node_without_a_network_comes_back_in_time_or_too_late() {
             world.assert_done(job);
         }
         world.assert_at_rest();
-        assert_eq!(world.nodes_up(), 9, "it is back");
+        assert_eq!(world.nodes_up(), 9, "the node has reconnected");
     }
 }
 
 #[test]
-fn an_end_that_was_decided_reaches_nodes_that_were_away() {
+fn a_kill_reaches_nodes_that_were_unreachable() {
     for seed in seeds(60) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
@@ -294,7 +294,7 @@ fn an_end_that_was_decided_reaches_nodes_that_were_away() {
 }
 
 #[test]
-fn a_head_that_restarts_has_lost_its_jobs_and_nothing_of_them_stays() {
+fn a_head_that_restarts_has_lost_its_jobs_and_leaves_nothing_of_them() {
     for seed in seeds(40) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
@@ -306,11 +306,11 @@ fn a_head_that_restarts_has_lost_its_jobs_and_nothing_of_them_stays() {
         let before = world.submit(spec(program, 27));
         plan(&mut world, Duration::from_millis(100), [Fault::Restart(0, Duration::from_millis(50))]);
         world.run();
-        assert_eq!(world.nodes_up(), 9, "everyone is back");
+        assert_eq!(world.nodes_up(), 9, "all nodes have reconnected");
         world.logs.clear();
         world.assert_at_rest();
         let after = world.submit(spec(program, 27));
-        assert!(after > before, "numbers are not used twice");
+        assert!(after > before, "job numbers are not reused");
         world.run();
         world.assert_done(after);
         world.assert_at_rest();
@@ -318,7 +318,7 @@ fn a_head_that_restarts_has_lost_its_jobs_and_nothing_of_them_stays() {
 }
 
 #[test]
-fn a_step_without_a_daemon_ends_its_ranks_in_the_end() {
+fn a_step_without_a_daemon_ends_its_ranks_at_the_deadline() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 4);
@@ -337,7 +337,7 @@ fn a_step_without_a_daemon_ends_its_ranks_in_the_end() {
 }
 
 #[test]
-fn a_daemon_that_is_stopped_says_good_bye() {
+fn a_daemon_that_is_stopped_notifies_the_head() {
     for seed in seeds(30) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 9);
@@ -354,7 +354,7 @@ fn a_daemon_that_is_stopped_says_good_bye() {
         assert!(matches!(&how, Some(How::Failed(why)) if why.contains("stop")), "{how:?}");
         world.assert_at_rest();
         assert_eq!(world.nodes().len(), 8);
-        assert!(world.now < start + Duration::from_secs(15), "it was not waited for: {:?}", world.now);
+        assert!(world.now < start + Duration::from_secs(15), "the head does not wait for it: {:?}", world.now);
     }
 }
 
@@ -370,13 +370,13 @@ fn the_head_stops_every_daemon_below_it() {
         world.call(0, Call::Shutdown { force: true });
         world.run();
         let left: Vec<usize> = (0..9).filter(|id| world.machines[*id].daemon.is_some()).collect();
-        assert_eq!(left, Vec::<usize>::new(), "they live on");
+        assert_eq!(left, Vec::<usize>::new(), "all daemons have stopped");
         assert!(world.steps.is_empty());
     }
 }
 
 #[test]
-fn anything_may_break_at_once() {
+fn jobs_survive_several_faults_at_once() {
     for seed in seeds(30) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 12);
@@ -400,10 +400,10 @@ fn anything_may_break_at_once() {
     }
 }
 
-/// Some ranks enter by PMI-1 and some over gRPC, whose answers go with their daemon: they ask again, not knowing whether they
-/// have passed.
+/// Some ranks enter by PMI-1 and some over gRPC. A gRPC answer is lost with its daemon: the rank asks again, without knowing
+/// whether it has passed the fence.
 #[test]
-fn a_fence_over_grpc_that_is_asked_for_again_counts_once() {
+fn a_repeated_fence_request_over_grpc_counts_once() {
     for seed in seeds(40) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 6);
@@ -430,9 +430,9 @@ fn a_fence_over_grpc_that_is_asked_for_again_counts_once() {
     }
 }
 
-/// Jobs of every kind and every fault there is: they all end, whichever way, and nothing stays.
+/// Runs jobs of every kind under every kind of fault: each job ends in some way, and nothing is left of it.
 #[test]
-fn whatever_breaks_every_job_ends_and_nothing_stays() {
+fn every_job_ends_and_leaves_nothing_under_any_faults() {
     for seed in seeds(40) {
         let _seed = Seed(seed);
         let mut world = deep(seed, 12);
@@ -471,7 +471,7 @@ fn whatever_breaks_every_job_ends_and_nothing_stays() {
             let program = world.rng.pick(&[busy, aborting, hanging, plain, calling]).expect("five");
             let n = 1 + world.rng.below(24) as u32;
             if world.machines[0].daemon.is_some() {
-                // Refused when a head that has just come back knows few nodes yet.
+                // A head that has just restarted knows few nodes yet and may refuse the job.
                 let spec = JobSpec { timeout_ms: 20_000, ..spec(program, n) };
                 world.call(0, submission(spec));
                 if world.rng.chance(4) {
@@ -483,7 +483,7 @@ fn whatever_breaks_every_job_ends_and_nothing_stays() {
         }
         world.run();
         if head_restarts {
-            world.logs.clear(); // and with them those that it has forgotten
+            world.logs.clear(); // including the logs of forgotten jobs
         }
         world.assert_at_rest();
         for job in world.logs.keys().copied().collect::<Vec<_>>() {

@@ -1,4 +1,4 @@
-//! Named groups: processes of many nodes join in any order, while others leave, links are cut and daemons come back.
+//! Named groups: processes of many nodes join in any order, while others leave, links are cut and daemons restart.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,12 +20,12 @@ pub(crate) fn world(seed: u64, nodes: usize) -> World {
     world
 }
 
-/// Long enough for all that a fault may delay.
+/// Returns a join with a timeout that is long enough for every delay that a fault may cause.
 pub(crate) fn actors(size: u32) -> GroupJoin {
     GroupJoin { group: "actors".into(), size: Some(size), timeout_ms: Some(120_000), uid: 1000, ..GroupJoin::default() }
 }
 
-/// So many processes on machines of the seed's choice, over five seconds.
+/// Starts this many processes on random machines, over five seconds.
 pub(crate) fn crowd(world: &mut World, nodes: usize, size: u32) -> Vec<u64> {
     let join = |world: &mut World| {
         let (machine, after) = (world.rng.index(nodes), world.rng.within(Duration::from_secs(5)));
@@ -46,7 +46,7 @@ fn show(world: &mut World) -> GroupInfo {
     }
 }
 
-/// All of them are one world, numbered by node and then by arrival or wish; returns its job.
+/// Asserts that all processes are in one epoch, numbered by node and then by arrival or request; returns its job.
 pub(crate) fn assert_one_world(world: &World, processes: &[u64], epoch: u64) -> u64 {
     let went = |id: &u64| {
         let process = &world.processes[id];
@@ -55,7 +55,7 @@ pub(crate) fn assert_one_world(world: &World, processes: &[u64], epoch: u64) -> 
     let gone: Vec<(Go, usize)> = processes.iter().map(went).collect();
     let (first, _) = &gone[0];
     let ranks: BTreeSet<u32> = gone.iter().map(|(go, _)| go.rank).collect();
-    assert_eq!(ranks.len(), processes.len(), "everybody has a rank of its own");
+    assert_eq!(ranks.len(), processes.len(), "every process has its own rank");
     assert_eq!(ranks.last(), Some(&(processes.len() as u32 - 1)));
     for (go, machine) in &gone {
         assert_eq!((go.job, go.size, go.epoch), (first.job, processes.len() as u32, epoch));
@@ -76,7 +76,7 @@ pub(crate) fn assert_ended_well(world: &mut World, job: u64) {
 }
 
 #[test]
-fn processes_of_any_nodes_in_any_order_become_one_world() {
+fn processes_of_any_nodes_in_any_order_form_one_epoch() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let nodes = [1, 2, 5, 16, 64][seed as usize % 5];
@@ -91,7 +91,7 @@ fn processes_of_any_nodes_in_any_order_become_one_world() {
 }
 
 #[test]
-fn without_wishes_ranks_go_by_node_and_wishes_are_granted() {
+fn ranks_are_assigned_by_node_unless_they_are_requested() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = world(seed, 4);
@@ -121,7 +121,7 @@ fn without_wishes_ranks_go_by_node_and_wishes_are_granted() {
 }
 
 #[test]
-fn cuts_and_restarts_of_leaf_daemons_while_the_lobby_fills_cost_nobody_its_place() {
+fn cuts_and_restarts_of_leaf_daemons_do_not_cost_members_their_places() {
     for seed in seeds(40) {
         let _seed = Seed(seed);
         let mut world = world(seed, 8);
@@ -138,7 +138,7 @@ fn cuts_and_restarts_of_leaf_daemons_while_the_lobby_fills_cost_nobody_its_place
         }
         world.run();
         let lost = processes.iter().filter(|id| world.processes[*id].went().is_none()).count();
-        // Only who had not heard of its place yet when its daemon died has to ask again itself.
+        // Only a process that had no answer yet when its daemon died must join again.
         let unheard = |id: &u64| world.processes[id].answers == [lost_daemon()];
         assert!(lost == 0 || processes.iter().any(unheard), "{lost} did not go");
         if lost == 0 {
@@ -150,7 +150,7 @@ fn cuts_and_restarts_of_leaf_daemons_while_the_lobby_fills_cost_nobody_its_place
 }
 
 #[test]
-fn everybody_is_answered_once_whatever_happens() {
+fn every_process_gets_exactly_one_answer_under_any_faults() {
     for seed in seeds(40) {
         let _seed = Seed(seed);
         let mut world = world(seed, 6);
@@ -188,7 +188,7 @@ fn everybody_is_answered_once_whatever_happens() {
 }
 
 #[test]
-fn who_joins_without_a_name_is_a_world_of_one_and_no_group_is_listed() {
+fn a_join_without_a_name_forms_a_job_of_one_and_no_group() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = world(seed, 5);
@@ -208,7 +208,7 @@ fn who_joins_without_a_name_is_a_world_of_one_and_no_group_is_listed() {
                 None => assert_eq!((seed % 2, world.processes[&id].machine), (0, 3)),
             }
         }
-        assert!(jobs.len() >= 8, "each is a job of its own: {jobs:?}");
+        assert!(jobs.len() >= 8, "each process has its own job: {jobs:?}");
         assert!(matches!(call(&mut world, GroupCall::List), Answer::Groups(groups) if groups.is_empty()));
         world.run();
         world.assert_at_rest();
@@ -216,7 +216,7 @@ fn who_joins_without_a_name_is_a_world_of_one_and_no_group_is_listed() {
 }
 
 #[test]
-fn a_member_that_dies_in_the_lobby_frees_its_place() {
+fn a_member_that_dies_while_it_waits_frees_its_place() {
     for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = world(seed, 3);
@@ -233,14 +233,14 @@ fn a_member_that_dies_in_the_lobby_frees_its_place() {
 }
 
 #[test]
-fn after_a_death_the_next_to_join_are_epoch_two() {
+fn after_a_failed_epoch_the_next_members_form_epoch_two() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = world(seed, 4);
         world.group_program = world.program(|rank, size, rng| {
             let mut script = vec![Op::Init, Op::Mapping];
             script.extend(ranks::rounds(rank, size, 0..1, rng));
-            // One never comes to the last fence, in which the others wait.
+            // Rank 1 never enters the last fence, in which the others wait.
             script.extend(if rank == 1 { vec![Op::Hang] } else { vec![Op::Fence, Op::Finalize, Op::Exit(0)] });
             script
         });
@@ -261,9 +261,9 @@ fn after_a_death_the_next_to_join_are_epoch_two() {
     }
 }
 
-/// The neighbours of a member that dies after it has begun: in the fence, or before it asks for the others' addresses.
+/// The other members must learn of the death of a member in the fence, or before they ask for its address.
 #[test]
-fn when_a_member_dies_between_init_and_the_first_fence_the_others_hear_of_it_at_once() {
+fn a_death_between_init_and_the_first_fence_fails_the_other_members_at_once() {
     let mut told = 0;
     for seed in seeds(30) {
         let _seed = Seed(seed);
@@ -291,10 +291,10 @@ fn when_a_member_dies_between_init_and_the_first_fence_the_others_hear_of_it_at_
         let left = waiting.iter().filter(|id| world.member_lives(**id)).count();
         assert_eq!(left, 0, "of {}", waiting.len());
         told += waiting.len();
-        // The others are in shared memory, for all that one knows.
+        // The others may be waiting in shared memory.
         processes.iter().for_each(|id| world.end_process(*id));
         world.run_for(Duration::from_secs(10));
-        let last = show(&mut world).last.expect("it is over");
+        let last = show(&mut world).last.expect("the epoch has ended");
         assert_eq!((last.epoch, last.job, last.state()), (1, job, JobState::Failed));
         assert!(last.cause.starts_with("rank 1: its process"), "{}", last.cause);
         world.run();
@@ -310,9 +310,9 @@ fn when_a_member_dies_between_init_and_the_first_fence_the_others_hear_of_it_at_
     assert!(told > 0);
 }
 
-/// Six members on three nodes wait for each other. The one of rank 1, away from the head, dies while its daemon is down; a second
-/// later rank 0 gives up, on another node. Returns the job and the node of rank 1.
-fn a_death_unheard(world: &mut World, down: Duration) -> (u64, u32) {
+/// Six members on three nodes wait for each other. The member with rank 1, which is not on the head's node, dies while its daemon
+/// is down; a second later rank 0 gives up, on another node. Returns the job and the node of rank 1.
+fn an_unreported_death(world: &mut World, down: Duration) -> (u64, u32) {
     world.group_program = world.program(|_, _, _| vec![Op::Init, Op::Mapping, Op::Hang]);
     let wish = |rank: u32| GroupJoin { rank: Some(rank), ..actors(6) };
     let processes: Vec<u64> = [0, 1, 1, 2, 2, 0]
@@ -333,11 +333,11 @@ fn a_death_unheard(world: &mut World, down: Duration) -> (u64, u32) {
 }
 
 #[test]
-fn a_death_that_nobody_could_hear_of_is_the_cause_once_it_is_heard_of() {
+fn a_death_that_is_reported_late_becomes_the_cause() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = world(seed, 3);
-        let (job, node) = a_death_unheard(&mut world, Duration::from_secs(6));
+        let (job, node) = an_unreported_death(&mut world, Duration::from_secs(6));
         let info = world.assert_ended(job, JobState::Failed, 1);
         let cause = info.cause.expect("a cause");
         assert_eq!((cause.rank, cause.node, &cause.note[..]), (1, node, ""), "{cause:?}");
@@ -346,25 +346,25 @@ fn a_death_that_nobody_could_hear_of_is_the_cause_once_it_is_heard_of() {
 }
 
 #[test]
-fn where_nobody_will_ever_hear_who_died_first_that_is_said() {
+fn a_failure_that_may_have_an_earlier_unknown_cause_says_so() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = world(seed, 3);
-        let (job, _) = a_death_unheard(&mut world, Duration::from_secs(50));
+        let (job, _) = an_unreported_death(&mut world, Duration::from_secs(50));
         let cause = world.assert_ended(job, JobState::Failed, 1).cause.expect("a cause");
         assert_eq!(cause.rank, 0, "{cause:?}");
         assert_eq!(cause.note, "node n1 was unreachable; a rank there may have failed earlier");
     }
 }
 
-/// Those of our library come by without a fence where all members share a node; other libraries never do.
+/// Members with rsd's library can pass without a fence if all members share a node; members with other libraries cannot.
 #[test]
-fn members_of_two_libraries_are_told_so_and_those_of_one_are_not() {
+fn members_with_different_mpi_libraries_are_refused() {
     for seed in seeds(60) {
         let _seed = Seed(seed);
         let (nodes, size) = ([1, 2, 4][seed as usize % 3], 8);
         let mut world = world(seed, nodes);
-        // From which rank on they are of the other kind: perhaps none is.
+        // The first rank that uses the other library; may be beyond the last rank.
         let (border, ours_first) = (1 + world.rng.below(u64::from(size)) as u32, world.rng.chance(2));
         world.group_program = world.program(move |rank, _, _| {
             let end = [Op::Fence, Op::Finalize, Op::Exit(0)];
@@ -404,8 +404,8 @@ fn a_member_that_never_connects_is_named_and_ends_the_epoch() {
         let mut world = world(seed, 2);
         let processes = crowd(&mut world, 2, 4);
         let lazy = processes[0];
-        // It lives, and does not call MPI_Init.
-        world.processes.get_mut(&lazy).expect("it is there").lazy = true;
+        // The member keeps running and does not call MPI_Init.
+        world.processes.get_mut(&lazy).expect("the process exists").lazy = true;
         world.run_while(|world| world.processes[&lazy].went().is_none());
         let rank = world.processes[&lazy].went().expect("it went").rank;
         world.run();
@@ -419,7 +419,7 @@ fn a_member_that_never_connects_is_named_and_ends_the_epoch() {
 }
 
 #[test]
-fn a_deadline_names_who_is_there_and_how_many_are_missing() {
+fn a_timeout_names_the_waiting_members_and_the_number_of_missing_ones() {
     let mut world = world(1, 2);
     let wishes = [0, 1, 3].map(|rank| {
         let join = GroupJoin { rank: Some(rank), timeout_ms: Some(10_000), ..actors(5) };
@@ -439,7 +439,7 @@ fn a_deadline_names_who_is_there_and_how_many_are_missing() {
 }
 
 #[test]
-fn who_says_another_size_or_wishes_a_taken_rank_or_is_another_user_is_refused() {
+fn another_size_a_taken_rank_and_another_user_are_refused() {
     let mut world = world(1, 2);
     let first = world.process(0, Duration::ZERO, GroupJoin { rank: Some(3), ..actors(4) });
     let at = Duration::from_secs(1);
@@ -461,14 +461,14 @@ fn who_says_another_size_or_wishes_a_taken_rank_or_is_another_user_is_refused() 
     let (code, text) = said(&world, stranger);
     assert!(code == 245 && text.contains("belongs to uid 1000, this process to uid 1001"), "{text}");
     assert!(said(&world, unknown).1.contains("gives no size to create it"));
-    assert!(world.processes[&first].answers.is_empty(), "the first still waits");
+    assert!(world.processes[&first].answers.is_empty(), "the first member still waits");
     world.end_process(first);
     world.run();
     world.assert_at_rest();
 }
 
 #[test]
-fn members_that_have_to_meet_are_told_where_and_need_no_mpi() {
+fn members_with_export_get_an_address_and_need_no_mpi() {
     for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = World::new(seed, 4, 4, Tuning { arity: 2, ..Tuning::default() });
@@ -476,22 +476,22 @@ fn members_that_have_to_meet_are_told_where_and_need_no_mpi() {
         let exporting = GroupJoin { export: "torch".into(), ..actors(7) };
         let mut processes: Vec<u64> =
             (0..6).map(|at| world.process(at % 4, Duration::from_secs(at as u64), exporting.clone())).collect();
-        // One of them wants nothing of it, and is told nothing.
+        // One member exports nothing and gets no address.
         processes.push(world.process(3, Duration::ZERO, actors(7)));
         world.run_while(|world| processes.iter().any(|id| world.processes[id].went().is_none()));
         for (at, id) in processes.iter().enumerate() {
-            let go = world.processes[id].went().expect("all are there");
+            let go = world.processes[id].went().expect("all members are present");
             let master = go.env.lines().find(|line| line.starts_with("MASTER_PORT="));
             assert_eq!(master, (at < 6).then_some("MASTER_PORT=23456"), "{}", go.env);
         }
-        let job = world.processes[&processes[0]].went().expect("it is there").job;
+        let job = world.processes[&processes[0]].went().expect("all members are present").job;
         world.run();
         world.assert_ended(job, JobState::Done, 0);
     }
 }
 
 #[test]
-fn a_group_with_a_least_size_begins_when_nobody_comes_any_more() {
+fn a_group_with_a_minimum_begins_when_no_further_member_joins() {
     let mut world = world(1, 2);
     let rules = GroupRules { name: "actors".into(), min: 2, max: 5, settle_ms: Some(3000), ..GroupRules::default() };
     assert!(matches!(call(&mut world, GroupCall::Create { rules, uid: 1000 }), Answer::Group(_)));
@@ -511,7 +511,7 @@ fn a_group_with_a_least_size_begins_when_nobody_comes_any_more() {
 }
 
 #[test]
-fn a_kicked_member_and_a_member_of_a_closed_group_are_told_why() {
+fn a_kicked_member_and_a_member_of_a_closed_group_get_the_reason() {
     let mut world = world(1, 2);
     let kicked = world.process(0, Duration::ZERO, actors(3));
     let waits = world.process(1, Duration::ZERO, actors(3));
@@ -531,6 +531,6 @@ fn a_kicked_member_and_a_member_of_a_closed_group_are_told_why() {
         assert!(code == 243 && text.contains("rsctl group create actors --size N reopens it"), "{text}");
     }
     world.run();
-    assert!(matches!(call(&mut world, GroupCall::Get("actors".into())), Answer::Refused(_)), "it is forgotten");
+    assert!(matches!(call(&mut world, GroupCall::Get("actors".into())), Answer::Refused(_)), "the group is forgotten");
     world.assert_at_rest();
 }

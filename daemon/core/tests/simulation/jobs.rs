@@ -1,4 +1,4 @@
-//! Lives of jobs on a DVM where nothing breaks but the jobs themselves.
+//! Jobs on a DVM without faults, apart from failures of the jobs themselves.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn small(rng_seed: u64) -> World {
     World::new(rng_seed, 5, 4, Tuning { arity: 2, output_window: 600, ..Tuning::default() })
 }
 
-/// When a job was placed: the index in the order of all jobs' placements is their time.
+/// Returns when a job was placed, as an index into the order of all jobs' placements.
 fn placed_at(world: &World, job: JobId) -> Option<u64> {
     let placed = |event: &&rsd_proto::v1::JobEvent| matches!(event.body, Some(job_event::Body::Placed(_)));
     world.logs[&job].iter().find(placed).map(|event| event.at_ms)
@@ -56,7 +56,7 @@ fn many_jobs_share_the_nodes_in_order_of_submission() {
 }
 
 #[test]
-fn a_job_that_waits_is_overtaken_only_by_one_that_needs_no_free_slot() {
+fn only_a_job_that_needs_no_free_slot_overtakes_a_queued_job() {
     for seed in seeds(25) {
         let _seed = Seed(seed);
         let mut world = small(seed);
@@ -87,7 +87,7 @@ fn a_job_that_can_never_fit_is_refused() {
     world.assert_at_rest();
 }
 
-/// What rank 7 of 20 does between or after the others' fences, and what becomes of the job.
+/// Each row: what rank 7 of 20 does before, between or after the others' fences, and how the job ends.
 #[test]
 fn the_first_cause_decides_how_a_job_ends() {
     type Deed = fn() -> Vec<Op>;
@@ -103,7 +103,12 @@ fn the_first_cause_decides_how_a_job_ends() {
         ("death before init", || vec![Op::Die(9)], JobState::Failed, 137),
         ("finalize first", || vec![Op::Init, Op::Finalize, Op::Exit(0)], JobState::Failed, 1),
         ("no such program", Vec::new, JobState::Failed, 247),
-        ("exit behind all", || vec![Op::Init, Op::Fence, Op::Fence, Op::Finalize, Op::Exit(5)], JobState::Failed, 5),
+        (
+            "exit after finalize",
+            || vec![Op::Init, Op::Fence, Op::Fence, Op::Finalize, Op::Exit(5)],
+            JobState::Failed,
+            5,
+        ),
     ];
     for (what, deed, state, code) in deeds {
         for seed in seeds(8) {
@@ -136,7 +141,7 @@ fn the_first_cause_decides_how_a_job_ends() {
 }
 
 #[test]
-fn a_node_that_is_through_while_others_wait_for_it_ends_the_job() {
+fn a_node_that_ends_while_others_wait_for_it_ends_the_job() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = small(seed);
@@ -154,7 +159,7 @@ fn a_node_that_is_through_while_others_wait_for_it_ends_the_job() {
 }
 
 #[test]
-fn programs_that_do_not_speak_pmi_may_exit_as_they_like() {
+fn programs_without_pmi_may_exit_with_any_code() {
     for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = small(seed);
@@ -166,13 +171,13 @@ fn programs_that_do_not_speak_pmi_may_exit_as_they_like() {
         world.run();
         let info = world.assert_ended(job, JobState::Failed, 9);
         let exits: Vec<_> = info.exits.iter().map(|exit| (exit.rank, exit.how.clone(), exit.fatal)).collect();
-        assert_eq!(exits, [(3, Some(How::Exited(9)), false)], "the others were left alone");
+        assert_eq!(exits, [(3, Some(How::Exited(9)), false)], "the other ranks were not ended");
         world.assert_at_rest();
     }
 }
 
 #[test]
-fn a_job_ends_when_it_is_cancelled_or_its_time_is_over() {
+fn a_job_ends_when_it_is_cancelled_or_its_time_limit_passes() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = small(seed);
@@ -198,15 +203,15 @@ fn a_job_ends_when_it_is_cancelled_or_its_time_is_over() {
 }
 
 #[test]
-fn the_grace_of_a_second_cancel_counts() {
+fn the_grace_of_a_second_cancel_applies() {
     let mut world = small(3);
-    // Every rank that does not hear TERM, with some seed, would live for the first grace.
+    // A rank that ignores TERM, which depends on the seed, would run until the first grace has passed.
     let program = world.program(|_, _, _| vec![Op::Hang]);
     let job = world.submit(JobSpec { kill_grace_ms: Some(1_000_000), ..spec(program, 20) });
     world.run_for(Duration::from_millis(100));
     world.call(0, Call::Cancel { job, grace_ms: None });
     world.run_for(Duration::from_millis(100));
-    assert_eq!(world.job(job).state(), JobState::Ending, "some ranks do not hear TERM");
+    assert_eq!(world.job(job).state(), JobState::Ending, "some ranks ignore TERM");
     world.call(0, Call::Cancel { job, grace_ms: Some(0) });
     world.run_for(Duration::from_millis(200));
     world.assert_ended(job, JobState::Cancelled, 130);
@@ -247,7 +252,7 @@ fn standard_input_arrives_whole_at_the_rank_that_reads_it() {
 }
 
 #[test]
-fn standard_input_that_nobody_reads_holds_nobody_up() {
+fn unread_standard_input_delays_nothing() {
     for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = small(seed);
@@ -262,7 +267,7 @@ fn standard_input_that_nobody_reads_holds_nobody_up() {
 }
 
 #[test]
-fn ranks_of_both_dialects_meet_in_one_fence() {
+fn ranks_of_both_dialects_enter_one_fence() {
     for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = small(seed);
@@ -278,7 +283,7 @@ fn ranks_of_both_dialects_meet_in_one_fence() {
 }
 
 #[test]
-fn loads_of_all_nodes_are_gathered_in_one_round() {
+fn the_loads_of_all_nodes_are_measured_in_one_round() {
     for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = World::new(seed, 20, 1, Tuning { arity: 3, ..Tuning::default() });
@@ -291,7 +296,7 @@ fn loads_of_all_nodes_are_gathered_in_one_round() {
 }
 
 #[test]
-fn jobs_beyond_those_kept_are_forgotten_with_their_logs() {
+fn the_oldest_ended_jobs_are_forgotten_with_their_logs() {
     let mut world = World::new(1, 2, 2, Tuning { jobs_kept: 3, ..Tuning::default() });
     let program = world.program(|_, _, _| vec![Op::Exit(0)]);
     let jobs: Vec<JobId> = (0..8).map(|_| world.submit(spec(program, 2))).collect();

@@ -1,14 +1,13 @@
-//! Whole DVMs in one thread with a virtual clock: daemons, steps and ranks, links that cut and come back, nodes that die.
+//! Whole DVMs in one thread with a virtual clock: daemons, steps and ranks, with links that are cut and nodes that die.
 //!
-//! Every run is made of one seed, which a failure names; `SIMULATION_SEEDS=37` repeats it, and with `SIMULATION_TRACE=1`
-//! prints what happens. A run ends when nothing is left to happen, so a wait without an end or a storm of messages is
-//! found too.
+//! Every run follows from one seed, which a failure prints. `SIMULATION_SEEDS=37` repeats it, and `SIMULATION_TRACE=1` prints the
+//! events. A run ends when no event is pending, so an endless wait or a storm of messages is found too.
 //!
 //! - [`world`], [`steps`], [`ranks`]: the model. [`checks`]: what must hold at its end.
-//! - [`messages`]: how many messages a job costs. [`costs`]: how much time an input costs. [`jobs`]: lives of jobs. [`names`]: what ranks publish. [`families`]: jobs that
-//!   they spawn. [`bindings`]: what
-//!   ranks have of their nodes. [`faults`]: what may break meanwhile. [`members`], [`groups`]: processes that run already, and
-//!   the groups that they join. [`restarts`]: what a head knows again. [`values`]: values that processes leave for each other.
+//! - [`messages`]: how many messages a job costs. [`costs`]: how much time an input costs. [`jobs`]: jobs without faults.
+//!   [`names`]: names that ranks publish. [`families`]: jobs that ranks spawn. [`bindings`]: the cpus, memory and GPUs of ranks.
+//!   [`faults`]: jobs with faults. [`members`], [`groups`]: running processes, and the groups that they join. [`restarts`]: the
+//!   state that a head keeps. [`values`]: values that processes exchange by name.
 
 mod bindings;
 

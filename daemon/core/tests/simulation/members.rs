@@ -1,5 +1,5 @@
-//! Processes that run already and join groups, as `rsctl group exec` does: they ask, wait, come back with their token when their
-//! daemon was restarted, and connect to their PMI server when they are told to go.
+//! Running processes that join groups, as `rsctl group exec` does: they join, wait, reconnect with their token when their daemon
+//! is restarted, and connect to their PMI server after `go`.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const RETRY: Duration = Duration::from_millis(100);
 
 const KNOCKS: u32 = 100;
 
-/// What rsctl says by itself.
+/// Returns the error that rsctl itself reports.
 pub(crate) fn lost_daemon() -> Told {
     Told::Error { code: 242, text: "lost the daemon".into() }
 }
@@ -24,21 +24,21 @@ pub(crate) fn lost_daemon() -> Told {
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     pub(crate) machine: MachineId,
-    /// What it asks for.
+    /// The request.
     join: GroupJoin,
     token: Option<String>,
-    /// The daemon that it waits at, and its number there.
+    /// The daemon at which it waits, and its number there.
     waits_at: Option<(Pid, MemberId)>,
-    /// How many were there, by the daemon's word.
+    /// The numbers of present and requested members that the daemon has reported.
     pub(crate) news: Vec<(u32, u32)>,
-    /// Answers; one is enough.
+    /// The final answers; there must be one.
     pub(crate) answers: Vec<Told>,
-    /// Its step, once it has connected.
+    /// Its step, after it has connected.
     step: Option<Pid>,
     pub(crate) dead: bool,
-    /// It does nothing once it may go.
+    /// Whether it does nothing after `go`.
     pub(crate) lazy: bool,
-    /// How often it has found no daemon.
+    /// How often it found no daemon.
     knocks: u32,
 }
 
@@ -59,7 +59,7 @@ impl Process {
 }
 
 impl World {
-    /// A process that asks for a place after this time.
+    /// Starts a process that joins after this time.
     pub(crate) fn process(&mut self, machine: MachineId, after: Duration, join: GroupJoin) -> u64 {
         let id = self.id();
         let pid = u32::try_from(id).expect("few processes");
@@ -84,7 +84,7 @@ impl World {
         };
         let token = process.token.clone().unwrap_or_else(|| format!("t{member}"));
         process.waits_at = Some((daemon, member));
-        let pmi_id = u32::try_from(member % 3).expect("small"); // they clash, and have to be told apart
+        let pmi_id = u32::try_from(member % 3).expect("small"); // these collide, so that the head must make them unique
         let join = GroupJoin { token, pmi_id, ..process.join.clone() };
         self.handle(daemon, Input::Join { member, join: Box::new(join) });
     }
@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// The daemon has ended: who has a token comes back.
+    /// Handles the end of a daemon: processes with a token reconnect.
     pub(crate) fn hang_up_on_processes(&mut self, daemon: Pid) {
         let mut back = Vec::new();
         for (id, process) in &mut self.processes {
@@ -138,14 +138,14 @@ impl World {
         }
     }
 
-    /// Its process speaks with its step and has not ended.
+    /// Returns whether the process is connected to its step and has not ended.
     pub(crate) fn member_lives(&self, id: u64) -> bool {
         let Some(process) = self.processes.get(&id) else { return false };
         let (Some(step), Some(go)) = (process.step, process.went()) else { return false };
         self.rank_lives(step, go.local_rank as usize)
     }
 
-    /// The process ends, wherever it is.
+    /// Ends the process in whatever state it is.
     pub(crate) fn end_process(&mut self, id: u64) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         process.dead = true;

@@ -1,6 +1,6 @@
-//! What a job costs in messages between daemons: N - 1 to launch N nodes, 2(N - 1) per fence, N - 1 to end, none per rank. A job
-//! of several nodes also sends N - 1 messages with the addresses of its ranks, and one question and one answer over each link
-//! below which a rank asks for an address.
+//! The messages between daemons that a job costs: N - 1 to launch on N nodes, 2(N - 1) per fence, N - 1 for the exits, none per
+//! rank. A job of several nodes also sends N - 1 messages with the addresses of its ranks, and one question and one answer over
+//! each link below which a rank asks for an address.
 
 use rsd_core::Tuning;
 use rsd_proto::v1::{EnvVar, JobSpec};
@@ -43,7 +43,7 @@ fn a_job_on_every_node_costs_what_the_tree_costs() {
 }
 
 #[test]
-fn a_thousand_nodes_are_no_exception() {
+fn a_job_on_a_thousand_nodes_costs_what_the_tree_costs() {
     let _seed = Seed(1);
     let nodes = 1024;
     let mut world = World::new(1, nodes, 1, arity(32));
@@ -57,7 +57,7 @@ fn a_thousand_nodes_are_no_exception() {
 }
 
 #[test]
-fn ranks_that_have_to_meet_cost_one_fence_more() {
+fn an_export_costs_one_more_fence() {
     for (seed, nodes, fences) in [(1, 1, 2), (2, 2, 0), (3, 31, 2)] {
         let _seed = Seed(seed);
         let mut world = World::new(seed, nodes, 2, arity(2));
@@ -83,7 +83,7 @@ fn assert_costs(world: &World, nodes: usize, fences: usize) {
 }
 
 #[test]
-fn a_question_where_ranks_listen_goes_over_each_link_once_and_its_answer_too() {
+fn a_question_for_addresses_and_its_answer_use_each_link_once() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = World::new(seed, 23, 2, arity(2));
@@ -93,7 +93,7 @@ fn a_question_where_ranks_listen_goes_over_each_link_once_and_its_answer_too() {
             |node: u32| std::iter::successors(Some(node), |node| Some(parent(*node))).position(|node| node == 0);
         let asking = world.rng.pick(&(0..46).collect::<Vec<u32>>()).expect("46 ranks");
         world.traffic.clear();
-        // Both ranks of one node ask, for all ranks, and ask again.
+        // Both ranks of one node ask for the addresses of all ranks, twice.
         let program = world.program(move |rank, size, _| {
             let mut script = vec![Op::Init];
             if rank / 2 == asking / 2 {
@@ -115,7 +115,7 @@ fn a_question_where_ranks_listen_goes_over_each_link_once_and_its_answer_too() {
 }
 
 #[test]
-fn nobody_tells_where_ranks_listen_if_they_choose_for_themselves_or_share_a_node() {
+fn addresses_are_not_sent_if_ranks_choose_them_or_share_a_node() {
     let _seed = Seed(1);
     let mut world = World::new(1, 5, 4, arity(2));
     let program = world.program(|rank, size, rng| ranks::mpi(rank, size, 2, rng));
@@ -155,7 +155,7 @@ fn a_job_within_a_subtree_fences_within_it() {
         assert_eq!(
             world.count("located"),
             machines.len() - 1,
-            "the top of the job knows all addresses and sends none further up"
+            "the job's topmost daemon has all addresses and sends none further up"
         );
         assert!(fences.iter().all(|(_, from, to)| machines.contains(from) && machines.contains(to)), "{fences:?}");
     }

@@ -1,4 +1,4 @@
-//! Names that ranks publish for others of their job and of other jobs, whatever breaks meanwhile.
+//! Names that ranks publish for their own and other jobs, under all kinds of faults.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ fn published_names_are_found_by_other_nodes_and_forgotten_with_the_job() {
 }
 
 #[test]
-fn a_name_is_one_jobs_until_it_gives_it_back() {
+fn a_name_belongs_to_one_job_until_it_is_unpublished() {
     for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = World::new(seed, 4, 2, Tuning { arity: 2, ..Tuning::default() });
@@ -88,7 +88,7 @@ fn a_name_is_one_jobs_until_it_gives_it_back() {
 }
 
 #[test]
-fn a_question_costs_a_message_up_and_one_down_over_each_link() {
+fn a_request_costs_one_message_up_and_one_down_over_each_link() {
     let _seed = Seed(1);
     let mut world = World::new(1, 23, 1, Tuning { arity: 2, ..Tuning::default() });
     let nodes = world.nodes();
@@ -106,9 +106,9 @@ fn a_question_costs_a_message_up_and_one_down_over_each_link() {
     world.assert_at_rest();
 }
 
-/// Each publishes, and what it published must be there once, whatever is asked again on the way.
+/// Each rank publishes a name, which must exist exactly once however often requests are repeated.
 #[test]
-fn what_is_asked_while_daemons_come_and_go_is_done_once() {
+fn requests_are_performed_once_while_daemons_restart() {
     for seed in seeds(60) {
         let _seed = Seed(seed);
         let mut world = World::new(seed, 7, 2, Tuning { arity: 2, ..Tuning::default() });
@@ -145,7 +145,7 @@ fn what_is_asked_while_daemons_come_and_go_is_done_once() {
 }
 
 #[test]
-fn a_rank_that_dies_while_it_asks_leaves_nothing() {
+fn a_rank_that_dies_during_a_request_leaves_nothing() {
     for seed in seeds(30) {
         let _seed = Seed(seed);
         let mut world = World::new(seed, 4, 2, Tuning { arity: 2, ..Tuning::default() });
@@ -161,7 +161,7 @@ fn a_rank_that_dies_while_it_asks_leaves_nothing() {
 }
 
 #[test]
-fn a_users_ranks_may_unpublish_what_members_of_a_group_of_the_same_user_have_published_and_not_anothers() {
+fn ranks_may_unpublish_only_names_of_the_same_user() {
     for (uid, is_same) in [(1000, true), (1001, false)] {
         let mut world = World::new(7, 3, 4, Tuning::default());
         world.group_program =
@@ -176,7 +176,7 @@ fn a_users_ranks_may_unpublish_what_members_of_a_group_of_the_same_user_have_pub
         let job = world.submit(spec(program, 1));
         world.run();
         world.assert_done(job);
-        let go = world.processes[&member].went().expect("it is a group by itself");
+        let go = world.processes[&member].went().expect("the member is a job by itself");
         world.assert_done(go.job);
         world.assert_at_rest();
     }

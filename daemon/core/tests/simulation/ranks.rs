@@ -1,4 +1,4 @@
-//! A rank: a program of a few steps that speaks PMI-1 to its launcher, byte for byte.
+//! A rank: a script of operations that speaks PMI-1 to its launcher, byte for byte.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,61 +10,61 @@ use rsd_proto::pmi::{listening, spawning};
 
 use crate::rng::Rng;
 
-/// One thing that a rank does.
+/// One operation of a rank.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
-    /// The whole opening: init, maxes, the job's name.
+    /// The opening dialogue: init, maxes, the job's name.
     Init,
     Put(String, String),
     Fence,
-    /// Asks for a key and insists on its value.
+    /// Gets a key and asserts its value.
     Get(String, String),
-    /// Asks where a rank listens and insists on the right port; in a job of one node, on none.
+    /// Asks where a rank listens and asserts the port or, in a job of one node, that it does not listen.
     Locate(u32),
-    /// The placement, as clients ask for it.
+    /// Gets the mapping of ranks to nodes, as clients do.
     Mapping,
     Finalize,
     Publish(String, String),
-    /// The answer must be this port.
+    /// Looks up a name and asserts this port.
     Lookup(String, String),
     Unpublish(String),
-    /// The same question, which must be refused.
+    /// The same request, which must be refused.
     Not(Box<Op>),
-    /// The same question, whatever the answer.
+    /// The same request, whose answer does not matter.
     Try(Box<Op>),
-    /// So many ranks of each program, with these info keys, or fewer where the errors say so.
+    /// Spawns this many ranks of each program with these info keys, or fewer if the errors say so.
     Spawn {
         programs: Vec<(usize, u32)>,
         info: Vec<(String, String)>,
         errors: usize,
     },
-    /// Waits until what was spawned last is in this state.
+    /// Waits until the job spawned last is in this state.
     Await(String),
     Write(Stream, Vec<u8>),
     Sleep(Duration),
     /// Reads standard input to its end.
     ReadStdin,
-    /// The same fence through the gRPC service.
+    /// Enters a fence through the gRPC service.
     CallFence,
     Abort(i32),
     Exit(i32),
     Die(i32),
-    /// Waits for ever.
+    /// Waits forever.
     Hang,
 }
 
-/// What a rank does to the world.
+/// An action of a rank.
 #[derive(Debug)]
 pub(crate) enum Act {
     Pmi(Vec<u8>),
     Write(Stream, Vec<u8>),
     Sleep(Duration),
-    /// With the rank's number for it.
+    /// Enters a fence over gRPC; the number is the rank's own for this fence.
     CallFence(u64),
     End(Status),
 }
 
-/// What a rank waits for.
+/// What a rank is waiting for.
 #[derive(Debug, PartialEq, Eq)]
 enum Wait {
     Nothing,
@@ -81,21 +81,21 @@ pub(crate) struct Rank {
     script: VecDeque<Op>,
     opening: VecDeque<Request>,
     kvsname: Vec<u8>,
-    /// The name of the job that it has spawned last.
+    /// The namespace of the job that it spawned last.
     spawned: Vec<u8>,
-    /// The launcher has made listening sockets.
+    /// Whether the launcher has made listening sockets.
     pub(crate) listens: bool,
     decoder: ReplyDecoder,
-    /// What the reply must be, in words.
+    /// The operation whose reply it waits for.
     asked: Option<Op>,
     wait: Wait,
     pub(crate) stdin_open: bool,
     pub(crate) alive: bool,
-    /// TERM does not end it.
+    /// Whether it ignores TERM.
     pub(crate) stubborn: bool,
-    /// An answer that is not the one it wants ends it.
+    /// Whether an unexpected answer ends it.
     pub(crate) gives_up: bool,
-    /// Those that it has passed by the gRPC service.
+    /// The number of fences that it has passed by the gRPC service.
     fences: u64,
 }
 
@@ -119,11 +119,11 @@ impl Rank {
         }
     }
 
-    pub(crate) fn is_at_its_end(&self) -> bool {
+    pub(crate) fn has_finished(&self) -> bool {
         self.script.is_empty()
     }
 
-    /// What it does until it has to wait for something.
+    /// Runs the script until it must wait.
     pub(crate) fn go(&mut self) -> Vec<Act> {
         let mut acts = Vec::new();
         while self.alive && self.wait == Wait::Nothing {
@@ -166,7 +166,7 @@ impl Rank {
                     let kvsname = self.spawned.clone();
                     self.ask(Request::Get { kvsname, key: spawning::STATE_KEY.into() }, op, &mut acts);
                 }
-                Op::Not(_) | Op::Try(_) => panic!("twice no"),
+                Op::Not(_) | Op::Try(_) => panic!("Not and Try cannot be nested"),
                 Op::Lookup(service, _) => self.ask(Request::LookupName { service: service.into() }, op, &mut acts),
                 Op::Write(stream, bytes) => acts.push(Act::Write(stream, bytes)),
                 Op::Sleep(time) => {
@@ -207,19 +207,19 @@ impl Rank {
         self.wait = Wait::Reply;
     }
 
-    /// Bytes came from the launcher.
+    /// Handles bytes from the launcher.
     pub(crate) fn on_pmi(&mut self, bytes: &[u8]) -> Vec<Act> {
         self.decoder.feed(bytes);
         let Some(reply) = self.decoder.next() else { return Vec::new() };
         let reply = reply.expect("the launcher writes what the client half reads");
         if self.asked.is_none() && self.gives_up && matches!(reply, Reply::Failed(_)) {
-            return Vec::new(); // so it knows why it is hung up on
+            return Vec::new(); // the reply says why the connection is closed
         }
         let asked = self.asked.take().unwrap_or_else(|| panic!("rank {} got {reply:?} unasked", self.rank));
         if let (Op::Await(wanted), Reply::GetResult(Some(state))) = (&asked, &reply)
             && !state.starts_with(wanted.as_bytes())
         {
-            assert_eq!(state, b"running", "rank {} waits for {wanted}", self.rank);
+            assert_eq!(state, b"running", "rank {} expects {wanted}", self.rank);
             self.script.push_front(asked);
             self.script.push_front(Op::Sleep(Duration::from_millis(20)));
             return self.resume(&Wait::Reply);
@@ -266,8 +266,8 @@ impl Rank {
         if !right && self.gives_up {
             return vec![Act::End(Status::Exited(1))];
         }
-        assert!(right, "rank {} asked {asked:?} and was told {reply:?}", self.rank);
-        assert!(self.decoder.next().is_none(), "rank {} was told more than it asked", self.rank);
+        assert!(right, "rank {} requested {asked:?} and got {reply:?}", self.rank);
+        assert!(self.decoder.next().is_none(), "rank {} got more than one reply", self.rank);
         self.resume(&Wait::Reply)
     }
 
@@ -280,7 +280,7 @@ impl Rank {
         self.resume(&Wait::Stdin)
     }
 
-    /// A fence that failed may have been or not: the rank asks again.
+    /// Handles the answer to a fence over gRPC. After a failure, the rank may have passed or not: it asks again.
     pub(crate) fn on_call_answered(&mut self, done: bool) -> Vec<Act> {
         match done {
             true => self.fences += 1,
@@ -313,7 +313,7 @@ fn spawn(programs: &[(usize, u32)], info: &[(String, String)]) -> Spawn {
     Spawn { segments: programs.iter().map(segment).collect(), preput }
 }
 
-/// Where a rank listens on its node.
+/// Returns the port at which a rank listens on its node.
 pub(crate) fn port(rank: u32) -> u16 {
     1024 + (rank % 60_000) as u16
 }
@@ -326,8 +326,8 @@ fn line(request: &Request) -> Vec<u8> {
 
 // --- programs ---
 
-/// An MPI program: init, `fences` rounds of put, fence and gets, finalize, exit. With `who` ranks in all it asks for everyone's
-/// keys if they are few, else for a sample.
+/// Returns an MPI program: init, `fences` rounds of put, fence and gets, finalize, exit. It gets the keys of all ranks if they
+/// are few, else of a sample.
 pub(crate) fn mpi(rank: u32, size: u32, fences: u32, rng: &mut Rng) -> Vec<Op> {
     let mut script = vec![Op::Init, Op::Mapping];
     script.extend(rounds(rank, size, 0..fences, rng));
@@ -335,7 +335,7 @@ pub(crate) fn mpi(rank: u32, size: u32, fences: u32, rng: &mut Rng) -> Vec<Op> {
     script
 }
 
-/// Rounds of put, fence and gets.
+/// Returns rounds of put, fence and gets.
 pub(crate) fn rounds(rank: u32, size: u32, rounds: std::ops::Range<u32>, rng: &mut Rng) -> Vec<Op> {
     let mut script = Vec::new();
     for round in rounds {
@@ -365,7 +365,7 @@ fn value(rank: u32, round: u32) -> String {
     format!("tcp$rank={rank} round={round}$")
 }
 
-/// Lines, and a last one without an end, in writes that do not care for lines.
+/// Returns writes of lines and of an unfinished last line, cut anywhere within lines.
 pub(crate) fn output(rank: u32, lines: u64, rng: &mut Rng) -> Vec<Op> {
     let mut text = Vec::new();
     for number in 0..lines {

@@ -1,4 +1,4 @@
-//! The head ends and comes back: what it knows again of groups and of what their members have said.
+//! Restarts of the head: the state of groups, and what their members have published and put, must survive.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::names::{in_mpi, lookup, names, not, publish};
 use crate::ranks::{self, Op};
 use crate::world::{Event, Fault, World};
 
-/// Fences, values and names; each must be done exactly once.
+/// Returns a program with fences, values and names; each must be done exactly once.
 fn busy_program(world: &mut World) -> usize {
     world.program(|rank, size, rng| {
         let mut script = vec![Op::Mapping];
@@ -34,7 +34,7 @@ fn busy_program(world: &mut World) -> usize {
 }
 
 #[test]
-fn epochs_live_on_whichever_daemons_restart() {
+fn epochs_survive_restarts_of_any_daemons() {
     let mut lived_on = 0;
     for seed in seeds(80) {
         let _seed = Seed(seed);
@@ -56,11 +56,14 @@ fn epochs_live_on_whichever_daemons_restart() {
             world.after(at, Event::Fault(fault));
         }
         world.run();
-        // Who was never told its token when its daemon ended has to ask again itself; then the others miss it.
+        // A process that had no token yet when its daemon ended must join again; until then the others wait for it.
         if processes.iter().all(|id| world.processes[id].went().is_some()) {
             lived_on += 1;
             let job = assert_one_world(&world, &processes, 1);
-            assert!((0..size).all(|rank| world.records[&(job, rank)].finished), "all have done what they had to");
+            assert!(
+                (0..size).all(|rank| world.records[&(job, rank)].finished),
+                "all ranks have finished their scripts"
+            );
         } else {
             assert!(processes.iter().any(|id| world.processes[id].answers == [lost_daemon()]));
         }
@@ -109,7 +112,7 @@ fn create(world: &mut World, name: &str, max: u32) {
 }
 
 #[test]
-fn a_head_knows_its_groups_their_epochs_and_what_those_have_said_again() {
+fn a_restarted_head_has_its_groups_epochs_names_and_values() {
     for seed in seeds(10) {
         let _seed = Seed(seed);
         let mut world = world(seed, 3);
@@ -143,10 +146,10 @@ fn a_head_knows_its_groups_their_epochs_and_what_those_have_said_again() {
         let get = KvOp::Get { key: bytes("id"), timeout: Duration::ZERO };
         assert!(matches!(kv(&mut world, job, get), Answer::Value(value) if value == "0123"));
 
-        // Its numbers go on, its end is told, and rules are still rules.
+        // Epoch numbers continue, the end of the epoch is reported, and the rules still apply.
         world.end_process(second[3]);
         world.run_for(Duration::from_secs(30));
-        let rank = world.processes[&second[3]].went().expect("it was in").rank;
+        let rank = world.processes[&second[3]].went().expect("it was a member").rank;
         let info = world.assert_ended(job, JobState::Failed, 1);
         assert_eq!(info.cause.expect("a cause").rank, rank);
         assert_eq!(names(&mut world), Vec::<String>::new());
@@ -170,7 +173,7 @@ fn a_head_knows_its_groups_their_epochs_and_what_those_have_said_again() {
 }
 
 #[test]
-fn a_dvm_that_was_stopped_knows_nothing_of_the_last_one() {
+fn a_stopped_dvm_keeps_no_state() {
     let mut world = world(1, 2);
     create(&mut world, "created", 4);
     world.call(0, Call::Shutdown { force: true });
@@ -180,7 +183,7 @@ fn a_dvm_that_was_stopped_knows_nothing_of_the_last_one() {
     world.run();
     assert_eq!(groups(&mut world), []);
 
-    // Not either if it dies on the way, while an epoch is being ended.
+    // The same if the daemon dies while an epoch is being ended.
     world.group_program = world.program(|_, _, _| vec![Op::Init, Op::Mapping, Op::Hang]);
     crowd(&mut world, 1, 3);
     world.run_for(Duration::from_secs(8));
@@ -192,7 +195,7 @@ fn a_dvm_that_was_stopped_knows_nothing_of_the_last_one() {
 }
 
 #[test]
-fn what_was_to_end_ends_as_it_was_to_though_the_head_restarts_meanwhile() {
+fn a_kill_continues_after_the_head_restarts() {
     for seed in seeds(30) {
         let _seed = Seed(seed);
         let mut world = world(seed, 3);
@@ -202,7 +205,7 @@ fn what_was_to_end_ends_as_it_was_to_though_the_head_restarts_meanwhile() {
         let job = assert_one_world(&world, &members, 1);
         let away = seed % 2 == 0;
         if away {
-            // It does not hear of the end until the next head tells it.
+            // This daemon does not get the kill until the next head sends it.
             world.after(Duration::ZERO, Event::Fault(Fault::Restart(1, Duration::from_secs(3))));
             world.run_for(Duration::from_millis(10));
         }
@@ -211,9 +214,9 @@ fn what_was_to_end_ends_as_it_was_to_though_the_head_restarts_meanwhile() {
             restart_head(&mut world);
         }
         let told = groups(&mut world);
-        assert_eq!(told[0].epochs.len(), 1, "it is not over yet: {told:?}");
+        assert_eq!(told[0].epochs.len(), 1, "the epoch has not ended yet: {told:?}");
         world.run_for(Duration::from_secs(30));
-        let last = groups(&mut world)[0].last.clone().expect("it is over");
+        let last = groups(&mut world)[0].last.clone().expect("the epoch has ended");
         assert_eq!((last.epoch, last.job, last.state()), (1, job, JobState::Cancelled));
         world.run();
         world.assert_at_rest();
@@ -221,7 +224,7 @@ fn what_was_to_end_ends_as_it_was_to_though_the_head_restarts_meanwhile() {
 }
 
 #[test]
-fn members_without_a_size_may_come_again_before_who_said_it() {
+fn members_without_a_size_may_reconnect_before_the_member_that_set_it() {
     for seed in seeds(20) {
         let _seed = Seed(seed);
         let mut world = world(seed, 3);

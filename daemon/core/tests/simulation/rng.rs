@@ -17,7 +17,7 @@ impl Rng {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Uniform in `0..end`; 0 for an empty range.
+    /// Returns a uniform number in `0..end`; 0 for an empty range.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         (self.next() >> 11) % end.max(1)
     }
@@ -30,7 +30,7 @@ impl Rng {
         self.below(one_in) == 0
     }
 
-    /// Up to `max`, in microseconds.
+    /// Returns a duration up to `max`, in microseconds.
     pub(crate) fn within(&mut self, max: Duration) -> Duration {
         Duration::from_micros(self.below(max.as_micros() as u64 + 1))
     }

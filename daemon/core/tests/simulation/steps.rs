@@ -23,13 +23,13 @@ pub(crate) struct StepProc {
     pub(crate) machine: MachineId,
     pub(crate) job: JobId,
     pub(crate) namespace: String,
-    /// Its ranks are members of a group.
+    /// Whether its ranks are members of a group.
     pub(crate) of_group: bool,
     core: Step,
     size: u32,
     program: Vec<usize>,
     pub(crate) ranks: Vec<Option<RankProc>>,
-    /// Read from the ranks' pipes only while the core wants it.
+    /// Output of the ranks' pipes, read only while the core wants it.
     output: VecDeque<Input>,
     link: Option<u64>,
     dialing: Option<u64>,
@@ -51,7 +51,7 @@ const PMI_DOWN: usize = 1;
 const OUTPUT: usize = 2;
 const STDIN: usize = 3;
 
-/// What happens to a rank.
+/// An event of a rank.
 #[derive(Debug)]
 pub(crate) enum RankEvent {
     Run,
@@ -62,16 +62,16 @@ pub(crate) enum RankEvent {
     Wake,
     /// The launcher has closed the connection.
     HungUp,
-    /// True: the fence is done.
+    /// The fence call was answered; true: the fence is complete.
     CallAnswered(bool),
 }
 
 impl World {
     pub(crate) fn boot_step(&mut self, machine: MachineId, launch: Bytes) {
-        let launch = wire::Launch::decode(launch).expect("what was written is read");
+        let launch = wire::Launch::decode(launch).expect("the written launch decodes");
         let job = launch.job;
         let Some(pid) = self.machines[machine].steps.get(&job).copied() else { return }; // killed before it began
-        let map = TaskMap::try_from(launch.map.expect("a launch has a map")).expect("it fits together");
+        let map = TaskMap::try_from(launch.map.expect("a launch has a map")).expect("the map is valid");
         let body = LaunchBody::decode(launch.body).expect("the body decodes");
         let spec = body.spec.clone().expect("it has a spec");
         let of_group = !launch.group.is_empty();
@@ -83,7 +83,7 @@ impl World {
         let (size, node) = (map.size(), self.node(machine));
         let namespace = body.namespace.clone();
         let mut core = Step::new(job, node, map, body, &self.machines[machine].inventory, self.tuning)
-            .expect("the launch fits together");
+            .expect("the launch is consistent");
         if of_group {
             let epoch = wire::GroupEpoch::decode(launch.group).expect("the group decodes");
             core = core.of_members(&epoch, 1000).expect("the group fits the launch");
@@ -109,7 +109,7 @@ impl World {
         self.feed_step(pid, Input::Start);
     }
 
-    /// The process is gone, and its ranks with it: by itself, or killed.
+    /// Ends the process, and its ranks with it.
     pub(crate) fn end_step(&mut self, pid: Pid) {
         let Some(machine) = (0..self.machines.len()).find(|id| self.machines[*id].steps.values().any(|of| *of == pid))
         else {
@@ -135,7 +135,7 @@ impl World {
             input => self.step_inputs(pid, &mut step, vec![input]),
         }
         if self.rng.chance(3) {
-            // The shell takes what else is there before it settles.
+            // The shell handles all pending inputs before it settles.
             let delay = self.rng.within(Duration::from_micros(50));
             self.after(delay, Event::StepSettle(pid));
         } else {
@@ -186,7 +186,7 @@ impl World {
             }
             let started = step.ranks.iter().flatten().filter(|_| !step.of_group);
             let alive: Vec<u32> = started.filter(|r| r.rank.alive).map(|r| r.rank.rank).collect();
-            assert!(alive.is_empty(), "the step of job {} left while ranks {alive:?} ran", step.job);
+            assert!(alive.is_empty(), "the step of job {} exited while ranks {alive:?} were running", step.job);
             return self.end_step(pid);
         }
         self.steps.insert(pid, step);
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// Whether a step has something to do at this time; if not, its clock is set anew.
+    /// Returns whether a step has something to do at this time; otherwise sets its clock again.
     pub(crate) fn is_step_due(&mut self, pid: Pid, at: Duration) -> bool {
         let Some(step) = self.steps.get_mut(&pid) else { return false };
         if step.core.next_deadline().is_some_and(|due| due <= at) {
@@ -339,7 +339,7 @@ impl World {
         Input::Started(start.local)
     }
 
-    /// A member's process has connected: it runs its program from here on.
+    /// Connects a member's process, which then runs its program.
     pub(crate) fn attach_member(&mut self, job: JobId, machine: MachineId, local: Local, number: u32) -> Option<Pid> {
         let pid = *self.machines[machine].steps.get(&job)?;
         let mut step = self.steps.remove(&pid)?;
@@ -439,7 +439,7 @@ impl World {
             Act::CallFence(attempt) => self.call_fence(step, pid, local, (number, attempt)),
             Act::End(status) => {
                 rank.alive = false;
-                if rank.is_at_its_end() {
+                if rank.has_finished() {
                     self.records.entry((job, number)).or_default().finished = true;
                 }
                 self.send_from_rank(pid, step, local, PMI_UP, Input::PmiClosed(local));
@@ -460,7 +460,7 @@ impl World {
     }
 }
 
-/// What the shell makes of a spawn request: the program's name is its number.
+/// Completes a spawn request as the shell does: the program's name is its number.
 fn wish(spawn: Spawn) -> SpawnWish {
     let says = |segment: &SpawnSegment, key: &[u8]| {
         let found = segment.info.iter().find(|(name, _)| name == key);

@@ -1,4 +1,4 @@
-//! Values that processes leave for each other at the head: who waits gets them, is told why not, or ends with the job.
+//! Values that processes exchange at the head: a waiting request gets its value, a refusal, or ends with the job.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn enter(world: &mut World, job: JobId, rank: u32, attempt: u64) -> ReqId {
     ask(world, job, Some(rank), KvOp::Fence(entry))
 }
 
-/// The refusal that the request has got.
+/// Returns the refusal of the request.
 fn refusal(world: &mut World, req: ReqId) -> (u8, String) {
     match world.answered(req) {
         Some(Answer::Refused(refused)) => (refused.exit_code, refused.text),
@@ -54,7 +54,7 @@ fn is_done(world: &mut World, req: ReqId) -> bool {
 }
 
 #[test]
-fn who_waits_for_a_value_gets_the_first_one_put() {
+fn a_waiting_get_returns_the_first_value_put() {
     let (mut world, job) = with_job();
     let waiting = [get(&mut world, job, "k", 20), get(&mut world, job, "k", 20)];
     let done = put(&mut world, job, 1, "k", vec![0, 255, 10]);
@@ -83,7 +83,7 @@ fn who_waits_for_a_value_gets_the_first_one_put() {
 }
 
 #[test]
-fn what_is_kept_is_bounded() {
+fn the_values_of_a_job_are_bounded() {
     let (mut world, job) = with_job();
     let req = put(&mut world, job, 0, "k", vec![0; (1 << 20) + 1]);
     assert_eq!(refusal(&mut world, req).0, 240);
@@ -98,7 +98,7 @@ fn what_is_kept_is_bounded() {
     }
     let full = put(&mut world, job, 0, "one more", vec![0]);
     assert!(refusal(&mut world, full).1.contains("delete some with rsctl kv del"));
-    // What replaces another counts instead of it; what is removed makes room.
+    // A replaced value does not count, and a removed value makes room.
     let same = put(&mut world, job, 0, "a", vec![0; 1 << 20]);
     assert!(is_done(&mut world, same));
     let removed = ask(&mut world, job, None, KvOp::Delete { key: "a".into() });
@@ -112,11 +112,11 @@ fn what_is_kept_is_bounded() {
 }
 
 #[test]
-fn a_fence_counts_who_asks_again_once_and_answers_him_even_later() {
+fn a_fence_counts_a_repeated_request_once_and_answers_it() {
     let (mut world, job) = with_job();
     let lost = enter(&mut world, job, 0, 1);
     let again = enter(&mut world, job, 0, 1);
-    assert_eq!(refusal(&mut world, lost).0, 243, "its client is not there any more");
+    assert_eq!(refusal(&mut world, lost).0, 243, "its client has disconnected");
     let other = enter(&mut world, job, 0, 2);
     assert!(refusal(&mut world, other).1.contains("rank 0 is already waiting in fence \"f\""));
     let second = enter(&mut world, job, 1, 7);

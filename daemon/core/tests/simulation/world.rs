@@ -1,8 +1,7 @@
 //! A whole DVM in one thread: machines with daemons, steps and ranks, the links between them, and the clock.
 //!
-//! The world does what the shells around [`Rsd`] and [`Step`] do, and nothing else decides when: every delay, every order
-//! between links and every cut comes from the seed. Messages are encoded and decoded on their way, and keep their order
-//! within a link only.
+//! The world does what the shells around [`Rsd`] and [`Step`] do. The seed decides every delay, every order between links and
+//! every cut. Messages are encoded and decoded on their way, and keep their order only within a link.
 
 mod clients;
 mod wires;
@@ -32,20 +31,20 @@ pub(crate) use wires::{Lower, Way};
 use wires::{Wire, WireEnds, kind_up};
 
 pub(crate) type MachineId = usize;
-/// A process, daemon or step; never used twice.
+/// The number of a process, daemon or step; never reused.
 pub(crate) type Pid = u64;
 type WireId = u64;
 
 const UPLINK_LIMITS: uplink::Limits =
     uplink::Limits { dial_deadline: Duration::from_secs(5), retry_max: Duration::from_millis(500) };
-/// A daemon that gave up joining is started again after this, as a service manager does.
+/// The pause after which a daemon that gave up joining is started again, as a service manager does.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// More events than this are a storm.
+/// The most events of a run; more are a storm.
 const EVENTS_MAX: u64 = 3_000_000;
 
 pub(crate) type Program = Rc<dyn Fn(u32, u32, &mut Rng) -> Vec<Op>>;
 
-/// What is due at some time.
+/// An event that is due at some time.
 #[derive(Debug)]
 pub(crate) enum Event {
     Deliver {
@@ -53,7 +52,7 @@ pub(crate) enum Event {
         way: Way,
         packet: Option<Bytes>,
     },
-    /// An end of a wire finds out that it is cut.
+    /// An end of a wire notices that it is cut.
     Broken {
         wire: WireId,
         way: Way,
@@ -82,38 +81,38 @@ pub(crate) enum Event {
     Reconnect(MachineId),
     Fault(Fault),
     Feed(JobId),
-    /// A process asks for a place in a group.
+    /// A process requests a place in a group.
     Join(u64),
-    /// It connects to its PMI server.
+    /// A process connects to its PMI server.
     Attach(u64),
-    /// It ends.
+    /// A process ends.
     End(u64),
 }
 
-/// What goes wrong.
+/// A fault.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fault {
-    /// Some link between two daemons.
+    /// A random link between two daemons is cut.
     CutAnyLink,
-    /// Some step's link.
+    /// The link of a random step is cut.
     CutAnyStep,
-    /// kill -9, and a new daemon after this long.
+    /// The daemon is killed with SIGKILL, and a new one starts after this time.
     Restart(MachineId, Duration),
-    /// The daemon's machine loses its power.
+    /// The daemon's machine loses power.
     Lose(MachineId),
     KillStep(MachineId),
-    /// No network for this long; the links' ends notice on their own.
+    /// The machine has no network for this time; the links' ends notice it independently.
     Isolate(MachineId, Duration),
 }
 
-/// A host: what it keeps on disk, and what runs there.
+/// A machine: its disk and its processes.
 #[derive(Debug, Default)]
 pub(crate) struct Machine {
     name: String,
     pub(crate) inventory: wire::Inventory,
-    /// The kernel refuses every binding.
+    /// Whether the kernel refuses every binding.
     pub(crate) refuses_binding: bool,
-    /// Its port changes with every restart.
+    /// Whether its port changes with every restart.
     port_moves: bool,
     incarnation: u64,
     isolated: bool,
@@ -133,20 +132,20 @@ struct Daemon {
     next_link: LinkId,
     parent: Option<WireId>,
     uplink: Uplink,
-    /// The attempt of the uplink that is in progress.
+    /// The uplink's attempt that is in progress.
     dialing: Option<WireId>,
     tick: Option<Duration>,
 }
 
-/// What a rank did, as the world saw it.
+/// The observed actions of a rank.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) written: [Vec<u8>; 2],
     pub(crate) stdin: Vec<u8>,
-    /// What it was to have of its node, and its variables.
+    /// The part of its node that it was started with, and its variables.
     pub(crate) bound: step::Bound,
     pub(crate) env: Vec<String>,
-    /// It came to the end of its script.
+    /// Whether it has finished its script.
     pub(crate) finished: bool,
 }
 
@@ -167,31 +166,31 @@ pub(crate) struct World {
     pub(crate) records: BTreeMap<(JobId, u32), Record>,
     pub(crate) logs: BTreeMap<JobId, Vec<JobEvent>>,
     answers: HashMap<ReqId, Answer>,
-    /// Ranks that wait for an answer: their daemon, step and number there.
+    /// The waiting callers of ranks: their daemon, step and number there.
     callers: BTreeMap<ReqId, (Pid, Pid, Local)>,
     feeds: BTreeMap<JobId, VecDeque<Bytes>>,
     fed: HashMap<ReqId, JobId>,
-    /// Processes that run already.
+    /// Processes that rsd did not start.
     pub(crate) processes: BTreeMap<u64, Process>,
-    /// What they run once they are members of an epoch.
+    /// The program that they run as members of an epoch.
     pub(crate) group_program: usize,
-    /// What every rank has mapped, as far as it matters.
+    /// The relevant files that every rank has mapped.
     pub(crate) mapped: step::Mapped,
     /// Messages between daemons: kind, sending machine, receiving machine.
     pub(crate) traffic: Vec<(&'static str, MachineId, MachineId)>,
-    /// A cut is noticed at the latest after this.
+    /// The longest time until a cut is noticed.
     pub(crate) notice: Duration,
     trace: bool,
 }
 
 impl World {
-    /// Machine 0 is the head; all others join it at random moments. Returns when the DVM is whole.
+    /// Returns a whole DVM: machine 0 is the head, and all others join it at random moments.
     pub(crate) fn new(seed: u64, nodes: usize, slots: u32, tuning: Tuning) -> World {
         let inventory = wire::Inventory { slots, slots_reason: "--slots".into(), ..Default::default() };
         World::of(seed, vec![inventory; nodes], tuning)
     }
 
-    /// Machines that have this.
+    /// Returns a DVM of machines with these inventories.
     pub(crate) fn of(seed: u64, inventories: Vec<wire::Inventory>, tuning: Tuning) -> World {
         let nodes = inventories.len();
         let mut world = World {
@@ -231,7 +230,7 @@ impl World {
         }
         world.machines[0].identity = (0, "d0".into(), "n0".into());
         world.run();
-        assert_eq!(world.nodes_up(), nodes, "everyone has joined");
+        assert_eq!(world.nodes_up(), nodes, "all nodes have joined");
         world
     }
 
@@ -254,18 +253,18 @@ impl World {
         self.events.insert(self.scheduled, event);
     }
 
-    /// How long something on the way takes: mostly microseconds, now and then long enough to be overtaken by all else.
+    /// Returns the delay of a message: mostly microseconds, now and then long enough for all others to overtake it.
     pub(crate) fn delay(&mut self) -> Duration {
         let max = if self.rng.chance(24) { 5_000 } else { 150 };
         Duration::from_micros(5 + self.rng.below(max))
     }
 
-    /// Until nothing is left to happen.
+    /// Runs until no event is pending.
     pub(crate) fn run(&mut self) {
         self.run_while(|_| true);
     }
 
-    /// Until something holds, or nothing is left to happen.
+    /// Runs until the condition fails or no event is pending.
     pub(crate) fn run_while(&mut self, goes_on: impl Fn(&World) -> bool) {
         while goes_on(self) {
             let Some(Reverse((at, number))) = self.queue.pop() else { return };
@@ -283,7 +282,7 @@ impl World {
         }
     }
 
-    /// A clock that rings for something which has happened meanwhile does not make time pass.
+    /// Returns whether an event is a tick that is no longer needed; it does not advance the time.
     fn is_stale(&mut self, event: &Event, at: Duration) -> bool {
         match event {
             Event::Tick(pid) => {
@@ -307,7 +306,7 @@ impl World {
 
     pub(crate) fn run_for(&mut self, time: Duration) {
         let end = self.now + time;
-        // Something has to happen at the end for the clock to get there.
+        // An event at the end advances the clock to that time.
         self.at(end, Event::Feed(JobId::MAX));
         self.run_while(|world| world.now < end);
     }
@@ -350,8 +349,8 @@ impl World {
         machine.daemon = Some(pid);
         let (node, dvm, name) = machine.identity.clone();
         let launches = machine.launches.iter().map(|(job, bytes)| {
-            let launch = wire::Launch::decode(bytes.clone()).expect("what was written is read");
-            let map = TaskMap::try_from(launch.map.expect("a launch has a map")).expect("it fits together");
+            let launch = wire::Launch::decode(bytes.clone()).expect("the written launch decodes");
+            let map = TaskMap::try_from(launch.map.expect("a launch has a map")).expect("the map is valid");
             KnownStep { job: *job, map, group: launch.group }
         });
         let inventory = machine.inventory.clone();
@@ -401,7 +400,7 @@ impl World {
         if *port_moves { format!("m{machine}:{incarnation}") } else { format!("m{machine}") }
     }
 
-    /// One input, and what follows from it.
+    /// Handles one input and performs its effects.
     pub(crate) fn handle(&mut self, pid: Pid, input: Input) {
         let now = self.now();
         let Some(daemon) = self.daemons.get_mut(&pid) else { return };
@@ -481,7 +480,7 @@ impl World {
             Effect::ForgetKept => self.machines[machine].kept.clear(),
             Effect::Identity { node, dvm, name } => self.machines[machine].identity = (node, dvm, name),
             Effect::Exit => {
-                // Behind its last words.
+                // After its last messages.
                 let ends = self.wires.iter().filter_map(|(id, wire)| match wire {
                     wire if wire.upper == pid => Some((*id, Way::Down)),
                     wire if wire.lower == Lower::Daemon(pid) => Some((*id, Way::Up)),
@@ -498,7 +497,7 @@ impl World {
         }
     }
 
-    /// The process is gone; its peers find out.
+    /// Ends the process; its peers notice later.
     fn end_daemon(&mut self, pid: Pid) {
         let Some(daemon) = self.daemons.remove(&pid) else { return };
         self.machines[daemon.machine].daemon = None;
@@ -571,7 +570,7 @@ impl World {
         None
     }
 
-    /// A message from above, or the end.
+    /// Handles a message from the parent, or the end of its stream.
     fn on_from_above(&mut self, pid: Pid, wire: WireId, down: Option<Down>) {
         let Some(daemon) = self.daemons.get_mut(&pid) else { return };
         let input = if daemon.dialing == Some(wire) {
@@ -652,7 +651,7 @@ impl World {
         }
     }
 
-    // --- what there is ---
+    // --- queries ---
 
     pub(crate) fn core(&self, machine: MachineId) -> Option<&Rsd> {
         self.machines[machine].daemon.and_then(|pid| self.daemons.get(&pid)).map(|daemon| &daemon.core)
@@ -670,7 +669,7 @@ impl World {
         self.nodes().iter().filter(|node| node.state() == wire::NodeState::Up).count()
     }
 
-    /// The machine of a node, by the name that it started with.
+    /// Returns the machine of a node, by the name that it started with.
     pub(crate) fn machine(&mut self, node: NodeId) -> MachineId {
         (0..self.machines.len()).find(|id| self.machines[*id].identity.0 == node).expect("every node is a machine")
     }
@@ -679,7 +678,7 @@ impl World {
         self.machines[machine].identity.0
     }
 
-    /// How many messages of a kind went between daemons.
+    /// Returns the number of messages of a kind between daemons.
     pub(crate) fn count(&self, kind: &str) -> usize {
         self.traffic.iter().filter(|(of, ..)| *of == kind).count()
     }

@@ -1,4 +1,4 @@
-//! What clients ask: rsctl, users who feed standard input, and ranks through the gRPC service.
+//! The requests of clients: rsctl, users that send standard input, and ranks through the gRPC service.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -32,7 +32,7 @@ impl World {
         req
     }
 
-    /// The answer, if it is there.
+    /// Returns the answer if it has arrived.
     pub(crate) fn answered(&mut self, req: ReqId) -> Option<Answer> {
         self.answers.remove(&req)
     }
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// A rank asks through the gRPC service.
+    /// Sends a rank's fence request through the gRPC service.
     pub(crate) fn call_fence(&mut self, step: &StepProc, pid: Pid, local: Local, (rank, attempt): (u32, u64)) {
         let Some(daemon) = self.machines[step.machine].daemon else {
             return self.after(Duration::ZERO, Event::Rank(pid, local, RankEvent::CallAnswered(false)));
@@ -64,7 +64,7 @@ impl World {
         self.handle(daemon, Input::Call { req, call });
     }
 
-    /// Standard input for a job, chunk by chunk.
+    /// Sends standard input to a job, chunk by chunk.
     pub(crate) fn feed_stdin(&mut self, job: JobId, chunks: Vec<Bytes>) {
         self.feeds.insert(job, chunks.into());
         self.after(Duration::ZERO, Event::Feed(job));
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// Chunks of standard input and calls of ranks that no answer has come for.
+    /// Returns the number of unanswered chunks of standard input and calls of ranks.
     pub(crate) fn unanswered(&self) -> usize {
         self.fed.len() + self.feeds.values().map(VecDeque::len).sum::<usize>() + self.callers.len()
     }
@@ -100,7 +100,7 @@ impl World {
     }
 }
 
-/// As the shell hands it to the head.
+/// Returns a submission as the shell passes it to the head.
 pub(crate) fn submission(spec: JobSpec) -> Call {
     Call::Submit { spec: Box::new(spec), secret: Bytes::from_static(&[7; 32]) }
 }

@@ -1,4 +1,4 @@
-//! The links between daemons, and between steps and their daemons: messages take their time, and what is cut is noticed late.
+//! The links between daemons, and between steps and their daemons: messages are delayed, and cuts are noticed late.
 
 use std::time::Duration;
 
@@ -26,15 +26,15 @@ pub(crate) enum Lower {
 pub(super) struct Wire {
     pub(super) lower: Lower,
     pub(super) upper: Pid,
-    /// The upper daemon's name for it, once it has said who it is.
+    /// The upper daemon's number for it, after its hello.
     pub(super) link: Option<LinkId>,
-    /// Arrival of the last message each way.
+    /// When the last message in each direction arrives.
     pub(super) last: [Duration; 2],
-    /// What arrives later each way is lost.
+    /// When each direction was cut: later messages are lost.
     pub(super) cut: [Option<Duration>; 2],
 }
 
-/// Who a wire connects.
+/// The ends of a wire.
 #[derive(Debug)]
 pub(crate) struct WireEnds {
     pub(crate) lower: Lower,
@@ -79,7 +79,7 @@ impl World {
                         self.handle(pid, Input::Hello { link, hello });
                     }
                     (Some(link), body) => self.handle(pid, Input::Up { link, up: Up { body } }),
-                    (None, body) => panic!("the first word is not hello but {body:?}"),
+                    (None, body) => panic!("the first message is not hello but {body:?}"),
                 }
             }
             (Way::Down, Some(bytes)) => {
@@ -93,13 +93,13 @@ impl World {
         }
     }
 
-    /// The end that `way` leads to sees that there is no more.
+    /// Reports the end of the stream to the end that `way` leads to.
     pub(super) fn notice(&mut self, id: WireId, way: Way) {
         let Some(wire) = self.wires.get_mut(&id) else { return };
         match way {
             Way::Up => {
                 let (pid, Some(link)) = (wire.upper, wire.link) else { return };
-                // Nothing after this.
+                // Nothing is delivered after this.
                 wire.cut[0] = Some(Duration::ZERO);
                 wire.link = None;
                 if let Some(daemon) = self.daemons.get_mut(&pid) {
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// Cuts it: what is on the way may or may not arrive, and each end notices in its own time.
+    /// Cuts a wire: messages on the way may or may not arrive, and each end notices the cut independently.
     pub(super) fn cut(&mut self, id: WireId) {
         for way in [Way::Up, Way::Down] {
             let at = self.now + self.rng.within(Duration::from_micros(300));
