@@ -2,7 +2,7 @@
 //!
 //! - [`hostfile`], [`hostlist`] (both built on [`host`]), [`rankfile`], [`envfile`]: parse text and report a mistake with its
 //!   line, column and the accepted form ([`syntax`]).
-//! - [`settings`]: every key is documented in `rsd.toml`, which is also the built-in default.
+//! - [`settings`] (the feature of that name): every key is documented in `rsd.toml`, which is also the built-in default.
 //! - [`duration`], [`size`]: `5s`, `1MiB`.
 //! - [`runtime_dir`], [`find`], [`dvm_name`]: where a user's DVMs are, which one a command addresses, and which names are valid.
 //!
@@ -21,6 +21,7 @@ pub mod nearest;
 mod ranges;
 pub mod rankfile;
 mod runtime;
+#[cfg(feature = "settings")]
 pub mod settings;
 pub mod size;
 pub mod syntax;

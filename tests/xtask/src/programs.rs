@@ -8,15 +8,16 @@ use anyhow::Context;
 use crate::places;
 use crate::shell::{cargo, quiet, step};
 
-/// Builds the programs for installation; returns the directory of `rsd`, `rsctl`, the MPI library and its examples.
+/// Builds the programs for installation; returns the directory of `rsd`, `rsctl` and the MPI library.
 ///
-/// - `rsd` and `rsctl` share their dependencies with the development build (`installed.toml`).
+/// - `rsd` and `rsctl` share dependencies and libraries with the development build (`installed.toml`).
 /// - The MPI library is optimised and linked as a whole (the `release` profile), because it handles every message.
 /// - `rsctl` is linked statically and at a fixed address: every command starts it anew, and loading libraries and relocation took
 ///   a third of its time. Where static linking is not possible, it is linked dynamically. `rsd` is always linked dynamically
 ///   because it loads drivers.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
-    const LIBRARY: [&str; 5] = ["build", "--release", "--package=rsd-mpi", "--lib", "--examples"];
+    const LIBRARY: [&str; 4] = ["build", "--release", "--package=rsd-mpi", "--lib"];
+    const SMALL: [&str; 2] = ["-C", "strip=debuginfo"];
     const STATIC: [&str; 4] = ["-C", "target-feature=+crt-static", "-C", "relocation-model=static"];
     let installed = places::target()?.join("release");
     step("build for installing", || {
@@ -27,12 +28,12 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
             command.args(args);
             command
         };
-        quiet(&mut with(&["build", "--package=rsd", "--bin=rsd"]))?;
+        quiet(with(&["rustc", "--package=rsd", "--bin=rsd", "--"]).args(SMALL))?;
         let rsctl = ["rustc", "--package=rsctl", "--bin=rsctl", "--"];
         let is_static = cfg!(all(target_os = "linux", target_env = "gnu"))
-            && with(&rsctl).args(STATIC).output().is_ok_and(|output| output.status.success());
+            && with(&rsctl).args(SMALL).args(STATIC).output().is_ok_and(|output| output.status.success());
         if !is_static {
-            quiet(&mut with(&rsctl))?;
+            quiet(with(&rsctl).args(SMALL))?;
         }
         quiet(&mut cargo(LIBRARY))?;
         for program in ["rsd", "rsctl"] {
@@ -41,6 +42,14 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
         Ok(())
     })?;
     Ok(installed)
+}
+
+/// Builds the MPI library's examples, which the benches run, with optimisation; returns their directory.
+pub(crate) fn examples() -> anyhow::Result<PathBuf> {
+    step("build the benches' programs", || {
+        quiet(&mut cargo(["build", "--release", "--package=rsd-mpi", "--examples"])).map(drop)
+    })?;
+    Ok(places::target()?.join("release/examples"))
 }
 
 /// Replaces `to`, which may be a running program.

@@ -84,7 +84,7 @@ fn forming(stage: &Stage) -> anyhow::Result<()> {
 
 /// Measures fences of the library's PMI client, one rank per daemon.
 fn fences(stage: &Stage) -> anyhow::Result<()> {
-    let program = places::target()?.join("release/examples/fence").display().to_string();
+    let program = programs::examples()?.join("fence").display().to_string();
     println!("\n| fence over | median (us) | fastest (us) | 99 % within (us) |\n|---|---|---|---|");
     for nodes in [1, 8, 64] {
         form(stage, nodes)?;
