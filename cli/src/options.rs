@@ -1,4 +1,4 @@
-//! The command line of rsctl: what clap reads, prints as help, completes in shells and writes as man pages.
+//! The command line of rsctl, which clap parses, prints as help, completes in shells and writes as man pages.
 //!
 //! [`cli`] the commands · [`launch`], [`placing`], [`plan`], [`jobs`], [`group`], [`kv`] the options of each · [`words`] values
 //! that several of them take · [`spelling`] options of other launchers · [`overlay`] `plan --diff` · [`mod@read`] arguments → [`Cli`]. Commands import

@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn options_that_contradict_each_other_are_refused_by_name() {
         let vectors = [
-            ("--oversubscribe --map-by slot:nooversubscribe", "leave out one"),
+            ("--oversubscribe --map-by slot:nooversubscribe", "leave out one of them"),
             ("--map-by rankfile", "--map-by rankfile needs a file: --rankfile FILE"),
             ("--map-by rankfile:file=f --rankfile f", "two rank files"),
             ("--map-by node --rankfile f", "--map-by node: the rank file decides where each rank goes"),

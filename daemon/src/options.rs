@@ -19,14 +19,14 @@ pub(crate) enum Command {
     /// Start a daemon: the head of a new DVM, or with --join a node of an existing one
     #[command(after_help = "Examples:
   rsd start                                     one node, one user, nothing to configure
-  rsd start --name node0 --listen 127.0.0.1:0   a head that others may join
-  rsd start --name node1 --join 127.0.0.1:7817  one more node (each daemon is a node, on one machine too)")]
+  rsd start --name node0 --listen 127.0.0.1:0   a head that other daemons can join
+  rsd start --name node1 --join 127.0.0.1:7817  one more node, also on the same machine")]
     Start(StartOptions),
     /// Stop a daemon; the head stops its whole DVM
     Stop(StopOptions),
-    /// Print what a daemon is and does
+    /// Print a daemon's role, slots and jobs
     Status(StatusOptions),
-    /// Show the settings that hold
+    /// Show the settings in effect
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Print the completions for a shell
@@ -39,27 +39,27 @@ pub(crate) enum Command {
     /// Write the man pages into man1 of a directory
     #[command(after_help = "Example:\n  rsd man ~/.local/share/man && man rsd-start")]
     Man {
-        /// The directory, which is made if it does not exist; DIR/man1 means DIR
+        /// The directory, which is created if it does not exist; DIR/man1 means DIR
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
     /// Hold the ranks of one job on this node (started by the daemon)
     #[command(hide = true)]
     Step(StepOptions),
-    /// Set limits and become a program (a rank's, started by a step)
+    /// Set limits and become a rank's program (started by a step)
     #[command(hide = true, disable_help_flag = true)]
     Limits(LimitsOptions),
-    /// Answer an encoded plan request on standard input (asked by `rsctl plan --topology`)
+    /// Answer an encoded plan request from standard input (called by `rsctl plan --topology`)
     #[command(hide = true)]
     Plan,
-    /// Write the topology that hwloc's environment variables describe (asked by `rsd plan`)
+    /// Write the topology that hwloc's environment variables describe (called by `rsd plan`)
     #[command(hide = true)]
     Topology,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Print every setting, its value, and what has set it
+    /// Print every setting, its value, and where the value comes from
     #[command(after_help = "Examples:
   rsd config show
   rsd config show --config mine.toml --json")]
@@ -78,10 +78,10 @@ pub(crate) struct ConfigOptions {
     pub(crate) json: bool,
 }
 
-/// What and how the daemon logs.
+/// The level and form of the daemon's log.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LogOptions {
-    /// Log level: error, warn, info, debug, trace, or per target as in info,rsd=debug
+    /// Log level: error, warn, info, debug or trace; per component, as in info,rsd=debug
     #[arg(long, env = "RSD_LOG", value_name = "LEVEL")]
     pub(crate) log: Option<String>,
     /// Log as text or json
@@ -100,16 +100,16 @@ pub(crate) struct StartOptions {
     /// Directory of the daemon's socket, lock and records [default: in the user's runtime directory]
     #[arg(long)]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Address on which other daemons can join; port 0 takes a free one (loopback only in this version)
+    /// Address on which other daemons can join (in this version, loopback only); port 0 takes a free port
     #[arg(long, value_name = "ADDR", conflicts_with = "local_only")]
     pub(crate) listen: Option<String>,
     /// Listen on the unix socket only
     #[arg(long)]
     pub(crate) local_only: bool,
-    /// Address of a daemon whose DVM to join
+    /// Join the DVM of the daemon at this address
     #[arg(long, value_name = "ADDR")]
     pub(crate) join: Option<String>,
-    /// Slots of this node: ranks that it takes without oversubscription [default: its usable cores]
+    /// Slots of this node: the number of ranks it takes without oversubscription [default: its usable cores]
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     pub(crate) slots: Option<u32>,
     /// Read this settings file instead of the one in RSD_CONFIG
@@ -127,7 +127,7 @@ pub(crate) struct StopOptions {
     /// The daemon, by name or state directory
     #[arg(long, env = "RSD_DVM", value_name = "NAME|STATE_DIR")]
     pub(crate) dvm: Option<String>,
-    /// Kill running jobs
+    /// Kill running jobs instead of refusing to stop
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -46,13 +46,13 @@ fn topic_help() -> String {
 
 const HELP: &str = "\
 Examples:
-  rsctl run -n 4 ./a.out             run and follow; exits as the program does
-  rsctl submit -n 16 ./train         leave it running; prints the job's number
-  rsctl logs -f last                 follow what it writes
-  rsctl job show 7                   where its ranks are, how they ended
+  rsctl run -n 4 ./a.out             start a job, follow it, exit with its code
+  rsctl submit -n 16 ./train         start a job and leave it running; prints its number
+  rsctl logs -f last                 follow the output of the newest job
+  rsctl job show 7                   where the ranks of job 7 are, and how they ended
 
-Exit codes: the code of the first rank that failed, 128 + signal if it was killed, 124 for --timeout,
-130 if cancelled. Errors of rsctl itself are 240 and above: rsctl help exit-codes.";
+Exit codes: the code of the first rank that failed, or 128 + signal if it was killed; 124 if the job timed
+out; 130 if it was cancelled. Errors of rsctl itself have codes from 240: rsctl help exit-codes.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -77,7 +77,7 @@ pub(crate) enum Command {
     /// Print a job's output
     #[command(after_help = "Examples:\n  rsctl logs last\n  rsctl logs -f 7 -l\n  rsctl logs 7.3        only rank 3")]
     Logs(Logs),
-    /// Wait until jobs have ended; exit as the first one that failed
+    /// Wait until jobs have ended; exit with the code of the first one that failed
     #[command(after_help = "Example:\n  job=$(rsctl submit -n 4 ./a.out) && rsctl wait $job")]
     Wait {
         /// `last`, or job numbers
@@ -114,7 +114,7 @@ pub(crate) enum Command {
     },
     /// List nodes: slots, cores, load, memory
     Nodes,
-    /// Show the names that ranks have published (MPI_Publish_name)
+    /// Show the names that ranks published (MPI_Publish_name)
     #[command(subcommand)]
     Name(NameCommand),
     /// Join and manage groups: processes that already run become one MPI_COMM_WORLD
@@ -132,10 +132,10 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
-    /// Write the man pages: commands into man1, topics into man7 of a directory
+    /// Write the man pages: those of commands into DIR/man1, those of topics into DIR/man7
     #[command(after_help = "Example:\n  rsctl man ~/.local/share/man && man rsctl-run")]
     Man {
-        /// The directory, which is made if it does not exist; DIR/man1 means DIR
+        /// The directory, which is created if it does not exist; DIR/man1 means DIR
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
@@ -149,7 +149,7 @@ pub(crate) enum Command {
 }
 
 const GROUP_HELP: &str = "\
-Example: sixteen workers that something else starts, on any nodes of the DVM:
+Example: another program starts sixteen workers, on any nodes of the DVM:
   rsctl group exec actors --size 16 -- python serve.py    in each of the sixteen processes
   rsctl group ls             all groups
   rsctl group show actors    which members wait, and how many are missing
@@ -161,14 +161,14 @@ More: rsctl help groups";
 #[derive(Debug, Subcommand)]
 pub(crate) enum NameCommand {
     /// List names, with their jobs and ports
-    #[command(after_help = "Example:\n  rsctl name ls       a name ends when it is unpublished, or with its job")]
+    #[command(after_help = "Example:\n  rsctl name ls       a name is listed until it is unpublished or its job ends")]
     Ls,
 }
 
 /// `mpi …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MpiCommand {
-    /// List the environment variables that programs with this library read
+    /// List the environment variables that rsd's MPI library reads
     #[command(after_help = "Example:\n  rsctl run -n 2 -x RSD_MPI_VERBOSE=transports ./a.out")]
     Settings,
 }

@@ -11,15 +11,15 @@ use crate::exit::Failure;
 /// `group …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GroupCommand {
-    /// Join a group, wait until it is complete, and become the program: an MPI rank of it
+    /// Join a group, wait until it is complete, then become the program, which is a rank of the group
     #[command(after_help = EXEC_HELP)]
     Exec(Exec),
-    /// Join a group for this shell, wait until it is complete, and print the member's environment
+    /// Join a group for this shell, wait until it is complete, then print the member's environment
     #[command(after_help = ENV_HELP)]
     Env {
         #[command(flatten)]
         join: JoinOptions,
-        /// The process that becomes the member; when it ends, the membership ends [default: the parent]
+        /// The process that becomes the member until it ends [default: the parent of rsctl]
         #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
         pid: Option<u32>,
     },
@@ -46,7 +46,7 @@ pub(crate) enum GroupCommand {
         /// The group's name
         #[arg(value_name = "GROUP", value_parser = group_name)]
         name: String,
-        /// The member's process
+        /// The member's process id, after its node's name if several nodes have a member with this id
         #[arg(value_name = "[NODE:]PID", value_parser = member)]
         member: Member,
     },
@@ -59,12 +59,12 @@ Examples, each called by sixteen processes, on any nodes of the DVM, in any orde
   rsctl group exec actors --size 16 --export torch,nccl -- python train.py
 
 rsctl becomes the program: same process, same parent, same terminal. MPI_Init finds an MPI_COMM_WORLD
-of 16. Ranks are numbered by node, then by arrival; --rank asks for a certain one. If the group is not
-complete in time, rsctl exits with 124 and reports the waiting members and how many are missing. When a
-member dies, the epoch ends; processes that join later are in epoch 2.
+of 16. Ranks are numbered by node, then by arrival; --rank requests a particular rank. If the group is
+not complete in time, rsctl exits with 124 and reports the waiting members and how many are missing.
+When a member dies, the epoch ends; processes that join later form epoch 2.
 
---export sets variables before the program starts. RSD_JOIN in a program with rsd's MPI library joins
-too, but sets none: MPI_Init does not change the environment of a process that may have threads.
+--export sets variables before the program starts. With RSD_JOIN, a program with rsd's MPI library joins
+in MPI_Init, which sets no variables: other threads of the process may be reading the environment.
 
 rsd never signals a process it did not start.";
 
@@ -72,7 +72,7 @@ const ENV_HELP: &str = "\
 Example:
   eval \"$(rsctl group env actors --size 16)\" && python serve.py
 
-The shell that runs this becomes the member. If it ends before MPI_Init, its place is free again.";
+The shell that runs this becomes the member. If the shell ends before MPI_Init, its place is free again.";
 
 const CREATE_HELP: &str = "\
 Examples:
@@ -91,22 +91,22 @@ pub(crate) struct JoinOptions {
     /// The group's name
     #[arg(value_name = "GROUP", value_parser = group_name)]
     pub(crate) name: String,
-    /// Number of members [default: as created]
+    /// Number of members [default: as the group was created]
     #[arg(long, value_name = "N", conflicts_with_all = ["min", "max"])]
     pub(crate) size: Option<u32>,
-    /// Instead of --size: least number of members
+    /// Minimum number of members, instead of --size
     #[arg(long, value_name = "N", requires = "max")]
     pub(crate) min: Option<u32>,
-    /// With --min: greatest number of members
+    /// Maximum number of members, with --min
     #[arg(long, value_name = "N", requires = "min")]
     pub(crate) max: Option<u32>,
-    /// The rank to request [default: any]
+    /// The rank to request [default: by node, then by arrival]
     #[arg(long, value_name = "RANK")]
     pub(crate) rank: Option<u32>,
-    /// How long to wait for the others, for example `90s` [default: the group's, 1m]
+    /// How long to wait for the other members, for example `90s` [default: the group's timeout, 1m]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-    /// Set the variables that these frameworks read: torch, nccl, nvshmem; the program need not use MPI then
+    /// Set the variables that these frameworks read: torch, nccl, nvshmem; the program need not use MPI
     #[arg(long, value_name = "FRAMEWORK,…", value_parser = exported)]
     pub(crate) export: Option<String>,
 }
@@ -130,10 +130,10 @@ pub(crate) struct Create {
     /// Number of members
     #[arg(long, value_name = "N", conflicts_with_all = ["min", "max"])]
     pub(crate) size: Option<u32>,
-    /// Instead of --size: least number of members
+    /// Minimum number of members, instead of --size
     #[arg(long, value_name = "N", requires = "max")]
     pub(crate) min: Option<u32>,
-    /// With --min: greatest number of members
+    /// Maximum number of members, with --min
     #[arg(long, value_name = "N", requires = "min")]
     pub(crate) max: Option<u32>,
     /// With --min: start once no member has joined for this time [default: 2s]
@@ -145,7 +145,7 @@ pub(crate) struct Create {
     /// How long an empty group is kept [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub(crate) ttl: Option<Duration>,
-    /// Which other users may join, as file permissions: 600 none, 666 all that the daemon accepts [default: 600]
+    /// Which other users may join, as a file mode: 600 none, 666 all that the daemon accepts [default: 600]
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub(crate) mode: Option<u32>,
 }
@@ -169,19 +169,19 @@ pub(crate) struct Member {
 }
 
 fn exported(text: &str) -> Result<String, String> {
-    frameworks(text, "the program inherits the environment of rsctl or the shell without an option")
+    frameworks(text, "the program inherits the environment of rsctl or the shell anyway")
 }
 
 fn lifetime(text: &str) -> Result<Duration, String> {
     match duration(text)? {
-        Duration::ZERO => Err("the group would end at once; use 10m or 1d, for example".to_owned()),
+        Duration::ZERO => Err("the empty group would be removed at once; use 10m or 1d, for example".to_owned()),
         time => Ok(time),
     }
 }
 
 fn mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| "expected an octal mode as for chmod: 600, 666".to_owned())
+    mode.ok_or_else(|| "expected an octal file mode such as 600 or 666".to_owned())
 }
 
 fn member(text: &str) -> Result<Member, String> {
@@ -198,7 +198,7 @@ mod tests {
     fn an_unknown_framework_is_refused_with_the_known_ones() {
         let error = exported("foo").unwrap_err();
         assert!(error.contains("use torch, nccl or nvshmem"), "{error}");
-        assert!(error.ends_with("inherits the environment of rsctl or the shell without an option"), "{error}");
+        assert!(error.ends_with("inherits the environment of rsctl or the shell anyway"), "{error}");
         assert_eq!(exported("nccl,torch"), Ok("torch,nccl".into()));
     }
 

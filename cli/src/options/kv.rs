@@ -32,13 +32,13 @@ pub(crate) enum KvCommand {
         /// How long to wait for it; 0: do not wait
         #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
         timeout: Duration,
-        /// Print hexadecimal digits and a line feed
+        /// Print hexadecimal digits and a newline
         #[arg(long)]
         hex: bool,
         #[command(flatten)]
         of: Of,
     },
-    /// Wait until all ranks of the job have called this, or N participants with -n
+    /// Wait until all ranks of the job, or with -n N participants, have called this
     #[command(after_help = FENCE_HELP)]
     Fence {
         /// The fence's name
@@ -47,10 +47,10 @@ pub(crate) enum KvCommand {
         /// Number of participants [default: the job's ranks]
         #[arg(short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         n: Option<u32>,
-        /// Name of this participant, if it is not a rank
+        /// Name of this participant; required if it is not a rank
         #[arg(long = "as", value_name = "NAME", value_parser = text)]
         who: Option<String>,
-        /// How long to wait for the others
+        /// How long to wait for the other participants
         #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
         timeout: Duration,
         #[command(flatten)]
@@ -72,14 +72,14 @@ pub(crate) enum KvCommand {
 }
 
 pub(crate) const HELP: &str = "\
-Values by name for the processes of a job, or the members of a group. They live as long as the job. In a rank or
-member, the job is its own; elsewhere, use --job 7 or --group actors.
+The head keeps a job's values until the job ends. Inside a rank or a member of a group, these commands use its
+own job; elsewhere, use --job 7 or --group actors.
 
-Examples, in a program whose rank 0 makes an id that all ranks need:
+Examples, in a program whose rank 0 creates an id that all ranks need:
   rsctl kv put nccl-id < id.bin                        rank 0: any bytes, here 128
   rsctl kv get nccl-id --timeout 2m > id.bin           the others: returns once the value exists
   rsctl kv fence loaded                                all ranks: returns once every rank has called it
-From outside:
+From outside the job:
   rsctl kv ls --group actors
   rsctl kv get --job 7 nccl-id --hex";
 
@@ -95,13 +95,14 @@ const GET_HELP: &str = "\
 Examples:
   rsctl kv get id > id.bin
   rsctl kv get id --hex
-If the value is not put in time, get exits with 124 and reports which ranks have put nothing.";
+If no process puts the value in time, get exits with 124 and lists the ranks that have put nothing.";
 
 const FENCE_HELP: &str = "\
 Examples:
   rsctl kv fence                                 all ranks of the job
   rsctl kv fence ready -n 3 --as loader          three participants that need not be ranks
-If participants are missing in time, fence exits with 124 and reports them. A name can be used repeatedly.";
+If participants are still missing after the timeout, fence exits with 124 and lists them. The name can be used
+repeatedly.";
 
 /// The job or group that the values belong to.
 #[derive(Debug, Args)]
@@ -129,7 +130,7 @@ pub(crate) struct Given {
     pub(crate) hex: Option<Bytes>,
 }
 
-/// Bytes given as digits.
+/// Bytes given as hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
 

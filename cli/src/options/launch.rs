@@ -16,7 +16,7 @@ pub(crate) struct Segment {
     /// Number of ranks [default: one per slot]
     #[arg(short, long = "np", value_name = "N", value_parser = ranks, allow_negative_numbers = true)]
     pub(crate) n: Option<u32>,
-    /// Nodes to use, in this order: `a,b:2` (2 slots of b), `gpu[01-16]`, `+n2` (the third), `+e:2` (2 idle ones), `^c` (not c)
+    /// Nodes to use, in this order: `a,b:2` (2 slots of b), `gpu[01-16]`, `+n2` (third node), `+e:2` (2 idle nodes), `^c` (not c)
     #[arg(long, value_name = "NODE[:SLOTS],…", help_heading = PLACEMENT)]
     pub(crate) host: Vec<String>,
     /// A file with one node per line: `a slots=4 max_slots=8`, `b:2`; --host then chooses from it
@@ -25,7 +25,7 @@ pub(crate) struct Segment {
     /// Directory in which the ranks start [default: the current one]
     #[arg(long, value_name = "DIR")]
     pub(crate) wdir: Option<PathBuf>,
-    /// Set a variable, or forward a launcher's variable (all others are forwarded anyway)
+    /// Set a variable for the ranks, or forward a launcher's, such as PMI_RANK (all others are forwarded anyway)
     #[arg(short = 'x', value_name = "NAME[=VALUE]")]
     pub(crate) variables: Vec<OsString>,
     /// The program and its arguments
@@ -49,10 +49,10 @@ pub(crate) struct Launch {
     /// End the job after this time, for example `90s`, `5m` or `1h` (exit code 124)
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-    /// Write output to this directory instead, one file per rank and stream
+    /// Write output to files in this directory instead: rank.0.stdout, rank.0.stderr, …
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace the files that an earlier job has left in the --output directory
+    /// Replace files of an earlier job in the --output directory
     #[arg(long, requires = "output")]
     pub(crate) overwrite: bool,
     /// Time between TERM and KILL when the job is ended [default: the head's jobs.kill_grace, 5s]
@@ -71,7 +71,7 @@ pub(crate) struct Run {
     /// Put `[rank] ` before each line
     #[arg(short, long)]
     pub(crate) label: bool,
-    /// Print the plan on stderr before the ranks start, as `rsctl plan` does
+    /// Print the placement on stderr before the ranks start, as `rsctl plan` does
     #[arg(long)]
     pub(crate) show_plan: bool,
     /// Which ranks read standard input: one rank, `all` or `none`
@@ -85,16 +85,17 @@ Examples:
   rsctl run -n 8 --host n0:4,n1:4 -l ./a.out arg
   rsctl run --hostfile hosts --map-by node:oversubscribe -n 64 ./a.out
   rsctl run -n 1 ./server : -n 4 -x MODE=fast ./client    two programs, one MPI_COMM_WORLD
-  rsctl run -n 8 --export torch,nccl python train.py      MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, LOCAL_RANK …
+  rsctl run -n 8 --export torch,nccl python train.py      sets MASTER_ADDR, RANK, WORLD_SIZE, …
 
 Programs are joined by ` : `. Each has its own -n, --host, --hostfile, --wdir and -x; a program without
 hosts uses those of the first. All other options go before the first program.
 
 `rsctl plan` with the same options shows where the ranks would go; `rsctl help placement` explains it.
-Options of Open MPI, Hydra and srun that mean the same are accepted; others are answered with rsctl's.
+Options of Open MPI, Hydra and srun that mean the same are accepted. For others, the error names rsctl's
+option.
 
-Ctrl-C cancels the job (TERM, then KILL after --kill-grace), twice kills it, three times leaves at once.
-If no daemon is running, rsctl starts one for this job only.";
+Ctrl-C cancels the job (TERM, then KILL after --kill-grace). A second Ctrl-C kills it; with a third, rsctl
+exits without waiting. If no daemon is running, rsctl starts one for this job only.";
 
 pub(super) const SUBMIT_HELP: &str = "\
 Examples:
@@ -104,7 +105,7 @@ Examples:
 
 Several programs are joined by ` : `, as with run. A submitted job has no standard input.";
 
-/// The most ranks of a job. A larger number is a typing mistake and is refused here.
+/// The most ranks of a job. A larger number is a typing error and is refused here.
 const RANKS_MAX: u32 = 1 << 24;
 
 fn ranks(text: &str) -> Result<u32, String> {
@@ -112,7 +113,7 @@ fn ranks(text: &str) -> Result<u32, String> {
         Ok(n) if (1..=i64::from(RANKS_MAX)).contains(&n) => Ok(u32::try_from(n).unwrap_or(RANKS_MAX)),
         Ok(..=0) => Err("a job has at least one rank".to_owned()),
         Ok(_) => Err(format!("a job has at most {RANKS_MAX} ranks")),
-        Err(_) => Err("not a number of ranks".to_owned()),
+        Err(_) => Err("expected a number of ranks".to_owned()),
     }
 }
 

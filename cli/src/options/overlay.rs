@@ -10,7 +10,7 @@ use super::spelling;
 use super::unread::Unread;
 use crate::exit::Failure;
 
-/// Returns the launch with `options` replacing those that they set. All options that name hosts count as one.
+/// Returns the launch in which `options` replace those of the same name. All options that name hosts count as one.
 pub(super) fn overlay(mut launch: Launch, options: &str) -> Result<Launch, Unread> {
     const NAME: &str = "rsctl plan --diff";
     let command = Launch::augment_args_for_update(clap::Command::new(NAME))
@@ -21,7 +21,7 @@ pub(super) fn overlay(mut launch: Launch, options: &str) -> Result<Launch, Unrea
     let words = spelling::translate(&words, &command).map_err(Unread::Failure)?;
     let unread = |error| Unread::Clap(error, Some("--diff takes options of run, as one word: --diff '--map-by node'"));
     let mut matches = command.try_get_matches_from(words).map_err(unread)?;
-    // A default must not win over an option that was given.
+    // A default must not override an option that was given.
     let said = |matches: &ArgMatches, id: &str| matches.value_source(id) != Some(ValueSource::DefaultValue);
     let ids: Vec<String> = matches.ids().map(|id| id.as_str().to_owned()).collect();
     let unsaid: Vec<String> = ids.into_iter().filter(|id| !said(&matches, id)).collect();

@@ -1,4 +1,4 @@
-//! Options of placement: their names and values, and which of them contradict each other.
+//! Options of placement: their names, their values, and which of them contradict each other.
 
 use std::path::PathBuf;
 
@@ -7,25 +7,25 @@ use rsd_core::place::policy::{BindTo, Compat, Directive, MapBy, MapByOption, Mem
 
 use crate::exit::Failure;
 
-/// Their heading in help.
+/// The heading of these options in help.
 pub(crate) const PLACEMENT: &str = "Placement";
 
-/// The most GPUs of a rank. A larger number is a typing mistake.
+/// The most GPUs of a rank. A larger number is a typing error.
 const GPUS_MAX: i64 = 1024;
 
 /// How ranks are mapped, numbered and bound.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Placing {
-    /// Where ranks go: slot, node, core, numa, package, ppr:2:node …, with modifiers :pe=2 :span … [default: slot]
+    /// Where ranks go: slot, node, core, numa, package, ppr:2:node, …; with modifiers such as :pe=2, :span [default: slot]
     #[arg(long, help_heading = PLACEMENT, value_name = "MAPPING", value_parser = mapping)]
     pub(crate) map_by: Option<MapByOption>,
     /// How ranks are numbered: slot, node, fill, span [default: follows the mapping]
     #[arg(long, help_heading = PLACEMENT, value_name = "ORDER")]
     pub(crate) rank_by: Option<RankBy>,
-    /// Cpus of a rank: none, hwthread, core, l3cache, numa, package [default: its share of the node]
+    /// What each rank is bound to: none, hwthread, core, l3cache, numa, package [default: its share of the node's cores]
     #[arg(long, help_heading = PLACEMENT, value_name = "CPUS")]
     pub(crate) bind_to: Option<BindTo>,
-    /// Memory of a rank: none, local, preferred, interleave [default: the kernel's choice]
+    /// Where a rank's memory comes from: none, local, preferred, interleave [default: the kernel's choice]
     #[arg(long, help_heading = PLACEMENT, value_name = "MEMORY")]
     pub(crate) mem_bind: Option<MemBind>,
     /// Allow more ranks than slots
@@ -37,10 +37,10 @@ pub(crate) struct Placing {
     /// A file with one line per rank: `rank 0=a slot=0-3`, `rank 1=b slot=0:1` (package 0, core 1)
     #[arg(long, help_heading = PLACEMENT, value_name = "FILE")]
     pub(crate) rankfile: Option<PathBuf>,
-    /// GPUs per rank, the nearest to its cores
+    /// Number of GPUs per rank: those nearest to its cores
     #[arg(long, help_heading = PLACEMENT, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=GPUS_MAX))]
     pub(crate) gpus_per_rank: Option<u32>,
-    /// Hide all other GPUs from a rank: set CUDA_VISIBLE_DEVICES
+    /// Hide all other GPUs from a rank (sets CUDA_VISIBLE_DEVICES)
     #[arg(long, help_heading = PLACEMENT, requires = "gpus_per_rank")]
     pub(crate) gpus_visible: bool,
     /// Place ranks as another launcher does: openmpi5, hydra
@@ -55,26 +55,26 @@ fn mapping(text: &str) -> Result<MapByOption, PolicyError> {
     }
 }
 
-/// The files that a mapping follows.
+/// The file that a mapping follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listing<'a> {
     /// None: the hosts alone decide where ranks go.
     None,
-    /// A host file for the programs that name no hosts; rank i takes its i-th entry.
+    /// A host file for programs without hosts of their own; rank i takes its i-th entry.
     Seq(Option<&'a str>),
     /// A rank file.
     Rankfile(&'a std::path::Path),
 }
 
 impl Placing {
-    /// The policy that all options together ask for, and the file that lists the ranks, if any.
+    /// Returns the policy that all options together request, and the file that lists the ranks, if any.
     pub(crate) fn policy(&self) -> Result<(Policy, Listing<'_>), Failure> {
         let (mut map_by, file) = match &self.map_by {
             Some(MapByOption { map_by, file }) => (map_by.clone(), file.as_deref()),
             None => (MapBy::default(), None),
         };
         if self.oversubscribe && map_by.oversubscribe == Some(false) {
-            let text = "--oversubscribe contradicts nooversubscribe of --map-by: leave out one";
+            let text = "--oversubscribe contradicts nooversubscribe of --map-by: leave out one of them";
             return Err(Failure::usage(text));
         }
         if self.oversubscribe {

@@ -13,29 +13,40 @@ pub(crate) struct PlanOptions {
     /// Plan as if no other job were running
     #[arg(long, help_heading = "Plan")]
     pub(crate) idle: bool,
-    /// Plan for a machine that you describe: `pack:2 core:8 pu:2`, or an XML file of lstopo; each host is such a machine
+    /// Plan for machines that you describe: `pack:2 core:8 pu:2`, or an XML file of lstopo; each host is such a machine
     #[arg(long, value_name = "SYNTHETIC|FILE.xml", conflicts_with = "idle", help_heading = "Plan")]
     pub(crate) topology: Option<String>,
-    /// Compare with the plan that results when these options replace the given ones
+    /// Compare with a second plan, in which these options replace the given ones
     #[arg(long, value_name = "'OPTIONS'", allow_hyphen_values = true, help_heading = "Plan")]
     pub(crate) diff: Option<String>,
-    /// Print a line for every rank: where it is, and why
+    /// Print a line for every rank: where it would go, and why
     #[arg(long, help_heading = "Plan")]
     pub(crate) reasons: bool,
-    /// The launch with the options of `diff`.
+    /// The launch in which the options of `diff` replace the others.
     #[arg(skip)]
     pub(crate) other: Option<Launch>,
 }
 
-/// Placement, taught by examples. The system tests run each of them and compare.
+/// Placement, explained by examples. The system tests run each example and compare the output.
 pub(crate) const HELP: &str = include_str!("plan.txt");
 
-/// Options of a launch without effect on placement. `plan` accepts them, so that `run` only needs to be replaced by `plan` in a
-/// command, but its help does not show them.
-pub(crate) const ELSEWHERE: [&str; 10] =
-    ["label", "stdin", "env_file", "timeout", "output", "kill_grace", "variables", "export", "wdir", "show_plan"];
+/// Options of `run` without effect on placement. `plan` accepts them, so that a user can replace `run` by `plan` in a command. Its
+/// help does not show them.
+pub(crate) const ELSEWHERE: [&str; 11] = [
+    "label",
+    "stdin",
+    "env_file",
+    "timeout",
+    "output",
+    "overwrite",
+    "kill_grace",
+    "variables",
+    "export",
+    "wdir",
+    "show_plan",
+];
 
-/// Turns an argument of `run` into one of `plan`: the program is optional, and options without effect are hidden.
+/// Turns an argument of `run` into one of `plan`: makes the program optional and hides options without effect.
 pub(super) fn in_plan(arg: clap::Arg) -> clap::Arg {
     let elsewhere = ELSEWHERE.contains(&arg.get_id().as_str());
     let required = arg.is_required_set() && arg.get_id() != "program";

@@ -1,4 +1,4 @@
-//! Arguments → [`Cli`]: segments are cut, options of other launchers translated, and clap reads what that gives.
+//! Arguments → [`Cli`]: cuts the segments, translates options of other launchers, and lets clap parse the result.
 
 use std::ffi::OsString;
 
@@ -18,7 +18,7 @@ pub(crate) fn read(args: &[OsString]) -> Result<Cli, Unread> {
     lean.map_or_else(|| read_by(Cli::command(), args), Ok)
 }
 
-/// The part of the command line that a launch needs: building the definitions of all commands takes longer than reading one launch.
+/// The definitions that a launch needs, without those of other commands: building all of them takes longer than parsing a launch.
 fn lean(args: &[OsString]) -> Option<clap::Command> {
     let launch = match args.first()?.to_str()? {
         "run" => Run::augment_args(clap::Command::new("run")),
@@ -71,7 +71,7 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
 fn read_segment(args: &[OsString], planned: bool) -> Result<Segment, Unread> {
     const ONLY: &str =
         "after ` : ` only -n, --host, --hostfile, --wdir and -x are allowed; other options go before the first program";
-    // Set here, because attributes of the type would apply to the first program's command too.
+    // Set here, because attributes on the type would also apply to the command of the first program.
     let command = Segment::command().name("rsctl run … :").no_binary_name(true).disable_help_flag(true);
     let command = if planned { command.mut_args(in_plan) } else { command };
     let args = spelling::translate(args, &command).map_err(Unread::Failure)?;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn clap_agrees_with_the_definitions() {
+    fn claps_own_checks_accept_the_definitions() {
         Cli::command().debug_assert();
         Segment::command().debug_assert();
     }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_double_dash_ends_our_options() {
+    fn a_double_dash_ends_the_options_of_rsctl() {
         assert_eq!(launch("run -n 2 -- -strange x").first.program, ["-strange", "x"]);
     }
 
@@ -148,13 +148,13 @@ mod tests {
         assert!(complaint("run -n 0 ./a").contains("at least one rank"));
         assert!(complaint("run -n -3 ./a").contains("at least one rank"));
         assert!(complaint("run -n 99999999999 ./a").contains("at most 16777216"));
-        assert!(complaint("run -n four ./a").contains("not a number of ranks"));
+        assert!(complaint("run -n four ./a").contains("expected a number of ranks"));
         assert_eq!(launch("run -n4 ./a").first.n, Some(4));
         assert_eq!(launch("run --np=4 ./a").first.n, Some(4));
     }
 
     #[test]
-    fn unknown_policies_are_answered_with_the_known_ones() {
+    fn an_unknown_policy_is_refused_with_the_known_ones() {
         let placing = launch("run --map-by socket:PE=2 --rank-by span --bind-to core ./a").placing;
         assert_eq!(placing.map_by.unwrap().map_by.to_string(), "package:pe=2");
         assert!(complaint("run --map-by cores ./a").contains("did you mean `core`?"));

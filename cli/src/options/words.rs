@@ -9,7 +9,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     rsd_config::duration::parse(text).map_err(|error| error.to_string())
 }
 
-/// A list of frameworks in canonical form. `else_` tells users who meant something else what to write.
+/// A list of frameworks in canonical form. `else_` completes the error: it says how to set other variables.
 pub(super) fn frameworks(text: &str, else_: &str) -> Result<String, String> {
     // srun's word for forwarding the environment, which rsctl always does.
     if text.eq_ignore_ascii_case("ALL") {
