@@ -1,5 +1,5 @@
-//! Shell completions. The script of a shell calls rsctl back with the words typed so far; what only the DVM knows (nodes, jobs,
-//! groups) is asked of the daemon, if it answers within [`PATIENCE`]. Nothing is ever printed but candidates.
+//! Shell completions. The shell's script calls rsctl with the words typed so far. rsctl asks the daemon for nodes, jobs and groups, and
+//! uses the answer if it comes within [`PATIENCE`]. It prints only candidates, never an error.
 
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::options::{Cli, Shell};
 use crate::print;
 use crate::topics::TOPICS;
 
-/// The variable by which a script calls back; its value names the shell.
+/// The variable that a script sets when it calls rsctl; its value names the shell.
 const VARIABLE: &str = "RSCTL_COMPLETE";
-/// A key press does not wait longer.
+/// The longest time that a completion may take.
 const PATIENCE: Duration = Duration::from_millis(80);
 
-/// Answers a completion script and exits, if one has called.
+/// Answers a completion script and exits, if a script called this process.
 pub(crate) fn answer_script() {
     if std::env::var_os(VARIABLE).is_some() {
         CompleteEnv::with_factory(|| with_completers(Cli::command())).var(VARIABLE).complete();
@@ -46,7 +46,7 @@ pub(crate) fn script(shell: Shell) -> Result<u8, Failure> {
     }
 }
 
-/// The definitions with a completer at each argument whose values are known, in all commands.
+/// Adds a completer to each argument whose values can be listed, in all commands.
 fn with_completers(command: Command) -> Command {
     command
         .mut_args(|arg| match completer(arg.get_id().as_str()) {
@@ -83,7 +83,7 @@ const MAPPINGS: [&str; 13] = [
 ];
 const BINDINGS: [&str; 8] = ["none", "hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "package"];
 
-/// The words that begin as typed.
+/// Returns the words that begin with the typed text.
 fn matching<W: AsRef<str>>(typed: &OsStr, words: impl IntoIterator<Item = W>) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
     let words = words.into_iter().filter(|word| word.as_ref().starts_with(&*typed));
@@ -105,7 +105,7 @@ fn dvms(typed: &OsStr) -> Vec<CompletionCandidate> {
     base.map_or_else(|_| Vec::new(), |base| matching(typed, rsd_config::find::names(&base)))
 }
 
-/// A list with commas between: the last name is completed.
+/// Completes the last name of a comma-separated list.
 fn hosts(typed: &OsStr) -> Vec<CompletionCandidate> {
     let text = typed.to_string_lossy();
     let before = text.rfind(',').map_or("", |at| &text[..=at]);
@@ -129,7 +129,7 @@ fn groups(typed: &OsStr) -> Vec<CompletionCandidate> {
     matching(typed, groups.into_iter().filter_map(|group| Some(group.rules?.name)))
 }
 
-/// The daemon's answer, if a daemon is running and answers in time.
+/// Returns the daemon's answer, if a daemon is running and answers in time.
 fn asked<T>(ask: impl AsyncFnOnce(&mut Client) -> Option<T>) -> Option<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let answer = async {
@@ -139,7 +139,7 @@ fn asked<T>(ask: impl AsyncFnOnce(&mut Client) -> Option<T>) -> Option<T> {
     runtime.block_on(async { tokio::time::timeout(PATIENCE, answer).await.ok().flatten() })
 }
 
-/// `--dvm` among the words typed.
+/// Returns the value of `--dvm` among the typed words.
 fn named_dvm() -> Option<OsString> {
     let mut words = std::env::args_os().skip_while(|word| word != "--dvm");
     words.nth(1)

@@ -24,7 +24,7 @@ pub(crate) type Client = DvmClient<Stamped>;
 /// Deadline for a daemon to accept, to answer, or to begin a stream.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The DVM that the user means: the one named, else the only one that runs.
+/// The DVM that the user selected: the one named, else the only one that is running.
 pub(crate) struct Dvm {
     /// The directory with an entry per daemon.
     base: PathBuf,
@@ -32,7 +32,7 @@ pub(crate) struct Dvm {
     option: Option<OsString>,
     /// `RSD_DVM`.
     variable: Option<OsString>,
-    /// Notices are not printed: with `--json`, standard error has errors only.
+    /// Suppresses notices: with `--json`, standard error has only errors.
     quiet: bool,
 }
 
@@ -61,7 +61,9 @@ impl Dvm {
             Ok(daemon) => Ok((connect(daemon.socket()).await?, None)),
             Err(FindError::NoneRuns { .. }) => {
                 if !self.quiet {
-                    say("no daemon is running here: a private one for this job (start one with: rsd start)");
+                    say(
+                        "no daemon is running here; starting a private one for this job (to keep one running: rsd start)",
+                    );
                 }
                 let private = Private::start(&self.base).await?;
                 match connect(private.socket()).await {

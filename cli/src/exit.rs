@@ -9,12 +9,12 @@ use rsd_config::find::FindError;
 use rsd_proto::transport::{DialError, exit, exit_code};
 use tonic::{Code, Status};
 
-/// A message for the user, and the exit code.
+/// A failure of rsctl: the message for the user, and the exit code.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) text: String,
-    /// What to do about it, where that is not part of the text; empty: nothing.
+    /// What to do about it, if the text does not say so; empty: no hint.
     pub(crate) hint: String,
 }
 
@@ -88,7 +88,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The code that the refusal carries, else one that follows from its gRPC code. A status with a source comes from our own transport.
+/// Returns the exit code that the refusal carries, else the one for its gRPC code. A status with a source comes from the transport on
+/// this side.
 fn code_of(status: &Status) -> u8 {
     if let Some(code) = exit_code(status) {
         return code;
@@ -109,7 +110,7 @@ fn code_of(status: &Status) -> u8 {
     }
 }
 
-/// The innermost cause: "broken pipe" is more specific than the four layers around it.
+/// Returns the innermost cause: "broken pipe" says more than the four errors around it.
 fn cause(status: &Status) -> String {
     let mut error = status.source();
     let mut text = None;

@@ -27,7 +27,7 @@ pub(crate) fn exec(exec: &Exec, dvm: &Dvm) -> Result<u8, Failure> {
     let Some((program, args)) = exec.program.split_first() else {
         return Err(Failure::usage("program missing: rsctl group exec actors --size 16 -- ./worker"));
     };
-    // Before it joins: a member that cannot start would make the epoch of all members fail.
+    // Checked before the join: a member whose program cannot start would end the epoch of all members.
     program::check(program)?;
     let socket = join::socket(dvm)?;
     join::tell_missing(dvm, &exec.join.name);
@@ -49,7 +49,7 @@ pub(crate) fn exec(exec: &Exec, dvm: &Dvm) -> Result<u8, Failure> {
 pub(crate) fn env(options: &JoinOptions, pid: Option<u32>, as_json: bool, dvm: &Dvm) -> Result<u8, Failure> {
     let joined = join_for(options, pid, as_json, dvm);
     if joined.is_err() && !as_json {
-        // The status of `eval "$(rsctl group env …)"` is that of the last command in it.
+        // `eval "$(rsctl group env …)"` returns the status of the last command that it evaluates.
         out("false\n")?;
     }
     joined

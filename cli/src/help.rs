@@ -15,7 +15,7 @@ pub(crate) fn help(words: &[String]) -> Result<u8, Failure> {
     root.build();
     match words {
         [] => print::out(&root.render_long_help().to_string())?,
-        // A topic comes first: `mpi` is a command as well, whose help is `rsctl mpi --help`.
+        // A topic wins over a command of the same name: the help of the command `mpi` is `rsctl mpi --help`.
         [word] if let Some(topic) = topics::find(word) => pager::page(&terminal::text(topic, &Look::of_stdout()))?,
         words => {
             let mut command = &mut root;

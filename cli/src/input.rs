@@ -15,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::dvm::Client;
 
-/// Bytes read and sent at once.
+/// The most bytes that are read and sent at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Sends our input to `job` until the input ends or the job no longer reads it. The reading thread may stay blocked in its last
@@ -29,7 +29,7 @@ pub(crate) fn forward(mut client: Client, job: u64) {
     });
 }
 
-/// Whether there is input to forward: ranks read /dev/null without our help.
+/// Whether there is input to forward. There is none if standard input is /dev/null, which ranks can read themselves.
 pub(crate) fn is_there() -> bool {
     let null = || -> io::Result<bool> {
         let meta = File::from(io::stdin().as_fd().try_clone_to_owned()?).metadata()?;
@@ -39,7 +39,7 @@ pub(crate) fn is_there() -> bool {
 }
 
 fn read(job: u64, sender: &mpsc::Sender<InputChunk>) {
-    // A background job that reads its terminal is stopped, unless it blocks the signal: then the read fails.
+    // The kernel stops a background process that reads its terminal. If the process blocks SIGTTIN, the read fails instead.
     let mut ttin = SigSet::empty();
     ttin.add(Signal::SIGTTIN);
     let Ok(()) = ttin.thread_block() else { return };

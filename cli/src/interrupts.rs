@@ -12,14 +12,14 @@ pub(crate) struct Interrupts {
     stage: Stage,
 }
 
-/// What an interrupt asks for.
+/// What an interrupt requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Cancel the job, with its grace period.
     Cancel,
-    /// Kill it at once.
+    /// Kill the job at once.
     Kill,
-    /// Exit without waiting for it.
+    /// Exit without waiting for the job.
     Leave,
     /// Nothing: the cancel is in progress.
     Nothing,

@@ -1,4 +1,4 @@
-//! The commands that show or end jobs, and show nodes: a call, and its answer as a table or JSON.
+//! The commands that show or end jobs, and that show nodes. Each calls the daemon and prints the answer as a table or JSON.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -146,7 +146,7 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
     text
 }
 
-/// The job's ranks by node, with the hardware threads of each rank if any rank is bound.
+/// Returns the table of the job's ranks by node, with the hardware threads of each rank if any rank is bound.
 fn placed_table(info: &JobInfo, placed: &[NodeRanks]) -> String {
     let cells = |node: &NodeRanks| [node.name.clone(), node.count().to_string(), placement::ranges(&node.ranges)];
     let columns = [("NODE", Align::Left), ("RANKS", Align::Right), ("WHICH", Align::Left)];
@@ -180,11 +180,11 @@ fn threads_of_each(binding: &NodeBinding) -> String {
     texts.join(" ")
 }
 
-/// `wait`: the code of the first job that failed, in the order named.
+/// `wait`: returns the code of the first job that failed, in the order in which the user named them.
 pub(crate) async fn wait(mut client: Client, selectors: &[Selector], as_json: bool) -> Result<u8, Failure> {
     let mut ended = Vec::new();
     for &selector in selectors {
-        // Checks within the deadline that each job exists, and what `last` is before another job becomes it.
+        // Checks within the deadline that each job exists, and resolves `last` before another job is submitted.
         ended.push(dvm::job(&mut client, selector).await?);
     }
     for info in ended.iter_mut().filter(|info| info.ended_ms == 0) {
@@ -205,7 +205,7 @@ pub(crate) async fn wait(mut client: Client, selectors: &[Selector], as_json: bo
 pub(crate) async fn logs(mut client: Client, wanted: &Logs, as_json: bool) -> Result<u8, Failure> {
     let rank = match (wanted.job.rank, wanted.rank) {
         (Some(a), Some(b)) if a != b => {
-            return Err(Failure::usage(format!("rank {a} and rank {b} are both named: name one")));
+            return Err(Failure::usage(format!("two ranks given, {a} and {b}: give one")));
         }
         (a, b) => a.or(b),
     };
@@ -399,7 +399,7 @@ job 7 failed: rank 3 on n1 called MPI_Abort with code 7
     }
 
     #[test]
-    fn a_job_shows_its_whole_command_and_nothing_that_a_terminal_obeys() {
+    fn a_job_shows_its_whole_command_without_control_characters() {
         let mut info = failed();
         info.command = format!("./ring \u{1b}[2J{}", "x".repeat(70_000));
         info.cause.as_mut().unwrap().note = "\u{9b}31m".into();

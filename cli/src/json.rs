@@ -13,7 +13,7 @@ use crate::placement;
 /// `schema_version` of every document.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// A document: `fields` with the schema's version.
+/// Returns a document: `fields` with the schema's version.
 pub(crate) fn document(fields: Value) -> String {
     let mut document = Map::from_iter([("schema_version".to_owned(), SCHEMA.into())]);
     if let Value::Object(fields) = fields {
@@ -22,7 +22,7 @@ pub(crate) fn document(fields: Value) -> String {
     Value::Object(document).to_string()
 }
 
-/// An error: `code` is one of a few words that do not change ([`exit::name`]), the rest is for people.
+/// Returns an error. Its `code` is a stable word ([`exit::name`]); the rest is for people.
 pub(crate) fn error(failure: &Failure) -> String {
     let Failure { code, text: message, hint } = failure;
     let error = json!({ "code": exit::name(*code), "exit_code": code, "message": message, "hint": text(hint) });
@@ -53,7 +53,7 @@ pub(crate) fn job(info: &JobInfo) -> Value {
     })
 }
 
-/// A job with the bindings of its ranks: hardware threads by logical index on the node, empty for unbound ranks.
+/// Returns a job with the bindings of its ranks: hardware threads by logical index on the node, empty for unbound ranks.
 pub(crate) fn job_with_bindings(info: &JobInfo) -> Value {
     let bound = |(rank, binding): (u32, &RankBinding)| {
         json!({
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_has_a_word_that_does_not_change_and_its_exit_code() {
+    fn an_error_has_a_stable_code_and_its_exit_code() {
         let none = Failure::new(241, "no daemon is running here").hint("rsd start");
         let read: Value = serde_json::from_str(&error(&none)).unwrap();
         let expected =

@@ -1,6 +1,6 @@
 //! `rsctl kv`: values by name for the processes of a job.
 //!
-//! If the daemon is restarted meanwhile, rsctl waits for it and repeats the call: every call is idempotent.
+//! If the daemon restarts during a call, rsctl waits for it and repeats the call, which is safe because every call is idempotent.
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -21,10 +21,10 @@ use crate::json;
 use crate::options::kv::{Given, KvCommand, Of};
 use crate::print::{self, Align, out, say, written};
 
-/// How long, and how often, rsctl looks for a daemon that went away.
+/// How long rsctl looks for a daemon that it has lost, and the pause between two attempts.
 const RETURN: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(100);
-/// The head has the same limit.
+/// The largest value. The head has the same limit.
 const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// Performs one command.
@@ -35,8 +35,8 @@ pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Res
             let (scope, key, value) = (Some(scope(of)?), Bytes::from(key), value_of(value)?);
             if value.len() > VALUE_BYTES_MAX {
                 let text = format!(
-                    "the value is too large: the limit is {VALUE_BYTES_MAX} bytes (1 MiB); leave it in a file that all nodes \
-                     see, and put its path"
+                    "the value is too large: the limit is {VALUE_BYTES_MAX} bytes (1 MiB); write it to a file that all nodes \
+                     can read, and put the file's path"
                 );
                 return Err(Failure::usage(text));
             }
@@ -88,7 +88,7 @@ pub(crate) async fn perform(dvm: &Dvm, command: KvCommand, as_json: bool) -> Res
     Ok(0)
 }
 
-/// Calls the daemon, and repeats the call if the daemon went away. `call` gets the rest of `timeout`.
+/// Calls the daemon, and repeats the call if the connection is lost. `call` gets the rest of `timeout`.
 async fn ask<T>(
     dvm: &Dvm,
     doing: &str,
@@ -121,7 +121,7 @@ async fn ask<T>(
     }
 }
 
-/// The job or group named, else the job of this process; and this process's rank in it.
+/// Returns the job or group that the user named, else the job of this process; and the rank of this process in it.
 fn scope(of: Of) -> Result<KvScope, Failure> {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let own = number("RSD_JOB");
@@ -148,7 +148,7 @@ fn value_of(given: Given) -> Result<Bytes, Failure> {
     if let Some(bytes) = given.hex {
         return Ok(bytes.0.into());
     }
-    // One byte more than allowed shows that the value is too long.
+    // Reads one byte more than allowed, which shows that a value is too long.
     let limit = VALUE_BYTES_MAX as u64 + 1;
     let mut value = Vec::new();
     if let Some(file) = given.file {

@@ -1,34 +1,34 @@
-//! What the terminal can show.
+//! What standard output can show: its width and colours.
 
 use std::io::IsTerminal;
 
-/// How wide, and with which means.
+/// Width and colours of the output.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
-    /// Columns.
+    /// In columns.
     pub(crate) width: usize,
-    /// A terminal whose user does not mind colours (NO_COLOR); everything else gets plain ASCII.
+    /// Colours and Unicode: for a terminal, unless NO_COLOR is set. All other output is plain ASCII.
     pub(crate) rich: bool,
 }
 
-/// How a piece of text looks where there are colours.
+/// How a piece of text looks if colours are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Paint {
     Plain,
     Bold,
     Dim,
     Underlined,
-    /// What one types, and names of options and files.
+    /// Text to type, and names of options and files.
     Code,
-    /// Neighbours get different ones.
+    /// One of several colours; adjacent numbers have different ones.
     Hue(usize),
 }
 
 impl Look {
-    /// The width where none is known: lines that fit a page.
+    /// The look of output that is not a terminal: lines that fit a page.
     pub(crate) const PLAIN: Look = Look { width: 100, rich: false };
 
-    /// That of standard output.
+    /// Returns the look of standard output.
     pub(crate) fn of_stdout() -> Look {
         const NARROWEST: usize = 40;
         let width =
@@ -39,7 +39,7 @@ impl Look {
         Look { width: if terminal { width } else { Look::PLAIN.width }, rich: terminal && !plain && !dumb }
     }
 
-    /// `text` as it is to look; plain where there are no colours.
+    /// Returns `text` with the escape sequences for `paint`; unchanged without colours.
     pub(crate) fn paint(&self, text: &str, paint: Paint) -> String {
         const HUES: [u8; 6] = [32, 33, 34, 35, 36, 31];
         match paint {
@@ -53,7 +53,7 @@ impl Look {
         }
     }
 
-    /// From here to there.
+    /// Returns the arrow between an old and a new place.
     pub(crate) fn arrow(&self) -> &'static str {
         if self.rich { "→" } else { "->" }
     }

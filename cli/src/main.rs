@@ -77,7 +77,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Man { directory } => return manual::write(directory),
         Command::Help { words } => return help::help(words),
         Command::Mpi(MpiCommand::Settings) => return mpi::settings(cli.global.json),
-        // The process becomes another program: no runtime is started before.
+        // This process becomes another program, so it must not start a runtime first.
         Command::Group(GroupCommand::Exec(exec)) => {
             return group::exec(exec, &Dvm::new(cli.global.dvm, cli.global.json)?);
         }
@@ -102,7 +102,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(INTERNAL, format!("cannot start: {error}")))?;
+        .map_err(|error| Failure::new(INTERNAL, format!("cannot start the async runtime: {error}")))?;
     let outcome = runtime.block_on(command(cli));
     // Remaining tasks and blocked threads end with the process.
     std::mem::forget(runtime);
@@ -125,7 +125,7 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
             if let Some(private) = private {
                 tokio::select! {
                     () = private.stop() => {}
-                    // Ctrl-C skips the wait: the daemon ends by itself.
+                    // Ctrl-C skips the wait; the daemon then stops by itself.
                     _ = tokio::signal::ctrl_c() => {}
                 }
             }
@@ -192,7 +192,7 @@ fn report_unread(unread: &Unread, as_json: bool) -> u8 {
             report(&Failure::usage(message.trim_end()).hint(hint), true)
         }
         Unread::Clap(error, tip) => {
-            // Help goes to stdout, errors to stderr; a failed write changes nothing.
+            // clap writes help to stdout and errors to stderr. There is no place to report a failed write.
             let _ = error.print();
             tip.iter().for_each(|tip| say(tip));
             if error.use_stderr() { USAGE } else { 0 }

@@ -11,7 +11,7 @@ use crate::exit::Failure;
 use crate::options::Cli;
 use crate::topics::{TOPICS, man};
 
-/// Writes the commands' pages into `man1` and the topics' into `man7` below `directory`, which may name `man1` itself.
+/// Writes the pages of commands into `man1` and those of topics into `man7` below `directory`. `directory` may also be `man1` itself.
 pub(crate) fn write(directory: &Path) -> Result<u8, Failure> {
     let root = match directory.file_name() {
         Some(name) if name == "man1" => directory.parent().unwrap_or(directory),

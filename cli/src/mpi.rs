@@ -5,7 +5,7 @@ use rsd_proto::library::SETTINGS;
 use crate::exit::Failure;
 use crate::{json, print};
 
-/// `rsctl mpi settings`: the library's own table.
+/// `rsctl mpi settings`: prints the library's own table.
 pub(crate) fn settings(as_json: bool) -> Result<u8, Failure> {
     let text = if as_json {
         let settings = SETTINGS.iter().map(|it| {

@@ -1,13 +1,13 @@
-//! `rsctl` called as `mpiexec`, which MPI libraries run themselves: an MPICH process without a launcher that needs a process
-//! manager listens on a port and runs `mpiexec -pmi_args PORT INTERFACE KEY PID`. It waits for a connection without a deadline and
-//! cannot handle a connection that ends, so it must be served even if no daemon is running.
+//! `rsctl` called as `mpiexec`, which MPI libraries run themselves. An MPICH process without a launcher that needs a process manager
+//! listens on a port and runs `mpiexec -pmi_args PORT INTERFACE KEY PID`. It waits for a connection without a deadline and cannot
+//! handle a connection that ends, so it must be served even if no daemon is running.
 //!
-//! The daemon adopts the process as a job of its own, as it does for members of groups; this process forwards between the two until
-//! one of them closes the connection. If no daemon adopts it, the reason is printed and [`singleton`] serves the process. Any other
-//! command line is that of `rsctl run`.
+//! The daemon adopts the process as a job of one, as it does for members of groups. This program forwards between the two until one
+//! of them closes the connection. If no daemon adopts the process, this program prints the reason, and [`singleton`] serves the
+//! process. Any other command line is that of `rsctl run`.
 //!
-//! The dialogue is that of MPICH's singletons (4.0 to 5.0): we send `singinit`, the process answers `singinit`, we send
-//! `singinit_info`; the rest is a rank's dialogue.
+//! The dialogue is that of MPICH's singletons (4.0 to 5.0): this program sends `singinit`, the process answers `singinit`, this program
+//! sends `singinit_info`. The rest is a rank's dialogue.
 
 mod singleton;
 
@@ -33,7 +33,7 @@ const ADOPT: &str = "-pmi_args";
 const TALK: Duration = Duration::from_secs(30);
 /// The KVS name of a process that no daemon has adopted.
 const UNMANAGED: &str = "singinit";
-/// A line of PMI-1 is shorter.
+/// No line of PMI-1 is longer.
 const LINE_BYTES_MAX: u64 = 4096;
 
 /// What a call by this name requests.
@@ -81,7 +81,7 @@ pub(crate) fn adopt(port: u16, dvm: &Dvm) -> Result<u8, Failure> {
     }
 }
 
-/// Joins for the parent process: returns its place and a connection to its process manager.
+/// Joins for the parent process. Returns its place and a connection to its process manager.
 fn taken_in(dvm: &Dvm) -> Result<(Go, Talk), Failure> {
     let go = join::join(&join::socket(dvm)?, request())?;
     match introduce(&go) {
@@ -126,13 +126,13 @@ fn between(process: Talk, manager: Talk) -> io::Result<()> {
 }
 
 fn pass_on(mut from: Talk, mut to: TcpStream) {
-    // The other side must see the end, whatever the reason.
+    // The other side must see the end of the stream, whether or not the copy failed.
     let _ = from.stream.set_read_timeout(None);
     let _ = io::copy(&mut from.reader, &mut to);
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// A connection to one side, read line by line at first.
+/// A connection to the process or its manager. It is read line by line until forwarding begins.
 struct Talk {
     stream: TcpStream,
     reader: BufReader<TcpStream>,

@@ -1,7 +1,7 @@
-//! Prints the ranks' output on our own streams.
+//! Prints the ranks' output on standard output and standard error.
 //!
 //! A thread writes, so that a pipe whose reader has stopped does not delay Ctrl-C. The channel to the thread is short, so that
-//! rsctl stops reading from the daemon when the thread cannot write.
+//! rsctl stops reading from the daemon while the thread cannot write.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) struct Output {
     labels: Option<Labels>,
     sender: mpsc::Sender<Vec<Piece>>,
-    /// Held until the first write starts the thread with it.
+    /// The thread's ends of the channels, until the first write starts the thread.
     idle: Option<Ends>,
     ended: oneshot::Receiver<Result<(), Broken>>,
 }
@@ -26,10 +26,10 @@ struct Ends {
     end: oneshot::Sender<Result<(), Broken>>,
 }
 
-/// Bytes for one of our streams.
+/// Bytes for one of the two streams.
 type Piece = (Stream, Bytes);
 
-/// A failed write to one of our streams.
+/// A failed write to one of the two streams.
 #[derive(Debug)]
 pub(crate) struct Broken {
     stream: Stream,
@@ -53,7 +53,7 @@ impl std::fmt::Display for Broken {
     }
 }
 
-/// Batches in the channel to the thread. The daemon bounds the size of a batch, so this bounds memory.
+/// The most batches in the channel to the thread. The daemon bounds the size of a batch, so this bounds memory.
 const BATCHES: usize = 8;
 
 impl Output {
@@ -64,7 +64,7 @@ impl Output {
         Output { labels: label.then(Labels::default), sender, idle: Some(Ends { receiver, end }), ended }
     }
 
-    /// Waits for `next` once there is room for what it brings; an error when writing has failed.
+    /// Waits until the channel has room, then for `next`. Fails if a write has failed.
     pub(crate) async fn when_ready<T>(&mut self, next: impl Future<Output = T>) -> Result<T, Broken> {
         let Output { sender, ended, .. } = self;
         let next = async {
@@ -97,7 +97,7 @@ impl Output {
         self.send(pieces);
     }
 
-    /// Prints a line of our own on stdout.
+    /// Prints a line on stdout that is not from a rank.
     pub(crate) fn line(&mut self, mut text: String) {
         text.push('\n');
         self.send(vec![(Stream::Stdout, text.into())]);
@@ -110,7 +110,7 @@ impl Output {
                 let _ = end.send(drain(receiver));
             });
         }
-        // Full: the caller did not wait for room. Closed: the next when_ready() returns the error.
+        // An error means: the channel is full, because the caller did not wait; or closed, and the next when_ready() returns the reason.
         let _ = self.sender.try_send(pieces);
     }
 
@@ -138,7 +138,7 @@ fn drain(mut receiver: mpsc::Receiver<Vec<Piece>>) -> Result<(), Broken> {
     let mut stderr = own(io::stderr().as_fd()).map_err(on(Stream::Stderr))?;
     while let Some(pieces) = receiver.blocking_recv() {
         for (stream, data) in pieces {
-            // Output on one stream appears before later output on the other.
+            // Flushes the other stream first, so that its earlier output appears first.
             let (this, other, that) = match stream {
                 Stream::Stdout => (&mut stdout, &mut stderr, Stream::Stderr),
                 Stream::Stderr => (&mut stderr, &mut stdout, Stream::Stdout),
@@ -154,7 +154,7 @@ fn drain(mut receiver: mpsc::Receiver<Vec<Piece>>) -> Result<(), Broken> {
     Ok(())
 }
 
-/// A buffer over the same file, without the line buffering of std's.
+/// Returns a buffered writer to the same file, without the line buffering of std's.
 fn own(fd: impl AsFd) -> io::Result<BufWriter<File>> {
     Ok(BufWriter::with_capacity(64 << 10, File::from(fd.as_fd().try_clone_to_owned()?)))
 }

@@ -1,4 +1,4 @@
-//! Long text on a terminal, page by page.
+//! Shows long text on a terminal page by page.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::exit::Failure;
 use crate::print;
 
-/// Prints `text`: through `$PAGER`, else `less`, where standard output is a terminal; as it is everywhere else.
+/// Prints `text`: through `$PAGER`, else `less`, if standard output is a terminal; directly otherwise.
 pub(crate) fn page(text: &str) -> Result<(), Failure> {
     let pager = std::env::var("PAGER").unwrap_or_else(|_| "less".to_owned());
     let wanted = !pager.is_empty() && pager != "cat";
@@ -16,13 +16,13 @@ pub(crate) fn page(text: &str) -> Result<(), Failure> {
     print::out(text)
 }
 
-/// An error where nothing was shown.
+/// Shows `text` through the pager. An error means that nothing was shown.
 fn paged(pager: &str, text: &str) -> io::Result<()> {
     let mut command = Command::new("sh");
     // A pager may have options of its own, as in `less -i`.
     command.args(["-c", pager]).stdin(Stdio::piped());
     if std::env::var_os("LESS").is_none() {
-        // Colours as they are, and no page for what fits the screen.
+        // Pass colours through, and exit at once if the text fits the screen.
         command.env("LESS", "FRX");
     }
     let mut child = command.spawn()?;
@@ -30,7 +30,7 @@ fn paged(pager: &str, text: &str) -> io::Result<()> {
         // The reader may leave before the end.
         let _ = stdin.write_all(text.as_bytes());
     }
-    // A shell says 126 or 127 for a program that it cannot run, which then has read nothing.
+    // A shell exits with 126 or 127 if it cannot run the program, which then has shown nothing.
     match child.wait()?.code() {
         Some(126 | 127) => Err(io::ErrorKind::NotFound.into()),
         Some(_) | None => Ok(()),

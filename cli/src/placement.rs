@@ -18,7 +18,7 @@ impl NodeRanks {
     }
 }
 
-/// The nodes in order of their first rank. Cost: one step per block and node.
+/// Returns the nodes in order of their first rank. Cost: one step per block and node.
 pub(crate) fn by_node(map: &TaskMap, names: &[String]) -> Vec<NodeRanks> {
     let name = |at: usize, node: u32| names.get(at).cloned().unwrap_or_else(|| format!("node {node}"));
     let mut nodes: Vec<NodeRanks> = (map.nodes.iter().enumerate())
@@ -53,7 +53,7 @@ pub(crate) fn threads(binding: &RankBinding) -> CpuSet {
     set(&binding.threads)
 }
 
-/// The set that the ranges of a message describe, limited to what a processor can have.
+/// Returns the set that the ranges of a message describe, limited to the threads that a node can have.
 pub(crate) fn set(ranges: &[Range]) -> CpuSet {
     let most = THREADS_MAX as u32;
     ranges.iter().flat_map(|range| range.first..range.first.saturating_add(range.count.min(most))).collect()
@@ -70,7 +70,7 @@ pub(crate) fn ranges(ranges: &[(u32, u32)]) -> String {
     ranges.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// Ascending ranks as ranges.
+/// Turns ascending ranks into ranges.
 pub(crate) fn collect(ranks: impl IntoIterator<Item = u32>) -> Vec<(u32, u32)> {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for rank in ranks {
@@ -82,7 +82,7 @@ pub(crate) fn collect(ranks: impl IntoIterator<Item = u32>) -> Vec<(u32, u32)> {
     ranges
 }
 
-/// The name of the node with this id.
+/// Returns the name of the node with this id, or `node ID` if it is unknown.
 pub(crate) fn node_name(map: Option<&TaskMap>, names: &[String], node: u32) -> String {
     let at = map.and_then(|map| map.nodes.iter().position(|&id| id == node));
     at.and_then(|at| names.get(at)).cloned().unwrap_or_else(|| format!("node {node}"))

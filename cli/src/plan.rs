@@ -1,8 +1,8 @@
-//! `plan`: where a job would go, and why, by the code that places it.
+//! `plan`: shows where a job would go, and why. The code that places jobs computes the plan.
 //!
-//! [`crate::options::plan`] the options · [`ask`] the DVM, or `rsd plan` for a machine that you describe · [`view`] the answer ·
-//! [`text`] with [`drawing`], [`reasons`] and [`command`] for people, [`json`] for programs · [`diff`] of two answers ·
-//! [`crate::look`] what the terminal can show.
+//! [`crate::options::plan`] the options · [`ask`] requests the plan from the DVM, or from `rsd plan` for a machine that the user
+//! describes · [`view`] the answer · [`text`] with [`drawing`], [`reasons`] and [`command`] for people, [`json`] for programs · [`diff`]
+//! compares two answers · [`crate::look`] what the terminal can show.
 
 mod ask;
 mod command;
@@ -31,20 +31,20 @@ use crate::options::plan::PlanOptions;
 use crate::print::{self, say};
 use crate::spec::{self, Here};
 
-/// Where answers come from.
+/// Where plans come from.
 pub(crate) enum Source {
     /// The DVM.
     Dvm(Client),
-    /// `rsd plan`, with the text of a topology.
+    /// `rsd plan`, with the description of a topology.
     Elsewhere(String),
 }
 
-/// What `--topology` names, if it is given.
+/// Returns the topology that `--topology` names, if it is given.
 pub(crate) fn topology(options: &PlanOptions) -> Result<Option<String>, Failure> {
     options.topology.as_deref().map(ask::topology).transpose()
 }
 
-/// Asks, prints, and returns the exit code: that of a refusal where there is one.
+/// Requests the plan, prints it, and returns the exit code.
 pub(crate) async fn plan(source: Source, options: &PlanOptions, as_json: bool) -> Result<u8, Failure> {
     let mut source = source;
     let here = Here::now()?;
@@ -58,19 +58,20 @@ pub(crate) async fn plan(source: Source, options: &PlanOptions, as_json: bool) -
     }
 }
 
-/// Prints on stderr where a job that is about to be submitted would go now. Of one that does not fit the submission tells.
+/// Prints on stderr where a job that is about to be submitted would go now. If the job does not fit, it prints nothing: the submission
+/// reports this.
 pub(crate) async fn show(client: &Client, launch: &Launch) -> Result<(), Failure> {
     let mut source = Source::Dvm(client.clone());
     let answer = Answer::to(&mut source, launch, false, &Here::now()?).await?;
     if let Ok(view) = answer.view() {
-        // Not of standard output: that is the job's.
+        // Plain, because this is stderr: the look of standard output does not apply.
         let text = answer.text(&view, false, &Look::PLAIN);
         let _ = io::stderr().write_all(text.as_bytes());
     }
     Ok(())
 }
 
-/// A reply, and the command that asks for the same in full.
+/// A reply, and the command that requests the same placement without defaults.
 struct Answer {
     reply: PlanReply,
     command: String,
@@ -80,7 +81,7 @@ struct Answer {
 impl Answer {
     async fn to(source: &mut Source, launch: &Launch, idle: bool, here: &Here) -> Result<Answer, Failure> {
         let spec = spec::job_spec(launch, None, here)?;
-        // Where ranks go has nothing to do with what they find there.
+        // The environment has no effect on placement.
         let spec = JobSpec { env: Vec::new(), ..spec };
         let reply = match source {
             Source::Dvm(client) => ask::dvm(client, spec.clone(), idle).await?,
@@ -98,12 +99,12 @@ impl Answer {
         text::text(view, &asked, every_reason, look)
     }
 
-    /// The plan, or the sentences of the refusal.
+    /// Returns the plan, or the text of the refusal.
     fn view(&self) -> Result<View<'_>, &str> {
         match &self.reply.outcome {
             Some(Outcome::Plan(plan)) => Ok(View::new(plan)),
             Some(Outcome::Refused(refusal)) => Err(&refusal.text),
-            None => Err("the daemon answers in another version"),
+            None => Err("cannot read the plan: the daemon has another version"),
         }
     }
 }
@@ -147,7 +148,7 @@ fn two(a: &Answer, b: &Answer, options: &PlanOptions, as_json: bool) -> Result<u
     Ok(if difference.is_some() { 0 } else { exit::NOT_PLACED })
 }
 
-/// Prints what is written piece by piece.
+/// Prints on stdout, through a buffer, what `write` writes.
 fn stream(write: impl FnOnce(&mut BufWriter<io::StdoutLock<'static>>) -> io::Result<()>) -> Result<(), Failure> {
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     print::written(write(&mut out).and_then(|()| out.flush()))

@@ -1,4 +1,4 @@
-//! Tables, durations and sizes for people.
+//! Printing: messages, tables, durations and sizes.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use rsd_proto::transport::exit;
 
 use crate::exit::Failure;
 
-/// Prints on stdout. A closed pipe is not reported, but has an exit code for scripts.
+/// Prints on stdout. A closed pipe causes no message, but an exit code for scripts.
 pub(crate) fn out(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
@@ -25,7 +25,7 @@ pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
 /// The code that a shell shows for a process killed by SIGPIPE.
 pub(crate) const BROKEN_PIPE: u8 = 128 + 13;
 
-/// Prints a message on stderr, after our name. A failed write is ignored: there is no other place to report it.
+/// Prints a message on stderr, after the name of the program. A failed write is ignored: there is no other place to report it.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "rsctl: {}", visible(text));
 }
@@ -35,8 +35,8 @@ pub(crate) fn err(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// `text` without anything that a terminal would obey: control characters other than the ends of lines and tabs are shown as
-/// `cat -v` shows them. Arguments, names and notices may have any.
+/// Returns `text` without control characters that a terminal would interpret: all but newlines and tabs are shown as `cat -v` shows
+/// them. Arguments, names and notices may contain any character.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
     if !text.contains(obeyed) {
@@ -54,12 +54,12 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The same on one line: a newline in an argument must not look like another row.
+/// Returns the same on one line: a newline in an argument must not look like another row.
 pub(crate) fn one_line(text: &str) -> String {
     visible(text).replace(['\n', '\t'], " ")
 }
 
-/// How many columns standard output has; None when it is not a terminal.
+/// Returns the number of columns of standard output; None if it is not a terminal.
 pub(crate) fn width() -> Option<usize> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0))
 }
@@ -76,7 +76,7 @@ pub(crate) fn table<const N: usize>(columns: [(&str, Align); N], rows: &[[String
     table_within(None, columns, rows)
 }
 
-/// The same, its last column shortened where a line would be longer than `width`.
+/// The same, with the last column shortened if a line would be longer than `width`.
 pub(crate) fn table_within<const N: usize>(
     width: Option<usize>,
     columns: [(&str, Align); N],
@@ -89,7 +89,7 @@ pub(crate) fn table_within<const N: usize>(
     };
     let widths: [usize; N] = std::array::from_fn(widest);
     let before_last: usize = widths.iter().take(N - 1).map(|width| width + 2).sum();
-    // At least its title: a narrower terminal cannot show tables.
+    // At least as wide as its title: a narrower terminal cannot show tables.
     let last = width.map(|width| width.saturating_sub(before_last).max(columns[N - 1].0.len()));
     let line = |cells: [&str; N]| {
         let padded: [String; N] = std::array::from_fn(|column| {
@@ -97,7 +97,7 @@ pub(crate) fn table_within<const N: usize>(
                 Some(last) if column == N - 1 => shortened(cells[column], last),
                 Some(_) | None => Cow::Borrowed(cells[column]),
             };
-            // Not by the width of a format, which has an upper limit that an argument may exceed.
+            // Not padded by a format width, which has an upper limit that an argument may exceed.
             let padding = " ".repeat(widths[column].saturating_sub(cell.chars().count()));
             match columns[column].1 {
                 Align::Left if column == N - 1 => cell.into_owned(),
@@ -111,7 +111,7 @@ pub(crate) fn table_within<const N: usize>(
     rows.iter().fold(head, |text, row| text + &line(std::array::from_fn(|column| row[column].as_str())))
 }
 
-/// At most `width` characters, the last one `…` where some are left out.
+/// Returns at most `width` characters; the last is `…` if some are left out.
 fn shortened(text: &str, width: usize) -> Cow<'_, str> {
     match text.char_indices().nth(width) {
         None => Cow::Borrowed(text),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_would_obey_is_shown_instead() {
+    fn control_characters_are_shown_instead_of_sent_to_the_terminal() {
         assert_eq!(visible("a\tb\n\u{1b}[2Jc\r\u{7f}\u{9b}d é"), "a\tb\n^[[2Jc^M^?\\u{9b}d é");
         assert_eq!(one_line("./ring\n10\u{0}"), "./ring 10^@");
         let text =

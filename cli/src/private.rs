@@ -1,5 +1,5 @@
-//! A DVM of one node for a single `run`, used when no daemon is running. It ends with this process, which holds the other end of
-//! its standard input.
+//! A DVM of one node for a single `run`, used if no daemon is running. The daemon stops when this process ends, because this process
+//! holds the other end of its standard input.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -32,7 +32,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const PREFIX: &str = ".private-";
 
 impl Private {
-    /// Starts the daemon beside our own program, or in PATH, and waits until it is ready.
+    /// Starts the `rsd` beside this program, else the one in PATH, and waits until it is ready.
     pub(crate) async fn start(base: &Path) -> Result<Private, Failure> {
         let io = |what: &str, error: io::Error| {
             Failure::new(exit::SYSTEM, format!("cannot start a private daemon: {what}: {error}"))
@@ -50,7 +50,7 @@ impl Private {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr)
-            // Ctrl-C reaches rsctl only, which decides what it means for the job.
+            // In a process group of its own, so that Ctrl-C reaches only rsctl, which then cancels the job.
             .process_group(0)
             .spawn();
         let mut child = match child {
@@ -91,7 +91,7 @@ impl Private {
     }
 }
 
-/// `rsd`: the program beside rsctl, else the one in PATH.
+/// Returns the path of `rsd`: the program beside rsctl, else the one in PATH.
 pub(crate) fn program() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name("rsd"));
     beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from("rsd"))
@@ -102,12 +102,12 @@ fn no_program(program: &Path, error: &io::Error) -> Failure {
         io::ErrorKind::NotFound => "no rsd beside rsctl or in PATH".to_owned(),
         _ => format!("{}: {error}", program.display()),
     };
-    Failure::new(exit::NO_DAEMON, format!("no daemon is running here, and none can be started for this job: {where_}"))
+    Failure::new(exit::NO_DAEMON, format!("no daemon is running here, and rsctl cannot start a private one: {where_}"))
 }
 
-/// Creates the base directory, accessible to our user only.
+/// Creates the base directory with access for this user only.
 fn make_base(base: &Path) -> Result<(), Failure> {
-    let failure = |error: io::Error| Failure::new(exit::SYSTEM, format!("cannot make {}: {error}", base.display()));
+    let failure = |error: io::Error| Failure::new(exit::SYSTEM, format!("cannot create {}: {error}", base.display()));
     match DirBuilder::new().mode(0o700).create(base) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failure(error)),
         Ok(()) | Err(_) => {}
@@ -115,14 +115,15 @@ fn make_base(base: &Path) -> Result<(), Failure> {
     let meta = fs::symlink_metadata(base).map_err(failure)?;
     let own = nix::unistd::geteuid().as_raw();
     if !meta.is_dir() || meta.uid() != own {
-        let text = format!("{} is not a directory of uid {own}: remove it, or set RSD_RUNTIME_DIR", base.display());
+        let text =
+            format!("{} is not a directory owned by uid {own}: remove it, or set RSD_RUNTIME_DIR", base.display());
         return Err(Failure::new(exit::NOT_PERMITTED, text));
     }
     Ok(())
 }
 
-/// Removes directories of private daemons whose rsctl was killed. A young directory may belong to a daemon that has not yet locked
-/// it.
+/// Removes directories of private daemons whose rsctl was killed. It leaves new directories, whose daemons may not have locked them
+/// yet.
 fn remove_left_over(base: &Path) {
     const YOUNG: Duration = Duration::from_secs(60);
     let Ok(entries) = fs::read_dir(base) else { return };

@@ -50,7 +50,7 @@ pub(crate) async fn attach(mut client: Client, selector: Selector, view: View) -
     Follow::new(client, view, Role::Watcher).story(interrupts, events, first).await
 }
 
-/// Submits a job and returns once it is accepted: its number, and why it is queued, if it is.
+/// Submits a job and waits until it is accepted. Returns its number, and the reason if it is queued.
 pub(crate) async fn submit(mut client: Client, spec: JobSpec) -> Result<(u64, Option<String>), Failure> {
     let mut events = dvm::answer("submitting", client.submit(spec)).await?;
     let mut job = 0;
@@ -66,10 +66,10 @@ pub(crate) async fn submit(mut client: Client, spec: JobSpec) -> Result<(u64, Op
     }
 }
 
-/// What Ctrl-C means, and whether our input is the job's.
+/// What Ctrl-C does to the job, and whether its ranks read the standard input of rsctl.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// The job is ours: it ends with this process.
+    /// This process submitted the job, which ends with it.
     Owner { forward_stdin: bool },
     /// This process only watches the job.
     Watcher,
@@ -80,9 +80,9 @@ struct Follow {
     view: View,
     role: Role,
     output: Output,
-    /// 0 until the daemon has named it.
+    /// The job's number; 0 until the daemon has sent it.
     job: u64,
-    /// Jobs (0: this one) and ranks whose stderr was printed here.
+    /// Jobs (0: this one) and ranks whose stderr this process has printed.
     heard: HashSet<(u64, u32)>,
 }
 
@@ -200,11 +200,11 @@ impl Follow {
     }
 }
 
-/// The reader of the output is gone: our own job is cancelled, a watched job continues.
+/// Handles a failed write: cancels the job if this process submitted it; a watched job continues.
 async fn after_broken(client: &mut Client, role: Role, job: u64, broken: Broken) -> Result<u8, Failure> {
     let cancelled = match role {
         Role::Owner { .. } => {
-            // It may have ended already; and disconnecting cancels it too.
+            // A failure does not matter: the job may have ended already, and the end of this connection cancels it too.
             let _ = cancel(client, job, None).await;
             "; the job was cancelled"
         }
@@ -216,7 +216,7 @@ async fn after_broken(client: &mut Client, role: Role, job: u64, broken: Broken)
     }
 }
 
-/// The daemon has ended the stream of a job's events, or is gone.
+/// Returns the failure for a stream of events that ended with `status`.
 pub(crate) fn broken_off(job: u64, status: &tonic::Status) -> Failure {
     let failure = Failure::of_status(&format!("job {job} ran"), status);
     match failure.code {
@@ -229,9 +229,9 @@ fn lost(job: u64, why: &str) -> Failure {
     again(job, Failure::unreachable(format!("lost the daemon while job {job} ran: {why}")))
 }
 
-/// Adds how to see the job again.
+/// Adds the hint how to look at the job later.
 fn again(job: u64, failure: Failure) -> Failure {
-    failure.hint(format!("once a daemon is running again (rsd start), look with: rsctl job show {job}"))
+    failure.hint(format!("when a daemon is running again (rsd start), see: rsctl job show {job}"))
 }
 
 /// Asks the daemon to end a job.
@@ -239,7 +239,7 @@ pub(crate) async fn cancel(client: &mut Client, job: u64, grace_ms: Option<u64>)
     dvm::answer(&format!("cancelling job {job}"), client.cancel(CancelRequest { job, grace_ms })).await
 }
 
-/// The exit code for a job that has ended.
+/// Returns the exit code for a job that has ended.
 pub(crate) fn exit_code(info: &JobInfo) -> u8 {
     u8::try_from(info.exit_code).unwrap_or(exit::INTERNAL)
 }

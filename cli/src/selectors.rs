@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// A job, or one rank of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Selector {
-    /// None: the job submitted last.
+    /// None: the newest job.
     pub(crate) job: Option<u64>,
     pub(crate) rank: Option<u32>,
 }
@@ -41,7 +41,7 @@ impl fmt::Display for Selector {
     }
 }
 
-/// A job, where a rank is not allowed.
+/// Parses a job where a rank is not allowed.
 pub(crate) fn whole_job(text: &str) -> Result<Selector, &'static str> {
     let selector: Selector = text.parse()?;
     match selector.rank {
@@ -50,7 +50,7 @@ pub(crate) fn whole_job(text: &str) -> Result<Selector, &'static str> {
     }
 }
 
-/// Digits only: `from_str` alone accepts "+7".
+/// Parses digits only: `from_str` also accepts "+7".
 fn number<T: FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }

@@ -1,5 +1,5 @@
-//! Turns options into the job that the daemon receives. Relative paths and the environment are those of this process; node names are
-//! resolved by the daemon.
+//! Turns options into the job that the daemon receives. Relative paths and the environment are those of this process. The daemon
+//! resolves node names.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -29,8 +29,8 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    /// Reads them from this process. The working directory is `$PWD` if it is the same directory: the physical path may be a mount
-    /// that exists on this machine only.
+    /// Reads both from this process. The path of the directory is `$PWD` if that names the same directory: the physical path may be a
+    /// mount that exists only on this machine.
     pub(crate) fn now() -> Result<Here, Failure> {
         use std::os::unix::fs::MetadataExt;
         let physical = std::env::current_dir()
@@ -42,7 +42,7 @@ impl Here {
     }
 }
 
-/// The job that `launch` describes. `stdin` is None for a submitted job, which no client follows.
+/// Returns the job that `launch` describes. `stdin` is None for a submitted job, which no client follows.
 pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> Result<JobSpec, Failure> {
     let (policy, listing) = launch.placing.policy()?;
     let first_hosts = first_hosts(launch, listing)?;
@@ -78,7 +78,7 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
     })
 }
 
-/// Where one program says no number of ranks, the head knows it.
+/// Refuses `--stdin` with a rank that does not exist. If a program has no `-n`, only the head knows the number of ranks and checks this.
 fn check_stdin(launch: &Launch, stdin: Option<&Target>) -> Result<(), Failure> {
     let counts = std::iter::once(&launch.first).chain(&launch.others).map(|segment| segment.n);
     let (Some(ranks), Some(Target::Rank(rank))) = (counts.sum::<Option<u32>>(), stdin) else { return Ok(()) };
@@ -89,7 +89,8 @@ fn check_stdin(launch: &Launch, stdin: Option<&Target>) -> Result<(), Failure> {
     Err(Failure::usage(format!("--stdin {rank}: the job has {counted}")))
 }
 
-/// An earlier job's output is not replaced without being asked to. Directories that only other nodes have are theirs to check.
+/// Returns the output directory. Fails if it has output of an earlier job, unless `--overwrite` is given. The check covers only
+/// directories that this machine can read; the nodes check theirs.
 fn output_dir(launch: &Launch, here: &Here) -> Result<Bytes, Failure> {
     let Some(dir) = &launch.output else { return Ok(Bytes::new()) };
     let of_a_rank = |name: &OsStr| {
@@ -100,7 +101,7 @@ fn output_dir(launch: &Launch, here: &Here) -> Result<Bytes, Failure> {
     let names = fs::read_dir(here.wdir.join(dir)).into_iter().flatten().flatten().map(|entry| entry.file_name());
     match names.filter(|name| of_a_rank(name).is_some()).min() {
         Some(name) if !launch.overwrite => Err(Failure::usage(format!(
-            "--output {}: it has files of an earlier job ({}); choose another directory, or replace them with --overwrite",
+            "--output {}: the directory has files of an earlier job ({}); choose another one, or replace them with --overwrite",
             dir.display(),
             name.display()
         ))),
@@ -115,22 +116,22 @@ fn app(segment: &Segment, hosts: Vec<Host>, here: &Here) -> Result<App, Failure>
     Ok(App { argv, n: segment.n, env, wdir: path(wdir, here), hosts, path: Bytes::new() })
 }
 
-/// The hosts of the first program: from its options, or from the file that the mapping follows.
+/// Returns the hosts of the first program: from its options, or from the file that the mapping follows.
 fn first_hosts(launch: &Launch, listing: Listing<'_>) -> Result<Vec<Host>, Failure> {
     let own = hosts(&launch.first)?;
     match listing {
         Listing::Seq(None) if own.is_empty() => {
             Err(Failure::usage("--map-by seq needs a list of hosts: --hostfile FILE or --host a,b,a"))
         }
-        Listing::Seq(Some(_)) if !own.is_empty() => {
-            Err(Failure::usage("two lists of hosts given: leave out file= of --map-by, or --host and --hostfile"))
-        }
+        Listing::Seq(Some(_)) if !own.is_empty() => Err(Failure::usage(
+            "two lists of hosts given: leave out either file= of --map-by, or --host and --hostfile",
+        )),
         Listing::Seq(Some(file)) => Ok(listed(Path::new(file))?.into_iter().map(plan::host).collect()),
         Listing::None | Listing::Seq(None) | Listing::Rankfile(_) => Ok(own),
     }
 }
 
-/// The hosts of `--host` and `--hostfile`; empty for all nodes.
+/// Returns the hosts of `--host` and `--hostfile`; an empty list means all nodes.
 fn hosts(segment: &Segment) -> Result<Vec<Host>, Failure> {
     let list = segment.host.join(",");
     let entries = match &segment.hostfile {
@@ -146,7 +147,7 @@ fn listed(file: &Path) -> Result<Vec<HostEntry>, Failure> {
     hostfile::parse(&read(file)?, &file.display().to_string()).map_err(Failure::usage)
 }
 
-/// The ranks of a rank file.
+/// Reads the ranks of a rank file.
 fn ranks(listing: Listing<'_>) -> Result<Vec<RankPlace>, Failure> {
     let Listing::Rankfile(file) = listing else { return Ok(Vec::new()) };
     let entries = rankfile::parse(&read(file)?, &file.display().to_string()).map_err(Failure::usage)?;
@@ -159,7 +160,7 @@ fn ranks(listing: Listing<'_>) -> Result<Vec<RankPlace>, Failure> {
     Ok(entries.into_iter().map(rank).collect())
 }
 
-/// Our environment without the variables of other launchers, overridden by those of the files.
+/// Returns the environment of this process without the variables of launchers, overridden by those of the files.
 fn environment(files: &[PathBuf], here: &Here) -> Result<Vec<EnvVar>, Failure> {
     let own = here.env.iter().filter(|(name, _)| !is_launchers(name.as_bytes()));
     let mut env: BTreeMap<Bytes, Bytes> = own.map(|(name, value)| (bytes(name), bytes(value))).collect();
@@ -171,7 +172,7 @@ fn environment(files: &[PathBuf], here: &Here) -> Result<Vec<EnvVar>, Failure> {
     Ok(env.into_iter().map(|(name, value)| EnvVar { name, value }).collect())
 }
 
-/// `-x NAME=VALUE`, or `-x NAME` for our own value.
+/// Parses `-x NAME=VALUE`, or `-x NAME` for the value in this process.
 fn exported(text: &OsStr, here: &Here) -> Result<EnvVar, Failure> {
     let raw = text.as_bytes();
     let (name, value) = match raw.iter().position(|&b| b == b'=') {
@@ -188,8 +189,8 @@ fn exported(text: &OsStr, here: &Here) -> Result<EnvVar, Failure> {
     }
 }
 
-/// Whether a variable belongs to a launcher: inherited, it would give the ranks another launcher's world. Settings of libraries
-/// (`OMPI_MCA_…`, `MPIR_CVAR_…`) are the user's and stay.
+/// Whether a variable describes the world of a launcher, which ranks must not inherit. Settings of libraries (`OMPI_MCA_…`,
+/// `MPIR_CVAR_…`) are the user's and are forwarded.
 fn is_launchers(name: &[u8]) -> bool {
     const PREFIXES: [&str; 9] =
         ["PMI_", "PMIX_", "HYDI_", "OMPI_", "MPISPAWN_", "MV2_COMM_WORLD_", "RSD_LOCAL_", "RSD_PMI_", "RSD_NODE"];
@@ -213,7 +214,7 @@ fn read(file: &Path) -> Result<String, Failure> {
     fs::read_to_string(file).map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())))
 }
 
-/// The path, made absolute by our working directory.
+/// Returns the path, made absolute with the working directory.
 fn path(path: &Path, here: &Here) -> Bytes {
     match path.as_os_str().is_empty() {
         true => bytes(here.wdir.as_os_str()),
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn x_sets_forwards_and_refuses() {
+    fn x_sets_a_variable_or_forwards_one_that_is_set() {
         let spec_of = |text| spec(text).map(|spec| names(&spec.apps[0].env));
         assert_eq!(spec_of("run -x A=1=2 -x PMI_RANK -x B= a").unwrap(), ["A=1=2", "PMI_RANK=3", "B="]);
         assert!(spec_of("run -x NOPE a").unwrap_err().contains("NOPE is not set here"));
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_milliseconds_and_a_zero_timeout_is_not_none() {
+    fn times_are_milliseconds_and_a_timeout_of_zero_is_kept() {
         let spec = spec("run --timeout 0 --kill-grace 250ms --map-by node:oversubscribe a").unwrap();
         assert_eq!(
             (spec.timeout_ms, spec.kill_grace_ms, spec.oversubscribe, &*spec.map_by),
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn placement_travels_as_canonical_text() {
+    fn placement_is_sent_as_canonical_text() {
         let options = "--map-by Socket:pe=2:NOLOCAL --use-hwthread-cpus --rank-by FILL --bind-to l3:if-supported \
                        --mem-bind prefer --compat mpich --gpus-per-rank 2 --gpus-visible --oversubscribe";
         let spec = spec(&format!("run {options} a")).unwrap();
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_travel_as_they_are_named() {
+    fn hosts_are_sent_as_the_user_named_them() {
         let listed = spec("run --host a:*,b:2,gpu[1-2] --host +n2,+e:3,^c x").unwrap();
         assert_eq!(host_names(&listed), ["a:*", "b:2", "gpu1", "gpu2", "+n2", "+e:3", "^c"]);
         let hosts = file("filtered", "a slots=4 max_slots=6\nb:2\n");
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_file_is_read_here() {
+    fn rsctl_reads_the_rank_file() {
         let ranks = file("ranks", "rank 0=a slot=0-1\nrank 1=b slot=1:0,2\n");
         for options in [format!("--rankfile {ranks}"), format!("--map-by rankfile:file={ranks}")] {
             let spec = spec(&format!("run {options} x")).unwrap();

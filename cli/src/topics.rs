@@ -10,11 +10,11 @@ pub(crate) mod terminal;
 /// One topic.
 #[derive(Debug)]
 pub(crate) struct Topic {
-    /// As `rsctl help` takes it.
+    /// The word that `rsctl help` takes.
     pub(crate) name: &'static str,
     /// What it is about, in one line.
     pub(crate) about: &'static str,
-    /// The Markdown below its title.
+    /// Its Markdown, with the title.
     pub(crate) source: &'static str,
 }
 
@@ -43,12 +43,12 @@ topics! {
     "from-torchrun": "for users of torchrun",
 }
 
-/// The topic of this name.
+/// Finds the topic of this name.
 pub(crate) fn find(name: &str) -> Option<&'static Topic> {
     TOPICS.iter().find(|topic| topic.name == name)
 }
 
-/// `  placement          which node …`, a line per topic.
+/// Returns a line per topic: `  placement          which node …`.
 pub(crate) fn list() -> String {
     let width = TOPICS.iter().map(|topic| topic.name.len()).max().unwrap_or(0);
     TOPICS.iter().map(|topic| format!("  {:width$}  {}\n", topic.name, topic.about)).collect()

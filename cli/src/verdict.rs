@@ -18,7 +18,7 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option
     };
     let secondary = info.exits.iter().filter(|exit| exit.secondary).count();
     let Some(cause) = info.cause.as_ref().filter(|cause| !cause.secondary) else {
-        // The user may assume that the cancel has ended the members' processes.
+        // Without this line, the user may assume that the cancel has ended the members' processes.
         let left = if info.joined && secondary > 0 { format!("\n{}", cut_off(secondary, "")) } else { String::new() };
         return Some(headline + &left);
     };
@@ -41,7 +41,8 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option
         .map(|exit| exit.rank);
     let others = placement::collect(others);
     if !others.is_empty() {
-        text.push_str(&format!("\nalso failed: rank {}", placement::ranges(&others)));
+        let ranks = if matches!(&others[..], [(first, last)] if first == last) { "rank" } else { "ranks" };
+        text.push_str(&format!("\nalso failed: {ranks} {}", placement::ranges(&others)));
     }
     Some(text)
 }
@@ -65,7 +66,7 @@ pub(crate) fn describe(exit: &RankExit, info: &JobInfo) -> String {
     }
 }
 
-/// What happened to the other ranks. rsd never signals a process it did not start.
+/// Says what happened to the other ranks. Members of groups are only cut off: rsd never signals a process it did not start.
 fn followed(ranks: usize, joined: bool) -> String {
     match (joined, ranks) {
         (false, 1) => "1 other rank was ended because of it".to_owned(),
@@ -152,7 +153,7 @@ mod tests {
             [
                 "job 7 failed: rank 3 on n1 called MPI_Abort with code 7",
                 "15 other ranks were ended because of it",
-                "also failed: rank 5-6",
+                "also failed: ranks 5-6",
             ]
         );
     }

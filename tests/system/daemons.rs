@@ -84,7 +84,7 @@ fn a_run_without_a_daemon_starts_a_private_one() {
     let job = dvm.rsctl(["run", "-n", "1", "sh", "-c", "cat; exit 5"]).stdin("from here\n").end();
     assert_eq!(job.out(), "from here\n");
     let said = job.fails(5);
-    assert!(said.starts_with("rsctl: no daemon is running here: a private one for this job"), "{said}");
+    assert!(said.starts_with("rsctl: no daemon is running here; starting a private one for this job"), "{said}");
     let said = dvm.ctl("submit -n 1 true").fails(241);
     assert!(said.contains("rsd start"), "{said}");
 }

@@ -17,9 +17,9 @@ use crate::dvm::{self, Dvm};
 use crate::exit::Failure;
 use crate::print::say;
 
-/// Who waits longer than this is told who else is there.
+/// A member that has waited this long prints how many members have joined.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A member on a terminal sees which members are missing after this time.
+/// A member on a terminal prints after this time how many members are missing.
 const MOMENT: Duration = Duration::from_secs(2);
 
 /// The join socket of the selected daemon.
@@ -27,7 +27,8 @@ pub(crate) fn socket(dvm: &Dvm) -> Result<PathBuf, Failure> {
     Ok(dvm.find()?.state_dir.join(SOCKET))
 }
 
-/// Waits for a place in the group. Returns when the daemon answers, which it does within the requested time, or is gone.
+/// Waits for a place in the group. Returns when the daemon answers, at the latest after the requested time, or when the connection to
+/// it is lost.
 pub(crate) fn join(socket: &Path, join: Join) -> Result<Go, Failure> {
     let own_uid = geteuid().as_raw();
     let owner_uid = std::fs::metadata(socket).map_or(own_uid, |meta| meta.uid());
@@ -39,7 +40,7 @@ pub(crate) fn join(socket: &Path, join: Join) -> Result<Go, Failure> {
     let told = |wait: &Wait| {
         if began.elapsed() > PATIENCE {
             let (have, want, waited) = (wait.have, wait.want, began.elapsed().as_secs());
-            say(&format!("group {group}: {have} of {want} are here after {waited} s"));
+            say(&format!("group {group}: {have} of {want} members have joined after {waited} s"));
         }
     };
     ask(socket, join, told).map_err(|error| match error {
@@ -51,8 +52,8 @@ pub(crate) fn join(socket: &Path, join: Join) -> Result<Go, Failure> {
     })
 }
 
-/// Prints, after a moment and only on a terminal, how many members are missing and where the others are. The thread ends when the
-/// process becomes its program.
+/// Starts a thread that prints how many members are missing and where the others are, after a moment and only on a terminal. The
+/// thread ends when the process becomes its program.
 pub(super) fn tell_missing(dvm: &Dvm, group: &str) {
     let Ok(daemon) = dvm.find() else { return };
     if !std::io::stderr().is_terminal() {
@@ -62,7 +63,7 @@ pub(super) fn tell_missing(dvm: &Dvm, group: &str) {
     std::thread::spawn(move || {
         std::thread::sleep(MOMENT);
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-        // A failure is not reported here: the join itself reports it.
+        // The join itself reports a failure.
         let told = runtime.block_on(async {
             let mut client = dvm::connect(socket).await.ok()?;
             client.get_group(GroupSelector { name }).await.ok()
@@ -84,12 +85,12 @@ fn missing(info: &GroupInfo) -> Option<String> {
     Some(format!("waiting for {missing} of {} members of {}: {}", rules.min, rules.name, has.join(", ")))
 }
 
-/// The environment of a member: that of a rank, and the address of its PMI server.
+/// Returns the environment of a member: that of a rank, and the address of its PMI server.
 pub(crate) fn variables<'a>(group: &str, go: &'a Go, socket: &Path) -> Vec<(&'a str, String)> {
     let mut variables = vec![("PMI_PORT", go.pmi_port.clone()), ("PMI_ID", go.pmi_id.to_string())];
     variables.extend(go.place().variables());
     let before = std::env::var(EXPORTED).unwrap_or_default();
-    // Variables set by an earlier place are not the user's.
+    // Variables that an earlier membership set are not the user's.
     let is_set = |name: &str| std::env::var_os(name).is_some() && !before.split(',').any(|known| known == name);
     let ours = go.env.lines().filter_map(|line| line.split_once('=')).filter(|(name, _)| !is_set(name));
     let ours: Vec<(&str, String)> = ours.map(|(name, value)| (name, value.to_owned())).collect();

@@ -1,4 +1,4 @@
-//! Whether `group exec` can become a program, looked at before it joins.
+//! Checks whether `group exec` can execute the program, before it joins.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,15 +10,15 @@ use rsd_proto::transport::exit;
 
 use crate::exit::Failure;
 
-/// Fails, as the execution would, where `program` is not found or cannot be executed.
+/// Fails as the execution would if `program` is not found or cannot be executed.
 pub(super) fn check(program: &OsStr) -> Result<(), Failure> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     find(program, &path).map_err(|why| {
-        Failure::new(exit::NOT_STARTED, format!("cannot execute {}: {why}; nothing was joined", program.display()))
+        Failure::new(exit::NOT_STARTED, format!("cannot execute {}: {why}; did not join the group", program.display()))
     })
 }
 
-/// By the rules of `execvp`.
+/// Searches by the rules of `execvp`.
 fn find(program: &OsStr, path: &OsStr) -> Result<(), String> {
     let candidates: Vec<PathBuf> = match program.as_bytes().contains(&b'/') {
         true => vec![program.into()],

@@ -87,7 +87,7 @@ fn waiting(member: &WaitingMember) -> String {
     let wish = member.rank.map(|rank| format!(", requests rank {rank}")).unwrap_or_default();
     let away = if member.away { ", its daemon is unreachable" } else { "" };
     let (node, pid, waits) = (&member.node_name, member.pid, print::duration(member.waiting_ms));
-    format!("{node} pid {pid} (uid {}) waits for {waits}{wish}{away}", member.uid)
+    format!("{node} pid {pid} (uid {}) has waited {waits}{wish}{away}", member.uid)
 }
 
 pub(super) fn json(info: &GroupInfo) -> Value {

@@ -1,5 +1,5 @@
-//! The process manager of a singleton that no daemon adopts. It refuses every request in the protocol's form: without an answer, MPICH
-//! waits without a deadline or ends the program.
+//! The process manager of a singleton that no daemon adopts. It answers every request, with the protocol's refusal if need be: without
+//! an answer, MPICH waits without a deadline or ends the program.
 
 use std::io::{self, Write};
 

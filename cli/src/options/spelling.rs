@@ -1,8 +1,8 @@
-//! The command line before clap sees it: MPMD segments, `-np`, and options of other launchers ([`foreign`]).
+//! Processes the command line before clap does: MPMD segments, `-np`, and options of other launchers ([`foreign`]).
 //!
-//! clap knows no single-dash long options (`-np`, `-hostfile`: it would read `-h -o …` and print its help), and an option
-//! that it does not know says nothing about what to write instead. So the options before the program's name are looked at
-//! first, with clap's own definitions as the list of those that take a value.
+//! clap does not support long options with a single dash: it would parse `-hostfile` as `-h -o …` and print the help. Its error for an
+//! unknown option does not say what to write instead. So this module first translates the options before the program's name. It uses
+//! clap's definitions to know which options take a value.
 
 mod foreign;
 
@@ -16,8 +16,8 @@ pub(super) fn segments(args: &[OsString]) -> Vec<&[OsString]> {
     args.split(|arg| arg == ":").collect()
 }
 
-/// What `args` means in our spelling. `args` is what follows `rsctl`, or one further MPMD segment, and `command` the clap
-/// command that will read it.
+/// Returns `args` in the spelling of rsctl. `args` are the arguments after `rsctl`, or one further MPMD segment; `command` is the clap
+/// command that will parse them.
 pub(super) fn translate(args: &[OsString], command: &clap::Command) -> Result<Vec<OsString>, Failure> {
     let (start, launch) = match command.has_subcommands() {
         false => (0, command),
@@ -41,7 +41,7 @@ pub(super) fn translate(args: &[OsString], command: &clap::Command) -> Result<Ve
     Ok(ours)
 }
 
-/// An option in our spelling, with its value where it takes one, and how many of the arguments it was.
+/// Returns an option in the spelling of rsctl, with its value if it takes one, and the number of arguments that it used.
 fn one(token: &str, next: Option<&OsString>, command: &clap::Command) -> Result<(Vec<OsString>, usize), String> {
     let (name, own_value) = token.split_once('=').map_or((token, None), |(name, value)| (name, Some(value)));
     if command.get_name() == "submit"
@@ -65,13 +65,13 @@ fn one(token: &str, next: Option<&OsString>, command: &clap::Command) -> Result<
         });
     }
     match foreign::find(name) {
-        // clap says what is wrong with it.
+        // clap reports the error.
         None => Ok((vec![token.into()], 1)),
         Some((_, answer)) => answered(name, own_value, next.and_then(|next| next.to_str()), *answer),
     }
 }
 
-/// What becomes of another launcher's option.
+/// Translates an option of another launcher, or returns the error for it.
 fn answered(
     name: &str,
     own_value: Option<&str>,
@@ -113,7 +113,7 @@ fn answered(
             let shown = value.filter(|_| meanings.iter().any(|(_, ours)| ours.contains("{}")));
             let one = |(meaning, ours): &(&str, &str)| format!("{meaning}: write {ours}");
             let both = meanings.iter().map(one).collect::<Vec<_>>().join("; ").replace("{}", value.unwrap_or("N"));
-            Err(format!("`{}` means two things: {both}", shown.map_or(name.to_owned(), typed)))
+            Err(format!("`{}` is ambiguous: {both}", shown.map_or(name.to_owned(), typed)))
         }
     }
 }
@@ -137,20 +137,20 @@ fn is_option(token: &str) -> bool {
     token.starts_with('-') && token != "-" && token != "--"
 }
 
-/// Options that clap takes from the root only when it builds a command, and whether they take a value.
+/// Options that clap copies from the root only when it builds a command, and whether they take a value.
 const GLOBAL: [(&str, bool); 4] = [("--dvm", true), ("--json", false), ("--help", false), ("-h", false)];
 
-/// The commands that take options of other launchers for granted.
+/// The commands that accept options of other launchers.
 const LAUNCHING: [&str; 3] = ["run", "submit", "plan"];
 
-/// Options of `run` that a detached job has no use for, and what has.
+/// Options of `run` that a submitted job does not support, and what to use instead.
 const ATTACHED: [(&str, &str); 3] = [
-    ("-l", "a submitted job prints nothing here: label its output with `rsctl logs -l`"),
-    ("--label", "a submitted job prints nothing here: label its output with `rsctl logs --label`"),
-    ("--stdin", "standard input is not forwarded to a submitted job: use `rsctl run`"),
+    ("-l", "rsctl submit prints no output of the job: use `rsctl logs -l`"),
+    ("--label", "rsctl submit prints no output of the job: use `rsctl logs --label`"),
+    ("--stdin", "a submitted job has no standard input: use `rsctl run`"),
 ];
 
-/// Where the first argument stands that is neither an option nor an option's value.
+/// Returns the index of the first argument that is neither an option nor an option's value.
 fn program_at(args: &[OsString], command: &clap::Command) -> usize {
     let mut at = 0;
     while let Some(token) = args.get(at).and_then(|arg| arg.to_str()).filter(|token| is_option(token)) {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn np_is_n_before_the_program_and_untouched_after_it() {
+    fn np_is_translated_before_the_program_and_left_alone_after_it() {
         assert_eq!(translated("run -np 4 ./a -np 5").unwrap(), "run --np 4 ./a -np 5");
         assert_eq!(translated("--dvm d run -x A=1 -np 4 -l ./a").unwrap(), "--dvm d run -x A=1 --np 4 -l ./a");
         assert_eq!(translated("run --dvm d -np=4 ./a").unwrap(), "run --dvm d --np=4 ./a");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn our_long_options_may_have_one_dash() {
+    fn long_options_may_have_one_dash() {
         let vectors = [
             ("run -host a:2 -hostfile h ./a", "run --host a:2 --hostfile h ./a"),
             (
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_the_same_is_taken_as_ours() {
+    fn foreign_options_of_equal_meaning_are_translated() {
         let vectors = [
             ("--n 4", "-n 4"),
             ("-ntasks 4", "-n 4"),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_as_ours_is_read_by_clap() {
+    fn clap_accepts_every_translated_option() {
         for (names, answer) in foreign::ROWS {
             let values: &[&str] = match answer {
                 Answer::Same(_) => &["2"],
@@ -302,19 +302,19 @@ mod tests {
     }
 
     #[test]
-    fn options_of_other_launchers_are_answered_with_ours() {
+    fn a_foreign_option_of_different_meaning_is_refused_with_what_to_write() {
         let vectors = [
             (
                 "-ppn 2",
-                "`-ppn 2` is another launcher's option; here write --map-by ppr:2:node (ranks per node; no wrapping around)",
+                "`-ppn 2` is another launcher's option; here write --map-by ppr:2:node (ranks per node; no node is used twice)",
             ),
             (
                 "--ppn=2",
-                "`--ppn=2` is another launcher's option; here write --map-by ppr:2:node (ranks per node; no wrapping around)",
+                "`--ppn=2` is another launcher's option; here write --map-by ppr:2:node (ranks per node; no node is used twice)",
             ),
             (
                 "-perhost -l",
-                "`-perhost` is another launcher's option; here write --map-by ppr:N:node (ranks per node; no wrapping around)",
+                "`-perhost` is another launcher's option; here write --map-by ppr:N:node (ranks per node; no node is used twice)",
             ),
             (
                 "--ntasks-per-node=4",
@@ -332,17 +332,17 @@ mod tests {
             ("--cpus-per-proc 4", "`--cpus-per-proc 4` is another launcher's option; here write --map-by slot:pe=4"),
             (
                 "-N 2",
-                "`-N 2` means two things: in Open MPI ranks per node: write --map-by ppr:2:node; \
-                 in srun and flux the number of nodes: write --host with their names, or --host +e:2 for idle ones",
+                "`-N 2` is ambiguous: ranks per node (Open MPI): write --map-by ppr:2:node; \
+                 number of nodes (srun, flux): write --host with their names, or --host +e:2 for idle nodes",
             ),
             (
                 "-c 4",
-                "`-c 4` means two things: in Open MPI the number of ranks: write -n 4; in srun cpus per rank: write --map-by slot:pe=4",
+                "`-c 4` is ambiguous: number of ranks (Open MPI): write -n 4; cpus per rank (srun): write --map-by slot:pe=4",
             ),
             (
                 "-s",
-                "`-s` means two things: in Hydra who reads standard input: write --stdin all, --stdin none or --stdin RANK; \
-                 in srun that other jobs may share the nodes: write nothing: they always may",
+                "`-s` is ambiguous: ranks that read standard input (Hydra): write --stdin all, --stdin none or --stdin RANK; \
+                 nodes shared with other jobs (srun): write nothing, because rsd always shares nodes",
             ),
             (
                 "-H a:2,b",
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_answered_or_taken_under_each_of_its_names() {
+    fn every_row_is_translated_or_refused_under_each_of_its_names() {
         for (names, answer) in foreign::ROWS {
             for name in *names {
                 let outcome = translated(&format!("run {name} x ./a"));
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn no_option_of_ours_is_taken_for_another_launchers_and_no_name_is_listed_twice() {
+    fn no_row_has_the_name_of_an_option_of_rsctl_and_no_name_is_listed_twice() {
         let mut listed: Vec<&str> = foreign::ROWS.iter().flat_map(|(names, _)| *names).copied().collect();
         for name in LAUNCHING {
             let mut cli = Cli::command();

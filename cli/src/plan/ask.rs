@@ -1,4 +1,4 @@
-//! Getting a plan: from the DVM, or for a machine that is not there from `rsd plan`, which has hwloc and needs no daemon.
+//! Requests a plan: from the DVM or, for a machine that does not exist, from `rsd plan`, which has hwloc and needs no daemon.
 
 use std::io;
 use std::path::Path;
@@ -14,35 +14,35 @@ use crate::dvm::{self, Client, DEADLINE};
 use crate::exit::Failure;
 use crate::private;
 
-/// The DVM's answer.
+/// Requests a plan from the DVM.
 pub(crate) async fn dvm(client: &mut Client, spec: JobSpec, idle: bool) -> Result<PlanReply, Failure> {
     let request = PlanRequest { spec: Some(spec), idle, topology: String::new() };
     dvm::answer("planning", client.plan(request)).await
 }
 
-/// What `--topology` means: a file's text where it names one, else itself.
+/// Returns the topology that `--topology` describes: the text of the file that it names, else the option's own text.
 pub(crate) fn topology(option: &str) -> Result<String, Failure> {
     let path = Path::new(option);
     let is_path = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("xml")) || option.contains('/');
     match is_path || path.is_file() {
         true => std::fs::read_to_string(path).map_err(|error| {
             Failure::usage(format!(
-                "cannot read {option}: {error}; write an XML file of lstopo, or: pack:2 core:8 pu:2"
+                "cannot read {option}: {error}; give an XML file of lstopo, or a description such as 'pack:2 core:8 pu:2'"
             ))
         }),
         false => Ok(option.to_owned()),
     }
 }
 
-/// The answer of a program of its own.
+/// Requests a plan from `rsd plan`.
 pub(crate) async fn elsewhere(spec: JobSpec, topology: String) -> Result<PlanReply, Failure> {
     let request = PlanRequest { spec: Some(spec), idle: true, topology };
     let program = private::program();
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => {
-            Failure::new(exit::NO_DAEMON, "there is no rsd beside rsctl nor in PATH, and it is what reads a topology")
+            Failure::new(exit::NO_DAEMON, "no rsd beside rsctl or in PATH, which --topology needs")
         }
-        _ => Failure::new(exit::INTERNAL, format!("cannot ask {}: {error}", program.display())),
+        _ => Failure::new(exit::INTERNAL, format!("cannot run {} plan: {error}", program.display())),
     };
     let mut child = Command::new(&program)
         .arg("plan")
@@ -55,7 +55,7 @@ pub(crate) async fn elsewhere(spec: JobSpec, topology: String) -> Result<PlanRep
     let mut stdin = child.stdin.take().ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
     let encoded = request.encode_to_vec();
     let answering = async {
-        // One that has failed already says so on its way out.
+        // A failed write does not matter: the exit status and stderr of the program say why it stopped reading.
         let (_, output) = tokio::join!(async move { stdin.write_all(&encoded).await }, child.wait_with_output());
         output
     };
@@ -75,6 +75,11 @@ pub(crate) async fn elsewhere(spec: JobSpec, topology: String) -> Result<PlanRep
         let code = output.status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code >= exit::USAGE);
         return Err(Failure::new(code.unwrap_or(exit::INTERNAL), text));
     }
-    let garbled = |_| Failure::new(exit::VERSION, format!("{} plan answers in another version", program.display()));
+    let garbled = |_| {
+        Failure::new(
+            exit::VERSION,
+            format!("cannot read the answer of {} plan: its version differs", program.display()),
+        )
+    };
     PlanReply::decode(&*output.stdout).map_err(garbled)
 }

@@ -1,4 +1,4 @@
-//! The command that asks for a plan in full: what was left to defaults is written out.
+//! The command that requests the same placement as a plan, with every default written out.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use rsd_proto::v1::{JobSpec, Plan};
 use crate::options::placing::Listing;
 use crate::options::{Launch, Segment};
 
-/// `rsctl run …`, as one would type it; it places as the plan does.
+/// Returns `rsctl run …`, quoted for a shell, which places ranks as the plan does.
 pub(crate) fn full(launch: &Launch, spec: &JobSpec, plan: &Plan) -> String {
     let mut words: Vec<OsString> = vec!["rsctl".into(), "run".into()];
     let mut policy = |option: &str, value: &str| {
@@ -34,7 +34,7 @@ pub(crate) fn full(launch: &Launch, spec: &JobSpec, plan: &Plan) -> String {
         Listing::Seq(Some(file)) => policy("--hostfile", file),
         Listing::Seq(None) | Listing::None => {}
     }
-    // What a default binding comes to has no name: a rank's share of the cores depends on its neighbours.
+    // A default binding cannot be written as an option: a rank's share of the cores depends on the other ranks.
     policy("--bind-to", &spec.bind_to);
     policy("--mem-bind", &spec.mem_bind);
     policy("--compat", &spec.compat);
@@ -65,7 +65,7 @@ fn segment_words(segment: &Segment, n: Option<u32>) -> Vec<OsString> {
     words
 }
 
-/// For a shell.
+/// Quotes a word for a shell if necessary.
 fn quoted(word: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%^".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
@@ -80,7 +80,7 @@ mod tests {
     use crate::options::{self, Command};
 
     #[test]
-    fn files_that_list_ranks_are_named_as_options() {
+    fn files_that_list_ranks_become_options() {
         let vectors = [
             ("--rankfile r", "rankfile", "rsctl run --map-by rankfile --rankfile r -n 2 ./a"),
             ("--map-by rankfile:file=r", "rankfile", "rsctl run --map-by rankfile --rankfile r -n 2 ./a"),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_written_out() {
+    fn defaults_are_written_out() {
         let args: Vec<_> = "plan --host a:2,b:2 ./a x=$y : --host b ./b".split(' ').map(OsString::from).collect();
         let Command::Plan(options) = options::read(&args).unwrap().command else { panic!("it is a plan") };
         let plan = Plan {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_quoted_where_a_shell_would_read_more_into_them() {
+    fn words_with_special_characters_are_quoted() {
         let vectors = [("a:2,b", "a:2,b"), ("gpu[0-3]", "'gpu[0-3]'"), ("it's", "'it'\\''s'"), ("", "''")];
         for (word, typed) in vectors {
             assert_eq!(quoted(word), typed);

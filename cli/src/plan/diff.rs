@@ -1,4 +1,4 @@
-//! What differs between two plans of the same job: the ranks that move.
+//! The difference between two plans of the same job: the ranks that move.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -7,18 +7,18 @@ use super::text::count;
 use super::view::{Seat, View};
 use crate::look::{Look, Paint};
 
-/// Two plans, and the ranks that are not in the same place in both, ascending.
+/// Two plans, and the ranks whose places differ, ascending.
 pub(crate) struct Difference<'v, 'p> {
     pub(crate) a: &'v View<'p>,
     pub(crate) b: &'v View<'p>,
     pub(crate) moves: Vec<Move>,
 }
 
-/// A rank that is elsewhere in the second plan.
+/// A rank whose place differs in the second plan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Move {
     pub(crate) rank: u32,
-    /// Absent: the plan has no such rank.
+    /// None: the plan does not have this rank.
     pub(crate) from: Option<Seat>,
     pub(crate) to: Option<Seat>,
     how: How,
@@ -30,12 +30,12 @@ enum How {
     Away,
     /// To other cpus of its node.
     Within,
-    /// It is in one of the plans only.
+    /// The rank is in only one of the plans.
     Alone,
 }
 
 impl<'v, 'p> Difference<'v, 'p> {
-    /// Costs a look at every rank of both.
+    /// Compares two plans. Cost: one step per rank.
     pub(crate) fn new(a: &'v View<'p>, b: &'v View<'p>) -> Difference<'v, 'p> {
         // Names are compared once per node.
         let in_b: HashMap<&str, u32> = b.nodes.iter().zip(0..).map(|(node, at)| (&*node.told.name, at)).collect();
@@ -55,7 +55,7 @@ impl<'v, 'p> Difference<'v, 'p> {
         Difference { moves: moves.collect(), a, b }
     }
 
-    /// How many ranks move and which, for people; of many the first, if not `every` one is wanted.
+    /// Returns text for people: how many ranks move, and which. Without `every`, only the first ones are listed.
     pub(crate) fn text(&self, every: bool, look: &Look) -> String {
         const SHOWN: usize = 16;
         if self.moves.is_empty() {
@@ -64,7 +64,7 @@ impl<'v, 'p> Difference<'v, 'p> {
         let kinds = [
             (How::Away, "to another node"),
             (How::Within, "to other cpus of its node"),
-            (How::Alone, "in one of the plans only"),
+            (How::Alone, "in only one plan"),
         ];
         let kinds: Vec<String> = (kinds.iter())
             .map(|(how, what)| (self.moves.iter().filter(|moved| moved.how == *how).count(), what))

@@ -1,4 +1,4 @@
-//! A node's processor with its ranks on it.
+//! Draws a node's processor with the ranks on it.
 //!
 //! ```text
 //! package  [0          ] [1          ]
@@ -6,8 +6,8 @@
 //! rank     [0    ] [1    ] [2    ]   .   x      one cell per core, or per thread where a rank has half a core
 //! ```
 //!
-//! Objects and ranks are spans of cells; ranks that share cells stand below each other. What is wider than the terminal is cut
-//! into bands, at the border of a package if there is one, and bands where nothing runs are one line.
+//! Objects and ranks are spans of cells; ranks that share cells are drawn below each other. A drawing that is wider than the terminal is
+//! cut into bands, if possible between packages. Bands without ranks are one line.
 
 use std::ops::Range;
 
@@ -18,12 +18,12 @@ use super::view::{Node, View, whole_cores};
 use crate::look::{Look, Paint};
 use crate::placement::{self, list, set};
 
-/// Cells are not made wider than this for a long text in one; it is cut.
+/// The widest cell. Longer text in a cell is cut.
 const CELL_MAX: usize = 11;
-/// Rows of ranks that share cells; more are counted.
+/// The most rows of ranks that share cells. Further ranks are counted.
 const RANK_ROWS: usize = 6;
 
-/// The drawing of a node, in lines; empty where no rank is bound or its processor is not known.
+/// Returns the drawing of a node; empty if no rank is bound or the node's processor is unknown.
 pub(crate) fn draw(view: &View<'_>, node: &Node<'_>, look: &Look) -> String {
     let Some(topology) = view.topology(node) else { return String::new() };
     if view.bounds(node).all(|(_, bound)| bound.threads.is_empty()) {
@@ -37,7 +37,10 @@ pub(crate) fn draw(view: &View<'_>, node: &Node<'_>, look: &Look) -> String {
     let mut text = Picture::new(&rows, look, grid.cells.len()).text(&grid);
     let mut legend = grid.legend();
     if hidden > 0 {
-        legend.push(format!("{hidden} more overlap these"));
+        legend.push(match hidden {
+            1 => "1 more rank overlaps these".to_owned(),
+            _ => format!("{hidden} more ranks overlap these"),
+        });
     }
     if !legend.is_empty() {
         text.push_str(&look.paint(&format!("  {}", legend.join("   ")), Paint::Dim));
@@ -51,7 +54,7 @@ struct Span {
     cells: Range<usize>,
     text: String,
     paint: Paint,
-    /// In brackets; otherwise it is one cell.
+    /// Drawn in brackets; otherwise the span is one cell.
     boxed: bool,
 }
 
@@ -60,18 +63,18 @@ struct Row {
     spans: Vec<Span>,
 }
 
-/// A processor as cells, and what is in them.
+/// A processor as cells, and their contents.
 struct Grid<'a> {
     topology: &'a Topology,
     /// What a cell is: a core, or a thread.
     unit: Kind,
-    /// The threads of each.
+    /// The threads of each cell.
     cells: Vec<Range<u32>>,
-    /// In none of them does a rank of this job run.
+    /// Threads without a rank of this job.
     idle: CpuSet,
-    /// Not for ranks.
+    /// Threads that ranks may not use.
     barred: CpuSet,
-    /// Another job's.
+    /// Threads that another job uses.
     taken: CpuSet,
 }
 
@@ -90,14 +93,14 @@ impl<'a> Grid<'a> {
         Grid { topology, unit, cells, idle: topology.all().minus(&used), barred, taken }
     }
 
-    /// The cells that hold any of these threads, as ranges.
+    /// Returns the cells that contain any of these threads, as ranges.
     fn cells_of(&self, threads: &CpuSet) -> Vec<Range<usize>> {
         let within = self.topology.objects_of(self.unit, threads);
         within.ranges().into_iter().map(|range| range.start as usize..range.end as usize).collect()
     }
 
-    /// Packages, NUMA nodes and caches, and the numbers of the cells. Kinds whose objects are the same stand in one row; those
-    /// that are single cells, or the whole, say nothing.
+    /// Returns a row for each kind of object (packages, NUMA nodes, caches), and one with the numbers of the cells. Kinds with equal
+    /// objects share a row. A kind whose objects are single cells, or one object over all cells, gets no row.
     fn objects(&self, map_by: &str, bind_to: &str) -> Vec<Row> {
         let named = |kind: Kind| map_by.contains(kind.name()) || bind_to.contains(kind.name());
         let shown = |kind: &Kind| match kind {
@@ -138,8 +141,8 @@ impl<'a> Grid<'a> {
         levels.into_iter().map(row).chain([numbers]).collect()
     }
 
-    /// Ranks with the same cells are one span; spans that overlap go to further rows, and what finds none is counted. The
-    /// cells without a rank are marked in the first.
+    /// Returns the rows of ranks, and the number of ranks without a row. Ranks with the same cells share a span; spans that overlap go to
+    /// further rows. The first row also marks the cells without ranks.
     fn ranks(&self, view: &View<'_>, node: &Node<'_>) -> (Vec<Row>, usize) {
         let mut sets: Vec<(&CpuSet, Vec<u32>)> = Vec::new();
         let mut known = std::collections::HashMap::new();
@@ -182,7 +185,7 @@ impl<'a> Grid<'a> {
         (rows.into_iter().enumerate().map(named).collect(), hidden)
     }
 
-    /// What stands in a cell where no rank of this job runs.
+    /// Returns the mark of a cell without ranks of this job.
     fn mark(&self, cell: &Range<u32>) -> Option<char> {
         let all = |set: &CpuSet| cell.clone().all(|thread| set.contains(thread));
         match () {
@@ -194,13 +197,13 @@ impl<'a> Grid<'a> {
     }
 
     fn legend(&self) -> Vec<String> {
-        const MEANINGS: [(char, &str); 3] = [('.', "free"), ('x', "not for ranks"), ('#', "another job's")];
+        const MEANINGS: [(char, &str); 3] = [('.', "free"), ('x', "not usable"), ('#', "another job's")];
         let marks: Vec<char> = self.cells.iter().filter_map(|cell| self.mark(cell)).collect();
         let used = MEANINGS.iter().filter(|(mark, _)| marks.contains(mark));
         used.map(|(mark, meaning)| format!("{mark} {meaning}")).collect()
     }
 
-    /// GPUs over the cells nearest to them, over all where that is not known; nothing where no rank has any.
+    /// Returns the rows of GPUs, each below the cells nearest to it, or below all cells if those are unknown. Empty if no rank has a GPU.
     fn gpus(&self, view: &View<'_>, node: &Node<'_>) -> Vec<Row> {
         if view.bounds(node).all(|(_, bound)| bound.gpus.is_empty()) {
             return Vec::new();
@@ -246,18 +249,18 @@ fn short(kind: Kind) -> &'static str {
     }
 }
 
-/// Rows as text.
+/// The layout of rows as text.
 struct Picture<'a> {
     rows: &'a [Row],
     look: &'a Look,
     cells: usize,
-    /// Columns of a cell; one blank follows each.
+    /// The width of a cell, without the blank that follows it.
     cell: usize,
-    /// Columns of the rows' names.
+    /// The width of the rows' names.
     name: usize,
 }
 
-/// Before the names, and between them and the cells.
+/// Blanks before the names, and between the names and the cells.
 const INDENT: usize = 2;
 
 impl<'a> Picture<'a> {
@@ -290,7 +293,7 @@ impl<'a> Picture<'a> {
         text
     }
 
-    /// The part of a row that is in a band; a further row that is empty there is left out.
+    /// Returns the part of a row in a band; None if the row is empty there.
     fn line(&self, row: &Row, band: &Range<usize>) -> Option<String> {
         let mut spans: Vec<&Span> = row.spans.iter().filter(|span| !apart(&span.cells, band)).collect();
         if spans.is_empty() {
@@ -320,7 +323,7 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// Cut where it is too long, with two dots in place of the rest.
+/// Cuts text that is too long and puts two dots in place of the rest.
 fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -335,7 +338,8 @@ impl Grid<'_> {
     }
 }
 
-/// Ranges of cells of at most `room` each, which end where a package, a NUMA node or a cache ends, the largest that does.
+/// Cuts the cells into ranges of at most `room` cells. A range ends at the end of a package if possible, else of a NUMA node, else of a
+/// cache, else of a core.
 fn bands(cells: usize, room: usize, grid: &Grid<'_>) -> Vec<Range<usize>> {
     let end_of = |kind: Kind| -> Vec<usize> {
         let objects = grid.topology.objects(kind).iter();

@@ -1,5 +1,5 @@
-//! A plan for programs. `ranks` has an object per rank, with logical indexes on its node; empty lists mean unbound. It is written
-//! as it is made: a large job's ranks need not be in memory as text.
+//! A plan as JSON. `ranks` has an object per rank, with logical indexes on its node; empty lists mean unbound. The text is written piece
+//! by piece, so that the ranks of a large job are never all in memory as text.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -14,14 +14,14 @@ use super::view::{Bound, Node, Seat, View};
 use crate::json::SCHEMA;
 use crate::placement::set;
 
-/// One plan, or the refusal.
+/// Writes one plan, or the refusal.
 pub(crate) fn reply(reply: &PlanReply, command: &str, out: &mut impl Write) -> io::Result<()> {
     write!(out, "{{\"schema_version\":{SCHEMA},")?;
     fields(reply, command, out)?;
     out.write_all(b"}\n")
 }
 
-/// Two of them, and the ranks that move; of refused ones there are none.
+/// Writes two plans, and the ranks that move between them: none if a plan was refused.
 pub(crate) fn pair(
     pair: [(&PlanReply, &str); 2],
     difference: Option<&Difference<'_, '_>>,
@@ -63,7 +63,7 @@ fn plan(view: &View<'_>, command: &str, out: &mut impl Write) -> io::Result<()> 
     let plan = view.plan;
     out.write_all(b"\"ranks\":[")?;
     let names: Vec<String> = view.nodes.iter().map(|node| Value::from(&*node.told.name).to_string()).collect();
-    // What is said of a rank besides its number and its node is the same on nodes alike.
+    // The text of a rank, without its number and node, is the same on equal nodes.
     let mut said = HashMap::new();
     for (seat, rank) in view.seats().into_iter().zip(0_u32..) {
         let node = &view.nodes[seat.node as usize];
@@ -102,12 +102,12 @@ fn numbers(set: &CpuSet) -> Value {
     set.iter().collect::<Vec<u32>>().into()
 }
 
-/// Inclusive ranges.
+/// Returns inclusive ranges.
 fn ranges(set: &CpuSet) -> Value {
     set.ranges().into_iter().map(|range| json!([range.start, range.end - 1])).collect()
 }
 
-/// What a node offers.
+/// Returns what a node offers.
 fn offer(node: &PlanNode) -> Value {
     json!({
         "name": node.name,

@@ -1,14 +1,14 @@
-//! Reasons that differ only in numbers counting up, as one: "slot 1-4 of 4".
+//! Folds reasons that differ only in numbers that count up into one: "slot 1-4 of 4".
 
-/// A reason taken apart: the words around its numbers, and the numbers.
+/// A reason, split into its numbers and the words around them.
 #[derive(Debug, PartialEq, Eq)]
 struct Counted<'a> {
     words: Vec<&'a str>,
     numbers: Vec<u64>,
 }
 
-/// Neighbouring reasons that are the same, or in which some numbers are one more than in the one before, are folded into one
-/// text.
+/// Folds adjacent reasons into one text if they are equal, or if some numbers of a reason are one more than those of the previous
+/// reason.
 pub(crate) fn fold<'a>(reasons: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut runs: Vec<Run<'a>> = Vec::new();
     for reason in reasons {
@@ -29,7 +29,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Whether every number stays if it has stayed so far, and counts on if it has counted; a run of one may begin to count.
+    /// Whether the run continues with `next`: numbers that were constant stay constant, and numbers that counted up count on. In a run of
+    /// one reason, a number may do either.
     fn goes_on_with(&self, next: &Counted<'_>) -> bool {
         let steady = |((first, last), next): ((&u64, &u64), &u64)| match last.checked_add(1) == Some(*next) {
             true => first != last || self.length == 1,
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_that_count_up_are_one() {
+    fn reasons_that_count_up_are_folded() {
         let slots = ["slot 1 of 2", "slot 2 of 2", "slot pass 2, share 1 of 3", "slot pass 2, share 2 of 3"];
         assert_eq!(fold(slots), ["slot 1-2 of 2", "slot pass 2, share 1-2 of 3"]);
         assert_eq!(fold(["listed", "listed", "listed"]), ["listed"]);

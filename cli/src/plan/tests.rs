@@ -1,4 +1,4 @@
-//! Plans made by hand, and what is printed of them.
+//! Tests of the output for plans made by hand.
 
 use rsd_core::place::cpuset::CpuSet;
 use rsd_core::place::topology::{Kind, Topology};
@@ -18,7 +18,7 @@ fn ranges(cpus: &[u32]) -> Vec<Range> {
     set.ranges().into_iter().map(|range| Range { first: range.start, count: range.end - range.start }).collect()
 }
 
-/// Ranks of one node, each with its threads, in slots of `of`.
+/// The binding of one node's ranks, each with its threads. The node has `of` slots.
 fn binding(of: usize, ranks: &[&[u32]]) -> NodeBinding {
     let rank = |(at, threads): (usize, &&[u32])| RankBinding {
         threads: ranges(threads),
@@ -42,7 +42,7 @@ fn node(name: &str, slots: u32, threads: u32, binding: u32) -> PlanNode {
     }
 }
 
-/// Nodes that are filled one after the other.
+/// A plan that fills the nodes one after the other.
 fn plan(topology: &[(Kind, u32)], nodes: Vec<PlanNode>, bindings: Vec<NodeBinding>) -> Plan {
     let size = |node: &PlanNode| bindings[node.binding as usize].ranks.len() as u32;
     let block = |(at, node): (usize, &PlanNode)| Block { first_node: at as u32, nodes: 1, ranks_per_node: size(node) };
@@ -68,7 +68,7 @@ fn shown(plan: &Plan, look: &Look) -> String {
     text::text(&View::new(plan), &asked, false, look)
 }
 
-/// What stands under the node's name.
+/// The drawing below the node's name.
 fn drawn(plan: &Plan, look: &Look) -> String {
     let view = View::new(plan);
     format!("\n{}", super::drawing::draw(&view, &view.nodes[0], look))
@@ -92,7 +92,7 @@ node0  8 (8 cores)  8      0-7    1 core
 node1  8 (8 cores)  8      8-15   1 core
 big    2 (2 cores)  2      16-17  4 cores
 
-node0; alike, with ranks of their own: node1
+node0 (node1 is alike, with other ranks)
   package  [0        ] [1        ]
   core      0  1  2  3  4  5  6  7
   rank      0  1  2  3  4  5  6  7
@@ -102,7 +102,7 @@ big
   core      0  1  2  3  4  5  6  7
   rank     [16       ] [17       ]
 
-why there, in the order of a node's ranks (--reasons: each)
+reasons, in the order of each node's ranks (--reasons lists every rank)
   node[0-1]  slot 1-8 of 8
   big        slot 1 of 1; slot pass 2, share 1 of 1
 
@@ -114,7 +114,7 @@ in full: rsctl run PROGRAM
 }
 
 #[test]
-fn a_drawing_shows_shared_caches_threads_and_what_is_not_for_us() {
+fn a_drawing_shows_shared_caches_threads_and_what_the_job_cannot_use() {
     let topology = [(Kind::Package, 1), (Kind::Numa, 2), (Kind::L3, 1), (Kind::Core, 2), (Kind::Thread, 2)];
     let mut plan = plan(&topology, vec![node("n", 4, 8, 0)], vec![binding(4, &[&[0], &[1], &[2, 3], &[]])]);
     plan.nodes[0].usable = ranges(&[0, 1, 2, 3, 4, 5, 7]);
@@ -127,7 +127,7 @@ fn a_drawing_shows_shared_caches_threads_and_what_is_not_for_us() {
   core     [0  ] [1  ] [2  ] [3  ]
   thread    0  1  2  3  4  5  6  7
   rank      0  1 [2  ]  .  .  x  #
-  . free   x not for ranks   # another job's
+  . free   x not usable   # another job's
 "
     );
 }
@@ -146,16 +146,16 @@ fn ranks_that_share_cells_stand_below_each_other_and_too_many_are_counted() {
   . free
 "
     );
-    // Every two cores, every three and each alone: as many sets, and hardly two in a row.
+    // Every non-empty set of the four cores except the full one: most of them overlap.
     let sets = (1..15_u32).map(|bits| (0..4).filter(|core| bits >> core & 1 == 1).collect::<Vec<u32>>());
     let sets: Vec<Vec<u32>> = sets.collect();
     let sets: Vec<&[u32]> = sets.iter().map(|set| &set[..]).collect();
     let text = drawn(&one(&sets), &PAGE);
-    assert!(text.ends_with(" more overlap these\n"), "{text}");
+    assert!(text.ends_with(" more ranks overlap these\n"), "{text}");
 }
 
 #[test]
-fn gpus_lie_over_the_cores_nearest_to_them() {
+fn a_gpu_is_drawn_below_the_cores_nearest_to_it() {
     let mut plan = plan(&TWO_PACKAGES, vec![node("n", 2, 16, 0)], vec![binding(2, &[&[0, 1], &[8, 9]])]);
     let gpu = |index: u32, near: &[u32]| Gpu { index, near: ranges(near), ..Gpu::default() };
     let low: Vec<u32> = (0..8).collect();
@@ -177,7 +177,7 @@ fn gpus_lie_over_the_cores_nearest_to_them() {
 }
 
 #[test]
-fn a_wide_machine_is_folded_at_its_packages_and_free_parts_are_one_line() {
+fn a_wide_machine_is_cut_at_its_packages_and_free_parts_are_one_line() {
     let topology = [(Kind::Package, 4), (Kind::Numa, 2), (Kind::Core, 8)];
     let ranks: Vec<Vec<u32>> = [0, 1, 2, 3, 16, 17].map(|core| vec![core]).to_vec();
     let ranks: Vec<&[u32]> = ranks.iter().map(|rank| &rank[..]).collect();
@@ -208,7 +208,7 @@ fn colours_are_for_terminals() {
 }
 
 #[test]
-fn few_ranks_have_a_line_each_and_unbound_ones_say_so() {
+fn few_ranks_have_a_line_each_that_shows_whether_they_are_bound() {
     let mut plan = plan(&TWO_PACKAGES, vec![node("n", 2, 16, 0)], vec![binding(1, &[&[], &[]])]);
     plan.bind_to = "none".into();
     plan.nodes[0].in_use = 1;
@@ -231,7 +231,7 @@ in full: rsctl run PROGRAM
 }
 
 #[test]
-fn ten_thousand_nodes_alike_are_a_row_and_a_drawing() {
+fn ten_thousand_equal_nodes_are_one_row_and_one_drawing() {
     let names: Vec<String> = (0..10_000).map(|at| format!("n{at}")).collect();
     let ranks: Vec<Vec<u32>> = (0..128).map(|core| vec![core]).collect();
     let ranks: Vec<&[u32]> = ranks.iter().map(|rank| &rank[..]).collect();
@@ -239,9 +239,9 @@ fn ten_thousand_nodes_alike_are_a_row_and_a_drawing() {
     let mut plan = plan(&[(Kind::Package, 2), (Kind::Core, 64)], nodes, vec![binding(128, &ranks)]);
     let text = shown(&plan, &PAGE);
     assert!(text.contains("\nn[0-9999]  128 (128 cores) each  128 each  0-1279999  1 core\n"), "{text}");
-    assert!(text.contains("\nn0; alike, with ranks of their own: n[1-9999]\n"), "{text}");
+    assert!(text.contains("\nn0 (n[1-9999] are alike, with other ranks)\n"), "{text}");
     assert!(text.lines().count() < 60, "{text}");
-    // The same in rounds.
+    // The same ranks, placed in rounds.
     let round = Block { first_node: 0, nodes: 10_000, ranks_per_node: 1 };
     plan.map = plan.map.map(|map| TaskMap { blocks: vec![round; 128], ..map });
     let text = shown(&plan, &PAGE);
@@ -327,7 +327,7 @@ fn a_difference_names_the_ranks_that_move() {
 }
 
 #[test]
-fn ranks_that_stay_or_are_in_one_plan_only_are_told_apart() {
+fn ranks_that_stay_and_ranks_in_only_one_plan_are_distinguished() {
     let small = plan(&TWO_PACKAGES, vec![node("a", 2, 16, 0)], vec![binding(2, &[&[0, 1], &[2, 3]])]);
     let large = plan(&TWO_PACKAGES, vec![node("a", 2, 16, 0)], vec![binding(3, &[&[0, 1], &[], &[4, 5]])]);
     let views = [View::new(&small), View::new(&large)];
@@ -335,7 +335,7 @@ fn ranks_that_stay_or_are_in_one_plan_only_are_told_apart() {
     assert_eq!(
         Difference::new(&views[0], &views[1]).text(false, &Look { rich: true, ..PAGE }),
         "\
-\x1b[1m2 of 3 ranks differ: 1 to other cpus of its node, 1 in one of the plans only\x1b[0m
+\x1b[1m2 of 3 ranks differ: 1 to other cpus of its node, 1 in only one plan\x1b[0m
   rank 1: a core 1 → a
   rank 2: none → a core 2
 "
@@ -343,7 +343,7 @@ fn ranks_that_stay_or_are_in_one_plan_only_are_told_apart() {
 }
 
 #[test]
-fn a_reply_that_makes_no_sense_does_no_harm() {
+fn an_invalid_reply_does_not_panic() {
     let mut odd = plan(&TWO_PACKAGES, vec![node("a", 2, 16, 0)], vec![binding(2, &[&[0, 1], &[2, 3]])]);
     odd.nodes[0].binding = 7;
     odd.nodes[0].topology = 7;

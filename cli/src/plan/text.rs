@@ -1,4 +1,4 @@
-//! A plan for people: which node takes which ranks and on what grounds, where on its processor they run, and why there.
+//! A plan as text for people: which node takes which ranks, where on its processor they run, and why.
 
 use std::fmt::Write;
 
@@ -10,24 +10,24 @@ use crate::look::{Look, Paint};
 use crate::placement;
 use crate::print::{Align, table};
 
-/// Nodes with a row of their own; of more, neighbours alike share one.
+/// The most rows of nodes. If there are more nodes, equal neighbours share a row.
 const ROWS: usize = 24;
-/// Different processors or bindings that are drawn.
+/// The most drawings: one for each combination of processor and binding.
 const DRAWINGS: usize = 4;
-/// The most ranks with a line of their own, unless more are requested.
+/// The most ranks with a line of their own, unless all are requested.
 const FEW: u32 = 8;
-/// Runs of ranks named in a row.
+/// The most runs of ranks in a row.
 const RUNS: usize = 4;
 
-/// What the plan answers.
+/// What the user requested.
 pub(crate) struct Asked<'a> {
-    /// The command in full.
+    /// The full command.
     pub(crate) command: &'a str,
     /// No binding was requested.
     pub(crate) default_binding: bool,
 }
 
-/// All of it. `every_reason`: a line per rank, however many.
+/// Returns the whole text. `every_reason`: a line for every rank.
 pub(crate) fn text(view: &View<'_>, asked: &Asked<'_>, every_reason: bool, look: &Look) -> String {
     let mut text = format!("{}\n\n{}", heading(view), nodes(view));
     text.push_str(&drawings(view, look));
@@ -60,7 +60,7 @@ pub(crate) fn count(number: u32, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The table of nodes.
+/// Returns the table of nodes.
 fn nodes(view: &View<'_>) -> String {
     let alike = |a: &Node<'_>, b: &Node<'_>| {
         let offer = |node: &Node<'_>| (node.told.slots, node.told.in_use, node.count(), node.group);
@@ -110,7 +110,7 @@ fn fixed<const N: usize>(rows: Vec<Vec<String>>) -> Vec<[String; N]> {
     rows.into_iter().filter_map(|row| row.try_into().ok()).collect()
 }
 
-/// The ranks of nodes that follow each other.
+/// Returns the ranks of a run of nodes.
 fn which(run: &[Node<'_>]) -> String {
     match run {
         [] => String::new(),
@@ -136,7 +136,7 @@ pub(crate) fn few(ranges: &[(u32, u32)]) -> String {
     }
 }
 
-/// What each of a node's ranks may run on: "1 core", "2-3 cores", "any".
+/// Returns the cpus that each of a node's ranks may run on: "1 core", "2-3 cores", "any cpu".
 fn cpus_each(view: &View<'_>, node: &Node<'_>) -> String {
     let topology = view.topology(node);
     let cores = |bound: &Bound<'_>| topology.and_then(|topology| whole_cores(topology, &bound.threads));
@@ -157,7 +157,7 @@ fn cpus_each(view: &View<'_>, node: &Node<'_>) -> String {
     }
 }
 
-/// One drawing for all nodes that look alike.
+/// Returns one drawing for each group of equal nodes.
 fn drawings(view: &View<'_>, look: &Look) -> String {
     let mut text = String::new();
     let mut drawn = 0;
@@ -175,18 +175,19 @@ fn drawings(view: &View<'_>, look: &Look) -> String {
         }
         let title = match others {
             [] => node.told.name.clone(),
-            others => format!("{}; alike, with ranks of their own: {}", node.told.name, view.names(others)),
+            [_] => format!("{} ({} is alike, with other ranks)", node.told.name, view.names(others)),
+            _ => format!("{} ({} are alike, with other ranks)", node.told.name, view.names(others)),
         };
         let _ = write!(text, "\n{}\n{drawing}", look.paint(&title, Paint::Bold));
         drawn += 1;
     }
     if left_out > 0 {
-        let _ = writeln!(text, "\n{left_out} more nodes differ from these (--json has all; --host chooses)");
+        let _ = writeln!(text, "\n{left_out} more nodes differ from these (--json lists all; --host selects nodes)");
     }
     text
 }
 
-/// A line per rank.
+/// Returns a line per rank.
 fn each_rank(view: &View<'_>) -> String {
     let gpus = view.nodes.iter().any(|node| view.bounds(node).any(|(_, bound)| !bound.gpus.is_empty()));
     let rows = view.seats().into_iter().zip(0_u32..).map(|(seat, rank)| {
@@ -214,9 +215,9 @@ fn gpu_list(gpus: &[u32]) -> String {
     placement::list(&set)
 }
 
-/// A line per group of nodes: the reasons of its ranks, in their order.
+/// Returns a line per group of nodes: the reasons of its ranks, in their order.
 fn folded_reasons(view: &View<'_>, look: &Look) -> String {
-    // Nodes that differ in other things may have the same reasons.
+    // Nodes of different groups may have the same reasons.
     let mut lines: Vec<(Vec<usize>, String)> = Vec::new();
     for group in &view.groups {
         let node = &view.nodes[group.nodes[0]];
@@ -227,8 +228,10 @@ fn folded_reasons(view: &View<'_>, look: &Look) -> String {
         }
     }
     lines.iter_mut().for_each(|(nodes, _)| nodes.sort_unstable());
-    let mut text =
-        format!("\n{}\n", look.paint("why there, in the order of a node's ranks (--reasons: each)", Paint::Bold));
+    let mut text = format!(
+        "\n{}\n",
+        look.paint("reasons, in the order of each node's ranks (--reasons lists every rank)", Paint::Bold)
+    );
     let shown = lines.iter().take(ROWS).map(|(nodes, reasons)| (view.names(nodes), reasons));
     let width = shown.clone().map(|(names, _)| names.chars().count()).max().unwrap_or(0);
     shown.for_each(|(names, reasons)| text.push_str(&format!("  {names:width$}  {reasons}\n")));

@@ -1,4 +1,4 @@
-//! A plan as it is printed: every node's ranks and how they are bound, with the indexes of the message looked up once.
+//! A plan, prepared for output: every node's ranks and their bindings, with the indexes of the message resolved.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub(crate) struct View<'a> {
     pub(crate) plan: &'a Plan,
     /// In order of their first rank.
     pub(crate) nodes: Vec<Node<'a>>,
-    /// Nodes that are drawn alike, in order of the first of each.
+    /// Groups of nodes with equal drawings, in order of their first nodes.
     pub(crate) groups: Vec<Group>,
     topologies: Vec<Option<Topology>>,
     bindings: Vec<Vec<Bound<'a>>>,
@@ -28,7 +28,7 @@ pub(crate) struct Node<'a> {
     pub(crate) group: usize,
 }
 
-/// Nodes with the same processor, the same threads to use, and ranks bound alike.
+/// Nodes with the same processor, the same usable threads and the same bindings.
 pub(crate) struct Group {
     /// Places in [`View::nodes`], ascending.
     pub(crate) nodes: Vec<usize>,
@@ -36,7 +36,7 @@ pub(crate) struct Group {
 
 /// How a rank is bound.
 pub(crate) struct Bound<'a> {
-    /// By logical index; empty: unbound.
+    /// Hardware threads by logical index; empty: unbound.
     pub(crate) threads: CpuSet,
     /// Places among the node's GPUs.
     pub(crate) gpus: &'a [u32],
@@ -50,11 +50,11 @@ pub(crate) struct Seat {
     pub(crate) local: u32,
 }
 
-/// The text for a rank that the plan does not mention.
+/// The binding of a rank that the plan does not mention.
 static UNSAID: Bound<'static> = Bound { threads: CpuSet::EMPTY, gpus: &[], reason: "" };
 
 impl<'a> View<'a> {
-    /// Costs a step per node and per run of ranks.
+    /// Resolves the indexes of a plan. Cost: one step per node and per run of ranks.
     pub(crate) fn new(plan: &'a Plan) -> View<'a> {
         let map = plan.map.clone().unwrap_or_default();
         let (mut groups, mut known) = (Vec::<Group>::new(), HashMap::new());
@@ -86,12 +86,12 @@ impl<'a> View<'a> {
         }
     }
 
-    /// How many ranks.
+    /// Returns the number of ranks.
     pub(crate) fn ranks(&self) -> u32 {
         self.nodes.iter().map(Node::count).sum()
     }
 
-    /// `seats[r]` is that of rank r.
+    /// Returns the seats: `seats[r]` is that of rank r.
     pub(crate) fn seats(&self) -> Vec<Seat> {
         let mut seats = vec![Seat { node: 0, local: 0 }; self.ranks() as usize];
         for (node, local) in self.nodes.iter().zip(0..) {
@@ -104,34 +104,34 @@ impl<'a> View<'a> {
         seats
     }
 
-    /// The processor of a node; absent where the daemon could not tell.
+    /// Returns the processor of a node; None if the daemon did not send a valid one.
     pub(crate) fn topology(&self, node: &Node<'_>) -> Option<&Topology> {
         self.topologies.get(node.told.topology as usize)?.as_ref()
     }
 
-    /// How the node's `local`-th rank is bound.
+    /// Returns the binding of the node's rank with this local rank.
     pub(crate) fn bound(&self, node: &Node<'_>, local: u32) -> &Bound<'_> {
         let binding = self.bindings.get(node.told.binding as usize);
         binding.and_then(|ranks| ranks.get(local as usize)).unwrap_or(&UNSAID)
     }
 
-    /// How the rank of this seat is bound.
+    /// Returns the binding of the rank in this seat.
     pub(crate) fn seat(&self, seat: Seat) -> &Bound<'_> {
         self.bound(&self.nodes[seat.node as usize], seat.local)
     }
 
-    /// The cores that hold what it is bound to, by logical index.
+    /// Returns the cores that contain the threads of a binding, by logical index.
     pub(crate) fn cores(&self, node: &Node<'_>, bound: &Bound<'_>) -> CpuSet {
         let cores = self.topology(node).map(|topology| topology.objects_of(Kind::Core, &bound.threads));
         cores.unwrap_or_default()
     }
 
-    /// The node's ranks with their bindings, ascending.
+    /// Returns the node's ranks with their bindings, ascending.
     pub(crate) fn bounds<'b>(&'b self, node: &'b Node<'_>) -> impl Iterator<Item = (u32, &'b Bound<'b>)> {
         local_ranks(node).map(|(rank, local)| (rank, self.bound(node, local)))
     }
 
-    /// "core 3", "cores 0-1", "threads 0,2"; nothing if it is unbound.
+    /// Returns "core 3", "cores 0-1", "threads 0,2"; an empty text if the rank is unbound.
     pub(crate) fn cpus(&self, node: &Node<'_>, bound: &Bound<'_>) -> String {
         if bound.threads.is_empty() {
             return String::new();
@@ -142,14 +142,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The names of nodes, short: "node0,node[2-9]".
+    /// Returns the names of nodes in short form: "node0,node[2-9]".
     pub(crate) fn names(&self, nodes: &[usize]) -> String {
         names(nodes.iter().map(|at| &*self.nodes[*at].told.name))
     }
 }
 
 impl Node<'_> {
-    /// How many ranks it has.
+    /// Returns the number of its ranks.
     pub(crate) fn count(&self) -> u32 {
         self.ranges.iter().map(|(first, last)| last - first + 1).sum()
     }
@@ -159,7 +159,7 @@ fn local_ranks<'b>(node: &'b Node<'_>) -> impl Iterator<Item = (u32, u32)> + use
     node.ranges.iter().flat_map(|(first, last)| *first..=*last).zip(0..)
 }
 
-/// The cores that these threads are all of, if they are whole cores.
+/// Returns the cores of these threads if the threads are whole cores.
 pub(crate) fn whole_cores(topology: &Topology, threads: &CpuSet) -> Option<CpuSet> {
     let cores = topology.objects_of(Kind::Core, threads);
     let of_core = |core: u32| topology.objects(Kind::Core).get(core as usize).map_or(0, |core| core.threads.len());
@@ -171,8 +171,7 @@ fn numbered(what: &str, set: &CpuSet) -> String {
     format!("{what}{} {}", if set.len() == 1 { "" } else { "s" }, list(set))
 }
 
-/// Names with numbers that follow each other become one, in the form that host lists take: "node[0-9],login". Names beyond
-/// the first few are counted.
+/// Joins names with consecutive numbers, in the form of host lists: "node[0-9],login". Names beyond the first few are counted.
 pub(crate) fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 4;
     let mut runs: Vec<(&str, &str, &str, usize)> = Vec::new();
@@ -197,12 +196,12 @@ pub(crate) fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     shown.join(",")
 }
 
-/// "node", "07" of "node07".
+/// Splits "node07" into "node" and "07".
 fn numbered_name(name: &str) -> (&str, &str) {
     name.split_at(name.trim_end_matches(|c: char| c.is_ascii_digit()).len())
 }
 
-/// Whether 08 comes after 07, written alike.
+/// Whether `next` is one more than `last` and has the same padding, as 08 after 07.
 fn follows(last: &str, next: &str) -> bool {
     let padded = |text: &str| text.len() > 1 && text.starts_with('0');
     let alike = last.len() == next.len() || !(padded(last) || padded(next));
@@ -217,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_follow_each_other_are_one() {
+    fn names_with_consecutive_numbers_are_joined() {
         let vectors = [
             (vec!["node0"], "node0"),
             (vec!["node0", "node1", "node2", "login"], "node[0-2],login"),
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_cores_are_told_from_single_threads() {
+    fn whole_cores_are_distinguished_from_single_threads() {
         let topology = Topology::regular(&[(Kind::Core, 4), (Kind::Thread, 2)]).unwrap();
         assert_eq!(whole_cores(&topology, &CpuSet::range(2..6)), Some(CpuSet::range(1..3)));
         assert_eq!(whole_cores(&topology, &CpuSet::range(2..5)), None);

@@ -6,15 +6,15 @@ use super::Topic;
 use super::markdown::{Block, Style, Text, parse};
 use super::terminal::plain_table;
 
-/// A table of more than two columns is set as lines of this length.
+/// A table of more than two columns is set as plain text of this width.
 const TABLE_WIDTH: usize = 72;
 
-/// What the page is called: `rsd-placement`.
+/// Returns the name of the page: `rsd-placement`.
 pub(crate) fn name(topic: &Topic) -> String {
     format!("rsd-{}", topic.name)
 }
 
-/// The page.
+/// Returns the page as roff.
 pub(crate) fn page(topic: &Topic) -> String {
     let mut page = Roff::new();
     let version = format!("rsd {}", env!("CARGO_PKG_VERSION"));
@@ -22,7 +22,7 @@ pub(crate) fn page(topic: &Topic) -> String {
     page.control("SH", ["NAME"]);
     page.text([roman(format!("{} - {}", name(topic), topic.about))]);
     let blocks = parse(topic.source);
-    // The first heading is the name.
+    // The first heading repeats the name.
     let (_, body) = blocks.split_first().unwrap_or((&Block::Code(String::new()), &[]));
     if !matches!(body.first(), Some(Block::Heading { .. })) {
         page.control("SH", ["DESCRIPTION"]);
@@ -76,7 +76,7 @@ fn list(ordered: bool, items: &[Vec<Block>], page: &mut Roff) {
     }
 }
 
-/// Two columns are terms with what they mean; of those the head says nothing that the section does not.
+/// Sets a table of two columns as terms and their meanings, without its header row, because the section's heading says the same.
 fn table(rows: &[Vec<Text>], page: &mut Roff) {
     if rows.first().map_or(0, Vec::len) != 2 {
         return literal(&plain_table(rows, TABLE_WIDTH), page);

@@ -1,4 +1,4 @@
-//! Markdown as blocks of text: what the topics use of it.
+//! Parses the part of Markdown that the topics use into blocks of text.
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
@@ -10,17 +10,17 @@ pub(super) enum Block {
         text: Text,
     },
     Paragraph(Text),
-    /// Lines that stay as they are.
+    /// Lines that are not wrapped.
     Code(String),
     List {
         ordered: bool,
         items: Vec<Vec<Block>>,
     },
-    /// The first row is the head.
+    /// The first row is the header.
     Table(Vec<Vec<Text>>),
 }
 
-/// Words in one style after the other.
+/// A sequence of spans, each in one style.
 pub(super) type Text = Vec<Span>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,12 +37,12 @@ pub(super) enum Style {
     Code,
 }
 
-/// The blocks of a source.
+/// Parses a source into blocks.
 pub(super) fn parse(source: &str) -> Vec<Block> {
     blocks(&mut Parser::new_ext(source, Options::ENABLE_TABLES))
 }
 
-/// Blocks up to the end of the one that holds them. Items of tight lists hold text without a paragraph.
+/// Reads blocks up to the end of the block that contains them. Items of tight lists contain text without a paragraph.
 fn blocks<'a>(events: &mut impl Iterator<Item = Event<'a>>) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut loose = Text::new();
@@ -100,7 +100,7 @@ fn code<'a>(events: &mut impl Iterator<Item = Event<'a>>) -> String {
     code
 }
 
-/// Inline text up to the end of its block.
+/// Reads inline text up to the end of its block.
 fn text<'a>(events: &mut impl Iterator<Item = Event<'a>>) -> Text {
     let mut text = Text::new();
     while let Some(event) = events.next() {
@@ -112,7 +112,7 @@ fn text<'a>(events: &mut impl Iterator<Item = Event<'a>>) -> Text {
     text
 }
 
-/// One inline event, with those that it encloses.
+/// Appends one inline event, with the events that it encloses.
 fn push<'a>(text: &mut Text, event: Event<'a>, events: &mut impl Iterator<Item = Event<'a>>) {
     let mut span = |style, words: &str| text.push(Span { style, text: words.to_owned() });
     match event {
@@ -121,7 +121,7 @@ fn push<'a>(text: &mut Text, event: Event<'a>, events: &mut impl Iterator<Item =
         Event::SoftBreak | Event::HardBreak => span(Style::Plain, " "),
         Event::Start(Tag::Strong) => span(Style::Strong, &enclosed(events)),
         Event::Start(Tag::Emphasis) => span(Style::Emphasis, &enclosed(events)),
-        // Topics name other topics by their command; of a link the text is what stays.
+        // Only the text of a link is kept: topics refer to other topics by command.
         Event::Start(_) => span(Style::Plain, &enclosed(events)),
         _ => {}
     }

@@ -1,16 +1,16 @@
-//! A topic as text for a terminal, wrapped to its width.
+//! Formats a topic as text for a terminal, wrapped to its width.
 
 use super::Topic;
 use super::markdown::{Block, Style, Text, parse};
 use crate::look::{Look, Paint};
 
-/// Longer lines are hard to read, however wide the terminal.
+/// The longest line, also on a wide terminal: longer lines are hard to read.
 const WIDTH_MAX: usize = 96;
-/// A table's last column is not narrower, the others are not wider.
+/// The least width of a table's last column, and the greatest width of the others.
 const LAST_MIN: usize = 24;
 const OTHERS_MAX: usize = 30;
 
-/// The whole topic.
+/// Returns the whole topic as text.
 pub(crate) fn text(topic: &Topic, look: &Look) -> String {
     let page = Page { look: Look { width: look.width.min(WIDTH_MAX), ..*look } };
     let mut out = String::new();
@@ -18,7 +18,7 @@ pub(crate) fn text(topic: &Topic, look: &Look) -> String {
     out
 }
 
-/// A table as plain text in lines of `width`.
+/// Returns a table as plain text of this width.
 pub(super) fn plain_table(rows: &[Vec<Text>], width: usize) -> String {
     let mut out = String::new();
     Page { look: Look { width, rich: false } }.table(rows, 0, &mut out);
@@ -33,7 +33,7 @@ struct Page {
 struct Word {
     text: String,
     paint: Paint,
-    /// A blank stands before it.
+    /// Whether a blank precedes it.
     apart: bool,
 }
 
@@ -71,7 +71,7 @@ impl Page {
         }
     }
 
-    /// The last column wraps. The others do not: behind a cell that is wider than its column the row continues below.
+    /// Formats a table. Only the last column wraps. After a cell that is wider than its column, the row continues on the next line.
     fn table(&self, rows: &[Vec<Text>], indent: usize, out: &mut String) {
         let columns = rows.first().map_or(0, Vec::len);
         let length = |text: &Text| words(text).iter().map(|word| word.width()).sum::<usize>();
@@ -109,7 +109,7 @@ impl Page {
         lines.iter().for_each(|line| out.push_str(&format!("{:indent$}{line}\n", "")));
     }
 
-    /// Lines of at most `width` columns, as far as single words allow.
+    /// Wraps words into lines of at most `width` columns; a longer word gets a line of its own.
     fn wrap(&self, words: Vec<Word>, width: usize) -> Vec<String> {
         let mut lines = Vec::new();
         let (mut line, mut column) = (String::new(), 0);

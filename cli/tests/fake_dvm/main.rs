@@ -38,8 +38,8 @@ created  by its first member
 timeout  1m00s
 fills    epoch 2: 2 waiting, 1 missing
 epochs   1 (job 7)
-  n0 pid 11 (uid 1000) waits for 8.0s
-  n0 pid 12 (uid 1000) waits for 8.0s, requests rank 0
+  n0 pid 11 (uid 1000) has waited 8.0s
+  n0 pid 12 (uid 1000) has waited 8.0s, requests rank 0
 ";
     assert_eq!((shown.code, shown.text()), (Some(0), expected));
     let json = stage.output(&["group", "close", "actors", "--json"]);
@@ -137,7 +137,7 @@ fn a_daemon_that_dies_is_told_with_the_job_and_how_to_look_again() {
     let said = stage.output(&["run", "a"]);
     assert_eq!(said.code, Some(242), "{said:?}");
     assert!(said.err.starts_with("rsctl: lost the daemon while job 7 ran: "), "{said:?}");
-    assert!(said.err.ends_with("look with: rsctl job show 7\n"), "{said:?}");
+    assert!(said.err.ends_with("see: rsctl job show 7\n"), "{said:?}");
 }
 
 /// A child whose stderr is read line by line.
@@ -356,7 +356,8 @@ fn run_starts_a_private_daemon_and_removes_it() {
         base = stage.base.display()
     );
     let said = Said::of(beside(&stage, &script).args(["run", "a"]).output().unwrap());
-    let text = "rsctl: no daemon is running here: a private one for this job (start one with: rsd start)\n";
+    let text =
+        "rsctl: no daemon is running here; starting a private one for this job (to keep one running: rsd start)\n";
     assert_eq!((said.code, &*said.err), (Some(0), text));
     let args = fs::read_to_string(stage.base.join("args")).unwrap();
     let dir = stage.base.join("rsd/.private-");

@@ -1,31 +1,32 @@
-//! Options of other launchers: what is taken as ours because it means exactly the same, and what is answered instead.
+//! Options of other launchers: those that are translated because they mean exactly the same, and the errors for the others.
 //!
-//! Open MPI's are those of `mpirun` 4 and 5, Hydra's those of `mpiexec`, srun's and Flux's those of `srun` and `flux run`.
-//! Nothing is guessed: what two launchers mean differently is answered with both meanings.
+//! The options are those of Open MPI's `mpirun` 4 and 5, Hydra's `mpiexec`, Slurm's `srun` and `flux run`. Nothing is guessed: the error
+//! for an option with different meanings in two launchers lists both.
 
 use Answer::{ByValue, Either, Hosts, Leave, Same, Write};
 
-/// What becomes of an option. `{}` is its value.
+/// The answer to an option. `{}` is its value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Answer {
-    /// These words mean the same.
+    /// Translated to these words, which mean the same.
     Same(&'static [&'static str]),
-    /// With one of these values, the words behind it mean the same; with any other it is answered with what to write.
+    /// With one of these values, translated to the words beside it. With any other value, refused with what to write.
     ByValue(&'static [(&'static str, &'static [&'static str])], &'static str),
-    /// A list of hosts: `--host`, if each has a number; one without means one slot there and the whole node here.
+    /// A list of hosts: translated to `--host` if each host has a number. A host without a number means one slot in Open MPI and the
+    /// whole node here, so it is refused.
     Hosts,
-    /// What to write here.
+    /// Refused, with what to write.
     Write(&'static str),
-    /// Why nothing need be written.
+    /// Refused, with the reason why it is not needed.
     Leave(&'static str),
-    /// Means different things in different launchers: who means what, and what to write for it.
+    /// Refused, because launchers differ: each meaning, and what to write for it.
     Either(&'static [(&'static str, &'static str)]),
 }
 
-/// Names, and what becomes of them.
+/// The names of an option, and the answer to it.
 pub(super) type Row = (&'static [&'static str], Answer);
 
-/// The row of an option by its name.
+/// Finds the row of an option by its name.
 pub(super) fn find(name: &str) -> Option<&'static Row> {
     ROWS.iter().find(|(names, _)| names.contains(&name))
 }
@@ -33,23 +34,20 @@ pub(super) fn find(name: &str) -> Option<&'static Row> {
 pub(super) const ROWS: &[Row] = &[
     // How many ranks.
     (&["--n", "-ntasks", "--ntasks"], Same(&["-n", "{}"])),
-    (
-        &["-c"],
-        Either(&[("in Open MPI the number of ranks", "-n {}"), ("in srun cpus per rank", "--map-by slot:pe={}")]),
-    ),
+    (&["-c"], Either(&[("number of ranks (Open MPI)", "-n {}"), ("cpus per rank (srun)", "--map-by slot:pe={}")])),
     (
         &["-N"],
         Either(&[
-            ("in Open MPI ranks per node", "--map-by ppr:{}:node"),
-            ("in srun and flux the number of nodes", "--host with their names, or --host +e:{} for idle ones"),
+            ("ranks per node (Open MPI)", "--map-by ppr:{}:node"),
+            ("number of nodes (srun, flux)", "--host with their names, or --host +e:{} for idle nodes"),
         ]),
     ),
-    (&["--nodes"], Write("--host with the names of the nodes, or --host +e:{} for idle ones")),
+    (&["--nodes"], Write("--host with the names of the nodes, or --host +e:{} for idle nodes")),
     (&["-npernode", "--npernode"], Same(&["--map-by", "ppr:{}:node"])),
     (&["-pernode", "--pernode"], Same(&["--map-by", "ppr:1:node"])),
     (
         &["-ppn", "--ppn", "-perhost", "--perhost", "-grr"],
-        Write("--map-by ppr:{}:node (ranks per node; no wrapping around)"),
+        Write("--map-by ppr:{}:node (ranks per node; no node is used twice)"),
     ),
     (&["--ntasks-per-node", "--tasks-per-node"], Write("--map-by ppr:{}:node")),
     (&["-npersocket", "--npersocket"], Write("--map-by ppr:{}:package --bind-to package")),
@@ -59,15 +57,15 @@ pub(super) const ROWS: &[Row] = &[
     (&["-H", "-hosts", "--hosts", "-hostlist", "--hostlist"], Hosts),
     (&["-w", "--nodelist"], Write("--host {}")),
     (&["--exclude"], Write("--host ^{} (and ^ before each further name)")),
-    (&["-r", "--relative"], Write("--host +n{}, and the places of the others: --host +n2,+n3")),
+    (&["-r", "--relative"], Write("--host +n{}, with an entry for each node: --host +n2,+n3")),
     (&["-machinefile", "--machinefile"], Same(&["--hostfile", "{}"])),
     (
         &["-f", "--default-hostfile", "-default-hostfile"],
         Write("--hostfile {} (a host without a number is the whole node)"),
     ),
     (&["-nolocal", "--nolocal", "-skip-launch-node", "--skip-launch-node"], Write("--map-by slot:nolocal")),
-    (&["-order-nodes", "--order-nodes"], Write("--host with the nodes in the order wanted")),
-    (&["--exclusive", "--exact", "--overlap"], Leave("a job takes slots, and --host +e:2 takes idle nodes")),
+    (&["-order-nodes", "--order-nodes"], Write("--host with the nodes in that order")),
+    (&["--exclusive", "--exact", "--overlap"], Leave("jobs do not share slots, and --host +e:2 selects idle nodes")),
     // Where ranks go.
     (&["-bynode", "--bynode"], Same(&["--map-by", "node"])),
     (&["-byslot", "--byslot"], Same(&["--map-by", "slot"])),
@@ -96,7 +94,7 @@ pub(super) const ROWS: &[Row] = &[
         Write("--map-by slot:pe={}"),
     ),
     (&["-cpu-list", "--cpu-list", "-cpu-set", "--cpu-set"], Write("--map-by pe-list={}")),
-    // What they are bound to.
+    // What ranks are bound to.
     (&["-bind-to-core", "--bind-to-core"], Same(&["--bind-to", "core"])),
     (&["-bind-to-socket", "--bind-to-socket"], Same(&["--bind-to", "package"])),
     (&["-bind-to-none", "--bind-to-none"], Same(&["--bind-to", "none"])),
@@ -143,8 +141,8 @@ pub(super) const ROWS: &[Row] = &[
     // GPUs.
     (&["--gpus-per-task", "-gpus-per-proc", "--gpus-per-proc"], Same(&["--gpus-per-rank", "{}", "--gpus-visible"])),
     (&["-G", "--gpus", "--gpus-per-node", "--gres"], Write("--gpus-per-rank N")),
-    (&["--gpu-bind"], Write("--gpus-per-rank N, and --gpus-visible to hide the others")),
-    // What they find, read and write.
+    (&["--gpu-bind"], Write("--gpus-per-rank N, and --gpus-visible to hide the other GPUs")),
+    // Environment, directory, input and output.
     (&["--wd", "-wd", "--cwd", "-cwd", "-dir", "-D", "--chdir"], Same(&["--wdir", "{}"])),
     (&["-genv", "--genv", "-env", "--env"], Write("-x NAME=VALUE")),
     (
@@ -157,8 +155,8 @@ pub(super) const ROWS: &[Row] = &[
     (
         &["-s"],
         Either(&[
-            ("in Hydra who reads standard input", "--stdin all, --stdin none or --stdin RANK"),
-            ("in srun that other jobs may share the nodes", "nothing: they always may"),
+            ("ranks that read standard input (Hydra)", "--stdin all, --stdin none or --stdin RANK"),
+            ("nodes shared with other jobs (srun)", "nothing, because rsd always shares nodes"),
         ]),
     ),
     // The job.
@@ -169,13 +167,13 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (
         &["-p", "--partition", "-A", "--account", "-q", "--qos", "-J", "--job-name"],
-        Leave("a job has no partition, account or name here"),
+        Leave("rsd has no partitions, accounts or job names"),
     ),
     (&["-mca", "--mca", "--gmca", "--prtemca", "--omca", "--pmixmca"], Write("-x OMPI_MCA_name=value")),
-    (&["--personality"], Write("--compat openmpi5 or --compat hydra, or nothing")),
+    (&["--personality"], Write("--compat openmpi5, --compat hydra, or nothing")),
     (&["--allow-run-as-root"], Same(&[])),
     (
         &["-launcher", "--launcher", "-bootstrap", "-rmk", "--prefix", "-iface", "--mpi"],
-        Leave("it is not needed: daemons are there, and libraries find them"),
+        Leave("daemons already run on the nodes, and MPI libraries find them"),
     ),
 ];
