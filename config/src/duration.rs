@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// Units and their milliseconds.
 const UNITS: [(&str, f64); 5] = [("ms", 1.0), ("s", 1e3), ("m", 6e4), ("h", 3.6e6), ("d", 8.64e7)];
-/// The longest duration accepted. It is far below what overflows.
+/// The longest duration accepted, far below an overflow.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// An invalid duration.
@@ -24,13 +24,13 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     duration.filter(|duration| *duration <= LONGEST).ok_or_else(|| DurationError { text: text.to_owned() })
 }
 
-/// The milliseconds of `5`.
+/// Parses `5` as seconds, into milliseconds.
 fn bare_seconds(text: &str) -> Option<f64> {
     let (number, rest) = number(text)?;
     rest.is_empty().then_some(number * 1e3)
 }
 
-/// The milliseconds of `5s` or `1h2m3s`. Each unit must be smaller than the one before it.
+/// Parses `5s` or `1h2m3s` into milliseconds. Each unit must be smaller than the previous one.
 fn with_units(text: &str) -> Option<f64> {
     let mut rest = text;
     let (mut sum, mut larger) = (0.0, f64::INFINITY);
@@ -48,7 +48,7 @@ fn with_units(text: &str) -> Option<f64> {
     }
 }
 
-/// The number at the start of `text`, and the rest.
+/// Splits `text` into the number at its start and the rest.
 fn number(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     Some((text[..end].parse().ok()?, &text[end..]))

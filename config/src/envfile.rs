@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! # a comment
-//! OMP_NUM_THREADS=4          # a comment after a value needs a blank before the #
+//! OMP_NUM_THREADS=4          # after a value, a blank must precede the # of a comment
 //! export MODE=fast           # `export` is allowed, so a shell can source the file
 //! GREETING="two words\n"     # escapes: \" \\ \$ \n \t
 //! PATTERN='$HOME stays'      # taken literally
@@ -81,13 +81,13 @@ fn parse_line(line: &str) -> Result<Option<(String, String)>, Mistake> {
     Ok(Some((name.to_owned(), value)))
 }
 
-/// The text up to a comment, without the blanks before it.
+/// Returns the text up to a comment, without the blanks around it.
 fn plain(text: &str) -> &str {
     let comment = text.char_indices().find(|(at, c)| *c == '#' && text[..*at].ends_with([' ', '\t']));
     text[..comment.map_or(text.len(), |(at, _)| at)].trim()
 }
 
-/// The text between the quote at byte `at` and the closing one.
+/// Returns the text between the quote at byte `at` and the closing quote.
 fn quoted(line: &str, at: usize, quote: char) -> Result<String, Mistake> {
     let mut value = String::new();
     let mut chars = line[at + 1..].char_indices();

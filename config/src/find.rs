@@ -1,7 +1,7 @@
-//! Which daemon to talk to: the one named, else the user's only running DVM.
+//! Finds the daemon to talk to: the one that the user named, else that of the user's only running DVM.
 //!
-//! The base directory has one entry for each daemon, with the daemon's name: its state directory or a link to it. A daemon is
-//! running if its `rsd.lock` is locked; its `daemon.json` describes it. The daemons of one DVM count once, the head first.
+//! The base directory has one entry per daemon, with the daemon's name: its state directory or a link to it. A daemon is running if its
+//! `rsd.lock` is locked; its `daemon.json` describes it. Of the daemons of one DVM, only one counts, preferably the head.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -66,32 +66,32 @@ impl fmt::Display for Wish<'_> {
 /// Why no daemon was found.
 #[derive(Debug)]
 pub enum FindError {
-    /// None was named and none is running.
+    /// The user named no daemon, and no daemon is running.
     NoneRuns {
-        /// The directory in which daemons were looked for.
+        /// The directory that was searched.
         base: PathBuf,
     },
-    /// None was named and several DVMs are running.
+    /// The user named no daemon, and several DVMs are running.
     Several(Vec<Daemon>),
-    /// The one named is not running.
+    /// The named daemon is not running.
     NotRunning {
-        /// As the user wrote it.
+        /// How the user named it.
         wish: String,
         /// The daemons that are running.
         running: Vec<Daemon>,
     },
-    /// The one named belongs to another user.
+    /// The named daemon belongs to another user.
     NotPermitted {
         /// Its directory.
         place: PathBuf,
         /// Its owner.
         owner_uid: u32,
     },
-    /// The directory cannot be read.
+    /// A directory cannot be read.
     Io {
-        /// Which.
+        /// The directory.
         place: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
 }
@@ -138,7 +138,7 @@ pub fn find(base: &Path, wish: Option<Wish<'_>>) -> Result<Daemon, FindError> {
     }
 }
 
-/// The names of all daemons that run, for completions.
+/// Returns the names of all running daemons, for completions.
 pub fn names(base: &Path) -> Vec<String> {
     running(base).unwrap_or_default().into_iter().map(|daemon| daemon.about.name).collect()
 }
@@ -162,7 +162,7 @@ fn named(base: &Path, wish: Wish<'_>) -> Result<Daemon, FindError> {
     }
 }
 
-/// All running daemons, by name. Entries that begin with a dot are private daemons and are not listed.
+/// Returns all running daemons, sorted by name. Entries that begin with a dot are private daemons and are not listed.
 fn running(base: &Path) -> Result<Vec<Daemon>, FindError> {
     let io = |error| FindError::Io { place: base.to_owned(), error };
     let entries = match fs::read_dir(base) {
@@ -175,7 +175,7 @@ fn running(base: &Path) -> Result<Vec<Daemon>, FindError> {
     for entry in entries {
         let entry = entry.map_err(io)?;
         if !entry.file_name().as_encoded_bytes().starts_with(b".") {
-            // An entry that cannot be probed, such as another user's, is skipped rather than failing the search.
+            // An entry that cannot be probed, such as another user's, is skipped; it must not fail the search.
             daemons.extend(probe(&entry.path()).ok().flatten());
         }
     }
@@ -184,7 +184,7 @@ fn running(base: &Path) -> Result<Vec<Daemon>, FindError> {
     Ok(daemons)
 }
 
-/// Whether two paths lead to the same directory, directly or over a link.
+/// Whether two paths lead to the same directory, directly or through a link.
 fn same_place(a: &Path, b: &Path) -> bool {
     match (fs::metadata(a), fs::metadata(b)) {
         (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
@@ -192,7 +192,7 @@ fn same_place(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// Keeps one daemon of each DVM: the head, else the first.
+/// Keeps one daemon of each DVM: the head if it is listed, else the first.
 fn one_per_dvm(daemons: Vec<Daemon>) -> Vec<Daemon> {
     let mut dvms: Vec<Daemon> = Vec::new();
     for daemon in daemons {
@@ -205,14 +205,14 @@ fn one_per_dvm(daemons: Vec<Daemon>) -> Vec<Daemon> {
     dvms
 }
 
-/// The daemon of a state directory, if it is running.
+/// Returns the daemon of a state directory, if it is running.
 fn probe(state_dir: &Path) -> Result<Option<Daemon>, FindError> {
     let file = match File::open(state_dir.join("rsd.lock")) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(denied(state_dir, error)),
         Err(_) => return Ok(None),
     };
-    // A shared lock, so that two processes that probe at once do not take each other for the daemon.
+    // A shared lock, so that two processes that probe at the same time do not take each other for the daemon.
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => {}
         Ok(()) | Err(TryLockError::Error(_)) => return Ok(None),
@@ -223,9 +223,9 @@ fn probe(state_dir: &Path) -> Result<Option<Daemon>, FindError> {
     Ok(Some(Daemon { state_dir: state_dir.to_owned(), about }))
 }
 
-/// The refusal for a place that this user may not read.
+/// Returns the error for a place that this user may not read.
 fn denied(place: &Path, error: io::Error) -> FindError {
-    // The place may lie below a directory that is itself unreadable; then that directory's owner is named.
+    // The place may be below an unreadable directory. Then the error names the owner of that directory.
     let seen = place.ancestors().find_map(|place| Some((place, fs::metadata(place).ok()?)));
     match seen {
         Some((place, meta)) => FindError::NotPermitted { place: place.to_owned(), owner_uid: meta.uid() },

@@ -5,8 +5,7 @@
 //! names    = a name | a name with brackets, "gpu[01-16,20]" | an IPv6 address in brackets, "[fe80::1]"
 //! ```
 //!
-//! `+n`, `+e` and `^` are Open MPI's; `HOST:N` is also Hydra's. `rsd-core`, which knows the nodes, decides which node a name or
-//! number means.
+//! `+n`, `+e` and `^` are Open MPI's; `HOST:N` is also Hydra's. `rsd-core`, which knows the nodes, resolves names and numbers.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -23,7 +22,7 @@ pub struct HostEntry {
     pub host: HostRef,
     /// How many of its slots to use.
     pub slots: Slots,
-    /// The most ranks on it, also when oversubscribing.
+    /// The most ranks on it, even with oversubscription.
     pub max_slots: Option<u32>,
     /// The account to start a daemon with.
     pub user: Option<String>,
@@ -40,9 +39,9 @@ pub enum HostRef {
     Named(String),
     /// `+n2`: the node at this index among all nodes, from 0.
     Nth(u32),
-    /// `+e`, `+e:2`: nodes that run no job; the count, or all.
+    /// `+e`, `+e:2`: nodes that run no job: all, or this many.
     Idle(Option<u32>),
-    /// `^name`: excludes a host. A list of only such entries means all other hosts.
+    /// `^name`: excludes a host. A list that only excludes hosts means all others.
     Excluded(String),
 }
 
@@ -66,7 +65,7 @@ pub enum Slots {
     Unsaid,
     /// `:*`, `:auto`: all slots.
     Whole,
-    /// This many, from 1 up.
+    /// This many slots, at least 1.
     Count(u32),
 }
 
@@ -185,7 +184,7 @@ fn slots(text: &str) -> Result<Slots, HostMistake> {
     number(SLOTS, text).map(Slots::Count)
 }
 
-/// A number from 1 up. `u32::MAX` is excluded because placement uses it for "all".
+/// Parses a number from 1 up. `u32::MAX` is invalid, because placement uses it for "all".
 pub(crate) fn number(key: &'static str, value: &str) -> Result<u32, HostMistake> {
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
     let number = value.parse().ok().filter(|number| digits && (1..u32::MAX).contains(number));

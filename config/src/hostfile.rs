@@ -7,14 +7,14 @@
 //! node1:4                          Hydra's form
 //! gpu[01-16,20] slots=8            gpu01 to gpu16 and gpu20
 //! me@node2 port=2222               or user=me; used to start daemons
-//! node3                            all its slots; if listed on k lines, k slots
+//! node3                            all slots of node3; if it is listed on k lines, k slots
 //! [fe80::1]                        an IPv6 address
 //! ^gpu07                           excluded
 //! +n2                              the third node; +e: all idle nodes; +e:3: three of them
 //! ```
 //!
-//! The keys and their synonyms are Open MPI's. A host on several lines must be bare on each, which counts one slot per line, or
-//! have a `:N` on each, which adds up. Any other mix is ambiguous and refused.
+//! The keys and their synonyms are Open MPI's. If a host is on several lines, it must be bare on each line, which counts one slot per
+//! line, or have a `:N` on each line; these add up. Any other mix is ambiguous and refused.
 
 use std::collections::HashMap;
 
@@ -108,7 +108,7 @@ fn parse_line(line: &str) -> Result<Option<Line>, Mistake> {
     Ok(Some(Line { at, form, hosts }))
 }
 
-/// Replaces "invalid host name" for `a,b` on one line, which has a more useful answer.
+/// Replaces "invalid host name" for `a,b` on one line by a more useful message.
 fn commas(at: usize, item: &str, mistake: Mistake) -> Mistake {
     let unread = matches!(mistake.1, HostMistake::BadName { .. } | HostMistake::BadNumber { .. });
     match item.find(',') {

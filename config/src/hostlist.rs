@@ -1,9 +1,9 @@
 //! Host lists on the command line: `--host node0,node1:4,node2:*`.
 //!
-//! A bare name that occurs once means the whole node; one that occurs k times means k slots. `NAME:*` is the whole node and
-//! `NAME:N` is N slots. Ranges (`gpu[01-16]`), relative nodes (`+n2`, `+e:3`) and `^NAME` are as in host files.
+//! A bare name that occurs once means the whole node; a bare name that occurs k times means k slots. `NAME:*` means the whole node,
+//! `NAME:N` means N slots. Ranges (`gpu[01-16]`), relative nodes (`+n2`, `+e:3`) and `^NAME` are as in host files.
 //!
-//! Together with a host file, a list chooses from that file: the list sets order and counts, the file limits each host.
+//! Together with a host file, a list chooses from that file: the list sets order and counts, and the file limits the slots of each host.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub fn parse(list: &str) -> Result<Vec<HostEntry>, HostfileError> {
     Ok(items.into_iter().map(|(_, entry)| entry).collect())
 }
 
-/// Chooses the list's hosts from `entries`, which are those of host file `file`. A host that the file lacks is a mistake.
+/// Chooses the list's hosts from `entries`, those of host file `file`. Fails if the file does not list a host.
 pub fn choose(list: &str, entries: &[HostEntry], file: &str) -> Result<Vec<HostEntry>, HostfileError> {
     let items = items(list).map_err(|mistake| wrong(list, mistake))?;
     chosen(&items, entries, file).map_err(|mistake| wrong(list, mistake))
@@ -31,7 +31,7 @@ fn wrong(list: &str, mistake: Mistake) -> HostfileError {
     SyntaxError::new(ORIGIN, None, list, mistake, ACCEPTED)
 }
 
-/// Each entry with its item's byte offset.
+/// Parses a list into entries, each with the byte offset of its item.
 fn items(list: &str) -> Result<Vec<(usize, HostEntry)>, Mistake> {
     let mut entries = Vec::new();
     let (mut start, mut open) = (0, false);
@@ -65,7 +65,7 @@ struct Listed<'a> {
     first: &'a HostEntry,
     lines: u32,
     slots: Slots,
-    /// The part of `slots` that the list has not used yet.
+    /// The slots that the list has not used yet.
     left: u32,
 }
 
@@ -113,7 +113,8 @@ fn excludes(entry: &HostEntry) -> Option<&str> {
 }
 
 impl Listed<'_> {
-    /// Returns what the list's entry gets; `None` if the file's slots are used up. `once`: the list has no other entry for this host.
+    /// Returns the slots that an entry of the list gets; None if the file's slots are used up. `once`: the list has no other entry for
+    /// this host.
     fn give(&mut self, wish: &HostEntry, once: bool) -> Option<HostEntry> {
         let limited = self.slots != Slots::Unsaid && self.slots != Slots::Whole;
         let wished = match (wish.slots, once) {
@@ -139,7 +140,7 @@ impl Listed<'_> {
 struct Hosts<'a> {
     listed: Vec<Listed<'a>>,
     by_name: HashMap<String, usize>,
-    /// By the part before the first dot; `None` if several hosts share it.
+    /// By the part of the name before the first dot; None if several hosts share it.
     by_short: HashMap<String, Option<usize>>,
 }
 
@@ -179,7 +180,7 @@ impl<'a> Hosts<'a> {
         hosts
     }
 
-    /// Matches as daemons do: case-insensitive; a short name matches a long one, and the reverse, where that is unambiguous.
+    /// Finds a host as daemons do: case-insensitively. A short name matches a full one, and the reverse, if that is unambiguous.
     fn find(&self, name: &str) -> Option<usize> {
         let name = name.to_ascii_lowercase();
         let own = self.by_name.get(&name).copied();
@@ -194,7 +195,7 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// The part before the first dot. Addresses have no short form.
+/// Returns the part of a name before the first dot. Addresses have no short form.
 fn short(name: &str) -> &str {
     let address = name.parse::<std::net::IpAddr>().is_ok();
     if address { name } else { name.split_once('.').map_or(name, |(short, _)| short) }

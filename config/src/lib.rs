@@ -1,13 +1,12 @@
-//! What users write for rsd: settings, host files and host lists, rank files, environment files, durations, sizes and names.
+//! Parses what users write for rsd: settings, host files and host lists, rank files, environment files, durations, sizes and names.
 //!
 //! - [`hostfile`], [`hostlist`] (both built on [`host`]), [`rankfile`], [`envfile`]: parse text and report a mistake with its
 //!   line, column and the accepted form ([`syntax`]).
 //! - [`settings`] (the feature of that name): every key is documented in `rsd.toml`, which is also the built-in default.
 //! - [`duration`], [`size`]: `5s`, `1MiB`.
-//! - [`runtime_dir`], [`find`], [`dvm_name`]: where a user's DVMs are, which one a command addresses, and which names are valid.
+//! - [`runtime_dir`], [`find`], [`dvm_name`]: where a user's DVMs are, which one a command talks to, and which names are valid.
 //!
-//! The environment is always an argument; programs pass `|name| std::env::var_os(name)`. This package only parses what the user
-//! wrote. `rsd-core` decides which ranks run where.
+//! The environment is always an argument; programs pass `|name| std::env::var_os(name)`. `rsd-core` decides which ranks run where.
 
 pub mod duration;
 pub mod dvm_name;

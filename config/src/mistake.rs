@@ -57,7 +57,7 @@ pub enum HostMistake {
     /// `host:+2`.
     #[error("`{value}` would change the node's own slots: set them when its daemon starts, with rsd start --slots N")]
     Adjusted { value: String },
-    /// Another launcher's key that has no meaning in our host files.
+    /// Another launcher's key that has no meaning for rsd.
     #[error("{what}")]
     Elsewhere { what: &'static str },
     /// An unknown key.
@@ -78,8 +78,8 @@ pub enum HostMistake {
     /// `max_slots` below `slots`.
     #[error("max_slots={max_slots} is less than slots={slots}")]
     MaxBelowSlots { slots: u32, max_slots: u32 },
-    /// A host on several lines that give slots in ways that do not add up.
-    #[error("`{name}` is already on line {line}, and slots are given: list it once, with all its slots")]
+    /// A host on several lines whose slots cannot be added up.
+    #[error("`{name}` is already on line {line}, and slots are given: list it on one line, with all its slots")]
     Repeated { name: String, line: usize },
     /// A `/*` without `*/`.
     #[error("unterminated comment")]
@@ -93,7 +93,7 @@ pub enum HostMistake {
     /// `--host` beside a host file with relative nodes, which only the daemon can resolve.
     #[error("--host cannot choose from {file}, which has relative nodes (+n, +e): omit --host")]
     RelativeInFile { file: String },
-    /// `+e` in `--host` beside a host file, which does not know which nodes are idle.
+    /// `+e` in `--host` beside a host file: only the head knows which nodes are idle.
     #[error("+e cannot choose from a host file: write it into the file, or omit --hostfile")]
     IdleOfFile,
 }

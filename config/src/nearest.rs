@@ -1,4 +1,4 @@
-//! The word that a mistyped one was probably meant to be.
+//! Finds the word that a mistyped word probably stands for.
 
 /// Returns the candidate that differs from `word` in the fewest letters, if at most half of the letters differ.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -1,4 +1,4 @@
-//! Ranges of names: `gpu[01-16,20]` is `gpu01` to `gpu16` and `gpu20`. With several brackets the last one varies fastest.
+//! Ranges of names: `gpu[01-16,20]` is `gpu01` to `gpu16` and `gpu20`. With several brackets, the last one varies fastest.
 //!
 //! The first number of a range sets the width: `[01-16]` is padded with zeros, `[1-16]` is not. Slurm and Flux do the same.
 
@@ -29,7 +29,7 @@ pub(crate) fn expand(at: usize, pattern: &str) -> Result<Vec<String>, Mistake> {
     Ok(names)
 }
 
-/// The numbers of `01-16,20`, as text.
+/// Expands `01-16,20` into numbers, as text.
 fn numbers(mut at: usize, list: &str) -> Result<Vec<String>, Mistake> {
     let mut numbers = Vec::new();
     for item in list.split(',') {

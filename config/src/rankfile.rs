@@ -9,8 +9,8 @@
 //! rank 4=+n2                     all cpus of the third node
 //! ```
 //!
-//! The form is Open MPI's. Cpu numbers are logical and count from 0; with a package they count from 0 within it. `rsd-core`, which
-//! knows the number of ranks, checks that each is listed once.
+//! The form is Open MPI's. Cpu numbers are logical and count from 0 on the node or, after a package number, within that package.
+//! `rsd-core`, which knows the number of ranks, checks that the file lists every rank.
 
 use std::collections::HashMap;
 
@@ -118,7 +118,7 @@ pub fn parse(text: &str, file_name: &str) -> Result<Vec<RankEntry>, RankfileErro
     Ok(entries)
 }
 
-/// The rank of a line, and the byte offset of its number.
+/// Parses a line into a rank and the byte offset of its number.
 fn parse_line(line: &str) -> Result<Option<(usize, RankEntry)>, Mistake> {
     let mut words = Words { line, at: 0 };
     let Some((at, word)) = words.next_until(&['=']) else { return Ok(None) };
@@ -152,7 +152,7 @@ fn parse_line(line: &str) -> Result<Option<(usize, RankEntry)>, Mistake> {
     Ok(Some((number_at, entry)))
 }
 
-/// The name of exactly one host.
+/// Parses the name of exactly one host.
 fn one_host(at: usize, word: &str) -> Result<String, Mistake> {
     let found = host::parse(at, word).map_err(|(at, mistake)| (at, RankMistake::Host(mistake)))?;
     match &found[..] {
@@ -195,7 +195,7 @@ fn canonical(at: usize, cpus: &str) -> Result<String, Mistake> {
     Ok(out.join(","))
 }
 
-/// A cpu number of at most 5 digits, so that a typing error is refused here.
+/// Parses a cpu number of at most 5 digits. A longer one is a typing error and is refused here.
 fn cpu(text: &str) -> Option<u32> {
     let digits = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits)

@@ -1,4 +1,4 @@
-//! Where this user's DVMs are.
+//! The runtime directory: where this user's DVMs are.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -6,28 +6,28 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// `RSD_RUNTIME_DIR` is not an absolute path: every program would find another directory by it.
+/// `RSD_RUNTIME_DIR` is a relative path, with which programs would find different directories.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("RSD_RUNTIME_DIR={}: not an absolute path", path.display())]
+#[error("RSD_RUNTIME_DIR={}: not an absolute path; set an absolute path or unset the variable", path.display())]
 pub struct RelativeRuntimeDir {
-    /// What it says.
+    /// The variable's value.
     pub path: PathBuf,
 }
 
 /// Returns the directory with one entry per daemon of this user: the first of
 ///
 /// 1. `$RSD_RUNTIME_DIR`, which must be absolute;
-/// 2. `$XDG_RUNTIME_DIR/rsd`, where that variable names a directory that exists, by an absolute path;
-/// 3. `/run/user/<uid>/rsd`, where `/run/user/<uid>` is this user's: a login shell and a shell without that variable (`ssh host
-///    command`, cron, su) find the same daemons;
+/// 2. `$XDG_RUNTIME_DIR/rsd`, if that variable is the absolute path of a directory;
+/// 3. `/run/user/<uid>/rsd`, if `/run/user/<uid>` is a directory of this user, so that a shell without that variable (`ssh host
+///    command`, cron, su) finds the same daemons as a login shell;
 /// 4. `/tmp/rsd-<uid>`.
 ///
-/// `rsd_join.py` and `rsd_join.h` do the same. Whether the result exists and whose it is is not checked here.
+/// `rsd_join.py` and `rsd_join.h` use the same rules. The caller checks whether the directory exists and who owns it.
 pub fn runtime_dir(env: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, RelativeRuntimeDir> {
     choose(env, Path::new("/run/user"), own_uid())
 }
 
-/// Returns why `$XDG_RUNTIME_DIR` is not used, where it is set and does not count.
+/// Returns why `$XDG_RUNTIME_DIR` is not used, if it is set but ignored.
 pub fn passed_over(env: impl Fn(&str) -> Option<OsString>) -> Option<String> {
     let own = |name| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let xdg = own("XDG_RUNTIME_DIR").filter(|_| own("RSD_RUNTIME_DIR").is_none())?;
@@ -52,12 +52,12 @@ fn choose(env: impl Fn(&str) -> Option<OsString>, run_user: &Path, uid: u32) -> 
     Ok(below.unwrap_or_else(|| PathBuf::from(format!("/tmp/rsd-{uid}"))))
 }
 
-/// Who owns a directory; None when it is not one.
+/// Returns the owner of a directory; None if it is not a directory.
 fn owner(path: &Path) -> Option<u32> {
     std::fs::metadata(path).ok().filter(|meta| meta.is_dir()).map(|meta| meta.uid())
 }
 
-/// The effective user. Without /proc it is an unused id, and its directory then fails the owner check.
+/// Returns the effective user. Without /proc it returns an unused id, whose directory then fails the owner check.
 fn own_uid() -> u32 {
     std::fs::metadata("/proc/self").map_or(u32::MAX, |process| process.uid())
 }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_variable_that_names_a_directory_counts() {
+    fn the_first_variable_that_names_a_directory_is_used() {
         let dir = |pairs: &[(&str, &str)]| choose(env(pairs), Path::new("/nonexistent"), 7);
         let temp = std::env::temp_dir();
         let xdg = temp.to_str().unwrap();
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_without_the_variable_finds_what_a_login_shell_finds() {
+    fn a_shell_without_the_variable_uses_the_directory_of_a_login_shell() {
         let base = std::env::temp_dir().join(format!("rsd-run-user-{}", std::process::id()));
         let own = own_uid();
         std::fs::create_dir_all(base.join(own.to_string())).unwrap();
@@ -95,9 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_directory_of_ours_is_refused_and_one_of_xdg_is_told_of() {
+    fn a_relative_rsd_runtime_dir_is_refused_and_a_relative_xdg_runtime_dir_is_reported() {
         let error = runtime_dir(env(&[("RSD_RUNTIME_DIR", "run")])).unwrap_err();
-        assert_eq!(error.to_string(), "RSD_RUNTIME_DIR=run: not an absolute path");
+        assert_eq!(
+            error.to_string(),
+            "RSD_RUNTIME_DIR=run: not an absolute path; set an absolute path or unset the variable"
+        );
         let told = |value| passed_over(env(&[("XDG_RUNTIME_DIR", value)]));
         assert_eq!(told("run").unwrap(), "XDG_RUNTIME_DIR=run: not an absolute path");
         assert_eq!(told("/nonexistent/xdg").unwrap(), "XDG_RUNTIME_DIR=/nonexistent/xdg: not a directory");

@@ -1,7 +1,7 @@
-//! Settings: the table of keys, and the layers that fill it.
+//! Settings: the table of keys, and the layers that set their values.
 //!
-//! `rsd.toml` beside this package documents every key and is the lowest layer. A mistake names the file, the line and the
-//! key. Unknown keys are refused.
+//! `rsd.toml` in this package documents every key and is the lowest layer. An error names the file, the line and the key. Unknown keys
+//! are refused.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -54,7 +54,7 @@ macro_rules! settings {
 settings! {
     /// The daemon's log.
     log: Log {
-        /// A level, or levels per module as `tracing` parses them.
+        /// A level, or levels per component as `tracing` parses them.
         level: String,
         /// Text or JSON.
         format: LogFormat,
@@ -73,25 +73,25 @@ settings! {
         /// The timeout of one attempt to connect.
         dial_deadline: Duration,
     }
-    /// The part of a job on a node.
+    /// Steps, the parts of jobs on a node.
     step: Step {
-        /// How long it runs without its daemon before it ends its ranks.
+        /// How long a step runs without its daemon before it ends its ranks.
         orphan_deadline: Duration,
     }
     /// Jobs at the head.
     jobs: Jobs {
-        /// How many ended jobs are remembered.
+        /// How many ended jobs the head remembers.
         keep: usize,
         /// The time between SIGTERM and SIGKILL.
         kill_grace: Duration,
-        /// Bytes of output that are kept for a job.
+        /// The most bytes of output that the head keeps for a job.
         log_max: u64,
     }
     /// Output of ranks.
     output: Output {
         /// The most unacknowledged bytes of a step.
         window: u64,
-        /// Bytes after which a line is forwarded in pieces.
+        /// The longest line in bytes. Longer lines are forwarded in pieces.
         line_max: u64,
     }
 }
@@ -115,7 +115,7 @@ pub struct Layer {
     pub text: String,
 }
 
-/// The settings that hold in an environment, and where each comes from.
+/// The settings in effect, and where each value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
     /// The settings.
@@ -133,11 +133,11 @@ pub struct KeyValue {
     pub key: &'static str,
     /// The value, in TOML.
     pub value: String,
-    /// What has set it.
+    /// What set it.
     pub source: Source,
 }
 
-/// What has set a value.
+/// What set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// The default.
@@ -200,7 +200,7 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Sets a key from outside the files. The text is that of a string.
+    /// Records that an option or variable set a key to a string.
     pub fn set_text(&mut self, key: &str, text: &str, source: Source) {
         self.note(key, format!("\"{text}\""), source);
     }
@@ -240,7 +240,7 @@ impl Loaded {
 }
 
 impl Settings {
-    /// The settings that hold in this environment.
+    /// Returns the settings in effect in this environment.
     pub fn load(env: impl Fn(&str) -> Option<OsString>) -> Result<Settings, SettingsError> {
         Ok(Loaded::load(None, env)?.settings)
     }
@@ -254,13 +254,13 @@ impl Settings {
 /// A file that may hold a layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerFile {
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
-    /// Whether a missing file is an error: the user named it.
+    /// Whether a missing file is an error, because the user named it.
     pub required: bool,
 }
 
-/// Where layers are looked for, lowest first; `named` takes the place of the file in `RSD_CONFIG`.
+/// Returns the files that may hold layers, lowest first. `named` replaces the file in `RSD_CONFIG`.
 pub fn layer_files(named: Option<&Path>, env: impl Fn(&str) -> Option<OsString>) -> Vec<LayerFile> {
     let variable = |name| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let dir = |name| variable(name).filter(|path| path.is_absolute());
@@ -318,7 +318,7 @@ impl Refused {
     }
 }
 
-/// The line of a byte range's start, from 1.
+/// Returns the line, from 1, in which a byte range starts.
 fn line(text: &str, span: Range<usize>) -> usize {
     text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1
 }
@@ -330,7 +330,7 @@ fn sections() -> impl Iterator<Item = &'static str> {
 /// Suggests the key nearest to an unknown one, or lists all keys.
 fn hint(key: &str) -> String {
     let candidates = KEYS.iter().copied().chain(sections());
-    // Compares the full key, or its last part in case the section was forgotten.
+    // Compares with the full key and with its last part, in case the user forgot the section.
     let distance = |known: &str| {
         let last = known.rsplit('.').next().unwrap_or(known);
         edits(key, known).min(edits(key, last).saturating_add(1))

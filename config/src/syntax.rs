@@ -1,9 +1,9 @@
-//! How a mistake in the user's text is shown: its position, the mistake, the line, and the accepted form.
+//! Shows a mistake in the user's text: its position, the mistake, the line, and the accepted form.
 
 use std::error::Error;
 use std::fmt;
 
-/// How many characters of the line are shown before the mistake, and after it.
+/// The most characters of the line that are shown before and after the mistake.
 const SHOWN: (usize, usize) = (60, 40);
 
 /// A mistake of kind `C` in the user's text. It displays as several lines:

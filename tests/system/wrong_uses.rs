@@ -87,7 +87,7 @@ fn a_mistake_in_a_host_file_names_its_line() {
         dvm.ctl("run -n 1 --hostfile hosts true").fails(240)
     };
     says(&said("node0 slots=2\nnode0 solts=2\n"), &["hosts:2:7", "node0 solts=2", "slots=N"]);
-    says(&said("node0 slots=2\nnode0 slots=2\n"), &["hosts:2:1", "already on line 1", "list it once"]);
+    says(&said("node0 slots=2\nnode0 slots=2\n"), &["hosts:2:1", "already on line 1", "list it on one line"]);
     says(&said("node0 slots=two\n"), &["hosts:1:", "slots=two"]);
     says(&said("node[1-0]\n"), &["hosts:1:6", "write 0-1"]);
     says(&said("/* nothing\n"), &["hosts:1:1", "unterminated comment"]);

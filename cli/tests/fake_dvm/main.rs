@@ -1,4 +1,4 @@
-//! The built rsctl against a daemon that is played by the test: what it sends, prints and exits with.
+//! Runs the built rsctl against a fake daemon in the test, and checks what it sends, what it prints and how it exits.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail with the test")]
 
@@ -19,11 +19,11 @@ use tonic::Code;
 
 use played::{Act, Asked, Said, Stage, ended, failed, output, record, say, submitted, the_end};
 
-/// How long a test waits for what must come.
+/// How long a test waits for an expected event.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
-fn groups_are_shown_with_who_waits() {
+fn groups_are_shown_with_their_waiting_members() {
     let stage = Stage::new([]);
     let listed = stage.output(&["group", "ls"]);
     let table = "GROUP   STATE    SIZE  WAITING  FILLS  EPOCHS\nactors  filling     3        2      2  1 (job 7)\n";
@@ -50,7 +50,7 @@ epochs   1 (job 7)
 }
 
 #[test]
-fn output_arrives_byte_by_byte_and_the_code_is_the_jobs() {
+fn output_is_printed_unchanged_and_the_exit_code_is_the_jobs() {
     let bytes: Vec<u8> = (0..=255).cycle().take(200_000).collect();
     let stage = Stage::new([
         submitted(),
@@ -68,7 +68,7 @@ fn output_arrives_byte_by_byte_and_the_code_is_the_jobs() {
 }
 
 #[test]
-fn a_failure_is_told_once_with_last_words_that_were_not_seen() {
+fn a_failure_is_reported_once_with_stderr_that_was_not_printed_before() {
     let stage = Stage::new([submitted(), the_end(failed())]);
     let said = stage.output(&["run", "a"]);
     let text = "rsctl: job 7 failed: rank 3 on node 0 exited with code 3; its last lines on stderr:\n  | oops\n";
@@ -94,7 +94,7 @@ fn input_arrives_whole_and_ends() {
 }
 
 #[test]
-fn input_that_never_ends_does_not_keep_us() {
+fn input_that_never_ends_does_not_delay_the_exit() {
     let stage = Stage::new([submitted(), the_end(ended(JobState::Done, 0))]);
     let mut child = stage.rsctl(&["run", "a"]).stdin(Stdio::piped()).spawn().unwrap();
     let held = child.stdin.take();
@@ -132,7 +132,7 @@ fn submit_prints_the_number_alone() {
 }
 
 #[test]
-fn a_daemon_that_dies_is_told_with_the_job_and_how_to_look_again() {
+fn a_lost_daemon_is_reported_with_the_job_and_the_command_to_look_at_it() {
     let stage = Stage::new([submitted(), Act::Die]);
     let said = stage.output(&["run", "a"]);
     assert_eq!(said.code, Some(242), "{said:?}");
@@ -153,7 +153,7 @@ fn lines_of(child: &mut Child) -> impl FnMut() -> String + use<> {
 }
 
 #[test]
-fn ctrl_c_cancels_twice_kills() {
+fn ctrl_c_cancels_and_a_second_one_kills() {
     let stage = Stage::new([
         submitted(),
         output(vec![record(0, Stream::Stderr, b"up\n")]),
@@ -177,7 +177,7 @@ fn ctrl_c_cancels_twice_kills() {
 }
 
 #[test]
-fn a_third_ctrl_c_leaves() {
+fn a_third_ctrl_c_exits_at_once() {
     let stage = Stage::new([submitted(), output(vec![record(0, Stream::Stderr, b"up\n")]), Act::AwaitCancel(9)]);
     let mut child = stage.rsctl(&["run", "a"]).stderr(Stdio::piped()).spawn().unwrap();
     let pid = Pid::from_raw(child.id().cast_signed());
@@ -191,7 +191,7 @@ fn a_third_ctrl_c_leaves() {
 }
 
 #[test]
-fn whoever_only_looks_leaves_the_job_alone() {
+fn ctrl_c_in_attach_leaves_the_job_running() {
     let story = [submitted(), output(vec![record(0, Stream::Stderr, b"up\n")]), Act::AwaitCancel(1)];
     let stage = Stage::with_jobs(story, vec![ended(JobState::Running, 0)]);
     let mut child = stage.rsctl(&["attach", "7"]).stderr(Stdio::piped()).spawn().unwrap();
@@ -204,7 +204,7 @@ fn whoever_only_looks_leaves_the_job_alone() {
 }
 
 #[test]
-fn a_reader_who_leaves_cancels_quietly() {
+fn a_closed_pipe_cancels_the_job_without_a_message() {
     let mut story = vec![submitted()];
     story.extend((0..64).map(|_| output(vec![record(0, Stream::Stdout, &[b'y'; 65_536])])));
     story.push(Act::AwaitCancel(1));
@@ -220,7 +220,7 @@ fn a_reader_who_leaves_cancels_quietly() {
 }
 
 #[test]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_reported() {
     let stage =
         Stage::new([submitted(), output(vec![record(0, Stream::Stdout, b"x\n")]), the_end(ended(JobState::Done, 0))]);
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -254,7 +254,7 @@ fn wait_exits_as_the_job_does() {
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn unknown_jobs_and_ranks_are_refused() {
     let stage = Stage::with_jobs([], vec![ended(JobState::Running, 0)]);
     for args in [
         &["wait", "9"][..],
@@ -321,7 +321,7 @@ fn a_socket_of_another_user_is_not_trusted() {
         File::create(&socket).unwrap();
         std::os::unix::fs::chown(&socket, Some(12_345), None).unwrap();
     } else {
-        // What is behind it is not asked; whose it is counts.
+        // rsctl checks the owner before it connects, so the link may lead to any file of root.
         std::os::unix::fs::symlink("/etc/passwd", &socket).unwrap();
     }
     let said = stage.output(&["submit", "a"]);
@@ -329,12 +329,13 @@ fn a_socket_of_another_user_is_not_trusted() {
     assert!(said.err.contains("its socket belongs to uid ") && said.err.contains("rsd start"), "{said:?}");
 }
 
-/// rsctl with a program of ours beside it as `rsd`.
+/// Returns a copy of rsctl with the script `rsd` beside it.
 fn beside(stage: &Stage, rsd: &str) -> Command {
     use std::os::unix::fs::PermissionsExt;
     let bin = stage.base.join("bin");
     fs::create_dir(&bin).unwrap();
-    // By a process of its own: a child that another test starts meanwhile must not hold it open for writing.
+    // Written by other processes: if this process wrote the file, a child that another test starts could inherit the descriptor, and the
+    // file could not be executed.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_rsctl")).arg(bin.join("rsctl")).status().unwrap();
     assert!(copied.success());
     let mut written =
@@ -350,7 +351,7 @@ fn beside(stage: &Stage, rsd: &str) -> Command {
 #[test]
 fn run_starts_a_private_daemon_and_removes_it() {
     let stage = Stage::new([submitted(), the_end(ended(JobState::Done, 0))]);
-    // It hands us to the daemon played, and ends when its input does.
+    // The script links to the fake daemon's socket and ends at the end of its input.
     let script = format!(
         "#!/bin/sh\necho \"$*\" > {base}/args\nln -s {base}/n0/rsd.sock \"$7/rsd.sock\"\necho 'rsd: ready'\ncat\n",
         base = stage.base.display()
@@ -377,7 +378,7 @@ fn a_private_daemon_that_cannot_start_says_why() {
 }
 
 #[test]
-fn usage_is_240_and_help_is_not() {
+fn usage_errors_exit_with_240_and_help_with_0() {
     let stage = Stage::empty();
     for args in
         [&["run", "-n", "0", "a"][..], &["run"], &["frobnicate"], &["run", "-hostfile", "h", "a"], &["wait", "7.3"]]
@@ -402,7 +403,7 @@ fn planned(name: &str) -> PlanReply {
 }
 
 #[test]
-fn a_plan_is_asked_with_the_options_of_run_and_printed() {
+fn a_plan_is_requested_with_the_options_of_run_and_printed() {
     let stage = Stage::with_plans(vec![planned("n0")]);
     let said = stage.output(&["plan", "--idle", "-n", "2", "--host", "n0:2", "-x", "A=1", "-l", "./a", "b c"]);
     assert_eq!((said.code, &*said.err), (Some(0), ""));
@@ -420,14 +421,14 @@ mapped by slot
 in full: rsctl run --map-by slot -n 2 --host n0:2 ./a 'b c'
 ";
     assert_eq!(said.text(), text);
-    let Asked::Plan(request) = stage.asked() else { panic!("a plan is asked for") };
+    let Asked::Plan(request) = stage.asked() else { panic!("rsctl requests a plan") };
     let spec = request.spec.unwrap();
     assert!(request.idle && request.topology.is_empty() && spec.env.is_empty(), "{spec:?}");
     assert_eq!((spec.apps[0].n, &*spec.apps[0].hosts[0].name), (Some(2), "n0"));
 }
 
 #[test]
-fn a_plan_that_is_refused_says_what_run_says_and_exits_as_it() {
+fn a_refused_plan_has_the_message_and_exit_code_of_run() {
     let text = "3 ranks requested, 2 slots free on 1 node\nfix:  -n 2";
     let refused = PlanRefusal { text: text.into(), asked: Some(3), free: Some(2), ..PlanRefusal::default() };
     let refused = PlanReply { outcome: Some(Outcome::Refused(refused)) };
@@ -440,7 +441,7 @@ fn a_plan_that_is_refused_says_what_run_says_and_exits_as_it() {
 }
 
 #[test]
-fn a_mapping_that_the_daemon_does_not_know_is_a_wrong_use() {
+fn a_mapping_that_the_daemon_does_not_know_is_a_usage_error() {
     let said = Stage::with_plans(Vec::new()).output(&["plan", "-n", "3"]);
     assert_eq!((said.code, &*said.err), (Some(240), "rsctl: unknown mapping `x`\n"));
 }
@@ -462,7 +463,7 @@ fn two_plans_are_compared() {
 }
 
 #[test]
-fn what_rsd_says_of_a_topology_is_said_and_so_is_that_it_does_not_answer() {
+fn an_error_of_rsd_plan_is_passed_on_with_its_exit_code() {
     let stage = Stage::empty();
     let script =
         "#!/bin/sh\n[ \"$1\" = plan ] || exit 9\ncat > /dev/null\necho 'rsd: no such topology' >&2\nexit 240\n";
@@ -475,7 +476,7 @@ fn what_rsd_says_of_a_topology_is_said_and_so_is_that_it_does_not_answer() {
 }
 
 #[test]
-fn a_run_may_show_its_plan_first_and_one_that_does_not_fit_is_told_of_once() {
+fn a_run_shows_its_plan_first_and_a_refusal_is_reported_once() {
     let story = || [submitted(), output(vec![record(0, Stream::Stdout, b"out\n")]), the_end(ended(JobState::Done, 0))];
     let said = Stage::with(story(), Vec::new(), vec![planned("n0")]).output(&["run", "--show-plan", "-n", "2", "a"]);
     assert_eq!((said.code, said.text()), (Some(0), "out\n"));

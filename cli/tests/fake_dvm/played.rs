@@ -1,4 +1,4 @@
-//! The daemon that is played, and rsctl before it.
+//! The fake daemon, and rsctl as its client.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::PATIENCE;
 
-/// What the daemon was asked.
+/// A request that the daemon received.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Asked {
     Submit(Box<JobSpec>),
@@ -35,15 +35,15 @@ pub(crate) enum Asked {
     Plan(Box<PlanRequest>),
 }
 
-/// What the daemon does next in a job's story.
+/// A step of the fake daemon's script.
 pub(crate) enum Act {
     Say(Box<Body>),
-    /// Until rsctl has cancelled this often.
+    /// Waits until rsctl has cancelled this many times.
     AwaitCancel(usize),
-    /// Until rsctl's input has ended.
+    /// Waits until rsctl's input has ended.
     AwaitInput,
     Refuse(Status),
-    /// Close the connection without a word.
+    /// Closes the connection without an answer.
     Die,
 }
 
@@ -59,7 +59,7 @@ struct Played {
 
 impl Played {
     fn tell(&self, asked: Asked) {
-        // The test may be over already.
+        // The test may have ended already.
         let _ = self.asked.send(asked);
     }
 
@@ -242,7 +242,7 @@ impl Dvm for Fake {
     }
 }
 
-/// Two of three members wait.
+/// A group in which two of three members wait.
 fn group(name: String) -> GroupInfo {
     let rules = GroupRules { name, min: 3, max: 3, timeout_ms: Some(60_000), ..GroupRules::default() };
     let member = |pid, rank| WaitingMember {
@@ -263,7 +263,7 @@ fn group(name: String) -> GroupInfo {
     }
 }
 
-/// A base directory, and in it the state directory of the daemon played.
+/// A base directory with the state directory of the fake daemon.
 pub(crate) struct Stage {
     pub(crate) base: PathBuf,
     pub(crate) asked: mpsc::Receiver<Asked>,
@@ -277,7 +277,7 @@ impl Drop for Stage {
 }
 
 impl Stage {
-    /// Nothing runs here.
+    /// A base directory without a daemon.
     pub(crate) fn empty() -> Stage {
         let base = nix::unistd::mkdtemp(&std::env::temp_dir().join("rsctl-fake-XXXXXX")).unwrap();
         Stage { base, asked: mpsc::channel().1, _lock: None }
@@ -323,7 +323,7 @@ impl Stage {
     }
 
     pub(crate) fn asked(&self) -> Asked {
-        self.asked.recv_timeout(PATIENCE).expect("rsctl asks")
+        self.asked.recv_timeout(PATIENCE).expect("rsctl sends a request")
     }
 
     pub(crate) fn submitted(&self) -> JobSpec {
@@ -334,7 +334,7 @@ impl Stage {
     }
 }
 
-/// Listens in `base/n0`, in a thread that the end of the process ends.
+/// Listens in `base/n0`, in a thread that ends with the process.
 fn serve(base: &Path, played: Arc<Played>) -> Flock<File> {
     let state_dir = base.join("n0");
     fs::create_dir(&state_dir).unwrap();
@@ -360,7 +360,7 @@ fn serve(base: &Path, played: Arc<Played>) -> Flock<File> {
     lock
 }
 
-/// What a run of rsctl came to.
+/// The exit code and output of one run of rsctl.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,

@@ -77,7 +77,8 @@ fn a_host_on_several_lines_must_be_bare_on_all_or_have_a_count_on_all() {
     let refused =
         ["a slots=2\na slots=2", "a\na slots=2", "a slots=2\na", "a:2\na", "a:2\na slots=1", "a max_slots=2\na"];
     for text in refused {
-        let expected = "./hosts:2:1: `a` is already on line 1, and slots are given: list it once, with all its slots";
+        let expected =
+            "./hosts:2:1: `a` is already on line 1, and slots are given: list it on one line, with all its slots";
         assert_eq!(error(text).lines().next(), Some(expected), "{text:?}");
     }
 }

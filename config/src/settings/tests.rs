@@ -48,7 +48,7 @@ fn a_later_layer_wins_key_by_key() {
 }
 
 #[test]
-fn a_mistake_names_file_line_key_and_what_is_accepted() {
+fn a_mistake_names_file_line_key_and_accepted_values() {
     let vectors = [
         ("\n[link]\nretry = \"2s\"", "3: unknown setting link.retry; did you mean link.retry_max?"),
         ("[jobs]\nkepp = 3", "2: unknown setting jobs.kepp; did you mean jobs.keep?"),
@@ -71,7 +71,7 @@ fn a_mistake_names_file_line_key_and_what_is_accepted() {
 }
 
 #[test]
-fn the_environment_says_where_layers_are_looked_for() {
+fn the_environment_determines_which_files_are_read() {
     let paths = |pairs: &[(&str, &str)]| {
         let files =
             layer_files(None, |name| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()));
@@ -110,7 +110,7 @@ fn every_section_is_listed() {
 }
 
 #[test]
-fn every_value_names_the_line_that_set_it() {
+fn every_value_names_its_source() {
     let loaded = Loaded::from_layers(&[
         layer("a", "[jobs]\nkeep = 7\nkill_grace = \"1s\"\n"),
         layer("b", "\n\njobs.keep = 8\n"),
@@ -129,7 +129,7 @@ fn every_value_names_the_line_that_set_it() {
 }
 
 #[test]
-fn a_file_named_by_an_option_takes_the_place_of_the_variables() {
+fn a_file_named_by_an_option_replaces_the_one_of_the_variable() {
     let files = layer_files(Some("mine.toml".as_ref()), |name| (name == "RSD_CONFIG").then(|| "other.toml".into()));
     let last = files.last().unwrap();
     assert_eq!((last.path.to_str(), last.required), (Some("mine.toml"), true));
