@@ -79,7 +79,7 @@ impl Dvm {
     }
 }
 
-/// Connects to the daemon behind `socket`, which must belong to our user: it receives our environment and runs our programs. A
+/// Connects to the daemon behind `socket`, which must belong to this user: it receives this user's environment and programs. A
 /// daemon accepts root, but root must not trust it.
 pub(crate) async fn connect(socket: PathBuf) -> Result<Client, Failure> {
     let own_uid = geteuid().as_raw();

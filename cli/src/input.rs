@@ -1,4 +1,4 @@
-//! Forwards our standard input to the ranks that read it.
+//! Forwards standard input to the ranks that read it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,7 +18,7 @@ use crate::dvm::Client;
 /// The most bytes that are read and sent at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Sends our input to `job` until the input ends or the job no longer reads it. The reading thread may stay blocked in its last
+/// Sends standard input to `job` until it ends or the job no longer reads it. The reading thread may stay blocked in its last
 /// read; it ends with the process.
 pub(crate) fn forward(mut client: Client, job: u64) {
     let (sender, receiver) = mpsc::channel(4);

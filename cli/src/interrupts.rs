@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_interrupt_cancels_the_second_kills_the_third_leaves() {
+    fn the_first_interrupt_cancels_the_second_kills_the_third_exits() {
         let mut stage = Stage::default();
         assert_eq!([stage.on_int(), stage.on_int(), stage.on_int()], [Step::Cancel, Step::Kill, Step::Leave]);
     }

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn called_as_mpiexec_it_adopts_or_launches() {
+    fn called_as_mpiexec_rsctl_adopts_or_launches() {
         assert!(asked_by("/usr/bin/rsctl", &["-pmi_args", "9"]).is_none());
         let adopt = asked_by("/x/mpiexec", &["-pmi_args", "4111", "default_interface", "default_key", "7"]);
         assert!(matches!(adopt, Some(Ok(Asked::Adopt(4111)))));

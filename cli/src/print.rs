@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_short() {
+    fn durations_are_printed_in_short_form() {
         let vectors = [
             (0, "0.0s"),
             (1_234, "1.2s"),

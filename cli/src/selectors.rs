@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_read_as_they_print() {
+    fn selectors_are_printed_as_they_are_parsed() {
         for text in ["last", "7", "7.3", "last.0", "18446744073709551615.4294967295"] {
             assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
         }

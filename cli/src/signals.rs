@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_and_without_sig_and_numbers_are_the_same() {
+    fn a_signal_is_accepted_by_name_with_or_without_sig_and_by_number() {
         for text in ["TERM", "SIGTERM", "term", "sigterm", "15"] {
             assert_eq!(parse(text), Ok(15), "{text}");
         }

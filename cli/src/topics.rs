@@ -60,7 +60,7 @@ mod tests {
     use crate::look::Look;
 
     #[test]
-    fn every_topic_is_within_its_width_and_has_no_markup_left() {
+    fn every_topic_fits_its_width_and_has_no_markup_left() {
         for topic in TOPICS {
             let text = terminal::text(topic, &Look { width: 80, rich: false });
             for line in text.lines() {

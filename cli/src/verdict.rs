@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn consequences_are_counted() {
+    fn ranks_ended_because_of_the_failure_are_counted() {
         let mut exits =
             vec![exit(3, How::Aborted(7), false), exit(5, How::Exited(1), false), exit(6, How::Exited(1), false)];
         exits.extend((8..23).map(|rank| exit(rank, How::Signaled(15), true)));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_did_not_start_says_why() {
+    fn the_reason_is_reported_for_a_rank_that_did_not_start() {
         let cause = exit(0, How::Failed("no program ./foo there".into()), false);
         assert_eq!(
             verdict(&failed(cause, Vec::new()), |_, _| false).unwrap(),

@@ -282,10 +282,10 @@ fn is_absent(error: &io::Error) -> bool {
 #[expect(missing_docs, reason = "the fields say where and what")]
 pub enum SettingsError {
     /// A file that exists, or that the user named, cannot be read.
-    #[error("read the settings in {}", path.display())]
+    #[error("cannot read the settings in {}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     /// Invalid TOML.
-    #[error("read the settings in {}:{line}: {message}", path.display())]
+    #[error("cannot read the settings in {}:{line}: {message}", path.display())]
     Syntax { path: PathBuf, line: usize, message: String },
     /// An unknown key.
     #[error("{}:{line}: unknown setting {key}; {hint}", path.display())]

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_come_in_pairs() {
+    fn hexadecimal_digits_are_accepted_only_in_pairs() {
         assert_eq!(bytes("00fF10"), Ok(Bytes(vec![0, 255, 16])));
         assert_eq!(bytes(""), Ok(Bytes(Vec::new())));
         for wrong in ["0", "0g", "0x00", "00 1", "é"] {

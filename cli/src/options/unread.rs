@@ -1,8 +1,8 @@
-//! Arguments that are not a command to perform.
+//! Arguments that name no command to perform: requests for help, and errors.
 
 use crate::exit::Failure;
 
-/// Why there is no command to perform.
+/// Why the arguments name no command to perform.
 #[derive(Debug)]
 pub(crate) enum Unread {
     /// Help, the version, or an error of clap, with a line of rsctl below it.

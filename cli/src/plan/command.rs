@@ -41,8 +41,8 @@ pub(crate) fn full(launch: &Launch, spec: &JobSpec, plan: &Plan) -> String {
     if spec.gpus_per_rank > 0 {
         policy("--gpus-per-rank", &spec.gpus_per_rank.to_string());
     }
-    let told = plan.map_by.contains("oversubscribe");
-    let flags = [("--oversubscribe", spec.oversubscribe && !told), ("--gpus-visible", spec.gpus_visible)];
+    let oversubscribes = plan.map_by.contains("oversubscribe");
+    let flags = [("--oversubscribe", spec.oversubscribe && !oversubscribes), ("--gpus-visible", spec.gpus_visible)];
     words.extend(flags.into_iter().filter(|(_, set)| *set).map(|(flag, _)| flag.into()));
     for (at, segment) in std::iter::once(&launch.first).chain(&launch.others).enumerate() {
         if at > 0 {

@@ -38,8 +38,8 @@ impl<'v, 'p> Difference<'v, 'p> {
     /// Compares two plans. Cost: one step per rank.
     pub(crate) fn new(a: &'v View<'p>, b: &'v View<'p>) -> Difference<'v, 'p> {
         // Names are compared once per node.
-        let in_b: HashMap<&str, u32> = b.nodes.iter().zip(0..).map(|(node, at)| (&*node.told.name, at)).collect();
-        let same: Vec<Option<u32>> = a.nodes.iter().map(|node| in_b.get(&*node.told.name).copied()).collect();
+        let in_b: HashMap<&str, u32> = b.nodes.iter().zip(0..).map(|(node, at)| (&*node.offer.name, at)).collect();
+        let same: Vec<Option<u32>> = a.nodes.iter().map(|node| in_b.get(&*node.offer.name).copied()).collect();
         let how = |from: Option<Seat>, to: Option<Seat>| match (from, to) {
             (Some(from), Some(to)) if same[from.node as usize] != Some(to.node) => Some(How::Away),
             (Some(from), Some(to)) if a.seat(from).threads == b.seat(to).threads => None,
@@ -90,5 +90,5 @@ impl<'v, 'p> Difference<'v, 'p> {
 fn place(view: &View<'_>, seat: Option<Seat>) -> String {
     let Some(seat) = seat else { return "none".to_owned() };
     let node = &view.nodes[seat.node as usize];
-    format!("{} {}", node.told.name, view.cpus(node, view.seat(seat))).trim_end().to_owned()
+    format!("{} {}", node.offer.name, view.cpus(node, view.seat(seat))).trim_end().to_owned()
 }

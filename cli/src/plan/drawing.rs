@@ -80,7 +80,7 @@ struct Grid<'a> {
 
 impl<'a> Grid<'a> {
     fn new(view: &View<'_>, node: &Node<'_>, topology: &'a Topology) -> Grid<'a> {
-        let (usable, taken) = (set(&node.told.usable), set(&node.told.taken));
+        let (usable, taken) = (set(&node.offer.usable), set(&node.offer.taken));
         let barred = if usable.is_empty() { CpuSet::EMPTY } else { topology.all().minus(&usable) };
         let whole = |threads: &CpuSet| whole_cores(topology, threads).is_some();
         let mut bounds = view.bounds(node).map(|(_, bound)| &bound.threads);
@@ -209,7 +209,7 @@ impl<'a> Grid<'a> {
             return Vec::new();
         }
         let mut rows: Vec<Vec<Span>> = Vec::new();
-        for (place, gpu) in (0..).zip(&node.told.gpus) {
+        for (place, gpu) in (0..).zip(&node.offer.gpus) {
             let owners = view.bounds(node).filter(|(_, bound)| bound.gpus.contains(&place)).map(|(rank, _)| rank);
             let owners = placement::ranges(&placement::collect(owners));
             let text = match owners.is_empty() {

@@ -48,7 +48,7 @@ fn place(view: &View<'_>, seat: Option<Seat>) -> Option<Value> {
     let seat = seat?;
     let (node, bound) = (&view.nodes[seat.node as usize], view.seat(seat));
     let (cores, pus) = (view.cores(node, bound), &bound.threads);
-    Some(json!({ "node": node.told.name, "cores": numbers(&cores), "pus": numbers(pus) }))
+    Some(json!({ "node": node.offer.name, "cores": numbers(&cores), "pus": numbers(pus) }))
 }
 
 fn fields(reply: &PlanReply, command: &str, out: &mut impl Write) -> io::Result<()> {
@@ -62,12 +62,12 @@ fn fields(reply: &PlanReply, command: &str, out: &mut impl Write) -> io::Result<
 fn plan(view: &View<'_>, command: &str, out: &mut impl Write) -> io::Result<()> {
     let plan = view.plan;
     out.write_all(b"\"ranks\":[")?;
-    let names: Vec<String> = view.nodes.iter().map(|node| Value::from(&*node.told.name).to_string()).collect();
+    let names: Vec<String> = view.nodes.iter().map(|node| Value::from(&*node.offer.name).to_string()).collect();
     // The text of a rank, without its number and node, is the same on equal nodes.
     let mut said = HashMap::new();
     for (seat, rank) in view.seats().into_iter().zip(0_u32..) {
         let node = &view.nodes[seat.node as usize];
-        let key = (node.told.topology, node.told.binding, seat.local);
+        let key = (node.offer.topology, node.offer.binding, seat.local);
         let said = said.entry(key).or_insert_with(|| rank_text(view, node, view.bound(node, seat.local)));
         let comma = if rank == 0 { "" } else { "," };
         write!(out, "{comma}{{\"rank\":{rank},\"node\":{},{said}}}", names[seat.node as usize])?;
@@ -77,12 +77,12 @@ fn plan(view: &View<'_>, command: &str, out: &mut impl Write) -> io::Result<()> 
     write!(out, "],\"policy\":{policy},\"programs\":{programs},\"notices\":{notices},")?;
     write!(out, "\"command\":{},\"nodes\":[", Value::from(command))?;
     for (at, node) in view.nodes.iter().enumerate() {
-        let mut told = offer(node.told);
-        told["ranks"] = json!(node.ranges);
+        let mut object = offer(node.offer);
+        object["ranks"] = json!(node.ranges);
         let objects = |kind| view.topology(node).map(|topology| topology.objects(kind).len());
-        told["cores"] = json!(objects(Kind::Core));
-        told["pus"] = json!(objects(Kind::Thread));
-        write!(out, "{}{told}", if at == 0 { "" } else { "," })?;
+        object["cores"] = json!(objects(Kind::Core));
+        object["pus"] = json!(objects(Kind::Thread));
+        write!(out, "{}{object}", if at == 0 { "" } else { "," })?;
     }
     out.write_all(b"]")
 }

@@ -75,7 +75,7 @@ fn drawn(plan: &Plan, look: &Look) -> String {
 }
 
 #[test]
-fn a_plan_is_a_table_drawings_reasons_and_the_command_in_full() {
+fn a_plan_shows_a_table_drawings_reasons_and_the_full_command() {
     let eight: Vec<Vec<u32>> = (0..8).map(|core| vec![2 * core, 2 * core + 1]).collect();
     let eight: Vec<&[u32]> = eight.iter().map(|threads| &threads[..]).collect();
     let wide: [&[u32]; 2] = [&[0, 1, 2, 3, 4, 5, 6, 7], &[8, 9, 10, 11, 12, 13, 14, 15]];
@@ -133,7 +133,7 @@ fn a_drawing_shows_shared_caches_threads_and_what_the_job_cannot_use() {
 }
 
 #[test]
-fn ranks_that_share_cells_stand_below_each_other_and_too_many_are_counted() {
+fn ranks_that_share_cells_are_drawn_below_each_other_and_too_many_are_counted() {
     let cores: [&[u32]; 5] = [&[0], &[0], &[1], &[0, 1], &[1, 2]];
     let one = |ranks: &[&[u32]]| plan(&[(Kind::Core, 4)], vec![node("n", 4, 4, 0)], vec![binding(4, ranks)]);
     assert_eq!(
@@ -200,7 +200,7 @@ fn a_wide_machine_is_cut_at_its_packages_and_free_parts_are_one_line() {
 }
 
 #[test]
-fn colours_are_for_terminals() {
+fn colours_are_shown_only_on_a_terminal() {
     let plan = plan(&TWO_PACKAGES, vec![node("n", 2, 16, 0)], vec![binding(2, &[&[0, 1], &[2, 3]])]);
     assert!(shown(&plan, &PAGE).is_ascii());
     let rich = shown(&plan, &Look { rich: true, ..PAGE });

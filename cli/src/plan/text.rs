@@ -37,9 +37,9 @@ pub(crate) fn text(view: &View<'_>, asked: &Asked<'_>, every_reason: bool, look:
     });
     let plan = view.plan;
     let policy = [("mapped by", &plan.map_by), ("numbered by", &plan.rank_by), ("bound to", &plan.bind_to)];
-    let told = policy.iter().filter(|(_, value)| !value.is_empty()).map(|(what, value)| format!("{what} {value}"));
+    let named = policy.iter().filter(|(_, value)| !value.is_empty()).map(|(what, value)| format!("{what} {value}"));
     let default = if asked.default_binding && !plan.bind_to.is_empty() { " (the default)" } else { "" };
-    let _ = writeln!(text, "\n{}{default}", told.collect::<Vec<_>>().join(", "));
+    let _ = writeln!(text, "\n{}{default}", named.collect::<Vec<_>>().join(", "));
     plan.notices.iter().for_each(|notice| text.push_str(&format!("note: {notice}\n")));
     let _ = writeln!(text, "in full: {}", asked.command);
     text
@@ -63,19 +63,19 @@ pub(crate) fn count(number: u32, what: &str) -> String {
 /// Returns the table of nodes.
 fn nodes(view: &View<'_>) -> String {
     let alike = |a: &Node<'_>, b: &Node<'_>| {
-        let offer = |node: &Node<'_>| (node.told.slots, node.told.in_use, node.count(), node.group);
-        view.nodes.len() > ROWS && offer(a) == offer(b) && a.told.slots_reason == b.told.slots_reason
+        let offer = |node: &Node<'_>| (node.offer.slots, node.offer.in_use, node.count(), node.group);
+        view.nodes.len() > ROWS && offer(a) == offer(b) && a.offer.slots_reason == b.offer.slots_reason
     };
     let runs: Vec<&[Node<'_>]> = view.nodes.chunk_by(alike).collect();
     let cpus: Vec<String> = view.groups.iter().map(|group| cpus_each(view, &view.nodes[group.nodes[0]])).collect();
-    let busy = view.nodes.iter().any(|node| node.told.in_use > 0);
+    let busy = view.nodes.iter().any(|node| node.offer.in_use > 0);
     let cells = |run: &&[Node<'_>]| {
         let [first, ..] = run else { return Vec::new() };
-        let slots = format!("{} ({})", first.told.slots, first.told.slots_reason);
+        let slots = format!("{} ({})", first.offer.slots, first.offer.slots_reason);
         let each = if run.len() > 1 { " each" } else { "" };
-        let mut cells = vec![names(run.iter().map(|node| &*node.told.name)), slots + each];
+        let mut cells = vec![names(run.iter().map(|node| &*node.offer.name)), slots + each];
         if busy {
-            cells.push(format!("{}{each}", first.told.in_use));
+            cells.push(format!("{}{each}", first.offer.in_use));
         }
         cells.extend([format!("{}{each}", first.count()), which(run), cpus[first.group].clone()]);
         cells
@@ -174,9 +174,9 @@ fn drawings(view: &View<'_>, look: &Look) -> String {
             continue;
         }
         let title = match others {
-            [] => node.told.name.clone(),
-            [_] => format!("{} ({} is alike, with other ranks)", node.told.name, view.names(others)),
-            _ => format!("{} ({} are alike, with other ranks)", node.told.name, view.names(others)),
+            [] => node.offer.name.clone(),
+            [_] => format!("{} ({} is alike, with other ranks)", node.offer.name, view.names(others)),
+            _ => format!("{} ({} are alike, with other ranks)", node.offer.name, view.names(others)),
         };
         let _ = write!(text, "\n{}\n{drawing}", look.paint(&title, Paint::Bold));
         drawn += 1;
@@ -194,7 +194,7 @@ fn each_rank(view: &View<'_>) -> String {
         let node = &view.nodes[seat.node as usize];
         let bound = view.bound(node, seat.local);
         let cpus = if bound.threads.is_empty() { "any cpu".to_owned() } else { view.cpus(node, bound) };
-        (rank.to_string(), node.told.name.clone(), cpus, gpu_list(bound.gpus), bound.reason.to_owned())
+        (rank.to_string(), node.offer.name.clone(), cpus, gpu_list(bound.gpus), bound.reason.to_owned())
     });
     const LEFT: Align = Align::Left;
     let table = match gpus {

@@ -21,7 +21,7 @@ pub(crate) struct View<'a> {
 
 /// A node that has ranks.
 pub(crate) struct Node<'a> {
-    pub(crate) told: &'a PlanNode,
+    pub(crate) offer: &'a PlanNode,
     /// Its ranks, as inclusive ranges in ascending order.
     pub(crate) ranges: Vec<(u32, u32)>,
     /// Its place in [`View::groups`].
@@ -59,15 +59,15 @@ impl<'a> View<'a> {
         let map = plan.map.clone().unwrap_or_default();
         let (mut groups, mut known) = (Vec::<Group>::new(), HashMap::new());
         let mut nodes = Vec::new();
-        for (at, (told, placed)) in plan.nodes.iter().zip(placement::by_node(&map, &[])).enumerate() {
-            let gpus: Vec<_> = told.gpus.iter().map(|gpu| (gpu.index, &gpu.near)).collect();
-            let alike = (told.topology, told.binding, &told.usable, &told.taken, gpus);
+        for (at, (offer, placed)) in plan.nodes.iter().zip(placement::by_node(&map, &[])).enumerate() {
+            let gpus: Vec<_> = offer.gpus.iter().map(|gpu| (gpu.index, &gpu.near)).collect();
+            let alike = (offer.topology, offer.binding, &offer.usable, &offer.taken, gpus);
             let group = *known.entry(alike).or_insert(groups.len());
             match groups.get_mut(group) {
                 Some(group) => group.nodes.push(at),
                 None => groups.push(Group { nodes: vec![at] }),
             }
-            nodes.push(Node { told, ranges: placed.ranges, group });
+            nodes.push(Node { offer, ranges: placed.ranges, group });
         }
         let bound = |ranks: &'a [rsd_proto::v1::RankBinding]| {
             let one = |rank: &'a rsd_proto::v1::RankBinding| Bound {
@@ -106,12 +106,12 @@ impl<'a> View<'a> {
 
     /// Returns the processor of a node; None if the daemon did not send a valid one.
     pub(crate) fn topology(&self, node: &Node<'_>) -> Option<&Topology> {
-        self.topologies.get(node.told.topology as usize)?.as_ref()
+        self.topologies.get(node.offer.topology as usize)?.as_ref()
     }
 
     /// Returns the binding of the node's rank with this local rank.
     pub(crate) fn bound(&self, node: &Node<'_>, local: u32) -> &Bound<'_> {
-        let binding = self.bindings.get(node.told.binding as usize);
+        let binding = self.bindings.get(node.offer.binding as usize);
         binding.and_then(|ranks| ranks.get(local as usize)).unwrap_or(&UNSAID)
     }
 
@@ -144,7 +144,7 @@ impl<'a> View<'a> {
 
     /// Returns the names of nodes in short form: "node0,node[2-9]".
     pub(crate) fn names(&self, nodes: &[usize]) -> String {
-        names(nodes.iter().map(|at| &*self.nodes[*at].told.name))
+        names(nodes.iter().map(|at| &*self.nodes[*at].offer.name))
     }
 }
 

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headings_code_and_tables_become_requests() {
+    fn headings_code_and_tables_become_roff_requests() {
         let source = "# t: x\n\n## Use\n\nSay `a -b`.\n\n```sh\n.x\n```\n\n| k | v |\n|---|---|\n| `K` | the value |\n";
         let page = page(&Topic { name: "t", about: "x", source });
         for expected in [

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_hang_and_the_last_column_of_a_table_wraps() {
+    fn lists_are_indented_and_the_last_column_of_a_table_wraps() {
         assert_eq!(shown("- one two three four\n- b\n", 12), "- one two\n  three four\n- b\n");
         let table = "| code | means |\n|---|---|\n| `0` | all ranks exited with zero, and so on |\n";
         assert_eq!(shown(table, 32), "code  means\n`0`   all ranks exited with\n      zero, and so on\n");

@@ -81,7 +81,7 @@ fn a_failure_is_reported_once_with_stderr_that_was_not_printed_before() {
 }
 
 #[test]
-fn input_arrives_whole_and_ends() {
+fn all_input_arrives_and_ends() {
     for size in [0, 1, 65_535, 65_536, 65_537, 3_000_000] {
         let stage = Stage::new([submitted(), Act::AwaitInput, the_end(ended(JobState::Done, 0))]);
         let data: Vec<u8> = (0..=255).cycle().take(size).collect();
@@ -116,7 +116,7 @@ fn a_refusal_keeps_its_text_and_its_code() {
 }
 
 #[test]
-fn submit_prints_the_number_alone() {
+fn submit_prints_only_the_number() {
     let stage = Stage::new([submitted(), say(Body::Placed(Placed::default()))]);
     assert_eq!(stage.output(&["submit", "a"]), Said { code: Some(0), out: b"7\n".to_vec(), err: String::new() });
     assert!(!stage.submitted().attached);
@@ -230,7 +230,7 @@ fn a_full_disk_is_reported() {
 }
 
 #[test]
-fn json_events_are_a_line_each() {
+fn each_json_event_is_a_line() {
     let stage = Stage::new([submitted(), output(vec![record(1, Stream::Stdout, b"\xff")]), the_end(failed())]);
     let said = stage.output(&["run", "--json", "-l", "a"]);
     assert_eq!((said.code, &*said.err), (Some(3), ""));
@@ -242,7 +242,7 @@ fn json_events_are_a_line_each() {
 }
 
 #[test]
-fn wait_exits_as_the_job_does() {
+fn wait_exits_with_the_jobs_code() {
     let done = JobInfo { job: 6, ..ended(JobState::Done, 0) };
     let stage = Stage::with_jobs([], vec![done, failed()]);
     assert_eq!(stage.output(&["wait", "6"]), Said { code: Some(0), out: Vec::new(), err: String::new() });
@@ -272,7 +272,7 @@ fn unknown_jobs_and_ranks_are_refused() {
 }
 
 #[test]
-fn signals_and_logs_name_the_job_and_the_rank() {
+fn signal_and_logs_send_the_job_and_the_rank() {
     let stage = Stage::with_jobs([], vec![ended(JobState::Running, 0)]);
     assert_eq!(stage.output(&["signal", "last.3", "usr1"]).code, Some(0));
     assert_eq!(stage.asked(), Asked::Signal(7, Some(3), 10));
@@ -282,7 +282,7 @@ fn signals_and_logs_name_the_job_and_the_rank() {
 }
 
 #[test]
-fn tables_and_their_json() {
+fn lists_are_printed_as_tables_or_json() {
     let stage = Stage::with_jobs([], vec![failed()]);
     let said = stage.output(&["ps"]);
     assert_eq!((said.text(), &*said.err), ("", "rsctl: no running jobs (ended jobs: rsctl ps -a)\n"));
@@ -368,7 +368,7 @@ fn run_starts_a_private_daemon_and_removes_it() {
 }
 
 #[test]
-fn a_private_daemon_that_cannot_start_says_why() {
+fn the_error_of_a_private_daemon_that_cannot_start_is_reported() {
     let stage = Stage::empty();
     let said =
         Said::of(beside(&stage, "#!/bin/sh\necho 'rsd: no cores' >&2\nexit 1\n").args(["run", "a"]).output().unwrap());

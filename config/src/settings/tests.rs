@@ -66,7 +66,7 @@ fn a_mistake_names_file_line_key_and_accepted_values() {
     for (text, expected) in vectors {
         assert_eq!(error(text), format!("/etc/rsd/rsd.toml:{expected}"), "{text:?}");
     }
-    assert!(error("[log]\nlevel = ").starts_with("read the settings in /etc/rsd/rsd.toml:2: "));
+    assert!(error("[log]\nlevel = ").starts_with("cannot read the settings in /etc/rsd/rsd.toml:2: "));
     assert!(error("colour = \"green\"").contains("the settings are log.level, log.format, tree.arity"));
 }
 
@@ -97,7 +97,7 @@ fn a_settings_file_that_the_user_names_must_exist() {
         Settings::load(move |name| (name == "RSD_CONFIG").then(|| path.clone().into()))
     };
     let missing = load("/nowhere/rsd.toml").unwrap_err();
-    assert_eq!(missing.to_string(), "read the settings in /nowhere/rsd.toml");
+    assert_eq!(missing.to_string(), "cannot read the settings in /nowhere/rsd.toml");
     assert!(matches!(missing, SettingsError::Unreadable { source, .. } if source.kind() == io::ErrorKind::NotFound));
     let built_in = concat!(env!("CARGO_MANIFEST_DIR"), "/rsd.toml");
     assert_eq!(load(built_in).unwrap(), Settings::from_layers(&[]).unwrap());
