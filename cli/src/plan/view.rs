@@ -21,6 +21,7 @@ pub(crate) struct View<'a> {
 
 /// A node that has ranks.
 pub(crate) struct Node<'a> {
+    /// The node as the plan describes it.
     pub(crate) offer: &'a PlanNode,
     /// Its ranks, as inclusive ranges in ascending order.
     pub(crate) ranges: Vec<(u32, u32)>,
