@@ -296,7 +296,7 @@ fn nodes_table(nodes: &[NodeInfo]) -> String {
         ("CORES", Align::Right),
         ("LOAD", Align::Right),
         ("MEMORY USED", Align::Left),
-        ("SLOTS ARE", Align::Left),
+        ("SLOTS FROM", Align::Left),
     ];
     let rows: Vec<_> = nodes
         .iter()
@@ -454,7 +454,7 @@ n1        4  4-7    0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15 ..
         assert_eq!(
             nodes_table(&[up, away]),
             "\
-NODE  STATE  SLOTS  IN USE  CORES  LOAD  MEMORY USED         SLOTS ARE
+NODE  STATE  SLOTS  IN USE  CORES  LOAD  MEMORY USED         SLOTS FROM
 n0    up         2       1      2  0.25  1.5 GiB of 8.0 GiB  2 cores
 n1    away       2       1      2     -  - of 8.0 GiB        2 cores
 "

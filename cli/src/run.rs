@@ -107,7 +107,7 @@ impl Follow {
                 },
                 event = self.output.when_ready(events.message()) => match event {
                     Ok(Ok(Some(event))) => ended = self.on_event(event),
-                    Ok(Ok(None)) => return Err(lost(self.job, "its connection was closed")),
+                    Ok(Ok(None)) => return Err(lost(self.job, "the connection was closed")),
                     Ok(Err(status)) => return Err(broken_off(self.job, &status)),
                     Err(broken) => return after_broken(&mut self.client, self.role, self.job, broken).await,
                 },
@@ -174,7 +174,7 @@ impl Follow {
                 self.cancel(None);
             }
             Step::Kill => {
-                say(&format!("killing job {} (Ctrl-C again: leave without waiting)", self.job));
+                say(&format!("killing job {} (Ctrl-C again: exit without waiting)", self.job));
                 self.cancel(Some(0));
             }
             Step::Leave => return Some(exit::CANCELLED),

@@ -34,7 +34,7 @@ pub(super) fn table(groups: &[GroupInfo]) -> String {
         ("STATE", Align::Left),
         ("SIZE", Align::Right),
         ("WAITING", Align::Right),
-        ("FILLS", Align::Right),
+        ("NEXT EPOCH", Align::Right),
         ("EPOCHS", Align::Left),
     ];
     let rows: Vec<_> = groups
@@ -69,7 +69,7 @@ pub(super) fn description(info: &GroupInfo) -> String {
     if info.created {
         fields.push(("kept", format!("{} while empty", ms(rules.ttl_ms))));
     }
-    fields.push(("fills", format!("epoch {}: {} waiting, {missing} missing", info.epoch, info.waiting.len())));
+    fields.push(("next", format!("epoch {}: {} waiting, {missing} missing", info.epoch, info.waiting.len())));
     fields.push(("epochs", epochs(info)));
     if let Some(last) = &info.last {
         let cause = if last.cause.is_empty() { String::new() } else { format!(": {}", last.cause) };

@@ -87,7 +87,7 @@ fn a_plan_shows_a_table_drawings_reasons_and_the_full_command() {
         "\
 18 ranks on 3 nodes
 
-NODE   SLOTS        RANKS  WHICH  EACH ON
+NODE   SLOTS        RANKS  WHICH  CPUS EACH
 node0  8 (8 cores)  8      0-7    1 core
 node1  8 (8 cores)  8      8-15   1 core
 big    2 (2 cores)  2      16-17  4 cores
@@ -108,7 +108,7 @@ reasons, in the order of each node's ranks (--reasons lists every rank)
 
 mapped by slot, numbered by slot, bound to core
 note: big has no slot for rank 17
-in full: rsctl run PROGRAM
+full command: rsctl run PROGRAM
 "
     );
 }
@@ -217,15 +217,15 @@ fn few_ranks_have_a_line_each_that_shows_whether_they_are_bound() {
         "\
 2 ranks on 1 node
 
-NODE  SLOTS        IN USE  RANKS  WHICH  EACH ON
+NODE  SLOTS        IN USE  RANKS  WHICH  CPUS EACH
 n     2 (2 cores)  1       2      0-1    any cpu
 
-RANK  NODE  ON       BECAUSE
+RANK  NODE  ON       REASON
    0  n     any cpu  slot 1 of 1
    1  n     any cpu  slot pass 2, share 1 of 1
 
 mapped by slot, numbered by slot, bound to none (the default)
-in full: rsctl run PROGRAM
+full command: rsctl run PROGRAM
 "
     );
 }

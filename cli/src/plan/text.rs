@@ -41,7 +41,7 @@ pub(crate) fn text(view: &View<'_>, asked: &Asked<'_>, every_reason: bool, look:
     let default = if asked.default_binding && !plan.bind_to.is_empty() { " (the default)" } else { "" };
     let _ = writeln!(text, "\n{}{default}", named.collect::<Vec<_>>().join(", "));
     plan.notices.iter().for_each(|notice| text.push_str(&format!("note: {notice}\n")));
-    let _ = writeln!(text, "in full: {}", asked.command);
+    let _ = writeln!(text, "full command: {}", asked.command);
     text
 }
 
@@ -90,12 +90,12 @@ fn nodes(view: &View<'_>) -> String {
                 ("IN USE", LEFT),
                 ("RANKS", LEFT),
                 ("WHICH", LEFT),
-                ("EACH ON", LEFT),
+                ("CPUS EACH", LEFT),
             ];
             table(columns, &fixed(rows))
         }
         false => {
-            let columns = [("NODE", LEFT), ("SLOTS", LEFT), ("RANKS", LEFT), ("WHICH", LEFT), ("EACH ON", LEFT)];
+            let columns = [("NODE", LEFT), ("SLOTS", LEFT), ("RANKS", LEFT), ("WHICH", LEFT), ("CPUS EACH", LEFT)];
             table(columns, &fixed(rows))
         }
     };
@@ -199,11 +199,11 @@ fn each_rank(view: &View<'_>) -> String {
     const LEFT: Align = Align::Left;
     let table = match gpus {
         true => {
-            let columns = [("RANK", Align::Right), ("NODE", LEFT), ("ON", LEFT), ("GPU", LEFT), ("BECAUSE", LEFT)];
+            let columns = [("RANK", Align::Right), ("NODE", LEFT), ("ON", LEFT), ("GPU", LEFT), ("REASON", LEFT)];
             table(columns, &rows.map(|(a, b, c, d, e)| [a, b, c, d, e]).collect::<Vec<_>>())
         }
         false => {
-            let columns = [("RANK", Align::Right), ("NODE", LEFT), ("ON", LEFT), ("BECAUSE", LEFT)];
+            let columns = [("RANK", Align::Right), ("NODE", LEFT), ("ON", LEFT), ("REASON", LEFT)];
             table(columns, &rows.map(|(a, b, c, _, e)| [a, b, c, e]).collect::<Vec<_>>())
         }
     };

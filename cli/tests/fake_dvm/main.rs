@@ -26,7 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn groups_are_shown_with_their_waiting_members() {
     let stage = Stage::new([]);
     let listed = stage.output(&["group", "ls"]);
-    let table = "GROUP   STATE    SIZE  WAITING  FILLS  EPOCHS\nactors  filling     3        2      2  1 (job 7)\n";
+    let table =
+        "GROUP   STATE    SIZE  WAITING  NEXT EPOCH  EPOCHS\nactors  filling     3        2           2  1 (job 7)\n";
     assert_eq!((listed.code, listed.text()), (Some(0), table));
     let shown = stage.output(&["group", "show", "actors"]);
     let expected = "\
@@ -36,7 +37,7 @@ size     3
 owner    uid 1000, mode 600
 created  by its first member
 timeout  1m00s
-fills    epoch 2: 2 waiting, 1 missing
+next     epoch 2: 2 waiting, 1 missing
 epochs   1 (job 7)
   n0 pid 11 (uid 1000) has waited 8.0s
   n0 pid 12 (uid 1000) has waited 8.0s, requests rank 0
@@ -170,7 +171,7 @@ fn ctrl_c_cancels_and_a_second_one_kills() {
     assert_eq!(line(), "rsctl: cancelling job 7: TERM now, KILL after the grace period (Ctrl-C again: KILL now)");
     assert_eq!(stage.asked(), Asked::Cancel(7, None));
     kill(pid, Signal::SIGINT).unwrap();
-    assert_eq!(line(), "rsctl: killing job 7 (Ctrl-C again: leave without waiting)");
+    assert_eq!(line(), "rsctl: killing job 7 (Ctrl-C again: exit without waiting)");
     assert_eq!(stage.asked(), Asked::Cancel(7, Some(0)));
     assert_eq!(line(), "rsctl: job 7 was cancelled");
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -410,15 +411,15 @@ fn a_plan_is_requested_with_the_options_of_run_and_printed() {
     let text = "\
 2 ranks on 1 node
 
-NODE  SLOTS        RANKS  WHICH  EACH ON
+NODE  SLOTS        RANKS  WHICH  CPUS EACH
 n0    2 (2 cores)  2      0-1    any cpu
 
-RANK  NODE  ON       BECAUSE
+RANK  NODE  ON       REASON
    0  n0    any cpu
    1  n0    any cpu
 
 mapped by slot
-in full: rsctl run --map-by slot -n 2 --host n0:2 ./a 'b c'
+full command: rsctl run --map-by slot -n 2 --host n0:2 ./a 'b c'
 ";
     assert_eq!(said.text(), text);
     let Asked::Plan(request) = stage.asked() else { panic!("rsctl requests a plan") };
