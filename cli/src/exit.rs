@@ -27,7 +27,7 @@ impl Failure {
         Failure { hint: hint.into(), ..self }
     }
 
-    /// A mistake of the user.
+    /// Returns the failure for a mistake of the user.
     pub(crate) fn usage(text: impl fmt::Display) -> Failure {
         Failure::new(exit::USAGE, text.to_string())
     }
@@ -36,7 +36,7 @@ impl Failure {
         Failure::new(exit::UNREACHABLE, text)
     }
 
-    /// A refusal, or a connection that broke while `doing`.
+    /// Returns the failure for a refusal, or for a connection that was lost while `doing`.
     pub(crate) fn of_status(doing: &str, status: &Status) -> Failure {
         let code = code_of(status);
         let text = match code {
@@ -46,7 +46,7 @@ impl Failure {
         Failure::new(code, text)
     }
 
-    /// A daemon that is registered but cannot be reached.
+    /// Returns the failure for a daemon that is registered but unreachable.
     pub(crate) fn of_dial(place: &str, error: &DialError) -> Failure {
         let code = match error {
             DialError::NotPermitted { .. } => exit::NOT_PERMITTED,

@@ -64,7 +64,7 @@ fn jobs_table(jobs: &[JobInfo], now_ms: u64, width: Option<usize>) -> String {
     table_within(width, columns, &rows)
 }
 
-/// `n0,n1,n2`, or `n0,n1,+10`.
+/// Returns `n0,n1,n2`, or `n0,n1,+10` for many names.
 fn few(names: &[String]) -> String {
     match names {
         [] => dash(),
@@ -163,7 +163,7 @@ fn placed_table(info: &JobInfo, placed: &[NodeRanks]) -> String {
     table([node, ranks, which, ("HARDWARE THREADS OF EACH", Align::Left)], &rows.collect::<Vec<_>>())
 }
 
-/// `0-1 2-3 any 6-7 ..`; empty if no rank is bound.
+/// Returns `0-1 2-3 any 6-7 ..`; empty if no rank is bound.
 fn threads_of_each(binding: &NodeBinding) -> String {
     const SHOWN: usize = 8;
     if binding.ranks.iter().all(|rank| rank.threads.is_empty()) {
@@ -248,7 +248,7 @@ pub(crate) async fn signal(mut client: Client, selector: Selector, number: i32, 
     Ok(0)
 }
 
-/// `cancel`. A job that has ended already is not an error.
+/// `cancel`. Does not fail for a job that has already ended.
 pub(crate) async fn cancel(
     mut client: Client,
     selectors: &[Selector],

@@ -99,7 +99,7 @@ pub(crate) fn node(info: &NodeInfo) -> Value {
     })
 }
 
-/// An event of a job; `event` has its kind.
+/// Returns an event of a job; `event` has its kind.
 pub(crate) fn event(event: &JobEvent) -> Value {
     let (kind, fields) = match &event.body {
         Some(Body::Submitted(it)) => ("submitted", json!({ "job": it.job, "command": it.command })),
@@ -122,7 +122,7 @@ pub(crate) fn event(event: &JobEvent) -> Value {
     Value::Object(all)
 }
 
-/// A piece of output: `data` if it is UTF-8, else `data_base64`.
+/// Returns a piece of output: `data` if it is UTF-8, else `data_base64`.
 pub(crate) fn record(record: &Record) -> Value {
     let stream = match record.stream() {
         Stream::Stdout => "stdout",
@@ -161,7 +161,7 @@ fn rank_exit(exit: &RankExit) -> Value {
     value
 }
 
-/// The name of a state, also used in tables.
+/// Returns the name of a job's state, also used in tables.
 pub(crate) fn state(state: JobState) -> &'static str {
     match state {
         JobState::Unknown => "unknown",
@@ -175,7 +175,7 @@ pub(crate) fn state(state: JobState) -> &'static str {
     }
 }
 
-/// The name of a node's state, also used in tables.
+/// Returns the name of a node's state, also used in tables.
 pub(crate) fn node_state(state: NodeState) -> &'static str {
     match state {
         NodeState::Up => "up",
@@ -198,7 +198,7 @@ fn bytes_into(value: &mut Value, key: &str, data: &Bytes) {
     }
 }
 
-/// RFC 4648 with padding.
+/// Encodes bytes as in RFC 4648, with padding.
 fn base64(data: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(data.len().div_ceil(3) * 4);

@@ -201,7 +201,7 @@ impl Labels {
         out.into()
     }
 
-    /// Newlines for the unfinished lines.
+    /// Returns a newline for each unfinished line.
     fn unfinished(&self) -> Vec<Piece> {
         let newline = Bytes::from_static(b"\n");
         let streams = [Stream::Stdout, Stream::Stderr].into_iter();

@@ -38,7 +38,7 @@ pub(crate) fn by_node(map: &TaskMap, names: &[String]) -> Vec<NodeRanks> {
     nodes
 }
 
-/// The bindings of a job's ranks, node by node in the order of its task map; empty if the daemon did not send them.
+/// Returns the bindings of a job's ranks, node by node in the order of its task map; empty if the daemon did not send them.
 pub(crate) fn bindings(info: &JobInfo) -> impl Iterator<Item = &NodeBinding> {
     let run = |run: &BindingRun| (info.bindings.get(run.binding as usize), run.nodes as usize);
     info.binding_runs
@@ -48,7 +48,7 @@ pub(crate) fn bindings(info: &JobInfo) -> impl Iterator<Item = &NodeBinding> {
         .flat_map(|(binding, nodes)| std::iter::repeat_n(binding, nodes))
 }
 
-/// The hardware threads that a rank is bound to, by logical index; empty if it is unbound.
+/// Returns the hardware threads that a rank is bound to, by logical index; empty if it is unbound.
 pub(crate) fn threads(binding: &RankBinding) -> CpuSet {
     set(&binding.threads)
 }
@@ -59,12 +59,12 @@ pub(crate) fn set(ranges: &[Range]) -> CpuSet {
     ranges.iter().flat_map(|range| range.first..range.first.saturating_add(range.count.min(most))).collect()
 }
 
-/// "0-3,8".
+/// Returns a set as `0-3,8`.
 pub(crate) fn list(set: &CpuSet) -> String {
     ranges(&set.ranges().into_iter().map(|range| (range.start, range.end - 1)).collect::<Vec<_>>())
 }
 
-/// `0-3,8,10-11`.
+/// Returns ranges as `0-3,8,10-11`.
 pub(crate) fn ranges(ranges: &[(u32, u32)]) -> String {
     let one = |&(first, last): &(u32, u32)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
     ranges.iter().map(one).collect::<Vec<_>>().join(",")

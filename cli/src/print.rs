@@ -71,7 +71,7 @@ pub(crate) enum Align {
     Right,
 }
 
-/// A table with two spaces between columns and no trailing blanks.
+/// Returns a table with two spaces between columns and no trailing blanks.
 pub(crate) fn table<const N: usize>(columns: [(&str, Align); N], rows: &[[String; N]]) -> String {
     table_within(None, columns, rows)
 }
@@ -119,7 +119,7 @@ fn shortened(text: &str, width: usize) -> Cow<'_, str> {
     }
 }
 
-/// `8s`, `3m12s`, `2h05m`, `3d04h`.
+/// Returns a duration as `8s`, `3m12s`, `2h05m` or `3d04h`.
 pub(crate) fn duration(ms: u64) -> String {
     let seconds = ms / 1000;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
@@ -132,7 +132,7 @@ pub(crate) fn duration(ms: u64) -> String {
     }
 }
 
-/// `7.8 GiB`.
+/// Returns a size as `7.8 GiB`.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let unit = (0..UNITS.len() - 1).find(|&unit| count >> (10 * (unit + 1)) == 0).unwrap_or(UNITS.len() - 1);

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-/// `TERM`, `SIGTERM`, `term`, `15`.
+/// Parses `TERM`, `SIGTERM`, `term` or `15`.
 pub(crate) fn parse(text: &str) -> Result<i32, String> {
     if let Ok(number) = text.parse() {
         return if (1..=NUMBER_MAX).contains(&number) {
@@ -18,7 +18,7 @@ pub(crate) fn parse(text: &str) -> Result<i32, String> {
         .map_err(|_| "unknown signal; use a name (TERM, SIGUSR1, …) or a number".to_owned())
 }
 
-/// `SIGSEGV (signal 11)`.
+/// Returns `SIGSEGV (signal 11)`.
 pub(crate) fn describe(number: i32) -> String {
     match Signal::try_from(number) {
         Ok(signal) => format!("{} (signal {number})", signal.as_str()),

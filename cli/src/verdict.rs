@@ -47,7 +47,7 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option
     Some(text)
 }
 
-/// `rank 3 on n1 was killed by SIGSEGV (signal 11)`.
+/// Returns `rank 3 on n1 was killed by SIGSEGV (signal 11)`.
 pub(crate) fn describe(exit: &RankExit, info: &JobInfo) -> String {
     let how = match &exit.how {
         Some(How::Exited(code)) => format!(" exited with code {code}"),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// `RSD_RUNTIME_DIR` is a relative path, with which programs would find different directories.
+/// The error for an `RSD_RUNTIME_DIR` that is a relative path: programs in different directories would find different daemons.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("RSD_RUNTIME_DIR={}: not an absolute path; set an absolute path or unset the variable", path.display())]
 pub struct RelativeRuntimeDir {

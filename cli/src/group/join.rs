@@ -1,4 +1,4 @@
-//! Requests a place in a group, without a runtime or threads: the process is about to become another program.
+//! Requests a place in a group. The join uses no async runtime, because the process is about to become another program.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A member on a terminal prints after this time how many members are missing.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// The join socket of the selected daemon.
+/// Returns the join socket of the selected daemon.
 pub(crate) fn socket(dvm: &Dvm) -> Result<PathBuf, Failure> {
     Ok(dvm.find()?.state_dir.join(SOCKET))
 }
@@ -74,7 +74,7 @@ pub(super) fn tell_missing(dvm: &Dvm, group: &str) {
     });
 }
 
-/// `waiting for 3 of 16 members of actors: node0 has 8, node1 has 5`; None when none is missing.
+/// Returns `waiting for 3 of 16 members of actors: node0 has 8, node1 has 5`; None if no member is missing.
 fn missing(info: &GroupInfo) -> Option<String> {
     let rules = info.rules.as_ref()?;
     let here = u32::try_from(info.waiting.len()).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! `plan --diff`: a second set of options laid over the first.
+//! `plan --diff`: a second set of options, which replace those of the first.
 
 use std::ffi::OsString;
 

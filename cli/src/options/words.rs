@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rsd_proto::join;
 
-/// `250ms`, `90s`, `5m`.
+/// Parses a duration: `250ms`, `90s`, `5m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     rsd_config::duration::parse(text).map_err(|error| error.to_string())
 }
 
-/// A list of frameworks in canonical form. `else_` completes the error: it says how to set other variables.
+/// Parses a list of frameworks into its canonical form. `else_` completes the error: it says how to set other variables.
 pub(super) fn frameworks(text: &str, else_: &str) -> Result<String, String> {
     // srun's word for forwarding the environment, which rsctl always does.
     if text.eq_ignore_ascii_case("ALL") {
@@ -19,7 +19,7 @@ pub(super) fn frameworks(text: &str, else_: &str) -> Result<String, String> {
     Ok(rsd_proto::frameworks::list(&found))
 }
 
-/// The name of a group.
+/// Parses the name of a group.
 pub(super) fn group_name(text: &str) -> Result<String, String> {
     join::check_name(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }

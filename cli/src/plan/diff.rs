@@ -86,7 +86,7 @@ impl<'v, 'p> Difference<'v, 'p> {
     }
 }
 
-/// "node0 core 3".
+/// Returns "node0 core 3".
 fn place(view: &View<'_>, seat: Option<Seat>) -> String {
     let Some(seat) = seat else { return "none".to_owned() };
     let node = &view.nodes[seat.node as usize];

@@ -87,7 +87,7 @@ fn plan(view: &View<'_>, command: &str, out: &mut impl Write) -> io::Result<()> 
     out.write_all(b"]")
 }
 
-/// `"cores":[0,1],"pus":[0,1],"gpus":[],"reason":"…"`.
+/// Returns `"cores":[0,1],"pus":[0,1],"gpus":[],"reason":"…"`.
 fn rank_text(view: &View<'_>, node: &Node<'_>, bound: &Bound<'_>) -> String {
     format!(
         "\"cores\":{},\"pus\":{},\"gpus\":{},\"reason\":{}",

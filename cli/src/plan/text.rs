@@ -45,7 +45,7 @@ pub(crate) fn text(view: &View<'_>, asked: &Asked<'_>, every_reason: bool, look:
     text
 }
 
-/// "12 ranks of 2 programs (1 + 11) on 2 nodes".
+/// Returns "12 ranks of 2 programs (1 + 11) on 2 nodes".
 pub(crate) fn heading(view: &View<'_>) -> String {
     let sizes: Vec<String> = view.plan.app_sizes.iter().map(u32::to_string).collect();
     let programs = match sizes.len() {
@@ -55,7 +55,7 @@ pub(crate) fn heading(view: &View<'_>) -> String {
     format!("{}{programs} on {}", count(view.ranks(), "rank"), count(view.nodes.len() as u32, "node"))
 }
 
-/// "1 rank", "2 ranks".
+/// Returns "1 rank" or "2 ranks".
 pub(crate) fn count(number: u32, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
@@ -128,7 +128,7 @@ fn which(run: &[Node<'_>]) -> String {
     }
 }
 
-/// "0,8,16,24,..".
+/// Returns the first ranges: "0,8,16,24,..".
 pub(crate) fn few(ranges: &[(u32, u32)]) -> String {
     match ranges.len() <= RUNS {
         true => placement::ranges(ranges),
