@@ -1,4 +1,4 @@
-//! The clock that the state machines are given.
+//! The clock that the shell passes to the state machines.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

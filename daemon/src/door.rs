@@ -1,4 +1,4 @@
-//! The queue into the daemon's [loop](crate::shell): what happens around it, as one type, and the way to put it there.
+//! The queue into the daemon's [loop](crate::shell): the type of its events, and its sending end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,18 +9,18 @@ use rsd_proto::v1::{Down, GroupJoin, Hello, Up};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
-/// What happens around a daemon.
+/// An event for the daemon's loop.
 #[derive(Debug)]
 pub(crate) enum Event {
     Input(Input),
-    /// A child or a step has connected: where to send its messages.
+    /// A child or a step has connected; `down` sends to it.
     Link {
         link: LinkId,
         down: mpsc::UnboundedSender<Result<Down, Status>>,
     },
-    /// The parent has answered: where to send its messages.
+    /// The parent has accepted the connection; this sends to it.
     Parent(mpsc::UnboundedSender<Up>),
-    /// The uplink has connected and asks for its first message.
+    /// The uplink has connected and needs its first message.
     HelloWanted {
         redirected: bool,
         hello: oneshot::Sender<Hello>,
@@ -29,7 +29,7 @@ pub(crate) enum Event {
         call: Call,
         answer: oneshot::Sender<Answer>,
     },
-    /// A process asks for a place in a group: its request, and where to send the answer.
+    /// A process requests a place in a group; `client` gets the answers.
     Join {
         member: MemberId,
         join: Box<GroupJoin>,
@@ -52,7 +52,7 @@ impl Door {
         (Door { events, next_link: Arc::new(AtomicU64::new(1)) }, inbox)
     }
 
-    /// Events that come after the loop has ended are dropped.
+    /// Adds an event. Events after the end of the loop are dropped.
     pub(crate) fn send(&self, event: Event) {
         let _ = self.events.send(event);
     }
@@ -62,7 +62,7 @@ impl Door {
         self.next_link.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Asks the state machine. A daemon that is stopping refuses.
+    /// Sends a request to the state machine. A daemon that is stopping refuses.
     pub(crate) async fn call(&self, call: Call) -> Answer {
         let (answer, reply) = oneshot::channel();
         self.send(Event::Call { call, answer });

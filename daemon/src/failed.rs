@@ -9,7 +9,7 @@ use rsd_config::settings::SettingsError;
 use rsd_proto::transport::exit;
 use serde_json::json;
 
-/// A failure with an exit code of its own.
+/// A failure with its own exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Failed {
@@ -40,7 +40,7 @@ pub(crate) fn json(code: u8, message: &str) -> serde_json::Value {
     json!({ "schema_version": 1, "error": error })
 }
 
-/// Returns what to exit with: the code of the first cause that has one.
+/// Returns the exit code: the code of the first cause that has one.
 pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     let own = error.downcast_ref::<Failed>().map(|failed| failed.code);
     own.or_else(|| error.chain().find_map(code_of)).unwrap_or(exit::INTERNAL)
@@ -63,13 +63,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cause_decides_with_which_code_rsd_exits() {
+    fn the_first_cause_with_a_code_decides_the_exit_code() {
         let full: anyhow::Result<()> = Err(io::Error::from(io::ErrorKind::StorageFull)).context("write daemon.json");
         assert_eq!(exit_code(&full.unwrap_err()), exit::SYSTEM);
         let taken: anyhow::Result<()> = Err(Failed::new(exit::RUNS_ALREADY, "taken")).context("start");
         assert_eq!(exit_code(&taken.unwrap_err()), exit::RUNS_ALREADY);
         let name = rsd_config::dvm_name::check("a/b").unwrap_err();
         assert_eq!(exit_code(&name.into()), exit::USAGE);
-        assert_eq!(exit_code(&anyhow::anyhow!("it cannot be")), exit::INTERNAL);
+        assert_eq!(exit_code(&anyhow::anyhow!("no cause has a code")), exit::INTERNAL);
     }
 }

@@ -1,4 +1,4 @@
-//! The daemon's own log.
+//! The daemon's log.
 
 use std::io::IsTerminal;
 
@@ -9,7 +9,7 @@ use tracing_subscriber::prelude::*;
 
 use crate::failed::Failed;
 
-/// Logs to stderr, which a daemon in the background has pointed at its log file.
+/// Logs to stderr. In the background, stderr is the daemon's log file.
 pub(crate) fn start(level: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter: Targets = level.parse().map_err(|_| {
         let text = format!("log level {level:?}: use error, warn, info, debug, trace or info,rsd=debug");

@@ -9,7 +9,7 @@
 //! - [`serve`]: connections from clients, members, child daemons and steps. [`uplink`]: the connection to the parent.
 //! - [`steps`]: the step processes that a daemon starts. [`step_process`]: such a process, the loop around `rsd_core::Step`.
 //!   [`spawn`], [`reap`]: its ranks.
-//! - [`inventory`]: what the node has, and how busy it is. [`disk`]: what a daemon keeps, and how it is found.
+//! - [`inventory`]: the node's resources and load. [`disk`]: the files of a daemon.
 //! - [`plan`]: placement on machines that are only described, for `rsctl plan`.
 
 mod clock;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(error) => {
-            // To stdout for help, to stderr for complaints; a closed one changes nothing.
+            // Help goes to stdout and usage errors to stderr; a closed stream is ignored.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::from(exit::USAGE) } else { ExitCode::SUCCESS };
         }

@@ -1,4 +1,4 @@
-//! `rsd man` and `rsd completion`: what the command line's definitions say, for readers and shells.
+//! `rsd man` and `rsd completion`: man pages and completions, made from the command line's definitions.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
-//! `rsd plan`: where a job would go on machines that are only described. Reads an encoded [`PlanRequest`] with a topology from
-//! standard input, which rsctl writes, and writes the answer to standard output.
+//! `rsd plan`: where a job would go on described machines. Reads an encoded [`PlanRequest`] with a topology from standard input,
+//! which rsctl writes, and writes the answer to standard output.
 //!
 //! hwloc reads a description only from its environment variables, so a child process does that: `rsd topology`.
 
@@ -19,7 +19,7 @@ use crate::inventory::{self, Machine};
 /// The largest description: lstopo's XML of the largest machines has a few MiB.
 const REQUEST_BYTES_MAX: u64 = 64 << 20;
 
-/// Variables that would make hwloc read something else, or report less.
+/// Variables that would make hwloc read another source or report less.
 const OTHER_SOURCES: [&str; 9] = [
     "HWLOC_SYNTHETIC",
     "HWLOC_XMLFILE",
@@ -60,7 +60,7 @@ fn described(description: &str) -> anyhow::Result<Topology> {
         false => command.env("HWLOC_SYNTHETIC", description.trim()).env("HWLOC_SYNTHETIC_VERBOSE", "1"),
     };
     let mut child = command.spawn().context("start `rsd topology`")?;
-    let mut stdin = child.stdin.take().context("it has no standard input")?;
+    let mut stdin = child.stdin.take().context("internal error: standard input is not a pipe")?;
     let document = if is_xml { description.as_bytes().to_vec() } else { Vec::new() };
     // The child may print before it has read everything. If it does not read, its stderr says why.
     let writing = std::thread::spawn(move || drop(stdin.write_all(&document)));

@@ -1,4 +1,4 @@
-//! Randomness, from the kernel.
+//! Random bytes from the kernel.
 
 use std::io::Read;
 

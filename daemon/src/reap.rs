@@ -1,12 +1,12 @@
-//! Collects ended processes, and leaves nothing of a job behind.
+//! Reaps ended processes, and removes everything that a job leaves behind.
 //!
 //! A step is its descendants' *subreaper*: a process that loses its parent, even a `setsid` daemon, becomes the step's own child.
-//! So asking the kernel for the step's children, again and again until there are none, finds everything that a job started
-//! ([`rsd_core::leftovers`] decides). Only children are ever signalled: no other process collects them, so their pids cannot
-//! have been reused.
+//! So querying the kernel for the step's children until there are none finds everything that a job started
+//! ([`rsd_core::leftovers`] decides). Only children are ever signalled: no other process reaps them, so their pids cannot have
+//! been reused.
 //!
-//! Two things outlive even that and are found by their names: the ranks of a step that was killed (by an entry of their
-//! environment), and shared memory that a killed MPICH left in `/dev/shm`.
+//! Two things outlive even that and are found by name: the ranks of a step that was killed (by an entry of their environment),
+//! and the shared memory that a killed MPICH process left in `/dev/shm`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -31,7 +31,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// From the status that `waitpid` gives for an ended process.
+    /// Converts the status that `waitpid` returns for an ended process.
     fn from_raw(status: i32) -> Exit {
         if libc::WIFSIGNALED(status) {
             Exit::Signaled(libc::WTERMSIG(status))
@@ -46,14 +46,14 @@ pub(crate) fn become_subreaper() -> nix::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)
 }
 
-/// Collects every child that has ended, without waiting.
+/// Reaps every child that has ended, without waiting.
 ///
-/// It takes *any* child: nothing else in this process may wait for one.
+/// It reaps *any* child: no other code in this process may wait for one.
 pub(crate) fn reap_all() -> Vec<(Pid, Exit)> {
     collect().0
 }
 
-/// Collects the ended children; true if there are others.
+/// Reaps the ended children; returns true if others are running.
 fn collect() -> (Vec<(Pid, Exit)>, bool) {
     let mut ended = Vec::new();
     loop {
@@ -71,7 +71,7 @@ pub(crate) fn children_of_self() -> io::Result<Vec<Pid>> {
     for task in std::fs::read_dir("/proc/self/task")? {
         match std::fs::read_to_string(task?.path().join("children")) {
             Ok(list) => children.extend(list.split_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid::from_raw)),
-            // The thread has ended since, and another one has its children.
+            // The thread has ended in the meantime, and another thread has its children.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             Err(error) => return Err(error),
         }
@@ -79,7 +79,7 @@ pub(crate) fn children_of_self() -> io::Result<Vec<Pid>> {
     Ok(children)
 }
 
-/// Collects the ended children and looks for the others.
+/// Reaps the ended children and lists the others.
 pub(crate) fn look() -> (Vec<(Pid, Exit)>, Look) {
     let (ended, more) = collect();
     let look = match more {
@@ -87,7 +87,7 @@ pub(crate) fn look() -> (Vec<(Pid, Exit)>, Look) {
         true => match children_of_self() {
             Ok(children) => Look::Children(children.into_iter().map(Pid::as_raw).collect()),
             Err(error) => {
-                warn!(%error, "cannot look for processes that the ranks left");
+                warn!(%error, "cannot list the processes that the ranks left");
                 Look::Unknown
             }
         },
@@ -95,11 +95,11 @@ pub(crate) fn look() -> (Vec<(Pid, Exit)>, Look) {
     (ended, look)
 }
 
-/// Sends the signals; false: nothing is left to be done.
+/// Sends the signals; returns false if nothing is left to do.
 pub(crate) fn perform(actions: impl IntoIterator<Item = Action>) -> bool {
     let mut goes_on = true;
     for action in actions {
-        // A child stays ours until it is collected, so these fail only for a process of another user (setuid).
+        // A child's pid is valid until it is reaped, so these fail only for a process of another user (setuid).
         match action {
             Action::Term(pid) => {
                 let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
@@ -120,7 +120,7 @@ pub(crate) fn processes_with_environ(name: &str, value: &str) -> io::Result<Vec<
         let entry = entry?;
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         let ours = pid != Pid::this().as_raw() && entry.metadata().is_ok_and(|meta| meta.uid() == geteuid().as_raw());
-        // A process that has ended since does not count.
+        // A process that has ended in the meantime does not count.
         let Some(environ) = ours.then(|| std::fs::read(entry.path().join("environ")).ok()).flatten() else { continue };
         if environ.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()) {
             found.push(Pid::from_raw(pid));
@@ -131,8 +131,8 @@ pub(crate) fn processes_with_environ(name: &str, value: &str) -> io::Result<Vec<
 
 /// Removes the shared memory that MPICH processes of this PMI namespace left behind; returns the number of files.
 ///
-/// MPICH 5 names it `mpich_shm_<FNV-1a of the kvsname, hex>_<node>` and removes it itself unless it is killed while it
-/// starts. Removes only plain files of this user with exactly such names; of a link it would remove the link, not the target.
+/// MPICH 5 names it `mpich_shm_<FNV-1a of the kvsname, hex>_<node>` and removes it itself unless it is killed during its start.
+/// Only plain files of this user with exactly such names are removed; for a link, the link and not its target.
 pub(crate) fn remove_mpich_shm(namespace: &str) -> usize {
     remove_shm_files(Path::new("/dev/shm"), namespace)
 }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
 
-    /// Runs `body` as the only test of a process of its own: it becomes a subreaper and collects whichever child.
+    /// Runs `body` as the only test of a new process, because it becomes a subreaper and reaps any child.
     fn alone(name: &str, body: impl FnOnce()) {
         const ALONE: &str = "RSD_TEST_ALONE";
         if std::env::var_os(ALONE).is_some_and(|value| value == name) {
@@ -192,7 +192,7 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
     }
 
-    /// A shell whose output is read up to its first line: what it starts before that line is there.
+    /// Starts a shell and returns its first line of output; processes that it starts before that line exist then.
     #[expect(clippy::zombie_processes, reason = "what is tested collects it")]
     fn shell_until_ready(script: &str) -> String {
         let mut shell = Command::new("/bin/sh").args(["-c", script]).stdout(Stdio::piped()).spawn().expect("a shell");
@@ -205,11 +205,11 @@ mod tests {
         line
     }
 
-    /// Ends every descendant of this process as a step does. Returns what was collected, once none is left.
+    /// Ends every descendant of this process as a step does. Returns the reaped processes when none is left.
     ///
-    /// A process that KILL cannot end (it waits for a dead file server) keeps this waiting: put a timeout around it.
+    /// A process that KILL cannot end (it waits for a dead file server) makes this wait forever: use a timeout.
     async fn kill_leftovers(clock: Clock, grace: Duration) -> Vec<(Pid, Exit)> {
-        // Before the first look, so that no end between a look and the wait is missed.
+        // Listens before the first look, so that no exit between a look and the wait is missed.
         let mut ends = signal(SignalKind::child()).expect("a signal stream");
         let mut leftovers = Leftovers::new(clock.now(), grace);
         let mut collected = Vec::new();
@@ -234,8 +234,8 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_collected_with_code_or_signal_real_time_ones_included() {
-        alone("ends_are_collected_with_code_or_signal_real_time_ones_included", || {
+    fn exits_are_reaped_with_code_or_signal_including_real_time_signals() {
+        alone("exits_are_reaped_with_code_or_signal_including_real_time_signals", || {
             let scripts = [
                 ("exit 7", Exit::Exited(7)),
                 ("exit 255", Exit::Exited(255)),
@@ -265,10 +265,10 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_left_its_session_and_parents_is_found_and_ended() {
-        alone("a_process_that_left_its_session_and_parents_is_found_and_ended", || {
+    fn a_process_that_left_its_session_and_parents_is_found_and_killed() {
+        alone("a_process_that_left_its_session_and_parents_is_found_and_killed", || {
             become_subreaper().expect("Linux has subreapers");
-            // Forks twice, takes a session of its own, ignores TERM, and keeps a child that heeds it.
+            // Forks twice, starts its own session, ignores TERM, and has a child that ends on TERM.
             let daemon = "trap '' TERM; (trap - TERM; exec sleep 1000) & echo $$ $!; exec >&-; while :; do wait; done";
             let pids = shell_until_ready(&format!("(setsid sh -c \"{}\" &)", daemon.replace('$', "\\$")));
             let (daemon, sleeper) = pids.split_once(' ').expect("two numbers");
@@ -278,17 +278,17 @@ mod tests {
                 in_runtime(async { tokio::time::timeout(Duration::from_secs(10), kill_leftovers(clock, grace)).await });
             let ended = ended.expect("an end before the deadline");
             let how = |pid: &str| ended.iter().find(|(found, _)| found.to_string() == pid).map(|(_, exit)| *exit);
-            assert!(clock.now().mono >= grace, "TERM was enough for one that ignores it");
+            assert!(clock.now().mono >= grace, "TERM ended a process that ignores it");
             assert_eq!(how(daemon), Some(Exit::Signaled(9)));
-            assert_eq!(how(sleeper), Some(Exit::Signaled(9)), "came to us only after its parent");
+            assert_eq!(how(sleeper), Some(Exit::Signaled(9)), "became our child only after its parent ended");
             assert!(is_gone(daemon) && is_gone(sleeper));
             assert_eq!(children_of_self().expect("/proc"), []);
         });
     }
 
     #[test]
-    fn a_process_that_heeds_term_is_not_killed_and_a_stopped_one_hears_it() {
-        alone("a_process_that_heeds_term_is_not_killed_and_a_stopped_one_hears_it", || {
+    fn a_process_that_ends_on_term_is_not_killed_even_if_it_was_stopped() {
+        alone("a_process_that_ends_on_term_is_not_killed_even_if_it_was_stopped", || {
             become_subreaper().expect("Linux has subreapers");
             let pid = shell_until_ready("(setsid sh -c 'trap \"exit 3\" TERM; echo $$; kill -STOP $$; exit 4' &)");
             let (clock, patience) = (Clock::start(), Duration::from_secs(10));
@@ -304,7 +304,7 @@ mod tests {
         let value = format!("w{}", std::process::id());
         let start = |value: &str| {
             let child = Command::new("sleep").arg("1000").env("RSD_TEST_MARK", value).spawn().expect("sleep");
-            // `spawn` returns once the child executes, so its environment is in place.
+            // `spawn` returns after the child has executed, so its environment is in place.
             (Pid::from_raw(child.id().cast_signed()), child)
         };
         let (ours, other) = (start(&value), start(&format!("{value}0")));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_namespaces_files_go_and_no_links() {
+    fn only_files_of_this_namespace_are_removed_and_no_links() {
         let dir = std::env::temp_dir().join(format!("rsd-shm-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a scratch directory");
         let precious = dir.join("precious");

@@ -1,4 +1,4 @@
-//! The daemon's settings, and the part of them that the state machines take.
+//! The daemon's settings, and their conversion for the state machines.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub(crate) fn settings() -> anyhow::Result<Settings> {
     Ok(Settings::load(|name| std::env::var_os(name))?)
 }
 
-/// Returns the settings file that the user named, by option or variable, as an absolute path: daemon and steps work elsewhere.
+/// Returns the settings file named by option or variable, as an absolute path, because daemons and steps change their directory.
 pub(crate) fn named_file(option: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     let variable = std::env::var_os(FILE).filter(|value| !value.is_empty()).map(PathBuf::from);
     let named = option.map(Path::to_owned).or(variable);

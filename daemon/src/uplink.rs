@@ -1,4 +1,4 @@
-//! A joined daemon's connection to its parent: performs what [`rsd_core::Uplink`] decides.
+//! A joined daemon's connection to its parent: performs the actions of [`rsd_core::Uplink`].
 
 use std::future::pending;
 use std::pin::Pin;
@@ -16,12 +16,12 @@ use tracing::{info, warn};
 use crate::clock::Clock;
 use crate::door::{Door, Event};
 
-/// What the parent sends.
+/// The stream of the parent's messages.
 type Downs = Streaming<Down>;
-/// An attempt to connect. Its result comes with the stream if the peer has welcomed this daemon.
+/// An attempt to connect. Its result includes the stream if the peer has welcomed this daemon.
 type Attempt = Pin<Box<dyn Future<Output = (Input, Option<Downs>)> + Send>>;
 
-/// Runs the uplink for as long as the daemon runs. If the uplink gives up, `failed` is told why, and this returns.
+/// Runs the uplink as long as the daemon runs. If the uplink gives up, sends the reason to `failed` and returns.
 pub(crate) async fn keep(
     mut uplink: Uplink,
     clock: Clock,
@@ -101,7 +101,7 @@ async fn attach(address: String, redirected: bool, deadline: Duration, door: Doo
     door.send(Event::HelloWanted { redirected, hello });
     let Ok(hello) = wanted.await else { return failed("the daemon is stopping".into(), true) };
     let (sender, receiver) = mpsc::unbounded_channel();
-    // The receiver is right here.
+    // The receiver exists, so this cannot fail.
     let _ = sender.send(Up { body: Some(up::Body::Hello(hello)) });
     let mut downs = match link_client(channel).attach(UnboundedReceiverStream::new(receiver)).await {
         Ok(response) => response.into_inner(),
@@ -110,11 +110,11 @@ async fn attach(address: String, redirected: bool, deadline: Duration, door: Doo
     match downs.message().await {
         Ok(Some(Down { body: Some(down::Body::Redirect(redirect)) })) => (Input::Redirected(redirect), None),
         Ok(Some(Down { body: Some(down::Body::Welcome(welcome)) })) => {
-            // Before the welcome: what the daemon answers to it goes this way.
+            // This event must precede the welcome, because the daemon's answers use this sender.
             door.send(Event::Parent(sender));
             (Input::Welcomed(welcome), Some(downs))
         }
-        Ok(Some(_) | None) => failed("it closed the connection".into(), false),
+        Ok(Some(_) | None) => failed("the peer closed the connection".into(), false),
         Err(status) => failed(status.message().to_owned(), false),
     }
 }

@@ -1,4 +1,4 @@
-//! The variables that frameworks without MPI read, so that they run under rsd without a launcher of their own: the words of
+//! The variables that frameworks without MPI read, so that they run under rsd without their own launcher: the words of
 //! `--export`, and the variables of each.
 //!
 //! - torch: the variables that `torchrun` sets and `init_method="env://"` reads. Rank 0 listens on `MASTER_PORT`, a free port of
@@ -10,7 +10,7 @@
 
 use crate::pmi::environment::Place;
 
-/// The variable that lists the exported variables of a process. Inherited values of those are not the user's wish.
+/// The variable that lists the exported variables of a process. Inherited values of these variables were not chosen by the user.
 pub const EXPORTED: &str = "RSD_EXPORTED";
 /// The key under which the steps of a job exchange where rank 0 must listen: `address port`.
 pub const MASTER_KEY: &str = "PMI_rsd_master";
@@ -47,13 +47,13 @@ pub fn parse(list: &str) -> Result<Vec<Framework>, Unknown> {
     Ok(found)
 }
 
-/// The list that [`parse`] reads.
+/// Returns the list that [`parse`] reads.
 pub fn list(frameworks: &[Framework]) -> String {
     let names = ALL.iter().filter(|(_, framework)| frameworks.contains(framework)).map(|(name, _)| *name);
     names.collect::<Vec<_>>().join(",")
 }
 
-/// Where the ranks of a job meet.
+/// The address and port at which the ranks of a job meet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Meeting<'a> {
     /// The address of rank 0's node.
@@ -66,7 +66,7 @@ pub struct Meeting<'a> {
     pub nodes: u32,
 }
 
-/// Variables that are true of one rank only. If all ranks of a job inherit them, the user did not choose them.
+/// Returns whether a variable describes a single rank. If all ranks of a job inherit it, the user did not choose it.
 pub fn is_of_one_rank(name: &[u8]) -> bool {
     OF_ONE_RANK.iter().any(|known| known.as_bytes() == name)
 }
@@ -110,7 +110,7 @@ pub fn variables(
                 variables.push(("MASTER_PORT", meeting.port.to_string()));
                 variables.push(("GLOO_SOCKET_IFNAME", meeting.interface.to_owned()));
             }
-            // Without the sign it would be a prefix that may match several interfaces.
+            // Without the `=`, the name would be a prefix that may match several interfaces.
             Framework::Nccl => variables.push(("NCCL_SOCKET_IFNAME", exactly(meeting.interface))),
             Framework::Nvshmem => {
                 variables.push(("NVSHMEM_BOOTSTRAP", "PMI".to_owned()));
@@ -148,7 +148,7 @@ mod tests {
     };
 
     #[test]
-    fn words_are_read_in_any_order_and_unknown_ones_answered_with_the_known() {
+    fn frameworks_are_parsed_in_any_order_and_unknown_ones_are_refused() {
         let all = parse("nvshmem,torch, nccl,torch").unwrap();
         assert_eq!(all, [Framework::Torch, Framework::Nccl, Framework::Nvshmem]);
         assert_eq!((list(&all), parse("").unwrap()), ("torch,nccl,nvshmem".to_owned(), Vec::new()));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_is_told_what_its_framework_reads() {
+    fn a_rank_gets_the_variables_that_its_framework_reads() {
         let meeting = Meeting { address: "10.0.0.1", port: 23_456, interface: "eth0", nodes: 2 };
         let all = parse("torch,nccl,nvshmem").unwrap();
         let told = variables(&all, &PLACE, &meeting, |_| false);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_has_set_and_what_is_not_known_is_left_out() {
+    fn variables_that_the_user_has_set_or_that_are_unknown_are_omitted() {
         let meeting = Meeting { address: "127.0.0.1", port: 23_456, interface: "", nodes: 1 };
         let told = variables(&[Framework::Torch, Framework::Nccl], &PLACE, &meeting, |name| name == "MASTER_PORT");
         let names: Vec<_> = told.iter().map(|(name, _)| *name).collect();

@@ -1,5 +1,5 @@
-//! What a process passes on to those that it starts (umask, nice value and limits), as /proc shows it: read of the shell that
-//! submits a job, or of the rank that spawns one, and adopted by the job's steps.
+//! The attributes that processes inherit (umask, nice value and limits), read from /proc. They are read from the shell that
+//! submits a job, or from the rank that spawns one, and the job's steps adopt them.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::v1::{Inherited, Limit};
 /// No limit.
 pub const UNLIMITED: u64 = u64::MAX;
 
-/// Each limit as limits.conf(5) calls it, and as /proc/PID/limits does.
+/// Each limit by its name in limits.conf(5), and its name in /proc/PID/limits.
 pub const LIMITS: [(&str, &str); 16] = [
     ("cpu", "Max cpu time"),
     ("fsize", "Max file size"),
@@ -28,12 +28,12 @@ pub const LIMITS: [(&str, &str); 16] = [
     ("rttime", "Max realtime timeout"),
 ];
 
-/// Returns what this process passes on. What /proc does not show is left out.
+/// Returns the attributes of this process. Attributes that /proc does not show are omitted.
 pub fn of_self() -> Inherited {
     of("self")
 }
 
-/// Returns what process `pid` passes on.
+/// Returns the attributes of process `pid`.
 pub fn of_process(pid: u32) -> Inherited {
     of(&pid.to_string())
 }
@@ -43,19 +43,19 @@ fn of(process: &str) -> Inherited {
     Inherited { umask: umask(&read("status")), nice: nice(&read("stat")), limits: limits(&read("limits")) }
 }
 
-/// `Umask: 0022`
+/// Parses `Umask: 0022`.
 fn umask(status: &str) -> Option<u32> {
     let text = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
     u32::from_str_radix(text.trim(), 8).ok()
 }
 
-/// Field 19; the name of the program, field 2, stands in parentheses and may have any character in it.
+/// Parses field 19. Field 2, the name of the program, is in parentheses and may contain any character.
 fn nice(stat: &str) -> Option<i32> {
     let (_, fields) = stat.rsplit_once(") ")?;
     fields.split_ascii_whitespace().nth(16)?.parse().ok()
 }
 
-/// `Max open files            1024                 524288               files`
+/// Parses lines such as `Max open files            1024                 524288               files`.
 fn limits(table: &str) -> Vec<Limit> {
     let limit = |(resource, title): &(&str, &str)| {
         let mut values = table.lines().find_map(|line| line.strip_prefix(title))?.split_ascii_whitespace();
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_read_as_the_kernel_shows_it() {
+    fn the_kernels_tables_are_parsed() {
         assert_eq!(umask("Name:\tsh\nUmask:\t0027\nState:\tR\n"), Some(0o27));
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 -5 1 0 99\n";
         assert_eq!(nice(stat), Some(-5));

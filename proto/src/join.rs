@@ -1,10 +1,10 @@
-//! The protocol by which a running process asks its node's daemon to join a named group: lines of text over the unix socket
+//! The protocol by which a running process joins a named group through its node's daemon: lines of text over the unix socket
 //! [`SOCKET`] in the daemon's state directory, so that C, Python and shells need no gRPC. Sans-IO, client and server; [`client`]
 //! uses it over a socket.
 //!
 //! ```text
 //! > join v=1 group=actors size=16 [min=8 max=16] [rank=3] [timeout_ms=60000] [token=T] [pid=P] [export=torch,nccl]; or
-//! > join v=1 [token=T] [pid=P]                                              a group of its own, without a name
+//! > join v=1 [token=T] [pid=P]                                              a group of one, without a name
 //! < wait token=T have=3 want=16 epoch=1                                  any number of times
 //! < go rank=3 size=16 local_rank=1 local_size=8 epoch=1 pmi_port=127.0.0.1:40123 pmi_id=1234567 job=7
 //!      namespace=rsd-…-7 node=a nodes=2 node_index=0 address=10.0.0.1 [env=RANK=3%0AMASTER_PORT=…]    one line; or
@@ -37,30 +37,30 @@ pub const NAME_BYTES_MAX: usize = 64;
 /// The longest token.
 const TOKEN_BYTES_MAX: usize = 64;
 
-/// The hint when a process ends that another process joined for it.
-pub const BY_OTHER: &str = "rsctl group env joins for the shell that runs it, which in a pipe is one of its own and ends with \
-                            it; --pid names another process";
+/// The hint for a process that has ended after another process joined for it.
+pub const BY_OTHER: &str = "rsctl group env joins for the shell that runs it; in a pipe, that is a subshell, which ends with \
+                            the pipe; use --pid to name another process";
 
 /// A client's request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Join {
-    /// The group's name, see [`check_name`]; `None`: a group of its own without a name, which no other process can join or list.
+    /// The group's name, see [`check_name`]; `None`: a group of one without a name, which no other process can join or list.
     pub group: Option<String>,
-    /// How many members; absent: the number that the group was created with.
+    /// The number of members; absent: the number with which the group was created.
     pub size: Option<u32>,
-    /// Instead of `size`: the fewest members.
+    /// Instead of `size`: the minimum number of members.
     pub min: Option<u32>,
-    /// With `min`: the most members.
+    /// With `min`: the maximum number of members.
     pub max: Option<u32>,
-    /// The rank that it requests.
+    /// The requested rank.
     pub rank: Option<u32>,
-    /// How long it waits; absent: the group's default.
+    /// The timeout; absent: the group's default.
     pub timeout_ms: Option<u64>,
-    /// The token of its earlier join, if it reconnects.
+    /// The token of its earlier join, if the client reconnects.
     pub token: Option<String>,
     /// The process that becomes the member, if it is not the client.
     pub pid: Option<u32>,
-    /// The frameworks whose variables it requests, see [`crate::frameworks`]. It then need not be an MPI program.
+    /// The frameworks whose variables it requests, see [`crate::frameworks`]. With these, it need not be an MPI program.
     pub export: Option<String>,
 }
 
@@ -85,9 +85,9 @@ pub enum Event {
 pub struct Wait {
     /// Identifies the place, for a client that reconnects.
     pub token: String,
-    /// How many members have joined.
+    /// The number of members that have joined.
     pub have: u32,
-    /// How many members are needed.
+    /// The number of members that are needed.
     pub want: u32,
     /// The number of the epoch that is forming, from 1.
     pub epoch: u64,
@@ -98,11 +98,11 @@ pub struct Wait {
 pub struct Go {
     /// Its rank.
     pub rank: u32,
-    /// How many members there are.
+    /// The number of members.
     pub size: u32,
     /// Its local rank.
     pub local_rank: u32,
-    /// How many members are on its node.
+    /// The number of members on its node.
     pub local_size: u32,
     /// The epoch's number, from 1.
     pub epoch: u64,
@@ -116,7 +116,7 @@ pub struct Go {
     pub namespace: String,
     /// The name of its node.
     pub node: String,
-    /// How many nodes there are.
+    /// The number of nodes.
     pub nodes: u32,
     /// The index of its node.
     pub node_index: u32,
@@ -127,7 +127,7 @@ pub struct Go {
 }
 
 impl Go {
-    /// The environment variables that a launched rank would have.
+    /// Returns the environment variables that a launched rank would have.
     pub fn place(&self) -> Place<'_> {
         Place {
             job: self.job,
@@ -153,10 +153,10 @@ pub enum JoinError {
     #[error("it is not UTF-8")]
     NotText,
     /// An unknown first word.
-    #[error("it begins with {0:?}, not with {1}")]
+    #[error("it begins with {0:?}, expected {1}")]
     Verb(String, &'static str),
     /// Another version.
-    #[error("it has version {0:?} (v=), this daemon has v={VERSION}: use programs of one release")]
+    #[error("unsupported version v={0}, this daemon has v={VERSION}: use programs of one release")]
     Version(String),
     /// Not `key=value`.
     #[error("{0:?} is not key=value")]
@@ -180,7 +180,7 @@ pub enum JoinError {
 }
 
 impl JoinError {
-    /// Whether the two sides have different releases.
+    /// Returns whether the two sides have different releases.
     pub fn is_version(&self) -> bool {
         matches!(self, JoinError::Version(_))
     }
@@ -463,7 +463,7 @@ fn decode(value: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// The part of a peer's word that an error repeats.
+/// Returns the part of a peer's word that an error repeats.
 fn excerpt(word: &str) -> String {
     word.chars().take(40).collect()
 }

@@ -1,4 +1,4 @@
-//! The environment variables of the MPI library, as one table: the library parses by it, `rsctl mpi settings` prints it.
+//! The environment variables of the MPI library, as one table: the library parses them by it, and `rsctl mpi settings` prints it.
 
 /// One variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Setting {
     pub meaning: &'static str,
 }
 
-/// The setting that names the interface on which ranks listen. Launchers that open the sockets read it too.
+/// The setting that names the interface on which ranks listen. Launchers that open the ranks' sockets read it too.
 pub const INTERFACE: &str = "RSD_MPI_INTERFACE";
 
 /// All variables, by name.
@@ -58,7 +58,7 @@ pub const SETTINGS: &[Setting] = &[
         name: "RSD_JOIN_TIMEOUT",
         values: "a duration: 250ms, 5s, 1m30s; a bare number is seconds",
         default: "the group's own, 60s",
-        meaning: "how long MPI_Init waits for the group before it fails and names who is missing",
+        meaning: "how long MPI_Init waits for the group before it fails and names the missing members",
     },
     Setting {
         name: "RSD_MPI_CC",

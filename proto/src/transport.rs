@@ -1,12 +1,12 @@
 //! The only code that opens gRPC connections ([`dial`]) and accepts them ([`accept`], [`CheckStamp`]).
 //!
-//! Addresses are a unix socket, or TCP on loopback. A unix socket is mode 0600 and its peer's uid is checked; on loopback
+//! An address is a unix socket, or TCP on loopback. A unix socket has mode 0600, and the uid of its peer is checked. On loopback
 //! TCP, where the kernel attaches no credentials, the owner of the peer's socket is looked up in `/proc/net/tcp`. So in both
-//! cases only the daemon's own user and root get in. Other machines reach the port through an ssh tunnel, whose end is again
-//! a local process of the user.
+//! cases only the daemon's own user and root are accepted. Other machines reach the port through an ssh tunnel, whose end is
+//! again a local process of the user.
 //!
-//! Every request carries the caller's protocol number and version in its metadata; a server of another number refuses it
-//! and names both.
+//! Every request carries the caller's protocol number and version in its metadata. A server with another protocol number refuses
+//! the request and names both versions.
 
 mod server;
 
@@ -57,7 +57,7 @@ impl std::fmt::Display for Target {
 /// Why a daemon could not be reached. The text follows "cannot reach the daemon at X: ".
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// No socket there, or no process listens on it.
+    /// No socket exists there, or no process listens on it.
     #[error("no daemon is listening there ({0})")]
     NotRunning(io::Error),
     /// The socket belongs to another user.
@@ -73,7 +73,7 @@ pub enum DialError {
     /// No answer in time.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// Anything else.
+    /// Any other error.
     #[error("{0}")]
     Io(io::Error),
 }
@@ -95,13 +95,13 @@ pub async fn dial(target: &Target, deadline: Duration) -> Result<Channel, DialEr
     };
     let conn = tokio::time::timeout(deadline, connect).await.map_err(|_| DialError::TimedOut(deadline))??;
 
-    // The socket is already open, so that this code reports its errors; tonic's connector only hands it over. A second
-    // call means that the connection broke: the channel's owner dials again.
+    // The socket is already open, so that this code reports its errors; tonic's connector only passes it on. A second call means
+    // that the connection broke: the channel's owner dials again.
     let mut once = Some(conn);
     let connector = tower::service_fn(move |_| {
         let conn = once.take();
         async move {
-            let gone = || io::Error::new(io::ErrorKind::NotConnected, "the connection to the daemon is gone");
+            let gone = || io::Error::new(io::ErrorKind::NotConnected, "lost the connection to the daemon");
             conn.map(TokioIo::new).ok_or_else(gone)
         }
     });
@@ -117,8 +117,8 @@ pub async fn dial(target: &Target, deadline: Duration) -> Result<Channel, DialEr
     channel.map_err(|error| DialError::Io(io::Error::other(error)))
 }
 
-/// How often an idle connection is probed, and how long the answer may take: long enough for a machine whose cores are all
-/// taken by spinning ranks.
+/// How often an idle connection is probed, and how long the answer may take. The time is long enough for a machine whose cores
+/// are all busy with spinning ranks.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 fn explain(path: &Path, error: io::Error) -> DialError {
@@ -126,7 +126,7 @@ fn explain(path: &Path, error: io::Error) -> DialError {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => DialError::NotRunning(error),
         io::ErrorKind::PermissionDenied => {
-            // The socket, or the first directory above it that we can see.
+            // The socket, or the nearest visible directory above it.
             match path.ancestors().find_map(|p| std::fs::symlink_metadata(p).ok()) {
                 Some(meta) => DialError::NotPermitted { owner_uid: meta.uid(), own_uid: own_uid() },
                 None => DialError::Io(error),
@@ -140,7 +140,7 @@ fn own_uid() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// Puts the protocol number and the version on every request.
+/// Adds the protocol number and the version to every request.
 #[derive(Debug, Clone, Copy)]
 pub struct Stamp;
 
@@ -156,26 +156,26 @@ impl Interceptor for Stamp {
 /// A client whose requests are stamped.
 pub type Stamped = InterceptedService<Channel, Stamp>;
 
-/// A client for calls to the head, or to any daemon, which forwards them.
+/// Returns a client for calls to the head, or to any daemon, which forwards them.
 pub fn dvm_client(channel: Channel) -> DvmClient<Stamped> {
     DvmClient::with_interceptor(channel, Stamp)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-/// A child's stream to its parent.
+/// Returns a client for a child's stream to its parent.
 pub fn link_client(channel: Channel) -> LinkClient<Stamped> {
     LinkClient::with_interceptor(channel, Stamp)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
-/// Process management for a rank.
+/// Returns a client for the gRPC `Pmi` service of a rank.
 pub fn pmi_client(channel: Channel) -> PmiClient<Stamped> {
     PmiClient::with_interceptor(channel, Stamp)
 }
 
-/// The server's side of [`Stamp`]: refuses a caller of another protocol, naming both.
+/// The server's side of [`Stamp`]: refuses a caller with another protocol number, and names both.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckStamp;
 
@@ -196,29 +196,29 @@ impl Interceptor for CheckStamp {
     }
 }
 
-/// A refusal with the exit code for rsctl (see [`exit`]).
+/// Returns a refusal with the exit code for rsctl (see [`exit`]).
 pub fn refusal(code: Code, exit_code: u8, text: impl Into<String>) -> Status {
     let mut metadata = MetadataMap::new();
     metadata.insert("rsd-exit", AsciiMetadataValue::from(u16::from(exit_code)));
     Status::with_metadata(code, text, metadata)
 }
 
-/// The exit code that a refusal carries.
+/// Returns the exit code of a refusal.
 pub fn exit_code(status: &Status) -> Option<u8> {
     status.metadata().get("rsd-exit")?.to_str().ok()?.parse().ok()
 }
 
-/// Exit codes of rsd and rsctl for what is not a job's own code.
+/// The exit codes of rsd and rsctl, apart from those of a job itself.
 pub mod exit {
-    /// The job ran out of its `--timeout`.
+    /// The job exceeded its `--timeout`.
     pub const TIMED_OUT: u8 = 124;
     /// The job was cancelled.
     pub const CANCELLED: u8 = 130;
     /// A bad option, host file or environment file.
     pub const USAGE: u8 = 240;
-    /// No daemon runs, or several do and none was named.
+    /// No daemon is running, or several are and none was named.
     pub const NO_DAEMON: u8 = 241;
-    /// The daemon does not answer, or went away.
+    /// The daemon does not answer, or has disconnected.
     pub const UNREACHABLE: u8 = 242;
     /// The job does not fit, or names an unknown host.
     pub const NOT_PLACED: u8 = 243;
@@ -237,7 +237,7 @@ pub mod exit {
     /// An internal error.
     pub const INTERNAL: u8 = 255;
 
-    /// What a code is called in errors as JSON; these words do not change.
+    /// Returns the name of a code in JSON errors. The names are stable.
     pub fn name(code: u8) -> &'static str {
         match code {
             TIMED_OUT => "timed-out",
@@ -286,8 +286,8 @@ pub fn accept(unix: Option<UnixListener>, tcp: Option<TcpListener>) -> mpsc::Rec
     receiver
 }
 
-/// Returns the next accepted connection; `None` once the receiver is dropped. An error, mostly a lack of descriptors, is followed by
-/// a pause so that the loop does not spin.
+/// Returns the next accepted connection; `None` after the receiver is dropped. An error, usually a lack of descriptors, is
+/// followed by a pause so that the loop does not spin.
 async fn next<T>(
     sender: &mpsc::Sender<io::Result<Conn>>,
     accept: impl Future<Output = io::Result<T>>,
@@ -305,20 +305,20 @@ async fn next<T>(
 
 async fn admit(sender: &mpsc::Sender<io::Result<Conn>>, conn: Conn, uid: Option<u32>) {
     if uid.is_some_and(|uid| uid == 0 || uid == own_uid()) {
-        // The receiver is gone only when the server stops.
+        // The receiver is dropped only when the server stops.
         let _ = sender.send(Ok(conn)).await;
     }
 }
 
 /// Returns the owner of the other end of a loopback connection, by `/proc/net/tcp`: of the socket with local address `peer` and
-/// remote address `local`. `None` if it is not there any more, which counts as another user.
+/// remote address `local`. `None` if the table does not have it, which counts as another user.
 pub fn loopback_peer_uid(local: SocketAddr, peer: SocketAddr) -> Option<u32> {
     let table = if peer.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
     let text = std::fs::read_to_string(table).ok()?;
     find_uid(&text, &hex_address(peer), &hex_address(local))
 }
 
-/// The kernel's table has lines `sl local_address rem_address st tx:rx tr:when retrnsmt uid …`.
+/// Finds a uid in the kernel's table, which has lines `sl local_address rem_address st tx:rx tr:when retrnsmt uid …`.
 fn find_uid(table: &str, local: &str, remote: &str) -> Option<u32> {
     table.lines().skip(1).find_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(1);
@@ -327,7 +327,7 @@ fn find_uid(table: &str, local: &str, remote: &str) -> Option<u32> {
     })
 }
 
-/// An address as the kernel prints it: 32-bit words of the address in host order, then the port.
+/// Returns an address as the kernel prints it: 32-bit words of the address in host order, then the port.
 fn hex_address(address: SocketAddr) -> String {
     let words = |octets: &[u8]| {
         let word = |w: &[u8]| u32::from_ne_bytes([w[0], w[1], w[2], w[3]]);
@@ -389,9 +389,9 @@ impl AsyncWrite for Conn {
 /// The peer of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its user: the daemon's own or root, since others are refused. A TCP peer counts as the daemon's own user.
+    /// Its user: the daemon's own user or root, because others are refused. A TCP peer counts as the daemon's own user.
     pub uid: u32,
-    /// The process that connected, by pid in our namespace; absent if the kernel does not report it.
+    /// The process that connected, by pid in our namespace; None if the kernel does not report it.
     pub pid: Option<u32>,
 }
 

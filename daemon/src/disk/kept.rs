@@ -1,7 +1,8 @@
-//! What a head keeps across a restart: records in one file, length-delimited protobuf.
+//! The records that a head keeps across a restart, in one file of length-delimited protobuf.
 //!
-//! An append is one write. A daemon that is killed meanwhile leaves a partial record; the next reader ignores it and what follows. The
-//! file is rewritten with the current records when it has grown to several times their size, and after a write has failed.
+//! An append is one write. A daemon that is killed during the write leaves a partial record; the next reader ignores it and
+//! everything after it. The file is rewritten with the current records when it has grown to several times their size, and after a
+//! failed write.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -12,12 +13,12 @@ use prost::Message;
 use rsd_proto::v1::Kept;
 use tracing::{error, warn};
 
-/// A file up to this size is never rewritten for its size.
+/// Files up to this size are not rewritten because of their size.
 const SHORT_BYTES: u64 = 1 << 20;
 /// A file is rewritten when it is this many times the size of its current records.
 const GROWTH: u64 = 4;
 
-/// The file.
+/// The file of kept records.
 #[derive(Debug)]
 pub(crate) struct KeptFile {
     path: PathBuf,
@@ -29,7 +30,7 @@ pub(crate) struct KeptFile {
 }
 
 impl KeptFile {
-    /// Opens the file at this path; also returns the records that can be read.
+    /// Opens the file at this path. Also returns the records that can be read.
     pub(crate) fn open(path: PathBuf) -> (KeptFile, Vec<Kept>) {
         let records = read(&path);
         (KeptFile { path, file: None, bytes: 0, short_bytes: 0 }, records)
@@ -43,13 +44,13 @@ impl KeptFile {
         if (self.file.is_none() || too_long) && self.rewrite(&everything()) {
             return;
         }
-        // If the rewrite fails, the file may still have room for a little more; the next attempt follows when it has grown.
+        // If the rewrite fails, appending may still work. The next rewrite is attempted when the file has grown further.
         self.short_bytes = self.short_bytes.max(if too_long { self.bytes } else { 0 });
         let Some(file) = &mut self.file else { return };
         match file.write_all(&bytes) {
             Ok(()) => self.bytes += length,
             Err(error) => {
-                // No reader may find a part of it. Appending more may fail as well, so the next change writes the whole file.
+                // A reader must not find a partial record. Further appends may fail too, so the next change rewrites the file.
                 let _ = file.set_len(self.bytes);
                 self.file = None;
                 error!(path = %self.path.display(), %error, "cannot write the records that a restart needs");
@@ -57,7 +58,7 @@ impl KeptFile {
         }
     }
 
-    /// Rewrites the file; false if that fails.
+    /// Rewrites the file; returns false if that fails.
     pub(crate) fn rewrite(&mut self, records: &[Kept]) -> bool {
         let bytes = encode(records);
         let scratch = self.path.with_extension("new");
@@ -80,7 +81,7 @@ impl KeptFile {
         }
     }
 
-    /// Deletes the file: a restart needs none of it.
+    /// Deletes the file, because a restart needs no records.
     pub(crate) fn remove(&mut self) {
         self.file = None;
         let _ = std::fs::remove_file(&self.path);
@@ -123,11 +124,11 @@ mod tests {
     }
 
     fn nothing() -> Vec<Kept> {
-        panic!("the file is not to be written anew")
+        panic!("the file must not be rewritten")
     }
 
     #[test]
-    fn what_was_appended_is_read_in_order_up_to_the_first_half_record() {
+    fn appended_records_are_read_in_order_up_to_the_first_partial_one() {
         let path = path("half");
         let (mut file, before) = KeptFile::open(path.clone());
         assert_eq!(before, []);
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_has_grown_is_written_anew() {
+    fn a_file_that_has_grown_is_rewritten() {
         let path = path("grown");
         let (mut file, _) = KeptFile::open(path.clone());
         file.rewrite(&[]);
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_anew_is_written_on() {
+    fn a_file_that_cannot_be_rewritten_is_appended_to() {
         let path = path("on");
         let (mut file, _) = KeptFile::open(path.clone());
         assert!(file.rewrite(&[]));
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_could_not_be_written_is_written_whole_as_soon_as_it_can() {
+    fn after_a_failed_write_the_next_append_rewrites_the_file() {
         let path = path("full");
         std::fs::create_dir_all(path.join("in-the-way")).unwrap();
         let (mut file, _) = KeptFile::open(path.clone());

@@ -1,5 +1,5 @@
-//! What a daemon keeps on disk: its [state directory](state_dir), one [log per job](job_log), and the [records](kept) that a
-//! restarted head needs.
+//! The files of a daemon: its [state directory](state_dir), one [log per job](job_log), and the [records](kept) that a restarted
+//! head needs.
 
 pub(crate) mod job_log;
 pub(crate) mod kept;

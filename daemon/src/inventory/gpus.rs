@@ -1,9 +1,9 @@
 //! The GPUs of this node: the kernel lists them, and their driver describes them.
 //!
-//! The kernel lists devices with a PCI class of display or 3D controller and the cpus that are nearest to each. If
-//! NVIDIA's driver is installed, it reports its GPUs' names, memory and UUIDs ([`nvml`]), and decides which GPUs count: in a
-//! container it knows which of them this process may use. GPUs of AMD's driver have no UUID. A node without either driver has no
-//! GPUs; finding that out costs a look at two directories.
+//! The kernel lists devices with a PCI class of display or 3D controller, and the cpus that are nearest to each. If NVIDIA's
+//! driver is installed, it reports its GPUs' names, memory and UUIDs ([`nvml`]), and decides which GPUs count: in a container it
+//! reports only those that this process may use. GPUs of AMD's driver have no UUID. A node without either driver has no GPUs;
+//! finding that out costs a look at two directories.
 //!
 //! Files: the kernel's ABI/testing/sysfs-bus-pci and ABI/testing/sysfs-devices-system-cpu.
 
@@ -65,7 +65,7 @@ enum Driver {
     Amd,
 }
 
-/// By address.
+/// Returns the devices, by address.
 fn on_pci(root: &Path) -> Vec<Found> {
     let devices = fs::read_dir(root.join("sys/bus/pci/devices")).into_iter().flatten().flatten();
     let mut found: Vec<Found> = devices.filter_map(|entry| gpu(root, &entry.path())).collect();
@@ -94,7 +94,7 @@ fn gpu(root: &Path, device: &Path) -> Option<Found> {
     })
 }
 
-/// The GPUs that the driver reports, in its order, then those of other drivers; if it reports none, all that were found.
+/// Returns the GPUs that the driver reports, in its order, then those of other drivers. If it reports none, returns all devices.
 fn merge(found: Vec<Found>, told: Option<Vec<Device>>, topology: Option<&Topology>) -> Vec<Gpu> {
     let near_of = |gpu: &Found| ranges(&near(gpu, topology));
     let known = |device: &Device| Gpu {
@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_which_there_are_and_where() {
+    fn the_kernel_lists_the_gpus_and_their_places() {
         let root = Root::new("sysfs");
         root.device("0000:c1:00.0", "0x030200\n", "amdgpu", &[("local_cpulist", "\n"), ("numa_node", "1\n")]);
         root.device("0000:3b:00.0", "0x030000\n", "amdgpu", &[("local_cpulist", "0-3\n"), ("numa_node", "-1\n")]);
         root.device("0000:01:00.0", "0x030000\n", "ast", &[("local_cpulist", "0-7\n")]);
         root.device("0000:02:00.0", "0x020000\n", "mlx5_core", &[("local_cpulist", "0-7\n")]);
         root.device("0000:d1:00.0", "0x038000\n", "amdgpu", &[("local_cpulist", "0-7\n")]);
-        assert_eq!(read(&root.0, Some(&two_nodes())), [], "without a compute driver they only draw");
+        assert_eq!(read(&root.0, Some(&two_nodes())), [], "devices without a compute driver do not count");
         fs::create_dir_all(root.0.join("sys/class/kfd")).expect("a scratch directory");
         let gpus = read(&root.0, Some(&two_nodes()));
         assert_eq!(
@@ -193,14 +193,14 @@ mod tests {
             [
                 (0, "0000:3b:00.0", "", vec![(0, 4)]),
                 (1, "0000:c1:00.0", "", vec![(4, 4)]),
-                (2, "0000:d1:00.0", "", vec![]), // near to all is near to none
+                (2, "0000:d1:00.0", "", vec![]), // equally near to all threads
             ]
         );
         assert_eq!(read(&root.0.join("nowhere"), None), []);
     }
 
     #[test]
-    fn what_the_driver_tells_of_its_gpus_is_the_last_word() {
+    fn the_drivers_list_of_its_gpus_overrides_the_kernels() {
         let found = |address: &str, driver, near: &[u32]| Found {
             address: address.into(),
             driver,

@@ -1,4 +1,4 @@
-//! How busy this node is right now: what `rsctl nodes` shows beside the inventory.
+//! The present load of this node, which `rsctl nodes` shows beside the inventory.
 //!
 //! A sample costs three small reads of `/proc`; nothing is kept between samples and no process list is walked.
 

@@ -1,7 +1,7 @@
-//! What a batch system (Slurm, PBS, LSF) grants of this node, from the environment of its job.
+//! The number of ranks that a batch system (Slurm, PBS, LSF) grants this node, from the environment of its job.
 //!
-//! It counts only if the daemon runs inside an allocation and on the node that the variables describe; a shell may carry the
-//! variables to other machines. Names and forms: sbatch(1), qsub(1B), LSF's environment variable reference.
+//! It counts only if the daemon runs inside an allocation and on the node that the variables describe, because a shell may carry
+//! the variables to other machines. Names and forms: sbatch(1), qsub(1B), LSF's environment variable reference.
 
 /// Returns the number of ranks that the batch system grants this node, and the variable that says so.
 pub(super) fn word(env: &dyn Fn(&str) -> Option<String>, hostname: &str) -> Option<(u32, &'static str)> {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn pbs_and_lsf_are_heard_too() {
+    fn pbs_and_lsf_variables_are_read_too() {
         assert_eq!(said("n", &[("PBS_JOBID", "1.pbs"), ("NCPUS", "6")]), Some((6, "NCPUS")));
         assert_eq!(said("n", &[("NCPUS", "6")]), None);
         let lsf = [("LSB_JOBID", "1"), ("LSB_MCPU_HOSTS", "m 4 n 2")];

@@ -1,9 +1,9 @@
-//! What this node has: cores, memory, its name, and how many ranks it takes by default.
+//! The inventory of this node: cores, memory, name, and the default number of ranks.
 //!
-//! The default is one slot per core that this process may really use. Three things narrow the machine: the affinity
-//! mask (`sched_getaffinity`), the cgroup's cpuset and the cgroup's CPU quota; the smallest wins and is named in
-//! `Inventory.slots_reason`. Two hardware threads of one core are one core: ranks that share a core's arithmetic
-//! units gain nothing from the second thread.
+//! The default is one slot per core that this process may really use. Three limits apply: the affinity mask
+//! (`sched_getaffinity`), the cgroup's cpuset and the cgroup's CPU quota. The smallest applies and is named in
+//! `Inventory.slots_reason`. Two hardware threads of one core are one core: ranks that share a core's arithmetic units gain
+//! nothing from the second thread.
 //!
 //! `decide` is a function over plain values; [`measure`] only reads them: hwloc for the processor (2.x loads no I/O
 //! devices unless asked to, and its own topology is dropped at once), `/proc` and the cgroup file system for the limits,
@@ -73,7 +73,7 @@ pub(crate) fn measure(slots_override: Option<u32>) -> wire::Inventory {
     }
 }
 
-/// What was measured; `None` means "could not be read" or "not limited".
+/// The measured values; `None` means "could not be read" or "not limited".
 #[derive(Debug, Default, Clone)]
 struct Found {
     /// `cores[i]` holds the numbers that the operating system gives to the hardware threads of core i.
@@ -84,7 +84,7 @@ struct Found {
     quota: Option<f64>,
     /// What a batch system grants, and the variable that says so.
     granted: Option<(u32, &'static str)>,
-    /// The cores are another machine's.
+    /// Whether the cores are those of another machine.
     imagined: bool,
 }
 
@@ -219,7 +219,7 @@ mod tests {
     fn two_hardware_threads_of_a_core_are_one_slot() {
         let verdict = decide(&found(4, 2), None);
         assert_eq!((verdict.slots, verdict.cores, verdict.hwthreads), (4, 4, 8));
-        // Cores 0 and 1 by both threads, core 2 by its second thread alone.
+        // The mask has both threads of cores 0 and 1, and the second thread of core 2.
         let masked = Found { affinity: set([0, 4, 1, 5, 6]), ..found(4, 2) };
         assert_eq!(words(&masked), (3, "3 of 4 cores (affinity mask)".into()));
     }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_word_wins_but_the_machine_is_still_described() {
+    fn the_users_number_of_slots_wins_but_the_machine_is_still_described() {
         let verdict = decide(&Found { quota: Some(1.0), ..found(8, 2) }, Some(64));
         assert_eq!(verdict, Verdict { slots: 64, reason: "--slots".into(), cores: 8, hwthreads: 16 });
     }

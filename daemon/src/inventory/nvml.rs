@@ -1,10 +1,9 @@
 //! What NVIDIA's driver reports of its GPUs, through the library that comes with it.
 //!
 //! The library is loaded for the query and unloaded after it: a node without the driver has no such library, and rsd builds
-//! without it.
-//! Besides `spawn`, this is the one module of the daemon that may use `unsafe`: the signatures of a loaded library's functions
-//! are not checked. Names, signatures and structures: NVML API Reference, `nvml.h` (their `_v2` and `_v3` names are what
-//! drivers of the last ten years have).
+//! without it. Besides `spawn`, this is the only module of the daemon that may use `unsafe`, because the signatures of a loaded
+//! library's functions are not checked. Names, signatures and structures: NVML API Reference, `nvml.h`. Drivers of the last ten
+//! years have the `_v2` and `_v3` names that are used here.
 
 #![expect(unsafe_code, reason = "the functions of a library that is loaded at run time")]
 
@@ -83,7 +82,7 @@ struct MemoryInfo {
 
 /// The GPUs that this process may use, in the driver's order.
 pub(super) fn devices() -> Result<Vec<Device>, NvmlError> {
-    // SAFETY: loading it runs its initialisers, which is what it is installed for.
+    // SAFETY: loading the library runs only its own initialisers.
     let library = unsafe { Library::new(LIBRARY) }?;
     let nvml = Nvml::open(&library)?;
     let devices = nvml.devices();
@@ -91,7 +90,7 @@ pub(super) fn devices() -> Result<Vec<Device>, NvmlError> {
     devices
 }
 
-/// The functions used; initialised.
+/// The functions that are used, after a successful init.
 struct Nvml<'a> {
     shutdown: Symbol<'a, Plain>,
     error_text: Symbol<'a, ErrorText>,
@@ -192,9 +191,9 @@ mod tests {
     const AGAIN: &str = "RSD_TEST_FAKE_NVML";
 
     #[test]
-    fn the_driver_tells_of_those_that_answer() {
+    fn only_devices_that_answer_are_listed() {
         if std::env::var_os(AGAIN).is_some() {
-            let devices = devices().expect("the fake driver is there");
+            let devices = devices().expect("the fake driver is installed");
             let shown: Vec<_> =
                 devices.iter().map(|d| (d.index, &*d.uuid, &*d.name, &*d.address, d.memory_bytes)).collect();
             assert_eq!(
@@ -211,12 +210,12 @@ mod tests {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_nvml.c");
         let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(dir.join(LIBRARY)).arg(source).status();
         assert!(built.expect("a C compiler").success());
-        let again = Command::new(std::env::current_exe().expect("our own program"))
-            .args(["--exact", "inventory::nvml::tests::the_driver_tells_of_those_that_answer"])
+        let again = Command::new(std::env::current_exe().expect("this test program"))
+            .args(["--exact", "inventory::nvml::tests::only_devices_that_answer_are_listed"])
             .env(AGAIN, "1")
             .env("LD_LIBRARY_PATH", &dir)
             .output()
-            .expect("our own program");
+            .expect("this test program");
         let _ = std::fs::remove_dir_all(&dir);
         let said = String::from_utf8_lossy(&again.stdout);
         assert!(again.status.success() && said.contains("1 passed"), "{said}");

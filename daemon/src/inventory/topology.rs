@@ -1,4 +1,4 @@
-//! The processor as hwloc sees it, as a value.
+//! The processor as hwloc reports it.
 //!
 //! With HWLOC_SYNTHETIC or HWLOC_XMLFILE, hwloc itself reads the description of another machine. Ranks are then placed on that
 //! machine and not bound, unless HWLOC_THISSYSTEM=1 says that the description is this machine's.
@@ -12,11 +12,11 @@ use hwloc2::{ObjectType, TopologyFlag, TopologyObject};
 use rsd_core::place::cpuset::CpuSet;
 use rsd_core::place::topology::{Kind, Object, Topology};
 
-/// What hwloc has read.
+/// The result of hwloc.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Machine {
     pub(crate) topology: Topology,
-    /// It is the machine that this process runs on: processes can be bound to its threads.
+    /// Whether it is the machine that this process runs on: processes can be bound to its threads.
     pub(crate) is_this: bool,
 }
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_numa_nodes_the_nearest_counts() {
+    fn a_thread_belongs_to_its_nearest_numa_node() {
         // Memory of the whole machine (2), and one node per package.
         let far = threads(&[&[0, 2], &[0, 2], &[1, 2], &[1, 2]]);
         assert_eq!(ranges(&build(&far, []).unwrap(), Kind::Numa), [(0..2, 0), (2..4, 1)]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_tells_no_cores_has_one_per_thread_and_a_broken_object_is_left_out() {
+    fn without_cores_each_thread_is_a_core_and_a_broken_object_is_left_out() {
         let topology = build(&threads(&[&[0], &[0], &[0]]), [(Kind::L3, vec![(vec![0, 2], 0), (vec![], 1)])]).unwrap();
         assert_eq!(topology.objects(Kind::Core).len(), 3);
         assert_eq!(ranges(&topology, Kind::L3), []);

@@ -1,5 +1,5 @@
-//! A joined daemon's `Dvm` service: forwards what clients ask of the DVM to the head. Status, shutdown and joins to groups it
-//! answers itself.
+//! A joined daemon's `Dvm` service: forwards clients' requests about the DVM to the head. This daemon itself answers status,
+//! shutdown and joins to groups.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::door::Door;
 type Reply<T> = Result<Response<T>, Status>;
 type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// The service, and where the head is.
+/// The service and the head's address.
 #[derive(Debug, Clone)]
 pub(crate) struct ForwardService {
     pub(crate) door: Door,

@@ -1,4 +1,4 @@
-//! Named groups over gRPC: the head answers questions about groups; every daemon accepts members of its own node.
+//! Named groups over gRPC: the head answers requests about groups; every daemon accepts members of its own node.
 
 use std::pin::Pin;
 

@@ -24,7 +24,7 @@ use crate::disk::job_log::{Follower, JobLogs};
 use crate::door::Door;
 use crate::random::random;
 
-/// Messages that may wait for a slow client.
+/// The most messages that wait for a slow client.
 const STREAM_QUEUE: usize = 16;
 
 /// The head's services to clients.
@@ -40,7 +40,7 @@ impl HeadService {
         reply!(self.door.call(call).await, Answer::Job(job) => *job)
     }
 
-    /// Returns a follower of a job's log from its beginning; 0 is the last job.
+    /// Returns a follower of a job's log from its beginning; 0 is the job submitted last.
     async fn follow(&self, job: JobId) -> Result<(JobId, Follower), Status> {
         let job = self.job(Call::GetJob(job)).await?.into_inner().job;
         let gone = || {
@@ -53,8 +53,8 @@ impl HeadService {
         Ok((job, self.logs.follow(job).ok_or_else(gone)?))
     }
 
-    /// Sends a job's events as fast as the client reads them. True: all were sent.
-    async fn tell(mut follower: Follower, client: &mpsc::Sender<Result<JobEvent, Status>>) -> bool {
+    /// Sends a job's events as fast as the client reads them. Returns true if all were sent.
+    async fn send_events(mut follower: Follower, client: &mpsc::Sender<Result<JobEvent, Status>>) -> bool {
         loop {
             let event = tokio::select! {
                 event = follower.next() => event,
@@ -90,7 +90,7 @@ impl Dvm for HeadService {
         let (client, stream) = mpsc::channel(STREAM_QUEUE);
         let door = self.door.clone();
         tokio::spawn(async move {
-            if !HeadService::tell(follower, &client).await && attached {
+            if !HeadService::send_events(follower, &client).await && attached {
                 door.call(Call::ClientGone(job)).await;
             }
         });
@@ -105,7 +105,7 @@ impl Dvm for HeadService {
     async fn attach(&self, request: Request<JobSelector>) -> Reply<Self::AttachStream> {
         let (_, follower) = self.follow(request.into_inner().job).await?;
         let (client, stream) = mpsc::channel(STREAM_QUEUE);
-        tokio::spawn(async move { HeadService::tell(follower, &client).await });
+        tokio::spawn(async move { HeadService::send_events(follower, &client).await });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 

@@ -1,8 +1,8 @@
-//! Where processes of this node that run already ask for a place in a named group: the socket `join.sock`, line by line as
-//! [`rsd_proto::join`] says, and the same over gRPC.
+//! Accepts joins of running processes of this node to named groups: over the socket `join.sock`, line by line as
+//! [`rsd_proto::join`] says, and over gRPC.
 //!
-//! A connection is a lease: the place is given up when the connection closes, and when the process that it is for ends. The
-//! kernel tells which process has connected. The state machine decides about the join.
+//! A connection is a lease: the place is given up when the connection closes, or when the process that gets the place ends. The
+//! kernel identifies the process that has connected. The state machine decides about the join.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -26,24 +26,24 @@ use crate::spawn::{Watched, start_time};
 
 /// How long a client may take to send its request, and to read an answer.
 const TALK_DEADLINE: Duration = Duration::from_secs(10);
-/// Processes that may wait here at once.
+/// The most processes that may wait here.
 const CLIENTS_MAX: usize = 16 << 10;
-/// The pause after a failure to accept, which mostly means that descriptors ran out.
+/// The pause after a failure to accept, which usually means that no descriptors are left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A place in a group, requested and not yet granted.
+/// A requested place in a group.
 struct Lease {
     door: Door,
     member: MemberId,
     events: mpsc::UnboundedReceiver<Event>,
-    /// The process that the place is for, if another process asks for it.
+    /// The process that gets the place, if another process requests it.
     process: Option<(Pid, Watched)>,
 }
 
 /// Listens in the state directory, for the daemon's own user and root.
 pub(crate) fn listen(state_dir: &Path) -> anyhow::Result<UnixListener> {
     let path = state_dir.join(rsd_proto::join::SOCKET);
-    // The directory is locked by this daemon, so the socket is a dead daemon's.
+    // This daemon holds the lock, so an existing socket belonged to a dead daemon.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).with_context(|| format!("listen on {}", path.display()))?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
@@ -64,7 +64,7 @@ pub(crate) async fn serve(listener: UnixListener, door: Door) {
             continue;
         }
         let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-            warn!(CLIENTS_MAX, "too many processes wait for places in groups: a connection is refused");
+            warn!(CLIENTS_MAX, "too many processes wait for places in groups: refused a connection");
             continue;
         };
         let door = door.clone();
@@ -75,18 +75,18 @@ pub(crate) async fn serve(listener: UnixListener, door: Door) {
     }
 }
 
-/// One client, from its request to its answer.
+/// Serves one client, from its request to its answer.
 async fn talk(mut stream: UnixStream, peer: Peer, door: &Door) {
     let lease = match tokio::time::timeout(TALK_DEADLINE, request(&mut stream)).await {
         Ok(Some(Ok(join))) => Lease::take(door, peer, join),
         Ok(Some(Err(refusal))) => Err(refusal),
-        // It has gone, or has nothing to say.
+        // The client has disconnected, or sent nothing.
         Ok(None) | Err(_) => return,
     };
     let mut lease = match lease {
         Ok(lease) => lease,
         Err(refusal) => {
-            // It may have gone meanwhile.
+            // The client may have disconnected.
             let _ = say(&mut stream, &refusal).await;
             return;
         }
@@ -95,7 +95,7 @@ async fn talk(mut stream: UnixStream, peer: Peer, door: &Door) {
     loop {
         let event = tokio::select! {
             event = lease.next() => event,
-            // It has nothing more to say; its end is what we wait for.
+            // The client sends nothing more; the read only detects the end of the connection.
             read = stream.read(&mut rest) => match read {
                 Ok(1..) => continue,
                 Ok(0) | Err(_) => None,
@@ -112,7 +112,7 @@ async fn talk(mut stream: UnixStream, peer: Peer, door: &Door) {
     }
 }
 
-/// The client's one line, or what is wrong with it; None when it has gone.
+/// Reads the client's one line. Returns an error if the line is invalid, and None if the client has disconnected.
 async fn request(stream: &mut UnixStream) -> Option<Result<Join, Event>> {
     let mut decoder = Decoder::default();
     let mut buffer = [0; 1024];
@@ -120,7 +120,7 @@ async fn request(stream: &mut UnixStream) -> Option<Result<Join, Event>> {
         if let Some(line) = decoder.next_line::<Join>() {
             return Some(line.map_err(|error| Event::Error {
                 code: if error.is_version() { exit::VERSION } else { exit::USAGE },
-                text: format!("failed to read the join: {error}"),
+                text: format!("invalid join request: {error}"),
             }));
         }
         match stream.read(&mut buffer).await {
@@ -137,7 +137,7 @@ async fn say(stream: &mut UnixStream, event: &Event) -> Result<(), ()> {
 }
 
 impl Lease {
-    /// Asks the core for a place; it answers by events.
+    /// Sends the core a request for a place; the core answers by events.
     fn take(door: &Door, peer: Peer, join: Join) -> Result<Lease, Event> {
         let refused = |code, text: String| Err(Event::Error { code, text });
         let other = join.pid.filter(|pid| Some(*pid) != peer.pid);
@@ -178,15 +178,15 @@ impl Lease {
             by_other: process.is_some(),
             ..GroupJoin::default()
         };
-        debug!(group = join.group, pid, "a process asks for a place");
+        debug!(group = join.group, pid, "a process requests a place");
         let (client, events) = mpsc::unbounded_channel();
         let member = door.new_link();
         door.send(door::Event::Join { member, join: Box::new(join), client });
         Ok(Lease { door: door.clone(), member, events, process })
     }
 
-    /// Returns the next message for the client; None when the daemon ends. If the process that the place is for ends, gives the
-    /// place up.
+    /// Returns the next message for the client; None when the daemon ends. If the process that gets the place ends, gives up the
+    /// place.
     async fn next(&mut self) -> Option<Event> {
         match &self.process {
             None => self.events.recv().await,
@@ -206,10 +206,10 @@ impl Lease {
     }
 }
 
-/// The same for a client that speaks gRPC.
+/// Serves a join over gRPC.
 pub(crate) fn over_grpc(door: &Door, peer: Peer, join: Join) -> mpsc::Receiver<Event> {
     let (client, stream) = mpsc::channel(16);
-    // By its line: what may not be said there may not be said here.
+    // Converts to the text form and back, so that the same values are invalid in both forms.
     let lease = Join::parse(join.line().trim_end())
         .map_err(|error| Event::Error { code: exit::USAGE, text: error.to_string() })
         .and_then(|join| Lease::take(door, peer, join));

@@ -1,4 +1,4 @@
-//! Links from children and steps.
+//! The gRPC service for links from child daemons and steps.
 
 use rsd_core::rsd::Input;
 use rsd_proto::services::link_server::Link;
@@ -10,7 +10,7 @@ use tonic::{Request, Response, Streaming};
 use super::{Events, Reply};
 use crate::door::{Door, Event};
 
-/// Children and steps.
+/// The service.
 #[derive(Debug, Clone)]
 pub(crate) struct LinkService {
     pub(crate) door: Door,
@@ -32,7 +32,7 @@ impl Link for LinkService {
             };
             door.send(Event::Link { link, down: sender });
             door.send(Event::Input(Input::Hello { link, hello }));
-            // The shell closes a link by dropping its sender; then the child closes this stream.
+            // The shell closes a link by dropping its sender; the child then closes this stream.
             while let Ok(Some(up)) = ups.message().await {
                 door.send(Event::Input(Input::Up { link, up }));
             }

@@ -1,7 +1,8 @@
-//! Connections into a daemon: its gRPC services, where requests become calls to the core and answers become replies, and the
-//! socket for processes that want to join a group.
+//! Connections into a daemon: its gRPC services, which convert requests to calls of the core and answers to replies, and the
+//! socket for processes that join a group.
 //!
-//! - [`head`]: what clients ask of the DVM, answered by the head; [`forward`]: the same on every other daemon, which asks the head.
+//! - [`head`]: clients' requests about the DVM, answered by the head; [`forward`]: the same on every other daemon, forwarded to
+//!   the head.
 //!   [`groups`], [`kv`]: two families of these calls.
 //! - [`link`]: child daemons and steps. [`pmi`]: ranks that speak gRPC. [`join`]: the socket for members of groups.
 
@@ -25,7 +26,7 @@ use crate::door::Door;
 type Reply<T> = Result<Response<T>, Status>;
 type Events<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 
-/// The part of a daemon's status that its state machine does not know.
+/// The part of a daemon's status that its state machine does not have.
 #[derive(Debug, Clone)]
 pub(crate) struct About {
     pub(crate) state_dir: String,
@@ -43,7 +44,7 @@ pub(crate) fn status_of(refused: Refused) -> Status {
     refusal(code, refused.exit_code, refused.text)
 }
 
-/// The state machine answered a call with the answer to another one.
+/// Reports that the state machine answered with the wrong type of answer.
 pub(crate) fn unexpected(answer: &Answer) -> Status {
     refusal(Code::Internal, exit::INTERNAL, format!("internal error: unexpected answer {answer:?}"))
 }
@@ -61,7 +62,7 @@ macro_rules! reply {
 
 use reply;
 
-/// The same on every daemon.
+/// Answers a status request, in the same way on every daemon.
 pub(crate) async fn status(door: &Door, about: &About) -> Reply<StatusReply> {
     reply!(door.call(Call::Status).await, Answer::Status(status) => StatusReply {
         state_dir: about.state_dir.clone(),
@@ -70,7 +71,7 @@ pub(crate) async fn status(door: &Door, about: &About) -> Reply<StatusReply> {
     })
 }
 
-/// The same on every daemon.
+/// Handles a request to shut down, in the same way on every daemon.
 pub(crate) async fn shutdown(door: &Door, request: ShutdownRequest) -> Reply<ShutdownReply> {
     reply!(door.call(Call::Shutdown { force: request.force }).await, Answer::Stopped => ShutdownReply {})
 }

@@ -1,4 +1,4 @@
-//! Process management for ranks that speak gRPC.
+//! The gRPC `Pmi` service, for ranks that speak gRPC.
 
 use rsd_core::rsd::{Answer, Call, PmiOp};
 use rsd_proto::services::pmi_server::Pmi;
@@ -9,7 +9,7 @@ use tonic::{Code, Request, Response, Status};
 use super::{Reply, status_of, unexpected};
 use crate::door::Door;
 
-/// Process management for ranks that speak gRPC.
+/// The service.
 #[derive(Debug, Clone)]
 pub(crate) struct PmiService {
     pub(crate) door: Door,

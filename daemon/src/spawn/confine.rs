@@ -1,4 +1,4 @@
-//! Where a thread may run and where its memory comes from; a process that it starts inherits both.
+//! Sets the cpus and the memory policy of a thread; a process that it starts inherits both.
 //!
 //! `posix_spawn` has no attribute for either, so the thread that starts a rank adopts the rank's cpus and memory policy, and
 //! restores its own afterwards. Both belong to the thread alone (sched_setaffinity(2), set_mempolicy(2)).
@@ -68,18 +68,18 @@ pub(crate) struct MemoryPolicy {
 const MPOL_PREFERRED_MANY: libc::c_int = 5;
 
 impl MemoryPolicy {
-    /// From these nodes alone.
+    /// Binds memory to these nodes only.
     pub(crate) fn only(nodes: &[u32]) -> MemoryPolicy {
         MemoryPolicy { mode: libc::MPOL_BIND, nodes: bits(nodes) }
     }
 
-    /// From these nodes first.
+    /// Binds memory to these nodes if possible.
     pub(crate) fn first(nodes: &[u32]) -> MemoryPolicy {
         let mode = if nodes.len() > 1 { MPOL_PREFERRED_MANY } else { libc::MPOL_PREFERRED };
         MemoryPolicy { mode, nodes: bits(nodes) }
     }
 
-    /// From these nodes in turn.
+    /// Binds memory to these nodes in turn.
     pub(crate) fn in_turn(nodes: &[u32]) -> MemoryPolicy {
         MemoryPolicy { mode: libc::MPOL_INTERLEAVE, nodes: bits(nodes) }
     }
@@ -133,7 +133,7 @@ impl MemoryPolicy {
 /// Why a thread cannot be confined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConfineError {
-    /// None of these cpus may be used.
+    /// The kernel allows none of these cpus.
     #[error(
         "cannot run on cpus {}: the kernel allows none of them (its cpuset has changed or they are offline: restart the node's \
          daemon, or use --bind-to none)",
@@ -143,7 +143,7 @@ pub(crate) enum ConfineError {
         /// By the kernel's numbers.
         wanted: Vec<u32>,
     },
-    /// Only some of them.
+    /// The kernel allows only some of these cpus.
     #[error(
         "cannot run on cpus {}: the kernel allows only {} (its cpuset has changed or some are offline: restart the node's \
          daemon, or use --bind-to none)",
@@ -153,14 +153,14 @@ pub(crate) enum ConfineError {
     FewerCpus {
         /// By the kernel's numbers.
         wanted: Vec<u32>,
-        /// Of these, what is left.
+        /// The cpus that are allowed.
         allowed: Vec<u32>,
     },
     /// Its memory cannot be bound.
     #[error("cannot bind its memory: {} (leave out --mem-bind{})", .0.desc(), if *.0 == Errno::EPERM {
         ", or allow set_mempolicy in this container" } else { "" })]
     Memory(Errno),
-    /// Anything else.
+    /// Any other error.
     #[error("cannot bind to cpus: {} (use --bind-to none)", .0.desc())]
     Os(Errno),
 }
@@ -193,7 +193,7 @@ pub(crate) fn with_memory<T>(policy: &MemoryPolicy, act: impl FnOnce() -> T) -> 
     let before = MemoryPolicy::current().map_err(ConfineError::Memory)?;
     policy.set().map_err(ConfineError::Memory)?;
     let _back = OnDrop(|| {
-        // This policy was in force a moment ago.
+        // This restores a policy that was valid before, so it cannot fail.
         let _ = before.set();
     });
     Ok(act())
@@ -220,15 +220,15 @@ mod tests {
     #[test]
     fn a_thread_is_bound_during_a_call_only() {
         let before = CpuMask::current().expect("a thread has a mask");
-        let one = *before.cpus().last().expect("it may run somewhere");
-        let inside = on_cpus(&[one], || CpuMask::current().expect("it has one").cpus());
+        let one = *before.cpus().last().expect("at least one cpu");
+        let inside = on_cpus(&[one], || CpuMask::current().expect("a thread has a mask").cpus());
         assert_eq!(inside, Ok(vec![one]));
-        let after = CpuMask::current().expect("it has one");
-        assert_eq!(after.cpus(), before.cpus(), "it is back");
+        let after = CpuMask::current().expect("a thread has a mask");
+        assert_eq!(after.cpus(), before.cpus(), "the mask is restored");
         let (none, some) = (60_000, vec![one, 60_000]);
         assert_eq!(on_cpus(&[none], || ()), Err(ConfineError::NoCpu { wanted: vec![none] }));
         assert_eq!(on_cpus(&some, || ()), Err(ConfineError::FewerCpus { wanted: some, allowed: vec![one] }));
-        assert_eq!(CpuMask::current().expect("it has one").cpus(), before.cpus(), "it is back");
+        assert_eq!(CpuMask::current().expect("a thread has a mask").cpus(), before.cpus(), "the mask is restored");
     }
 
     #[test]

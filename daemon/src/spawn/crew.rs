@@ -6,9 +6,9 @@
 //!   next() ◀── pid + step's ends ─── SCM_RIGHTS, and closes its copies
 //! ```
 //!
-//! A new process copies its parent's table and closes what is close-on-exec, one by one. From the step's own table, with three
-//! descriptors for every rank already there, starting n ranks would cost n². From a separate table each start costs the
-//! same. Most of a start is the kernel's work, so two threads start nearly twice as many.
+//! A new process copies its parent's table and closes the close-on-exec descriptors one by one. The step's table has three
+//! descriptors per rank, so starting n ranks from it would cost n². From a separate table, each start costs the same. Most of a
+//! start is the kernel's work, so two threads start nearly twice as many.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -23,16 +23,16 @@ use nix::sys::socket::{
 };
 use nix::unistd::Pid;
 
-/// The number of threads. Two are faster than one if there are two cores; more are not faster.
+/// The number of threads. Two are faster than one on two or more cores; more threads are not faster.
 const THREADS: usize = 2;
 /// Longer reasons are truncated.
 const TEXT_BYTES_MAX: usize = 4096;
 /// The part of a reply before its text: the order's key, the pid, the port.
 const HEAD_BYTES: usize = 8 + 4 + 2;
-/// The step's ends of one process's pipes and sockets.
+/// The most descriptors of one process's pipes and sockets that the step keeps.
 const ENDS_MAX: usize = 8;
 
-/// Starts one process, or returns a sentence that says why not.
+/// Starts one process, or returns an error sentence.
 pub(crate) type Order = Box<dyn FnOnce() -> Result<Process, String> + Send>;
 
 /// A process that was started.
@@ -41,18 +41,18 @@ pub(crate) struct Process {
     pub(crate) pid: Pid,
     /// The step's ends of its pipes and sockets.
     pub(crate) ends: Vec<OwnedFd>,
-    /// A remark on how it was started; mostly empty.
+    /// A remark on how it was started; usually empty.
     pub(crate) remark: String,
     /// The port on which it listens for other ranks of its job; 0: none.
     pub(crate) port: u16,
 }
 
-/// One thread.
+/// One thread of the crew.
 #[derive(Debug)]
 struct Member {
     orders: mpsc::Sender<(u64, Order)>,
     replies: OwnedFd,
-    /// Orders that it has not answered.
+    /// The keys of its unanswered orders.
     waiting: Vec<u64>,
 }
 
@@ -66,17 +66,17 @@ pub(crate) struct Crew {
 pub(crate) type Started = (u64, Result<Process, String>);
 
 impl Crew {
-    /// Creates the threads. Call this while the process has few descriptors: the threads begin with copies of them.
+    /// Creates the threads. Must be called while the process has few descriptors, because the threads begin with copies of them.
     pub(crate) fn new() -> std::io::Result<Crew> {
         let members = (0..THREADS).map(|_| Member::new()).collect::<std::io::Result<_>>()?;
         Ok(Crew { members })
     }
 
-    /// Gives an order to a thread; [`Crew::next`] returns the result under the same key.
+    /// Sends an order to a thread; [`Crew::next`] returns the result under the same key.
     pub(crate) fn start(&mut self, key: u64, order: Order) {
         let member = self.members.iter_mut().min_by_key(|member| member.waiting.len()).expect("there are members");
         member.waiting.push(key);
-        // If the thread has ended, the end of its socket tells that.
+        // If the thread has ended, its closed socket reports that.
         let _ = member.orders.send((key, order));
     }
 
@@ -111,14 +111,14 @@ fn own_table(socket: RawFd) -> Result<OwnedFd, Errno> {
     unshare(CloneFlags::CLONE_FILES)?;
     let close = |first: RawFd, last: libc::c_uint| {
         if first.unsigned_abs() <= last {
-            // SAFETY: this closes only this table's copies, to which there is no handle; the originals are in the other one.
-            // A kernel before 5.9 leaves them open, which costs time only.
+            // SAFETY: this closes only this table's copies, which no other code uses; the originals are in the other table.
+            // Kernels before 5.9 leave them open, which costs only time.
             unsafe { libc::syscall(libc::SYS_close_range, first.unsigned_abs(), last, 0 as libc::c_uint) };
         }
     };
     close(3, socket.unsigned_abs() - 1);
     close(socket + 1, libc::c_uint::MAX);
-    // SAFETY: the number is open in this table, and its other handle belongs to the other one.
+    // SAFETY: the number is open in this table; the existing handle belongs to the other table.
     Ok(unsafe { OwnedFd::from_raw_fd(socket) })
 }
 
@@ -130,7 +130,7 @@ impl Member {
         let number = theirs.as_raw_fd();
         std::thread::Builder::new().name("crew".into()).stack_size(256 << 10).spawn(move || {
             let socket = own_table(number);
-            let _ = own.send(socket.as_ref().err().copied()); // the maker waits for it
+            let _ = own.send(socket.as_ref().err().copied()); // the creating thread waits for it
             let Ok(socket) = socket else { return };
             while let Ok((key, order)) = inbox.recv() {
                 if reply(&socket, key, order()).is_err() {
@@ -141,7 +141,7 @@ impl Member {
         if let Some(errno) = is_own.recv().map_err(std::io::Error::other)? {
             return Err(errno.into());
         }
-        // The thread has one of its own, whose end is to be seen when the thread is gone.
+        // The thread has its own copy, which closes when the thread ends.
         drop(theirs);
         Ok(Member { orders, replies, waiting: Vec::new() })
     }
@@ -223,7 +223,7 @@ mod tests {
         std::fs::read_dir("/proc/self/fd").expect("our own").count()
     }
 
-    /// An order that "starts" process `pid`, and returns the end of a pipe that contains `text`.
+    /// Returns an order that "starts" process `pid`, with the end of a pipe that contains `text`.
     fn order(pid: i32, text: &'static str) -> Order {
         Box::new(move || {
             let (read, write) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|e| e.to_string())?;

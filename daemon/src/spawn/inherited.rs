@@ -1,7 +1,7 @@
-//! What ranks have of the process that submitted their job: umask, nice value and limits.
+//! The umask, nice value and limits of the submitting process, which ranks inherit.
 //!
-//! The step adopts them before it starts a rank: its ranks inherit them from it, which costs nothing. Limits that could end the
-//! step itself, because they are lower than its own, it passes on by `rsd limits`, which sets them and then becomes the program.
+//! The step adopts them before it starts a rank, and its ranks inherit them, which costs nothing. Limits that are lower than the
+//! step's own could end the step itself. These are set by `rsd limits`, which then becomes the rank's program.
 
 use std::fmt::Write;
 use std::os::unix::process::CommandExt;
@@ -16,16 +16,16 @@ use rsd_proto::v1::{Inherited, Limit};
 
 use crate::options::LimitsOptions;
 
-/// What came of [`adopt`].
+/// The result of [`adopt`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Adopted {
-    /// Limits for the ranks alone, as `rsd limits` takes them; empty: none.
+    /// Limits that apply only to the ranks, as `rsd limits` takes them; empty: none.
     pub(crate) of_ranks: String,
-    /// What this node forbids, as sentences.
+    /// Sentences about values that this node forbids.
     pub(crate) notices: Vec<String>,
 }
 
-/// Makes `wanted` this process's, for those that it starts.
+/// Adopts `wanted` in this process, for the processes that it starts.
 pub(crate) fn adopt(wanted: &Inherited) -> Adopted {
     let mut adopted = Adopted::default();
     if let Some(bits) = wanted.umask {
@@ -41,7 +41,7 @@ pub(crate) fn adopt(wanted: &Inherited) -> Adopted {
             Plan::Nothing => {}
             Plan::Set if setrlimit(resource, limit.soft, limit.hard).is_ok() => {}
             Plan::Set => {
-                // Only root raises a hard limit.
+                // Only root may raise a hard limit.
                 let may = (limit.soft.min(hard), limit.hard.min(hard));
                 if setrlimit(resource, may.0, may.1).is_err() || limit.soft > hard {
                     adopted.notices.push(forbidden(limit, hard));
@@ -58,7 +58,7 @@ pub(crate) fn adopt(wanted: &Inherited) -> Adopted {
     adopted
 }
 
-/// Becomes the program, with these limits. Returns only if that fails.
+/// Executes the program with these limits. Returns only if that fails.
 pub(crate) fn become_limited(options: &LimitsOptions) -> anyhow::Result<()> {
     for limit in options.limits.split(',') {
         let parsed = || {
@@ -76,17 +76,17 @@ pub(crate) fn become_limited(options: &LimitsOptions) -> anyhow::Result<()> {
     Err(anyhow!("cannot execute {}: {error}", options.program.display()))
 }
 
-/// What to do about one limit.
+/// How to apply one limit.
 #[derive(Debug, PartialEq, Eq)]
 enum Plan {
     Nothing,
-    /// In this process, for all that it starts.
+    /// Set it in this process, for all processes that it starts.
     Set,
     OfRanks,
 }
 
 fn plan(wanted: &Limit, soft: u64, hard: u64) -> Plan {
-    // Less memory, time, file or descriptors than it has could end the step, and the job with it.
+    // A limit on memory, time, file size or descriptors below the present use could end the step, and with it the job.
     let could_end_the_step = matches!(&wanted.resource[..], "as" | "cpu" | "data" | "fsize" | "nofile");
     match (wanted.soft, wanted.hard) {
         it if it == (soft, hard) => Plan::Nothing,
@@ -106,7 +106,7 @@ fn forbidden(wanted: &Limit, hard: u64) -> String {
 }
 
 fn adopt_nice(wanted: i32) -> Option<String> {
-    // SAFETY: both calls take numbers only. Of the value -1 errno tells whether it is an error.
+    // SAFETY: both calls take only numbers. For the value -1, errno says whether it is an error.
     let own = unsafe {
         *libc::__errno_location() = 0;
         libc::getpriority(libc::PRIO_PROCESS, 0)
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_could_end_the_step_is_its_ranks_alone() {
+    fn a_limit_that_could_end_the_step_applies_only_to_its_ranks() {
         let wanted = |resource: &str, soft, hard| Limit { resource: resource.into(), soft, hard };
         for (limit, expected) in [
             (wanted("nofile", 1024, 4096), Plan::Nothing),

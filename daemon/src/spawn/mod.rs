@@ -1,13 +1,13 @@
-//! Starts rank processes, and collects the status of those that ended.
+//! Starts rank processes, and reaps those that have ended.
 //!
 //! Uses `posix_spawn` instead of fork: the child borrows this process's memory until it executes, so a start costs the same
 //! however much memory the step has, and none of rsd's code runs between fork and exec. Besides `nvml` this is the only module
 //! of the daemon that may use `unsafe`; [`resolve`] and reaping do not.
 //!
-//! A rank gets: the cpus and the memory policy that it is bound to, its own process group (so that a signal reaches it and
-//! its children, but no session of its own, so that terminals behave), default signal dispositions, an empty signal mask,
-//! file descriptors 0 to 2 and the ones that are passed to it. Everything else that this process has open is close-on-exec, with
-//! [`seal_inherited`] also what it inherited.
+//! A rank gets: the cpus and the memory policy that it is bound to, its own process group (so that a signal reaches it and its
+//! children, but not its own session, so that terminals behave), default signal dispositions, an empty signal mask, file
+//! descriptors 0 to 2 and those that are passed to it. All other descriptors of this process are close-on-exec;
+//! [`seal_inherited`] covers those that this process has inherited.
 
 #![expect(unsafe_code, reason = "posix_spawn, waitpid and sched_setaffinity are C functions over pointers")]
 
@@ -57,11 +57,11 @@ pub(crate) struct Command<'a> {
     pub(crate) stdout: BorrowedFd<'a>,
     /// Becomes file descriptor 2.
     pub(crate) stderr: BorrowedFd<'a>,
-    /// More, each with the number that it has in the child: 3 or more.
+    /// Additional descriptors, each with its number in the child: 3 or more.
     pub(crate) pass: &'a [(BorrowedFd<'a>, RawFd)],
-    /// The cpus that it may run on, by the kernel's numbers, ascending; empty: those of this process.
+    /// The cpus that it may run on, by the kernel's numbers, ascending; empty: the cpus of this process.
     pub(crate) cpus: &'a [u32],
-    /// Its memory policy; absent: that of this process.
+    /// Its memory policy; None: the policy of this process.
     pub(crate) memory: Option<&'a MemoryPolicy>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) enum SpawnError {
         /// The interpreter or loader.
         interpreter: Interpreter,
     },
-    /// A binary that this machine cannot run.
+    /// This machine cannot run the binary.
     #[error("program {}: a binary for another kind of machine, or damaged", path.display())]
     ForeignBinary {
         /// The program.
@@ -105,7 +105,7 @@ pub(crate) enum SpawnError {
         /// The program.
         path: PathBuf,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("program {}: {}", path.display(), errno.desc())]
     Os {
         /// The program.
@@ -137,7 +137,7 @@ fn spawn_here(command: &Command<'_>) -> Result<Pid, SpawnError> {
     }
 }
 
-/// A text without a `#!` line: a shell runs it, as with `execvp`.
+/// Starts a text without a `#!` line: a shell runs it, as with `execvp`.
 fn start_as_script(command: &Command<'_>) -> Result<Pid, SpawnError> {
     let path = path(command.program);
     if program::is_elf(path) {
@@ -148,7 +148,7 @@ fn start_as_script(command: &Command<'_>) -> Result<Pid, SpawnError> {
     start(command, c"/bin/sh", &argv).map_err(|errno| culprit(command, errno))
 }
 
-/// The system returns one error number for every cause; finds out which cause it was.
+/// Finds the cause of an error: the system returns one error number for every cause.
 fn culprit(command: &Command<'_>, errno: Errno) -> SpawnError {
     let path = path(command.program);
     if let Err(error) = check_wdir(self::path(command.wdir)) {
@@ -195,8 +195,8 @@ fn start(command: &Command<'_>, program: &CStr, argv: &[CString]) -> Result<Pid,
     Ok(Pid::from_raw(pid))
 }
 
-/// `copies[i]` stands in for the source of `moves[i]` where an earlier move might overwrite it: every such number is
-/// copied to one above all targets. Usually there is none, as no program asks for the numbers of sources.
+/// Copies sources that an earlier move might overwrite, each to a number above all targets: `copies[i]` then replaces the source
+/// of `moves[i]`. Usually there are none, because no program requests the numbers of sources.
 fn copy_endangered(moves: &mut [(BorrowedFd<'_>, RawFd)]) -> Result<Vec<Option<OwnedFd>>, Errno> {
     let above = moves.iter().map(|(_, to)| to + 1).max().unwrap_or(0);
     let is_target = |fd: RawFd| moves.iter().any(|(_, to)| *to == fd);
@@ -221,7 +221,7 @@ fn check(errno: libc::c_int) -> Result<(), Errno> {
     if errno == 0 { Ok(()) } else { Err(Errno::from_raw(errno)) }
 }
 
-/// What the child does with its descriptors and its directory before it executes the program.
+/// The file actions that the child performs before it executes the program.
 struct FileActions(libc::posix_spawn_file_actions_t);
 
 impl FileActions {
@@ -253,7 +253,7 @@ impl Drop for FileActions {
     }
 }
 
-/// Own process group, empty signal mask, default dispositions.
+/// The attributes of the child: own process group, empty signal mask, default dispositions.
 struct Attributes(libc::posix_spawnattr_t);
 
 impl Attributes {
@@ -285,7 +285,7 @@ impl Drop for Attributes {
 }
 
 /// Marks the descriptors that this process has inherited, except 0 to 2, close-on-exec. Descriptors that it opens later are
-/// close-on-exec anyway. Call this at the beginning of `main`.
+/// close-on-exec anyway. Must be called at the beginning of `main`.
 pub(crate) fn seal_inherited() -> std::io::Result<()> {
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let Some(fd) = entry?.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok()) else { continue };
@@ -297,10 +297,10 @@ pub(crate) fn seal_inherited() -> std::io::Result<()> {
     Ok(())
 }
 
-/// What [`wait_any`] found.
+/// The result of [`wait_any`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// This child has ended with this raw wait status, and is collected.
+    /// This child has ended with this raw wait status, and is reaped.
     Ended(Pid, i32),
     /// All children are running.
     Running,
@@ -308,10 +308,10 @@ pub(crate) enum Waited {
     Childless,
 }
 
-/// Collects any one ended child, without waiting.
+/// Reaps any one ended child, without waiting.
 ///
 /// Returns the raw status, because `nix` has no names for real-time signals: it would return an error and lose the child that it
-/// has just collected.
+/// has just reaped.
 pub(crate) fn wait_any() -> Waited {
     let mut status = 0;
     // SAFETY: the status is a local that outlives the call.

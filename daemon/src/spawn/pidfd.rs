@@ -1,5 +1,5 @@
-//! Watching a process that is not a child of ours: a descriptor that becomes readable when it ends. It stands for that one process,
-//! any process that gets the number afterwards.
+//! Watches a process that is not a child of this process: its descriptor becomes readable when the process ends. The descriptor
+//! stands for that process only, even if another process reuses the number.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -8,16 +8,16 @@ use nix::unistd::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Exactly one process, even if its pid is reused.
+/// Watches exactly one process, even if its pid is reused.
 #[derive(Debug)]
 pub(crate) struct Watched(AsyncFd<OwnedFd>);
 
 impl Watched {
-    /// Watches `pid`, if that is the process that began at `started` (see [`start_time`]; 0: not known). Fails with `NotFound`
-    /// when it has ended.
+    /// Watches `pid`, if that is the process that began at `started` (see [`start_time`]; 0: unknown). Fails with `NotFound` if
+    /// it has ended.
     pub(crate) fn new(pid: Pid, started: u64) -> io::Result<Watched> {
         let fd = open(pid)?;
-        // From here on the number cannot come to mean another process without the descriptor saying so.
+        // From here on, the descriptor reports the end of this process even if its number is reused.
         if started != 0 && start_time(pid) != Some(started) {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -25,9 +25,9 @@ impl Watched {
         Ok(Watched(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?))
     }
 
-    /// Returns when it has ended.
+    /// Waits until the process has ended.
     pub(crate) async fn end(&self) {
-        // An error of the reactor would be for ever.
+        // An error of the reactor is permanent, so retrying does not help.
         let _ = self.0.readable().await;
     }
 }
@@ -45,9 +45,9 @@ fn open(pid: Pid) -> io::Result<OwnedFd> {
     }
 }
 
-/// When a process began, in the kernel's ticks since boot: with its pid it is that process and no later one.
+/// Returns when a process began, in the kernel's ticks since boot. Pid and start time together identify a process.
 pub(crate) fn start_time(pid: Pid) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name, in parentheses, may have anything in it.
+    // The program's name, in parentheses, may contain any character.
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }

@@ -1,5 +1,5 @@
-//! Pipes and sockets between this process and a child: our end never blocks, the child's end blocks as programs expect,
-//! and neither is inherited by a process except through [`Command`](super::Command).
+//! Pipes and sockets between this process and a child. Our end never blocks, the child's end blocks as programs expect, and a
+//! process inherits neither except through [`Command`](super::Command).
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,29 +12,29 @@ use nix::sys::socket::{
 };
 use nix::unistd::pipe2;
 
-/// A pipe that the child writes: `(ours, the child's)`.
+/// Makes a pipe that the child writes: `(ours, the child's)`.
 pub(crate) fn output_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
     fcntl(&read, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok((read, write))
 }
 
-/// A pipe that the child reads: `(ours, the child's)`.
+/// Makes a pipe that the child reads: `(ours, the child's)`.
 pub(crate) fn input_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
     fcntl(&write, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok((write, read))
 }
 
-/// A stream in both directions: `(ours, the child's)`.
+/// Makes a stream in both directions: `(ours, the child's)`.
 pub(crate) fn socket_pair() -> std::io::Result<(UnixStream, OwnedFd)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     Ok((ours, theirs.into()))
 }
 
-/// A TCP socket that listens at this address, and the port that the system has chosen. It is the child's alone, which may
-/// take its time: peers that connect meanwhile wait in the kernel.
+/// Makes a TCP socket that listens at this address, and returns the port that the system has chosen. Only the child uses the
+/// socket; peers that connect before it accepts wait in the kernel.
 pub(crate) fn listening_socket(at: IpAddr) -> Result<(OwnedFd, u16), Errno> {
     let family = if at.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let listener = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
@@ -54,9 +54,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listening_socket_takes_connections_before_anybody_accepts() {
+    fn a_listening_socket_takes_connections_before_accept_is_called() {
         let at = IpAddr::from([127, 0, 0, 1]);
-        let (listener, port) = listening_socket(at).expect("there is a loopback");
+        let (listener, port) = listening_socket(at).expect("a loopback address");
         assert!(TcpStream::connect((at, port)).is_ok());
         drop(listener);
         assert!(TcpStream::connect((at, port)).is_err());

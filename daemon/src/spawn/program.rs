@@ -1,4 +1,4 @@
-//! Which file a program's name means, by the rules of `execvp`, and why it cannot be executed if so.
+//! Finds the file that a program's name means, by the rules of `execvp`, and explains why it cannot be executed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, eaccess};
 
-/// Where `execvp` looks when there is no PATH.
+/// The directories in which `execvp` searches if PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// The file that `program` means, absolute if `wdir` is.
+/// Returns the file that `program` means, absolute if `wdir` is.
 ///
-/// With a slash the name is a path, relative to `wdir`. Else the entries of `path_env` are tried in turn; an empty one
-/// is `wdir`, a relative one starts there. A file that cannot be executed is passed over, and named if no other is found.
+/// A name with a slash is a path, relative to `wdir`. Otherwise the entries of `path_env` are tried in turn; an empty one is
+/// `wdir`, a relative one starts there. A file that cannot be executed is skipped, and named in the error if no other file is
+/// found.
 pub(crate) fn resolve(program: &OsStr, wdir: &Path, path_env: &OsStr) -> Result<PathBuf, ProgramError> {
     if program.as_bytes().contains(&b'/') {
         return match check(&wdir.join(program)) {
@@ -40,7 +41,7 @@ pub(crate) fn resolve(program: &OsStr, wdir: &Path, path_env: &OsStr) -> Result<
     }))
 }
 
-/// Whether this file can be executed.
+/// Checks that this file can be executed.
 pub(super) fn check(file: &Path) -> Result<(), ProgramError> {
     let refuse = |why| Err(ProgramError::NotExecutable { path: file.to_path_buf(), why });
     let metadata = match std::fs::metadata(file) {
@@ -61,7 +62,7 @@ pub(super) fn check(file: &Path) -> Result<(), ProgramError> {
     }
 }
 
-/// Whether a process could start in this directory.
+/// Checks that a process could start in this directory.
 pub(crate) fn check_wdir(wdir: &Path) -> Result<(), WdirError> {
     let path = || wdir.to_path_buf();
     match std::fs::metadata(wdir) {
@@ -73,20 +74,20 @@ pub(crate) fn check_wdir(wdir: &Path) -> Result<(), WdirError> {
     }
 }
 
-/// Whether the file calls itself a binary.
+/// Returns whether the file is an ELF binary.
 pub(super) fn is_elf(file: &Path) -> bool {
     let mut magic = [0; 4];
     File::open(file).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"\x7fELF"
 }
 
-/// What must run this program.
+/// Returns the interpreter that must run this program.
 pub(super) fn interpreter(file: &Path) -> Interpreter {
     let mut line = Vec::new();
     if let Ok(file) = File::open(file)
         && BufReader::new(file).take(256).read_until(b'\n', &mut line).is_ok()
         && let Some(words) = line.strip_prefix(b"#!")
     {
-        // As the kernel splits it: a carriage return before the line's end is part of a name.
+        // The kernel splits it in this way: a carriage return before the end of the line is part of a name.
         let words = words.strip_suffix(b"\n").unwrap_or(words);
         let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
         let name = words.split(blank).find(|word| !word.is_empty()).unwrap_or_default();
@@ -98,19 +99,19 @@ pub(super) fn interpreter(file: &Path) -> Interpreter {
     Interpreter::Loader
 }
 
-/// The interpreter of a program that the kernel cannot run by itself.
+/// The interpreter that a program needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Interpreter {
-    /// Of a script's `#!` line.
+    /// The interpreter in a script's `#!` line.
     Named(PathBuf),
-    /// Of a script's `#!` line that ends in `\r\n`: the kernel takes the `\r` for the last letter of this name.
+    /// The interpreter in a `#!` line that ends in `\r\n`: for the kernel, the `\r` is the last letter of its name.
     CarriageReturn(PathBuf),
-    /// Of a dynamically linked binary.
+    /// The loader of a dynamically linked binary.
     Loader,
 }
 
 impl Interpreter {
-    /// What is missing of `program`, and how to mend that.
+    /// Says which interpreter of `program` is missing, and how to fix that.
     pub(super) fn missing(&self, program: &Path) -> String {
         match self {
             Interpreter::Named(path) => format!("its interpreter {} is not on this node", path.display()),
@@ -134,9 +135,9 @@ pub(crate) enum ProgramError {
     /// The file does not exist.
     #[error("program {}: not found{searched}", if program.is_empty() { "\"\"".into() } else { program.to_string_lossy() })]
     NotFound {
-        /// The name as it was given.
+        /// The name as given.
         program: OsString,
-        /// Where it was searched for.
+        /// Where it was searched.
         searched: Searched,
     },
     /// The file exists, but cannot be executed.
@@ -152,16 +153,16 @@ pub(crate) enum ProgramError {
 /// Where a program was searched for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Searched {
-    /// In this working directory, as the name has a slash.
+    /// In this working directory, because the name has a slash.
     Wdir(PathBuf),
-    /// In these directories, as it has none.
+    /// In these directories, because the name has no slash.
     Path {
-        /// As in the environment.
+        /// PATH in the environment.
         path: OsString,
         /// The working directory, if the program is there: the user forgot `./`.
         beside: Option<PathBuf>,
     },
-    /// At the absolute path that was given.
+    /// Nowhere else: an absolute path was given.
     Nowhere,
 }
 

@@ -6,7 +6,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 
 use super::*;
 
-/// A directory that goes away with the test.
+/// A directory that is deleted with the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -38,7 +38,7 @@ fn words(list: &[&str]) -> Vec<CString> {
     list.iter().map(|word| CString::new(*word).expect("no zero in it")).collect()
 }
 
-/// What a shell script, started as a rank is, wrote to its descriptor 1, and how it ended.
+/// Starts a shell script as a rank is started; returns its output and its exit code.
 fn run(script: &str, wdir: &Path, stdin: BorrowedFd<'_>, pass: &[(BorrowedFd<'_>, RawFd)]) -> (String, i32) {
     let (mut ours, theirs) = os_pipe();
     let pid = spawn(&Command {
@@ -72,7 +72,7 @@ fn null() -> File {
     File::open("/dev/null").expect("/dev/null")
 }
 
-/// Starts `program` in `wdir` and expects that it does not start.
+/// Starts `program` in `wdir` and expects that this fails.
 fn refusal(program: &Path, wdir: &Path, env: &[CString]) -> SpawnError {
     let null = null();
     let fd = null.as_fd();
@@ -107,7 +107,7 @@ fn a_child_gets_its_arguments_environment_directory_input_and_code() {
 }
 
 #[test]
-fn a_child_has_its_own_group_default_signals_and_no_descriptor_of_ours() {
+fn a_child_has_its_own_group_default_signals_and_none_of_our_descriptors() {
     let _ours = null();
     seal_inherited().expect("/proc/self/fd");
     let script = "set -- $(cat /proc/$$/stat); [ $5 = $$ ] && echo leader
@@ -118,7 +118,7 @@ fn a_child_has_its_own_group_default_signals_and_no_descriptor_of_ours() {
 }
 
 #[test]
-fn one_more_descriptor_arrives_under_its_number_also_when_numbers_overlap() {
+fn a_passed_descriptor_has_its_number_even_if_numbers_overlap() {
     let scratch = Scratch::new("pass");
     let extra = File::open(scratch.file("extra", b"extra\n", 0o600)).expect("just made");
     let input = File::open(scratch.file("input", b"input\n", 0o600)).expect("just made");
@@ -126,25 +126,25 @@ fn one_more_descriptor_arrives_under_its_number_also_when_numbers_overlap() {
     let both = "input\nextra\n";
     let (text, _) = run(&script(7), Path::new("/"), input.as_fd(), &[(extra.as_fd(), 7)]);
     assert_eq!(text, both);
-    // The number that the extra one shall have is its own here, ...
+    // Here the extra descriptor already has its target number, ...
     let again = || (File::open(scratch.0.join("input")), File::open(scratch.0.join("extra")));
-    let (Ok(input), Ok(extra)) = again() else { panic!("both are there") };
+    let (Ok(input), Ok(extra)) = again() else { panic!("both files exist") };
     let (text, _) = run_by_proc(&script(extra.as_raw_fd()), &input, &extra, extra.as_raw_fd());
     assert_eq!(text, both);
-    // ... and the number that the input has now here.
-    let (Ok(input), Ok(extra)) = again() else { panic!("both are there") };
+    // ... and here the target number is the input's present number.
+    let (Ok(input), Ok(extra)) = again() else { panic!("both files exist") };
     let (text, _) = run_by_proc(&script(input.as_raw_fd()), &input, &extra, input.as_raw_fd());
     assert_eq!(text, both);
 }
 
-/// A shell's redirections know descriptors of one digit only; `/proc` knows all.
+/// Runs a script that uses `/proc`, because a shell's redirections accept only descriptors of one digit.
 fn run_by_proc(script: &str, input: &File, extra: &File, number: RawFd) -> (String, i32) {
     let script = script.replace(&format!("<&{number}"), &format!("/proc/self/fd/{number}"));
     run(&script, Path::new("/"), input.as_fd(), &[(extra.as_fd(), number)])
 }
 
 #[test]
-fn a_source_that_an_earlier_move_overwrites_is_copied_away() {
+fn a_source_that_an_earlier_move_overwrites_is_copied_first() {
     let files = [null(), null()];
     let (a, b) = (files[0].as_fd(), files[1].as_fd());
     let swapped = copy_endangered(&mut [(a, b.as_raw_fd()), (b, a.as_raw_fd())]).expect("descriptors");
@@ -176,7 +176,7 @@ fn a_text_without_an_interpreter_line_is_run_by_a_shell() {
         cpus: &[],
         memory: None,
     })
-    .expect("a shell for it");
+    .expect("a shell runs it");
     drop(theirs);
     let mut text = String::new();
     ours.read_to_string(&mut text).expect("its output");
@@ -210,13 +210,13 @@ fn a_refusal_names_the_culprit() {
 }
 
 #[test]
-fn a_name_with_a_slash_is_a_path_and_others_are_searched_for() {
+fn a_name_with_a_slash_is_a_path_and_other_names_are_searched_in_path() {
     let scratch = Scratch::new("resolve");
     let tool = scratch.file("tool", b"", 0o755);
     let bin = scratch.0.join("bin");
     fs::create_dir(&bin).expect("a directory");
     symlink(&tool, bin.join("linked")).expect("a link");
-    fs::create_dir(bin.join("tool")).expect("a directory of the program's name, to be passed over");
+    fs::create_dir(bin.join("tool")).expect("a directory of the program's name, which must be skipped");
     let find = |name: &str, path: &str| resolve(OsStr::new(name), &scratch.0, OsStr::new(path));
     assert_eq!(find("./tool", ""), Ok(scratch.0.join("./tool")));
     assert_eq!(find(&tool.to_string_lossy(), ""), Ok(tool.clone()));
@@ -226,7 +226,7 @@ fn a_name_with_a_slash_is_a_path_and_others_are_searched_for() {
 }
 
 #[test]
-fn a_name_that_means_nothing_is_refused_with_where_it_was_sought() {
+fn an_unknown_name_is_refused_with_the_searched_directories() {
     let scratch = Scratch::new("sought");
     let dir = scratch.0.display().to_string();
     scratch.file("tool", b"", 0o755);
@@ -244,7 +244,7 @@ fn a_name_that_means_nothing_is_refused_with_where_it_was_sought() {
 }
 
 #[test]
-fn our_end_of_a_pipe_never_blocks_and_the_childs_does() {
+fn our_end_of_a_pipe_never_blocks_and_the_childs_end_blocks() {
     let blocks = |fd: BorrowedFd<'_>| fcntl(fd, FcntlArg::F_GETFL).expect("flags") & libc::O_NONBLOCK == 0;
     let kept = |fd: BorrowedFd<'_>| fcntl(fd, FcntlArg::F_GETFD).expect("flags") & libc::FD_CLOEXEC == 0;
     let (socket, peer) = socket_pair().expect("a socket pair");

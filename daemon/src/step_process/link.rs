@@ -1,4 +1,4 @@
-//! The step's link to its daemon: dialled again for as long as the step runs.
+//! The step's link to its daemon, which is dialled again as long as the step runs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) async fn open(state_dir: &Path) -> Option<Line> {
     Some(Line { ups, downs })
 }
 
-/// Attaches, passes messages, and attaches again, until the step's loop ends. Uses `first` before it connects anew.
+/// Attaches, passes messages, and attaches again until the step's loop ends. Uses `first` before it connects again.
 pub(super) async fn keep(
     state_dir: PathBuf,
     hello: StepHello,
@@ -60,7 +60,7 @@ pub(super) async fn keep(
     }
 }
 
-/// One link, from its first message to its end.
+/// Serves one link, from its first message to its end.
 async fn serve(line: Line, hello: &StepHello, events: &mpsc::UnboundedSender<Event>) -> Result<(), String> {
     let Line { ups, mut downs } = line;
     let who = Some(hello::Who::Step(hello.clone()));

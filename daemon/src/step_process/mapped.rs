@@ -1,5 +1,5 @@
-//! The libraries that a rank and its descendants have mapped, and whether they can find rsd, as far as the kernel permits this step
-//! to see that.
+//! Lists the libraries that a rank and its descendants have mapped, and whether these processes can find rsd, if the kernel
+//! permits this step to see that.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,8 @@ use rsd_core::step::{LAUNCHERS, Mapped, has_lost_us, is_mpi, matters};
 /// The most processes to look at: a shell or two, and the program.
 const PROCESSES_MAX: usize = 16;
 
-/// Returns what [`matters`] of it. A process that has ended, or belongs to another user by now, counts as having mapped nothing.
+/// Returns the mapped files for which [`matters`] is true. A process that has ended, or belongs to another user, counts as having
+/// none.
 pub(super) fn look(rank: Pid) -> Mapped {
     let (mut files, mut lost, mut todo, mut seen) = (BTreeSet::new(), None, vec![rank.as_raw()], 0);
     while let Some(pid) = todo.pop()
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_without_mpi_has_mapped_none_and_one_that_is_gone_nothing() {
+    fn a_process_without_mpi_or_one_that_has_ended_has_mapped_no_mpi() {
         assert_eq!(look(Pid::this()), Mapped::default());
         assert_eq!(look(Pid::from_raw(i32::MAX)), Mapped::default());
     }

@@ -1,7 +1,7 @@
-//! Members of a group's epoch as the system sees them: the port where they find their PMI server, and the ends of their processes.
+//! The members of a group's epoch at the system level: the port of their PMI server, and the ends of their processes.
 //!
-//! PMI has no authentication of its own. The port is on loopback; a peer must have the uid of some member, and present
-//! that member's `PMI_ID`, a number that only it was told.
+//! PMI has no authentication of its own. The port is on loopback. A peer must have the uid of some member, and present that
+//! member's `PMI_ID`, a number that only the member has received.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -27,7 +27,7 @@ const KNOCK_DEADLINE: Duration = Duration::from_secs(10);
 const KNOCK_BYTES_MAX: usize = 256;
 /// The most connections that have not yet presented their id.
 const KNOCKS_MAX: usize = 256;
-/// The pause after a failure to accept, which mostly means that descriptors ran out.
+/// The pause after a failure to accept, which usually means that no descriptors are left.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A peer has connected and presented its id.
@@ -51,7 +51,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Listens; no connection is accepted as a member before [`Members::expect`].
+    /// Listens. No connection is accepted as a member before [`Members::expect`].
     pub(super) async fn listen(events: mpsc::UnboundedSender<Event>) -> std::io::Result<Members> {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -62,7 +62,7 @@ impl Members {
         self.port
     }
 
-    /// Expects a member, and watches for the end of its process.
+    /// Registers a member, and watches for the end of its process.
     pub(super) fn expect(&mut self, start: &MemberStart) {
         self.by_id.insert((start.pmi_id, start.uid), start.local);
         if start.pid > 0 {
@@ -81,7 +81,7 @@ impl Members {
                 }
             })),
             Err(error) if error.kind() == ErrorKind::NotFound => drop(events.send(Event::Input(Input::Gone(local)))),
-            // The end of its connection tells as well.
+            // The end of its connection also reports that it has ended.
             Err(error) => warn!(%pid, %error, "cannot watch a member"),
         }
     }
@@ -91,7 +91,7 @@ impl Members {
         self.pids.get(&local).copied()
     }
 
-    /// Returns the member that this connection belongs to.
+    /// Returns the member to which this connection belongs.
     pub(super) fn find(&self, knock: &Knock) -> Option<Local> {
         self.by_id.get(&(knock.pmi_id, knock.uid)).copied()
     }

@@ -1,9 +1,9 @@
-//! `rsd step`: the process around [`rsd_core::Step`]. It owns a node's ranks of one job, outlives its daemon, and talks to
-//! whichever daemon runs in its state directory.
+//! `rsd step`: the process around [`rsd_core::Step`]. It owns a node's ranks of one job, outlives its daemon, and connects to the
+//! daemon that runs in its state directory.
 //!
-//! One thread: tasks read the ranks' pipes and sockets and the link, and one loop feeds the core and performs its effects.
-//! Output arrives in a bounded queue that is read only while the state machine wants more; everything else arrives in another,
-//! so that a rank that floods its output never delays the fence of another.
+//! It has one thread: tasks read the ranks' pipes and sockets and the link, and one loop feeds the core and performs its effects.
+//! Output arrives in a bounded queue that is read only while the state machine wants more. All other events arrive in another
+//! queue, so that a rank that floods its output does not delay other ranks' fences.
 
 mod link;
 mod mapped;
@@ -45,16 +45,16 @@ use members::{Knock, Members};
 use port::KeptPort;
 use ranks::{Ranks, Started};
 
-/// Ranks started at a time; while they start, each of their pipes and sockets is open twice.
+/// The number of ranks that are started at a time; while they start, each of their pipes and sockets is open twice.
 const SPAWN_CHUNK: usize = 64;
-/// Output messages that may wait for the state machine.
+/// The most output messages that wait for the state machine.
 const OUTPUT_QUEUE: usize = 16;
 
-/// What the tasks of a step report to its loop.
+/// A report of a step's task to its loop.
 #[derive(Debug)]
 enum Event {
     Input(Input),
-    /// The link is up: where to send.
+    /// The link is up; this sends on it.
     LinkUp(mpsc::UnboundedSender<Up>),
     /// A member of a group has connected.
     Knock(Knock),
@@ -70,13 +70,13 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     let tuning = crate::settings::tuning(&settings);
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        // What does not need the order is done before it arrives: a launch waits for everything after it.
+        // Everything that does not need the order is done before it arrives, because a launch waits for the rest.
         let first_line = link::open(&options.state_dir).await;
         let signals = Signals::listen()?;
         let inventory = state_dir::inventory(&options.state_dir);
         spawn::map_own_text();
         let Some((job, node)) = wait_for_order().await? else { return Ok(()) };
-        // The lock tells daemons that this step is running.
+        // The lock shows daemons that this step is running.
         let (launch, _lock) = state_dir::take_step(&options.state_dir, job)?;
         let map = launch.map.context("the launch has no map")?;
         let map = TaskMap::try_from(map).map_err(|error| anyhow!("the launch's map: {error}"))?;
@@ -93,7 +93,7 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     })
 }
 
-/// Waits for the job to hold and this node's id; None if the daemon ends first.
+/// Waits for the order, a job and this node's id. None: the daemon has ended first.
 async fn wait_for_order() -> anyhow::Result<Option<(JobId, NodeId)>> {
     let stdin = std::io::stdin().as_fd().try_clone_to_owned().context("open standard input")?;
     let stdin = BufReader::new(pipe::Receiver::from_owned_fd(stdin).context("open standard input")?);
@@ -105,7 +105,7 @@ async fn wait_for_order() -> anyhow::Result<Option<(JobId, NodeId)>> {
 /// The signals that a step handles or ignores.
 struct Signals {
     child: Arrivals,
-    /// These may stop the daemon, but not its ranks.
+    /// Signals that may stop the daemon, but not its ranks.
     _ignored: [Arrivals; 3],
 }
 
@@ -182,7 +182,7 @@ async fn run(
         }
         process.take([]).await;
     }
-    // The daemon mostly shares this core, and still has to report the end.
+    // The daemon usually shares this core, and must still report the end.
     std::thread::yield_now();
     Ok(())
 }
@@ -192,23 +192,23 @@ struct StepProcess {
     hello: rsd_proto::v1::StepHello,
     clock: Clock,
     ranks: Ranks,
-    /// In the epoch of a group.
+    /// The members, in the epoch of a group.
     members: Option<Members>,
     pids: HashMap<Pid, Local>,
     up: Option<mpsc::UnboundedSender<Up>>,
-    /// What is left of the ranks is being ended.
+    /// Set while leftover processes of the ranks are being ended.
     sweep: Option<Leftovers>,
     namespace: String,
     state_dir: PathBuf,
-    /// Ranks to start together.
+    /// Ranks that are started together.
     starts: Vec<RankStart>,
-    /// The port that is kept free for rank 0.
+    /// The port that is reserved for rank 0.
     port: Option<KeptPort>,
     over: bool,
 }
 
 impl StepProcess {
-    /// Handles inputs and their consequences until there are none left.
+    /// Handles inputs and their consequences until none are left.
     async fn take(&mut self, inputs: impl IntoIterator<Item = Input>) {
         let mut effects = Vec::new();
         let now = self.clock.now();
@@ -242,7 +242,7 @@ impl StepProcess {
                     self.core.handle(self.clock.now(), input, &mut effects);
                 }
                 debug!(ranks = starts.len(), "started");
-                // Starting many ranks takes long: let the link and the first ranks make progress.
+                // Starting many ranks takes long, so this lets the link and the first ranks make progress.
                 tokio::task::yield_now().await;
             }
             self.core.settle(self.clock.now(), &mut effects);
@@ -279,7 +279,7 @@ impl StepProcess {
         }
     }
 
-    /// Handles one input and performs its effects; ranks to start wait for the next [`StepProcess::take`].
+    /// Handles one input and performs its effects. Ranks to start wait for the next [`StepProcess::take`].
     fn handle(&mut self, input: Input) {
         let mut effects = Vec::new();
         let mut inputs = vec![input];
@@ -327,11 +327,11 @@ impl StepProcess {
             }
             Effect::Up(up) => {
                 if let (Some(up::Body::Master(_)), Some(port)) = (&up.body, &mut self.port) {
-                    // Members are running already.
+                    // Members already run.
                     port.let_go();
                 }
                 if let Some(link) = &self.up {
-                    // If the link breaks now, its task reports that, and the next link carries everything again.
+                    // If the link breaks now, its task reports that, and everything is sent again on the next link.
                     let _ = link.send(up);
                 }
             }
@@ -346,7 +346,7 @@ impl StepProcess {
         None
     }
 
-    /// Describes the job that a rank wants to spawn.
+    /// Describes the job that a rank requests to spawn.
     fn describe(&self, local: Local, app: usize, spawn: Spawn) -> Result<SpawnWish, String> {
         let secret = crate::random::random::<32>().map_err(|error| format!("cannot read random bytes: {error}"))?;
         let started =
@@ -382,7 +382,7 @@ impl StepProcess {
 
     fn on_ended(&mut self, ended: Vec<(Pid, Exit)>) {
         for (pid, exit) in ended {
-            // Other processes were left by ranks and became children of this one.
+            // Other processes were left by ranks and became children of this process.
             let Some(local) = self.pids.remove(&pid) else { continue };
             let status = match exit {
                 Exit::Exited(code) => Status::Exited(code),
@@ -392,7 +392,7 @@ impl StepProcess {
         }
     }
 
-    /// Looks for what the ranks left; [`Input::Swept`] when nothing is left.
+    /// Looks for leftover processes of the ranks; returns [`Input::Swept`] when none are left.
     fn sweep_on(&mut self) -> Option<Input> {
         let leftovers = self.sweep.as_mut()?;
         let (ended, look) = reap::look();

@@ -1,4 +1,4 @@
-//! A rank's PMI connection: a task reads what the rank asks, and another one writes the answers that the socket did not take at
+//! A rank's PMI connection: one task reads the rank's requests, and another writes the answers that the socket did not take at
 //! once.
 
 use std::cell::Cell;
@@ -14,22 +14,22 @@ use tokio::sync::mpsc;
 
 use super::Event;
 
-/// A client that leaves more than this unread has broken the protocol.
+/// The most unread bytes of answers; a client that exceeds this has broken the protocol.
 const BACKLOG_BYTES: usize = 4 << 20;
 
 /// The connection of one rank.
 #[derive(Debug)]
 pub(super) struct PmiSocket {
-    /// The rank has a newer connection: nothing that happens on this one is reported.
+    /// Set when the rank has a newer connection: events of this one are not reported.
     replaced: Rc<Cell<bool>>,
     stream: Rc<UnixStream>,
-    /// Answers that the socket did not take at once.
+    /// Sends answers to the writing task if the socket did not take them at once.
     backlog: mpsc::UnboundedSender<Bytes>,
     backlog_bytes: Rc<Cell<usize>>,
 }
 
 impl PmiSocket {
-    /// Serves a connected stream socket, of any family.
+    /// Serves a connected stream socket of any family.
     pub(super) fn serve(
         local: Local,
         socket: std::os::unix::net::UnixStream,
@@ -44,7 +44,7 @@ impl PmiSocket {
         Ok(PmiSocket { replaced, stream, backlog, backlog_bytes })
     }
 
-    /// Sends an answer; false: the rank does not read its answers.
+    /// Sends an answer. Returns false if the rank does not read its answers.
     pub(super) fn send(&self, bytes: &Bytes) -> bool {
         let waiting = self.backlog_bytes.get();
         let sent = if waiting > 0 { 0 } else { self.stream.try_write(bytes).unwrap_or(0) };
@@ -56,17 +56,17 @@ impl PmiSocket {
             return false;
         }
         self.backlog_bytes.set(waiting);
-        // The task that writes ends only with the socket.
+        // The writing task ends only with the socket.
         let _ = self.backlog.send(bytes.slice(sent..));
         true
     }
 
-    /// Closes the connection; the task that reads sees the end and reports it.
+    /// Closes the connection. The reading task sees the end and reports it.
     pub(super) fn close(&self) {
         let _ = shutdown(self.stream.as_raw_fd(), Shutdown::Both);
     }
 
-    /// Closes the connection in favour of a newer one: its end is not reported.
+    /// Closes the connection because a newer one exists: its end is not reported.
     pub(super) fn replace(&self) {
         self.replaced.set(true);
         self.close();

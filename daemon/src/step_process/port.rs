@@ -1,8 +1,8 @@
 //! The port at which the ranks of a job with `--export` meet: found free on this machine, and reserved until the ranks run.
 //!
-//! Until rank 0 listens, another process could take it. So it is a port that the kernel never assigns by itself
-//! (outside `ip_local_port_range`), and no other step of this machine takes it while this one runs: each step holds a name in the
-//! abstract namespace of unix sockets, which is shared as widely as the ports, and disappears with its process.
+//! Until rank 0 listens, another process could take it. So it is a port that the kernel never assigns by itself (outside
+//! `ip_local_port_range`), and no other step on this machine takes it while this one runs: each step holds a name in the abstract
+//! namespace of unix sockets, which has the same scope as the ports, and which disappears with its process.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -20,7 +20,7 @@ const LOWEST: u16 = 10_000;
 #[derive(Debug)]
 pub(super) struct KeptPort {
     number: u16,
-    /// Bound, not listening: no other process can bind it.
+    /// Bound sockets that do not listen: no other process can bind the port.
     bound: Vec<std::os::fd::OwnedFd>,
     _name: UnixListener,
 }
@@ -37,7 +37,7 @@ pub(super) enum NoPort {
 }
 
 impl KeptPort {
-    /// Reserves a free port.
+    /// Finds and reserves a free port.
     pub(super) fn find() -> Result<KeptPort, NoPort> {
         let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
         let candidates = candidates(&range);
@@ -66,7 +66,7 @@ impl KeptPort {
         Ok(Some(KeptPort { number, bound, _name: name }))
     }
 
-    /// Returns its number.
+    /// Returns the port's number.
     pub(super) fn number(&self) -> u16 {
         self.number
     }
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn candidates_are_those_that_the_kernel_does_not_hand_out() {
+    fn candidates_are_the_ports_that_the_kernel_does_not_assign() {
         let ports = candidates("32768\t60999\n");
         assert!(ports.contains(&10_000) && ports.contains(&61_000));
         assert!(!ports.contains(&32_768) && !ports.contains(&60_999) && !ports.contains(&9_999));
@@ -124,16 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_kept_from_others_and_then_given_to_who_listens() {
+    fn a_reserved_port_is_refused_to_others_until_it_is_released() {
         let mut kept = KeptPort::find().unwrap();
         let number = kept.number();
         assert!(TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_err());
         assert!(matches!(KeptPort::take(number), Ok(None)));
         kept.let_go();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, number)).unwrap();
-        assert!(matches!(KeptPort::take(number), Ok(None)), "its name is held by the step");
+        assert!(matches!(KeptPort::take(number), Ok(None)), "the step holds its name");
         drop(kept);
-        assert!(matches!(KeptPort::take(number), Ok(None)), "a process listens there");
+        assert!(matches!(KeptPort::take(number), Ok(None)), "a process listens on it");
         drop(listener);
     }
 }

@@ -1,4 +1,4 @@
-//! The ranks of a step as the system sees them: starting one, its PMI socket, its pipes, its files.
+//! The ranks of a step at the system level: their start, PMI socket, pipes and files.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -28,9 +28,9 @@ use super::spawning::{self, Spawner};
 use crate::disk::state_dir;
 use crate::spawn::{self, Command, ConfineError, Crew, MemoryPolicy, Process, SpawnError};
 
-/// The descriptor that a rank finds in PMI_FD.
+/// The number of the PMI descriptor in a rank, which PMI_FD names.
 const PMI_FD: i32 = 3;
-/// That of its listening socket, if it has one.
+/// The number of the listening socket in a rank, if it has one.
 const LISTEN_FD: i32 = 4;
 const READ_BYTES: usize = 64 << 10;
 
@@ -38,13 +38,13 @@ const READ_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Ranks {
     launch: LaunchBody,
-    /// Limits that only the ranks get; empty: none.
+    /// Limits that apply only to the ranks; empty: none.
     limits: String,
     state_dir: PathBuf,
-    /// How to start each program of the job; made when its first rank starts.
+    /// How to start each program of the job; prepared when its first rank starts.
     programs: Vec<Option<Result<Arc<Program>, String>>>,
     io: Vec<RankIo>,
-    /// Made when the first ranks start, if there are several.
+    /// Created when the first ranks start, if there are several.
     crew: Option<Crew>,
     events: mpsc::UnboundedSender<Event>,
     output: mpsc::Sender<Input>,
@@ -55,7 +55,7 @@ struct Program {
     path: CString,
     argv: Vec<CString>,
     wdir: CString,
-    /// Without what differs between ranks.
+    /// The environment that all ranks of the program share.
     env: Vec<CString>,
 }
 
@@ -116,7 +116,7 @@ fn start(
         true => spawn::input_pipe().map(|(ours, theirs)| (Some(ours), theirs)).map_err(|e| broken("input pipe", &e))?,
         false => (None, File::open("/dev/null").map_err(|e| broken("standard input", &e))?.into()),
     };
-    // Most programs never use it: the rank starts without it.
+    // Most programs never use this socket, so after a failure the rank starts without it.
     let listener =
         listen.and_then(|at| spawn::listening_socket(at).inspect_err(|error| debug!(%at, %error, "no socket")).ok());
     let port = listener.as_ref().map_or(0, |(_, port)| *port);
@@ -157,7 +157,7 @@ fn start(
 struct OutputFile {
     file: File,
     path: PathBuf,
-    /// A write failed, and that was reported.
+    /// Whether a write has failed and was reported.
     failed: bool,
 }
 
@@ -182,7 +182,7 @@ impl Ranks {
         }
     }
 
-    /// Starts ranks; several are started by the crew. The errors are sentences.
+    /// Starts ranks; the crew starts several. The errors are sentences.
     pub(super) fn spawn(&mut self, starts: &[RankStart]) -> Vec<(Local, Result<Started, String>)> {
         if let [only] = starts {
             let started = self.prepare(only).and_then(|(program, env, files)| {
@@ -227,7 +227,7 @@ impl Ranks {
         running
     }
 
-    /// Returns what a rank is started with.
+    /// Returns the program, variables and files with which a rank is started.
     fn prepare(&mut self, start: &RankStart) -> Result<Prepared, String> {
         if self.io.len() <= start.local {
             self.io.resize_with(start.local + 1, RankIo::default);
@@ -236,7 +236,7 @@ impl Ranks {
         let make = || prepare(launch, start.app, &self.limits, &self.state_dir).map(Arc::new);
         let program = self.programs[start.app].get_or_insert_with(make).clone()?;
         let env = start.env.iter().filter_map(|var| CString::new(var.as_str()).ok()).collect();
-        // Last: a program that cannot run leaves no files that the next try would have to replace.
+        // The files come last: a program that cannot run then leaves no files that the next attempt would have to replace.
         Ok((program, env, self.open_files(start.rank)?))
     }
 
@@ -280,7 +280,7 @@ impl Ranks {
         Ok(Some([open("stdout")?, open("stderr")?]))
     }
 
-    /// A rank that has not started leaves no files behind, unless they may have been there before.
+    /// Removes the files of a rank that has not started, unless they may have existed before.
     fn not_started(&self, files: Option<[OutputFile; 2]>, why: String) -> String {
         if !self.launch.spec.as_ref().is_some_and(|spec| spec.output_overwrite) {
             files.iter().flatten().for_each(|file| drop(std::fs::remove_file(&file.path)));
@@ -299,9 +299,9 @@ impl Ranks {
         }
     }
 
-    // --- what a rank spawns ---
+    // --- spawns ---
 
-    /// A rank of program `app` as a spawner; `pid` is its process, if that is known.
+    /// Returns a rank of program `app` as a spawner; `pid` is its process, if known.
     pub(super) fn spawner(&self, app: usize, pid: Option<u32>) -> Spawner {
         let spec = self.launch.spec.clone().unwrap_or_default();
         let launched_in = spec.apps.get(app).map(|app| PathBuf::from(OsStr::from_bytes(&app.wdir)));
@@ -312,7 +312,7 @@ impl Ranks {
         let same = |launched: &PathBuf| std::fs::canonicalize(launched).is_ok_and(|place| place == wdir);
         Spawner {
             env,
-            // As the user wrote it, where that is the same place.
+            // The directory as the user wrote it, if it is the same place.
             wdir: launched_in.filter(same).unwrap_or(wdir),
             oversubscribe: spec.oversubscribe,
             output_dir: spec.output_dir,
@@ -329,7 +329,7 @@ impl Ranks {
         if self.io.len() <= local {
             self.io.resize_with(local + 1, RankIo::default);
         }
-        // The calls used on it work on any stream socket.
+        // The calls used on the socket work on any stream socket.
         let socket = OwnedFd::from(stream.into_std()?).into();
         let pmi = PmiSocket::serve(local, socket, self.events.clone())?;
         if let Some(before) = self.io[local].pmi.replace(pmi) {
@@ -362,7 +362,7 @@ impl Ranks {
                 let mut buffer = BytesMut::with_capacity(READ_BYTES);
                 let input = match receiver.try_read_buf(&mut buffer) {
                     Ok(0) => {
-                        // Mostly the rank is exiting and closes its other descriptors next: yield this core to it, instead of
+                        // Usually the rank is exiting and closes its other descriptors next. Yielding this core to it avoids
                         // being woken for each of them.
                         std::thread::yield_now();
                         break;
@@ -411,12 +411,12 @@ impl Ranks {
     }
 }
 
-/// Prepares what all ranks of a program have in common.
+/// Prepares everything that all ranks of a program share.
 fn prepare(launch: &LaunchBody, app: usize, limits: &str, state_dir: &Path) -> Result<Program, String> {
     let spec = launch.spec.as_ref().ok_or("the launch contains no job")?;
     let wanted = &spec.apps[app];
     let c_string = |bytes: &[u8], what: &str| {
-        CString::new(bytes).map_err(|_| format!("{what} has a zero byte in it: {:?}", String::from_utf8_lossy(bytes)))
+        CString::new(bytes).map_err(|_| format!("{what} contains a zero byte: {:?}", String::from_utf8_lossy(bytes)))
     };
     let wdir = Path::new(OsStr::from_bytes(&wanted.wdir));
     spawn::check_wdir(wdir).map_err(|error| error.to_string())?;
@@ -455,7 +455,7 @@ mod tests {
 
     use super::*;
 
-    /// No machine has so many cpus.
+    /// A cpu number that no machine has.
     const NO_CPU: u32 = 60_000;
 
     fn start_on(cpus: &[u32], required: bool) -> Result<Process, String> {
@@ -467,14 +467,14 @@ mod tests {
 
     #[test]
     fn a_rank_starts_without_a_default_binding_but_not_without_a_requested_one() {
-        let unbound = start_on(&[NO_CPU], false).expect("it runs anywhere");
+        let unbound = start_on(&[NO_CPU], false).expect("the rank starts unbound");
         assert!(unbound.remark.starts_with("cannot run on cpus 60000"), "{}", unbound.remark);
-        let free = start_on(&[], true).expect("it is not bound");
+        let free = start_on(&[], true).expect("an unbound rank starts");
         assert_eq!(free.remark, "");
         for process in [unbound, free] {
             waitpid(process.pid, None).expect("our child");
         }
-        let refused = start_on(&[NO_CPU], true).expect_err("it is not to run elsewhere");
+        let refused = start_on(&[NO_CPU], true).expect_err("a required binding must not be dropped");
         assert!(refused.contains("--bind-to none"), "{refused}");
     }
 }

@@ -30,24 +30,24 @@ use rsd_proto::v1::{App, EnvVar, Host, Inherited, JobSpec, Soft, StdinTarget, Tr
 /// A file of keys may include another, up to this depth.
 const FILES_DEEP: usize = 4;
 
-/// The process that spawns.
+/// The process that requests the spawn.
 #[derive(Debug)]
 pub(super) struct Spawner {
     /// Its environment.
     pub(super) env: Vec<EnvVar>,
     /// Its working directory.
     pub(super) wdir: PathBuf,
-    /// These are as in its job.
+    /// As in the spawner's job.
     pub(super) oversubscribe: bool,
     pub(super) output_dir: Bytes,
     pub(super) output_overwrite: bool,
-    /// What its processes inherit.
+    /// The umask, nice value and limits that its processes inherit.
     pub(super) inherited: Option<Inherited>,
     /// Whether ranks see only their own GPUs.
     pub(super) gpus_visible: bool,
 }
 
-/// Returns the requested job, or why there is none, as a sentence.
+/// Returns the requested job, or a sentence that says why the request is invalid.
 pub(super) fn wish(
     spawn: Spawn,
     spawner: Spawner,
@@ -89,7 +89,7 @@ pub(super) fn wish(
     Ok(SpawnWish { spec, soft, preput, apart, secret })
 }
 
-/// What a program's info keys say.
+/// The info keys of a program.
 #[derive(Debug, Default)]
 struct Keys {
     hosts: Vec<Host>,
@@ -162,7 +162,7 @@ impl Keys {
     }
 }
 
-/// Triplets as MPI writes them: `4`, `2:10`, `2:10:2`.
+/// Parses triplets in MPI's form: `4`, `2:10`, `2:10:2`.
 fn soft(text: &str) -> Result<Vec<Triplet>, String> {
     let wrong =
         || format!("info key soft: invalid value {text:?}: write numbers or ranges, such as 4,6 or 2:10 or 2:10:2");
@@ -179,7 +179,7 @@ fn soft(text: &str) -> Result<Vec<Triplet>, String> {
     text.split(',').map(triplet).collect()
 }
 
-/// The environment of a process and its working directory, as the kernel shows them.
+/// Returns the environment of a process and its working directory, as the kernel reports them.
 pub(super) fn look_at(pid: u32) -> io::Result<(Vec<EnvVar>, PathBuf)> {
     let bytes = std::fs::read(format!("/proc/{pid}/environ"))?;
     let var = |text: &[u8]| {
@@ -218,10 +218,10 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_spawned_with_what_its_spawner_has() {
+    fn a_spawned_job_has_its_spawners_environment_and_directory() {
         let wish = wished(&[], "").unwrap();
         let names: Vec<_> = wish.spec.env.iter().map(|var| String::from_utf8_lossy(&var.name)).collect();
-        assert_eq!(names, ["PATH", "A"], "neither its place in its job nor its GPUs");
+        assert_eq!(names, ["PATH", "A"], "neither the spawner's rank variables nor its GPUs");
         let app = &wish.spec.apps[0];
         assert_eq!(
             (app.n, &app.wdir[..], &app.argv[..]),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn info_keys_say_where_and_with_what() {
+    fn info_keys_set_hosts_directory_and_environment() {
         let keys =
             [("host", "a,b:2"), ("wdir", "sub"), ("path", "/opt/bin"), ("env", "A=2"), ("env", "B=x=y"), ("arch", "z")];
         let app = wished(&keys, "").unwrap().spec.apps.remove(0);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_keys_stands_for_its_keys() {
+    fn a_file_of_keys_is_replaced_by_its_keys() {
         let wish = wished(&[("file", "keys")], "# comment\n\nwdir = /tmp\nsoft = 1:8:2, 4\nrsd_apart=true\n").unwrap();
         assert_eq!(&wish.spec.apps[0].wdir[..], b"/tmp");
         let triplets: Vec<_> = wish.soft[0].triplets.iter().map(|it| (it.first, it.last, it.stride)).collect();

@@ -35,7 +35,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Moves the one file that a generator wrote into its place, headed by what it is.
+/// Moves the one file that a generator wrote to its place, with a header.
 fn adopt(scratch: &Path, target: &Path) -> anyhow::Result<()> {
     let written = scratch.join("rsd.v1.rs");
     let text = std::fs::read_to_string(&written).context("read what the generator wrote")?;

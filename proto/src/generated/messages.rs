@@ -99,8 +99,8 @@ pub struct JobSpec {
     pub apps: ::prost::alloc::vec::Vec<App>,
     #[prost(message, repeated, tag = "2")]
     pub env: ::prost::alloc::vec::Vec<EnvVar>,
-    /// Placement options in canonical text form: "package:pe=2:span", "slot", "core:overload-allowed"; empty: the default. They are
-    /// texts so that the grammar checks them in one place, and an older head refuses a newer rsctl's word with a sentence.
+    /// Placement options in canonical text form: "package:pe=2:span", "slot", "core:overload-allowed"; empty: the default. One
+    /// grammar validates these texts, and an older head can name an unknown word of a newer rsctl in its refusal.
     #[prost(string, tag = "3")]
     pub map_by: ::prost::alloc::string::String,
     #[prost(string, tag = "10")]
@@ -140,14 +140,14 @@ pub struct JobSpec {
     /// Whether the job is cancelled when the client that submitted it disconnects.
     #[prost(bool, tag = "9")]
     pub attached: bool,
-    /// Files of `output_dir` that exist are replaced; else a rank whose file exists does not start.
+    /// Whether existing files in `output_dir` are replaced. Otherwise a rank whose file exists does not start.
     #[prost(bool, tag = "18")]
     pub output_overwrite: bool,
-    /// Absent: ranks have what their daemon has.
+    /// Absent: ranks inherit from their daemon.
     #[prost(message, optional, tag = "19")]
     pub inherited: ::core::option::Option<Inherited>,
 }
-/// What a process passes on to those that it starts: ranks have it from the process that submitted their job, or spawned it.
+/// The attributes that ranks inherit from the process that submitted their job, or that spawned it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Inherited {
     /// Permission bits that new files do not get.
@@ -160,7 +160,7 @@ pub struct Inherited {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Limit {
-    /// As limits.conf(5) calls it: "nofile".
+    /// The name in limits.conf(5): "nofile".
     #[prost(string, tag = "1")]
     pub resource: ::prost::alloc::string::String,
     /// In the units of setrlimit(2), whose infinity is 2^64 - 1.
@@ -255,7 +255,7 @@ pub struct JobInfo {
     /// The exit code of `rsctl run`; valid once the job has ended.
     #[prost(uint32, tag = "10")]
     pub exit_code: u32,
-    /// The first failure, or what ended it.
+    /// The first failure, or the reason why the job was ended.
     #[prost(message, optional, tag = "11")]
     pub cause: ::core::option::Option<RankExit>,
     /// All failed ranks, by rank.
@@ -439,7 +439,7 @@ pub struct RankBinding {
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
 }
-/// The bindings of a node's ranks, in rank order. Nodes whose ranks are bound alike share one.
+/// The bindings of a node's ranks, in rank order. Nodes whose ranks have equal bindings share one.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodeBinding {
     #[prost(message, repeated, tag = "1")]
@@ -465,7 +465,7 @@ pub struct NodeInfo {
     pub inventory: ::core::option::Option<Inventory>,
     #[prost(uint32, tag = "5")]
     pub slots_in_use: u32,
-    /// The tree parent's node id; the head is its own.
+    /// The node id of its parent in the tree; the head is its own parent.
     #[prost(uint32, tag = "6")]
     pub parent: u32,
     /// The address on which it accepts children; empty: none.
@@ -627,7 +627,7 @@ pub struct Plan {
     pub nodes: ::prost::alloc::vec::Vec<PlanNode>,
     #[prost(uint32, repeated, tag = "3")]
     pub app_sizes: ::prost::alloc::vec::Vec<u32>,
-    /// Nodes that are alike share one.
+    /// Equal nodes share one.
     #[prost(message, repeated, tag = "4")]
     pub topologies: ::prost::alloc::vec::Vec<Topology>,
     #[prost(message, repeated, tag = "5")]
@@ -679,7 +679,7 @@ pub struct PlanRefusal {
     /// What each listed node offers.
     #[prost(message, repeated, tag = "4")]
     pub nodes: ::prost::alloc::vec::Vec<PlanNode>,
-    /// What would work, in the form that the user would type.
+    /// Changes that would work, as the user would type them.
     #[prost(string, repeated, tag = "5")]
     pub fixes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -714,7 +714,7 @@ pub struct LogsRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListJobsRequest {
-    /// Also list ended jobs.
+    /// Whether to list ended jobs too.
     #[prost(bool, tag = "1")]
     pub all: bool,
 }
@@ -742,7 +742,7 @@ pub struct CancelRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListNodesRequest {
-    /// Ask every node for its load first.
+    /// Whether to measure the load of every node first.
     #[prost(bool, tag = "1")]
     pub load: bool,
 }
@@ -891,16 +891,16 @@ pub struct GroupRules {
     pub min: u32,
     #[prost(uint32, tag = "3")]
     pub max: u32,
-    /// How long the group lives without members, in milliseconds; absent: one hour.
+    /// How long the group is kept without members, in milliseconds; absent: one hour.
     #[prost(uint64, optional, tag = "4")]
     pub ttl_ms: ::core::option::Option<u64>,
     /// Default wait for members that set no timeout; absent: one minute.
     #[prost(uint64, optional, tag = "5")]
     pub timeout_ms: ::core::option::Option<u64>,
-    /// Once min members have joined, the epoch begins after this long without another join; absent: two seconds.
+    /// Once min members have joined, the epoch begins after this time without another join; absent: two seconds.
     #[prost(uint64, optional, tag = "6")]
     pub settle_ms: ::core::option::Option<u64>,
-    /// Which other users may join, like a file's mode: o+rw lets all of them.
+    /// Which other users may join, as a file mode: o+rw allows all users.
     #[prost(uint32, optional, tag = "7")]
     pub mode: ::core::option::Option<u32>,
 }
@@ -1068,7 +1068,7 @@ pub struct KvFenceRequest {
     /// The participant's name, if it is not the rank of the scope.
     #[prost(string, tag = "4")]
     pub who: ::prost::alloc::string::String,
-    /// Chosen by the client. It repeats the number when it calls again because the answer was lost.
+    /// Chosen by the client, which sends the same number again if it repeats the call because the answer was lost.
     #[prost(uint64, tag = "5")]
     pub attempt: u64,
     #[prost(uint64, tag = "6")]
@@ -1228,7 +1228,7 @@ pub mod hello {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodeHello {
-    /// The node itself and then its subtree. A node without an id sends 0, which is the head's and so never a child's.
+    /// The node itself and then its subtree. A node without an id sends 0, the head's id, which no child has.
     #[prost(message, repeated, tag = "1")]
     pub nodes: ::prost::alloc::vec::Vec<NodeInfo>,
     /// The DVM that it belonged to; empty at its first connection.
@@ -1365,8 +1365,8 @@ pub struct Kv {
     #[prost(bytes = "bytes", tag = "2")]
     pub value: ::prost::bytes::Bytes,
 }
-/// All ranks of these nodes have entered the fence with number `epoch` (1, 2, …). This is a fact: it holds by whichever path and
-/// however often it arrives.
+/// All ranks of these nodes have entered the fence with number `epoch` (1, 2, …). This is a fact, so it may arrive by any path and
+/// repeatedly.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FenceUp {
     #[prost(uint64, tag = "1")]
@@ -1679,7 +1679,7 @@ pub struct SpawnCall {
     /// Fresh; see LaunchBody.
     #[prost(bytes = "bytes", tag = "8")]
     pub secret: ::prost::bytes::Bytes,
-    /// soft\[i\]: the numbers of ranks that are acceptable for apps\[i\], besides all.
+    /// soft\[i\]: further acceptable numbers of ranks for apps\[i\].
     #[prost(message, repeated, tag = "9")]
     pub soft: ::prost::alloc::vec::Vec<Soft>,
     /// Whether the parent job continues if this one fails.
@@ -1730,7 +1730,7 @@ pub struct Begun {
     #[prost(uint32, repeated, tag = "2")]
     pub nodes: ::prost::alloc::vec::Vec<u32>,
 }
-/// A running process asks to join a named group. The daemon of its node keeps this until the epoch's Launch or a GroupState with an
+/// A running process requests to join a named group. The daemon of its node keeps this until the epoch's Launch or a GroupState with an
 /// error arrives. Repeats are recognised by the token.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GroupJoin {
@@ -1760,9 +1760,8 @@ pub struct GroupJoin {
     /// Absent: the group's default.
     #[prost(uint64, optional, tag = "10")]
     pub timeout_ms: ::core::option::Option<u64>,
-    /// The process by its node's pids; 0: unknown there. `started` is its start time by the kernel, which tells it from another
-    /// process
-    /// with the same pid.
+    /// The process by its node's pids; 0: unknown there. `started` is its start time by the kernel, which distinguishes it from
+    /// another process with the same pid.
     #[prost(uint32, tag = "11")]
     pub pid: u32,
     #[prost(uint64, tag = "12")]
@@ -1776,7 +1775,7 @@ pub struct GroupJoin {
     #[prost(bool, tag = "15")]
     pub by_other: bool,
 }
-/// The member has left or been turned away.
+/// The member has left or was turned away.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GroupLeave {
     #[prost(uint32, tag = "1")]
@@ -1862,7 +1861,7 @@ pub struct GroupMember {
     #[prost(bool, tag = "6")]
     pub by_other: bool,
 }
-/// Sent by a step to its own daemon, which tells the members of the group: the address on which rank 0 must listen for the others.
+/// Sent by a step to its own daemon, for the members of the group: the address on which rank 0 must listen for the others.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Master {
     #[prost(uint64, tag = "1")]

@@ -1,5 +1,5 @@
 //! The member's side over a socket, for processes without a runtime or threads of their own: one request, progress events while
-//! the member waits, one answer. If the daemon restarts meanwhile, the member reconnects and requests the same place again.
+//! the member waits, one answer. If the daemon restarts in the meantime, the member reconnects and requests the same place again.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{Decoder, Event, Go, Join, JoinError, Line, Wait};
 
-/// How long a member looks for a daemon that went away, and how often.
+/// How long a member tries to reconnect to a daemon, and how often.
 const RETURN: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -26,13 +26,14 @@ pub enum NotJoined {
     /// The daemon has another release, or the peer is not an rsd daemon.
     #[error("failed to read the daemon's answer: {0}")]
     NotUnderstood(JoinError),
-    /// No daemon listens there, or the daemon went away and did not return.
+    /// No daemon listens there, or the daemon disconnected and did not restart.
     #[error("lost the daemon: {0}")]
     Lost(io::Error),
 }
 
-/// Waits for a place in the group of the daemon that listens at `socket` ([`super::SOCKET`]); `on_wait` gets the number of members
-/// that have joined. Returns when the daemon answers, which it does within the requested timeout, or when the daemon is gone.
+/// Waits for a place in the group of the daemon that listens at `socket` ([`super::SOCKET`]); `on_wait` gets the number of
+/// members that have joined. Returns when the daemon answers, which it does within the requested timeout, or when the connection
+/// is lost.
 pub fn ask(socket: &Path, mut join: Join, mut on_wait: impl FnMut(&Wait)) -> Result<Go, NotJoined> {
     let began = Instant::now();
     let wanted = join.timeout_ms;
@@ -49,7 +50,7 @@ pub fn ask(socket: &Path, mut join: Join, mut on_wait: impl FnMut(&Wait)) -> Res
         match once(socket, &mut join, told) {
             Ok(answer) => return answer,
             Err(error) => {
-                // Only the first connection must succeed at once; later ones are to a daemon that restarts.
+                // Only the first connection must succeed at once; later connections are retried while the daemon restarts.
                 let never = join.token.is_none();
                 let since = if talked { Instant::now() } else { lost.unwrap_or_else(Instant::now) };
                 lost = Some(since);
@@ -62,7 +63,7 @@ pub fn ask(socket: &Path, mut join: Join, mut on_wait: impl FnMut(&Wait)) -> Res
     }
 }
 
-/// Asks over one connection. Fails if the connection breaks before an answer.
+/// Sends the request over one connection. Fails if the connection breaks before an answer.
 fn once(socket: &Path, join: &mut Join, mut told: impl FnMut(Wait) -> String) -> io::Result<Result<Go, NotJoined>> {
     let mut decoder = Decoder::default();
     let mut buffer = [0; 4096];
@@ -92,7 +93,8 @@ mod tests {
 
     use super::*;
 
-    /// Starts a daemon that accepts one connection after the other. For each it records what it reads and sends one of `answers`.
+    /// Starts a daemon that accepts one connection after the other. For each connection it records the request and sends one of
+    /// `answers`.
     fn with_daemon(answers: &[&str], join: Join) -> (Result<Go, NotJoined>, Vec<String>) {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

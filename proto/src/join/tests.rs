@@ -84,8 +84,8 @@ fn order_blanks_and_unknown_keys_are_ignored() {
 #[test]
 fn errors_name_the_wrong_part() {
     let wrong = |line: &str| Join::parse(line).expect_err("the line is invalid").to_string();
-    assert_eq!(wrong("hello v=1"), r#"it begins with "hello", not with `join`"#);
-    assert_eq!(wrong(""), r#"it begins with "", not with `join`"#);
+    assert_eq!(wrong("hello v=1"), r#"it begins with "hello", expected `join`"#);
+    assert_eq!(wrong(""), r#"it begins with "", expected `join`"#);
     assert_eq!(wrong("join group=actors"), "v= is missing");
     assert!(Join::parse("join v=9 group=a").expect_err("a newer version is refused").is_version());
     assert_eq!(wrong("join v=1 size=3"), "group= is missing");

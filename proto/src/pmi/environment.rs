@@ -1,11 +1,11 @@
-//! The environment variables that tell a rank its place in the job, and the variables that other launchers and an outer job of rsd
-//! leave in the environment of a process.
+//! The environment variables that describe a rank's place in its job, and the variables of other launchers and outer rsd jobs in
+//! the environment of a process.
 //!
-//! A rank that inherits the latter talks to the wrong process manager or does not start: MPICH 5 fails in MPI_Init when it
+//! A rank that inherits the latter connects to the wrong process manager or does not start: MPICH 5 fails in MPI_Init when it
 //! sees `PMIX_RANK` without a PMI, and a rank that sees the `PMI_FD` of an outer job writes into that job's socket. So no rank
-//! inherits them; those that a rank needs are then set anew.
+//! inherits them; the step then sets the variables that a rank needs.
 
-/// Whether a variable with this name belongs to a launcher, so that a rank must not inherit it.
+/// Returns whether a variable with this name belongs to a launcher, so that a rank must not inherit it.
 pub fn is_launcher_variable(name: &[u8]) -> bool {
     NAMES.iter().any(|other| other.as_bytes() == name)
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
@@ -63,7 +63,8 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The variables that describe the place to MPI libraries and scripts, for launched ranks and members of a group alike.
+    /// Returns the variables that describe the place to MPI libraries and scripts, for launched ranks and members of a group
+    /// alike.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         let [rank, size] = [self.rank, self.size].map(|number| number.to_string());
         let [local_rank, local_size] = [self.local_rank, self.local_size].map(|number| number.to_string());

@@ -16,22 +16,22 @@ pub const SECRET_KEY: &str = "PMI_rsd_secret";
 
 const ADDRESS: &str = "PMI_rsd_address_";
 
-/// The key of a rank's address.
+/// Returns the key of a rank's address.
 pub fn address_key(rank: u32) -> String {
     format!("{ADDRESS}{rank}")
 }
 
-/// The rank whose address a key requests; `None` for any other key.
+/// Returns the rank whose address a key requests; `None` for any other key.
 pub fn rank_of(key: &[u8]) -> Option<u32> {
     str::from_utf8(key).ok()?.strip_prefix(ADDRESS)?.parse().ok()
 }
 
-/// The bytes as hexadecimal digits.
+/// Returns the bytes as hexadecimal digits.
 pub fn digits(secret: &[u8]) -> String {
     secret.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The 32 bytes that 64 hexadecimal digits encode.
+/// Returns the 32 bytes that 64 hexadecimal digits encode.
 pub fn secret(digits: &[u8]) -> Option<[u8; 32]> {
     let text = str::from_utf8(digits).ok().filter(|text| text.len() == 64 && text.is_ascii())?;
     let mut bytes = [0; 32];

@@ -1,4 +1,4 @@
-//! Which rank is on which node: the value of the key `PMI_process_mapping`.
+//! The mapping of ranks to nodes: the value of the key `PMI_process_mapping`.
 //!
 //! The mapping is written in the one form that every client reads: `(vector,(A,N,P),…)`, where nodes A to A+N-1 get P consecutive
 //! ranks each. Node ids count from 0 in the order of their first ranks, and the blocks cover every rank: MPICH 4 and Intel MPI fail
@@ -30,7 +30,7 @@ pub struct Block {
 /// The limit for the text: the longest value that clients up to MPICH 4.1 read.
 pub const MAPPING_MAX: usize = 1023;
 
-/// The mapping of blocks with any node ids. `None` if it would be longer than [`MAPPING_MAX`] or there is no rank; without
+/// Writes the mapping of blocks with any node ids. `None` if it would be longer than [`MAPPING_MAX`] or there is no rank; without
 /// a mapping, clients compare host names. Cost: one pass over the blocks' nodes.
 pub fn format(blocks: &[Block]) -> Option<String> {
     let mut text = String::from("(vector");
@@ -44,7 +44,7 @@ pub fn format(blocks: &[Block]) -> Option<String> {
     (text.len() > "(vector)".len()).then_some(text)
 }
 
-/// The node of each of `size` ranks. After the last block, the list starts again with the first block that begins at node
+/// Returns the node of each of `size` ranks. After the last block, the list starts again with the first block that begins at node
 /// 0. Fails if the list must start again but has no such block, or if the blocks have no ranks.
 pub fn expand(blocks: &[Block], size: u32) -> Result<Vec<u32>, MappingError> {
     let size = size as usize;
@@ -61,7 +61,7 @@ pub fn expand(blocks: &[Block], size: u32) -> Result<Vec<u32>, MappingError> {
     Ok(nodes)
 }
 
-/// The blocks of a mapping in either dialect, limited to those that `size` ranks need.
+/// Parses the blocks of a mapping in either dialect, limited to those that `size` ranks need.
 pub fn parse(text: &str, size: u32) -> Result<Vec<Block>, MappingError> {
     let mut parser = Parser { text, at: 0, ranks_left: u64::from(size) };
     parser.expect("(")?;
@@ -80,12 +80,12 @@ pub enum MappingError {
     /// The text is not a mapping.
     #[error("invalid process mapping: expected {expected} at byte {at}")]
     Malformed {
-        /// What must stand there.
+        /// What is expected there.
         expected: &'static str,
         /// The byte offset.
         at: usize,
     },
-    /// The blocks cover fewer ranks than requested, and do not start again.
+    /// The blocks cover fewer ranks than requested, and the list cannot start again.
     #[error("invalid process mapping: it covers {ranks} of {size} ranks")]
     TooShort {
         /// Ranks covered.

@@ -1,10 +1,10 @@
-//! The process management interface (PMI) that MPI libraries use: bytes in, messages out, and the reverse. No
-//! I/O and no job state: the caller decides what a request is answered with.
+//! The process management interface (PMI) that MPI libraries use: converts bytes to messages and messages to bytes. It has no I/O
+//! and no job state: the caller decides the reply to a request.
 //!
 //! - [`v1`]: PMI-1 text, both halves. Every connection starts with it; a client requests PMI-2 in its first
 //!   `init` (`version: 2`) and switches to frames after the reply. The frames are not decoded yet; their module is `v2`.
-//! - [`mapping`]: which rank is on which node, as the string that every MPI requests first.
-//! - [`environment`]: the variables that a launcher sets and must not pass on.
+//! - [`mapping`]: the mapping of ranks to nodes, as the string that every MPI requests first.
+//! - [`environment`]: the variables that a launcher sets, and those that ranks must not inherit.
 //! - [`listening`]: rsd's extension of PMI by which ranks connect without an exchange of addresses.
 //! - [`sets`]: rsd's extension of PMI that describes the process sets a rank belongs to.
 //!

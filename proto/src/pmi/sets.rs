@@ -1,4 +1,4 @@
-//! What rsd tells a rank about its process sets: its job, its group, and the names of the nodes.
+//! The keys by which a rank gets its process sets from rsd: its job, its group, and the names of the nodes.
 //!
 //! Only rsd's server answers these keys, and ranks cannot put keys that begin with `PMI_`. Nodes are numbered
 //! as in `PMI_process_mapping`. Their names come as a comma-separated list that starts at the node in the key and ends where the
@@ -13,17 +13,17 @@ const NODES: &str = "PMI_rsd_nodes_";
 /// The limit for a list, which clients of old servers can read too. A list has at least one name, whatever its length.
 const LIST_BYTES_MAX: usize = 960;
 
-/// The key of the names of the nodes from `first` on.
+/// Returns the key of the names of the nodes from `first` on.
 pub fn nodes_key(first: usize) -> String {
     format!("{NODES}{first}")
 }
 
-/// The node from which a key requests names; `None` for any other key.
+/// Returns the node from which a key requests names; `None` for any other key.
 pub fn first_node(key: &[u8]) -> Option<usize> {
     str::from_utf8(key).ok()?.strip_prefix(NODES)?.parse().ok()
 }
 
-/// The value of [`nodes_key`]: the names that fit. `None` if there is no node `first`.
+/// Returns the value of [`nodes_key`]: the names that fit. `None` if there is no node `first`.
 pub fn list(names: &[String], first: usize) -> Option<String> {
     let (one, others) = names.get(first..)?.split_first()?;
     let mut list = one.clone();

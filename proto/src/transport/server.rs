@@ -1,6 +1,6 @@
-//! The server of a daemon: its services behind one HTTP/2 server, told apart by the service name in the request's path.
+//! The server of a daemon: its services behind one HTTP/2 server, selected by the service name in the request's path.
 //!
-//! tonic's own router would do the same with a web framework below it, which costs every build more than these lines.
+//! tonic's own router would do the same with a web framework below it, which costs every build more time than these lines.
 
 use std::convert::Infallible;
 use std::io;
@@ -63,7 +63,7 @@ impl Service<Request<Body>> for Services {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // Each service is asked in its call, on a clone of its own.
+        // Each service's readiness is awaited in its call, on its own clone.
         Poll::Ready(Ok(()))
     }
 
@@ -84,7 +84,7 @@ impl Service<Request<Body>> for Services {
 mod tests {
     use super::*;
 
-    /// Answers with its own name in a header.
+    /// A service that answers with its own name in a header.
     #[derive(Clone)]
     struct Named<const DVM: bool>;
 

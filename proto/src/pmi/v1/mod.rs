@@ -2,7 +2,7 @@
 //!
 //! The server half decodes [`Request`]s with a [`RequestDecoder`] and encodes [`Reply`]s; the client half does the opposite
 //! with a [`ReplyDecoder`]. Both decoders accept bytes as they arrive (one by one, or many lines in one read) and are bounded: a
-//! line by [`LINE_MAX`], a spawn message by [`SPAWN_MAX`], all bytes fed and not yet taken by [`BACKLOG_MAX`]. After an
+//! line by [`LINE_MAX`], a spawn message by [`SPAWN_MAX`], all pending bytes by [`BACKLOG_MAX`]. After an
 //! error a decoder yields nothing more: the connection is unusable.
 //!
 //! Values of keys pass verbatim in both directions, with `=`, `\` and spaces. No client escapes values. Some clients unescape what

@@ -78,8 +78,8 @@ pub enum Reply {
         rc: i32,
         /// The new job's name, if the server reports it; otherwise empty.
         jobid: Vec<u8>,
-        /// One code per process, or an empty list for no errors. A line of 1,023 bytes has no room for many codes, so errors that do not
-        /// fit make the whole result fail.
+        /// One code per process, or an empty list for no errors. A line of 1,023 bytes has no room for many codes, so errors that
+        /// do not fit make the whole result fail.
         errcodes: Vec<i32>,
     },
     /// The end of the dialogue; the connection stays open until the client closes it.
@@ -92,8 +92,8 @@ pub enum Reply {
         rc: i32,
     },
     /// Answers any request of a broken job with the reason. Clients test for the command that they expect and treat this one as a
-    /// failure, while some of them ignore an `rc` that is not 0. MPICH up to 4.1 and Intel MPI print the
-    /// word of the command, so it contains the sentence, with `_` for everything that is not visible ASCII.
+    /// failure, while some of them ignore an `rc` that is not 0. MPICH up to 4.1 and Intel MPI print the word of the command, so
+    /// it contains the sentence, with `_` for every byte that is not visible ASCII.
     Failed(String),
     /// Historic: the next index, a key and its value; `None` at the end.
     GetByIdxResults(Option<(u32, Vec<u8>, Vec<u8>)>),
@@ -105,7 +105,7 @@ const FAILED: &str = "failed:_";
 const WHY_MAX: usize = 400;
 
 impl Reply {
-    /// The lengths that suit every client.
+    /// Returns the lengths that suit every client.
     pub fn maxes() -> Self {
         Self::Maxes { kvsname_max: KVSNAME_MAX as u32, keylen_max: KEYLEN_MAX as u32, vallen_max: VALLEN_MAX as u32 }
     }
@@ -222,7 +222,7 @@ fn write_spawn_result(out: &mut Vec<u8>, rc: i32, jobid: &[u8], errcodes: &[i32]
     }
 }
 
-/// Whether every client accepts the bytes as a word.
+/// Returns whether every client accepts the bytes as a word.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty()
         && name.len() < KVSNAME_MAX
@@ -246,7 +246,7 @@ struct Handshake {
 }
 
 impl ReplyDecoder {
-    /// A decoder for a new connection.
+    /// Returns a decoder for a new connection.
     pub fn new() -> Self {
         Self::default()
     }

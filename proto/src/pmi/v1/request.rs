@@ -120,7 +120,7 @@ pub struct RequestDecoder {
 }
 
 impl RequestDecoder {
-    /// A decoder for a new connection.
+    /// Returns a decoder for a new connection.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,5 +1,5 @@
-//! Dialogues captured between real clients and a server, in both directions: our two halves must write and read exactly what
-//! MPICH's client library and its server do.
+//! Dialogues captured between real clients and a server, in both directions. Our two halves must write and read exactly the bytes
+//! of MPICH's client library and its server.
 
 use super::{Reply, ReplyDecoder, Request, RequestDecoder};
 

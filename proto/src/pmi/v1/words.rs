@@ -1,4 +1,5 @@
-//! A line as a command and its words. The order is free, unknown words are ignored, the first of two equal keys counts.
+//! Splits a line into a command and its words. The order is free, unknown words are ignored, and the first of two equal keys
+//! counts.
 
 use std::str::FromStr;
 
@@ -36,7 +37,7 @@ impl<'a> Words<'a> {
         self.find(key).map(|value| number(self.command, key, value)).transpose()
     }
 
-    /// The value that extends verbatim to the end of the line, and the words before it.
+    /// Returns the value that extends verbatim to the end of the line, and the words before it.
     pub(super) fn split_tail(&self, key: &str) -> (Self, Option<&'a [u8]>) {
         let mark = [b" ", key.as_bytes(), b"="].concat();
         match self.rest.windows(mark.len()).position(|window| window == mark) {
@@ -46,7 +47,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The value of `key=value` if `key` is the word's key.
+/// Returns the value of `key=value` if `key` is the word's key.
 pub(super) fn value_of<'a>(word: &'a [u8], key: &str) -> Option<&'a [u8]> {
     word.strip_prefix(key.as_bytes())?.strip_prefix(b"=")
 }
