@@ -14,7 +14,7 @@ typedef intptr_t MPI_Aint;
 typedef int64_t MPI_Count;
 typedef int64_t MPI_Offset;
 
-/* A handle is a number that the library knows: one of the constants below, or one that a call has made. */
+/* A handle is a number: one of the constants below, or a number that a call has returned. */
 typedef struct MPI_ABI_Comm *MPI_Comm;
 typedef struct MPI_ABI_Datatype *MPI_Datatype;
 typedef struct MPI_ABI_Errhandler *MPI_Errhandler;
@@ -27,7 +27,7 @@ typedef struct MPI_ABI_Request *MPI_Request;
 typedef struct MPI_ABI_Session *MPI_Session;
 typedef struct MPI_ABI_Win *MPI_Win;
 
-/* How a message was received, 32 bytes; what is internal is read by MPI_Get_count and MPI_Test_cancelled. */
+/* How a message was received, 32 bytes; MPI_Get_count and MPI_Test_cancelled read the internal fields. */
 typedef struct MPI_Status {
     int MPI_SOURCE;
     int MPI_TAG;

@@ -1,4 +1,4 @@
-//! A command with a deadline. It runs in a process group of its own, which is killed when the command is over.
+//! A command with a deadline. It runs in its own process group, which is killed when the command ends.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -174,7 +174,7 @@ impl Running {
         self.pid
     }
 
-    /// Whether it is still running.
+    /// Returns whether it is still running.
     pub fn runs(&self) -> bool {
         self.status.look().is_none()
     }
@@ -212,7 +212,7 @@ impl Running {
 
     #[track_caller]
     fn until<R>(&self, stream: &Watched<Stream>, mut find: impl FnMut(&str) -> Option<R>) -> R {
-        // The wait also stops at the end of the stream.
+        // The wait also ends when the stream ends.
         let found = stream.wait(self.deadline, |stream| match find(&String::from_utf8_lossy(&stream.bytes)) {
             Some(found) => Some(Some(found)),
             None => stream.ended.then_some(None),
@@ -231,7 +231,7 @@ impl Running {
             self.kill();
             panic!("still running after {:?}\n{story}", self.deadline);
         };
-        // A grandchild may hold the streams open; its output is not waited for.
+        // A grandchild may hold the streams open; this does not wait for its output.
         let grace = Duration::from_secs(5);
         let take = |stream: &Watched<Stream>| {
             stream.wait(grace, |stream| stream.ended.then_some(()));
@@ -240,13 +240,13 @@ impl Running {
         Ended { line: self.line.clone(), status, stdout: take(&self.stdout), stderr: take(&self.stderr) }
     }
 
-    /// Waits until it exits, with any status; false if it does not.
+    /// Waits until it exits, with any status. Returns false if it does not exit in time.
     pub fn gone(&self) -> bool {
         self.status.wait(Duration::from_secs(20), |status| *status).is_some()
     }
 
     fn kill(&self) {
-        // Its group may be gone already, which is fine.
+        // Its group may have ended already, so an error is ignored.
         let _ = killpg(self.pid, Signal::SIGKILL);
     }
 
@@ -326,7 +326,7 @@ fn story(line: &str, how: &str, stdout: &[u8], stderr: &[u8]) -> String {
     format!("$ {line}\n{how}\n--- stdout\n{}\n--- stderr\n{}", tail(stdout), tail(stderr))
 }
 
-/// The end of the bytes, if they are many.
+/// Returns the last bytes as text if there are many.
 fn tail(bytes: &[u8]) -> String {
     const SHOWN: usize = 4000;
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SHOWN)..]).into_owned();

@@ -1,4 +1,4 @@
-//! Daemons on this machine, several of them as if they were several nodes.
+//! Daemons on this machine; several of them stand for several nodes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -26,8 +26,8 @@ pub struct Options {
     pub args: Vec<String>,
 }
 
-/// A DVM in a directory of its own. When it is dropped, its daemons are stopped, and the test fails if any process, socket or
-/// segment of the daemons or their jobs is left.
+/// A DVM in its own directory. When it is dropped, its daemons are stopped, and the test fails if any process, socket or segment
+/// of the daemons or their jobs is left.
 #[derive(Debug)]
 pub struct Dvm {
     dir: PathBuf,
@@ -143,29 +143,29 @@ impl Dvm {
         daemon.until_stdout(|out| out.contains("ready").then_some(()));
     }
 
-    /// The address that other daemons can join.
+    /// Returns the address that other daemons can join.
     pub fn listen(&self) -> String {
         self.record(0)["listen"].as_str().expect("a head records where it listens").to_owned()
     }
 
-    /// A daemon's process id.
+    /// Returns a daemon's process id.
     pub fn pid(&self, at: usize) -> i32 {
         self.nodes[at].daemon.as_ref().expect("the daemon runs").pid().as_raw()
     }
 
-    /// A daemon's record of itself, `daemon.json`.
+    /// Returns a daemon's record of itself, `daemon.json`.
     pub fn record(&self, at: usize) -> Value {
         let path = self.state_dir(at).join("daemon.json");
         let text = fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
         serde_json::from_slice(&text).expect("daemon.json is JSON")
     }
 
-    /// A daemon's state directory.
+    /// Returns a daemon's state directory.
     pub fn state_dir(&self, at: usize) -> PathBuf {
         self.dir.join(&self.nodes[at].name)
     }
 
-    /// A directory for a test's own files, which exists as long as the DVM.
+    /// Returns a directory for a test's own files, which exists as long as the DVM.
     pub fn scratch(&self) -> PathBuf {
         let path = self.dir.join("scratch");
         fs::create_dir_all(&path).expect("the DVM's directory is writable");
@@ -179,12 +179,12 @@ impl Dvm {
         path.display().to_string()
     }
 
-    /// `rsctl` with these arguments. It finds this DVM and no other, and starts in [`Dvm::scratch`].
+    /// Returns `rsctl` with these arguments. It finds only this DVM, and starts in [`Dvm::scratch`].
     pub fn rsctl<I: IntoIterator<Item: AsRef<OsStr>>>(&self, args: I) -> Call {
         self.call(built::rsctl()).dir(self.scratch()).args(args)
     }
 
-    /// `rsctl` with the words of a line as arguments.
+    /// Returns `rsctl` with the words of a line as arguments.
     pub fn ctl(&self, line: &str) -> Call {
         self.rsctl(line.split_whitespace())
     }
@@ -195,14 +195,14 @@ impl Dvm {
         self.rsctl(["submit"]).args(args).ok().trim().to_owned()
     }
 
-    /// The output of `rsctl … --json`.
+    /// Returns the output of `rsctl … --json`.
     #[track_caller]
     pub fn json(&self, line: &str) -> Value {
         let text = self.ctl(line).args(["--json"]).ok();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("rsctl {line}: {error} in {text}"))
     }
 
-    /// `rsd` or another program, in an environment in which it finds this DVM and no other.
+    /// Returns `rsd` or another program, in an environment in which it finds only this DVM.
     pub fn call(&self, program: impl AsRef<OsStr>) -> Call {
         Call::new(program)
             .env("RSD_RUNTIME_DIR", &self.dir)
@@ -212,7 +212,7 @@ impl Dvm {
             .env("OPENBLAS_NUM_THREADS", "1")
     }
 
-    /// The PMI names of all jobs that the head knows.
+    /// Returns the PMI names of all jobs that the head knows.
     pub fn namespaces(&self) -> Vec<String> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be created");
@@ -228,7 +228,7 @@ impl Dvm {
         })
     }
 
-    /// Stops all daemons; returns what went wrong.
+    /// Stops all daemons; returns the failures.
     fn stop(&mut self) -> Vec<String> {
         let mut complaints = Vec::new();
         let namespaces = self.namespaces();
@@ -269,7 +269,7 @@ impl Drop for Dvm {
             eprintln!("{}", self.logs());
         }
         let complaints = self.stop();
-        // The directory is below /tmp, and no later test looks at it.
+        // The directory is below /tmp, and no later test uses it.
         let _ = fs::remove_dir_all(&self.dir);
         if !std::thread::panicking() {
             assert!(complaints.is_empty(), "{}", complaints.join("\n"));

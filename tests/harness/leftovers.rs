@@ -28,7 +28,7 @@ pub(crate) fn segments(namespaces: &[String]) -> Vec<String> {
 /// Kills all processes that mention `dir`. Only tests use such paths.
 pub(crate) fn kill_all(dir: &str) {
     for (pid, _) in processes::mentioning(dir) {
-        // The process may have exited meanwhile.
+        // The process may have exited in the meantime.
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }

@@ -1,4 +1,4 @@
-//! The harness of the system tests: real daemons and clients, as built, in directories of their own.
+//! The harness of the system tests: the built daemons and clients, in their own directories.
 //!
 //! In reading order:
 //!

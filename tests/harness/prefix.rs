@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const LINKED: &str = "lib/libmpi_abi.so";
 /// The name that programs load.
 pub(crate) const LOADED: &str = "lib/libmpi_abi.so.1";
-/// The target of the former, a symbolic link.
+/// The target of the symbolic link [`LINKED`].
 pub(crate) const LINK: &str = "libmpi_abi.so.1";
 /// The library's file name in cargo's target directory.
 pub(crate) const BUILT: &str = "librsd_mpi.so";

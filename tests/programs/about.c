@@ -8,7 +8,7 @@ int main(void) {
     char name[MPI_MAX_LIBRARY_VERSION_STRING];
     if (MPI_Get_version(&version, &subversion) || MPI_Abi_get_version(&major, &minor)) return 1;
     if (MPI_Get_library_version(name, &length)) return 1;
-    // rsd's library tells the time at any time, others only once they are initialized.
+    // rsd's library returns the time before initialization too; others only after it.
     double before = strstr(name, "rsd") ? MPI_Wtime() : 0;
     if (before > 0 && (PMPI_Wtime() < before || MPI_Wtick() <= 0)) return 1;
     if (MPI_Comm_fromint(MPI_Comm_toint(MPI_COMM_WORLD)) != MPI_COMM_WORLD) return 1;

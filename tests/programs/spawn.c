@@ -1,6 +1,6 @@
 /* Spawns itself, for any MPI. `spawn family`: two and three processes as one job, merged with the parent; each side checks its data.
  * `spawn refused COUNT PROGRAM`: must be refused with MPI_ERR_SPAWN, without hanging; prints the error. `spawn outlived SECONDS
- * [STAYS]`: each process spawns one that runs on for so long, and stays itself. `spawn dying HOW`: one that ends before MPI_Init
+ * [STAYS]`: each process spawns one that runs for this long, and keeps running itself. `spawn dying HOW`: one that ends before MPI_Init
  * (`early`) or after it (`late`). */
 #include <mpi.h>
 #include <stdio.h>

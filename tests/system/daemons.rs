@@ -49,7 +49,7 @@ fn nodes_are_listed_with_slots_load_and_memory() {
 }
 
 #[test]
-fn any_daemon_of_the_dvm_can_be_asked() {
+fn any_daemon_of_the_dvm_answers_requests() {
     let dvm = Dvm::start(3);
     let state_dir = dvm.state_dir(2).display().to_string();
     for name in ["node0", "node2", &state_dir] {

@@ -8,7 +8,7 @@ use rsd_tests::{Call, Dvm, Mpi, Running, built, python};
 use crate::groups::{hello_lines, until_waiting};
 use crate::sorted;
 
-/// The deadline for worlds of Python interpreters.
+/// The deadline for jobs of Python interpreters.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A program with MPI, which waits for the gate.
@@ -69,12 +69,12 @@ fn ranks(size: usize, more: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_example_of_rsctl_group_does_what_it_says() {
+fn every_example_of_rsctl_group_works_as_shown() {
     let dvm = Dvm::start(2);
     dvm.file("serve.py", SERVE);
     dvm.file("train.py", TRAIN);
     std::os::unix::fs::symlink(Mpi::Debian.program("hello.c"), dvm.scratch().join("worker"))
-        .expect("there is no such file yet");
+        .expect("the file does not exist yet");
     // Each example is taken from the help when it is run; none may remain.
     let mut left = examples(&dvm);
     let mut example = |line: &str| {

@@ -61,14 +61,14 @@ fn programs_without_mpi_may_exit_independently() {
     let dvm = Dvm::start(2);
     let script = "sleep 0.$RSD_RANK; echo $RSD_RANK; exit $((RSD_RANK % 2 * RSD_RANK))";
     let job = dvm.rsctl(["run", "-n", "4", "sh", "-c", script]).end();
-    assert_eq!(crate::sorted(&job.out()), ["0", "1", "2", "3"], "the failure of one does not affect the others");
+    assert_eq!(crate::sorted(&job.out()), ["0", "1", "2", "3"], "the failure of one rank does not affect the others");
     let said = job.fails(1);
     assert!(said.contains("rank 1 on node0 exited with code 1"), "{said}");
     assert!(said.contains("also failed: rank 3"), "{said}");
 }
 
 #[test]
-fn a_rank_killed_by_a_signal_gives_128_plus_its_number() {
+fn the_exit_code_for_a_killed_rank_is_128_plus_the_signal() {
     let dvm = Dvm::start(1);
     let said = dvm.rsctl(["run", "-n", "1", "sh", "-c", "kill -USR1 $$"]).fails(128 + 10);
     assert!(said.contains("SIGUSR1"), "{said}");
@@ -113,7 +113,7 @@ fn a_rank_that_handles_sigterm_can_clean_up() {
 }
 
 #[test]
-fn ctrl_c_cancels_and_twice_kills() {
+fn ctrl_c_cancels_a_job_and_a_second_one_kills_it() {
     let dvm = Dvm::start(1);
     let stubborn = "trap '' TERM; echo up; while :; do sleep 1000; done";
     let job = dvm.rsctl(["run", "-n", "1", "--kill-grace", "1000s", "sh", "-c", stubborn]).start();

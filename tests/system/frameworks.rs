@@ -1,10 +1,10 @@
-//! Support for frameworks besides MPI: their variables, and a port where their ranks meet.
+//! Support for frameworks other than MPI: their variables, and a port where their ranks meet.
 
 use rsd_tests::{Call, Dvm, built, client, python};
 
 use crate::sorted;
 
-/// `meet.py`, run by a Python with torch if there is one.
+/// Returns the command that runs `meet.py`, with a Python that has torch if one is installed.
 fn meet() -> [String; 2] {
     python("meet.py")
 }
@@ -70,7 +70,7 @@ fn env_of(call: Call) -> Vec<String> {
 }
 
 #[test]
-fn a_variable_that_the_user_set_wins_over_an_outer_job_s() {
+fn a_variable_that_the_user_has_set_overrides_one_of_an_outer_job() {
     let dvm = Dvm::start(1);
     let show = ["sh", "-c", "echo $MASTER_PORT $RANK $WORLD_SIZE $NVSHMEM_BOOTSTRAP $RSD_EXPORTED"];
     let run = |options: &[&str]| dvm.rsctl(["run", "-n", "1", "--export", "torch,nvshmem"]).args(options).args(show);

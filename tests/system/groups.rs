@@ -21,7 +21,7 @@ fn group<'a>(dvm: &Dvm, at: usize, words: impl IntoIterator<Item = &'a str>) -> 
     dvm.rsctl(["--dvm"]).args([dvm.state_dir(at)]).args(["group"]).args(words)
 }
 
-/// A member on a node, in a session of its own: `rsctl group exec` with these words, for this program.
+/// Returns a member on a node, in its own session: `rsctl group exec` with these words, for this program.
 pub(crate) fn member(dvm: &Dvm, at: usize, words: &str, program: &[&str]) -> Call {
     let rsctl = built::rsctl().display().to_string();
     dvm.call("setsid")
@@ -115,7 +115,7 @@ fn processes_in_python_and_c_join_by_themselves() {
         [c(Mpi::Debian), c(Mpi::Debian)],
     ];
     for programs in worlds {
-        // `RSD_JOIN_EXPORT` is read by rsd_join.h alone; other programs must not fail on it.
+        // Only rsd_join.h reads `RSD_JOIN_EXPORT`; other programs must not fail because of it.
         let member = |at: usize| {
             joining(&dvm, at % 2, &programs[at / 2], ["actors", "4", "60s"])
                 .env("RSD_JOIN_EXPORT", "torch, nccl")
@@ -338,7 +338,7 @@ fn members_with_different_mpi_libraries_get_an_error() {
     for (number, places) in [[0, 0], [0, 1]].into_iter().flat_map(|places| [(0, places), (1, places)]) {
         let name = format!("mixed{number}{}", places[1]);
         let programs = if number == 0 { [&ours, &theirs] } else { [&theirs, &ours] };
-        // The second comes later; how far the first is by then is left open.
+        // The second member arrives later; the progress of the first at that time is not fixed.
         let late = format!("while ! test -e {name}; do sleep 0.01; done; exec $0");
         let start = |rank: usize| {
             let program = if rank == 0 { vec![programs[0].as_str()] } else { vec!["sh", "-c", &late, programs[1]] };
@@ -354,7 +354,7 @@ fn members_with_different_mpi_libraries_get_an_error() {
         let same = "all members of a group must use the same";
         assert!(verdict.contains("MPI library") && verdict.contains(same), "{verdict}");
         for (ended, program) in ended.iter().zip(programs) {
-            // Neither crashes.
+            // Neither member crashes.
             assert!(ended.status.code().is_some_and(|code| (1..128).contains(&code)), "{ended}");
             let words = ended.err().replace('_', " ");
             assert!(
@@ -416,7 +416,7 @@ fn a_shell_joins_through_its_environment() {
 }
 
 #[test]
-fn the_error_explains_that_the_process_for_which_another_joined_has_ended() {
+fn the_error_says_that_a_process_for_which_another_joined_has_ended() {
     let dvm = Dvm::start(1);
     // In the lobby.
     let member = dvm.call("sleep").args(["60"]).start();
@@ -503,7 +503,7 @@ fn the_join_socket_survives_malformed_lines() {
     assert_eq!(code("join v=1 group=actors size=2 pid=1073741824\n").0, 240);
     assert_eq!(code(&format!("join v=1 group={}\n", "a".repeat(20_000))).0, 240);
     assert!(matches!(answer("join v=1 group=actors size=2\n"), Event::Wait(_)));
-    // The token's place, on any connection.
+    // The token identifies the place on any connection.
     let mut first = ask(&Join { group: Some("actors".into()), size: Some(2), ..Join::default() }.line());
     let mut line = String::new();
     first.read_line(&mut line).expect("the daemon answers");
@@ -527,7 +527,7 @@ fn many_rounds_of_joining_and_leaving_leave_nothing_behind() {
     round();
     let (before, memory) = (open(), processes::private_bytes(dvm.pid(0)).expect("the daemon runs"));
     (0..1000).for_each(|_| round());
-    // The spare step process may have started meanwhile, with a few descriptors.
+    // The spare step process may have started in the meantime, with a few descriptors.
     eventually("the daemon has closed all connections", WITHIN, || (open() <= before + 8).then_some(()));
     let grown = processes::private_bytes(dvm.pid(0)).expect("the daemon runs").saturating_sub(memory);
     assert!(grown < 1 << 20, "the daemon has grown by {grown} bytes");
@@ -553,7 +553,8 @@ fn epoch_after_epoch_leaves_nothing_behind() {
     (0..2).for_each(|_| round());
     let before = settled();
     (0..20).for_each(|_| round());
-    // The spare step process has a few descriptors and may have started or ended meanwhile. One descriptor per epoch would be twenty.
+    // The spare step process has a few descriptors and may have started or ended meanwhile. One descriptor per epoch would be
+    // twenty.
     eventually("no descriptor is left", WITHIN, || (settled() <= before + 8).then_some(()));
 }
 
@@ -566,7 +567,8 @@ fn members_join_by_grpc() {
         for at in 0..2 {
             let target = Target::Unix(dvm.state_dir(at).join("rsd.sock"));
             let channel = dial(&target, WITHIN).await.expect("the daemon runs");
-            // A process is one member per group, but may be in several groups; here it requests the second place for another process.
+            // A process is one member per group, but may be in several groups; here it requests the second place for another
+            // process.
             let pid = if at == 0 { 0 } else { u32::try_from(dvm.pid(0)).expect("a pid") };
             let request = JoinRequest { group: "actors".into(), size: Some(2), pid, ..JoinRequest::default() };
             let stream = dvm_client(channel).join_group(request).await.expect("the request is valid");

@@ -3,7 +3,7 @@
 use rsd_tests::{Dvm, Options, Running};
 use serde_json::json;
 
-/// A job that has printed that it runs, and runs until its gate is opened.
+/// Submits a job that prints a line and runs until its gate is opened; returns its number.
 fn gated(dvm: &Dvm, options: &[&str], gate: &str) -> String {
     let path = dvm.scratch().join(gate);
     let script = format!("echo up; while ! test -e {}; do sleep 0.02; done; echo through", path.display());
@@ -61,7 +61,7 @@ fn a_job_is_shown_with_its_placement() {
 }
 
 #[test]
-fn wait_exits_as_the_jobs_did() {
+fn wait_exits_with_the_codes_of_the_jobs() {
     let dvm = Dvm::start(1);
     let codes: Vec<String> = [0, 3, 4].map(|code| dvm.submit(["-n", "1", "sh", "-c", &format!("exit {code}")])).into();
     dvm.rsctl(["wait", &codes[0]]).ok();

@@ -1,5 +1,5 @@
-//! Programs with rsd's MPI library that join by themselves: a group that their environment names, or, as singletons, a job of their own
-//! when they need a process manager.
+//! Programs with rsd's MPI library that join by themselves: a group that their environment names, or, as singletons, a job of
+//! their own when they need a process manager.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::MPIS;
 use crate::groups::{member, shuffled};
 
 const WITHIN: Duration = Duration::from_secs(20);
-/// The deadline for worlds of Python interpreters.
+/// The deadline for jobs of Python interpreters.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A process on a node that rsd did not launch.
@@ -82,7 +82,7 @@ fn a_process_that_cannot_join_reports_why_and_what_to_do() {
     told(actor().env("RSD_JOIN", ""), &["set RSD_JOIN to its name, or unset these"]);
     told(actor().env("RSD_DVM", "nosuch"), &["RSD_DVM=nosuch: no such daemon is running; running daemons: /"]);
     told(actor().env("PMI_PORT", "127.0.0.1:9").env("PMI_ID", "7"), &["PMI_PORT is set", "unset RSD_JOIN"]);
-    // A launched process is a rank of its job.
+    // A launched process is a rank of its job and cannot join a group.
     let launched = dvm.rsctl(["run", "-n", "1", "-x", "RSD_JOIN=actors", &program]).end();
     assert!(launched.err().contains("a launcher has given this process one already"), "{}", launched.err());
     // A process that has joined by other means keeps its place.
@@ -115,7 +115,7 @@ fn a_singleton_contacts_the_local_daemon_when_it_needs_one() {
     assert_eq!(dvm.call(&program).ok(), universe);
     assert_eq!(commands(&dvm), [program.as_str(), "singleton", "singleton"]);
     assert!(dvm.rsctl(["group", "ls", "--json"]).ok().contains(r#""groups":[]"#));
-    // A program that needs no daemon gets no job, nor does one that wants to run alone.
+    // A program that needs no daemon gets no job, nor does a program that is set to run alone.
     process(&dvm, 0, &Mpi::Ours.program("hello.c")).ok();
     let unknown = "world 1, universe unknown\n";
     assert_eq!(process(&dvm, 0, &program).env("RSD_MPI_SINGLETON", "alone").ok(), unknown);
@@ -127,7 +127,7 @@ fn a_singleton_contacts_the_local_daemon_when_it_needs_one() {
 fn path_with_mpiexec(dvm: &Dvm) -> String {
     let dir = dvm.scratch().join("launchers");
     std::fs::create_dir_all(&dir).expect("the DVM's directory is writable");
-    std::os::unix::fs::symlink(built::rsctl(), dir.join("mpiexec")).expect("there is no such file yet");
+    std::os::unix::fs::symlink(built::rsctl(), dir.join("mpiexec")).expect("the file does not exist yet");
     format!("{}:{}", dir.display(), std::env::var("PATH").unwrap_or_default())
 }
 
@@ -147,8 +147,9 @@ fn singletons_of_mpich_find_the_daemon_through_the_mpiexec_of_rsd() {
     assert_eq!(launched, "world 2, universe 4\nworld 2, universe 4\n");
 }
 
-/// A singleton on the second node that finds rsd's `mpiexec`. Ports of MPICH (not in Debian's build) need another network module than its
-/// default; and MPICH hangs in collectives of jobs that share some nodes and not others, unless shared memory is disabled.
+/// A singleton on the second node that finds rsd's `mpiexec`. Ports of MPICH (not in Debian's build) need another network module
+/// than its default; and MPICH hangs in collectives of jobs that share some nodes and not others, unless shared memory is
+/// disabled.
 fn singleton(dvm: &Dvm, path: &str, program: &str) -> Call {
     mpich(process(dvm, 1, program).env("PATH", path))
 }
@@ -232,7 +233,7 @@ fn a_singleton_of_mpich_without_a_daemon_gets_a_warning_and_continues() {
         assert!(ended.err().contains("RSD_DVM=nosuch: no such daemon is running"), "{mpi:?}: {}", ended.err());
         assert_eq!(ended.ok(), "world 1, universe unknown\n", "{mpi:?}");
     }
-    // Run by a user.
+    // A user runs it directly.
     let used = dvm.call("mpiexec").env("PATH", &path).args(["-pmi_args", "many"]).fails(240);
     assert!(used.contains("is for MPI libraries and needs a port number"), "{used}");
 }
@@ -271,7 +272,7 @@ fn sixteen_actors_in_python_lose_one_and_form_again() {
         let victim = there().into_iter().find(|(_, line)| !line.contains("setsid")).expect("the actors run").0;
         kill(Pid::from_raw(victim), Signal::SIGKILL).expect("the actor runs");
         assert!(dvm.rsctl(["wait", "last"]).end().fails(1).contains("ended without MPI_Finalize"), "{name}");
-        // The reaction of the others depends on their MPI; a framework ends them and starts new ones.
+        // The reaction of the others depends on their MPI; a framework kills them and starts new ones.
         for (pid, _) in there() {
             // The actor may have ended by itself.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -348,7 +349,7 @@ fn hundreds_of_epochs_leave_nothing_behind_in_daemon_or_members() {
         assert!(numbers[0] <= 0 && numbers[1] < 4096, "{line}");
     }
     let (files_after, memory_after) = weigh();
-    // The spare step process may have started meanwhile, with a few descriptors.
+    // The spare step process may have started in the meantime, with a few descriptors.
     assert!(files_after <= files + 8, "{files} descriptors, then {files_after}");
     // The head remembers the last jobs that have ended (`jobs.keep`), which include these.
     assert!(memory_after < memory + 300 * (8 << 10), "{memory} bytes, then {memory_after}");

@@ -1,4 +1,4 @@
-//! `rsctl kv`: values that processes store for each other.
+//! `rsctl kv`: values that processes exchange.
 
 use std::fs;
 use std::time::Duration;
@@ -110,7 +110,7 @@ fn a_get_that_times_out_names_the_ranks_that_put_nothing() {
     as_rank("2").ok();
     let missing = kv(&dvm, 1, ["get", "id", "--timeout", "100ms"]).args(of).fails(124);
     assert!(missing.contains("each of its ranks has put other values"), "{missing}");
-    // A command whose job ends meanwhile does not wait for its timeout.
+    // A command whose job ends does not wait for its timeout.
     let waits = kv(&dvm, 1, ["get", "id", "--timeout", "10m"]).args(of).start();
     eventually("the waiting command is ended by the cancel", Duration::from_secs(20), || {
         dvm.rsctl(["cancel", &job]).end();

@@ -24,7 +24,7 @@ fn nodes<const N: usize>(expected: [(&str, &[u32]); N]) -> BTreeMap<String, Vec<
 const WHERE: [&str; 3] = ["sh", "-c", "echo $RSD_NODE_NAME $RSD_RANK"];
 
 #[test]
-fn ranks_fill_node_after_node_or_go_round() {
+fn ranks_fill_nodes_in_order_or_take_turns() {
     let dvm = Dvm::start(2);
     let run = |options: &str| placed(&dvm.rsctl(["run"]).args(options.split_whitespace()).args(WHERE).ok());
     assert_eq!(run(""), nodes([("node0", &[0, 1, 2, 3]), ("node1", &[4, 5, 6, 7])]));

@@ -58,13 +58,13 @@ fn ranks_find_each_other_after_a_leaf_was_killed_and_restarted() {
 }
 
 #[test]
-fn a_request_to_a_daemon_that_is_away_is_answered_when_it_is_back() {
+fn a_request_to_an_unreachable_daemon_is_answered_after_it_reconnects() {
     let mut dvm = dvm(2);
     let job = start(&dvm, 2, -1, "gate");
     until_initialised(&job, 4);
     dvm.kill(1);
     dvm.file("gate.talk", "");
-    eventually("the head marks node1 as away", Duration::from_secs(20), || {
+    eventually("the head marks node1 as unreachable", Duration::from_secs(20), || {
         let nodes = dvm.json("nodes");
         (nodes["nodes"][1]["state"] == "away").then_some(())
     });
@@ -82,7 +82,7 @@ fn ranks_that_choose_their_interface_exchange_addresses_themselves() {
     }
     let line = ["run", "-n", "4", "-x", "RSD_MPI_INTERFACE=lo", &begun(), "-1", &gate];
     assert!(dvm.rsctl(line).ok().contains("begun ok on 4\n"));
-    // Set by the rank itself, it comes too late: the sockets exist.
+    // A rank that sets the variable itself is too late: the sockets exist already.
     let script = format!("RSD_MPI_INTERFACE=lo exec {} -1 {gate}", begun());
     let said = dvm.rsctl(["run", "-n", "4", "sh", "-c", &script]).end().err();
     assert!(said.contains("use rsctl run -x RSD_MPI_INTERFACE=lo"), "{said}");

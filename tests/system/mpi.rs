@@ -5,7 +5,7 @@ use rsd_tests::{Dvm, Mpi, Options, python};
 use crate::{MPIS, sorted};
 
 #[test]
-fn every_rank_knows_itself_its_node_and_its_neighbours() {
+fn every_rank_has_the_right_rank_node_and_local_rank() {
     for nodes in [1, 4] {
         let dvm = Dvm::start_with(Options { nodes, slots: 8 / nodes as u32, args: Vec::new() });
         for mpi in MPIS {
@@ -23,7 +23,7 @@ fn every_rank_knows_itself_its_node_and_its_neighbours() {
 }
 
 #[test]
-fn ranks_that_go_to_the_nodes_in_turn_share_memory_within_their_node() {
+fn ranks_mapped_by_node_share_memory_within_their_node() {
     let dvm = Dvm::start(2);
     for mpi in MPIS {
         let printed = dvm.rsctl(["run", "-n", "5", "--map-by", "node", &mpi.program("hello.c")]).ok();
@@ -59,7 +59,7 @@ fn messages_and_collectives(nodes: usize) {
 }
 
 #[test]
-fn one_rank_is_a_world_of_its_own() {
+fn one_rank_is_a_world_of_one() {
     let dvm = Dvm::start(1);
     for mpi in MPIS {
         assert_eq!(dvm.rsctl(["run", "--host", "node0:1", &mpi.program("ring.c")]).ok(), "token 3\n");
@@ -78,7 +78,7 @@ fn sixteen_ranks_on_four_nodes_run_collectives() {
 }
 
 #[test]
-fn sixty_four_oversubscribed_ranks_know_their_places() {
+fn sixty_four_oversubscribed_ranks_have_the_right_places() {
     let dvm = Dvm::start(4);
     for mpi in MPIS {
         let printed = dvm.rsctl(["run", "-n", "64", "--oversubscribe", &mpi.program("hello.c")]).ok();

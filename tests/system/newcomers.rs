@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use rsd_tests::{Dvm, Mpi, Options, built, client, eventually, python};
 use serde_json::{Value, json};
 
-fn nobody() -> Dvm {
+fn no_daemon() -> Dvm {
     Dvm::start_with(Options { nodes: 0, slots: 1, args: Vec::new() })
 }
 
@@ -43,7 +43,7 @@ fn control_characters_of_a_command_line_do_not_reach_the_terminal() {
 
 #[test]
 fn a_daemon_with_a_state_directory_elsewhere_is_stopped_by_its_name() {
-    let dvm = nobody();
+    let dvm = no_daemon();
     let elsewhere = dvm.scratch().join("elsewhere").display().to_string();
     for _ in 0..5 {
         dvm.call(built::rsd()).args(["start", "--name", "far", "--state-dir", &elsewhere]).ok();
@@ -89,7 +89,7 @@ fn output_files_of_an_earlier_job_are_replaced_only_when_asked() {
 
 #[test]
 fn rsd_and_rsctl_use_the_same_exit_codes() {
-    let dvm = nobody();
+    let dvm = no_daemon();
     let rsd = |words: &[&str]| dvm.call(built::rsd()).args(words);
     for words in [
         &["start", "--no-such-option"][..],
@@ -119,7 +119,7 @@ fn rsd_and_rsctl_use_the_same_exit_codes() {
 
 #[test]
 fn with_json_errors_are_json() {
-    let dvm = nobody();
+    let dvm = no_daemon();
     let error =
         |text: String| -> Value { serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")) };
     let none = error(dvm.ctl("ps --json").fails(241));
@@ -143,7 +143,7 @@ fn with_json_errors_are_json() {
 
 #[test]
 fn an_invalid_runtime_directory_is_reported() {
-    let dvm = nobody();
+    let dvm = no_daemon();
     let rsd = |words: &[&str]| dvm.call(built::rsd()).args(words);
     let said = rsd(&["start"]).env("RSD_RUNTIME_DIR", "run").fails(240);
     assert!(said.contains("RSD_RUNTIME_DIR=run: not an absolute path"), "{said}");
@@ -175,7 +175,7 @@ fn an_invalid_runtime_directory_is_reported() {
 
 #[test]
 fn an_address_that_cannot_be_joined_is_refused_at_once() {
-    let dvm = nobody();
+    let dvm = no_daemon();
     for (address, told) in [
         ("node0", "--join node0: no port: write HOST:PORT"),
         ("127.0.0.1:port", "no port"),
@@ -196,7 +196,7 @@ fn a_program_that_cannot_run_does_not_join_a_group() {
     let exec = |program: &str| dvm.rsctl(["group", "exec", "actors", "--size", "2", "--", program]).fails(247);
     assert!(exec("./nosuch").contains("cannot execute ./nosuch: No such file"), "at once");
     assert!(exec("nosuch").contains("not found in PATH"), "at once");
-    assert_eq!(dvm.json("group ls")["groups"], json!([]), "nothing was joined");
+    assert_eq!(dvm.json("group ls")["groups"], json!([]), "no group was joined");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_member_that_waits_on_a_terminal_reports_which_members_are_missing() {
     assert!(seen.contains("rsctl: waiting for 1 of 3 members of actors: node0 has 2"), "{seen}");
     first.signal(Signal::SIGKILL);
     let told = first.end().err();
-    assert!(!told.contains("waiting for"), "this one is not on a terminal: {told}");
+    assert!(!told.contains("waiting for"), "its stderr is not a terminal: {told}");
 }
 
 #[test]

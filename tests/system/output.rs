@@ -95,7 +95,7 @@ fn the_two_streams_are_kept_apart() {
 }
 
 #[test]
-fn lines_of_many_ranks_stay_whole_and_none_is_lost() {
+fn lines_of_many_ranks_stay_whole_and_no_line_is_lost() {
     let dvm = Dvm::start(4);
     let (ranks, lines) = (16, 20_000);
     let printed = dvm.rsctl(["run", "-n", &ranks.to_string(), &plain("flood.c"), &lines.to_string()]).ok();

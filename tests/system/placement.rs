@@ -1,4 +1,4 @@
-//! The CPUs and the memory that ranks really get.
+//! The CPUs and the memory that the kernel grants to ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,7 +8,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use rsd_tests::{Dvm, Options, eventually};
 
-/// Prints `RANK=CPUS=TOLD`: the CPUs that the kernel allows the rank, and those in RSD_CPUS.
+/// Prints `RANK=CPUS=RSD_CPUS`: the CPUs that the kernel allows the rank, and the value of RSD_CPUS.
 const WHERE: [&str; 3] =
     ["sh", "-c", "echo $RSD_RANK=$(sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status)=${RSD_CPUS-none}"];
 
@@ -60,7 +60,7 @@ fn bound_ranks_run_only_on_the_planned_cpus() {
         assert_eq!(found.len(), n as usize);
         let mut taken = BTreeSet::new();
         for (rank, (allowed, told)) in &found {
-            assert_eq!(*allowed, cpus(told), "rank {rank} of {line} was told its cpus");
+            assert_eq!(*allowed, cpus(told), "rank {rank} of {line} has its cpus in RSD_CPUS");
             let planned = &plan["ranks"][*rank as usize];
             assert_eq!(
                 planned["pus"].as_array().map(Vec::len),
@@ -181,10 +181,10 @@ fn a_restarted_daemon_knows_its_bound_cpus() {
     assert!(refused(&dvm));
     dvm.kill(1);
     dvm.restart(1);
-    eventually("node1 is back", Duration::from_secs(20), || {
+    eventually("node1 has reconnected", Duration::from_secs(20), || {
         (dvm.json("nodes")["nodes"][1]["state"] == "up").then_some(())
     });
-    assert!(refused(&dvm), "its ranks still run");
+    assert!(refused(&dvm), "its ranks are still running");
     dvm.ctl(&format!("cancel {holder}")).ok();
     eventually("its cpus are free", Duration::from_secs(20), || (!refused(&dvm)).then_some(()));
 }

@@ -1,10 +1,10 @@
-//! `rsctl plan`: where a job would run, on running nodes and on machines that do not exist.
+//! `rsctl plan`: where a job would run, on running nodes and on described machines.
 
 use rsd_tests::{Call, Dvm, Options};
 use serde_json::{Value, json};
 
-/// A directory without daemons.
-fn nowhere() -> Dvm {
+/// Returns a directory without daemons.
+fn no_daemon() -> Dvm {
     Dvm::start_with(Options { nodes: 0, slots: 0, args: Vec::new() })
 }
 
@@ -36,7 +36,7 @@ fn places(plan: &Value) -> Vec<(String, Vec<u64>)> {
 /// order; `...` stands for any lines.
 #[test]
 fn the_examples_in_the_help_of_plan_print_what_they_show() {
-    let dvm = nowhere();
+    let dvm = no_daemon();
     let help = dvm.rsctl(["plan", "--help"]).ok();
     let mut examples = 0;
     let mut lines = help.lines().peekable();
@@ -69,12 +69,12 @@ fn the_plan_in_the_manual_is_the_real_output() {
     let (_, rest) = topic.split_once("\nrsctl plan ").expect("the topic shows a plan");
     let (command, rest) = rest.split_once("\n```\n\n```text\n").expect("the topic shows its output");
     let (printed, _) = rest.split_once("```").expect("the output ends");
-    assert_eq!(shell(&nowhere(), &format!("rsctl plan {command}")).ok(), printed);
+    assert_eq!(shell(&no_daemon(), &format!("rsctl plan {command}")).ok(), printed);
 }
 
 #[test]
 fn a_plan_needs_no_daemon_and_no_hosts() {
-    let dvm = nowhere();
+    let dvm = no_daemon();
     let plan = shell(&dvm, "rsctl plan --topology 'pack:2 core:4 pu:2' --bind-to core -n 4 --json").ok();
     let plan = read(&plan);
     let core = |core: u64| ("node0".to_owned(), vec![core]);
@@ -88,7 +88,7 @@ fn a_plan_needs_no_daemon_and_no_hosts() {
 
 #[test]
 fn an_xml_file_is_a_topology_too() {
-    let dvm = nowhere();
+    let dvm = no_daemon();
     let cores: String = (0..4)
         .map(|at| {
             let bit = format!("0x{:08x}", 1 << at);
@@ -118,7 +118,7 @@ fn an_xml_file_is_a_topology_too() {
 
 #[test]
 fn an_invalid_topology_is_a_usage_error() {
-    let dvm = nowhere();
+    let dvm = no_daemon();
     let said = shell(&dvm, "rsctl plan --topology 'pack:two' -n 1").fails(240);
     assert!(said.contains("pack:2"), "{said}");
     let said = shell(&dvm, "rsctl plan --topology 'core:2 pu:1' --host +n1 -n 1").fails(240);
@@ -161,7 +161,7 @@ fn ranks_run_where_the_plan_puts_them() {
 
 #[test]
 fn the_command_in_full_gives_the_same_placement() {
-    let dvm = nowhere();
+    let dvm = no_daemon();
     dvm.file("hosts", "b slots=3\na slots=4\n");
     dvm.file("ranks", "rank 1=a slot=0-1\nrank 0=b slot=3\n");
     let options = [
@@ -208,7 +208,7 @@ fn a_plan_goes_around_other_jobs_unless_it_is_for_an_idle_dvm() {
 
 #[test]
 fn without_a_daemon_the_plan_is_for_this_machine() {
-    let dvm = nowhere();
+    let dvm = no_daemon();
     let ended = dvm.ctl("plan -n 1 --json true").end();
     assert_eq!(ended.status.code(), Some(0));
     assert_eq!(places(&read(&String::from_utf8_lossy(&ended.stdout))).len(), 1);
@@ -216,7 +216,7 @@ fn without_a_daemon_the_plan_is_for_this_machine() {
 
 #[test]
 fn ten_thousand_nodes_are_planned_quickly() {
-    let dvm = nowhere();
+    let dvm = no_daemon();
     let topology = "pack:2 numa:4 core:4 pu:1";
     let hosts = "node[0-9999]";
     let text = dvm.rsctl(["plan", "--topology", topology, "--host", hosts, "--bind-to", "core"]).ok();

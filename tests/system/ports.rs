@@ -1,5 +1,5 @@
-//! Processes that were started separately connect: jobs of one DVM, on one node and between nodes, groups, jobs of another launcher, and
-//! processes without a launcher. The program (`programs/mpi/ports.c`) checks itself.
+//! Processes that were started separately connect: jobs of one DVM, on one node and between nodes, groups, jobs of another
+//! launcher, and processes without a launcher. The program `programs/mpi/ports.c` checks the results.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,8 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use rsd_tests::{Call, Dvm, Mpi, Options, Running, built, eventually, hydra, mpi4py_for_the_abi};
 
-/// The deadline: a thousand connections of a debug build take half a minute on two idle cores, and several times that on busy ones.
+/// The deadline: a thousand connections of a debug build take half a minute on two idle cores, and several times that on busy
+/// cores.
 const WITHIN: Duration = Duration::from_secs(240);
 
 /// How one side is started, with its number of processes.
@@ -58,7 +59,7 @@ impl By {
     }
 }
 
-/// A path for the name of a port that does not exist yet.
+/// Returns a path for the name of a port; the file does not exist yet.
 fn file(dvm: &Dvm) -> String {
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -274,7 +275,7 @@ fn an_accepting_side_survives_connecting_processes_that_die_at_any_time() {
 fn a_connecting_job_survives_an_accepting_process_that_dies() {
     let dvm = dvm(1, 4);
     let port = file(&dvm);
-    // The holder has a port but never accepts again.
+    // The holder has an open port but never accepts.
     let mut holder = By::Itself.start(&dvm, "one", &["besieged", &port]);
     let holder = holder.pop().expect("the side has one process");
     eventually("the port is open", WITHIN, || fs::read_to_string(&port).ok());

@@ -1,5 +1,5 @@
-//! The MPI library under Slurm's launcher, which also uses PMI-1 (`srun --mpi=pmi2`): a cluster of two nodes on this machine, with
-//! its own controller, a daemon for each node and an authenticator, in a scratch directory.
+//! The MPI library under Slurm's launcher, which also uses PMI-1 (`srun --mpi=pmi2`): a cluster of two nodes on this machine,
+//! with its own controller, a daemon for each node and an authenticator, in a scratch directory.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -16,7 +16,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, Running, eventually};
 struct Cluster {
     /// The daemons in the order in which they were started.
     daemons: Vec<Running>,
-    /// The directory; anything that the cluster leaves behind fails the test.
+    /// The directory of the cluster; dropping it checks that the cluster leaves nothing behind.
     dvm: Dvm,
 }
 
@@ -102,16 +102,16 @@ impl Drop for Cluster {
     }
 }
 
-/// Ports for the controller and the daemons, which need fixed ones. No other program can get one of them before they listen:
-/// they are below the range that the kernel assigns, and two clusters of one process never use the same.
+/// Returns ports for the controller and the daemons, which need fixed ports. No other program can get them before the daemons
+/// listen: they are below the range that the kernel assigns, and two clusters of one process never use the same ports.
 fn free_ports() -> [u16; NODES + 1] {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("Linux has this file");
-    let handed_out: u16 =
+    let assigned_from: u16 =
         range.split_whitespace().next().and_then(|it| it.parse().ok()).expect("the range has a first port");
-    assert!(handed_out > 20_000, "the kernel hands out nearly all ports: {range}");
+    assert!(assigned_from > 20_000, "the kernel assigns nearly all ports: {range}");
     // Other test runs on this machine start at other ports.
-    let span = handed_out - 10_000;
+    let span = assigned_from - 10_000;
     let start = u16::try_from(std::process::id() % u32::from(span)).expect("it is less than a port");
     [(); NODES + 1].map(|()| {
         let free = || {

@@ -8,7 +8,7 @@ use rsd_tests::{Call, Dvm, Mpi, Options, Running, eventually, mpi4py_for_the_abi
 use crate::groups::{all_ok, member};
 use crate::sorted;
 
-/// The deadline for worlds of Python interpreters that spawn others.
+/// The deadline for jobs of Python interpreters that spawn others.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// `rsctl run …` of the program with the wheel's MPICH, whose UCX module cannot spawn.
@@ -61,7 +61,7 @@ fn a_spawn_that_cannot_run_is_refused_and_reported() {
 }
 
 #[test]
-fn rsctl_run_waits_for_the_last_of_the_family() {
+fn rsctl_run_waits_for_the_last_job_of_the_family() {
     let dvm = Dvm::start(1);
     assert_eq!(mpich(&dvm, &["-n", "1"], &["outlived", "1"]).ok(), "left\nlived\n");
 }
@@ -74,7 +74,7 @@ fn a_spawned_job_that_fails_ends_its_family() {
 }
 
 #[test]
-fn cancelling_a_job_ends_what_it_has_spawned() {
+fn cancelling_a_job_ends_the_jobs_that_it_has_spawned() {
     let dvm = Dvm::start(1);
     let running = mpich(&dvm, &["-n", "1"], &["outlived", "1000"]).start();
     running.until_stdout(|out| out.contains("left").then_some(()));
@@ -170,7 +170,7 @@ fn our_library_spawns_two_programs_as_one_job_on_one_node_and_on_two() {
 }
 
 #[test]
-fn names_are_found_by_other_ranks_and_every_misuse_has_its_error_class() {
+fn other_ranks_find_published_names_and_every_misuse_has_its_error_class() {
     for nodes in [1, 2] {
         let dvm = Dvm::start(nodes);
         for n in ["1", "3"] {

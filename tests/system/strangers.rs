@@ -12,14 +12,15 @@ use crate::groups::{all_ok, hello_lines, member, until_waiting};
 /// The uid of `nobody`.
 const UID: u32 = 65_534;
 
-/// What the other user can reach: a directory with copies of programs, and the DVM's, as far as permissions can open it.
+/// The files that the other user can access: a directory with copies of programs, and the DVM's directory if its permissions
+/// allow.
 struct Stranger {
     dir: PathBuf,
     dvm: PathBuf,
 }
 
 impl Stranger {
-    /// `None` if this process cannot become another user.
+    /// Returns `None` if this process cannot become another user.
     fn of(dvm: &Dvm) -> Option<Stranger> {
         if !Uid::effective().is_root() {
             eprintln!("skipped: only root can become another user");
@@ -51,7 +52,7 @@ impl Stranger {
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        // The directory is below /tmp, and no later test looks at it.
+        // The directory is below /tmp, and no later test uses it.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }

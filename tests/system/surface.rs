@@ -39,7 +39,7 @@ fn the_library_has_the_name_of_the_standard_and_is_small() {
 fn the_header_is_c99_and_cxx98_without_a_warning() {
     let dir = scratch("header");
     let source = dir.join("all.c");
-    // What the standard fixes: sizes, and that predefined handles, numbers and functions can be passed with their types.
+    // The standard fixes sizes, and the types with which predefined handles, numbers and functions can be passed.
     let text = "
         #include <mpi.h>
         #include <mpi.h>

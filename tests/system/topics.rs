@@ -7,7 +7,8 @@
 //!   directory; a daemon with four slots, unless the block starts its own; and a job that has ended.
 //! - `sh alone`: no daemon is running.
 //! - `sh in a rank`: the block is run as a rank of a job of one.
-//! - `console REASON` is an example that cannot be run here, with the reason: a second machine, a download. Another test may run it.
+//! - `console REASON` is an example that cannot be run here, with the reason: a second machine, a download. Another test may run
+//!   it.
 //! - `text`, `json`, `toml`, `cmake` and `python` are output and files.
 
 use std::fs;
@@ -95,7 +96,7 @@ fn run(topic: &str) {
     }
 }
 
-/// The programs and files that the examples name.
+/// Creates the programs and files that the examples name.
 fn furnish(dvm: &Dvm) {
     let hello = Mpi::Ours.program("hello.c");
     for name in ["hello", "server", "client"] {

@@ -1,4 +1,4 @@
-//! User errors get a helpful message and an exit code of their own.
+//! User errors have a helpful message and their own exit code.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,14 +1,14 @@
-/* How fast an MPI library is: one program for all of them, which uses nothing but MPI and libc.
+/* Measures the speed of an MPI library. The same program is built for every library; it uses only MPI and libc.
  *
  *   bench p2p [MS] [LONGEST]   latency, bandwidth, both ways, message rate between ranks 0 and 1
  *   bench coll [MS] [LONGEST]  barrier, bcast, allreduce, allgather, alltoall over all ranks
- *   bench start                MPI_Init and MPI_Finalize: its own time is what counts
- *   bench ring                 MPI_Init, one message from each rank to the next, MPI_Finalize: again its own time
- *   bench memory               private memory of each rank once all have talked to all
+ *   bench start                MPI_Init and MPI_Finalize: the time of the whole process counts
+ *   bench ring                 MPI_Init, one message from each rank to the next, MPI_Finalize: the time of the whole process counts
+ *   bench memory               private memory of each rank after all ranks have communicated with each other
  *
- * Rank 0 prints one JSON object per figure and line. A figure is the median of nine batches after one to warm up; a batch is as many
- * repetitions as take a ninth of MS milliseconds (default 300), and at least one. Every size is verified once before it is timed.
- * Messages are of LONGEST bytes at most. Where it runs is the caller's business: ranks do not bind themselves.
+ * Rank 0 prints one JSON object per figure and line. A figure is the median of nine batches after one to warm up; the repetitions of a batch
+ * take a ninth of MS milliseconds (default 300), and it has at least one. Every size is verified once before it is timed.
+ * Messages have at most LONGEST bytes. The caller decides where ranks run: they do not bind themselves.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static void *memory(size_t bytes) {
     return p;
 }
 
-/* What rank `from` fills a message with. */
+/* The contents of a message of rank `from`. */
 static unsigned char pattern(int from, long i) {
     return (unsigned char)(i * 131 + from * 29 + 7);
 }
@@ -60,7 +60,7 @@ static int filled(const unsigned char *p, long bytes, int from) {
 
 /* --- timing --- */
 
-/* What is measured: `repeat` does it so many times; all ranks call it. */
+/* The operation that is measured: `repeat` performs it this many times; all ranks call it. */
 typedef struct {
     long bytes;
     unsigned char *out, *in;
@@ -87,7 +87,7 @@ static double measure(Repeat *repeat, const Work *work) {
     double target = budget / BATCHES, took = batch(repeat, work, 1);
     long times = 1;
     while (took < target / 2 && times < 1L << 40) {
-        /* At most tenfold at once: the first ones are slow for other reasons. */
+        /* At most a factor of ten per step, because the first repetitions are slow for other reasons. */
         double more = took > 0 ? target / took : 10;
         times = (long)((double)times * (more > 10 ? 10 : more)) + 1;
         took = batch(repeat, work, times);
@@ -153,7 +153,7 @@ static void both_ways(const Work *w, long times) {
     }
 }
 
-/* Each direction once, and that it arrives as sent. */
+/* Sends once in each direction, and checks the received data. */
 static void verify_pair(const Work *w) {
     if (rank > 1)
         return;
@@ -193,7 +193,7 @@ static void barrier(const Work *w, long times) {
         MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* The root goes round, so that none can run ahead of the others. */
+/* The root changes with each repetition, so that no rank can run ahead of the others. */
 static void bcast(const Work *w, long times) {
     for (long i = 0; i < times; i++)
         MPI_Bcast(w->in, (int)w->bytes, MPI_BYTE, (int)(i % size), MPI_COMM_WORLD);
@@ -234,7 +234,7 @@ static void verify_allreduce(const Work *w) {
     for (long i = 0; i < count; i++)
         if (in[i] != (double)i * size + (double)size * (size - 1) / 2)
             fail("allreduce", w->bytes);
-    /* Repeated below without using the results: no figure may overflow. */
+    /* Repeated below without using the results: the values must not overflow. */
     memset(out, 0, (size_t)w->bytes);
 }
 
@@ -281,7 +281,7 @@ static void collectives(void) {
 
 /* --- memory --- */
 
-/* Private memory of this process, in KiB; 0 where the kernel does not tell. */
+/* Private memory of this process, in KiB; 0 if the kernel does not report it. */
 static long private_kib(void) {
     FILE *f = fopen("/proc/self/smaps_rollup", "r");
     char line[256];
@@ -294,7 +294,7 @@ static long private_kib(void) {
     return sum;
 }
 
-/* Each sends to each: short messages, and some that are longer than any that is sent at once. */
+/* Each rank sends to each other: short messages, and some that are longer than any eager message. */
 static void talk(void) {
     static const long sizes[] = {8, 4 << 10, 128 << 10};
     for (int i = 0; i < 3; i++) {

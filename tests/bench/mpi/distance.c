@@ -1,8 +1,8 @@
-/* How far two processors are from each other: nanoseconds for a cache line to go from the one to the other and back.
+/* Measures the distance of two processors: the nanoseconds for a cache line to go from one to the other and back.
  *
  *   distance CPU CPU
  *
- * Prints the median of nine batches. Where a host moves virtual processors about, this changes from one second to the next.
+ * Prints the median of nine batches. If a host moves virtual processors, this changes from one second to the next.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

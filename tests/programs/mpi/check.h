@@ -26,7 +26,7 @@ static int rank, size, wrong;
         } \
     } while (0)
 
-/* The class of the code that a call returns; for calls that are to fail under MPI_ERRORS_RETURN. */
+/* The class of the code that a call returns; for calls that must fail under MPI_ERRORS_RETURN. */
 static inline int class_of(int code) {
     int class = MPI_ERR_UNKNOWN;
     MPI_Error_class(code, &class);

@@ -258,7 +258,7 @@ static void contents(void) {
     CHECK(combiner == MPI_COMBINER_RESIZED && integers == 0 && addresses == 2 && types == 1);
     MPI_Type_get_envelope(made[11].type, &integers, &addresses, &types, &combiner);
     CHECK(combiner == MPI_COMBINER_DUP && types == 1);
-    /* The types that come back are new handles; those of derived types are to be freed. */
+    /* The types that come back are new handles; those of derived types must be freed. */
     MPI_Type_get_contents(made[11].type, 0, 0, 1, values, places, of);
     int bytes;
     MPI_Type_size(of[0], &bytes);

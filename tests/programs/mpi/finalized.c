@@ -1,5 +1,5 @@
 /* All but rank 0 finalize after a first message. Rank 0 gets errors of class MPI_ERR_PROC_ABORTED exactly where it would wait for
- * one of them for ever. */
+ * one of them forever. */
 #include "check.h"
 
 int main(int argc, char **argv) {

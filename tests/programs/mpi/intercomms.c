@@ -5,7 +5,7 @@
 static int first, in_first, local_rank, local_size, remote_size;
 static MPI_Comm half, inter;
 
-/* The rank in the world of one of the other part. */
+/* The world rank of a process of the other part. */
 static int far(int r) {
     return in_first ? first + r : r;
 }

@@ -93,7 +93,7 @@ int main(int argc, char **argv) {
     const char *part = argc > 1 ? argv[1] : "", *path = argc > 2 ? argv[2] : "";
     const char *death = argc > 3 ? argv[3] : "";
     int hosts = strcmp(part, "host") == 0, is_first = strcmp(part, "first") == 0, within = strcmp(death, "within") == 0;
-    /* With more than three processes, the neighbours of the one that dies hear of it from others. */
+    /* With more than three processes, the neighbours of the process that dies learn of its death from others. */
     int leader = within && is_first && size > 3 ? 2 : 0;
     MPI_Comm with_first = MPI_COMM_NULL, with_second = MPI_COMM_NULL, inter;
     if (rank == leader && (hosts || is_first))

@@ -16,7 +16,7 @@ use source::{Module, Modules};
 
 /// A crate whose modules are checked.
 struct Crate {
-    /// The file that it begins with.
+    /// Its root file.
     root: &'static str,
     /// Its top modules from the lowest layer to the highest, every one of them. Modules of one layer stand in one line and do not
     /// use each other. None: the order is free, and only circles are refused.
@@ -48,7 +48,7 @@ const CRATES: [Crate; 6] = [
     },
 ];
 
-/// Arrows between modules that stand side by side, each with the uses that make it: `(module, path that it uses)`.
+/// The arrows between sibling modules, each with the uses that cause it: `(module, used path)`.
 type Arrows<'a> = BTreeMap<(&'a str, &'a str), Vec<(&'a Module, String)>>;
 
 /// `cargo xtask layers`.
@@ -64,7 +64,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
         let told = faults_of(&modules, it.layers);
         faults.extend(told.into_iter().map(|fault| format!("{}: {fault}", it.root)));
     }
-    anyhow::ensure!(faults.is_empty(), "modules use what lies above them, or each other:\n{}", faults.join("\n"));
+    anyhow::ensure!(faults.is_empty(), "modules use higher layers, or each other:\n{}", faults.join("\n"));
     Ok(())
 }
 
@@ -112,7 +112,7 @@ fn circular(arrows: &Arrows<'_>, folder: &[String]) -> Vec<String> {
     circle.map(|((from, to), uses)| format!("circle{place}: {from} uses {to}: {}", told(uses))).collect()
 }
 
-/// The uses between the modules of one folder, including those in modules below them.
+/// Returns the uses between the modules of one folder, including those in modules below them.
 fn arrows<'a>(modules: &'a Modules, folder: &[String]) -> Arrows<'a> {
     let mut arrows = Arrows::new();
     let inside = |path: &'a [String]| path.strip_prefix(folder).and_then(<[String]>::first);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_found_in_a_folder_and_through_what_its_parent_exports() {
+    fn a_circle_is_found_in_a_folder_and_through_its_parents_exports() {
         let files = |b: &'static str| {
             [
                 ("lib.rs", "mod room;"),

@@ -64,8 +64,8 @@ pub(crate) fn for_the_demo() -> anyhow::Result<()> {
     install(&PACKAGES[..FOR_THE_DEMO])
 }
 
-/// Runs `install`, which mostly waits for the network, and meanwhile compiles what needs only the compiler: `rsctl` and most
-/// dependencies. An error of `install` is reported first.
+/// Runs `install`, which mostly waits for the network, and at the same time compiles what needs only the compiler: `rsctl` and
+/// most dependencies. An error of `install` is reported first.
 pub(crate) fn while_compiling(install: impl FnOnce() -> anyhow::Result<()> + Send) -> anyhow::Result<()> {
     if !runs("cc", &["--version"]) {
         return install();

@@ -1,4 +1,4 @@
-//! A directory of its own for daemons, which hides the user's own daemons and protects them.
+//! A separate directory for daemons, which hides the user's own daemons and protects them.
 //!
 //! A guard process stops the daemons when xtask exits, for any reason: it waits for the end of a pipe that only xtask holds.
 
@@ -19,7 +19,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Creates an empty directory below cargo's; `rsd` and `rsctl` are those in `binaries`.
+    /// Creates an empty directory below cargo's target directory; its commands use `rsd` and `rsctl` from `binaries`.
     pub(crate) fn set(name: &str, binaries: PathBuf) -> anyhow::Result<Stage> {
         let dir = places::target()?.join(name);
         // The guard of an earlier run has stopped its daemons.
@@ -36,7 +36,7 @@ impl Stage {
         &self.dir
     }
 
-    /// A command in the directory, which finds these daemons and no others.
+    /// Returns a command in the directory, which finds only these daemons.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths(std::iter::once(self.binaries.clone()).chain(std::env::split_paths(&path)))?;

@@ -61,8 +61,8 @@ pub(super) struct Implementation {
     /// The path below `crate::api`.
     pub(super) path: String,
     pub(super) way: Way,
-    /// Whether the implementation gets the form that was called: its last argument is true for the form with large counts.
-    pub(super) told_form: bool,
+    /// Whether the implementation gets the form of the call: its last argument is true for the form with large counts.
+    pub(super) gets_form: bool,
 }
 
 /// How a shim calls its implementation.
@@ -91,7 +91,7 @@ impl Tables {
             _ => bail!("callbacks.tsv: {} needs three columns", row.join(" ")),
         });
         let implemented = rows("implemented.tsv")?.into_iter().map(|row| {
-            let (path, way, told_form) = match &row[1..] {
+            let (path, way, gets_form) = match &row[1..] {
                 [path] => (path, Way::Inside, false),
                 [path, flag] if flag == "always" => (path, Way::Always, false),
                 [path, flag] if flag == "plain" => (path, Way::Plain, false),
@@ -100,7 +100,7 @@ impl Tables {
                     bail!("implemented.tsv: {}: `NAME PATH`, then `always`, `plain`, `form` or nothing", row.join(" "))
                 }
             };
-            Ok((row[0].clone(), Implementation { path: path.clone(), way, told_form }))
+            Ok((row[0].clone(), Implementation { path: path.clone(), way, gets_form }))
         });
         let tables = Tables {
             functions: functions.collect::<anyhow::Result<_>>()?,

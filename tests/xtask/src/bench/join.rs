@@ -50,11 +50,11 @@ pub(super) fn bench() -> anyhow::Result<()> {
 /// The time of one group of `members`, from the last request to the last answer.
 fn epoch(socket: &Path, members: usize) -> anyhow::Result<Duration> {
     let mut waiting = (1..members).map(|_| Member::join(socket, members)).collect::<anyhow::Result<Vec<_>>>()?;
-    waiting.iter_mut().try_for_each(|member| member.hear("wait "))?;
+    waiting.iter_mut().try_for_each(|member| member.wait_for("wait "))?;
     let idle = Idle::start()?;
     let since = Instant::now();
     waiting.push(Member::join_as(socket, members, idle)?);
-    waiting.iter_mut().try_for_each(|member| member.hear("go "))?;
+    waiting.iter_mut().try_for_each(|member| member.wait_for("go "))?;
     Ok(since.elapsed())
 }
 
@@ -94,8 +94,8 @@ impl Member {
         Ok(Member { answers: BufReader::new(stream), _process: process })
     }
 
-    /// Reads until an answer of this kind; progress events of other members come in between.
-    fn hear(&mut self, kind: &str) -> anyhow::Result<()> {
+    /// Reads until an answer of this kind. Progress events about other members may arrive before it.
+    fn wait_for(&mut self, kind: &str) -> anyhow::Result<()> {
         loop {
             let mut line = String::new();
             self.answers.read_line(&mut line).context("wait for the daemon's answer")?;

@@ -91,7 +91,7 @@ pub(super) enum Run {
     Failed,
 }
 
-/// Runs a command in a process group of its own, after a pause. Only the command itself is timed.
+/// Runs a command in its own process group, after a pause. Only the command itself is timed.
 pub(super) fn timed(command: &mut Command, deadline: Duration) -> anyhow::Result<Run> {
     command.process_group(0).stderr(Stdio::null());
     let group = Arc::new(AtomicU32::new(0));

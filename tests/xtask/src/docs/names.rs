@@ -51,7 +51,7 @@ fn of_row(tree: &Tree, row: &str) -> Vec<String> {
     reasons
 }
 
-/// Why a span outside a row with a file names nothing. `None` if it names something or is not a name.
+/// Returns why a span outside a row with a file is unknown. `None` if it is known or is not a name.
 fn unknown(tree: &Tree, span: &str) -> Option<String> {
     if is_path(span) {
         let missing = expand(span).into_iter().find(|path| find(tree, path).is_empty())?;

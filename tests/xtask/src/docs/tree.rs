@@ -1,4 +1,4 @@
-//! The files of a checkout, as the checks see them.
+//! The files of a checkout, for the checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Which modules a crate has, and what paths each of them uses: as much of Rust's grammar as that takes.
+//! Finds the modules of a crate and the paths that each of them uses, with the small part of Rust's grammar that this needs.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
@@ -7,14 +7,14 @@ use std::slice::Iter;
 
 use anyhow::Context;
 
-/// A module and what it names of the crate.
+/// A module, and the items of the crate that it names.
 #[derive(Debug)]
 pub(super) struct Module {
     pub(super) path: Vec<String>,
     pub(super) file: PathBuf,
-    /// Paths as written; of a `use` each leaf by itself.
+    /// The paths as written; each leaf of a `use` is one path.
     pub(super) uses: Vec<Vec<String>>,
-    /// What its own `use`s make names of, which a child may take from here.
+    /// The names that its own `use`s define, which its children may import from it.
     names: BTreeMap<String, Vec<String>>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// Those that the file declares, and their files.
+    /// Reads the modules that the file declares, from their files.
     pub(super) fn read(root: &Path) -> anyhow::Result<Self> {
         Self::of(root, &|path| std::fs::read_to_string(path).ok())
     }
@@ -62,12 +62,12 @@ impl Modules {
         self.by_path.values()
     }
 
-    /// The module that has what a path names, seen from a module; none if that is of another crate.
+    /// Returns the module that has the item of a path, as seen from a module. None if the item belongs to another crate.
     pub(super) fn resolve(&self, from: &[String], path: &[String]) -> Option<&[String]> {
         self.follow(from, path, 8)
     }
 
-    /// Names that modules have by `use` are followed, so often at most.
+    /// Follows names that modules import by `use`, at most this many times.
     fn follow(&self, from: &[String], path: &[String], hops: u32) -> Option<&[String]> {
         let (first, mut rest) = path.split_first()?;
         let mut at = match first.as_str() {
@@ -100,7 +100,7 @@ fn file_name(path: &[String]) -> String {
     if path.is_empty() { "the crate".to_owned() } else { path.join("::") }
 }
 
-/// Names, `::` and signs of one character; no comments, no literals.
+/// Splits a text into names, `::` and single characters, without comments and literals.
 fn tokens(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     let at = |index: usize| chars.get(index).copied().unwrap_or('\0');
@@ -168,7 +168,7 @@ fn after_string(chars: &[char], mut here: usize) -> usize {
     here + 1
 }
 
-/// Leaves out what stands under `#[cfg(test)]` or `#[cfg(loom)]`, alone or with other conditions.
+/// Removes the items under `#[cfg(test)]` or `#[cfg(loom)]`, alone or with other conditions.
 fn without_tests(tokens: &[String]) -> Vec<String> {
     let mut kept = Vec::new();
     let mut rest = tokens;
@@ -207,7 +207,7 @@ fn is_for_tests(attribute: &[String]) -> bool {
     false
 }
 
-/// How many tokens a bracket and what it holds have.
+/// Returns the number of tokens of a bracket and its contents.
 fn group(tokens: &[String]) -> usize {
     let mut depth = 0_i32;
     for (index, token) in tokens.iter().enumerate() {
@@ -227,7 +227,7 @@ fn depth_of(token: &str) -> i32 {
     }
 }
 
-/// How many tokens an item has, with attributes of its own: to a semicolon or comma, or the end of a block.
+/// Returns the number of tokens of an item with its attributes: up to a semicolon or comma, or to the end of a block.
 fn item(tokens: &[String]) -> usize {
     let mut index = 0;
     while index < tokens.len() {
@@ -235,7 +235,7 @@ fn item(tokens: &[String]) -> usize {
             ";" | "," => return index + 1,
             "{" => return index + group(&tokens[index..]),
             "(" | "[" => index += group(&tokens[index..]),
-            // The end of what it stands in.
+            // The end of the enclosing block.
             ")" | "]" | "}" => return index,
             _ => index += 1,
         }
@@ -245,7 +245,7 @@ fn item(tokens: &[String]) -> usize {
 
 type Parsed = (Vec<String>, Vec<Vec<String>>, BTreeMap<String, Vec<String>>);
 
-/// Modules declared, paths used, names made by `use`.
+/// Finds the declared modules, the used paths, and the names defined by `use`.
 fn parse(tokens: &[String]) -> Parsed {
     let (mut children, mut uses, mut names) = Parsed::default();
     let mut rest = tokens.iter().peekable();
@@ -269,7 +269,7 @@ fn parse(tokens: &[String]) -> Parsed {
                         None => break,
                     }
                 }
-                // Alone they are a receiver or a visibility.
+                // By themselves they are a receiver or a visibility.
                 if path.len() > 1 {
                     uses.push(path);
                 }
@@ -280,7 +280,7 @@ fn parse(tokens: &[String]) -> Parsed {
     (children, uses, names)
 }
 
-/// The leaves of a `use` tree, each with the name that it has here.
+/// Visits the leaves of a `use` tree, each with its name in this module.
 fn tree(rest: &mut Peekable<Iter<'_, String>>, prefix: Vec<String>, leaf: &mut dyn FnMut(Vec<String>, String)) {
     let mut path = prefix;
     let mut name = None;
