@@ -118,7 +118,7 @@ fn usage(text: String) -> Failed {
 
 // --- into the background ---
 
-/// Starts the daemon as a process of its own and waits until it is ready.
+/// Starts the daemon as a separate process and waits until it is ready.
 fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     // If another daemon uses the directory, the error appears here and at once. The daemon locks it again.
     drop(StateDir::open(state_dir)?);

@@ -147,11 +147,11 @@ fn members(state: &mut State, name: &[u8]) -> MpiResult<Vec<Peer>> {
         None => state.psets()?.named(name)?,
     };
     Ok(match pset {
-        Pset::World => state.comms.everyone.to_vec(),
+        Pset::World => state.comms.all_peers.to_vec(),
         Pset::Own => vec![state.me()],
         Pset::Node(node) => {
             let nodes = state.world.as_ref().map_or(&[][..], |world| &world.nodes);
-            let on_it = state.comms.everyone.iter().zip(nodes).filter(|(_, on)| **on == node);
+            let on_it = state.comms.all_peers.iter().zip(nodes).filter(|(_, on)| **on == node);
             on_it.map(|(peer, _)| *peer).collect()
         }
     })
@@ -285,7 +285,7 @@ fn circle(state: &State, group: &Group, of: Use, string: &[u8]) -> MpiResult<Cir
     let ranks: Arc<[u32]> = group.members.iter().map(|peer| place(state, *peer)).collect::<MpiResult<_>>()?;
     Ok(Circle {
         context: GROUPS_CONTEXT + 1,
-        members: Arc::clone(&state.comms.everyone),
+        members: Arc::clone(&state.comms.all_peers),
         ranks: Some(ranks),
         place: place_here,
         tag: hashed(state, of, string, &group.members),
@@ -294,7 +294,7 @@ fn circle(state: &State, group: &Group, of: Use, string: &[u8]) -> MpiResult<Cir
 
 /// A peer's place among all processes.
 fn place(state: &State, peer: Peer) -> MpiResult<u32> {
-    let found = state.comms.everyone.iter().position(|it| *it == peer);
+    let found = state.comms.all_peers.iter().position(|it| *it == peer);
     found.map(|place| place as u32).ok_or_else(|| MpiError::group("a member of the group belongs to another job"))
 }
 

@@ -78,9 +78,9 @@ impl<T: Transport> Engine<T> {
     }
 
     /// Peers that this process waits for, or that have yet to accept something: named sources, including that of the
-    /// last unsuccessful probe since the previous call; for receives from any source, foreign peers or, if `anybody`,
+    /// last unsuccessful probe since the previous call; for receives from any source, foreign peers or, if `all_members`,
     /// all members.
-    pub fn awaited(&mut self, anybody: bool) -> Vec<Peer> {
+    pub fn awaited(&mut self, all_members: bool) -> Vec<Peer> {
         let mut awaited = Vec::new();
         let mut asked: Vec<(u32, Source)> = self.core.probed.take().into_iter().collect();
         for (_, request) in self.core.requests.iter() {
@@ -91,7 +91,7 @@ impl<T: Transport> Engine<T> {
         }
         for (context, source) in asked {
             let members = self.core.contexts.get(context).map_or(&[][..], |context| &context.members);
-            let comes_and_goes = |peer: &Peer| anybody || *peer >= self.core.foreign;
+            let comes_and_goes = |peer: &Peer| all_members || *peer >= self.core.foreign;
             match source {
                 Source::Any => awaited.extend(members.iter().copied().filter(comes_and_goes)),
                 Source::Rank(rank) => awaited.extend(members.get(rank as usize)),

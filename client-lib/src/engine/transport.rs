@@ -22,7 +22,7 @@ pub struct FrameLimits {
 pub enum Refusal {
     /// There is no room now, or no connection yet. The attempt starts the connection; try again after the next poll.
     Full,
-    /// The peer has died or is unreachable for ever; [`Sink::on_lost`] has reported or will report it.
+    /// The peer has died or is unreachable forever; [`Sink::on_lost`] has reported or will report it.
     Lost,
 }
 

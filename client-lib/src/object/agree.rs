@@ -75,7 +75,7 @@ impl Circle {
 /// One process's part in an exchange.
 ///
 /// A member that has failed (a peer was lost, a message had a wrong length) still takes part in all rounds, because others wait
-/// for it, but sends only its [`Failure`] from then on: so no member waits for ever, and all that depend on it get an error.
+/// for it, but sends only its [`Failure`] from then on: so no member waits forever, and all that depend on it get an error.
 #[derive(Debug)]
 pub struct Exchange {
     circle: Circle,
@@ -300,7 +300,7 @@ impl Failure {
 impl Lent {
     /// Starts a message with the library's own memory.
     pub(super) fn start(mut memory: Box<[u8]>, start: impl FnOnce(Buffer) -> Started) -> Self {
-        // SAFETY: the memory is kept, unchanged, until the engine reports the end of the operation, or for ever; an
+        // SAFETY: the memory is kept, unchanged, until the engine reports the end of the operation, or forever; an
         // exchange that is dropped before its end is dropped together with the engine.
         let buffer = unsafe { Buffer::contiguous(memory.as_mut_ptr(), memory.len()) };
         let started = match start(buffer) {

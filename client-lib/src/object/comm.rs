@@ -146,7 +146,7 @@ pub struct Comms {
     /// The names of processes in messages to others.
     pub names: Names,
     /// All processes that were started together, which count as one group where they have no communicator.
-    pub everyone: Arc<[Peer]>,
+    pub all_peers: Arc<[Peer]>,
     /// In a spawned process: the communicator with its parents, until it is freed.
     pub parent: Option<CommHandle>,
     /// Freed communicators whose contexts are still open.

@@ -9,7 +9,7 @@
 //! 2. otherwise all try to reserve the largest, and learn whether all could: a second exchange. If not (another thread of a
 //!    member has proposed that number for something else), all release it and propose higher ones.
 //!
-//! No agreement waits for another one, so none can block another for ever. Two that collide separate eventually, because each
+//! No agreement waits for another one, so none can block another forever. Two that collide separate eventually, because each
 //! skips a pseudo-random gap of its own, which doubles with every attempt.
 
 use super::agree::Failure;

@@ -190,10 +190,10 @@ mod tests {
 
     #[test]
     fn foreign_processes_get_numbers_above_the_jobs_as_long_as_they_are_known() {
-        let nobody = |_: Peer| false;
+        let in_no_group = |_: Peer| false;
         let (mut here, there) = (Names::new(b"kvs_1", 4), Names::new(b"kvs_2", 2));
         let told = there.to_words(&[Peer(1), Peer(0)]);
-        let met = [1, 0].map(|rank| here.add_foreign(there.of_rank(rank), Node::default(), 0, nobody));
+        let met = [1, 0].map(|rank| here.add_foreign(there.of_rank(rank), Node::default(), 0, in_no_group));
         assert_eq!(met, [Peer(4), Peer(5)]);
         assert_eq!(here.peers_of(&told).unwrap(), met);
         assert_eq!(here.to_words(&met), told);
@@ -201,31 +201,31 @@ mod tests {
         // Taken leave of, the same process comes again as another peer; the number is not free yet.
         here.disconnect(Peer(4));
         assert!(here.peers_of(&told).is_err());
-        assert_eq!(here.add_foreign(there.of_rank(1), Node::default(), 0, nobody), Peer(6));
+        assert_eq!(here.add_foreign(there.of_rank(1), Node::default(), 0, in_no_group), Peer(6));
         here.forget(Peer(4));
         assert_eq!(here.find(there.of_rank(1)), Some(Peer(6)));
         assert_eq!(
             here.add_foreign(ProcessName::new(b"kvs_3", 0), Node::default(), 0, |peer| peer == Peer(4)),
             Peer(7)
         );
-        assert_eq!(here.add_foreign(ProcessName::new(b"kvs_4", 0), Node::default(), 0, nobody), Peer(4));
+        assert_eq!(here.add_foreign(ProcessName::new(b"kvs_4", 0), Node::default(), 0, in_no_group), Peer(4));
     }
 
     #[test]
     fn associations_with_a_process_are_counted_until_the_last_is_forgotten() {
-        let nobody = |_: Peer| false;
+        let in_no_group = |_: Peer| false;
         let (mut here, there) = (Names::new(b"kvs_1", 4), Names::new(b"kvs_2", 2).of_rank(1));
         let other = ProcessName::new(b"kvs_3", 1);
         assert!(!here.knows_foreign());
         assert_eq!(here.association(there, |_| true), 0);
-        let first = here.add_foreign(there, Node::default(), 3, nobody);
+        let first = here.add_foreign(there, Node::default(), 3, in_no_group);
         assert!(here.knows_foreign());
         assert_eq!((here.number(first), here.association(there, |_| true)), (3, 3));
         // One side has disconnected.
         assert_eq!(here.association(there, |_| false), 4);
         here.disconnect(first);
         assert_eq!((here.association(there, |_| true), here.association(other, |_| true)), (4, 0));
-        let second = here.add_foreign(there, Node::default(), 4, nobody);
+        let second = here.add_foreign(there, Node::default(), 4, in_no_group);
         assert_eq!(here.association(there, |peer| peer == second), 4);
         here.forget(first);
         assert_eq!(here.association(there, |_| false), 5);

@@ -112,21 +112,21 @@ fn appnum(pmi: Option<&Pmi>) -> u32 {
 
 /// Opens the contexts that every process has.
 fn open_predefined(state: &mut State, rank: u32, size: u32) {
-    let everyone: Arc<[Peer]> = (0..size).map(Peer).collect();
+    let all_peers: Arc<[Peer]> = (0..size).map(Peer).collect();
     for context in [WORLD_CONTEXT, GROUPS_CONTEXT] {
-        state.engine.open(context, Arc::clone(&everyone));
-        state.engine.open_own(context + 1, Arc::clone(&everyone));
+        state.engine.open(context, Arc::clone(&all_peers));
+        state.engine.open_own(context + 1, Arc::clone(&all_peers));
     }
     for context in [SELF_CONTEXT, SELF_CONTEXT + 1] {
         state.engine.open(context, Arc::from([Peer(rank)]));
     }
-    state.comms.everyone = everyone;
+    state.comms.all_peers = all_peers;
 }
 
 /// `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
 pub(super) fn add_predefined(state: &mut State) {
     let (me, handler) = (state.me(), state.initial_errhandler);
-    let world = Arc::new(Group::new(Arc::clone(&state.comms.everyone), me));
+    let world = Arc::new(Group::new(Arc::clone(&state.comms.all_peers), me));
     let own = Arc::new(Group::new(vec![me], me));
     state.comms.world = Some(Communicator::new(WORLD_CONTEXT, world, handler, "MPI_COMM_WORLD"));
     state.comms.own = Some(Communicator::new(SELF_CONTEXT, own, handler, "MPI_COMM_SELF"));

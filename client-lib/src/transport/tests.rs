@@ -194,12 +194,12 @@ fn in_worlds(body: impl Fn(&mut Real)) {
 }
 
 #[test]
-fn a_message_comes_round() {
+fn a_message_travels_round_the_ring() {
     in_worlds(bodies::ring);
 }
 
 #[test]
-fn each_process_hears_all_others_in_order() {
+fn each_process_receives_from_all_others_in_order() {
     in_worlds(|world| {
         let seed = world.size() as u64;
         bodies::everybody_at_once(world, seed, 40);

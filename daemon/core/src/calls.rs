@@ -59,7 +59,7 @@ pub enum PmiOp {
 /// A request about groups, answered with [`Answer::Group`], or `List` with [`Answer::Groups`].
 #[derive(Debug)]
 pub enum GroupCall {
-    /// Creates a group with rules of its own, for this user.
+    /// Creates a group with these rules, for this user.
     Create {
         /// Its name, size and times.
         rules: wire::GroupRules,

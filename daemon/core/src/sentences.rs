@@ -49,7 +49,7 @@ pub(crate) fn node_unreachable(node: &str, grace: Duration) -> String {
     format!("its node {node} was unreachable for {} s", grace.as_secs())
 }
 
-/// A node's daemon was told to stop.
+/// A node's daemon was stopped.
 pub(crate) fn node_stopped(node: &str) -> String {
     format!("its node {node} was stopped")
 }

@@ -142,7 +142,7 @@ impl<'a> Nvml<'a> {
         unsafe {
             self.check("nvmlDeviceGetHandleByIndex_v2", (self.by_index)(index, &mut handle))?;
             self.check("nvmlDeviceGetPciInfo_v3", (self.pci)(handle, &mut pci))?;
-            // A device without memory of its own (it shares the processor's) reports an error.
+            // A device without its own memory (it shares the processor's) reports an error.
             if (self.memory)(handle, &mut memory) != 0 {
                 memory = MemoryInfo::default();
             }

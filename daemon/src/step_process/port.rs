@@ -90,7 +90,7 @@ fn bind_alone(address: SocketAddr) -> io::Result<std::os::fd::OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let made = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     if address.is_ipv6() {
-        // IPv4 has a socket of its own.
+        // IPv4 has its own socket.
         nix::sys::socket::setsockopt(&made, nix::sys::socket::sockopt::Ipv6V6Only, &true)?;
     }
     bind(made.as_raw_fd(), &SockaddrStorage::from(address))?;

@@ -71,7 +71,7 @@ impl Memory {
 }
 
 /// In each of some operations every member leaves data and reads the data of all members.
-fn all_hear_all(memory: &Arc<Memory>, rank: u32, operations: u8) {
+fn all_get_all(memory: &Arc<Memory>, rank: u32, operations: u8) {
     let mut node = memory.node(rank);
     for operation in 0..operations {
         memory.wait(&mut node, Node::has_room);
@@ -98,7 +98,7 @@ fn all_hear_all(memory: &Arc<Memory>, rank: u32, operations: u8) {
 }
 
 /// In each of some operations one member leaves data for the others and does not wait for them.
-fn one_tells(memory: &Arc<Memory>, rank: u32, operations: u8) {
+fn first_sends(memory: &Arc<Memory>, rank: u32, operations: u8) {
     let mut node = memory.node(rank);
     for operation in 0..operations {
         memory.wait(&mut node, Node::has_room);
@@ -132,21 +132,21 @@ fn model(members: u32, operations: u8, body: fn(&Arc<Memory>, u32, u8)) {
 }
 
 #[test]
-fn loom_two_members_hear_each_other() {
-    model(2, 3, all_hear_all);
+fn loom_two_members_get_each_others_data() {
+    model(2, 3, all_get_all);
 }
 
 #[test]
-fn loom_three_members_hear_each_other() {
-    model(3, 2, all_hear_all);
+fn loom_three_members_get_each_others_data() {
+    model(3, 2, all_get_all);
 }
 
 #[test]
-fn loom_two_members_hear_the_first_one() {
-    model(2, 4, one_tells);
+fn loom_two_members_get_the_first_members_data() {
+    model(2, 4, first_sends);
 }
 
 #[test]
-fn loom_three_members_hear_the_first_one() {
-    model(3, 3, one_tells);
+fn loom_three_members_get_the_first_members_data() {
+    model(3, 3, first_sends);
 }

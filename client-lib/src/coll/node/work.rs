@@ -87,8 +87,8 @@ fn share(room: usize, members: u32) -> usize {
 
 /// The members that a member waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whom {
-    Nobody,
+enum Awaited {
+    None,
     One(u32),
     All,
 }
@@ -103,7 +103,7 @@ impl<'a> Work<'a> {
     #[inline]
     pub fn poll(&mut self, node: &mut Node) -> Option<MpiResult> {
         loop {
-            let whom = self.whom(node.rank);
+            let awaited = self.awaited(node.rank);
             let number = match self.waits {
                 Some(number) => number,
                 None => {
@@ -115,10 +115,10 @@ impl<'a> Work<'a> {
                     number
                 }
             };
-            let is_there = match whom {
-                Whom::Nobody => true,
-                Whom::One(member) => node.has_arrived(number, member),
-                Whom::All => node.all_arrived(number),
+            let is_there = match awaited {
+                Awaited::None => true,
+                Awaited::One(member) => node.has_arrived(number, member),
+                Awaited::All => node.all_arrived(number),
             };
             if !is_there {
                 return node.broken().map(|rank| Err(died(rank)));
@@ -139,18 +139,18 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn whom(&self, me: u32) -> Whom {
+    fn awaited(&self, me: u32) -> Awaited {
         match self.call {
-            Call::Bcast { root, .. } | Call::Scatter { root, .. } if root != me => Whom::One(root),
-            Call::Gather { root, .. } | Call::Reduce { root, .. } if root == me => Whom::All,
-            Call::Bcast { .. } | Call::Scatter { .. } | Call::Gather { .. } | Call::Reduce { .. } => Whom::Nobody,
+            Call::Bcast { root, .. } | Call::Scatter { root, .. } if root != me => Awaited::One(root),
+            Call::Gather { root, .. } | Call::Reduce { root, .. } if root == me => Awaited::All,
+            Call::Bcast { .. } | Call::Scatter { .. } | Call::Gather { .. } | Call::Reduce { .. } => Awaited::None,
             Call::Barrier
             | Call::Allgather { .. }
             | Call::Alltoall { .. }
             | Call::Allreduce { .. }
             | Call::ReduceScatterBlock { .. }
             | Call::Scan { .. }
-            | Call::Exscan { .. } => Whom::All,
+            | Call::Exscan { .. } => Awaited::All,
         }
     }
 
@@ -315,10 +315,10 @@ impl<'a> Work<'a> {
     /// Whether the members that this one depends on have called the same function.
     #[inline]
     fn agreed(&self, node: &Node, number: u64) -> MpiResult {
-        let differing = match self.whom(node.rank) {
-            Whom::Nobody => None,
-            Whom::One(member) => (node.stamp(number, member) != stamp(self.call)).then_some(member),
-            Whom::All => return agreed(node, number, stamp(self.call)),
+        let differing = match self.awaited(node.rank) {
+            Awaited::None => None,
+            Awaited::One(member) => (node.stamp(number, member) != stamp(self.call)).then_some(member),
+            Awaited::All => return agreed(node, number, stamp(self.call)),
         };
         differing.map_or(Ok(()), |member| Err(disagrees(member)))
     }

@@ -166,9 +166,9 @@ pub(crate) fn pattern(envelope: Envelope, number: usize, len: usize) -> Vec<u8> 
 /// Asserts that everything has been sent, received and taken.
 pub(crate) fn finish(world: &mut impl World) {
     until(world, |world| (0..world.size()).all(|rank| world.engine(rank).quiet()));
-    let everybody: Vec<Peer> = (0..world.size() as u32).map(Peer).collect();
+    let all_peers: Vec<Peer> = (0..world.size() as u32).map(Peer).collect();
     for rank in 0..world.size() {
-        world.engine(rank).say_bye(&everybody);
+        world.engine(rank).say_bye(&all_peers);
     }
     until(world, |world| (0..world.size()).all(|rank| world.engine(rank).byes_missing() == 0));
     until(world, |world| (0..world.size()).all(|rank| world.engine(rank).quiet()));

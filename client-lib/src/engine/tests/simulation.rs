@@ -37,7 +37,7 @@ fn a_message_travels_round_the_ring() {
 }
 
 #[test]
-fn each_process_hears_all_others_in_order() {
+fn each_process_receives_from_all_others_in_order() {
     in_peace(&[1, 2, 5], 20, |world, seed| bodies::everybody_at_once(world, seed, 100));
     in_peace(&[16], 4, |world, seed| bodies::everybody_at_once(world, seed, 400));
     in_peace(&[130], 1, |world, seed| bodies::everybody_at_once(world, seed, 1000));
@@ -131,10 +131,10 @@ fn only_operations_that_depend_on_a_lost_process_fail() {
 fn a_peer_that_has_said_farewell_is_not_lost() {
     in_worlds(&[2], 20, |world, seed| {
         open(world, 1);
-        let everyone: Arc<[Peer]> = [Peer(0), Peer(1)].into();
-        world.engine(0).open_own(3, everyone);
+        let both: Arc<[Peer]> = [Peer(0), Peer(1)].into();
+        world.engine(0).open_own(3, both);
         let receive = recv(world, 0, 1, Source::Rank(1), TagMatch::Any, 4);
-        let anybody = recv(world, 0, 1, Source::Any, TagMatch::Any, 4);
+        let from_any = recv(world, 0, 1, Source::Any, TagMatch::Any, 4);
         let own = recv(world, 0, 3, Source::Rank(1), TagMatch::Any, 4);
         let unanswered = [Mode::Synchronous, Mode::Standard].map(|mode| {
             let (len, tag) = if mode == Mode::Standard { (2000, 6) } else { (4, 5) };
@@ -154,8 +154,8 @@ fn a_peer_that_has_said_farewell_is_not_lost() {
         for _ in 0..200 {
             world.step();
         }
-        let ids = [&receive, &anybody].map(|it| it.id().expect("nothing was sent"));
-        assert!(!receive.is_over(world) && !anybody.is_over(world));
+        let ids = [&receive, &from_any].map(|it| it.id().expect("nothing was sent"));
+        assert!(!receive.is_over(world) && !from_any.is_over(world));
         assert_eq!(ids.map(|id| world.engine(0).is_vain(id)), [true, false]);
         assert_eq!(world.engine(0).probe(1, Source::Rank(1), TagMatch::Any), Ok(None));
         let why = world.engine(0).dried_up(1, Source::Rank(1)).expect("it has finalized");
@@ -169,8 +169,8 @@ fn a_peer_that_has_said_farewell_is_not_lost() {
             assert_eq!(error_of(world, receive), "process 1 has finalized");
         }
         world.engine(0).give_up(ids[1]);
-        assert!(!anybody.is_over(world));
-        assert!(world.engine(0).cancel(ids[1]) && anybody.wait(world).0.cancelled);
+        assert!(!from_any.is_over(world));
+        assert!(world.engine(0).cancel(ids[1]) && from_any.wait(world).0.cancelled);
         for send in unanswered {
             assert_eq!(error_of(world, send), "process 1 has finalized");
         }
@@ -187,15 +187,15 @@ fn messages_sent_before_a_farewell_are_received_after_it() {
         let limits = FrameLimits { eager: 64, part: 64 };
         let world = &mut FakeWorld::with(2, seed, Oddities { limits, ..Oddities::random(&mut Rng(seed)) });
         open(world, 1);
-        let everyone: Arc<[Peer]> = [Peer(0), Peer(1)].into();
-        world.engine(1).open_own(7, Arc::clone(&everyone));
+        let both: Arc<[Peer]> = [Peer(0), Peer(1)].into();
+        world.engine(1).open_own(7, Arc::clone(&both));
         let sent = [1, 7]
             .map(|context| send(world, Envelope { context, ..ENVELOPE }, 0, Mode::Standard, vec![context as u8; 4]));
         until(world, |world| world.engine(1).quiet());
         world.engine(1).say_bye(&[Peer(0)]);
         until(world, |world| !world.engine(0).is_present(Peer(1)));
         // This process learns of the second communicator only now.
-        world.engine(0).open_own(7, everyone);
+        world.engine(0).open_own(7, both);
         for (context, send) in [1, 7].into_iter().zip(sent) {
             let (outcome, memory) = recv(world, 0, context, Source::Rank(1), TagMatch::Any, 4).wait(world);
             assert_eq!((outcome.error, memory.bytes()), (None, &[context as u8; 4][..]));
@@ -206,7 +206,7 @@ fn messages_sent_before_a_farewell_are_received_after_it() {
 }
 
 #[test]
-fn a_disconnected_peer_may_come_back_under_its_number() {
+fn a_disconnected_peer_may_reconnect_under_its_number() {
     in_worlds(&[3], 20, |world, _| {
         for rank in [0, 1] {
             world.engine(rank).set_foreign(Peer(u32::from(rank == 0)));
@@ -215,13 +215,13 @@ fn a_disconnected_peer_may_come_back_under_its_number() {
         let waiting = recv(world, 0, 1, Source::Any, TagMatch::Value(9), 4);
         assert_eq!(world.engine(0).awaited(false), [1, 2].map(Peer));
         let named = recv(world, 2, 1, Source::Rank(0), TagMatch::Value(9), 4);
-        let anybody = recv(world, 2, 1, Source::Any, TagMatch::Value(9), 4);
+        let from_any = recv(world, 2, 1, Source::Any, TagMatch::Value(9), 4);
         assert_eq!(world.engine(2).awaited(false), [Peer(0)]);
         assert!(world.engine(0).is_member(Peer(1)));
         for rank in 0..3 {
             world.engine(rank).close(1);
         }
-        for pending in [waiting, named, anybody] {
+        for pending in [waiting, named, from_any] {
             assert!(pending.wait(world).0.error.is_some());
         }
         assert_eq!(world.engine(0).awaited(false), []);

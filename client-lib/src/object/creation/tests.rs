@@ -278,7 +278,7 @@ fn if_one_member_fails_all_fail() {
 }
 
 #[test]
-fn no_member_waits_for_a_dead_one() {
+fn no_member_waits_for_a_dead_member() {
     in_jobs(&[2, 3, 5, 8], 40, |job, seed| {
         let ids: Vec<_> = (0..job.size())
             .map(|rank| Some(if seed % 3 == 0 { job.dup(rank, false) } else { job.split(rank, Some(0), 0) }))
@@ -408,7 +408,7 @@ fn if_a_member_of_one_group_fails_both_groups_fail() {
 }
 
 #[test]
-fn if_one_brings_foreign_processes_all_know_it_unless_another_fails() {
+fn if_one_member_has_foreign_processes_all_know_it_unless_one_fails() {
     in_jobs(&[2, 3, 7], 12, |job, seed| {
         let before: Vec<u32> = job.comms.iter().map(|comms| comms.contexts.len()).collect();
         let first = 1 + job.rng.below(job.size() - 1) as u32;

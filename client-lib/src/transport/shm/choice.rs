@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_whose_cost_is_never_reported_is_not_tried_for_ever() {
+    fn a_way_whose_cost_is_never_reported_is_not_tried_forever() {
         let mut choice = Choice::default();
         let mut firsts = 0;
         for _ in 0..400 {

@@ -114,7 +114,7 @@ impl Head {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let namespace = job.namespace.clone();
         let Some(Spawned { parent, birth, .. }) = &mut job.spawned else { return };
-        let after = if began.is_ok() { Birth::Told } else { Birth::Refused };
+        let after = if began.is_ok() { Birth::Confirmed } else { Birth::Refused };
         let Birth::Awaited(Asked { node, call, rank, started }) = birth else { return };
         let (parent, node, call, rank, started) = (*parent, *node, *call, *rank, std::mem::take(started));
         *birth = after;
@@ -146,7 +146,7 @@ impl Head {
 
     /// Handles a failure in a spawned job that could make other jobs wait forever.
     pub(super) fn fail_family(&mut self, now: Now, id: JobId, exit: &RankExit, out: &mut Outputs<Order>) {
-        let Some(Spawned { root, birth: Birth::Told, apart: false, .. }) =
+        let Some(Spawned { root, birth: Birth::Confirmed, apart: false, .. }) =
             self.jobs.get(id).and_then(|job| job.spawned.as_ref())
         else {
             return;
@@ -175,7 +175,7 @@ impl Head {
     pub(super) fn end_in_family(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
         let Some(job) = self.jobs.get(id) else { return };
         let Some(Spawned { root, birth, apart, .. }) = &job.spawned else { return };
-        let concerns_family = !apart && matches!(birth, Birth::Told);
+        let concerns_family = !apart && matches!(birth, Birth::Confirmed);
         let (root, cause) = (*root, job.cause().filter(|_| concerns_family).cloned());
         if let (Some(family), Some(cause)) = (self.jobs.get_mut(root), cause) {
             family.ends.take_cause(id, &cause);

@@ -86,10 +86,10 @@ impl Head {
         match self.stopping {
             Stopping::No => (!changes.is_empty()).then_some(Effect::Keep(changes)),
             Stopping::Begun => {
-                self.stopping = Stopping::Told;
+                self.stopping = Stopping::Forgotten;
                 Some(Effect::ForgetKept)
             }
-            Stopping::Told => None,
+            Stopping::Forgotten => None,
         }
     }
 

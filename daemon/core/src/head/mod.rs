@@ -95,7 +95,8 @@ enum Stopping {
     No,
     /// The DVM is being stopped; the kept records are not deleted yet.
     Begun,
-    Told,
+    /// The records have been deleted, or will be by an effect that was emitted.
+    Forgotten,
 }
 
 impl Head {

@@ -20,7 +20,7 @@ pub(super) enum Birth {
     /// The request is pending until all ranks run or have failed to start.
     Awaited(Asked),
     /// The spawner was answered that the job runs.
-    Told,
+    Confirmed,
     /// The spawner was answered that the job failed.
     Refused,
 }

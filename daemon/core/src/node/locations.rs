@@ -28,7 +28,7 @@ pub(super) struct Locations {
 
 /// A message to send.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Outgoing {
     /// To the parent: where the ranks of these nodes listen.
     Up { nodes: Vec<NodeId>, ports: Vec<Bytes> },
     /// To the parent: request where all ranks listen.
@@ -77,22 +77,25 @@ impl Locations {
         here: &BTreeSet<NodeId>,
         needs_no_parent: bool,
         has_ended: impl Fn(NodeId) -> bool,
-    ) -> Option<Told> {
+    ) -> Option<Outgoing> {
         let news = !needs_no_parent && self.known.sent != self.known.inside.len();
         if !news && self.asking.is_empty() {
             return None;
         }
         let has_spoken = |node: &NodeId| self.known.inside.contains(node) || has_ended(*node);
         if !self.asking.is_empty() && nodes.iter().all(has_spoken) {
-            return Some(Told::Down { to: std::mem::take(&mut self.asking), ports: self.known.batches() });
+            return Some(Outgoing::Down { to: std::mem::take(&mut self.asking), ports: self.known.batches() });
         }
         if news && here.iter().all(has_spoken) {
             self.known.sent = self.known.inside.len();
-            return Some(Told::Up { nodes: self.known.inside.iter().copied().collect(), ports: self.known.batches() });
+            return Some(Outgoing::Up {
+                nodes: self.known.inside.iter().copied().collect(),
+                ports: self.known.batches(),
+            });
         }
         if !self.asking.is_empty() && !self.asked && !needs_no_parent {
             self.asked = true;
-            return Some(Told::Ask);
+            return Some(Outgoing::Ask);
         }
         None
     }
@@ -117,19 +120,19 @@ mod tests {
         locations.add(vec![3], ports(3));
         locations.ask(7);
         let advance = |locations: &mut Locations| locations.advance(&nodes, &here, false, none_has_ended);
-        assert_eq!(advance(&mut locations), Some(Told::Ask));
+        assert_eq!(advance(&mut locations), Some(Outgoing::Ask));
         assert_eq!(advance(&mut locations), None, "node 2 has not reported");
         locations.add(vec![2], ports(2));
-        let up = Told::Up { nodes: vec![2, 3], ports: [ports(3), ports(2)].concat() };
+        let up = Outgoing::Up { nodes: vec![2, 3], ports: [ports(3), ports(2)].concat() };
         assert_eq!(advance(&mut locations), Some(up));
         assert_eq!(advance(&mut locations), None, "the report and the request were sent");
         locations.on_answer(&nodes, [ports(1), ports(2), ports(3)].concat());
         let all = [ports(1), ports(2), ports(3)].concat();
-        assert_eq!(advance(&mut locations), Some(Told::Down { to: BTreeSet::from([7]), ports: all.clone() }));
+        assert_eq!(advance(&mut locations), Some(Outgoing::Down { to: BTreeSet::from([7]), ports: all.clone() }));
         locations.ask(8);
         locations.ask(9);
         locations.forget_link(9);
-        assert_eq!(advance(&mut locations), Some(Told::Down { to: BTreeSet::from([8]), ports: all }));
+        assert_eq!(advance(&mut locations), Some(Outgoing::Down { to: BTreeSet::from([8]), ports: all }));
     }
 
     #[test]
@@ -139,8 +142,8 @@ mod tests {
         locations.add(vec![1], ports(1));
         locations.ask(7);
         assert_eq!(locations.advance(&nodes, &here, true, none_has_ended), None);
-        let told = locations.advance(&nodes, &here, true, |node| node == 2);
-        assert_eq!(told, Some(Told::Down { to: BTreeSet::from([7]), ports: ports(1) }));
+        let next = locations.advance(&nodes, &here, true, |node| node == 2);
+        assert_eq!(next, Some(Outgoing::Down { to: BTreeSet::from([7]), ports: ports(1) }));
     }
 
     #[test]
@@ -150,9 +153,9 @@ mod tests {
         locations.add(vec![2], ports(2));
         locations.ask(7);
         for _ in 0..2 {
-            let told: Vec<Told> =
+            let next: Vec<Outgoing> =
                 std::iter::from_fn(|| locations.advance(&nodes, &here, false, none_has_ended)).collect();
-            assert_eq!(told, [Told::Up { nodes: vec![2], ports: ports(2) }, Told::Ask]);
+            assert_eq!(next, [Outgoing::Up { nodes: vec![2], ports: ports(2) }, Outgoing::Ask]);
             locations.forget_sent();
         }
     }

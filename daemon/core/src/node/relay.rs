@@ -15,7 +15,7 @@ use bytes::Bytes;
 use rsd_proto::v1::{self as wire, Done, FenceDown, FenceUp, Kill, Located, RankExit};
 
 use super::gathered::Gathered;
-use super::locations::{Locations, Told};
+use super::locations::{Locations, Outgoing};
 use crate::contract::LinkId;
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId};
@@ -219,12 +219,12 @@ impl Relay {
 
     fn advance_locations(&mut self) -> Option<Ripe> {
         let needs_no_parent = self.is_root || self.here.len() == self.map.nodes().len();
-        let told =
+        let next =
             self.locations.advance(self.map.nodes(), &self.here, needs_no_parent, |node| self.done.contains_key(&node));
-        told.map(|told| match told {
-            Told::Up { nodes, ports } => Ripe::Located(Located { job: self.job, nodes, ports }),
-            Told::Ask => Ripe::Locate,
-            Told::Down { to, ports } => Ripe::Locations { to, ports },
+        next.map(|next| match next {
+            Outgoing::Up { nodes, ports } => Ripe::Located(Located { job: self.job, nodes, ports }),
+            Outgoing::Ask => Ripe::Locate,
+            Outgoing::Down { to, ports } => Ripe::Locations { to, ports },
         })
     }
 

@@ -119,9 +119,9 @@ impl Tree {
 
     /// Returns the nodes that have been added and removed since [`Tree::report`].
     pub(super) fn changes(&mut self) -> (Vec<NodeInfo>, Vec<NodeId>) {
-        let told = std::mem::take(&mut self.reported);
-        let come = self.below().filter(|node| !told.contains(&node.node)).collect();
-        let gone = told.into_iter().filter(|node| !self.via.contains_key(node)).collect();
+        let reported = std::mem::take(&mut self.reported);
+        let come = self.below().filter(|node| !reported.contains(&node.node)).collect();
+        let gone = reported.into_iter().filter(|node| !self.via.contains_key(node)).collect();
         (come, gone)
     }
 

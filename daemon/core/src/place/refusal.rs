@@ -81,7 +81,7 @@ pub enum Refusal {
     /// More ranks than any job may have.
     #[error("{asked} ranks requested; a job has at most {ASKED_MAX}")]
     TooMany {
-        /// As many.
+        /// The number requested.
         asked: u64,
     },
 }

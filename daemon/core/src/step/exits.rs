@@ -273,7 +273,7 @@ impl Step {
                 (How::Failed(sentences::NEVER_STARTED.into()), 247, true, String::new())
             }
         };
-        // An exit after the order to kill is a consequence, not a failure of its own.
+        // An exit after the order to kill is a consequence, not a separate failure.
         Some(wire::RankExit {
             rank: rank.rank,
             node: self.node,

@@ -67,7 +67,7 @@ impl Step {
     }
 
     /// A rank enters by the gRPC service. A caller that retries because it got no answer repeats its `attempt`, and may have
-    /// passed this fence meanwhile.
+    /// passed this fence in the meantime.
     pub(super) fn enter_fence_by_call(&mut self, local: Local, call: u64, attempt: u64, out: &mut Vec<Effect>) {
         let again = Waiter::Call { call, attempt };
         if attempt == 0 {

@@ -37,7 +37,7 @@ pub(super) enum Compared {
     #[default]
     Not,
     /// The fence in progress carries the libraries of this node's members.
-    Told,
+    Sent,
     Done,
 }
 
@@ -126,7 +126,7 @@ impl Step {
         if self.compared != Compared::Not || !self.has_members() || self.map.nodes().len() == 1 {
             return;
         }
-        self.compared = Compared::Told;
+        self.compared = Compared::Sent;
         let shown = self.ranks.iter().find_map(|rank| Some((rank.member.as_ref()?.shown.kin?, rank.rank)));
         let here = self.map.nodes().iter().position(|node| *node == self.node);
         if let (Some((kin, rank)), Some(here)) = (shown, here) {
@@ -136,7 +136,7 @@ impl Step {
 
     /// Compares the libraries after that fence. Returns true if they differ; then no member may continue.
     pub(super) fn finds_other_kin(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
-        if self.compared != Compared::Told {
+        if self.compared != Compared::Sent {
             return false;
         }
         let told = |node: usize| understand(self.kvs.get(key(node).as_bytes())?);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rsd_core::rsd::{Input, MemberId};
 use rsd_core::step;
-use rsd_proto::join::{Event as Told, Go};
+use rsd_proto::join::{Event as JoinEvent, Go};
 use rsd_proto::v1::GroupJoin;
 
 use crate::steps::RankEvent;
@@ -16,8 +16,8 @@ const RETRY: Duration = Duration::from_millis(100);
 const KNOCKS: u32 = 100;
 
 /// Returns the error that rsctl itself reports.
-pub(crate) fn lost_daemon() -> Told {
-    Told::Error { code: 242, text: "lost the daemon".into() }
+pub(crate) fn lost_daemon() -> JoinEvent {
+    JoinEvent::Error { code: 242, text: "lost the daemon".into() }
 }
 
 /// A process on a machine.
@@ -32,7 +32,7 @@ pub(crate) struct Process {
     /// The numbers of present and requested members that the daemon has reported.
     pub(crate) news: Vec<(u32, u32)>,
     /// The final answers; there must be one.
-    pub(crate) answers: Vec<Told>,
+    pub(crate) answers: Vec<JoinEvent>,
     /// Its step, after it has connected.
     step: Option<Pid>,
     pub(crate) dead: bool,
@@ -45,14 +45,14 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn went(&self) -> Option<&Go> {
         match &self.answers[..] {
-            [Told::Go(go)] => Some(go),
+            [JoinEvent::Go(go)] => Some(go),
             _ => None,
         }
     }
 
     pub(crate) fn refusal(&self) -> (u8, &str) {
         match &self.answers[..] {
-            [Told::Error { code, text }] => (*code, text),
+            [JoinEvent::Error { code, text }] => (*code, text),
             other => panic!("it was not refused once: {other:?}"),
         }
     }
@@ -89,23 +89,23 @@ impl World {
         self.handle(daemon, Input::Join { member, join: Box::new(join) });
     }
 
-    pub(crate) fn tell_process(&mut self, daemon: Pid, member: MemberId, told: Told) {
+    pub(crate) fn send_to_process(&mut self, daemon: Pid, member: MemberId, event: JoinEvent) {
         let found = self.processes.iter_mut().find(|(_, process)| process.waits_at == Some((daemon, member)));
         let Some((id, process)) = found else { return };
         let id = *id;
-        match told {
-            Told::Wait(wait) => {
+        match event {
+            JoinEvent::Wait(wait) => {
                 process.news.push((wait.have, wait.want));
                 process.token = Some(wait.token);
             }
-            Told::Go(_) => {
-                process.answers.push(told);
+            JoinEvent::Go(_) => {
+                process.answers.push(event);
                 process.waits_at = None;
                 let delay = self.rng.within(Duration::from_millis(50));
                 self.after(delay, Event::Attach(id));
             }
-            Told::Error { .. } => {
-                process.answers.push(told);
+            JoinEvent::Error { .. } => {
+                process.answers.push(event);
                 process.waits_at = None;
             }
         }

@@ -276,7 +276,7 @@ impl World {
             self.handled += 1;
             assert!(self.handled < EVENTS_MAX, "the DVM does not come to rest: {event:?}");
             if self.trace {
-                eprintln!("{:>12?} {}", self.now, self.told(&event));
+                eprintln!("{:>12?} {}", self.now, self.described(&event));
             }
             self.happen(event);
         }
@@ -468,7 +468,7 @@ impl World {
             }
             Effect::ForgetStep(job) => drop(self.machines[machine].launches.remove(&job)),
             Effect::MeasureLoad { probe } => self.after(Duration::ZERO, Event::Load { pid, probe }),
-            Effect::Member { member, event } => self.tell_process(pid, member, event),
+            Effect::Member { member, event } => self.send_to_process(pid, member, event),
             Effect::Answer { req, answer } => self.answer(req, answer),
             Effect::Log { job, event } => {
                 let event = JobEvent::decode(&*event.encode_to_vec()).expect("what was encoded decodes");
@@ -683,7 +683,7 @@ impl World {
         self.traffic.iter().filter(|(of, ..)| *of == kind).count()
     }
 
-    fn told(&self, event: &Event) -> String {
+    fn described(&self, event: &Event) -> String {
         let Event::Deliver { wire, way, packet: Some(bytes) } = event else { return format!("{event:?}") };
         let Some(found) = self.wires.get(wire) else { return format!("{event:?}") };
         let message = match way {

@@ -72,7 +72,7 @@ fn body(tables: &Tables, function: &Function) -> String {
         Way::Always => format!("call_always({scope})"),
         Way::Plain => "plain()".to_owned(),
     };
-    let form = implementation.told_form.then(|| tables.narrow_of(function).is_some().to_string());
+    let form = implementation.gets_form.then(|| tables.narrow_of(function).is_some().to_string());
     let arguments = arguments(tables, function).into_iter().chain(form);
     list(&format!("        => {way} {}(", implementation.path), arguments, ");")
 }

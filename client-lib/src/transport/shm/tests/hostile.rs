@@ -63,7 +63,7 @@ fn an_invalid_frame_ends_its_sender_and_no_other_peer() {
 
 #[test]
 fn frames_from_unknown_links_are_counted_and_ignored() {
-    let [mut first, mut second] = connected("nobody");
+    let [mut first, mut second] = connected("unknown-links");
     put(&second, 1 << 16, data(&EAGER, 0, 0));
     put(&second, 0xffff << 16, data(&EAGER, 0, 0));
     assert_eq!(second.try_send(0, &EAGER, b"honest"), Ok(()));

@@ -91,7 +91,7 @@ fn callers_are_served_one_by_one_and_exchange_words() {
 }
 
 #[test]
-fn intruders_and_callers_of_another_port_do_not_hold_up_a_caller() {
+fn invalid_callers_and_callers_of_another_port_do_not_delay_a_caller() {
     let mut port = port();
     let intruders: Vec<_> = (0..70).map(|_| TcpStream::connect(port.name().address).unwrap()).collect();
     (&intruders[0]).write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -228,7 +228,7 @@ fn a_caller_that_dies_after_its_hello_delays_no_other() {
 }
 
 #[test]
-fn places_are_bounded_and_no_caller_keeps_one_for_ever() {
+fn places_are_bounded_and_no_caller_keeps_one_forever() {
     let (mut port, now) = (port(), Instant::now());
     let silent: Vec<_> = (0..UNIDENTIFIED_MAX + 9).map(|_| TcpStream::connect(port.name().address).unwrap()).collect();
     assert!(port.next_caller(now, |_| ()).unwrap().is_none());

@@ -222,7 +222,7 @@ fn an_unanswered_dial_ends_at_its_deadline() {
 }
 
 #[test]
-fn unidentified_connections_to_the_port_are_closed_and_counted_and_harm_nobody() {
+fn unidentified_connections_to_the_port_are_closed_and_counted_and_do_no_harm() {
     let mut pair = connected();
     pair[0].tcp.own.hello_limit = Duration::ZERO;
     let address = pair[0].tcp.address();
@@ -256,7 +256,7 @@ fn unidentified_connections_to_the_port_are_closed_and_counted_and_harm_nobody()
 }
 
 #[test]
-fn silent_connections_take_no_more_places_than_there_are() {
+fn silent_connections_take_a_limited_number_of_places() {
     let mut pair = Process::pair();
     let address = pair[0].tcp.address();
     let mut intruders = Vec::new();

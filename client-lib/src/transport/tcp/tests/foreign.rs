@@ -26,7 +26,7 @@ fn connect(pair: &mut [Process], peer: Peer, secret: [u8; 32]) {
 }
 
 #[test]
-fn foreign_processes_talk_take_leave_and_come_again() {
+fn foreign_processes_communicate_disconnect_and_reconnect() {
     let mut pair = foreign_pair();
     for round in 0..20_u32 {
         // Numbers are reused, but not at once.

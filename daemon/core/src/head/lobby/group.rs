@@ -42,7 +42,7 @@ pub(in crate::head) struct Group {
     /// Since when the group has had no members.
     empty: Option<Duration>,
     /// The number of members last sent to the members, and when.
-    told: (u32, Duration),
+    notified: (u32, Duration),
 }
 
 /// A waiting member.
@@ -53,7 +53,7 @@ pub(in crate::head) struct Seat {
     deadline: Duration,
     /// Since when the member's daemon is unreachable.
     pub(in crate::head) away: Option<Duration>,
-    told: bool,
+    notified: bool,
 }
 
 /// A complete group.
@@ -69,12 +69,12 @@ impl Seat {
     /// Returns a member without a group, whose epoch begins at once.
     pub(in crate::head) fn alone(now: Duration, join: GroupJoin) -> Seat {
         let pmi_id = positive(join.pmi_id);
-        Seat { join: GroupJoin { pmi_id, ..join }, since: now, deadline: now + TIMEOUT, away: None, told: true }
+        Seat { join: GroupJoin { pmi_id, ..join }, since: now, deadline: now + TIMEOUT, away: None, notified: true }
     }
 
     /// Handles a repeated request of the member's daemon, which may have restarted and use another number for the member.
     pub(in crate::head) fn is_back(&mut self, join: GroupJoin) {
-        self.told &= (self.join.node, self.join.member) == (join.node, join.member);
+        self.notified &= (self.join.node, self.join.member) == (join.node, join.member);
         (self.join.node, self.join.member, self.away) = (join.node, join.member, None);
     }
 
@@ -145,7 +145,7 @@ impl Group {
             last: None,
             last_arrival: now,
             empty: None,
-            told: (0, now),
+            notified: (0, now),
         }
     }
 
@@ -161,7 +161,7 @@ impl Group {
         group
     }
 
-    /// Returns whether the group must be kept across a restart: it has rules or numbers of its own, or its members may return
+    /// Returns whether the group must be kept across a restart: it has its own rules or numbers, or its members may return
     /// without a size.
     pub(in crate::head) fn is_to_be_kept(&self) -> bool {
         self.created || self.closed.is_some() || self.epoch > 1 || self.was_sized
@@ -234,7 +234,7 @@ impl Group {
         let first = positive(join.pmi_id);
         let pmi_id = (first..=i32::MAX as u32).chain(1..first).find(|id| unique(*id)).unwrap_or(first);
         let join = GroupJoin { pmi_id, ..join };
-        self.seats.push(Seat { join, since: now, deadline: now + wait, away: None, told: false });
+        self.seats.push(Seat { join, since: now, deadline: now + wait, away: None, notified: false });
         (self.last_arrival, self.empty, self.is_restored) = (now, None, false);
         Ok(lost)
     }
@@ -261,7 +261,7 @@ impl Group {
         let seats = in_rank_order(seats.collect());
         let epoch = self.epoch;
         self.epoch += 1;
-        self.told.0 = 0;
+        self.notified.0 = 0;
         Some(Complete { group: self.name.clone(), epoch, seats })
     }
 
@@ -282,14 +282,14 @@ impl Group {
     /// Sends the number of members: to a new member at once, to the others at most once a second.
     pub(in crate::head) fn tell(&mut self, now: Duration, due: &mut Vec<Due>) {
         let (have, want, epoch) = (self.present() as u32, self.size.1, self.epoch);
-        let news = have != self.told.0 && self.told.1 + NEWS <= now;
-        for seat in self.seats.iter_mut().filter(|seat| news || !seat.told) {
-            seat.told = true;
+        let news = have != self.notified.0 && self.notified.1 + NEWS <= now;
+        for seat in self.seats.iter_mut().filter(|seat| news || !seat.notified) {
+            seat.notified = true;
             let left_ms = u64::try_from(seat.deadline.saturating_sub(now).as_millis()).unwrap_or(u64::MAX);
             due.push(seat.say(State::Wait(GroupWait { have, want, epoch, left_ms })));
         }
         if news {
-            self.told = (have, now);
+            self.notified = (have, now);
         }
         if self.seats.is_empty() && self.live.is_empty() {
             self.empty.get_or_insert(now);
@@ -318,7 +318,7 @@ impl Group {
         let present = self.present();
         let enough = present >= self.size.0 as usize && present == self.seats.len() && present > 0;
         let settled = enough.then_some(self.last_arrival + self.settle);
-        let news = (present as u32 != self.told.0 && present > 0).then_some((self.told.1 + NEWS).max(now));
+        let news = (present as u32 != self.notified.0 && present > 0).then_some((self.notified.1 + NEWS).max(now));
         seats.chain([settled, news, self.dies_at()]).flatten().min()
     }
 
