@@ -31,7 +31,7 @@ pub struct Settings {
     pub tell_transports: bool,
 }
 
-/// What a process without a process manager does.
+/// The behaviour of a process without a process manager.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Singleton {
     /// It runs as a world of one, unless the environment shows a launcher of several processes.

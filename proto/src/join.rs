@@ -174,7 +174,7 @@ pub enum JoinError {
         key: &'static str,
         /// The value as sent.
         value: String,
-        /// What is accepted.
+        /// The accepted values.
         wanted: &'static str,
     },
 }

@@ -134,7 +134,7 @@ impl Call {
     }
 }
 
-/// What one of its output streams has received so far.
+/// The output of one of its streams so far.
 #[derive(Debug, Default)]
 struct Stream {
     bytes: Vec<u8>,

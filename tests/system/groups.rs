@@ -553,7 +553,7 @@ fn epoch_after_epoch_leaves_nothing_behind() {
     (0..2).for_each(|_| round());
     let before = settled();
     (0..20).for_each(|_| round());
-    // The spare step process has a few descriptors and may have started or ended meanwhile. One descriptor per epoch would be
+    // The spare step process has a few descriptors and may have started or ended in the meantime. One descriptor per epoch would be
     // twenty.
     eventually("no descriptor is left", WITHIN, || (settled() <= before + 8).then_some(()));
 }

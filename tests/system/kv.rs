@@ -143,7 +143,7 @@ fn a_fence_waits_for_all_participants_and_names_the_missing_ones() {
         ended.err().contains("already waiting in fence").then(|| ended.err())
     });
     assert!(again.contains(r#""a" is already waiting in fence "ready""#), "{again}");
-    assert!(named("b", "3").fails(243).contains(r#"has 2 participants, as "a" requested; "b" requests 3"#));
+    assert!(named("b", "3").fails(243).contains(r#"has 2 participants (requested first by "a"); "b" requests 3"#));
     named("b", "2").ok();
     first.end().ok();
     dvm.rsctl(["cancel", &job]).ok();

@@ -65,7 +65,7 @@ fn another_user_cannot_use_or_change_a_dvm() {
     let names = Mpi::Ours.program("names.c");
     stranger.copy(Mpi::Ours.library_folder().join("libmpi_abi.so.1"));
 
-    // What the other user must not touch: a group that fills, and a name.
+    // The other user must not change these: a group that fills, and a name.
     let gated = ["sh", "-c", "echo \"PMI_PORT=$PMI_PORT PMI_ID=$PMI_ID\"; read line; exec $0", &hello];
     let start = || member(&dvm, 0, "actors --size 2", &gated).stdin_open().start();
     let mut members = vec![start()];

@@ -239,7 +239,7 @@ unsafe fn some(
         };
         guard.wait_or(is_some_over, last);
     } else {
-        // What has arrived meanwhile is checked below.
+        // Messages that have arrived in the meantime are checked below.
         let _ = poll(&mut guard, is_some_over);
     }
     let mut failed = None;

@@ -114,7 +114,7 @@ pub unsafe fn request_get_status_some(
         let mut guard = rt.lock();
         let active = any_active(&guard, requests)?;
         let mut found = Vec::new();
-        // What has arrived meanwhile is checked in any case.
+        // Messages that have arrived in the meantime are checked in any case.
         let _ = poll(&mut guard, |state| {
             let over = |(at, it): (usize, &RequestHandle)| (is_active(state, *it) && is_over(state, *it)).then_some(at);
             found = requests.iter().enumerate().filter_map(over).collect();

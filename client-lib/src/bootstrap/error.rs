@@ -84,7 +84,7 @@ pub enum BootstrapError {
     Wire {
         /// The request.
         command: &'static str,
-        /// What is wrong with the answer.
+        /// The error in the answer.
         source: WireError,
     },
     /// The answer belongs to a different request.

@@ -117,7 +117,7 @@ pub struct Node {
     checked: Box<[i32]>,
 }
 
-/// What remains to do after an arrival.
+/// The next action after an arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// Wait for the data that is needed.

@@ -86,7 +86,7 @@ pub struct Exchange {
     failed: Option<MpiError>,
 }
 
-/// What is known so far.
+/// The values known so far.
 #[derive(Debug)]
 enum Known {
     /// The maximum of each word.

@@ -47,7 +47,7 @@ pub struct Crossing {
     pub tag: i32,
 }
 
-/// What a process contributes.
+/// The contribution of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Brings {
     /// Nothing that prevents the bridge.
@@ -252,7 +252,7 @@ impl Bridge {
     }
 }
 
-/// What a bridge does after an exchange.
+/// The next action of a bridge after an exchange.
 type Turn = ControlFlow<Option<Born>>;
 
 /// Words that stop all processes.

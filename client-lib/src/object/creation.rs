@@ -39,7 +39,7 @@ enum Stage {
     Over(MpiResult<Option<Born>>),
 }
 
-/// What the members of one colour become.
+/// The form of the communicator that the members of one colour get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sorts {
     /// One group.

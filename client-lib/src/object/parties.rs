@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::group::Group;
 use crate::engine::{Engine, Peer, Transport};
 
-/// What a creation came to.
+/// The result of a creation.
 #[derive(Debug)]
 pub struct Born {
     /// The first of its two contexts; both are open.

@@ -180,7 +180,7 @@ pub enum Start {
     Collective(CollectiveId),
 }
 
-/// What a started persistent request waits for.
+/// The operation that a started persistent request waits for.
 #[derive(Debug)]
 pub enum Active {
     /// A message.

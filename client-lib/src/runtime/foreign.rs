@@ -45,7 +45,7 @@ pub(super) fn associate(
             guard.disconnect_from(old);
         }
         let state = &mut **guard;
-        // Another thread may have met it meanwhile.
+        // Another thread may have met it in the meantime.
         let peer = match state.recognise(member.name, *number) {
             Some(peer) => {
                 state.engine.transport_mut().learn(peer, theirs.secret);

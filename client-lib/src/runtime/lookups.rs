@@ -1,6 +1,7 @@
 //! Looks up the addresses of peers on other nodes at the process manager, when they are first needed.
 //!
-//! The engine's messages for such a peer wait meanwhile; everything else continues. One request is pending at a time.
+//! The engine's messages for such a peer wait until the address is known; everything else continues. One request is pending at a
+//! time.
 
 use std::collections::VecDeque;
 

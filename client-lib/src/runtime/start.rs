@@ -202,7 +202,8 @@ fn routes(
     Ok((routes, source))
 }
 
-/// What rsd has prepared if it has started this process in a job of several nodes: then all others have the same.
+/// Returns the sockets and secret that rsd has prepared, if it has started this process in a job of several nodes; the job's
+/// other processes then have the same.
 fn prepared(settings: &Settings, env: &Env, pmi: &mut Pmi) -> MpiResult<Option<Prepared>> {
     // The variable may be left over from an outer job of rsd.
     if env.namespace.as_ref().is_none_or(|name| name.as_bytes() != pmi.kvsname()) {
@@ -252,8 +253,8 @@ fn alone(settings: &Settings) -> MpiResult<Option<Pmi>> {
     mark_of_several(number).map_or(Ok(None), |mark| Err(MpiError::other(mark)))
 }
 
-/// What the environment says about several processes, if their launcher does not speak PMI-1 with them: why this
-/// process cannot be a world of one. `number` returns the value of a variable.
+/// Returns why this process cannot be a world of one: its environment announces several processes, but their launcher does not
+/// speak PMI-1 with them. `number` returns the value of a variable.
 fn mark_of_several(number: impl Fn(&str) -> Option<u32>) -> Option<String> {
     const REMOVED: &str =
         "a launcher whose variables PMI_FD or PMI_PORT were removed (by env -i, sudo or a container, say)";

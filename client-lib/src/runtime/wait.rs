@@ -30,14 +30,14 @@ const POLLS_SHARED: u32 = 2;
 static MOVED: AtomicU32 = AtomicU32::new(0);
 
 impl Runtime {
-    /// Waits until `done` returns a result, advancing everything meanwhile.
+    /// Waits until `done` returns a result, and advances everything until then.
     pub fn wait<T>(&self, mut guard: Guard<'_>, done: impl FnMut(&mut State) -> Option<T>) -> T {
         guard.wait(done)
     }
 }
 
 impl Guard<'_> {
-    /// Waits until `done` returns a result, advancing everything meanwhile; other threads get the lock in between.
+    /// Waits until `done` returns a result, and advances everything until then; other threads get the lock in between.
     #[inline]
     pub fn wait<T>(&mut self, mut done: impl FnMut(&mut State) -> Option<T>) -> T {
         self.wait_as(|state, moment| match moment {
@@ -193,7 +193,7 @@ impl Guard<'_> {
             self.unlocked(|| sleep.sleep());
             self.waiting.sleeper = None;
             if self.waiting.others > 0 {
-                // What has arrived may be theirs, and this thread would not notice that.
+                // The arrived messages may be for those threads, which this thread would not notice.
                 tell_threads();
             }
         }

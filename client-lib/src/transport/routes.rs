@@ -21,7 +21,7 @@ use crate::engine::{Frame, FrameLimits, Peer, PullRefused, Pulled, Refusal, Regi
 use crate::memory::{Buffer, Payload};
 use crate::settings::Settings;
 
-/// What the startup knows about the location of the processes.
+/// The location of the processes, as known at startup.
 #[derive(Debug)]
 pub struct Neighbourhood<'a> {
     /// This process.
@@ -32,11 +32,12 @@ pub struct Neighbourhood<'a> {
     pub settings: &'a Settings,
     /// The address of this node that the launcher advertises: its daemon uses it to reach other nodes.
     pub advertised: Option<IpAddr>,
-    /// What the launcher has prepared for connections with other nodes; otherwise this process prepares it.
+    /// The sockets and secret that the launcher has prepared for connections with other nodes; otherwise this process prepares
+    /// them.
     pub prepared: Option<Prepared>,
 }
 
-/// What connections with other nodes need.
+/// The data for connections with other nodes.
 #[derive(Debug)]
 pub struct Prepared {
     /// A secret that only the job's processes know.

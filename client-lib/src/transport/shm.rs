@@ -120,7 +120,7 @@ pub struct Shm {
     polls: u32,
     names: HashMap<ProcessName, u16>,
     losses: Vec<(Peer, String)>,
-    /// What the process manager has said about the end of the job.
+    /// The process manager's message about the end of the job.
     news: Option<String>,
     /// The memory that peers may read.
     offers: Offers,

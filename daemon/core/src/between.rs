@@ -70,7 +70,7 @@ impl<M> Outputs<M> {
         self.0.extend(effects.into_iter().map(Output::Effect));
     }
 
-    pub(crate) fn tell(&mut self, message: M) {
+    pub(crate) fn send_message(&mut self, message: M) {
         self.0.push_back(Output::Message(message));
     }
 
@@ -99,7 +99,7 @@ impl Outputs<Report> {
 
 impl Outputs<Order> {
     pub(crate) fn order(&mut self, body: down::Body) {
-        self.tell(Order::Down(body));
+        self.send_message(Order::Down(body));
     }
 
     pub(crate) fn log(&mut self, now: Now, job: JobId, body: job_event::Body) {

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// What the cgroup grants; `None` is "everything".
+/// The limits of the cgroup; `None` means no limit.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Limits {
     /// The CPUs that this process may run on.

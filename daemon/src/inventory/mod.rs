@@ -82,7 +82,7 @@ struct Found {
     cpuset: Option<BTreeSet<u32>>,
     /// CPU time per wall-clock time.
     quota: Option<f64>,
-    /// What a batch system grants, and the variable that says so.
+    /// The number of ranks that a batch system grants, and the variable that has it.
     granted: Option<(u32, &'static str)>,
     /// Whether the cores are those of another machine.
     imagined: bool,

@@ -1,4 +1,4 @@
-//! What NVIDIA's driver reports of its GPUs, through the library that comes with it.
+//! Queries NVIDIA's driver about its GPUs, through the library that comes with it.
 //!
 //! The library is loaded for the query and unloaded after it: a node without the driver has no such library, and rsd builds
 //! without it. Besides `spawn`, this is the only module of the daemon that may use `unsafe`, because the signatures of a loaded

@@ -80,7 +80,7 @@ pub enum MappingError {
     /// The text is not a mapping.
     #[error("invalid process mapping: expected {expected} at byte {at}")]
     Malformed {
-        /// What is expected there.
+        /// The expected text.
         expected: &'static str,
         /// The byte offset.
         at: usize,

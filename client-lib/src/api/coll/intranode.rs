@@ -186,7 +186,7 @@ fn are_on_one_node(state: &State, members: &Members) -> bool {
         && (0..size as usize).all(|rank| node(rank).is_some() && node(rank) == node(0))
 }
 
-/// Creates the memory, the host that passes it on, and the descriptor that ends this process's sleep meanwhile.
+/// Creates the memory, the host that passes it on, and the descriptor that wakes this process.
 fn make(state: &State, shape: Shape, invitation: &mut Invitation) -> io::Result<(Host, Shared, Option<Hearing>)> {
     let random = || RandomState::new().build_hasher().finish();
     let address = format!("rsd-mpi-node-{:016x}{:016x}", random(), random());

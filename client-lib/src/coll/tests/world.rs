@@ -34,7 +34,7 @@ impl Dice {
     }
 }
 
-/// What connects the ranks of a world.
+/// The connection between the ranks of a world.
 pub(super) trait Fabric {
     /// After this many turns without progress, no further progress is possible.
     const PATIENCE: usize;

@@ -1,4 +1,4 @@
-//! What the two roots do: they find each other, and exchange their groups' data.
+//! The part of the two roots: they find each other, and exchange their groups' data.
 
 use std::time::{Duration, Instant};
 
@@ -138,7 +138,7 @@ fn accept(
             }
             let Some((mut line, until)) = taken.take() else { break };
             match line.receive() {
-                // A caller that has given up meanwhile, or that sends an invalid message, is not accepted.
+                // A caller that has given up in the meantime, or that sends an invalid message, is not accepted.
                 Err(_) => {}
                 Ok(None) if now >= until => {}
                 Ok(None) => {

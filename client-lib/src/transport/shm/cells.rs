@@ -183,7 +183,7 @@ impl Class {
 
     fn await_refill(&mut self, segment: &Segment, costs: &mut Vec<(u16, Timed)>) -> bool {
         for head in self.busy.iter().filter_map(|trip| segment.cell_head(trip.cell)) {
-            // A cell that was freed meanwhile stays free.
+            // A cell that was freed in the meantime stays free.
             let _ = head.state.compare_exchange(BUSY, AWAITED, Ordering::AcqRel, Ordering::Relaxed);
         }
         self.look_at_all(segment, costs)

@@ -17,7 +17,7 @@ pub(super) enum Way {
     Second,
 }
 
-/// What was measured of two ways.
+/// The measured costs of two ways.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Choice {
     /// In ticks per 1,024 bytes; 0 if unknown.
@@ -75,7 +75,7 @@ impl Choice {
         }
     }
 
-    /// Records that a way took this long for this many bytes. The process may have been interrupted meanwhile, so a
+    /// Records that a way took this long for this many bytes. The process may have been interrupted during that time, so a
     /// rise in cost is accepted only gradually.
     pub(super) fn learn(&mut self, way: Way, ticks: u64, len: usize) {
         let sample = (ticks.saturating_mul(1024) / (len as u64).max(1)).clamp(1, 1 << 28) as u32;

@@ -168,7 +168,7 @@ impl<'a> Ring<'a> {
             return None;
         }
         // SAFETY: a published slot belongs to the receiver until `head` passes it, and any bytes are a `SlotData`; the
-        // read is volatile so that later checks apply to this copy, whatever a peer writes meanwhile.
+        // read is volatile so that later checks apply to this copy, whatever a peer writes afterwards.
         let data = slot.data.with(|data| unsafe { read(data) });
         receiver.next += 1;
         Some(((word >> 32) as u32, data))

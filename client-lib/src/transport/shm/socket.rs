@@ -77,7 +77,7 @@ pub(super) fn say(socket: &OwnedFd, hello: &Hello, segment: BorrowedFd<'_>, bell
     Ok(())
 }
 
-/// What has arrived on a socket.
+/// The result of reading a socket.
 #[derive(Debug)]
 pub(super) enum Heard {
     /// Nothing yet.

@@ -14,7 +14,7 @@ use super::socket;
 use crate::engine::Peer;
 use crate::transport::name::ProcessName;
 
-/// What handshakes need to know about this process.
+/// The data of this process that handshakes need.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) me: ProcessName,

@@ -129,7 +129,7 @@ impl Port {
         Ok(Self { name, own, listener, callers: Vec::new() })
     }
 
-    /// What callers have to know.
+    /// Returns the name, which callers need.
     pub fn name(&self) -> &PortName {
         &self.name
     }

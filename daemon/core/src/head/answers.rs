@@ -140,7 +140,7 @@ impl Head {
         for job in busy {
             self.cancel(now, job, Some(0), "the DVM is being stopped", out);
         }
-        out.tell(Order::Stop { req });
+        out.send_message(Order::Stop { req });
     }
 
     fn list_nodes(&mut self, now: Now, req: ReqId, load: bool, out: &mut Outputs<Order>) {

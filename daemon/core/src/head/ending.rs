@@ -79,7 +79,7 @@ impl Head {
             }
             Life::Ending { .. } => {
                 let (nodes, why) = (job.map.nodes().to_vec(), sentences::kill_unconfirmed());
-                out.tell(Order::GiveUp { job: id, nodes, why });
+                out.send_message(Order::GiveUp { job: id, nodes, why });
             }
             Life::Queued(_) | Life::Ended(_) => {}
         }

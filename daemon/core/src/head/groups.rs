@@ -93,7 +93,7 @@ impl Head {
     fn perform_due(&mut self, now: Now, due: Vec<Due>, out: &mut Outputs<Order>) {
         for due in due {
             match due {
-                Due::Tell { node, member, token, state } => {
+                Due::Send { node, member, token, state } => {
                     let state = Some(state.into());
                     out.order(down::Body::GroupState(GroupState { node, member, token, state }));
                 }

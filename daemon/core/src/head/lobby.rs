@@ -77,7 +77,7 @@ struct Entered {
 #[derive(Debug)]
 pub(super) enum Due {
     /// Send the state to a member.
-    Tell { node: NodeId, member: u64, token: String, state: State },
+    Send { node: NodeId, member: u64, token: String, state: State },
     /// Begin an epoch of a complete group.
     Begin(Complete),
 }
@@ -86,14 +86,14 @@ pub(super) enum Due {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum State {
     Wait(GroupWait),
-    No(GroupError),
+    Refused(GroupError),
 }
 
 impl From<State> for wire::group_state::State {
     fn from(state: State) -> Self {
         match state {
             State::Wait(wait) => wire::group_state::State::Wait(wait),
-            State::No(error) => wire::group_state::State::Error(error),
+            State::Refused(error) => wire::group_state::State::Error(error),
         }
     }
 }
@@ -115,7 +115,7 @@ impl Lobby {
             return match seat {
                 Some(seat) if seat.join.uid == join.uid => {
                     self.changed.insert(join.group.clone());
-                    seat.is_back(join);
+                    seat.reconnect(join);
                     Ok(())
                 }
                 Some(_) | None => Err(refusal::not_its_place(&join)),
@@ -141,9 +141,9 @@ impl Lobby {
         self.changed.insert(join.group.clone());
         let Some(group) = self.groups.get_mut(&join.group) else { return Ok(()) };
         let (token, name) = (join.token.clone(), join.group.clone());
-        let before = (group.size, group.said_by);
+        let before = (group.size, group.sized_by);
         let replaced = group.take(now, join, wanted, name_of)?;
-        if (group.size, group.said_by) != before {
+        if (group.size, group.sized_by) != before {
             self.touched.insert(name.clone());
         }
         replaced.into_iter().for_each(|token| drop(self.waiting.remove(&token)));
@@ -178,13 +178,13 @@ impl Lobby {
     }
 
     fn seats_on<'a>(&'a mut self, nodes: &'a [NodeId]) -> impl Iterator<Item = &'a mut Seat> {
-        let is_there = |seat: &Seat| nodes.contains(&seat.join.node);
-        let groups = self.groups.iter_mut().filter(move |(_, group)| group.seats.iter().any(is_there));
+        let is_on_them = |seat: &Seat| nodes.contains(&seat.join.node);
+        let groups = self.groups.iter_mut().filter(move |(_, group)| group.seats.iter().any(is_on_them));
         let seats = groups.flat_map(|(name, group)| {
             self.changed.insert(name.clone());
             &mut group.seats
         });
-        seats.filter(move |seat| is_there(seat))
+        seats.filter(move |seat| is_on_them(seat))
     }
 
     /// Records that an epoch has begun, as this job.
@@ -264,7 +264,7 @@ impl Lobby {
         let size = refusal::sizes(&rules.name, None, Some(rules.min), Some(rules.max))?;
         let full = self.groups.len() >= GROUPS_MAX;
         match self.groups.get_mut(&rules.name) {
-            Some(group) if group.may_be_made_anew() => group.make_anew(size, uid),
+            Some(group) if group.can_be_created() => group.recreate(size, uid),
             Some(_) => return Err(refusal::exists(&rules.name)),
             None if full => return Err(refusal::full("groups", GROUPS_MAX)),
             None => {
@@ -366,14 +366,14 @@ impl Lobby {
         }
         let late = group.late(now);
         if !late.is_empty() {
-            let (have, here) = (group.seats.len(), group.here(now, &name_of));
+            let (have, here) = (group.seats.len(), group.waiting_text(now, &name_of));
             for seat in group.remove(&late) {
                 self.waiting.remove(&seat.join.token);
                 let waited = now.saturating_sub(seat.since);
                 due.push(seat.refuse(refusal::timed_out(&group.name, (have, group.size.0), waited, &here)));
             }
         }
-        group.tell(now, due);
+        group.send_counts(now, due);
         let wake = group.next_deadline(now);
         if !group.is_forgotten(now) {
             return self.timers.put(name, wake);

@@ -220,7 +220,7 @@ impl Head {
         joiner.name = self.nodes.free_name(joiner);
         joiner.joined_ms = now.unix_ms;
         let parent = if has_room { None } else { self.nodes.roomiest(self.tuning.arity, joiner.node, &below) };
-        let Some(parent) = parent else { return out.tell(Order::Admit { link, nodes }) };
+        let Some(parent) = parent else { return out.send_message(Order::Admit { link, nodes }) };
         joiner.parent = parent.info.node;
         let redirect = wire::Redirect {
             node: joiner.node,
@@ -233,7 +233,7 @@ impl Head {
         let node = joiner.node;
         self.nodes.insert(joiner.clone(), true);
         self.timers.set(Due::Node(node), now.mono + self.tuning.reattach_grace);
-        out.tell(Order::Redirect { link, redirect });
+        out.send_message(Order::Redirect { link, redirect });
     }
 
     fn on_nodes_up(&mut self, now: Now, nodes: Vec<NodeInfo>, out: &mut Outputs<Order>) {
@@ -262,9 +262,9 @@ impl Head {
             let Some(job) = self.jobs.get(id) else { continue };
             let Some(active) = job.life().active() else { continue };
             let launch = down::Body::Launch(active.launch.clone());
-            out.tell(Order::Repeat { nodes: nodes.to_vec(), body: launch });
+            out.send_message(Order::Repeat { nodes: nodes.to_vec(), body: launch });
             if let Some(kill) = job.kill() {
-                out.tell(Order::Repeat { nodes: nodes.to_vec(), body: down::Body::Kill(kill.clone()) });
+                out.send_message(Order::Repeat { nodes: nodes.to_vec(), body: down::Body::Kill(kill.clone()) });
             }
         }
     }
@@ -284,7 +284,7 @@ impl Head {
             self.timers.cancel(&Due::Node(*node));
             let Some(name) = self.nodes.remove(*node) else { continue };
             for job in self.jobs.on_nodes(&[*node]) {
-                out.tell(Order::GiveUp { job, nodes: vec![*node], why: why(&name) });
+                out.send_message(Order::GiveUp { job, nodes: vec![*node], why: why(&name) });
             }
         }
         self.lobby.nodes_are_lost(nodes);

@@ -327,7 +327,7 @@ impl OfJob {
         }
         if fence.participants != participants {
             let text = format!(
-                "fence {name:?} of job {id} has {} participants, as {} requested; {who} requests {participants}",
+                "fence {name:?} of job {id} has {} participants (requested first by {}); {who} requests {participants}",
                 fence.participants,
                 fence.inside.keys().next().map(Participant::to_string).unwrap_or_default(),
             );
@@ -360,7 +360,7 @@ impl OfJob {
             answers.push((get.req, Answer::Refused(refused)));
         }
         for (name, fence) in &mut self.fences {
-            let here = fence.here(ranks);
+            let here = fence.waiting_text(ranks);
             let (have, want) = (fence.inside.len(), fence.participants);
             for (_, inside) in fence.inside.extract_if(.., |_, inside| inside.deadline <= now) {
                 let waited = rounded(now.saturating_sub(inside.since));
@@ -376,7 +376,7 @@ impl OfJob {
 
 impl Fence {
     /// Lists the waiting participants or, if all of them are ranks, the missing ranks.
-    fn here(&self, ranks: u32) -> String {
+    fn waiting_text(&self, ranks: u32) -> String {
         let ranks_here: Vec<u32> = self
             .inside
             .keys()

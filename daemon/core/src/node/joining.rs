@@ -64,7 +64,7 @@ impl Node {
                 nodes[0].node = 0;
             }
             let has_room = self.tree.children_len() < self.arity;
-            return out.tell(Report::Knock { link, nodes, has_room });
+            return out.send_message(Report::Knock { link, nodes, has_room });
         }
         if !(ours && hello.redirected) || in_a_circle {
             let redirect = wire::Redirect {
@@ -265,7 +265,7 @@ impl Node {
         let mut nodes = nodes;
         nodes.retain(|node| !relay.is_done(*node));
         nodes.iter().for_each(|node| relay.lose(*node));
-        out.tell(Report::GivenUp { job, nodes, why });
+        out.send_message(Report::GivenUp { job, nodes, why });
     }
 
     /// Handles the parent's order to stop the DVM.

@@ -233,7 +233,7 @@ impl Node {
     /// Sends to the parent, if it is connected.
     fn pass_up(&self, body: up::Body, out: &mut Outputs<Report>) {
         if self.is_root {
-            out.tell(Report::Up(body));
+            out.send_message(Report::Up(body));
         } else if self.parent_up {
             out.push(Effect::Up(Up { body: Some(body) }));
         }

@@ -183,8 +183,8 @@ impl Node {
                 Ripe::Begun(begun) => self.pass_up(up::Body::Begun(begun), out),
                 Ripe::Done(done) => self.pass_up(up::Body::Done(done), out),
                 Ripe::FenceDown(fence) => self.to_job(job, down::Body::FenceDown(fence), out),
-                Ripe::Stuck { rank, fence } => out.tell(Report::Stuck { job, rank, fence }),
-                Ripe::Over(exits) => out.tell(Report::Over { job, exits }),
+                Ripe::Stuck { rank, fence } => out.send_message(Report::Stuck { job, rank, fence }),
+                Ripe::Over(exits) => out.send_message(Report::Over { job, exits }),
             }
         }
     }

@@ -32,7 +32,7 @@ pub(super) enum Unbindable {
         free: u32,
         /// Units that would be free if no other job ran.
         at_all: u32,
-        /// What is counted.
+        /// The kind of the units.
         kind: Kind,
     },
     /// Several ranks are mapped to one object, and each needs an object of its own.
@@ -66,7 +66,8 @@ impl fmt::Display for Unbindable {
     }
 }
 
-/// Returns the threads of each rank in placing order; an empty set means unbound. `homes[i]`: the threads near which rank i should be.
+/// Returns the threads of each rank in placing order; an empty set means unbound. `homes[i]`: the threads near which rank i
+/// should be.
 pub(super) fn bind(
     machine: &Machine<'_>,
     wants: &Wants<'_>,

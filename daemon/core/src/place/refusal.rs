@@ -121,19 +121,19 @@ pub struct Shortage {
     pub asked: Option<u32>,
     /// How many could be placed.
     pub free: u64,
-    /// What there is too little of.
+    /// The resource that is short.
     pub lack: Lack,
     /// The first few nodes that it may use.
     pub rows: Vec<Row>,
     /// How many nodes there are besides.
     pub more_nodes: usize,
-    /// What would work, in the form that the user would type.
+    /// Changes that would work, as the user would type them.
     pub fixes: Vec<String>,
     /// Whether it fits when no other job runs.
     pub fits_when_idle: bool,
 }
 
-/// What there is too little of.
+/// A resource that is short.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lack {
     /// Slots.
@@ -163,7 +163,7 @@ pub enum Lack {
 pub struct Row {
     /// Its name.
     pub name: String,
-    /// What it offers and from where: "2 slots (2 cores)".
+    /// Its offer and the source of that: "2 slots (2 cores)".
     pub offers: String,
     /// How much of it is used: "1 in use".
     pub taken: String,
@@ -355,7 +355,7 @@ fn unknown_host(host: &str, source: &str, known: &[String], more: usize) -> Stri
 }
 
 impl Shortage {
-    /// What was requested, and how much of it is available.
+    /// Writes the request, and how much of it is available.
     fn headline(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Lack::Binding(text) = &self.lack {
             return f.write_str(text);

@@ -46,7 +46,7 @@ pub(super) struct Wants<'a> {
     pub(super) asked: &'a Policy,
 }
 
-/// What a rank is bound to.
+/// The cpus or objects that a rank is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Binding {
     /// Nothing.

@@ -25,15 +25,15 @@ pub fn imagine(spec: &JobSpec, topology: Topology) -> Result<Vec<NodeOffer>, Str
     let own = (cpus, format!("{cpus} {cpu}{}", if cpus == 1 { "" } else { "s" }));
     let mut hosts = Hosts::default();
     for app in &spec.apps {
-        let mut told: HashMap<usize, Vec<&Host>> = HashMap::new();
+        let mut listed: HashMap<usize, Vec<&Host>> = HashMap::new();
         for host in app.hosts.iter().filter(|host| !host.name.starts_with('^')) {
             if host.name.starts_with('+') {
                 return Err(of_a_dvm(&host.name, &host.source));
             }
-            told.entry(hosts.find(&host.name)?).or_default().push(host);
+            listed.entry(hosts.find(&host.name)?).or_default().push(host);
         }
-        for (at, entries) in told {
-            hosts.tell(at, &entries);
+        for (at, entries) in listed {
+            hosts.add(at, &entries);
         }
     }
     for place in &spec.rankfile {
@@ -91,7 +91,7 @@ impl Hosts {
         Ok(self.names.len() - 1)
     }
 
-    fn tell(&mut self, at: usize, entries: &[&Host]) {
+    fn add(&mut self, at: usize, entries: &[&Host]) {
         let slots = match entries {
             [] | [Host { slots: None, max_slots: None, .. }] => return,
             many if many.iter().any(|host| host.slots == Some(place::Host::WHOLE)) => return,

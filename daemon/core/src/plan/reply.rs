@@ -54,7 +54,7 @@ fn plan(nodes: &[NodeOffer], placement: &Placement, gpus: &dyn Fn(NodeId) -> Vec
     }
 }
 
-/// What a node offers: all of a [`wire::PlanNode`] except the indexes and the GPUs.
+/// Returns a node's offer: all of a [`wire::PlanNode`] except the indexes and the GPUs.
 pub fn slots_of(offer: &NodeOffer) -> wire::PlanNode {
     wire::PlanNode {
         name: offer.name.clone(),

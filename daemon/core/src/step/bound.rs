@@ -1,4 +1,4 @@
-//! What each rank may use of its node. The launch names hardware threads and GPUs by their places on the node; this module
+//! The part of its node that each rank may use. The launch names hardware threads and GPUs by their places on the node; this module
 //! translates them to the kernel's numbers, which binding and ranks need.
 
 use rsd_proto::v1::{self as wire, LaunchBody, up};
@@ -183,12 +183,12 @@ impl Step {
         let (noun, why) = (if unbound.len() == 1 { "rank" } else { "ranks" }, &unbound[0].1);
         let text = format!("{noun} {ranks} {} unbound: {why}", if unbound.len() == 1 { "runs" } else { "run" });
         if self.notices.is_empty() {
-            self.tell(text, out);
+            self.notify_user(text, out);
         }
     }
 
     /// Sends a notice to the user, and again on every new link.
-    pub(super) fn tell(&mut self, text: String, out: &mut Vec<Effect>) {
+    pub(super) fn notify_user(&mut self, text: String, out: &mut Vec<Effect>) {
         self.send_one(text.clone(), out);
         self.notices.push(text);
     }

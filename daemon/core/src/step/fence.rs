@@ -13,7 +13,7 @@ pub(super) struct Fence {
     pub(super) number: u64,
     /// Local ranks that have entered it, and how to answer each.
     pub(super) waiting: Vec<(Local, Waiter)>,
-    /// What was sent up for the fences that a daemon may still ask about: this one and the previous one.
+    /// The contributions to the fences that a daemon may still ask about: this one and the previous one.
     pub(super) sent: Vec<wire::FenceUp>,
 }
 
@@ -53,7 +53,7 @@ impl Step {
             self.check_fence(out);
             return;
         }
-        self.tell_kin();
+        self.report_kin();
         let batches: Vec<Bytes> = self.kvs.take_batch().into_iter().collect();
         if self.map.nodes().len() == 1 {
             // The whole job runs here, and its puts are in the store already.

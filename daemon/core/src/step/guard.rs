@@ -96,7 +96,7 @@ impl Step {
             (None, None) => return,
         };
         self.guard.started = None;
-        self.tell(text, out);
+        self.notify_user(text, out);
     }
 }
 

@@ -122,7 +122,7 @@ impl Step {
     }
 
     /// Adds the libraries of this node's members to the first fence when all of them have entered it.
-    pub(super) fn tell_kin(&mut self) {
+    pub(super) fn report_kin(&mut self) {
         if self.compared != Compared::Not || !self.has_members() || self.map.nodes().len() == 1 {
             return;
         }

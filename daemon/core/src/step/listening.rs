@@ -15,7 +15,7 @@ use super::pmi::reply_to;
 use super::{Effect, Local, Phase, Step};
 use crate::NodeId;
 
-/// What was reported, asked and answered.
+/// The report, the pending requests and the answer.
 #[derive(Debug, Default)]
 pub(super) struct Listening {
     /// The report, once all ranks have started.

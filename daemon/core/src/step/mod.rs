@@ -286,7 +286,7 @@ impl Step {
         match input {
             Input::Start => self.on_start(now, out),
             Input::Port(found) => self.on_port(now, found, out),
-            Input::Remark(text) => self.tell(text, out),
+            Input::Remark(text) => self.notify_user(text, out),
             Input::Unbound(local, why) => self.on_unbound(local, why),
             Input::Listening(local, port) => self.ranks[local].port = port,
             Input::Started(local) => self.on_started(now, local, out),

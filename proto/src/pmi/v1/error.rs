@@ -59,7 +59,7 @@ pub enum WireError {
     /// Segments of a spawn message out of order, or a missing argument.
     #[error("invalid spawn message: {what} is {found}, expected {expected}")]
     SpawnOutOfOrder {
-        /// What is counted.
+        /// The name of the number.
         what: &'static str,
         /// The number received.
         found: u32,

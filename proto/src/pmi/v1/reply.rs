@@ -233,7 +233,7 @@ fn is_name(name: &[u8]) -> bool {
 #[derive(Debug, Default)]
 pub struct ReplyDecoder {
     lines: Lines,
-    /// What the lines of the handshake have reported so far.
+    /// The values of the handshake's lines so far.
     handshake: Option<Handshake>,
     /// After an error nothing is decoded or kept.
     closed: bool,

@@ -134,7 +134,7 @@ fn a_peer_may_dial_before_it_is_expected() {
     assert!(turns > 50);
 }
 
-/// What the first of two processes is told when the second's address leads to `server`, which gets the first
+/// Returns the error that the first of two processes gets when the second's address leads to `server`, which gets the first
 /// connection.
 fn told_of(server: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -21,7 +21,7 @@ pub(in crate::head) struct Group {
     /// The minimum and maximum number of members.
     pub(in crate::head) size: (u32, u32),
     /// The first process that requested this size: its pid and node. None: the group was created.
-    pub(in crate::head) said_by: Option<(u32, NodeId)>,
+    pub(in crate::head) sized_by: Option<(u32, NodeId)>,
     /// Whether a join has ever requested a size.
     was_sized: bool,
     created: bool,
@@ -73,24 +73,24 @@ impl Seat {
     }
 
     /// Handles a repeated request of the member's daemon, which may have restarted and use another number for the member.
-    pub(in crate::head) fn is_back(&mut self, join: GroupJoin) {
+    pub(in crate::head) fn reconnect(&mut self, join: GroupJoin) {
         self.notified &= (self.join.node, self.join.member) == (join.node, join.member);
         (self.join.node, self.join.member, self.away) = (join.node, join.member, None);
     }
 
-    fn say(&self, state: State) -> Due {
-        Due::Tell { node: self.join.node, member: self.join.member, token: self.join.token.clone(), state }
+    fn send(&self, state: State) -> Due {
+        Due::Send { node: self.join.node, member: self.join.member, token: self.join.token.clone(), state }
     }
 
     pub(in crate::head) fn refuse(&self, refused: Refused) -> Due {
-        self.say(State::No(wire::GroupError { code: u32::from(refused.exit_code), text: refused.text }))
+        self.send(State::Refused(wire::GroupError { code: u32::from(refused.exit_code), text: refused.text }))
     }
 }
 
 impl Group {
     /// Lists the waiting members and the number or ranks of the missing ones:
     /// `here: a: pids 11 12 (waiting 60 s); b: pid 7 (waiting 2 s); missing: 2`.
-    pub(in crate::head) fn here(&self, now: Duration, name_of: impl Fn(NodeId) -> String) -> String {
+    pub(in crate::head) fn waiting_text(&self, now: Duration, name_of: impl Fn(NodeId) -> String) -> String {
         let (have, want) = (self.seats.len(), self.size.0 as usize);
         let mut here: BTreeMap<NodeId, BTreeMap<Reverse<u64>, Vec<String>>> = BTreeMap::new();
         for seat in self.seats.iter().take(LISTED) {
@@ -130,7 +130,7 @@ impl Group {
             name,
             owner,
             size,
-            said_by: None,
+            sized_by: None,
             was_sized: false,
             created: false,
             is_restored: false,
@@ -168,18 +168,18 @@ impl Group {
     }
 
     /// Returns whether a client may create this group: no member waits, and it was closed or never created.
-    pub(in crate::head) fn may_be_made_anew(&self) -> bool {
+    pub(in crate::head) fn can_be_created(&self) -> bool {
         self.seats.is_empty() && (self.closed.is_some() || !self.created)
     }
 
-    pub(in crate::head) fn make_anew(&mut self, size: Option<(u32, u32)>, owner: u32) {
+    pub(in crate::head) fn recreate(&mut self, size: Option<(u32, u32)>, owner: u32) {
         (self.closed, self.empty, self.owner) = (None, None, owner);
         self.size = size.unwrap_or(self.size);
     }
 
     pub(in crate::head) fn set_rules(&mut self, rules: &wire::GroupRules) {
         let or = |ms: Option<u64>, default: Duration| ms.map_or(default, Duration::from_millis).min(TIMEOUT_MAX);
-        (self.created, self.said_by, self.mode) = (true, None, rules.mode.unwrap_or(0o600));
+        (self.created, self.sized_by, self.mode) = (true, None, rules.mode.unwrap_or(0o600));
         self.ttl = or(rules.ttl_ms, TTL);
         self.timeout = or(rules.timeout_ms, TIMEOUT);
         self.settle = or(rules.settle_ms, SETTLE);
@@ -202,14 +202,14 @@ impl Group {
         }
         let may = join.uid == self.owner || join.uid == 0 || self.mode & 0o006 == 0o006;
         if !may {
-            return Err(refusal::not_yours(&self.name, self.owner, join.uid));
+            return Err(refusal::other_owner(&self.name, self.owner, join.uid));
         }
         match wanted {
             Some(size) if self.seats.is_empty() && !self.created => {
-                (self.size, self.said_by, self.was_sized) = (size, Some((join.pid, join.node)), true);
+                (self.size, self.sized_by, self.was_sized) = (size, Some((join.pid, join.node)), true);
             }
             Some(size) if size != self.size => {
-                return Err(refusal::other_size(&self.name, self.size, self.said_by, size, name_of));
+                return Err(refusal::other_size(&self.name, self.size, self.sized_by, size, name_of));
             }
             Some(_) | None => {}
         }
@@ -226,7 +226,7 @@ impl Group {
             b.pid != 0 && (a.node, a.pid, a.started) == (b.node, b.pid, b.started)
         };
         if let Some(twin) = self.seats.iter().find(|seat| is_same(seat) && seat.away.is_none()) {
-            return Err(refusal::is_there(&self.name, &twin.join));
+            return Err(refusal::already_waits(&self.name, &twin.join));
         }
         let lost: Vec<String> = self.seats.extract_if(.., |seat| is_same(seat)).map(|seat| seat.join.token).collect();
         let wait = join.timeout_ms.map_or(self.timeout, Duration::from_millis).min(TIMEOUT_MAX);
@@ -280,13 +280,13 @@ impl Group {
     }
 
     /// Sends the number of members: to a new member at once, to the others at most once a second.
-    pub(in crate::head) fn tell(&mut self, now: Duration, due: &mut Vec<Due>) {
+    pub(in crate::head) fn send_counts(&mut self, now: Duration, due: &mut Vec<Due>) {
         let (have, want, epoch) = (self.present() as u32, self.size.1, self.epoch);
         let news = have != self.notified.0 && self.notified.1 + NEWS <= now;
         for seat in self.seats.iter_mut().filter(|seat| news || !seat.notified) {
             seat.notified = true;
             let left_ms = u64::try_from(seat.deadline.saturating_sub(now).as_millis()).unwrap_or(u64::MAX);
-            due.push(seat.say(State::Wait(GroupWait { have, want, epoch, left_ms })));
+            due.push(seat.send(State::Wait(GroupWait { have, want, epoch, left_ms })));
         }
         if news {
             self.notified = (have, now);
@@ -298,7 +298,7 @@ impl Group {
         }
     }
 
-    fn dies_at(&self) -> Option<Duration> {
+    fn forgotten_at(&self) -> Option<Duration> {
         let had_epochs = self.epoch > 1;
         self.empty.map(|since| match (self.closed, self.created) {
             (Some(_), _) => since + REMEMBERED,
@@ -310,7 +310,7 @@ impl Group {
     }
 
     pub(in crate::head) fn is_forgotten(&self, now: Duration) -> bool {
-        self.dies_at().is_some_and(|at| at <= now)
+        self.forgotten_at().is_some_and(|at| at <= now)
     }
 
     pub(in crate::head) fn next_deadline(&self, now: Duration) -> Option<Duration> {
@@ -319,7 +319,7 @@ impl Group {
         let enough = present >= self.size.0 as usize && present == self.seats.len() && present > 0;
         let settled = enough.then_some(self.last_arrival + self.settle);
         let news = (present as u32 != self.notified.0 && present > 0).then_some((self.notified.1 + NEWS).max(now));
-        seats.chain([settled, news, self.dies_at()]).flatten().min()
+        seats.chain([settled, news, self.forgotten_at()]).flatten().min()
     }
 
     pub(in crate::head) fn info(&self, now: Duration, name_of: impl Fn(NodeId) -> String) -> wire::GroupInfo {

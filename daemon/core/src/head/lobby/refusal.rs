@@ -89,7 +89,7 @@ pub(in crate::head) fn kicked(name: &str) -> Refused {
     no(exit::CANCELLED, format!("removed from group {name} by rsctl group kick"))
 }
 
-pub(in crate::head) fn not_yours(name: &str, owner: u32, uid: u32) -> Refused {
+pub(in crate::head) fn other_owner(name: &str, owner: u32, uid: u32) -> Refused {
     no(
         exit::NOT_PERMITTED,
         format!(
@@ -103,15 +103,15 @@ pub(in crate::head) fn not_its_place(join: &GroupJoin) -> Refused {
     no(exit::NOT_PERMITTED, format!("the token does not belong to a place of uid {} in group {}", join.uid, join.group))
 }
 
-/// Refuses a join that requests size `wanted` in a group whose size was set by the process `said_by`.
+/// Refuses a join that requests size `wanted` in a group whose size was set by the process `sized_by`.
 pub(in crate::head) fn other_size(
     name: &str,
     size: (u32, u32),
-    said_by: Option<(u32, NodeId)>,
+    sized_by: Option<(u32, NodeId)>,
     wanted: (u32, u32),
     name_of: impl Fn(NodeId) -> String,
 ) -> Refused {
-    let by = match said_by {
+    let by = match sized_by {
         Some((0, node)) => format!("requested first by a process on {}", name_of(node)),
         Some((pid, node)) => format!("requested first by pid {pid} on {}", name_of(node)),
         None => "set when it was created".to_owned(),
@@ -138,7 +138,7 @@ pub(in crate::head) fn rank_taken(
     no(exit::NOT_PLACED, format!("rank {rank} of group {name} is taken by pid {} on {node}", other.pid))
 }
 
-pub(in crate::head) fn is_there(name: &str, join: &GroupJoin) -> Refused {
+pub(in crate::head) fn already_waits(name: &str, join: &GroupJoin) -> Refused {
     let wish = join.rank.map(|rank| format!(" (as rank {rank})")).unwrap_or_default();
     no(
         exit::NOT_PLACED,

@@ -54,7 +54,7 @@ impl<'a> Word<'a> {
         self.text.to_ascii_lowercase()
     }
 
-    /// What follows `prefix`, which is matched ignoring case.
+    /// Returns the rest of the word after `prefix`, which is matched ignoring case.
     pub(super) fn value_of(&self, prefix: &str) -> Option<Word<'a>> {
         let (start, rest) = self.text.split_at_checked(prefix.len())?;
         let fits = start.eq_ignore_ascii_case(prefix);
