@@ -64,7 +64,7 @@ fn a_request_to_an_unreachable_daemon_is_answered_after_it_reconnects() {
     until_initialised(&job, 4);
     dvm.kill(1);
     dvm.file("gate.talk", "");
-    eventually("the head marks node1 as unreachable", Duration::from_secs(20), || {
+    eventually("the head marks node1 as away", Duration::from_secs(20), || {
         let nodes = dvm.json("nodes");
         (nodes["nodes"][1]["state"] == "away").then_some(())
     });

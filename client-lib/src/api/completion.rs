@@ -19,7 +19,7 @@ use ending::{End, end, finish, finish_any, give_up_all, is_over_already, known, 
 pub(super) use ending::{any_active, is_active, is_over, look, poll};
 pub use generalized::{grequest_complete, grequest_start};
 pub(super) use results::nth;
-use results::{array, one, tell_any, tell_end, tell_one_of_many};
+use results::{array, one, store_any, store_end, store_one_of_many};
 
 /// `MPI_Wait`.
 ///
@@ -38,7 +38,7 @@ pub unsafe fn wait(rt: &Runtime, request: *mut RequestHandle, status: *mut Statu
         guard.wait_or(|state| end(state, handle), |state| last_end(state, handle))
     };
     // SAFETY: the caller's promise.
-    unsafe { tell_end(end, request, status) }
+    unsafe { store_end(end, request, status) }
 }
 
 /// `MPI_Test`.
@@ -59,7 +59,7 @@ pub unsafe fn test(rt: &Runtime, request: *mut RequestHandle, flag: *mut c_int, 
     // SAFETY: the caller's promise.
     unsafe {
         put(flag, c_int::from(end.is_some()))?;
-        end.map_or(Ok(()), |end| tell_end(end, request, status))
+        end.map_or(Ok(()), |end| store_end(end, request, status))
     }
 }
 
@@ -91,7 +91,7 @@ pub unsafe fn waitall(rt: &Runtime, count: c_int, requests: *mut RequestHandle, 
                 }
             }
             // SAFETY: as above.
-            End::Other(finished) => unsafe { tell_one_of_many(&mut guard, *finished, request, status, &mut failed) },
+            End::Other(finished) => unsafe { store_one_of_many(&mut guard, *finished, request, status, &mut failed) },
         }
     }
     failed.map_or(Ok(()), Err)
@@ -122,7 +122,7 @@ pub unsafe fn testall(
     for (index, request) in requests.iter_mut().enumerate().filter(|_| all) {
         let Some(finished) = finish(&mut guard, *request) else { continue };
         // SAFETY: there is a status for each request, or none at all.
-        unsafe { tell_one_of_many(&mut guard, finished, request, nth(statuses, index), &mut failed) };
+        unsafe { store_one_of_many(&mut guard, finished, request, nth(statuses, index), &mut failed) };
     }
     failed.map_or(Ok(()), Err)
 }
@@ -151,7 +151,7 @@ pub unsafe fn waitany(
     });
     drop(guard);
     // SAFETY: the caller's promise.
-    unsafe { tell_any(found, requests, index, status) }
+    unsafe { store_any(found, requests, index, status) }
 }
 
 /// `MPI_Testany`.
@@ -176,7 +176,7 @@ pub unsafe fn testany(
     // SAFETY: the caller's promise.
     unsafe {
         put(flag, c_int::from(!active || found.is_some()))?;
-        tell_any(found, requests, index, status)
+        store_any(found, requests, index, status)
     }
 }
 
@@ -252,7 +252,7 @@ unsafe fn some(
         // SAFETY: the caller guarantees room for an index and a status for each request.
         unsafe {
             put(indices.wrapping_add(found), index as c_int)?;
-            tell_one_of_many(&mut guard, finished, request, nth(statuses, found), &mut failed);
+            store_one_of_many(&mut guard, finished, request, nth(statuses, found), &mut failed);
         }
         found += 1;
     }

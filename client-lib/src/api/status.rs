@@ -58,7 +58,7 @@ pub unsafe fn request_get_status_all(
     };
     for (index, request) in requests.iter().enumerate().filter(|_| all) {
         // SAFETY: there is a status for each request, or none at all.
-        unsafe { tell(rt, *request, nth(statuses, index))? };
+        unsafe { store(rt, *request, nth(statuses, index))? };
     }
     // SAFETY: the caller's promise.
     unsafe { put(flag, c_int::from(all)) }
@@ -87,7 +87,7 @@ pub unsafe fn request_get_status_any(
         match found {
             Some(at) => {
                 put(index, at as c_int)?;
-                tell(rt, requests[at], status)
+                store(rt, requests[at], status)
             }
             None if active => Ok(()),
             None => {
@@ -126,7 +126,7 @@ pub unsafe fn request_get_status_some(
         // SAFETY: the caller guarantees room for an index and a status for each request.
         unsafe {
             put(indices.wrapping_add(place), *at as c_int)?;
-            tell(rt, requests[*at], nth(statuses, place))?;
+            store(rt, requests[*at], nth(statuses, place))?;
         }
     }
     // SAFETY: the caller's promise.
@@ -134,7 +134,7 @@ pub unsafe fn request_get_status_some(
 }
 
 /// The status of a completed request. A generalized request's function supplies it.
-unsafe fn tell(rt: &Runtime, request: RequestHandle, status: *mut Status) -> MpiResult {
+unsafe fn store(rt: &Runtime, request: RequestHandle, status: *mut Status) -> MpiResult {
     let (seen, general) = look(&rt.lock(), request);
     if general.is_some() {
         let mut flag = 0;

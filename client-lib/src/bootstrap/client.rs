@@ -186,7 +186,7 @@ impl Pmi {
     pub fn cut_off(&mut self) -> Option<Option<&str>> {
         let is_closed = match self.asked {
             Asked::Sent { .. } => self.is_closed(),
-            Asked::Nothing | Asked::Answered(_) => self.hear_out(),
+            Asked::Nothing | Asked::Answered(_) => self.read_to_end(),
         };
         is_closed.then_some(self.farewell.as_deref())
     }
@@ -199,7 +199,7 @@ impl Pmi {
     }
 
     /// Reads unrequested messages up to the end of the stream, if that is there: rsd sends the reason before it closes.
-    fn hear_out(&mut self) -> bool {
+    fn read_to_end(&mut self) -> bool {
         let mut bytes = [0; 1024];
         while let Ok(read @ 1..) = self.socket.read_now(&mut bytes) {
             self.decoder.feed(&bytes[..read]);

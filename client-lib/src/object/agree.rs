@@ -214,7 +214,7 @@ impl Exchange {
     }
 
     fn learn(&mut self, outcome: Outcome, received: &[u8]) {
-        if let Some(error) = Failure::heard(&outcome, received.len()) {
+        if let Some(error) = Failure::from_outcome(&outcome, received.len()) {
             self.failed = self.failed.take().or(Some(error));
             return;
         }
@@ -270,7 +270,7 @@ impl Failure {
     }
 
     /// The error if something else has arrived than a message of this length.
-    pub fn heard(outcome: &Outcome, len: usize) -> Option<MpiError> {
+    pub fn from_outcome(outcome: &Outcome, len: usize) -> Option<MpiError> {
         match (&outcome.error, outcome.bytes) {
             (Some(error), _) => Some((**error).clone()),
             (None, bytes) if bytes == len as u64 => None,

@@ -325,7 +325,7 @@ impl Swap {
                     self.incoming = Some(pending);
                     return None;
                 }
-                Ok((outcome, memory)) => match Failure::heard(&outcome, memory.len()) {
+                Ok((outcome, memory)) => match Failure::from_outcome(&outcome, memory.len()) {
                     None => self.on_message(&memory, engine),
                     Some(error) => self.failed = Some(error),
                 },

@@ -92,10 +92,10 @@ pub fn connect_groups(
         Err(error) => (None, Some(error)),
     };
     let needs_tcp = other_root.as_ref().is_some_and(|other_root| other_root.needs_tcp);
-    let heard = words(guard, &circle, &[u64::from(needs_tcp), class(fault.as_ref())]);
-    let heard = heard.and_then(|heard| check(fault, heard[1], role).map(|()| heard[0] != 0));
+    let received = words(guard, &circle, &[u64::from(needs_tcp), class(fault.as_ref())]);
+    let received = received.and_then(|received| check(fault, received[1], role).map(|()| received[0] != 0));
     let mut new = Vec::new();
-    let made = heard.and_then(|listens| {
+    let made = received.and_then(|listens| {
         let side = Side { comm, circle, root, role };
         // No process may be disconnected, by other threads either, between the announcement that it is known and the
         // new communicator.
@@ -141,12 +141,12 @@ fn bring_together(
             Err(error) => (None, Some(error)),
         };
     let len = theirs.as_ref().map_or(0, |theirs| theirs.len() as u64);
-    let heard = words(guard, circle, &[len, class(fault.as_ref())])?;
-    check(fault, heard[1], role)?;
-    if heard[0] > THEIRS_MAX {
+    let received = words(guard, circle, &[len, class(fault.as_ref())])?;
+    check(fault, received[1], role)?;
+    if received[0] > THEIRS_MAX {
         return Err(malformed());
     }
-    let theirs = theirs.unwrap_or_else(|| vec![0; heard[0] as usize]);
+    let theirs = theirs.unwrap_or_else(|| vec![0; received[0] as usize]);
     let theirs = Theirs::from_words(&words(guard, circle, &theirs)?);
 
     let mut numbers = Vec::new();
@@ -265,10 +265,10 @@ fn compare(
     };
     let mut said = said.unwrap_or_else(|| vec![0; all.len()]);
     said.push(class(fault.as_ref()));
-    let heard = words(guard, circle, &said)?;
-    let (fault_class, heard) = heard.split_last().ok_or_else(malformed)?;
+    let received = words(guard, circle, &said)?;
+    let (fault_class, received) = received.split_last().ok_or_else(malformed)?;
     check(fault, *fault_class, side.role)?;
-    Ok(agreed(&ours, heard, circle.place))
+    Ok(agreed(&ours, received, circle.place))
 }
 
 /// Makes the two groups agree on a context, if this process knows the other group.

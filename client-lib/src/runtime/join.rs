@@ -48,13 +48,13 @@ fn swap(guard: &mut Guard<'_>, socket: BorrowedFd<'_>, text: &[u8]) -> MpiResult
     let mut said = MARK.to_vec();
     said.extend_from_slice(text);
     said.resize(LEN, b' ');
-    let (mut sent, mut heard) = (0, Vec::with_capacity(LEN));
+    let (mut sent, mut received) = (0, Vec::with_capacity(LEN));
     let start = Instant::now();
     // Without a report, the next check finds it soon. Only sockets can be watched.
     let watched = nix::unistd::dup(socket).map_err(io::Error::from).map_err(|error| broken(&error))?;
     let _ = guard.engine.transport_mut().watch(&watched);
     guard.wake_others();
-    let swapped = guard.wait(|_| match step(socket, &said, &mut sent, &mut heard) {
+    let swapped = guard.wait(|_| match step(socket, &said, &mut sent, &mut received) {
         Ok(false) if start.elapsed() >= LIMIT => Some(Err(MpiError::other(format!(
             "the process at the other end did not call MPI_Comm_join within {LIMIT:?}"
         )))),
@@ -65,7 +65,7 @@ fn swap(guard: &mut Guard<'_>, socket: BorrowedFd<'_>, text: &[u8]) -> MpiResult
     let State { engine, .. } = &mut **guard;
     engine.transport_mut().unwatch(&watched);
     swapped?;
-    let theirs = heard.strip_prefix(MARK).ok_or_else(|| {
+    let theirs = received.strip_prefix(MARK).ok_or_else(|| {
         MpiError::other(
             "the other end of the socket is not in MPI_Comm_join of this library, or the socket contained other data",
         )
@@ -79,23 +79,23 @@ fn broken(error: &io::Error) -> MpiError {
 }
 
 /// Sends and receives what it can at once, no byte more than the message; returns whether both are complete.
-fn step(socket: BorrowedFd<'_>, said: &[u8], sent: &mut usize, heard: &mut Vec<u8>) -> io::Result<bool> {
+fn step(socket: BorrowedFd<'_>, said: &[u8], sent: &mut usize, received: &mut Vec<u8>) -> io::Result<bool> {
     while *sent < said.len() {
         match now(send(socket.as_raw_fd(), &said[*sent..], MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL))? {
             Some(count) => *sent += count,
             None => break,
         }
     }
-    while heard.len() < LEN {
+    while received.len() < LEN {
         let mut bytes = [0; LEN];
-        let room = LEN - heard.len();
+        let room = LEN - received.len();
         match now(recv(socket.as_raw_fd(), &mut bytes[..room], MsgFlags::MSG_DONTWAIT))? {
             Some(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the other end was closed")),
-            Some(count) => heard.extend_from_slice(&bytes[..count]),
+            Some(count) => received.extend_from_slice(&bytes[..count]),
             None => break,
         }
     }
-    Ok(*sent == said.len() && heard.len() == LEN)
+    Ok(*sent == said.len() && received.len() == LEN)
 }
 
 /// `None` if nothing can be done now.
@@ -118,11 +118,11 @@ mod tests {
     #[test]
     fn no_byte_after_the_message_is_read() {
         let (one, mut other) = UnixStream::pair().unwrap();
-        let (said, mut sent, mut heard) = (vec![7; LEN], 0, Vec::new());
-        assert!(!step(one.as_fd(), &said, &mut sent, &mut heard).unwrap());
+        let (said, mut sent, mut received) = (vec![7; LEN], 0, Vec::new());
+        assert!(!step(one.as_fd(), &said, &mut sent, &mut received).unwrap());
         other.write_all(&[&[9; LEN][..], b"more"].concat()).unwrap();
-        assert!(step(one.as_fd(), &said, &mut sent, &mut heard).unwrap());
-        assert_eq!((sent, heard), (LEN, vec![9; LEN]));
+        assert!(step(one.as_fd(), &said, &mut sent, &mut received).unwrap());
+        assert_eq!((sent, received), (LEN, vec![9; LEN]));
         let mut rest = [0; 4];
         (&one).read_exact(&mut rest).unwrap();
         assert_eq!(&rest, b"more");

@@ -157,7 +157,7 @@ impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.runtime.lock.is_alone() {
-            self.tell_others();
+            self.wake_finished();
         }
         self.runtime.lock.release();
     }

@@ -61,16 +61,16 @@ pub fn spawn(
     let codes = begun.as_ref().map_or(&[][..], |(_, spawned)| &spawned.codes);
     let some_failed = codes.iter().any(|code| *code != 0);
     let class = fault.as_ref().map_or(0, |error| error.class as u64);
-    let heard = words(guard, &circle, &[class, asked, u64::from(some_failed)])?;
-    let asked = usize::try_from(heard[1]).unwrap_or(0);
+    let received = words(guard, &circle, &[class, asked, u64::from(some_failed)])?;
+    let asked = usize::try_from(received[1]).unwrap_or(0);
 
-    if heard[0] != 0 {
-        let class = i32::try_from(heard[0]).unwrap_or(MPI_ERR_SPAWN);
+    if received[0] != 0 {
+        let class = i32::try_from(received[0]).unwrap_or(MPI_ERR_SPAWN);
         let unknown = || MpiError::new(class, "the root failed to spawn: see its error message");
         return Ok(Offspring { comm: Err(fault.unwrap_or_else(unknown)), codes: vec![MPI_ERR_SPAWN; asked] });
     }
     let mut codes = vec![MPI_SUCCESS; asked];
-    if heard[2] != 0 {
+    if received[2] != 0 {
         let mut told = vec![0; asked];
         for (word, code) in told.iter_mut().zip(begun.iter().flat_map(|(_, spawned)| &spawned.codes)) {
             *word = u64::from(*code != 0);

@@ -102,7 +102,7 @@ impl Guard<'_> {
         };
         if self.waiting.others > 0 {
             // One of them takes this thread's place.
-            tell_threads();
+            wake_threads();
         }
         result
     }
@@ -129,7 +129,7 @@ impl Guard<'_> {
 
     /// Runs a closure without the lock.
     pub fn unlocked<T>(&mut self, body: impl FnOnce() -> T) -> T {
-        self.tell_others();
+        self.wake_finished();
         self.runtime.lock.release();
         let result = body();
         self.runtime.lock.acquire();
@@ -145,7 +145,7 @@ impl Guard<'_> {
 
     /// Wakes the sleeping threads if requests have ended since they were last woken: one of these may be theirs.
     #[inline]
-    pub fn tell_others(&mut self) {
+    pub fn wake_finished(&mut self) {
         let finished = self.engine.finished();
         if self.waiting.told != finished {
             self.waiting.told = finished;
@@ -156,7 +156,7 @@ impl Guard<'_> {
     /// Wakes the sleeping threads, so that they check for themselves.
     pub fn wake_others(&mut self) {
         if self.waiting.others > 0 {
-            tell_threads();
+            wake_threads();
         }
         if let Some(bell) = &self.waiting.sleeper {
             bell.ring();
@@ -188,13 +188,13 @@ impl Guard<'_> {
         let there = done(self, Moment::Sleep);
         if there.is_none() {
             // Before the mark is set: this thread need not be woken.
-            self.tell_others();
+            self.wake_finished();
             self.waiting.sleeper = Some(sleep.bell());
             self.unlocked(|| sleep.sleep());
             self.waiting.sleeper = None;
             if self.waiting.others > 0 {
                 // The arrived messages may be for those threads, which this thread would not notice.
-                tell_threads();
+                wake_threads();
             }
         }
         self.engine.transport_mut().wake();
@@ -215,7 +215,7 @@ pub enum Moment {
     Awake,
 }
 
-fn tell_threads() {
+fn wake_threads() {
     MOVED.fetch_add(1, Ordering::Release);
     super::lock::futex_wake(&MOVED, i32::MAX);
 }

@@ -12,5 +12,5 @@ pub mod tcp;
 mod tests;
 
 pub use routes::{Bell, ForeignPeer, Neighbourhood, Prepared, Routes, Sleep, needs_connections};
-pub use shm::Hearing;
+pub use shm::Watched;
 pub use tcp::port;

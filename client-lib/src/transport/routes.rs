@@ -13,7 +13,7 @@ pub use foreign::ForeignPeer;
 use super::address;
 use super::name::ProcessName;
 use super::poller::{self, Owner, Poller, Ready, Reports, Token};
-use super::shm::{Hearing, Shm, ShmConfig};
+use super::shm::{Shm, ShmConfig, Watched};
 use super::tcp::{self, Listen, Tcp, TcpConfig};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
@@ -206,8 +206,8 @@ impl Routes {
 
     /// As long as the returned value lives, this descriptor ends this process's sleep when it becomes readable; `None`
     /// without shared memory.
-    pub fn hear(&self, bell: OwnedFd) -> Option<Hearing> {
-        self.shm.as_ref()?.hear(bell).ok()
+    pub fn watch_bell(&self, bell: OwnedFd) -> Option<Watched> {
+        self.shm.as_ref()?.watch_bell(bell).ok()
     }
 
     /// Withdraws the announcement of [`Routes::prepare_sleep`].

@@ -89,12 +89,12 @@ impl ShmConfig {
 
 /// A descriptor that ends this process's sleep when it becomes readable.
 #[derive(Debug)]
-pub struct Hearing {
+pub struct Watched {
     set: Arc<Epoll>,
     bell: OwnedFd,
 }
 
-impl Drop for Hearing {
+impl Drop for Watched {
     /// The epoll set would keep the descriptor as long as another process has it open.
     fn drop(&mut self) {
         let _ = self.set.delete(&self.bell);
@@ -236,10 +236,10 @@ impl Shm {
     }
 
     /// As long as the returned value lives, this descriptor ends this process's sleep when it becomes readable.
-    pub fn hear(&self, bell: OwnedFd) -> io::Result<Hearing> {
+    pub fn watch_bell(&self, bell: OwnedFd) -> io::Result<Watched> {
         // Edge-triggered, so that it need not be read.
         self.epoll.add(&bell, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, connect::BELL))?;
-        Ok(Hearing { set: Arc::clone(&self.epoll), bell })
+        Ok(Watched { set: Arc::clone(&self.epoll), bell })
     }
 
     #[inline(always)]

@@ -20,7 +20,7 @@ use crate::coll::{Area as Place, Members, Slice, bcast, gather};
 use crate::error::MpiResult;
 use crate::memory::Buffer;
 use crate::runtime::{Guard, Moment, State};
-use crate::transport::Hearing;
+use crate::transport::Watched;
 
 /// Bytes that a member can leave in one operation.
 const SLOT: usize = 64 << 10;
@@ -142,7 +142,7 @@ fn set_up(guard: &mut Guard<'_>, comm: CommHandle, members: &Members) -> MpiResu
         host = Some((made, hearings));
         shared = Some(node);
     }
-    tell_all(guard, comm, members, &mut invitation)?;
+    invite_all(guard, comm, members, &mut invitation)?;
     if here.rank > 0 && invitation[0] != 0 {
         let address = String::from_utf8_lossy(&invitation).into_owned();
         let asked = guard.unlocked(|| Guest::ask(address.trim_end_matches('\0')));
@@ -187,18 +187,18 @@ fn are_on_one_node(state: &State, members: &Members) -> bool {
 }
 
 /// Creates the memory, the host that passes it on, and the descriptor that wakes this process.
-fn make(state: &State, shape: Shape, invitation: &mut Invitation) -> io::Result<(Host, Shared, Option<Hearing>)> {
+fn make(state: &State, shape: Shape, invitation: &mut Invitation) -> io::Result<(Host, Shared, Option<Watched>)> {
     let random = || RandomState::new().build_hasher().finish();
     let address = format!("rsd-mpi-node-{:016x}{:016x}", random(), random());
     let (area, memory) = Area::create(shape)?;
     let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
     let host = Host::new(&address, memory, bell.as_fd().try_clone_to_owned()?)?;
-    let hearing = state.engine.transport().hear(host.fd().try_clone_to_owned()?);
+    let watched = state.engine.transport().watch_bell(host.fd().try_clone_to_owned()?);
     let shared = share(state, area, 0, bell.into())?;
     for (place, byte) in invitation.iter_mut().zip(address.bytes()) {
         *place = byte;
     }
-    Ok((host, shared, hearing))
+    Ok((host, shared, watched))
 }
 
 fn join(state: &State, guest: Guest, shape: Shape, rank: u32) -> io::Result<Shared> {
@@ -207,15 +207,15 @@ fn join(state: &State, guest: Guest, shape: Shape, rank: u32) -> io::Result<Shar
 
 fn share(state: &State, area: Area, rank: u32, bell: OwnedFd) -> io::Result<Shared> {
     let permit = Permit::take().ok_or(io::ErrorKind::QuotaExceeded)?;
-    let hearing = state.engine.transport().hear(bell.try_clone()?).ok_or(io::ErrorKind::Unsupported)?;
+    let watched = state.engine.transport().watch_bell(bell.try_clone()?).ok_or(io::ErrorKind::Unsupported)?;
     let ring = move || {
         // It fails only if the bell was never read.
         let _ = nix::unistd::write(&bell, &1_u64.to_ne_bytes());
     };
-    Ok(Shared { node: Node::new(area, rank, Box::new(ring)), hearing, permit })
+    Ok(Shared { node: Node::new(area, rank, Box::new(ring)), watched, permit })
 }
 
-fn tell_all(guard: &mut Guard<'_>, comm: CommHandle, members: &Members, invitation: &mut Invitation) -> MpiResult {
+fn invite_all(guard: &mut Guard<'_>, comm: CommHandle, members: &Members, invitation: &mut Invitation) -> MpiResult {
     let schedule = bcast::binomial(members.here, Slice::all(Place::Recv, invitation.len() as u64));
     by_messages(guard, comm, members, schedule, lend(&mut [], invitation), |_| ())
 }

@@ -36,7 +36,7 @@ pub(in crate::api) fn nth(statuses: *mut Status, index: usize) -> *mut Status {
 
 /// Stores how a request has ended; its error is the call's.
 #[inline]
-pub(super) unsafe fn tell_end(end: End, request: *mut RequestHandle, status: *mut Status) -> MpiResult {
+pub(super) unsafe fn store_end(end: End, request: *mut RequestHandle, status: *mut Status) -> MpiResult {
     // SAFETY: the caller's promise.
     unsafe {
         match end {
@@ -45,14 +45,14 @@ pub(super) unsafe fn tell_end(end: End, request: *mut RequestHandle, status: *mu
                 put_status(status, seen);
                 Ok(())
             }
-            End::Other(finished) => tell(*finished, request, status),
+            End::Other(finished) => store(*finished, request, status),
         }
     }
 }
 
 /// Stores the result of a completed request; its error is the call's.
 #[inline]
-unsafe fn tell(finished: Finished, request: *mut RequestHandle, status: *mut Status) -> MpiResult {
+unsafe fn store(finished: Finished, request: *mut RequestHandle, status: *mut Status) -> MpiResult {
     if finished.gone {
         // SAFETY: the caller's promise.
         unsafe { request.write(RequestHandle::NULL) };
@@ -71,7 +71,7 @@ unsafe fn tell(finished: Finished, request: *mut RequestHandle, status: *mut Sta
 
 /// Stores the result of one of several requests; an error goes into its status, and the call returns
 /// `MPI_ERR_IN_STATUS`.
-pub(super) unsafe fn tell_one_of_many(
+pub(super) unsafe fn store_one_of_many(
     guard: &mut Guard<'_>,
     finished: Finished,
     request: &mut RequestHandle,
@@ -82,8 +82,8 @@ pub(super) unsafe fn tell_one_of_many(
     // Functions of a generalized request are called with the state unlocked.
     let unlocks = finished.general.is_some();
     // SAFETY: the caller's promise.
-    let tell = || unsafe { tell(finished, request, status) };
-    let result = if unlocks { guard.unlocked(tell) } else { tell() };
+    let store_it = || unsafe { store(finished, request, status) };
+    let result = if unlocks { guard.unlocked(store_it) } else { store_it() };
     let class = result.as_ref().err().map_or(MPI_SUCCESS, |error| error.class);
     if !status.is_null() {
         // SAFETY: the caller's promise.
@@ -95,7 +95,7 @@ pub(super) unsafe fn tell_one_of_many(
     }
 }
 
-pub(super) unsafe fn tell_any(
+pub(super) unsafe fn store_any(
     found: Option<(usize, Finished)>,
     requests: &mut [RequestHandle],
     index: *mut c_int,
@@ -106,7 +106,7 @@ pub(super) unsafe fn tell_any(
         match found {
             Some((at, finished)) => {
                 put(index, at as c_int)?;
-                tell(finished, &raw mut requests[at], status)
+                store(finished, &raw mut requests[at], status)
             }
             None => {
                 put(index, MPI_UNDEFINED)?;

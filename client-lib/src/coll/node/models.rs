@@ -17,7 +17,7 @@ struct Memory {
 /// For each member, whether it has been woken since its last sleep: a lost wake-up is a deadlock.
 struct Bell {
     rung: Mutex<Vec<bool>>,
-    heard: Condvar,
+    woken: Condvar,
 }
 
 // SAFETY: as for the memory of an area; loom checks here that the protocol guards every access.
@@ -36,7 +36,7 @@ impl Memory {
                 rounds: std::array::from_fn(|_| round()),
             },
             marks: (0..u64::from(members) * DEPTH).map(|_| mark()).collect(),
-            bell: Arc::new(Bell { rung: Mutex::new(vec![false; members as usize]), heard: Condvar::new() }),
+            bell: Arc::new(Bell { rung: Mutex::new(vec![false; members as usize]), woken: Condvar::new() }),
         })
     }
 
@@ -46,7 +46,7 @@ impl Memory {
         let bell = Arc::clone(&self.bell);
         let ring = move || {
             bell.rung.lock().unwrap().fill(true);
-            bell.heard.notify_all();
+            bell.woken.notify_all();
         };
         Node::new(area, rank, Box::new(ring))
     }
@@ -61,7 +61,7 @@ impl Memory {
             }
             let mut rung = self.bell.rung.lock().unwrap();
             while !rung[node.rank as usize] {
-                rung = self.bell.heard.wait(rung).unwrap();
+                rung = self.bell.woken.wait(rung).unwrap();
             }
             rung[node.rank as usize] = false;
             drop(rung);

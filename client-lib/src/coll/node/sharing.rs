@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Node;
-use crate::transport::Hearing;
+use crate::transport::Watched;
 
 /// The progress of a communicator towards shared memory.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct Shared {
     /// This process's view of the memory.
     pub node: Node,
     /// Ends this process's sleep.
-    pub hearing: Hearing,
+    pub watched: Watched,
     /// This process's permit to take part.
     pub permit: Permit,
 }

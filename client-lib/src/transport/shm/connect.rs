@@ -19,7 +19,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 use super::hello::Hello;
 use super::link::{Call, LinkState, Up};
 use super::segment::Segment;
-use super::socket::{self, Heard};
+use super::socket::{self, Received};
 use super::{NO_LINK, Shm};
 use crate::engine::{Refusal, Sink};
 use crate::shared_memory::cma::{self, Verdict};
@@ -120,7 +120,7 @@ impl Shm {
             probe: std::ptr::from_ref(nonce) as u64,
             namespaces: self.namespaces,
         };
-        socket::say(socket, &hello, self.segment_fd.as_fd(), self.bell.as_fd())
+        socket::send_hello(socket, &hello, self.segment_fd.as_fd(), self.bell.as_fd())
     }
 
     /// Handles all socket events; returns whether there were any.
@@ -131,8 +131,8 @@ impl Shm {
             match event.data() {
                 LISTENER => self.answer_all(),
                 BELL => {}
-                token if token & CALLER != 0 => self.hear_caller(token as u32),
-                token => drop(self.hear_link(token as usize)),
+                token if token & CALLER != 0 => self.read_caller(token as u32),
+                token => drop(self.read_link(token as usize)),
             }
         }
         count > 0
@@ -151,17 +151,17 @@ impl Shm {
             if self.epoll.add(&socket, event).is_ok() {
                 self.callers.insert(id, Caller { socket, since: now });
                 // Most callers have already said hello.
-                self.hear_caller(id);
+                self.read_caller(id);
             }
         }
     }
 
-    fn hear_caller(&mut self, id: u32) {
+    fn read_caller(&mut self, id: u32) {
         let Some(caller) = self.callers.get(&id) else { return };
-        let (packet, fds) = match socket::hear(&caller.socket) {
-            Heard::Nothing => return,
-            Heard::Packet(packet, fds) => (packet, fds),
-            Heard::End => return drop(self.callers.remove(&id)),
+        let (packet, fds) = match socket::receive(&caller.socket) {
+            Received::Nothing => return,
+            Received::Packet(packet, fds) => (packet, fds),
+            Received::End => return drop(self.callers.remove(&id)),
         };
         let Some(Caller { socket, .. }) = self.callers.remove(&id) else { return };
         let _ = self.epoll.delete(&socket);
@@ -182,23 +182,23 @@ impl Shm {
     }
 
     /// Handles an event on a link's socket, or the end of its process; returns whether the link is up now.
-    fn hear_link(&mut self, index: usize) -> bool {
+    fn read_link(&mut self, index: usize) -> bool {
         let Some(link) = self.links.get_mut(index) else { return false };
         match &mut link.state {
             LinkState::Idle | LinkState::Over => false,
             LinkState::Left(_) => {
-                self.hear_left(index);
+                self.read_left(index);
                 false
             }
             LinkState::Calling(call) => {
                 let Some((socket, _)) = &call.socket else { return false };
-                match socket::hear(socket) {
-                    Heard::Nothing => false,
-                    Heard::End => {
+                match socket::receive(socket) {
+                    Received::Nothing => false,
+                    Received::End => {
                         call.put_off(Instant::now(), "it closed the connection".into());
                         false
                     }
-                    Heard::Packet(packet, fds) => {
+                    Received::Packet(packet, fds) => {
                         let Some((socket, pid)) = call.socket.take() else { return false };
                         let _ = self.epoll.delete(&socket);
                         match Hello::decode(&packet) {
@@ -212,7 +212,7 @@ impl Shm {
             }
             LinkState::Up(up) => {
                 let ended = up.process.as_ref().is_some_and(is_readable);
-                if up.ends_at.is_none() && (ended || matches!(socket::hear(&up.socket), Heard::End)) {
+                if up.ends_at.is_none() && (ended || matches!(socket::receive(&up.socket), Received::End)) {
                     let _ = self.epoll.delete(&up.socket);
                     if let Some(process) = up.process.take() {
                         let _ = self.epoll.delete(&process);
@@ -229,7 +229,7 @@ impl Shm {
     /// Whether a link that was calling is now up: a peer may send as soon as it has answered.
     #[cold]
     pub(super) fn is_answered(&mut self, index: usize) -> bool {
-        self.hear_link(index)
+        self.read_link(index)
     }
 
     fn connect(&mut self, index: usize, socket: OwnedFd, pid: i32, hello: &Hello, fds: Vec<OwnedFd>) {

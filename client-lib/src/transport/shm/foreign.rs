@@ -10,7 +10,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 
 use super::connect::is_readable;
 use super::link::LinkState;
-use super::socket::{self, Heard};
+use super::socket::{self, Received};
 use super::{NO_LINK, Shm};
 use crate::engine::Peer;
 
@@ -81,7 +81,7 @@ impl Shm {
                 // It fails if the peer has gone, which is what this process waits for.
                 let _ = shutdown(up.socket.as_raw_fd(), Shutdown::Write);
                 link.state = LinkState::Left(up);
-                self.hear_left(index);
+                self.read_left(index);
             }
             // Frames that it may still send are ignored as strays of the ring.
             LinkState::Up(_) | LinkState::Left(_) | LinkState::Idle | LinkState::Calling(_) => {
@@ -93,10 +93,10 @@ impl Shm {
     }
 
     /// Whether a forgotten peer has read everything that was sent to it.
-    pub(super) fn hear_left(&mut self, index: usize) {
+    pub(super) fn read_left(&mut self, index: usize) {
         let LinkState::Left(up) = &self.links[index].state else { return };
         let has_ended = up.process.as_ref().is_some_and(is_readable);
-        if has_ended || matches!(socket::hear(&up.socket), Heard::End) {
+        if has_ended || matches!(socket::receive(&up.socket), Received::End) {
             let _ = self.epoll.delete(&up.socket);
             if let Some(process) = &up.process {
                 let _ = self.epoll.delete(process);

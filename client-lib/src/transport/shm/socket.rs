@@ -68,7 +68,12 @@ pub(super) fn process_behind(socket: &OwnedFd) -> Result<i32, String> {
 }
 
 /// Sends a packet with this process's segment and doorbell.
-pub(super) fn say(socket: &OwnedFd, hello: &Hello, segment: BorrowedFd<'_>, bell: BorrowedFd<'_>) -> nix::Result<()> {
+pub(super) fn send_hello(
+    socket: &OwnedFd,
+    hello: &Hello,
+    segment: BorrowedFd<'_>,
+    bell: BorrowedFd<'_>,
+) -> nix::Result<()> {
     let fds = [segment.as_raw_fd(), bell.as_raw_fd()];
     let packet = hello.encode();
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
@@ -79,7 +84,7 @@ pub(super) fn say(socket: &OwnedFd, hello: &Hello, segment: BorrowedFd<'_>, bell
 
 /// The result of reading a socket.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum Received {
     /// Nothing yet.
     Nothing,
     /// A packet and the descriptors that accompanied it.
@@ -90,7 +95,7 @@ pub(super) enum Heard {
 
 /// Receives what has arrived.
 #[expect(unsafe_code, reason = "descriptors that the kernel has just made")]
-pub(super) fn hear(socket: &OwnedFd) -> Heard {
+pub(super) fn receive(socket: &OwnedFd) -> Received {
     let mut packet = vec![0; 2 * Hello::LEN];
     let mut space = nix::cmsg_space!([std::os::fd::RawFd; 2]);
     let mut pieces = [IoSliceMut::new(&mut packet)];
@@ -105,14 +110,14 @@ pub(super) fn hear(socket: &OwnedFd) -> Heard {
             let fds = rights.flatten().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect::<Vec<_>>();
             (message.bytes, fds)
         }
-        Err(Errno::EAGAIN | Errno::EINTR) => return Heard::Nothing,
-        Err(_) => return Heard::End,
+        Err(Errno::EAGAIN | Errno::EINTR) => return Received::Nothing,
+        Err(_) => return Received::End,
     };
     if len == 0 {
-        return Heard::End;
+        return Received::End;
     }
     packet.truncate(len);
-    Heard::Packet(packet, fds)
+    Received::Packet(packet, fds)
 }
 
 /// Ensures that ringing a doorbell never blocks.
@@ -150,12 +155,12 @@ mod tests {
         let caller = call(name).unwrap();
         let answered = answer(&listener).unwrap();
         assert_eq!(process_behind(&caller), Ok(std::process::id() as i32));
-        assert!(matches!(hear(&answered), Heard::Nothing));
+        assert!(matches!(receive(&answered), Received::Nothing));
         nix::unistd::write(&caller, b"x").unwrap();
-        assert!(matches!(hear(&answered), Heard::Packet(packet, fds) if packet == b"x" && fds.is_empty()));
+        assert!(matches!(receive(&answered), Received::Packet(packet, fds) if packet == b"x" && fds.is_empty()));
         set_nonblocking(&caller).unwrap();
         assert!(nix::unistd::read(caller.as_fd(), &mut [0]).is_err());
         drop(caller);
-        assert!(matches!(hear(&answered), Heard::End));
+        assert!(matches!(receive(&answered), Received::End));
     }
 }

@@ -277,7 +277,7 @@ fn two_processes_that_always_sleep_wake_each_other() {
         }
         process.inbox.frames.clear();
     }
-    fn tell(process: &mut Process, to: u32) {
+    fn send_one(process: &mut Process, to: u32) {
         while process.try_send(to, &EAGER, b"x").is_err() {
             process.shm.park(Duration::from_secs(20));
             process.shm.poll(&mut process.inbox);
@@ -287,11 +287,11 @@ fn two_processes_that_always_sleep_wake_each_other() {
         scope.spawn(move || {
             for _ in 0..500 {
                 wait(&mut second);
-                tell(&mut second, 0);
+                send_one(&mut second, 0);
             }
         });
         for _ in 0..500 {
-            tell(&mut first, 1);
+            send_one(&mut first, 1);
             wait(&mut first);
         }
     });

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use super::directory::Way;
-use super::handshake::{Answer, Dial, Dialled, Greeting, Heard};
+use super::handshake::{Answer, Dial, Dialled, Greeting, Progress};
 use super::hello::Verdict;
 use super::link::{End, Link};
 use super::{Id, LOOK, REST, Tcp, UNIDENTIFIED_MAX, socket};
@@ -102,15 +102,15 @@ impl Tcp {
     fn advance_answer(&mut self, id: u32, now: Instant) {
         let Some(Greeting::Answer(answer)) = self.greetings.get_mut(id) else { return };
         match answer.advance(&self.own, now) {
-            Heard::Wait => {}
-            Heard::Refused => self.refuse(id),
-            Heard::Gone => self.drop_greeting(id),
-            Heard::Named(name) => {
+            Progress::Wait => {}
+            Progress::Refused => self.refuse(id),
+            Progress::Gone => self.drop_greeting(id),
+            Progress::Named(name) => {
                 self.drop_older(id, name);
                 // The proof may have arrived already.
                 self.advance_answer(id, now);
             }
-            Heard::Proved(name) => self.welcome(id, name),
+            Progress::Proved(name) => self.welcome(id, name),
         }
     }
 

@@ -242,18 +242,18 @@ pub(super) struct Answer {
     pub(super) socket: TcpStream,
     pub(super) address: SocketAddr,
     inbox: Inbox,
-    stage: Hearing,
+    stage: Expected,
 }
 
 #[derive(Debug)]
-enum Hearing {
+enum Expected {
     Hello { until: Instant },
     Proof { acceptor: Acceptor, secret: Secret },
 }
 
 /// The state of an accepted connection.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum Progress {
     /// Nothing yet.
     Wait,
     /// It knows the secret and claims this name; the proof is still to come.
@@ -269,46 +269,46 @@ pub(super) enum Heard {
 impl Answer {
     pub(super) fn new(own: &Own, socket: TcpStream, address: SocketAddr, now: Instant) -> io::Result<Self> {
         socket::set_options(&socket)?;
-        let stage = Hearing::Hello { until: now + own.hello_limit };
+        let stage = Expected::Hello { until: now + own.hello_limit };
         Ok(Self { socket, address, inbox: Inbox::default(), stage })
     }
 
     /// The deadline for the hello, if none has arrived.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.stage {
-            Hearing::Hello { until } => Some(until),
-            Hearing::Proof { .. } => None,
+            Expected::Hello { until } => Some(until),
+            Expected::Proof { .. } => None,
         }
     }
 
     /// The name that it claims.
     pub(super) fn from(&self) -> Option<ProcessName> {
         match &self.stage {
-            Hearing::Hello { .. } => None,
-            Hearing::Proof { acceptor, .. } => Some(acceptor.from),
+            Expected::Hello { .. } => None,
+            Expected::Proof { acceptor, .. } => Some(acceptor.from),
         }
     }
 
     /// Advances by one message, if that has arrived.
-    pub(super) fn advance(&mut self, own: &Own, now: Instant) -> Heard {
+    pub(super) fn advance(&mut self, own: &Own, now: Instant) -> Progress {
         match &self.stage {
-            Hearing::Hello { until } => match self.inbox.fill::<HELLO>(&self.socket) {
-                Ok(None) if now >= *until || !Acceptor::may_begin(self.inbox.begun()) => Heard::Refused,
-                Ok(None) => Heard::Wait,
+            Expected::Hello { until } => match self.inbox.fill::<HELLO>(&self.socket) {
+                Ok(None) if now >= *until || !Acceptor::may_begin(self.inbox.begun()) => Progress::Refused,
+                Ok(None) => Progress::Wait,
                 Ok(Some(hello)) => self.challenge(own, &hello),
-                Err(_) => Heard::Refused,
+                Err(_) => Progress::Refused,
             },
-            Hearing::Proof { acceptor, secret } => match self.inbox.fill::<PROOF>(&self.socket) {
-                Ok(None) => Heard::Wait,
-                Ok(Some(proof)) if acceptor.on_proof(secret, &proof).is_ok() => Heard::Proved(acceptor.from),
-                Ok(Some(_)) => Heard::Refused,
-                Err(_) => Heard::Gone,
+            Expected::Proof { acceptor, secret } => match self.inbox.fill::<PROOF>(&self.socket) {
+                Ok(None) => Progress::Wait,
+                Ok(Some(proof)) if acceptor.on_proof(secret, &proof).is_ok() => Progress::Proved(acceptor.from),
+                Ok(Some(_)) => Progress::Refused,
+                Err(_) => Progress::Gone,
             },
         }
     }
 
-    fn challenge(&mut self, own: &Own, hello: &[u8; HELLO]) -> Heard {
-        let Ok(nonce) = nonce() else { return Heard::Refused };
+    fn challenge(&mut self, own: &Own, hello: &[u8; HELLO]) -> Progress {
+        let Ok(nonce) = nonce() else { return Progress::Refused };
         let known = own.secrets_with(Acceptor::says(hello));
         let is_known = !known.is_empty();
         let secrets = if is_known { known } else { std::slice::from_ref(&own.secret) };
@@ -318,16 +318,16 @@ impl Answer {
             Ok(((acceptor, challenge), secret)) if (&self.socket).write_all(&challenge).is_ok() => {
                 let from = acceptor.from;
                 self.inbox = Inbox::default();
-                self.stage = Hearing::Proof { acceptor, secret };
-                Heard::Named(from)
+                self.stage = Expected::Proof { acceptor, secret };
+                Progress::Named(from)
             }
-            Ok(_) | Err(hello::Refused::Foreign) => Heard::Refused,
+            Ok(_) | Err(hello::Refused::Foreign) => Progress::Refused,
             // A process that this one does not know yet finds the connection closed, and dials again.
-            Err(hello::Refused::Secret) if !is_known => Heard::Refused,
+            Err(hello::Refused::Secret) if !is_known => Progress::Refused,
             Err(_) => {
                 // So that its user learns the reason; a failure to send it does not matter.
                 let _ = (&self.socket).write_all(&Acceptor::no_challenge());
-                Heard::Refused
+                Progress::Refused
             }
         }
     }

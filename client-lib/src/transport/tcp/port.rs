@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 pub use line::Line;
 
-use super::handshake::{Answer, Dial, Dialled, Heard, Own};
+use super::handshake::{Answer, Dial, Dialled, Own, Progress};
 use super::hello::Verdict;
 use super::{UNIDENTIFIED_MAX, socket};
 use crate::engine::Peer;
@@ -142,7 +142,7 @@ impl Port {
     /// Serves the next caller: it has been told that it is accepted, and must send first. New sockets are passed to
     /// `watch`: there may be a caller when one of them is readable, or at [`Port::deadline`].
     pub fn next_caller(&mut self, now: Instant, watch: impl FnMut(BorrowedFd<'_>)) -> io::Result<Option<Line>> {
-        self.callers.retain_mut(|caller| caller.hear(&self.own, now));
+        self.callers.retain_mut(|caller| caller.advance(&self.own, now));
         self.admit(now, watch)?;
         while let Some((at, since)) = self.first()
             && since <= now
@@ -169,7 +169,7 @@ impl Port {
                     watch(answer.socket.as_fd());
                     let mut caller = Caller { answer, standing: Standing::Silent };
                     // Its hello has already arrived if it has waited for the accept.
-                    if caller.hear(&self.own, now) {
+                    if caller.advance(&self.own, now) {
                         self.callers.push(caller);
                     }
                     self.bound_the_silent();
@@ -214,16 +214,16 @@ impl Port {
 
 impl Caller {
     /// Advances a caller as far as the received data allow; false if nothing more can be expected from it.
-    fn hear(&mut self, own: &Own, now: Instant) -> bool {
+    fn advance(&mut self, own: &Own, now: Instant) -> bool {
         loop {
             if let Standing::Proved { .. } = self.standing {
                 return true;
             }
             match self.answer.advance(own, now) {
-                Heard::Named(_) => self.standing = Standing::Named { at: now },
-                Heard::Proved(_) => self.standing = Standing::Proved { at: now },
-                Heard::Wait => return !matches!(self.standing, Standing::Named { at } if at + HELLO_LIMIT <= now),
-                Heard::Refused | Heard::Gone => return false,
+                Progress::Named(_) => self.standing = Standing::Named { at: now },
+                Progress::Proved(_) => self.standing = Standing::Proved { at: now },
+                Progress::Wait => return !matches!(self.standing, Standing::Named { at } if at + HELLO_LIMIT <= now),
+                Progress::Refused | Progress::Gone => return false,
             }
         }
     }

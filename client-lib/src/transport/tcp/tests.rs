@@ -33,7 +33,7 @@ fn config(rank: u32) -> TcpConfig {
 
 /// What a process has received. Parts with the number 0 land in `memory`, one after the other, if it has some.
 #[derive(Default)]
-struct Heard {
+struct Received {
     frames: Vec<(Peer, Frame, Vec<u8>)>,
     lost: Vec<(Peer, String)>,
     memory: Vec<u8>,
@@ -42,7 +42,7 @@ struct Heard {
     layout: Option<Arc<Layout>>,
 }
 
-impl Heard {
+impl Received {
     #[expect(unsafe_code, reason = "lends memory as a user does")]
     fn buffer(&self) -> Buffer {
         let base = self.memory.as_ptr().cast_mut();
@@ -59,7 +59,7 @@ impl Heard {
     }
 }
 
-impl Sink for Heard {
+impl Sink for Received {
     fn on_frame(&mut self, from: Peer, frame: Frame, payload: &[u8]) {
         if self.has_place_for(&frame, payload.len()) {
             self.buffer().write(self.filled, payload);
@@ -87,7 +87,7 @@ impl Sink for Heard {
 struct Process {
     tcp: Tcp,
     poller: Arc<Poller>,
-    heard: Heard,
+    received: Received,
     /// The addresses of the others.
     addresses: HashMap<Peer, Result<String, String>>,
 }
@@ -96,7 +96,7 @@ impl Process {
     fn new(config: TcpConfig) -> Self {
         let poller = Arc::new(Poller::new().unwrap());
         let tcp = Tcp::new(config, Arc::clone(&poller)).unwrap();
-        Self { tcp, poller, heard: Heard::default(), addresses: HashMap::new() }
+        Self { tcp, poller, received: Received::default(), addresses: HashMap::new() }
     }
 
     /// Processes 0 to `count` - 1 that expect each other.
@@ -137,7 +137,7 @@ impl Process {
     fn turn(&mut self) -> bool {
         self.look();
         self.find();
-        self.tcp.poll(&mut self.heard)
+        self.tcp.poll(&mut self.received)
     }
 
     /// Sleeps as the library does.
@@ -147,7 +147,7 @@ impl Process {
         self.poller.wait(&mut reports, limit).unwrap();
         reports.iter().for_each(|ready| self.tcp.on_ready(ready));
         self.find();
-        self.tcp.poll(&mut self.heard);
+        self.tcp.poll(&mut self.received);
     }
 
     fn send(&mut self, to: u32, frame: &Frame, bytes: &[u8]) -> Result<(), Refusal> {
@@ -156,7 +156,7 @@ impl Process {
     }
 
     fn payloads(&self) -> Vec<&[u8]> {
-        self.heard.frames.iter().map(|(_, _, payload)| &payload[..]).collect()
+        self.received.frames.iter().map(|(_, _, payload)| &payload[..]).collect()
     }
 }
 
@@ -185,8 +185,8 @@ fn until(processes: &mut [Process], mut done: impl FnMut(&mut [Process]) -> bool
 fn connected() -> [Process; 2] {
     let mut pair = Process::pair();
     until(&mut pair, |pair| pair[0].send(1, &eager(0), b"first").is_ok());
-    until(&mut pair, |pair| !pair[1].heard.frames.is_empty());
-    pair[1].heard.frames.clear();
+    until(&mut pair, |pair| !pair[1].received.frames.is_empty());
+    pair[1].received.frames.clear();
     pair
 }
 

@@ -86,23 +86,23 @@ fn garbage_on_the_socket_harms_no_peer() {
         probe: 8,
         namespaces: [0, 0],
     };
-    let say = |first: &mut Process, packet: &[u8]| {
+    let send_to = |first: &mut Process, packet: &[u8]| {
         let caller = socket::call(me).unwrap();
         nix::unistd::write(&caller, packet).unwrap();
         first.poll();
         first.poll();
-        matches!(socket::hear(&caller), socket::Heard::End)
+        matches!(socket::receive(&caller), socket::Received::End)
     };
-    assert!(say(&mut first, b"GET / HTTP/1.1\r\n\r\n"));
-    assert!(say(&mut first, &[0; 1000]));
+    assert!(send_to(&mut first, b"GET / HTTP/1.1\r\n\r\n"));
+    assert!(send_to(&mut first, &[0; 1000]));
     // No process of that name is expected.
-    assert!(say(&mut first, &hello.encode()));
+    assert!(send_to(&mut first, &hello.encode()));
     first.shm.expect(Peer(1), hello.from);
     // Addressed to another process.
-    assert!(say(&mut first, &Hello { to: hello.from, ..hello }.encode()));
+    assert!(send_to(&mut first, &Hello { to: hello.from, ..hello }.encode()));
     assert!(first.inbox.lost.is_empty());
     // An incomplete hello loses the peer, because this one is expected.
-    assert!(!say(&mut first, &hello.encode()));
+    assert!(!send_to(&mut first, &hello.encode()));
     assert_eq!(first.inbox.lost.len(), 1);
     assert!(first.inbox.lost[0].1.ends_with("it did not pass its segment and doorbell"));
 }

@@ -10,7 +10,7 @@ fn step(process: &mut Process, dice: &mut Dice) {
         0 => process.look(),
         1 => process.find(),
         _ => {
-            process.tcp.poll(&mut process.heard);
+            process.tcp.poll(&mut process.received);
         }
     }
 }
@@ -21,7 +21,7 @@ fn two_processes_that_dial_each_other_at_once_get_one_connection() {
         let mut dice = Dice(seed);
         let mut pair = Process::pair();
         let mut sent = [0, 0];
-        let whole = |pair: &[Process]| pair.iter().all(|process| process.heard.frames.len() == 3);
+        let whole = |pair: &[Process]| pair.iter().all(|process| process.received.frames.len() == 3);
         while !whole(&pair) {
             let me = dice.below(2);
             if sent[me] < 3 && dice.below(2) == 0 && pair[me].send(1 - me as u32, &eager(sent[me]), &[me as u8]).is_ok()
@@ -33,9 +33,13 @@ fn two_processes_that_dial_each_other_at_once_get_one_connection() {
         // The rest of the other attempt disappears without effect.
         until(&mut pair, |pair| pair.iter().all(|process| process.tcp.greetings.len() == 0));
         for (me, process) in pair.iter().enumerate() {
-            let tags: Vec<_> = process.heard.frames.iter().map(|(_, frame, _)| *frame).collect();
+            let tags: Vec<_> = process.received.frames.iter().map(|(_, frame, _)| *frame).collect();
             assert_eq!(tags, [eager(0), eager(1), eager(2)], "seed {seed}, process {me}");
-            assert_eq!((process.tcp.links.len(), &process.heard.lost), (1, &Vec::new()), "seed {seed}, process {me}");
+            assert_eq!(
+                (process.tcp.links.len(), &process.received.lost),
+                (1, &Vec::new()),
+                "seed {seed}, process {me}"
+            );
         }
     }
 }
@@ -51,11 +55,11 @@ fn each_of_sixteen_processes_reaches_all_others_at_the_same_time() {
                 sent[me][to] = sent[me][to] || process.send(to as u32, &eager(me as i32), &[to as u8]).is_ok();
             }
         }
-        world.iter().all(|process| process.heard.frames.len() == COUNT as usize - 1)
+        world.iter().all(|process| process.received.frames.len() == COUNT as usize - 1)
     });
     for (me, process) in world.iter().enumerate() {
-        assert_eq!((process.tcp.links.len(), &process.heard.lost), (COUNT as usize - 1, &Vec::new()));
-        for (from, frame, payload) in &process.heard.frames {
+        assert_eq!((process.tcp.links.len(), &process.received.lost), (COUNT as usize - 1, &Vec::new()));
+        for (from, frame, payload) in &process.received.frames {
             assert_eq!((*frame, &payload[..]), (eager(from.0 as i32), &[me as u8][..]));
         }
     }
@@ -69,10 +73,10 @@ fn a_hundred_processes_reach_one() {
         for (me, process) in world.iter_mut().enumerate().skip(1) {
             sent[me] = sent[me] || process.send(0, &eager(me as i32), b"me").is_ok();
         }
-        world[0].heard.frames.len() == 100
+        world[0].received.frames.len() == 100
     });
     assert_eq!(world[0].tcp.links.len(), 100);
-    assert!(world.iter().all(|process| process.heard.lost.is_empty()));
+    assert!(world.iter().all(|process| process.received.lost.is_empty()));
 }
 
 #[test]
@@ -82,7 +86,7 @@ fn a_dialler_waits_for_a_peer_that_computes() {
         assert_eq!(first.send(1, &eager(0), b"early"), Err(Refusal::Full));
         first.turn();
     }
-    assert_eq!(first.heard.lost, []);
+    assert_eq!(first.received.lost, []);
     assert_eq!(first.tcp.describe(Peer(1)), "tcp (connecting)");
     // Nor does one side's answer expect an immediate reply.
     for _ in 0..1_000 {
@@ -114,7 +118,7 @@ fn a_hello_that_arrives_too_late_is_sent_again() {
     let mut pair = [first, second];
     until(&mut pair, |pair| pair[0].send(1, &eager(0), b"a").is_ok());
     until(&mut pair, |pair| pair[1].payloads() == [b"a"]);
-    assert_eq!(pair[0].heard.lost, []);
+    assert_eq!(pair[0].received.lost, []);
 }
 
 #[test]
@@ -147,10 +151,10 @@ fn told_of(server: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let mut first = [Process::new(config(0))];
     first[0].knows(1, Ok(&address.to_string()));
     until(&mut first, |first| first[0].send(1, &eager(0), b"a") == Err(Refusal::Lost));
-    until(&mut first, |first| !first[0].heard.lost.is_empty());
+    until(&mut first, |first| !first[0].received.lost.is_empty());
     server.join().unwrap();
-    assert_eq!(first[0].heard.lost.len(), 1);
-    let (peer, reason) = &first[0].heard.lost[0];
+    assert_eq!(first[0].received.lost.len(), 1);
+    let (peer, reason) = &first[0].received.lost[0];
     assert_eq!(*peer, Peer(1));
     reason.replace(&address.to_string(), "ADDRESS")
 }
@@ -201,7 +205,7 @@ fn an_invalid_address_is_reported() {
         until(&mut first, |first| first[0].send(rank, &eager(0), b"a") == Err(Refusal::Lost));
     }
     first[0].turn();
-    let reasons: Vec<_> = first[0].heard.lost.iter().map(|(_, reason)| &reason[..]).collect();
+    let reasons: Vec<_> = first[0].received.lost.iter().map(|(_, reason)| &reason[..]).collect();
     let wanted = ["rank 1: invalid address \"node7\"", "rank 2: the process manager has no address for it"];
     assert_eq!(reasons, wanted);
 }
@@ -218,7 +222,7 @@ fn an_unanswered_dial_ends_at_its_deadline() {
     until(&mut first, |first| first[0].send(1, &eager(0), b"a") == Err(Refusal::Lost));
     first[0].turn();
     let reason = format!("rank 1 ({address}): it is unreachable: no answer within 50ms");
-    assert_eq!(first[0].heard.lost, [(Peer(1), reason)]);
+    assert_eq!(first[0].received.lost, [(Peer(1), reason)]);
 }
 
 #[test]
@@ -249,10 +253,10 @@ fn unidentified_connections_to_the_port_are_closed_and_counted_and_do_no_harm() 
         let _ = intruder.read_to_end(&mut answer);
         assert!(answer.len() <= hello::CHALLENGE, "{} bytes were answered", answer.len());
         pair[1].send(0, &eager(count as i32), b"still here").unwrap();
-        until(&mut pair, |pair| pair[0].heard.frames.len() == count + 1);
+        until(&mut pair, |pair| pair[0].received.frames.len() == count + 1);
     }
     assert_eq!(pair[0].tcp.greetings.len(), 0);
-    assert!(pair.iter().all(|process| process.heard.lost.is_empty() && process.tcp.links.len() == 1));
+    assert!(pair.iter().all(|process| process.received.lost.is_empty() && process.tcp.links.len() == 1));
 }
 
 #[test]
@@ -282,7 +286,7 @@ fn replayed_messages_open_no_connection() {
     until(&mut pair, |pair| pair[0].tcp.refused() == 1);
     assert_eq!(read(&mut intruder, hello::CHALLENGE).len(), hello::CHALLENGE);
     assert_eq!(intruder.read(&mut [0]).unwrap_or(0), 0);
-    assert!(pair.iter().all(|process| process.heard.lost.is_empty()));
+    assert!(pair.iter().all(|process| process.received.lost.is_empty()));
 }
 
 #[test]

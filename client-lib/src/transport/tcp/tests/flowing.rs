@@ -32,8 +32,8 @@ fn messages_of_all_sizes_arrive_complete_and_in_order() {
         let bytes = pattern(size);
         until(&mut pair, |pair| pair[0].send(1, &eager(size as i32), &bytes).is_ok());
     }
-    until(&mut pair, |pair| pair[1].heard.frames.len() == sizes.len());
-    for ((from, frame, payload), size) in pair[1].heard.frames.iter().zip(sizes) {
+    until(&mut pair, |pair| pair[1].received.frames.len() == sizes.len());
+    for ((from, frame, payload), size) in pair[1].received.frames.iter().zip(sizes) {
         assert_eq!((*from, *frame, payload.len()), (Peer(0), eager(size as i32), size));
         assert!(*payload == pattern(size), "{size} bytes");
     }
@@ -44,12 +44,12 @@ fn a_long_message_lands_in_the_users_memory() {
     let mut pair = connected();
     for len in [70_000, 64 << 20] {
         let bytes = pattern(len);
-        pair[1].heard.memory = vec![0; len];
-        pair[1].heard.filled = 0;
+        pair[1].received.memory = vec![0; len];
+        pair[1].received.filled = 0;
         send_in_parts(&mut pair, &lent(&bytes), 0);
-        until(&mut pair, |pair| pair[1].heard.filled == len);
-        assert!(pair[1].heard.memory == bytes, "{len} bytes");
-        assert!(pair[1].heard.frames.is_empty());
+        until(&mut pair, |pair| pair[1].received.filled == len);
+        assert!(pair[1].received.memory == bytes, "{len} bytes");
+        assert!(pair[1].received.frames.is_empty());
     }
 }
 
@@ -64,10 +64,10 @@ fn memory_with_holes_is_sent_packed() {
     let mut pair = connected();
     let bytes = pattern(3 << 20);
     let packed: Vec<u8> = bytes.chunks(6).filter(|six| six.len() == 6).flat_map(|six| six[..3].to_vec()).collect();
-    pair[1].heard.memory = vec![0; packed.len()];
+    pair[1].received.memory = vec![0; packed.len()];
     send_in_parts(&mut pair, &every_other(&bytes), 0);
-    until(&mut pair, |pair| pair[1].heard.filled == packed.len());
-    assert!(pair[1].heard.memory == packed);
+    until(&mut pair, |pair| pair[1].received.filled == packed.len());
+    assert!(pair[1].received.memory == packed);
 }
 
 #[test]
@@ -78,12 +78,12 @@ fn received_data_leave_holes_untouched() {
         let len = 200 * 5_000 / piece * piece;
         let count = len / piece;
         let bytes = pattern(len);
-        pair[1].heard.memory = vec![0xee; count * extent];
-        pair[1].heard.filled = 0;
-        pair[1].heard.layout = Some(Arc::new(Layout::new(&[(0, piece)], extent as isize)));
+        pair[1].received.memory = vec![0xee; count * extent];
+        pair[1].received.filled = 0;
+        pair[1].received.layout = Some(Arc::new(Layout::new(&[(0, piece)], extent as isize)));
         send_in_parts(&mut pair, &lent(&bytes), 0);
-        until(&mut pair, |pair| pair[1].heard.filled == len);
-        for (element, sent) in pair[1].heard.memory.chunks(extent).zip(bytes.chunks(piece)) {
+        until(&mut pair, |pair| pair[1].received.filled == len);
+        for (element, sent) in pair[1].received.memory.chunks(extent).zip(bytes.chunks(piece)) {
             assert!(element[..piece] == *sent && element[piece..].iter().all(|byte| *byte == 0xee));
         }
     }
@@ -100,10 +100,10 @@ fn both_directions_flow_at_once() {
                 sent[me] += 1;
             }
         }
-        pair.iter().all(|process| process.heard.frames.len() == 50)
+        pair.iter().all(|process| process.received.frames.len() == 50)
     });
     for process in &pair {
-        for ((_, frame, payload), tag) in process.heard.frames.iter().zip(0..) {
+        for ((_, frame, payload), tag) in process.received.frames.iter().zip(0..) {
             assert!(*frame == eager(tag) && *payload == bytes, "message {tag}");
         }
     }
@@ -129,8 +129,8 @@ fn a_sender_is_refused_instead_of_queued_without_limit_if_the_receiver_does_not_
     }
     let link = pair[0].tcp.links.iter().next().unwrap().1;
     assert!(link.waiting() <= LIMITS.part + (65 << 10), "{} bytes are kept", link.waiting());
-    until(&mut pair, |pair| pair[1].heard.frames.len() == sent as usize);
-    for ((_, frame, payload), tag) in pair[1].heard.frames.iter().zip(0..) {
+    until(&mut pair, |pair| pair[1].received.frames.len() == sent as usize);
+    for ((_, frame, payload), tag) in pair[1].received.frames.iter().zip(0..) {
         assert!(*frame == eager(tag) && (*payload == large || *payload == small), "message {tag}");
     }
     assert!(!pair[0].tcp.links.iter().next().unwrap().1.is_sending());
@@ -142,11 +142,11 @@ fn a_process_that_sleeps_is_woken_by_a_message() {
     let [sender, sleeper] = &mut pair;
     // Until the connection is only read after a report.
     while !sleeper.tcp.active.is_empty() {
-        sleeper.tcp.poll(&mut sleeper.heard);
+        sleeper.tcp.poll(&mut sleeper.received);
     }
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while sleeper.heard.frames.len() < 100 {
+            while sleeper.received.frames.len() < 100 {
                 sleeper.sleep();
             }
         });
@@ -155,7 +155,7 @@ fn a_process_that_sleeps_is_woken_by_a_message() {
             std::thread::yield_now();
         }
     });
-    assert_eq!(pair[1].heard.frames.len(), 100);
+    assert_eq!(pair[1].received.frames.len(), 100);
 }
 
 #[test]
@@ -168,21 +168,21 @@ fn farewells_arrive_last_and_are_not_losses() {
     assert_eq!(pair[0].tcp.connected(), [Peer(1)]);
     until(&mut pair, |pair| pair[0].send(1, &Frame::Bye, &[]).is_ok());
     assert_eq!(pair[0].send(1, &eager(9), b"more"), Err(Refusal::Lost));
-    until(&mut pair, |pair| pair[1].heard.frames.len() == 5);
-    assert_eq!(pair[1].heard.frames[4].1, Frame::Bye);
+    until(&mut pair, |pair| pair[1].received.frames.len() == 5);
+    assert_eq!(pair[1].received.frames[4].1, Frame::Bye);
     // The other direction stays open.
     pair[1].send(0, &eager(5), b"last").unwrap();
     pair[1].send(0, &Frame::Bye, &[]).unwrap();
-    until(&mut pair, |pair| pair[0].heard.frames.len() == 2);
+    until(&mut pair, |pair| pair[0].received.frames.len() == 2);
     assert!(pair.iter().all(|process| process.tcp.is_flushed()));
     let wanted = [(Peer(1), eager(5), b"last".to_vec()), (Peer(1), Frame::Bye, Vec::new())];
-    assert_eq!(pair[0].heard.frames, wanted);
+    assert_eq!(pair[0].received.frames, wanted);
     let [first, second] = pair;
     drop(first);
     let mut second = [second];
     until(&mut second, |second| second[0].tcp.connected().is_empty());
     second[0].turn();
-    assert_eq!(second[0].heard.lost, []);
+    assert_eq!(second[0].received.lost, []);
     assert_eq!(second[0].tcp.describe(Peer(0)), "tcp (over)");
 }
 
@@ -197,12 +197,12 @@ fn a_process_may_exit_after_its_farewell_before_the_other_reads() {
     drop(first);
     // No process receives it any more: it must not break what has arrived.
     let _ = second.send(0, &eager(2), b"too late");
-    until(std::slice::from_mut(&mut second), |second| second[0].heard.frames.len() == 2);
+    until(std::slice::from_mut(&mut second), |second| second[0].received.frames.len() == 2);
     assert_eq!(second.payloads()[0], pattern(100_000));
     let _ = second.send(0, &Frame::Bye, &[]);
     until(std::slice::from_mut(&mut second), |second| second[0].tcp.connected().is_empty());
     second.turn();
-    assert_eq!(second.heard.lost, []);
+    assert_eq!(second.received.lost, []);
 }
 
 #[test]
@@ -211,8 +211,8 @@ fn nothing_arrives_from_a_peer_that_was_cut() {
     pair[1].send(0, &eager(1), b"nonsense").unwrap();
     pair[0].tcp.cut(Peer(1));
     assert_eq!(pair[0].send(1, &eager(2), b"a"), Err(Refusal::Lost));
-    until(&mut pair, |pair| pair[1].heard.lost.len() == 1);
-    assert_eq!((&pair[0].heard.frames, &pair[0].heard.lost), (&Vec::new(), &Vec::new()));
+    until(&mut pair, |pair| pair[1].received.lost.len() == 1);
+    assert_eq!((&pair[0].received.frames, &pair[0].received.lost), (&Vec::new(), &Vec::new()));
     // Nor from a peer that was about to be dialled.
     let mut pair = Process::pair();
     assert_eq!(pair[0].send(1, &eager(0), b"a"), Err(Refusal::Full));
@@ -229,14 +229,14 @@ fn a_death_is_reported_once_after_everything_that_was_sent() {
     let address = first.tcp.links.iter().next().unwrap().1.socket.local_addr().unwrap();
     drop(first);
     let mut second = [second];
-    until(&mut second, |second| !second[0].heard.lost.is_empty());
+    until(&mut second, |second| !second[0].received.lost.is_empty());
     let second = &mut second[0];
     assert_eq!(second.payloads(), [b"before"]);
     let reason = format!("rank 0 ({address}): it closed the connection without finalizing MPI: its process has exited");
-    assert_eq!(second.heard.lost, [(Peer(0), reason)]);
+    assert_eq!(second.received.lost, [(Peer(0), reason)]);
     assert_eq!(second.send(0, &eager(2), b"after"), Err(Refusal::Lost));
     second.turn();
-    assert_eq!(second.heard.lost.len(), 1);
+    assert_eq!(second.received.lost.len(), 1);
 }
 
 #[test]
@@ -249,8 +249,8 @@ fn a_death_within_a_message_is_reported() {
     }
     let [first, mut second] = pair;
     drop(first);
-    until(std::slice::from_mut(&mut second), |second| !second[0].heard.lost.is_empty());
-    assert!(second.heard.frames.iter().all(|(_, _, payload)| *payload == bytes));
+    until(std::slice::from_mut(&mut second), |second| !second[0].received.lost.is_empty());
+    assert!(second.received.frames.iter().all(|(_, _, payload)| *payload == bytes));
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_send_to_a_process_that_has_died_ends() {
     drop(second);
     let mut first = [first];
     until(&mut first, |first| first[0].send(1, &eager(0), &[0; 1_000]) == Err(Refusal::Lost));
-    until(&mut first, |first| first[0].heard.lost.len() == 1);
+    until(&mut first, |first| first[0].received.lost.len() == 1);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn invalid_frames_end_the_connection() {
     let mut pair = connected();
     let link = pair[0].tcp.links.iter().next().unwrap().1;
     (&link.socket).write_all(&[0xff; 100]).unwrap();
-    until(&mut pair, |pair| pair.iter().all(|process| process.heard.lost.len() == 1));
-    let reason = &pair[1].heard.lost[0].1;
+    until(&mut pair, |pair| pair.iter().all(|process| process.received.lost.len() == 1));
+    let reason = &pair[1].received.lost[0].1;
     assert!(reason.ends_with(": invalid frame: payload of 4294967295 bytes"), "{reason}");
 }

@@ -37,9 +37,9 @@ fn foreign_processes_communicate_disconnect_and_reconnect() {
         for process in &mut pair {
             assert_eq!(process.send(peer.0, &Frame::Bye, b""), Ok(()));
         }
-        until(&mut pair, |pair| pair.iter().all(|it| it.heard.frames.len() == 2));
+        until(&mut pair, |pair| pair.iter().all(|it| it.received.frames.len() == 2));
         for (process, payload) in pair.iter_mut().zip([&b"and back"[..], b"there"]) {
-            let frames = std::mem::take(&mut process.heard.frames);
+            let frames = std::mem::take(&mut process.received.frames);
             assert_eq!((frames[0].0, &frames[0].2[..]), (peer, payload));
             assert_eq!((frames[1].0, frames[1].1), (peer, Frame::Bye));
             process.tcp.disconnect(peer);
@@ -47,7 +47,7 @@ fn foreign_processes_communicate_disconnect_and_reconnect() {
             assert_eq!(process.tcp.connected(), []);
         }
         until(&mut pair, |pair| pair.iter().all(|it| it.tcp.links.len() == 0));
-        assert!(pair.iter().all(|it| it.heard.lost.is_empty()), "round {round}");
+        assert!(pair.iter().all(|it| it.received.lost.is_empty()), "round {round}");
     }
 }
 
@@ -58,12 +58,12 @@ fn a_process_that_does_not_know_its_caller_yet_is_called_again() {
     pair[0].tcp.add_foreign(Peer(1), name, address, [7; 32]);
     assert_eq!(pair[0].send(1, &eager(0), b"early"), Err(Refusal::Full));
     until(&mut pair, |pair| pair[1].tcp.refused() > 0);
-    assert_eq!(pair[0].heard.lost, []);
+    assert_eq!(pair[0].received.lost, []);
     let (name, address) = (self::name(&pair[0]), pair[0].tcp.socket_address());
     pair[1].tcp.add_foreign(Peer(4), name, address, [7; 32]);
     until(&mut pair, |pair| pair[0].send(1, &eager(0), b"early").is_ok());
     until(&mut pair, |pair| pair[1].payloads() == [b"early"]);
-    assert_eq!(pair[1].heard.frames[0].0, Peer(4));
+    assert_eq!(pair[1].received.frames[0].0, Peer(4));
 }
 
 #[test]
@@ -75,9 +75,9 @@ fn a_secret_that_is_neither_the_jobs_nor_the_pairs_is_refused() {
     }
     until(&mut pair, |pair| {
         let _ = pair[0].send(1, &eager(0), b"x");
-        !pair[0].heard.lost.is_empty()
+        !pair[0].received.lost.is_empty()
     });
-    let (peer, reason) = &pair[0].heard.lost[0];
+    let (peer, reason) = &pair[0].received.lost[0];
     assert!(*peer == Peer(1) && reason.contains("rank 0 of job 2") && reason.contains("secret"), "{reason}");
 }
 

@@ -7,12 +7,12 @@ const ENVELOPE: Envelope = Envelope { context: 1, rank: 2, tag: 3 };
 
 /// Records frames; parts land in its own memory if it has some.
 #[derive(Default)]
-struct Heard {
+struct Received {
     frames: Vec<(Frame, Vec<u8>)>,
     landing: Option<Vec<u8>>,
 }
 
-impl Sink for Heard {
+impl Sink for Received {
     fn on_frame(&mut self, _: Peer, frame: Frame, payload: &[u8]) {
         self.frames.push((frame, payload.to_vec()));
     }
@@ -83,15 +83,15 @@ fn frames_decode_however_the_stream_is_split() {
     for seed in 1..200 {
         let mut dice = Dice(seed);
         let landing = (seed % 2 == 0).then(Vec::new);
-        let (mut incoming, mut heard) = (Incoming::new(Peer(0)), Heard { landing, ..Heard::default() });
+        let (mut incoming, mut received) = (Incoming::new(Peer(0)), Received { landing, ..Received::default() });
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             let most = [1, 20, 5_000][seed as usize % 3];
             let (now, later) = rest.split_at(rest.len().min(1 + dice.below(most)));
-            incoming.feed(now, &mut heard).unwrap();
+            incoming.feed(now, &mut received).unwrap();
             rest = later;
         }
-        assert_eq!(heard.frames, messages, "seed {seed}");
+        assert_eq!(received.frames, messages, "seed {seed}");
         assert!(incoming.bye() && !incoming.is_within_a_frame());
     }
 }
@@ -101,19 +101,20 @@ fn bytes_read_directly_into_user_memory_are_counted() {
     let part = (Frame::Part { receive: 4 }, (0..100).collect::<Vec<u8>>());
     let bytes = stream(std::slice::from_ref(&part));
     let start = 32;
-    let (mut incoming, mut heard) = (Incoming::new(Peer(0)), Heard { landing: Some(Vec::new()), ..Heard::default() });
-    incoming.feed(&bytes[..start + 10], &mut heard).unwrap();
+    let (mut incoming, mut received) =
+        (Incoming::new(Peer(0)), Received { landing: Some(Vec::new()), ..Received::default() });
+    incoming.feed(&bytes[..start + 10], &mut received).unwrap();
     while let Some((landing, filled, left)) = incoming.wanted() {
         let now = left.min(35);
         landing.buffer.write(landing.at + filled, &part.1[filled..filled + now]);
-        incoming.landed(now, &mut heard);
+        incoming.landed(now, &mut received);
     }
-    assert_eq!(heard.frames, [part]);
+    assert_eq!(received.frames, [part]);
 }
 
 #[test]
 fn an_invalid_frame_is_refused_at_once() {
-    let refused = |bytes: &[u8]| Incoming::new(Peer(0)).feed(bytes, &mut Heard::default()).unwrap_err();
+    let refused = |bytes: &[u8]| Incoming::new(Peer(0)).feed(bytes, &mut Received::default()).unwrap_err();
     let word = |word: u32| word.to_ne_bytes();
     assert_eq!(refused(&word(FRAME_MAX as u32 + 1)), BadStream::Payload(FRAME_MAX as u32 + 1));
     assert_eq!(refused(&[word(0), word(17)].concat()), BadStream::Head(17));
@@ -149,15 +150,15 @@ fn a_stream_with_changed_bytes_never_panics() {
             }
         }
         let landing = (seed % 2 == 0).then(Vec::new);
-        let (mut incoming, mut heard) = (Incoming::new(Peer(0)), Heard { landing, ..Heard::default() });
+        let (mut incoming, mut received) = (Incoming::new(Peer(0)), Received { landing, ..Received::default() });
         let mut rest = &changed[..];
         let mut failed = false;
         while !rest.is_empty() && !failed {
             let (now, later) = rest.split_at(rest.len().min(1 + dice.below(3_000)));
-            failed = incoming.feed(now, &mut heard).is_err();
+            failed = incoming.feed(now, &mut received).is_err();
             rest = later;
         }
-        assert!(heard.frames.iter().map(|(_, payload)| payload.len()).sum::<usize>() <= changed.len());
+        assert!(received.frames.iter().map(|(_, payload)| payload.len()).sum::<usize>() <= changed.len());
         ends[usize::from(failed)] += 1;
     }
     assert!(ends[0] > 100 && ends[1] > 100, "{ends:?}");
