@@ -36,7 +36,7 @@ pub(crate) fn member(dvm: &Dvm, at: usize, words: &str, program: &[&str]) -> Cal
 
 /// Waits until this many members wait in the group, all of them reachable; returns them.
 pub(crate) fn until_waiting(dvm: &Dvm, name: &str, members: usize) -> Vec<serde_json::Value> {
-    eventually(&format!("{members} wait in {name}"), WITHIN, || {
+    eventually(&format!("{members} members wait in group {name}"), WITHIN, || {
         let info = group(dvm, 0, ["show", name, "--json"]).end();
         let info: serde_json::Value = serde_json::from_str(&info.out()).ok()?;
         let waiting = info["waiting"].as_array()?.clone();

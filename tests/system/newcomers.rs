@@ -204,7 +204,7 @@ fn a_member_that_waits_on_a_terminal_reports_which_members_are_missing() {
     let dvm = Dvm::start(1);
     let exec = format!("{} group exec actors --size 3 --timeout 4s -- true", built::rsctl().display());
     let first = dvm.rsctl(["group", "exec", "actors", "--size", "3", "--timeout", "20s", "--", "true"]).start();
-    eventually("it waits", Duration::from_secs(20), || {
+    eventually("the member waits", Duration::from_secs(20), || {
         let groups = dvm.json("group ls");
         (groups["groups"][0]["waiting"].as_array().map(Vec::len) == Some(1)).then_some(())
     });

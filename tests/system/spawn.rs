@@ -29,7 +29,7 @@ fn mpich_spawns_two_programs_as_one_job_on_one_node_and_on_two() {
         expected.push("family of 7");
         assert_eq!(sorted(&printed), expected, "{nodes} nodes");
         let jobs = dvm.rsctl(["--json", "ps", "-a"]).ok();
-        let jobs: serde_json::Value = serde_json::from_str(&jobs).expect("it is JSON");
+        let jobs: serde_json::Value = serde_json::from_str(&jobs).expect("the output is JSON");
         assert_eq!((&jobs["jobs"][1]["ranks"], &jobs["jobs"][1]["parent"]), (&5.into(), &1.into()), "{jobs}");
     }
 }

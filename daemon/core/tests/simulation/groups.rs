@@ -50,7 +50,7 @@ fn show(world: &mut World) -> GroupInfo {
 pub(crate) fn assert_one_world(world: &World, processes: &[u64], epoch: u64) -> u64 {
     let went = |id: &u64| {
         let process = &world.processes[id];
-        (process.went().unwrap_or_else(|| panic!("process {id}: {:?}", process.answers)).clone(), process.machine)
+        (process.go().unwrap_or_else(|| panic!("process {id}: {:?}", process.answers)).clone(), process.machine)
     };
     let gone: Vec<(Go, usize)> = processes.iter().map(went).collect();
     let (first, _) = &gone[0];
@@ -103,13 +103,13 @@ fn ranks_are_assigned_by_node_unless_they_are_requested() {
             processes.push(world.process(machine, after, actors(9)));
         }
         world.run();
-        let go = world.processes[&wished].went().expect("it went").clone();
+        let go = world.processes[&wished].go().expect("the member got go").clone();
         assert_eq!((go.rank, go.local_rank, go.local_size, go.nodes), (2, 0, 1, 4));
         let mut by_rank: Vec<(u32, u32)> = Vec::new();
         for id in &processes {
             let process = &world.processes[id];
             let machine = process.machine;
-            by_rank.push((process.went().expect("it went").rank, world.node(machine)));
+            by_rank.push((process.go().expect("the member got go").rank, world.node(machine)));
         }
         by_rank.sort_unstable();
         assert!(by_rank.is_sorted_by_key(|(_, node)| *node), "{by_rank:?}");
@@ -137,7 +137,7 @@ fn cuts_and_restarts_of_leaf_daemons_do_not_cost_members_their_places() {
             world.after(at, Event::Fault(fault));
         }
         world.run();
-        let lost = processes.iter().filter(|id| world.processes[*id].went().is_none()).count();
+        let lost = processes.iter().filter(|id| world.processes[*id].go().is_none()).count();
         // Only a process that had no answer yet when its daemon died must join again.
         let unheard = |id: &u64| world.processes[id].answers == [lost_daemon()];
         assert!(lost == 0 || processes.iter().any(unheard), "{lost} did not go");
@@ -202,7 +202,7 @@ fn a_join_without_a_name_forms_a_job_of_one_and_no_group() {
         world.run();
         let mut jobs = BTreeSet::new();
         for id in processes {
-            match world.processes[&id].went() {
+            match world.processes[&id].go() {
                 Some(_) => drop(jobs.insert(assert_one_world(&world, &[id], 1))),
                 // It had no token to reconnect with, because it waits for no other member.
                 None => assert_eq!((seed % 2, world.processes[&id].machine), (0, 3)),
@@ -247,8 +247,7 @@ fn after_a_failed_epoch_the_next_members_form_epoch_two() {
         let first = crowd(&mut world, 4, 6);
         world.run_for(Duration::from_secs(10));
         let job = assert_one_world(&world, &first, 1);
-        let mortal =
-            *first.iter().find(|id| world.processes[*id].went().is_some_and(|go| go.rank == 1)).expect("rank 1");
+        let mortal = *first.iter().find(|id| world.processes[*id].go().is_some_and(|go| go.rank == 1)).expect("rank 1");
         world.end_process(mortal);
         world.group_program = world.program(|rank, size, rng| ranks::mpi(rank, size, 2, rng));
         let second = crowd(&mut world, 4, 6);
@@ -276,9 +275,9 @@ fn a_death_between_init_and_the_first_fence_fails_the_other_members_at_once() {
             _ => vec![Op::Init, Op::Fence, Op::Hang],
         });
         let processes = crowd(&mut world, nodes, 6);
-        world.run_while(|world| processes.iter().any(|id| world.processes[id].went().is_none()));
+        world.run_while(|world| processes.iter().any(|id| world.processes[id].go().is_none()));
         world.run_for(Duration::from_secs(1));
-        let go = |world: &World, id: &u64| world.processes[id].went().expect("all went").clone();
+        let go = |world: &World, id: &u64| world.processes[id].go().expect("all members got go").clone();
         let job = go(&world, &processes[0]).job;
         let dead = *processes.iter().find(|id| go(&world, id).rank == 1).expect("rank 1");
         let machine = world.processes[&dead].machine;
@@ -321,7 +320,7 @@ fn an_unreported_death(world: &mut World, down: Duration) -> (u64, u32) {
         .map(|(at, rank)| world.process(at, Duration::ZERO, wish(rank)))
         .collect();
     world.run_while(|world| processes.iter().any(|id| !world.member_lives(*id)));
-    let job = world.processes[&processes[0]].went().expect("all went").job;
+    let job = world.processes[&processes[0]].go().expect("all members got go").job;
     let node = world.node(1);
     world.after(Duration::ZERO, Event::Fault(Fault::Restart(1, down)));
     world.run_for(Duration::from_secs(2));
@@ -376,8 +375,8 @@ fn members_with_different_mpi_libraries_are_refused() {
             [Op::Init, question].into_iter().chain(end.iter().cloned()).collect()
         });
         let processes = crowd(&mut world, nodes, size);
-        world.run_while(|world| processes.iter().any(|id| world.processes[id].went().is_none()));
-        let job = world.processes[&processes[0]].went().expect("it went").job;
+        world.run_while(|world| processes.iter().any(|id| world.processes[id].go().is_none()));
+        let job = world.processes[&processes[0]].go().expect("the member got go").job;
         world.run_for(Duration::from_secs(10));
         assert!(processes.iter().all(|id| !world.member_lives(*id)));
         world.run();
@@ -406,10 +405,10 @@ fn a_member_that_never_connects_is_named_and_ends_the_epoch() {
         let lazy = processes[0];
         // The member keeps running and does not call MPI_Init.
         world.processes.get_mut(&lazy).expect("the process exists").lazy = true;
-        world.run_while(|world| world.processes[&lazy].went().is_none());
-        let rank = world.processes[&lazy].went().expect("it went").rank;
+        world.run_while(|world| world.processes[&lazy].go().is_none());
+        let rank = world.processes[&lazy].go().expect("the member got go").rank;
         world.run();
-        let job = world.processes[&lazy].went().expect("it went").job;
+        let job = world.processes[&lazy].go().expect("the member got go").job;
         let info = world.assert_ended(job, JobState::Failed, 247);
         let cause = info.cause.expect("a cause");
         assert_eq!(cause.rank, rank);
@@ -478,13 +477,13 @@ fn members_with_export_get_an_address_and_need_no_mpi() {
             (0..6).map(|at| world.process(at % 4, Duration::from_secs(at as u64), exporting.clone())).collect();
         // One member exports nothing and gets no address.
         processes.push(world.process(3, Duration::ZERO, actors(7)));
-        world.run_while(|world| processes.iter().any(|id| world.processes[id].went().is_none()));
+        world.run_while(|world| processes.iter().any(|id| world.processes[id].go().is_none()));
         for (at, id) in processes.iter().enumerate() {
-            let go = world.processes[id].went().expect("all members are present");
+            let go = world.processes[id].go().expect("all members are present");
             let master = go.env.lines().find(|line| line.starts_with("MASTER_PORT="));
             assert_eq!(master, (at < 6).then_some("MASTER_PORT=23456"), "{}", go.env);
         }
-        let job = world.processes[&processes[0]].went().expect("all members are present").job;
+        let job = world.processes[&processes[0]].go().expect("all members are present").job;
         world.run();
         world.assert_ended(job, JobState::Done, 0);
     }
@@ -499,7 +498,7 @@ fn a_group_with_a_minimum_begins_when_no_further_member_joins() {
     let processes =
         [0, 2, 4].map(|second| world.process(second as usize % 2, Duration::from_secs(second), sizeless.clone()));
     let begun = world.now;
-    world.run_while(|world| world.processes[&processes[2]].went().is_none());
+    world.run_while(|world| world.processes[&processes[2]].go().is_none());
     let took = world.now - begun;
     assert!(took >= Duration::from_secs(7) && took < Duration::from_secs(8), "{took:?}");
     world.run_for(Duration::from_secs(5));

@@ -43,7 +43,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn went(&self) -> Option<&Go> {
+    pub(crate) fn go(&self) -> Option<&Go> {
         match &self.answers[..] {
             [JoinEvent::Go(go)] => Some(go),
             _ => None,
@@ -129,7 +129,7 @@ impl World {
 
     pub(crate) fn attach(&mut self, id: u64) {
         let Some(process) = self.processes.get(&id).filter(|process| !process.dead && !process.lazy) else { return };
-        let Some(go) = process.went() else { return };
+        let Some(go) = process.go() else { return };
         let (job, machine, rank) = (go.job, process.machine, go.rank);
         let local = go.local_rank as usize;
         let step = self.attach_member(job, machine, local, rank);
@@ -141,7 +141,7 @@ impl World {
     /// Returns whether the process is connected to its step and has not ended.
     pub(crate) fn member_lives(&self, id: u64) -> bool {
         let Some(process) = self.processes.get(&id) else { return false };
-        let (Some(step), Some(go)) = (process.step, process.went()) else { return false };
+        let (Some(step), Some(go)) = (process.step, process.go()) else { return false };
         self.rank_lives(step, go.local_rank as usize)
     }
 
@@ -150,7 +150,7 @@ impl World {
         let Some(process) = self.processes.get_mut(&id) else { return };
         process.dead = true;
         let (waits_at, step, machine) = (process.waits_at.take(), process.step, process.machine);
-        let went = process.went().map(|go| (go.job, go.local_rank as usize));
+        let went = process.go().map(|go| (go.job, go.local_rank as usize));
         if let Some((daemon, member)) = waits_at {
             self.handle(daemon, Input::MemberGone { member });
         } else if let (Some(pid), Some((_, local))) = (step, went) {

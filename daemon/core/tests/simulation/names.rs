@@ -176,7 +176,7 @@ fn ranks_may_unpublish_only_names_of_the_same_user() {
         let job = world.submit(spec(program, 1));
         world.run();
         world.assert_done(job);
-        let go = world.processes[&member].went().expect("the member is a job by itself");
+        let go = world.processes[&member].go().expect("the member is a job by itself");
         world.assert_done(go.job);
         world.assert_at_rest();
     }

@@ -45,7 +45,7 @@ fn epochs_survive_restarts_of_any_daemons() {
         let processes = crowd(&mut world, nodes, size);
         if seed % 2 == 0 {
             // In the epoch, not in the lobby.
-            world.run_while(|world| !processes.iter().all(|id| world.processes[id].went().is_some()));
+            world.run_while(|world| !processes.iter().all(|id| world.processes[id].go().is_some()));
         }
         let within = Duration::from_millis(if seed % 2 == 0 { 300 } else { 6_000 });
         let mut faults = vec![Fault::Restart(0, Duration::from_millis(30)); 6];
@@ -57,7 +57,7 @@ fn epochs_survive_restarts_of_any_daemons() {
         }
         world.run();
         // A process that had no token yet when its daemon ended must join again; until then the others wait for it.
-        if processes.iter().all(|id| world.processes[id].went().is_some()) {
+        if processes.iter().all(|id| world.processes[id].go().is_some()) {
             lived_on += 1;
             let job = assert_one_world(&world, &processes, 1);
             assert!(
@@ -149,7 +149,7 @@ fn a_restarted_head_has_its_groups_epochs_names_and_values() {
         // Epoch numbers continue, the end of the epoch is reported, and the rules still apply.
         world.end_process(second[3]);
         world.run_for(Duration::from_secs(30));
-        let rank = world.processes[&second[3]].went().expect("it was a member").rank;
+        let rank = world.processes[&second[3]].go().expect("it was a member").rank;
         let info = world.assert_ended(job, JobState::Failed, 1);
         assert_eq!(info.cause.expect("a cause").rank, rank);
         assert_eq!(names(&mut world), Vec::<String>::new());

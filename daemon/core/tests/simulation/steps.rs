@@ -73,7 +73,7 @@ impl World {
         let Some(pid) = self.machines[machine].steps.get(&job).copied() else { return }; // killed before it began
         let map = TaskMap::try_from(launch.map.expect("a launch has a map")).expect("the map is valid");
         let body = LaunchBody::decode(launch.body).expect("the body decodes");
-        let spec = body.spec.clone().expect("it has a spec");
+        let spec = body.spec.clone().expect("a launch has a spec");
         let of_group = !launch.group.is_empty();
         let group_program = self.group_program;
         let number = |app: &wire::App| match of_group {
