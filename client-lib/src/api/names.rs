@@ -23,7 +23,7 @@ pub unsafe fn publish_name(
     let mut state = rt.lock();
     // SAFETY: the caller's promise.
     let (name, port) = unsafe { (service(&state, service_name, info)?, text(port_name, "port name")?) };
-    match manager(&mut state)?.publish(name, port).map_err(|error| told("publish a name", &error))? {
+    match manager(&mut state)?.publish(name, port).map_err(|error| mpi_error("publish a name", &error))? {
         true => Ok(()),
         false => Err(MpiError::new(MPI_ERR_SERVICE, format!("the name {} is taken", shown(name)))),
     }
@@ -39,7 +39,7 @@ pub unsafe fn unpublish_name(
     let mut state = rt.lock();
     // SAFETY: the caller's promise.
     let name = unsafe { service(&state, service_name, info)? };
-    match manager(&mut state)?.unpublish(name).map_err(|error| told("unpublish a name", &error))? {
+    match manager(&mut state)?.unpublish(name).map_err(|error| mpi_error("unpublish a name", &error))? {
         true => Ok(()),
         false => Err(MpiError::new(MPI_ERR_SERVICE, format!("the name {} is not published by this user", shown(name)))),
     }
@@ -56,7 +56,7 @@ pub unsafe fn lookup_name(
     let mut state = rt.lock();
     // SAFETY: the caller's promise.
     let name = unsafe { service(&state, service_name, info)? };
-    let found = manager(&mut state)?.lookup(name).map_err(|error| told("look up a name", &error))?;
+    let found = manager(&mut state)?.lookup(name).map_err(|error| mpi_error("look up a name", &error))?;
     let port =
         found.ok_or_else(|| MpiError::new(MPI_ERR_NAME, format!("the name {} is not published", shown(name))))?;
     if port.len() >= MPI_MAX_PORT_NAME as usize {
@@ -82,7 +82,7 @@ fn shown(name: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(&name[..name.len().min(80)]))
 }
 
-fn told(what: &str, error: &BootstrapError) -> MpiError {
+fn mpi_error(what: &str, error: &BootstrapError) -> MpiError {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
     MpiError::other(format!("cannot {what}: failed to {error}{cause}"))
 }

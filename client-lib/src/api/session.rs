@@ -55,10 +55,10 @@ pub unsafe fn session_finalize(rt: &Runtime, session: *mut SessionHandle) -> Mpi
 /// `MPI_Session_get_info`.
 pub unsafe fn session_get_info(rt: &Runtime, session: SessionHandle, info_used: *mut InfoHandle) -> MpiResult {
     let mut state = rt.lock();
-    let told = state.sessions.get(session)?.info()?;
+    let reported = state.sessions.get(session)?.info()?;
     check_place(info_used)?;
     // SAFETY: the caller's promise.
-    unsafe { put(info_used, state.infos.add(told)?) }
+    unsafe { put(info_used, state.infos.add(reported)?) }
 }
 
 /// `MPI_Session_get_num_psets`. No hints are known.
@@ -116,10 +116,10 @@ pub unsafe fn session_get_pset_info(
     check_place(info)?;
     // SAFETY: the caller's promise.
     let members = members(&mut state, unsafe { text(pset_name, "name of the process set")? })?;
-    let mut told = Info::default();
-    told.set(b"mpi_size", members.len().to_string().as_bytes())?;
+    let mut reported = Info::default();
+    reported.set(b"mpi_size", members.len().to_string().as_bytes())?;
     // SAFETY: the caller's promise.
-    unsafe { put(info, state.infos.add(told)?) }
+    unsafe { put(info, state.infos.add(reported)?) }
 }
 
 /// `MPI_Group_from_session_pset`.

@@ -260,15 +260,15 @@ mod tests {
     fn only_a_listening_socket_is_taken_over() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, fd) = (listener.local_addr().unwrap(), std::os::fd::IntoRawFd::into_raw_fd(listener));
-        let told = |text: &str| Env { listener: Some(text.into()), ..Env::default() };
-        let taken = told(&fd.to_string()).take_listener().unwrap();
+        let env_of = |text: &str| Env { listener: Some(text.into()), ..Env::default() };
+        let taken = env_of(&fd.to_string()).take_listener().unwrap();
         assert_eq!((taken.as_raw_fd(), fcntl(&taken, FcntlArg::F_GETFD)), (fd, Ok(FdFlag::FD_CLOEXEC.bits())));
         let connected = TcpStream::connect(address).unwrap();
         let plain = connected.as_raw_fd().to_string();
         for (env, text) in [
-            (told(&plain), format!("use descriptor {plain} from RSD_LISTEN_FD as a listening socket")),
-            (told("1000000000"), "use descriptor 1000000000 from RSD_LISTEN_FD as a listening socket".into()),
-            (told("-1"), "read RSD_LISTEN_FD=\"-1\" as the number of a descriptor".into()),
+            (env_of(&plain), format!("use descriptor {plain} from RSD_LISTEN_FD as a listening socket")),
+            (env_of("1000000000"), "use descriptor 1000000000 from RSD_LISTEN_FD as a listening socket".into()),
+            (env_of("-1"), "read RSD_LISTEN_FD=\"-1\" as the number of a descriptor".into()),
             (Env::default(), "find RSD_LISTEN_FD in the environment, although RSD_PMI_NAMESPACE is set".into()),
         ] {
             let error = env.take_listener().unwrap_err().to_string();

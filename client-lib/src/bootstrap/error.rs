@@ -128,7 +128,7 @@ pub enum BootstrapError {
 }
 impl BootstrapError {
     /// As users read it: what could not be done, and why.
-    pub fn told(&self, what: &str) -> String {
+    pub fn describe(&self, what: &str) -> String {
         let cause = std::error::Error::source(self).map(|cause| format!(": {cause}")).unwrap_or_default();
         format!("cannot {what}: failed to {self}{cause}")
     }

@@ -65,13 +65,13 @@ fn ask_daemon(join: Join) -> Result<Env, JoinError> {
         return Err(JoinError::NotPermitted { place, owner_uid: meta.uid() });
     }
     match ask(&socket, join, |_| ()) {
-        Ok(go) => Ok(told(go)),
+        Ok(go) => Ok(environment(go)),
         Err(source) => Err(JoinError::Refused { place, source }),
     }
 }
 
 /// The variables that a launcher would have set.
-fn told(go: Go) -> Env {
+fn environment(go: Go) -> Env {
     Env {
         port: Some(go.pmi_port),
         id: Some(go.pmi_id.to_string()),
@@ -106,10 +106,10 @@ mod tests {
     #[test]
     fn a_place_has_the_content_of_a_launchers_environment() {
         let go = Go { pmi_port: "127.0.0.1:9".into(), pmi_id: 7, address: "10.0.0.7".into(), ..Go::default() };
-        let env = told(go.clone());
+        let env = environment(go.clone());
         let tcp = Attachment::Tcp { address: "127.0.0.1:9".into(), id: "7".into() };
         assert_eq!((env.attachment().unwrap(), env.address.as_deref()), (Some(tcp), Some("10.0.0.7")));
-        assert_eq!(told(Go { address: String::new(), ..go }).address, None);
+        assert_eq!(environment(Go { address: String::new(), ..go }).address, None);
     }
 
     #[test]

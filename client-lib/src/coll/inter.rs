@@ -145,8 +145,8 @@ pub fn allreduce(sides: Sides, vector: Vector, commutes: bool) -> Schedule {
     let recv = Slice::all(Area::Recv, vector.len());
     let sums = reduce_to_first(&mut schedule, sides, vector, commutes);
     swap(&mut schedule, sides, sums, recv);
-    let told = Call::Bcast { root: 0, len: vector.len() }.schedule(sides.within());
-    schedule.embed(&told, |rank| sides.local_rank(rank), |_| recv);
+    let broadcast = Call::Bcast { root: 0, len: vector.len() }.schedule(sides.within());
+    schedule.embed(&broadcast, |rank| sides.local_rank(rank), |_| recv);
     schedule
 }
 

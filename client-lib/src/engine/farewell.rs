@@ -34,8 +34,8 @@ impl<T: Transport> Engine<T> {
 
     /// The number of peers that got a farewell, have not answered with theirs, and are not lost.
     pub fn byes_missing(&self) -> usize {
-        let told = self.core.peers.iter().filter(|(_, relation)| relation.told_bye);
-        told.filter(|(_, relation)| relation.standing == Standing::Present).count()
+        let farewelled = self.core.peers.iter().filter(|(_, relation)| relation.told_bye);
+        farewelled.filter(|(_, relation)| relation.standing == Standing::Present).count()
     }
 
     /// The state of the farewell to a peer.

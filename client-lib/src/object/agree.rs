@@ -181,7 +181,7 @@ impl Exchange {
         let envelope = Envelope { context, rank: self.circle.rank(place), tag };
         for other in (0..self.circle.size()).filter(|other| *other != place) {
             let to = self.circle.members[self.circle.rank(other) as usize];
-            Failure::of(error).tell(engine, |engine, word| engine.send(envelope, to, Mode::Standard, word));
+            Failure::of(error).send(engine, |engine, word| engine.send(envelope, to, Mode::Standard, word));
         }
     }
 
@@ -287,7 +287,7 @@ impl Failure {
     }
 
     /// Sends the failure to a peer that may be gone.
-    pub(super) fn tell<T: Transport>(
+    pub(super) fn send<T: Transport>(
         self,
         engine: &mut Engine<T>,
         send: impl FnOnce(&mut Engine<T>, Buffer) -> Started,

@@ -155,7 +155,7 @@ impl Bridge {
             (Stage::Excusing(_, error), _) => Err(error.clone()),
             (Stage::Crossing(_), came) => {
                 self.on_crossed(came);
-                self.stage = Stage::Telling(Exchange::of_words(self.circle.clone(), &self.told()));
+                self.stage = Stage::Telling(Exchange::of_words(self.circle.clone(), &self.own_words()));
                 Ok(ControlFlow::Continue(()))
             }
             (Stage::Proposing(exchange), Err(error)) => {
@@ -176,7 +176,7 @@ impl Bridge {
                         Stage::Crossing(Swap::start(crossing, self.words, list, engine))
                     }
                     // A leader that cannot cross has reported its failure; the other members' words are not needed.
-                    None => Stage::Telling(Exchange::of_words(self.circle.clone(), &self.told())),
+                    None => Stage::Telling(Exchange::of_words(self.circle.clone(), &self.own_words())),
                 };
                 Ok(ControlFlow::Continue(()))
             }
@@ -227,7 +227,7 @@ impl Bridge {
     }
 
     /// This process's contribution to *telling*.
-    fn told(&self) -> [u64; 4] {
+    fn own_words(&self) -> [u64; 4] {
         let [a, b, c] = self.words;
         match self.crossing {
             Some(_) => [a, b, c, self.list.len() as u64],

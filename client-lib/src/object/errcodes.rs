@@ -210,9 +210,9 @@ impl ErrorCodes {
     pub fn text_after(&self, code: i32, last: Option<&Met>) -> MpiResult<Cow<'_, [u8]>> {
         match (standard(code), last) {
             (Some(text), Some(last)) if last.class == code => {
-                let mut told = format!("{text} (last: {})", last.text);
-                told.truncate(told.floor_char_boundary(TEXT_MAX));
-                Ok(Cow::Owned(told.into_bytes()))
+                let mut full = format!("{text} (last: {})", last.text);
+                full.truncate(full.floor_char_boundary(TEXT_MAX));
+                Ok(Cow::Owned(full.into_bytes()))
             }
             (Some(_) | None, _) => self.text_of(code).map(Cow::Borrowed),
         }
@@ -293,8 +293,8 @@ mod tests {
         codes.set_text(code, b"of my own").unwrap();
         assert_eq!(text(&codes, code, Some(&Met::new(code, "MPI_Wait: it failed".to_owned()))), "of my own");
         // No text exceeds the limit, or ends within a character.
-        let told = text(&codes, c::MPI_ERR_RANK, Some(&Met::new(c::MPI_ERR_RANK, "é".repeat(1000))));
-        assert!((TEXT_MAX - 1..=TEXT_MAX).contains(&told.len()) && told.ends_with('é'), "{told}");
+        let full = text(&codes, c::MPI_ERR_RANK, Some(&Met::new(c::MPI_ERR_RANK, "é".repeat(1000))));
+        assert!((TEXT_MAX - 1..=TEXT_MAX).contains(&full.len()) && full.ends_with('é'), "{full}");
     }
 
     #[test]

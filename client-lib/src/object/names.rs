@@ -180,27 +180,27 @@ mod tests {
     fn names_decode_to_peers_only_within_the_job() {
         let (one, other) = (Names::new(b"kvs_1", 4), Names::new(b"kvs_2", 4));
         let peers = [3, 0, 2].map(Peer);
-        let told = one.to_words(&peers);
-        assert_eq!(told.len(), 3 * WORDS);
-        assert_eq!(one.peers_of(&told).unwrap(), peers);
-        assert!(other.peers_of(&told).is_err());
-        assert!(Names::new(b"kvs_1", 3).peers_of(&told).is_err());
-        assert!(one.peers_of(&told[..4]).is_err());
+        let encoded = one.to_words(&peers);
+        assert_eq!(encoded.len(), 3 * WORDS);
+        assert_eq!(one.peers_of(&encoded).unwrap(), peers);
+        assert!(other.peers_of(&encoded).is_err());
+        assert!(Names::new(b"kvs_1", 3).peers_of(&encoded).is_err());
+        assert!(one.peers_of(&encoded[..4]).is_err());
     }
 
     #[test]
     fn foreign_processes_get_numbers_above_the_jobs_as_long_as_they_are_known() {
         let in_no_group = |_: Peer| false;
         let (mut here, there) = (Names::new(b"kvs_1", 4), Names::new(b"kvs_2", 2));
-        let told = there.to_words(&[Peer(1), Peer(0)]);
+        let encoded = there.to_words(&[Peer(1), Peer(0)]);
         let met = [1, 0].map(|rank| here.add_foreign(there.of_rank(rank), Node::default(), 0, in_no_group));
         assert_eq!(met, [Peer(4), Peer(5)]);
-        assert_eq!(here.peers_of(&told).unwrap(), met);
-        assert_eq!(here.to_words(&met), told);
+        assert_eq!(here.peers_of(&encoded).unwrap(), met);
+        assert_eq!(here.to_words(&met), encoded);
         assert!(here.is_foreign(Peer(4)) && !here.is_foreign(Peer(3)));
         // Taken leave of, the same process comes again as another peer; the number is not free yet.
         here.disconnect(Peer(4));
-        assert!(here.peers_of(&told).is_err());
+        assert!(here.peers_of(&encoded).is_err());
         assert_eq!(here.add_foreign(there.of_rank(1), Node::default(), 0, in_no_group), Peer(6));
         here.forget(Peer(4));
         assert_eq!(here.find(there.of_rank(1)), Some(Peer(6)));

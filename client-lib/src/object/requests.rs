@@ -24,7 +24,7 @@ pub enum Request {
         /// Its communicator.
         comm: CommHandle,
     },
-    /// A message that completed at once, whose outcome the user has not been told yet.
+    /// A message that completed at once, whose outcome has not been returned to the user yet.
     Over {
         /// The outcome; `None` for `MPI_PROC_NULL`.
         outcome: Option<Outcome>,

@@ -127,8 +127,8 @@ fn bring_together(
 ) -> MpiResult<Born> {
     let (circle, role) = (&side.circle, side.role);
     let ours = own_endpoint(guard, listens);
-    let told = ours.as_ref().map_or([u64::MAX; endpoint::WORDS], |it| it.to_words());
-    let list = blocks(guard, circle, &told)?;
+    let words_of_ours = ours.as_ref().map_or([u64::MAX; endpoint::WORDS], |it| it.to_words());
+    let list = blocks(guard, circle, &words_of_ours)?;
     let all_here = list.chunks(endpoint::WORDS).all(|it| Endpoint::from_words(it).is_some());
     let ours = ours?;
     if !all_here {

@@ -139,7 +139,7 @@ pub fn die(runtime: &Runtime, text: &str, code: c_int, is_secondhand: bool) -> !
     leave(code)
 }
 
-/// Waits briefly until stderr has been read, if it is a pipe: Hydra stops reading once it is told to abort.
+/// Waits briefly until stderr has been read, if it is a pipe: Hydra stops reading after an abort request.
 #[expect(unsafe_code, reason = "asks how many bytes are in a pipe")]
 fn let_be_read() {
     const LOOKS: usize = 100;

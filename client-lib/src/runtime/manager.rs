@@ -30,7 +30,7 @@ fn adopted(singleton: Singleton) -> MpiResult<Pmi> {
     match Pmi::from_env(&env, Limits::default()) {
         Ok(Some(pmi)) => Ok(pmi),
         Ok(None) => Err(MpiError::other(NEEDS)),
-        Err(error) => Err(MpiError::other(error.told("communicate with the daemon on this node"))),
+        Err(error) => Err(MpiError::other(error.describe("communicate with the daemon on this node"))),
     }
 }
 

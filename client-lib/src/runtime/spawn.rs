@@ -71,11 +71,11 @@ pub fn spawn(
     }
     let mut codes = vec![MPI_SUCCESS; asked];
     if received[2] != 0 {
-        let mut told = vec![0; asked];
-        for (word, code) in told.iter_mut().zip(begun.iter().flat_map(|(_, spawned)| &spawned.codes)) {
+        let mut own_codes = vec![0; asked];
+        for (word, code) in own_codes.iter_mut().zip(begun.iter().flat_map(|(_, spawned)| &spawned.codes)) {
             *word = u64::from(*code != 0);
         }
-        for (code, failed) in codes.iter_mut().zip(words(guard, &circle, &told)?) {
+        for (code, failed) in codes.iter_mut().zip(words(guard, &circle, &own_codes)?) {
             *code = if failed == 0 { MPI_SUCCESS } else { MPI_ERR_SPAWN };
         }
     }
@@ -117,11 +117,11 @@ fn ask(state: &mut State, programs: Vec<Program>, port: &PortName) -> MpiResult<
     match manager(state)?.spawn(segments, &port.text()) {
         Ok(Ok(spawned)) => Ok(spawned),
         Ok(Err(why)) => Err(MpiError::new(MPI_ERR_SPAWN, why)),
-        Err(error) => Err(told(&error)),
+        Err(error) => Err(mpi_error(&error)),
     }
 }
 
-fn told(error: &BootstrapError) -> MpiError {
+fn mpi_error(error: &BootstrapError) -> MpiError {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
     MpiError::new(MPI_ERR_SPAWN, format!("cannot spawn: failed to {error}{cause}"))
 }
@@ -132,7 +132,7 @@ pub(super) fn join_parent(guard: &mut Guard<'_>) -> MpiResult {
         return Ok(());
     }
     let Some(pmi) = guard.world.as_mut().and_then(|world| world.pmi.as_mut()) else { return Ok(()) };
-    let Some(port) = pmi.parent_port().map_err(|error| told(&error))? else { return Ok(()) };
+    let Some(port) = pmi.parent_port().map_err(|error| mpi_error(&error))? else { return Ok(()) };
     let world = CommHandle(MPI_COMM_WORLD);
     let circle = guard.comms.get_mut(world)?.circle_of_all();
     let parent = connect_groups(guard, world, circle, 0, Role::Connect(&port), None)?;

@@ -96,7 +96,7 @@ pub(super) fn close(state: &mut Guard<'_>) -> MpiResult {
             }
         }
         if let Some(pmi) = world.pmi.take() {
-            left = pmi.finalize().map_err(|error| MpiError::other(error.told("leave the job")));
+            left = pmi.finalize().map_err(|error| MpiError::other(error.describe("leave the job")));
         }
     }
     state.forget_all();
@@ -148,7 +148,7 @@ fn job(pmi: Option<&Pmi>, opened: u32) -> MpiResult<Vec<u8>> {
 /// `nodes[rank]`, from the launcher's mapping; without one, ranks are on one node if their machines have the same name
 /// for this boot.
 fn nodes(pmi: &mut Pmi) -> MpiResult<Vec<u32>> {
-    let failed = |error: BootstrapError| MpiError::other(error.told("ask the process manager where the ranks are"));
+    let failed = |error: BootstrapError| MpiError::other(error.describe("ask the process manager where the ranks are"));
     let size = pmi.size();
     let text = match pmi.get(mapping::AT_ONCE_KEY).map_err(failed)? {
         Some(text) => Some(text),
@@ -209,7 +209,7 @@ fn prepared(settings: &Settings, env: &Env, pmi: &mut Pmi) -> MpiResult<Option<P
     if env.namespace.as_ref().is_none_or(|name| name.as_bytes() != pmi.kvsname()) {
         return Ok(None);
     }
-    let failed = |error: BootstrapError| MpiError::other(error.told("listen for processes on other nodes"));
+    let failed = |error: BootstrapError| MpiError::other(error.describe("listen for processes on other nodes"));
     let Some(secret) = pmi.get(listening::SECRET_KEY).map_err(failed)? else { return Ok(None) };
     if let Some(interface) = &settings.interface {
         return Err(MpiError::other(format!(
@@ -224,7 +224,7 @@ fn prepared(settings: &Settings, env: &Env, pmi: &mut Pmi) -> MpiResult<Option<P
 
 /// Publishes this process's listening address and, from rank 0, the secret. One fence.
 fn exchange(pmi: &mut Pmi, address: &str) -> MpiResult<[u8; 32]> {
-    let failed = |error: BootstrapError| MpiError::other(error.told("exchange addresses over the process manager"));
+    let failed = |error: BootstrapError| MpiError::other(error.describe("exchange addresses over the process manager"));
     pmi.put(&Source::Ranks.key(pmi.rank()), address).map_err(failed)?;
     if pmi.rank() == 0 {
         pmi.put("rsd-secret", &fresh_secret()?).map_err(failed)?;
@@ -288,7 +288,7 @@ fn mark_of_several(number: impl Fn(&str) -> Option<u32>) -> Option<String> {
 }
 
 fn not_joined(error: &BootstrapError, again: bool) -> MpiError {
-    let joining = error.told("join the job");
+    let joining = error.describe("join the job");
     MpiError::other(match again {
         true => format!(
             "{joining}. It was left when MPI_Finalize or MPI_Session_finalize ended the last use of MPI, and not every launcher takes \
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_process_recognizes_by_its_launchers_variables_that_it_is_one_of_several() {
-        let told = |set: &[(&str, u32)]| {
+        let marked = |set: &[(&str, u32)]| {
             mark_of_several(|variable| set.iter().find(|(name, _)| *name == variable).map(|(_, value)| *value))
         };
         for (set, mark, launcher) in [
@@ -353,7 +353,7 @@ mod tests {
             (&[("PMIX_RANK", 0), ("OMPI_COMM_WORLD_SIZE", 2)], "OMPI_COMM_WORLD_SIZE=2", "Open MPI's mpirun"),
             (&[("PMIX_RANK", 1), ("SLURM_STEP_NUM_TASKS", 8)], "SLURM_STEP_NUM_TASKS=8", "srun --mpi=pmi2"),
         ] {
-            let text = told(set).unwrap();
+            let text = marked(set).unwrap();
             assert!(
                 text.starts_with(mark) && text.contains(launcher) && text.contains("RSD_MPI_SINGLETON=allow"),
                 "{text}"
@@ -361,7 +361,7 @@ mod tests {
         }
         // A single process is always rank 0 of 1, and PMIx's value for no rank does not count.
         for set in [&[("PMI_RANK", 0), ("PMI_SIZE", 1)][..], &[("PMIX_RANK", 0)], &[("PMIX_RANK", u32::MAX)], &[]] {
-            assert_eq!(told(set), None, "{set:?}");
+            assert_eq!(marked(set), None, "{set:?}");
         }
     }
 

@@ -60,7 +60,7 @@ impl Guard<'_> {
         })
     }
 
-    /// As [`Guard::wait`], for an event from outside the transports: `done` is told about every sleep.
+    /// As [`Guard::wait`], for an event from outside the transports: `done` gets every sleep.
     #[inline]
     pub fn wait_as<T>(&mut self, mut done: impl FnMut(&mut State, Moment) -> Option<T>) -> T {
         for _ in 0..if self.spins() { POLLS } else { POLLS_SHARED } {
@@ -147,8 +147,8 @@ impl Guard<'_> {
     #[inline]
     pub fn wake_finished(&mut self) {
         let finished = self.engine.finished();
-        if self.waiting.told != finished {
-            self.waiting.told = finished;
+        if self.waiting.reported != finished {
+            self.waiting.reported = finished;
             self.wake_others();
         }
     }
@@ -208,7 +208,7 @@ impl Guard<'_> {
 pub enum Moment {
     /// Regularly.
     Look,
-    /// Before a sleep: the process that causes the event must be told first, so that at least one of both notices the
+    /// Before a sleep: the process that causes the event must be notified first, so that at least one of both notices the
     /// other. If `done` returns a result, there is no sleep.
     Sleep,
     /// After the sleep, in any case.

@@ -16,7 +16,7 @@ pub(super) struct Waiting {
     /// The number of threads that wait for it.
     pub(super) others: u32,
     /// How many requests had ended when the sleeping threads were last woken.
-    pub(super) told: u64,
+    pub(super) reported: u64,
 }
 
 impl Waiting {
@@ -28,7 +28,7 @@ impl Waiting {
 
 impl Default for Waiting {
     fn default() -> Self {
-        Self { spin: Duration::ZERO, yield_for: YIELD, sleeper: None, others: 0, told: 0 }
+        Self { spin: Duration::ZERO, yield_for: YIELD, sleeper: None, others: 0, reported: 0 }
     }
 }
 

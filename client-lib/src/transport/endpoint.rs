@@ -140,11 +140,11 @@ mod tests {
                 let address = address.map(|it| it.parse().unwrap());
                 let (name, node) = (ProcessName::new(b"kvs", 70_000), node(3, u64::MAX));
                 let one = Endpoint { name, node, shares, knows_foreign, address };
-                let told = one.to_words();
-                assert_eq!(Endpoint::from_words(&told), Some(one));
-                assert_eq!(Endpoint::from_words(&told[..7]), None);
+                let words = one.to_words();
+                assert_eq!(Endpoint::from_words(&words), Some(one));
+                assert_eq!(Endpoint::from_words(&words[..7]), None);
                 for (at, wrong) in [(2, 1 << 32), (5, 8), (5, 1 << 32)] {
-                    let mut changed = told;
+                    let mut changed = words;
                     changed[at] |= wrong;
                     assert_eq!(Endpoint::from_words(&changed), None, "{at}");
                 }

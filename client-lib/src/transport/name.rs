@@ -59,11 +59,11 @@ mod tests {
 
     #[test]
     fn a_job_is_named_by_the_number_that_rsctl_shows() {
-        let told = |job: &str| ProcessName::new(job.as_bytes(), 1).to_string();
-        assert_eq!(told("rsd-0123456789abcdef-12"), "rank 1 of job 12");
-        assert_eq!(told("rsd-a-b-12#1"), "rank 1 of job 12");
+        let shown = |job: &str| ProcessName::new(job.as_bytes(), 1).to_string();
+        assert_eq!(shown("rsd-0123456789abcdef-12"), "rank 1 of job 12");
+        assert_eq!(shown("rsd-a-b-12#1"), "rank 1 of job 12");
         for other in ["kvs_12_0", "rsd-12", "rsd-d-", "rsd-d-x", "0f1e", ""] {
-            assert!(told(other).starts_with("rank 1 of another launcher's job ("), "{other}: {}", told(other));
+            assert!(shown(other).starts_with("rank 1 of another launcher's job ("), "{other}: {}", shown(other));
         }
     }
 }

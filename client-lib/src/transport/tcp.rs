@@ -132,7 +132,7 @@ pub struct Tcp {
     wanted: VecDeque<Peer>,
     /// The listening addresses of peers of other jobs.
     addresses: HashMap<Peer, SocketAddr>,
-    /// Losses that the sink has not been told about yet.
+    /// Losses that have not been reported to the sink yet.
     losses: VecDeque<(Peer, String)>,
     scratch: Box<[u8]>,
     /// Memory for data that a socket does not accept.

@@ -184,8 +184,8 @@ impl Drop for Real {
 fn in_worlds(body: impl Fn(&mut Real)) {
     for nodes in [Nodes::One, Nodes::Each, Nodes::Two] {
         for size in [2, 3, 5] {
-            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&mut Real::new(size, nodes))));
-            if let Err(panic) = told {
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&mut Real::new(size, nodes))));
+            if let Err(panic) = outcome {
                 eprintln!("{size} processes, on nodes: {nodes:?}");
                 std::panic::resume_unwind(panic);
             }

@@ -74,11 +74,11 @@ impl<'a> Pull<'a> {
     fn arrive(&mut self, node: &mut Node) -> u64 {
         let (stamp, (number, arrival)) = match self.went_well {
             None => {
-                let told = node.identity(self.address(node.rank));
+                let identity = node.identity(self.address(node.rank));
                 let arrival = node.arrive(stamp(self.call), 8 * TOLD, false, |place| {
                     place
                         .chunks_exact_mut(8)
-                        .zip(told)
+                        .zip(identity)
                         .for_each(|(place, word)| place.copy_from_slice(&word.to_ne_bytes()));
                 });
                 (stamp(self.call), arrival)
@@ -160,14 +160,14 @@ impl Node {
 
     /// The pid and address that a member has left; `None` if its memory cannot be read.
     fn whereabouts(&mut self, number: u64, member: u32) -> Option<(i32, u64)> {
-        let mut told = [0; TOLD];
+        let mut identity = [0; TOLD];
         self.with_data(number, member, 8 * TOLD, |data| {
-            for (index, word) in told.iter_mut().enumerate() {
+            for (index, word) in identity.iter_mut().enumerate() {
                 // SAFETY: a member that has arrived has left this many bytes; their alignment is unknown.
                 *word = unsafe { data.cast::<u64>().add(index).read_unaligned() };
             }
         });
-        let [pid, word_at, word, address] = told;
+        let [pid, word_at, word, address] = identity;
         let pid = i32::try_from(pid).ok()?;
         let checked = self.checked.get_mut(member as usize)?;
         if *checked != pid {

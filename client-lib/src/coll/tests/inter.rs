@@ -143,8 +143,8 @@ fn a_root_broadcasts_to_the_other_group_only() {
                 if !matches!(place, Root::Remote(_)) {
                     schedule.copy(Slice::all(Area::Send, len), Slice::all(Area::Recv, len));
                 }
-                let told = inter::bcast(pair.sides(me), place, len);
-                schedule.embed(&told, |rank| rank, |area| Slice::all(area, len));
+                let broadcast = inter::bcast(pair.sides(me), place, len);
+                schedule.embed(&broadcast, |rank| rank, |area| Slice::all(area, len));
                 Part { schedule, send: received.clone(), received }
             });
         }

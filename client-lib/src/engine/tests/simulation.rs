@@ -13,8 +13,8 @@ fn in_worlds(sizes: &[usize], seeds: u64, body: impl Fn(&mut FakeWorld, u64)) {
     for &size in sizes {
         for seed in 0..seeds {
             let mut world = FakeWorld::new(size, seed << 8 | size as u64);
-            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&mut world, seed)));
-            if let Err(panic) = told {
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&mut world, seed)));
+            if let Err(panic) = outcome {
                 eprintln!("size {size}, seed {seed}");
                 std::panic::resume_unwind(panic);
             }

@@ -162,8 +162,8 @@ fn in_jobs(sizes: &[usize], seeds: u64, body: impl Fn(&mut Job, u64)) {
             if seed % 2 == 1 {
                 job.differ();
             }
-            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&mut job, seed)));
-            if let Err(panic) = told {
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&mut job, seed)));
+            if let Err(panic) = outcome {
                 eprintln!("size {size}, seed {seed}");
                 std::panic::resume_unwind(panic);
             }

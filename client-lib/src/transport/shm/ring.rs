@@ -80,7 +80,7 @@ pub(super) struct Ring<'a> {
 pub(super) struct Receiver {
     next: u64,
     /// The value last stored in `head`.
-    told: u64,
+    reported: u64,
 }
 
 impl Receiver {
@@ -185,11 +185,11 @@ impl<'a> Ring<'a> {
     /// it.
     #[inline(always)]
     pub(super) fn give_room(self, receiver: &mut Receiver) -> bool {
-        receiver.next - receiver.told >= (self.slots.len() as u64).div_ceil(4) && self.tell(receiver)
+        receiver.next - receiver.reported >= (self.slots.len() as u64).div_ceil(4) && self.report(receiver)
     }
 
-    fn tell(self, receiver: &mut Receiver) -> bool {
-        receiver.told = receiver.next;
+    fn report(self, receiver: &mut Receiver) -> bool {
+        receiver.reported = receiver.next;
         self.head.head.0.store(receiver.next, Ordering::Release);
         fence(Ordering::SeqCst);
         let starved = &self.head.sleep.0.starved;

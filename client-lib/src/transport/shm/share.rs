@@ -303,7 +303,7 @@ impl Shm {
         any
     }
 
-    /// Whether a message is complete that the engine has not been told about.
+    /// Whether a message is complete that has not been reported to the engine.
     pub(super) fn has_finished_shares(&self) -> bool {
         let ticket = |it: &Unfinished| self.segment.ticket(it.copy.ticket);
         self.shares.unfinished.iter().any(|it| ticket(it).is_some_and(|ticket| ticket.outcome(it.theirs).is_some()))

@@ -139,12 +139,12 @@ impl Tcp {
             Some(Way::Open(_) | Way::Lost | Way::Over) => Verdict::Over,
         };
         let Some(Greeting::Answer(answer)) = self.greetings.take(id) else { return };
-        let told = answer.tell(verdict);
+        let sent = answer.send_verdict(verdict);
         match (verdict, peer) {
             // Even if the verdict cannot be sent: then the new link ends at once, with the reason.
             (Verdict::Welcome, Some(peer)) => self.open(Link::new(answer.socket, peer, answer.address)),
             (Verdict::Welcome | Verdict::Yield | Verdict::Later | Verdict::Over, _) => {
-                drop(told);
+                drop(sent);
                 self.poller.remove(&answer.socket);
             }
         }

@@ -333,7 +333,7 @@ impl Answer {
     }
 
     /// Sends the verdict.
-    pub(super) fn tell(&self, verdict: Verdict) -> io::Result<()> {
+    pub(super) fn send_verdict(&self, verdict: Verdict) -> io::Result<()> {
         (&self.socket).write_all(&Acceptor::verdict(verdict))
     }
 }

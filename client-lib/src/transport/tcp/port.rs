@@ -139,7 +139,7 @@ impl Port {
         self.listener.as_fd()
     }
 
-    /// Serves the next caller: it has been told that it is accepted, and must send first. New sockets are passed to
+    /// Serves the next caller: it has the message that it is accepted, and must send first. New sockets are passed to
     /// `watch`: there may be a caller when one of them is readable, or at [`Port::deadline`].
     pub fn next_caller(&mut self, now: Instant, watch: impl FnMut(BorrowedFd<'_>)) -> io::Result<Option<Line>> {
         self.callers.retain_mut(|caller| caller.advance(&self.own, now));
@@ -148,7 +148,7 @@ impl Port {
             && since <= now
         {
             let Caller { answer, .. } = self.callers.remove(at);
-            if answer.tell(Verdict::Welcome).is_ok() {
+            if answer.send_verdict(Verdict::Welcome).is_ok() {
                 return Ok(Some(Line::new(answer.socket)));
             }
         }
