@@ -106,16 +106,16 @@ fn to_text(status: &StatusReply, now_ms: u64) -> String {
     let up = Duration::from_millis(now_ms.saturating_sub(status.started_ms));
     let role = match (status.head, status.connected) {
         (true, _) => format!("head of DVM {}", status.dvm),
-        (false, true) => format!("node {} of DVM {}, joined at {}", status.node, status.dvm, status.parent),
-        (false, false) => format!("node {} of DVM {}, its link to {} is DOWN", status.node, status.dvm, status.parent),
+        (false, true) => format!("node {} of DVM {}, connected to {}", status.node, status.dvm, status.parent),
+        (false, false) => format!("node {} of DVM {}, not connected to {}", status.node, status.dvm, status.parent),
     };
     let mut rows = vec![
         ("daemon", format!("{} (rsd {}, pid {}, up {} s)", status.name, status.version, status.pid, up.as_secs())),
         ("role", role),
-        ("this node", format!("{} slots ({})", inventory.slots, inventory.slots_reason)),
+        ("this node", format!("{} ({})", count(inventory.slots, "slot"), inventory.slots_reason)),
     ];
     for gpu in &inventory.gpus {
-        let name = if gpu.name.is_empty() { "without a name" } else { &gpu.name };
+        let name = if gpu.name.is_empty() { "unnamed" } else { &gpu.name };
         rows.push((
             "GPU",
             format!("{} {name}, {} ({})", gpu.index, gpu.pci, if gpu.uuid.is_empty() { "no UUID" } else { &gpu.uuid }),
@@ -125,17 +125,26 @@ fn to_text(status: &StatusReply, now_ms: u64) -> String {
         true => {
             rows.push((
                 "DVM",
-                format!("{} nodes, {} of {} slots in use", status.nodes, status.slots_in_use, status.slots),
+                format!(
+                    "{}, {} of {} in use",
+                    count(status.nodes, "node"),
+                    status.slots_in_use,
+                    count(status.slots, "slot")
+                ),
             ));
-            rows.push(("jobs", format!("{} not over", status.jobs)));
+            rows.push(("jobs", format!("{} running or queued", status.jobs)));
         }
-        false => rows.push(("jobs", format!("{} with ranks here", status.jobs))),
+        false => rows.push(("jobs", format!("{} with ranks on this node", status.jobs))),
     }
     if !status.listen.is_empty() {
         rows.push(("listens", status.listen.clone()));
     }
     rows.push(("state", status.state_dir.clone()));
     rows.iter().map(|(name, value)| format!("{name:<10} {value}\n")).collect()
+}
+
+fn count(number: u32, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 pub(crate) fn stop(options: StopOptions) -> anyhow::Result<()> {

@@ -60,7 +60,7 @@ impl Guard<'_> {
         })
     }
 
-    /// As [`Guard::wait`], for an event from outside the transports: `done` gets every sleep.
+    /// As [`Guard::wait`], for an event from outside the transports: `done` is called for every sleep.
     #[inline]
     pub fn wait_as<T>(&mut self, mut done: impl FnMut(&mut State, Moment) -> Option<T>) -> T {
         for _ in 0..if self.spins() { POLLS } else { POLLS_SHARED } {

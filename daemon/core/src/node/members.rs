@@ -230,6 +230,6 @@ pub(super) fn stopping() -> Event {
 }
 
 pub(super) fn head_is_silent() -> Event {
-    let text = "the head of the DVM does not answer: rsd status tells whether this node's daemon is connected";
+    let text = "the head of the DVM does not answer: rsd status shows whether this node's daemon is connected";
     refusal(Refused::new(exit::NODE_LOST, text))
 }
