@@ -1685,7 +1685,7 @@ pub struct SpawnCall {
     /// Whether the parent job continues if this one fails.
     #[prost(bool, tag = "10")]
     pub apart: bool,
-    /// Why the request is invalid; then there is no spec.
+    /// Why the request is invalid; then `spec` is empty.
     #[prost(string, tag = "11")]
     pub wrong: ::prost::alloc::string::String,
 }

@@ -3,7 +3,7 @@
 //! The step creates a listening TCP socket for each rank before the rank starts, and passes its descriptor number in [`LISTEN_FD`].
 //! A rank gets the job's secret ([`SECRET_KEY`]), which exists from the start, and, before it first connects to another rank, that
 //! rank's address ([`address_key`]): `a.b.c.d:port` or `[v6]:port`. The address may be answered only after every
-//! node's part of the job has started. If the step has created no sockets, there is no secret either.
+//! node's part of the job has started. If the step has created no sockets, the job has no secret.
 //!
 //! Ranks cannot put keys that begin with `PMI_`, so no rank can forge these answers.
 

@@ -30,7 +30,7 @@ pub struct Block {
 /// The limit for the text: the longest value that clients up to MPICH 4.1 read.
 pub const MAPPING_MAX: usize = 1023;
 
-/// Writes the mapping of blocks with any node ids. `None` if it would be longer than [`MAPPING_MAX`] or there is no rank; without
+/// Writes the mapping of blocks with any node ids. `None` if it would be longer than [`MAPPING_MAX`] or if it has no rank; without
 /// a mapping, clients compare host names. Cost: one pass over the blocks' nodes.
 pub fn format(blocks: &[Block]) -> Option<String> {
     let mut text = String::from("(vector");

@@ -23,7 +23,7 @@ pub fn first_node(key: &[u8]) -> Option<usize> {
     str::from_utf8(key).ok()?.strip_prefix(NODES)?.parse().ok()
 }
 
-/// Returns the value of [`nodes_key`]: the names that fit. `None` if there is no node `first`.
+/// Returns the value of [`nodes_key`]: the names that fit. `None` if node `first` does not exist.
 pub fn list(names: &[String], first: usize) -> Option<String> {
     let (one, others) = names.get(first..)?.split_first()?;
     let mut list = one.clone();

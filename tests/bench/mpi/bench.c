@@ -344,7 +344,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "memory"))
         weigh();
     else if (strcmp(what, "start") != 0)
-        fprintf(stderr, "bench: there is no %s\n", what);
+        fprintf(stderr, "bench: unknown section %s\n", what);
     MPI_Finalize();
     return 0;
 }

@@ -140,7 +140,7 @@ fn a_spawn_that_does_not_fit_is_refused_and_not_queued() {
         let told: Vec<_> = notices(&world, job).into_iter().filter(|text| text.contains("spawn")).collect();
         assert_eq!(told.len(), 4, "{told:?}");
         assert!(told[0].starts_with("rank 0 could not spawn: 5 ranks requested"), "{told:?}");
-        assert!(told[3].contains("there is no such program"), "{told:?}");
+        assert!(told[3].contains("unknown program"), "{told:?}");
         world.assert_at_rest();
     }
 }

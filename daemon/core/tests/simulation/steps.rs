@@ -317,7 +317,7 @@ impl World {
         let record = self.records.entry((step.job, start.rank)).or_default();
         (record.bound, record.env) = (start.bound.clone(), start.env.clone());
         if script.is_empty() {
-            return Input::StartFailed(start.local, "there is no such program".into());
+            return Input::StartFailed(start.local, "unknown program".into());
         }
         if self.machines[step.machine].refuses_binding && !start.bound.cpus.is_empty() {
             let why = "its cpuset has changed".to_owned();

@@ -209,7 +209,7 @@ fn openmpi5_may_refuse_within_the_slots_and_fixes_are_suggested() {
             "6 ranks requested, Open MPI 5.0.11 places only 3 (--bind-to numa)\n\
              fix:  --map-by slot",
         ),
-        // There is no third-level cache.
+        // The machine has no third-level cache.
         (
             "2,2",
             4,

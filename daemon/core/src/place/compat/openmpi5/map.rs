@@ -56,7 +56,8 @@ fn by_node(job: &mut Job<'_>, program: Turn<'_>, mut places: Vec<Place>) -> u32 
     program.n - left
 }
 
-/// Gives a node the wanted ranks, or as many as it can take, which `wanted` becomes. Returns false once it is at its `max_slots`.
+/// Gives a node the wanted ranks or, if fewer fit, those that fit; `wanted` becomes that number. Returns false if the node is at its
+/// `max_slots`.
 fn visit(job: &mut Job<'_>, program: Turn<'_>, place: &mut Place, wanted: &mut u32, left: &mut u32) -> bool {
     if *left == 0 {
         return true;
