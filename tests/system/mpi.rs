@@ -104,6 +104,36 @@ fn several_programs_are_one_world() {
 }
 
 #[test]
+fn programs_with_different_mpi_libraries_are_refused_before_they_start() {
+    let dvm = Dvm::start(2);
+    let ours = Mpi::Ours.program("hello.c");
+    // The second has a library of the same name as rsd's.
+    for theirs in [Mpi::Debian.program("hello.c"), Mpi::WheelAbi.program("hello.c")] {
+        for (first, second) in [(&ours, &theirs), (&theirs, &ours)] {
+            for host in ["node0", "node1"] {
+                let line = ["run", "-n", "1", "--host", "node0", first, ":", "-n", "1", "--host", host, second];
+                let refused = dvm.rsctl(line).end();
+                assert_eq!(refused.out(), "");
+                let said = refused.fails(247);
+                for words in [
+                    " failed: rank ",
+                    &format!("program {ours} uses rsd's MPI library (/"),
+                    &format!("program {theirs} uses another one (/"),
+                    "all programs of a job must use the same MPI library",
+                ] {
+                    assert!(said.contains(words), "{words:?} is not in\n{said}");
+                }
+            }
+        }
+    }
+    // What the loader finds counts, not what the programs were built with.
+    let theirs = Mpi::WheelAbi.program("hello.c");
+    let line = ["run", "-n", "1", &ours, ":", "-n", "1", &theirs];
+    let same = dvm.rsctl(line).env("LD_LIBRARY_PATH", Mpi::Ours.library_folder()).ok();
+    assert_eq!(sorted(&same), ["rank 0 of 2 on node0, local 0 of 2", "rank 1 of 2 on node0, local 1 of 2"]);
+}
+
+#[test]
 fn several_programs_run_on_their_own_hosts() {
     let dvm = Dvm::start(2);
     let program = Mpi::Wheel.program("hello.c");

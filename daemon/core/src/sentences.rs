@@ -136,6 +136,14 @@ pub(crate) fn missing_in_mpi(in_mpi: usize) -> String {
     format!("without calling MPI_Init, while {others} for it")
 }
 
+/// Two programs of a job, each with its MPI library: the first uses rsd's, the second another one.
+pub(crate) fn programs_differ((a, ours): (&str, &str), (b, other): (&str, &str)) -> String {
+    format!(
+        "program {a} uses rsd's MPI library ({ours}), but program {b} uses another one ({other}): all programs of a job must use \
+         the same MPI library; build them with the same mpicc"
+    )
+}
+
 /// How a step process ended before its ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepEnd {

@@ -6,6 +6,7 @@
 //! queue, so that a rank that floods its output does not delay other ranks' fences.
 
 mod link;
+mod linked;
 mod mapped;
 mod members;
 mod pmi_socket;
@@ -293,6 +294,7 @@ impl StepProcess {
         match effect {
             // `take` starts them together.
             Effect::Spawn(start) => self.starts.push(start),
+            Effect::FindLibraries => return Some(Input::Linked(self.ranks.libraries())),
             Effect::FindPort => {
                 let found = KeptPort::find().map_err(|error| error.to_string());
                 let port = found.map(|found| self.port.insert(found).number());

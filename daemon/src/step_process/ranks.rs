@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use nix::unistd::Pid;
 use rsd_core::Step;
-use rsd_core::step::{Bound, Input, Local, MemoryBinding, RankStart, Stream};
+use rsd_core::step::{Bound, Input, Linked, Local, MemoryBinding, RankStart, Stream};
 use rsd_proto::inherited::of_process;
 use rsd_proto::pmi::listening;
 use rsd_proto::v1::LaunchBody;
@@ -22,9 +22,9 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use super::Event;
 use super::pmi_socket::PmiSocket;
 use super::spawning::{self, Spawner};
+use super::{Event, linked};
 use crate::disk::state_dir;
 use crate::spawn::{self, Command, ConfineError, Crew, MemoryPolicy, Process, SpawnError};
 
@@ -52,7 +52,9 @@ pub(super) struct Ranks {
 
 #[derive(Debug)]
 struct Program {
+    /// What to execute: `file`, or what sets the limits and then executes it.
     path: CString,
+    file: PathBuf,
     argv: Vec<CString>,
     wdir: CString,
     /// The environment that all ranks of the program share.
@@ -232,12 +234,38 @@ impl Ranks {
         if self.io.len() <= start.local {
             self.io.resize_with(start.local + 1, RankIo::default);
         }
-        let launch = &self.launch;
-        let make = || prepare(launch, start.app, &self.limits, &self.state_dir).map(Arc::new);
-        let program = self.programs[start.app].get_or_insert_with(make).clone()?;
+        let program = self.program(start.app)?;
         let env = start.env.iter().filter_map(|var| CString::new(var.as_str()).ok()).collect();
         // The files come last: a program that cannot run then leaves no files that the next attempt would have to replace.
         Ok((program, env, self.open_files(start.rank)?))
+    }
+
+    fn program(&mut self, app: usize) -> Result<Arc<Program>, String> {
+        let (launch, limits, state_dir) = (&self.launch, &self.limits, &self.state_dir);
+        self.programs[app].get_or_insert_with(|| prepare(launch, app, limits, state_dir).map(Arc::new)).clone()
+    }
+
+    /// Returns the MPI library that each program of the job would load here; None: unknown or none.
+    pub(super) fn libraries(&mut self) -> Vec<Option<Linked>> {
+        let mut programs: Vec<Option<Arc<Program>>> = Vec::new();
+        let mut found: Vec<Option<Linked>> = Vec::new();
+        for app in 0..self.programs.len() {
+            // A program that cannot be found is reported when its ranks are to start.
+            let program = self.program(app).ok();
+            let like = |other: &Option<Arc<Program>>| match (other, &program) {
+                (Some(a), Some(b)) => a.file == b.file && a.env == b.env && a.wdir == b.wdir,
+                _ => false,
+            };
+            let library = match programs.iter().position(like) {
+                Some(same) => found[same].clone(),
+                None => program
+                    .as_ref()
+                    .and_then(|it| linked::look(&it.file, &it.env, Path::new(OsStr::from_bytes(it.wdir.as_bytes())))),
+            };
+            programs.push(program);
+            found.push(library);
+        }
+        found
     }
 
     /// Serves the pipes and the socket of a rank that has started.
@@ -438,15 +466,15 @@ fn prepare(launch: &LaunchBody, app: usize, limits: &str, state_dir: &Path) -> R
     env.push(c_string(format!("PMI_FD={PMI_FD}").as_bytes(), "PMI_FD")?);
 
     let name = wanted.argv.first().ok_or("the launch names no program")?;
-    let path = spawn::resolve(OsStr::from_bytes(name), wdir, OsStr::from_bytes(&search)).map_err(|e| e.to_string())?;
+    let file = spawn::resolve(OsStr::from_bytes(name), wdir, OsStr::from_bytes(&search)).map_err(|e| e.to_string())?;
     let argv = wanted.argv.iter().map(|word| c_string(word, "an argument"));
     let mut argv = argv.collect::<Result<Vec<_>, _>>()?;
-    let mut path = c_string(path.as_os_str().as_bytes(), "the program's path")?;
+    let mut path = c_string(file.as_os_str().as_bytes(), "the program's path")?;
     if !limits.is_empty() {
         argv.splice(..0, [c"rsd".into(), c"limits".into(), c_string(limits.as_bytes(), "a limit")?, path]);
         path = c"/proc/self/exe".into();
     }
-    Ok(Program { path, argv, wdir: c_string(&wanted.wdir, "the working directory")?, env })
+    Ok(Program { path, file, argv, wdir: c_string(&wanted.wdir, "the working directory")?, env })
 }
 
 #[cfg(test)]
@@ -460,7 +488,13 @@ mod tests {
 
     fn start_on(cpus: &[u32], required: bool) -> Result<Process, String> {
         let text = |text: &str| CString::new(text).expect("no zero in it");
-        let program = Program { path: text("/bin/true"), argv: vec![text("true")], wdir: text("/"), env: Vec::new() };
+        let program = Program {
+            path: text("/bin/true"),
+            file: "/bin/true".into(),
+            argv: vec![text("true")],
+            wdir: text("/"),
+            env: Vec::new(),
+        };
         let bound = Bound { cpus: cpus.to_vec(), memory: None, required };
         start(&program, Vec::new(), &bound, None, false)
     }

@@ -13,10 +13,10 @@ use rsd_proto::pmi::v1::{Reply, Request};
 use super::exits::Fault;
 use super::fence::Waiter;
 use super::pmi::reply_to;
-use super::{Effect, Local, Step};
+use super::{Effect, Linked, Local, Step};
 use crate::{Now, sentences};
 
-/// The kind of a member's MPI library.
+/// The kind of an MPI library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kin {
     Ours,
@@ -42,6 +42,10 @@ pub(super) enum Compared {
 }
 
 impl Kin {
+    pub(super) fn of(linked: &Linked) -> Kin {
+        if linked.ours { Kin::Ours } else { Kin::Other }
+    }
+
     fn word(self) -> &'static str {
         match self {
             Kin::Ours => "ours",

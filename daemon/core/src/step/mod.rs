@@ -2,7 +2,7 @@
 //!
 //! A step is a rank's only view of its launcher. It has the PMI dialogue (`pmi`), the local half of the `fence`, the KVS,
 //! requests that only the head can answer (`calls`), the addresses of ranks (`listening`) and of other frameworks (`meeting`),
-//! the start of ranks (`start`), the cutting and acknowledging of output (`streams`, `lines`) and the judgement of exits
+//! the start of ranks (`start`), whose `programs` must use one MPI library, the cutting and acknowledging of output (`streams`, `lines`) and the judgement of exits
 //! (`exits`). Ranks that already run are `members`; their libraries must be of one `kin`, and they enter shared memory
 //! `together`. A step is a leaf of the daemons' tree. It keeps everything that must not be lost until it is answered, so that any
 //! daemon above may fail and restart.
@@ -18,6 +18,7 @@ mod listening;
 mod meeting;
 mod members;
 mod pmi;
+mod programs;
 mod start;
 mod streams;
 mod together;
@@ -37,6 +38,7 @@ pub use bound::{Bound, MemoryBinding};
 pub use calls::SpawnWish;
 pub use guard::{LAUNCHERS, Mapped, has_lost_us, is_mpi, matters};
 pub use members::MemberStart;
+pub use programs::Linked;
 pub use start::RankStart;
 
 use calls::Calls;
@@ -59,6 +61,9 @@ pub use rsd_proto::v1::Stream;
 pub enum Input {
     /// Start every rank.
     Start,
+    /// The MPI library that each program of the job would load on this node, in their order; None: unknown or none. The answer to
+    /// [`Effect::FindLibraries`].
+    Linked(Vec<Option<Linked>>),
     /// A free port of this node, reserved for the job's ranks, or a sentence that says why none was found.
     Port(Result<u16, String>),
     /// A sentence for the user about how the ranks run here.
@@ -119,6 +124,8 @@ pub enum Status {
 /// An action that a step requests of its process.
 #[derive(Debug)]
 pub enum Effect {
+    /// Find the MPI library that each program of the job would load, and report [`Input::Linked`] before any other input.
+    FindLibraries,
     /// Reserve a port for the job's ranks, and report [`Input::Port`].
     FindPort,
     /// Start a rank.
@@ -285,6 +292,7 @@ impl Step {
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Effect>) {
         match input {
             Input::Start => self.on_start(now, out),
+            Input::Linked(linked) => self.on_linked(now, &linked, out),
             Input::Port(found) => self.on_port(now, found, out),
             Input::Remark(text) => self.notify_user(text, out),
             Input::Unbound(local, why) => self.on_unbound(local, why),

@@ -1,6 +1,7 @@
 //! How a step starts its ranks: program, rank numbers and environment.
 //!
-//! Ranks start at once or, in a job with `--export`, when it is known where they [meet](super::meeting). The ranks of a group's
+//! Ranks start at once or, in a job of several [programs](super::programs), when their MPI libraries are known and, in a job with
+//! `--export`, when it is known where they [meet](super::meeting). The ranks of a group's
 //! epoch already run: the step waits for their connections instead.
 
 use std::net::IpAddr;
@@ -96,6 +97,14 @@ impl Step {
         if self.has_members() {
             self.await_members(now, out);
         }
+        match self.has_several_programs() {
+            true => out.push(Effect::FindLibraries),
+            false => self.meet_and_begin(now, out),
+        }
+    }
+
+    /// Begins at once or, in a job with `--export`, when it is known where the ranks meet.
+    pub(super) fn meet_and_begin(&mut self, now: Now, out: &mut Vec<Effect>) {
         match self.needs_meeting() {
             true => self.begin_meeting(out),
             false => self.begin(now, out),

@@ -222,6 +222,7 @@ impl World {
 
     fn perform_step(&mut self, pid: Pid, step: &mut StepProc, effect: Effect) -> Option<Input> {
         match effect {
+            Effect::FindLibraries => return Some(Input::Linked(Vec::new())),
             Effect::FindPort => return Some(Input::Port(Ok(23_456))),
             Effect::Spawn(start) => return Some(self.spawn(pid, step, &start)),
             Effect::Describe { local, spawn, .. } => {
