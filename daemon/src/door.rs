@@ -35,6 +35,8 @@ pub(crate) enum Event {
         join: Box<GroupJoin>,
         client: mpsc::UnboundedSender<join::Event>,
     },
+    /// The state directory was deleted and exists again, empty.
+    DirectoryCreated,
     /// Exit at once; steps keep running.
     Terminate,
 }

@@ -21,6 +21,7 @@ mod logging;
 mod manual;
 mod options;
 mod plan;
+mod presence;
 mod query;
 mod random;
 mod reap;

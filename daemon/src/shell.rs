@@ -134,6 +134,7 @@ impl Shell {
                 self.members.insert(member, client);
                 self.handle(Input::Join { member, join });
             }
+            Event::DirectoryCreated => self.write_everything(),
             Event::Terminate => self.over = true,
         }
     }
@@ -223,6 +224,17 @@ impl Shell {
                 self.over = true;
                 self.kept.remove();
             }
+        }
+    }
+
+    /// Writes the daemon's files into a new state directory. Steps write theirs when they connect again.
+    fn write_everything(&mut self) {
+        self.write_identity();
+        if self.core.is_head() {
+            let _ = self.kept.rewrite(&self.core.kept()); // after a failure, the next change rewrites the file
+        }
+        for link in self.core.step_links() {
+            self.links.remove(&link);
         }
     }
 

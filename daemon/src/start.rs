@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,27 +21,28 @@ use rsd_proto::services::dvm_server::DvmServer;
 use rsd_proto::services::link_server::LinkServer;
 use rsd_proto::services::pmi_server::PmiServer;
 use rsd_proto::transport::{self, MESSAGE_BYTES_MAX, Services, exit};
-use rsd_proto::v1::{self as wire, Inventory, NodeInfo};
+use rsd_proto::v1::{Inventory, NodeInfo};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
 use crate::clock::{Clock, unix_ms};
 use crate::disk::job_log::JobLogs;
-use crate::disk::state_dir::{Identity, Registration, StateDir, make_private};
+use crate::disk::state_dir::{Identity, StateDir, make_private};
 use crate::door::{Door, Event};
 use crate::failed::Failed;
 use crate::inventory;
 use crate::logging;
 use crate::options::StartOptions;
+use crate::presence::{Link, Presence, Sockets};
 use crate::random::random;
+use crate::serve::About;
 use crate::serve::forward::ForwardService;
 use crate::serve::head::HeadService;
 use crate::serve::link::LinkService;
 use crate::serve::pmi::PmiService;
-use crate::serve::{About, join};
 use crate::settings::{self, named_file, runtime_dir, tuning};
 use crate::shell::Shell;
 use crate::steps;
@@ -205,7 +206,6 @@ fn foreground(options: StartOptions, state_dir: &Path) -> anyhow::Result<()> {
 }
 
 async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateDir>) -> anyhow::Result<()> {
-    let unix = listen_unix(state_dir)?;
     let tcp = listen_tcp(&options).await?;
     let listen = match &tcp {
         Some(tcp) => tcp.local_addr()?.to_string(),
@@ -213,6 +213,7 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
     };
     let clock = Clock::start();
     let (door, inbox) = Door::new();
+    let (sockets, unix) = Sockets::open(state_dir, &door)?;
     let before = state_dir.identity();
     let mut identity = identity(&options, before.clone())?;
     if before.is_none_or(|before| before.dvm != identity.dvm) {
@@ -262,7 +263,6 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
             false => steps::report_ended_while_down(&step.launch, &door),
         }
     }
-    tokio::spawn(join::serve(join::listen(state_dir.path())?, door.clone()));
     let (failed, failure) = oneshot::channel();
     if let Some(join) = options.join.clone() {
         let dial_deadline = settings.link.dial_deadline;
@@ -271,39 +271,26 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
         tokio::spawn(uplink::keep(uplink, clock, dial_deadline, door.clone(), failed));
     }
     watch_signals(door.clone(), options.private)?;
-    let work = tokio::spawn(shell.run(inbox));
+    let mut work = tokio::spawn(shell.run(inbox));
 
     let identity = tokio::select! {
         placed = placed => placed.context("the daemon stopped before it was ready")?,
         Ok(why) = failure => bail!(Failed::new(exit::UNREACHABLE, why)),
     };
-    let registration = announce(&options, state_dir, &identity, &listen, &inventory)?;
-    work.await.context("the daemon's loop")?;
+    let mut presence = announce(&options, state_dir, sockets, &identity, &listen, inventory)?;
+    tokio::select! {
+        over = &mut work => over.context("the daemon's loop")?,
+        () = presence.keep() => {}
+    }
 
     info!("stopping");
     notify("STOPPING=1");
-    drop(registration);
+    drop(presence);
     state_dir.close();
     // The server ends when its connections do, so the last answers are still sent.
     let _ = stop_serving.send(());
     let _ = tokio::time::timeout(FAREWELL, server).await;
     Ok(())
-}
-
-fn listen_unix(state_dir: &StateDir) -> anyhow::Result<UnixListener> {
-    let path = state_dir.socket();
-    // This daemon holds the lock, so an existing socket belonged to a dead daemon.
-    let _ = std::fs::remove_file(&path);
-    let too_long = path.as_os_str().len() > 107;
-    let listener = UnixListener::bind(&path).map_err(|error| match too_long {
-        true => {
-            let text = "is too long for a unix socket (107 bytes): use a shorter --state-dir";
-            usage(format!("the path {} {text}", path.display())).into()
-        }
-        false => anyhow::Error::new(error).context(format!("listen on {}", path.display())),
-    })?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
 }
 
 /// Listens on TCP. A head listens only on request. A joined daemon may become a parent and listens unless `--local-only` is set.
@@ -366,7 +353,7 @@ fn short(hostname: &str) -> String {
 
 #[expect(clippy::too_many_arguments, reason = "called once, with everything that the services need")]
 fn run_server(
-    unix: UnixListener,
+    unix: mpsc::Receiver<UnixListener>,
     tcp: Option<TcpListener>,
     door: Door,
     logs: Arc<JobLogs>,
@@ -375,7 +362,7 @@ fn run_server(
     settings: &Settings,
     stopped: oneshot::Receiver<()>,
 ) -> impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<> {
-    let connections = transport::accept(Some(unix), tcp);
+    let connections = transport::accept(unix, tcp);
     let link = LinkServer::new(LinkService { door: door.clone() })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -438,12 +425,13 @@ fn watch_signals(door: Door, private: bool) -> anyhow::Result<()> {
 fn announce(
     options: &StartOptions,
     state_dir: &StateDir,
+    sockets: Sockets,
     identity: &Identity,
     listen: &str,
-    inventory: &wire::Inventory,
-) -> anyhow::Result<Option<Registration>> {
+    inventory: Inventory,
+) -> anyhow::Result<Presence> {
     let daemon_name = options.name.as_deref().unwrap_or("default");
-    state_dir.write_daemon(&serde_json::json!({
+    let record = serde_json::json!({
         "name": daemon_name,
         "node_name": identity.name,
         "dvm": identity.dvm,
@@ -454,12 +442,14 @@ fn announce(
         "listen": listen,
         "version": rsd_proto::VERSION,
         "protocol": rsd_proto::PROTOCOL,
-    }))?;
+    });
     let elsewhere = options.state_dir.is_some() && !options.private;
-    let registration = match elsewhere {
-        true => state_dir.register(&runtime_dir()?, daemon_name),
+    let link = match elsewhere {
+        true => Some(Link { runtime_dir: runtime_dir()?, name: daemon_name.to_owned() }),
         false => None,
     };
+    let (slots, reason) = (inventory.slots, inventory.slots_reason.clone());
+    let presence = Presence::show(sockets, record, inventory, link)?;
     notify("READY=1");
     let role = if options.join.is_none() { "head" } else { "node" };
     let listening = if listen.is_empty() { String::new() } else { format!(", listening on {listen}") };
@@ -468,8 +458,8 @@ fn announce(
         identity.name,
         identity.node,
         identity.dvm,
-        inventory.slots,
-        inventory.slots_reason,
+        slots,
+        reason,
         std::process::id(),
         state_dir.path().display(),
     );
@@ -481,7 +471,7 @@ fn announce(
         let null = OpenOptions::new().write(true).open("/dev/null")?;
         nix::unistd::dup2_stdout(null.as_fd()).context("redirect standard output to /dev/null")?;
     }
-    Ok(registration)
+    Ok(presence)
 }
 
 /// Notifies systemd, if it started this daemon.

@@ -258,20 +258,30 @@ pub mod exit {
 }
 
 /// Accepts connections on both kinds of listener, checks them by the rules above, and passes them to a tonic server.
-/// Stops when the receiver is dropped.
-pub fn accept(unix: Option<UnixListener>, tcp: Option<TcpListener>) -> mpsc::Receiver<io::Result<Conn>> {
+/// Of the unix listeners that `unix` gives, the latest is served. Stops when the result is dropped.
+pub fn accept(mut unix: mpsc::Receiver<UnixListener>, tcp: Option<TcpListener>) -> mpsc::Receiver<io::Result<Conn>> {
     let (sender, receiver) = mpsc::channel(16);
-    if let Some(unix) = unix {
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            while let Some(accepted) = next(&sender, unix.accept()).await {
-                if let Ok((stream, _)) = accepted {
-                    let uid = stream.peer_cred().map(|peer| peer.uid());
-                    admit(&sender, Conn::Unix(stream), uid.ok()).await;
+    let to_server = sender.clone();
+    tokio::spawn(async move {
+        let Some(mut listener) = unix.recv().await else { return };
+        loop {
+            let accepted = tokio::select! {
+                Some(newer) = unix.recv() => {
+                    listener = newer;
+                    continue;
                 }
+                accepted = next(&to_server, listener.accept()) => accepted,
+            };
+            match accepted {
+                Some(Ok((stream, _))) => {
+                    let uid = stream.peer_cred().map(|peer| peer.uid());
+                    admit(&to_server, Conn::Unix(stream), uid.ok()).await;
+                }
+                Some(Err(_)) => {}
+                None => return,
             }
-        });
-    }
+        }
+    });
     if let Some(tcp) = tcp {
         tokio::spawn(async move {
             while let Some(accepted) = next(&sender, tcp.accept()).await {

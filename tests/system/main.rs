@@ -3,6 +3,7 @@
 //! Every test starts its own daemons and fails if it leaves anything behind ([`rsd_tests::Dvm`]).
 
 mod daemons;
+mod deleted;
 mod examples;
 mod exits;
 mod frameworks;

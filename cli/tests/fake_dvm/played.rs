@@ -346,7 +346,9 @@ fn serve(base: &Path, played: Arc<Played>) -> Flock<File> {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let connections = transport::accept(Some(tokio::net::UnixListener::from_std(socket).unwrap()), None);
+            let (listeners, unix) = tokio::sync::mpsc::channel(1);
+            listeners.try_send(tokio::net::UnixListener::from_std(socket).unwrap()).unwrap();
+            let connections = transport::accept(unix, None);
             let mut dead = played.dead.subscribe();
             let server =
                 Services::default().with(DvmServer::new(Fake(played))).serve(connections, std::future::pending());

@@ -145,6 +145,11 @@ impl Rsd {
         self.node.id()
     }
 
+    /// Returns the links of the connected steps.
+    pub fn step_links(&self) -> Vec<LinkId> {
+        self.node.step_links()
+    }
+
     /// Returns whether this daemon is the head.
     pub fn is_head(&self) -> bool {
         self.head.is_some()

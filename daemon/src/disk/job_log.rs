@@ -5,8 +5,10 @@
 //! `jobs.log_max`) the head drops output and logs that; the job keeps running, and its other events are kept in memory.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -75,7 +77,15 @@ impl JobLogs {
     pub(crate) fn follow(&self, job: JobId) -> Option<Follower> {
         let log = Arc::clone(lock(&self.logs).get(&job)?);
         let progress = log.progress.subscribe();
-        Some(Follower { log, progress, file: None, read_bytes: 0, buffer: BytesMut::new(), from_memory: 0 })
+        Some(Follower {
+            log,
+            progress,
+            file: None,
+            read_bytes: 0,
+            buffer: BytesMut::new(),
+            from_memory: 0,
+            failure: None,
+        })
     }
 }
 
@@ -88,6 +98,21 @@ impl Log {
         }
         let writer = Mutex::new(Writer { file: file.ok(), memory: Vec::new() });
         Log { path, writer, progress: watch::Sender::new(Progress::default()) }
+    }
+
+    /// Opens the log for reading. While the writer has the file open, this needs no path.
+    fn open(&self) -> std::io::Result<File> {
+        match &lock(&self.writer).file {
+            Some(file) => File::open(format!("/proc/self/fd/{}", file.as_raw_fd())),
+            None => File::open(&self.path),
+        }
+    }
+
+    /// Whether the path still names this file.
+    fn names(&self, file: &File) -> bool {
+        let inode = |meta: Metadata| (meta.dev(), meta.ino());
+        let own = file.metadata().map(inode).ok();
+        own.is_some() && own == std::fs::metadata(&self.path).map(inode).ok()
     }
 
     fn append(&self, event: JobEvent, limit_bytes: u64) {
@@ -124,7 +149,7 @@ impl Log {
         if added == 0 && !is_output {
             writer.memory.push(event);
         }
-        if ended {
+        if ended && writer.file.as_ref().is_some_and(|file| self.names(file)) {
             writer.file = None;
         }
         let in_memory = writer.memory.len();
@@ -145,6 +170,7 @@ pub(crate) struct Follower {
     read_bytes: u64,
     buffer: BytesMut,
     from_memory: usize,
+    failure: Option<String>,
 }
 
 impl Follower {
@@ -156,10 +182,7 @@ impl Follower {
                 Ok(Some(event)) => return Some(event),
                 Ok(None) if progress.ended => return None,
                 Ok(None) => {}
-                Err(error) => {
-                    tracing::error!(path = %self.log.path.display(), %error, "cannot read a job's log");
-                    return None;
-                }
+                Err(error) => return self.give_up(&error),
             }
             if self.progress.changed().await.is_err() {
                 return None; // the log was dropped
@@ -170,7 +193,25 @@ impl Follower {
     /// Returns the next event if the log already has it.
     pub(crate) fn try_next(&mut self) -> Option<JobEvent> {
         let progress = *self.progress.borrow_and_update();
-        self.poll(progress).ok().flatten()
+        self.poll(progress).unwrap_or_else(|error| self.give_up(&error))
+    }
+
+    /// Waits until the job has ended, or its log was dropped.
+    pub(crate) async fn ended(&mut self) {
+        // An error means that the log was dropped.
+        let _ = self.progress.wait_for(|progress| progress.ended).await;
+    }
+
+    /// Returns why the events stopped before the job's end, if the log could not be read.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    fn give_up(&mut self, error: &std::io::Error) -> Option<JobEvent> {
+        let path = self.log.path.display();
+        tracing::error!(%path, %error, "cannot read a job's log");
+        self.failure = Some(format!("the rest of the job's output is lost: cannot read {path}: {error}"));
+        None
     }
 
     fn poll(&mut self, progress: Progress) -> std::io::Result<Option<JobEvent>> {
@@ -191,7 +232,7 @@ impl Follower {
     fn fill(&mut self, file_bytes: u64) -> std::io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
-            None => self.file.insert(File::open(&self.log.path)?),
+            None => self.file.insert(self.log.open()?),
         };
         let wanted = usize::try_from(file_bytes - self.read_bytes).unwrap_or(READ_BYTES).min(READ_BYTES);
         let have = self.buffer.len();
@@ -264,6 +305,26 @@ mod tests {
         logs.drop_log(1);
         assert!(logs.follow(1).is_none());
         std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_log_whose_file_is_deleted_while_the_job_runs_stays_complete() {
+        let dir = scratch("deleted");
+        let logs = JobLogs::new(dir.clone(), 1 << 20);
+        logs.append(1, output(b"before"));
+        logs.append(2, output(b"other"));
+        logs.append(2, ended());
+        std::fs::remove_dir_all(&dir).unwrap();
+        logs.append(1, output(b"after"));
+        assert_eq!(logs.follow(1).unwrap().next().await, Some(output(b"before")));
+        logs.append(1, ended());
+        assert_eq!(all(logs.follow(1).unwrap()).await, [output(b"before"), output(b"after"), ended()]);
+
+        let mut lost = logs.follow(2).unwrap();
+        assert_eq!(lost.next().await, None);
+        let why = lost.failure().expect("the file is gone");
+        assert!(why.starts_with("the rest of the job's output is lost: cannot read "), "{why}");
+        lost.ended().await;
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -16,8 +16,9 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -28,14 +29,16 @@ use rsd_proto::transport::exit;
 use rsd_proto::v1::{Inventory, Launch};
 use serde::{Deserialize, Serialize};
 
+use super::claim::{Claim, HeldBy};
 use crate::failed::Failed;
 
 /// The locked directory of one daemon.
 #[derive(Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,
-    /// Dropping it unlocks.
-    _lock: File,
+    /// Dropping it unlocks. It is replaced when the directory is created again.
+    lock: Mutex<File>,
+    claim: Claim,
 }
 
 /// The part of a daemon's state that a restart keeps.
@@ -66,9 +69,16 @@ pub(crate) struct Registration {
     to: PathBuf,
 }
 
+impl Registration {
+    /// Whether the link still leads to the daemon.
+    pub(crate) fn is_there(&self) -> bool {
+        fs::read_link(&self.link).is_ok_and(|to| to == self.to)
+    }
+}
+
 impl Drop for Registration {
     fn drop(&mut self) {
-        if fs::read_link(&self.link).is_ok_and(|to| to == self.to) {
+        if self.is_there() {
             let _ = fs::remove_file(&self.link);
         }
     }
@@ -92,31 +102,28 @@ impl StateDir {
     pub(crate) fn open(path: &Path) -> anyhow::Result<StateDir> {
         make_private(path)?;
         let path = path.canonicalize().with_context(|| format!("open the state directory {}", path.display()))?;
-        let lock = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path.join("rsd.lock"));
-        let lock = lock.with_context(|| format!("open {}", path.join("rsd.lock").display()))?;
-        match try_lock_for(&lock, DYING) {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => bail!(Failed::new(
-                exit::RUNS_ALREADY,
-                format!(
-                    "{} already runs in {}: stop it (rsd stop --dvm {}), or give this one another --name or --state-dir",
-                    running(&path),
-                    path.display(),
-                    path.display()
-                )
-            )),
-            Err(TryLockError::Error(error)) => return Err(error).context("lock the state directory"),
-        }
-        for below in ["jobs", "steps"] {
-            make_private(&path.join(below))?;
-        }
-        Ok(StateDir { path, _lock: lock })
+        let claim = match Claim::take(&path, DYING).context("claim the state directory")? {
+            Ok(claim) => claim,
+            Err(HeldBy(pid)) => bail!(runs_already(&path, Some(pid))),
+        };
+        let lock = lock(&path, DYING)?;
+        Ok(StateDir { path, lock: Mutex::new(lock), claim })
+    }
+
+    /// Whether the directory is still there, and this daemon's.
+    pub(crate) fn is_there(&self) -> bool {
+        self.claim.drop_callers();
+        let held = self.lock.lock().unwrap_or_else(PoisonError::into_inner).metadata();
+        let there = fs::metadata(self.path.join("rsd.lock"));
+        matches!((held, there), (Ok(held), Ok(there)) if (held.dev(), held.ino()) == (there.dev(), there.ino()))
+    }
+
+    /// Creates the directory again after it was deleted, and locks it. Fails if another daemon has done so.
+    pub(crate) fn create_again(&self) -> anyhow::Result<()> {
+        make_private(&self.path)?;
+        let lock = lock(&self.path, Duration::ZERO)?;
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
+        Ok(())
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -209,6 +216,22 @@ impl StateDir {
     }
 }
 
+/// Locks the directory at `path`, waiting up to `timeout`, and creates the directories in it.
+fn lock(path: &Path, timeout: Duration) -> anyhow::Result<File> {
+    let file = path.join("rsd.lock");
+    let lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&file);
+    let lock = lock.with_context(|| format!("open {}", file.display()))?;
+    match try_lock_for(&lock, timeout) {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => bail!(runs_already(path, None)),
+        Err(TryLockError::Error(error)) => return Err(error).context("lock the state directory"),
+    }
+    for below in ["jobs", "steps"] {
+        make_private(&path.join(below))?;
+    }
+    Ok(lock)
+}
+
 fn known_step(path: &Path) -> Option<KnownStep> {
     let job = path.file_name()?.to_str()?.parse().ok()?;
     let launch = Launch::decode(&*fs::read(path).ok()?).ok()?;
@@ -216,15 +239,49 @@ fn known_step(path: &Path) -> Option<KnownStep> {
     Some(KnownStep { job, launch, alive })
 }
 
-/// Reads and locks a step's launch; the file stays locked until the result is dropped.
-pub(crate) fn take_step(state_dir: &Path, job: JobId) -> anyhow::Result<(Launch, File)> {
+/// The file of a step's launch, locked while the step runs.
+#[derive(Debug)]
+pub(crate) struct StepFile {
+    path: PathBuf,
+    /// The last one is at `path`; the others were there and were deleted. A daemon may still wait for their locks.
+    held: Vec<File>,
+}
+
+impl StepFile {
+    /// Creates the file again if it was deleted.
+    pub(crate) fn restore(&mut self) -> std::io::Result<()> {
+        let Some(held) = self.held.last() else { return Ok(()) };
+        let meta = held.metadata()?;
+        if fs::metadata(&self.path).is_ok_and(|there| (there.dev(), there.ino()) == (meta.dev(), meta.ino())) {
+            return Ok(());
+        }
+        let mut launch = vec![0; usize::try_from(meta.len()).unwrap_or(usize::MAX)];
+        held.read_exact_at(&mut launch, 0)?;
+        // Known steps have numbers as names: no daemon reads the file before it is locked.
+        let new = self.path.with_extension("new");
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.try_lock()?;
+        file.write_all(&launch)?;
+        fs::rename(&new, &self.path)?;
+        self.held.push(file);
+        Ok(())
+    }
+
+    /// Whether the file was deleted and created again.
+    pub(crate) fn was_restored(&self) -> bool {
+        self.held.len() > 1
+    }
+}
+
+/// Reads and locks a step's launch.
+pub(crate) fn take_step(state_dir: &Path, job: JobId) -> anyhow::Result<(Launch, StepFile)> {
     let path = step(state_dir, job);
     let mut file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
     file.try_lock().with_context(|| format!("lock {}", path.display()))?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).with_context(|| format!("read {}", path.display()))?;
     let launch = Launch::decode(&*bytes).with_context(|| format!("read {}", path.display()))?;
-    Ok((launch, file))
+    Ok((launch, StepFile { path, held: vec![file] }))
 }
 
 /// Reads the inventory of the node; empty if the daemon has not written it.
@@ -243,17 +300,26 @@ pub(crate) fn step(state_dir: &Path, job: JobId) -> PathBuf {
     state_dir.join("steps").join(job.to_string())
 }
 
-fn running(state_dir: &Path) -> String {
-    let read =
-        || -> Option<serde_json::Value> { serde_json::from_slice(&fs::read(state_dir.join("daemon.json")).ok()?).ok() };
-    match read() {
-        Some(daemon) => format!(
+/// The error for a second daemon of a state directory; `pid` is that of the first, if known.
+fn runs_already(state_dir: &Path, pid: Option<i32>) -> Failed {
+    let record = fs::read(state_dir.join("daemon.json")).ok();
+    let record: Option<serde_json::Value> = record.and_then(|json| serde_json::from_slice(&json).ok());
+    let running = match (record, pid) {
+        (Some(daemon), _) => format!(
             "the daemon {} (pid {})",
             daemon["name"].as_str().unwrap_or("?"),
             daemon["pid"].as_u64().unwrap_or_default()
         ),
-        None => "a daemon".to_owned(),
-    }
+        (None, Some(pid)) => format!("a daemon (pid {pid})"),
+        (None, None) => "a daemon".to_owned(),
+    };
+    let dir = state_dir.display();
+    Failed::new(
+        exit::RUNS_ALREADY,
+        format!(
+            "{running} already runs in {dir}: stop it (rsd stop --dvm {dir}), or give this one another --name or --state-dir"
+        ),
+    )
 }
 
 fn is_running(state_dir: &Path) -> bool {

@@ -60,13 +60,23 @@ impl HeadService {
                 event = follower.next() => event,
                 () = client.closed() => return false,
             };
-            let Some(event) = event else { return true };
+            let Some(event) = event else {
+                if let Some(lost) = output_lost(&follower) {
+                    let _ = client.send(Err(lost)).await; // the client may be gone
+                }
+                return true;
+            };
             let last = matches!(event.body, Some(job_event::Body::Ended(_)));
             if client.send(Ok(event)).await.is_err() {
                 return last;
             }
         }
     }
+}
+
+/// The error that ends a client's stream before the job's end.
+fn output_lost(follower: &Follower) -> Option<Status> {
+    follower.failure().map(|why| refusal(Code::DataLoss, exit::SYSTEM, why))
 }
 
 #[tonic::async_trait]
@@ -154,7 +164,12 @@ impl Dvm for HeadService {
                     },
                     false => follower.try_next(),
                 };
-                let Some(event) = event else { return };
+                let Some(event) = event else {
+                    if let Some(lost) = output_lost(&follower) {
+                        let _ = client.send(Err(lost)).await; // the client may be gone
+                    }
+                    return;
+                };
                 let Some(job_event::Body::Output(output)) = event.body else { continue };
                 for record in output.records {
                     let rank = wanted.rank.is_none_or(|rank| rank == record.rank && record.job == 0);
@@ -179,11 +194,7 @@ impl Dvm for HeadService {
 
     async fn wait(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
         let (job, mut follower) = self.follow(request.into_inner().job).await?;
-        while let Some(event) = follower.next().await {
-            if let Some(job_event::Body::Ended(info)) = event.body {
-                return Ok(Response::new(info));
-            }
-        }
+        follower.ended().await;
         self.job(Call::GetJob(job)).await
     }
 

@@ -37,7 +37,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use crate::clock::Clock;
-use crate::disk::state_dir;
+use crate::disk::state_dir::{self, StepFile};
 use crate::options::StepOptions;
 use crate::reap::{self, Exit};
 use crate::spawn::{self, Adopted};
@@ -78,7 +78,7 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
         spawn::map_own_text();
         let Some((job, node)) = wait_for_order().await? else { return Ok(()) };
         // The lock shows daemons that this step is running.
-        let (launch, _lock) = state_dir::take_step(&options.state_dir, job)?;
+        let (launch, file) = state_dir::take_step(&options.state_dir, job)?;
         let map = launch.map.context("the launch has no map")?;
         let map = TaskMap::try_from(map).map_err(|error| anyhow!("the launch's map: {error}"))?;
         let body = LaunchBody::decode(launch.body).context("read the launch")?;
@@ -90,7 +90,7 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
         }
         let inherited = body.spec.as_ref().and_then(|spec| spec.inherited.as_ref());
         let adopted = inherited.map(spawn::adopt).unwrap_or_default();
-        run(&options.state_dir, core, body, adopted, of_group, signals, first_line).await
+        run(&options.state_dir, core, body, file, adopted, of_group, signals, first_line).await
     })
 }
 
@@ -124,10 +124,12 @@ impl Signals {
     }
 }
 
+#[expect(clippy::too_many_arguments, reason = "everything that a step process stands on, once")]
 async fn run(
     state_dir: &Path,
     core: Step,
     launch: LaunchBody,
+    file: StepFile,
     adopted: Adopted,
     of_group: bool,
     mut signals: Signals,
@@ -152,6 +154,7 @@ async fn run(
         sweep: None,
         namespace,
         state_dir: state_dir.to_owned(),
+        file,
         starts: Vec::new(),
         port: None,
         over: false,
@@ -201,6 +204,7 @@ struct StepProcess {
     sweep: Option<Leftovers>,
     namespace: String,
     state_dir: PathBuf,
+    file: StepFile,
     /// Ranks that are started together.
     starts: Vec<RankStart>,
     /// The port that is reserved for rank 0.
@@ -258,6 +262,9 @@ impl StepProcess {
             }
             Event::Input(input) => input,
             Event::LinkUp(up) => {
+                if let Err(error) = self.file.restore() {
+                    warn!(%error, "cannot create the file of this step's launch again: a restarted daemon will not know the step");
+                }
                 self.up = Some(up);
                 Input::LinkUp
             }
@@ -339,7 +346,7 @@ impl StepProcess {
             }
             Effect::Exit => {
                 debug!(job = self.hello.job, "the step is over");
-                if self.up.is_none() {
+                if self.up.is_none() || self.file.was_restored() {
                     let _ = std::fs::remove_file(state_dir::step(&self.state_dir, self.hello.job));
                 }
                 self.over = true;

@@ -26,7 +26,7 @@ use rsd_proto::v1::{self as wire, Down, NodeInfo, Up, down, up};
 
 use crate::between::{Order, Outputs, Report};
 use crate::calls::{PmiOp, Refused, exit};
-use crate::contract::{Effect, KnownStep, MemberId, ReqId, Start, namespace};
+use crate::contract::{Effect, KnownStep, LinkId, MemberId, ReqId, Start, namespace};
 use crate::{JobId, NodeId, Now, Tuning, sentences};
 
 use members::{Members, Settled};
@@ -94,6 +94,10 @@ impl Node {
 
     pub(crate) fn id(&self) -> NodeId {
         self.me.node
+    }
+
+    pub(crate) fn step_links(&self) -> Vec<LinkId> {
+        self.steps.attached().collect()
     }
 
     /// Handles an order of the head.
