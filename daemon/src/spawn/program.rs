@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, eaccess};
 
+use super::SpawnError;
+
 /// The directories in which `execvp` searches if PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
@@ -82,21 +84,45 @@ pub(super) fn is_elf(file: &Path) -> bool {
 
 /// Returns the interpreter that must run this program.
 pub(super) fn interpreter(file: &Path) -> Interpreter {
-    let mut line = Vec::new();
-    if let Ok(file) = File::open(file)
-        && BufReader::new(file).take(256).read_until(b'\n', &mut line).is_ok()
-        && let Some(words) = line.strip_prefix(b"#!")
-    {
-        // The kernel splits it in this way: a carriage return before the end of the line is part of a name.
-        let words = words.strip_suffix(b"\n").unwrap_or(words);
-        let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
-        let name = words.split(blank).find(|word| !word.is_empty()).unwrap_or_default();
-        return match name.strip_suffix(b"\r") {
-            Some(name) => Interpreter::CarriageReturn(PathBuf::from(OsStr::from_bytes(name))),
-            None => Interpreter::Named(PathBuf::from(OsStr::from_bytes(name))),
-        };
+    let Some(line) = first_line(file) else { return Interpreter::Loader };
+    let name = line.split(is_blank).find(|word| !word.is_empty()).unwrap_or_default();
+    match name.strip_suffix(b"\r") {
+        Some(name) => Interpreter::CarriageReturn(PathBuf::from(OsStr::from_bytes(name))),
+        None => Interpreter::Named(PathBuf::from(OsStr::from_bytes(name))),
     }
-    Interpreter::Loader
+}
+
+/// Refuses a script that `env` cannot run, because its first line names `python3\r` or such: `env` would start and only then fail.
+pub(crate) fn check_env_line(file: &Path, wdir: &Path, path_env: &OsStr) -> Result<(), SpawnError> {
+    let Some(line) = first_line(file) else { return Ok(()) };
+    let line = line.trim_ascii_start();
+    let (name, argument) = line.split_at(line.iter().position(is_blank).unwrap_or(line.len()));
+    // The kernel passes all of the rest as one argument. Options (`-S`) and assignments are left to `env`.
+    let argument = OsStr::from_bytes(argument.trim_ascii_start());
+    let Some(program) = argument.as_bytes().strip_suffix(b"\r") else { return Ok(()) };
+    let by_env = Path::new(OsStr::from_bytes(name)).file_name() == Some(OsStr::new("env"));
+    if !by_env || program.is_empty() || program.starts_with(b"-") || program.contains(&b'=') {
+        return Ok(());
+    }
+    match resolve(argument, wdir, path_env) {
+        Err(ProgramError::NotFound { .. }) => {
+            let interpreter = Interpreter::CarriageReturn(PathBuf::from(OsStr::from_bytes(program)));
+            Err(SpawnError::NoInterpreter { path: file.to_path_buf(), interpreter })
+        }
+        Ok(_) | Err(ProgramError::NotExecutable { .. }) => Ok(()),
+    }
+}
+
+/// Returns the first line of a script after `#!`, as the kernel reads it: a carriage return before the line's end is part of it.
+fn first_line(file: &Path) -> Option<Vec<u8>> {
+    let mut line = Vec::new();
+    BufReader::with_capacity(256, File::open(file).ok()?).take(256).read_until(b'\n', &mut line).ok()?;
+    let line = line.strip_prefix(b"#!")?;
+    Some(line.strip_suffix(b"\n").unwrap_or(line).to_vec())
+}
+
+fn is_blank(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\t')
 }
 
 /// The interpreter that a program needs.

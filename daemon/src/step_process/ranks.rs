@@ -466,7 +466,9 @@ fn prepare(launch: &LaunchBody, app: usize, limits: &str, state_dir: &Path) -> R
     env.push(c_string(format!("PMI_FD={PMI_FD}").as_bytes(), "PMI_FD")?);
 
     let name = wanted.argv.first().ok_or("the launch names no program")?;
-    let file = spawn::resolve(OsStr::from_bytes(name), wdir, OsStr::from_bytes(&search)).map_err(|e| e.to_string())?;
+    let search = OsStr::from_bytes(&search);
+    let file = spawn::resolve(OsStr::from_bytes(name), wdir, search).map_err(|e| e.to_string())?;
+    spawn::check_env_line(&file, wdir, search).map_err(|e| e.to_string())?;
     let argv = wanted.argv.iter().map(|word| c_string(word, "an argument"));
     let mut argv = argv.collect::<Result<Vec<_>, _>>()?;
     let mut path = c_string(file.as_os_str().as_bytes(), "the program's path")?;
