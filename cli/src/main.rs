@@ -185,11 +185,13 @@ fn report_unread(unread: &Unread, as_json: bool) -> u8 {
     match unread {
         Unread::Failure(failure) => report(failure, as_json),
         Unread::Clap(error, tip) if as_json && error.use_stderr() => {
-            let text = error.to_string();
-            let text = text.strip_prefix("error: ").unwrap_or(&text);
-            let (message, more) = text.split_once("\n\n").unwrap_or((text, ""));
-            let hint = tip.map_or_else(|| more.trim_end().to_owned(), str::to_owned);
-            report(&Failure::usage(message.trim_end()).hint(hint), true)
+            report(&claps_failure(&error.to_string(), *tip), true)
+        }
+        Unread::Escaped(text, tip) if as_json => report(&claps_failure(text, *tip), true),
+        Unread::Escaped(text, tip) => {
+            print::err(text.trim_end());
+            tip.iter().for_each(|tip| say(tip));
+            USAGE
         }
         Unread::Clap(error, tip) => {
             // clap writes help to stdout and errors to stderr. There is no place to report a failed write.
@@ -198,4 +200,12 @@ fn report_unread(unread: &Unread, as_json: bool) -> u8 {
             if error.use_stderr() { USAGE } else { 0 }
         }
     }
+}
+
+/// Returns an error of clap: its first paragraph is the message, the rest is the hint.
+fn claps_failure(text: &str, tip: Option<&str>) -> Failure {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let (message, more) = text.split_once("\n\n").unwrap_or((text, ""));
+    let hint = tip.map_or_else(|| more.trim_end().to_owned(), str::to_owned);
+    Failure::usage(message.trim_end()).hint(hint)
 }

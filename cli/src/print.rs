@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use rsd_proto::transport::exit;
+pub(crate) use rsd_proto::visible::visible;
 
 use crate::exit::Failure;
 
@@ -35,26 +36,7 @@ pub(crate) fn err(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Returns `text` without control characters that a terminal would interpret: all but newlines and tabs are shown as `cat -v` shows
-/// them. Arguments, names and notices may contain any character.
-pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
-    if !text.contains(obeyed) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            c if !obeyed(c) => shown.push(c),
-            '\x7f' => shown.push_str("^?"),
-            c if c.is_ascii() => shown.extend(['^', char::from(c as u8 ^ 0x40)]),
-            c => shown.extend(c.escape_unicode()),
-        }
-    }
-    Cow::Owned(shown)
-}
-
-/// Returns the same on one line: a newline in an argument must not look like another row.
+/// Returns [`visible`] text on one line: a newline in an argument must not look like another row.
 pub(crate) fn one_line(text: &str) -> String {
     visible(text).replace(['\n', '\t'], " ")
 }
@@ -165,7 +147,6 @@ mod tests {
 
     #[test]
     fn control_characters_are_shown_instead_of_sent_to_the_terminal() {
-        assert_eq!(visible("a\tb\n\u{1b}[2Jc\r\u{7f}\u{9b}d é"), "a\tb\n^[[2Jc^M^?\\u{9b}d é");
         assert_eq!(one_line("./ring\n10\u{0}"), "./ring 10^@");
         let text =
             table([("A", Align::Left), ("B", Align::Left)], &[["\u{1b}]0;x\u{7}".to_owned(), "y\nz".to_owned()]]);

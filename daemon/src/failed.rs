@@ -1,12 +1,13 @@
 //! Failures of `rsd` and their exit codes, which are those of rsctl: [`rsd_proto::transport::exit`].
 
-use std::io;
+use std::io::{self, Write};
 
 use rsd_config::RelativeRuntimeDir;
 use rsd_config::dvm_name::NameError;
 use rsd_config::find::FindError;
 use rsd_config::settings::SettingsError;
 use rsd_proto::transport::exit;
+use rsd_proto::visible::visible;
 use serde_json::json;
 
 /// A failure with its own exit code.
@@ -34,10 +35,20 @@ impl From<FindError> for Failed {
     }
 }
 
-/// Returns an error as rsctl prints it with `--json`.
-pub(crate) fn json(code: u8, message: &str) -> serde_json::Value {
-    let error = json!({ "code": exit::name(code), "exit_code": code, "message": message, "hint": null });
-    json!({ "schema_version": 1, "error": error })
+/// Prints an error on standard error, with `--json` as rsctl prints it.
+pub(crate) fn report(code: u8, message: &str, hint: Option<&str>, as_json: bool) {
+    if !as_json {
+        return say(message);
+    }
+    let hint = hint.filter(|hint| !hint.is_empty());
+    let error = json!({ "code": exit::name(code), "exit_code": code, "message": message, "hint": hint });
+    let _ = writeln!(io::stderr(), "{}", json!({ "schema_version": 1, "error": error }));
+}
+
+/// Prints a message on standard error, without control characters that a terminal would interpret. A failed write is ignored: there
+/// is no other place to report it.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "rsd: {}", visible(text));
 }
 
 /// Returns the exit code: the code of the first cause that has one.

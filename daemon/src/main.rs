@@ -34,23 +34,30 @@ mod step_process;
 mod steps;
 mod uplink;
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use rsd_proto::transport::exit;
 
-use options::{Command, ConfigCommand, Options};
+use options::{Command, ConfigCommand, Unread};
 
 fn main() -> ExitCode {
-    let options = match Options::try_parse() {
+    let options = match options::read(std::env::args_os()) {
         Ok(options) => options,
-        Err(error) => {
-            // Help goes to stdout and usage errors to stderr; a closed stream is ignored.
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(exit::USAGE) } else { ExitCode::SUCCESS };
-        }
+        Err(unread) => return report_unread(&unread, std::env::args_os().any(|arg| arg == "--json")),
     };
-    let as_json = matches!(&options.command, Command::Status(status) if status.json);
+    let as_json = match &options.command {
+        Command::Status(options) => options.json,
+        Command::Config(ConfigCommand::Show(options)) => options.json,
+        Command::Start(_)
+        | Command::Stop(_)
+        | Command::Completion { .. }
+        | Command::Man { .. }
+        | Command::Step(_)
+        | Command::Limits(_)
+        | Command::Plan
+        | Command::Topology => false,
+    };
     let done = match options.command {
         Command::Start(options) => start::start(options),
         Command::Stop(options) => query::stop(options),
@@ -67,11 +74,26 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let code = failed::exit_code(&error);
-            match as_json {
-                true => eprintln!("{}", failed::json(code, &format!("{error:#}"))),
-                false => eprintln!("rsd: {error:#}"),
-            }
+            failed::report(code, &format!("{error:#}"), None, as_json);
             ExitCode::from(code)
         }
+    }
+}
+
+fn report_unread(unread: &Unread, as_json: bool) -> ExitCode {
+    match unread {
+        // Help goes to standard output, errors to standard error. There is no place to report a failed write.
+        Unread::Help(error) => drop(error.print()),
+        Unread::Mistake { text, .. } if as_json => {
+            let text = text.strip_prefix("error: ").unwrap_or(text);
+            let (message, more) = text.split_once("\n\n").unwrap_or((text, ""));
+            failed::report(exit::USAGE, message.trim_end(), Some(more.trim_end()), true);
+        }
+        Unread::Mistake { styled: Some(error), .. } => drop(error.print()),
+        Unread::Mistake { text, styled: None } => drop(write!(std::io::stderr(), "{text}")),
+    }
+    match unread {
+        Unread::Help(_) => ExitCode::SUCCESS,
+        Unread::Mistake { .. } => ExitCode::from(exit::USAGE),
     }
 }

@@ -1,10 +1,14 @@
 //! The command line of `rsd`.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::builder::Styles;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use rsd_config::settings::LogFormat;
+use rsd_proto::visible::visible;
 
 /// The resident process manager: one daemon per node; together they run parallel programs
 #[derive(Debug, Parser)]
@@ -12,6 +16,44 @@ use rsd_config::settings::LogFormat;
 pub(crate) struct Options {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Why the arguments name no command to perform.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    /// Help, or the version.
+    Help(clap::Error),
+    /// A mistake, as text, in which control characters of arguments are escaped. `styled` if it has none.
+    Mistake { text: String, styled: Option<clap::Error> },
+}
+
+/// Reads the arguments, the program's name first.
+pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Options, Unread> {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let parse = |styles: Styles| matches(styles, &args).and_then(|matches| Options::from_arg_matches(&matches));
+    let error = match parse(Styles::default()) {
+        Ok(options) => return Ok(options),
+        Err(error) if !error.use_stderr() => return Err(Unread::Help(error)),
+        Err(error) => error,
+    };
+    // clap's own control characters are its colours, so the error is made again without them.
+    let plain = parse(Styles::plain()).err().map_or_else(|| error.to_string(), |it| it.render().ansi().to_string());
+    Err(match visible(&plain) {
+        Cow::Borrowed(_) => Unread::Mistake { text: plain, styled: Some(error) },
+        Cow::Owned(text) => Unread::Mistake { text, styled: None },
+    })
+}
+
+fn matches(styles: Styles, args: &[OsString]) -> Result<ArgMatches, clap::Error> {
+    Options::command().styles(styles).try_get_matches_from(args)
+}
+
+/// Returns whether an argument of `rsd config show`, rather than a variable, has set this option.
+pub(crate) fn is_argument_of_show(option: &str) -> bool {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let matches = matches(Styles::default(), &args).ok();
+    let show = matches.as_ref().and_then(|it| it.subcommand_matches("config")?.subcommand_matches("show"));
+    show.is_some_and(|show| show.value_source(option) == Some(ValueSource::CommandLine))
 }
 
 #[derive(Debug, Subcommand)]

@@ -7,7 +7,7 @@ use rsd_config::RelativeRuntimeDir;
 use rsd_config::settings::{Loaded, Settings, Source};
 use rsd_core::Tuning;
 
-use crate::options::{ConfigOptions, LogOptions};
+use crate::options::{ConfigOptions, LogOptions, is_argument_of_show};
 
 /// The variable that names a settings file.
 pub(crate) const FILE: &str = "RSD_CONFIG";
@@ -30,14 +30,13 @@ pub(crate) fn show(options: &ConfigOptions) -> anyhow::Result<()> {
     let mut loaded = Loaded::load(named.as_deref(), |name| std::env::var_os(name))?;
     let LogOptions { log, log_format } = &options.log;
     let format = log_format.map(|format| format!("{format:?}").to_lowercase());
-    for (key, variable, value) in [("log.level", "RSD_LOG", log), ("log.format", "RSD_LOG_FORMAT", &format)] {
+    for (key, flag, option, variable, value) in [
+        ("log.level", "--log", "log", "RSD_LOG", log),
+        ("log.format", "--log-format", "log_format", "RSD_LOG_FORMAT", &format),
+    ] {
         if let Some(value) = value {
-            let set = std::env::var(variable).is_ok_and(|set| set == *value);
-            loaded.set_text(
-                key,
-                value,
-                if set { Source::Variable(variable) } else { Source::Option("the command line") },
-            );
+            let source = if is_argument_of_show(option) { Source::Option(flag) } else { Source::Variable(variable) };
+            loaded.set_text(key, value, source);
         }
     }
     match options.json {

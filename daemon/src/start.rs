@@ -32,7 +32,7 @@ use crate::clock::{Clock, unix_ms};
 use crate::disk::job_log::JobLogs;
 use crate::disk::state_dir::{Identity, StateDir, make_private};
 use crate::door::{Door, Event};
-use crate::failed::Failed;
+use crate::failed::{Failed, say};
 use crate::inventory;
 use crate::logging;
 use crate::options::StartOptions;
@@ -60,7 +60,7 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
     if let Some(join) = options.join.as_deref().filter(|_| std::env::var_os("RSD_DAEMONIZED").is_none())
         && let Some(why) = check_join(join)?
     {
-        eprintln!("rsd: --join {join}: {why}: retrying");
+        say(&format!("--join {join}: {why}: retrying"));
     }
     let state_dir = match &options.state_dir {
         Some(path) => std::path::absolute(path).context("find the state directory")?,
@@ -68,7 +68,7 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
             // The runtime directory may be below /tmp, where another user could have made it first.
             let base = runtime_dir()?;
             if let Some(why) = rsd_config::passed_over(|name| std::env::var_os(name)) {
-                eprintln!("rsd: {why}: using {} (see RSD_RUNTIME_DIR)", base.display());
+                say(&format!("{why}: using {} (see RSD_RUNTIME_DIR)", base.display()));
             }
             make_private(&base)?;
             base.join(options.name.as_deref().unwrap_or("default"))

@@ -8,6 +8,7 @@
 //! - [`join`] (always): how a running process joins a named group.
 //! - [`library`] (always): the MPI library's settings.
 //! - [`pmi`] (always): the PMI wire protocols of MPI libraries, sans-IO, client and server.
+//! - [`mod@visible`] (always): text for a terminal, without its control characters.
 //!
 //! This package makes no decisions; `rsd-core` gives messages their meaning.
 
@@ -17,6 +18,7 @@ pub mod inherited;
 pub mod join;
 pub mod library;
 pub mod pmi;
+pub mod visible;
 
 #[cfg(feature = "messages")]
 #[expect(missing_docs, clippy::large_enum_variant, reason = "generated: the .proto files carry the documentation")]

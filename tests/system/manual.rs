@@ -80,6 +80,27 @@ fn config_show_names_the_file_and_line_of_each_value() {
         .expect("every key is shown");
     assert_eq!((&keep["value"], &keep["line"]), (&"7".into(), &2.into()));
     show(&["--config", "nowhere.toml"]).end().err().contains("nowhere.toml").then_some(()).expect("the file is named");
+    // The option is named even if the variable has the same value.
+    let text = show(&["--log", "debug"]).env("RSD_LOG", "debug").env("RSD_LOG_FORMAT", "json").ok();
+    assert!(line(&text, "log.level").ends_with(" --log"), "{text}");
+    assert!(line(&text, "log.format").ends_with(" $RSD_LOG_FORMAT"), "{text}");
+    assert!(line(&show(&["--log-format", "json"]).ok(), "log.format").ends_with(" --log-format"));
+}
+
+#[test]
+fn errors_of_rsd_are_json_on_request() {
+    let dvm = no_daemon();
+    let missing = ["config", "show", "--json", "--config", "nowhere.toml"];
+    for (line, code, word) in
+        [(&missing[..], 240, "nowhere.toml"), (&["status", "--json", "--nosuch"], 240, "--nosuch")]
+    {
+        let ended = dvm.call(built::rsd()).dir(dvm.scratch()).args(line).end();
+        assert_eq!((ended.out().as_str(), ended.status.code()), ("", Some(code)));
+        let said: serde_json::Value = serde_json::from_str(&ended.err()).expect("JSON");
+        assert_eq!(said["error"]["exit_code"], code, "{said}");
+        assert_eq!(said["error"]["code"], "usage", "{said}");
+        assert!(said["error"]["message"].as_str().is_some_and(|text| text.contains(word)), "{said}");
+    }
 }
 
 #[test]

@@ -42,6 +42,34 @@ fn control_characters_of_a_command_line_do_not_reach_the_terminal() {
 }
 
 #[test]
+fn control_characters_of_arguments_in_errors_do_not_reach_the_terminal() {
+    let dvm = no_daemon();
+    for (program, line) in [
+        (built::rsctl(), vec!["run", "--\u{1b}[2Jx", "true"]),
+        (built::rsctl(), vec!["run", "-n", "\u{1b}[2J", "true"]),
+        (built::rsctl(), vec!["run", "true", ":", "--\u{1b}[2J", "true"]),
+        (built::rsctl(), vec!["\u{1b}[2J"]),
+        (built::rsctl(), vec!["ps", "--dvm", "\u{1b}[2J"]),
+        (built::rsd(), vec!["\u{1b}[2J"]),
+        (built::rsd(), vec!["start", "--slots", "\u{1b}[2J"]),
+        (built::rsd(), vec!["start", "--name", "\u{1b}[2J/"]),
+        (built::rsd(), vec!["start", "--join", "\u{1b}[2J"]),
+        (built::rsd(), vec!["stop", "--dvm", "\u{1b}[2J"]),
+        (built::rsd(), vec!["config", "show", "--config", "\u{1b}[2J"]),
+    ] {
+        let ended = dvm.call(program).args(&line).end();
+        let said = ended.err();
+        assert!(!ended.status.success() && said.contains("^[[2J"), "{line:?}: {said:?}");
+        assert!(!said.contains('\u{1b}'), "{line:?}: {said:?}");
+        // On a terminal, where errors have colours.
+        let words = line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+        let script = format!("{} {words}", program.display());
+        let seen = dvm.call("script").args(["-qec", &script, "/dev/null"]).end().out();
+        assert!(seen.contains("^[[2J") && !seen.contains("\u{1b}[2J"), "{line:?}: {seen:?}");
+    }
+}
+
+#[test]
 fn a_daemon_with_a_state_directory_elsewhere_is_stopped_by_its_name() {
     let dvm = no_daemon();
     let elsewhere = dvm.scratch().join("elsewhere").display().to_string();
@@ -55,8 +83,10 @@ fn a_daemon_with_a_state_directory_elsewhere_is_stopped_by_its_name() {
 #[test]
 fn a_script_with_windows_line_ends_is_reported() {
     let dvm = Dvm::start(1);
-    for interpreter in ["/bin/sh", "/usr/bin/no-such"] {
-        let script = dvm.file("job.sh", format!("#!{interpreter}\r\necho hello\r\n"));
+    for (line, interpreter) in
+        [("/bin/sh", "/bin/sh"), ("/usr/bin/no-such", "/usr/bin/no-such"), ("/usr/bin/env python3", "python3")]
+    {
+        let script = dvm.file("job.sh", format!("#!{line}\r\necho hello\r\n"));
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("the file belongs to this user");
         let said = dvm.rsctl(["run", "-n", "1", &script]).fails(247);
         assert!(said.contains(r"its first line ends in \r\n"), "{said}");

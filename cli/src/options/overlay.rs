@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use clap::builder::Styles;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches};
 
@@ -11,9 +12,10 @@ use super::unread::Unread;
 use crate::exit::Failure;
 
 /// Returns the launch in which `options` replace those of the same name. All options that name hosts count as one.
-pub(super) fn overlay(mut launch: Launch, options: &str) -> Result<Launch, Unread> {
+pub(super) fn overlay(mut launch: Launch, options: &str, styles: &Styles) -> Result<Launch, Unread> {
     const NAME: &str = "rsctl plan --diff";
     let command = Launch::augment_args_for_update(clap::Command::new(NAME))
+        .styles(styles.clone())
         .no_binary_name(true)
         .disable_help_flag(true)
         .mut_args(|arg| arg.required(false));
@@ -81,6 +83,7 @@ mod tests {
                 other => panic!("{other:?}"),
             },
             Err(Unread::Clap(error, tip)) => Err(format!("{error}{}", tip.unwrap_or_default())),
+            Err(Unread::Escaped(text, tip)) => Err(text + tip.unwrap_or_default()),
             Err(Unread::Failure(failure)) => Err(failure.text),
         }
     }

@@ -1,7 +1,9 @@
 //! Arguments → [`Cli`]: cuts the segments, translates options of other launchers, and lets clap parse the result.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 
+use clap::builder::Styles;
 use clap::{Args, CommandFactory, FromArgMatches};
 
 use super::cli::{Cli, Command, Global};
@@ -10,12 +12,29 @@ use super::overlay::overlay;
 use super::plan::in_plan;
 use super::spelling;
 use super::unread::Unread;
+use crate::print::visible;
 
 /// Reads the arguments after the program's name.
 pub(crate) fn read(args: &[OsString]) -> Result<Cli, Unread> {
     // Help and errors come from the full definitions.
     let lean = lean(args).and_then(|command| read_by(command, args).ok());
-    lean.map_or_else(|| read_by(Cli::command(), args), Ok)
+    lean.map_or_else(|| read_by(Cli::command(), args).map_err(|unread| escaped(unread, args)), Ok)
+}
+
+/// Escapes the control characters of arguments that an error repeats. clap's own are its colours, so the error is made again without
+/// them.
+fn escaped(unread: Unread, args: &[OsString]) -> Unread {
+    let Unread::Clap(error, tip) = unread else { return unread };
+    if !error.use_stderr() {
+        return Unread::Clap(error, tip);
+    }
+    let Err(Unread::Clap(plain, _)) = read_by(Cli::command().styles(Styles::plain()), args) else {
+        return Unread::Clap(error, tip);
+    };
+    match visible(&plain.render().ansi().to_string()) {
+        Cow::Borrowed(_) => Unread::Clap(error, tip),
+        Cow::Owned(text) => Unread::Escaped(text, tip),
+    }
 }
 
 /// The definitions that a launch needs, without those of other commands: building all of them takes longer than parsing a launch.
@@ -35,18 +54,20 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
     };
     let first = spelling::translate(segments[0], &command).map_err(Unread::Failure)?;
     let argv = std::iter::once(OsString::from("rsctl")).chain(first);
+    let styles = command.get_styles().clone();
     let mut cli = command
         .try_get_matches_from(argv)
         .and_then(|matches| Cli::from_arg_matches(&matches))
         .map_err(|error| Unread::Clap(error, None))?;
     let planned = matches!(cli.command, Command::Plan(_));
-    let others = segments[1..].iter().map(|args| read_segment(args, planned)).collect::<Result<Vec<_>, _>>()?;
+    let others =
+        segments[1..].iter().map(|args| read_segment(args, planned, &styles)).collect::<Result<Vec<_>, _>>()?;
     match &mut cli.command {
         Command::Run(Run { launch, .. }) | Command::Submit(launch) => launch.others = others,
         Command::Plan(options) => {
             options.run.launch.others = others;
             if let Some(text) = &options.diff {
-                options.other = Some(overlay(options.run.launch.clone(), text)?);
+                options.other = Some(overlay(options.run.launch.clone(), text, &styles)?);
             }
         }
         Command::Ps { .. }
@@ -68,11 +89,12 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
     Ok(cli)
 }
 
-fn read_segment(args: &[OsString], planned: bool) -> Result<Segment, Unread> {
+fn read_segment(args: &[OsString], planned: bool, styles: &Styles) -> Result<Segment, Unread> {
     const ONLY: &str =
         "after ` : ` only -n, --host, --hostfile, --wdir and -x are allowed; other options go before the first program";
     // Set here, because attributes on the type would also apply to the command of the first program.
     let command = Segment::command().name("rsctl run … :").no_binary_name(true).disable_help_flag(true);
+    let command = command.styles(styles.clone());
     let command = if planned { command.mut_args(in_plan) } else { command };
     let args = spelling::translate(args, &command).map_err(Unread::Failure)?;
     let matches = command.try_get_matches_from(args).and_then(|matches| Segment::from_arg_matches(&matches));
@@ -100,7 +122,26 @@ mod tests {
     fn complaint(text: &str) -> String {
         match cli(text).unwrap_err() {
             Unread::Clap(error, tip) => format!("{error}{}", tip.unwrap_or_default()),
+            Unread::Escaped(text, tip) => text + tip.unwrap_or_default(),
             Unread::Failure(failure) => failure.text,
+        }
+    }
+
+    #[test]
+    fn errors_show_the_control_characters_of_arguments() {
+        let mistake = cli("plan --diff --nosuch ./a").unwrap_err();
+        assert!(matches!(mistake, Unread::Clap(..)), "{mistake:?}");
+        for text in [
+            "plan --diff --\u{1b}[2Jx ./a",
+            "run --\u{1b}[2Jx ./a",
+            "run -n \u{1b}[2J ./a",
+            "run ./a : --\u{1b}[2Jx ./b",
+            "\u{1b}[2J",
+            "wait \u{9b}2J",
+        ] {
+            let said = complaint(text);
+            assert!(said.contains("[2J") || said.contains("\\u{9b}2J"), "{said:?}");
+            assert!(!said.contains(|c: char| c.is_control() && c != '\n'), "{said:?}");
         }
     }
 
