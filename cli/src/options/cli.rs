@@ -51,7 +51,7 @@ Examples:
   rsctl logs -f last                 follow the output of the newest job
   rsctl job show 7                   where the ranks of job 7 are, and how they ended
 
-Exit codes: the code of the first rank that failed, or 128 + signal if it was killed; 124 if the job timed
+Exit codes: the code of the first rank that failed, or 128 + signal if it was killed; 124 if the job timed \
 out; 130 if it was cancelled. Errors of rsctl itself have codes from 240: rsctl help exit-codes.";
 
 #[derive(Debug, Subcommand)]

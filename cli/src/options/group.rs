@@ -58,12 +58,12 @@ Examples, each called by sixteen processes, on any nodes of the DVM, in any orde
   rsctl group exec actors --size 16 --rank 3 --timeout 5m -- ./worker
   rsctl group exec actors --size 16 --export torch,nccl -- python train.py
 
-rsctl becomes the program: same process, same parent, same terminal. MPI_Init finds an MPI_COMM_WORLD
-of 16. Ranks are numbered by node, then by arrival; --rank requests a particular rank. If the group is
-not complete in time, rsctl exits with 124 and reports the waiting members and how many are missing.
+rsctl becomes the program: same process, same parent, same terminal. MPI_Init finds an MPI_COMM_WORLD \
+of 16. Ranks are numbered by node, then by arrival; --rank requests a particular rank. If the group is \
+not complete in time, rsctl exits with 124 and reports the waiting members and how many are missing. \
 When a member dies, the epoch ends; processes that join later form epoch 2.
 
---export sets variables before the program starts. With RSD_JOIN, a program with rsd's MPI library joins
+--export sets variables before the program starts. With RSD_JOIN, a program with rsd's MPI library joins \
 in MPI_Init, which sets no variables: other threads of the process may be reading the environment.
 
 rsd never signals a process it did not start.";
@@ -82,7 +82,7 @@ Examples:
 
 The second group starts with 16 members, or with at least 8 once no member has joined for 5 s.
 
---mode only matters for a group created by root: a daemon accepts its own user and root, whatever the
+--mode only matters for a group created by root: a daemon accepts its own user and root, whatever the \
 mode. Processes of several users must join as the daemon's user (sudo -u, for example).";
 
 /// What a member requests.

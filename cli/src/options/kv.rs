@@ -72,7 +72,7 @@ pub(crate) enum KvCommand {
 }
 
 pub(crate) const HELP: &str = "\
-The head keeps a job's values until the job ends. Inside a rank or a member of a group, these commands use its
+The head keeps a job's values until the job ends. Inside a rank or a member of a group, these commands use its \
 own job; elsewhere, use --job 7 or --group actors.
 
 Examples, in a program whose rank 0 creates an id that all ranks need:
@@ -101,7 +101,7 @@ const FENCE_HELP: &str = "\
 Examples:
   rsctl kv fence                                 all ranks of the job
   rsctl kv fence ready -n 3 --as loader          three participants that need not be ranks
-If participants are still missing after the timeout, fence exits with 124 and lists them. The name can be used
+If participants are still missing after the timeout, fence exits with 124 and lists them. The name can be used \
 repeatedly.";
 
 /// The job or group that the values belong to.

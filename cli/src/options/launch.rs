@@ -87,14 +87,14 @@ Examples:
   rsctl run -n 1 ./server : -n 4 -x MODE=fast ./client    two programs, one MPI_COMM_WORLD
   rsctl run -n 8 --export torch,nccl python train.py      sets MASTER_ADDR, RANK, WORLD_SIZE, …
 
-Programs are joined by ` : `. Each has its own -n, --host, --hostfile, --wdir and -x; a program without
+Programs are joined by ` : `. Each has its own -n, --host, --hostfile, --wdir and -x; a program without \
 hosts uses those of the first. All other options go before the first program.
 
-`rsctl plan` with the same options shows where the ranks would go; `rsctl help placement` explains it.
-Options of Open MPI, Hydra and srun that mean the same are accepted. For others, the error names rsctl's
+`rsctl plan` with the same options shows where the ranks would go; `rsctl help placement` explains it. \
+Options of Open MPI, Hydra and srun that mean the same are accepted. For others, the error names rsctl's \
 option.
 
-Ctrl-C cancels the job (TERM, then KILL after --kill-grace). A second Ctrl-C kills it; with a third, rsctl
+Ctrl-C cancels the job (TERM, then KILL after --kill-grace). A second Ctrl-C kills it; with a third, rsctl \
 exits without waiting. If no daemon is running, rsctl starts one for this job only.";
 
 pub(super) const SUBMIT_HELP: &str = "\
