@@ -78,7 +78,7 @@ own job; elsewhere, use --job 7 or --group actors.
 Examples, in a program whose rank 0 creates an id that all ranks need:
   rsctl kv put nccl-id < id.bin                        rank 0: any bytes, here 128
   rsctl kv get nccl-id --timeout 2m > id.bin           the others: returns once the value exists
-  rsctl kv fence loaded                                all ranks: returns once every rank has called it
+  rsctl kv fence loaded                                all ranks: returns when all have called it
 From outside the job:
   rsctl kv ls --group actors
   rsctl kv get --job 7 nccl-id --hex";
