@@ -13,7 +13,7 @@ use rsd_proto::pmi::v1::{Reply, Request};
 use super::exits::Fault;
 use super::fence::Waiter;
 use super::pmi::reply_to;
-use super::{Effect, Linked, Local, Step};
+use super::{Effect, Local, Step};
 use crate::{Now, sentences};
 
 /// The kind of an MPI library.
@@ -42,10 +42,6 @@ pub(super) enum Compared {
 }
 
 impl Kin {
-    pub(super) fn of(linked: &Linked) -> Kin {
-        if linked.ours { Kin::Ours } else { Kin::Other }
-    }
-
     fn word(self) -> &'static str {
         match self {
             Kin::Ours => "ours",

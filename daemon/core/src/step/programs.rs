@@ -7,7 +7,6 @@
 
 use rsd_proto::v1::{App, LaunchBody};
 
-use super::kin::Kin;
 use super::{Effect, Step};
 use crate::{Now, sentences};
 
@@ -44,7 +43,7 @@ fn load_the_same(a: &App, b: &App) -> bool {
 fn clash(launch: &LaunchBody, linked: &[Option<Linked>]) -> Option<String> {
     let mut known = linked.iter().enumerate().filter_map(|(app, linked)| Some((app, linked.as_ref()?)));
     let (first, of_first) = known.next()?;
-    let (other, of_other) = known.find(|(_, linked)| Kin::of(linked) != Kin::of(of_first))?;
+    let (other, of_other) = known.find(|(_, linked)| linked.ours != of_first.ours)?;
     let name = |app: usize| {
         let argv = launch.spec.as_ref().and_then(|spec| spec.apps.get(app)).and_then(|app| app.argv.first());
         argv.map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default()
