@@ -47,7 +47,60 @@ fn open(pid: Pid) -> io::Result<OwnedFd> {
 
 /// Returns when a process began, in the kernel's ticks since boot. Pid and start time together identify a process.
 pub(crate) fn start_time(pid: Pid) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    field(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, 22)
+}
+
+/// Returns whether the process that began at `started` (0: unknown) has ended or is exiting. A process closes its files while it exits,
+/// some time before its descriptor reports the end: from then on, every thread has the kernel's flag for this.
+pub(crate) fn is_exiting(pid: Pid, started: u64) -> bool {
+    const PF_EXITING: u64 = 4;
+    if started != 0 && start_time(pid) != Some(started) {
+        return true;
+    }
+    let threads = match std::fs::read_dir(format!("/proc/{pid}/task")) {
+        Ok(threads) => threads,
+        Err(error) => return error.kind() == io::ErrorKind::NotFound,
+    };
+    threads.flatten().all(|thread| match std::fs::read_to_string(thread.path().join("stat")) {
+        Ok(stat) => field(&stat, 9).is_some_and(|flags| flags & PF_EXITING != 0),
+        Err(error) => error.raw_os_error() == Some(libc::ESRCH) || error.kind() == io::ErrorKind::NotFound,
+    })
+}
+
+/// Returns a field of a `stat` file by its number in proc(5), 4 or more.
+fn field(stat: &str, number: usize) -> Option<u64> {
     // The program's name, in parentheses, may contain any character.
-    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+    stat.rsplit_once(") ")?.1.split(' ').nth(number.checked_sub(3)?)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_killed_process_is_exiting_before_it_is_reaped_and_a_running_one_is_not() {
+        let this = Pid::this();
+        assert!(!is_exiting(this, start_time(this).expect("this process runs")));
+        assert!(is_exiting(this, 1), "another process had this number");
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep exists");
+        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+        let started = start_time(pid).expect("it runs");
+        assert!(!is_exiting(pid, started) && !is_exiting(pid, 0));
+        child.kill().expect("it is our child");
+        // It stays a zombie until it is reaped.
+        while !is_exiting(pid, started) {
+            std::thread::yield_now();
+        }
+        assert!(is_exiting(pid, 0));
+        child.wait().expect("it is our child");
+        assert!(is_exiting(pid, started) && is_exiting(pid, 0));
+    }
+
+    #[test]
+    fn the_flag_of_an_exiting_thread_is_in_the_ninth_field() {
+        let stat = "7 (a) b) R 1 7 7 0 -1 4194308 0 0 0 0 0 0 0 0 20 0 1 0 812 0";
+        assert_eq!((field(stat, 9), field(stat, 22)), (Some(4_194_308), Some(812)));
+    }
 }

@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tracing::{debug, warn};
 
 use super::Event;
-use crate::spawn::Watched;
+use crate::spawn::{Watched, is_exiting};
 
 /// How long a peer may take to send its first line.
 const KNOCK_DEADLINE: Duration = Duration::from_secs(10);
@@ -46,7 +46,8 @@ pub(super) struct Members {
     port: u16,
     listener: Option<TcpListener>,
     by_id: HashMap<(u32, u32), Local>,
-    pids: HashMap<Local, u32>,
+    /// Pid and start time of the processes that are known on this node.
+    processes: HashMap<Local, (u32, u64)>,
     events: mpsc::UnboundedSender<Event>,
 }
 
@@ -55,7 +56,7 @@ impl Members {
     pub(super) async fn listen(events: mpsc::UnboundedSender<Event>) -> std::io::Result<Members> {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
-        Ok(Members { port, listener: Some(listener), by_id: HashMap::new(), pids: HashMap::new(), events })
+        Ok(Members { port, listener: Some(listener), by_id: HashMap::new(), processes: HashMap::new(), events })
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -66,7 +67,7 @@ impl Members {
     pub(super) fn expect(&mut self, start: &MemberStart) {
         self.by_id.insert((start.pmi_id, start.uid), start.local);
         if start.pid > 0 {
-            self.pids.insert(start.local, start.pid);
+            self.processes.insert(start.local, (start.pid, start.started));
         }
         if let Some(listener) = self.listener.take() {
             tokio::task::spawn_local(accept(listener, self.events.clone()));
@@ -88,7 +89,13 @@ impl Members {
 
     /// Returns a member's process, if it is known on this node.
     pub(super) fn pid(&self, local: Local) -> Option<u32> {
-        self.pids.get(&local).copied()
+        self.processes.get(&local).map(|(pid, _)| *pid)
+    }
+
+    /// Returns whether a member's process has ended or is exiting; false if it is unknown on this node.
+    pub(super) fn is_exiting(&self, local: Local) -> bool {
+        let process = self.processes.get(&local).and_then(|(pid, started)| Some((i32::try_from(*pid).ok()?, started)));
+        process.is_some_and(|(pid, started)| is_exiting(Pid::from_raw(pid), *started))
     }
 
     /// Returns the member to which this connection belongs.

@@ -260,6 +260,13 @@ impl StepProcess {
                 self.up = None;
                 Input::LinkDown
             }
+            Event::Input(Input::PmiClosed(local)) => {
+                // The kernel closes the files of a process before it reports the end: the end is the reason.
+                if self.members.as_ref().is_some_and(|members| members.is_exiting(local)) {
+                    self.handle(Input::Gone(local));
+                }
+                Input::PmiClosed(local)
+            }
             Event::Input(input) => input,
             Event::LinkUp(up) => {
                 if let Err(error) = self.file.restore() {

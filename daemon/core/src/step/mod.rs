@@ -92,7 +92,7 @@ pub enum Input {
     Described(Local, Box<Result<SpawnWish, String>>),
     /// A member has connected to its PMI server, perhaps again.
     Attached(Local),
-    /// A member's process has ended.
+    /// A member's process has ended or is exiting; may be reported twice.
     Gone(Local),
     /// The files that a rank and its children have mapped, for [`Effect::Look`].
     Mapped(Mapped),
