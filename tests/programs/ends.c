@@ -1,5 +1,6 @@
 /* `ends HOW [RANK]`: after a barrier, one rank (0) ends in an unusual way while the others wait in a receive.
  *   abort     MPI_Abort with code 7
+ *   mistake   a call with an invalid argument
  *   segv      a segmentation fault
  *   exit3     _exit(3) without MPI_Finalize
  *   exit0     _exit(0) without MPI_Finalize, which also counts as a failure
@@ -28,6 +29,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "rank %d ends by %s\n", rank, how);
         if (!strcmp(how, "abort"))
             MPI_Abort(MPI_COMM_WORLD, 7);
+        if (!strcmp(how, "mistake"))
+            MPI_Send(&rank, 1, MPI_INT, 99, 0, MPI_COMM_WORLD);
         if (!strcmp(how, "segv"))
             raise(SIGSEGV);
         if (!strcmp(how, "exit3"))

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use rsd_tests::{Dvm, Mpi, eventually, processes};
+use rsd_tests::{Dvm, Mpi, Running, eventually, processes};
 
 use crate::MPIS;
+use crate::groups::member;
 
 /// A way to end, the job's exit code, and the reported cause.
 const ENDS: [(&str, i32, &str); 6] = [
@@ -44,6 +45,25 @@ fn bad_ends(nodes: usize, mpi: Mpi, rank: usize) {
         let words = if how == "noinit" { "leaves without MPI".to_owned() } else { format!("ends by {how}") };
         assert_eq!(said.matches(&words).count(), 1, "{story}");
     }
+}
+
+#[test]
+fn messages_of_the_mpi_library_name_the_job_by_the_number_that_rsctl_shows() {
+    let dvm = Dvm::start(1);
+    let program = Mpi::Ours.program("ends.c");
+    dvm.ctl("run -n 1 true").ok();
+    let ended = dvm.rsctl(["run", "-n", "2", &program, "mistake", "1"]).end();
+    assert!(ended.err().contains("MPI error on rank 1 of job 2: MPI_Send: "), "{ended}");
+    // Members of a group outlive each other, so the library reports the death of one to the other.
+    let start =
+        |rank: u32| member(&dvm, 0, &format!("actors --size 2 --rank {rank}"), &[&program, "exit3", "1"]).start();
+    let members = [start(0), start(1)];
+    let [ended, _] = members.map(Running::end);
+    assert!(ended.err().contains("MPI error on rank 0 of job 3: "), "{ended}");
+    assert!(ended.err().contains("rank 1 of job 3"), "{ended}");
+    // Without a launcher there is no job number.
+    let alone = dvm.call(&program).args(["mistake"]).env("RSD_MPI_SINGLETON", "alone").end();
+    assert!(alone.err().contains("MPI error on rank 0: MPI_Send: "), "{alone}");
 }
 
 #[test]

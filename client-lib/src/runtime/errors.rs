@@ -13,6 +13,7 @@ use crate::abi::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle, WinHan
 use crate::error::{MpiError, MpiResult};
 use crate::object::errcodes::Met;
 use crate::object::errhandler::{Errhandler, Of};
+use crate::transport::name::number_of;
 
 /// The object of a call: its error handler is invoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,9 +128,11 @@ pub fn die(runtime: &Runtime, text: &str, code: c_int, is_secondhand: bool) -> !
         // The launcher will receive the other process's error, and then ends this process too.
         std::thread::sleep(SECOND_DEATH);
     }
-    let who = rank.map(|rank| format!(" on rank {rank}")).unwrap_or_default();
+    let job = pmi.as_ref().and_then(|pmi| number_of(pmi.kvsname()));
+    let job = job.map(|job| format!(" of job {job}")).unwrap_or_default();
+    let place = rank.map(|rank| format!(" on rank {rank}{job}")).unwrap_or_default();
     // If even that fails, there is no way left to report it.
-    let _ = std::io::stderr().write_all(format!("MPI error{who}: {text}\n").as_bytes());
+    let _ = std::io::stderr().write_all(format!("MPI error{place}: {text}\n").as_bytes());
     if pmi.is_some() {
         let_be_read();
     }

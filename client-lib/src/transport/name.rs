@@ -27,7 +27,7 @@ impl ProcessName {
 const PRIME: u64 = 0x0100_0000_01b3;
 
 /// The job's number in `rsd-DVM-NUMBER`, which is rsd's PMI name for it; `#` and how often the library was opened may follow.
-fn number_of(job: &[u8]) -> Option<u32> {
+pub fn number_of(job: &[u8]) -> Option<u32> {
     let name = str::from_utf8(job).ok()?.strip_prefix("rsd-")?;
     let (name, _opened) = name.split_once('#').unwrap_or((name, ""));
     name.rsplit_once('-')?.1.parse().ok()
