@@ -1,7 +1,7 @@
 //! `rsd man` and `rsd completion`: man pages and completions, made from the command line's definitions.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
@@ -23,6 +23,8 @@ pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
 
 /// Prints the completions of a shell.
 pub(crate) fn complete(shell: Shell) -> anyhow::Result<()> {
-    clap_complete::generate(shell, &mut Options::command(), "rsd", &mut io::stdout());
-    Ok(())
+    // clap_complete panics if a write fails.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Options::command(), "rsd", &mut script);
+    io::stdout().write_all(&script).context("write to standard output")
 }

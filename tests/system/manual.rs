@@ -58,6 +58,32 @@ fn completions_know_mappings_and_topics_without_a_daemon_and_nodes_jobs_and_grou
 }
 
 #[test]
+fn completions_of_zsh_and_fish_are_registered_and_answered() {
+    let dvm = no_daemon();
+    let script = dvm.ctl("completion zsh").ok();
+    assert!(script.starts_with("#compdef rsctl\n") && script.contains("RSCTL_COMPLETE=\"zsh\""), "{script}");
+    assert!(script.contains("compdef _clap_dynamic_completer_rsctl rsctl"), "{script}");
+    let script = dvm.ctl("completion fish").ok();
+    assert!(script.contains("complete ") && script.contains("--command rsctl"), "{script}");
+    assert!(script.contains("RSCTL_COMPLETE=fish rsctl -- "), "{script}");
+    // The calls that the scripts make.
+    let typed = ["--", "rsctl", "run", "--map-by", "n"];
+    let zsh = dvm.rsctl(typed).env("RSCTL_COMPLETE", "zsh").env("_CLAP_COMPLETE_INDEX", "3").env("_CLAP_IFS", "\n");
+    assert_eq!(zsh.ok().lines().collect::<Vec<_>>(), ["node", "numa"]);
+    let fish = dvm.rsctl(typed).env("RSCTL_COMPLETE", "fish");
+    assert_eq!(fish.ok().lines().collect::<Vec<_>>(), ["node", "numa"]);
+    for (shell, registered) in [("bash", "complete -F _rsd "), ("zsh", "#compdef rsd\n"), ("fish", "complete -c rsd ")]
+    {
+        let script = dvm.call(built::rsd()).args(["completion", shell]).ok();
+        assert!(script.contains(registered) && script.contains("local-only"), "{shell}: {script}");
+    }
+    // A reader that stops early is no reason for a panic.
+    let line = format!("{} completion zsh | head -n 1", built::rsd().display());
+    let ended = dvm.call("sh").args(["-c", &line]).end();
+    assert!(!ended.err().contains("panicked"), "{ended}");
+}
+
+#[test]
 fn config_show_names_the_file_and_line_of_each_value() {
     let dvm = no_daemon();
     dvm.file("mine.toml", "[jobs]\nkeep = 7\n");
