@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void must(int holds, const char *what) {
@@ -40,6 +42,13 @@ static int child(int argc, char **argv, MPI_Comm parent) {
   must(size == 5 && remote > 0, "the sizes of both sides");
   const char *directory = getenv("SPAWN_DIRECTORY");
   char here[4096];
+  if (getenv("SPAWN_INHERITED")) {
+    struct rlimit files;
+    mode_t mask = umask(0);
+    umask(mask);
+    getrlimit(RLIMIT_NOFILE, &files);
+    printf("umask %03o, %d files, nice %d\n", (unsigned)mask, (int)files.rlim_cur, getpriority(PRIO_PROCESS, 0));
+  }
   must(!directory || (getcwd(here, sizeof here) && strcmp(here, directory) == 0), "the directory is as inherited");
   sum_of_all(parent, 1);
   printf("child of %d\n", remote);

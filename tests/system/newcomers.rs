@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use nix::unistd::Uid;
 use rsd_tests::{Dvm, Mpi, Options, built, client, eventually, python};
 use serde_json::{Value, json};
 
@@ -102,6 +103,25 @@ fn standard_input_for_a_rank_that_does_not_exist_is_refused() {
     let said = dvm.ctl("run --stdin 7 cat").fails(240);
     assert!(said.contains("--stdin 7: the job has 4 ranks, 0 to 3"), "{said}");
     assert_eq!(dvm.ctl("run -n 2 --stdin 1 cat").stdin("in\n").ok(), "in\n");
+}
+
+#[test]
+fn a_node_does_not_replace_output_files_that_exist_when_the_job_starts() {
+    let dvm = Dvm::start_with(Options { nodes: 1, slots: 1, args: Vec::new() });
+    let first = dvm.submit(["-n", "1", "sh", "-c", "while ! test -e gate; do sleep 0.01; done"]);
+    // When these are submitted, the directory is empty, so rsctl finds nothing to refuse.
+    let [second, third, fourth] = [&[][..], &[], &["--overwrite"]].map(|options| {
+        let line = ["-n", "1", "--output", "out"].iter().chain(options);
+        dvm.submit(line.chain(&["sh", "-c", "echo job $RSD_JOB"]))
+    });
+    let kept = || fs::read_to_string(dvm.scratch().join("out/rank.0.stdout")).unwrap_or_default();
+    dvm.file("gate", "");
+    dvm.rsctl(["wait", &first, &second]).ok();
+    let said = dvm.rsctl(["wait", &third]).fails(247);
+    assert!(said.contains("rank 0 on node0: output file ") && said.contains("out/rank.0.stdout"), "{said}");
+    assert!(said.contains("exists already (replace it: --overwrite)"), "{said}");
+    dvm.rsctl(["wait", &fourth]).ok();
+    assert_eq!(kept(), format!("job {fourth}\n"));
 }
 
 #[test]
@@ -257,6 +277,25 @@ fn a_join_after_mpi_init_is_refused() {
         let said = join(&program).ok();
         assert!(said.contains("refused 240: MPI is initialised already"), "{said}");
     }
+}
+
+#[test]
+fn a_limit_above_the_hard_limit_of_the_node_is_reported_and_lowered() {
+    let dvm = no_daemon();
+    // Only root, unless it has lost this capability, may raise a hard limit.
+    let lose = if Uid::effective().is_root() { "setpriv --bounding-set=-sys_resource" } else { "" };
+    let start = format!("ulimit -n 256; exec {lose} {} start --slots 2", built::rsd().display());
+    dvm.call("sh").args(["-c", &start]).ok();
+    let run = |limit: u32, ranks: u32| {
+        let line = format!("ulimit -Sn {limit}; exec {} run -n {ranks} sh -c 'ulimit -n'", built::rsctl().display());
+        dvm.call("sh").args(["-c", &line]).end()
+    };
+    let (above, below) = (run(300, 2), run(200, 1));
+    dvm.call(built::rsd()).args(["stop"]).ok();
+    let notice = "limit nofile: 300 in the submitting shell, 256 here (this node's hard limit)";
+    assert_eq!(above.err().matches(notice).count(), 1, "{above}");
+    assert_eq!(above.ok(), "256\n256\n");
+    assert_eq!((below.out().as_str(), below.err().as_str()), ("200\n", ""));
 }
 
 #[test]

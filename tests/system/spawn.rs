@@ -35,6 +35,17 @@ fn mpich_spawns_two_programs_as_one_job_on_one_node_and_on_two() {
 }
 
 #[test]
+fn spawned_ranks_inherit_umask_limits_and_nice_value_of_their_spawner() {
+    let dvm = Dvm::start_with(Options { nodes: 1, slots: 8, args: Vec::new() });
+    let program = Mpi::Ours.program("spawn.c");
+    // A shell between rsctl and the spawner changes them: the spawner's count, not those of the submitting shell.
+    let change = "umask 0027; ulimit -n 200; exec nice -n 3 \"$0\" family";
+    let printed = dvm.rsctl(["run", "-n", "1", "sh", "-c", change, &program]).env("SPAWN_INHERITED", "1").ok();
+    let inherited = printed.lines().filter(|line| *line == "umask 027, 200 files, nice 3").count();
+    assert_eq!(inherited, 5, "{printed}");
+}
+
+#[test]
 fn lines_of_spawned_ranks_are_labelled_with_their_job() {
     let dvm = Dvm::start_with(Options { nodes: 1, slots: 8, args: Vec::new() });
     let printed = mpich(&dvm, &["-l", "-n", "1"], &["family"]).ok();
