@@ -467,7 +467,7 @@ fn groups_are_created_listed_kicked_from_and_closed() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert!(group(&dvm, 0, ["ls"]).ok().contains("actors  filling     3        2      1  -"));
+    assert!(group(&dvm, 0, ["ls"]).ok().contains("actors  filling     3        2           1  -"));
     let pid = waiting.iter().find(|member| member["node_name"] == "node1").expect("a member on node1 waits")["pid"]
         .to_string();
     group(&dvm, 0, ["kick", "actors", &format!("node0:{pid}")]).fails(246);
