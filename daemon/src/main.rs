@@ -13,6 +13,7 @@
 //! - [`plan`]: placement on machines that are only described, for `rsctl plan`.
 
 mod clock;
+mod descriptors;
 mod disk;
 mod door;
 mod failed;

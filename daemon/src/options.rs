@@ -187,6 +187,9 @@ pub(crate) struct StatusOptions {
 #[derive(Debug, Args)]
 pub(crate) struct StepOptions {
     pub(crate) state_dir: PathBuf,
+    /// The limit on open files that ranks without one of their own inherit
+    #[arg(long)]
+    pub(crate) nofile: Option<u64>,
 }
 
 #[derive(Debug, Args)]

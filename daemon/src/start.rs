@@ -29,6 +29,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
 use crate::clock::{Clock, unix_ms};
+use crate::descriptors;
 use crate::disk::job_log::JobLogs;
 use crate::disk::state_dir::{Identity, StateDir, make_private};
 use crate::door::{Door, Event};
@@ -198,6 +199,7 @@ fn foreground(options: StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     let format = options.logging.log_format.unwrap_or(settings.log.format);
     logging::start(level, format)?;
     let state_dir = Arc::new(StateDir::open(state_dir)?);
+    descriptors::raise();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     let done = runtime.block_on(serve(options, settings, &state_dir));
     // The threads that watch steps end with the process.

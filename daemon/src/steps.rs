@@ -17,6 +17,7 @@ use rsd_proto::v1::{Launch, LaunchBody};
 use tokio::process::Child;
 use tracing::{info, warn};
 
+use crate::descriptors;
 use crate::disk::state_dir::{self, StateDir};
 use crate::door::{Door, Event};
 use crate::reap;
@@ -94,14 +95,12 @@ impl Steps {
 
     fn spawn(&self) -> anyhow::Result<Child> {
         // /proc/self/exe is this program even if its file was replaced: a daemon and its steps must have the same version.
-        tokio::process::Command::new("/proc/self/exe")
-            .arg0("rsd")
-            .arg("step")
-            .arg(self.state_dir.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .context("start `rsd step`")
+        let mut command = tokio::process::Command::new("/proc/self/exe");
+        command.arg0("rsd").arg("step").arg(self.state_dir.path());
+        if let Some(files) = descriptors::of_steps() {
+            command.arg(format!("--nofile={files}"));
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("start `rsd step`")
     }
 }
 

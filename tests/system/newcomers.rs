@@ -319,3 +319,27 @@ fn ranks_inherit_umask_limits_and_nice_value_of_the_submitting_shell() {
     let end = dvm.call("sh").args(["-c", &line]).end();
     assert_eq!((end.out().as_str(), end.status.code()), ("-a b\n", Some(5)));
 }
+
+#[test]
+fn a_low_soft_limit_on_open_files_is_raised_for_many_ranks_and_a_low_hard_limit_is_named() {
+    let dvm = no_daemon();
+    let (rsd, rsctl) = (built::rsd().display(), built::rsctl().display());
+    let start = |limits: &str| {
+        let line = format!("{limits}; exec {rsd} start --name low --slots 200");
+        dvm.call("sh").args(["-c", &line]).ok();
+    };
+    start("ulimit -Hn 4096; ulimit -Sn 128");
+    let line = format!("ulimit -Sn 200; exec {rsctl} run -n 120 sh -c 'ulimit -Sn'");
+    let seen = dvm.call("sh").args(["-c", &line]).ok();
+    assert_eq!(seen, "200\n".repeat(120));
+    dvm.call(built::rsd()).args(["stop"]).ok();
+
+    start("ulimit -n 128");
+    let line = format!("ulimit -Sn 100; exec {rsctl} run -n 120 true");
+    let said = dvm.call("sh").args(["-c", &line]).fails(247);
+    assert!(
+        said.contains("120 ranks need 424 open files in rsd's step process, and the limit here is 128: raise"),
+        "{said}"
+    );
+    dvm.call(built::rsd()).args(["stop"]).ok();
+}

@@ -14,6 +14,7 @@ use nix::sys::stat::{Mode, umask};
 use rsd_proto::inherited::UNLIMITED;
 use rsd_proto::v1::{Inherited, Limit};
 
+use crate::descriptors::Room;
 use crate::options::LimitsOptions;
 
 /// The result of [`adopt`].
@@ -25,9 +26,18 @@ pub(crate) struct Adopted {
     pub(crate) notices: Vec<String>,
 }
 
-/// Adopts `wanted` in this process, for the processes that it starts.
-pub(crate) fn adopt(wanted: &Inherited) -> Adopted {
+/// Adopts `wanted` in this process, for the processes that it starts. `room` says how the limit on open files was set for this
+/// process itself.
+pub(crate) fn adopt(wanted: &Inherited, room: Room) -> Adopted {
     let mut adopted = Adopted::default();
+    match room {
+        Room::Raised { from } if !wanted.limits.iter().any(|limit| limit.resource == "nofile") => {
+            let hard = getrlimit(Resource::RLIMIT_NOFILE).map_or(from, |(_, hard)| hard);
+            adopted.of_ranks = format!("nofile={from}:{hard}");
+        }
+        Room::Raised { .. } | Room::Enough => {}
+        Room::TooLow(why) => adopted.notices.push(why),
+    }
     if let Some(bits) = wanted.umask {
         umask(Mode::from_bits_truncate(bits));
     }

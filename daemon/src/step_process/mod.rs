@@ -29,7 +29,7 @@ use rsd_core::step::{Effect, Input, Local, Mapped, RankStart, SpawnWish, Status}
 use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, NodeId, Step};
 use rsd_proto::pmi::v1::Spawn;
-use rsd_proto::v1::{GroupEpoch, LaunchBody, Up, up};
+use rsd_proto::v1::{GroupEpoch, Inherited, JobSpec, LaunchBody, Up, stdin_target, up};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal as Arrivals, SignalKind, signal};
@@ -37,6 +37,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use crate::clock::Clock;
+use crate::descriptors::{self, Room};
 use crate::disk::state_dir::{self, StepFile};
 use crate::options::StepOptions;
 use crate::reap::{self, Exit};
@@ -66,6 +67,9 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     // A signal to the daemon's terminal or process group must not reach this process.
     nix::unistd::setsid().context("leave the daemon's session")?;
     reap::become_subreaper().context("become a subreaper")?;
+    if let Some(files) = options.nofile {
+        descriptors::lower(files);
+    }
     let settings = crate::settings::settings()?;
     crate::logging::start(&settings.log.level, settings.log.format)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
@@ -81,6 +85,7 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
         let (launch, file) = state_dir::take_step(&options.state_dir, job)?;
         let map = launch.map.context("the launch has no map")?;
         let map = TaskMap::try_from(map).map_err(|error| anyhow!("the launch's map: {error}"))?;
+        let ranks = map.count_on(node).into();
         let body = LaunchBody::decode(launch.body).context("read the launch")?;
         let mut core = Step::new(job, node, map, body.clone(), &inventory, tuning).map_err(|error| anyhow!(error))?;
         let of_group = !launch.group.is_empty();
@@ -89,9 +94,20 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
             core = core.of_members(&epoch, nix::unistd::geteuid().as_raw()).map_err(|error| anyhow!(error))?;
         }
         let inherited = body.spec.as_ref().and_then(|spec| spec.inherited.as_ref());
-        let adopted = inherited.map(spawn::adopt).unwrap_or_default();
+        let room = match of_group {
+            true => Room::Enough, // members have their own pipes
+            false => descriptors::make_room(ranks, body.spec.as_ref().map_or(0, files_of_each_rank)),
+        };
+        let adopted = spawn::adopt(inherited.unwrap_or(&Inherited::default()), room);
         run(&options.state_dir, core, body, file, adopted, of_group, signals, first_line).await
     })
+}
+
+/// The files that a rank of the job needs in its step, besides the pipes that all ranks need.
+fn files_of_each_rank(spec: &JobSpec) -> u64 {
+    let reads_stdin =
+        spec.stdin.as_ref().is_some_and(|stdin| matches!(stdin.target, Some(stdin_target::Target::All(true))));
+    2 * u64::from(!spec.output_dir.is_empty()) + u64::from(reads_stdin)
 }
 
 /// Waits for the order, a job and this node's id. None: the daemon has ended first.
