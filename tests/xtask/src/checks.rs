@@ -3,16 +3,16 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::Context;
 
 use crate::abi;
+use crate::dependencies;
 use crate::docs;
 use crate::layers;
 use crate::places;
 use crate::setup;
-use crate::shell::{cargo, quiet, step, succeeds};
+use crate::shell::{cargo, quiet, step};
 use crate::suite;
 
 /// `cargo xtask ci`.
@@ -24,7 +24,7 @@ pub(crate) fn ci(_args: &[OsString]) -> anyhow::Result<()> {
     step("names, links and examples", docs::check)?;
     step("layers", layers::check)?;
     step("generated files", fresh)?;
-    step("licences and duplicates", dependencies)?;
+    step("dependencies", dependencies::check)?;
     step("models of shared memory", models)?;
     suite::test(&[])
 }
@@ -81,20 +81,4 @@ fn fresh() -> anyhow::Result<()> {
         anyhow::ensure!(same, "proto/src/generated/{} is out of date: run cargo xtask proto", name.display());
     }
     abi::check()
-}
-
-/// Checks the dependencies by `deny.toml`. Advisories are not checked, because they change without a change here.
-fn dependencies() -> anyhow::Result<()> {
-    let tools = places::target()?.join("tools");
-    let private = tools.join("bin/cargo-deny");
-    let program = match succeeds(Command::new("cargo-deny").arg("--version")) {
-        true => PathBuf::from("cargo-deny"),
-        false => private,
-    };
-    if !succeeds(Command::new(&program).arg("--version")) {
-        quiet(cargo(["install", "--quiet", "--locked", "cargo-deny", "--root"]).arg(&tools))?;
-    }
-    let mut check = Command::new(program);
-    check.current_dir(places::root()).args(["check", "licenses", "bans", "sources"]);
-    quiet(&mut check).map(drop)
 }

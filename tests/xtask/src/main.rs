@@ -6,6 +6,7 @@ mod abi;
 mod bench;
 mod checks;
 mod demo;
+mod dependencies;
 mod docs;
 mod install;
 mod layers;
