@@ -40,7 +40,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
             "--target",
         ];
         let told = quiet(cargo(tree).arg(target))?;
-        for line in String::from_utf8(told.stdout)?.lines() {
+        for line in String::from_utf8(told.stdout)?.lines().filter(|line| !line.is_empty()) {
             let package = Package::parse(line).with_context(|| format!("read {line:?} of cargo tree"))?;
             packages.insert((package.name.clone(), package.version.clone()), package);
         }
