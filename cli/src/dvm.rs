@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::net::ToSocketAddrs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use rsd_proto::v1::{JobInfo, JobSelector};
 use tonic::{Response, Status, Streaming};
 
 use crate::exit::Failure;
+use crate::logins;
 use crate::print::say;
 use crate::private::Private;
 use crate::selectors::Selector;
@@ -52,11 +54,35 @@ impl Dvm {
     }
 
     pub(crate) async fn client(&self) -> Result<Client, Failure> {
-        connect(self.find()?.socket()).await
+        match self.address() {
+            Some(address) => self.connect_to(address).await,
+            None => connect(self.find()?.socket()).await,
+        }
+    }
+
+    /// Returns the selected `HOST:PORT`; None if the user has named no address. Names of daemons have no colons.
+    fn address(&self) -> Option<&str> {
+        let word = self.option.as_deref().or(self.variable.as_deref())?.to_str()?;
+        let (host, port) = word.rsplit_once(':')?;
+        let is_address = !host.is_empty() && !host.contains('/') && matches!(port.parse::<u16>(), Ok(1..));
+        is_address.then_some(word)
+    }
+
+    /// Connects to the daemon at an address: through its unix socket if it is this user's on this machine, else with the user's login.
+    async fn connect_to(&self, address: &str) -> Result<Client, Failure> {
+        let addresses: Vec<_> = address.to_socket_addrs().into_iter().flatten().collect();
+        if let Some(daemon) = find::listening(&self.base, &addresses) {
+            return connect(daemon.socket()).await;
+        }
+        let channel = transport::dial(&logins::target(address)?, DEADLINE).await;
+        channel.map(transport::dvm_client).map_err(|error| Failure::of_dial(address, &error))
     }
 
     /// Returns a client; starts a private daemon for it if no daemon is running.
     pub(crate) async fn client_or_private(&self) -> Result<(Client, Option<Private>), Failure> {
+        if self.address().is_some() {
+            return Ok((self.client().await?, None));
+        }
         match self.find() {
             Ok(daemon) => Ok((connect(daemon.socket()).await?, None)),
             Err(FindError::NoneRuns { .. }) => {

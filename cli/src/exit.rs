@@ -49,7 +49,7 @@ impl Failure {
     /// Returns the failure for a daemon that is registered but unreachable.
     pub(crate) fn of_dial(place: &str, error: &DialError) -> Failure {
         let code = match error {
-            DialError::NotPermitted { .. } => exit::NOT_PERMITTED,
+            DialError::NotPermitted { .. } | DialError::Untrusted(_) => exit::NOT_PERMITTED,
             DialError::NotRunning(_) | DialError::TimedOut(_) | DialError::Io(_) => exit::UNREACHABLE,
         };
         Failure::new(code, format!("cannot reach the daemon at {place}: {error}"))

@@ -10,6 +10,8 @@ mod interrupts;
 mod jobs;
 mod json;
 mod kv;
+mod login;
+mod logins;
 mod look;
 mod manual;
 mod mpi;
@@ -97,6 +99,7 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Cancel { .. }
         | Command::Name(_)
         | Command::Kv(_)
+        | Command::Login { .. }
         | Command::Nodes => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -163,6 +166,9 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Cancel { jobs, grace } => jobs::cancel(dvm.client().await?, &jobs, grace, json).await,
         Command::Nodes => jobs::nodes(dvm.client().await?, json).await,
         Command::Name(NameCommand::Ls) => names::ls(dvm.client().await?, json).await,
+        Command::Login { address, token, token_file } => {
+            login::login(&address, token.as_deref(), token_file.as_deref(), json).await
+        }
         Command::Kv(command) => kv::perform(&dvm, command, json).await,
         Command::Group(group) => group::ask(dvm.client().await?, group, json).await,
         Command::Mpi(MpiCommand::Settings) => mpi::settings(json),

@@ -29,7 +29,7 @@ macro_rules! topics {
 
 topics! {
     "getting-started": "run a first job, keep a daemon, follow jobs",
-    "several-machines": "daemons on several machines, as services, over ssh",
+    "several-machines": "daemons on several machines, tokens, logins, services",
     "placement": "which node and cpus each rank gets, and why",
     "groups": "processes that already run become one MPI_COMM_WORLD",
     "mpi": "MPI libraries, compilers, and which library a program loads",

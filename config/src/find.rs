@@ -6,10 +6,13 @@
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+
+use crate::runtime::own_uid;
 
 /// A running daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +23,11 @@ pub struct Daemon {
 }
 
 impl Daemon {
+    /// The id of its DVM.
+    pub fn dvm(&self) -> &str {
+        &self.about.dvm
+    }
+
     /// Its unix socket.
     pub fn socket(&self) -> PathBuf {
         self.state_dir.join("rsd.sock")
@@ -43,6 +51,8 @@ struct About {
     node: u32,
     head: bool,
     pid: u32,
+    /// Where it listens for other daemons; empty: nowhere.
+    listen: String,
 }
 
 /// The daemon that the user named, and how.
@@ -141,6 +151,26 @@ pub fn find(base: &Path, wish: Option<Wish<'_>>) -> Result<Daemon, FindError> {
 /// Returns the names of all running daemons, for completions.
 pub fn names(base: &Path) -> Vec<String> {
     running(base).unwrap_or_default().into_iter().map(|daemon| daemon.about.name).collect()
+}
+
+/// Returns a running daemon of this user that listens on one of these addresses of this machine. Its directory must be private, so
+/// that no other user can have written its records.
+pub fn listening(base: &Path, addresses: &[SocketAddr]) -> Option<Daemon> {
+    let listens = |daemon: &Daemon| {
+        let at: Option<SocketAddr> = daemon.about.listen.parse().ok();
+        at.is_some_and(|at| addresses.iter().any(|address| reaches(*address, at)))
+    };
+    let is_private = |daemon: &Daemon| {
+        fs::metadata(&daemon.state_dir).is_ok_and(|meta| meta.uid() == own_uid() && meta.mode() & 0o077 == 0)
+    };
+    running(base).ok()?.into_iter().find(|daemon| listens(daemon) && is_private(daemon))
+}
+
+/// Whether a connection to `address` reaches a socket that listens at `at` on this machine.
+fn reaches(address: SocketAddr, at: SocketAddr) -> bool {
+    // Only an address of this machine can be bound.
+    let is_own = |ip: IpAddr| UdpSocket::bind((ip, 0)).is_ok();
+    address.port() == at.port() && (address.ip() == at.ip() || at.ip().is_unspecified()) && is_own(address.ip())
 }
 
 fn named(base: &Path, wish: Wish<'_>) -> Result<Daemon, FindError> {

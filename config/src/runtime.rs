@@ -58,7 +58,7 @@ fn owner(path: &Path) -> Option<u32> {
 }
 
 /// Returns the effective user. Without /proc it returns an unused id, whose directory then fails the owner check.
-fn own_uid() -> u32 {
+pub(crate) fn own_uid() -> u32 {
     std::fs::metadata("/proc/self").map_or(u32::MAX, |process| process.uid())
 }
 

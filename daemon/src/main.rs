@@ -7,6 +7,7 @@
 //! - [`options`], [`start`]: the command line, and becoming a daemon.
 //! - [`shell`]: the loop around `rsd_core::Rsd`; [`door`] is its queue.
 //! - [`serve`]: connections from clients, members, child daemons and steps. [`uplink`]: the connection to the parent.
+//! - [`secure`]: certificates and join tokens.
 //! - [`steps`]: the step processes that a daemon starts. [`step_process`]: such a process, the loop around `rsd_core::Step`.
 //!   [`spawn`], [`reap`]: its ranks.
 //! - [`inventory`]: the node's resources and load. [`disk`]: the files of a daemon.
@@ -26,6 +27,7 @@ mod presence;
 mod query;
 mod random;
 mod reap;
+mod secure;
 mod serve;
 mod settings;
 mod shell;
@@ -33,6 +35,7 @@ mod spawn;
 mod start;
 mod step_process;
 mod steps;
+mod token;
 mod uplink;
 
 use std::io::Write;
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     let as_json = match &options.command {
         Command::Status(options) => options.json,
         Command::Config(ConfigCommand::Show(options)) => options.json,
+        Command::Token(command) => command.json(),
         Command::Start(_)
         | Command::Stop(_)
         | Command::Completion { .. }
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         Command::Start(options) => start::start(options),
         Command::Stop(options) => query::stop(options),
         Command::Status(options) => query::status(options),
+        Command::Token(command) => token::token(command),
         Command::Config(ConfigCommand::Show(options)) => settings::show(&options),
         Command::Completion { shell } => manual::complete(shell),
         Command::Man { directory } => manual::write(&directory),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::Styles;
 use clap::parser::ValueSource;
@@ -61,13 +62,18 @@ pub(crate) enum Command {
     /// Start a daemon: the head of a new DVM, or with --join a node of an existing one
     #[command(after_help = "Examples:
   rsd start                                     one node, one user, nothing to configure
-  rsd start --name node0 --listen 127.0.0.1:0   a head that other daemons can join
-  rsd start --name node1 --join 127.0.0.1:7817  one more node, also on the same machine")]
+  rsd start --listen 0.0.0.0:7817               a head that other machines can join; prints how to join it
+  rsd start --join node0:7817 --token-file t    one more machine, with a token in the file t
+  rsd start --name node0 --listen 127.0.0.1:0   a head that other daemons of this machine can join
+  rsd start --name node1 --join 127.0.0.1:7817  one more node on the same machine, which needs no token")]
     Start(StartOptions),
     /// Stop a daemon; the head stops its whole DVM
     Stop(StopOptions),
     /// Print a daemon's role, slots and jobs
     Status(StatusOptions),
+    /// Make, list and revoke the tokens with which daemons join and users log in
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Show the settings in effect
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -97,6 +103,68 @@ pub(crate) enum Command {
     /// Write the topology that hwloc's environment variables describe (called by `rsd plan`)
     #[command(hide = true)]
     Topology,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Print a new token, and how to use it
+    #[command(after_help = "Examples:
+  rsd token new                        for the next ten minutes and 32 daemons
+  rsd token new --ttl 1h --uses 1
+  rsd token new --quiet > token        only the token, for --token-file")]
+    New {
+        /// How long it is valid
+        #[arg(long, default_value = "10m", value_name = "TIME", value_parser = rsd_config::duration::parse)]
+        ttl: Duration,
+        /// How many daemons may join and users log in with it
+        #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        uses: u32,
+        /// Print the token only
+        #[arg(long, short)]
+        quiet: bool,
+        #[command(flatten)]
+        which: TokenOptions,
+    },
+    /// List the tokens of the DVM, without their secrets
+    #[command(after_help = "Example:\n  rsd token list")]
+    List {
+        #[command(flatten)]
+        which: TokenOptions,
+    },
+    /// Revoke a token: nothing is admitted with it any more. Daemons that have joined stay
+    #[command(after_help = "Example:\n  rsd token revoke 5f0c1e0a9b3d7e21")]
+    Revoke {
+        /// Its number, as listed
+        #[arg(value_name = "NUMBER", value_parser = token_id)]
+        id: u64,
+        #[command(flatten)]
+        which: TokenOptions,
+    },
+}
+
+impl TokenCommand {
+    /// Whether the user wants JSON.
+    pub(crate) fn json(&self) -> bool {
+        match self {
+            TokenCommand::New { which, .. } | TokenCommand::List { which } | TokenCommand::Revoke { which, .. } => {
+                which.json
+            }
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenOptions {
+    /// The daemon, by name or state directory
+    #[arg(long, env = "RSD_DVM", value_name = "NAME|STATE_DIR")]
+    pub(crate) dvm: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn token_id(word: &str) -> Result<u64, &'static str> {
+    u64::from_str_radix(word, 16).map_err(|_| "expected a token's number, as rsd token list prints it")
 }
 
 #[derive(Debug, Subcommand)]
@@ -142,7 +210,7 @@ pub(crate) struct StartOptions {
     /// Directory of the daemon's socket, lock and records [default: in the user's runtime directory]
     #[arg(long)]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Address on which other daemons can join (in this version, loopback only); port 0 takes a free port
+    /// Address on which other daemons can join; port 0 takes a free port
     #[arg(long, value_name = "ADDR", conflicts_with = "local_only")]
     pub(crate) listen: Option<String>,
     /// Listen on the unix socket only
@@ -151,6 +219,13 @@ pub(crate) struct StartOptions {
     /// Join the DVM of the daemon at this address
     #[arg(long, value_name = "ADDR")]
     pub(crate) join: Option<String>,
+    /// Token for --join, needed once if the DVM is on another machine. Other users may see it in the list of processes:
+    /// prefer --token-file
+    #[arg(long, value_name = "TOKEN", requires = "join")]
+    pub(crate) token: Option<String>,
+    /// File with the token for --join; - is standard input
+    #[arg(long, value_name = "FILE", requires = "join", conflicts_with = "token")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Slots of this node: the number of ranks it takes without oversubscription [default: its usable cores]
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     pub(crate) slots: Option<u32>,

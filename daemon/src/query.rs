@@ -7,6 +7,7 @@ use anyhow::Context;
 use rsd_config::find::{Daemon, Wish, find};
 use rsd_proto::transport::{DialError, Target, dial, dvm_client, exit, exit_code};
 use rsd_proto::v1::{ShutdownRequest, StatusReply, StatusRequest};
+use tonic::transport::Channel;
 
 use crate::clock::unix_ms;
 use crate::failed::Failed;
@@ -17,17 +18,15 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// How long a daemon may take to end after its answer.
 const GONE_DEADLINE: Duration = Duration::from_secs(10);
 
-fn which(dvm: Option<&str>) -> anyhow::Result<Daemon> {
+pub(crate) fn which(dvm: Option<&str>) -> anyhow::Result<Daemon> {
     let wish = dvm.filter(|dvm| !dvm.is_empty()).map(|dvm| Wish::Option(Path::new(dvm)));
     Ok(find(&runtime_dir()?, wish).map_err(Failed::from)?)
 }
 
 /// Sends one request to a daemon, with a deadline.
-fn ask<T>(
+pub(crate) fn ask<T>(
     daemon: &Daemon,
-    question: impl AsyncFnOnce(
-        rsd_proto::services::dvm_client::DvmClient<rsd_proto::transport::Stamped>,
-    ) -> Result<tonic::Response<T>, tonic::Status>,
+    question: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
 ) -> anyhow::Result<T> {
     let failed = |code, text| anyhow::Error::from(Failed { code, text });
     let place = daemon.state_dir.display();
@@ -35,12 +34,12 @@ fn ask<T>(
     runtime.block_on(async {
         let channel = dial(&Target::Unix(daemon.socket()), DEADLINE).await.map_err(|error| {
             let code = match error {
-                DialError::NotPermitted { .. } => exit::NOT_PERMITTED,
+                DialError::NotPermitted { .. } | DialError::Untrusted(_) => exit::NOT_PERMITTED,
                 DialError::NotRunning(_) | DialError::TimedOut(_) | DialError::Io(_) => exit::UNREACHABLE,
             };
             failed(code, format!("cannot reach the daemon in {place}: {error}"))
         })?;
-        match tokio::time::timeout(DEADLINE, question(dvm_client(channel))).await {
+        match tokio::time::timeout(DEADLINE, question(channel)).await {
             Ok(Ok(reply)) => Ok(reply.into_inner()),
             Ok(Err(status)) => {
                 Err(failed(exit_code(&status).unwrap_or(exit::UNREACHABLE), status.message().to_owned()))
@@ -54,7 +53,7 @@ fn ask<T>(
 
 pub(crate) fn status(options: StatusOptions) -> anyhow::Result<()> {
     let daemon = which(options.dvm.as_deref())?;
-    let status = ask(&daemon, async |mut client| client.get_status(StatusRequest {}).await)?;
+    let status = ask(&daemon, async |channel| dvm_client(channel).get_status(StatusRequest {}).await)?;
     if options.json {
         println!("{}", to_json(&status));
     } else {
@@ -143,7 +142,7 @@ fn to_text(status: &StatusReply, now_ms: u64) -> String {
     rows.iter().map(|(name, value)| format!("{name:<10} {value}\n")).collect()
 }
 
-fn count(number: u32, noun: &str) -> String {
+pub(crate) fn count(number: u32, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
@@ -151,7 +150,7 @@ pub(crate) fn stop(options: StopOptions) -> anyhow::Result<()> {
     let daemon = which(options.dvm.as_deref())?;
     // The daemon releases its lock when it ends, and removes its link in the runtime directory before: the lock is opened first.
     let lock = std::fs::File::open(daemon.state_dir.join("rsd.lock")).context("open the daemon's lock")?;
-    ask(&daemon, async |mut client| client.shutdown(ShutdownRequest { force: options.force }).await)?;
+    ask(&daemon, async |channel| dvm_client(channel).shutdown(ShutdownRequest { force: options.force }).await)?;
     let deadline = std::time::Instant::now() + GONE_DEADLINE;
     while lock.try_lock_shared().is_err() {
         if std::time::Instant::now() > deadline {

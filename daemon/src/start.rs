@@ -1,10 +1,10 @@
 //! `rsd start`: moves to the background, opens the state directory and the sockets, and runs the loop.
 
-use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,15 +17,17 @@ use rsd_core::rsd::{Call, KnownStep, Memory, Start};
 use rsd_core::taskmap::TaskMap;
 use rsd_core::uplink::Limits;
 use rsd_core::{Rsd, Uplink};
+use rsd_proto::services::access_server::{Access, AccessServer};
 use rsd_proto::services::dvm_server::DvmServer;
 use rsd_proto::services::link_server::LinkServer;
 use rsd_proto::services::pmi_server::PmiServer;
-use rsd_proto::transport::{self, MESSAGE_BYTES_MAX, Services, exit};
-use rsd_proto::v1::{Inventory, NodeInfo};
+use rsd_proto::transport::token::{InvalidToken, Token};
+use rsd_proto::transport::{self, MESSAGE_BYTES_MAX, Refusals, Services, TcpDoor, exit};
+use rsd_proto::v1::{Inventory, NewTokenRequest, NodeInfo};
 use tokio::io::AsyncReadExt;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::clock::{Clock, unix_ms};
@@ -39,7 +41,11 @@ use crate::logging;
 use crate::options::StartOptions;
 use crate::presence::{Link, Presence, Sockets};
 use crate::random::random;
+use crate::secure::authority::Authority;
+use crate::secure::membership::Membership;
+use crate::secure::{enroll, refusals};
 use crate::serve::About;
+use crate::serve::access::{ForwardAccess, HeadAccess};
 use crate::serve::forward::ForwardService;
 use crate::serve::head::HeadService;
 use crate::serve::link::LinkService;
@@ -51,6 +57,8 @@ use crate::uplink;
 
 /// How long a stopping daemon waits until its last answers are sent.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// The largest request about tokens and certificates, which callers without a certificate may send.
+const ACCESS_BYTES_MAX: usize = 64 << 10;
 
 pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
     crate::spawn::seal_inherited().context("list inherited descriptors")?;
@@ -58,6 +66,7 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
         rsd_config::dvm_name::check(name)?;
     }
     check_listen(options.listen.as_deref())?;
+    let token = token(&options)?;
     if let Some(join) = options.join.as_deref().filter(|_| std::env::var_os("RSD_DAEMONIZED").is_none())
         && let Some(why) = check_join(join)?
     {
@@ -75,23 +84,41 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
             base.join(options.name.as_deref().unwrap_or("default"))
         }
     };
-    if options.foreground { foreground(options, &state_dir) } else { background(&options, &state_dir) }
+    if options.foreground { foreground(options, token, &state_dir) } else { background(&options, token, &state_dir) }
 }
 
-/// Refuses addresses that are not loopback: without TLS, only processes of this machine and user may connect.
+/// Returns the join token from the options or a file.
+fn token(options: &StartOptions) -> anyhow::Result<Option<Token>> {
+    let text = match (&options.token, &options.token_file) {
+        (Some(token), _) => token.clone(),
+        (None, Some(path)) => read_token(path)?,
+        (None, None) => return Ok(None),
+    };
+    Ok(Some(text.parse().map_err(|error: InvalidToken| usage(error.to_string()))?))
+}
+
+/// Reads a token file; `-` is standard input. A file that other users may read is accepted with a notice: Kubernetes mounts secrets
+/// so, in containers without other users.
+fn read_token(path: &Path) -> anyhow::Result<String> {
+    let failed = |error: std::io::Error| Failed::new(exit::SYSTEM, format!("read {}: {error}", path.display()));
+    if path == Path::new("-") {
+        return Ok(std::io::read_to_string(std::io::stdin()).map_err(failed)?);
+    }
+    let mut file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.mode() & 0o077 != 0 {
+        eprintln!("rsd: --token-file {}: other users may read the token: chmod 600", path.display());
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// Refuses an address that cannot be parsed or resolved.
 fn check_listen(listen: Option<&str>) -> anyhow::Result<()> {
     let Some(listen) = listen else { return Ok(()) };
-    let addresses = std::net::ToSocketAddrs::to_socket_addrs(listen)
-        .map_err(|error| usage(format!("--listen {listen}: {error}: write HOST:PORT, for example 127.0.0.1:7817")))?;
-    for address in addresses {
-        if !address.ip().is_loopback() {
-            bail!(usage(format!(
-                "--listen {listen}: {} is not a loopback address, and this version does not encrypt: listen on \
-                 127.0.0.1 and let other machines in through ssh -L",
-                address.ip()
-            )));
-        }
-    }
+    let addresses = listen.to_socket_addrs();
+    addresses
+        .map_err(|error| usage(format!("--listen {listen}: {error}: write HOST:PORT, for example 0.0.0.0:7817")))?;
     Ok(())
 }
 
@@ -121,7 +148,7 @@ fn usage(text: String) -> Failed {
 // --- into the background ---
 
 /// Starts the daemon as a separate process and waits until it is ready.
-fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
+fn background(options: &StartOptions, token: Option<Token>, state_dir: &Path) -> anyhow::Result<()> {
     // If another daemon uses the directory, the error appears here and at once. The daemon locks it again.
     drop(StateDir::open(state_dir)?);
     let log_path = state_dir.join("rsd.log");
@@ -146,6 +173,10 @@ fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     if options.local_only {
         command.arg("--local-only");
     }
+    if token.is_some() {
+        // Command lines and environments can be read by others, or are inherited.
+        command.args(["--token-file", "-"]);
+    }
     if let Some(file) = named_file(options.config.as_deref())? {
         command.env(settings::FILE, file);
     }
@@ -153,17 +184,22 @@ fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     command.env("HWLOC_PLUGINS_PATH", "/nonexistent").env("RSD_DAEMONIZED", "1");
     let mut child = command
         .current_dir("/")
-        .stdin(Stdio::null())
+        .stdin(if token.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::from(log.try_clone()?))
         .spawn()
         .context("start the daemon")?;
-    let mut line = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        BufReader::new(stdout).read_line(&mut line).context("wait for the daemon")?;
+    if let (Some(mut stdin), Some(token)) = (child.stdin.take(), token) {
+        // If the daemon has already failed, its error is reported below.
+        let _ = stdin.write_all(token.to_text().as_bytes());
     }
-    if line.ends_with('\n') {
-        print!("{line}");
+    // The daemon closes its standard output when it is ready.
+    let mut lines = String::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout.read_to_string(&mut lines).context("wait for the daemon")?;
+    }
+    if lines.ends_with('\n') {
+        print!("{lines}");
         return Ok(());
     }
     let status = child.wait().context("wait for the daemon")?;
@@ -177,7 +213,7 @@ fn background(options: &StartOptions, state_dir: &Path) -> anyhow::Result<()> {
 
 // --- the daemon ---
 
-fn foreground(options: StartOptions, state_dir: &Path) -> anyhow::Result<()> {
+fn foreground(options: StartOptions, token: Option<Token>, state_dir: &Path) -> anyhow::Result<()> {
     if std::env::var_os("RSD_DAEMONIZED").is_some() {
         // Leaves the terminal of the shell that started it. This fails only if the process already leads a session.
         let _ = nix::unistd::setsid();
@@ -201,13 +237,21 @@ fn foreground(options: StartOptions, state_dir: &Path) -> anyhow::Result<()> {
     let state_dir = Arc::new(StateDir::open(state_dir)?);
     descriptors::raise();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
-    let done = runtime.block_on(serve(options, settings, &state_dir));
+    let done = runtime.block_on(serve(options, token, settings, &state_dir));
     // The threads that watch steps end with the process.
     runtime.shutdown_background();
     done
 }
 
-async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateDir>) -> anyhow::Result<()> {
+async fn serve(
+    options: StartOptions,
+    token: Option<Token>,
+    settings: Settings,
+    state_dir: &Arc<StateDir>,
+) -> anyhow::Result<()> {
+    let before = state_dir.identity();
+    let mut identity = identity(&options, before.clone())?;
+    let membership = membership(&options, token.as_ref(), &settings, &mut identity, state_dir).await?;
     let tcp = listen_tcp(&options).await?;
     let listen = match &tcp {
         Some(tcp) => tcp.local_addr()?.to_string(),
@@ -216,8 +260,6 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
     let clock = Clock::start();
     let (door, inbox) = Door::new();
     let (sockets, unix) = Sockets::open(state_dir, &door)?;
-    let before = state_dir.identity();
-    let mut identity = identity(&options, before.clone())?;
     if before.is_none_or(|before| before.dvm != identity.dvm) {
         state_dir.forget_kept();
     }
@@ -258,7 +300,15 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
 
     let (stop_serving, stopped) = oneshot::channel();
     let about = About { state_dir: state_dir.path().display().to_string(), started_ms: unix_ms() };
-    let server = tokio::spawn(run_server(unix, tcp, door.clone(), logs, about, &options, &settings, stopped));
+    let refusals = refusals::logged();
+    let tcp = tcp.zip(membership.own()).map(|(listener, own)| TcpDoor { listener, own, refusals: refusals.clone() });
+    let connections = transport::accept(unix, tcp);
+    let deadline = settings.link.dial_deadline;
+    let services = services(&door, logs, about, &membership, &options, deadline, &listen, refusals);
+    let server = tokio::spawn(services.serve(connections, async {
+        // A message and a dropped sender both mean stop.
+        let _ = stopped.await;
+    }));
     for step in known {
         match step.alive {
             true => steps::watch(state_dir.path(), &step.launch, door.clone()),
@@ -266,12 +316,13 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
         }
     }
     let (failed, failure) = oneshot::channel();
-    if let Some(join) = options.join.clone() {
+    if let (Some(join), Some(own)) = (options.join.clone(), membership.own()) {
         let dial_deadline = settings.link.dial_deadline;
         let limits = Limits { dial_deadline, retry_max: settings.link.retry_max };
         let uplink = Uplink::new(clock.now(), join, limits);
-        tokio::spawn(uplink::keep(uplink, clock, dial_deadline, door.clone(), failed));
+        tokio::spawn(uplink::keep(uplink, clock, dial_deadline, own, door.clone(), failed));
     }
+    membership.spawn_renewal(options.join.clone(), deadline, state_dir);
     watch_signals(door.clone(), options.private)?;
     let mut work = tokio::spawn(shell.run(inbox));
 
@@ -279,7 +330,8 @@ async fn serve(options: StartOptions, settings: Settings, state_dir: &Arc<StateD
         placed = placed => placed.context("the daemon stopped before it was ready")?,
         Ok(why) = failure => bail!(Failed::new(exit::UNREACHABLE, why)),
     };
-    let mut presence = announce(&options, state_dir, sockets, &identity, &listen, inventory)?;
+    let join_line = join_line(&door, &membership, &listen).await;
+    let mut presence = announce(&options, state_dir, sockets, &identity, &listen, inventory, join_line.as_deref())?;
     tokio::select! {
         over = &mut work => over.context("the daemon's loop")?,
         () = presence.keep() => {}
@@ -353,42 +405,86 @@ fn short(hostname: &str) -> String {
     hostname.split('.').next().filter(|name| !name.is_empty()).unwrap_or("localhost").to_owned()
 }
 
+/// Returns what this daemon is in its DVM. A joining daemon gets its certificate here, and with it its node id.
+async fn membership(
+    options: &StartOptions,
+    token: Option<&Token>,
+    settings: &Settings,
+    identity: &mut Identity,
+    state_dir: &StateDir,
+) -> anyhow::Result<Membership> {
+    match &options.join {
+        Some(join) => {
+            let deadline = settings.link.dial_deadline;
+            let credentials = enroll::credentials(join, token, state_dir, deadline).await?;
+            let name = if identity.dvm == credentials.dvm { identity.name.clone() } else { String::new() };
+            let node = credentials.node.unwrap_or_default();
+            *identity = Identity { dvm: credentials.dvm.clone(), node, name, ..Identity::default() };
+            Membership::of_node(credentials)
+        }
+        None if options.listen.is_some() => Membership::of_head(Authority::open(state_dir, &identity.dvm, unix_ms())?),
+        None => Ok(Membership::Alone),
+    }
+}
+
 #[expect(clippy::too_many_arguments, reason = "called once, with everything that the services need")]
-fn run_server(
-    unix: mpsc::Receiver<UnixListener>,
-    tcp: Option<TcpListener>,
-    door: Door,
+fn services(
+    door: &Door,
     logs: Arc<JobLogs>,
     about: About,
+    membership: &Membership,
     options: &StartOptions,
-    settings: &Settings,
-    stopped: oneshot::Receiver<()>,
-) -> impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<> {
-    let connections = transport::accept(unix, tcp);
+    deadline: Duration,
+    listen: &str,
+    refusals: Refusals,
+) -> Services {
+    let door = door.clone();
     let link = LinkServer::new(LinkService { door: door.clone() })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let pmi = PmiServer::new(PmiService { door: door.clone() });
-    let services = Services::default().with(link).with(pmi);
-    let services = match &options.join {
-        None => services.with(
-            DvmServer::new(HeadService { door, logs, about })
+    let services = Services::default().reporting_to(refusals.clone()).with(link).with(pmi);
+    match (&options.join, membership.own()) {
+        (Some(head), Some(own)) => {
+            let access = ForwardAccess { own: own.clone(), head: head.clone(), deadline };
+            let dvm = DvmServer::new(ForwardService { door, about, head: head.clone(), own, deadline })
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)
-                .max_encoding_message_size(MESSAGE_BYTES_MAX),
-        ),
-        Some(head) => {
-            let deadline = settings.link.dial_deadline;
-            services.with(
-                DvmServer::new(ForwardService { door, about, head: head.clone(), deadline })
-                    .max_decoding_message_size(MESSAGE_BYTES_MAX)
-                    .max_encoding_message_size(MESSAGE_BYTES_MAX),
-            )
+                .max_encoding_message_size(MESSAGE_BYTES_MAX);
+            services.with(dvm).with(AccessServer::new(access).max_decoding_message_size(ACCESS_BYTES_MAX))
         }
-    };
-    services.serve(connections, async {
-        // A message and a dropped sender both mean stop.
-        let _ = stopped.await;
-    })
+        (_, _) => {
+            let authority = membership.authority();
+            let listen = reachable(listen);
+            let access = HeadAccess { door: door.clone(), authority, listen, refusals };
+            let dvm = DvmServer::new(HeadService { door, logs, about })
+                .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(MESSAGE_BYTES_MAX);
+            services.with(dvm).with(AccessServer::new(access).max_decoding_message_size(ACCESS_BYTES_MAX))
+        }
+    }
+}
+
+/// Returns the address at which other machines reach a socket that listens at `listen`: for a wildcard, the host's name.
+fn reachable(listen: &str) -> String {
+    match listen.parse::<SocketAddr>() {
+        Ok(at) if at.ip().is_unspecified() => {
+            let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+            format!("{}:{}", host.unwrap_or_else(|| "HOST".into()), at.port())
+        }
+        Ok(_) | Err(_) => listen.to_owned(),
+    }
+}
+
+/// Returns the line that says how other daemons join; None if none can. A service's output is a log, which must not contain tokens.
+async fn join_line(door: &Door, membership: &Membership, listen: &str) -> Option<String> {
+    let authority = membership.authority()?;
+    let listen = reachable(listen);
+    if ["JOURNAL_STREAM", "NOTIFY_SOCKET"].iter().any(|name| std::env::var_os(name).is_some()) {
+        return Some(format!("rsd: join with: rsd start --join {listen} --token TOKEN (rsd token new prints one)\n"));
+    }
+    let access = HeadAccess { door: door.clone(), authority: Some(authority), listen, refusals: Refusals::default() };
+    let reply = access.new_token(tonic::Request::new(NewTokenRequest::default())).await.ok()?.into_inner();
+    Some(format!("rsd: join with: rsd start --join {} --token {}\n", reply.listen, reply.token))
 }
 
 /// Stops the daemon on TERM and INT, and a private daemon also at the end of its standard input. Steps keep running, except
@@ -423,7 +519,7 @@ fn watch_signals(door: Door, private: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Announces the daemon: to rsctl, to the service manager, and in one line on standard output.
+/// Announces the daemon: to rsctl, to the service manager, and on standard output, with the line that says how to join.
 fn announce(
     options: &StartOptions,
     state_dir: &StateDir,
@@ -431,6 +527,7 @@ fn announce(
     identity: &Identity,
     listen: &str,
     inventory: Inventory,
+    join_line: Option<&str>,
 ) -> anyhow::Result<Presence> {
     let daemon_name = options.name.as_deref().unwrap_or("default");
     let record = serde_json::json!({
@@ -456,7 +553,7 @@ fn announce(
     let role = if options.join.is_none() { "head" } else { "node" };
     let listening = if listen.is_empty() { String::new() } else { format!(", listening on {listen}") };
     let line = format!(
-        "rsd: ready: {} ({role} {} of DVM {}), {} slots ({}), pid {}{listening}, state in {}\n",
+        "rsd: ready: {} ({role} {} of DVM {}), {} slots ({}), pid {}{listening}, state in {}\n{}",
         identity.name,
         identity.node,
         identity.dvm,
@@ -464,6 +561,7 @@ fn announce(
         reason,
         std::process::id(),
         state_dir.path().display(),
+        join_line.unwrap_or_default(),
     );
     let mut stdout = std::io::stdout();
     if stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).is_err() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rsd_core::Uplink;
 use rsd_core::uplink::{Action, Input};
-use rsd_proto::transport::{DialError, Target, dial, exit_code, link_client};
+use rsd_proto::transport::{DialError, Dialer, Own, Target, dial, exit_code, link_client};
 use rsd_proto::v1::{Down, Up, down, up};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -26,10 +26,13 @@ pub(crate) async fn keep(
     mut uplink: Uplink,
     clock: Clock,
     dial_deadline: Duration,
+    own: Own,
     door: Door,
     failed: oneshot::Sender<String>,
 ) {
     let (mut attempt, mut downs) = (None, None);
+    // The parent to which this daemon was redirected: address and node id. Any other address is that of some daemon of the DVM.
+    let mut expected: Option<(String, u32)> = None;
     let mut actions = Vec::new();
     loop {
         let due = uplink.next_deadline().map(|at| clock.instant(at));
@@ -46,7 +49,12 @@ pub(crate) async fn keep(
                 downs = None;
                 warn!(parent = uplink.address(), "the connection to the parent is lost");
             }
-            Input::Redirected(redirect) => info!(parent = redirect.parent_addr, "redirected to another parent"),
+            Input::Redirected(redirect) => {
+                info!(parent = redirect.parent_addr, "redirected to another parent");
+                // A redirect to the head may name another daemon, which knows the head.
+                let parent = Some(redirect.parent).filter(|parent| *parent != 0);
+                expected = parent.map(|parent| (redirect.parent_addr.clone(), parent));
+            }
             Input::Failed { why, .. } => warn!(parent = uplink.address(), why, "cannot reach the parent"),
             Input::Welcomed(_) | Input::Down(_) | Input::Tick => {}
         }
@@ -54,7 +62,9 @@ pub(crate) async fn keep(
         for action in actions.drain(..) {
             match action {
                 Action::Dial { address, redirected } => {
-                    attempt = Some(Box::pin(attach(address, redirected, dial_deadline, door.clone())));
+                    let node = expected.as_ref().filter(|(at, _)| *at == address).map(|(_, node)| *node);
+                    let dialer = own.dialer(node);
+                    attempt = Some(Box::pin(attach(address, dialer, redirected, dial_deadline, door.clone())));
                 }
                 Action::Abandon => {
                     attempt = None;
@@ -91,11 +101,20 @@ async fn until(due: Option<std::time::Instant>) {
     }
 }
 
-async fn attach(address: String, redirected: bool, deadline: Duration, door: Door) -> (Input, Option<Downs>) {
+async fn attach(
+    address: String,
+    dialer: Dialer,
+    redirected: bool,
+    deadline: Duration,
+    door: Door,
+) -> (Input, Option<Downs>) {
     let failed = |why: String, hopeless| (Input::Failed { why, hopeless }, None);
-    let channel = match dial(&Target::Tcp(address), deadline).await {
+    let channel = match dial(&Target::Tcp(address, dialer), deadline).await {
         Ok(channel) => channel,
-        Err(error) => return failed(error.to_string(), matches!(error, DialError::NotPermitted { .. })),
+        Err(error) => {
+            let hopeless = matches!(error, DialError::NotPermitted { .. } | DialError::Untrusted(_));
+            return failed(error.to_string(), hopeless);
+        }
     };
     let (hello, wanted) = oneshot::channel();
     door.send(Event::HelloWanted { redirected, hello });
@@ -115,6 +134,6 @@ async fn attach(address: String, redirected: bool, deadline: Duration, door: Doo
             (Input::Welcomed(welcome), Some(downs))
         }
         Ok(Some(_) | None) => failed("the peer closed the connection".into(), false),
-        Err(status) => failed(status.message().to_owned(), false),
+        Err(status) => failed(status.message().to_owned(), exit_code(&status).is_some()),
     }
 }

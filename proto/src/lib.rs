@@ -41,9 +41,12 @@ pub mod services {
 #[cfg(feature = "grpc")]
 pub mod transport;
 
-/// The number of the gRPC protocol. It changes when an older peer would misunderstand a message. Peers with different numbers
-/// refuse each other with a message that names both.
+/// The number of the gRPC protocol. It changes when an older peer would misunderstand a message.
 pub const PROTOCOL: u32 = 4;
+
+/// The oldest protocol that this build still speaks: that of the previous release. Peers without a protocol in common refuse each
+/// other with a message that names both versions.
+pub const PROTOCOL_OLDEST: u32 = 4;
 
 /// The version of this build, for messages.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -114,8 +114,19 @@ impl Dvm {
             0 => Vec::new(),
             _ => vec!["--join".to_owned(), self.listen()],
         };
-        self.nodes[at] = self.node(at, &join);
+        self.restart_with(at, &join);
+    }
+
+    /// Restarts a daemon with its state directory and these arguments.
+    #[track_caller]
+    pub fn restart_with(&mut self, at: usize, args: &[String]) {
+        self.nodes[at] = self.node(at, args);
         self.ready(at);
+    }
+
+    /// Returns the log of a running daemon since its start.
+    pub fn log(&self, at: usize) -> String {
+        self.nodes[at].daemon.as_ref().expect("the daemon runs").stderr()
     }
 
     /// Sends a signal to a daemon only.

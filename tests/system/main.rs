@@ -28,6 +28,7 @@ mod slurm;
 mod spawn;
 mod strangers;
 mod surface;
+mod tls;
 mod topics;
 mod wrong_uses;
 

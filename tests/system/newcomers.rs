@@ -144,8 +144,9 @@ fn rsd_and_rsctl_use_the_same_exit_codes() {
     for words in [
         &["start", "--no-such-option"][..],
         &["start", "--name", "a/b"],
-        &["start", "--listen", "0.0.0.0:0"],
         &["start", "--listen", "here"],
+        &["start", "--token", "rsd1-x"],
+        &["start", "--join", "127.0.0.1:1", "--token", "rsd1-x"],
         &["start", "--foreground", "--log", "loud,,=x="],
     ] {
         rsd(words).fails(240);

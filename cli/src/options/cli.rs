@@ -28,8 +28,8 @@ pub(crate) struct Cli {
 /// Options of every command.
 #[derive(Debug, Args)]
 pub(crate) struct Global {
-    /// The daemon to talk to, by name or state directory [default: $RSD_DVM, else the only one running]
-    #[arg(long, global = true, value_name = "NAME|STATE_DIR")]
+    /// The daemon to talk to, by name, state directory or address (see `login`) [default: $RSD_DVM, else the only one running]
+    #[arg(long, global = true, value_name = "NAME|STATE_DIR|HOST:PORT")]
     pub(crate) dvm: Option<OsString>,
     /// Print JSON (`run` and `attach`: one event per line); errors on stderr are JSON too
     #[arg(long, global = true)]
@@ -111,6 +111,20 @@ pub(crate) enum Command {
         /// Time between TERM and KILL [default: the job's --kill-grace]; 0: KILL at once
         #[arg(long, value_name = "TIME", value_parser = duration)]
         grace: Option<Duration>,
+    },
+    /// Get access to a DVM on another machine, for seven days
+    #[command(after_help = "Examples:
+  rsctl login node0:7817 --token-file t && rsctl --dvm node0:7817 run -n 4 ./a.out")]
+    Login {
+        /// Where its head listens, as rsd token new prints it
+        #[arg(value_name = "HOST:PORT")]
+        address: String,
+        /// A token (rsd token new on the head's machine). Other users may see it in the list of processes: prefer --token-file
+        #[arg(long, value_name = "TOKEN")]
+        token: Option<String>,
+        /// File with the token; - is standard input
+        #[arg(long, value_name = "FILE", conflicts_with = "token", required_unless_present = "token")]
+        token_file: Option<PathBuf>,
     },
     /// List nodes: slots, cores, load, memory
     Nodes,

@@ -77,6 +77,7 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Attach { .. }
         | Command::Signal { .. }
         | Command::Cancel { .. }
+        | Command::Login { .. }
         | Command::Nodes
         | Command::Group(_)
         | Command::Kv(_)

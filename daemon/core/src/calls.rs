@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, JobInfo, JobSpec, NodeInfo};
 
-use crate::JobId;
+use crate::{JobId, NodeId};
 
 /// A client's request. Job 0 is the last one submitted.
 #[expect(missing_docs, reason = "the variants say what their fields are")]
@@ -41,6 +41,22 @@ pub enum Call {
     Group(GroupCall),
     /// Answered as the operation says.
     Kv(KvCall),
+    /// Answered as the operation says.
+    Token(TokenCall),
+}
+
+/// A request about join tokens. The shell makes numbers and secrets and passes hashes.
+#[expect(missing_docs, reason = "the variants say what their fields are")]
+#[derive(Debug)]
+pub enum TokenCall {
+    /// Adds a token with this number and the hash of its secret. [`Answer::Tokens`] with this token.
+    New { id: u64, hash: [u8; 32], ttl: Duration, uses: u32, uid: u32 },
+    /// [`Answer::Tokens`], by number.
+    List,
+    /// [`Answer::Tokens`] with this token.
+    Revoke { id: u64 },
+    /// Uses a token once. `from`: the caller's address; `new_node`: the answer has a fresh node id. [`Answer::Redeemed`].
+    Redeem { id: u64, hash: [u8; 32], from: String, new_node: bool },
 }
 
 /// A rank's request through the gRPC `Pmi` service.
@@ -150,6 +166,11 @@ pub enum Answer {
     Value(Bytes),
     /// All values of a job, by key.
     Entries(Vec<wire::KvEntry>),
+    /// Join tokens.
+    Tokens(Vec<wire::TokenInfo>),
+    /// A token was valid: the user who made it, and the id of the new node if one was requested.
+    #[expect(missing_docs, reason = "described above")]
+    Redeemed { uid: u32, node: Option<NodeId> },
     /// A rank's answer.
     Pmi(Box<wire::PmiResult>),
     /// The request is refused.

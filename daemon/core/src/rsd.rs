@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rsd_proto::v1 as wire;
 
-pub use crate::calls::{Answer, Call, Entry, GroupCall, KvCall, KvOp, PmiOp, Refused};
+pub use crate::calls::{Answer, Call, Entry, GroupCall, KvCall, KvOp, PmiOp, Refused, TokenCall};
 pub use crate::contract::{Effect, Input, KnownStep, LinkId, MemberId, Memory, ReqId, Start};
 
 use crate::between::{Order, Output, Outputs, Report};

@@ -7,6 +7,8 @@
 //! daemon.json   name, node and pid of the daemon, for rsctl
 //! identity.json the identity that a restart keeps: node id, DVM and name; a head's counters
 //! kept          what a head keeps across a restart: groups, running epochs, names, values
+//! authority     a listening head's: the key and the certificate of the DVM's authority
+//! credentials   a joined daemon's: its key and its certificate
 //! inventory     what the node has, for the steps
 //! jobs/N.log    a job's events (head)
 //! steps/N       the launch of a job that runs here; its step locks it (flock) while the step runs
@@ -14,11 +16,12 @@
 //!
 //! Only the daemon's user may enter the directory (0700). Its contents are not trusted: a file that does not parse counts as absent.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -26,7 +29,7 @@ use anyhow::{Context, bail};
 use prost::Message;
 use rsd_core::JobId;
 use rsd_proto::transport::exit;
-use rsd_proto::v1::{Inventory, Launch};
+use rsd_proto::v1::{Authority, Credentials, Inventory, Launch};
 use serde::{Deserialize, Serialize};
 
 use super::claim::{Claim, HeldBy};
@@ -38,6 +41,8 @@ pub(crate) struct StateDir {
     path: PathBuf,
     /// Dropping it unlocks. It is replaced when the directory is created again.
     lock: Mutex<File>,
+    /// The files with keys, by name, which are written again when the directory is deleted.
+    secrets: Mutex<BTreeMap<&'static str, Vec<u8>>>,
     claim: Claim,
 }
 
@@ -97,6 +102,10 @@ fn try_lock_for(lock: &File, timeout: Duration) -> Result<(), TryLockError> {
     }
 }
 
+/// The files with keys.
+const AUTHORITY: &str = "authority";
+const CREDENTIALS: &str = "credentials";
+
 impl StateDir {
     /// Creates the directory if necessary and locks it. If another daemon holds the lock, the error names that daemon.
     pub(crate) fn open(path: &Path) -> anyhow::Result<StateDir> {
@@ -107,7 +116,7 @@ impl StateDir {
             Err(HeldBy(pid)) => bail!(runs_already(&path, Some(pid))),
         };
         let lock = lock(&path, DYING)?;
-        Ok(StateDir { path, lock: Mutex::new(lock), claim })
+        Ok(StateDir { path, lock: Mutex::new(lock), secrets: Mutex::default(), claim })
     }
 
     /// Whether the directory is still there, and this daemon's.
@@ -123,7 +132,7 @@ impl StateDir {
         make_private(&self.path)?;
         let lock = lock(&self.path, Duration::ZERO)?;
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
-        Ok(())
+        self.secrets().iter().try_for_each(|(name, bytes)| replace(&self.path.join(name), bytes))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -153,6 +162,38 @@ impl StateDir {
 
     pub(crate) fn write_identity(&self, identity: &Identity) -> anyhow::Result<()> {
         replace(&self.path.join("identity.json"), &serde_json::to_vec(identity)?)
+    }
+
+    pub(crate) fn authority(&self) -> Option<Authority> {
+        Authority::decode(&*self.secret(AUTHORITY)?).ok()
+    }
+
+    pub(crate) fn write_authority(&self, authority: &Authority) -> anyhow::Result<()> {
+        self.write_secret(AUTHORITY, authority.encode_to_vec())
+    }
+
+    pub(crate) fn credentials(&self) -> Option<Credentials> {
+        Credentials::decode(&*self.secret(CREDENTIALS)?).ok()
+    }
+
+    pub(crate) fn write_credentials(&self, credentials: &Credentials) -> anyhow::Result<()> {
+        self.write_secret(CREDENTIALS, credentials.encode_to_vec())
+    }
+
+    fn secret(&self, name: &'static str) -> Option<Vec<u8>> {
+        let bytes = fs::read(self.path.join(name)).ok()?;
+        self.secrets().insert(name, bytes.clone());
+        Some(bytes)
+    }
+
+    fn write_secret(&self, name: &'static str, bytes: Vec<u8>) -> anyhow::Result<()> {
+        replace(&self.path.join(name), &bytes)?;
+        self.secrets().insert(name, bytes);
+        Ok(())
+    }
+
+    fn secrets(&self) -> MutexGuard<'_, BTreeMap<&'static str, Vec<u8>>> {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes the node's inventory, for the steps.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use rsd_proto::services::dvm_server::Dvm;
-use rsd_proto::transport::{Stamped, Target, dial, dvm_client, exit, refusal};
+use rsd_proto::transport::{Own, Stamped, Target, dial, dvm_client, exit, refusal};
 use rsd_proto::v1::{
     CancelRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
     JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest,
@@ -29,12 +29,14 @@ pub(crate) struct ForwardService {
     pub(crate) door: Door,
     pub(crate) about: About,
     pub(crate) head: String,
+    pub(crate) own: Own,
     pub(crate) deadline: Duration,
 }
 
 impl ForwardService {
     async fn head(&self) -> Result<rsd_proto::services::dvm_client::DvmClient<Stamped>, Status> {
-        let channel = dial(&Target::Tcp(self.head.clone()), self.deadline).await.map_err(|error| {
+        let target = Target::Tcp(self.head.clone(), self.own.dialer(None));
+        let channel = dial(&target, self.deadline).await.map_err(|error| {
             refusal(Code::Unavailable, exit::UNREACHABLE, format!("the head at {} is unreachable: {error}", self.head))
         })?;
         Ok(dvm_client(channel))

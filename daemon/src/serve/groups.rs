@@ -5,7 +5,7 @@ use std::pin::Pin;
 use nix::unistd::geteuid;
 use rsd_core::rsd::{Answer, Call, GroupCall};
 use rsd_proto::join::{Event, Join};
-use rsd_proto::transport::Peer;
+use rsd_proto::transport::{Peer, Who, exit};
 use rsd_proto::v1::{
     GroupInfo, GroupRefusal, GroupRules, JoinEvent, JoinGo, JoinRequest, JoinWait, KickRequest, ListGroupsReply,
     join_event,
@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
-use super::join;
+use super::join::{self, Caller};
 use super::{status_of, unexpected};
 use crate::door::Door;
 
@@ -23,14 +23,18 @@ pub(crate) type JoinEvents = Pin<Box<dyn Stream<Item = Result<JoinEvent, Status>
 
 /// `JoinGroup`, the same on every daemon.
 pub(crate) fn join(door: &Door, request: Request<JoinRequest>) -> Response<JoinEvents> {
-    let unknown = Peer { uid: geteuid().as_raw(), pid: None };
-    let peer = request.extensions().get::<Peer>().copied().unwrap_or(unknown);
+    let who = request.extensions().get::<Peer>().map(|peer| peer.who);
+    let Some(Who::Local { uid, pid: caller_pid }) = who else {
+        let text = "a process joins a group through the daemon of its own node".to_owned();
+        let refused = Event::Error { code: exit::NOT_PERMITTED, text };
+        return Response::new(Box::pin(tokio_stream::once(Ok(message(refused)))));
+    };
     let JoinRequest { group, size, min, max, rank, timeout_ms, token, pid, export } = request.into_inner();
     let token = Some(token).filter(|token| !token.is_empty());
     let pid = Some(pid).filter(|pid| *pid > 0);
     let export = Some(export).filter(|export| !export.is_empty());
     let join = Join { group: Some(group), size, min, max, rank, timeout_ms, token, pid, export };
-    let events = join::over_grpc(door, peer, join);
+    let events = join::over_grpc(door, Caller { uid, pid: caller_pid }, join);
     Response::new(Box::pin(ReceiverStream::new(events).map(|event| Ok(message(event)))))
 }
 

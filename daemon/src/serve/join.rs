@@ -13,7 +13,7 @@ use anyhow::Context;
 use nix::unistd::{Pid, geteuid};
 use rsd_core::rsd::{Input, MemberId};
 use rsd_proto::join::{BY_OTHER, Decoder, Event, Join, Line};
-use rsd_proto::transport::{Peer, exit};
+use rsd_proto::transport::exit;
 use rsd_proto::v1::GroupJoin;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -59,7 +59,7 @@ pub(crate) async fn serve(listener: UnixListener, door: Door) {
             continue;
         };
         let Ok(credentials) = stream.peer_cred() else { continue };
-        let peer = Peer { uid: credentials.uid(), pid: credentials.pid().and_then(|pid| u32::try_from(pid).ok()) };
+        let peer = Caller { uid: credentials.uid(), pid: credentials.pid().and_then(|pid| u32::try_from(pid).ok()) };
         if peer.uid != 0 && peer.uid != geteuid().as_raw() {
             continue;
         }
@@ -76,7 +76,15 @@ pub(crate) async fn serve(listener: UnixListener, door: Door) {
 }
 
 /// Serves one client, from its request to its answer.
-async fn talk(mut stream: UnixStream, peer: Peer, door: &Door) {
+/// The process that requests a join, over a unix socket.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caller {
+    pub(crate) uid: u32,
+    /// Its pid in our namespace; None if the kernel does not report it.
+    pub(crate) pid: Option<u32>,
+}
+
+async fn talk(mut stream: UnixStream, peer: Caller, door: &Door) {
     let lease = match tokio::time::timeout(TALK_DEADLINE, request(&mut stream)).await {
         Ok(Some(Ok(join))) => Lease::take(door, peer, join),
         Ok(Some(Err(refusal))) => Err(refusal),
@@ -138,7 +146,7 @@ async fn say(stream: &mut UnixStream, event: &Event) -> Result<(), ()> {
 
 impl Lease {
     /// Sends the core a request for a place; the core answers by events.
-    fn take(door: &Door, peer: Peer, join: Join) -> Result<Lease, Event> {
+    fn take(door: &Door, peer: Caller, join: Join) -> Result<Lease, Event> {
         let refused = |code, text: String| Err(Event::Error { code, text });
         let other = join.pid.filter(|pid| Some(*pid) != peer.pid);
         let pid = other.or(peer.pid).unwrap_or(0);
@@ -207,7 +215,7 @@ impl Lease {
 }
 
 /// Serves a join over gRPC.
-pub(crate) fn over_grpc(door: &Door, peer: Peer, join: Join) -> mpsc::Receiver<Event> {
+pub(crate) fn over_grpc(door: &Door, peer: Caller, join: Join) -> mpsc::Receiver<Event> {
     let (client, stream) = mpsc::channel(16);
     // Converts to the text form and back, so that the same values are invalid in both forms.
     let lease = Join::parse(join.line().trim_end())

@@ -2,10 +2,11 @@
 
 use rsd_core::rsd::Input;
 use rsd_proto::services::link_server::Link;
-use rsd_proto::v1::{Down, Up, up};
+use rsd_proto::transport::{Peer, Who, exit, refusal};
+use rsd_proto::v1::{Down, Hello, Up, hello, up};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::{Request, Response, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::{Events, Reply};
 use crate::door::{Door, Event};
@@ -21,6 +22,7 @@ impl Link for LinkService {
     type AttachStream = Events<Down>;
 
     async fn attach(&self, request: Request<Streaming<Up>>) -> Reply<Self::AttachStream> {
+        let peer = request.extensions().get::<Peer>().copied();
         let mut ups = request.into_inner();
         let (sender, receiver) = mpsc::unbounded_channel();
         let door = self.door.clone();
@@ -30,6 +32,11 @@ impl Link for LinkService {
                 Ok(Some(Up { body: Some(up::Body::Hello(hello)) })) => hello,
                 _ => return,
             };
+            if let Err(why) = may_attach(peer, &hello) {
+                // The child may have closed the stream.
+                let _ = sender.send(Err(why));
+                return;
+            }
             door.send(Event::Link { link, down: sender });
             door.send(Event::Input(Input::Hello { link, hello }));
             // The shell closes a link by dropping its sender; the child then closes this stream.
@@ -39,5 +46,46 @@ impl Link for LinkService {
             door.send(Event::Input(Input::LinkClosed { link }));
         });
         Ok(Response::new(Box::pin(UnboundedReceiverStream::new(receiver))))
+    }
+}
+
+/// Checks that a child is the node that its certificate names. Steps use the unix socket.
+fn may_attach(peer: Option<Peer>, hello: &Hello) -> Result<(), Status> {
+    let Some(Who::Node(certified)) = peer.map(|peer| peer.who) else { return Ok(()) };
+    let named = match &hello.who {
+        Some(hello::Who::Node(node)) => node.nodes.first().map(|node| node.node),
+        Some(hello::Who::Step(_)) | None => None,
+    };
+    if named == Some(certified) {
+        return Ok(());
+    }
+    let named = named.map_or_else(|| "not a node".to_owned(), |node| format!("node {node}"));
+    let text = format!("the caller says that it is {named}, and its certificate is that of node {certified}");
+    Err(refusal(Code::PermissionDenied, exit::NOT_PERMITTED, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use rsd_proto::v1::{NodeHello, NodeInfo, StepHello};
+
+    use super::*;
+
+    fn says(who: hello::Who, certified: Who) -> bool {
+        let hello = Hello { version: String::new(), who: Some(who) };
+        may_attach(Some(Peer { who: certified, from: None }), &hello).is_ok()
+    }
+
+    fn node(id: u32) -> hello::Who {
+        let nodes = vec![NodeInfo { node: id, ..NodeInfo::default() }];
+        hello::Who::Node(NodeHello { nodes, ..NodeHello::default() })
+    }
+
+    #[test]
+    fn a_node_attaches_only_as_the_node_that_its_certificate_names() {
+        assert!(says(node(7), Who::Node(7)));
+        assert!(!says(node(8), Who::Node(7)));
+        assert!(!says(node(0), Who::Node(7)), "a node without an id has not enrolled");
+        assert!(!says(hello::Who::Step(StepHello::default()), Who::Node(7)), "steps use the unix socket");
+        assert!(says(hello::Who::Step(StepHello::default()), Who::Local { uid: 0, pid: None }));
     }
 }

@@ -3,9 +3,10 @@
 //!
 //! - [`head`]: clients' requests about the DVM, answered by the head; [`forward`]: the same on every other daemon, forwarded to
 //!   the head.
-//!   [`groups`], [`kv`]: two families of these calls.
+//!   [`groups`], [`kv`]: two families of these calls. [`access`]: join tokens and certificates.
 //! - [`link`]: child daemons and steps. [`pmi`]: ranks that speak gRPC. [`join`]: the socket for members of groups.
 
+pub(crate) mod access;
 pub(crate) mod forward;
 mod groups;
 pub(crate) mod head;

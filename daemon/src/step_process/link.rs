@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use rsd_core::step::Input;
 use rsd_core::uplink::Backoff;
-use rsd_proto::transport::{Target, dial, link_client};
+use rsd_proto::transport::{DialError, Target, dial, exit_code, link_client};
 use rsd_proto::v1::{Down, Hello, StepHello, Up, down, hello, up};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::Streaming;
-use tracing::debug;
+use tonic::{Status, Streaming};
+use tracing::{debug, warn};
 
 use super::Event;
 use crate::disk::state_dir;
@@ -23,15 +23,27 @@ pub(super) struct Line {
     downs: Streaming<Down>,
 }
 
-/// Connects to the daemon; None if no daemon answers.
-pub(super) async fn open(state_dir: &Path) -> Option<Line> {
+/// Why a link failed, and whether the daemon has refused it.
+pub(super) struct Broken {
+    why: String,
+    refused: bool,
+}
+
+impl Broken {
+    fn of(status: &Status) -> Broken {
+        Broken { why: status.message().to_owned(), refused: exit_code(status).is_some() }
+    }
+}
+
+/// Connects to the daemon.
+pub(super) async fn open(state_dir: &Path) -> Result<Line, Broken> {
     let target = Target::Unix(state_dir::socket(state_dir));
-    let channel =
-        dial(&target, DIAL_DEADLINE).await.inspect_err(|error| debug!(%error, "cannot reach the daemon")).ok()?;
+    let unreachable = |error: DialError| Broken { why: error.to_string(), refused: false };
+    let channel = dial(&target, DIAL_DEADLINE).await.map_err(unreachable)?;
     let (ups, receiver) = mpsc::unbounded_channel();
     let attaching = link_client(channel).attach(UnboundedReceiverStream::new(receiver)).await;
-    let downs = attaching.inspect_err(|status| debug!(%status, "the daemon refused the link")).ok()?.into_inner();
-    Some(Line { ups, downs })
+    let downs = attaching.map_err(|status| Broken::of(&status))?.into_inner();
+    Ok(Line { ups, downs })
 }
 
 /// Attaches, passes messages, and attaches again until the step's loop ends. Uses `first` before it connects again.
@@ -41,17 +53,26 @@ pub(super) async fn keep(
     events: mpsc::UnboundedSender<Event>,
     mut first: Option<Line>,
 ) {
-    let mut backoff = Backoff::of_step();
+    let (mut backoff, mut was_refused) = (Backoff::of_step(), false);
     while !events.is_closed() {
-        let line = match first.take() {
-            Some(line) => Some(line),
+        let opened = match first.take() {
+            Some(line) => Ok(line),
             None => open(&state_dir).await,
         };
-        if let Some(line) = line {
-            match serve(line, &hello, &events).await {
-                Ok(()) => backoff.reset(),
-                Err(error) => debug!(error, "the link to the daemon failed"),
+        let ended = match opened {
+            Ok(line) => serve(line, &hello, &events).await,
+            Err(broken) => Err(broken),
+        };
+        match ended {
+            Ok(()) => backoff.reset(),
+            Err(Broken { why, refused: true }) if !was_refused => {
+                was_refused = true;
+                warn!(
+                    why,
+                    "the daemon refuses the link of this job's step, which tries on until its ranks' grace is over"
+                );
             }
+            Err(Broken { why, .. }) => debug!(why, "the link to the daemon failed"),
         }
         if events.send(Event::Input(Input::LinkDown)).is_err() {
             return;
@@ -61,17 +82,17 @@ pub(super) async fn keep(
 }
 
 /// Serves one link, from its first message to its end.
-async fn serve(line: Line, hello: &StepHello, events: &mpsc::UnboundedSender<Event>) -> Result<(), String> {
+async fn serve(line: Line, hello: &StepHello, events: &mpsc::UnboundedSender<Event>) -> Result<(), Broken> {
     let Line { ups, mut downs } = line;
     let who = Some(hello::Who::Step(hello.clone()));
     let first = Hello { version: rsd_proto::VERSION.into(), who };
-    ups.send(Up { body: Some(up::Body::Hello(first)) }).map_err(|_| "closed")?;
+    ups.send(Up { body: Some(up::Body::Hello(first)) }).map_err(|_| Broken { why: "closed".into(), refused: false })?;
     let mut sender = Some(ups);
     loop {
         let down = match downs.message().await {
             Ok(Some(down)) => down,
             Ok(None) => return Ok(()),
-            Err(status) => return Err(status.message().to_owned()),
+            Err(status) => return Err(Broken::of(&status)),
         };
         let event = match down.body {
             Some(down::Body::Welcome(_)) => match sender.take() {

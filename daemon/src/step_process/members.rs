@@ -12,7 +12,7 @@ use bytes::Bytes;
 use nix::unistd::Pid;
 use rsd_core::step::{Input, Local, MemberStart};
 use rsd_proto::pmi::v1::{Request, RequestDecoder};
-use rsd_proto::transport::loopback_peer_uid;
+use rsd_proto::transport::loopback::loopback_peer_uid;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};

@@ -76,7 +76,7 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     let tuning = crate::settings::tuning(&settings);
     tokio::task::LocalSet::new().block_on(&runtime, async {
         // Everything that does not need the order is done before it arrives, because a launch waits for the rest.
-        let first_line = link::open(&options.state_dir).await;
+        let first_line = link::open(&options.state_dir).await.ok();
         let signals = Signals::listen()?;
         let inventory = state_dir::inventory(&options.state_dir);
         spawn::map_own_text();

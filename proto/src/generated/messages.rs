@@ -1924,9 +1924,131 @@ pub struct PmiValue {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PmiDone {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EnrollRequest {
+    /// The token's number and its secret.
+    #[prost(fixed64, tag = "1")]
+    pub token: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub secret: ::prost::bytes::Bytes,
+    /// An ECDSA key on P-256: the uncompressed point, 65 bytes.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub public_key: ::prost::bytes::Bytes,
+    /// Set by a daemon that forwards the request: the caller's IP address.
+    #[prost(string, tag = "4")]
+    pub from: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RenewRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub public_key: ::prost::bytes::Bytes,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Enrolled {
+    /// DER.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub certificate: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub authority: ::prost::bytes::Bytes,
+    #[prost(string, tag = "3")]
+    pub dvm: ::prost::alloc::string::String,
+    /// The node's id; absent for a user.
+    #[prost(uint32, optional, tag = "4")]
+    pub node: ::core::option::Option<u32>,
+    /// The certificate is valid from and until these times, in milliseconds since the Unix epoch.
+    #[prost(uint64, tag = "5")]
+    pub from_ms: u64,
+    #[prost(uint64, tag = "6")]
+    pub until_ms: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NewTokenRequest {
+    /// 0: the default.
+    #[prost(uint64, tag = "1")]
+    pub ttl_ms: u64,
+    #[prost(uint32, tag = "2")]
+    pub uses: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NewTokenReply {
+    #[prost(string, tag = "1")]
+    pub token: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub info: ::core::option::Option<TokenInfo>,
+    /// Where the head listens.
+    #[prost(string, tag = "3")]
+    pub listen: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TokenInfo {
+    #[prost(fixed64, tag = "1")]
+    pub id: u64,
+    #[prost(uint64, tag = "2")]
+    pub expires_ms: u64,
+    /// How often it may still be used, and how often in all.
+    #[prost(uint32, tag = "3")]
+    pub uses_left: u32,
+    #[prost(uint32, tag = "4")]
+    pub uses: u32,
+    #[prost(bool, tag = "5")]
+    pub revoked: bool,
+    /// The user who made it.
+    #[prost(uint32, tag = "6")]
+    pub uid: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListTokensRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListTokensReply {
+    #[prost(message, repeated, tag = "1")]
+    pub tokens: ::prost::alloc::vec::Vec<TokenInfo>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeTokenRequest {
+    #[prost(fixed64, tag = "1")]
+    pub id: u64,
+}
+/// A file: a key and its certificate. Keys are PKCS #8.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Credentials {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub certificate: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub authority: ::prost::bytes::Bytes,
+    #[prost(string, tag = "4")]
+    pub dvm: ::prost::alloc::string::String,
+    /// The node's id; absent for a user.
+    #[prost(uint32, optional, tag = "5")]
+    pub node: ::core::option::Option<u32>,
+    #[prost(uint64, tag = "6")]
+    pub from_ms: u64,
+    #[prost(uint64, tag = "7")]
+    pub until_ms: u64,
+}
+/// A file: the authority of a DVM.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Authority {
+    #[prost(string, tag = "1")]
+    pub dvm: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub key: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub certificate: ::prost::bytes::Bytes,
+}
+/// What a head keeps of a token. The secret itself is not kept.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeptToken {
+    #[prost(message, optional, tag = "1")]
+    pub info: ::core::option::Option<TokenInfo>,
+    /// SHA-256 of the secret.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub hash: ::prost::bytes::Bytes,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Kept {
-    #[prost(oneof = "kept::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "kept::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub what: ::core::option::Option<kept::What>,
 }
 /// Nested message and enum types in `Kept`.
@@ -1958,6 +2080,11 @@ pub mod kept {
         /// An epoch is being killed.
         #[prost(message, tag = "10")]
         Kill(super::KeptKill),
+        /// The current state of a join token.
+        #[prost(message, tag = "11")]
+        Token(super::KeptToken),
+        #[prost(fixed64, tag = "12")]
+        TokenGone(u64),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]

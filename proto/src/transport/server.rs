@@ -1,5 +1,7 @@
 //! The server of a daemon: its services behind one HTTP/2 server, selected by the service name in the request's path.
 //!
+//! Every request passes [`may_call`], the one table of what a peer may call.
+//!
 //! tonic's own router would do the same with a web framework below it, which costs every build more time than these lines.
 
 use std::convert::Infallible;
@@ -9,21 +11,24 @@ use std::task::{Context, Poll};
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tonic::server::NamedService;
-use tonic::service::InterceptorLayer;
+use tonic::{Code, Status};
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
-use super::{CheckStamp, Conn, KEEP_ALIVE};
+use super::tls::Unrecognised;
+use super::{Conn, KEEP_ALIVE, Peer, Refusals, Who, check_stamp, exit, refusal};
 
 type Boxed = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 
 /// The services that a server offers, by their names (`rsd.v1.Dvm`).
 #[derive(Debug, Clone, Default)]
-pub struct Services(Vec<(&'static str, Boxed)>);
+pub struct Services {
+    services: Vec<(&'static str, Boxed)>,
+    refusals: Refusals,
+}
 
 impl Services {
     /// Adds a generated server, for example a `DvmServer`.
@@ -33,8 +38,13 @@ impl Services {
         S: NamedService + Clone + Send + Sync + 'static,
         S::Future: Send + 'static,
     {
-        self.0.push((S::NAME, BoxCloneSyncService::new(service)));
+        self.services.push((S::NAME, BoxCloneSyncService::new(service)));
         self
+    }
+
+    /// Reports refused requests of TCP peers to `refusals`.
+    pub fn reporting_to(self, refusals: Refusals) -> Services {
+        Services { refusals, ..self }
     }
 
     /// Serves `connections` (see [`accept`](super::accept)) until `stopped` completes; then finishes the requests that run.
@@ -47,7 +57,6 @@ impl Services {
         stopped: impl Future<Output = ()>,
     ) -> Result<(), tonic::transport::Error> {
         tonic::transport::Server::builder()
-            .layer(InterceptorLayer::new(CheckStamp))
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20)
             .http2_keepalive_interval(Some(KEEP_ALIVE))
@@ -69,8 +78,17 @@ impl Service<Request<Body>> for Services {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let path = request.uri().path();
-        let name = path.strip_prefix('/').and_then(|path| path.split('/').next()).unwrap_or_default();
-        match self.0.iter().find(|(known, _)| *known == name) {
+        let (name, method) = path.strip_prefix('/').and_then(|path| path.split_once('/')).unwrap_or_default();
+        // Every accepted connection has a peer.
+        let unknown = Peer { who: Who::Guest(Unrecognised::NoCertificate), from: None };
+        let peer = request.extensions().get::<Peer>().copied().unwrap_or(unknown);
+        let not_permitted = |why: String| refusal(Code::PermissionDenied, exit::NOT_PERMITTED, why);
+        let checked = check_stamp(request.headers());
+        if let Err(refused) = checked.and_then(|()| may_call(peer.who, name, method).map_err(not_permitted)) {
+            self.refusals.report(peer.from, refused.message());
+            return Box::pin(std::future::ready(Ok(refused.into_http())));
+        }
+        match self.services.iter().find(|(known, _)| *known == name) {
             Some((_, service)) => Box::pin(service.clone().oneshot(request)),
             None => {
                 let status = Status::unimplemented(format!("unknown service `{name}`: use programs of one release"));
@@ -80,9 +98,51 @@ impl Service<Request<Body>> for Services {
     }
 }
 
+/// Decides whether a peer may call a method of a service. The error is a sentence about the peer.
+fn may_call(who: Who, service: &str, method: &str) -> Result<(), String> {
+    match (who, service, method) {
+        (Who::Local { .. }, _, _)
+        | (Who::Node(_), "rsd.v1.Link" | "rsd.v1.Dvm" | "rsd.v1.Access", _)
+        | (Who::User(_), "rsd.v1.Dvm", _)
+        | (Who::User(_), "rsd.v1.Access", "Renew")
+        | (Who::Guest(_), "rsd.v1.Access", "Join" | "Login") => Ok(()),
+        (Who::Guest(why), _, _) => Err(format!(
+            "{why}: get a token on the head's machine (rsd token new), then: rsd start --join HOST:PORT --token TOKEN for a \
+             daemon, or rsctl login HOST:PORT --token TOKEN for a user"
+        )),
+        (Who::Node(node), _, _) => Err(format!("node {node} may not call {service}/{method}")),
+        (Who::User(uid), _, _) => Err(format!("the certificate of user {uid} does not allow {service}/{method}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_certificate_opens_more_than_enrolling() {
+        let guest = Who::Guest(Unrecognised::NoCertificate);
+        let (node, user) = (Who::Node(7), Who::User(1000));
+        let local = Who::Local { uid: 0, pid: None };
+        let rows = [
+            ("rsd.v1.Access", "Join", [true, true, false, true]),
+            ("rsd.v1.Access", "Login", [true, true, false, true]),
+            ("rsd.v1.Access", "Renew", [false, true, true, true]),
+            ("rsd.v1.Access", "NewToken", [false, true, false, true]),
+            ("rsd.v1.Access", "RevokeToken", [false, true, false, true]),
+            ("rsd.v1.Dvm", "Submit", [false, true, true, true]),
+            ("rsd.v1.Link", "Attach", [false, true, false, true]),
+            ("rsd.v1.Pmi", "Put", [false, false, false, true]),
+            ("rsd.v1.Other", "Join", [false, false, false, true]),
+        ];
+        for (service, method, allowed) in rows {
+            let found = [guest, node, user, local].map(|who| may_call(who, service, method).is_ok());
+            assert_eq!(found, allowed, "{service}/{method}");
+        }
+        assert!(
+            may_call(guest, "rsd.v1.Dvm", "Submit").unwrap_err().starts_with("it has no certificate of this DVM: ")
+        );
+    }
 
     /// A service that answers with its own name in a header.
     #[derive(Clone)]
@@ -113,7 +173,9 @@ mod tests {
 
     fn ask(path: &str) -> Response<Body> {
         let mut services = Services::default().with(Named::<true>).with(Named::<false>);
-        let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+        let mut request =
+            Request::builder().uri(path).header("rsd-protocol", crate::PROTOCOL).body(Body::empty()).unwrap();
+        request.extensions_mut().insert(Peer { who: Who::Local { uid: 0, pid: None }, from: None });
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(services.call(request)).unwrap()
     }

@@ -22,6 +22,10 @@ impl Head {
                 let answer = self.on_group_call(now, call, out).unwrap_or_else(Answer::Refused);
                 out.answer(req, answer);
             }
+            Call::Token(call) => {
+                let answer = self.on_token_call(now, call, out);
+                out.answer(req, answer);
+            }
             Call::Kv(call) => self.on_kv_call(now, req, call, out),
             Call::Submit { spec, secret } => {
                 if let Err(refused) = self.submit(now, req, *spec, secret, out) {

@@ -1,5 +1,5 @@
-//! The state that a head keeps across a restart: groups with their rules and numbers, running epochs, and the names and values
-//! that these have published and put. The processes of an epoch are not children of rsd and keep running; jobs whose ranks rsd
+//! The state that a head keeps across a restart: groups with their rules and numbers, running epochs, the names and values
+//! that these have published and put, and join tokens. The processes of an epoch are not children of rsd and keep running; jobs whose ranks rsd
 //! has started end with their head.
 //!
 //! The head emits a record of each change, in order ([`Effect::Keep`]). The shell appends the records to a file, and passes all of
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use prost::Message;
 use rsd_proto::v1::{
-    self as wire, GroupEpoch, GroupInfo, JobState, Kept, KeptEpoch, KeptKill, KeptValue, NameResult, PublishedName,
-    kept,
+    self as wire, GroupEpoch, GroupInfo, JobState, Kept, KeptEpoch, KeptKill, KeptToken, KeptValue, NameResult,
+    PublishedName, kept,
 };
 
 use super::life::Why;
@@ -31,6 +31,7 @@ struct Past {
     names: BTreeMap<Bytes, PublishedName>,
     answers: BTreeMap<(JobId, NodeId, u64), NameResult>,
     values: BTreeMap<(JobId, Bytes), KeptValue>,
+    tokens: BTreeMap<u64, KeptToken>,
 }
 
 impl Past {
@@ -63,6 +64,8 @@ impl Past {
             kept::What::NameGone(name) => drop(self.names.remove(&name)),
             kept::What::Answer(answer) => drop(self.answers.insert((answer.job, answer.node, answer.call), answer)),
             kept::What::Value(value) => drop(self.values.insert((value.job, value.key.clone()), value)),
+            kept::What::Token(token) => drop(self.tokens.insert(token.info.map_or(0, |info| info.id), token)),
+            kept::What::TokenGone(id) => drop(self.tokens.remove(&id)),
             kept::What::ValueGone(value) => drop(self.values.remove(&(value.job, value.key))),
         }
     }
@@ -103,6 +106,7 @@ impl Head {
         let answers = self.questions.names_answered().filter(|answer| self.outlives_head(answer.job));
         let values = alive().flat_map(|job| self.values.kept(job.id)).map(kept::What::Value);
         let all = groups.chain(epochs).chain(kills).chain(names).chain(answers.map(kept::What::Answer)).chain(values);
+        let all = all.chain(self.tokens.kept().cloned().map(kept::What::Token));
         all.map(|what| Kept { what: Some(what) }).collect()
     }
 
@@ -128,6 +132,9 @@ impl Head {
         }
         for value in past.values.into_values().filter(|value| self.jobs.is_alive(value.job)) {
             self.values.restore(value);
+        }
+        for token in past.tokens.into_values() {
+            self.restore_token(now, token);
         }
     }
 

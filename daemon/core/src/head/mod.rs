@@ -7,6 +7,7 @@
 //! - [`family`]: jobs that ranks spawn. [`groups`], [`lobby`]: running processes, and the groups that they join.
 //! - [`names`], [`questions`], [`values`], [`stdin`], [`probes`]: requests of ranks, steps and clients. [`answers`]: dispatch of
 //!   clients' calls.
+//! - [`tokens`]: join tokens.
 //! - [`kept`]: the state that a head keeps across a restart.
 //!
 //! Cost: an input looks only at the jobs and nodes that it concerns. Three operations look at every node: placing a job, listing
@@ -32,6 +33,7 @@ mod questions;
 mod queue;
 mod spawned;
 mod stdin;
+mod tokens;
 mod values;
 
 use std::collections::BTreeSet;
@@ -53,6 +55,7 @@ use nodes::Nodes;
 use probes::Probes;
 use questions::Questions;
 use queue::Queue;
+use tokens::Tokens;
 use values::Values;
 
 /// The head's state.
@@ -72,6 +75,7 @@ pub(crate) struct Head {
     probes: Probes,
     lobby: Lobby,
     values: Values,
+    tokens: Tokens,
     timers: Timers<Due>,
     /// Records that must be written, in order.
     changes: Vec<wire::Kept>,
@@ -117,6 +121,7 @@ impl Head {
             probes: Probes::default(),
             lobby: Lobby::default(),
             values: Values::default(),
+            tokens: Tokens::default(),
             timers: Timers::default(),
             changes: Vec::new(),
             stopping: Stopping::No,

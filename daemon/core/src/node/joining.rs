@@ -5,7 +5,7 @@ use rsd_proto::v1::{self as wire, Down, NodeInfo, down, hello::Who, up};
 use super::{Node, STOP_DEADLINE, Stopping, members};
 use crate::between::{Outputs, Report};
 use crate::calls::Answer;
-use crate::contract::{Effect, LinkId, ReqId};
+use crate::contract::{Effect, HEAD, LinkId, ReqId};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now, sentences};
 
@@ -189,9 +189,10 @@ impl Node {
     /// Handles a redirect. The head sends this daemon's id and name and the parent to dial; another daemon sends the head's
     /// address.
     pub(crate) fn on_redirected(&mut self, redirect: wire::Redirect, out: &mut Outputs<Report>) {
-        if redirect.node == 0 {
-            self.head_addr = redirect.parent_addr;
-        } else {
+        if redirect.parent == HEAD {
+            self.head_addr.clone_from(&redirect.parent_addr);
+        }
+        if redirect.node != 0 {
             self.become_node(redirect.node, redirect.name, redirect.dvm, out);
             self.me.parent = redirect.parent;
         }

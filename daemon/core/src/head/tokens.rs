@@ -1,0 +1,244 @@
+//! Join tokens: what admits a new node, or a user on another machine.
+//!
+//! The shell makes a token's number and secret and hashes secrets; this table sees only hashes. A secret has 128 random bits, so it
+//! cannot be guessed, and its hash needs no protection against guessing. Wrong tokens are counted by source, so that a program that
+//! keeps trying costs little. A right token is accepted all the same: a limit that also held for right tokens would let any program
+//! on a shared address keep others out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rsd_proto::v1::{KeptToken, TokenInfo, kept};
+
+use super::Head;
+use crate::Now;
+use crate::between::{Order, Outputs};
+use crate::calls::{Answer, Refused, TokenCall, exit};
+use crate::contract::{Effect, in_ms};
+
+/// The most tokens that are kept, with those that admit nothing any more.
+const TOKENS_MAX: usize = 1024;
+/// How long a token is kept after its end, so that a refusal can say why it is refused.
+const MEMORY: Duration = Duration::from_secs(24 * 3600);
+/// The longest life of a token.
+const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+/// The most wrong tokens from one source in [`WINDOW`] that are answered with the reason.
+const WRONG_MAX: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(60);
+/// The most sources that are counted; more are counted as one.
+const SOURCES_MAX: usize = 4096;
+
+/// All tokens, and the sources of wrong ones.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    by_id: BTreeMap<u64, KeptToken>,
+    wrong: BTreeMap<String, Wrong>,
+}
+
+/// The wrong tokens from one source since `since`.
+#[derive(Debug)]
+struct Wrong {
+    since: Duration,
+    count: u32,
+}
+
+impl Tokens {
+    /// Adds a token. Fails if too many exist.
+    fn add(&mut self, now: Now, token: KeptToken) -> Result<(), Refused> {
+        self.forget_old(now);
+        if self.by_id.len() >= TOKENS_MAX {
+            let text = format!("the DVM has {TOKENS_MAX} tokens: revoke some, or wait until some have expired");
+            return Err(Refused::new(exit::USAGE, text));
+        }
+        let Some(id) = token.info.map(|info| info.id) else { return Ok(()) };
+        self.by_id.insert(id, token);
+        Ok(())
+    }
+
+    /// Returns the numbers of the tokens whose end is long past, and forgets them.
+    fn forget_old(&mut self, now: Now) -> Vec<u64> {
+        let old = |token: &KeptToken| token.info.is_none_or(|info| info.expires_ms + in_ms(MEMORY) < now.unix_ms);
+        let gone: Vec<u64> = self.by_id.iter().filter(|(_, token)| old(token)).map(|(id, _)| *id).collect();
+        gone.iter().for_each(|id| drop(self.by_id.remove(id)));
+        gone
+    }
+
+    fn infos(&self) -> Vec<TokenInfo> {
+        self.by_id.values().filter_map(|token| token.info).collect()
+    }
+
+    pub(super) fn kept(&self) -> impl Iterator<Item = &KeptToken> {
+        self.by_id.values()
+    }
+
+    /// Uses a token once, if it is valid. `from`: the source, for counting wrong tokens.
+    fn redeem(&mut self, now: Now, id: u64, hash: &[u8], from: &str) -> Result<&KeptToken, Refused> {
+        let why = match self.by_id.get_mut(&id).filter(|token| token.hash == hash) {
+            None => "unknown token",
+            Some(KeptToken { info: Some(info), .. }) if info.revoked => "the token has been revoked",
+            Some(KeptToken { info: Some(info), .. }) if info.expires_ms <= now.unix_ms => "the token has expired",
+            Some(KeptToken { info: Some(info), .. }) if info.uses_left == 0 => "the token is used up",
+            Some(KeptToken { info: Some(info), .. }) => {
+                info.uses_left -= 1;
+                return Ok(&self.by_id[&id]);
+            }
+            Some(KeptToken { info: None, .. }) => "unknown token",
+        };
+        Err(Refused::new(exit::NOT_PERMITTED, self.count_wrong(now.mono, from, why)))
+    }
+
+    /// Counts a wrong token; returns the refusal's text.
+    fn count_wrong(&mut self, now: Duration, from: &str, why: &str) -> String {
+        self.wrong.retain(|_, wrong| now.saturating_sub(wrong.since) < WINDOW);
+        let known = self.wrong.contains_key(from) || self.wrong.len() < SOURCES_MAX;
+        let source = if known { from } else { "" };
+        let wrong = self.wrong.entry(source.to_owned()).or_insert(Wrong { since: now, count: 0 });
+        wrong.count = wrong.count.saturating_add(1);
+        if wrong.count > WRONG_MAX {
+            return format!("too many wrong tokens from {from}: try again in a minute");
+        }
+        format!("{why}: make a new one on the head's machine: rsd token new")
+    }
+}
+
+impl Head {
+    pub(super) fn on_token_call(&mut self, now: Now, call: TokenCall, out: &mut Outputs<Order>) -> Answer {
+        match self.token_call(now, call, out) {
+            Ok(answer) => answer,
+            Err(refused) => Answer::Refused(refused),
+        }
+    }
+
+    fn token_call(&mut self, now: Now, call: TokenCall, out: &mut Outputs<Order>) -> Result<Answer, Refused> {
+        match call {
+            TokenCall::New { id, hash, ttl, uses, uid } => {
+                let expires_ms = now.unix_ms + in_ms(ttl.min(TTL_MAX));
+                let info = TokenInfo { id, expires_ms, uses_left: uses, uses, revoked: false, uid };
+                for old in self.tokens.forget_old(now) {
+                    self.keep(kept::What::TokenGone(old));
+                }
+                self.tokens.add(now, KeptToken { info: Some(info), hash: Bytes::copy_from_slice(&hash) })?;
+                self.keep_token(id);
+                Ok(Answer::Tokens(vec![info]))
+            }
+            TokenCall::List => Ok(Answer::Tokens(self.tokens.infos())),
+            TokenCall::Revoke { id } => {
+                let unknown = || Refused::new(exit::NO_SUCH_JOB, format!("unknown token {id:016x} (rsd token list)"));
+                let token = self.tokens.by_id.get_mut(&id).and_then(|token| token.info.as_mut()).ok_or_else(unknown)?;
+                token.revoked = true;
+                let info = *token;
+                self.keep_token(id);
+                Ok(Answer::Tokens(vec![info]))
+            }
+            TokenCall::Redeem { id, hash, from, new_node } => {
+                let token = self.tokens.redeem(now, id, &hash, &from)?;
+                let uid = token.info.map_or(0, |info| info.uid);
+                self.keep_token(id);
+                let node = new_node.then(|| {
+                    let node = self.memory.next_node;
+                    self.memory.next_node += 1;
+                    // The id must never be given to another node.
+                    out.push(Effect::Remember(self.memory));
+                    node
+                });
+                Ok(Answer::Redeemed { uid, node })
+            }
+        }
+    }
+
+    fn keep_token(&mut self, id: u64) {
+        if let Some(token) = self.tokens.by_id.get(&id).cloned() {
+            self.keep(kept::What::Token(token));
+        }
+    }
+
+    /// Restores a token from the records of the previous head.
+    pub(super) fn restore_token(&mut self, now: Now, token: KeptToken) {
+        // More than the limit were never kept.
+        let _ = self.tokens.add(now, token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: [u8; 32] = [7; 32];
+
+    fn at(seconds: u64) -> Now {
+        Now { mono: Duration::from_secs(seconds), unix_ms: 1_000_000_000_000 + seconds * 1000 }
+    }
+
+    fn token(id: u64, uses: u32, ttl: u64) -> KeptToken {
+        let expires_ms = at(ttl).unix_ms;
+        let info = TokenInfo { id, expires_ms, uses_left: uses, uses, revoked: false, uid: 1000 };
+        KeptToken { info: Some(info), hash: Bytes::copy_from_slice(&HASH) }
+    }
+
+    fn with(token: KeptToken) -> Tokens {
+        let mut tokens = Tokens::default();
+        tokens.add(at(0), token).unwrap();
+        tokens
+    }
+
+    fn refused(tokens: &mut Tokens, now: u64, id: u64, hash: &[u8]) -> String {
+        tokens.redeem(at(now), id, hash, "10.0.0.1").unwrap_err().text
+    }
+
+    #[test]
+    fn a_token_admits_as_often_as_it_says_until_it_expires() {
+        let mut tokens = with(token(5, 2, 600));
+        assert!(tokens.redeem(at(1), 5, &HASH, "a").is_ok());
+        assert!(tokens.redeem(at(599), 5, &HASH, "a").is_ok());
+        assert!(refused(&mut tokens, 599, 5, &HASH).starts_with("the token is used up: make a new one"));
+        let mut tokens = with(token(5, 2, 600));
+        assert!(refused(&mut tokens, 600, 5, &HASH).starts_with("the token has expired: "));
+    }
+
+    #[test]
+    fn a_wrong_secret_and_an_unknown_number_get_the_same_answer() {
+        let mut tokens = with(token(5, 1, 600));
+        let wrong = refused(&mut tokens, 1, 5, &[8; 32]);
+        assert!(wrong.starts_with("unknown token: "), "{wrong}");
+        assert_eq!(refused(&mut tokens, 1, 6, &HASH), wrong);
+        assert!(tokens.redeem(at(1), 5, &HASH, "a").is_ok(), "wrong ones do not use it up");
+    }
+
+    #[test]
+    fn a_revoked_token_admits_nothing() {
+        let mut tokens = with(token(5, 1, 600));
+        tokens.by_id.get_mut(&5).unwrap().info.as_mut().unwrap().revoked = true;
+        assert!(refused(&mut tokens, 1, 5, &HASH).starts_with("the token has been revoked: "));
+    }
+
+    #[test]
+    fn wrong_tokens_are_counted_by_source_and_a_right_one_still_admits() {
+        let mut tokens = with(token(5, 1, 600));
+        for _ in 0..WRONG_MAX {
+            assert!(refused(&mut tokens, 1, 9, &HASH).starts_with("unknown token"));
+        }
+        let text = refused(&mut tokens, 2, 9, &HASH);
+        assert_eq!(text, "too many wrong tokens from 10.0.0.1: try again in a minute");
+        let other = tokens.redeem(at(2), 9, &HASH, "10.0.0.2").unwrap_err();
+        assert!(other.text.starts_with("unknown token"), "another source is counted by itself");
+        assert!(tokens.redeem(at(2), 5, &HASH, "10.0.0.1").is_ok());
+        assert!(refused(&mut tokens, 62, 9, &HASH).starts_with("unknown token"), "a minute later");
+    }
+
+    #[test]
+    fn sources_and_tokens_are_bounded() {
+        let mut tokens = Tokens::default();
+        for source in 0..SOURCES_MAX + 100 {
+            tokens.redeem(at(1), 9, &HASH, &source.to_string()).unwrap_err();
+        }
+        assert_eq!(tokens.wrong.len(), SOURCES_MAX + 1);
+        for id in 0..TOKENS_MAX as u64 {
+            tokens.add(at(0), token(id, 1, 600)).unwrap();
+        }
+        assert!(tokens.add(at(0), token(9999, 1, 600)).unwrap_err().text.contains("revoke some"));
+        let next_day = 600 + MEMORY.as_secs() + 1;
+        assert!(tokens.add(at(next_day), token(9999, 1, next_day + 600)).is_ok(), "old ones are forgotten");
+        assert_eq!(tokens.infos().len(), 1);
+    }
+}

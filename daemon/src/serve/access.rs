@@ -1,0 +1,207 @@
+//! The gRPC service for join tokens and certificates. The head answers; any other daemon forwards.
+//!
+//! Which peer may call which method is decided before, by the transport. Here a caller's certificate only says for which node or user
+//! the next one is.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::unistd::geteuid;
+use rsd_core::rsd::{Answer, Call, TokenCall};
+use rsd_proto::services::access_client::AccessClient;
+use rsd_proto::services::access_server::Access;
+use rsd_proto::transport::token::{Fingerprint, Token};
+use rsd_proto::transport::{Own, Peer, Refusals, Stamped, Target, Who, access_client, dial, exit, refusal};
+use rsd_proto::v1::{
+    EnrollRequest, Enrolled, ListTokensReply, ListTokensRequest, NewTokenReply, NewTokenRequest, RenewRequest,
+    RevokeTokenRequest, TokenInfo,
+};
+use tonic::{Code, Request, Response, Status};
+
+use super::{Reply, status_of, unexpected};
+use crate::clock::unix_ms;
+use crate::door::Door;
+use crate::random::random;
+use crate::secure::authority::{Authority, Issued};
+
+/// A token's life and uses, if the user sets none: enough to start the daemons of a small cluster by hand, one after the other.
+const TTL: Duration = Duration::from_secs(600);
+const USES: u32 = 32;
+
+/// The head's service.
+#[derive(Debug, Clone)]
+pub(crate) struct HeadAccess {
+    pub(crate) door: Door,
+    /// None: the head does not listen on TCP.
+    pub(crate) authority: Option<Arc<Authority>>,
+    /// Where other daemons reach the head.
+    pub(crate) listen: String,
+    pub(crate) refusals: Refusals,
+}
+
+impl HeadAccess {
+    fn authority(&self) -> Result<&Authority, Status> {
+        self.authority.as_deref().ok_or_else(|| {
+            let text = "this DVM does not listen on TCP, so no daemon can join: restart its head with --listen";
+            refusal(Code::FailedPrecondition, exit::USAGE, text)
+        })
+    }
+
+    async fn tokens(&self, call: TokenCall) -> Result<Vec<TokenInfo>, Status> {
+        match self.door.call(Call::Token(call)).await {
+            Answer::Tokens(tokens) => Ok(tokens),
+            Answer::Refused(refused) => Err(status_of(refused)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Uses a token, and signs a certificate for its caller.
+    async fn enroll(&self, request: Request<EnrollRequest>, new_node: bool) -> Reply<Enrolled> {
+        let authority = self.authority()?;
+        let peer = peer(&request);
+        let EnrollRequest { token, secret, public_key, from } = request.into_inner();
+        // A daemon of this DVM reports the address of the caller whose request it forwards.
+        let from = match peer.from {
+            Some(direct) if !matches!(peer.who, Who::Node(_)) => direct.to_string(),
+            _ => from,
+        };
+        let call = TokenCall::Redeem { id: token, hash: Fingerprint::of(&secret).0, from: from.clone(), new_node };
+        let (uid, node) = match self.door.call(Call::Token(call)).await {
+            Answer::Redeemed { uid, node } => (uid, node),
+            Answer::Refused(refused) => {
+                self.refusals.report(from.parse::<IpAddr>().ok(), &refused.text);
+                return Err(status_of(refused));
+            }
+            other => return Err(unexpected(&other)),
+        };
+        let issued = match node {
+            Some(node) => authority.for_node(node, &public_key, unix_ms()),
+            None => authority.for_user(uid, &public_key, unix_ms()),
+        };
+        enrolled(authority, node, issued)
+    }
+}
+
+fn enrolled(authority: &Authority, node: Option<u32>, issued: anyhow::Result<Issued>) -> Reply<Enrolled> {
+    let refused =
+        |error| refusal(Code::InvalidArgument, exit::USAGE, format!("cannot sign the certificate: {error:#}"));
+    let Issued { certificate, from_ms, until_ms } = issued.map_err(refused)?;
+    Ok(Response::new(Enrolled {
+        certificate: certificate.into(),
+        authority: authority.certificate().to_vec().into(),
+        dvm: authority.dvm().to_owned(),
+        node,
+        from_ms,
+        until_ms,
+    }))
+}
+
+fn peer<T>(request: &Request<T>) -> Peer {
+    let own = Peer { who: Who::Local { uid: geteuid().as_raw(), pid: None }, from: None };
+    request.extensions().get::<Peer>().copied().unwrap_or(own)
+}
+
+#[tonic::async_trait]
+impl Access for HeadAccess {
+    async fn join(&self, request: Request<EnrollRequest>) -> Reply<Enrolled> {
+        self.enroll(request, true).await
+    }
+
+    async fn login(&self, request: Request<EnrollRequest>) -> Reply<Enrolled> {
+        self.enroll(request, false).await
+    }
+
+    async fn renew(&self, request: Request<RenewRequest>) -> Reply<Enrolled> {
+        let authority = self.authority()?;
+        let who = peer(&request).who;
+        let public_key = request.into_inner().public_key;
+        match who {
+            Who::Node(node) => enrolled(authority, Some(node), authority.for_node(node, &public_key, unix_ms())),
+            Who::User(uid) => enrolled(authority, None, authority.for_user(uid, &public_key, unix_ms())),
+            Who::Local { .. } | Who::Guest(_) => {
+                Err(refusal(Code::FailedPrecondition, exit::USAGE, "only the owner of a certificate can renew it"))
+            }
+        }
+    }
+
+    async fn new_token(&self, request: Request<NewTokenRequest>) -> Reply<NewTokenReply> {
+        let authority = self.authority()?.fingerprint();
+        let NewTokenRequest { ttl_ms, uses } = request.into_inner();
+        let ttl = if ttl_ms == 0 { TTL } else { Duration::from_millis(ttl_ms) };
+        let uses = if uses == 0 { USES } else { uses };
+        let failed = |error| Status::internal(format!("cannot read random bytes: {error}"));
+        let (id, secret) = (u64::from_ne_bytes(random().map_err(failed)?), random::<16>().map_err(failed)?);
+        // The daemon's own user, or root on its behalf, makes tokens.
+        let uid = geteuid().as_raw();
+        let tokens = self.tokens(TokenCall::New { id, hash: Fingerprint::of(&secret).0, ttl, uses, uid }).await?;
+        let token = Token { authority, id, secret }.to_text();
+        Ok(Response::new(NewTokenReply { token, info: tokens.first().copied(), listen: self.listen.clone() }))
+    }
+
+    async fn list_tokens(&self, _: Request<ListTokensRequest>) -> Reply<ListTokensReply> {
+        Ok(Response::new(ListTokensReply { tokens: self.tokens(TokenCall::List).await? }))
+    }
+
+    async fn revoke_token(&self, request: Request<RevokeTokenRequest>) -> Reply<TokenInfo> {
+        let tokens = self.tokens(TokenCall::Revoke { id: request.into_inner().id }).await?;
+        Ok(Response::new(tokens.first().copied().unwrap_or_default()))
+    }
+}
+
+/// The service of a joined daemon.
+#[derive(Debug, Clone)]
+pub(crate) struct ForwardAccess {
+    pub(crate) own: Own,
+    pub(crate) head: String,
+    pub(crate) deadline: Duration,
+}
+
+impl ForwardAccess {
+    async fn head(&self) -> Result<AccessClient<Stamped>, Status> {
+        let target = Target::Tcp(self.head.clone(), self.own.dialer(None));
+        let channel = dial(&target, self.deadline).await.map_err(|error| {
+            refusal(Code::Unavailable, exit::UNREACHABLE, format!("the head at {} is unreachable: {error}", self.head))
+        })?;
+        Ok(access_client(channel))
+    }
+}
+
+/// Adds the caller's address, which the head cannot see.
+fn forwarded(request: Request<EnrollRequest>) -> EnrollRequest {
+    let peer = peer(&request);
+    let request = request.into_inner();
+    match peer.from {
+        Some(from) if !matches!(peer.who, Who::Node(_)) => EnrollRequest { from: from.to_string(), ..request },
+        Some(_) | None => request,
+    }
+}
+
+#[tonic::async_trait]
+impl Access for ForwardAccess {
+    async fn join(&self, request: Request<EnrollRequest>) -> Reply<Enrolled> {
+        self.head().await?.join(forwarded(request)).await
+    }
+
+    async fn login(&self, request: Request<EnrollRequest>) -> Reply<Enrolled> {
+        self.head().await?.login(forwarded(request)).await
+    }
+
+    async fn renew(&self, _: Request<RenewRequest>) -> Reply<Enrolled> {
+        // The head must see the caller's own certificate.
+        let text = format!("only the head renews certificates: it is at {}", self.head);
+        Err(refusal(Code::FailedPrecondition, exit::USAGE, text))
+    }
+
+    async fn new_token(&self, request: Request<NewTokenRequest>) -> Reply<NewTokenReply> {
+        self.head().await?.new_token(request.into_inner()).await
+    }
+
+    async fn list_tokens(&self, request: Request<ListTokensRequest>) -> Reply<ListTokensReply> {
+        self.head().await?.list_tokens(request.into_inner()).await
+    }
+
+    async fn revoke_token(&self, request: Request<RevokeTokenRequest>) -> Reply<TokenInfo> {
+        self.head().await?.revoke_token(request.into_inner()).await
+    }
+}

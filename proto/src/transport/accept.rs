@@ -1,0 +1,200 @@
+//! Accepts connections and finds out who their peers are.
+//!
+//! A TLS handshake has a deadline, and only so many connections may be in it. When there are too many, the one that has waited
+//! longest is closed: a caller that proceeds needs milliseconds, so only silent connections become old.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio_rustls::TlsAcceptor;
+
+use super::conn::{Conn, Refusals, Tls, Who};
+use super::own_uid;
+use super::tls::Own;
+
+/// The deadline of a TLS handshake on the accepting side.
+const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(1);
+/// The most connections that may be in a handshake.
+const HANDSHAKES_MAX: usize = 256;
+/// The most connections of guests.
+const GUESTS_MAX: usize = 256;
+
+/// The TCP side of a daemon.
+#[derive(Debug)]
+pub struct TcpDoor {
+    /// Where it listens.
+    pub listener: TcpListener,
+    /// Its certificate.
+    pub own: Own,
+    /// Receives every refusal.
+    pub refusals: Refusals,
+}
+
+/// Accepts connections on both kinds of listener, checks them by the rules of [`transport`](super), and passes them to a tonic
+/// server. Of the unix listeners that `unix` gives, the latest is served. Stops when the result is dropped.
+pub fn accept(unix: mpsc::Receiver<UnixListener>, tcp: Option<TcpDoor>) -> mpsc::Receiver<io::Result<Conn>> {
+    let (sender, receiver) = mpsc::channel(16);
+    tokio::spawn(accept_unix(unix, sender.clone()));
+    if let Some(tcp) = tcp {
+        tokio::spawn(accept_tcp(tcp, sender));
+    }
+    receiver
+}
+
+async fn accept_unix(mut unix: mpsc::Receiver<UnixListener>, sender: mpsc::Sender<io::Result<Conn>>) {
+    let Some(mut listener) = unix.recv().await else { return };
+    loop {
+        let accepted = tokio::select! {
+            Some(newer) = unix.recv() => {
+                listener = newer;
+                continue;
+            }
+            accepted = next(&sender, listener.accept()) => accepted,
+        };
+        match accepted {
+            Some(Ok((stream, _))) => {
+                let uid = stream.peer_cred().map(|peer| peer.uid());
+                if uid.is_ok_and(|uid| uid == 0 || uid == own_uid()) {
+                    // The receiver is dropped only when the server stops.
+                    let _ = sender.send(Ok(Conn::Unix(stream))).await;
+                }
+            }
+            Some(Err(_)) => {}
+            None => return,
+        }
+    }
+}
+
+async fn accept_tcp(tcp: TcpDoor, sender: mpsc::Sender<io::Result<Conn>>) {
+    let handshakes = Handshakes::default();
+    let guests = Arc::new(Semaphore::new(GUESTS_MAX));
+    let mut number = 0;
+    while let Some(accepted) = next(&sender, tcp.listener.accept()).await {
+        let Ok((stream, peer)) = accepted else { continue };
+        number += 1;
+        let crowded_out = handshakes.begin(number);
+        let (own, refusals, guests) = (tcp.own.clone(), tcp.refusals.clone(), Arc::clone(&guests));
+        let (sender, handshakes) = (sender.clone(), handshakes.clone());
+        tokio::spawn(async move {
+            let done = tokio::select! {
+                done = tokio::time::timeout(HANDSHAKE_DEADLINE, admit(stream, peer, &own, &guests)) => {
+                    done.unwrap_or(Err("it did not complete a TLS handshake within a second".into()))
+                }
+                _ = crowded_out => Err("too many connections are in their TLS handshake".into()),
+            };
+            handshakes.end(number);
+            match done {
+                Ok(Some(conn)) => drop(sender.send(Ok(conn)).await),
+                Ok(None) => {}
+                Err(why) => refusals.report(Some(peer.ip()), &why),
+            }
+        });
+    }
+}
+
+/// Performs the handshake of an accepted connection. None: the caller has closed it without a word, as a probe of the port does.
+async fn admit(
+    stream: TcpStream,
+    from: SocketAddr,
+    own: &Own,
+    guests: &Arc<Semaphore>,
+) -> Result<Option<Conn>, String> {
+    stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    // What a program sends that does not speak TLS shows in its first byte; 22 begins a handshake.
+    let mut first = [0];
+    match stream.peek(&mut first).await {
+        Ok(0) => return Ok(None),
+        Ok(_) if first[0] == 22 => {}
+        Ok(_) => {
+            answer_plainly(&stream).await;
+            return Err("it does not speak TLS".into());
+        }
+        Err(error) => return Err(error.to_string()),
+    }
+    let stream = TlsAcceptor::from(own.server()).accept(stream).await;
+    let stream = stream.map_err(|error| format!("its TLS handshake failed: {error}"))?;
+    let recognised = own.recognise(stream.get_ref().1.peer_certificates());
+    let permit = match recognised {
+        Ok(_) => None,
+        Err(_) => Some(guest(guests)?),
+    };
+    Ok(Some(Conn::Tls(Box::new(Tls::accepted(stream, Who::of(recognised), from.ip(), permit)))))
+}
+
+fn guest(guests: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, String> {
+    let permit = Arc::clone(guests).try_acquire_owned();
+    permit.map_err(|_| "too many callers without a certificate are connected".into())
+}
+
+/// Tells a program that speaks HTTP, or a person with a terminal, what this port is.
+async fn answer_plainly(stream: &TcpStream) {
+    let text = "this port of rsd speaks TLS only: use rsd start --join, or rsctl login\n";
+    let answer =
+        format!("HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{text}", text.len());
+    // Bytes that are never read would make the kernel discard the answer. Errors are ignored: the connection is closed anyway.
+    let _ = stream.try_read(&mut [0; 4096]);
+    if stream.writable().await.is_ok() {
+        let _ = stream.try_write(answer.as_bytes());
+    }
+}
+
+/// The connections that are in their handshakes, by number.
+#[derive(Debug, Clone, Default)]
+struct Handshakes(Arc<Mutex<BTreeMap<u64, oneshot::Sender<()>>>>);
+
+impl Handshakes {
+    /// Adds a connection. The result completes if newer ones need the place.
+    fn begin(&self, number: u64) -> oneshot::Receiver<()> {
+        let (evict, evicted) = oneshot::channel();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(number, evict);
+        if all.len() > HANDSHAKES_MAX {
+            // Dropping the sender completes the receiver.
+            drop(all.pop_first());
+        }
+        evicted
+    }
+
+    fn end(&self, number: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+}
+
+/// Returns the next accepted connection; `None` after the receiver is dropped. An error, usually a lack of descriptors, is
+/// followed by a pause so that the loop does not spin.
+async fn next<T>(
+    sender: &mpsc::Sender<io::Result<Conn>>,
+    accept: impl Future<Output = io::Result<T>>,
+) -> Option<io::Result<T>> {
+    tokio::select! {
+        accepted = accept => {
+            if accepted.is_err() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Some(accepted)
+        }
+        () = sender.closed() => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_too_many_handshakes_is_evicted() {
+        let handshakes = Handshakes::default();
+        let mut waiting: Vec<_> = (0..HANDSHAKES_MAX as u64 + 2).map(|number| handshakes.begin(number)).collect();
+        let evicted = waiting.iter_mut().map(|waiting| waiting.try_recv() == Err(oneshot::error::TryRecvError::Closed));
+        assert_eq!(evicted.take_while(|evicted| *evicted).count(), 2);
+        handshakes.end(5);
+        let mut next = handshakes.begin(1000);
+        assert_eq!(waiting[2].try_recv(), Err(oneshot::error::TryRecvError::Empty), "a place was free");
+        assert_eq!(next.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+    }
+}

@@ -1,0 +1,188 @@
+//! A connection of either kind, and its peer.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Sleep, sleep};
+use tokio_rustls::{TlsStream, client, server};
+use tonic::transport::server::Connected;
+
+use super::own_uid;
+use super::tls::{Owner, Unrecognised};
+
+/// How long a guest's connection may last: enrolling takes milliseconds.
+const GUEST_LIFETIME: Duration = Duration::from_secs(10);
+
+/// A connection of either kind.
+#[derive(Debug)]
+pub enum Conn {
+    /// Over the unix socket.
+    Unix(UnixStream),
+    /// Over TCP.
+    Tls(Box<Tls>),
+}
+
+/// A connection over TCP.
+#[derive(Debug)]
+pub struct Tls {
+    stream: TlsStream<TcpStream>,
+    peer: Peer,
+    /// The end of a guest's connection, and its place among the guests.
+    guest: Option<(Pin<Box<Sleep>>, OwnedSemaphorePermit)>,
+}
+
+impl Tls {
+    /// A connection that this process has opened.
+    pub(super) fn dialled(stream: client::TlsStream<TcpStream>) -> Tls {
+        // Only the accepting side asks for the peer.
+        let peer = Peer { who: Who::Guest(Unrecognised::NoCertificate), from: None };
+        Tls { stream: stream.into(), peer, guest: None }
+    }
+
+    /// A connection that was accepted from this address. `permit`: a guest's.
+    pub(super) fn accepted(
+        stream: server::TlsStream<TcpStream>,
+        who: Who,
+        from: IpAddr,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Tls {
+        let guest = permit.map(|permit| (Box::pin(sleep(GUEST_LIFETIME)), permit));
+        Tls { stream: stream.into(), peer: Peer { who, from: Some(from) }, guest }
+    }
+}
+
+macro_rules! each {
+    ($conn:expr, $io:ident => $call:expr) => {
+        match $conn.get_mut() {
+            Conn::Unix($io) => $call,
+            Conn::Tls(tls) => {
+                let $io = &mut tls.stream;
+                $call
+            }
+        }
+    };
+}
+
+impl AsyncRead for Conn {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Conn::Tls(tls) = &mut *self
+            && let Some((end, _)) = &mut tls.guest
+            && end.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        each!(self, io => Pin::new(io).poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Conn {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        each!(self, io => Pin::new(io).poll_write(cx, buf))
+    }
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(self, io => Pin::new(io).poll_write_vectored(cx, bufs))
+    }
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, io => Pin::new(io).poll_flush(cx))
+    }
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, io => Pin::new(io).poll_shutdown(cx))
+    }
+}
+
+/// The peer of an accepted connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Who it is.
+    pub who: Who,
+    /// The address from which it has connected over TCP.
+    pub from: Option<IpAddr>,
+}
+
+/// Who the peer of a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// A process on this machine, over the unix socket.
+    Local {
+        /// Its user: the daemon's own user or root, because others are refused.
+        uid: u32,
+        /// Its pid in our namespace; None if the kernel does not report it.
+        pid: Option<u32>,
+    },
+    /// A daemon of the DVM, by its certificate.
+    Node(u32),
+    /// A user on another machine, by the uid in the certificate.
+    User(u32),
+    /// A caller without a valid certificate.
+    Guest(Unrecognised),
+}
+
+impl Who {
+    pub(super) fn of(recognised: Result<Owner, Unrecognised>) -> Who {
+        match recognised {
+            Ok(Owner::Node(node)) => Who::Node(node),
+            Ok(Owner::User(uid)) => Who::User(uid),
+            Err(why) => Who::Guest(why),
+        }
+    }
+}
+
+/// Receives refusals: the source (None: a process on this machine, over the unix socket), and a sentence about it.
+#[derive(Clone)]
+pub struct Refusals(Arc<Report>);
+
+type Report = dyn Fn(Option<IpAddr>, &str) + Send + Sync;
+
+impl Refusals {
+    /// Returns a receiver that calls `report`.
+    pub fn new(report: impl Fn(Option<IpAddr>, &str) + Send + Sync + 'static) -> Refusals {
+        Refusals(Arc::new(report))
+    }
+
+    /// Reports a refusal.
+    pub fn report(&self, from: Option<IpAddr>, why: &str) {
+        (self.0)(from, why);
+    }
+}
+
+impl Default for Refusals {
+    fn default() -> Refusals {
+        Refusals::new(|_, _| {})
+    }
+}
+
+impl fmt::Debug for Refusals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Refusals")
+    }
+}
+
+impl Connected for Conn {
+    type ConnectInfo = Peer;
+    fn connect_info(&self) -> Peer {
+        match self {
+            Conn::Unix(stream) => {
+                let peer = stream.peer_cred();
+                let pid = peer.as_ref().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
+                let uid = peer.map_or_else(|_| own_uid(), |peer| peer.uid());
+                Peer { who: Who::Local { uid, pid: pid.filter(|pid| *pid > 0) }, from: None }
+            }
+            Conn::Tls(tls) => tls.peer,
+        }
+    }
+}
