@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use rsd_proto::v1::{RankExit, rank_exit::How};
 
 use crate::calls::exit;
@@ -43,7 +44,8 @@ impl Ends {
             let others = nodes.iter().copied().filter(|node| *node != exit.node);
             self.unheard = others.filter(|node| is_away(*node)).collect();
         }
-        self.exits.insert(exit.rank, exit.clone());
+        // The last lines of stderr are shown for the first failure only; the output itself is in the job's log.
+        self.exits.insert(exit.rank, RankExit { stderr_tail: Bytes::new(), ..exit.clone() });
         true
     }
 
@@ -106,6 +108,17 @@ mod tests {
         assert_eq!(take(3, 5), Some(3), "it failed earlier");
         assert_eq!(take(4, 4), Some(3));
         assert_eq!(take(5, 0), Some(3), "it failed last");
+    }
+
+    #[test]
+    fn only_the_first_failure_keeps_the_last_lines_of_stderr() {
+        let mut ends = Ends::default();
+        for rank in 0..100 {
+            let exit = RankExit { stderr_tail: vec![b'x'; 4096].into(), ..died(rank, 0) };
+            ends.take(at(10 + u64::from(rank)), &exit, &[], |_| false);
+        }
+        assert_eq!(ends.cause().map(|cause| (cause.rank, cause.stderr_tail.len())), Some((0, 4096)));
+        assert_eq!(ends.all().map(|exit| exit.stderr_tail.len()).sum::<usize>(), 0);
     }
 
     #[test]

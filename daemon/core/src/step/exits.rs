@@ -280,7 +280,8 @@ impl Step {
             how: Some(how),
             secondary: told,
             note,
-            stderr_tail: rank.verdict.last_stderr(),
+            // A rank that was killed because of another is never the first failure, whose lines are shown.
+            stderr_tail: if told { Bytes::new() } else { rank.verdict.last_stderr() },
             fatal: fatal && !told,
             code: u32::try_from(code).unwrap_or(1),
             job: 0,
