@@ -9,6 +9,7 @@
 
 mod accept;
 mod conn;
+mod crowd;
 pub mod loopback;
 mod server;
 pub mod tls;

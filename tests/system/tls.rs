@@ -10,9 +10,12 @@ use std::time::{Duration, Instant};
 
 use prost::Message;
 use rsd_proto::services::link_client::LinkClient;
+use rsd_proto::transport::tls::new_key;
 use rsd_proto::transport::token::Token;
-use rsd_proto::transport::{Dialer, Own, Target, dial, dvm_client, exit_code, link_client};
-use rsd_proto::v1::{Credentials, Hello, JobSpec, ListJobsRequest, NodeHello, NodeInfo, StepHello, Up, hello, up};
+use rsd_proto::transport::{Dialer, Own, Target, access_client, dial, dvm_client, exit_code, link_client};
+use rsd_proto::v1::{
+    Credentials, Enrolled, Hello, JobSpec, ListJobsRequest, NodeHello, NodeInfo, RenewRequest, StepHello, Up, hello, up,
+};
 use rsd_tests::{Call, Dvm, Options, Running, built, eventually};
 use serde_json::Value;
 use tokio_stream::StreamExt;
@@ -380,6 +383,55 @@ fn a_node_cannot_pose_as_another_node_or_as_a_step() {
     let error = block_on(dial(&posing, WITHIN)).expect_err("the head is not node 5");
     assert!(error.to_string().contains("another node of the DVM than the expected one"), "{error}");
     until_up(&dvm, 2);
+}
+
+#[test]
+fn a_node_gets_a_new_certificate_for_its_own_id_without_a_token() {
+    let dvm = head();
+    let node = joining(&dvm, "far", &["--token", &token(&dvm, &["--uses", "1"])]).start();
+    until_ready(&node);
+    let before = credentials(&dvm, "far");
+    let own = Own::new(&before).expect("the credentials are right");
+    let (key, public_key) = new_key().expect("the kernel gives random bytes");
+    let renewed = block_on(async {
+        let channel = dial(&Target::Tcp(dvm.listen(), own.dialer(None)), WITHIN).await.expect("the head accepts");
+        access_client(channel).renew(RenewRequest { public_key: public_key.into() }).await.expect("it is a node")
+    });
+    let Enrolled { certificate, authority, dvm: id, node: renewed, from_ms, until_ms } = renewed.into_inner();
+    assert_eq!((renewed, &id, &authority), (Some(1), &before.dvm, &before.authority));
+    assert!(until_ms >= before.until_ms && from_ms >= before.from_ms);
+    let after = Credentials { key: key.into(), certificate, authority, dvm: id, node: renewed, from_ms, until_ms };
+    own.replace(&after).expect("the certificate belongs to its key");
+    let refusal = block_on(attach(Target::Tcp(dvm.listen(), own.dialer(Some(0))), node_hello(2)));
+    assert!(refusal.message().ends_with("its certificate is that of node 1"), "{refusal}");
+    // Without a certificate of its own, a caller cannot renew one.
+    let known: Token = token(&dvm, &[]).parse().expect("rsd prints tokens");
+    let guest = Dialer::of_newcomer(known.authority).expect("the settings are right");
+    let refusal = block_on(async {
+        let channel = dial(&Target::Tcp(dvm.listen(), guest), WITHIN).await.expect("the head accepts connections");
+        access_client(channel).renew(RenewRequest::default()).await.expect_err("the caller is a guest")
+    });
+    assert_eq!(exit_code(&refusal), Some(245), "{refusal}");
+}
+
+#[test]
+fn idle_callers_without_a_certificate_keep_nobody_from_joining() {
+    let dvm = head();
+    let text = token(&dvm, &[]);
+    let known: Token = text.parse().expect("rsd prints tokens");
+    block_on(async {
+        let mut idle = Vec::new();
+        for _ in 0..300 {
+            let guest = Dialer::of_newcomer(known.authority).expect("the settings are right");
+            // The oldest are closed as soon as there are too many.
+            idle.extend(dial(&Target::Tcp(dvm.listen(), guest), WITHIN).await.ok());
+        }
+        assert!(idle.len() > 250, "{} of 300", idle.len());
+        let began = Instant::now();
+        let node = joining(&dvm, "far", &["--token", &text]).start();
+        until_ready(&node);
+        assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+    });
 }
 
 #[test]

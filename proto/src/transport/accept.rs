@@ -1,19 +1,17 @@
 //! Accepts connections and finds out who their peers are.
 //!
-//! A TLS handshake has a deadline, and only so many connections may be in it. When there are too many, the one that has waited
-//! longest is closed: a caller that proceeds needs milliseconds, so only silent connections become old.
+//! A TLS handshake has a deadline, and only so many connections may be in it, or stay without a certificate ([`Crowd`]).
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
 use super::conn::{Conn, Refusals, Tls, Who};
+use super::crowd::Crowd;
 use super::own_uid;
 use super::tls::Own;
 
@@ -21,7 +19,7 @@ use super::tls::Own;
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(1);
 /// The most connections that may be in a handshake.
 const HANDSHAKES_MAX: usize = 256;
-/// The most connections of guests.
+/// The most connections of callers without a certificate.
 const GUESTS_MAX: usize = 256;
 
 /// The TCP side of a daemon.
@@ -71,23 +69,19 @@ async fn accept_unix(mut unix: mpsc::Receiver<UnixListener>, sender: mpsc::Sende
 }
 
 async fn accept_tcp(tcp: TcpDoor, sender: mpsc::Sender<io::Result<Conn>>) {
-    let handshakes = Handshakes::default();
-    let guests = Arc::new(Semaphore::new(GUESTS_MAX));
-    let mut number = 0;
+    let (handshakes, guests) = (Crowd::new(HANDSHAKES_MAX), Crowd::new(GUESTS_MAX));
     while let Some(accepted) = next(&sender, tcp.listener.accept()).await {
         let Ok((stream, peer)) = accepted else { continue };
-        number += 1;
-        let crowded_out = handshakes.begin(number);
-        let (own, refusals, guests) = (tcp.own.clone(), tcp.refusals.clone(), Arc::clone(&guests));
-        let (sender, handshakes) = (sender.clone(), handshakes.clone());
+        let mut place = handshakes.enter();
+        let (own, refusals, guests, sender) = (tcp.own.clone(), tcp.refusals.clone(), guests.clone(), sender.clone());
         tokio::spawn(async move {
             let done = tokio::select! {
                 done = tokio::time::timeout(HANDSHAKE_DEADLINE, admit(stream, peer, &own, &guests)) => {
                     done.unwrap_or(Err("it did not complete a TLS handshake within a second".into()))
                 }
-                _ = crowded_out => Err("too many connections are in their TLS handshake".into()),
+                () = &mut place => Err("too many connections are in their TLS handshake".into()),
             };
-            handshakes.end(number);
+            drop(place);
             match done {
                 Ok(Some(conn)) => drop(sender.send(Ok(conn)).await),
                 Ok(None) => {}
@@ -98,12 +92,7 @@ async fn accept_tcp(tcp: TcpDoor, sender: mpsc::Sender<io::Result<Conn>>) {
 }
 
 /// Performs the handshake of an accepted connection. None: the caller has closed it without a word, as a probe of the port does.
-async fn admit(
-    stream: TcpStream,
-    from: SocketAddr,
-    own: &Own,
-    guests: &Arc<Semaphore>,
-) -> Result<Option<Conn>, String> {
+async fn admit(stream: TcpStream, from: SocketAddr, own: &Own, guests: &Crowd) -> Result<Option<Conn>, String> {
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
     // What a program sends that does not speak TLS shows in its first byte; 22 begins a handshake.
     let mut first = [0];
@@ -119,16 +108,8 @@ async fn admit(
     let stream = TlsAcceptor::from(own.server()).accept(stream).await;
     let stream = stream.map_err(|error| format!("its TLS handshake failed: {error}"))?;
     let recognised = own.recognise(stream.get_ref().1.peer_certificates());
-    let permit = match recognised {
-        Ok(_) => None,
-        Err(_) => Some(guest(guests)?),
-    };
-    Ok(Some(Conn::Tls(Box::new(Tls::accepted(stream, Who::of(recognised), from.ip(), permit)))))
-}
-
-fn guest(guests: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, String> {
-    let permit = Arc::clone(guests).try_acquire_owned();
-    permit.map_err(|_| "too many callers without a certificate are connected".into())
+    let guest = recognised.is_err().then(|| guests.enter());
+    Ok(Some(Conn::Tls(Box::new(Tls::accepted(stream, Who::of(recognised), from.ip(), guest)))))
 }
 
 /// Tells a program that speaks HTTP, or a person with a terminal, what this port is.
@@ -140,28 +121,6 @@ async fn answer_plainly(stream: &TcpStream) {
     let _ = stream.try_read(&mut [0; 4096]);
     if stream.writable().await.is_ok() {
         let _ = stream.try_write(answer.as_bytes());
-    }
-}
-
-/// The connections that are in their handshakes, by number.
-#[derive(Debug, Clone, Default)]
-struct Handshakes(Arc<Mutex<BTreeMap<u64, oneshot::Sender<()>>>>);
-
-impl Handshakes {
-    /// Adds a connection. The result completes if newer ones need the place.
-    fn begin(&self, number: u64) -> oneshot::Receiver<()> {
-        let (evict, evicted) = oneshot::channel();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(number, evict);
-        if all.len() > HANDSHAKES_MAX {
-            // Dropping the sender completes the receiver.
-            drop(all.pop_first());
-        }
-        evicted
-    }
-
-    fn end(&self, number: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
     }
 }
 
@@ -179,22 +138,5 @@ async fn next<T>(
             Some(accepted)
         }
         () = sender.closed() => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_oldest_of_too_many_handshakes_is_evicted() {
-        let handshakes = Handshakes::default();
-        let mut waiting: Vec<_> = (0..HANDSHAKES_MAX as u64 + 2).map(|number| handshakes.begin(number)).collect();
-        let evicted = waiting.iter_mut().map(|waiting| waiting.try_recv() == Err(oneshot::error::TryRecvError::Closed));
-        assert_eq!(evicted.take_while(|evicted| *evicted).count(), 2);
-        handshakes.end(5);
-        let mut next = handshakes.begin(1000);
-        assert_eq!(waiting[2].try_recv(), Err(oneshot::error::TryRecvError::Empty), "a place was free");
-        assert_eq!(next.try_recv(), Err(oneshot::error::TryRecvError::Empty));
     }
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 use tokio_rustls::{TlsStream, client, server};
 use tonic::transport::server::Connected;
 
+use super::crowd::Place;
 use super::own_uid;
 use super::tls::{Owner, Unrecognised};
 
@@ -36,7 +36,7 @@ pub struct Tls {
     stream: TlsStream<TcpStream>,
     peer: Peer,
     /// The end of a guest's connection, and its place among the guests.
-    guest: Option<(Pin<Box<Sleep>>, OwnedSemaphorePermit)>,
+    guest: Option<(Pin<Box<Sleep>>, Place)>,
 }
 
 impl Tls {
@@ -47,14 +47,9 @@ impl Tls {
         Tls { stream: stream.into(), peer, guest: None }
     }
 
-    /// A connection that was accepted from this address. `permit`: a guest's.
-    pub(super) fn accepted(
-        stream: server::TlsStream<TcpStream>,
-        who: Who,
-        from: IpAddr,
-        permit: Option<OwnedSemaphorePermit>,
-    ) -> Tls {
-        let guest = permit.map(|permit| (Box::pin(sleep(GUEST_LIFETIME)), permit));
+    /// A connection that was accepted from this address. `place`: a guest's.
+    pub(super) fn accepted(stream: server::TlsStream<TcpStream>, who: Who, from: IpAddr, place: Option<Place>) -> Tls {
+        let guest = place.map(|place| (Box::pin(sleep(GUEST_LIFETIME)), place));
         Tls { stream: stream.into(), peer: Peer { who, from: Some(from) }, guest }
     }
 }
@@ -74,8 +69,8 @@ macro_rules! each {
 impl AsyncRead for Conn {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if let Conn::Tls(tls) = &mut *self
-            && let Some((end, _)) = &mut tls.guest
-            && end.as_mut().poll(cx).is_ready()
+            && let Some((end, place)) = &mut tls.guest
+            && (end.as_mut().poll(cx).is_ready() || Pin::new(place).poll(cx).is_ready())
         {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
