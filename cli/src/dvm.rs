@@ -74,7 +74,7 @@ impl Dvm {
         if let Some(daemon) = find::listening(&self.base, &addresses) {
             return connect(daemon.socket()).await;
         }
-        let channel = transport::dial(&logins::target(address)?, DEADLINE).await;
+        let channel = transport::dial(&logins::target(address).await?, DEADLINE).await;
         channel.map(transport::dvm_client).map_err(|error| Failure::of_dial(address, &error))
     }
 

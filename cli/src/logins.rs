@@ -6,16 +6,32 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prost::Message;
-use rsd_proto::transport::{Own, Target, exit};
+use rsd_proto::transport::{Own, Target, exit, renewal};
 use rsd_proto::v1::Credentials;
 
 use crate::exit::Failure;
 
-/// Returns how to reach the DVM at an address where this user has logged in.
-pub(crate) fn target(address: &str) -> Result<Target, Failure> {
+/// How long a command waits for a new certificate.
+const RENEWAL_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Returns how to reach the DVM at an address where this user has logged in. Renews the login if a third of its life is left; if that
+/// fails, the next command tries again.
+pub(crate) async fn target(address: &str) -> Result<Target, Failure> {
+    let (own, stored) = stored(address)?;
+    if renewal::is_due(&stored, now_ms())
+        && let Ok(fresh) = renewal::renew(&own, address, RENEWAL_DEADLINE).await
+        && own.replace(&fresh).is_ok()
+    {
+        store(address, &fresh)?;
+    }
+    Ok(Target::Tcp(address.to_owned(), own.dialer(None)))
+}
+
+/// Returns the login at an address.
+fn stored(address: &str) -> Result<(Own, Credentials), Failure> {
     let hint = "get a token on the head's machine (rsd token new), then: rsctl login HOST:PORT --token TOKEN";
     let path = place()?.join(address);
     let stored = match fs::read(&path) {
@@ -33,7 +49,7 @@ pub(crate) fn target(address: &str) -> Result<Target, Failure> {
         return Err(Failure::new(exit::NOT_PERMITTED, format!("your login at {address} has expired")).hint(hint));
     }
     let own = Own::new(&stored).map_err(|_| invalid())?;
-    Ok(Target::Tcp(address.to_owned(), own.dialer(None)))
+    Ok((own, stored))
 }
 
 /// Returns the time, in milliseconds since the Unix epoch.

@@ -11,6 +11,7 @@ mod accept;
 mod conn;
 mod crowd;
 pub mod loopback;
+pub mod renewal;
 mod server;
 pub mod tls;
 pub mod token;

@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 
 use prost::Message;
 use rsd_proto::services::link_client::LinkClient;
-use rsd_proto::transport::tls::new_key;
 use rsd_proto::transport::token::Token;
-use rsd_proto::transport::{Dialer, Own, Target, access_client, dial, dvm_client, exit_code, link_client};
+use rsd_proto::transport::{Dialer, Own, Target, access_client, dial, dvm_client, exit_code, link_client, renewal};
 use rsd_proto::v1::{
-    Credentials, Enrolled, Hello, JobSpec, ListJobsRequest, NodeHello, NodeInfo, RenewRequest, StepHello, Up, hello, up,
+    Credentials, Hello, JobSpec, ListJobsRequest, NodeHello, NodeInfo, RenewRequest, StepHello, Up, hello, up,
 };
 use rsd_tests::{Call, Dvm, Options, Running, built, eventually};
 use serde_json::Value;
@@ -94,9 +93,14 @@ fn jobs(dvm: &Dvm) -> usize {
     dvm.json("ps -a")["jobs"].as_array().map_or(99, Vec::len)
 }
 
-/// How often the head's log has this text.
-fn logged(dvm: &Dvm, text: &str) -> usize {
-    dvm.log(0).matches(text).count()
+/// Checks that the head has logged this text, and only once.
+#[track_caller]
+fn logged_once(dvm: &Dvm, text: &str) {
+    // The log arrives through a pipe.
+    let count = eventually(&format!("the head logs `{text}`"), WITHIN, || {
+        Some(dvm.log(0).matches(text).count()).filter(|count| *count > 0)
+    });
+    assert_eq!(count, 1, "{text}: {}", dvm.log(0));
 }
 
 #[test]
@@ -174,7 +178,7 @@ fn wrong_tokens_are_refused_at_once_with_the_reason_and_logged() {
     let said = joining(&dvm, "none", &["--token", &good[..60]]).fails(240);
     assert!(said.contains("not a join token"), "{said}");
     for reason in ["unknown token", "used up", "revoked", "expired"] {
-        assert_eq!(logged(&dvm, reason), 1, "{reason}: {}", dvm.log(0));
+        logged_once(&dvm, reason);
     }
     assert_eq!(nodes(&dvm).len(), 2);
     assert!(!dvm.log(0).contains(&good[5..]), "no log has a token");
@@ -262,7 +266,7 @@ fn without_a_certificate_nothing_but_enrolling_is_possible() {
     let refusal = block_on(attach(target(), node_hello(1)));
     assert_eq!(exit_code(&refusal), Some(245), "{refusal}");
     assert_eq!(jobs(&dvm), 0);
-    assert_eq!(logged(&dvm, "it has no certificate of this DVM"), 1, "{}", dvm.log(0));
+    logged_once(&dvm, "it has no certificate of this DVM");
 }
 
 #[test]
@@ -305,9 +309,9 @@ with socket.create_connection((host, port), 5) as plain, context.wrap_socket(pla
 "#;
     let said = Call::new("python3").dir("/").user(65_534).args(["-c", script, &host, &port]).ok();
     assert_eq!(said, "[b'HTTP/1.1 400'] answered\n");
-    assert_eq!(logged(&dvm, "it has no certificate of this DVM"), 1, "{}", dvm.log(0));
+    logged_once(&dvm, "it has no certificate of this DVM");
     assert_eq!(jobs(&dvm), 0);
-    assert_eq!(logged(&dvm, "it does not speak TLS"), 1, "once a minute: {}", dvm.log(0));
+    logged_once(&dvm, "it does not speak TLS");
 }
 
 #[test]
@@ -392,15 +396,15 @@ fn a_node_gets_a_new_certificate_for_its_own_id_without_a_token() {
     until_ready(&node);
     let before = credentials(&dvm, "far");
     let own = Own::new(&before).expect("the credentials are right");
-    let (key, public_key) = new_key().expect("the kernel gives random bytes");
-    let renewed = block_on(async {
-        let channel = dial(&Target::Tcp(dvm.listen(), own.dialer(None)), WITHIN).await.expect("the head accepts");
-        access_client(channel).renew(RenewRequest { public_key: public_key.into() }).await.expect("it is a node")
-    });
-    let Enrolled { certificate, authority, dvm: id, node: renewed, from_ms, until_ms } = renewed.into_inner();
-    assert_eq!((renewed, &id, &authority), (Some(1), &before.dvm, &before.authority));
-    assert!(until_ms >= before.until_ms && from_ms >= before.from_ms);
-    let after = Credentials { key: key.into(), certificate, authority, dvm: id, node: renewed, from_ms, until_ms };
+    // Through the node's own port, too: it is not the head, and names the head.
+    let record = fs::read(elsewhere(&dvm, "far").join("far/daemon.json")).expect("the node runs");
+    let record: Value = serde_json::from_slice(&record).expect("daemon.json is JSON");
+    let inner = record["listen"].as_str().expect("the node listens").to_owned();
+    let renewed = |address: &str| block_on(renewal::renew(&own, address, WITHIN)).expect("it is a node");
+    renewed(&inner);
+    let after = renewed(&dvm.listen());
+    assert_eq!((after.node, &after.dvm, &after.authority), (Some(1), &before.dvm, &before.authority));
+    assert!(after.until_ms >= before.until_ms && after.from_ms >= before.from_ms && after.key != before.key);
     own.replace(&after).expect("the certificate belongs to its key");
     let refusal = block_on(attach(Target::Tcp(dvm.listen(), own.dialer(Some(0))), node_hello(2)));
     assert!(refusal.message().ends_with("its certificate is that of node 1"), "{refusal}");
@@ -449,7 +453,7 @@ fn a_daemon_of_another_protocol_is_refused_with_both_versions_and_logged() {
     });
     assert_eq!(exit_code(&refusal), Some(244));
     assert!(refusal.message().contains("9.9.9") && refusal.message().contains(rsd_proto::VERSION), "{refusal}");
-    assert_eq!(logged(&dvm, "9.9.9 (protocol 99)"), 1, "{}", dvm.log(0));
+    logged_once(&dvm, "9.9.9 (protocol 99)");
 }
 
 #[test]
@@ -468,9 +472,15 @@ fn a_user_on_another_machine_logs_in_and_runs_jobs() {
     let stored = elsewhere(&dvm, "desk").join("rsd/logins").join(&listen);
     assert_eq!(fs::metadata(&stored).expect("the login is stored").permissions().mode() & 0o777, 0o600);
     assert_eq!(rsctl(&["--dvm", &listen, "run", "-n", "2", "echo", "hello"]).ok(), "hello\n".repeat(2));
+    // A login of which a third is left is renewed by the next command.
+    let login = || Credentials::decode(&*fs::read(&stored).expect("the login is stored")).expect("it is a message");
+    let before = login();
+    let aged = Credentials { from_ms: before.from_ms - 30 * 86_400_000, ..before.clone() };
+    fs::write(&stored, aged.encode_to_vec()).expect("the file belongs to this user");
+    rsctl(&["--dvm", &listen, "ps"]).ok();
+    assert!(login().key != before.key && login().from_ms >= before.from_ms);
     // A user's certificate does not make a node, and makes no tokens.
-    let stored = Credentials::decode(&*fs::read(stored).expect("the login is stored")).expect("the file is a message");
-    let own = Own::new(&stored).expect("the credentials are right");
+    let own = Own::new(&login()).expect("the credentials are right");
     let refusal = block_on(attach(Target::Tcp(listen.clone(), own.dialer(None)), node_hello(1)));
     assert!(refusal.message().contains("does not allow rsd.v1.Link/Attach"), "{refusal}");
     // On the head's machine the address leads to the unix socket and needs no login.

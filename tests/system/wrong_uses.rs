@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Uid;
 use rsd_proto::transport::exit_code;
 use rsd_proto::v1::StatusRequest;
-use rsd_tests::{Call, Dvm, Mpi, Options, built};
+use rsd_tests::{Call, Dvm, Mpi, Options, built, eventually};
 
 /// Checks that the message contains each of the words.
 #[track_caller]
@@ -226,6 +226,9 @@ fn a_client_of_another_version_is_refused() {
     });
     says(refusal.message(), &["9.9.9", rsd_proto::VERSION]);
     assert_eq!(exit_code(&refusal), Some(244));
+    eventually("the daemon has logged the refusal", Duration::from_secs(20), || {
+        dvm.log(0).contains("the caller is version 9.9.9 (protocol 99)").then_some(())
+    });
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn of_status(join: &str, status: &tonic::Status) -> Failure {
 }
 
 /// Returns the credentials of a key and the certificate that was issued for it.
-pub(crate) fn credentials_of(key: Vec<u8>, enrolled: Enrolled) -> Credentials {
+fn credentials_of(key: Vec<u8>, enrolled: Enrolled) -> Credentials {
     let Enrolled { certificate, authority, dvm, node, from_ms, until_ms } = enrolled;
     Credentials { key: key.into(), certificate, authority, dvm, node, from_ms, until_ms }
 }

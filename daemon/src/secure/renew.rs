@@ -4,14 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use rsd_proto::transport::tls::new_key;
-use rsd_proto::transport::{Own, Target, access_client, dial};
-use rsd_proto::v1::{Credentials, RenewRequest};
+use rsd_proto::transport::{Own, renewal};
+use rsd_proto::v1::Credentials;
 use tracing::{info, warn};
 
 use super::authority::Authority;
-use super::enroll;
 use crate::clock::unix_ms;
 use crate::disk::state_dir::StateDir;
 
@@ -30,7 +27,7 @@ pub(crate) enum Source {
 /// Renews a daemon's certificate as long as the daemon runs.
 pub(crate) async fn keep(own: Own, source: Source, mut credentials: Credentials) {
     loop {
-        if is_due(&credentials, unix_ms()) {
+        if renewal::is_due(&credentials, unix_ms()) {
             match renewed(&own, &source).await {
                 Ok(fresh) => {
                     info!(until_ms = fresh.until_ms, "renewed this daemon's certificate");
@@ -43,44 +40,15 @@ pub(crate) async fn keep(own: Own, source: Source, mut credentials: Credentials)
     }
 }
 
-/// Whether at most a third of the certificate's life is left.
-pub(crate) fn is_due(credentials: &Credentials, now_ms: u64) -> bool {
-    let life = credentials.until_ms.saturating_sub(credentials.from_ms);
-    credentials.until_ms.saturating_sub(now_ms) <= life / 3
-}
-
 async fn renewed(own: &Own, source: &Source) -> anyhow::Result<Credentials> {
     let fresh = match source {
         Source::Authority(authority) => authority.for_head(unix_ms())?,
         Source::Head { address, deadline, state_dir } => {
-            let (key, public_key) = new_key()?;
-            let target = Target::Tcp(address.clone(), own.dialer(None));
-            let mut client = access_client(dial(&target, *deadline).await.context("reach the head")?);
-            let request = RenewRequest { public_key: public_key.into() };
-            let reply = match tokio::time::timeout(*deadline, client.renew(request)).await {
-                Ok(reply) => reply.map_err(|status| anyhow::anyhow!("{}", status.message()))?.into_inner(),
-                Err(_) => bail!("no answer within {deadline:?}"),
-            };
-            let fresh = enroll::credentials_of(key, reply);
+            let fresh = renewal::renew(own, address, *deadline).await?;
             state_dir.write_credentials(&fresh)?;
             fresh
         }
     };
     own.replace(&fresh)?;
     Ok(fresh)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_certificate_is_renewed_when_a_third_of_its_life_is_left() {
-        let day = 86_400_000;
-        let credentials = Credentials { from_ms: 100 * day, until_ms: 130 * day, ..Credentials::default() };
-        assert!(!is_due(&credentials, 100 * day));
-        assert!(!is_due(&credentials, 120 * day - 1));
-        assert!(is_due(&credentials, 120 * day));
-        assert!(is_due(&credentials, 131 * day), "also after its end");
-    }
 }

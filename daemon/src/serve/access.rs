@@ -11,6 +11,7 @@ use nix::unistd::geteuid;
 use rsd_core::rsd::{Answer, Call, TokenCall};
 use rsd_proto::services::access_client::AccessClient;
 use rsd_proto::services::access_server::Access;
+use rsd_proto::transport::renewal::not_the_head;
 use rsd_proto::transport::token::{Fingerprint, Token};
 use rsd_proto::transport::{Own, Peer, Refusals, Stamped, Target, Who, access_client, dial, exit, refusal};
 use rsd_proto::v1::{
@@ -188,9 +189,7 @@ impl Access for ForwardAccess {
     }
 
     async fn renew(&self, _: Request<RenewRequest>) -> Reply<Enrolled> {
-        // The head must see the caller's own certificate.
-        let text = format!("only the head renews certificates: it is at {}", self.head);
-        Err(refusal(Code::FailedPrecondition, exit::USAGE, text))
+        Err(not_the_head(&self.head))
     }
 
     async fn new_token(&self, request: Request<NewTokenRequest>) -> Reply<NewTokenReply> {

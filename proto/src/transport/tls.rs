@@ -412,3 +412,137 @@ impl Distrust {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose,
+        PublicKeyData, SignatureAlgorithm, date_time_ymd,
+    };
+
+    use super::*;
+
+    const DVM: &str = "00112233445566ff";
+    const DAY: u64 = 86_400;
+
+    /// Returns a time, in days from a fixed one.
+    fn day(number: u64) -> UnixTime {
+        UnixTime::since_unix_epoch(std::time::Duration::from_secs((20_000 + number) * DAY))
+    }
+
+    struct Authority(CertifiedIssuer<'static, rcgen::KeyPair>);
+
+    struct Point(Vec<u8>);
+
+    impl PublicKeyData for Point {
+        fn der_bytes(&self) -> &[u8] {
+            &self.0
+        }
+        fn algorithm(&self) -> &'static SignatureAlgorithm {
+            &rcgen::PKCS_ECDSA_P256_SHA256
+        }
+    }
+
+    impl Authority {
+        fn new() -> Authority {
+            let mut params = CertificateParams::default();
+            params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+            params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+            Authority(CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap())
+        }
+
+        /// Credentials that are valid from day 10 to day 40.
+        fn sign(&self, names: Vec<String>, usages: &[ExtendedKeyUsagePurpose]) -> Credentials {
+            let (key, public_key) = new_key().unwrap();
+            let mut params = CertificateParams::new(names).unwrap();
+            params.extended_key_usages = usages.to_vec();
+            let at = |number| date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(day(number).as_secs());
+            (params.not_before, params.not_after) = (at(10), at(40));
+            let certificate = params.signed_by(&Point(public_key), &self.0).unwrap();
+            Credentials {
+                key: key.into(),
+                certificate: certificate.der().to_vec().into(),
+                authority: self.0.der().to_vec().into(),
+                dvm: DVM.into(),
+                ..Credentials::default()
+            }
+        }
+
+        fn node(&self, node: u32) -> Credentials {
+            let both = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+            self.sign(names_of_node(node, DVM), &both)
+        }
+
+        fn user(&self, uid: u32) -> Credentials {
+            self.sign(names_of_user(uid, DVM), &[ExtendedKeyUsagePurpose::ClientAuth])
+        }
+    }
+
+    fn shown(credentials: &Credentials) -> [CertificateDer<'static>; 1] {
+        [CertificateDer::from(credentials.certificate.to_vec())]
+    }
+
+    #[test]
+    fn a_caller_is_recognised_by_a_certificate_that_is_valid_now() {
+        let authority = Authority::new();
+        let own = Own::new(&authority.node(0)).unwrap();
+        let node = shown(&authority.node(7));
+        assert_eq!(own.recognise_at(Some(&node), day(20)), Ok(Owner::Node(7)));
+        assert_eq!(own.recognise_at(Some(&shown(&authority.user(1000))), day(20)), Ok(Owner::User(1000)));
+        assert_eq!(own.recognise_at(Some(&node), day(9)), Err(Unrecognised::NotYet));
+        assert_eq!(own.recognise_at(Some(&node), day(41)), Err(Unrecognised::Expired));
+        assert_eq!(own.recognise_at(None, day(20)), Err(Unrecognised::NoCertificate));
+        assert_eq!(own.recognise_at(Some(&[]), day(20)), Err(Unrecognised::NoCertificate));
+        assert_eq!(own.recognise_at(Some(&shown(&Authority::new().node(7))), day(20)), Err(Unrecognised::Foreign));
+        let garbage = [CertificateDer::from(b"no certificate".to_vec())];
+        assert_eq!(own.recognise_at(Some(&garbage), day(20)), Err(Unrecognised::Invalid));
+    }
+
+    #[test]
+    fn a_certificate_without_a_known_name_or_for_servers_only_recognises_nobody() {
+        let authority = Authority::new();
+        let own = Own::new(&authority.node(0)).unwrap();
+        let client = [ExtendedKeyUsagePurpose::ClientAuth];
+        for name in ["node.00112233445566ff.rsd.internal", "node-7.ffffffffffffffff.rsd.internal", "node-7.example"] {
+            let credentials = authority.sign(vec![name.into()], &client);
+            assert_eq!(own.recognise_at(Some(&shown(&credentials)), day(20)), Err(Unrecognised::Invalid), "{name}");
+        }
+        let server = authority.sign(names_of_node(7, DVM), &[ExtendedKeyUsagePurpose::ServerAuth]);
+        assert_eq!(own.recognise_at(Some(&shown(&server)), day(20)), Err(Unrecognised::Invalid));
+    }
+
+    #[test]
+    fn a_newcomer_accepts_only_daemons_of_the_authority_with_the_fingerprint() {
+        let (authority, other) = (Authority::new(), Authority::new());
+        let newcomer = Pinned { authority: Fingerprint::of(authority.0.der()) };
+        let accepts = |leaf: &Credentials, sent: &Authority, now| {
+            let name = server_name(DOMAIN.into());
+            newcomer.verify_server_cert(&shown(leaf)[0], &[sent.0.der().clone()], &name, &[], now).is_ok()
+        };
+        assert!(accepts(&authority.node(0), &authority, day(20)));
+        assert!(accepts(&authority.node(7), &authority, day(20)), "any node may forward");
+        assert!(!accepts(&authority.user(1000), &authority, day(20)), "a user is not a daemon");
+        assert!(!accepts(&authority.node(0), &authority, day(41)));
+        assert!(!accepts(&other.node(0), &other, day(20)), "another fingerprint");
+        assert!(!accepts(&other.node(0), &authority, day(20)), "an authority that did not sign");
+    }
+
+    #[test]
+    fn credentials_that_do_not_belong_together_are_refused() {
+        let authority = Authority::new();
+        let (one, two) = (authority.node(1), authority.node(2));
+        assert!(Own::new(&Credentials { key: two.key, ..one.clone() }).is_err());
+        assert!(Own::new(&Credentials { authority: "no certificate".into(), ..one.clone() }).is_err());
+        let own = Own::new(&one).unwrap();
+        assert!(own.replace(&Credentials::default()).is_err());
+        assert_eq!(own.dvm(), DVM, "the previous ones stay in use");
+    }
+
+    #[test]
+    fn a_name_has_one_spelling() {
+        assert_eq!(Owner::named("node-7.00112233445566ff.rsd.internal", DVM), Some(Owner::Node(7)));
+        for name in ["node-07", "node-+7", "node-4294967296", "user-", "head-0", "node-7.x"] {
+            assert_eq!(Owner::named(&format!("{name}.{DVM}.{DOMAIN}"), DVM), None, "{name}");
+        }
+    }
+}
