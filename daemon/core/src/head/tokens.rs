@@ -19,7 +19,8 @@ use crate::contract::{Effect, in_ms};
 
 /// The most tokens that are kept, with those that admit nothing any more.
 const TOKENS_MAX: usize = 1024;
-/// How long a token is kept after its end, so that a refusal can say why it is refused.
+/// How long a token is kept after its end, so that a refusal can say why it is refused. When there are too many, those that have ended
+/// are forgotten at once.
 const MEMORY: Duration = Duration::from_secs(24 * 3600);
 /// The longest life of a token.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -58,7 +59,8 @@ impl Tokens {
 
     /// Returns the numbers of the tokens whose end is long past, and forgets them.
     fn forget_old(&mut self, now: Now) -> Vec<u64> {
-        let old = |token: &KeptToken| token.info.is_none_or(|info| info.expires_ms + in_ms(MEMORY) < now.unix_ms);
+        let memory_ms = if self.by_id.len() >= TOKENS_MAX { 0 } else { in_ms(MEMORY) };
+        let old = |token: &KeptToken| token.info.is_none_or(|info| info.expires_ms + memory_ms < now.unix_ms);
         let gone: Vec<u64> = self.by_id.iter().filter(|(_, token)| old(token)).map(|(id, _)| *id).collect();
         gone.iter().for_each(|id| drop(self.by_id.remove(id)));
         gone
@@ -237,8 +239,10 @@ mod tests {
             tokens.add(at(0), token(id, 1, 600)).unwrap();
         }
         assert!(tokens.add(at(0), token(9999, 1, 600)).unwrap_err().text.contains("revoke some"));
-        let next_day = 600 + MEMORY.as_secs() + 1;
-        assert!(tokens.add(at(next_day), token(9999, 1, next_day + 600)).is_ok(), "old ones are forgotten");
+        assert!(tokens.add(at(601), token(9999, 1, 1200)).is_ok(), "those that have ended are forgotten");
         assert_eq!(tokens.infos().len(), 1);
+        let next_day = 1200 + MEMORY.as_secs();
+        assert_eq!(tokens.forget_old(at(next_day)), [0; 0]);
+        assert_eq!(tokens.forget_old(at(next_day + 1)), [9999]);
     }
 }
