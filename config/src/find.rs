@@ -176,10 +176,14 @@ fn reaches(address: SocketAddr, at: SocketAddr) -> bool {
 fn named(base: &Path, wish: Wish<'_>) -> Result<Daemon, FindError> {
     let (Wish::Option(word) | Wish::Variable(word)) = wish;
     // A word with a slash is a path; any other is a name below the base directory.
-    let state_dir = match word.as_os_str().as_encoded_bytes().contains(&b'/') {
+    let is_path = word.as_os_str().as_encoded_bytes().contains(&b'/');
+    let state_dir = match is_path {
         true => word.to_owned(),
         false => base.join(word),
     };
+    if !is_path {
+        check_owner(base)?;
+    }
     if !word.as_os_str().is_empty()
         && let Some(daemon) = probe(&state_dir)?
     {
@@ -195,6 +199,7 @@ fn named(base: &Path, wish: Wish<'_>) -> Result<Daemon, FindError> {
 /// Returns all running daemons, sorted by name. Entries that begin with a dot are private daemons and are not listed.
 fn running(base: &Path) -> Result<Vec<Daemon>, FindError> {
     let io = |error| FindError::Io { place: base.to_owned(), error };
+    check_owner(base)?;
     let entries = match fs::read_dir(base) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -212,6 +217,16 @@ fn running(base: &Path) -> Result<Vec<Daemon>, FindError> {
     daemons.sort_by(|a, b| (&a.about.name, &a.state_dir).cmp(&(&b.about.name, &b.state_dir)));
     daemons.dedup_by(|a, b| same_place(&a.state_dir, &b.state_dir));
     Ok(daemons)
+}
+
+/// Refuses a base directory of another user, who may have created it first where it is below /tmp.
+fn check_owner(base: &Path) -> Result<(), FindError> {
+    match fs::metadata(base) {
+        Ok(meta) if meta.uid() != own_uid() => {
+            Err(FindError::NotPermitted { place: base.to_owned(), owner_uid: meta.uid() })
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Whether two paths lead to the same directory, directly or through a link.

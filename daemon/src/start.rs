@@ -58,7 +58,7 @@ use crate::uplink;
 /// How long a stopping daemon waits until its last answers are sent.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// The largest request about tokens and certificates, which callers without a certificate may send.
-const ACCESS_BYTES_MAX: usize = 64 << 10;
+const ACCESS_BYTES_MAX: usize = 4 << 10;
 
 pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
     crate::spawn::seal_inherited().context("list inherited descriptors")?;
@@ -439,7 +439,7 @@ fn services(
     refusals: Refusals,
 ) -> Services {
     let door = door.clone();
-    let link = LinkServer::new(LinkService { door: door.clone() })
+    let link = LinkServer::new(LinkService { door: door.clone(), dvm: membership.dvm().map(str::to_owned) })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let pmi = PmiServer::new(PmiService { door: door.clone() });

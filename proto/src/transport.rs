@@ -1,4 +1,4 @@
-//! The only code that opens gRPC connections ([`dial`]) and accepts them ([`accept`], [`Services`]).
+//! The only code that opens gRPC connections ([`dial`]) and accepts them ([`accept()`], [`Services`]).
 //!
 //! An address is a unix socket or a TCP port. A unix socket has mode 0600, and the kernel reports the uid of its peer: only the
 //! daemon's own user and root are accepted. TCP is always TLS 1.3, also on loopback, and both sides show certificates of the DVM's
@@ -93,7 +93,15 @@ pub enum DialError {
 pub async fn dial(target: &Target, deadline: Duration) -> Result<Channel, DialError> {
     let connect = async {
         match target {
-            Target::Unix(path) => UnixStream::connect(path).await.map(Conn::Unix).map_err(|error| explain(path, error)),
+            Target::Unix(path) => {
+                let stream = UnixStream::connect(path).await.map_err(|error| explain(path, error))?;
+                // Another user may have created the directory first, where directories are below /tmp.
+                let owner_uid = stream.peer_cred().map_err(DialError::Io)?.uid();
+                match own_uid() {
+                    own_uid if own_uid == owner_uid || own_uid == 0 => Ok(Conn::Unix(stream)),
+                    own_uid => Err(DialError::NotPermitted { owner_uid, own_uid }),
+                }
+            }
             Target::Tcp(address, Dialer { config, name }) => {
                 let stream = TcpStream::connect(address).await.map_err(|error| match error.kind() {
                     io::ErrorKind::ConnectionRefused => DialError::NotRunning(error),
@@ -210,11 +218,13 @@ fn check_stamp(headers: &HeaderMap) -> Result<(), Status> {
     if newest.is_some_and(|newest| newest >= PROTOCOL_OLDEST) && oldest.is_some_and(|oldest| oldest <= PROTOCOL) {
         return Ok(());
     }
+    // The caller chooses these words, and the text is logged.
+    let short = |key| word(key).map_or_else(|| "unknown".to_owned(), |word| word.chars().take(32).collect::<String>());
     let text = format!(
         "the caller is version {} (protocol {}), this daemon is version {VERSION} (protocol {PROTOCOL}): \
          use programs of one release, and restart daemons after an upgrade",
-        word(VERSION_KEY).unwrap_or("unknown"),
-        word(PROTOCOL_KEY).unwrap_or("unknown"),
+        short(VERSION_KEY),
+        short(PROTOCOL_KEY),
     );
     Err(refusal(Code::FailedPrecondition, exit::VERSION, text))
 }

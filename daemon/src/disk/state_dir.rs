@@ -164,8 +164,22 @@ impl StateDir {
         replace(&self.path.join("identity.json"), &serde_json::to_vec(identity)?)
     }
 
-    pub(crate) fn authority(&self) -> Option<Authority> {
-        Authority::decode(&*self.secret(AUTHORITY)?).ok()
+    /// Returns the stored authority; None if there is none. A file that cannot be read is an error, because a new authority would
+    /// lock out all nodes.
+    pub(crate) fn authority(&self) -> anyhow::Result<Option<Authority>> {
+        let path = self.path.join(AUTHORITY);
+        match fs::metadata(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Ok(_) | Err(_) => {}
+        }
+        let stored = self.secret(AUTHORITY).and_then(|bytes| Authority::decode(&*bytes).ok());
+        let whole = stored.filter(|stored| !stored.key.is_empty() && !stored.certificate.is_empty());
+        whole.map(Some).with_context(|| {
+            format!(
+                "read the authority of the DVM in {}: restore the file, or remove it and join all nodes again",
+                path.display()
+            )
+        })
     }
 
     pub(crate) fn write_authority(&self, authority: &Authority) -> anyhow::Result<()> {

@@ -53,7 +53,7 @@ impl PublicKeyData for Point<'_> {
 impl Authority {
     /// Returns the authority of this DVM: the stored one, or a new one, which it stores.
     pub(crate) fn open(state_dir: &StateDir, dvm: &str, now_ms: u64) -> anyhow::Result<Authority> {
-        if let Some(stored) = state_dir.authority().filter(|stored| stored.dvm == dvm) {
+        if let Some(stored) = state_dir.authority()?.filter(|stored| stored.dvm == dvm) {
             return Authority::stored(&stored).context("read the authority of the DVM");
         }
         let made = Authority::make(dvm, now_ms).context("make the authority of the DVM")?;

@@ -106,7 +106,13 @@ async fn token_of(daemon: &find::Daemon, deadline: Duration) -> Result<Token, Fa
     let target = Target::Unix(daemon.socket());
     let channel = dial(&target, deadline).await.map_err(|error| Failure::Passing(error.to_string()))?;
     let ttl_ms = u64::try_from(OWN_TOKEN_TTL.as_millis()).unwrap_or_default();
-    let reply = access_client(channel).new_token(NewTokenRequest { ttl_ms, uses: 1 }).await;
+    let request = NewTokenRequest { ttl_ms, uses: 1 };
+    let reply = match tokio::time::timeout(deadline, access_client(channel).new_token(request)).await {
+        Ok(reply) => reply,
+        Err(_) => {
+            return Err(Failure::Passing(format!("the daemon on this machine did not answer within {deadline:?}")));
+        }
+    };
     let reply = reply.map_err(|status| of_status(&daemon.state_dir.display().to_string(), &status))?.into_inner();
     reply.token.parse().map_err(|_| Failure::Passing("the daemon on this machine has answered without a token".into()))
 }
@@ -153,7 +159,13 @@ async fn enroll(join: &str, token: &Token, deadline: Duration) -> Result<Credent
     let secret = token.secret.to_vec().into();
     let request = EnrollRequest { token: token.id, secret, public_key: public_key.into(), from: String::new() };
     match tokio::time::timeout(deadline, access_client(channel).join(request)).await {
-        Ok(Ok(reply)) => Ok(credentials_of(key, reply.into_inner())),
+        Ok(Ok(reply)) => {
+            let credentials = credentials_of(key, reply.into_inner());
+            match Fingerprint::of(&credentials.authority) == token.authority {
+                true => Ok(credentials),
+                false => Err(Failure::Passing("the daemon has answered with another DVM's authority".into())),
+            }
+        }
         Ok(Err(status)) => Err(of_status(join, &status)),
         Err(_) => Err(Failure::Passing(format!("no answer within {deadline:?}"))),
     }

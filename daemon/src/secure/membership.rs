@@ -54,6 +54,14 @@ impl Membership {
         }
     }
 
+    /// Returns the DVM of the certificate.
+    pub(crate) fn dvm(&self) -> Option<&str> {
+        match self {
+            Membership::Alone => None,
+            Membership::Head { credentials, .. } | Membership::Node { credentials, .. } => Some(&credentials.dvm),
+        }
+    }
+
     pub(crate) fn authority(&self) -> Option<Arc<Authority>> {
         match self {
             Membership::Head { authority, .. } => Some(Arc::clone(authority)),

@@ -10,8 +10,10 @@ use rsd_proto::transport::Refusals;
 use tracing::warn;
 
 const PAUSE: Duration = Duration::from_secs(60);
-/// The most sources, with their reasons, that are distinguished; further ones share one pause.
+/// The most sources that are distinguished; further ones share one pause.
 const SOURCES_MAX: usize = 4096;
+/// The most reasons of one source in a minute.
+const REASONS_MAX: usize = 8;
 
 /// Returns the receiver of a daemon's refusals, which logs them.
 pub(crate) fn logged() -> Refusals {
@@ -24,31 +26,34 @@ pub(crate) fn logged() -> Refusals {
     })
 }
 
-/// The sources of the last minute.
+/// The sources of the last minute, with their reasons.
 #[derive(Debug, Default)]
 struct Recent {
-    at: HashMap<(Option<IpAddr>, String), Instant>,
+    at: HashMap<Option<IpAddr>, Vec<(String, Instant)>>,
     others: Option<Instant>,
 }
 
 impl Recent {
     /// Whether a refusal of this source is logged now.
     fn is_due(&mut self, now: Instant, from: Option<IpAddr>, why: &str) -> bool {
-        let key = (from, why.to_owned());
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < PAUSE;
-        if self.at.get(&key).is_some_and(is_recent) {
-            return false;
+        if self.at.len() >= SOURCES_MAX && !self.at.contains_key(&from) {
+            // Further sources share one line a minute; only then are the old ones looked at.
+            if self.others.as_ref().is_some_and(is_recent) {
+                return false;
+            }
+            self.others = Some(now);
+            self.at.retain(|_, reasons| reasons.iter().any(|(_, at)| is_recent(at)));
+            return true;
         }
-        if self.at.len() >= SOURCES_MAX {
-            self.at.retain(|_, at| is_recent(at));
+        let reasons = self.at.entry(from).or_default();
+        reasons.retain(|(_, at)| is_recent(at));
+        // A caller chooses a part of the text, so it could make any number of reasons.
+        let is_due = reasons.len() < REASONS_MAX && !reasons.iter().any(|(known, _)| known == why);
+        if is_due {
+            reasons.push((why.to_owned(), now));
         }
-        if self.at.len() >= SOURCES_MAX {
-            let due = !self.others.as_ref().is_some_and(is_recent);
-            self.others = if due { Some(now) } else { self.others };
-            return due;
-        }
-        self.at.insert(key, now);
-        true
+        is_due
     }
 }
 
@@ -66,6 +71,15 @@ mod tests {
         assert!(!recent.is_due(now + PAUSE / 2, a, "no TLS"));
         assert!(recent.is_due(now + PAUSE / 2, a, "unknown token"), "another reason");
         assert!(recent.is_due(now + PAUSE, a, "no TLS"));
+    }
+
+    #[test]
+    fn the_reasons_of_a_source_are_bounded() {
+        let mut recent = Recent::default();
+        let (now, from) = (Instant::now(), Some([10, 0, 0, 1].into()));
+        let lines = (0..1000).filter(|n| recent.is_due(now, from, &format!("version {n}"))).count();
+        assert_eq!(lines, REASONS_MAX);
+        assert!(recent.is_due(now + PAUSE, from, "version 7"));
     }
 
     #[test]

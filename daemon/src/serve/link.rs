@@ -15,6 +15,8 @@ use crate::door::{Door, Event};
 #[derive(Debug, Clone)]
 pub(crate) struct LinkService {
     pub(crate) door: Door,
+    /// The DVM that this daemon belongs to; None: it has no TCP port.
+    pub(crate) dvm: Option<String>,
 }
 
 #[tonic::async_trait]
@@ -25,14 +27,14 @@ impl Link for LinkService {
         let peer = request.extensions().get::<Peer>().copied();
         let mut ups = request.into_inner();
         let (sender, receiver) = mpsc::unbounded_channel();
-        let door = self.door.clone();
+        let (door, dvm) = (self.door.clone(), self.dvm.clone());
         let link = door.new_link();
         tokio::spawn(async move {
             let hello = match ups.message().await {
                 Ok(Some(Up { body: Some(up::Body::Hello(hello)) })) => hello,
                 _ => return,
             };
-            if let Err(why) = may_attach(peer, &hello) {
+            if let Err(why) = may_attach(peer, &hello, dvm.as_deref()) {
                 // The child may have closed the stream.
                 let _ = sender.send(Err(why));
                 return;
@@ -49,10 +51,15 @@ impl Link for LinkService {
     }
 }
 
-/// Checks that a child is the node that its certificate names. Steps use the unix socket.
-fn may_attach(peer: Option<Peer>, hello: &Hello) -> Result<(), Status> {
+/// Checks that a child is the node that its certificate names, in this DVM: the head would take a node of another DVM for a new
+/// one and give it another id. Steps use the unix socket.
+fn may_attach(peer: Option<Peer>, hello: &Hello, dvm: Option<&str>) -> Result<(), Status> {
     let Some(Who::Node(certified)) = peer.map(|peer| peer.who) else { return Ok(()) };
     let named = match &hello.who {
+        Some(hello::Who::Node(node)) if Some(&*node.dvm) != dvm => {
+            let text = format!("the caller says that it is of DVM {:?}, and its certificate is of another", node.dvm);
+            return Err(refusal(Code::PermissionDenied, exit::NOT_PERMITTED, text));
+        }
         Some(hello::Who::Node(node)) => node.nodes.first().map(|node| node.node),
         Some(hello::Who::Step(_)) | None => None,
     };
@@ -72,12 +79,21 @@ mod tests {
 
     fn says(who: hello::Who, certified: Who) -> bool {
         let hello = Hello { version: String::new(), who: Some(who) };
-        may_attach(Some(Peer { who: certified, from: None }), &hello).is_ok()
+        may_attach(Some(Peer { who: certified, from: None }), &hello, Some("ours")).is_ok()
     }
 
     fn node(id: u32) -> hello::Who {
         let nodes = vec![NodeInfo { node: id, ..NodeInfo::default() }];
-        hello::Who::Node(NodeHello { nodes, ..NodeHello::default() })
+        hello::Who::Node(NodeHello { nodes, dvm: "ours".into(), ..NodeHello::default() })
+    }
+
+    #[test]
+    fn a_node_does_not_attach_as_a_new_node_of_another_dvm() {
+        for dvm in ["", "theirs"] {
+            let nodes = vec![NodeInfo { node: 7, ..NodeInfo::default() }];
+            let hello = hello::Who::Node(NodeHello { nodes, dvm: dvm.into(), ..NodeHello::default() });
+            assert!(!says(hello, Who::Node(7)), "{dvm}");
+        }
     }
 
     #[test]

@@ -66,33 +66,45 @@ macro_rules! each {
     };
 }
 
-impl AsyncRead for Conn {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if let Conn::Tls(tls) = &mut *self
+impl Conn {
+    /// Fails when a guest's time is over or its place was given away; otherwise wakes the task when that happens. Reads and writes
+    /// check it: a guest that reads nothing keeps its connection waiting for a write.
+    fn check_guest(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if let Conn::Tls(tls) = self
             && let Some((end, place)) = &mut tls.guest
             && (end.as_mut().poll(cx).is_ready() || Pin::new(place).poll(cx).is_ready())
         {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            return Err(io::ErrorKind::TimedOut.into());
         }
+        Ok(())
+    }
+}
+
+impl AsyncRead for Conn {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.check_guest(cx)?;
         each!(self, io => Pin::new(io).poll_read(cx, buf))
     }
 }
 
 impl AsyncWrite for Conn {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.check_guest(cx)?;
         each!(self, io => Pin::new(io).poll_write(cx, buf))
     }
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check_guest(cx)?;
         each!(self, io => Pin::new(io).poll_write_vectored(cx, bufs))
     }
     fn is_write_vectored(&self) -> bool {
         true
     }
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check_guest(cx)?;
         each!(self, io => Pin::new(io).poll_flush(cx))
     }
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

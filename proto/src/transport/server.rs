@@ -47,7 +47,7 @@ impl Services {
         Services { refusals, ..self }
     }
 
-    /// Serves `connections` (see [`accept`](super::accept)) until `stopped` completes; then finishes the requests that run.
+    /// Serves `connections` (see [`accept`](super::accept())) until `stopped` completes; then finishes the requests that run.
     ///
     /// # Errors
     /// When the server cannot be set up. Failures of single connections end those connections only.

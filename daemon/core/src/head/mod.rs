@@ -221,7 +221,7 @@ impl Head {
             joiner.node = self.memory.next_node;
             self.memory.next_node += 1;
         }
-        self.memory.next_node = self.memory.next_node.max(joiner.node + 1);
+        self.memory.next_node = self.memory.next_node.max(joiner.node.saturating_add(1));
         joiner.name = self.nodes.free_name(joiner);
         joiner.joined_ms = now.unix_ms;
         let parent = if has_room { None } else { self.nodes.roomiest(self.tuning.arity, joiner.node, &below) };
@@ -251,7 +251,7 @@ impl Head {
                 info.name = self.nodes.free_name(&info);
                 info.joined_ms = now.unix_ms;
             }
-            self.memory.next_node = self.memory.next_node.max(info.node + 1);
+            self.memory.next_node = self.memory.next_node.max(info.node.saturating_add(1));
             back.push(info.node);
             self.timers.cancel(&Due::Node(info.node));
             self.nodes.insert(info, false);
