@@ -45,8 +45,10 @@ async fn renewed(own: &Own, source: &Source) -> anyhow::Result<Credentials> {
         Source::Authority(authority) => authority.for_head(unix_ms())?,
         Source::Head { address, deadline, state_dir } => {
             let fresh = renewal::renew(own, address, *deadline).await?;
+            // What cannot be used must not be what a restart finds.
+            own.replace(&fresh)?;
             state_dir.write_credentials(&fresh)?;
-            fresh
+            return Ok(fresh);
         }
     };
     own.replace(&fresh)?;
