@@ -263,7 +263,7 @@ fn without_a_certificate_nothing_but_enrolling_is_possible() {
         dvm_client(channel).list_jobs(ListJobsRequest { all: true }).await.expect_err("the caller may not ask")
     });
     assert_eq!(exit_code(&refusal), Some(245), "{refusal}");
-    let refusal = block_on(attach(target(), node_hello(1)));
+    let refusal = block_on(attach(target(), node_hello("", 1)));
     assert_eq!(exit_code(&refusal), Some(245), "{refusal}");
     assert_eq!(jobs(&dvm), 0);
     logged_once(&dvm, "it has no certificate of this DVM");
@@ -351,9 +351,9 @@ fn a_certificate_of_another_dvm_is_refused() {
     assert_eq!(jobs(&dvm), 0);
 }
 
-fn node_hello(node: u32) -> Hello {
+fn node_hello(dvm: &str, node: u32) -> Hello {
     let nodes = vec![NodeInfo { node, name: "posing".into(), ..NodeInfo::default() }];
-    let who = hello::Who::Node(NodeHello { nodes, ..NodeHello::default() });
+    let who = hello::Who::Node(NodeHello { nodes, dvm: dvm.to_owned(), ..NodeHello::default() });
     Hello { version: rsd_proto::VERSION.into(), who: Some(who) }
 }
 
@@ -374,15 +374,23 @@ fn a_node_cannot_pose_as_another_node_or_as_a_step() {
     until_ready(&node);
     let own = Own::new(&credentials(&dvm, "far")).expect("the credentials are right");
     let target = || Target::Tcp(dvm.listen(), own.dialer(Some(0)));
+    let own_dvm = credentials(&dvm, "far").dvm;
     for (hello, named) in [
-        (node_hello(2), "node 2"),
-        (node_hello(0), "node 0"),
+        (node_hello(&own_dvm, 2), "node 2"),
+        (node_hello(&own_dvm, 0), "node 0"),
         (Hello { who: Some(hello::Who::Step(StepHello::default())), ..Hello::default() }, "not a node"),
     ] {
         let refusal = block_on(attach(target(), hello));
         let expected = format!("the caller says that it is {named}, and its certificate is that of node 1");
         assert_eq!(refusal.message(), expected);
     }
+    // The head would take it for a new node and give it another id.
+    for other in ["", "0123456789abcdef"] {
+        let refusal = block_on(attach(target(), node_hello(other, 1)));
+        assert_eq!(exit_code(&refusal), Some(245), "{refusal}");
+        assert!(refusal.message().starts_with("the caller says that it is of DVM"), "{refusal}");
+    }
+    assert_eq!(nodes(&dvm).len(), 2);
     let posing = Target::Tcp(dvm.listen(), own.dialer(Some(5)));
     let error = block_on(dial(&posing, WITHIN)).expect_err("the head is not node 5");
     assert!(error.to_string().contains("another node of the DVM than the expected one"), "{error}");
@@ -406,7 +414,7 @@ fn a_node_gets_a_new_certificate_for_its_own_id_without_a_token() {
     assert_eq!((after.node, &after.dvm, &after.authority), (Some(1), &before.dvm, &before.authority));
     assert!(after.until_ms >= before.until_ms && after.from_ms >= before.from_ms && after.key != before.key);
     own.replace(&after).expect("the certificate belongs to its key");
-    let refusal = block_on(attach(Target::Tcp(dvm.listen(), own.dialer(Some(0))), node_hello(2)));
+    let refusal = block_on(attach(Target::Tcp(dvm.listen(), own.dialer(Some(0))), node_hello(&before.dvm, 2)));
     assert!(refusal.message().ends_with("its certificate is that of node 1"), "{refusal}");
     // Without a certificate of its own, a caller cannot renew one.
     let known: Token = token(&dvm, &[]).parse().expect("rsd prints tokens");
@@ -481,7 +489,7 @@ fn a_user_on_another_machine_logs_in_and_runs_jobs() {
     assert!(login().key != before.key && login().from_ms >= before.from_ms);
     // A user's certificate does not make a node, and makes no tokens.
     let own = Own::new(&login()).expect("the credentials are right");
-    let refusal = block_on(attach(Target::Tcp(listen.clone(), own.dialer(None)), node_hello(1)));
+    let refusal = block_on(attach(Target::Tcp(listen.clone(), own.dialer(None)), node_hello("", 1)));
     assert!(refusal.message().contains("does not allow rsd.v1.Link/Attach"), "{refusal}");
     // On the head's machine the address leads to the unix socket and needs no login.
     assert_eq!(dvm.rsctl(["--dvm", &listen, "run", "-n", "1", "echo", "near"]).ok(), "near\n");
