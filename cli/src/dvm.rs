@@ -1,11 +1,11 @@
 //! The daemon to talk to, and calls to it, each with a deadline.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::net::ToSocketAddrs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::unistd::geteuid;
 use rsd_config::find::{self, FindError, Wish};
@@ -23,6 +23,9 @@ use crate::selectors::Selector;
 /// A client connected to a daemon.
 pub(crate) type Client = DvmClient<Stamped>;
 
+/// How long a daemon may seem to run after it was killed.
+const DYING: Duration = Duration::from_millis(500);
+
 /// Deadline for a daemon to accept, to answer, or to begin a stream.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -30,6 +33,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) struct Dvm {
     /// The directory with an entry per daemon.
     base: PathBuf,
+    /// The same of daemons that serve all users.
+    system: Option<&'static Path>,
     /// `--dvm`.
     option: Option<OsString>,
     /// `RSD_DVM`.
@@ -41,7 +46,13 @@ pub(crate) struct Dvm {
 impl Dvm {
     pub(crate) fn new(option: Option<OsString>, quiet: bool) -> Result<Dvm, Failure> {
         let base = rsd_config::runtime_dir(|name| std::env::var_os(name))?;
-        Ok(Dvm { base, option, variable: std::env::var_os("RSD_DVM").filter(|value| !value.is_empty()), quiet })
+        let system = find::system_base(|name| std::env::var_os(name));
+        Ok(Dvm { base, system, option, variable: std::env::var_os("RSD_DVM").filter(|value| !value.is_empty()), quiet })
+    }
+
+    /// Returns the word with which the user has named a DVM.
+    pub(crate) fn word(&self) -> Option<&OsStr> {
+        self.option.as_deref().or(self.variable.as_deref())
     }
 
     pub(crate) fn find(&self) -> Result<find::Daemon, FindError> {
@@ -50,19 +61,39 @@ impl Dvm {
             (None, Some(word)) => Some(Wish::Variable(Path::new(word))),
             (None, None) => None,
         };
-        find::find(&self.base, wish)
+        find::find_for(&self.base, self.system, wish)
     }
 
     pub(crate) async fn client(&self) -> Result<Client, Failure> {
         match self.address() {
             Some(address) => self.connect_to(address).await,
-            None => connect(self.find()?.socket()).await,
+            None => self.connect_to_found().await.map_err(|(failure, _)| failure),
+        }
+    }
+
+    /// Connects to the selected daemon of this machine. A daemon that was just killed seems to run for a moment: its lock and its socket
+    /// are freed after its process, and a step process that it has just started may have them until it executes its program. So the
+    /// search is repeated for a short time. The error says whether no daemon was found.
+    async fn connect_to_found(&self) -> Result<Client, (Failure, bool)> {
+        let end = Instant::now() + DYING;
+        loop {
+            let daemon = self.find().map_err(|error| {
+                let none_runs = matches!(error, FindError::NoneRuns { .. });
+                (error.into(), none_runs)
+            })?;
+            match connect(daemon.socket()).await {
+                Ok(client) => return Ok(client),
+                Err(failure) if failure.is_unreachable() && Instant::now() < end => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Err(failure) => return Err((failure, false)),
+            }
         }
     }
 
     /// Returns the selected `HOST:PORT`; None if the user has named no address. Names of daemons have no colons.
     fn address(&self) -> Option<&str> {
-        let word = self.option.as_deref().or(self.variable.as_deref())?.to_str()?;
+        let word = self.word()?.to_str()?;
         let (host, port) = word.rsplit_once(':')?;
         let is_address = !host.is_empty() && !host.contains('/') && matches!(port.parse::<u16>(), Ok(1..));
         is_address.then_some(word)
@@ -83,9 +114,9 @@ impl Dvm {
         if self.address().is_some() {
             return Ok((self.client().await?, None));
         }
-        match self.find() {
-            Ok(daemon) => Ok((connect(daemon.socket()).await?, None)),
-            Err(FindError::NoneRuns { .. }) => {
+        match self.connect_to_found().await {
+            Ok(client) => Ok((client, None)),
+            Err((_, true)) => {
                 if !self.quiet {
                     say(
                         "no daemon is running here; starting a private one for this job (to keep one running: rsd start)",
@@ -100,18 +131,18 @@ impl Dvm {
                     }
                 }
             }
-            Err(error) => Err(error.into()),
+            Err((failure, false)) => Err(failure),
         }
     }
 }
 
-/// Connects to the daemon behind `socket`, which must belong to this user: it receives this user's environment and programs. A
+/// Connects to the daemon behind `socket`, which must belong to this user or to root: it receives this user's environment and programs. A
 /// daemon accepts root, but root must not trust it.
 pub(crate) async fn connect(socket: PathBuf) -> Result<Client, Failure> {
     let own_uid = geteuid().as_raw();
     let owner_uid = fs::metadata(&socket).map_or(own_uid, |meta| meta.uid());
     let target = Target::Unix(socket);
-    let channel = match owner_uid == own_uid {
+    let channel = match owner_uid == own_uid || owner_uid == 0 {
         true => transport::dial(&target, DEADLINE).await,
         false => Err(DialError::NotPermitted { owner_uid, own_uid }),
     };

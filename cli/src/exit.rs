@@ -36,6 +36,10 @@ impl Failure {
         Failure::new(exit::UNREACHABLE, text)
     }
 
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.code == exit::UNREACHABLE
+    }
+
     /// Returns the failure for a refusal, or for a connection that was lost while `doing`.
     pub(crate) fn of_status(doing: &str, status: &Status) -> Failure {
         let code = code_of(status);

@@ -29,9 +29,9 @@ pub(crate) fn exec(exec: &Exec, dvm: &Dvm) -> Result<u8, Failure> {
     };
     // Checked before the join: a member whose program cannot start would end the epoch of all members.
     program::check(program)?;
-    let socket = join::socket(dvm)?;
+    let daemon = dvm.find()?;
     join::tell_missing(dvm, &exec.join.name);
-    let go = join::join(&socket, request(&exec.join, None))?;
+    let go = join::join(&daemon, request(&exec.join, None))?;
     let mut command = Command::new(program);
     command.args(args);
     for (name, _) in std::env::vars_os() {
@@ -40,7 +40,7 @@ pub(crate) fn exec(exec: &Exec, dvm: &Dvm) -> Result<u8, Failure> {
             command.env_remove(name);
         }
     }
-    command.envs(join::variables(&exec.join.name, &go, &socket));
+    command.envs(join::variables(&exec.join.name, &go, &daemon));
     let error = command.exec();
     Err(Failure::new(exit::NOT_STARTED, format!("cannot execute {}: {error}", program.display())))
 }
@@ -56,11 +56,11 @@ pub(crate) fn env(options: &JoinOptions, pid: Option<u32>, as_json: bool, dvm: &
 }
 
 fn join_for(options: &JoinOptions, pid: Option<u32>, as_json: bool, dvm: &Dvm) -> Result<u8, Failure> {
-    let socket = join::socket(dvm)?;
+    let daemon = dvm.find()?;
     let pid = pid.or_else(|| u32::try_from(getppid().as_raw()).ok());
     join::tell_missing(dvm, &options.name);
-    let go = join::join(&socket, request(options, pid))?;
-    let variables = join::variables(&options.name, &go, &socket);
+    let go = join::join(&daemon, request(options, pid))?;
+    let variables = join::variables(&options.name, &go, &daemon);
     match as_json {
         true => {
             let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();

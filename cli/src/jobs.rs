@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::unistd::geteuid;
 use rsd_proto::transport::exit;
 use rsd_proto::v1::{
     JobInfo, JobSelector, JobState, ListJobsRequest, ListNodesRequest, LogsRequest, NodeBinding, NodeInfo, RankBinding,
@@ -28,12 +29,13 @@ pub(crate) async fn ps(mut client: Client, all: bool, as_json: bool) -> Result<u
         say(if all { "no jobs" } else { "no running jobs (ended jobs: rsctl ps -a)" });
     } else {
         let now = now_ms();
-        out(&jobs_table(&jobs, now, print::width()))?;
+        out(&jobs_table(&jobs, now, print::width(), geteuid().as_raw()))?;
     }
     Ok(0)
 }
 
-fn jobs_table(jobs: &[JobInfo], now_ms: u64, width: Option<usize>) -> String {
+/// Returns one row per job; with the jobs' users, if a job is another user's than `own_uid`.
+fn jobs_table(jobs: &[JobInfo], now_ms: u64, width: Option<usize>, own_uid: u32) -> String {
     let columns = [
         ("JOB", Align::Right),
         ("STATE", Align::Left),
@@ -61,7 +63,19 @@ fn jobs_table(jobs: &[JobInfo], now_ms: u64, width: Option<usize>) -> String {
             ]
         })
         .collect();
-    table_within(width, columns, &rows)
+    let is_others = |info: &JobInfo| info.owner.as_ref().is_some_and(|owner| owner.uid != own_uid);
+    if !jobs.iter().any(is_others) {
+        return table_within(width, columns, &rows);
+    }
+    let [job, rest @ ..] = columns;
+    let [a, b, c, d, e, f, g] = rest;
+    let user = |info: &JobInfo| info.owner.as_ref().map_or_else(dash, |owner| owner.name.clone());
+    let rows: Vec<_> = rows
+        .into_iter()
+        .zip(jobs)
+        .map(|([job, a, b, c, d, e, f, g], info)| [job, user(info), a, b, c, d, e, f, g])
+        .collect();
+    table_within(width, [job, ("USER", Align::Left), a, b, c, d, e, f, g], &rows)
 }
 
 /// Returns `n0,n1,n2`, or `n0,n1,+10` for many names.
@@ -106,6 +120,9 @@ fn description(info: &JobInfo, now_ms: u64) -> String {
         ("command", info.command.clone()),
         ("submitted", ago(info.submitted_ms)),
     ];
+    if let Some(owner) = &info.owner {
+        fields.push(("user", owner.name.clone()));
+    }
     if info.parent > 0 {
         fields.push(("spawned by", format!("job {}", info.parent)));
     }
@@ -296,7 +313,7 @@ fn nodes_table(nodes: &[NodeInfo]) -> String {
         ("CORES", Align::Right),
         ("LOAD", Align::Right),
         ("MEMORY USED", Align::Left),
-        ("SLOTS FROM", Align::Left),
+        ("SLOTS FROM; LABELS", Align::Left),
     ];
     let rows: Vec<_> = nodes
         .iter()
@@ -306,23 +323,34 @@ fn nodes_table(nodes: &[NodeInfo]) -> String {
             let used = info.load.map_or_else(dash, |load| print::bytes(load.memory_used_bytes));
             [
                 info.name.clone(),
-                json::node_state(info.state()).to_owned(),
+                state_of(info),
                 inventory.slots.to_string(),
                 info.slots_in_use.to_string(),
                 inventory.cores.to_string(),
                 info.load.map_or_else(dash, |load| format!("{:.2}", load.load1)),
                 format!("{used} of {total}"),
-                inventory.slots_reason,
+                with_labels(inventory.slots_reason, info),
             ]
         })
         .collect();
     table(columns, &rows)
 }
 
+fn state_of(info: &NodeInfo) -> String {
+    let drained = if info.drained { ", drained" } else { "" };
+    format!("{}{drained}", json::node_state(info.state()))
+}
+
+/// Adds a node's labels to the last column.
+fn with_labels(text: String, info: &NodeInfo) -> String {
+    let labels = info.labels.iter().map(|label| format!("; {}={}", label.key, label.value));
+    visible(&format!("{text}{}", labels.collect::<String>())).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use rsd_proto::v1::rank_exit::How;
-    use rsd_proto::v1::{BindingRun, Block, Inventory, NodeLoad, Range, RankExit, TaskMap};
+    use rsd_proto::v1::{BindingRun, Block, Inventory, NodeLoad, Range, RankExit, TaskMap, User};
 
     use super::*;
 
@@ -360,7 +388,7 @@ mod tests {
         };
         let running =
             JobInfo { job: 13, state: JobState::Running.into(), ranks: 12, node_names: names, ..queued.clone() };
-        let text = jobs_table(&[failed(), queued, running], 62_500, None);
+        let text = jobs_table(&[failed(), queued, running], 62_500, None, 0);
         assert_eq!(
             text,
             "\
@@ -370,6 +398,15 @@ JOB  STATE    RANKS  NODES        AGE  ELAPSED  EXIT  COMMAND
  13  running     12  n0,n1,+10   1.5s        -     -  a
 "
         );
+    }
+
+    #[test]
+    fn jobs_of_other_users_are_listed_with_their_users() {
+        let of = |uid, name: &str| JobInfo { owner: Some(User { uid, name: name.into() }), ..failed() };
+        let own = jobs_table(&[of(0, "root")], 62_500, None, 0);
+        assert!(!own.contains("USER"), "{own}");
+        let all = jobs_table(&[of(0, "root"), of(1000, "ann")], 62_500, None, 0);
+        assert!(all.starts_with("JOB  USER  STATE ") && all.contains("\n  7  ann   failed "), "{all}");
     }
 
     #[test]
@@ -406,7 +443,7 @@ job 7 failed: rank 3 on n1 called MPI_Abort with code 7
         let text = description(&info, 62_500);
         assert!(text.contains(&format!("command    ./ring ^[[2J{}\n", "x".repeat(70_000))));
         assert!(text.contains("(\\u{9b}31m)") && !text.contains(|c: char| c.is_control() && c != '\n'), "{text}");
-        let row = jobs_table(&[info], 62_500, Some(70));
+        let row = jobs_table(&[info], 62_500, Some(70), 0);
         assert_eq!(
             row.lines().last().unwrap(),
             "  7  failed      8  n0,n1  1m01s     3.5s     7  ./ring ^[[2Jxxxxxxxx…"
@@ -454,7 +491,7 @@ n1        4  4-7    0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15 ..
         assert_eq!(
             nodes_table(&[up, away]),
             "\
-NODE  STATE  SLOTS  IN USE  CORES  LOAD  MEMORY USED         SLOTS FROM
+NODE  STATE  SLOTS  IN USE  CORES  LOAD  MEMORY USED         SLOTS FROM; LABELS
 n0    up         2       1      2  0.25  1.5 GiB of 8.0 GiB  2 cores
 n1    away       2       1      2     -  - of 8.0 GiB        2 cores
 "

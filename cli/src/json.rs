@@ -50,6 +50,7 @@ pub(crate) fn job(info: &JobInfo) -> Value {
         "exits": info.exits.iter().map(rank_exit).collect::<Vec<_>>(),
         "queued_reason": text(&info.queued_reason),
         "parent": (info.parent > 0).then_some(info.parent),
+        "user": info.owner.as_ref().map(|owner| &owner.name),
     })
 }
 
@@ -78,6 +79,8 @@ pub(crate) fn node(info: &NodeInfo) -> Value {
         "node": info.node,
         "name": info.name,
         "state": node_state(info.state()),
+        "drained": info.drained,
+        "labels": info.labels.iter().map(|label| (label.key.clone(), label.value.clone().into())).collect::<serde_json::Map<_, _>>(),
         "parent": info.parent,
         "listen": text(&info.listen),
         "hostname": inventory.hostname,

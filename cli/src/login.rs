@@ -34,10 +34,12 @@ pub(crate) async fn login(address: &str, token: Option<&str>, file: Option<&Path
         error => Failure::of_dial(address, &error),
     })?;
     let secret = token.secret.to_vec().into();
-    let request = EnrollRequest { token: token.id, secret, public_key: public_key.into(), from: String::new() };
+    let request =
+        EnrollRequest { token: token.id, secret, public_key: public_key.into(), from: String::new(), daemon_uid: None };
     let reply = answer("logging in", transport::access_client(channel).login(request)).await?;
-    let Enrolled { certificate, authority, dvm, node, from_ms, until_ms } = reply;
-    let credentials = Credentials { key: key.into(), certificate, authority, dvm, node, from_ms, until_ms };
+    let Enrolled { certificate, authority, dvm, node, from_ms, until_ms, head_uid, serves_all } = reply;
+    let credentials =
+        Credentials { key: key.into(), certificate, authority, dvm, node, from_ms, until_ms, head_uid, serves_all };
     store(address, &credentials)?;
     let hours = Duration::from_millis(until_ms.saturating_sub(now_ms())).as_secs() / 3600;
     let days = (hours + 12) / 24;

@@ -17,6 +17,7 @@ mod manual;
 mod mpi;
 mod mpiexec;
 mod names;
+mod node;
 mod options;
 mod output;
 mod pager;
@@ -29,7 +30,9 @@ mod selectors;
 mod signals;
 mod spec;
 mod topics;
+mod up;
 mod verdict;
+mod waits;
 
 use std::ffi::OsString;
 
@@ -100,6 +103,11 @@ fn perform(cli: Cli) -> Result<u8, Failure> {
         | Command::Name(_)
         | Command::Kv(_)
         | Command::Login { .. }
+        | Command::Up(_)
+        | Command::Down(_)
+        | Command::Hold
+        | Command::Node(_)
+        | Command::Waits { .. }
         | Command::Nodes => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -116,13 +124,13 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
     let Cli { global: Global { dvm, json }, command } = cli;
     let dvm = Dvm::new(dvm, json)?;
     match command {
-        Command::Run(Run { launch, show_plan, stdin, label }) => {
+        Command::Run(Run { launch, show_plan, stdin, label, quiet }) => {
             let spec = spec::job_spec(&launch, Some(stdin), &Here::now()?)?;
             let forward_stdin = stdin != Target::None(true) && input::is_there();
             let (client, private) = dvm.client_or_private().await?;
             let shown = if show_plan { plan::show(&client, &launch).await } else { Ok(()) };
             let code = match shown {
-                Ok(()) => run::run(client, spec, View { label, json }, forward_stdin).await,
+                Ok(()) => run::run(client, spec, View { label, json, quiet }, forward_stdin).await,
                 Err(failure) => Err(failure),
             };
             if let Some(private) = private {
@@ -161,14 +169,21 @@ async fn command(cli: Cli) -> Result<u8, Failure> {
         Command::Job(JobCommand::Show { job }) => jobs::show(dvm.client().await?, job, json).await,
         Command::Logs(logs) => jobs::logs(dvm.client().await?, &logs, json).await,
         Command::Wait { jobs } => jobs::wait(dvm.client().await?, &jobs, json).await,
-        Command::Attach { job, label } => run::attach(dvm.client().await?, job, View { label, json }).await,
+        Command::Attach { job, label } => {
+            run::attach(dvm.client().await?, job, View { label, json, quiet: false }).await
+        }
         Command::Signal { job, signal } => jobs::signal(dvm.client().await?, job, signal, json).await,
         Command::Cancel { jobs, grace } => jobs::cancel(dvm.client().await?, &jobs, grace, json).await,
+        Command::Waits { job } => waits::waits(dvm.client().await?, job, json).await,
         Command::Nodes => jobs::nodes(dvm.client().await?, json).await,
+        Command::Node(command) => node::change(dvm.client().await?, command, json).await,
         Command::Name(NameCommand::Ls) => names::ls(dvm.client().await?, json).await,
         Command::Login { address, token, token_file } => {
             login::login(&address, token.as_deref(), token_file.as_deref(), json).await
         }
+        Command::Up(options) => up::up(&dvm, *options, json).await,
+        Command::Down(options) => up::down(&dvm, options, json).await,
+        Command::Hold => up::hold().await,
         Command::Kv(command) => kv::perform(&dvm, command, json).await,
         Command::Group(group) => group::ask(dvm.client().await?, group, json).await,
         Command::Mpi(MpiCommand::Settings) => mpi::settings(json),

@@ -83,7 +83,7 @@ pub(crate) fn adopt(port: u16, dvm: &Dvm) -> Result<u8, Failure> {
 
 /// Joins for the parent process. Returns its place and a connection to its process manager.
 fn taken_in(dvm: &Dvm) -> Result<(Go, Talk), Failure> {
-    let go = join::join(&join::socket(dvm)?, request())?;
+    let go = join::join(&dvm.find()?, request())?;
     match introduce(&go) {
         Ok(manager) => Ok((go, manager)),
         Err(error) => {

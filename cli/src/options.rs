@@ -1,6 +1,6 @@
 //! The command line of rsctl, which clap parses, prints as help, completes in shells and writes as man pages.
 //!
-//! [`cli`] the commands · [`launch`], [`placing`], [`plan`], [`jobs`], [`group`], [`kv`] the options of each · [`words`] values
+//! [`cli`] the commands · [`launch`], [`placing`], [`plan`], [`jobs`], [`group`], [`kv`], [`node`], [`up`] the options of each · [`words`] values
 //! that several of them take · [`spelling`] options of other launchers · [`overlay`] `plan --diff` · [`mod@read`] arguments → [`Cli`]. Commands import
 //! options, never the reverse.
 
@@ -9,15 +9,18 @@ pub(crate) mod group;
 pub(crate) mod jobs;
 pub(crate) mod kv;
 pub(crate) mod launch;
+pub(crate) mod node;
 mod overlay;
 pub(crate) mod placing;
 pub(crate) mod plan;
 mod read;
 mod spelling;
 mod unread;
+pub(crate) mod up;
 mod words;
 
 pub(crate) use cli::{Cli, Command, Global, JobCommand, MpiCommand, NameCommand, Shell};
-pub(crate) use launch::{Launch, Run, Segment};
+pub(crate) use launch::{Launch, NodeLoss, Run, Segment};
+pub(crate) use node::NodeCommand;
 pub(crate) use read::read;
 pub(crate) use unread::Unread;

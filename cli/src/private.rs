@@ -9,6 +9,8 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 use nix::fcntl::{Flock, FlockArg};
+use rsd_config::NoStateDir;
+use rsd_config::find::entry_of;
 use rsd_proto::transport::exit;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -17,6 +19,7 @@ use crate::exit::Failure;
 
 /// The daemon and its directory.
 pub(crate) struct Private {
+    /// Its state directory.
     dir: PathBuf,
     child: Child,
     /// Closing it stops the daemon.
@@ -28,8 +31,8 @@ pub(crate) struct Private {
 /// Deadline for the daemon to become ready, and to stop.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Prefix of the directories of private daemons; the dot hides them from the search for daemons.
-const PREFIX: &str = ".private-";
+/// Prefix of the directories of private daemons' sockets; the dot hides them from the search for daemons.
+const RUNTIME_PREFIX: &str = ".private-";
 
 impl Private {
     /// Starts the `rsd` beside this program, else the one in PATH, and waits until it is ready.
@@ -37,10 +40,13 @@ impl Private {
         let io = |what: &str, error: io::Error| {
             Failure::new(exit::SYSTEM, format!("cannot start a private daemon: {what}: {error}"))
         };
-        make_base(base)?;
-        remove_left_over(base);
-        let dir = nix::unistd::mkdtemp(&base.join(format!("{PREFIX}XXXXXX")))
-            .map_err(|errno| io(&base.display().to_string(), errno.into()))?;
+        remove_left_over(base, RUNTIME_PREFIX);
+        let mut prefix = state_prefix(base)?;
+        if let (Some(parent), Some(name)) = (prefix.parent(), prefix.file_name()) {
+            remove_left_over(parent, &name.to_string_lossy());
+        }
+        prefix.as_mut_os_string().push("XXXXXX");
+        let dir = nix::unistd::mkdtemp(&prefix).map_err(|errno| io(&prefix.display().to_string(), errno.into()))?;
         let log = dir.join("stderr");
         let stderr = fs::File::create(&log).map_err(|error| io(&log.display().to_string(), error))?;
         let program = program();
@@ -76,7 +82,7 @@ impl Private {
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
-        self.dir.join("rsd.sock")
+        entry_of(&self.dir).join("rsd.sock")
     }
 
     /// Stops the daemon and removes its directory.
@@ -105,13 +111,27 @@ fn no_program(program: &Path, error: &io::Error) -> Failure {
     Failure::new(exit::NO_DAEMON, format!("no daemon is running here, and rsctl cannot start a private one: {where_}"))
 }
 
+/// Returns the first part of the path of a private daemon's state directory, in an existing directory: where other daemons have their
+/// state, else in the runtime directory `base`.
+fn state_prefix(base: &Path) -> Result<PathBuf, Failure> {
+    let place = rsd_config::state_dir(|name| std::env::var_os(name), ".private");
+    let place = match place {
+        Err(error @ NoStateDir::Relative { .. }) => return Err(Failure::new(exit::USAGE, error.to_string())),
+        Ok(place) if place.parent().is_some_and(|parent| make_base(parent).is_ok()) => place,
+        Ok(_) | Err(NoStateDir::Homeless) => {
+            make_base(base)?;
+            base.join(rsd_config::state_dir_name(".private"))
+        }
+    };
+    let mut prefix = place.into_os_string();
+    prefix.push("-");
+    Ok(prefix.into())
+}
+
 /// Creates the base directory with access for this user only.
 fn make_base(base: &Path) -> Result<(), Failure> {
     let failure = |error: io::Error| Failure::new(exit::SYSTEM, format!("cannot create {}: {error}", base.display()));
-    match DirBuilder::new().mode(0o700).create(base) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failure(error)),
-        Ok(()) | Err(_) => {}
-    }
+    DirBuilder::new().mode(0o700).recursive(true).create(base).map_err(failure)?;
     let meta = fs::symlink_metadata(base).map_err(failure)?;
     let own = nix::unistd::geteuid().as_raw();
     if !meta.is_dir() || meta.uid() != own {
@@ -123,12 +143,12 @@ fn make_base(base: &Path) -> Result<(), Failure> {
 }
 
 /// Removes directories of private daemons whose rsctl was killed. It leaves new directories, whose daemons may not have locked them
-/// yet.
-fn remove_left_over(base: &Path) {
+/// yet. The prefix of a directory that several machines share contains the host's name.
+fn remove_left_over(base: &Path, prefix: &str) {
     const YOUNG: Duration = Duration::from_secs(60);
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {
-        let is_private = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        let is_private = entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes());
         let modified = entry.metadata().and_then(|meta| meta.modified());
         let is_old = modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age > YOUNG));
         if is_private && is_old && !is_locked(&entry.path()) {

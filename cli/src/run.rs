@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use rsd_proto::transport::exit;
 use rsd_proto::v1::job_event::Body;
 use rsd_proto::v1::{CancelRequest, JobEvent, JobInfo, JobSelector, JobSpec, Stream};
+use tokio::task::JoinHandle;
 use tonic::Streaming;
 
 use crate::dvm::{self, Client};
@@ -13,7 +14,7 @@ use crate::interrupts::{Interrupts, Step};
 use crate::output::{Broken, Output};
 use crate::print::{self, say};
 use crate::selectors::Selector;
-use crate::{input, json, verdict};
+use crate::{input, json, verdict, waits};
 
 /// How the user wants to see a job.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +23,8 @@ pub(crate) struct View {
     pub(crate) label: bool,
     /// Events as JSON lines instead of output and messages.
     pub(crate) json: bool,
+    /// What the job waits for is not reported.
+    pub(crate) quiet: bool,
 }
 
 /// Submits a job, follows it, and returns its exit code.
@@ -84,12 +87,14 @@ struct Follow {
     job: u64,
     /// Jobs (0: this one) and ranks whose stderr this process has printed.
     heard: HashSet<(u64, u32)>,
+    /// Reports what the job waits for.
+    watch: Option<JoinHandle<()>>,
 }
 
 impl Follow {
     fn new(client: Client, view: View, role: Role) -> Follow {
         let output = Output::new(view.label && !view.json);
-        Follow { client, view, role, output, job: 0, heard: HashSet::new() }
+        Follow { client, view, role, output, job: 0, heard: HashSet::new(), watch: None }
     }
 
     async fn story(
@@ -114,8 +119,9 @@ impl Follow {
             }
         }
         let info = ended.unwrap_or_default();
+        self.watch.iter().for_each(JoinHandle::abort);
         let code = exit_code(&info);
-        let Follow { output, view, heard, client, role, job } = self;
+        let Follow { output, view, heard, client, role, job, .. } = self;
         let mut client = client;
         tokio::select! {
             // The job has ended; an interrupt drops the rest of its output.
@@ -141,11 +147,16 @@ impl Follow {
         match event.body? {
             Body::Submitted(submitted) => {
                 self.job = submitted.job;
+                self.watch(Vec::new());
                 if matches!(self.role, Role::Owner { forward_stdin: true, .. }) {
                     input::forward(self.client.clone(), self.job);
                 }
             }
-            Body::Queued(queued) => self.tell(&format!("job {} is queued: {}", self.job, queued.reason)),
+            Body::Queued(queued) => {
+                let text = format!("job {} is queued: {}", self.job, queued.reason);
+                self.tell(&text);
+                self.watch(vec![text]);
+            }
             Body::Output(output) if !self.view.json => {
                 let stderr = output.records.iter().filter(|record| record.stream() == Stream::Stderr);
                 self.heard.extend(stderr.map(|record| (record.job, record.rank)));
@@ -157,6 +168,14 @@ impl Follow {
             Body::Output(_) | Body::Placed(_) | Body::RankExit(_) | Body::Killing(_) => {}
         }
         None
+    }
+
+    /// Begins to report what the job waits for, except what the user has been told.
+    fn watch(&mut self, told: Vec<String>) {
+        self.watch.take().iter().for_each(JoinHandle::abort);
+        if !self.view.json && !self.view.quiet {
+            self.watch = Some(tokio::spawn(waits::watch(self.client.clone(), self.job, told)));
+        }
     }
 
     /// Handles an interrupt; returns the exit code if this process must exit now.

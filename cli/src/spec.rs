@@ -15,11 +15,11 @@ use rsd_core::place::policy::{Compat, Policy};
 use rsd_core::plan;
 use rsd_proto::inherited;
 use rsd_proto::v1::stdin_target::Target;
-use rsd_proto::v1::{App, EnvVar, Host, JobSpec, RankPlace, StdinTarget};
+use rsd_proto::v1::{App, EnvVar, Host, JobSpec, OnNodeLoss, RankPlace, StdinTarget};
 
 use crate::exit::Failure;
 use crate::options::placing::Listing;
-use crate::options::{Launch, Segment};
+use crate::options::{Launch, NodeLoss, Segment};
 
 /// The directory and environment of this process.
 #[derive(Debug)]
@@ -70,6 +70,10 @@ pub(crate) fn job_spec(launch: &Launch, stdin: Option<Target>, here: &Here) -> R
         // 0 means no timeout on the wire, so a requested timeout is at least 1 ms.
         timeout_ms: launch.timeout.map_or(0, |timeout| ms(timeout).max(1)),
         kill_grace_ms: launch.kill_grace.map(ms),
+        on_node_loss: match launch.on_node_loss {
+            NodeLoss::End => OnNodeLoss::End.into(),
+            NodeLoss::Continue => OnNodeLoss::Continue.into(),
+        },
         attached: stdin.is_some(),
         stdin: Some(StdinTarget { target: Some(stdin.unwrap_or(Target::None(true))) }),
         output_dir,

@@ -30,6 +30,8 @@ macro_rules! topics {
 topics! {
     "getting-started": "run a first job, keep a daemon, follow jobs",
     "several-machines": "daemons on several machines, tokens, logins, services",
+    "ssh": "start daemons on other machines with rsctl up",
+    "several-users": "one DVM for all users of a cluster",
     "placement": "which node and cpus each rank gets, and why",
     "groups": "processes that already run become one MPI_COMM_WORLD",
     "mpi": "MPI libraries, compilers, and which library a program loads",

@@ -1,5 +1,6 @@
 //! The report on how a job ended: the first cause with its last lines on stderr, then the consequences.
 
+use rsd_proto::transport::exit;
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{JobInfo, JobState, RankExit};
 
@@ -10,7 +11,7 @@ use crate::{placement, signals};
 pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option<String> {
     let job = info.job;
     let headline = match info.state() {
-        JobState::Done => return None,
+        JobState::Done => return without(info),
         JobState::Cancelled => format!("job {job} was cancelled"),
         JobState::TimedOut => format!("job {job} timed out (--timeout)"),
         JobState::Failed => format!("job {job} failed"),
@@ -45,6 +46,22 @@ pub(crate) fn verdict(info: &JobInfo, seen: impl Fn(u64, u32) -> bool) -> Option
         text.push_str(&format!("\nalso failed: {ranks} {}", placement::ranges(&others)));
     }
     Some(text)
+}
+
+/// Returns which ranks a job has lost that has continued without them.
+fn without(info: &JobInfo) -> Option<String> {
+    let is_lost = |exit: &&RankExit| exit.code == u32::from(exit::UNREACHABLE) && !exit.fatal;
+    let first = info.exits.iter().find(is_lost)?;
+    let lost = placement::collect(info.exits.iter().filter(is_lost).map(|exit| exit.rank));
+    let (ranks, were) = match &lost[..] {
+        [(first, last)] if first == last => ("rank", "was"),
+        _ => ("ranks", "were"),
+    };
+    let how = match &first.how {
+        Some(How::Failed(why)) => format!(" ({why})"),
+        _ => String::new(),
+    };
+    Some(format!("job {} is done without {ranks} {}, which {were} lost{how}", info.job, placement::ranges(&lost)))
 }
 
 /// Returns `rank 3 on n1 was killed by SIGSEGV (signal 11)`.
@@ -103,6 +120,17 @@ mod tests {
             exits,
             ..JobInfo::default()
         }
+    }
+
+    #[test]
+    fn a_job_that_has_continued_names_the_lost_ranks() {
+        let failed = How::Failed("its node n1 was stopped".into());
+        let lost = |rank| RankExit { code: 242, ..exit(rank, failed.clone(), false) };
+        let done = |exits| JobInfo { job: 7, state: JobState::Done.into(), exits, ..JobInfo::default() };
+        let text = verdict(&done(vec![lost(2), lost(3)]), |_, _| false).unwrap();
+        assert_eq!(text, "job 7 is done without ranks 2-3, which were lost (its node n1 was stopped)");
+        assert!(verdict(&done(vec![lost(2)]), |_, _| false).unwrap().contains("without rank 2, which was lost ("));
+        assert_eq!(verdict(&done(Vec::new()), |_, _| false), None);
     }
 
     #[test]

@@ -54,7 +54,34 @@ static int rsd_join_no(char *why, int code, const char *format, const char *one,
     return code;
 }
 
-/* Whether a running daemon has its state directory there: then it holds the lock. */
+/* The directory of the sockets of the daemon with this state directory, for paths of less than `room` bytes; any other path as it is. */
+static void rsd_join_entry(const char *dir, char *entry, size_t room) {
+    char link[4096];
+    ssize_t len = -1;
+    if (snprintf(link, sizeof link, "%s/run", dir) < (int)sizeof link)
+        len = readlink(link, entry, room);
+    if (len >= 0 && len < (ssize_t)room)
+        entry[len] = 0;
+    else
+        snprintf(entry, room, "%s", dir);
+}
+
+static int rsd_join_connect(const char *dir);
+
+/* Whether root's daemon that serves all users has its sockets there. Its lock is root's own, so its socket is tried. */
+static int rsd_join_public(const char *dir) {
+    struct stat meta;
+    int fd = -1;
+    if (stat(dir, &meta) == 0 && meta.st_uid == 0 && !(meta.st_mode & 022))
+        fd = rsd_join_connect(dir);
+    if (fd >= 0)
+        close(fd);
+    else
+        errno = EACCES;
+    return fd >= 0;
+}
+
+/* Whether a running daemon has its sockets there: then it holds the lock. */
 static int rsd_join_runs(const char *dir) {
     char path[4096];
     int lock, held;
@@ -62,7 +89,7 @@ static int rsd_join_runs(const char *dir) {
         return 0;
     lock = open(path, O_RDONLY | O_CLOEXEC);
     if (lock < 0)
-        return 0;
+        return errno == EACCES ? rsd_join_public(dir) : 0;
     held = flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     close(lock);
     return held;
@@ -83,8 +110,9 @@ static void rsd_join_about(const char *json, const char *key, char *value, size_
     snprintf(value, room, "%.*s", (int)len, p);
 }
 
-/* The DVM of a state directory's daemon, and whether the daemon is its head. 0 if the daemon does not run, or is not ready yet. */
-static int rsd_join_look(const char *dir, char *dvm, size_t room, int *is_head) {
+/* The DVM and the state directory of the daemon with its sockets in a directory, and whether it is the DVM's head. 0 if the daemon does
+ * not run, or is not ready yet. */
+static int rsd_join_look(const char *dir, char *dvm, size_t room, int *is_head, char *state, size_t state_room) {
     char path[4096], json[4096], word[8];
     ssize_t have = -1;
     int file;
@@ -99,6 +127,11 @@ static int rsd_join_look(const char *dir, char *dvm, size_t room, int *is_head) 
         return 0;
     json[have] = 0;
     rsd_join_about(json, "dvm", dvm, room);
+    rsd_join_about(json, "state_dir", state, state_room);
+    rsd_join_about(json, "serves_all", word, sizeof word);
+    /* Other users cannot enter root's state directory; this directory stands for the daemon. */
+    if (!state[0] || (geteuid() != 0 && strcmp(word, "true") == 0))
+        snprintf(state, state_room, "%s", dir);
     rsd_join_about(json, "head", word, sizeof word);
     *is_head = strcmp(word, "true") == 0;
     return 1;
@@ -115,51 +148,43 @@ static int rsd_join_denied(const char *place, char *why) {
     return rsd_join_no(why, 245, "%s belongs to uid %s; use a daemon of your own: rsd start", path, uid);
 }
 
-/* A daemon accepts only its own user and root. Returns 0, or an exit code with the reason in `why`. */
+/* A daemon accepts its own user and root; root's may accept everybody. Returns 0, or an exit code with the reason in `why`. */
 static int rsd_join_may(const char *dir, char *why) {
     struct stat meta;
-    if (geteuid() != 0 && stat(dir, &meta) == 0 && meta.st_uid != geteuid())
+    if (geteuid() != 0 && stat(dir, &meta) == 0 && meta.st_uid != geteuid() && meta.st_uid != 0)
         return rsd_join_denied(dir, why);
     return 0;
 }
 
 /* Finds the state directory of the daemon named by RSD_DVM, or of the only DVM's daemon: its head if that runs here. Returns 0, or an exit code. */
-static int rsd_join_find(char *dir, size_t room, char *why) {
-    const char *wish = getenv("RSD_DVM"), *base = getenv("RSD_RUNTIME_DIR"), *run = getenv("XDG_RUNTIME_DIR");
-    char below[4096], found[4096] = "", other[4096] = "", dvm[256], first[256] = "";
+static int rsd_join_find_in(const char *below, char *dir, size_t room, char *why) {
+    const char *wish = getenv("RSD_DVM");
+    char entry[4096], found[4096] = "", other[4096] = "", dvm[256], first[256] = "";
     int is_head, has_head = 0;
-    struct stat meta;
-    struct dirent *entry;
+    struct dirent *each;
     DIR *entries;
-    if (base && base[0] && base[0] != '/')
-        return rsd_join_no(why, 240, "RSD_RUNTIME_DIR=%s: not an absolute path%s", base, "");
-    if (base && base[0])
-        snprintf(below, sizeof below, "%s", base);
-    else if (run && run[0] == '/' && stat(run, &meta) == 0 && S_ISDIR(meta.st_mode))
-        snprintf(below, sizeof below, "%s/rsd", run);
-    else {
-        /* That of a login shell, for processes that have not its environment. */
-        snprintf(below, sizeof below, "/run/user/%lu", (unsigned long)geteuid());
-        if (stat(below, &meta) == 0 && S_ISDIR(meta.st_mode) && meta.st_uid == geteuid())
-            snprintf(below, sizeof below, "/run/user/%lu/rsd", (unsigned long)geteuid());
-        else
-            snprintf(below, sizeof below, "/tmp/rsd-%lu", (unsigned long)geteuid());
-    }
     if (wish && wish[0]) {
-        int len = strchr(wish, '/') ? snprintf(dir, room, "%s", wish) : snprintf(dir, room, "%s/%s", below, wish);
+        int len = 0, code;
+        if (strchr(wish, '/'))
+            rsd_join_entry(wish, entry, sizeof entry);
+        else
+            len = snprintf(entry, sizeof entry, "%s/%s", below, wish);
         errno = 0;
-        if (len < (int)room && rsd_join_runs(dir))
-            return rsd_join_may(dir, why);
+        if (len < (int)sizeof entry && rsd_join_runs(entry)) {
+            code = rsd_join_may(entry, why);
+            if (code || rsd_join_look(entry, dvm, sizeof dvm, &is_head, dir, room))
+                return code;
+        }
         if (errno == EACCES)
-            return rsd_join_denied(dir, why);
+            return rsd_join_denied(entry, why);
         return rsd_join_no(why, 241, "RSD_DVM=%s: no such daemon is running; start one with: rsd start%s", wish, "");
     }
     entries = opendir(below);
     if (!entries && errno == EACCES)
         return rsd_join_denied(below, why);
-    while (entries && (entry = readdir(entries))) {
-        if (entry->d_name[0] == '.' || snprintf(dir, room, "%s/%s", below, entry->d_name) >= (int)room ||
-            !rsd_join_look(dir, dvm, sizeof dvm, &is_head))
+    while (entries && (each = readdir(entries))) {
+        if (each->d_name[0] == '.' || snprintf(entry, sizeof entry, "%s/%s", below, each->d_name) >= (int)sizeof entry ||
+            !rsd_join_look(entry, dvm, sizeof dvm, &is_head, dir, room))
             continue;
         /* Daemons of one DVM count once; the head takes precedence. */
         if (found[0] && strcmp(dvm, first) != 0) {
@@ -178,6 +203,40 @@ static int rsd_join_find(char *dir, size_t room, char *why) {
         return rsd_join_no(why, 241, "no daemon is running here (looked in %s); start one with: rsd start%s", below, "");
     snprintf(dir, room, "%s", found);
     return rsd_join_may(dir, why);
+}
+
+/* The same in the user's runtime directory; if the user has no such daemon, one that serves all users. */
+static int rsd_join_find(char *dir, size_t room, char *why) {
+    const char *base = getenv("RSD_RUNTIME_DIR"), *run = getenv("XDG_RUNTIME_DIR");
+    char below[4096], other[RSD_JOIN_WHY];
+    struct stat meta;
+    int code, again;
+    if (base && base[0] && base[0] != '/')
+        return rsd_join_no(why, 240, "RSD_RUNTIME_DIR=%s: not an absolute path%s", base, "");
+    if (base && base[0])
+        snprintf(below, sizeof below, "%s", base);
+    else if (geteuid() == 0 && stat("/run", &meta) == 0 && S_ISDIR(meta.st_mode) && meta.st_uid == 0)
+        snprintf(below, sizeof below, "/run/rsd");
+    else if (run && run[0] == '/' && stat(run, &meta) == 0 && S_ISDIR(meta.st_mode))
+        snprintf(below, sizeof below, "%s/rsd", run);
+    else {
+        /* That of a login shell, for processes that have not its environment. */
+        snprintf(below, sizeof below, "/run/user/%lu", (unsigned long)geteuid());
+        if (stat(below, &meta) == 0 && S_ISDIR(meta.st_mode) && meta.st_uid == geteuid())
+            snprintf(below, sizeof below, "/run/user/%lu/rsd", (unsigned long)geteuid());
+        else
+            snprintf(below, sizeof below, "/tmp/rsd-%lu", (unsigned long)geteuid());
+    }
+    code = rsd_join_find_in(below, dir, room, why);
+    if (code != 241 || (base && base[0]) || strcmp(below, "/run/rsd") == 0)
+        return code;
+    again = rsd_join_find_in("/run/rsd", dir, room, other);
+    /* That directory may be root's own. */
+    if (again && strncmp(other, "several", 7) != 0)
+        return code;
+    if (again && why)
+        snprintf(why, RSD_JOIN_WHY, "%s", other);
+    return again;
 }
 
 /* The value of a key in a line, decoded; empty if it is missing. */
@@ -233,7 +292,7 @@ static void rsd_join_settle(const char *group, const char *dir, const char *line
         {"RSD_SIZE", "size"}, {"RSD_LOCAL_RANK", "local_rank"}, {"RSD_LOCAL_SIZE", "local_size"},
         {"RSD_NODE", "node_index"}, {"RSD_NODE_NAME", "node"}, {"RSD_PMI_NAMESPACE", "namespace"},
         {"RSD_NODE_ADDRESS", "address"}};
-    char value[4096];
+    char entry[4000], value[4096];
     size_t i;
     rsd_join_clean();
     for (i = 0; i < sizeof set / sizeof *set; i++) {
@@ -243,7 +302,8 @@ static void rsd_join_settle(const char *group, const char *dir, const char *line
     }
     setenv("RSD_GROUP", group, 1);
     setenv("RSD_DVM", dir, 1);
-    if (snprintf(value, sizeof value, "%s/rsd.sock", dir) < (int)sizeof value)
+    rsd_join_entry(dir, entry, sizeof entry);
+    if (snprintf(value, sizeof value, "%s/rsd.sock", entry) < (int)sizeof value)
         setenv("RSD_SOCKET", value, 1);
 }
 
@@ -293,14 +353,16 @@ static double rsd_join_now(void) {
 
 static int rsd_join_connect(const char *dir) {
     struct sockaddr_un address;
+    char entry[4096];
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), saved, at = -1, len;
     if (fd < 0)
         return -1;
     memset(&address, 0, sizeof address);
     address.sun_family = AF_UNIX;
-    len = snprintf(address.sun_path, sizeof address.sun_path, "%s/join.sock", dir);
+    rsd_join_entry(dir, entry, sizeof entry);
+    len = snprintf(address.sun_path, sizeof address.sun_path, "%s/join.sock", entry);
     if (len >= (int)sizeof address.sun_path) { /* too long for the kernel: use the open directory */
-        at = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        at = open(entry, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/join.sock", at);
     }
     if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {

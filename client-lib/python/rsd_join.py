@@ -22,6 +22,8 @@ __all__ = ["JoinError", "Place", "join"]
 
 VERSION = 1
 SOCKET = "join.sock"
+#: The base directory of root's daemons, which may serve all users.
+SYSTEM = "/run/rsd"
 LINE_BYTES_MAX = 16 << 10
 #: How long, and how often, a lost daemon is searched for, in seconds.
 RETURN = 10.0
@@ -102,7 +104,7 @@ def join(
         try:
             fields = [("v", VERSION), ("group", group), ("size", size), ("min", min), ("max", max), ("rank", rank)]
             fields += [("timeout_ms", left), ("token", token), ("export", export)]
-            for verb, words in _talk(os.path.join(state_dir, SOCKET), _line("join", fields)):
+            for verb, words in _talk(os.path.join(_entry(state_dir), SOCKET), _line("join", fields)):
                 lost = None
                 if verb == "wait":
                     token = words["token"]
@@ -228,7 +230,7 @@ def _settle(group, words, state_dir, environ):
         RSD_NODE_NAME=words["node"],
         RSD_PMI_NAMESPACE=words["namespace"],
         RSD_DVM=state_dir,
-        RSD_SOCKET=os.path.join(state_dir, "rsd.sock"),
+        RSD_SOCKET=os.path.join(_entry(state_dir), "rsd.sock"),
     )
     environ.pop("RSD_NODE_ADDRESS", None)
     if words.get("address"):
@@ -251,6 +253,8 @@ def _base():
         if not os.path.isabs(own):
             raise JoinError(240, f"RSD_RUNTIME_DIR={own}: not an absolute path")
         return own
+    if os.geteuid() == 0 and os.path.isdir("/run") and os.stat("/run").st_uid == 0:
+        return SYSTEM
     if os.path.isabs(xdg) and os.path.isdir(xdg):
         return os.path.join(xdg, "rsd")
     # That of a login shell, for processes that have not its environment.
@@ -260,17 +264,27 @@ def _base():
     return f"/tmp/rsd-{os.geteuid()}"
 
 
-def _running(state_dir):
+def _entry(path):
+    """The directory of the sockets of the daemon with this state directory; any other path as it is."""
+    try:
+        return os.readlink(os.path.join(path, "run"))
+    except OSError:
+        return path
+
+
+def _running(entry):
     """The content of daemon.json of a running daemon, which holds its lock; None if it does not run."""
     try:
-        lock = os.open(os.path.join(state_dir, "rsd.lock"), os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(os.path.join(entry, "rsd.lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        return _public(entry)
     except OSError:
         return None
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
     except BlockingIOError:
-        with open(os.path.join(state_dir, "daemon.json"), encoding="utf-8") as file:
+        with open(os.path.join(entry, "daemon.json"), encoding="utf-8") as file:
             return json.load(file)
     except (OSError, ValueError):
         return None
@@ -278,23 +292,52 @@ def _running(state_dir):
         os.close(lock)
 
 
+def _public(entry):
+    """The content of daemon.json of root's running daemon that serves all users; None if there is none. Its lock is root's own."""
+    try:
+        place = os.stat(entry)
+        with open(os.path.join(entry, "daemon.json"), encoding="utf-8") as file:
+            about = json.load(file)
+        if place.st_uid != 0 or place.st_mode & 0o022 or not about.get("serves_all"):
+            return None
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+            stream.connect(os.path.join(entry, "rsd.sock"))
+    except (OSError, ValueError):
+        return None
+    # The state directory is root's own; this directory stands for the daemon.
+    return dict(about, state_dir=entry)
+
+
 def _state_dir(wish):
-    """The state directory of the selected daemon."""
+    """The state directory of the selected daemon: this user's, or one that serves all users."""
     base = _base()
-    if wish is not None:
-        # A slash marks a path; a name is relative to the base directory.
-        state_dir = wish if "/" in wish else os.path.join(base, wish)
+    try:
+        return _state_dir_in(base, wish)
+    except JoinError as error:
+        if error.code != 241 or os.environ.get("RSD_RUNTIME_DIR") or base == SYSTEM:
+            raise
         try:
-            owner = os.stat(state_dir).st_uid
+            return _state_dir_in(SYSTEM, wish)
+        except JoinError as other:
+            raise other if "DVMs are running" in str(other) else error from None
+
+
+def _state_dir_in(base, wish):
+    if wish is not None:
+        # A slash marks the path of a state directory; a name is relative to the base directory.
+        entry = _entry(wish) if "/" in wish else os.path.join(base, wish)
+        try:
+            owner = os.stat(entry).st_uid
         except PermissionError:
-            raise _denied(state_dir) from None
+            raise _denied(entry) from None
         except OSError:
             raise JoinError(241, f"{wish}: no such daemon is running; start one with: rsd start") from None
-        if owner != os.geteuid():
-            raise _denied(state_dir)
-        if _running(state_dir) is None:
+        about = _running(entry) if owner in (0, os.geteuid()) else None
+        if about is None and owner != os.geteuid():
+            raise _denied(entry)
+        if about is None:
             raise JoinError(241, f"{wish}: no such daemon is running; start one with: rsd start")
-        return os.path.abspath(state_dir)
+        return about.get("state_dir") or os.path.abspath(entry)
     try:
         names = sorted(os.listdir(base))
     except PermissionError:
@@ -310,7 +353,7 @@ def _state_dir(wish):
         # Daemons of one DVM count once; the head takes precedence.
         known = found.get(about.get("dvm"))
         if known is None or about.get("head") and not known[1].get("head"):
-            found[about.get("dvm")] = (path, about)
+            found[about.get("dvm")] = (about.get("state_dir") or path, about)
     if len(found) == 1:
         return next(iter(found.values()))[0]
     if not found:

@@ -1,13 +1,16 @@
 //! Finds the daemon to talk to: the one that the user named, else that of the user's only running DVM.
 //!
-//! The base directory has one entry per daemon, with the daemon's name: its state directory or a link to it. A daemon is running if its
-//! `rsd.lock` is locked; its `daemon.json` describes it. Of the daemons of one DVM, only one counts, preferably the head.
+//! The base directory has one entry per daemon, a directory with the daemon's name. A daemon is running if the `rsd.lock` there is
+//! locked; `daemon.json` describes the daemon, and its sockets are beside it. A daemon's state directory has a link to the entry. Of
+//! the daemons of one DVM, only one counts, preferably the head.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -17,20 +20,36 @@ use crate::runtime::own_uid;
 /// A running daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Daemon {
-    /// Its state directory, or a link to it.
-    pub state_dir: PathBuf,
+    /// The directory of its sockets.
+    dir: PathBuf,
     about: About,
 }
 
 impl Daemon {
+    /// Its name, by which `--dvm` finds it.
+    pub fn name(&self) -> &str {
+        &self.about.name
+    }
+
     /// The id of its DVM.
     pub fn dvm(&self) -> &str {
         &self.about.dvm
     }
 
+    /// The directory of its sockets and its lock.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Its state directory; to users who cannot enter that, the directory of its sockets stands for the daemon.
+    pub fn state_dir(&self) -> &Path {
+        let is_hidden = self.about.serves_all && own_uid() != ROOT;
+        if is_hidden || self.about.state_dir.as_os_str().is_empty() { &self.dir } else { &self.about.state_dir }
+    }
+
     /// Its unix socket.
     pub fn socket(&self) -> PathBuf {
-        self.state_dir.join("rsd.sock")
+        self.dir.join("rsd.sock")
     }
 }
 
@@ -38,7 +57,7 @@ impl fmt::Display for Daemon {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let About { name, node, head, pid, .. } = &self.about;
         let role = if *head { "head, " } else { "" };
-        write!(f, "{name}  ({role}node {node}, pid {pid}, {})", self.state_dir.display())
+        write!(f, "{name}  ({role}node {node}, pid {pid}, {})", self.dir.display())
     }
 }
 
@@ -51,6 +70,9 @@ struct About {
     node: u32,
     head: bool,
     pid: u32,
+    state_dir: PathBuf,
+    /// Whether it serves all users.
+    serves_all: bool,
     /// Where it listens for other daemons; empty: nowhere.
     listen: String,
 }
@@ -133,6 +155,32 @@ impl fmt::Display for FindError {
     }
 }
 
+/// The base directory of root's daemons, which may serve all users.
+const SYSTEM: &str = "/run/rsd";
+/// The superuser.
+const ROOT: u32 = 0;
+
+/// Returns the base directory of the daemons that serve all users. None: the user has named another with `RSD_RUNTIME_DIR`.
+pub fn system_base(env: impl Fn(&str) -> Option<OsString>) -> Option<&'static Path> {
+    let is_named = env("RSD_RUNTIME_DIR").is_some_and(|value| !value.is_empty());
+    if is_named { None } else { Some(Path::new(SYSTEM)) }
+}
+
+/// As [`find`]; if this user has no such daemon, one that serves all users and is in `system`.
+pub fn find_for(base: &Path, system: Option<&Path>, wish: Option<Wish<'_>>) -> Result<Daemon, FindError> {
+    match (find(base, wish), system.filter(|system| *system != base)) {
+        (Err(error @ (FindError::NoneRuns { .. } | FindError::NotRunning { .. })), Some(system)) => {
+            match find(system, wish) {
+                Ok(daemon) => Ok(daemon),
+                Err(several @ FindError::Several(_)) => Err(several),
+                // The directory is root's own, for example.
+                Err(_) => Err(error),
+            }
+        }
+        (found, _) => found,
+    }
+}
+
 /// Returns the daemon named by `wish`, or the only one that is running.
 pub fn find(base: &Path, wish: Option<Wish<'_>>) -> Result<Daemon, FindError> {
     match wish {
@@ -153,15 +201,15 @@ pub fn names(base: &Path) -> Vec<String> {
     running(base).unwrap_or_default().into_iter().map(|daemon| daemon.about.name).collect()
 }
 
-/// Returns a running daemon of this user that listens on one of these addresses of this machine. Its directory must be private, so
-/// that no other user can have written its records.
+/// Returns a running daemon of this user that listens on one of these addresses of this machine. No other user
+/// may write into its directory.
 pub fn listening(base: &Path, addresses: &[SocketAddr]) -> Option<Daemon> {
     let listens = |daemon: &Daemon| {
         let at: Option<SocketAddr> = daemon.about.listen.parse().ok();
         at.is_some_and(|at| addresses.iter().any(|address| reaches(*address, at)))
     };
     let is_private = |daemon: &Daemon| {
-        fs::metadata(&daemon.state_dir).is_ok_and(|meta| meta.uid() == own_uid() && meta.mode() & 0o077 == 0)
+        fs::metadata(&daemon.dir).is_ok_and(|meta| meta.uid() == own_uid() && meta.mode() & 0o022 == 0)
     };
     running(base).ok()?.into_iter().find(|daemon| listens(daemon) && is_private(daemon))
 }
@@ -175,25 +223,34 @@ fn reaches(address: SocketAddr, at: SocketAddr) -> bool {
 
 fn named(base: &Path, wish: Wish<'_>) -> Result<Daemon, FindError> {
     let (Wish::Option(word) | Wish::Variable(word)) = wish;
-    // A word with a slash is a path; any other is a name below the base directory.
+    // A word with a slash is the path of an entry or a state directory; any other is a name below the base directory.
     let is_path = word.as_os_str().as_encoded_bytes().contains(&b'/');
-    let state_dir = match is_path {
-        true => word.to_owned(),
-        false => base.join(word),
-    };
-    if !is_path {
+    if is_path {
+        if let Some(daemon) = probe(&entry_of(word))? {
+            return Ok(daemon);
+        }
+    } else {
         check_owner(base)?;
-    }
-    if !word.as_os_str().is_empty()
-        && let Some(daemon) = probe(&state_dir)?
-    {
-        return Ok(daemon);
+        if !word.as_os_str().is_empty()
+            && let Some(daemon) = probe(&base.join(word))?
+        {
+            return Ok(daemon);
+        }
     }
     let mut running = running(base)?;
     match running.iter().position(|daemon| Path::new(&daemon.about.name) == word) {
         Some(at) => Ok(running.swap_remove(at)),
         None => Err(FindError::NotRunning { wish: wish.to_string(), running }),
     }
+}
+
+/// The name of the link in a state directory that leads to the directory of the daemon's sockets.
+pub const ENTRY_LINK: &str = "run";
+
+/// Returns the directory of the sockets of the daemon with this state directory. Any other directory is returned as it is.
+pub fn entry_of(dir: &Path) -> PathBuf {
+    // The link is not used as a part of the path: a socket's path has at most 107 bytes.
+    fs::read_link(dir.join(ENTRY_LINK)).unwrap_or_else(|_| dir.to_owned())
 }
 
 /// Returns all running daemons, sorted by name. Entries that begin with a dot are private daemons and are not listed.
@@ -214,26 +271,18 @@ fn running(base: &Path) -> Result<Vec<Daemon>, FindError> {
             daemons.extend(probe(&entry.path()).ok().flatten());
         }
     }
-    daemons.sort_by(|a, b| (&a.about.name, &a.state_dir).cmp(&(&b.about.name, &b.state_dir)));
-    daemons.dedup_by(|a, b| same_place(&a.state_dir, &b.state_dir));
+    daemons.sort_by(|a, b| (&a.about.name, &a.dir).cmp(&(&b.about.name, &b.dir)));
     Ok(daemons)
 }
 
 /// Refuses a base directory of another user, who may have created it first where it is below /tmp.
 fn check_owner(base: &Path) -> Result<(), FindError> {
     match fs::metadata(base) {
+        Ok(meta) if meta.uid() == ROOT && meta.mode() & 0o022 == 0 => Ok(()),
         Ok(meta) if meta.uid() != own_uid() => {
             Err(FindError::NotPermitted { place: base.to_owned(), owner_uid: meta.uid() })
         }
         Ok(_) | Err(_) => Ok(()),
-    }
-}
-
-/// Whether two paths lead to the same directory, directly or through a link.
-fn same_place(a: &Path, b: &Path) -> bool {
-    match (fs::metadata(a), fs::metadata(b)) {
-        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
-        (Err(_), _) | (_, Err(_)) => false,
     }
 }
 
@@ -250,11 +299,13 @@ fn one_per_dvm(daemons: Vec<Daemon>) -> Vec<Daemon> {
     dvms
 }
 
-/// Returns the daemon of a state directory, if it is running.
-fn probe(state_dir: &Path) -> Result<Option<Daemon>, FindError> {
-    let file = match File::open(state_dir.join("rsd.lock")) {
+/// Returns the daemon of an entry, if it is running.
+fn probe(dir: &Path) -> Result<Option<Daemon>, FindError> {
+    let file = match File::open(dir.join("rsd.lock")) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(denied(state_dir, error)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return probe_public(dir).map(Some).ok_or_else(|| denied(dir, error));
+        }
         Err(_) => return Ok(None),
     };
     // A shared lock, so that two processes that probe at the same time do not take each other for the daemon.
@@ -263,9 +314,17 @@ fn probe(state_dir: &Path) -> Result<Option<Daemon>, FindError> {
         Ok(()) | Err(TryLockError::Error(_)) => return Ok(None),
     }
     // The daemon writes this file once it accepts connections.
-    let Ok(json) = fs::read(state_dir.join("daemon.json")) else { return Ok(None) };
+    let Ok(json) = fs::read(dir.join("daemon.json")) else { return Ok(None) };
     let Ok(about) = serde_json::from_slice(&json) else { return Ok(None) };
-    Ok(Some(Daemon { state_dir: state_dir.to_owned(), about }))
+    Ok(Some(Daemon { dir: dir.to_owned(), about }))
+}
+
+/// Returns root's daemon of an entry, if it is running and serves all users. Its lock is root's own, so its socket is tried.
+fn probe_public(dir: &Path) -> Option<Daemon> {
+    let meta = fs::metadata(dir).ok().filter(|meta| meta.uid() == ROOT && meta.mode() & 0o022 == 0)?;
+    let about: About = serde_json::from_slice(&fs::read(dir.join("daemon.json")).ok()?).ok()?;
+    let serves = meta.is_dir() && about.serves_all && UnixStream::connect(dir.join("rsd.sock")).is_ok();
+    serves.then(|| Daemon { dir: dir.to_owned(), about })
 }
 
 /// Returns the error for a place that this user may not read.
@@ -301,21 +360,21 @@ mod tests {
         }
 
         fn add(&mut self, at: &str, dvm: &str, head: bool, runs: bool) -> PathBuf {
-            let state_dir = self.dir.join(at);
-            fs::create_dir_all(&state_dir).unwrap();
-            let name = state_dir.file_name().unwrap().to_str().unwrap();
+            let dir = self.dir.join(at);
+            fs::create_dir_all(&dir).unwrap();
+            let name = dir.file_name().unwrap().to_str().unwrap();
             let json = format!(r#"{{"name":"{name}","dvm":"{dvm}","node":0,"head":{head},"pid":1,"protocol":1}}"#);
-            fs::write(state_dir.join("daemon.json"), json).unwrap();
-            let lock = File::create(state_dir.join("rsd.lock")).unwrap();
+            fs::write(dir.join("daemon.json"), json).unwrap();
+            let lock = File::create(dir.join("rsd.lock")).unwrap();
             if runs {
                 lock.try_lock().unwrap();
                 self.locks.push(lock);
             }
-            state_dir
+            dir
         }
 
         fn find(&self, wish: Option<Wish<'_>>) -> Result<PathBuf, String> {
-            find(&self.dir, wish).map(|daemon| daemon.state_dir).map_err(|error| error.to_string())
+            find(&self.dir, wish).map(|daemon| daemon.dir).map_err(|error| error.to_string())
         }
     }
 
@@ -361,23 +420,20 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_is_found_by_its_entry_its_directory_or_its_own_name() {
+    fn a_daemon_is_found_by_its_name_its_entry_its_state_directory_or_its_own_name() {
         let mut base = Base::new();
         let a = base.add("a", "1", true, true);
-        let far = base.add("elsewhere/far", "2", true, true);
-        symlink(&far, base.dir.join("far-2")).unwrap();
-        assert_eq!(base.find(Some(Wish::Option("a".as_ref()))), Ok(a));
-        assert_eq!(base.find(Some(Wish::Option(&far))), Ok(far.clone()));
-        assert_eq!(base.find(Some(Wish::Option("far-2".as_ref()))), Ok(base.dir.join("far-2")));
-        assert_eq!(base.find(Some(Wish::Variable("far".as_ref()))), Ok(base.dir.join("far-2")));
-    }
-
-    #[test]
-    fn a_directory_and_a_link_to_it_are_one_daemon() {
-        let mut base = Base::new();
-        let a = base.add("a", "1", true, true);
-        symlink(&a, base.dir.join("b")).unwrap();
-        assert_eq!(running(&base.dir).unwrap().len(), 1);
+        let second = base.add("far-2", "2", true, true);
+        let json = r#"{"name":"far","dvm":"2","state_dir":"/x"}"#;
+        fs::write(second.join("daemon.json"), json).unwrap();
+        let state_dir = base.dir.join("state/far");
+        fs::create_dir_all(&state_dir).unwrap();
+        symlink(&second, state_dir.join(ENTRY_LINK)).unwrap();
+        assert_eq!(base.find(Some(Wish::Option("a".as_ref()))), Ok(a.clone()));
+        assert_eq!(base.find(Some(Wish::Option(&a))), Ok(a));
+        assert_eq!(base.find(Some(Wish::Option(&state_dir))), Ok(second.clone()));
+        assert_eq!(base.find(Some(Wish::Option("far-2".as_ref()))), Ok(second.clone()));
+        assert_eq!(base.find(Some(Wish::Variable("far".as_ref()))), Ok(second));
     }
 
     #[test]

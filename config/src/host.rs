@@ -1,11 +1,11 @@
 //! One entry of a host list, and its grammar, which host files and `--host` share.
 //!
 //! ```text
-//! item     = "^" names | "+n" K [":" N] | "+e" [":" N] | [user "@"] names [":" (N | "*" | "auto")]
+//! item     = "^" names | "+n" K [":" N] | "+id" K [":" N] | "+e" [":" N] | "+" KEY "=" VALUE [":" N] | [user "@"] names [":" (N | "*" | "auto")]
 //! names    = a name | a name with brackets, "gpu[01-16,20]" | an IPv6 address in brackets, "[fe80::1]"
 //! ```
 //!
-//! `+n`, `+e` and `^` are Open MPI's; `HOST:N` is also Hydra's. `rsd-core`, which knows the nodes, resolves names and numbers.
+//! `+n`, `+e` and `^` are Open MPI's, `+id` and labels are rsd's; `HOST:N` is also Hydra's. `rsd-core`, which knows the nodes, resolves names and numbers.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -39,6 +39,11 @@ pub enum HostRef {
     Named(String),
     /// `+n2`: the node at this index among all nodes, from 0.
     Nth(u32),
+    /// `+id2`: the node with this id.
+    Id(u32),
+    /// `+gpu=h200`, `+gpu=h200:2`: nodes with this label: all, or this many.
+    #[expect(missing_docs, reason = "described above")]
+    Labelled { label: String, count: Option<u32> },
     /// `+e`, `+e:2`: nodes that run no job: all, or this many.
     Idle(Option<u32>),
     /// `^name`: excludes a host. A list that only excludes hosts means all others.
@@ -50,6 +55,9 @@ impl fmt::Display for HostRef {
         match self {
             HostRef::Named(name) => f.write_str(name),
             HostRef::Nth(at) => write!(f, "+n{at}"),
+            HostRef::Id(id) => write!(f, "+id{id}"),
+            HostRef::Labelled { label, count: None } => write!(f, "+{label}"),
+            HostRef::Labelled { label, count: Some(count) } => write!(f, "+{label}:{count}"),
             HostRef::Idle(None) => f.write_str("+e"),
             HostRef::Idle(Some(count)) => write!(f, "+e:{count}"),
             HostRef::Excluded(name) => write!(f, "^{name}"),
@@ -111,7 +119,7 @@ fn excluded(at: usize, names: &str) -> Result<Vec<HostEntry>, Mistake> {
     }
 }
 
-/// `+n2`, `+n2:4`, `+e`, `+e:3`.
+/// `+n2`, `+n2:4`, `+id7`, `+e`, `+e:3`, `+gpu=h200`, `+gpu=h200:2`.
 fn relative(at: usize, item: &str) -> Result<HostEntry, Mistake> {
     let bad = || (at, HostMistake::BadRelative { word: item.to_owned() });
     if let Some(offset) = item.find('[') {
@@ -123,6 +131,19 @@ fn relative(at: usize, item: &str) -> Result<HostEntry, Mistake> {
     if lower == "+e" {
         let count = count.map(|count| number("+e", count)).transpose().map_err(|mistake| (count_at, mistake))?;
         return Ok(HostEntry::of(HostRef::Idle(count)));
+    }
+    if let Some((key, value)) = word[1..].split_once('=') {
+        let count = count.map(|count| number("+", count)).transpose().map_err(|mistake| (count_at, mistake))?;
+        let fits = |word: &str| !word.is_empty() && word.chars().all(fits_label);
+        return match fits(key) && fits(value) {
+            true => Ok(HostEntry::of(HostRef::Labelled { label: word[1..].to_owned(), count })),
+            false => Err(bad()),
+        };
+    }
+    if let Some(id) = lower.strip_prefix("+id") {
+        let id = Some(id).filter(|id| id.bytes().all(|byte| byte.is_ascii_digit())).and_then(|id| id.parse().ok());
+        let slots = count.map_or(Ok(Slots::Unsaid), slots).map_err(|mistake| (count_at, mistake))?;
+        return Ok(HostEntry { slots, ..HostEntry::of(HostRef::Id(id.ok_or_else(bad)?)) });
     }
     let digits = lower.strip_prefix("+n").filter(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
     let place = digits.and_then(|digits| digits.parse().ok()).ok_or_else(bad)?;
@@ -163,6 +184,10 @@ fn split_count(at: usize, item: &str) -> Result<(Vec<String>, Count<'_>), Mistak
     }
 }
 
+fn fits_label(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/')
+}
+
 fn fits(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     !name.is_empty() && name.len() <= 255 && !name.starts_with('-') && name.chars().all(fits)
@@ -189,4 +214,21 @@ pub(crate) fn number(key: &'static str, value: &str) -> Result<u32, HostMistake>
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
     let number = value.parse().ok().filter(|number| digits && (1..u32::MAX).contains(number));
     number.ok_or_else(|| HostMistake::BadNumber { key, value: value.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_named_by_id_and_by_label() {
+        let parsed = |item: &str| parse(0, item).map(|entries| (entries[0].host.to_string(), entries[0].slots));
+        for item in ["+id3", "+gpu=h200", "+gpu=h200:2", "+example.org/zone=a-1"] {
+            assert_eq!(parsed(item), Ok((item.to_owned(), Slots::Unsaid)), "{item}");
+        }
+        assert_eq!(parsed("+id3:4"), Ok(("+id3".to_owned(), Slots::Count(4))));
+        for wrong in ["+id", "+idx", "+=a", "+gpu=", "+gpu=a=b", "+gpu=h200:0", "+gpu=h200:x", "+gpu"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -22,7 +22,7 @@ use crate::host::{self, HOSTS_MAX, HostEntry, HostMistake, HostRef, Mistake, SLO
 use crate::syntax::{SyntaxError, without_comments};
 
 const ACCEPTED: &str = "\
-HOST [slots=N] [max_slots=M] [user=NAME] [port=P], HOST:N, USER@HOST, NAME[01-16,20], +nK, +e[:N], ^HOST";
+HOST [slots=N] [max_slots=M] [user=NAME] [port=P], HOST:N, USER@HOST, NAME[01-16,20], +nK, +idK, +e[:N], +KEY=VALUE[:N], ^HOST";
 
 /// A mistake in a host file or host list.
 pub type HostfileError = SyntaxError<HostMistake>;

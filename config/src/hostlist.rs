@@ -12,7 +12,7 @@ use crate::hostfile::HostfileError;
 use crate::syntax::SyntaxError;
 
 const ACCEPTED: &str = "\
-HOST[:N][,HOST[:N]]…, where HOST alone or HOST:* is the whole node; NAME[01-16,20], +nK, +e[:N], ^HOST";
+HOST[:N][,HOST[:N]]…, where HOST alone or HOST:* is the whole node; NAME[01-16,20], +nK, +idK, +e[:N], +KEY=VALUE[:N], ^HOST";
 const ORIGIN: &str = "--host";
 
 /// Parses a list into at least one entry.
@@ -70,7 +70,7 @@ struct Listed<'a> {
 }
 
 fn chosen(items: &[(usize, HostEntry)], entries: &[HostEntry], file: &str) -> Result<Vec<HostEntry>, Mistake> {
-    let relative = |entry: &&HostEntry| matches!(entry.host, HostRef::Nth(_) | HostRef::Idle(_));
+    let relative = |entry: &&HostEntry| !matches!(entry.host, HostRef::Named(_) | HostRef::Excluded(_));
     if entries.iter().any(|entry| relative(&entry)) {
         return Err((0, HostMistake::RelativeInFile { file: file.to_owned() }));
     }
@@ -86,7 +86,7 @@ fn chosen(items: &[(usize, HostEntry)], entries: &[HostEntry], file: &str) -> Re
                 let hosts = hosts.listed.len();
                 return Err((*at, HostMistake::BeyondFile { at: *place, hosts, file: file.to_owned() }));
             }
-            HostRef::Idle(_) => return Err((*at, HostMistake::IdleOfFile)),
+            HostRef::Idle(_) | HostRef::Id(_) | HostRef::Labelled { .. } => return Err((*at, HostMistake::IdleOfFile)),
             HostRef::Excluded(_) => continue,
         };
         picks.push((found, entry));
@@ -108,7 +108,7 @@ fn chosen(items: &[(usize, HostEntry)], entries: &[HostEntry], file: &str) -> Re
 fn excludes(entry: &HostEntry) -> Option<&str> {
     match &entry.host {
         HostRef::Excluded(name) => Some(name),
-        HostRef::Named(_) | HostRef::Nth(_) | HostRef::Idle(_) => None,
+        HostRef::Named(_) | HostRef::Nth(_) | HostRef::Id(_) | HostRef::Labelled { .. } | HostRef::Idle(_) => None,
     }
 }
 
@@ -241,7 +241,7 @@ mod tests {
                a,b:x\n      \
                    ^\n\
              accepted: HOST[:N][,HOST[:N]]…, where HOST alone or HOST:* is the whole node; \
-             NAME[01-16,20], +nK, +e[:N], ^HOST"
+             NAME[01-16,20], +nK, +idK, +e[:N], +KEY=VALUE[:N], ^HOST"
         );
         let vectors = [
             ("", "character 1: no host given"),
@@ -263,7 +263,7 @@ mod tests {
             ("a[0-65535],b", "character 12: more than 65536 hosts"),
             (
                 "a,+x",
-                "character 3: invalid relative node `+x`: use +nK (node K, from 0), +e (every idle node) or +e:N (N idle nodes)",
+                "character 3: invalid relative node `+x`: use +nK (node K, from 0), +idK (the node with id K), +e (every idle node), +e:N (N idle nodes) or +KEY=VALUE (every node with this label)",
             ),
             ("+e:0", "character 4: +e takes a number from 1 up, not `0`"),
             ("+n1:x", "character 5: slots takes a number from 1 up, not `x`"),
@@ -311,8 +311,7 @@ mod tests {
         let line = |list: &str| chosen(list).map_err(|error| error.to_string().lines().next().unwrap_or("").to_owned());
         assert_eq!(line("a,zz"), Err("--host, character 3: `zz` is not in ./hosts".into()));
         assert_eq!(line("+n6"), Err("--host, character 1: no host +n6: ./hosts has 6 hosts, from +n0".into()));
-        let expected =
-            "--host, character 3: +e cannot choose from a host file: write it into the file, or omit --hostfile";
+        let expected = "--host, character 3: only names and +nK choose from a host file: write the entry into the file, or omit --hostfile";
         assert_eq!(line("a,+e"), Err(expected.into()));
         let relative = hostfile::parse("+n2\n", "./hosts").unwrap();
         let text = choose("a", &relative, "./hosts").unwrap_err().to_string();

@@ -5,6 +5,7 @@
 //! - [`settings`] (the feature of that name): every key is documented in `rsd.toml`, which is also the built-in default.
 //! - [`duration`], [`size`]: `5s`, `1MiB`.
 //! - [`runtime_dir`], [`find`], [`dvm_name`]: where a user's DVMs are, which one a command talks to, and which names are valid.
+//!   [`state_dir`]: where a daemon keeps its state.
 //!
 //! The environment is always an argument; programs pass `|name| std::env::var_os(name)`. `rsd-core` decides which ranks run where.
 
@@ -23,6 +24,8 @@ mod runtime;
 #[cfg(feature = "settings")]
 pub mod settings;
 pub mod size;
+mod state;
 pub mod syntax;
 
 pub use runtime::{RelativeRuntimeDir, passed_over, runtime_dir};
+pub use state::{NoStateDir, state_dir, state_dir_name};

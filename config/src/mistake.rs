@@ -46,7 +46,9 @@ pub enum HostMistake {
     #[error("more than {HOSTS_MAX} hosts")]
     TooMany,
     /// Neither `+nK` nor `+e`.
-    #[error("invalid relative node `{word}`: use +nK (node K, from 0), +e (every idle node) or +e:N (N idle nodes)")]
+    #[error(
+        "invalid relative node `{word}`: use +nK (node K, from 0), +idK (the node with id K), +e (every idle node), +e:N (N idle nodes) or +KEY=VALUE (every node with this label)"
+    )]
     BadRelative { word: String },
     /// `+n[0-3]`.
     #[error("a relative node cannot be a range: list each, +n0,+n1")]
@@ -94,7 +96,7 @@ pub enum HostMistake {
     #[error("--host cannot choose from {file}, which has relative nodes (+n, +e): omit --host")]
     RelativeInFile { file: String },
     /// `+e` in `--host` beside a host file: only the head knows which nodes are idle.
-    #[error("+e cannot choose from a host file: write it into the file, or omit --hostfile")]
+    #[error("only names and +nK choose from a host file: write the entry into the file, or omit --hostfile")]
     IdleOfFile,
 }
 

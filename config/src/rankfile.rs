@@ -157,8 +157,10 @@ fn one_host(at: usize, word: &str) -> Result<String, Mistake> {
     let found = host::parse(at, word).map_err(|(at, mistake)| (at, RankMistake::Host(mistake)))?;
     match &found[..] {
         [entry] if entry.slots == host::Slots::Unsaid && entry.user.is_none() => match &entry.host {
-            HostRef::Named(_) | HostRef::Nth(_) => Ok(entry.host.to_string()),
-            HostRef::Idle(_) | HostRef::Excluded(_) => Err((at, RankMistake::NotOneHost { text: word.to_owned() })),
+            HostRef::Named(_) | HostRef::Nth(_) | HostRef::Id(_) => Ok(entry.host.to_string()),
+            HostRef::Idle(_) | HostRef::Labelled { .. } | HostRef::Excluded(_) => {
+                Err((at, RankMistake::NotOneHost { text: word.to_owned() }))
+            }
         },
         _ => Err((at, RankMistake::NotOneHost { text: word.to_owned() })),
     }

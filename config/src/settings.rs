@@ -66,6 +66,8 @@ settings! {
     }
     /// The link from a daemon to its parent.
     link: Link {
+        /// After how long a link on which nothing answers counts as cut.
+        silence: Duration,
         /// How long the head waits for a disconnected node to reconnect.
         reattach_grace: Duration,
         /// The longest pause between two attempts to connect.
@@ -86,6 +88,17 @@ settings! {
         kill_grace: Duration,
         /// The most bytes of output that the head keeps for a job.
         log_max: u64,
+    }
+    /// What one user may have in a DVM that serves all users; root may have any number.
+    users: Users {
+        /// The most jobs that are queued or running.
+        jobs: usize,
+        /// The most clients that follow jobs.
+        followers: usize,
+        /// The most connections to one daemon.
+        connections: usize,
+        /// The most bytes of job logs that the head keeps.
+        log: u64,
     }
     /// Output of ranks.
     output: Output {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rsd_core::rsd::{Answer, Call, Input, LinkId, MemberId, Refused};
+use rsd_core::rsd::{Answer, Approach, Call, Caller, Input, LinkId, MemberId, Refused};
 use rsd_proto::join;
 use rsd_proto::v1::{Down, GroupJoin, Hello, Up};
 use tokio::sync::{mpsc, oneshot};
@@ -22,10 +22,11 @@ pub(crate) enum Event {
     Parent(mpsc::UnboundedSender<Up>),
     /// The uplink has connected and needs its first message.
     HelloWanted {
-        redirected: bool,
+        approach: Approach,
         hello: oneshot::Sender<Hello>,
     },
     Call {
+        caller: Caller,
         call: Call,
         answer: oneshot::Sender<Answer>,
     },
@@ -65,9 +66,9 @@ impl Door {
     }
 
     /// Sends a request to the state machine. A daemon that is stopping refuses.
-    pub(crate) async fn call(&self, call: Call) -> Answer {
+    pub(crate) async fn call(&self, caller: Caller, call: Call) -> Answer {
         let (answer, reply) = oneshot::channel();
-        self.send(Event::Call { call, answer });
+        self.send(Event::Call { caller, call, answer });
         let gone =
             || Refused { exit_code: rsd_proto::transport::exit::UNREACHABLE, text: "the daemon is stopping".into() };
         reply.await.unwrap_or_else(|_| Answer::Refused(gone()))

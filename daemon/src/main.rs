@@ -22,6 +22,7 @@ mod inventory;
 mod logging;
 mod manual;
 mod options;
+mod owner;
 mod plan;
 mod presence;
 mod query;
@@ -37,6 +38,7 @@ mod step_process;
 mod steps;
 mod token;
 mod uplink;
+mod way_up;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -11,6 +11,8 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand}
 use rsd_config::settings::LogFormat;
 use rsd_proto::visible::visible;
 
+use crate::owner::Owner;
+
 /// The resident process manager: one daemon per node; together they run parallel programs
 #[derive(Debug, Parser)]
 #[command(name = "rsd", version, max_term_width = 100, after_help = "Run programs with rsctl. More: rsctl help")]
@@ -111,6 +113,7 @@ pub(crate) enum TokenCommand {
     #[command(after_help = "Examples:
   rsd token new                        for the next ten minutes and 32 daemons
   rsd token new --ttl 1h --uses 1
+  rsd token new --user ann             by root: logs ann in from another machine
   rsd token new --quiet > token        only the token, for --token-file")]
     New {
         /// How long it is valid
@@ -119,6 +122,9 @@ pub(crate) enum TokenCommand {
         /// How many daemons may join and users log in with it
         #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         uses: u32,
+        /// Make a token that only logs this user in (root, where the daemons serve all users)
+        #[arg(long, value_name = "USER", value_parser = uid_of)]
+        user: Option<u32>,
         /// Print the token only
         #[arg(long, short)]
         quiet: bool,
@@ -161,6 +167,18 @@ pub(crate) struct TokenOptions {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Returns the uid of a user by name or number.
+fn uid_of(word: &str) -> Result<u32, String> {
+    if let Ok(uid) = word.parse() {
+        return Ok(uid);
+    }
+    match nix::unistd::User::from_name(word) {
+        Ok(Some(user)) => Ok(user.uid.as_raw()),
+        Ok(None) => Err(format!("unknown user {word}")),
+        Err(error) => Err(format!("cannot look up {word}: {error}")),
+    }
 }
 
 fn token_id(word: &str) -> Result<u64, &'static str> {
@@ -207,7 +225,7 @@ pub(crate) struct StartOptions {
     /// Name of this node, and of the daemon for --dvm [default: the host name; "default"]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Directory of the daemon's socket, lock and records [default: in the user's runtime directory]
+    /// Directory of the daemon's logs, keys and records [default: `~/.local/state/rsd/NAME@HOST`; of root: `/var/lib/rsd/NAME`]
     #[arg(long)]
     pub(crate) state_dir: Option<PathBuf>,
     /// Address on which other daemons can join; port 0 takes a free port
@@ -234,7 +252,13 @@ pub(crate) struct StartOptions {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) logging: LogOptions,
-    /// Exit when standard input is closed, and register nowhere (for `rsctl run` without a daemon)
+    /// Serve only the user who starts it, also if that is root. Otherwise a head that root runs serves all users of its machines
+    #[arg(long, conflicts_with = "join")]
+    pub(crate) single_user: bool,
+    /// For root with --join: join the head of this user, whose programs then run as root here
+    #[arg(long, value_name = "USER", requires = "join", value_parser = uid_of)]
+    pub(crate) trust_user: Option<u32>,
+    /// Exit when standard input is closed, and stay hidden (for `rsctl run` without a daemon)
     #[arg(long, hide = true, requires = "foreground")]
     pub(crate) private: bool,
 }
@@ -265,6 +289,12 @@ pub(crate) struct StepOptions {
     /// The limit on open files that ranks without one of their own inherit
     #[arg(long)]
     pub(crate) nofile: Option<u64>,
+    /// The user to become, whose job's launch is standard input: `1000:ann`
+    #[arg(long, value_parser = Owner::parse, requires = "order")]
+    pub(crate) user: Option<Owner>,
+    /// With --user: a job and this node's id
+    #[arg(long, num_args = 2)]
+    pub(crate) order: Option<Vec<u64>>,
 }
 
 #[derive(Debug, Args)]

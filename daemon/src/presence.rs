@@ -1,41 +1,42 @@
-//! The files by which other processes find this daemon: its sockets, its record, and a link in the runtime directory.
+//! The files by which other processes find this daemon: its sockets and its record in the runtime directory, and the link to them in
+//! the state directory.
 //!
-//! When somebody deletes the state directory, [`Presence::keep`] creates it again with everything in it. Nothing that runs is lost:
-//! open connections and log files live on, and steps create their files again when they reconnect.
+//! When one of the directories is deleted, [`Presence::keep`] creates it again with everything in it. When a logout removes the
+//! runtime directory, or a login makes a new one, the sockets move to where clients look now. Nothing that runs is lost: open
+//! connections and log files live on, and steps create their files again when they reconnect.
 
-use std::fs::{OpenOptions, Permissions};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use rsd_proto::transport::exit;
 use rsd_proto::v1::Inventory;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
-use crate::disk::state_dir::{Registration, StateDir};
+use crate::disk::runtime_dir::RuntimeDir;
+use crate::disk::state_dir::StateDir;
 use crate::door::{Door, Event};
-use crate::failed::Failed;
+use crate::serve::callers::Callers;
 use crate::serve::join;
+use crate::settings;
 
-/// How often the directory is checked. A second daemon is refused meanwhile (see [`crate::disk::state_dir`]).
+/// How often the directories are checked. A second daemon is refused meanwhile (see [`crate::disk::state_dir`]).
 const CHECK: Duration = Duration::from_secs(1);
-
-/// A link in the runtime directory, for a daemon whose state directory is elsewhere.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) runtime_dir: PathBuf,
-    pub(crate) name: String,
-}
 
 /// The sockets of a daemon, which serve from the start.
 #[derive(Debug)]
 pub(crate) struct Sockets {
+    /// The name of their directory.
+    name: String,
+    base: PathBuf,
+    dir: RuntimeDir,
     state_dir: Arc<StateDir>,
+    callers: Callers,
     door: Door,
     listeners: mpsc::Sender<UnixListener>,
     join: JoinHandle<()>,
@@ -45,79 +46,79 @@ impl Sockets {
     /// Listens for members of groups, and for everybody else through the receiver: each listener replaces the one before it.
     pub(crate) fn open(
         state_dir: &Arc<StateDir>,
+        name: String,
+        callers: Callers,
         door: &Door,
     ) -> anyhow::Result<(Sockets, mpsc::Receiver<UnixListener>)> {
+        let base = settings::runtime_dir()?;
+        let dir = RuntimeDir::open(&base, &name, state_dir.path(), callers.serves_all)?;
         let (listeners, receiver) = mpsc::channel(1);
-        listeners.try_send(listen(state_dir)?).context("pass the socket on")?;
-        let join = tokio::spawn(join::serve(join::listen(state_dir.path())?, door.clone()));
-        Ok((Sockets { state_dir: Arc::clone(state_dir), door: door.clone(), listeners, join }, receiver))
+        listeners.try_send(dir.listen()?).context("pass the socket on")?;
+        let join = tokio::spawn(join::serve(join::listen(&dir)?, callers, door.clone()));
+        state_dir.link_to(dir.path())?;
+        let (state_dir, door) = (Arc::clone(state_dir), door.clone());
+        Ok((Sockets { name, base, dir, state_dir, callers, door, listeners, join }, receiver))
+    }
+
+    /// Whether they are for all users.
+    pub(crate) fn serves_all(&self) -> bool {
+        self.callers.serves_all
+    }
+
+    /// Whether clients and steps find the sockets.
+    fn are_there(&self) -> bool {
+        let base = settings::runtime_dir();
+        self.dir.is_there() && base.is_ok_and(|base| base == self.base)
     }
 
     async fn open_again(&mut self) -> anyhow::Result<()> {
-        let members = join::listen(self.state_dir.path())?;
-        self.listeners.send(listen(&self.state_dir)?).await.context("the server has ended")?;
+        let base = settings::runtime_dir()?;
+        let dir = RuntimeDir::open(&base, &self.name, self.state_dir.path(), self.callers.serves_all)?;
+        let members = join::listen(&dir)?;
+        self.listeners.send(dir.listen()?).await.context("the server has ended")?;
         self.join.abort();
-        self.join = tokio::spawn(join::serve(members, self.door.clone()));
+        self.join = tokio::spawn(join::serve(members, self.callers, self.door.clone()));
+        (self.base, self.dir) = (base, dir);
         Ok(())
     }
 }
 
-/// What a ready daemon shows; dropping it removes the link.
+/// What a ready daemon shows.
 #[derive(Debug)]
 pub(crate) struct Presence {
     sockets: Sockets,
     record: serde_json::Value,
     inventory: Inventory,
-    link: Option<Link>,
-    registration: Option<Registration>,
 }
 
 impl Presence {
-    /// Writes the record, for rsctl, and creates the link.
-    pub(crate) fn show(
-        sockets: Sockets,
-        record: serde_json::Value,
-        inventory: Inventory,
-        link: Option<Link>,
-    ) -> anyhow::Result<Presence> {
-        let mut presence = Presence { sockets, record, inventory, link, registration: None };
+    /// Writes the record, for rsctl.
+    pub(crate) fn show(sockets: Sockets, record: serde_json::Value, inventory: Inventory) -> anyhow::Result<Presence> {
+        let presence = Presence { sockets, record, inventory };
         presence.write()?;
         Ok(presence)
     }
 
-    fn write(&mut self) -> anyhow::Result<()> {
-        let state_dir = &self.sockets.state_dir;
-        state_dir.write_inventory(&self.inventory)?;
-        state_dir.write_daemon(&self.record)?;
-        if let Some(link) = &self.link {
-            // An older link is dropped first, because dropping it removes it.
-            self.registration = None;
-            self.registration = state_dir.register(&link.runtime_dir, &link.name);
-        }
-        Ok(())
+    fn write(&self) -> anyhow::Result<()> {
+        self.sockets.state_dir.write_inventory(&self.inventory)?;
+        self.sockets.state_dir.link_to(self.sockets.dir.path())?;
+        self.sockets.dir.write_inventory(&self.inventory)?;
+        self.sockets.dir.write_daemon(&self.record)
     }
 
-    /// Creates the state directory and the link again whenever they are deleted. Does not return.
+    /// Creates the directories again whenever they are deleted, and moves the sockets with the runtime directory. Does not return.
     pub(crate) async fn keep(&mut self) {
         let mut failure = String::new();
         loop {
             tokio::time::sleep(CHECK).await;
-            let is_there = self.sockets.state_dir.is_there();
-            if is_there && self.registration.as_ref().is_none_or(Registration::is_there) {
-                continue;
-            }
-            let restored = match is_there {
-                true => self.write(),
-                false => self.create_again().await,
-            };
-            match restored {
+            match self.restore().await {
                 Ok(()) => failure.clear(),
                 Err(error) => {
                     let error = format!("{error:#}");
                     if error != failure {
                         error!(
                             error,
-                            "the state directory was deleted and cannot be created again: rsctl cannot find this daemon"
+                            "a directory of this daemon was removed and cannot be created again: rsctl cannot find this daemon"
                         );
                         failure = error;
                     }
@@ -126,15 +127,25 @@ impl Presence {
         }
     }
 
-    async fn create_again(&mut self) -> anyhow::Result<()> {
+    async fn restore(&mut self) -> anyhow::Result<()> {
         let state_dir = Arc::clone(&self.sockets.state_dir);
-        state_dir.create_again()?;
-        reopen_log(&state_dir)?;
-        self.sockets.open_again().await?;
-        self.write()?;
-        self.sockets.door.send(Event::DirectoryCreated);
-        let path = state_dir.path().display();
-        warn!(%path, "the state directory was deleted; created it again (the output of ended jobs is lost)");
+        let was_deleted = !state_dir.is_there();
+        if was_deleted {
+            state_dir.create_again()?;
+            reopen_log(&state_dir)?;
+        }
+        if !self.sockets.are_there() {
+            self.sockets.open_again().await?;
+            info!(path = %self.sockets.dir.path().display(), "the runtime directory was removed or has moved; made the sockets again");
+            self.write()?;
+        } else if was_deleted || !state_dir.leads_to(self.sockets.dir.path()) {
+            self.write()?;
+        }
+        if was_deleted {
+            self.sockets.door.send(Event::DirectoryCreated);
+            let path = state_dir.path().display();
+            warn!(%path, "the state directory was deleted; created it again (the output of ended jobs is lost)");
+        }
         Ok(())
     }
 }
@@ -148,20 +159,4 @@ fn reopen_log(state_dir: &StateDir) -> anyhow::Result<()> {
         nix::unistd::dup2_stderr(&log).context("redirect the log")?;
     }
     Ok(())
-}
-
-fn listen(state_dir: &StateDir) -> anyhow::Result<UnixListener> {
-    let path = state_dir.socket();
-    // The directory is locked by this daemon, so the socket is a dead daemon's.
-    let _ = std::fs::remove_file(&path);
-    let too_long = path.as_os_str().len() > 107;
-    let listener = UnixListener::bind(&path).map_err(|error| match too_long {
-        true => {
-            let text = "is too long for a unix socket (107 bytes): use a shorter --state-dir";
-            Failed::new(exit::USAGE, format!("the path {} {text}", path.display())).into()
-        }
-        false => anyhow::Error::new(error).context(format!("listen on {}", path.display())),
-    })?;
-    std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
-    Ok(listener)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use rsd_config::find::{Daemon, Wish, find};
+use rsd_config::find::{Daemon, Wish, find_for, system_base};
 use rsd_proto::transport::{DialError, Target, dial, dvm_client, exit, exit_code};
 use rsd_proto::v1::{ShutdownRequest, StatusReply, StatusRequest};
 use tonic::transport::Channel;
@@ -20,7 +20,8 @@ const GONE_DEADLINE: Duration = Duration::from_secs(10);
 
 pub(crate) fn which(dvm: Option<&str>) -> anyhow::Result<Daemon> {
     let wish = dvm.filter(|dvm| !dvm.is_empty()).map(|dvm| Wish::Option(Path::new(dvm)));
-    Ok(find(&runtime_dir()?, wish).map_err(Failed::from)?)
+    let system = system_base(|name| std::env::var_os(name));
+    Ok(find_for(&runtime_dir()?, system, wish).map_err(Failed::from)?)
 }
 
 /// Sends one request to a daemon, with a deadline.
@@ -29,7 +30,7 @@ pub(crate) fn ask<T>(
     question: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
 ) -> anyhow::Result<T> {
     let failed = |code, text| anyhow::Error::from(Failed { code, text });
-    let place = daemon.state_dir.display();
+    let place = daemon.state_dir().display();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(async {
         let channel = dial(&Target::Unix(daemon.socket()), DEADLINE).await.map_err(|error| {
@@ -148,17 +149,22 @@ pub(crate) fn count(number: u32, noun: &str) -> String {
 
 pub(crate) fn stop(options: StopOptions) -> anyhow::Result<()> {
     let daemon = which(options.dvm.as_deref())?;
-    // The daemon releases its lock when it ends, and removes its link in the runtime directory before: the lock is opened first.
-    let lock = std::fs::File::open(daemon.state_dir.join("rsd.lock")).context("open the daemon's lock")?;
+    // The daemon removes the directory of its sockets before it ends: the lock is opened first.
+    let lock = match std::fs::File::open(daemon.dir().join("rsd.lock")) {
+        // Root's daemon, which says so itself.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => None,
+        lock => Some(lock.context("open the daemon's lock")?),
+    };
     ask(&daemon, async |channel| dvm_client(channel).shutdown(ShutdownRequest { force: options.force }).await)?;
     let deadline = std::time::Instant::now() + GONE_DEADLINE;
-    while lock.try_lock_shared().is_err() {
+    while lock.as_ref().is_some_and(|lock| lock.try_lock_shared().is_err()) {
         if std::time::Instant::now() > deadline {
-            let text = format!("the daemon in {} confirmed the stop but is still running", daemon.state_dir.display());
+            let text =
+                format!("the daemon in {} confirmed the stop but is still running", daemon.state_dir().display());
             return Err(Failed { code: exit::UNREACHABLE, text }.into());
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    println!("rsd: stopped: {}", daemon.state_dir.display());
+    println!("rsd: stopped: {}", daemon.state_dir().display());
     Ok(())
 }

@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::Pid;
 use rsd_core::leftovers::{Action, Look};
 use tracing::warn;
 
@@ -106,20 +106,24 @@ pub(crate) fn perform(actions: impl IntoIterator<Item = Action>) -> bool {
                 let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
             }
             Action::Kill(pid) => drop(kill(Pid::from_raw(pid), Signal::SIGKILL)),
+            Action::GiveUp(pids) => {
+                warn!(?pids, "processes that the ranks left do not end, or start others too fast: they are left");
+                goes_on = false;
+            }
             Action::Finish => goes_on = false,
         }
     }
     goes_on
 }
 
-/// Returns the processes of this user, except this one, that were started with `name=value` in their environment.
-pub(crate) fn processes_with_environ(name: &str, value: &str) -> io::Result<Vec<Pid>> {
+/// Returns the processes of a user, except this one, that were started with `name=value` in their environment.
+pub(crate) fn processes_with_environ(uid: u32, name: &str, value: &str) -> io::Result<Vec<Pid>> {
     let wanted = format!("{name}={value}");
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let entry = entry?;
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        let ours = pid != Pid::this().as_raw() && entry.metadata().is_ok_and(|meta| meta.uid() == geteuid().as_raw());
+        let ours = pid != Pid::this().as_raw() && entry.metadata().is_ok_and(|meta| meta.uid() == uid);
         // A process that has ended in the meantime does not count.
         let Some(environ) = ours.then(|| std::fs::read(entry.path().join("environ")).ok()).flatten() else { continue };
         if environ.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()) {
@@ -132,12 +136,12 @@ pub(crate) fn processes_with_environ(name: &str, value: &str) -> io::Result<Vec<
 /// Removes the shared memory that MPICH processes of this PMI namespace left behind; returns the number of files.
 ///
 /// MPICH 5 names it `mpich_shm_<FNV-1a of the kvsname, hex>_<node>` and removes it itself unless it is killed during its start.
-/// Only plain files of this user with exactly such names are removed; for a link, the link and not its target.
-pub(crate) fn remove_mpich_shm(namespace: &str) -> usize {
-    remove_shm_files(Path::new("/dev/shm"), namespace)
+/// Only plain files of the user with exactly such names are removed; for a link, the link and not its target.
+pub(crate) fn remove_mpich_shm(uid: u32, namespace: &str) -> usize {
+    remove_shm_files(Path::new("/dev/shm"), uid, namespace)
 }
 
-fn remove_shm_files(dir: &Path, namespace: &str) -> usize {
+fn remove_shm_files(dir: &Path, uid: u32, namespace: &str) -> usize {
     let prefix = format!("mpich_shm_{:x}_", fnv1a_32(namespace.as_bytes()));
     let is_ours = |name: &OsStr| {
         let node = name.as_bytes().strip_prefix(prefix.as_bytes());
@@ -148,7 +152,7 @@ fn remove_shm_files(dir: &Path, namespace: &str) -> usize {
         .flatten()
         .filter(|entry| is_ours(&entry.file_name()))
         // An entry's metadata is its own, not that of a link's target.
-        .filter(|entry| entry.metadata().is_ok_and(|meta| meta.is_file() && meta.uid() == geteuid().as_raw()))
+        .filter(|entry| entry.metadata().is_ok_and(|meta| meta.is_file() && meta.uid() == uid))
         .filter(|entry| std::fs::remove_file(entry.path()).is_ok())
         .count()
 }
@@ -308,8 +312,11 @@ mod tests {
             (Pid::from_raw(child.id().cast_signed()), child)
         };
         let (ours, other) = (start(&value), start(&format!("{value}0")));
-        assert_eq!(processes_with_environ("RSD_TEST_MARK", &value).expect("/proc"), [ours.0]);
-        assert_eq!(processes_with_environ("TEST_MARK", &value).expect("/proc"), []);
+        assert_eq!(
+            processes_with_environ(nix::unistd::geteuid().as_raw(), "RSD_TEST_MARK", &value).expect("/proc"),
+            [ours.0]
+        );
+        assert_eq!(processes_with_environ(nix::unistd::geteuid().as_raw(), "TEST_MARK", &value).expect("/proc"), []);
         for mut child in [ours.1, other.1] {
             child.kill().and_then(|()| child.wait()).expect("our child");
         }
@@ -335,7 +342,7 @@ mod tests {
         std::fs::write(&precious, "x").expect("a file");
         std::fs::write(dir.join("mpich_shm_e40c292c_0"), "x").expect("a file");
         std::os::unix::fs::symlink(&precious, dir.join(format!("mpich_shm_{hash}_3"))).expect("a link");
-        assert_eq!(remove_shm_files(&dir, "foobar"), 2);
+        assert_eq!(remove_shm_files(&dir, nix::unistd::geteuid().as_raw(), "foobar"), 2);
         let left = std::fs::read_dir(&dir).expect("the directory").count();
         assert!(precious.exists());
         assert_eq!(left, 6, "three of other names, one of another namespace, the link and its target");

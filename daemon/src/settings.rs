@@ -79,7 +79,7 @@ fn to_json(loaded: &Loaded) -> serde_json::Value {
     })
 }
 
-/// Returns the directory below which daemons without `--state-dir` keep their state, and where all are registered.
+/// Returns the directory in which daemons have their sockets and clients look for them.
 pub(crate) fn runtime_dir() -> Result<PathBuf, RelativeRuntimeDir> {
     rsd_config::runtime_dir(|name| std::env::var_os(name))
 }
@@ -88,11 +88,13 @@ pub(crate) fn runtime_dir() -> Result<PathBuf, RelativeRuntimeDir> {
 pub(crate) fn tuning(settings: &Settings) -> Tuning {
     Tuning {
         arity: settings.tree.arity,
+        silence: settings.link.silence,
         reattach_grace: settings.link.reattach_grace,
         orphan_deadline: settings.step.orphan_deadline,
         kill_grace: settings.jobs.kill_grace,
         output_window: settings.output.window,
         line_max: usize::try_from(settings.output.line_max).unwrap_or(usize::MAX),
         jobs_kept: settings.jobs.keep,
+        user_jobs: settings.users.jobs,
     }
 }

@@ -10,15 +10,17 @@ use rsd_proto::join;
 use rsd_proto::v1::{Down, NodeLoad, Up};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
-use tracing::{debug, error, info};
+use tracing::{debug, error, info, warn};
 
 use crate::clock::Clock;
 use crate::disk::job_log::JobLogs;
 use crate::disk::kept::KeptFile;
 use crate::disk::state_dir::{Identity, StateDir};
+use crate::disk::step_files;
 use crate::door::{Door, Event};
 use crate::inventory::load;
 use crate::steps::Steps;
+use crate::way_up::WayUp;
 
 /// How many job numbers are reserved on disk at a time. Replacing a file makes the kernel write it at once, which would slow
 /// down a short job. After a crash, the rest of the reserved numbers stays unused.
@@ -41,12 +43,15 @@ pub(crate) struct Shell {
     waiting: HashMap<ReqId, oneshot::Sender<Answer>>,
     next_req: ReqId,
     members: HashMap<MemberId, mpsc::UnboundedSender<join::Event>>,
+    /// A joined daemon's way to the head.
+    way_up: Option<WayUp>,
     /// Gets the identity once, when the daemon has its node id.
     ready: Option<oneshot::Sender<Identity>>,
     over: bool,
 }
 
 impl Shell {
+    #[expect(clippy::too_many_arguments, reason = "called once, with everything that the loop needs")]
     pub(crate) fn new(
         core: Rsd,
         clock: Clock,
@@ -54,6 +59,7 @@ impl Shell {
         identity: Identity,
         logs: Arc<JobLogs>,
         door: Door,
+        way_up: Option<WayUp>,
         ready: oneshot::Sender<Identity>,
     ) -> Shell {
         let steps = Steps::new(Arc::clone(&state_dir), door.clone());
@@ -73,6 +79,7 @@ impl Shell {
             waiting: HashMap::new(),
             next_req: 1,
             members: HashMap::new(),
+            way_up,
             ready: Some(ready),
             over: false,
         };
@@ -123,12 +130,12 @@ impl Shell {
             }
             Event::Link { link, down } => drop(self.links.insert(link, down)),
             Event::Parent(up) => self.parent = Some(up),
-            Event::HelloWanted { redirected, hello } => drop(hello.send(self.core.hello(redirected))),
-            Event::Call { call, answer } => {
+            Event::HelloWanted { approach, hello } => drop(hello.send(self.core.hello(approach))),
+            Event::Call { caller, call, answer } => {
                 let req = self.next_req;
                 self.next_req += 1;
                 self.waiting.insert(req, answer);
-                self.handle(Input::Call { req, call });
+                self.handle(Input::Call { req, caller, call });
             }
             Event::Join { member, join, client } => {
                 self.members.insert(member, client);
@@ -168,7 +175,7 @@ impl Shell {
                     self.door.send(Event::Input(Input::StepLost { job: launch.job, why }));
                 }
             }
-            Effect::ForgetStep(job) => self.state_dir.forget_step(job),
+            Effect::ForgetStep(job) => step_files::forget(self.state_dir.path(), job),
             Effect::MeasureLoad { probe } => {
                 let load = load::sample();
                 let load = NodeLoad {
@@ -218,6 +225,14 @@ impl Shell {
                     self.write_identity();
                 }
                 self.report_ready();
+            }
+            Effect::Ancestors(ancestors) => {
+                if let Some(way_up) = &self.way_up {
+                    way_up.learn(&ancestors.above);
+                }
+                if let Err(error) = self.state_dir.write_ancestors(&ancestors) {
+                    warn!(error = format!("{error:#}"), "cannot write which daemons are above this one");
+                }
             }
             Effect::ForgetKept => self.kept.remove(),
             Effect::Exit => {

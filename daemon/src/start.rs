@@ -1,17 +1,19 @@
 //! `rsd start`: moves to the background, opens the state directory and the sockets, and runs the loop.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use nix::unistd::geteuid;
+use rsd_config::NoStateDir;
 use rsd_config::settings::Settings;
 use rsd_core::rsd::{Call, KnownStep, Memory, Start};
 use rsd_core::taskmap::TaskMap;
@@ -22,7 +24,7 @@ use rsd_proto::services::dvm_server::DvmServer;
 use rsd_proto::services::link_server::LinkServer;
 use rsd_proto::services::pmi_server::PmiServer;
 use rsd_proto::transport::token::{InvalidToken, Token};
-use rsd_proto::transport::{self, MESSAGE_BYTES_MAX, Refusals, Services, TcpDoor, exit};
+use rsd_proto::transport::{self, Admission, MESSAGE_BYTES_MAX, Refusals, Services, Shares, TcpDoor, exit};
 use rsd_proto::v1::{Inventory, NewTokenRequest, NodeInfo};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -34,18 +36,20 @@ use crate::clock::{Clock, unix_ms};
 use crate::descriptors;
 use crate::disk::job_log::JobLogs;
 use crate::disk::state_dir::{Identity, StateDir, make_private};
+use crate::disk::step_files;
 use crate::door::{Door, Event};
 use crate::failed::{Failed, say};
 use crate::inventory;
 use crate::logging;
 use crate::options::StartOptions;
-use crate::presence::{Link, Presence, Sockets};
+use crate::presence::{Presence, Sockets};
 use crate::random::random;
 use crate::secure::authority::Authority;
 use crate::secure::membership::Membership;
 use crate::secure::{enroll, refusals};
 use crate::serve::About;
 use crate::serve::access::{ForwardAccess, HeadAccess};
+use crate::serve::callers::Callers;
 use crate::serve::forward::ForwardService;
 use crate::serve::head::HeadService;
 use crate::serve::link::LinkService;
@@ -54,7 +58,11 @@ use crate::settings::{self, named_file, runtime_dir, tuning};
 use crate::shell::Shell;
 use crate::steps;
 use crate::uplink;
+use crate::way_up::WayUp;
 
+/// Set in the environment of a daemon in the background: to [`TERMINAL`], if its first output is shown on a terminal.
+const DAEMONIZED: &str = "RSD_DAEMONIZED";
+const TERMINAL: &str = "terminal";
 /// How long a stopping daemon waits until its last answers are sent.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// The largest request about tokens and certificates, which callers without a certificate may send.
@@ -66,8 +74,13 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
         rsd_config::dvm_name::check(name)?;
     }
     check_listen(options.listen.as_deref())?;
+    check_not_itself(options.listen.as_deref(), options.join.as_deref())?;
+    if options.foreground {
+        // Before anything is read from standard input: what was read would be lost.
+        execute_with_settings_file(options.config.as_deref())?;
+    }
     let token = token(&options)?;
-    if let Some(join) = options.join.as_deref().filter(|_| std::env::var_os("RSD_DAEMONIZED").is_none())
+    if let Some(join) = options.join.as_deref().filter(|_| std::env::var_os(DAEMONIZED).is_none())
         && let Some(why) = check_join(join)?
     {
         say(&format!("--join {join}: {why}: retrying"));
@@ -75,16 +88,41 @@ pub(crate) fn start(options: StartOptions) -> anyhow::Result<()> {
     let state_dir = match &options.state_dir {
         Some(path) => std::path::absolute(path).context("find the state directory")?,
         None => {
-            // The runtime directory may be below /tmp, where another user could have made it first.
-            let base = runtime_dir()?;
             if let Some(why) = rsd_config::passed_over(|name| std::env::var_os(name)) {
-                say(&format!("{why}: using {} (see RSD_RUNTIME_DIR)", base.display()));
+                say(&format!("{why}: using {} (see RSD_RUNTIME_DIR)", runtime_dir()?.display()));
             }
-            make_private(&base)?;
-            base.join(options.name.as_deref().unwrap_or("default"))
+            default_state_dir(name_of(&options))?
         }
     };
     if options.foreground { foreground(options, token, &state_dir) } else { background(&options, token, &state_dir) }
+}
+
+/// The daemon's name for `--dvm`.
+fn name_of(options: &StartOptions) -> &str {
+    options.name.as_deref().unwrap_or("default")
+}
+
+/// Makes the state directory for a daemon without `--state-dir`. If there is none in the user's home, it is in the runtime directory.
+fn default_state_dir(name: &str) -> anyhow::Result<PathBuf> {
+    let wanted = rsd_config::state_dir(|name| std::env::var_os(name), name);
+    let why = match &wanted {
+        Ok(path) => match make_private(path) {
+            Ok(()) => return Ok(path.clone()),
+            Err(error) if std::env::var_os("RSD_STATE_DIR").is_some() => return Err(error),
+            Err(error) => format!("{error:#}"),
+        },
+        Err(error @ NoStateDir::Relative { .. }) => bail!(usage(error.to_string())),
+        Err(error @ NoStateDir::Homeless) => error.to_string(),
+    };
+    // The runtime directory may be below /tmp, where another user could have made it first.
+    let base = runtime_dir()?;
+    make_private(&base)?;
+    let path = base.join(".state").join(rsd_config::state_dir_name(name));
+    say(&format!(
+        "{why}: the state is in {}, which a logout or a restart of the machine may remove (see RSD_STATE_DIR)",
+        path.display()
+    ));
+    Ok(path)
 }
 
 /// Returns the join token from the options or a file.
@@ -141,6 +179,28 @@ fn check_join(join: &str) -> anyhow::Result<Option<String>> {
     }
 }
 
+/// Refuses to join the address on which this daemon is about to listen, under whatever name. (A way that leads back through
+/// another machine shows when the daemon meets itself there.)
+fn check_not_itself(listen: Option<&str>, join: Option<&str>) -> anyhow::Result<()> {
+    let (Some(listen), Some(join)) = (listen, join) else { return Ok(()) };
+    // What cannot be resolved is reported elsewhere.
+    let resolve = |address: &str| address.to_socket_addrs().map(Vec::from_iter).unwrap_or_default();
+    let listens = resolve(listen);
+    // The kernel binds a socket to an address of this machine only.
+    let is_here = |at: &SocketAddr| UdpSocket::bind((at.ip(), 0)).is_ok();
+    let is_own = |at: &SocketAddr| {
+        let same = |own: &SocketAddr| own.ip() == at.ip() || own.ip().is_unspecified() && is_here(at);
+        listens.iter().any(|own| own.port() == at.port() && same(own))
+    };
+    match resolve(join).iter().any(is_own) {
+        true => bail!(usage(format!(
+            "--join {join}: this daemon itself would listen there (--listen {listen}): name the head, or a daemon that has \
+             joined it"
+        ))),
+        false => Ok(()),
+    }
+}
+
 fn usage(text: String) -> Failed {
     Failed::new(exit::USAGE, text)
 }
@@ -170,8 +230,13 @@ fn background(options: &StartOptions, token: Option<Token>, state_dir: &Path) ->
             command.arg(flag).arg(value);
         }
     }
-    if options.local_only {
-        command.arg("--local-only");
+    for (flag, given) in [("--local-only", options.local_only), ("--single-user", options.single_user)] {
+        if given {
+            command.arg(flag);
+        }
+    }
+    if let Some(uid) = options.trust_user {
+        command.args(["--trust-user", &uid.to_string()]);
     }
     if token.is_some() {
         // Command lines and environments can be read by others, or are inherited.
@@ -181,7 +246,9 @@ fn background(options: &StartOptions, token: Option<Token>, state_dir: &Path) ->
         command.env(settings::FILE, file);
     }
     // hwloc's plug-ins (graphics cards and others) cost memory and time, and rsd uses nothing that they report.
-    command.env("HWLOC_PLUGINS_PATH", "/nonexistent").env("RSD_DAEMONIZED", "1");
+    command
+        .env("HWLOC_PLUGINS_PATH", "/nonexistent")
+        .env(DAEMONIZED, if std::io::stdout().is_terminal() { TERMINAL } else { "1" });
     let mut child = command
         .current_dir("/")
         .stdin(if token.is_some() { Stdio::piped() } else { Stdio::null() })
@@ -213,22 +280,21 @@ fn background(options: &StartOptions, token: Option<Token>, state_dir: &Path) ->
 
 // --- the daemon ---
 
+/// Executes this program again with the settings file in `RSD_CONFIG`, unless it is there. Steps read the settings too: they inherit
+/// the variable, and only exec can change this process's environment safely.
+fn execute_with_settings_file(config: Option<&Path>) -> anyhow::Result<()> {
+    let config = named_file(config)?;
+    let is_set = |file: &&Path| std::env::var_os(settings::FILE).as_deref() == Some(file.as_os_str());
+    let Some(file) = config.as_deref().filter(|file| !is_set(file)) else { return Ok(()) };
+    let words = std::env::args_os().skip(1);
+    let error = Command::new("/proc/self/exe").arg0("rsd").args(words).env(settings::FILE, file).exec();
+    Err(error).context("start with the settings file in RSD_CONFIG")
+}
+
 fn foreground(options: StartOptions, token: Option<Token>, state_dir: &Path) -> anyhow::Result<()> {
-    if std::env::var_os("RSD_DAEMONIZED").is_some() {
+    if std::env::var_os(DAEMONIZED).is_some() {
         // Leaves the terminal of the shell that started it. This fails only if the process already leads a session.
         let _ = nix::unistd::setsid();
-    }
-    let config = named_file(options.config.as_deref())?;
-    if let Some(file) =
-        config.as_deref().filter(|file| std::env::var_os(settings::FILE).as_deref() != Some(file.as_os_str()))
-    {
-        // Steps read the settings too. They inherit RSD_CONFIG, and only exec can change this process's environment safely.
-        let error = Command::new("/proc/self/exe")
-            .arg0("rsd")
-            .args(std::env::args_os().skip(1))
-            .env(settings::FILE, file)
-            .exec();
-        return Err(error).context("start with the settings file in RSD_CONFIG");
     }
     let settings = settings::settings()?;
     let level = options.logging.log.as_deref().unwrap_or(&settings.log.level);
@@ -257,9 +323,15 @@ async fn serve(
         Some(tcp) => tcp.local_addr()?.to_string(),
         None => String::new(),
     };
+    let callers = Callers { serves_all: membership.serves_all(|| head_serves_all(&options)) };
     let clock = Clock::start();
     let (door, inbox) = Door::new();
-    let (sockets, unix) = Sockets::open(state_dir, &door)?;
+    let entry = match options.private {
+        // The dot hides it from the search for daemons.
+        true => format!(".private-{}", std::process::id()),
+        false => name_of(&options).to_owned(),
+    };
+    let (sockets, unix) = Sockets::open(state_dir, entry, callers, &door)?;
     if before.is_none_or(|before| before.dvm != identity.dvm) {
         state_dir.forget_kept();
     }
@@ -273,11 +345,20 @@ async fn serve(
         identity.name = name;
     }
 
-    let known = state_dir.known_steps();
+    let known = step_files::known(state_dir.path());
     let steps = known.iter().filter_map(|step| {
         let map = step.launch.map.clone().and_then(|map| TaskMap::try_from(map).ok())?;
-        Some(KnownStep { job: step.job, map, group: step.launch.group.clone() })
+        Some(KnownStep {
+            job: step.launch.job,
+            map,
+            group: step.launch.group.clone(),
+            owner: step.launch.owner.clone(),
+        })
     });
+    let above = state_dir.ancestors().filter(|known| known.dvm == identity.dvm).map(|known| known.above);
+    let above = above.unwrap_or_default();
+    let way_up = options.join.clone().zip(membership.own());
+    let way_up = way_up.map(|(join, own)| WayUp::new(join, own, settings.link.dial_deadline, &above));
     let start = Start {
         me: NodeInfo {
             node: identity.node,
@@ -290,22 +371,35 @@ async fn serve(
         },
         dvm: identity.dvm.clone(),
         head_addr: options.join.clone(),
+        above: above.clone(),
         memory: Memory { next_job: identity.next_job.max(1), next_node: identity.next_node.max(1) },
         steps: steps.collect(),
+        serves_all: callers.serves_all,
     };
     let core = Rsd::new(clock.now(), start, tuning(&settings));
-    let logs = Arc::new(JobLogs::new(state_dir.jobs(), settings.jobs.log_max));
+    let logs = Arc::new(JobLogs::new(state_dir.jobs(), settings.jobs.log_max, settings.users.log));
     let (ready, placed) = oneshot::channel();
-    let shell = Shell::new(core, clock, Arc::clone(state_dir), identity, Arc::clone(&logs), door.clone(), ready);
+    let shell = Shell::new(
+        core,
+        clock,
+        Arc::clone(state_dir),
+        identity,
+        Arc::clone(&logs),
+        door.clone(),
+        way_up.clone(),
+        ready,
+    );
 
     let (stop_serving, stopped) = oneshot::channel();
     let about = About { state_dir: state_dir.path().display().to_string(), started_ms: unix_ms() };
     let refusals = refusals::logged();
     let tcp = tcp.zip(membership.own()).map(|(listener, own)| TcpDoor { listener, own, refusals: refusals.clone() });
-    let connections = transport::accept(unix, tcp);
-    let deadline = settings.link.dial_deadline;
-    let services = services(&door, logs, about, &membership, &options, deadline, &listen, refusals);
-    let server = tokio::spawn(services.serve(connections, async {
+    let connections = Shares::new(settings.users.connections);
+    let admission = Admission { serves_all: callers.serves_all, connections };
+    let connections = transport::accept(unix, tcp, admission);
+    let followers = Shares::new(settings.users.followers);
+    let services = services(&door, callers, followers, logs, about, &membership, way_up.clone(), &listen, refusals);
+    let server = tokio::spawn(services.serve(connections, settings.link.silence, async {
         // A message and a dropped sender both mean stop.
         let _ = stopped.await;
     }));
@@ -317,12 +411,12 @@ async fn serve(
     }
     let (failed, failure) = oneshot::channel();
     if let (Some(join), Some(own)) = (options.join.clone(), membership.own()) {
-        let dial_deadline = settings.link.dial_deadline;
-        let limits = Limits { dial_deadline, retry_max: settings.link.retry_max };
-        let uplink = Uplink::new(clock.now(), join, limits);
-        tokio::spawn(uplink::keep(uplink, clock, dial_deadline, own, door.clone(), failed));
+        let limits = Limits { dial_deadline: settings.link.dial_deadline, retry_max: settings.link.retry_max };
+        let seed = u64::from_ne_bytes(random().context("read /dev/urandom")?);
+        let uplink = Uplink::new(clock.now(), join, above, limits, seed);
+        tokio::spawn(uplink::keep(uplink, clock, own, settings.link.silence, door.clone(), failed));
     }
-    membership.spawn_renewal(options.join.clone(), deadline, state_dir);
+    membership.spawn_renewal(way_up, state_dir);
     watch_signals(door.clone(), options.private)?;
     let mut work = tokio::spawn(shell.run(inbox));
 
@@ -340,11 +434,15 @@ async fn serve(
     info!("stopping");
     notify("STOPPING=1");
     drop(presence);
-    state_dir.close();
     // The server ends when its connections do, so the last answers are still sent.
     let _ = stop_serving.send(());
     let _ = tokio::time::timeout(FAREWELL, server).await;
     Ok(())
+}
+
+/// Whether a head serves all users of its machines: root's does, unless root wants it for itself.
+fn head_serves_all(options: &StartOptions) -> bool {
+    geteuid().is_root() && !options.single_user && !options.private
 }
 
 /// Listens on TCP. A head listens only on request. A joined daemon may become a parent and listens unless `--local-only` is set.
@@ -417,6 +515,7 @@ async fn membership(
         Some(join) => {
             let deadline = settings.link.dial_deadline;
             let credentials = enroll::credentials(join, token, state_dir, deadline).await?;
+            enroll::check_head(join, &credentials, options.trust_user)?;
             let name = if identity.dvm == credentials.dvm { identity.name.clone() } else { String::new() };
             let node = credentials.node.unwrap_or_default();
             *identity = Identity { dvm: credentials.dvm.clone(), node, name, ..Identity::default() };
@@ -430,11 +529,12 @@ async fn membership(
 #[expect(clippy::too_many_arguments, reason = "called once, with everything that the services need")]
 fn services(
     door: &Door,
+    callers: Callers,
+    followers: Shares,
     logs: Arc<JobLogs>,
     about: About,
     membership: &Membership,
-    options: &StartOptions,
-    deadline: Duration,
+    way_up: Option<WayUp>,
     listen: &str,
     refusals: Refusals,
 ) -> Services {
@@ -442,21 +542,21 @@ fn services(
     let link = LinkServer::new(LinkService { door: door.clone(), dvm: membership.dvm().map(str::to_owned) })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let pmi = PmiServer::new(PmiService { door: door.clone() });
+    let pmi = PmiServer::new(PmiService { door: door.clone(), callers });
     let services = Services::default().reporting_to(refusals.clone()).with(link).with(pmi);
-    match (&options.join, membership.own()) {
-        (Some(head), Some(own)) => {
-            let access = ForwardAccess { own: own.clone(), head: head.clone(), deadline };
-            let dvm = DvmServer::new(ForwardService { door, about, head: head.clone(), own, deadline })
+    match way_up {
+        Some(way_up) => {
+            let access = ForwardAccess { way_up: way_up.clone(), callers };
+            let dvm = DvmServer::new(ForwardService { door, about, way_up, callers })
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX);
             services.with(dvm).with(AccessServer::new(access).max_decoding_message_size(ACCESS_BYTES_MAX))
         }
-        (_, _) => {
+        None => {
             let authority = membership.authority();
             let listen = reachable(listen);
-            let access = HeadAccess { door: door.clone(), authority, listen, refusals };
-            let dvm = DvmServer::new(HeadService { door, logs, about })
+            let access = HeadAccess { door: door.clone(), authority, listen, refusals, callers };
+            let dvm = DvmServer::new(HeadService { door, logs, about, callers, followers })
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX);
             services.with(dvm).with(AccessServer::new(access).max_decoding_message_size(ACCESS_BYTES_MAX))
@@ -475,14 +575,20 @@ fn reachable(listen: &str) -> String {
     }
 }
 
-/// Returns the line that says how other daemons join; None if none can. A service's output is a log, which must not contain tokens.
+/// Returns the line that says how other daemons join; None if none can. It has a token only for a terminal: any other output may be a
+/// log, which others can read.
 async fn join_line(door: &Door, membership: &Membership, listen: &str) -> Option<String> {
     let authority = membership.authority()?;
     let listen = reachable(listen);
-    if ["JOURNAL_STREAM", "NOTIFY_SOCKET"].iter().any(|name| std::env::var_os(name).is_some()) {
+    let daemonized = std::env::var_os(DAEMONIZED);
+    let on_terminal = daemonized.map_or_else(|| std::io::stdout().is_terminal(), |from| from == TERMINAL);
+    if !on_terminal {
         return Some(format!("rsd: join with: rsd start --join {listen} --token TOKEN (rsd token new prints one)\n"));
     }
-    let access = HeadAccess { door: door.clone(), authority: Some(authority), listen, refusals: Refusals::default() };
+    let (door, refusals) = (door.clone(), Refusals::default());
+    // The request is the daemon's own, as if it served only its own user.
+    let callers = Callers { serves_all: false };
+    let access = HeadAccess { door, authority: Some(authority), listen, refusals, callers };
     let reply = access.new_token(tonic::Request::new(NewTokenRequest::default())).await.ok()?.into_inner();
     Some(format!("rsd: join with: rsd start --join {} --token {}\n", reply.listen, reply.token))
 }
@@ -504,7 +610,7 @@ fn watch_signals(door: Door, private: bool) -> anyhow::Result<()> {
             info!(signal = name, "signal");
             match (leaving, private) {
                 (true, false) => leave.send(Event::Terminate),
-                (true, true) => drop(leave.call(Call::Shutdown { force: true }).await),
+                (true, true) => drop(leave.call(Callers::daemon(), Call::Shutdown { force: true }).await),
                 (false, _) => {}
             }
         }
@@ -513,7 +619,7 @@ fn watch_signals(door: Door, private: bool) -> anyhow::Result<()> {
         tokio::spawn(async move {
             let mut stdin = tokio::io::stdin();
             while stdin.read(&mut [0; 64]).await.is_ok_and(|n| n > 0) {}
-            door.call(Call::Shutdown { force: true }).await;
+            door.call(Callers::daemon(), Call::Shutdown { force: true }).await;
         });
     }
     Ok(())
@@ -529,31 +635,28 @@ fn announce(
     inventory: Inventory,
     join_line: Option<&str>,
 ) -> anyhow::Result<Presence> {
-    let daemon_name = options.name.as_deref().unwrap_or("default");
+    let serves_all = sockets.serves_all();
     let record = serde_json::json!({
-        "name": daemon_name,
+        "name": name_of(options),
         "node_name": identity.name,
         "dvm": identity.dvm,
         "node": identity.node,
         "head": options.join.is_none(),
         "pid": std::process::id(),
         "state_dir": state_dir.path(),
+        "serves_all": serves_all,
         "listen": listen,
         "version": rsd_proto::VERSION,
         "protocol": rsd_proto::PROTOCOL,
     });
-    let elsewhere = options.state_dir.is_some() && !options.private;
-    let link = match elsewhere {
-        true => Some(Link { runtime_dir: runtime_dir()?, name: daemon_name.to_owned() }),
-        false => None,
-    };
     let (slots, reason) = (inventory.slots, inventory.slots_reason.clone());
-    let presence = Presence::show(sockets, record, inventory, link)?;
+    let presence = Presence::show(sockets, record, inventory)?;
     notify("READY=1");
     let role = if options.join.is_none() { "head" } else { "node" };
+    let for_all = if serves_all { ", for all users" } else { "" };
     let listening = if listen.is_empty() { String::new() } else { format!(", listening on {listen}") };
     let line = format!(
-        "rsd: ready: {} ({role} {} of DVM {}), {} slots ({}), pid {}{listening}, state in {}\n{}",
+        "rsd: ready: {} ({role} {} of DVM {}{for_all}), {} slots ({}), pid {}{listening}, state in {}\n{}",
         identity.name,
         identity.node,
         identity.dvm,
@@ -567,7 +670,7 @@ fn announce(
     if stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).is_err() {
         warn!("cannot write the ready line");
     }
-    if std::env::var_os("RSD_DAEMONIZED").is_some() {
+    if std::env::var_os(DAEMONIZED).is_some() {
         let null = OpenOptions::new().write(true).open("/dev/null")?;
         nix::unistd::dup2_stdout(null.as_fd()).context("redirect standard output to /dev/null")?;
     }

@@ -10,20 +10,32 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::geteuid;
+use rsd_config::find::entry_of;
 use rsd_core::JobId;
 use rsd_core::rsd::Input;
 use rsd_core::sentences::{StepEnd, step_lost};
-use rsd_proto::v1::{Launch, LaunchBody};
+use rsd_proto::v1::{Launch, LaunchBody, User};
+use tokio::io::AsyncReadExt;
 use tokio::process::Child;
 use tracing::{info, warn};
 
 use crate::descriptors;
-use crate::disk::state_dir::{self, StateDir};
+use crate::disk::state_dir::StateDir;
+use crate::disk::step_files;
 use crate::door::{Door, Event};
+use crate::owner::Owner;
 use crate::reap;
+use crate::serve::callers::ROOT;
 
 /// A launch keeps the node busy for about this long; starting a process at the same time would slow it down.
 const REFILL_PAUSE: Duration = Duration::from_millis(250);
+
+/// The variables of the daemon that say where its settings are and what is logged, and where to look users up.
+const ENVIRONMENT: [&str; 7] =
+    ["RSD_CONFIG", "XDG_CONFIG_HOME", "HOME", "RSD_LOG", "RSD_LOG_FORMAT", "PATH", "LD_LIBRARY_PATH"];
+/// The most bytes of a reason.
+const WHY_BYTES_MAX: u64 = 4096;
 
 /// Starts step processes. One connected step process is kept in reserve, so that a launch need not wait for a program to start.
 #[derive(Debug)]
@@ -41,7 +53,10 @@ impl Steps {
 
     /// Passes a launch to a step process and reports the end of that process to the shell. The process outlives the daemon.
     pub(crate) fn start(&mut self, node: u32, launch: &Launch) -> anyhow::Result<()> {
-        self.state_dir.write_step(launch)?;
+        step_files::write(self.state_dir.path(), launch)?;
+        if let Some(owner) = launch.owner.as_ref().filter(|owner| owner.uid != ROOT) {
+            return self.start_as(owner, node, launch);
+        }
         let order = format!("{} {node}\n", launch.job);
         let ready = self.reserve.take().and_then(|mut child| send_order(&mut child, &order).is_ok().then_some(child));
         let mut child = match ready {
@@ -61,6 +76,38 @@ impl Steps {
                 StepEnd::Exited(0) => report_step_lost(&door, job, end),
                 StepEnd::Exited(_) | StepEnd::Signaled(_) | StepEnd::Unknown | StepEnd::WhileDaemonWasDown => {
                     ended(&door, job, &left, end);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Starts a step process that becomes the job's user and reads the launch from standard input, a file that it cannot write. No
+    /// process waits in reserve for other users: it would be theirs.
+    fn start_as(&mut self, owner: &User, node: u32, launch: &Launch) -> anyhow::Result<()> {
+        let owner = Owner { uid: owner.uid, name: owner.name.clone() };
+        let file = step_files::open_to_read(self.state_dir.path(), launch.job)?;
+        // The user cannot enter the state directory. The directory of the sockets has what a step needs.
+        let mut command = step_command(&entry_of(self.state_dir.path()));
+        command.args(["--user", &owner.to_string(), "--order", &launch.job.to_string(), &node.to_string()]);
+        // The rest of the daemon's environment is root's own.
+        command.env_clear().envs(ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        let child = command.current_dir("/").stdin(Stdio::from(file)).stdout(Stdio::piped()).spawn();
+        let mut child = child.context("start `rsd step`")?;
+        let (job, left, door) = (launch.job, Left::of(launch), self.door.clone());
+        tokio::spawn(async move {
+            // It says why it cannot become the user, or closes its standard output.
+            let mut why = String::new();
+            if let Some(said) = child.stdout.take() {
+                let _ = said.take(WHY_BYTES_MAX).read_to_string(&mut why).await;
+            }
+            let end = child.wait().await.map_or(StepEnd::Unknown, step_end);
+            match (why.trim(), end) {
+                ("", StepEnd::Exited(0)) => report_step_lost(&door, job, end),
+                ("", _) => ended(&door, job, &left, end),
+                (why, _) => {
+                    warn!(job, why, "a step process did not become its user");
+                    door.send(Event::Input(Input::StepLost { job, why: why.to_owned() }));
                 }
             }
         });
@@ -94,14 +141,19 @@ impl Steps {
     }
 
     fn spawn(&self) -> anyhow::Result<Child> {
-        // /proc/self/exe is this program even if its file was replaced: a daemon and its steps must have the same version.
-        let mut command = tokio::process::Command::new("/proc/self/exe");
-        command.arg0("rsd").arg("step").arg(self.state_dir.path());
-        if let Some(files) = descriptors::of_steps() {
-            command.arg(format!("--nofile={files}"));
-        }
+        let mut command = step_command(self.state_dir.path());
         command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("start `rsd step`")
     }
+}
+
+fn step_command(dir: &Path) -> tokio::process::Command {
+    // /proc/self/exe is this program even if its file was replaced: a daemon and its steps must have the same version.
+    let mut command = tokio::process::Command::new("/proc/self/exe");
+    command.arg0("rsd").arg("step").arg(dir);
+    if let Some(files) = descriptors::of_steps() {
+        command.arg(format!("--nofile={files}"));
+    }
+    command
 }
 
 /// Writes an order to a step process. An order is far smaller than a pipe's buffer, so a write fails only if the process has
@@ -114,10 +166,9 @@ fn send_order(child: &mut Child, order: &str) -> anyhow::Result<()> {
 
 /// Watches a step process that an earlier daemon started. It holds a lock until it ends.
 pub(crate) fn watch(state_dir: &Path, launch: &Launch, door: Door) {
-    let (path, job, left) = (state_dir::step(state_dir, launch.job), launch.job, Left::of(launch));
+    let (state_dir, job, left) = (state_dir.to_owned(), launch.job, Left::of(launch));
     let watching = std::thread::Builder::new().name(format!("step-{job}")).stack_size(64 << 10).spawn(move || {
-        let waited = File::open(path).and_then(|file| file.lock());
-        if let Err(error) = waited {
+        if let Err(error) = step_files::wait_for_end(&state_dir, job) {
             warn!(job, %error, "cannot watch a step");
         }
         ended(&door, job, &left, StepEnd::Unknown);
@@ -135,14 +186,14 @@ pub(crate) fn report_ended_while_down(launch: &Launch, door: &Door) {
 /// Cleans up after a step process and reports its end. If it was killed, its ranks are orphans, found by their environment.
 fn ended(door: &Door, job: JobId, left: &Left, end: StepEnd) {
     if !left.members {
-        kill_orphans(job, &left.namespace);
+        kill_orphans(job, left);
     } // else the ranks keep running: rsd never signals a process it did not start
-    reap::remove_mpich_shm(&left.namespace);
+    reap::remove_mpich_shm(left.uid, &left.namespace);
     report_step_lost(door, job, end);
 }
 
-fn kill_orphans(job: JobId, namespace: &str) {
-    match reap::processes_with_environ("RSD_PMI_NAMESPACE", namespace) {
+fn kill_orphans(job: JobId, left: &Left) {
+    match reap::processes_with_environ(left.uid, "RSD_PMI_NAMESPACE", &left.namespace) {
         Ok(orphans) => {
             for pid in orphans {
                 warn!(job, %pid, "killing an orphan of a step process that was killed");
@@ -157,6 +208,8 @@ fn kill_orphans(job: JobId, namespace: &str) {
 #[derive(Debug)]
 struct Left {
     namespace: String,
+    /// As whom they ran.
+    uid: u32,
     /// Whether its ranks were members of a group, which are processes that rsd did not start.
     members: bool,
 }
@@ -165,7 +218,8 @@ impl Left {
     fn of(launch: &Launch) -> Left {
         use prost::Message;
         let namespace = LaunchBody::decode(launch.body.clone()).map(|body| body.namespace).unwrap_or_default();
-        Left { namespace, members: !launch.group.is_empty() }
+        let uid = launch.owner.as_ref().map_or_else(|| geteuid().as_raw(), |owner| owner.uid);
+        Left { namespace, uid, members: !launch.group.is_empty() }
     }
 }
 

@@ -12,9 +12,9 @@ use crate::query::{ask, count, which};
 
 pub(crate) fn token(command: TokenCommand) -> anyhow::Result<()> {
     match command {
-        TokenCommand::New { ttl, uses, quiet, which: options } => {
+        TokenCommand::New { ttl, uses, user, quiet, which: options } => {
             let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-            let request = NewTokenRequest { ttl_ms, uses };
+            let request = NewTokenRequest { ttl_ms, uses, login_uid: user };
             let daemon = which(options.dvm.as_deref())?;
             let reply = ask(&daemon, async |channel| access_client(channel).new_token(request).await)?;
             if options.json {
@@ -24,7 +24,12 @@ pub(crate) fn token(command: TokenCommand) -> anyhow::Result<()> {
             } else if quiet {
                 println!("{}", reply.token);
             } else {
+                let info = reply.info.unwrap_or_default();
                 println!("{}", reply.token);
+                if info.login_only {
+                    println!("uid {} logs in with:  rsctl login {} --token TOKEN", info.uid, reply.listen);
+                    return Ok(());
+                }
                 println!("another machine joins with:  rsd start --join {} --token TOKEN", reply.listen);
                 println!("a user there logs in with:   rsctl login {} --token TOKEN", reply.listen);
             }
@@ -61,6 +66,7 @@ fn to_json(info: &TokenInfo) -> serde_json::Value {
         "uses": info.uses,
         "revoked": info.revoked,
         "uid": info.uid,
+        "login_only": info.login_only,
     })
 }
 
@@ -88,7 +94,15 @@ mod tests {
 
     #[test]
     fn a_token_is_listed_with_the_reason_why_it_admits_nothing() {
-        let info = TokenInfo { id: 0xab, expires_ms: 1_000_000, uses_left: 3, uses: 4, revoked: false, uid: 0 };
+        let info = TokenInfo {
+            id: 0xab,
+            expires_ms: 1_000_000,
+            uses_left: 3,
+            uses: 4,
+            revoked: false,
+            uid: 0,
+            login_only: false,
+        };
         let tokens = [info, TokenInfo { uses_left: 0, ..info }, TokenInfo { revoked: true, ..info }];
         let lines = |now_ms| to_text(&tokens, now_ms).lines().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(

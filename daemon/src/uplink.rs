@@ -1,16 +1,17 @@
 //! A joined daemon's connection to its parent: performs the actions of [`rsd_core::Uplink`].
 
 use std::future::pending;
+use std::io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut as IoTimedOut};
 use std::pin::Pin;
 use std::time::Duration;
 
 use rsd_core::Uplink;
-use rsd_core::uplink::{Action, Input};
-use rsd_proto::transport::{DialError, Dialer, Own, Target, dial, exit_code, link_client};
+use rsd_core::uplink::{Action, Dial, Failure, Input};
+use rsd_proto::transport::{self, DialError, Dialer, Own, Target, exit_code, link_client};
 use rsd_proto::v1::{Down, Up, down, up};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::Streaming;
+use tonic::{Status, Streaming};
 use tracing::{info, warn};
 
 use crate::clock::Clock;
@@ -25,14 +26,12 @@ type Attempt = Pin<Box<dyn Future<Output = (Input, Option<Downs>)> + Send>>;
 pub(crate) async fn keep(
     mut uplink: Uplink,
     clock: Clock,
-    dial_deadline: Duration,
     own: Own,
+    silence: Duration,
     door: Door,
     failed: oneshot::Sender<String>,
 ) {
     let (mut attempt, mut downs) = (None, None);
-    // The parent to which this daemon was redirected: address and node id. Any other address is that of some daemon of the DVM.
-    let mut expected: Option<(String, u32)> = None;
     let mut actions = Vec::new();
     loop {
         let due = uplink.next_deadline().map(|at| clock.instant(at));
@@ -45,15 +44,12 @@ pub(crate) async fn keep(
             () = until(due) => Input::Tick,
         };
         match &input {
-            Input::Lost => {
+            Input::Lost { .. } => {
                 downs = None;
                 warn!(parent = uplink.address(), "the connection to the parent is lost");
             }
             Input::Redirected(redirect) => {
                 info!(parent = redirect.parent_addr, "redirected to another parent");
-                // A redirect to the head may name another daemon, which knows the head.
-                let parent = Some(redirect.parent).filter(|parent| *parent != 0);
-                expected = parent.map(|parent| (redirect.parent_addr.clone(), parent));
             }
             Input::Failed { why, .. } => warn!(parent = uplink.address(), why, "cannot reach the parent"),
             Input::Welcomed(_) | Input::Down(_) | Input::Tick => {}
@@ -61,10 +57,10 @@ pub(crate) async fn keep(
         uplink.handle(clock.now(), input, &mut actions);
         for action in actions.drain(..) {
             match action {
-                Action::Dial { address, redirected } => {
-                    let node = expected.as_ref().filter(|(at, _)| *at == address).map(|(_, node)| *node);
-                    let dialer = own.dialer(node);
-                    attempt = Some(Box::pin(attach(address, dialer, redirected, dial_deadline, door.clone())));
+                Action::Dial(dial) => {
+                    downs = None;
+                    let dialer = own.dialer(dial.node);
+                    attempt = Some(Box::pin(attach(dial, dialer, silence, door.clone())));
                 }
                 Action::Abandon => {
                     attempt = None;
@@ -89,7 +85,7 @@ async fn end_of(attempt: &mut Option<Attempt>) -> (Input, Option<Downs>) {
 
 async fn next_of(downs: &mut Option<Downs>) -> Input {
     match downs {
-        Some(downs) => downs.message().await.ok().flatten().map_or(Input::Lost, Input::Down),
+        Some(downs) => downs.message().await.ok().flatten().map_or(Input::Lost { silent: false }, Input::Down),
         None => pending().await,
     }
 }
@@ -101,39 +97,49 @@ async fn until(due: Option<std::time::Instant>) {
     }
 }
 
-async fn attach(
-    address: String,
-    dialer: Dialer,
-    redirected: bool,
-    deadline: Duration,
-    door: Door,
-) -> (Input, Option<Downs>) {
-    let failed = |why: String, hopeless| (Input::Failed { why, hopeless }, None);
-    let channel = match dial(&Target::Tcp(address, dialer), deadline).await {
+async fn attach(dial: Dial, dialer: Dialer, silence: Duration, door: Door) -> (Input, Option<Downs>) {
+    let Dial { address, deadline, approach, node: _ } = dial;
+    let failed = |why: String, kind| (Input::Failed { why, kind }, None);
+    let channel = match transport::dial_watched(&Target::Tcp(address, dialer), deadline, silence).await {
         Ok(channel) => channel,
-        Err(error) => {
-            let hopeless = matches!(error, DialError::NotPermitted { .. } | DialError::Untrusted(_));
-            return failed(error.to_string(), hopeless);
-        }
+        Err(error) => return failed(error.to_string(), kind_of(&error)),
     };
     let (hello, wanted) = oneshot::channel();
-    door.send(Event::HelloWanted { redirected, hello });
-    let Ok(hello) = wanted.await else { return failed("the daemon is stopping".into(), true) };
+    door.send(Event::HelloWanted { approach, hello });
+    let Ok(hello) = wanted.await else { return failed("the daemon is stopping".into(), Failure::Hopeless) };
     let (sender, receiver) = mpsc::unbounded_channel();
     // The receiver exists, so this cannot fail.
     let _ = sender.send(Up { body: Some(up::Body::Hello(hello)) });
+    let of_status = |status: Status| {
+        let kind = if exit_code(&status).is_some() { Failure::Hopeless } else { Failure::Passing };
+        failed(status.message().to_owned(), kind)
+    };
     let mut downs = match link_client(channel).attach(UnboundedReceiverStream::new(receiver)).await {
         Ok(response) => response.into_inner(),
-        Err(status) => return failed(status.message().to_owned(), exit_code(&status).is_some()),
+        Err(status) => return of_status(status),
     };
     match downs.message().await {
         Ok(Some(Down { body: Some(down::Body::Redirect(redirect)) })) => (Input::Redirected(redirect), None),
+        Ok(Some(Down { body: Some(down::Body::Refused(refused)) })) => failed(refused.why, Failure::Hopeless),
         Ok(Some(Down { body: Some(down::Body::Welcome(welcome)) })) => {
             // This event must precede the welcome, because the daemon's answers use this sender.
             door.send(Event::Parent(sender));
             (Input::Welcomed(welcome), Some(downs))
         }
-        Ok(Some(_) | None) => failed("the peer closed the connection".into(), false),
-        Err(status) => failed(status.message().to_owned(), exit_code(&status).is_some()),
+        Ok(Some(_) | None) => failed("the peer closed the connection".into(), Failure::Passing),
+        Err(status) => of_status(status),
+    }
+}
+
+/// Tells whether a machine does not answer, or the program there is not one of this DVM.
+fn kind_of(error: &DialError) -> Failure {
+    match error {
+        DialError::NotPermitted { .. } => Failure::Hopeless,
+        DialError::TimedOut(_) => Failure::Silent,
+        DialError::Io(error) if matches!(error.kind(), HostUnreachable | NetworkUnreachable | IoTimedOut) => {
+            Failure::Silent
+        }
+        // A program that is not trusted may have the port only for a while: until the head runs again, or the clocks agree.
+        DialError::Untrusted(_) | DialError::NotRunning(_) | DialError::Io(_) => Failure::Passing,
     }
 }

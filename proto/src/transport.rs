@@ -1,7 +1,7 @@
 //! The only code that opens gRPC connections ([`dial`]) and accepts them ([`accept()`], [`Services`]).
 //!
-//! An address is a unix socket or a TCP port. A unix socket has mode 0600, and the kernel reports the uid of its peer: only the
-//! daemon's own user and root are accepted. TCP is always TLS 1.3, also on loopback, and both sides show certificates of the DVM's
+//! An address is a unix socket or a TCP port. The kernel reports the uid of a unix socket's peer. Only the daemon's own user and root
+//! are accepted, and the socket has mode 0600; a daemon that serves all users accepts everybody, and each request is its user's. TCP is always TLS 1.3, also on loopback, and both sides show certificates of the DVM's
 //! authority ([`tls`]). A caller without one is a guest, which may only enroll with a join token ([`token`]).
 //!
 //! Every request carries the caller's version and the newest and oldest protocol that it speaks in its metadata. A server that
@@ -13,6 +13,7 @@ mod crowd;
 pub mod loopback;
 pub mod renewal;
 mod server;
+mod shares;
 pub mod tls;
 pub mod token;
 
@@ -31,9 +32,10 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-pub use accept::{TcpDoor, accept};
+pub use accept::{Admission, TcpDoor, accept};
 pub use conn::{Conn, Peer, Refusals, Who};
 pub use server::Services;
+pub use shares::{Share, Shares};
 pub use tls::{Dialer, Own};
 
 use crate::services::{
@@ -91,14 +93,24 @@ pub enum DialError {
 
 /// Connects to a daemon and sends nothing yet. The attempt fails after `deadline`.
 pub async fn dial(target: &Target, deadline: Duration) -> Result<Channel, DialError> {
+    dial_watched(target, deadline, 2 * KEEP_ALIVE).await
+}
+
+/// The same; the connection fails when the daemon has not answered for `silence`.
+pub async fn dial_watched(target: &Target, deadline: Duration, silence: Duration) -> Result<Channel, DialError> {
     let connect = async {
         match target {
             Target::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(|error| explain(path, error))?;
                 // Another user may have created the directory first, where directories are below /tmp.
-                let owner_uid = stream.peer_cred().map_err(DialError::Io)?.uid();
+                let peer = stream.peer_cred().map_err(DialError::Io)?;
+                if peer.pid().is_some_and(has_ended) {
+                    return Err(DialError::NotRunning(io::ErrorKind::ConnectionRefused.into()));
+                }
+                let owner_uid = peer.uid();
                 match own_uid() {
-                    own_uid if own_uid == owner_uid || own_uid == 0 => Ok(Conn::Unix(stream)),
+                    // Root may call every daemon, and everybody may call root's.
+                    own_uid if own_uid == owner_uid || own_uid == 0 || owner_uid == 0 => Ok(Conn::Unix(stream, None)),
                     own_uid => Err(DialError::NotPermitted { owner_uid, own_uid }),
                 }
             }
@@ -132,8 +144,8 @@ pub async fn dial(target: &Target, deadline: Duration) -> Result<Channel, DialEr
     let endpoint = Endpoint::from_static("http://rsd.invalid")
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20)
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE)
+        .http2_keep_alive_interval(silence / 2)
+        .keep_alive_timeout(silence / 2)
         .keep_alive_while_idle(true);
     let channel = tokio::time::timeout(deadline, endpoint.connect_with_connector(connector))
         .await
@@ -141,8 +153,8 @@ pub async fn dial(target: &Target, deadline: Duration) -> Result<Channel, DialEr
     channel.map_err(|error| DialError::Io(io::Error::other(error)))
 }
 
-/// How often an idle connection is probed, and how long the answer may take. The time is long enough for a machine whose cores
-/// are all busy with spinning ranks.
+/// How often an idle connection of a client or a step is probed, and how long the answer may take. A user may stop rsctl for a
+/// while. Links between daemons have a shorter time.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 fn explain(path: &Path, error: io::Error) -> DialError {
@@ -160,10 +172,26 @@ fn explain(path: &Path, error: io::Error) -> DialError {
     }
 }
 
+/// Whether the process that listens has ended. A process that it has just started may have its socket until it executes its program;
+/// then the kernel still accepts connections, which are closed without an answer. Pid 0 is a process of another namespace.
+fn has_ended(pid: i32) -> bool {
+    if pid == 0 {
+        return false;
+    }
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        // `PID (NAME) STATE …`; NAME may contain any characters.
+        Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
+        // Without /proc, nothing is known.
+        Err(error) => error.kind() == io::ErrorKind::NotFound && Path::new("/proc/self").exists(),
+    }
+}
+
 fn own_uid() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
+/// The key of a request's metadata with which a node says for which uid it forwards the request.
+pub const CALLER_UID: &str = "rsd-caller-uid";
 const PROTOCOL_KEY: &str = "rsd-protocol";
 const PROTOCOL_OLDEST_KEY: &str = "rsd-protocol-oldest";
 const VERSION_KEY: &str = "rsd-version";
@@ -309,6 +337,32 @@ mod tests {
         let stamped = Stamp.call(Request::new(())).unwrap();
         assert!(check_stamp(&stamped.metadata().clone().into_headers()).is_ok());
         assert!(check_stamp(&HeaderMap::new()).unwrap_err().message().contains("unknown (protocol unknown)"));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_socket_whose_process_has_ended_is_not_a_running_daemon() {
+        let path = std::env::temp_dir().join(format!("rsd-ended-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        // The child listens, and passes its socket on to a process that outlives it.
+        let script = "import os, socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\ns.listen(8)\n\
+                      os.set_inheritable(s.fileno(), True)\nif os.fork() == 0: os.execvp('sleep', ['sleep', '20'])\n\
+                      print('up', flush=True)\nsys.stdin.read()";
+        let mut child = std::process::Command::new("python3")
+            .args(["-c", script])
+            .arg(&path)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut up = [0; 3];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut up).unwrap();
+        let target = Target::Unix(path.clone());
+        assert!(dial(&target, Duration::from_secs(5)).await.is_ok(), "it runs");
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let refused = dial(&target, Duration::from_secs(5)).await;
+        assert!(matches!(refused, Err(DialError::NotRunning(_))), "{refused:?}");
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

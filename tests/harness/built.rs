@@ -9,9 +9,15 @@ use crate::prefix;
 
 /// Cargo's target directory.
 pub fn target() -> PathBuf {
-    let me = std::env::current_exe().expect("a test knows its own program");
-    // target/debug/deps/system-0123
-    me.ancestors().nth(3).expect("cargo builds tests four levels deep").to_owned()
+    binaries().parent().expect("cargo builds into a folder of its target directory").to_owned()
+}
+
+/// The folder with the programs of this program's profile.
+fn binaries() -> PathBuf {
+    let me = std::env::current_exe().expect("a program knows its own path");
+    // target/debug/deps/system-0123 or target/debug/demo-hosts
+    let folder = me.parent().expect("a program is in a folder");
+    if folder.ends_with("deps") { folder.join("..").canonicalize().expect("it exists") } else { folder.to_owned() }
 }
 
 /// `rsd`.
@@ -46,8 +52,7 @@ pub fn library() -> &'static Path {
 fn fresh(name: &str) -> PathBuf {
     const HOW: &str =
         "run first: cargo build -p rsd -p rsctl -p rsd-mpi --lib --bins --examples (cargo xtask test does)";
-    let me = std::env::current_exe().expect("a test knows its own program");
-    let path = me.ancestors().nth(2).expect("cargo builds tests four levels deep").join(name);
+    let path = binaries().join(name);
     let Some(built) = modified(&path) else { panic!("{} does not exist: {HOW}", path.display()) };
     // The format of make: `PROGRAM: SOURCE SOURCE …`.
     let sources = fs::read_to_string(path.with_extension("d")).unwrap_or_default();

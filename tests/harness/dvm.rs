@@ -166,13 +166,23 @@ impl Dvm {
 
     /// Returns a daemon's record of itself, `daemon.json`.
     pub fn record(&self, at: usize) -> Value {
-        let path = self.state_dir(at).join("daemon.json");
+        let path = self.runtime_dir(at).join("daemon.json");
         let text = fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
         serde_json::from_slice(&text).expect("daemon.json is JSON")
     }
 
     /// Returns a daemon's state directory.
     pub fn state_dir(&self, at: usize) -> PathBuf {
+        state_dir(&self.dir, &self.nodes[at].name)
+    }
+
+    /// Returns the directory with an entry for each daemon.
+    pub fn runtime_base(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns the directory of a daemon's sockets, lock and record.
+    pub fn runtime_dir(&self, at: usize) -> PathBuf {
         self.dir.join(&self.nodes[at].name)
     }
 
@@ -217,6 +227,7 @@ impl Dvm {
     pub fn call(&self, program: impl AsRef<OsStr>) -> Call {
         Call::new(program)
             .env("RSD_RUNTIME_DIR", &self.dir)
+            .env("RSD_STATE_DIR", self.dir.join("state"))
             .env_remove("RSD_DVM")
             .env_remove("RSD_LOG")
             .env_remove("RSD_CONFIG")
@@ -255,7 +266,8 @@ impl Dvm {
                 complaints.push(format!("{} did not stop:\n{}", node.name, daemon.stderr()));
             }
         }
-        let marker = self.dir.display().to_string();
+        // With the slash: the name of another directory may begin with this one.
+        let marker = format!("{}/", self.dir.display());
         let left = within(Duration::from_secs(10), || processes::mentioning(&marker));
         complaints.extend(left.into_iter().map(|(pid, line)| format!("process {pid} is left: {line}")));
         leftovers::kill_all(&marker);
@@ -286,6 +298,12 @@ impl Drop for Dvm {
             assert!(complaints.is_empty(), "{}", complaints.join("\n"));
         }
     }
+}
+
+/// Returns the state directory of a daemon with `RSD_STATE_DIR=base/state`.
+pub fn state_dir(base: &Path, name: &str) -> PathBuf {
+    let host = nix::unistd::gethostname().expect("a host has a name");
+    base.join("state").join(format!("{name}@{}", host.display()))
 }
 
 /// Creates a directory with a short name, because a socket's path is limited to about a hundred bytes.

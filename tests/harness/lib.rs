@@ -3,21 +3,26 @@
 //! In reading order:
 //!
 //! - [`Dvm`]: daemons on this machine, and the check that they leave nothing behind.
+//! - [`hosts`]: hosts with networks between them, made of namespaces, and daemons on them.
 //! - [`Call`], [`Running`], [`Ended`]: a command with a deadline, while it runs, and after it has exited.
 //! - [`Mpi`], [`plain`], [`python`]: compiled test programs.
+//! - [`Hosts`]: ssh servers on this machine.
 //! - [`built`]: the programs under test, checked to be up to date.
 //! - [`processes`]: facts from `/proc`.
 
 pub mod built;
 mod call;
 mod dvm;
+pub mod hosts;
 mod leftovers;
 mod prefix;
 pub mod processes;
 mod programs;
+mod sshd;
 mod watched;
 
 pub use call::{Call, Ended, Running};
-pub use dvm::{Dvm, Options};
+pub use dvm::{Dvm, Options, state_dir};
 pub use programs::{Mpi, client, hydra, intel, mpi4py_for_the_abi, plain, python};
+pub use sshd::{Hosts, SshHost};
 pub use watched::eventually;

@@ -21,7 +21,8 @@ def connect():
 
 
 if rank == 0:
-    listener = socket.create_server(("", address[1]))
+    both = {"family": socket.AF_INET6, "dualstack_ipv6": True} if socket.has_dualstack_ipv6() else {}
+    listener = socket.create_server(("", address[1]), **both)
     peers = [listener.accept()[0] for _ in range(size - 1)]
     said = [int(peer.makefile().readline()) for peer in peers]
     assert sorted(said) == list(range(1, size)), said

@@ -73,17 +73,20 @@ fn what_a_job_prints_is_kept_when_its_head_loses_the_directory_meanwhile() {
 }
 
 #[test]
-fn a_deleted_runtime_directory_is_created_again_with_the_link_to_a_directory_elsewhere() {
+fn deleted_directories_of_a_daemon_with_its_state_elsewhere_are_created_again() {
     let dvm = Dvm::start_with(Options { nodes: 0, slots: 1, args: Vec::new() });
     let (runtime, elsewhere) = (dvm.scratch().join("run"), dvm.scratch().join("state"));
     let rsd = |words: &[&str]| dvm.call(built::rsd()).env("RSD_RUNTIME_DIR", &runtime).args(words);
     let state = elsewhere.display().to_string();
     rsd(&["start", "--name", "far", "--state-dir", &state]).ok();
     fs::remove_dir_all(&runtime).unwrap();
-    eventually("the link is back", SOON, || rsd(&["status", "--dvm", "far"]).end().status.success().then_some(()));
+    eventually("the sockets are back", SOON, || rsd(&["status", "--dvm", "far"]).end().status.success().then_some(()));
+    rsd(&["status", "--dvm", &state]).ok();
     fs::remove_dir_all(&elsewhere).unwrap();
-    eventually("the directory is back", SOON, || rsd(&["status", "--dvm", "far"]).end().status.success().then_some(()));
-    let log = fs::read_to_string(elsewhere.join("rsd.log")).unwrap();
+    let log = eventually("the directory is back", SOON, || {
+        let log = fs::read_to_string(elsewhere.join("rsd.log")).ok()?;
+        rsd(&["status", "--dvm", &state]).end().status.success().then_some(log)
+    });
     assert!(log.contains("the state directory was deleted; created it again"), "{log}");
     rsd(&["stop", "--dvm", "far"]).ok();
     assert!(!runtime.join("far").exists());

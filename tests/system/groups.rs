@@ -162,7 +162,7 @@ fn with_two_daemons_of_one_dvm_the_head_is_the_default() {
     assert_eq!(lines, hello_lines(1, 2));
 
     // The state directory of a head of another DVM.
-    let other = dvm.state_dir(0).with_file_name("other");
+    let other = dvm.runtime_dir(0).with_file_name("other");
     fs::create_dir(&other).expect("the DVM's directory is writable");
     fs::write(other.join("daemon.json"), r#"{"name":"other","dvm":"f00","node":0,"head":true,"pid":1}"#)
         .expect("the DVM's directory is writable");
@@ -482,7 +482,7 @@ fn groups_are_created_listed_kicked_from_and_closed() {
 #[test]
 fn the_join_socket_survives_malformed_lines() {
     let dvm = Dvm::start(1);
-    let path = dvm.state_dir(0).join("join.sock");
+    let path = dvm.runtime_dir(0).join("join.sock");
     let ask = |line: &str| {
         let mut stream = UnixStream::connect(&path).expect("the daemon listens");
         stream.write_all(line.as_bytes()).expect("a short line can be written");
@@ -514,7 +514,7 @@ fn the_join_socket_survives_malformed_lines() {
 #[test]
 fn many_rounds_of_joining_and_leaving_leave_nothing_behind() {
     let dvm = Dvm::start(1);
-    let path = dvm.state_dir(0).join("join.sock");
+    let path = dvm.runtime_dir(0).join("join.sock");
     let line = Join { group: Some("actors".into()), size: Some(2), ..Join::default() }.line();
     let round = || {
         let mut stream = UnixStream::connect(&path).expect("the daemon listens");
@@ -565,7 +565,7 @@ fn members_join_by_grpc() {
     let events: Vec<join_event::Event> = runtime.block_on(async {
         let mut streams = Vec::new();
         for at in 0..2 {
-            let target = Target::Unix(dvm.state_dir(at).join("rsd.sock"));
+            let target = Target::Unix(dvm.runtime_dir(at).join("rsd.sock"));
             let channel = dial(&target, WITHIN).await.expect("the daemon runs");
             // A process is one member per group, but may be in several groups; here it requests the second place for another
             // process.

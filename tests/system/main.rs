@@ -4,10 +4,12 @@
 
 mod daemons;
 mod deleted;
+mod descriptors;
 mod examples;
 mod exits;
 mod frameworks;
 mod groups;
+mod hosts;
 mod jobs;
 mod joining;
 mod kv;
@@ -15,21 +17,29 @@ mod launch;
 mod library;
 mod listening;
 mod load;
+mod maintenance;
 mod manual;
 mod mpi;
 mod newcomers;
 mod output;
 mod placement;
+mod places;
 mod plan;
 mod pmi;
 mod ports;
 mod restart;
 mod slurm;
 mod spawn;
+mod ssh;
 mod strangers;
 mod surface;
+mod survivors;
 mod tls;
 mod topics;
+mod tree;
+mod unreachable;
+mod users;
+mod waits;
 mod wrong_uses;
 
 /// Both MPICHs: the one with the old PMI dialect and the one with the new.

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -212,16 +211,8 @@ fn an_invalid_runtime_directory_is_reported() {
         format!("import sys; sys.path.insert(0, {:?}); import rsd_join; rsd_join.join('g', 1)", client("python"));
     let said = dvm.call("python3").args(["-c", &join]).env("RSD_RUNTIME_DIR", "run").end();
     assert!(said.err().contains("RSD_RUNTIME_DIR=run: not an absolute path"), "{said}");
-    // If XDG_RUNTIME_DIR is ignored, all programs use the same fallback.
-    let xdg = dvm.scratch().join("xdg");
-    fs::create_dir(&xdg).expect("the scratch directory is writable");
-    let with = |program: &Path, words: &[&str], xdg: &Path| {
-        dvm.call(program).args(words).env_remove("RSD_RUNTIME_DIR").env("XDG_RUNTIME_DIR", xdg)
-    };
-    with(built::rsd(), &["start", "--name", "xdg"], &xdg).ok();
-    assert!(xdg.join("rsd/xdg/rsd.lock").exists());
-    assert_eq!(with(built::rsctl(), &["--dvm", "xdg", "run", "-n", "1", "echo", "hi"], &xdg).ok(), "hi\n");
-    with(built::rsd(), &["stop", "--dvm", "xdg"], &xdg).ok();
+    let said = rsd(&["start"]).env("RSD_STATE_DIR", "state").fails(240);
+    assert!(said.contains("RSD_STATE_DIR=state: not an absolute path"), "{said}");
 }
 
 #[test]

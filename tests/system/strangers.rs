@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
-use rsd_tests::{Call, Dvm, Mpi, built, client, plain};
+use rsd_tests::{Call, Dvm, Mpi, Options, built, client, plain};
 
 use crate::groups::{all_ok, hello_lines, member, until_waiting};
 
@@ -26,7 +26,7 @@ impl Stranger {
             eprintln!("skipped: only root can become another user");
             return None;
         }
-        let ours = dvm.state_dir(0);
+        let ours = dvm.runtime_dir(0);
         let dir = ours.parent().expect("the directory has a parent").with_extension("stranger");
         fs::create_dir(&dir).expect("/tmp is writable");
         chown(&dir, Some(UID), Some(UID)).expect("root may change owners");
@@ -57,9 +57,14 @@ impl Drop for Stranger {
     }
 }
 
+/// A DVM that serves only this user, also if that is root.
+fn of_one_user() -> Dvm {
+    Dvm::start_with(Options { nodes: 1, slots: 4, args: vec!["--single-user".to_owned()] })
+}
+
 #[test]
 fn another_user_cannot_use_or_change_a_dvm() {
-    let dvm = Dvm::start(1);
+    let dvm = of_one_user();
     let Some(stranger) = Stranger::of(&dvm) else { return };
     let (rsctl, hello) = (stranger.copy(built::rsctl()), Mpi::Ours.program("hello.c"));
     let names = Mpi::Ours.program("names.c");
@@ -95,7 +100,7 @@ fn another_user_cannot_use_or_change_a_dvm() {
     stranger.copy(client("python").join("rsd_join.py"));
     let module = "import rsd_join, sys\ntry: rsd_join.join('actors', size=2, timeout='5s')\n\
                   except rsd_join.JoinError as error: sys.exit(f'refused {error.code}: {error}')";
-    let runtime_dir = dvm.state_dir(0).join("..");
+    let runtime_dir = dvm.runtime_dir(0).join("..");
     for mode in [0o700, 0o755] {
         fs::set_permissions(&runtime_dir, fs::Permissions::from_mode(mode))
             .expect("the directory belongs to this user");
@@ -113,7 +118,7 @@ fn another_user_cannot_use_or_change_a_dvm() {
     let ask = plain("ask.c");
     let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\u{0}\u{0}\u{0}\u{4}\u{0}\u{0}\u{0}\u{0}\u{0}";
     for (socket, text) in [("join.sock", "hello\n"), ("rsd.sock", preface)] {
-        let path = dvm.state_dir(0).join(socket);
+        let path = dvm.runtime_dir(0).join(socket);
         assert_eq!(fs::metadata(&path).expect("the socket exists").permissions().mode() & 0o777, 0o600);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("the socket belongs to this user");
         assert_eq!(stranger.call(stranger.copy(&ask)).args([&path]).stdin(text).ok(), "closed\n", "{socket}");
@@ -137,4 +142,71 @@ fn another_user_cannot_use_or_change_a_dvm() {
     assert_eq!(lines, hello_lines(1, 2));
     dvm.call(&names).args(["connect", "ocean", "1"]).ok();
     assert_eq!(holder.end().ok(), "published\nnames ok on 1\n");
+}
+
+#[test]
+fn idle_connections_of_another_user_keep_no_group_from_starting() {
+    let dvm = of_one_user();
+    let Some(stranger) = Stranger::of(&dvm) else { return };
+    let gated = ["sh", "-c", "echo \"PMI_PORT=$PMI_PORT\"; read line; exec $0", &Mpi::Ours.program("hello.c")];
+    let mut members = [0, 1].map(|_| member(&dvm, 0, "actors --size 2", &gated).stdin_open().start());
+    let port = members[0]
+        .until_stdout(|out| out.lines().find_map(|line| line.strip_prefix("PMI_PORT=127.0.0.1:").map(str::to_owned)));
+    let script = "import socket, sys\n\
+                  idle = [socket.create_connection(('127.0.0.1', int(sys.argv[1]))) for _ in range(900)]\n\
+                  print('open', flush=True); sys.stdin.read()";
+    let flood = stranger.call("python3").args(["-c", script, &port]).stdin_open().start();
+    flood.until_stdout(|out| out.contains("open").then_some(()));
+    let began = std::time::Instant::now();
+    members.iter_mut().for_each(|member| member.write(b"go\n"));
+    let mut lines = all_ok(members.into());
+    lines.retain(|line| !line.contains("PMI_PORT="));
+    assert_eq!(lines, hello_lines(1, 2));
+    assert!(began.elapsed() < std::time::Duration::from_secs(8), "{:?}", began.elapsed());
+}
+
+/// Binds the socket names of the next jobs as they would follow from the DVM's name, the job's number and the rank alone.
+const SQUATTER: &str = r#"
+import socket, sys
+def fnv(text, value):
+    for byte in text:
+        value = ((value ^ byte) * 0x100000001b3) & (2**64 - 1)
+    return value
+held = []
+for job in range(1, 9):
+    name = f'rsd-{sys.argv[1]}-{job}'.encode()
+    world = f'{fnv(name, 0xcbf29ce484222325):016x}{fnv(name, 0x6c62272e07bb0142) >> 32:08x}{job:08x}'
+    for rank in range(4):
+        one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        one.bind(f'\0rsd-mpi-{world}-{rank}')
+        one.listen(9)
+        held.append(one)
+print('bound', flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn the_names_of_the_mpi_librarys_sockets_cannot_be_computed_by_others() {
+    let dvm = Dvm::start(1);
+    let Some(stranger) = Stranger::of(&dvm) else { return };
+    let record = dvm.record(0);
+    let of = record["dvm"].as_str().expect("a daemon's record names its DVM");
+    let mut squatter = stranger.call("python3").args(["-c", SQUATTER, of]).stdin_open().start();
+    squatter.until_stdout(|out| out.contains("bound").then_some(()));
+    let hello = Mpi::Ours.program("hello.c");
+    for _ in 0..2 {
+        let printed = dvm.rsctl(["run", "-n", "4", &hello]).ok();
+        assert_eq!(printed.lines().count(), 4, "{printed}");
+    }
+    let namespaces: Vec<String> =
+        (0..2).map(|_| dvm.ctl("run -n 1 printenv RSD_PMI_NAMESPACE").ok().trim().to_owned()).collect();
+    for (namespace, job) in namespaces.iter().zip(3..) {
+        let random =
+            namespace.strip_prefix(&format!("rsd-{of}.")).and_then(|rest| rest.strip_suffix(&format!("-{job}")));
+        assert!(random.is_some_and(|random| random.len() == 24), "{namespaces:?}");
+    }
+    let random = |at: usize| namespaces[at].rsplit_once('.').map(|(_, rest)| rest[..24].to_owned());
+    assert_ne!(random(0), random(1));
+    squatter.close_stdin();
+    squatter.end().ok();
 }

@@ -15,7 +15,7 @@ use rsd_proto::transport::{Dialer, Own, Target, access_client, dial, dvm_client,
 use rsd_proto::v1::{
     Credentials, Hello, JobSpec, ListJobsRequest, NodeHello, NodeInfo, RenewRequest, StepHello, Up, hello, up,
 };
-use rsd_tests::{Call, Dvm, Options, Running, built, eventually};
+use rsd_tests::{Call, Dvm, Options, Running, built, eventually, state_dir};
 use serde_json::Value;
 use tokio_stream::StreamExt;
 
@@ -32,7 +32,7 @@ fn head() -> Dvm {
 
 /// The directory of another machine.
 fn elsewhere(dvm: &Dvm, name: &str) -> PathBuf {
-    let dir = dvm.state_dir(0).with_file_name(name);
+    let dir = dvm.runtime_dir(0).with_file_name(name);
     fs::create_dir_all(&dir).expect("the DVM's directory is writable");
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).expect("the directory belongs to this user");
     dir
@@ -41,7 +41,8 @@ fn elsewhere(dvm: &Dvm, name: &str) -> PathBuf {
 /// A program on the other machine.
 fn there(dvm: &Dvm, name: &str, program: &Path) -> Call {
     let dir = elsewhere(dvm, name);
-    dvm.call(program).env("RSD_RUNTIME_DIR", &dir).env("XDG_CONFIG_HOME", &dir)
+    let call = dvm.call(program).env("RSD_RUNTIME_DIR", &dir).env("RSD_STATE_DIR", dir.join("state"));
+    call.env("XDG_CONFIG_HOME", &dir)
 }
 
 /// `rsd start --join` on the other machine.
@@ -74,7 +75,7 @@ fn until_up(dvm: &Dvm, count: usize) {
 }
 
 fn credentials(dvm: &Dvm, name: &str) -> Credentials {
-    let bytes = fs::read(elsewhere(dvm, name).join(name).join("credentials")).expect("the node has joined");
+    let bytes = fs::read(state_dir(&elsewhere(dvm, name), name).join("credentials")).expect("the node has joined");
     Credentials::decode(&*bytes).expect("the file is a message")
 }
 
@@ -111,7 +112,7 @@ fn a_daemon_joins_by_a_token_and_needs_none_after_a_restart() {
     let node = joining(&dvm, "far", &["--token-file", &file]).start();
     until_ready(&node);
     assert_eq!(dvm.ctl("run -n 4 echo hello").ok(), "hello\n".repeat(4));
-    let path = elsewhere(&dvm, "far").join("far/credentials");
+    let path = state_dir(&elsewhere(&dvm, "far"), "far").join("credentials");
     assert_eq!(fs::metadata(path).expect("the node has joined").permissions().mode() & 0o777, 0o600);
     let authority = dvm.state_dir(0).join("authority");
     assert_eq!(fs::metadata(authority).expect("the head listens").permissions().mode() & 0o777, 0o600);
@@ -493,4 +494,49 @@ fn a_user_on_another_machine_logs_in_and_runs_jobs() {
     assert!(refusal.message().contains("does not allow rsd.v1.Link/Attach"), "{refusal}");
     // On the head's machine the address leads to the unix socket and needs no login.
     assert_eq!(dvm.rsctl(["--dvm", &listen, "run", "-n", "1", "echo", "near"]).ok(), "near\n");
+}
+
+#[test]
+fn a_starting_daemon_waits_for_its_head_while_another_program_has_the_port() {
+    let mut dvm = Dvm::start(2);
+    let listen = dvm.listen();
+    dvm.kill(1);
+    dvm.kill(0);
+    let rogue = there(&dvm, "rogue", built::rsd());
+    let rogue = rogue.args(["start", "--foreground", "--name", "rogue", "--listen", &listen, "--slots", "1"]).start();
+    until_ready(&rogue);
+    let node =
+        dvm.call(built::rsd()).args(["start", "--foreground", "--name", "node1", "--slots", "4", "--join", &listen]);
+    let node = node.start();
+    eventually("the node has seen the other program", WITHIN, || {
+        node.stderr().contains("does not belong to this DVM").then_some(())
+    });
+    there(&dvm, "rogue", built::rsd()).args(["stop", "--dvm", "rogue"]).ok();
+    rogue.end().ok();
+    dvm.restart(0);
+    until_ready(&node);
+    until_up(&dvm, 2);
+    node.signal(nix::sys::signal::Signal::SIGTERM);
+    node.end().ok();
+}
+
+#[test]
+fn a_token_from_standard_input_survives_the_settings_file_and_is_printed_only_on_a_terminal() {
+    let dvm = head();
+    let settings = dvm.file("mine.toml", "[log]\nlevel = \"info\"\n");
+    let words = ["--config", &settings, "--token-file", "-"];
+    let node = joining(&dvm, "far", &words).stdin(token(&dvm, &["--uses", "1"])).start();
+    until_ready(&node);
+    until_up(&dvm, 2);
+    // The harness reads this head's output through a pipe, which may as well lead to a log.
+    let start = ["start", "--foreground", "--name", "second", "--listen", "127.0.0.1:0"];
+    let second = there(&dvm, "second", built::rsd()).args(start).start();
+    let said = second.until_stdout(|out| out.contains("join with").then(|| out.to_owned()));
+    assert!(said.contains("--token TOKEN (rsd token new prints one)") && !said.contains("rsd1-"), "{said}");
+    there(&dvm, "second", built::rsd()).args(["stop", "--dvm", "second"]).ok();
+    second.end().ok();
+    let line = format!("{} start --name third --listen 127.0.0.1:0", built::rsd().display());
+    let seen = there(&dvm, "third", "script".as_ref()).args(["-qec", &line, "/dev/null"]).ok();
+    assert!(seen.contains("--token rsd1-"), "{seen}");
+    there(&dvm, "third", built::rsd()).args(["stop", "--dvm", "third"]).ok();
 }

@@ -199,6 +199,8 @@ fn an_unresponsive_daemon_is_reported() {
     says(&said.fails(242), &["did not answer within"]);
     other.fails(242);
     assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
+    // The other daemon has given the link up, and comes back.
+    dvm.ctl("run -n 1 --host node1 true").ok();
 }
 
 #[test]
@@ -216,7 +218,7 @@ fn a_client_of_another_version_is_refused() {
     let dvm = Dvm::start(1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be created");
     let refusal = runtime.block_on(async {
-        let target = rsd_proto::transport::Target::Unix(dvm.state_dir(0).join("rsd.sock"));
+        let target = rsd_proto::transport::Target::Unix(dvm.runtime_dir(0).join("rsd.sock"));
         let channel = rsd_proto::transport::dial(&target, Duration::from_secs(10)).await.expect("the daemon runs");
         let mut client = rsd_proto::services::dvm_client::DvmClient::new(channel);
         let mut request = tonic::Request::new(StatusRequest {});
@@ -237,7 +239,7 @@ fn another_users_daemon_is_refused() {
         eprintln!("skipped: only root can become another user");
         return;
     }
-    let dvm = Dvm::start(1);
+    let dvm = Dvm::start_with(Options { nodes: 1, slots: 4, args: vec!["--single-user".to_owned()] });
     // The other user can neither enter the DVM's directories nor, if they are open, connect to its socket.
     let open = std::path::PathBuf::from(format!("{}-open", dvm.scratch().display()).replace("/scratch", ""));
     fs::create_dir(&open).expect("/tmp is writable");
@@ -246,7 +248,7 @@ fn another_users_daemon_is_refused() {
     for path in [&open, &rsctl] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("the file belongs to this user");
     }
-    let socket_dir = dvm.state_dir(0);
+    let socket_dir = dvm.runtime_dir(0);
     let ask = || {
         Call::new(&rsctl).dir("/").env("RSD_RUNTIME_DIR", &open).args(["ps", "--dvm"]).args([&socket_dir]).user(65_534)
     };

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::unistd::geteuid;
+use rsd_config::find::Daemon;
 use rsd_proto::frameworks::EXPORTED;
 use rsd_proto::join::client::{NotJoined, ask};
 use rsd_proto::join::{Go, Join, SOCKET, Wait};
@@ -22,17 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A member on a terminal prints after this time how many members are missing.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// Returns the join socket of the selected daemon.
-pub(crate) fn socket(dvm: &Dvm) -> Result<PathBuf, Failure> {
-    Ok(dvm.find()?.state_dir.join(SOCKET))
-}
-
 /// Waits for a place in the group. Returns when the daemon answers, at the latest after the requested time, or when the connection to
 /// it is lost.
-pub(crate) fn join(socket: &Path, join: Join) -> Result<Go, Failure> {
+pub(crate) fn join(daemon: &Daemon, join: Join) -> Result<Go, Failure> {
+    let socket = &daemon.dir().join(SOCKET);
     let own_uid = geteuid().as_raw();
     let owner_uid = std::fs::metadata(socket).map_or(own_uid, |meta| meta.uid());
-    if owner_uid != own_uid {
+    if owner_uid != own_uid && owner_uid != 0 {
         return Err(Failure::of_dial(&socket.display().to_string(), &DialError::NotPermitted { owner_uid, own_uid }));
     }
     let began = Instant::now();
@@ -86,7 +82,7 @@ fn missing(info: &GroupInfo) -> Option<String> {
 }
 
 /// Returns the environment of a member: that of a rank, and the address of its PMI server.
-pub(crate) fn variables<'a>(group: &str, go: &'a Go, socket: &Path) -> Vec<(&'a str, String)> {
+pub(crate) fn variables<'a>(group: &str, go: &'a Go, daemon: &Daemon) -> Vec<(&'a str, String)> {
     let mut variables = vec![("PMI_PORT", go.pmi_port.clone()), ("PMI_ID", go.pmi_id.to_string())];
     variables.extend(go.place().variables());
     let before = std::env::var(EXPORTED).unwrap_or_default();
@@ -100,9 +96,9 @@ pub(crate) fn variables<'a>(group: &str, go: &'a Go, socket: &Path) -> Vec<(&'a 
     variables.extend(ours);
     variables.push(("RSD_GROUP", group.to_owned()));
     variables.push(("RSD_EPOCH", go.epoch.to_string()));
-    if let Some(state_dir) = socket.parent().and_then(Path::to_str) {
+    if let (Some(state_dir), Some(socket)) = (daemon.state_dir().to_str(), daemon.socket().to_str()) {
         variables.push(("RSD_DVM", state_dir.to_owned()));
-        variables.push(("RSD_SOCKET", format!("{state_dir}/rsd.sock")));
+        variables.push(("RSD_SOCKET", socket.to_owned()));
     }
     variables
 }

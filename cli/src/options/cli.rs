@@ -10,7 +10,9 @@ use super::group::GroupCommand;
 use super::jobs::Logs;
 use super::kv::{self, KvCommand};
 use super::launch::{Launch, RUN_HELP, Run, SUBMIT_HELP};
+use super::node::NodeCommand;
 use super::plan::{PlanOptions, in_plan};
+use super::up::{DOWN_HELP, Down, UP_HELP, Up};
 use super::words::duration;
 use crate::selectors::{Selector, whole_job};
 use crate::{signals, topics};
@@ -126,8 +128,27 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE", conflicts_with = "token", required_unless_present = "token")]
         token_file: Option<PathBuf>,
     },
+    /// Start daemons on other machines over ssh: a new DVM, or more nodes for one
+    #[command(after_help = UP_HELP)]
+    Up(Box<Up>),
+    /// Stop what `up` has started
+    #[command(after_help = DOWN_HELP)]
+    Down(Down),
+    /// Hold the connections of `up --via-ssh` (started by it)
+    #[command(hide = true)]
+    Hold,
+    /// Show what jobs, groups and nodes wait for, and what is missing
+    #[command(after_help = WAITS_HELP)]
+    Waits {
+        /// `last`, or a job number [default: everything in the DVM]
+        #[arg(value_name = "JOB", value_parser = whole_job)]
+        job: Option<Selector>,
+    },
     /// List nodes: slots, cores, load, memory
     Nodes,
+    /// Drain, resume, label or remove a node
+    #[command(subcommand, after_help = NODE_HELP)]
+    Node(NodeCommand),
     /// Show the names that ranks published (MPI_Publish_name)
     #[command(subcommand)]
     Name(NameCommand),
@@ -162,6 +183,16 @@ pub(crate) enum Command {
     },
 }
 
+const WAITS_HELP: &str = "\
+Examples:
+  rsctl waits         everything in the DVM
+  rsctl waits 7       fence 12 of job 7: 31 of 32 in, missing rank 17 (node3, pid 4411); for 42s
+
+Shown are queued jobs, launches and fences in progress, jobs that are being ended, groups that are not \
+complete, fences and values of `rsctl kv`, and nodes whose link is cut. The nodes have 1.5 s to answer; a node \
+that does not answer is named. `rsctl run` and `attach` report on stderr what their job waits for once that has \
+lasted 5 s.";
+
 const GROUP_HELP: &str = "\
 Example: another program starts sixteen workers, on any nodes of the DVM:
   rsctl group exec actors --size 16 -- python serve.py    in each of the sixteen processes
@@ -170,6 +201,11 @@ Example: another program starts sixteen workers, on any nodes of the DVM:
   rsctl ps                   an epoch that has begun is a job: actors.1
 
 More: rsctl help groups";
+
+const NODE_HELP: &str = "\
+NODE is a name as in rsctl nodes, a host name in full or short, an address, or +idK for the node with id K.
+
+More: rsctl help several-machines";
 
 /// `name …`.
 #[derive(Debug, Subcommand)]

@@ -16,7 +16,7 @@ pub(crate) struct Segment {
     /// Number of ranks [default: one per slot]
     #[arg(short, long = "np", value_name = "N", value_parser = ranks, allow_negative_numbers = true)]
     pub(crate) n: Option<u32>,
-    /// Nodes to use, in this order: `a,b:2` (2 slots of b), `gpu[01-16]`, `+n2` (third node), `+e:2` (2 idle nodes), `^c` (not c)
+    /// Nodes to use, in this order: `a,b:2` (2 slots of b), `gpu[01-16]`, `+n2` (third node), `+e:2` (2 idle nodes), `+gpu=h200` (by label), `^c` (not c)
     #[arg(long, value_name = "NODE[:SLOTS],…", help_heading = PLACEMENT)]
     pub(crate) host: Vec<String>,
     /// A file with one node per line: `a slots=4 max_slots=8`, `b:2`; --host then chooses from it
@@ -55,12 +55,22 @@ pub(crate) struct Launch {
     /// Replace files of an earlier job in the --output directory
     #[arg(long, requires = "output")]
     pub(crate) overwrite: bool,
+    /// When a node with ranks of the job is lost: end the job, or let the other ranks continue
+    #[arg(long, value_name = "end|continue", default_value = "end")]
+    pub(crate) on_node_loss: NodeLoss,
     /// Time between TERM and KILL when the job is ended [default: the head's jobs.kill_grace, 5s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) kill_grace: Option<Duration>,
     /// The programs after the first ` : `.
     #[arg(skip)]
     pub(crate) others: Vec<Segment>,
+}
+
+/// What the loss of a node does to a job with ranks there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum NodeLoss {
+    End,
+    Continue,
 }
 
 /// A job to submit and follow.
@@ -71,6 +81,9 @@ pub(crate) struct Run {
     /// Put `[rank] ` before each line
     #[arg(short, long)]
     pub(crate) label: bool,
+    /// Do not report on stderr what the job waits for
+    #[arg(long)]
+    pub(crate) quiet: bool,
     /// Print the placement on stderr before the ranks start, as `rsctl plan` does
     #[arg(long)]
     pub(crate) show_plan: bool,

@@ -32,7 +32,7 @@ pub(crate) const HELP: &str = include_str!("plan.txt");
 
 /// Options of `run` without effect on placement. `plan` accepts them, so that a user can replace `run` by `plan` in a command. Its
 /// help does not show them.
-pub(crate) const ELSEWHERE: [&str; 11] = [
+pub(crate) const ELSEWHERE: [&str; 13] = [
     "label",
     "stdin",
     "env_file",
@@ -40,10 +40,12 @@ pub(crate) const ELSEWHERE: [&str; 11] = [
     "output",
     "overwrite",
     "kill_grace",
+    "on_node_loss",
     "variables",
     "export",
     "wdir",
     "show_plan",
+    "quiet",
 ];
 
 /// Turns an argument of `run` into one of `plan`: makes the program optional and hides options without effect.

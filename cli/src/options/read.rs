@@ -78,7 +78,12 @@ fn read_by(command: clap::Command, args: &[OsString]) -> Result<Cli, Unread> {
         | Command::Signal { .. }
         | Command::Cancel { .. }
         | Command::Login { .. }
+        | Command::Up(_)
+        | Command::Down(_)
+        | Command::Hold
+        | Command::Waits { .. }
         | Command::Nodes
+        | Command::Node(_)
         | Command::Group(_)
         | Command::Kv(_)
         | Command::Mpi(_)

@@ -345,16 +345,17 @@ fn beside(stage: &Stage, rsd: &str) -> Command {
     assert!(written.wait().unwrap().success());
     fs::set_permissions(bin.join("rsd"), fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new(bin.join("rsctl"));
-    command.env("RSD_RUNTIME_DIR", stage.base.join("rsd")).env_remove("RSD_DVM").stdin(Stdio::null());
+    command.env("RSD_RUNTIME_DIR", stage.base.join("rsd")).env("RSD_STATE_DIR", stage.base.join("state"));
+    command.env_remove("RSD_DVM").stdin(Stdio::null());
     command
 }
 
 #[test]
 fn run_starts_a_private_daemon_and_removes_it() {
     let stage = Stage::new([submitted(), the_end(ended(JobState::Done, 0))]);
-    // The script links to the fake daemon's socket and ends at the end of its input.
+    // The script links to the directory of the fake daemon's socket and ends at the end of its input.
     let script = format!(
-        "#!/bin/sh\necho \"$*\" > {base}/args\nln -s {base}/n0/rsd.sock \"$7/rsd.sock\"\necho 'rsd: ready'\ncat\n",
+        "#!/bin/sh\necho \"$*\" > {base}/args\nln -s {base}/n0 \"$7/run\"\necho 'rsd: ready'\ncat\n",
         base = stage.base.display()
     );
     let said = Said::of(beside(&stage, &script).args(["run", "a"]).output().unwrap());
@@ -362,10 +363,10 @@ fn run_starts_a_private_daemon_and_removes_it() {
         "rsctl: no daemon is running here; starting a private one for this job (to keep one running: rsd start)\n";
     assert_eq!((said.code, &*said.err), (Some(0), text));
     let args = fs::read_to_string(stage.base.join("args")).unwrap();
-    let dir = stage.base.join("rsd/.private-");
+    let dir = stage.base.join("state/.private@");
     let expected = format!("start --foreground --private --name private --state-dir {}", dir.display());
     assert!(args.starts_with(&expected), "{args}");
-    assert_eq!(fs::read_dir(stage.base.join("rsd")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(stage.base.join("state")).unwrap().count(), 0);
 }
 
 #[test]
@@ -375,7 +376,7 @@ fn the_error_of_a_private_daemon_that_cannot_start_is_reported() {
         Said::of(beside(&stage, "#!/bin/sh\necho 'rsd: no cores' >&2\nexit 1\n").args(["run", "a"]).output().unwrap());
     assert_eq!(said.code, Some(242));
     assert!(said.err.trim_end().ends_with("rsd: no cores"), "{said:?}");
-    assert_eq!(fs::read_dir(stage.base.join("rsd")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(stage.base.join("state")).unwrap().count(), 0);
 }
 
 #[test]

@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use nix::fcntl::{Flock, FlockArg};
 use rsd_proto::services::dvm_server::{Dvm, DvmServer};
-use rsd_proto::transport::{self, Services, exit, refusal};
+use rsd_proto::transport::{self, Admission, Services, Shares, exit, refusal};
 use rsd_proto::v1::job_event::{Body, Output as OutputEvent, Submitted};
 use rsd_proto::v1::rank_exit::How;
 use rsd_proto::v1::{
-    CancelRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
-    JobSpec, JobState, JoinEvent, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries, KvFenceRequest,
-    KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest,
-    ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LiveEpoch, LogsRequest, NodeInfo, PlanReply,
-    PlanRequest, PublishedName, RankExit, Record, ShutdownReply, ShutdownRequest, SignalRequest, StatusReply,
-    StatusRequest, Stream, WaitingMember,
+    CancelRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo,
+    JobSelector, JobSpec, JobState, JoinEvent, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries,
+    KvFenceRequest, KvGetRequest, KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply,
+    ListJobsRequest, ListNamesReply, ListNamesRequest, ListNodesReply, ListNodesRequest, LiveEpoch, LogsRequest,
+    NodeInfo, PlanReply, PlanRequest, PublishedName, RankExit, Record, ShutdownReply, ShutdownRequest, SignalRequest,
+    StatusReply, StatusRequest, Stream, WaitingMember, WaitsReply, WaitsRequest,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -180,6 +180,10 @@ impl Dvm for Fake {
         Ok(Response::new(JobInfo { job, ..JobInfo::default() }))
     }
 
+    async fn list_waits(&self, _: Request<WaitsRequest>) -> Result<Response<WaitsReply>, Status> {
+        Ok(Response::new(WaitsReply::default()))
+    }
+
     async fn list_nodes(&self, _: Request<ListNodesRequest>) -> Result<Response<ListNodesReply>, Status> {
         Ok(Response::new(ListNodesReply { nodes: vec![NodeInfo { name: "n0".into(), ..NodeInfo::default() }] }))
     }
@@ -207,6 +211,10 @@ impl Dvm for Fake {
 
     async fn close_group(&self, request: Request<GroupSelector>) -> Result<Response<GroupInfo>, Status> {
         Ok(Response::new(GroupInfo { closed: true, ..group(request.into_inner().name) }))
+    }
+
+    async fn change_node(&self, _: Request<ChangeNodeRequest>) -> Result<Response<NodeInfo>, Status> {
+        Ok(Response::new(NodeInfo::default()))
     }
 
     async fn kick_member(&self, request: Request<KickRequest>) -> Result<Response<GroupInfo>, Status> {
@@ -348,10 +356,14 @@ fn serve(base: &Path, played: Arc<Played>) -> Flock<File> {
         runtime.block_on(async {
             let (listeners, unix) = tokio::sync::mpsc::channel(1);
             listeners.try_send(tokio::net::UnixListener::from_std(socket).unwrap()).unwrap();
-            let connections = transport::accept(unix, None);
+            let connections =
+                transport::accept(unix, None, Admission { serves_all: false, connections: Shares::new(1) });
             let mut dead = played.dead.subscribe();
-            let server =
-                Services::default().with(DvmServer::new(Fake(played))).serve(connections, std::future::pending());
+            let server = Services::default().with(DvmServer::new(Fake(played))).serve(
+                connections,
+                std::time::Duration::from_secs(10),
+                std::future::pending(),
+            );
             tokio::select! {
                 served = server => served.unwrap(),
                 _ = dead.wait_for(|&dead| dead) => {}
@@ -385,7 +397,7 @@ pub(crate) fn say(body: Body) -> Act {
 }
 
 pub(crate) fn submitted() -> Act {
-    say(Body::Submitted(Submitted { job: 7, command: "a".into() }))
+    say(Body::Submitted(Submitted { job: 7, command: "a".into(), owner: None }))
 }
 
 pub(crate) fn record(rank: u32, stream: Stream, data: &[u8]) -> Record {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
-use rsd_proto::pmi::v1::{Reply, ReplyDecoder, Request};
+use rsd_proto::pmi::v1::{Reply, ReplyDecoder, Request, WireError};
 
 use super::attach::{Attachment, Env, Socket};
 use super::error::BootstrapError;
@@ -32,6 +32,17 @@ pub struct Pmi {
     asked: Asked,
     /// Why the process manager has closed its end, if it gave a reason.
     farewell: Option<String>,
+    /// Ranks that are lost, and why, as the process manager has told.
+    lost: Vec<Lost>,
+}
+
+/// Inclusive ranges of ranks that are lost, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// The ranks.
+    pub ranks: Vec<(u32, u32)>,
+    /// A sentence.
+    pub why: String,
 }
 
 /// The state of a request.
@@ -154,7 +165,7 @@ impl Pmi {
         let command = "get";
         let mut bytes = [0; 4096];
         loop {
-            match self.decoder.next() {
+            match self.next_reply() {
                 Some(Ok(Reply::GetResult(value))) => return Ok(Some(value)),
                 Some(Ok(Reply::Failed(why))) => return Err(BootstrapError::Broken { command, why }),
                 Some(Ok(_)) => return Err(wrong(command)),
@@ -204,12 +215,27 @@ impl Pmi {
         while let Ok(read @ 1..) = self.socket.read_now(&mut bytes) {
             self.decoder.feed(&bytes[..read]);
         }
-        while let Some(Ok(reply)) = self.decoder.next() {
+        while let Some(Ok(reply)) = self.next_reply() {
             if let Reply::Failed(why) = reply {
                 self.farewell = Some(why);
             }
         }
         self.is_closed()
+    }
+
+    /// Returns the next reply; keeps what the process manager has told unrequested.
+    fn next_reply(&mut self) -> Option<Result<Reply, WireError>> {
+        loop {
+            match self.decoder.next()? {
+                Ok(Reply::Lost { ranks, why }) => self.lost.push(Lost { ranks, why }),
+                reply => return Some(reply),
+            }
+        }
+    }
+
+    /// Returns the lost ranks that the process manager has told since the last call, if it was asked to ([`KEY`](rsd_proto::pmi::losses::KEY)).
+    pub fn take_lost(&mut self) -> Vec<Lost> {
+        std::mem::take(&mut self.lost)
     }
 
     /// Called before the next request: reads the answer to [`Pmi::begin_get`] if that is still pending.
@@ -261,6 +287,7 @@ impl Pmi {
             value_max: 0,
             asked: Asked::Nothing,
             farewell: None,
+            lost: Vec::new(),
         }
     }
 
@@ -309,7 +336,7 @@ impl Pmi {
         }
         let mut bytes = [0; 4096];
         loop {
-            match self.decoder.next() {
+            match self.next_reply() {
                 Some(Ok(Reply::Failed(why))) => return Err(BootstrapError::Broken { command, why }),
                 Some(reply) => return reply.map_err(|source| BootstrapError::Wire { command, source }),
                 None => {}

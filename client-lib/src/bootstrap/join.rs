@@ -56,11 +56,12 @@ fn ask_daemon(join: Join) -> Result<Env, JoinError> {
     let base = base.map_err(|error| JoinError::NotFound(error.to_string()))?;
     let word = std::env::var_os("RSD_DVM").filter(|word| !word.is_empty());
     let wish = word.as_ref().map(|word| Wish::Variable(Path::new(word)));
-    let daemon = find::find(&base, wish).map_err(not_found)?;
-    let place = daemon.state_dir.display().to_string();
-    let socket = daemon.state_dir.join(SOCKET);
+    let system = find::system_base(|name| std::env::var_os(name));
+    let daemon = find::find_for(&base, system, wish).map_err(not_found)?;
+    let place = daemon.state_dir().display().to_string();
+    let socket = daemon.dir().join(SOCKET);
     if let Ok(meta) = std::fs::metadata(&socket)
-        && meta.uid() != nix::unistd::geteuid().as_raw()
+        && ![0, nix::unistd::geteuid().as_raw()].contains(&meta.uid())
     {
         return Err(JoinError::NotPermitted { place, owner_uid: meta.uid() });
     }
@@ -84,11 +85,11 @@ fn environment(go: Go) -> Env {
 fn not_found(error: FindError) -> JoinError {
     JoinError::NotFound(match error {
         FindError::Several(daemons) => {
-            let names = daemons.iter().map(|daemon| daemon.state_dir.display().to_string()).collect::<Vec<_>>();
+            let names = daemons.iter().map(|daemon| daemon.state_dir().display().to_string()).collect::<Vec<_>>();
             format!("{} daemons run here, choose one with RSD_DVM: {}", daemons.len(), names.join(", "))
         }
         FindError::NotRunning { wish, running } if !running.is_empty() => {
-            let names = running.iter().map(|daemon| daemon.state_dir.display().to_string()).collect::<Vec<_>>();
+            let names = running.iter().map(|daemon| daemon.state_dir().display().to_string()).collect::<Vec<_>>();
             format!("{wish}: no such daemon is running; running daemons: {}", names.join(", "))
         }
         FindError::NoneRuns { .. }

@@ -27,6 +27,6 @@ pub mod join;
 mod manage;
 
 pub use attach::{Attachment, Env};
-pub use client::{Limits, Pmi};
+pub use client::{Limits, Lost, Pmi};
 pub use error::BootstrapError;
 pub use manage::Spawned;

@@ -36,6 +36,8 @@ pub(super) struct Core {
     /// Peers from this number on are foreign: their end is noted in `parted`.
     pub(super) foreign: Peer,
     pub(super) disconnected: Vec<Peer>,
+    /// Lost peers to which stored messages could not be delivered.
+    pub(super) undelivered: Vec<Peer>,
     /// The last probe that found nothing.
     pub(super) probed: Option<(u32, Source)>,
 }
@@ -134,6 +136,7 @@ impl Core {
             foreign: Peer(u32::MAX),
             disconnected: Vec::new(),
             probed: None,
+            undelivered: Vec::new(),
         }
     }
 
@@ -422,6 +425,10 @@ impl Core {
                 false
             }
         };
+        let has_stored = relation.backlog.iter().any(|queued| matches!(queued, Queued::Copied { .. }));
+        if has_stored && !finalized {
+            self.undelivered.push(peer);
+        }
         relation.backlog.clear();
         relation.copied = 0;
         relation.streams.clear();

@@ -4,8 +4,9 @@ use super::calls::Source;
 use super::frame::Frame;
 use super::operations::Engine;
 use super::peers::Standing;
-use super::state::RequestState;
+use super::state::{Errand, RequestState};
 use super::transport::{Peer, Transport};
+use crate::error::MpiError;
 
 /// The state of the farewell to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,27 @@ impl<T: Transport> Engine<T> {
             }
         }
         self.core.flush(&mut self.transport);
+    }
+
+    /// Removes the record of lost messages whose sends have succeeded; returns an error that names one of their receivers among those
+    /// that `matters` accepts.
+    pub fn take_undelivered(&mut self, matters: impl Fn(Peer) -> bool) -> Option<MpiError> {
+        let peers = std::mem::take(&mut self.core.undelivered);
+        let lost = peers.into_iter().find(|peer| matters(*peer))?;
+        let reason = self.core.peers.failure(lost);
+        Some(MpiError::proc_aborted(format!(
+            "messages that were sent without an error have not been delivered: {reason}"
+        )))
+    }
+
+    /// Declares peers as lost, for this reason. Messages lost to them are then not an error.
+    pub fn declare_lost(&mut self, peer: Peer, reason: &str) {
+        if peer != self.core.me {
+            self.core.lose(peer, reason);
+            self.core.errands.push_back(Errand::Cut(peer));
+            self.core.undelivered.retain(|lost| *lost != peer);
+            self.core.flush(&mut self.transport);
+        }
     }
 
     /// The number of peers that got a farewell, have not answered with theirs, and are not lost.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{Guard, State};
 use crate::abi::CommHandle;
+use crate::bootstrap::{Lost, Pmi};
 use crate::engine::{Farewell, Peer};
 use crate::error::{MpiError, MpiResult};
 use crate::object::agree::Exchange;
@@ -42,8 +43,9 @@ impl State {
     fn look_for_awaited(&mut self) {
         self.farewells.polls = 0;
         if self.cut_off().is_some() {
-            self.seek_awaited();
+            self.seek_awaited(false);
         }
+        self.note_losses();
         if self.comms.names.has_foreign() {
             self.reach_awaited();
         }
@@ -87,10 +89,12 @@ impl State {
 
     /// As [`State::reach_awaited`], for this job, when nothing has arrived for long. If the process manager has closed
     /// this process's connection, something has happened to the job: then all live members listen, and a member that
-    /// does not listen is dead.
+    /// does not listen is dead. `far`: peers on other nodes are sought too. They listen before they start, but a connection costs
+    /// more there.
     #[cold]
-    pub(super) fn seek_awaited(&mut self) {
+    pub(super) fn seek_awaited(&mut self, far: bool) {
         let cut_off = self.cut_off();
+        self.note_losses();
         for peer in self.engine.awaited(cut_off.is_some()) {
             let routes = self.engine.transport_mut();
             if self.comms.names.is_foreign(peer) {
@@ -102,7 +106,21 @@ impl State {
                     routes.doubt(peer, why.as_deref());
                     routes.reach(peer);
                 }
-                None => routes.seek(peer),
+                None => routes.seek(peer, far),
+            }
+        }
+    }
+
+    /// Takes in which ranks are lost, by the process manager.
+    fn note_losses(&mut self) {
+        let Some(world) = &mut self.world else { return };
+        let (size, me) = (world.size, world.rank);
+        let lost = world.pmi.as_mut().map(Pmi::take_lost).unwrap_or_default();
+        for Lost { ranks, why } in lost {
+            for rank in
+                ranks.into_iter().flat_map(|(first, last)| first..=last.min(size - 1)).filter(|rank| *rank != me)
+            {
+                self.engine.declare_lost(Peer(rank), &format!("rank {rank}: {why}"));
             }
         }
     }

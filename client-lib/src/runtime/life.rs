@@ -41,7 +41,7 @@ pub fn init(runtime: &Runtime, required: i32) -> MpiResult<i32> {
 /// `MPI_Finalize`: waits until the peers have received everything that was sent to them.
 pub fn finalize(runtime: &Runtime) -> MpiResult {
     let mut state = runtime.lock();
-    state.wait(|state| state.engine.quiet().then_some(()));
+    deliver_all(&mut state)?;
     (state.comms.world, state.comms.own) = (None, None);
     runtime.phase.store(Phase::After as u8, Ordering::Release);
     leave(runtime, &mut state)
@@ -66,9 +66,19 @@ pub fn end_session(runtime: &Runtime, handle: SessionHandle) -> MpiResult {
     // An attached buffer is released after its messages have been sent (MPI 5.0 §3.6).
     state.wait(|State { buffered, engine, .. }| (!buffered.is_busy(owner, engine)).then_some(()));
     let _ = state.buffered.detach(owner);
+    deliver_all(&mut state)?;
     let ended = state.sessions.take(handle)?;
     state.errhandlers.unused(ended.errhandler);
     leave(runtime, &mut state)
+}
+
+/// Waits until everything has been sent. Fails if messages were lost whose sends have succeeded, because the messages were stored;
+/// a later call does not fail because of the same messages. Processes of other jobs may end at any time: losing them is not an error
+/// of this job.
+fn deliver_all(state: &mut Guard<'_>) -> MpiResult {
+    state.wait(|state| state.engine.quiet().then_some(()));
+    let State { engine, comms, .. } = &mut **state;
+    engine.take_undelivered(|peer| !comms.names.is_foreign(peer)).map_or(Ok(()), Err)
 }
 
 /// Opens the library, unless it is open.

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use rsd_proto::pmi::{listening, mapping};
+use rsd_proto::pmi::{listening, losses, mapping};
 
 use super::lookups::{Lookups, Source};
 use super::{Guard, State, World, manager};
@@ -211,6 +211,8 @@ fn prepared(settings: &Settings, env: &Env, pmi: &mut Pmi) -> MpiResult<Option<P
     }
     let failed = |error: BootstrapError| MpiError::other(error.describe("listen for processes on other nodes"));
     let Some(secret) = pmi.get(listening::SECRET_KEY).map_err(failed)? else { return Ok(None) };
+    // The answer does not matter: an earlier version of rsd does not know the key.
+    pmi.get(losses::KEY).map_err(failed)?;
     if let Some(interface) = &settings.interface {
         return Err(MpiError::other(format!(
             "RSD_MPI_INTERFACE={interface} was set after the job had been submitted, and rsd has made its sockets by then: use \

@@ -20,6 +20,10 @@ const IN_VAIN: u32 = 16;
 /// The longest sleep: the transports' deadlines are checked this often.
 const SLEEP: Duration = Duration::from_millis(500);
 
+/// A wait that has lasted so long makes connections to the ranks on other nodes that it waits for: otherwise it would not notice that
+/// they are unreachable.
+const FAR: Duration = Duration::from_secs(5);
+
 /// Most waits of a rank with a core of its own end within this many polls, for which nothing is set up.
 const POLLS: u32 = 16;
 
@@ -92,7 +96,7 @@ impl Guard<'_> {
                 Pause::Yield => self.unlocked(std::thread::yield_now),
                 Pause::Sleep => {
                     if idle.is_long() {
-                        self.seek_awaited();
+                        self.seek_awaited(idle.elapsed >= FAR);
                     }
                     if let Some(result) = self.sleep(&mut done) {
                         break result;

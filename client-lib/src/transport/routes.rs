@@ -110,7 +110,9 @@ impl Routes {
             routes.poller = Some(poller);
         }
         if routes.routes.contains(&Route::Shm) {
-            let config = ShmConfig { cma: settings.cma, connect_limit: settings.connect, ..ShmConfig::new(name) };
+            let peers = routes.routes.iter().filter(|route| **route == Route::Shm).count();
+            let config =
+                ShmConfig { cma: settings.cma, connect_limit: settings.connect, peers, ..ShmConfig::new(name) };
             let shm = Shm::new(config)?;
             if let Some(poller) = &routes.poller {
                 poller.add(shm.fd(), Token { owner: Owner::Shm, id: 0 })?;

@@ -21,6 +21,7 @@ mod cells;
 mod choice;
 mod connect;
 mod copy;
+mod descriptors;
 mod foreign;
 mod geometry;
 mod hello;
@@ -56,6 +57,7 @@ use crate::shared_memory::sync::Ordering;
 use cells::{Pool, Timed};
 use choice::{Choice, Way, ticks};
 use connect::Caller;
+use descriptors::Room;
 use geometry::{Geometry, LARGE, SMALL};
 use link::{Link, LinkState, Up};
 use ring::{DATA, Receiver, SlotData};
@@ -77,13 +79,15 @@ pub struct ShmConfig {
     pub connect_limit: Duration,
     /// Whether a receiver may read long messages from the sender's memory.
     pub cma: bool,
+    /// How many peers may connect, for which descriptors are needed.
+    pub peers: usize,
 }
 
 impl ShmConfig {
     /// The sizes that performed well in measurements.
     pub fn new(me: ProcessName) -> Self {
         let connect_limit = Duration::from_secs(30);
-        Self { me, slots: 1024, small_cells: 64, large_cells: 64, connect_limit, cma: true }
+        Self { me, slots: 1024, small_cells: 64, large_cells: 64, connect_limit, cma: true, peers: 0 }
     }
 }
 
@@ -135,6 +139,9 @@ pub struct Shm {
     bell: EventFd,
     epoll: Arc<Epoll>,
     namespaces: [u64; 2],
+    room: Room,
+    /// Gives up its place to refuse a caller when this process cannot open more files.
+    spare: Option<OwnedFd>,
 }
 
 const NO_LINK: u16 = u16::MAX;
@@ -200,6 +207,8 @@ impl Shm {
             callers: HashMap::new(),
             next_caller: 0,
             namespaces: cma::namespaces(),
+            room: Room::for_peers(config.peers),
+            spare: listener.try_clone().ok(),
             config,
             segment,
             listener,

@@ -90,8 +90,8 @@ fn a_mistake_is_shown_with_file_line_column_and_the_accepted_form() {
         "./hosts:2:13: slots takes a number from 1 up, not `x`\n  \
            node1 slots=x max_slots=3\n              \
                        ^\n\
-         accepted: HOST [slots=N] [max_slots=M] [user=NAME] [port=P], HOST:N, USER@HOST, NAME[01-16,20], +nK, +e[:N], \
-         ^HOST"
+         accepted: HOST [slots=N] [max_slots=M] [user=NAME] [port=P], HOST:N, USER@HOST, NAME[01-16,20], +nK, +idK, +e[:N], \
+         +KEY=VALUE[:N], ^HOST"
     );
 }
 
@@ -131,7 +131,7 @@ fn every_mistake_has_its_own_message() {
         ("^node0:2", "1:7: `^` excludes a host and takes a name only"),
         (
             "+2",
-            "1:1: invalid relative node `+2`: use +nK (node K, from 0), +e (every idle node) or +e:N (N idle nodes)",
+            "1:1: invalid relative node `+2`: use +nK (node K, from 0), +idK (the node with id K), +e (every idle node), +e:N (N idle nodes) or +KEY=VALUE (every node with this label)",
         ),
         ("node[0-3", "1:5: unclosed bracket"),
         ("node[0-3, 5]", "1:5: unclosed bracket"),

@@ -30,7 +30,9 @@ fn the_defaults_come_from_the_built_in_file() {
     assert_eq!((settings.log.level.as_str(), settings.log.format), ("info", LogFormat::Text));
     assert_eq!(settings.tree.arity, 32);
     let seconds = Duration::from_secs;
-    assert_eq!(settings.link, Link { reattach_grace: seconds(60), retry_max: seconds(2), dial_deadline: seconds(10) });
+    let link =
+        Link { silence: seconds(10), reattach_grace: seconds(30), retry_max: seconds(2), dial_deadline: seconds(10) };
+    assert_eq!(settings.link, link);
     assert_eq!(settings.step.orphan_deadline, seconds(600));
     assert_eq!(settings.jobs, Jobs { keep: 1000, kill_grace: seconds(5), log_max: 1 << 30 });
     assert_eq!(settings.output, Output { window: 1 << 20, line_max: 256 << 10 });
@@ -106,7 +108,7 @@ fn a_settings_file_that_the_user_names_must_exist() {
 #[test]
 fn every_section_is_listed() {
     let sections: BTreeSet<&str> = sections().collect();
-    assert_eq!(sections.into_iter().collect::<Vec<_>>(), ["jobs", "link", "log", "output", "step", "tree"]);
+    assert_eq!(sections.into_iter().collect::<Vec<_>>(), ["jobs", "link", "log", "output", "step", "tree", "users"]);
 }
 
 #[test]

@@ -54,6 +54,8 @@ fn offers(slots: u32, taken: impl Fn(u32) -> CpuSet) -> Vec<NodeOffer> {
         taken: taken(id),
         gpus: Arc::clone(&gpus),
         gpus_taken: CpuSet::EMPTY,
+        aliases: Arc::default(),
+        labels: Arc::default(),
     };
     (0..NODES).map(offer).collect()
 }

@@ -16,9 +16,9 @@ use crate::{JobId, NodeId, Now};
 pub(crate) enum Report {
     /// A message that any node sends to its parent.
     Up(up::Body),
-    /// A daemon has connected: the first of `nodes`, with the nodes below it. Answered by [`Order::Admit`] or
-    /// [`Order::Redirect`].
-    Knock { link: LinkId, nodes: Vec<NodeInfo>, has_room: bool },
+    /// A daemon has connected: the first of `nodes`, with the nodes below it. It could not reach the `unreachable` ones. Answered by
+    /// [`Order::Admit`] or [`Order::Redirect`].
+    Knock { link: LinkId, nodes: Vec<NodeInfo>, has_room: bool, unreachable: Vec<NodeId> },
     /// The node of `rank` has ended, and the job's other nodes wait in a fence.
     Stuck { job: JobId, rank: u32, fence: u64 },
     /// All nodes of a job have ended or are lost.
@@ -35,7 +35,7 @@ pub(crate) enum Order {
     /// Send this again, but only towards nodes that may have missed it.
     Repeat { nodes: Vec<NodeId>, body: down::Body },
     /// Count these nodes as ended in a job.
-    GiveUp { job: JobId, nodes: Vec<NodeId>, why: String },
+    GiveUp { job: JobId, nodes: Vec<NodeId>, why: String, loss: Loss },
     /// Accept a daemon as a child; the first of `nodes` now has its id and name.
     Admit { link: LinkId, nodes: Vec<NodeInfo> },
     /// Send a daemon to another parent.
@@ -44,8 +44,21 @@ pub(crate) enum Order {
     Stop { req: ReqId },
 }
 
+/// What it means for a job that some of its nodes count as ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The job ends.
+    Ends,
+    /// The ranks on the other nodes continue, and their fences complete without these nodes.
+    Continues,
+}
+
 /// An output of a state machine: an effect, or a message of type `M` to the other state machine.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "both are moved once, from one list to another; a box would cost an allocation each"
+)]
 pub(crate) enum Output<M> {
     Effect(Effect),
     Message(M),

@@ -7,12 +7,31 @@ use rsd_proto::v1::{self as wire, JobInfo, JobSpec, NodeInfo};
 
 use crate::{JobId, NodeId};
 
-/// A client's request. Job 0 is the last one submitted.
+/// The user who makes a request, as the shell has recognised it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// Its uid. A daemon that serves one user counts every caller as that user.
+    pub uid: u32,
+    /// Whether it may see and change what belongs to any user, stop daemons, and make tokens for daemons.
+    pub is_admin: bool,
+}
+
+impl Caller {
+    /// Returns whether the caller may use what belongs to this user.
+    pub(crate) fn may_use(self, owner: u32) -> bool {
+        self.is_admin || self.uid == owner
+    }
+}
+
+/// A client's request. Job 0 is the caller's last one.
 #[expect(missing_docs, reason = "the variants say what their fields are")]
 #[derive(Debug)]
 pub enum Call {
-    /// Answered with [`Answer::Submitted`]. `secret`: 32 fresh random bytes for the job's ranks.
-    Submit { spec: Box<JobSpec>, secret: Bytes },
+    /// Answered with [`Answer::Submitted`]. `random`: 44 fresh random bytes, 12 for the job's namespace and 32 that its ranks share as a
+    /// secret. `user`: the caller's name; empty in a DVM that serves one user.
+    Submit { spec: Box<JobSpec>, random: Bytes, user: String },
+    /// [`Answer::Nodes`] with the changed node.
+    ChangeNode(Box<wire::ChangeNodeRequest>),
     /// [`Answer::Plan`].
     Plan(Box<wire::PlanRequest>),
     /// [`Answer::Job`].
@@ -29,6 +48,8 @@ pub enum Call {
     Stdin { job: JobId, data: Bytes, eof: bool },
     /// [`Answer::Nodes`]; with `load` after every node has answered or a second has passed.
     ListNodes { load: bool },
+    /// [`Answer::Waits`], after every node has answered or a deadline has passed; only those of this job and of jobs that it spawned.
+    ListWaits(Option<JobId>),
     /// [`Answer::Names`].
     ListNames,
     /// [`Answer::Status`].
@@ -49,14 +70,16 @@ pub enum Call {
 #[expect(missing_docs, reason = "the variants say what their fields are")]
 #[derive(Debug)]
 pub enum TokenCall {
-    /// Adds a token with this number and the hash of its secret. [`Answer::Tokens`] with this token.
-    New { id: u64, hash: [u8; 32], ttl: Duration, uses: u32, uid: u32 },
-    /// [`Answer::Tokens`], by number.
+    /// Adds a token with this number and the hash of its secret. `login`: the user whom it only logs in; None: the caller, and an
+    /// admin's token admits daemons too. [`Answer::Tokens`] with this token.
+    New { id: u64, hash: [u8; 32], ttl: Duration, uses: u32, login: Option<u32> },
+    /// [`Answer::Tokens`] that the caller may see, by number.
     List,
     /// [`Answer::Tokens`] with this token.
     Revoke { id: u64 },
-    /// Uses a token once. `from`: the caller's address; `new_node`: the answer has a fresh node id. [`Answer::Redeemed`].
-    Redeem { id: u64, hash: [u8; 32], from: String, new_node: bool },
+    /// Uses a token once for a public key, given by its hash: a repeat has the same answer and costs no use. `from`: the caller's
+    /// address; `new_node`: the answer has a fresh node id. [`Answer::Redeemed`].
+    Redeem { id: u64, hash: [u8; 32], key: [u8; 32], from: String, new_node: bool },
 }
 
 /// A rank's request through the gRPC `Pmi` service.
@@ -75,14 +98,9 @@ pub enum PmiOp {
 /// A request about groups, answered with [`Answer::Group`], or `List` with [`Answer::Groups`].
 #[derive(Debug)]
 pub enum GroupCall {
-    /// Creates a group with these rules, for this user.
-    Create {
-        /// Its name, size and times.
-        rules: wire::GroupRules,
-        /// Its owner.
-        uid: u32,
-    },
-    /// Lists all groups.
+    /// Creates a group with these rules: its name, size and times.
+    Create(wire::GroupRules),
+    /// Lists all groups that the caller may see.
     List,
     /// Returns a group by name.
     Get(String),
@@ -152,6 +170,8 @@ pub enum Answer {
     Jobs(Vec<JobInfo>),
     /// The DVM's nodes, by id.
     Nodes(Vec<NodeInfo>),
+    /// What waits now.
+    Waits(Vec<wire::Wait>),
     /// The names that ranks have published, in order.
     Names(Vec<wire::PublishedName>),
     /// Counters of this daemon; the shell adds its own.
@@ -168,7 +188,7 @@ pub enum Answer {
     Entries(Vec<wire::KvEntry>),
     /// Join tokens.
     Tokens(Vec<wire::TokenInfo>),
-    /// A token was valid: the user who made it, and the id of the new node if one was requested.
+    /// A token was valid: the user whom it logs in, and the id of the new node if one was requested.
     #[expect(missing_docs, reason = "described above")]
     Redeemed { uid: u32, node: Option<NodeId> },
     /// A rank's answer.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rsd_proto::join;
 use rsd_proto::v1::{self as wire, Down, NodeInfo, Up};
 
-use crate::calls::{Answer, Call};
+use crate::calls::{Answer, Call, Caller};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId};
 
@@ -23,8 +23,8 @@ pub(crate) const HEAD: NodeId = 0;
 #[expect(missing_docs, reason = "the variants say what their fields are")]
 #[derive(Debug)]
 pub enum Input {
-    /// A child or a step has connected and sent its hello.
-    Hello { link: LinkId, hello: wire::Hello },
+    /// A child or a step has connected and sent its hello. `uid`: the user of a step's process.
+    Hello { link: LinkId, hello: wire::Hello, uid: u32 },
     /// A message from a child or a step.
     Up { link: LinkId, up: Up },
     /// The stream of a child or a step was closed.
@@ -46,7 +46,7 @@ pub enum Input {
     /// The process has closed its connection, or has ended.
     MemberGone { member: MemberId },
     /// A client's request.
-    Call { req: ReqId, call: Call },
+    Call { req: ReqId, caller: Caller, call: Call },
     /// The records that [`Effect::Keep`] wrote before a restart, in their order. A head's first input.
     Kept(Vec<wire::Kept>),
     /// Time has passed.
@@ -85,6 +85,8 @@ pub enum Effect {
     ForgetKept,
     /// Write this daemon's identity (joined daemons).
     Identity { node: NodeId, dvm: String, name: String },
+    /// Write which daemons are above this one (joined daemons).
+    Ancestors(wire::Ancestors),
     /// Nothing is left to do: the process may exit.
     Exit,
 }
@@ -113,10 +115,25 @@ pub struct Start {
     pub dvm: String,
     /// For a joined daemon: the address of the DVM to join.
     pub head_addr: Option<String>,
+    /// For a joined daemon: the daemons above it before its restart, its parent first and the head last.
+    pub above: Vec<wire::Ancestor>,
     /// For a head: its numbers.
     pub memory: Memory,
     /// Steps that ran here before a restart and may reconnect.
     pub steps: Vec<KnownStep>,
+    /// Whether the DVM serves all users of its machines. Otherwise it serves the user who runs it.
+    pub serves_all: bool,
+}
+
+/// What a hello says about the way here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Approach {
+    /// The head sent this daemon to the peer, or the peer was its parent before.
+    pub redirected: bool,
+    /// The peer was above the lost parent.
+    pub orphan: bool,
+    /// The nodes that did not answer since the parent was lost.
+    pub unreachable: Vec<NodeId>,
 }
 
 /// A step that ran before its daemon was restarted.
@@ -128,11 +145,28 @@ pub struct KnownStep {
     pub map: TaskMap,
     /// `Launch.group`.
     pub group: bytes::Bytes,
+    /// `Launch.owner`.
+    pub owner: Option<wire::User>,
 }
 
-/// Returns the name of a job's KVS. It is never used twice, because MPI libraries name shared memory after it.
-pub(crate) fn namespace(dvm: &str, job: JobId) -> String {
-    format!("rsd-{dvm}-{job}")
+/// How many random bytes a job's namespace contains.
+pub(crate) const NAME_BYTES: usize = 12;
+
+/// Returns the name of a job's KVS: `rsd-DVM.RANDOM-NUMBER`. It is never used twice, because MPI libraries name shared memory after it.
+/// rsd's library also names its sockets after it, so other users must not be able to guess it: `random` are [`NAME_BYTES`] random bytes.
+pub(crate) fn namespace(dvm: &str, random: &[u8], job: JobId) -> String {
+    let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    match digits.is_empty() {
+        true => format!("rsd-{dvm}-{job}"),
+        false => format!("rsd-{dvm}.{digits}-{job}"),
+    }
+}
+
+/// Returns whether a text has the form of this job's namespace. Only the job's steps know the random part.
+pub(crate) fn may_be_namespace(text: &str, dvm: &str, job: JobId) -> bool {
+    let rest = text.strip_prefix("rsd-").and_then(|rest| rest.strip_prefix(dvm));
+    let random = rest.and_then(|rest| rest.strip_suffix(&format!("-{job}")));
+    random.is_some_and(|random| random.is_empty() || random.starts_with('.'))
 }
 
 /// Returns whole milliseconds, the unit of times in messages.
@@ -153,6 +187,18 @@ pub(crate) fn rounded(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_namespace_is_recognised_by_its_dvm_and_number() {
+        let name = namespace("d.0-1", &[0x0f; NAME_BYTES], 17);
+        assert_eq!(name, "rsd-d.0-1.0f0f0f0f0f0f0f0f0f0f0f0f-17");
+        assert!(may_be_namespace(&name, "d.0-1", 17) && may_be_namespace("rsd-d-7", "d", 7));
+        for (text, dvm, job) in
+            [(&*name, "d.0-1", 7), (&name, "d.0", 1), (&name, "e", 17), ("rsd-d7", "d", 7), ("", "d", 7)]
+        {
+            assert!(!may_be_namespace(text, dvm, job), "{text} {dvm} {job}");
+        }
+    }
 
     #[test]
     fn times_below_a_second_are_shown_in_milliseconds() {

@@ -1,5 +1,6 @@
 //! How a step ends the processes that its ranks left running: TERM for each process when it is first seen, and KILL for all when
-//! the grace has passed, until none is left.
+//! the grace has passed, until none is left. A process that starts its successor and ends is looked for after each end, so it is caught
+//! sooner or later; processes that the kernel cannot end are left after a time.
 //!
 //! A step is the subreaper of all processes that its ranks started: when a process ends, its children become the step's children.
 //! So each look may find new processes, and the sweep is complete only when a look finds none. The state machine decides about
@@ -15,6 +16,9 @@ use crate::Now;
 pub const GRACE: Duration = Duration::from_millis(500);
 /// The interval between looks. A killed process may take time to end, and its children are visible only after that.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// How long processes are killed that do not end, or start others.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A process id.
 pub type Pid = i32;
@@ -37,6 +41,8 @@ pub enum Action {
     Term(Pid),
     /// Send KILL.
     Kill(Pid),
+    /// These children remain: stop looking.
+    GiveUp(Vec<Pid>),
     /// No children are left, or none can be found: stop looking.
     Finish,
 }
@@ -70,7 +76,9 @@ impl Leftovers {
             Look::Children(children) => children,
             Look::Childless | Look::Unknown => return out.push(Action::Finish),
         };
-        if self.kill_at <= now.mono {
+        if self.kill_at + PATIENCE <= now.mono {
+            out.push(Action::GiveUp(children));
+        } else if self.kill_at <= now.mono {
             self.look_at = now.mono + LOOK_AGAIN;
             out.extend(children.into_iter().map(Action::Kill));
         } else {
@@ -108,6 +116,13 @@ mod tests {
         assert_eq!(look(&mut leftovers, 1500, children()), [Action::Kill(7), Action::Kill(8)]);
         assert_eq!(leftovers.next_deadline(), Duration::from_millis(1550), "a process may take time to end");
         assert_eq!(look(&mut leftovers, 1550, children()), [Action::Kill(7), Action::Kill(8)]);
+    }
+
+    #[test]
+    fn processes_that_cannot_be_ended_are_left_after_a_time() {
+        let mut leftovers = begin();
+        assert_eq!(look(&mut leftovers, 11_499, Look::Children(vec![7])), [Action::Kill(7)]);
+        assert_eq!(look(&mut leftovers, 11_500, Look::Children(vec![7, 8])), [Action::GiveUp(vec![7, 8])]);
     }
 
     #[test]

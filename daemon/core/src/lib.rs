@@ -25,6 +25,7 @@ pub mod step;
 pub mod taskmap;
 mod timers;
 pub mod uplink;
+mod waits;
 
 pub use rsd::Rsd;
 pub use step::Step;
@@ -51,6 +52,8 @@ pub struct Now {
 pub struct Tuning {
     /// Children of a node in the tree of daemons.
     pub arity: usize,
+    /// After how long a link on which nothing answers counts as cut.
+    pub silence: Duration,
     /// How long the head waits for an unreachable node.
     pub reattach_grace: Duration,
     /// How long a step without a daemon lets its ranks run.
@@ -61,20 +64,24 @@ pub struct Tuning {
     pub output_window: u64,
     /// A line longer than this is passed on in pieces, in bytes.
     pub line_max: usize,
-    /// The number of ended jobs that the head remembers.
+    /// The number of ended jobs that the head remembers for a user.
     pub jobs_kept: usize,
+    /// In a DVM that serves all users: the most jobs of a user that are queued or running, except root's.
+    pub user_jobs: usize,
 }
 
 impl Default for Tuning {
     fn default() -> Tuning {
         Tuning {
             arity: 32,
+            silence: Duration::from_secs(10),
             reattach_grace: Duration::from_secs(60),
             orphan_deadline: Duration::from_secs(600),
             kill_grace: Duration::from_secs(5),
             output_window: 1 << 20,
             line_max: 256 << 10,
             jobs_kept: 1000,
+            user_jobs: 1000,
         }
     }
 }

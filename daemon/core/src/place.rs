@@ -37,6 +37,7 @@ mod rule;
 
 mod bind;
 mod counts;
+mod find;
 mod gpus;
 mod hosts;
 mod listed;
@@ -46,6 +47,7 @@ mod number;
 mod refusal;
 mod wants;
 
+pub use find::find;
 pub use refusal::{Lack, Refusal, Row, Shortage};
 
 use std::sync::Arc;
@@ -85,6 +87,10 @@ pub struct NodeOffer {
     pub gpus: Arc<[Gpu]>,
     /// The GPUs, by index, that ranks of other jobs have through `gpus_per_rank`.
     pub gpus_taken: CpuSet,
+    /// Other words by which host lists name it: its host name and its address.
+    pub aliases: Arc<[String]>,
+    /// Its labels: key and value.
+    pub labels: Arc<[(String, String)]>,
 }
 
 /// A GPU as placement sees it. It is identified by its index in [`NodeOffer::gpus`].

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rsd_proto::v1 as wire;
 
-pub use crate::calls::{Answer, Call, Entry, GroupCall, KvCall, KvOp, PmiOp, Refused, TokenCall};
-pub use crate::contract::{Effect, Input, KnownStep, LinkId, MemberId, Memory, ReqId, Start};
+pub use crate::calls::{Answer, Call, Caller, Entry, GroupCall, KvCall, KvOp, PmiOp, Refused, TokenCall};
+pub use crate::contract::{Approach, Effect, Input, KnownStep, LinkId, MemberId, Memory, ReqId, Start};
 
 use crate::between::{Order, Output, Outputs, Report};
 use crate::calls::exit;
@@ -29,7 +29,7 @@ impl Rsd {
     pub fn new(now: Now, mut start: Start, tuning: Tuning) -> Rsd {
         let is_head = start.head_addr.is_none();
         let head = is_head.then(|| Head::new(now, &mut start, tuning));
-        Rsd { node: Node::new(start, tuning), head }
+        Rsd { node: Node::new(now, start, tuning), head }
     }
 
     /// Handles one input and appends its effects, in the order in which they must be performed: first what must survive a
@@ -38,19 +38,19 @@ impl Rsd {
         let first = out.len();
         let (mut from_node, mut from_head) = (Outputs::default(), Outputs::default());
         match input {
-            Input::Call { req, call } => self.on_call(now, req, call, &mut from_node, &mut from_head),
+            Input::Call { req, caller, call } => self.on_call(now, req, caller, call, &mut from_node, &mut from_head),
             Input::Kept(records) => {
                 if let Some(head) = &mut self.head {
                     head.on_kept(now, records, &mut from_head);
                 }
             }
-            Input::Hello { link, hello } => self.node.on_hello(link, hello, &mut from_node),
+            Input::Hello { link, hello, uid } => self.node.on_hello(now, link, hello, uid, &mut from_node),
             Input::Up { link, up } => self.node.on_up(link, up, &mut from_node),
             Input::LinkClosed { link } => self.node.on_link_closed(link, &mut from_node),
             Input::Welcome(welcome) => self.node.on_welcome(welcome, &mut from_node),
             Input::Redirected(redirect) => self.node.on_redirected(redirect, &mut from_node),
             Input::Down(down) => self.node.on_down(now, down, &mut from_node),
-            Input::ParentLost => self.node.on_parent_lost(),
+            Input::ParentLost => self.node.on_parent_lost(now, &mut from_node),
             Input::StepLost { job, why } => self.node.on_step_lost(job, why, &mut from_node),
             Input::Load { probe, load } => self.node.on_load(probe, load, &mut from_node),
             Input::Join { member, join } => self.node.on_join(now, member, *join, &mut from_node),
@@ -70,11 +70,16 @@ impl Rsd {
         &mut self,
         now: Now,
         req: ReqId,
+        caller: Caller,
         call: Call,
         from_node: &mut Outputs<Report>,
         from_head: &mut Outputs<Order>,
     ) {
         match (call, &mut self.head) {
+            (Call::Shutdown { .. }, _) if !caller.is_admin => {
+                let text = "only root stops a daemon that serves all users";
+                from_node.refuse(req, Refused::new(exit::NOT_PERMITTED, text));
+            }
             (Call::Status, head) => {
                 let mut status = self.node.status();
                 if let Some(head) = head {
@@ -83,9 +88,9 @@ impl Rsd {
                 from_node.answer(req, Answer::Status(Box::new(status)));
             }
             (Call::Pmi { job, rank, namespace, op }, _) => {
-                self.node.on_pmi_request(req, job, rank, &namespace, op, from_node);
+                self.node.on_pmi_request(req, caller, (job, rank), &namespace, op, from_node);
             }
-            (call, Some(head)) => head.on_call(now, req, call, from_head),
+            (call, Some(head)) => head.on_call(now, req, caller, call, from_head),
             (Call::Shutdown { force }, None) => self.node.on_shutdown(now, req, force, from_node),
             (_, None) => from_node.refuse(req, Refused::new(exit::USAGE, "only the head of the DVM answers this")),
         }
@@ -136,8 +141,8 @@ impl Rsd {
     }
 
     /// Returns the first message to a parent.
-    pub fn hello(&mut self, redirected: bool) -> wire::Hello {
-        self.node.hello(redirected)
+    pub fn hello(&mut self, approach: Approach) -> wire::Hello {
+        self.node.hello(approach)
     }
 
     /// Returns the daemon's node id; the head has id 0.

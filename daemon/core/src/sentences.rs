@@ -29,6 +29,26 @@ pub(crate) fn exit_on(node: &str, ended: &RankExit) -> String {
     format!("on {node}, {}", exit(ended))
 }
 
+/// A node has no way to the head.
+pub(crate) fn cut_off(limit: Duration) -> String {
+    let s = limit.as_secs();
+    format!(
+        "this node has been cut off from its DVM for {s} s (link.silence and link.reattach_grace): ending its ranks"
+    )
+}
+
+/// A step has no daemon.
+pub(crate) fn without_daemon(limit: Duration) -> String {
+    format!("no daemon has run on this node for {} s (step.orphan_deadline): ending its ranks", limit.as_secs())
+}
+
+/// A daemon has connected to itself.
+pub(crate) fn joins_itself() -> String {
+    "the daemon that answers there is this daemon itself, or has a copy of its state directory: --join must name the head, or a \
+     daemon that has joined it"
+        .to_owned()
+}
+
 /// A rank of a job that this one spawned failed.
 pub(crate) fn spawned_rank_failed(job: JobId, rank: u32) -> String {
     format!("rank {rank} of job {job}, which it spawned, failed")
@@ -47,6 +67,11 @@ pub(crate) fn missed_fence(fence: u64) -> String {
 /// A node did not reconnect in time.
 pub(crate) fn node_unreachable(node: &str, grace: Duration) -> String {
     format!("its node {node} was unreachable for {} s", grace.as_secs())
+}
+
+/// A user has removed a node that was unreachable.
+pub(crate) fn node_removed(node: &str) -> String {
+    format!("its node {node} was unreachable and has been removed (rsctl node remove)")
 }
 
 /// A node's daemon was stopped.
@@ -94,6 +119,36 @@ pub(crate) fn lost_ranks(ranks: impl Iterator<Item = u32>, node: NodeId, why: &s
         ..RankExit::default()
     };
     ranks.map(lost).collect()
+}
+
+/// Returns whether a rank was lost with its node.
+pub(crate) fn is_loss(exit: &RankExit) -> bool {
+    exit.code == u32::from(NODE_LOST)
+}
+
+/// A job continues without some of its ranks, which are lost because of `why`.
+pub(crate) fn continues_without(ranks: impl Iterator<Item = u32>, why: &str) -> String {
+    let ranks = in_ranges(ranks);
+    let (noun, are) = if ranks.contains(['-', ',']) { ("ranks", "are") } else { ("rank", "is") };
+    format!("{noun} {ranks} {are} lost ({why}); the other ranks continue (--on-node-loss continue)")
+}
+
+/// A node returned after a job had continued without it.
+pub(crate) fn returned_late() -> String {
+    "its node was cut off for so long that the job has continued without it".to_owned()
+}
+
+/// Returns ascending numbers as text: `0-3,7`.
+pub(crate) fn in_ranges(numbers: impl Iterator<Item = u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            Some(_) | None => ranges.push((number, number)),
+        }
+    }
+    let text = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    ranges.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 /// Refuses to stop a daemon while these jobs are running.
@@ -215,6 +270,16 @@ pub(crate) mod member {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lost_ranks_are_named_in_ranges() {
+        let without = |ranks: &[u32]| continues_without(ranks.iter().copied(), "its node n1 was stopped");
+        assert_eq!(
+            without(&[0, 1, 2, 7]),
+            "ranks 0-2,7 are lost (its node n1 was stopped); the other ranks continue (--on-node-loss continue)"
+        );
+        assert!(without(&[3]).starts_with("rank 3 is lost ("));
+    }
 
     #[test]
     fn counts_agree() {

@@ -49,6 +49,11 @@ impl<K: Ord + Clone> Timers<K> {
         Some(key)
     }
 
+    /// Returns the deadline of a key.
+    pub(crate) fn at(&self, key: &K) -> Option<Duration> {
+        self.by_key.get(key).copied()
+    }
+
     /// Returns the earliest deadline.
     pub(crate) fn next(&self) -> Option<Duration> {
         self.by_time.first().map(|(at, _)| *at)

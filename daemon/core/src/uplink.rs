@@ -1,58 +1,46 @@
 //! The uplink: connects a daemon to its parent, and reconnects when the connection is lost.
 //!
 //! The state machine decides which address to dial, how long an attempt may take, how long to wait before the next attempt, when
-//! to ask the head for another parent, and when a daemon that has never been in the DVM gives up. It opens no connection itself:
-//! the daemon's shell and the simulation perform its [`Action`]s and report the results.
+//! to ask another daemon above, and when a daemon that has never been in the DVM gives up. It opens no connection itself: the
+//! daemon's shell and the simulation perform its [`Action`]s and report the results.
 //!
 //! ```text
 //!            Welcomed                     Lost
 //! Dialing ───────────────▶ Attached ───────────────▶ Waiting ──(pause)──▶ Dialing
 //!    │ Redirected: Dialing again, or Waiting if redirects follow each other
-//!    │ Failed, or the deadline: Waiting, or Over
+//!    │ Failed, or the deadline: Dialing the next peer, or Waiting, or Over
 //! ```
+//!
+//! A daemon knows the daemons above it, which its parent names ([`rsd_proto::v1::Ancestors`]). When it loses its parent, it tries
+//! the parent again for about a second, because that may be restarting, and then each daemon above it ([`peers`]). If the parent's
+//! machine does not answer at all, it asks the next one at once.
 
+mod backoff;
+mod peers;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rsd_proto::v1::{Down, Redirect, Welcome};
+use rsd_proto::v1::{Ancestor, Down, Redirect, Welcome, down};
 
-use crate::{Now, rsd};
+pub use backoff::Backoff;
+use backoff::Jitter;
+use peers::{Peer, Peers, Role};
 
-/// The first pause after a failure; each further failure doubles it.
-const PAUSE_MIN: Duration = Duration::from_millis(20);
-/// After this many failures in a row, the head is asked for another parent: the present one may never return.
-const FAILURES_MAX: u32 = 6;
+use crate::contract::HEAD;
+use crate::rsd::Approach;
+use crate::{NodeId, Now, rsd};
+
+/// How often a lost parent that refuses connections is dialled before the daemons above it: it may be restarting.
+const PARENT_TRIES: u32 = 6;
 /// The head redirects once. After more redirects in a row the daemons disagree, and faster retries do not help.
-const REDIRECTS_AT_ONCE: u32 = 3;
-
-/// Pauses that double up to a limit.
-#[derive(Debug, Clone)]
-pub struct Backoff {
-    next: Duration,
-    max: Duration,
-}
-
-impl Backoff {
-    /// Returns the pauses of a step that has lost its daemon: the daemon may be back within milliseconds, or in an hour.
-    pub fn of_step() -> Backoff {
-        Backoff::up_to(Duration::from_millis(500))
-    }
-
-    fn up_to(max: Duration) -> Backoff {
-        Backoff { next: PAUSE_MIN.min(max), max }
-    }
-
-    /// Returns the pause before the next attempt.
-    pub fn pause(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.max);
-        pause
-    }
-
-    /// Resets to the shortest pause, after a successful attempt.
-    pub fn reset(&mut self) {
-        self.next = PAUSE_MIN.min(self.max);
-    }
-}
+const REDIRECTS_AT_ONCE: usize = 3;
+/// The most redirects in a row; more are a failure.
+const REDIRECTS_MAX: usize = 8;
+/// A connection that is lost earlier counts as a failed attempt.
+const STABLE: Duration = Duration::from_secs(5);
+/// The deadline of an attempt in the first round after a loss: a machine that is there answers within milliseconds.
+const FIRST_ROUND: Duration = Duration::from_secs(2);
 
 /// The configured limits.
 #[derive(Debug, Clone)]
@@ -71,23 +59,34 @@ pub enum Input {
     Welcomed(Welcome),
     /// The peer names another parent.
     Redirected(Redirect),
-    /// The attempt failed. `hopeless`: another attempt would fail in the same way.
-    #[expect(missing_docs, reason = "described above")]
-    Failed { why: String, hopeless: bool },
+    /// The attempt failed.
+    #[expect(missing_docs, reason = "a sentence, and its kind")]
+    Failed { why: String, kind: Failure },
     /// A message from the parent.
     Down(Down),
-    /// The connection to the parent is lost.
-    Lost,
+    /// The connection to the parent is lost. `silent`: the parent has stopped answering, and its machine may have lost power.
+    #[expect(missing_docs, reason = "described above")]
+    Lost { silent: bool },
     /// Time has passed.
     Tick,
+}
+
+/// What a failed attempt says about the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The daemon there may be restarting.
+    Passing,
+    /// The machine there does not answer.
+    Silent,
+    /// Every attempt there would fail in the same way.
+    Hopeless,
 }
 
 /// An action that the uplink requests of the shell.
 #[derive(Debug)]
 pub enum Action {
-    /// Dial this address; the hello says whether another daemon redirected this daemon there.
-    #[expect(missing_docs, reason = "described above")]
-    Dial { address: String, redirected: bool },
+    /// Drop the connection to the parent, if any, and dial this address.
+    Dial(Dial),
     /// Drop the attempt in progress.
     Abandon,
     /// Pass this to the daemon's state machine.
@@ -96,80 +95,111 @@ pub enum Action {
     GiveUp(String),
 }
 
+/// An attempt.
+#[derive(Debug, Clone)]
+pub struct Dial {
+    /// Where.
+    pub address: String,
+    /// The node that must answer there; None: any node of the DVM.
+    pub node: Option<NodeId>,
+    /// How long the attempt may take.
+    pub deadline: Duration,
+    /// For the hello.
+    pub approach: Approach,
+}
+
 /// The state machine of the connection to the parent.
 #[derive(Debug)]
 pub struct Uplink {
-    /// The address given by the user: the head.
-    join: String,
     limits: Limits,
     started: Duration,
-    address: String,
-    /// The peer expects this daemon: the head redirected it there, or the peer was its parent before.
-    redirected: bool,
+    peers: Peers,
+    /// The daemon that is dialled, or attached to.
+    peer: Peer,
     /// Whether the daemon has had a parent since it was started.
     has_joined: bool,
+    /// Whether this is the first round after a loss, or after the start of a daemon that knows other daemons.
+    first_round: bool,
     backoff: Backoff,
-    failures: u32,
-    redirects: u32,
+    jitter: Jitter,
+    /// How often the lost parent has failed.
+    tries: u32,
+    unreachable: BTreeSet<NodeId>,
+    /// The addresses of the redirects in a row, and the peer that sent the last of them.
+    trail: Vec<String>,
+    redirector: Option<Peer>,
     state: State,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Dialing { deadline: Duration },
-    Attached,
+    Attached { since: Duration },
     Waiting { until: Duration },
     Over,
 }
 
 impl Uplink {
-    /// Returns an uplink to the DVM at `join`; it dials with the first [`Input::Tick`].
-    pub fn new(now: Now, join: String, limits: Limits) -> Uplink {
+    /// Returns an uplink to the DVM at `join`; it dials with the first [`Input::Tick`]. `above`: the daemons above this one before
+    /// its restart. `seed`: any number, different on each daemon.
+    pub fn new(now: Now, join: String, above: Vec<Ancestor>, limits: Limits, seed: u64) -> Uplink {
+        let first_round = !above.is_empty();
+        let mut peers = Peers::new(join, above);
         Uplink {
-            address: join.clone(),
-            join,
-            redirected: false,
+            peer: peers.next().expect("the address that the user gave"),
+            peers,
             started: now.mono,
             has_joined: false,
+            first_round,
             backoff: Backoff::up_to(limits.retry_max),
+            jitter: Jitter::new(seed),
             limits,
-            failures: 0,
-            redirects: 0,
+            tries: 0,
+            unreachable: BTreeSet::new(),
+            trail: Vec::new(),
+            redirector: None,
             state: State::Waiting { until: now.mono },
         }
     }
 
     /// Returns the address that the uplink dials or is attached to.
     pub fn address(&self) -> &str {
-        &self.address
+        &self.peer.address
     }
 
     /// Handles one input and appends the actions, in the order in which they must be performed.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Action>) {
         match (self.state, input) {
             (State::Dialing { .. }, Input::Welcomed(welcome)) => {
-                self.state = State::Attached;
+                self.state = State::Attached { since: now.mono };
                 self.has_joined = true;
+                self.peer.node = Some(welcome.parent);
+                self.trail.clear();
                 out.push(Action::Deliver(rsd::Input::Welcome(welcome)));
             }
-            (State::Dialing { .. }, Input::Redirected(redirect)) => self.follow(now, redirect, out),
-            (State::Dialing { .. }, Input::Failed { why, hopeless }) => self.failed(now, &why, hopeless, out),
+            (State::Dialing { .. }, Input::Redirected(redirect)) => self.follow(now, redirect, Role::Redirected, out),
+            (State::Dialing { .. }, Input::Failed { why, kind }) => self.failed(now, &why, kind, out),
             (State::Dialing { deadline }, Input::Tick) if deadline <= now.mono => {
                 out.push(Action::Abandon);
-                self.failed(now, &format!("no answer within {:?}", self.limits.dial_deadline), false, out);
+                let why = format!("no answer within {:?}", self.deadline());
+                self.failed(now, &why, Failure::Silent, out);
             }
-            (State::Attached, Input::Down(down)) => out.push(Action::Deliver(rsd::Input::Down(down))),
-            (State::Attached, Input::Lost) => {
+            (State::Attached { .. }, Input::Down(Down { body: Some(down::Body::Redirect(redirect)) })) => {
+                self.on_leaving(now, redirect, out);
+            }
+            (State::Attached { .. }, Input::Down(down)) => {
+                if let Some(down::Body::Ancestors(ancestors)) = &down.body {
+                    self.peers.set_above(&ancestors.above);
+                }
+                out.push(Action::Deliver(rsd::Input::Down(down)));
+            }
+            (State::Attached { since }, Input::Lost { silent }) => {
                 out.push(Action::Deliver(rsd::Input::ParentLost));
-                // The parent knows this daemon and accepts it again without asking the head.
-                self.redirected = true;
-                (self.failures, self.redirects) = (0, 0);
-                self.backoff.reset();
-                self.wait(now);
+                self.on_lost(now, since, silent, out);
             }
             (State::Waiting { until }, Input::Tick) if until <= now.mono => self.dial(now, out),
             // Results of an abandoned attempt, and early ticks.
-            (State::Dialing { .. } | State::Attached | State::Waiting { .. } | State::Over, _) => {}
+            (State::Dialing { .. } | State::Attached { .. } | State::Waiting { .. } | State::Over, _) => {}
         }
     }
 
@@ -178,211 +208,131 @@ impl Uplink {
         match self.state {
             State::Dialing { deadline } => Some(deadline),
             State::Waiting { until } => Some(until),
-            State::Attached | State::Over => None,
+            State::Attached { .. } | State::Over => None,
         }
+    }
+
+    fn deadline(&self) -> Duration {
+        let first_round = if self.first_round { FIRST_ROUND } else { Duration::MAX };
+        self.limits.dial_deadline.min(first_round)
     }
 
     fn dial(&mut self, now: Now, out: &mut Vec<Action>) {
-        self.state = State::Dialing { deadline: now.mono + self.limits.dial_deadline };
-        out.push(Action::Dial { address: self.address.clone(), redirected: self.redirected });
+        let deadline = self.deadline();
+        self.state = State::Dialing { deadline: now.mono + deadline };
+        let approach = Approach {
+            redirected: matches!(self.peer.role, Role::Parent | Role::Redirected),
+            orphan: self.peer.role == Role::Ancestor,
+            unreachable: self.unreachable.iter().copied().collect(),
+        };
+        let (address, node) = (self.peer.address.clone(), self.peer.node);
+        out.push(Action::Dial(Dial { address, node, deadline, approach }));
     }
 
     fn wait(&mut self, now: Now) {
-        self.state = State::Waiting { until: now.mono + self.backoff.pause() };
+        self.state = State::Waiting { until: now.mono + self.jitter.of(self.backoff.pause()) };
     }
 
-    fn follow(&mut self, now: Now, redirect: Redirect, out: &mut Vec<Action>) {
-        self.address.clone_from(&redirect.parent_addr);
-        // Node 0 is the head, which decides again.
-        self.redirected = redirect.node != 0;
-        self.redirects += 1;
-        out.push(Action::Deliver(rsd::Input::Redirected(redirect)));
-        if self.redirects > REDIRECTS_AT_ONCE {
-            self.wait(now);
+    fn on_lost(&mut self, now: Now, since: Duration, silent: bool, out: &mut Vec<Action>) {
+        self.unreachable.clear();
+        if now.mono.saturating_sub(since) >= STABLE {
+            self.backoff.reset();
+            self.tries = 0;
         } else {
-            self.dial(now, out);
+            self.tries += 1;
         }
+        self.leave();
+        self.peer.role = Role::Parent;
+        self.peers.parent = Some(self.peer.clone());
+        self.peers.begin_round();
+        self.peers.next(); // the parent, which is still `self.peer`
+        if silent || self.tries >= PARENT_TRIES { self.try_next(now, out) } else { self.wait(now) }
     }
 
-    fn failed(&mut self, now: Now, why: &str, hopeless: bool, out: &mut Vec<Action>) {
-        let is_late = now.mono.saturating_sub(self.started) >= self.limits.dial_deadline;
-        if !self.has_joined && (hopeless || is_late) {
-            self.state = State::Over;
-            return out.push(Action::GiveUp(format!("cannot join the DVM at {}: {why}", self.address)));
+    fn leave(&mut self) {
+        self.first_round = true;
+        self.trail.clear();
+        self.redirector = None;
+    }
+
+    /// Handles that the parent is about to stop and names another parent.
+    fn on_leaving(&mut self, now: Now, redirect: Redirect, out: &mut Vec<Action>) {
+        out.push(Action::Deliver(rsd::Input::ParentLost));
+        self.unreachable = self.peer.node.into_iter().collect();
+        self.leave();
+        self.peers.parent = None;
+        self.peers.begin_round();
+        // The new parent may have no room.
+        self.follow(now, redirect, Role::Ancestor, out);
+        self.redirector = None;
+    }
+
+    /// Dials the daemon that a redirect names, in this role unless it is the head.
+    fn follow(&mut self, now: Now, redirect: Redirect, role: Role, out: &mut Vec<Action>) {
+        let address = redirect.parent_addr.clone();
+        self.trail.push(address.clone());
+        let node = Some(redirect.parent).filter(|parent| *parent != HEAD);
+        if node.is_none() {
+            self.peers.set_head(&address);
         }
-        self.failures += 1;
-        self.redirects = 0;
-        if self.failures >= FAILURES_MAX && self.address != self.join {
-            (self.address, self.redirected, self.failures) = (self.join.clone(), false, 0);
+        out.push(Action::Deliver(rsd::Input::Redirected(redirect)));
+        if self.trail.len() > REDIRECTS_MAX {
+            let why = format!("redirected {} times in a row: {}", self.trail.len(), self.trail.join(", "));
+            self.trail.clear();
+            self.redirector = None;
+            return self.failed(now, &why, Failure::Passing, out);
+        }
+        // The daemon at the head's address may be another daemon, which knows the head.
+        let role = if node.is_some() { role } else { Role::Head };
+        self.redirector = Some(std::mem::replace(&mut self.peer, Peer { address, node, role }));
+        if self.trail.len() > REDIRECTS_AT_ONCE { self.wait(now) } else { self.dial(now, out) }
+    }
+
+    fn failed(&mut self, now: Now, why: &str, kind: Failure, out: &mut Vec<Action>) {
+        let is_late = now.mono.saturating_sub(self.started) >= self.limits.dial_deadline;
+        // Another node than expected may have the address now.
+        let hopeless = kind == Failure::Hopeless && self.peer.node.is_none();
+        // A daemon that redirects is asked again after each failure, so the round of a redirected daemon has no end.
+        let round_is_over = self.peers.is_exhausted() || self.peer.role == Role::Redirected;
+        if !self.has_joined && (hopeless || is_late && round_is_over) {
+            self.state = State::Over;
+            return out.push(Action::GiveUp(self.cannot_join(why)));
+        }
+        self.unreachable.extend(self.peer.node.filter(|node| *node != HEAD));
+        if self.peer.role == Role::Parent && kind == Failure::Passing {
+            self.tries += 1;
+            if self.tries < PARENT_TRIES {
+                return self.wait(now);
+            }
+        }
+        if let Some(redirector) = self.redirector.take().filter(|_| self.peer.role == Role::Redirected) {
+            // It sends this daemon elsewhere, now that this one is unreachable.
+            self.peers.again(redirector);
+        }
+        self.try_next(now, out);
+    }
+
+    fn cannot_join(&self, why: &str) -> String {
+        let redirected = self.trail.last().filter(|last| **last == self.peer.address);
+        let redirected = redirected.map(|last| format!("redirected to {last}: ")).unwrap_or_default();
+        format!("cannot join the DVM at {}: {redirected}{why}", self.peers.join())
+    }
+
+    /// Dials the next peer of the round, or waits and begins another round.
+    fn try_next(&mut self, now: Now, out: &mut Vec<Action>) {
+        if let Some(next) = self.peers.next() {
+            self.peer = next;
+            return self.dial(now, out);
+        }
+        self.first_round = false;
+        self.trail.clear();
+        self.peers.begin_round();
+        if let Some(next) = self.peers.next() {
+            self.peer = next;
         }
         self.wait(now);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DEADLINE: Duration = Duration::from_secs(5);
-    const RETRY_MAX: Duration = Duration::from_millis(500);
-
-    /// An uplink to `head`, and a virtual clock.
-    struct Bench {
-        uplink: Uplink,
-        now: Duration,
-    }
-
-    impl Bench {
-        fn new() -> Bench {
-            let now = Duration::from_secs(100);
-            let limits = Limits { dial_deadline: DEADLINE, retry_max: RETRY_MAX };
-            Bench { uplink: Uplink::new(Now { mono: now, unix_ms: 0 }, "head".into(), limits), now }
-        }
-
-        fn handle(&mut self, input: Input) -> Vec<String> {
-            let mut out = Vec::new();
-            self.uplink.handle(Now { mono: self.now, unix_ms: 0 }, input, &mut out);
-            out.iter().map(text_of).collect()
-        }
-
-        /// Advances the clock to the next deadline; returns the time until then and the actions.
-        fn wait(&mut self) -> (Duration, Vec<String>) {
-            let due = self.uplink.next_deadline().expect("a deadline is set");
-            let waited = due - self.now;
-            self.now = due;
-            (waited, self.handle(Input::Tick))
-        }
-
-        fn fail(&mut self) -> Vec<String> {
-            self.handle(Input::Failed { why: "refused".into(), hopeless: false })
-        }
-
-        fn redirect(&mut self, node: u32, to: &str) -> Vec<String> {
-            self.handle(Input::Redirected(Redirect { node, parent_addr: to.into(), ..Redirect::default() }))
-        }
-
-        /// An uplink that was welcomed by the parent to which the head sent it, and has lost it.
-        fn cut_from_parent() -> Bench {
-            let mut bench = Bench::new();
-            bench.wait();
-            bench.redirect(7, "parent");
-            bench.handle(Input::Welcomed(Welcome::default()));
-            assert_eq!(bench.uplink.next_deadline(), None);
-            assert_eq!(bench.handle(Input::Lost), ["parent lost"]);
-            bench
-        }
-    }
-
-    fn text_of(action: &Action) -> String {
-        match action {
-            Action::Dial { address, redirected: false } => format!("dial {address}"),
-            Action::Dial { address, redirected: true } => format!("dial {address}, redirected"),
-            Action::Abandon => "abandon".into(),
-            Action::Deliver(rsd::Input::Welcome(_)) => "welcome".into(),
-            Action::Deliver(rsd::Input::Redirected(_)) => "redirect delivered".into(),
-            Action::Deliver(rsd::Input::ParentLost) => "parent lost".into(),
-            Action::Deliver(input) => format!("{input:?}"),
-            Action::GiveUp(why) => why.clone(),
-        }
-    }
-
-    #[test]
-    fn pauses_double_up_to_the_limit_and_begin_again_after_a_connection() {
-        let mut bench = Bench::cut_from_parent();
-        let mut pauses = Vec::new();
-        for _ in 0..7 {
-            pauses.push(bench.wait().0.as_millis());
-            bench.fail();
-        }
-        assert_eq!(pauses, [20, 40, 80, 160, 320, 500, 500]);
-        bench.wait();
-        bench.handle(Input::Welcomed(Welcome::default()));
-        bench.handle(Input::Lost);
-        assert_eq!(bench.wait().0, Duration::from_millis(20));
-    }
-
-    #[test]
-    fn after_a_cut_the_same_parent_is_dialled_first() {
-        let mut bench = Bench::cut_from_parent();
-        assert_eq!(bench.wait().1, ["dial parent, redirected"]);
-    }
-
-    #[test]
-    fn after_six_failures_the_head_is_asked() {
-        let mut bench = Bench::cut_from_parent();
-        for attempt in 1..=6 {
-            assert_eq!(bench.wait().1, ["dial parent, redirected"], "attempt {attempt}");
-            assert_eq!(bench.fail(), [""; 0]);
-        }
-        assert_eq!(bench.wait().1, ["dial head"]);
-    }
-
-    #[test]
-    fn daemons_that_redirect_in_a_circle_are_dialled_ever_more_slowly() {
-        let mut bench = Bench::new();
-        bench.wait();
-        let (begin, mut dials) = (bench.now, 1);
-        while bench.now < begin + Duration::from_secs(10) {
-            let to = ["a", "b"][dials % 2];
-            let done = bench.redirect(dials as u32, to);
-            assert_eq!(done[0], "redirect delivered");
-            if done.len() == 1 {
-                assert_eq!(bench.wait().1, [format!("dial {to}, redirected")]);
-            }
-            dials += 1;
-        }
-        assert!(dials < 35, "{dials} attempts in 10 s");
-    }
-
-    #[test]
-    fn a_redirect_to_the_head_lets_the_head_decide() {
-        let mut bench = Bench::new();
-        assert_eq!(bench.wait(), (Duration::ZERO, vec!["dial head".into()]));
-        assert_eq!(bench.redirect(7, "parent"), ["redirect delivered", "dial parent, redirected"]);
-        assert_eq!(bench.redirect(0, "head"), ["redirect delivered", "dial head"]);
-    }
-
-    #[test]
-    fn a_hopeless_first_failure_ends_the_uplink_at_once() {
-        let mut bench = Bench::new();
-        bench.wait();
-        let failed = Input::Failed { why: "another DVM".into(), hopeless: true };
-        assert_eq!(bench.handle(failed), ["cannot join the DVM at head: another DVM"]);
-        assert_eq!(bench.uplink.next_deadline(), None);
-    }
-
-    #[test]
-    fn a_daemon_that_was_in_the_dvm_never_gives_up() {
-        let mut bench = Bench::cut_from_parent();
-        for _ in 0..100 {
-            bench.wait();
-            assert_eq!(bench.handle(Input::Failed { why: "no".into(), hopeless: true }), [""; 0]);
-        }
-        assert!(bench.now > Duration::from_secs(100) + 2 * DEADLINE);
-    }
-
-    #[test]
-    fn a_daemon_that_was_never_in_the_dvm_gives_up_at_the_deadline() {
-        let mut bench = Bench::new();
-        bench.wait();
-        let begin = bench.now;
-        let why = loop {
-            match bench.fail().pop() {
-                Some(why) => break why,
-                None => drop(bench.wait()),
-            }
-        };
-        assert_eq!(why, "cannot join the DVM at head: refused");
-        assert!((DEADLINE..DEADLINE + RETRY_MAX).contains(&(bench.now - begin)));
-    }
-
-    #[test]
-    fn an_attempt_without_an_answer_is_abandoned_at_the_deadline() {
-        let mut bench = Bench::cut_from_parent();
-        bench.wait();
-        assert_eq!(bench.wait(), (DEADLINE, vec!["abandon".into()]));
-        // A late answer belongs to no attempt and is ignored.
-        assert_eq!(bench.handle(Input::Welcomed(Welcome::default())), [""; 0]);
-        assert_eq!(bench.wait().1, ["dial parent, redirected"]);
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
-//! A name in the kernel that one daemon holds for its state directory. It outlives the directory: after somebody has deleted the
-//! directory and the lock file in it, a second daemon still finds the name taken.
+//! A name in the kernel that one daemon holds for its state directory. It outlives the directory: after the directory
+//! and the lock file in it have been deleted, a second daemon still finds the name taken.
 //!
 //! The name is the address of an abstract unix socket, so it is free as soon as its daemon has ended. Such addresses are open to
 //! every user: a socket of another user does not count, and the lock file then protects alone.

@@ -5,10 +5,10 @@
 //! `jobs.log_max`) the head drops output and logs that; the job keeps running, and its other events are kept in memory.
 
 use std::collections::HashMap;
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,6 +18,8 @@ use rsd_core::JobId;
 use rsd_proto::v1::{JobEvent, job_event};
 use tokio::sync::watch;
 
+/// The superuser, whose logs are not limited together.
+const ROOT: u32 = 0;
 const READ_BYTES: usize = 128 << 10;
 
 /// The logs of a head.
@@ -25,12 +27,18 @@ const READ_BYTES: usize = 128 << 10;
 pub(crate) struct JobLogs {
     dir: PathBuf,
     limit_bytes: u64,
+    /// The most bytes of all logs of a user, except root.
+    user_bytes: u64,
     logs: Mutex<HashMap<JobId, Arc<Log>>>,
+    /// The bytes of the logs of each user, by uid.
+    of_users: Mutex<HashMap<u32, u64>>,
 }
 
 #[derive(Debug)]
 struct Log {
     path: PathBuf,
+    /// The user whose share it counts for; None in a DVM that serves one user, and for root.
+    user: Option<u32>,
     writer: Mutex<Writer>,
     progress: watch::Sender<Progress>,
 }
@@ -51,25 +59,50 @@ struct Progress {
 }
 
 impl JobLogs {
-    /// Logs in `dir`, of at most `limit_bytes` each. Logs of an earlier daemon are deleted.
-    pub(crate) fn new(dir: PathBuf, limit_bytes: u64) -> JobLogs {
+    /// Logs in `dir`, of at most `limit_bytes` each and `user_bytes` of a user. Logs of an earlier daemon are deleted.
+    pub(crate) fn new(dir: PathBuf, limit_bytes: u64, user_bytes: u64) -> JobLogs {
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
             if entry.path().extension().is_some_and(|ending| ending == "log") {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
-        JobLogs { dir, limit_bytes, logs: Mutex::new(HashMap::new()) }
+        JobLogs { dir, limit_bytes, user_bytes, logs: Mutex::default(), of_users: Mutex::default() }
     }
 
     pub(crate) fn append(&self, job: JobId, event: JobEvent) {
-        let log = Arc::clone(lock(&self.logs).entry(job).or_insert_with(|| Arc::new(Log::new(&self.dir, job))));
-        log.append(event, self.limit_bytes);
+        let owner = match &event.body {
+            // The first event of every job.
+            Some(job_event::Body::Submitted(submitted)) => submitted.owner.as_ref().map(|owner| owner.uid),
+            _ => None,
+        };
+        let user = owner.filter(|uid| *uid != ROOT);
+        let log = Arc::clone(lock(&self.logs).entry(job).or_insert_with(|| Arc::new(Log::new(&self.dir, job, user))));
+        let room = match log.user {
+            Some(user) => self.user_bytes.saturating_sub(lock(&self.of_users).get(&user).copied().unwrap_or(0)),
+            None => u64::MAX,
+        };
+        let added = log.append(event, self.limit_bytes, room);
+        if let Some(user) = log.user {
+            *lock(&self.of_users).entry(user).or_default() += added;
+        }
     }
 
     pub(crate) fn drop_log(&self, job: JobId) {
         if let Some(log) = lock(&self.logs).remove(&job) {
             // Readers have the file open and do not need its name.
             let _ = std::fs::remove_file(&log.path);
+            self.forget_bytes(&log);
+        }
+    }
+
+    fn forget_bytes(&self, log: &Log) {
+        let Some(user) = log.user else { return };
+        let mut of_users = lock(&self.of_users);
+        if let Some(bytes) = of_users.get_mut(&user) {
+            *bytes = bytes.saturating_sub(log.progress.borrow().file_bytes);
+            if *bytes == 0 {
+                of_users.remove(&user);
+            }
         }
     }
 
@@ -90,14 +123,14 @@ impl JobLogs {
 }
 
 impl Log {
-    fn new(dir: &std::path::Path, job: JobId) -> Log {
+    fn new(dir: &std::path::Path, job: JobId, user: Option<u32>) -> Log {
         let path = dir.join(format!("{job}.log"));
-        let file = File::create(&path);
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
         if let Err(error) = &file {
             tracing::error!(job, %error, path = %path.display(), "cannot create the log of a job: its output is lost");
         }
         let writer = Mutex::new(Writer { file: file.ok(), memory: Vec::new() });
-        Log { path, writer, progress: watch::Sender::new(Progress::default()) }
+        Log { path, user, writer, progress: watch::Sender::new(Progress::default()) }
     }
 
     /// Opens the log for reading. While the writer has the file open, this needs no path.
@@ -115,7 +148,8 @@ impl Log {
         own.is_some() && own == std::fs::metadata(&self.path).map(inode).ok()
     }
 
-    fn append(&self, event: JobEvent, limit_bytes: u64) {
+    /// Appends an event; output only within `limit_bytes` of this log and `room` bytes of its user. Returns how many bytes were written.
+    fn append(&self, event: JobEvent, limit_bytes: u64, room: u64) -> u64 {
         let ended = matches!(event.body, Some(job_event::Body::Ended(_)));
         let is_output = matches!(event.body, Some(job_event::Body::Output(_)));
         let mut writer = lock(&self.writer);
@@ -123,8 +157,10 @@ impl Log {
         let written = self.progress.borrow().file_bytes;
         let mut added = 0;
         if let Some(file) = &mut writer.file {
-            let room = !is_output || written + bytes.len() as u64 <= limit_bytes;
-            let wrote = if room { file.write_all(&bytes) } else { Err(std::io::ErrorKind::FileTooLarge.into()) };
+            let fits = !is_output || written + bytes.len() as u64 <= limit_bytes;
+            let user_fits = !is_output || bytes.len() as u64 <= room;
+            let wrote =
+                if fits && user_fits { file.write_all(&bytes) } else { Err(std::io::ErrorKind::FileTooLarge.into()) };
             match wrote {
                 Ok(()) => added = bytes.len() as u64,
                 Err(error) => {
@@ -132,12 +168,17 @@ impl Log {
                     // A reader must not find a partial event.
                     let _ = file.set_len(written);
                     writer.file = None;
-                    let text = match room {
-                        true => format!(
+                    let text = match (fits, user_fits) {
+                        (true, true) => format!(
                             "output from here on is lost: the head cannot write {}: {error}",
                             self.path.display()
                         ),
-                        false => format!(
+                        (true, false) => {
+                            "output from here on is not kept: the logs of your jobs have as many bytes as this DVM allows a user \
+                             (users.log)"
+                                .to_owned()
+                        }
+                        (false, _) => format!(
                             "output from here on is not kept: the job has written {limit_bytes} bytes (jobs.log_max)"
                         ),
                     };
@@ -158,6 +199,7 @@ impl Log {
             progress.in_memory = in_memory;
             progress.ended |= ended;
         });
+        added
     }
 }
 
@@ -264,7 +306,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use rsd_proto::v1::{JobInfo, Record};
+    use rsd_proto::v1::{JobInfo, Record, User};
 
     use super::*;
 
@@ -294,7 +336,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_follower_gets_past_and_new_events_until_the_job_ends() {
         let dir = scratch("follow");
-        let logs = Arc::new(JobLogs::new(dir.clone(), 1 << 20));
+        let logs = Arc::new(JobLogs::new(dir.clone(), 1 << 20, 0));
         logs.append(1, output(b"before"));
         let follower = tokio::spawn(all(logs.follow(1).unwrap()));
         tokio::task::yield_now().await;
@@ -310,7 +352,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_log_whose_file_is_deleted_while_the_job_runs_stays_complete() {
         let dir = scratch("deleted");
-        let logs = JobLogs::new(dir.clone(), 1 << 20);
+        let logs = JobLogs::new(dir.clone(), 1 << 20, 0);
         logs.append(1, output(b"before"));
         logs.append(2, output(b"other"));
         logs.append(2, ended());
@@ -330,7 +372,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_full_log_has_a_notice_and_the_end_of_the_job() {
         let dir = scratch("full");
-        let logs = JobLogs::new(dir.clone(), 60);
+        let logs = JobLogs::new(dir.clone(), 60, 0);
         logs.append(1, output(b"fits"));
         logs.append(1, output(&[b'x'; 100]));
         logs.append(1, output(b"too late"));
@@ -340,6 +382,35 @@ mod tests {
         assert!(matches!(&events[1].body, Some(job_event::Body::Notice(text)) if text.contains("jobs.log_max")));
         assert_eq!(events[2], ended());
         assert_eq!(events.len(), 3);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_logs_of_a_user_are_limited_together() {
+        let dir = scratch("users");
+        let logs = JobLogs::new(dir.clone(), 1 << 20, 400);
+        let submitted = |job, uid| {
+            let owner = Some(User { uid, name: "u".into() });
+            let body = job_event::Body::Submitted(job_event::Submitted { job, owner, ..Default::default() });
+            JobEvent { at_ms: 1, body: Some(body) }
+        };
+        for (job, uid) in [(1, 1000), (2, 1000), (3, 1001), (4, ROOT)] {
+            logs.append(job, submitted(job, uid));
+        }
+        logs.append(1, output(&[b'x'; 300]));
+        for job in 2..=4 {
+            logs.append(job, output(&[b'x'; 300]));
+            logs.append(job, ended());
+        }
+        let noted = all(logs.follow(2).unwrap()).await;
+        assert!(
+            matches!(&noted[1].body, Some(job_event::Body::Notice(text)) if text.contains("users.log")),
+            "{noted:?}"
+        );
+        assert_eq!(all(logs.follow(3).unwrap()).await.len(), 3, "another user");
+        assert_eq!(all(logs.follow(4).unwrap()).await.len(), 3, "root");
+        (1..=3).for_each(|job| logs.drop_log(job));
+        assert!(lock(&logs.of_users).is_empty());
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -109,12 +109,13 @@ fn read(path: &Path) -> Vec<Kept> {
 
 #[cfg(test)]
 mod tests {
+    use rsd_proto::v1::KeptGroupGone;
     use rsd_proto::v1::kept::What;
 
     use super::*;
 
     fn gone(name: &str) -> Kept {
-        Kept { what: Some(What::GroupGone(name.into())) }
+        Kept { what: Some(What::GroupGone(KeptGroupGone { name: name.into(), owner_uid: 0 })) }
     }
 
     fn path(name: &str) -> PathBuf {

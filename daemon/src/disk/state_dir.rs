@@ -2,24 +2,29 @@
 //!
 //! ```text
 //! rsd.lock      held (flock) while the daemon runs
-//! rsd.sock      its unix socket, 0600
+//! run           a link to the directory of its sockets ([`runtime_dir`](super::runtime_dir))
 //! rsd.log       its log, when it runs in the background
-//! daemon.json   name, node and pid of the daemon, for rsctl
 //! identity.json the identity that a restart keeps: node id, DVM and name; a head's counters
 //! kept          what a head keeps across a restart: groups, running epochs, names, values
 //! authority     a listening head's: the key and the certificate of the DVM's authority
 //! credentials   a joined daemon's: its key and its certificate
+//! ancestors     a joined daemon's: the daemons above it
 //! inventory     what the node has, for the steps
 //! jobs/N.log    a job's events (head)
-//! steps/N       the launch of a job that runs here; its step locks it (flock) while the step runs
+//! steps/…       the launches of jobs that run here; a step locks its file (flock) while it runs ([`step_files`](super::step_files))
 //! ```
+//!
+//! The directory may be on NFS, where the machines of a cluster have one home directory for all. Its name contains the host's name, so
+//! each machine has its own. The locks are flock(2), which Linux passes on to the NFS server (the file must be open for writing, and is
+//! here); they also keep two machines with the same host name apart. If the server has no locks, the daemon does not start and asks
+//! for `--state-dir`.
 //!
 //! Only the daemon's user may enter the directory (0700). Its contents are not trusted: a file that does not parse counts as absent.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
@@ -27,9 +32,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use prost::Message;
-use rsd_core::JobId;
+use rsd_config::find::{ENTRY_LINK, entry_of};
 use rsd_proto::transport::exit;
-use rsd_proto::v1::{Authority, Credentials, Inventory, Launch};
+use rsd_proto::v1::{Ancestors, Authority, Credentials, Inventory};
 use serde::{Deserialize, Serialize};
 
 use super::claim::{Claim, HeldBy};
@@ -59,40 +64,10 @@ pub(crate) struct Identity {
     pub(crate) next_node: u32,
 }
 
-/// A launch that a daemon wrote to `steps/N`, and whether its step is still running.
-#[derive(Debug)]
-pub(crate) struct KnownStep {
-    pub(crate) job: JobId,
-    pub(crate) launch: Launch,
-    pub(crate) alive: bool,
-}
-
-/// A daemon's link in the runtime directory; dropping it removes the link.
-#[derive(Debug)]
-pub(crate) struct Registration {
-    link: PathBuf,
-    to: PathBuf,
-}
-
-impl Registration {
-    /// Whether the link still leads to the daemon.
-    pub(crate) fn is_there(&self) -> bool {
-        fs::read_link(&self.link).is_ok_and(|to| to == self.to)
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        if self.is_there() {
-            let _ = fs::remove_file(&self.link);
-        }
-    }
-}
-
 /// A daemon that was just killed holds its lock until the kernel has freed the process.
-const DYING: Duration = Duration::from_millis(500);
+pub(super) const DYING: Duration = Duration::from_millis(500);
 
-fn try_lock_for(lock: &File, timeout: Duration) -> Result<(), TryLockError> {
+pub(super) fn try_lock_for(lock: &File, timeout: Duration) -> Result<(), TryLockError> {
     let deadline = Instant::now() + timeout;
     loop {
         match lock.try_lock() {
@@ -129,18 +104,15 @@ impl StateDir {
 
     /// Creates the directory again after it was deleted, and locks it. Fails if another daemon has done so.
     pub(crate) fn create_again(&self) -> anyhow::Result<()> {
+        check_parent(&self.path)?;
         make_private(&self.path)?;
         let lock = lock(&self.path, Duration::ZERO)?;
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
-        self.secrets().iter().try_for_each(|(name, bytes)| replace(&self.path.join(name), bytes))
+        self.secrets().iter().try_for_each(|(name, bytes)| replace_for_good(&self.path.join(name), bytes))
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
-    }
-
-    pub(crate) fn socket(&self) -> PathBuf {
-        socket(&self.path)
     }
 
     pub(crate) fn jobs(&self) -> PathBuf {
@@ -160,8 +132,12 @@ impl StateDir {
         serde_json::from_slice(&fs::read(self.path.join("identity.json")).ok()?).ok()
     }
 
+    /// Writes the identity. The kernel may write it to the disk later, unless the node or its DVM is another, or has given an id.
     pub(crate) fn write_identity(&self, identity: &Identity) -> anyhow::Result<()> {
-        replace(&self.path.join("identity.json"), &serde_json::to_vec(identity)?)
+        let before = self.identity().map(|before| Identity { next_job: identity.next_job, ..before });
+        let path = self.path.join("identity.json");
+        let bytes = serde_json::to_vec(identity)?;
+        if before.as_ref() == Some(identity) { replace(&path, &bytes) } else { replace_for_good(&path, &bytes) }
     }
 
     /// Returns the stored authority; None if there is none. A file that cannot be read is an error, because a new authority would
@@ -201,7 +177,7 @@ impl StateDir {
     }
 
     fn write_secret(&self, name: &'static str, bytes: Vec<u8>) -> anyhow::Result<()> {
-        replace(&self.path.join(name), &bytes)?;
+        replace_for_good(&self.path.join(name), &bytes)?;
         self.secrets().insert(name, bytes);
         Ok(())
     }
@@ -210,64 +186,32 @@ impl StateDir {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the daemons above this one before its restart.
+    pub(crate) fn ancestors(&self) -> Option<Ancestors> {
+        Ancestors::decode(&*fs::read(self.path.join("ancestors")).ok()?).ok()
+    }
+
+    /// Writes which daemons are above this one.
+    pub(crate) fn write_ancestors(&self, ancestors: &Ancestors) -> anyhow::Result<()> {
+        replace(&self.path.join("ancestors"), &ancestors.encode_to_vec())
+    }
+
     /// Writes the node's inventory, for the steps.
     pub(crate) fn write_inventory(&self, inventory: &Inventory) -> anyhow::Result<()> {
         replace(&self.path.join("inventory"), &inventory.encode_to_vec())
     }
 
-    /// Writes the description of this daemon, for rsctl.
-    pub(crate) fn write_daemon(&self, daemon: &serde_json::Value) -> anyhow::Result<()> {
-        replace(&self.path.join("daemon.json"), &serde_json::to_vec(daemon)?)
+    /// Writes the link to the directory of the daemon's sockets.
+    pub(crate) fn link_to(&self, runtime_dir: &Path) -> anyhow::Result<()> {
+        let (link, scratch) = (self.path.join(ENTRY_LINK), self.path.join("run.new"));
+        let _ = fs::remove_file(&scratch);
+        let made = std::os::unix::fs::symlink(runtime_dir, &scratch).and_then(|()| fs::rename(&scratch, &link));
+        made.with_context(|| format!("write {}", link.display()))
     }
 
-    /// Links a state directory that is not in the runtime directory under the daemon's name there, so that clients find the
-    /// daemon by name. Dropping the result removes the link. None: the directory is in the runtime directory, or the link
-    /// cannot be made; clients then need the directory's path.
-    pub(crate) fn register(&self, runtime_dir: &Path, name: &str) -> Option<Registration> {
-        if self.path.parent() == runtime_dir.canonicalize().ok().as_deref() {
-            return None;
-        }
-        make_private(runtime_dir).ok()?;
-        let names = std::iter::once(name.to_owned()).chain((2..100).map(|number| format!("{name}-{number}")));
-        for name in names {
-            let link = runtime_dir.join(name);
-            if fs::symlink_metadata(&link).is_ok_and(|meta| meta.is_symlink()) && !is_running(&link) {
-                let _ = fs::remove_file(&link);
-            }
-            match std::os::unix::fs::symlink(&self.path, &link) {
-                Ok(()) => return Some(Registration { link, to: self.path.clone() }),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(_) => return None,
-            }
-        }
-        None
-    }
-
-    /// Removes the files by which other processes find the daemon, when the daemon stops.
-    pub(crate) fn close(&self) {
-        for name in ["daemon.json", "rsd.sock", rsd_proto::join::SOCKET] {
-            // Errors are ignored: readers check the lock, which is free now.
-            let _ = fs::remove_file(self.path.join(name));
-        }
-    }
-
-    /// Writes a launch to `steps/N`, where its step process reads it.
-    pub(crate) fn write_step(&self, launch: &Launch) -> anyhow::Result<()> {
-        let path = step(&self.path, launch.job);
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
-        let written = file.and_then(|mut file| file.write_all(&launch.encode_to_vec()));
-        written.with_context(|| format!("write {}", path.display()))
-    }
-
-    pub(crate) fn forget_step(&self, job: JobId) {
-        // A step that is still ending has the file open and no longer needs its name.
-        let _ = fs::remove_file(step(&self.path, job));
-    }
-
-    /// Returns the launches that an earlier daemon wrote to `steps/`.
-    pub(crate) fn known_steps(&self) -> Vec<KnownStep> {
-        let entries = fs::read_dir(self.path.join("steps")).into_iter().flatten().flatten();
-        entries.filter_map(|entry| known_step(&entry.path())).collect()
+    /// Whether the link leads there.
+    pub(crate) fn leads_to(&self, runtime_dir: &Path) -> bool {
+        fs::read_link(self.path.join(ENTRY_LINK)).is_ok_and(|to| to == runtime_dir)
     }
 }
 
@@ -279,64 +223,18 @@ fn lock(path: &Path, timeout: Duration) -> anyhow::Result<File> {
     match try_lock_for(&lock, timeout) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => bail!(runs_already(path, None)),
-        Err(TryLockError::Error(error)) => return Err(error).context("lock the state directory"),
+        Err(TryLockError::Error(error)) => {
+            let text = format!(
+                "lock {}: {error}: choose a directory on a file system with locks: --state-dir",
+                file.display()
+            );
+            bail!(Failed::new(exit::SYSTEM, text));
+        }
     }
     for below in ["jobs", "steps"] {
         make_private(&path.join(below))?;
     }
     Ok(lock)
-}
-
-fn known_step(path: &Path) -> Option<KnownStep> {
-    let job = path.file_name()?.to_str()?.parse().ok()?;
-    let launch = Launch::decode(&*fs::read(path).ok()?).ok()?;
-    let alive = matches!(File::open(path).ok()?.try_lock(), Err(TryLockError::WouldBlock));
-    Some(KnownStep { job, launch, alive })
-}
-
-/// The file of a step's launch, locked while the step runs.
-#[derive(Debug)]
-pub(crate) struct StepFile {
-    path: PathBuf,
-    /// The last one is at `path`; the others were there and were deleted. A daemon may still wait for their locks.
-    held: Vec<File>,
-}
-
-impl StepFile {
-    /// Creates the file again if it was deleted.
-    pub(crate) fn restore(&mut self) -> std::io::Result<()> {
-        let Some(held) = self.held.last() else { return Ok(()) };
-        let meta = held.metadata()?;
-        if fs::metadata(&self.path).is_ok_and(|there| (there.dev(), there.ino()) == (meta.dev(), meta.ino())) {
-            return Ok(());
-        }
-        let mut launch = vec![0; usize::try_from(meta.len()).unwrap_or(usize::MAX)];
-        held.read_exact_at(&mut launch, 0)?;
-        // Known steps have numbers as names: no daemon reads the file before it is locked.
-        let new = self.path.with_extension("new");
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.try_lock()?;
-        file.write_all(&launch)?;
-        fs::rename(&new, &self.path)?;
-        self.held.push(file);
-        Ok(())
-    }
-
-    /// Whether the file was deleted and created again.
-    pub(crate) fn was_restored(&self) -> bool {
-        self.held.len() > 1
-    }
-}
-
-/// Reads and locks a step's launch.
-pub(crate) fn take_step(state_dir: &Path, job: JobId) -> anyhow::Result<(Launch, StepFile)> {
-    let path = step(state_dir, job);
-    let mut file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
-    file.try_lock().with_context(|| format!("lock {}", path.display()))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).with_context(|| format!("read {}", path.display()))?;
-    let launch = Launch::decode(&*bytes).with_context(|| format!("read {}", path.display()))?;
-    Ok((launch, StepFile { path, held: vec![file] }))
 }
 
 /// Reads the inventory of the node; empty if the daemon has not written it.
@@ -345,19 +243,14 @@ pub(crate) fn inventory(state_dir: &Path) -> Inventory {
     bytes.and_then(|bytes| Inventory::decode(&*bytes).ok()).unwrap_or_default()
 }
 
-/// Returns the path of the unix socket of the daemon in a state directory.
+/// Returns the path of the unix socket of the daemon with this state directory. It changes when the daemon moves its sockets.
 pub(crate) fn socket(state_dir: &Path) -> PathBuf {
-    state_dir.join("rsd.sock")
-}
-
-/// Returns the path of the launch of a job's step.
-pub(crate) fn step(state_dir: &Path, job: JobId) -> PathBuf {
-    state_dir.join("steps").join(job.to_string())
+    entry_of(state_dir).join("rsd.sock")
 }
 
 /// The error for a second daemon of a state directory; `pid` is that of the first, if known.
 fn runs_already(state_dir: &Path, pid: Option<i32>) -> Failed {
-    let record = fs::read(state_dir.join("daemon.json")).ok();
+    let record = fs::read(state_dir.join(ENTRY_LINK).join("daemon.json")).ok();
     let record: Option<serde_json::Value> = record.and_then(|json| serde_json::from_slice(&json).ok());
     let running = match (record, pid) {
         (Some(daemon), _) => format!(
@@ -377,32 +270,63 @@ fn runs_already(state_dir: &Path, pid: Option<i32>) -> Failed {
     )
 }
 
-fn is_running(state_dir: &Path) -> bool {
-    let lock = File::open(state_dir.join("rsd.lock"));
-    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
-}
-
 /// Makes a directory with mode 0700, which only this user may enter.
 pub(crate) fn make_private(path: &Path) -> anyhow::Result<()> {
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    make_dir(path, 0o700)
+}
+
+/// Makes a directory of this user with this mode.
+pub(super) fn make_dir(path: &Path, mode: u32) -> anyhow::Result<()> {
+    let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
     made.with_context(|| format!("make the directory {}", path.display()))?;
     let meta = fs::metadata(path)?;
     if meta.uid() != nix::unistd::geteuid().as_raw() {
-        let text =
-            format!("the directory {} belongs to uid {}: choose another with --state-dir", path.display(), meta.uid());
+        let text = format!(
+            "the directory {} belongs to uid {}: choose another with --state-dir or RSD_RUNTIME_DIR",
+            path.display(),
+            meta.uid()
+        );
         bail!(Failed::new(exit::NOT_PERMITTED, text));
     }
-    if meta.mode() & 0o077 != 0 {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+    if meta.mode() & 0o777 != mode {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
     Ok(())
 }
 
+/// Checks that no other user can put a directory of theirs, or a link, in the place of a deleted one: keys are written into it. The
+/// nearest directory above it that exists must be this user's or root's, and writable by others only with the sticky bit.
+fn check_parent(path: &Path) -> anyhow::Result<()> {
+    let found = path.ancestors().skip(1).find_map(|above| Some((above, fs::metadata(above).ok()?)));
+    let Some((above, meta)) = found else { return Ok(()) };
+    let own = nix::unistd::geteuid().as_raw();
+    let is_safe = (meta.uid() == own || meta.uid() == 0) && (meta.mode() & 0o022 == 0 || meta.mode() & 0o1000 != 0);
+    if !is_safe {
+        let text =
+            format!("other users can write to {}: the keys of this daemon are not written there", above.display());
+        bail!(Failed::new(exit::NOT_PERMITTED, text));
+    }
+    if fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_dir()) {
+        bail!(Failed::new(exit::NOT_PERMITTED, format!("{} is not a directory", path.display())));
+    }
+    Ok(())
+}
+
+/// Replaces a file, and returns when it is on the disk, so that a crash of the machine does not undo it.
+fn replace_for_good(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    replace(path, bytes)?;
+    let sync = |path: &Path| File::open(path).and_then(|file| file.sync_all());
+    let synced = sync(path).and_then(|()| path.parent().map_or(Ok(()), sync));
+    synced.with_context(|| format!("write {} to the disk", path.display()))
+}
+
 /// Replaces a file completely or not at all: readers never see a partial file.
-fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let scratch = path.with_extension("new");
+    // A daemon that was killed may have left one. It is never opened: it could be a link, or belong to another user.
+    let _ = fs::remove_file(&scratch);
     let write = || -> std::io::Result<()> {
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&scratch)?.write_all(bytes)?;
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&scratch)?.write_all(bytes)?;
         fs::rename(&scratch, path)
     };
     write().with_context(|| format!("write {}", path.display()))
@@ -411,6 +335,20 @@ fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_is_not_made_again_where_other_users_can_put_another_in_its_place() {
+        let base = std::env::temp_dir().join(format!("rsd-parent-{}", std::process::id()));
+        fs::create_dir(&base).unwrap();
+        for (mode, is_safe) in [(0o755, true), (0o777, false), (0o1777, true), (0o770, false)] {
+            fs::set_permissions(&base, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(check_parent(&base.join("a/b")).is_ok(), is_safe, "{mode:o}");
+        }
+        fs::set_permissions(&base, fs::Permissions::from_mode(0o700)).unwrap();
+        std::os::unix::fs::symlink("/tmp", base.join("a")).unwrap();
+        assert!(check_parent(&base.join("a")).is_err(), "a link");
+        fs::remove_dir_all(&base).unwrap();
+    }
 
     #[test]
     fn a_lock_that_is_released_within_the_timeout_is_taken() {

@@ -100,6 +100,7 @@ impl Authority {
             node: Some(0),
             from_ms: issued.from_ms,
             until_ms: issued.until_ms,
+            ..Credentials::default()
         })
     }
 
@@ -115,6 +116,12 @@ impl Authority {
         self.sign(names_of_user(uid, &self.dvm), usages, public_key, now_ms, USER_LIFE)
     }
 
+    /// Checks that a public key has the only accepted form.
+    pub(crate) fn check_key(public_key: &[u8]) -> anyhow::Result<()> {
+        ensure!(public_key.len() == 65 && public_key[0] == 4, "the public key is not an uncompressed point on P-256");
+        Ok(())
+    }
+
     fn sign(
         &self,
         names: Vec<String>,
@@ -123,7 +130,7 @@ impl Authority {
         now_ms: u64,
         life: Duration,
     ) -> anyhow::Result<Issued> {
-        ensure!(public_key.len() == 65 && public_key[0] == 4, "the public key is not an uncompressed point on P-256");
+        Authority::check_key(public_key)?;
         let (from_ms, until_ms) = (before(now_ms, SKEW), now_ms + millis(life));
         let mut params = CertificateParams::new(names.clone())?;
         params.distinguished_name = called(&names[0]);

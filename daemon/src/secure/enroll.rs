@@ -1,7 +1,7 @@
 //! How a daemon that joins gets its certificate: the stored one, or a new one for a join token.
 //!
 //! The token is the user's, or comes from a daemon of the same user on this machine that listens at the address to join. So joining
-//! a DVM of one's own machine needs no token: whoever may use that daemon's unix socket may make tokens anyway.
+//! a DVM of one's own machine needs no token: a user who may use that daemon's unix socket may make tokens anyway.
 
 use std::net::ToSocketAddrs;
 use std::time::{Duration, Instant};
@@ -43,8 +43,10 @@ pub(crate) async fn credentials(
     let expired = stored.as_ref().is_some_and(|stored| stored.until_ms <= unix_ms());
     let stored = stored.filter(|_| !expired);
     let (mut backoff, end) = (Backoff::of_step(), Instant::now() + deadline);
+    // One key for all attempts: if the answer to one is lost, the next gets the same node id, and uses the token once.
+    let key = new_key().map_err(|error| cannot(exit::INTERNAL, join, &error.to_string()))?;
     loop {
-        let why = match attempt(join, token, stored.as_ref(), deadline).await {
+        let why = match attempt(join, token, stored.as_ref(), &key, deadline).await {
             Ok(Some(credentials)) => {
                 state_dir.write_credentials(&credentials)?;
                 info!(node = credentials.node, dvm = credentials.dvm, "this daemon has a certificate of its DVM");
@@ -75,6 +77,7 @@ async fn attempt(
     join: &str,
     token: Option<&Token>,
     stored: Option<&Credentials>,
+    key: &(Vec<u8>, Vec<u8>),
     deadline: Duration,
 ) -> Result<Option<Credentials>, Failure> {
     let local;
@@ -92,7 +95,7 @@ async fn attempt(
             None => return Err(without_token(join, deadline).await),
         },
     };
-    enroll(join, token, deadline).await.map(Some)
+    enroll(join, token, key, deadline).await.map(Some)
 }
 
 /// Returns the running daemon of this user that listens at this address of this machine.
@@ -106,14 +109,14 @@ async fn token_of(daemon: &find::Daemon, deadline: Duration) -> Result<Token, Fa
     let target = Target::Unix(daemon.socket());
     let channel = dial(&target, deadline).await.map_err(|error| Failure::Passing(error.to_string()))?;
     let ttl_ms = u64::try_from(OWN_TOKEN_TTL.as_millis()).unwrap_or_default();
-    let request = NewTokenRequest { ttl_ms, uses: 1 };
+    let request = NewTokenRequest { ttl_ms, uses: 1, login_uid: None };
     let reply = match tokio::time::timeout(deadline, access_client(channel).new_token(request)).await {
         Ok(reply) => reply,
         Err(_) => {
             return Err(Failure::Passing(format!("the daemon on this machine did not answer within {deadline:?}")));
         }
     };
-    let reply = reply.map_err(|status| of_status(&daemon.state_dir.display().to_string(), &status))?.into_inner();
+    let reply = reply.map_err(|status| of_status(&daemon.state_dir().display().to_string(), &status))?.into_inner();
     reply.token.parse().map_err(|_| Failure::Passing("the daemon on this machine has answered without a token".into()))
 }
 
@@ -139,11 +142,15 @@ async fn without_token(join: &str, deadline: Duration) -> Failure {
     Failure::Final(cannot(exit::NOT_PERMITTED, join, &why))
 }
 
-/// Exchanges a token for credentials.
-async fn enroll(join: &str, token: &Token, deadline: Duration) -> Result<Credentials, Failure> {
+/// Exchanges a token for credentials with this key, private and public.
+async fn enroll(
+    join: &str,
+    token: &Token,
+    (key, public_key): &(Vec<u8>, Vec<u8>),
+    deadline: Duration,
+) -> Result<Credentials, Failure> {
     let internal =
         |error: rsd_proto::transport::tls::TlsError| Failure::Final(cannot(exit::INTERNAL, join, &error.to_string()));
-    let (key, public_key) = new_key().map_err(internal)?;
     let dialer = Dialer::of_newcomer(token.authority).map_err(internal)?;
     let channel = dial(&Target::Tcp(join.to_owned(), dialer), deadline).await.map_err(|error| match error {
         DialError::Untrusted(Distrust::Foreign) => {
@@ -151,16 +158,24 @@ async fn enroll(join: &str, token: &Token, deadline: Duration) -> Result<Credent
                 "the token is of another DVM than the daemon there: make one on the head's machine: rsd token new";
             Failure::Final(cannot(exit::NOT_PERMITTED, join, why))
         }
-        DialError::Untrusted(why) => Failure::Final(cannot(exit::NOT_PERMITTED, join, &why.to_string())),
-        DialError::NotRunning(_) | DialError::NotPermitted { .. } | DialError::TimedOut(_) | DialError::Io(_) => {
-            Failure::Passing(error.to_string())
-        }
+        DialError::Untrusted(_)
+        | DialError::NotRunning(_)
+        | DialError::NotPermitted { .. }
+        | DialError::TimedOut(_)
+        | DialError::Io(_) => Failure::Passing(error.to_string()),
     })?;
     let secret = token.secret.to_vec().into();
-    let request = EnrollRequest { token: token.id, secret, public_key: public_key.into(), from: String::new() };
+    let daemon_uid = Some(nix::unistd::geteuid().as_raw());
+    let request = EnrollRequest {
+        token: token.id,
+        secret,
+        public_key: public_key.clone().into(),
+        from: String::new(),
+        daemon_uid,
+    };
     match tokio::time::timeout(deadline, access_client(channel).join(request)).await {
         Ok(Ok(reply)) => {
-            let credentials = credentials_of(key, reply.into_inner());
+            let credentials = credentials_of(key.clone(), reply.into_inner());
             match Fingerprint::of(&credentials.authority) == token.authority {
                 true => Ok(credentials),
                 false => Err(Failure::Passing("the daemon has answered with another DVM's authority".into())),
@@ -168,6 +183,27 @@ async fn enroll(join: &str, token: &Token, deadline: Duration) -> Result<Credent
         }
         Ok(Err(status)) => Err(of_status(join, &status)),
         Err(_) => Err(Failure::Passing(format!("no answer within {deadline:?}"))),
+    }
+}
+
+/// Checks that the head's users are those that this daemon may serve. In a DVM that serves all users, its daemons are root's. A head of
+/// one user runs that user's programs here as the user who runs this daemon, so root joins it only on purpose.
+///
+/// # Errors
+/// Why this daemon may not join.
+pub(crate) fn check_head(join: &str, credentials: &Credentials, trusted: Option<u32>) -> anyhow::Result<()> {
+    let own = nix::unistd::geteuid();
+    let refused = |why: String| Err(cannot(exit::NOT_PERMITTED, join, &why).into());
+    match credentials.head_uid {
+        _ if credentials.serves_all && !own.is_root() => {
+            refused("the DVM there serves all users of its machines, so only root runs its daemons".to_owned())
+        }
+        Some(uid) if own.is_root() && uid != 0 && trusted != Some(uid) => refused(format!(
+            "the head belongs to uid {uid} on its machine, whose programs would run as root here: join as a user, or, if you trust \
+             that user with this machine: --trust-user {uid}"
+        )),
+        None if own.is_root() => refused("it is unknown whose head it is: join with a new token".to_owned()),
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -181,6 +217,6 @@ fn of_status(join: &str, status: &tonic::Status) -> Failure {
 
 /// Returns the credentials of a key and the certificate that was issued for it.
 fn credentials_of(key: Vec<u8>, enrolled: Enrolled) -> Credentials {
-    let Enrolled { certificate, authority, dvm, node, from_ms, until_ms } = enrolled;
-    Credentials { key: key.into(), certificate, authority, dvm, node, from_ms, until_ms }
+    let Enrolled { certificate, authority, dvm, node, from_ms, until_ms, head_uid, serves_all } = enrolled;
+    Credentials { key: key.into(), certificate, authority, dvm, node, from_ms, until_ms, head_uid, serves_all }
 }

@@ -1,7 +1,6 @@
 //! What a daemon is in its DVM, and its certificate.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use rsd_proto::transport::Own;
@@ -11,6 +10,7 @@ use super::authority::Authority;
 use super::renew::{self, Source};
 use crate::clock::unix_ms;
 use crate::disk::state_dir::StateDir;
+use crate::way_up::WayUp;
 
 /// What a daemon is in its DVM.
 #[derive(Debug)]
@@ -62,6 +62,14 @@ impl Membership {
         }
     }
 
+    /// Returns whether the DVM serves all users. `head`: what a head decides.
+    pub(crate) fn serves_all(&self, head: impl FnOnce() -> bool) -> bool {
+        match self {
+            Membership::Alone | Membership::Head { .. } => head(),
+            Membership::Node { credentials, .. } => credentials.serves_all,
+        }
+    }
+
     pub(crate) fn authority(&self) -> Option<Arc<Authority>> {
         match self {
             Membership::Head { authority, .. } => Some(Arc::clone(authority)),
@@ -69,15 +77,15 @@ impl Membership {
         }
     }
 
-    /// Renews the certificate as long as the daemon runs. `join`: a joined daemon's way to the head.
-    pub(crate) fn spawn_renewal(&self, join: Option<String>, deadline: Duration, state_dir: &Arc<StateDir>) {
-        match (self, join) {
+    /// Renews the certificate as long as the daemon runs. `way_up`: a joined daemon's way to the head.
+    pub(crate) fn spawn_renewal(&self, way_up: Option<WayUp>, state_dir: &Arc<StateDir>) {
+        match (self, way_up) {
             (Membership::Head { authority, own, credentials }, _) => {
                 let source = Source::Authority(Arc::clone(authority));
                 tokio::spawn(renew::keep(own.clone(), source, credentials.clone()));
             }
-            (Membership::Node { own, credentials }, Some(address)) => {
-                let source = Source::Head { address, deadline, state_dir: Arc::clone(state_dir) };
+            (Membership::Node { own, credentials }, Some(way_up)) => {
+                let source = Source::Head { way_up, state_dir: Arc::clone(state_dir) };
                 tokio::spawn(renew::keep(own.clone(), source, credentials.clone()));
             }
             (Membership::Alone | Membership::Node { .. }, _) => {}

@@ -8,23 +8,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::unistd::geteuid;
-use rsd_core::rsd::{Answer, Call, TokenCall};
+use rsd_core::rsd::{Answer, Call, Caller, TokenCall};
 use rsd_proto::services::access_client::AccessClient;
 use rsd_proto::services::access_server::Access;
 use rsd_proto::transport::renewal::not_the_head;
 use rsd_proto::transport::token::{Fingerprint, Token};
-use rsd_proto::transport::{Own, Peer, Refusals, Stamped, Target, Who, access_client, dial, exit, refusal};
+use rsd_proto::transport::{Peer, Refusals, Stamped, Who, access_client, exit, refusal};
 use rsd_proto::v1::{
     EnrollRequest, Enrolled, ListTokensReply, ListTokensRequest, NewTokenReply, NewTokenRequest, RenewRequest,
     RevokeTokenRequest, TokenInfo,
 };
 use tonic::{Code, Request, Response, Status};
 
+use super::callers::{Callers, ROOT};
 use super::{Reply, status_of, unexpected};
 use crate::clock::unix_ms;
 use crate::door::Door;
 use crate::random::random;
 use crate::secure::authority::{Authority, Issued};
+use crate::way_up::WayUp;
 
 /// A token's life and uses, if the user sets none: enough to start the daemons of a small cluster by hand, one after the other.
 const TTL: Duration = Duration::from_secs(600);
@@ -39,6 +41,7 @@ pub(crate) struct HeadAccess {
     /// Where other daemons reach the head.
     pub(crate) listen: String,
     pub(crate) refusals: Refusals,
+    pub(crate) callers: Callers,
 }
 
 impl HeadAccess {
@@ -49,8 +52,8 @@ impl HeadAccess {
         })
     }
 
-    async fn tokens(&self, call: TokenCall) -> Result<Vec<TokenInfo>, Status> {
-        match self.door.call(Call::Token(call)).await {
+    async fn tokens(&self, caller: Caller, call: TokenCall) -> Result<Vec<TokenInfo>, Status> {
+        match self.door.call(caller, Call::Token(call)).await {
             Answer::Tokens(tokens) => Ok(tokens),
             Answer::Refused(refused) => Err(status_of(refused)),
             other => Err(unexpected(&other)),
@@ -61,14 +64,22 @@ impl HeadAccess {
     async fn enroll(&self, request: Request<EnrollRequest>, new_node: bool) -> Reply<Enrolled> {
         let authority = self.authority()?;
         let peer = peer(&request);
-        let EnrollRequest { token, secret, public_key, from } = request.into_inner();
+        let EnrollRequest { token, secret, public_key, from, daemon_uid } = request.into_inner();
+        if new_node && self.callers.serves_all && daemon_uid != Some(ROOT) {
+            let text = "the DVM serves all users of its machines, so only root runs its daemons";
+            return Err(refusal(Code::PermissionDenied, exit::NOT_PERMITTED, text));
+        }
         // A daemon of this DVM reports the address of the caller whose request it forwards.
         let from = match peer.from {
             Some(direct) if !matches!(peer.who, Who::Node(_)) => direct.to_string(),
             _ => from,
         };
-        let call = TokenCall::Redeem { id: token, hash: Fingerprint::of(&secret).0, from: from.clone(), new_node };
-        let (uid, node) = match self.door.call(Call::Token(call)).await {
+        // Before a use of the token is spent.
+        Authority::check_key(&public_key)
+            .map_err(|error| refusal(Code::InvalidArgument, exit::USAGE, error.to_string()))?;
+        let (hash, key) = (Fingerprint::of(&secret).0, Fingerprint::of(&public_key).0);
+        let call = TokenCall::Redeem { id: token, hash, key, from: from.clone(), new_node };
+        let (uid, node) = match self.door.call(Callers::daemon(), Call::Token(call)).await {
             Answer::Redeemed { uid, node } => (uid, node),
             Answer::Refused(refused) => {
                 self.refusals.report(from.parse::<IpAddr>().ok(), &refused.text);
@@ -80,26 +91,28 @@ impl HeadAccess {
             Some(node) => authority.for_node(node, &public_key, unix_ms()),
             None => authority.for_user(uid, &public_key, unix_ms()),
         };
-        enrolled(authority, node, issued)
+        self.enrolled(authority, node, issued)
+    }
+
+    fn enrolled(&self, authority: &Authority, node: Option<u32>, issued: anyhow::Result<Issued>) -> Reply<Enrolled> {
+        let refused =
+            |error| refusal(Code::InvalidArgument, exit::USAGE, format!("cannot sign the certificate: {error:#}"));
+        let Issued { certificate, from_ms, until_ms } = issued.map_err(refused)?;
+        Ok(Response::new(Enrolled {
+            certificate: certificate.into(),
+            authority: authority.certificate().to_vec().into(),
+            dvm: authority.dvm().to_owned(),
+            node,
+            from_ms,
+            until_ms,
+            head_uid: Some(geteuid().as_raw()),
+            serves_all: self.callers.serves_all,
+        }))
     }
 }
 
-fn enrolled(authority: &Authority, node: Option<u32>, issued: anyhow::Result<Issued>) -> Reply<Enrolled> {
-    let refused =
-        |error| refusal(Code::InvalidArgument, exit::USAGE, format!("cannot sign the certificate: {error:#}"));
-    let Issued { certificate, from_ms, until_ms } = issued.map_err(refused)?;
-    Ok(Response::new(Enrolled {
-        certificate: certificate.into(),
-        authority: authority.certificate().to_vec().into(),
-        dvm: authority.dvm().to_owned(),
-        node,
-        from_ms,
-        until_ms,
-    }))
-}
-
 fn peer<T>(request: &Request<T>) -> Peer {
-    let own = Peer { who: Who::Local { uid: geteuid().as_raw(), pid: None }, from: None };
+    let own = Peer { who: Who::Local { uid: geteuid().as_raw(), pid: None }, from: None, is_over: false };
     request.extensions().get::<Peer>().copied().unwrap_or(own)
 }
 
@@ -118,8 +131,8 @@ impl Access for HeadAccess {
         let who = peer(&request).who;
         let public_key = request.into_inner().public_key;
         match who {
-            Who::Node(node) => enrolled(authority, Some(node), authority.for_node(node, &public_key, unix_ms())),
-            Who::User(uid) => enrolled(authority, None, authority.for_user(uid, &public_key, unix_ms())),
+            Who::Node(node) => self.enrolled(authority, Some(node), authority.for_node(node, &public_key, unix_ms())),
+            Who::User(uid) => self.enrolled(authority, None, authority.for_user(uid, &public_key, unix_ms())),
             Who::Local { .. } | Who::Guest(_) => {
                 Err(refusal(Code::FailedPrecondition, exit::USAGE, "only the owner of a certificate can renew it"))
             }
@@ -128,24 +141,26 @@ impl Access for HeadAccess {
 
     async fn new_token(&self, request: Request<NewTokenRequest>) -> Reply<NewTokenReply> {
         let authority = self.authority()?.fingerprint();
-        let NewTokenRequest { ttl_ms, uses } = request.into_inner();
+        let caller = self.callers.of(&request)?;
+        let NewTokenRequest { ttl_ms, uses, login_uid: login } = request.into_inner();
         let ttl = if ttl_ms == 0 { TTL } else { Duration::from_millis(ttl_ms) };
         let uses = if uses == 0 { USES } else { uses };
         let failed = |error| Status::internal(format!("cannot read random bytes: {error}"));
         let (id, secret) = (u64::from_ne_bytes(random().map_err(failed)?), random::<16>().map_err(failed)?);
-        // The daemon's own user, or root on its behalf, makes tokens.
-        let uid = geteuid().as_raw();
-        let tokens = self.tokens(TokenCall::New { id, hash: Fingerprint::of(&secret).0, ttl, uses, uid }).await?;
+        let call = TokenCall::New { id, hash: Fingerprint::of(&secret).0, ttl, uses, login };
+        let tokens = self.tokens(caller, call).await?;
         let token = Token { authority, id, secret }.to_text();
         Ok(Response::new(NewTokenReply { token, info: tokens.first().copied(), listen: self.listen.clone() }))
     }
 
-    async fn list_tokens(&self, _: Request<ListTokensRequest>) -> Reply<ListTokensReply> {
-        Ok(Response::new(ListTokensReply { tokens: self.tokens(TokenCall::List).await? }))
+    async fn list_tokens(&self, request: Request<ListTokensRequest>) -> Reply<ListTokensReply> {
+        let caller = self.callers.of(&request)?;
+        Ok(Response::new(ListTokensReply { tokens: self.tokens(caller, TokenCall::List).await? }))
     }
 
     async fn revoke_token(&self, request: Request<RevokeTokenRequest>) -> Reply<TokenInfo> {
-        let tokens = self.tokens(TokenCall::Revoke { id: request.into_inner().id }).await?;
+        let caller = self.callers.of(&request)?;
+        let tokens = self.tokens(caller, TokenCall::Revoke { id: request.into_inner().id }).await?;
         Ok(Response::new(tokens.first().copied().unwrap_or_default()))
     }
 }
@@ -153,18 +168,13 @@ impl Access for HeadAccess {
 /// The service of a joined daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct ForwardAccess {
-    pub(crate) own: Own,
-    pub(crate) head: String,
-    pub(crate) deadline: Duration,
+    pub(crate) way_up: WayUp,
+    pub(crate) callers: Callers,
 }
 
 impl ForwardAccess {
     async fn head(&self) -> Result<AccessClient<Stamped>, Status> {
-        let target = Target::Tcp(self.head.clone(), self.own.dialer(None));
-        let channel = dial(&target, self.deadline).await.map_err(|error| {
-            refusal(Code::Unavailable, exit::UNREACHABLE, format!("the head at {} is unreachable: {error}", self.head))
-        })?;
-        Ok(access_client(channel))
+        Ok(access_client(self.way_up.dial().await?))
     }
 }
 
@@ -189,18 +199,18 @@ impl Access for ForwardAccess {
     }
 
     async fn renew(&self, _: Request<RenewRequest>) -> Reply<Enrolled> {
-        Err(not_the_head(&self.head))
+        Err(not_the_head(&self.way_up.address()))
     }
 
     async fn new_token(&self, request: Request<NewTokenRequest>) -> Reply<NewTokenReply> {
-        self.head().await?.new_token(request.into_inner()).await
+        self.head().await?.new_token(self.callers.forwarded(request)?).await
     }
 
     async fn list_tokens(&self, request: Request<ListTokensRequest>) -> Reply<ListTokensReply> {
-        self.head().await?.list_tokens(request.into_inner()).await
+        self.head().await?.list_tokens(self.callers.forwarded(request)?).await
     }
 
     async fn revoke_token(&self, request: Request<RevokeTokenRequest>) -> Reply<TokenInfo> {
-        self.head().await?.revoke_token(request.into_inner()).await
+        self.head().await?.revoke_token(self.callers.forwarded(request)?).await
     }
 }

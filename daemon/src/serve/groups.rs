@@ -2,8 +2,7 @@
 
 use std::pin::Pin;
 
-use nix::unistd::geteuid;
-use rsd_core::rsd::{Answer, Call, GroupCall};
+use rsd_core::rsd::{Answer, Call, Caller, GroupCall};
 use rsd_proto::join::{Event, Join};
 use rsd_proto::transport::{Peer, Who, exit};
 use rsd_proto::v1::{
@@ -14,7 +13,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
-use super::join::{self, Caller};
+use super::callers::Callers;
+use super::join::{self, Process};
 use super::{status_of, unexpected};
 use crate::door::Door;
 
@@ -22,20 +22,25 @@ use crate::door::Door;
 pub(crate) type JoinEvents = Pin<Box<dyn Stream<Item = Result<JoinEvent, Status>> + Send>>;
 
 /// `JoinGroup`, the same on every daemon.
-pub(crate) fn join(door: &Door, request: Request<JoinRequest>) -> Response<JoinEvents> {
+pub(crate) async fn join(
+    door: &Door,
+    callers: Callers,
+    request: Request<JoinRequest>,
+) -> Result<Response<JoinEvents>, Status> {
     let who = request.extensions().get::<Peer>().map(|peer| peer.who);
     let Some(Who::Local { uid, pid: caller_pid }) = who else {
         let text = "a process joins a group through the daemon of its own node".to_owned();
         let refused = Event::Error { code: exit::NOT_PERMITTED, text };
-        return Response::new(Box::pin(tokio_stream::once(Ok(message(refused)))));
+        return Ok(Response::new(Box::pin(tokio_stream::once(Ok(message(refused))))));
     };
+    let user = callers.name_of(callers.of(&request)?).await?;
     let JoinRequest { group, size, min, max, rank, timeout_ms, token, pid, export } = request.into_inner();
     let token = Some(token).filter(|token| !token.is_empty());
     let pid = Some(pid).filter(|pid| *pid > 0);
     let export = Some(export).filter(|export| !export.is_empty());
     let join = Join { group: Some(group), size, min, max, rank, timeout_ms, token, pid, export };
-    let events = join::over_grpc(door, Caller { uid, pid: caller_pid }, join);
-    Response::new(Box::pin(ReceiverStream::new(events).map(|event| Ok(message(event)))))
+    let events = join::over_grpc(door, Process { uid, user, pid: caller_pid }, join);
+    Ok(Response::new(Box::pin(ReceiverStream::new(events).map(|event| Ok(message(event))))))
 }
 
 fn message(event: Event) -> JoinEvent {
@@ -64,36 +69,35 @@ fn message(event: Event) -> JoinEvent {
     JoinEvent { event: Some(event) }
 }
 
-async fn one(door: &Door, call: GroupCall) -> Result<Response<GroupInfo>, Status> {
-    match door.call(Call::Group(call)).await {
+async fn one(door: &Door, caller: Caller, call: GroupCall) -> Result<Response<GroupInfo>, Status> {
+    match door.call(caller, Call::Group(call)).await {
         Answer::Group(info) => Ok(Response::new(*info)),
         Answer::Refused(refused) => Err(status_of(refused)),
         other => Err(unexpected(&other)),
     }
 }
 
-pub(crate) async fn create(door: &Door, rules: GroupRules) -> Result<Response<GroupInfo>, Status> {
-    // Only the daemon's own user may connect, or root on its behalf.
-    one(door, GroupCall::Create { rules, uid: geteuid().as_raw() }).await
+pub(crate) async fn create(door: &Door, caller: Caller, rules: GroupRules) -> Result<Response<GroupInfo>, Status> {
+    one(door, caller, GroupCall::Create(rules)).await
 }
 
-pub(crate) async fn list(door: &Door) -> Result<Response<ListGroupsReply>, Status> {
-    match door.call(Call::Group(GroupCall::List)).await {
+pub(crate) async fn list(door: &Door, caller: Caller) -> Result<Response<ListGroupsReply>, Status> {
+    match door.call(caller, Call::Group(GroupCall::List)).await {
         Answer::Groups(groups) => Ok(Response::new(ListGroupsReply { groups })),
         Answer::Refused(refused) => Err(status_of(refused)),
         other => Err(unexpected(&other)),
     }
 }
 
-pub(crate) async fn get(door: &Door, name: String) -> Result<Response<GroupInfo>, Status> {
-    one(door, GroupCall::Get(name)).await
+pub(crate) async fn get(door: &Door, caller: Caller, name: String) -> Result<Response<GroupInfo>, Status> {
+    one(door, caller, GroupCall::Get(name)).await
 }
 
-pub(crate) async fn close(door: &Door, name: String) -> Result<Response<GroupInfo>, Status> {
-    one(door, GroupCall::Close(name)).await
+pub(crate) async fn close(door: &Door, caller: Caller, name: String) -> Result<Response<GroupInfo>, Status> {
+    one(door, caller, GroupCall::Close(name)).await
 }
 
-pub(crate) async fn kick(door: &Door, request: KickRequest) -> Result<Response<GroupInfo>, Status> {
+pub(crate) async fn kick(door: &Door, caller: Caller, request: KickRequest) -> Result<Response<GroupInfo>, Status> {
     let KickRequest { name, pid, node } = request;
-    one(door, GroupCall::Kick { name, pid, node }).await
+    one(door, caller, GroupCall::Kick { name, pid, node }).await
 }

@@ -4,20 +4,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rsd_core::JobId;
-use rsd_core::rsd::{Answer, Call};
+use rsd_core::rsd::{Answer, Call, Caller};
 use rsd_proto::services::dvm_server::Dvm;
-use rsd_proto::transport::{exit, refusal};
+use rsd_proto::transport::{Share, Shares, exit, refusal};
 use rsd_proto::v1::{
-    CancelRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo, JobSelector,
-    JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries, KvFenceRequest, KvGetRequest, KvPutRequest,
-    KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest, ListNamesReply,
-    ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, PlanReply, PlanRequest, Record, ShutdownReply,
-    ShutdownRequest, SignalRequest, StatusReply, StatusRequest, job_event,
+    CancelRequest, ChangeNodeRequest, GroupInfo, GroupRules, GroupSelector, InputChunk, InputReply, JobEvent, JobInfo,
+    JobSelector, JobSpec, JoinRequest, KickRequest, KvDeleteRequest, KvDone, KvEntries, KvFenceRequest, KvGetRequest,
+    KvPutRequest, KvScope, KvValue, ListGroupsReply, ListGroupsRequest, ListJobsReply, ListJobsRequest, ListNamesReply,
+    ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, NodeInfo, PlanReply, PlanRequest, Record,
+    ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, WaitsReply, WaitsRequest, job_event,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use super::callers::Callers;
 use super::groups::{self, JoinEvents};
 use super::{About, Events, Reply, kv, reply, shutdown, status, status_of, unexpected};
 use crate::disk::job_log::{Follower, JobLogs};
@@ -33,16 +34,35 @@ pub(crate) struct HeadService {
     pub(crate) door: Door,
     pub(crate) logs: Arc<JobLogs>,
     pub(crate) about: About,
+    pub(crate) callers: Callers,
+    /// The clients that follow jobs.
+    pub(crate) followers: Shares,
 }
 
 impl HeadService {
-    async fn job(&self, call: Call) -> Reply<JobInfo> {
-        reply!(self.door.call(call).await, Answer::Job(job) => *job)
+    async fn job(&self, caller: Caller, call: Call) -> Reply<JobInfo> {
+        reply!(self.door.call(caller, call).await, Answer::Job(job) => *job)
     }
 
-    /// Returns a follower of a job's log from its beginning; 0 is the job submitted last.
-    async fn follow(&self, job: JobId) -> Result<(JobId, Follower), Status> {
-        let job = self.job(Call::GetJob(job)).await?.into_inner().job;
+    /// Counts a client that follows a job, until the result is dropped.
+    fn share(&self, caller: Caller) -> Result<Option<Share>, Status> {
+        if !self.callers.serves_all {
+            return Ok(None);
+        }
+        let full = || {
+            let most = self.followers.most();
+            let text = format!(
+                "{most} clients follow your jobs, and this DVM allows a user no more (setting users.followers): end some, or use \
+                 rsctl submit"
+            );
+            refusal(Code::ResourceExhausted, exit::NOT_PLACED, text)
+        };
+        self.followers.take(caller.uid, 0).map(Some).ok_or_else(full)
+    }
+
+    /// Returns a follower of a job's log from its beginning; 0 is the caller's last job.
+    async fn follow(&self, caller: Caller, job: JobId) -> Result<(JobId, Follower), Status> {
+        let job = self.job(caller, Call::GetJob(job)).await?.into_inner().job;
         let gone = || {
             refusal(
                 Code::NotFound,
@@ -87,39 +107,50 @@ impl Dvm for HeadService {
     type JoinGroupStream = JoinEvents;
 
     async fn submit(&self, request: Request<JobSpec>) -> Reply<Self::SubmitStream> {
+        let caller = self.callers.of(&request)?;
+        let user = self.callers.name_of(caller).await?;
+        let share = self.share(caller)?;
         let spec = request.into_inner();
         let attached = spec.attached;
-        let secret = random::<32>().map_err(|error| Status::internal(format!("cannot read random bytes: {error}")))?;
-        let secret = Bytes::copy_from_slice(&secret);
-        let job = match self.door.call(Call::Submit { spec: Box::new(spec), secret }).await {
+        let random = random::<44>().map_err(|error| Status::internal(format!("cannot read random bytes: {error}")))?;
+        let random = Bytes::copy_from_slice(&random);
+        let job = match self.door.call(caller, Call::Submit { spec: Box::new(spec), random, user }).await {
             Answer::Submitted(job) => job,
             Answer::Refused(refused) => return Err(status_of(refused)),
             other => return Err(unexpected(&other)),
         };
-        let (_, follower) = self.follow(job).await?;
+        let (_, follower) = self.follow(caller, job).await?;
         let (client, stream) = mpsc::channel(STREAM_QUEUE);
         let door = self.door.clone();
         tokio::spawn(async move {
             if !HeadService::send_events(follower, &client).await && attached {
-                door.call(Call::ClientGone(job)).await;
+                door.call(caller, Call::ClientGone(job)).await;
             }
+            drop(share);
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
     async fn plan(&self, request: Request<PlanRequest>) -> Reply<PlanReply> {
+        let caller = self.callers.of(&request)?;
         let call = Call::Plan(Box::new(request.into_inner()));
-        reply!(self.door.call(call).await, Answer::Plan(reply) => *reply)
+        reply!(self.door.call(caller, call).await, Answer::Plan(reply) => *reply)
     }
 
     async fn attach(&self, request: Request<JobSelector>) -> Reply<Self::AttachStream> {
-        let (_, follower) = self.follow(request.into_inner().job).await?;
+        let caller = self.callers.of(&request)?;
+        let (_, follower) = self.follow(caller, request.into_inner().job).await?;
         let (client, stream) = mpsc::channel(STREAM_QUEUE);
-        tokio::spawn(async move { HeadService::send_events(follower, &client).await });
+        let share = self.share(caller)?;
+        tokio::spawn(async move {
+            HeadService::send_events(follower, &client).await;
+            drop(share);
+        });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
     async fn input(&self, request: Request<Streaming<InputChunk>>) -> Reply<InputReply> {
+        let caller = self.callers.of(&request)?;
         let mut chunks = request.into_inner();
         let mut job = None;
         let mut delivered_bytes = 0;
@@ -133,7 +164,7 @@ impl Dvm for HeadService {
                 return Err(none());
             }
             let bytes = chunk.data.len() as u64;
-            match self.door.call(Call::Stdin { job, data: chunk.data, eof }).await {
+            match self.door.call(caller, Call::Stdin { job, data: chunk.data, eof }).await {
                 Answer::Stopped => delivered_bytes += bytes,
                 Answer::Refused(refused) => return Err(status_of(refused)),
                 other => return Err(unexpected(&other)),
@@ -145,17 +176,20 @@ impl Dvm for HeadService {
     }
 
     async fn logs(&self, request: Request<LogsRequest>) -> Reply<Self::LogsStream> {
+        let caller = self.callers.of(&request)?;
         let wanted = request.into_inner();
         if let Some(rank) = wanted.rank {
-            let job = self.job(Call::GetJob(wanted.job)).await?.into_inner();
+            let job = self.job(caller, Call::GetJob(wanted.job)).await?.into_inner();
             if job.ranks > 0 && rank >= job.ranks {
                 let text = format!("job {} has no rank {rank}: its ranks are 0 to {}", job.job, job.ranks - 1);
                 return Err(refusal(Code::NotFound, exit::NO_SUCH_JOB, text));
             }
         }
-        let (_, mut follower) = self.follow(wanted.job).await?;
+        let (_, mut follower) = self.follow(caller, wanted.job).await?;
         let (client, stream) = mpsc::channel(STREAM_QUEUE);
+        let share = self.share(caller)?;
         tokio::spawn(async move {
+            let _share = share;
             loop {
                 let event = match wanted.follow {
                     true => tokio::select! {
@@ -184,88 +218,108 @@ impl Dvm for HeadService {
     }
 
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Reply<ListJobsReply> {
+        let caller = self.callers.of(&request)?;
         let all = request.into_inner().all;
-        reply!(self.door.call(Call::ListJobs { all }).await, Answer::Jobs(jobs) => ListJobsReply { jobs })
+        reply!(self.door.call(caller, Call::ListJobs { all }).await, Answer::Jobs(jobs) => ListJobsReply { jobs })
     }
 
     async fn get_job(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
-        self.job(Call::GetJob(request.into_inner().job)).await
+        let caller = self.callers.of(&request)?;
+        self.job(caller, Call::GetJob(request.into_inner().job)).await
     }
 
     async fn wait(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
-        let (job, mut follower) = self.follow(request.into_inner().job).await?;
+        let caller = self.callers.of(&request)?;
+        let (job, mut follower) = self.follow(caller, request.into_inner().job).await?;
+        let _share = self.share(caller)?;
         follower.ended().await;
-        self.job(Call::GetJob(job)).await
+        self.job(caller, Call::GetJob(job)).await
     }
 
     async fn signal(&self, request: Request<SignalRequest>) -> Reply<JobInfo> {
+        let caller = self.callers.of(&request)?;
         let SignalRequest { job, rank, signal } = request.into_inner();
-        self.job(Call::Signal { job, rank, signal }).await
+        self.job(caller, Call::Signal { job, rank, signal }).await
     }
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Reply<JobInfo> {
+        let caller = self.callers.of(&request)?;
         let CancelRequest { job, grace_ms } = request.into_inner();
-        self.job(Call::Cancel { job, grace_ms }).await
+        self.job(caller, Call::Cancel { job, grace_ms }).await
+    }
+
+    async fn list_waits(&self, request: Request<WaitsRequest>) -> Reply<WaitsReply> {
+        let caller = self.callers.of(&request)?;
+        let job = request.into_inner().job;
+        reply!(self.door.call(caller, Call::ListWaits(job)).await, Answer::Waits(waits) => WaitsReply { waits })
     }
 
     async fn list_nodes(&self, request: Request<ListNodesRequest>) -> Reply<ListNodesReply> {
+        let caller = self.callers.of(&request)?;
         let load = request.into_inner().load;
-        reply!(self.door.call(Call::ListNodes { load }).await, Answer::Nodes(nodes) => ListNodesReply { nodes })
+        reply!(self.door.call(caller, Call::ListNodes { load }).await, Answer::Nodes(nodes) => ListNodesReply { nodes })
     }
 
     async fn join_group(&self, request: Request<JoinRequest>) -> Reply<JoinEvents> {
-        Ok(groups::join(&self.door, request))
+        groups::join(&self.door, self.callers, request).await
     }
 
     async fn create_group(&self, request: Request<GroupRules>) -> Reply<GroupInfo> {
-        groups::create(&self.door, request.into_inner()).await
+        groups::create(&self.door, self.callers.of(&request)?, request.into_inner()).await
     }
 
-    async fn list_groups(&self, _: Request<ListGroupsRequest>) -> Reply<ListGroupsReply> {
-        groups::list(&self.door).await
+    async fn list_groups(&self, request: Request<ListGroupsRequest>) -> Reply<ListGroupsReply> {
+        groups::list(&self.door, self.callers.of(&request)?).await
     }
 
     async fn get_group(&self, request: Request<GroupSelector>) -> Reply<GroupInfo> {
-        groups::get(&self.door, request.into_inner().name).await
+        groups::get(&self.door, self.callers.of(&request)?, request.into_inner().name).await
     }
 
     async fn close_group(&self, request: Request<GroupSelector>) -> Reply<GroupInfo> {
-        groups::close(&self.door, request.into_inner().name).await
+        groups::close(&self.door, self.callers.of(&request)?, request.into_inner().name).await
     }
 
     async fn kick_member(&self, request: Request<KickRequest>) -> Reply<GroupInfo> {
-        groups::kick(&self.door, request.into_inner()).await
+        groups::kick(&self.door, self.callers.of(&request)?, request.into_inner()).await
     }
 
-    async fn list_names(&self, _: Request<ListNamesRequest>) -> Reply<ListNamesReply> {
-        reply!(self.door.call(Call::ListNames).await, Answer::Names(names) => ListNamesReply { names })
+    async fn list_names(&self, request: Request<ListNamesRequest>) -> Reply<ListNamesReply> {
+        let caller = self.callers.of(&request)?;
+        reply!(self.door.call(caller, Call::ListNames).await, Answer::Names(names) => ListNamesReply { names })
     }
 
     async fn kv_put(&self, request: Request<KvPutRequest>) -> Reply<KvDone> {
-        kv::put(&self.door, request.into_inner()).await
+        kv::put(&self.door, self.callers.of(&request)?, request.into_inner()).await
     }
 
     async fn kv_get(&self, request: Request<KvGetRequest>) -> Reply<KvValue> {
-        kv::get(&self.door, request.into_inner()).await
+        kv::get(&self.door, self.callers.of(&request)?, request.into_inner()).await
     }
 
     async fn kv_list(&self, request: Request<KvScope>) -> Reply<KvEntries> {
-        kv::list(&self.door, request.into_inner()).await
+        kv::list(&self.door, self.callers.of(&request)?, request.into_inner()).await
     }
 
     async fn kv_delete(&self, request: Request<KvDeleteRequest>) -> Reply<KvDone> {
-        kv::delete(&self.door, request.into_inner()).await
+        kv::delete(&self.door, self.callers.of(&request)?, request.into_inner()).await
     }
 
     async fn kv_fence(&self, request: Request<KvFenceRequest>) -> Reply<KvDone> {
-        kv::fence(&self.door, request.into_inner()).await
+        kv::fence(&self.door, self.callers.of(&request)?, request.into_inner()).await
     }
 
-    async fn get_status(&self, _: Request<StatusRequest>) -> Reply<StatusReply> {
-        status(&self.door, &self.about).await
+    async fn change_node(&self, request: Request<ChangeNodeRequest>) -> Reply<NodeInfo> {
+        let caller = self.callers.of(&request)?;
+        let call = Call::ChangeNode(Box::new(request.into_inner()));
+        reply!(self.door.call(caller, call).await, Answer::Nodes(nodes) => nodes.into_iter().next().unwrap_or_default())
+    }
+
+    async fn get_status(&self, request: Request<StatusRequest>) -> Reply<StatusReply> {
+        status(&self.door, self.callers.of(&request)?, &self.about).await
     }
 
     async fn shutdown(&self, request: Request<ShutdownRequest>) -> Reply<ShutdownReply> {
-        shutdown(&self.door, request.into_inner()).await
+        shutdown(&self.door, self.callers.of(&request)?, request.into_inner()).await
     }
 }

@@ -5,13 +5,13 @@
 //! kernel identifies the process that has connected. The state machine decides about the join.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use bytes::Bytes;
 use nix::unistd::{Pid, geteuid};
-use rsd_core::rsd::{Input, MemberId};
+use rsd_core::rsd::{Caller, Input, MemberId};
 use rsd_proto::join::{BY_OTHER, Decoder, Event, Join, Line};
 use rsd_proto::transport::exit;
 use rsd_proto::v1::GroupJoin;
@@ -20,6 +20,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tracing::{debug, warn};
 
+use super::callers::{Callers, ROOT};
+use crate::disk::runtime_dir::RuntimeDir;
 use crate::door::{self, Door};
 use crate::random::random;
 use crate::spawn::{Watched, start_time};
@@ -40,18 +42,18 @@ struct Lease {
     process: Option<(Pid, Watched)>,
 }
 
-/// Listens in the state directory, for the daemon's own user and root.
-pub(crate) fn listen(state_dir: &Path) -> anyhow::Result<UnixListener> {
-    let path = state_dir.join(rsd_proto::join::SOCKET);
+/// Listens in the directory of the daemon's sockets, for its own user and root.
+pub(crate) fn listen(dir: &RuntimeDir) -> anyhow::Result<UnixListener> {
+    let path = dir.path().join(rsd_proto::join::SOCKET);
     // This daemon holds the lock, so an existing socket belonged to a dead daemon.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).with_context(|| format!("listen on {}", path.display()))?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(dir.socket_mode()))?;
     Ok(listener)
 }
 
 /// Serves the socket until the daemon ends.
-pub(crate) async fn serve(listener: UnixListener, door: Door) {
+pub(crate) async fn serve(listener: UnixListener, callers: Callers, door: Door) {
     let room = Arc::new(Semaphore::new(CLIENTS_MAX));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -59,8 +61,8 @@ pub(crate) async fn serve(listener: UnixListener, door: Door) {
             continue;
         };
         let Ok(credentials) = stream.peer_cred() else { continue };
-        let peer = Caller { uid: credentials.uid(), pid: credentials.pid().and_then(|pid| u32::try_from(pid).ok()) };
-        if peer.uid != 0 && peer.uid != geteuid().as_raw() {
+        let (uid, pid) = (credentials.uid(), credentials.pid().and_then(|pid| u32::try_from(pid).ok()));
+        if !callers.serves_all && uid != ROOT && uid != geteuid().as_raw() {
             continue;
         }
         let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
@@ -69,22 +71,26 @@ pub(crate) async fn serve(listener: UnixListener, door: Door) {
         };
         let door = door.clone();
         tokio::spawn(async move {
-            talk(stream, peer, &door).await;
+            // Without a name, the head refuses.
+            let user = callers.name_of(Caller { uid, is_admin: false }).await.unwrap_or_default();
+            talk(stream, Process { uid, user, pid }, &door).await;
             drop(permit);
         });
     }
 }
 
-/// Serves one client, from its request to its answer.
 /// The process that requests a join, over a unix socket.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Caller {
+#[derive(Debug, Clone)]
+pub(crate) struct Process {
     pub(crate) uid: u32,
+    /// The name of its user; empty in a DVM that serves one user.
+    pub(crate) user: String,
     /// Its pid in our namespace; None if the kernel does not report it.
     pub(crate) pid: Option<u32>,
 }
 
-async fn talk(mut stream: UnixStream, peer: Caller, door: &Door) {
+/// Serves one client, from its request to its answer.
+async fn talk(mut stream: UnixStream, peer: Process, door: &Door) {
     let lease = match tokio::time::timeout(TALK_DEADLINE, request(&mut stream)).await {
         Ok(Some(Ok(join))) => Lease::take(door, peer, join),
         Ok(Some(Err(refusal))) => Err(refusal),
@@ -146,7 +152,7 @@ async fn say(stream: &mut UnixStream, event: &Event) -> Result<(), ()> {
 
 impl Lease {
     /// Sends the core a request for a place; the core answers by events.
-    fn take(door: &Door, peer: Caller, join: Join) -> Result<Lease, Event> {
+    fn take(door: &Door, peer: Process, join: Join) -> Result<Lease, Event> {
         let refused = |code, text: String| Err(Event::Error { code, text });
         let other = join.pid.filter(|pid| Some(*pid) != peer.pid);
         let pid = other.or(peer.pid).unwrap_or(0);
@@ -166,8 +172,11 @@ impl Lease {
             }
             None => None,
         };
-        let (token, pmi_id) = match random::<20>() {
-            Ok(bytes) => (hex(&bytes[4..]), u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
+        let (token, pmi_id, random) = match random::<32>() {
+            Ok(bytes) => {
+                let pmi_id = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+                (hex(&bytes[4..20]), pmi_id, Bytes::copy_from_slice(&bytes[20..]))
+            }
             Err(error) => return refused(exit::INTERNAL, format!("cannot read random bytes: {error}")),
         };
         let join = GroupJoin {
@@ -183,7 +192,9 @@ impl Lease {
             pid,
             started,
             uid: peer.uid,
+            user: peer.user,
             by_other: process.is_some(),
+            random,
             ..GroupJoin::default()
         };
         debug!(group = join.group, pid, "a process requests a place");
@@ -215,7 +226,7 @@ impl Lease {
 }
 
 /// Serves a join over gRPC.
-pub(crate) fn over_grpc(door: &Door, peer: Caller, join: Join) -> mpsc::Receiver<Event> {
+pub(crate) fn over_grpc(door: &Door, peer: Process, join: Join) -> mpsc::Receiver<Event> {
     let (client, stream) = mpsc::channel(16);
     // Converts to the text form and back, so that the same values are invalid in both forms.
     let lease = Join::parse(join.line().trim_end())

@@ -40,7 +40,8 @@ impl Link for LinkService {
                 return;
             }
             door.send(Event::Link { link, down: sender });
-            door.send(Event::Input(Input::Hello { link, hello }));
+            let uid = peer.map_or(NOBODY, uid_of);
+            door.send(Event::Input(Input::Hello { link, hello, uid }));
             // The shell closes a link by dropping its sender; the child then closes this stream.
             while let Ok(Some(up)) = ups.message().await {
                 door.send(Event::Input(Input::Up { link, up }));
@@ -51,10 +52,27 @@ impl Link for LinkService {
     }
 }
 
+/// The uid of a peer that is no process of this machine: no job is its.
+const NOBODY: u32 = u32::MAX;
+
+fn uid_of(peer: Peer) -> u32 {
+    match peer.who {
+        Who::Local { uid, .. } => uid,
+        Who::Node(_) | Who::User(_) | Who::Guest(_) => NOBODY,
+    }
+}
+
 /// Checks that a child is the node that its certificate names, in this DVM: the head would take a node of another DVM for a new
 /// one and give it another id. Steps use the unix socket.
 fn may_attach(peer: Option<Peer>, hello: &Hello, dvm: Option<&str>) -> Result<(), Status> {
-    let Some(Who::Node(certified)) = peer.map(|peer| peer.who) else { return Ok(()) };
+    let certified = match (peer.map(|peer| peer.who), &hello.who) {
+        (Some(Who::Node(certified)), _) => certified,
+        (Some(Who::Local { .. }), Some(hello::Who::Step(_))) => return Ok(()),
+        (_, _) => {
+            let text = "the unix socket is for steps: daemons join over TCP (rsd start --join)";
+            return Err(refusal(Code::PermissionDenied, exit::NOT_PERMITTED, text));
+        }
+    };
     let named = match &hello.who {
         Some(hello::Who::Node(node)) if Some(&*node.dvm) != dvm => {
             let text = format!("the caller says that it is of DVM {:?}, and its certificate is of another", node.dvm);
@@ -79,7 +97,7 @@ mod tests {
 
     fn says(who: hello::Who, certified: Who) -> bool {
         let hello = Hello { version: String::new(), who: Some(who) };
-        may_attach(Some(Peer { who: certified, from: None }), &hello, Some("ours")).is_ok()
+        may_attach(Some(Peer { who: certified, from: None, is_over: false }), &hello, Some("ours")).is_ok()
     }
 
     fn node(id: u32) -> hello::Who {
@@ -102,6 +120,8 @@ mod tests {
         assert!(!says(node(8), Who::Node(7)));
         assert!(!says(node(0), Who::Node(7)), "a node without an id has not enrolled");
         assert!(!says(hello::Who::Step(StepHello::default()), Who::Node(7)), "steps use the unix socket");
-        assert!(says(hello::Who::Step(StepHello::default()), Who::Local { uid: 0, pid: None }));
+        let local = Who::Local { uid: 0, pid: None };
+        assert!(says(hello::Who::Step(StepHello::default()), local));
+        assert!(!says(node(7), local), "daemons have certificates");
     }
 }

@@ -4,9 +4,11 @@
 //! - [`head`]: clients' requests about the DVM, answered by the head; [`forward`]: the same on every other daemon, forwarded to
 //!   the head.
 //!   [`groups`], [`kv`]: two families of these calls. [`access`]: join tokens and certificates.
+//! - [`callers`]: the users who make requests.
 //! - [`link`]: child daemons and steps. [`pmi`]: ranks that speak gRPC. [`join`]: the socket for members of groups.
 
 pub(crate) mod access;
+pub(crate) mod callers;
 pub(crate) mod forward;
 mod groups;
 pub(crate) mod head;
@@ -17,7 +19,7 @@ pub(crate) mod pmi;
 
 use std::pin::Pin;
 
-use rsd_core::rsd::{Answer, Call, Refused};
+use rsd_core::rsd::{Answer, Call, Caller, Refused};
 use rsd_proto::transport::{exit, refusal};
 use rsd_proto::v1::{ShutdownReply, ShutdownRequest, StatusReply};
 use tonic::{Code, Response, Status};
@@ -64,8 +66,8 @@ macro_rules! reply {
 use reply;
 
 /// Answers a status request, in the same way on every daemon.
-pub(crate) async fn status(door: &Door, about: &About) -> Reply<StatusReply> {
-    reply!(door.call(Call::Status).await, Answer::Status(status) => StatusReply {
+pub(crate) async fn status(door: &Door, caller: Caller, about: &About) -> Reply<StatusReply> {
+    reply!(door.call(caller, Call::Status).await, Answer::Status(status) => StatusReply {
         state_dir: about.state_dir.clone(),
         started_ms: about.started_ms,
         ..*status
@@ -73,6 +75,6 @@ pub(crate) async fn status(door: &Door, about: &About) -> Reply<StatusReply> {
 }
 
 /// Handles a request to shut down, in the same way on every daemon.
-pub(crate) async fn shutdown(door: &Door, request: ShutdownRequest) -> Reply<ShutdownReply> {
-    reply!(door.call(Call::Shutdown { force: request.force }).await, Answer::Stopped => ShutdownReply {})
+pub(crate) async fn shutdown(door: &Door, caller: Caller, request: ShutdownRequest) -> Reply<ShutdownReply> {
+    reply!(door.call(caller, Call::Shutdown { force: request.force }).await, Answer::Stopped => ShutdownReply {})
 }

@@ -17,6 +17,7 @@ mod inherited;
 mod pidfd;
 mod pipe;
 mod program;
+mod user;
 mod warm;
 
 pub(crate) use confine::{ConfineError, CpuMask, MemoryPolicy};
@@ -25,6 +26,7 @@ pub(crate) use inherited::{Adopted, adopt, become_limited};
 pub(crate) use pidfd::{Watched, is_exiting, start_time};
 pub(crate) use pipe::{input_pipe, listening_socket, output_pipe, socket_pair};
 pub(crate) use program::{Interpreter, ProgramError, WdirError, check_env_line, check_wdir, resolve};
+pub(crate) use user::{become_user, detach_streams};
 pub(crate) use warm::map_own_text;
 
 use std::ffi::{CStr, CString, OsStr};

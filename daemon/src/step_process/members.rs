@@ -1,8 +1,10 @@
 //! The members of a group's epoch at the system level: the port of their PMI server, and the ends of their processes.
 //!
 //! PMI has no authentication of its own. The port is on loopback. A peer must have the uid of some member, and present that
-//! member's `PMI_ID`, a number that only the member has received.
+//! member's `PMI_ID`, a number that only the member has received. Connections of other users are closed at once, and each user has its
+//! own bound on silent ones, so that no other user can keep members out.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::rc::Rc;
@@ -25,7 +27,7 @@ use crate::spawn::{Watched, is_exiting};
 const KNOCK_DEADLINE: Duration = Duration::from_secs(10);
 /// A first line is `cmd=initack pmiid=N`.
 const KNOCK_BYTES_MAX: usize = 256;
-/// The most connections that have not yet presented their id.
+/// The most connections of one user that have not yet presented their id.
 const KNOCKS_MAX: usize = 256;
 /// The pause after a failure to accept, which usually means that no descriptors are left.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -46,17 +48,23 @@ pub(super) struct Members {
     port: u16,
     listener: Option<TcpListener>,
     by_id: HashMap<(u32, u32), Local>,
+    /// The members' users.
+    users: Users,
     /// Pid and start time of the processes that are known on this node.
     processes: HashMap<Local, (u32, u64)>,
     events: mpsc::UnboundedSender<Event>,
 }
+
+/// The users of the members, each with the places of its connections that have not yet presented an id.
+type Users = Rc<RefCell<HashMap<u32, Rc<Semaphore>>>>;
 
 impl Members {
     /// Listens. No connection is accepted as a member before [`Members::expect`].
     pub(super) async fn listen(events: mpsc::UnboundedSender<Event>) -> std::io::Result<Members> {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
-        Ok(Members { port, listener: Some(listener), by_id: HashMap::new(), processes: HashMap::new(), events })
+        let (by_id, users, processes) = (HashMap::new(), Users::default(), HashMap::new());
+        Ok(Members { port, listener: Some(listener), by_id, users, processes, events })
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -66,11 +74,12 @@ impl Members {
     /// Registers a member, and watches for the end of its process.
     pub(super) fn expect(&mut self, start: &MemberStart) {
         self.by_id.insert((start.pmi_id, start.uid), start.local);
+        self.users.borrow_mut().entry(start.uid).or_insert_with(|| Rc::new(Semaphore::new(KNOCKS_MAX)));
         if start.pid > 0 {
             self.processes.insert(start.local, (start.pid, start.started));
         }
         if let Some(listener) = self.listener.take() {
-            tokio::task::spawn_local(accept(listener, self.events.clone()));
+            tokio::task::spawn_local(accept(listener, Rc::clone(&self.users), self.events.clone()));
         }
         let Some(pid) = i32::try_from(start.pid).ok().filter(|pid| *pid > 0).map(Pid::from_raw) else { return };
         let (events, local) = (self.events.clone(), start.local);
@@ -104,8 +113,7 @@ impl Members {
     }
 }
 
-async fn accept(listener: TcpListener, events: mpsc::UnboundedSender<Event>) {
-    let room = Rc::new(Semaphore::new(KNOCKS_MAX));
+async fn accept(listener: TcpListener, users: Users, events: mpsc::UnboundedSender<Event>) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -115,13 +123,16 @@ async fn accept(listener: TcpListener, events: mpsc::UnboundedSender<Event>) {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let (room, events) = (Rc::clone(&room), events.clone());
+        let uid = stream.local_addr().ok().and_then(|local| loopback_peer_uid(local, peer));
+        let member = uid.and_then(|uid| Some((uid, Rc::clone(users.borrow().get(&uid)?))));
+        let Some((uid, room)) = member else {
+            debug!(%peer, uid, "dropped a connection of a user without members");
+            continue;
+        };
+        let events = events.clone();
         tokio::task::spawn_local(async move {
             // The semaphore is never closed.
             let Ok(_permit) = room.acquire().await else { return };
-            let Some(uid) = stream.local_addr().ok().and_then(|local| loopback_peer_uid(local, peer)) else {
-                return debug!(%peer, "dropped a connection of an unknown user");
-            };
             match tokio::time::timeout(KNOCK_DEADLINE, first_line(stream)).await {
                 Ok(Some((stream, pmi_id, bytes))) => {
                     let _ = events.send(Event::Knock(Knock { stream, pmi_id, uid, bytes }));

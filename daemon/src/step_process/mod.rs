@@ -15,6 +15,7 @@ mod ranks;
 mod spawning;
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use prost::Message;
 use rsd_core::leftovers::{self, Leftovers};
 use rsd_core::step::{Effect, Input, Local, Mapped, RankStart, SpawnWish, Status};
@@ -38,8 +39,10 @@ use tracing::{debug, warn};
 
 use crate::clock::Clock;
 use crate::descriptors::{self, Room};
-use crate::disk::state_dir::{self, StepFile};
+use crate::disk::state_dir;
+use crate::disk::step_files::{self, StepFile};
 use crate::options::StepOptions;
+use crate::owner::Owner;
 use crate::reap::{self, Exit};
 use crate::spawn::{self, Adopted};
 use link::Line;
@@ -63,6 +66,8 @@ enum Event {
 }
 
 pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
+    let settings = crate::settings::settings()?;
+    let given = options.user.as_ref().map(become_owner).transpose()?;
     spawn::seal_inherited().context("list inherited descriptors")?;
     // A signal to the daemon's terminal or process group must not reach this process.
     nix::unistd::setsid().context("leave the daemon's session")?;
@@ -70,7 +75,6 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
     if let Some(files) = options.nofile {
         descriptors::lower(files);
     }
-    let settings = crate::settings::settings()?;
     crate::logging::start(&settings.log.level, settings.log.format)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     let tuning = crate::settings::tuning(&settings);
@@ -80,9 +84,16 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
         let signals = Signals::listen()?;
         let inventory = state_dir::inventory(&options.state_dir);
         spawn::map_own_text();
-        let Some((job, node)) = wait_for_order().await? else { return Ok(()) };
+        let order = match options.order.as_deref() {
+            Some([job, node]) => Some((*job, NodeId::try_from(*node).context("read the order")?)),
+            Some(_) | None => wait_for_order().await?,
+        };
+        let Some((job, node)) = order else { return Ok(()) };
         // The lock shows daemons that this step is running.
-        let (launch, file) = state_dir::take_step(&options.state_dir, job)?;
+        let (launch, file) = match given {
+            Some(file) => step_files::take_given(file)?,
+            None => step_files::take_step(&options.state_dir, job)?,
+        };
         let map = launch.map.context("the launch has no map")?;
         let map = TaskMap::try_from(map).map_err(|error| anyhow!("the launch's map: {error}"))?;
         let ranks = map.count_on(node).into();
@@ -101,6 +112,18 @@ pub(crate) fn main(options: StepOptions) -> anyhow::Result<()> {
         let adopted = spawn::adopt(inherited.unwrap_or(&Inherited::default()), room);
         run(&options.state_dir, core, body, file, adopted, of_group, signals, first_line).await
     })
+}
+
+/// Becomes the job's user. Returns the file with the job's launch, which was standard input. If the process cannot become the user, it
+/// tells the daemon why on its standard output.
+fn become_owner(owner: &Owner) -> anyhow::Result<File> {
+    if let Err(error) = spawn::become_user(owner) {
+        println!("{error:#}");
+        return Err(error);
+    }
+    let launch = std::io::stdin().as_fd().try_clone_to_owned().context("open standard input")?;
+    spawn::detach_streams().context("detach from the daemon's streams")?;
+    Ok(File::from(launch))
 }
 
 /// The files that a rank of the job needs in its step, besides the pipes that all ranks need.
@@ -256,7 +279,7 @@ impl StepProcess {
                             if let Some(why) = unbound {
                                 self.core.handle(self.clock.now(), Input::Unbound(local, why), &mut effects);
                             }
-                            Input::Started(local)
+                            Input::Started(local, pid.as_raw() as u32)
                         }
                         Err(why) => Input::StartFailed(local, why),
                     };
@@ -347,6 +370,7 @@ impl StepProcess {
                 return Some(Input::Mapped(pid.map_or_else(Mapped::default, mapped::look)));
             }
             Effect::Signal(local, number) => self.signal(local, number),
+            Effect::Warn(why) => warn!(job = self.hello.job, "{why}"),
             Effect::Sweep => {
                 debug!("all ranks have ended");
                 self.sweep = Some(Leftovers::new(self.clock.now(), leftovers::GRACE));
@@ -370,7 +394,7 @@ impl StepProcess {
             Effect::Exit => {
                 debug!(job = self.hello.job, "the step is over");
                 if self.up.is_none() || self.file.was_restored() {
-                    let _ = std::fs::remove_file(state_dir::step(&self.state_dir, self.hello.job));
+                    step_files::forget(&self.state_dir, self.hello.job);
                 }
                 self.over = true;
             }
@@ -380,12 +404,12 @@ impl StepProcess {
 
     /// Describes the job that a rank requests to spawn.
     fn describe(&self, local: Local, app: usize, spawn: Spawn) -> Result<SpawnWish, String> {
-        let secret = crate::random::random::<32>().map_err(|error| format!("cannot read random bytes: {error}"))?;
+        let random = crate::random::random::<44>().map_err(|error| format!("cannot read random bytes: {error}"))?;
         let started =
             self.pids.iter().find(|(_, of)| **of == local).and_then(|(pid, _)| u32::try_from(pid.as_raw()).ok());
         let pid = started.or_else(|| self.members.as_ref().and_then(|members| members.pid(local)));
         let spawner = self.ranks.spawner(app, pid);
-        spawning::wish(spawn, spawner, Bytes::copy_from_slice(&secret), |path| std::fs::read_to_string(path))
+        spawning::wish(spawn, spawner, Bytes::copy_from_slice(&random), |path| std::fs::read_to_string(path))
     }
 
     fn signal(&mut self, local: Local, number: i32) {
@@ -436,7 +460,7 @@ impl StepProcess {
             return None;
         }
         self.sweep = None;
-        reap::remove_mpich_shm(&self.namespace);
+        reap::remove_mpich_shm(geteuid().as_raw(), &self.namespace);
         Some(Input::Swept)
     }
 

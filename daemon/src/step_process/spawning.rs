@@ -51,7 +51,7 @@ pub(super) struct Spawner {
 pub(super) fn wish(
     spawn: Spawn,
     spawner: Spawner,
-    secret: Bytes,
+    random: Bytes,
     read: impl Fn(&Path) -> io::Result<String>,
 ) -> Result<SpawnWish, String> {
     let mut apart = false;
@@ -86,7 +86,7 @@ pub(super) fn wish(
         ..JobSpec::default()
     };
     let preput = spawn.preput.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
-    Ok(SpawnWish { spec, soft, preput, apart, secret })
+    Ok(SpawnWish { spec, soft, preput, apart, random })
 }
 
 /// The info keys of a program.

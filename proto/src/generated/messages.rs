@@ -19,6 +19,15 @@ pub struct Block {
     #[prost(uint32, tag = "3")]
     pub ranks_per_node: u32,
 }
+/// A user of the machines of a DVM that serves several. A uid means the same user on all of its machines.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct User {
+    #[prost(uint32, tag = "1")]
+    pub uid: u32,
+    /// Its name by the machine that has admitted it; each node compares.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EnvVar {
     #[prost(bytes = "bytes", tag = "1")]
@@ -29,7 +38,8 @@ pub struct EnvVar {
 /// One entry of a host list, in the user's order. A name may occur more than once.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Host {
-    /// A node's name; "+n2": the third node; "+e", "+e:2": all or two idle nodes; "^a": excludes a.
+    /// A node's name or address; "+n2": the third node; "+id2": the node with id 2; "+e", "+e:2": all or two idle nodes; "+gpu=h200",
+    /// "+gpu=h200:2": all or two nodes with this label; "^a": excludes a.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// 4294967295: all slots of the node.
@@ -146,6 +156,8 @@ pub struct JobSpec {
     /// Absent: ranks inherit from their daemon.
     #[prost(message, optional, tag = "19")]
     pub inherited: ::core::option::Option<Inherited>,
+    #[prost(enumeration = "OnNodeLoss", tag = "20")]
+    pub on_node_loss: i32,
 }
 /// The attributes that ranks inherit from the process that submitted their job, or that spawned it.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -278,6 +290,9 @@ pub struct JobInfo {
     /// Whether its ranks are members of a group. rsd did not start them and never signals them.
     #[prost(bool, tag = "18")]
     pub joined: bool,
+    /// Whose job it is; absent in a DVM that serves one user.
+    #[prost(message, optional, tag = "19")]
+    pub owner: ::core::option::Option<User>,
 }
 /// One event of a job. A job's events are its log, which is append-only and which every client follows.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -296,6 +311,8 @@ pub mod job_event {
         pub job: u64,
         #[prost(string, tag = "2")]
         pub command: ::prost::alloc::string::String,
+        #[prost(message, optional, tag = "3")]
+        pub owner: ::core::option::Option<super::User>,
     }
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct Queued {
@@ -342,6 +359,19 @@ pub mod job_event {
         #[prost(string, tag = "9")]
         Notice(::prost::alloc::string::String),
     }
+}
+/// A rank that others wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RankWaiting {
+    #[prost(uint32, tag = "1")]
+    pub rank: u32,
+    #[prost(uint32, tag = "2")]
+    pub node: u32,
+    /// 0: unknown.
+    #[prost(uint32, tag = "3")]
+    pub pid: u32,
+    #[prost(enumeration = "RankState", tag = "4")]
+    pub state: i32,
 }
 /// A node's hardware and slots, as its daemon found them at its start.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -480,6 +510,20 @@ pub struct NodeInfo {
     pub joined_ms: u64,
     #[prost(message, optional, tag = "11")]
     pub load: ::core::option::Option<NodeLoad>,
+    /// Whether it takes no new ranks.
+    #[prost(bool, tag = "12")]
+    pub drained: bool,
+    /// By key.
+    #[prost(message, repeated, tag = "13")]
+    pub labels: ::prost::alloc::vec::Vec<Label>,
+}
+/// A property of a node that users select by, `gpu=h200`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Label {
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
 }
 /// Measured on request. Absent if the node did not answer in time.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -492,6 +536,35 @@ pub struct NodeLoad {
     pub daemon_rss_bytes: u64,
     #[prost(uint32, tag = "4")]
     pub steps: u32,
+}
+/// What the loss of a node does to a job with ranks there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum OnNodeLoss {
+    /// The job ends.
+    End = 0,
+    /// The other ranks continue.
+    Continue = 1,
+}
+impl OnNodeLoss {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::End => "ON_NODE_LOSS_END",
+            Self::Continue => "ON_NODE_LOSS_CONTINUE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ON_NODE_LOSS_END" => Some(Self::End),
+            "ON_NODE_LOSS_CONTINUE" => Some(Self::Continue),
+            _ => None,
+        }
+    }
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -560,6 +633,38 @@ impl JobState {
             "JOB_STATE_FAILED" => Some(Self::Failed),
             "JOB_STATE_CANCELLED" => Some(Self::Cancelled),
             "JOB_STATE_TIMED_OUT" => Some(Self::TimedOut),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum RankState {
+    Unknown = 0,
+    Starting = 1,
+    Running = 2,
+    Ended = 3,
+}
+impl RankState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unknown => "RANK_STATE_UNKNOWN",
+            Self::Starting => "RANK_STATE_STARTING",
+            Self::Running => "RANK_STATE_RUNNING",
+            Self::Ended => "RANK_STATE_ENDED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RANK_STATE_UNKNOWN" => Some(Self::Unknown),
+            "RANK_STATE_STARTING" => Some(Self::Starting),
+            "RANK_STATE_RUNNING" => Some(Self::Running),
+            "RANK_STATE_ENDED" => Some(Self::Ended),
             _ => None,
         }
     }
@@ -724,6 +829,90 @@ pub struct ListJobsReply {
     pub jobs: ::prost::alloc::vec::Vec<JobInfo>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WaitsRequest {
+    /// Only this job and the jobs that it spawned; absent: the whole DVM.
+    #[prost(uint64, optional, tag = "1")]
+    pub job: ::core::option::Option<u64>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WaitsReply {
+    #[prost(message, repeated, tag = "1")]
+    pub waits: ::prost::alloc::vec::Vec<Wait>,
+}
+/// Something that waits.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Wait {
+    /// The job that waits; 0: none.
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// How long it has been waiting, and after what time it stops waiting; absent: it waits as long as it takes.
+    #[prost(uint64, tag = "2")]
+    pub waiting_ms: u64,
+    #[prost(uint64, optional, tag = "3")]
+    pub left_ms: ::core::option::Option<u64>,
+    /// How many of `want` have arrived: ranks, members or participants, by kind.
+    #[prost(uint32, tag = "4")]
+    pub have: u32,
+    #[prost(uint32, tag = "5")]
+    pub want: u32,
+    /// Who has not, by rank; only the first of many.
+    #[prost(message, repeated, tag = "6")]
+    pub missing: ::prost::alloc::vec::Vec<RankWaiting>,
+    /// Nodes that have not answered, or whose link is cut; their ranks count as missing.
+    #[prost(message, repeated, tag = "8")]
+    pub silent: ::prost::alloc::vec::Vec<SilentNode>,
+    /// node_names\[i\] is the name of node_ids\[i\], for all nodes in `missing`.
+    #[prost(uint32, repeated, tag = "9")]
+    pub node_ids: ::prost::alloc::vec::Vec<u32>,
+    #[prost(string, repeated, tag = "10")]
+    pub node_names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(oneof = "wait::What", tags = "20, 21, 22, 23, 24, 25, 26, 27")]
+    pub what: ::core::option::Option<wait::What>,
+}
+/// Nested message and enum types in `Wait`.
+pub mod wait {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum What {
+        /// A queued job: why.
+        #[prost(string, tag = "20")]
+        Queue(::prost::alloc::string::String),
+        /// Ranks are being started.
+        #[prost(bool, tag = "21")]
+        Launch(bool),
+        /// Ranks are in the fence with this number.
+        #[prost(uint64, tag = "22")]
+        Fence(u64),
+        /// Ranks are being ended.
+        #[prost(bool, tag = "23")]
+        End(bool),
+        /// Members of this group.
+        #[prost(string, tag = "24")]
+        Group(::prost::alloc::string::String),
+        /// Participants of this fence of `rsctl kv`.
+        #[prost(string, tag = "25")]
+        KvFence(::prost::alloc::string::String),
+        /// Requests for this value.
+        #[prost(bytes, tag = "26")]
+        KvGet(::prost::bytes::Bytes),
+        /// The link to this node is cut.
+        #[prost(string, tag = "27")]
+        Node(::prost::alloc::string::String),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SilentNode {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Its ranks, as inclusive ranges: first, last, first, last, …
+    #[prost(uint32, repeated, tag = "3")]
+    pub ranks: ::prost::alloc::vec::Vec<u32>,
+    /// Whether its link is cut; otherwise it has not answered in time.
+    #[prost(bool, tag = "4")]
+    pub away: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SignalRequest {
     #[prost(uint64, tag = "1")]
     pub job: u64,
@@ -750,6 +939,43 @@ pub struct ListNodesRequest {
 pub struct ListNodesReply {
     #[prost(message, repeated, tag = "1")]
     pub nodes: ::prost::alloc::vec::Vec<NodeInfo>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ChangeNodeRequest {
+    /// As in a host list: a name, an address, "+n2" or "+id2".
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(oneof = "change_node_request::Change", tags = "2, 3, 4")]
+    pub change: ::core::option::Option<change_node_request::Change>,
+}
+/// Nested message and enum types in `ChangeNodeRequest`.
+pub mod change_node_request {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Change {
+        /// true: it takes no new ranks, until false.
+        #[prost(bool, tag = "2")]
+        Drain(bool),
+        #[prost(message, tag = "3")]
+        Label(super::LabelNode),
+        #[prost(message, tag = "4")]
+        Remove(super::RemoveNode),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LabelNode {
+    #[prost(message, repeated, tag = "1")]
+    pub set: ::prost::alloc::vec::Vec<Label>,
+    #[prost(string, repeated, tag = "2")]
+    pub delete: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveNode {
+    /// Stop its daemon first, if it is connected. Without it, such a node is not removed.
+    #[prost(bool, tag = "1")]
+    pub stop: bool,
+    /// Stop it although jobs run there.
+    #[prost(bool, tag = "2")]
+    pub force: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatusRequest {}
@@ -1108,7 +1334,7 @@ pub struct ShutdownReply {}
 pub struct Up {
     #[prost(
         oneof = "up::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 21, 30, 31, 22"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 12, 13, 14, 15, 16, 20, 21, 30, 31, 22"
     )]
     pub body: ::core::option::Option<up::Body>,
 }
@@ -1138,6 +1364,8 @@ pub mod up {
         StdinAck(super::StdinAck),
         #[prost(message, tag = "11")]
         Load(super::LoadReport),
+        #[prost(message, tag = "17")]
+        Waits(super::WaitReport),
         #[prost(message, tag = "12")]
         PmiResult(super::PmiResult),
         #[prost(message, tag = "13")]
@@ -1164,7 +1392,7 @@ pub mod up {
 pub struct Down {
     #[prost(
         oneof = "down::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 20, 30"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 23, 24, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30"
     )]
     pub body: ::core::option::Option<down::Body>,
 }
@@ -1192,6 +1420,10 @@ pub mod down {
         Stdin(super::Stdin),
         #[prost(message, tag = "10")]
         LoadProbe(super::LoadProbe),
+        #[prost(message, tag = "23")]
+        WaitProbe(super::WaitProbe),
+        #[prost(message, tag = "24")]
+        NodesLost(super::NodesLost),
         #[prost(message, tag = "11")]
         PmiCall(super::PmiCall),
         #[prost(message, tag = "12")]
@@ -1202,6 +1434,14 @@ pub mod down {
         Resync(super::Resync),
         #[prost(message, tag = "15")]
         Locations(super::Locations),
+        #[prost(message, tag = "16")]
+        Ancestors(super::Ancestors),
+        #[prost(message, tag = "17")]
+        Refused(super::Refused),
+        #[prost(message, tag = "18")]
+        CutOff(super::CutOff),
+        #[prost(message, tag = "19")]
+        Leave(super::Leave),
         #[prost(message, tag = "20")]
         GroupState(super::GroupState),
         #[prost(message, tag = "30")]
@@ -1234,9 +1474,15 @@ pub struct NodeHello {
     /// The DVM that it belonged to; empty at its first connection.
     #[prost(string, tag = "2")]
     pub dvm: ::prost::alloc::string::String,
-    /// Whether the head's Redirect sent it here.
+    /// Whether the head's Redirect sent it here, or the receiver was its parent before.
     #[prost(bool, tag = "3")]
     pub redirected: bool,
+    /// Whether the receiver was above its lost parent: it takes the daemon in if it has room.
+    #[prost(bool, tag = "4")]
+    pub orphan: bool,
+    /// The nodes that it has failed to reach since it lost its parent: the head sends it to none of them.
+    #[prost(uint32, repeated, tag = "5")]
+    pub unreachable: ::prost::alloc::vec::Vec<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StepHello {
@@ -1279,6 +1525,36 @@ pub struct Redirect {
     #[prost(string, tag = "5")]
     pub parent_addr: ::prost::alloc::string::String,
 }
+/// A last answer instead of both: the child must not connect here. A sentence.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Refused {
+    #[prost(string, tag = "1")]
+    pub why: ::prost::alloc::string::String,
+}
+/// The daemons above the receiver, its parent first and the head last. Sent after the Welcome, and when they change. A daemon whose
+/// parent dies connects to one of them.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Ancestors {
+    #[prost(string, tag = "1")]
+    pub dvm: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub above: ::prost::alloc::vec::Vec<Ancestor>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Ancestor {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    /// Where it accepts children; the first that answers is used.
+    #[prost(string, repeated, tag = "2")]
+    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// The way to the head has been cut for this long, here or above. It is restored with a Resync. A step that gets none in time ends
+/// its ranks: the head counts them as lost.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CutOff {
+    #[prost(uint64, tag = "1")]
+    pub ms: u64,
+}
 /// These nodes are now below the sender.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodesUp {
@@ -1317,6 +1593,9 @@ pub struct Launch {
     /// An encoded GroupEpoch, whose ranks already run and must not be started. Empty: an ordinary job.
     #[prost(bytes = "bytes", tag = "4")]
     pub group: ::prost::bytes::Bytes,
+    /// As whom the job runs; absent in a DVM that serves one user, whose daemons run everything as themselves.
+    #[prost(message, optional, tag = "5")]
+    pub owner: ::core::option::Option<User>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LaunchBody {
@@ -1531,6 +1810,20 @@ pub struct Kill {
     pub grace_ms: u64,
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
+    /// Only the ranks on these nodes; empty: all ranks of the job.
+    #[prost(uint32, repeated, tag = "4")]
+    pub nodes: ::prost::alloc::vec::Vec<u32>,
+}
+/// These nodes of a job are lost for good; the ranks on the others continue. Repeated for nodes that reconnect.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodesLost {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(uint32, repeated, tag = "2")]
+    pub nodes: ::prost::alloc::vec::Vec<u32>,
+    /// Why, a sentence about one of the ranks there.
+    #[prost(string, tag = "3")]
+    pub why: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LoadProbe {
@@ -1546,6 +1839,56 @@ pub struct LoadReport {
     #[prost(message, optional, tag = "3")]
     pub load: ::core::option::Option<NodeLoad>,
 }
+/// Asks the steps at and below the receiver what their ranks wait for. Each daemon asks its children and its steps, merges the
+/// answers, and sends what it has after `within_ms` at the latest.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WaitProbe {
+    #[prost(uint64, tag = "1")]
+    pub probe: u64,
+    /// Empty: all jobs.
+    #[prost(uint64, repeated, tag = "2")]
+    pub jobs: ::prost::alloc::vec::Vec<u64>,
+    #[prost(uint64, tag = "3")]
+    pub within_ms: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WaitReport {
+    #[prost(uint64, tag = "1")]
+    pub probe: u64,
+    #[prost(message, repeated, tag = "2")]
+    pub steps: ::prost::alloc::vec::Vec<RanksWaiting>,
+    /// Nodes whose daemon has not answered.
+    #[prost(uint32, repeated, tag = "3")]
+    pub silent: ::prost::alloc::vec::Vec<u32>,
+}
+/// The state of a job's ranks on some nodes, which all have completed the same fences.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RanksWaiting {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    /// The number of the fence that the ranks enter next.
+    #[prost(uint64, tag = "2")]
+    pub fence: u64,
+    /// How many ranks are in it, and how long the first of them has been.
+    #[prost(uint32, tag = "3")]
+    pub inside: u32,
+    #[prost(uint64, tag = "4")]
+    pub waiting_ms: u64,
+    /// How many ranks are being started, and how many have not ended.
+    #[prost(uint32, tag = "5")]
+    pub starting: u32,
+    #[prost(uint32, tag = "6")]
+    pub alive: u32,
+    /// The ranks that others may wait for: those not in the fence or, while the job is being ended, those that have not ended. By rank;
+    /// only the first of many.
+    #[prost(message, repeated, tag = "7")]
+    pub missing: ::prost::alloc::vec::Vec<RankWaiting>,
+    /// Nodes whose step is being started, and nodes whose step has not answered.
+    #[prost(uint32, repeated, tag = "8")]
+    pub unattached: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "9")]
+    pub silent: ::prost::alloc::vec::Vec<u32>,
+}
 /// Forwards a call of the gRPC Pmi service to the rank's step. `call` is a number of the forwarding daemon.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PmiCall {
@@ -1558,6 +1901,9 @@ pub struct PmiCall {
     /// For a fence: the same number when the call is repeated; 0: it will not be repeated.
     #[prost(uint64, tag = "8")]
     pub attempt: u64,
+    /// The job's namespace, as the caller knows it; empty: not checked.
+    #[prost(string, tag = "9")]
+    pub namespace: ::prost::alloc::string::String,
     #[prost(oneof = "pmi_call::Op", tags = "4, 5, 6, 7")]
     pub op: ::core::option::Option<pmi_call::Op>,
 }
@@ -1676,9 +2022,9 @@ pub struct SpawnCall {
     pub spec: ::prost::bytes::Bytes,
     #[prost(message, repeated, tag = "7")]
     pub preput: ::prost::alloc::vec::Vec<Kv>,
-    /// Fresh; see LaunchBody.
+    /// Fresh random bytes: 12 for the job's namespace, 32 for LaunchBody.secret.
     #[prost(bytes = "bytes", tag = "8")]
-    pub secret: ::prost::bytes::Bytes,
+    pub random: ::prost::bytes::Bytes,
     /// soft\[i\]: further acceptable numbers of ranks for apps\[i\].
     #[prost(message, repeated, tag = "9")]
     pub soft: ::prost::alloc::vec::Vec<Soft>,
@@ -1774,6 +2120,12 @@ pub struct GroupJoin {
     /// Whether another process requested the join.
     #[prost(bool, tag = "15")]
     pub by_other: bool,
+    /// The name of `uid` on its node; empty in a DVM that serves one user.
+    #[prost(string, tag = "16")]
+    pub user: ::prost::alloc::string::String,
+    /// 12 fresh random bytes, for the namespace of an epoch whose rank 0 it is.
+    #[prost(bytes = "bytes", tag = "17")]
+    pub random: ::prost::bytes::Bytes,
 }
 /// The member has left or was turned away.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1782,6 +2134,9 @@ pub struct GroupLeave {
     pub node: u32,
     #[prost(string, tag = "2")]
     pub token: ::prost::alloc::string::String,
+    /// As in its GroupJoin.
+    #[prost(uint32, tag = "3")]
+    pub uid: u32,
 }
 /// Sent to the daemon of a waiting member.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1872,6 +2227,14 @@ pub struct Master {
     #[prost(uint32, tag = "3")]
     pub port: u32,
 }
+/// This node must stop, as after `rsd stop` there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Leave {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    #[prost(bool, tag = "2")]
+    pub force: bool,
+}
 /// The DVM shuts down.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Stop {}
@@ -1937,6 +2300,9 @@ pub struct EnrollRequest {
     /// Set by a daemon that forwards the request: the caller's IP address.
     #[prost(string, tag = "4")]
     pub from: ::prost::alloc::string::String,
+    /// The user that runs the joining daemon; absent for a login.
+    #[prost(uint32, optional, tag = "5")]
+    pub daemon_uid: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RenewRequest {
@@ -1960,6 +2326,11 @@ pub struct Enrolled {
     pub from_ms: u64,
     #[prost(uint64, tag = "6")]
     pub until_ms: u64,
+    /// The user that runs the head, and whether the DVM serves all users.
+    #[prost(uint32, optional, tag = "7")]
+    pub head_uid: ::core::option::Option<u32>,
+    #[prost(bool, tag = "8")]
+    pub serves_all: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NewTokenRequest {
@@ -1968,6 +2339,9 @@ pub struct NewTokenRequest {
     pub ttl_ms: u64,
     #[prost(uint32, tag = "2")]
     pub uses: u32,
+    /// In a DVM that serves all users: the token only logs this user in. Absent: the caller; root's tokens then also admit daemons.
+    #[prost(uint32, optional, tag = "3")]
+    pub login_uid: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NewTokenReply {
@@ -1992,9 +2366,12 @@ pub struct TokenInfo {
     pub uses: u32,
     #[prost(bool, tag = "5")]
     pub revoked: bool,
-    /// The user who made it.
+    /// The user whom it logs in.
     #[prost(uint32, tag = "6")]
     pub uid: u32,
+    /// Whether it admits no daemons.
+    #[prost(bool, tag = "7")]
+    pub login_only: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListTokensRequest {}
@@ -2026,6 +2403,11 @@ pub struct Credentials {
     pub from_ms: u64,
     #[prost(uint64, tag = "7")]
     pub until_ms: u64,
+    /// As in Enrolled.
+    #[prost(uint32, optional, tag = "8")]
+    pub head_uid: ::core::option::Option<u32>,
+    #[prost(bool, tag = "9")]
+    pub serves_all: bool,
 }
 /// A file: the authority of a DVM.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2048,7 +2430,7 @@ pub struct KeptToken {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Kept {
-    #[prost(oneof = "kept::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "kept::What", tags = "1, 13, 3, 4, 5, 14, 7, 8, 9, 10, 11, 12, 20")]
     pub what: ::core::option::Option<kept::What>,
 }
 /// Nested message and enum types in `Kept`.
@@ -2058,8 +2440,8 @@ pub mod kept {
         /// The current state of a group, without waiting members and running epochs.
         #[prost(message, tag = "1")]
         Group(super::GroupInfo),
-        #[prost(string, tag = "2")]
-        GroupGone(::prost::alloc::string::String),
+        #[prost(message, tag = "13")]
+        GroupGone(super::KeptGroupGone),
         /// An epoch has begun.
         #[prost(message, tag = "3")]
         Epoch(super::KeptEpoch),
@@ -2068,8 +2450,8 @@ pub mod kept {
         EpochOver(u64),
         #[prost(message, tag = "5")]
         Name(super::PublishedName),
-        #[prost(bytes, tag = "6")]
-        NameGone(::prost::bytes::Bytes),
+        #[prost(message, tag = "14")]
+        NameGone(super::KeptNameGone),
         /// The answer to a call that must not be executed twice.
         #[prost(message, tag = "7")]
         Answer(super::NameResult),
@@ -2085,7 +2467,25 @@ pub mod kept {
         Token(super::KeptToken),
         #[prost(fixed64, tag = "12")]
         TokenGone(u64),
+        /// The current state of a node; without marks it is forgotten.
+        #[prost(message, tag = "20")]
+        Node(super::KeptNode),
     }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeptGroupGone {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub owner_uid: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeptNameGone {
+    /// The job that had published it.
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub name: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct KeptEpoch {
@@ -2121,4 +2521,14 @@ pub struct KeptValue {
     /// The rank that put it.
     #[prost(uint32, optional, tag = "4")]
     pub rank: ::core::option::Option<u32>,
+}
+/// What a user has said about a node.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct KeptNode {
+    #[prost(uint32, tag = "1")]
+    pub node: u32,
+    #[prost(bool, tag = "2")]
+    pub drained: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub labels: ::prost::alloc::vec::Vec<Label>,
 }

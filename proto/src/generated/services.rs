@@ -278,6 +278,25 @@ pub mod dvm_client {
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "Cancel"));
             self.inner.unary(req, path, codec).await
         }
+        /// Lists what waits now, for whom, and since when: queued jobs, launches, fences, ends of jobs, groups, values, cut links.
+        pub async fn list_waits(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::WaitsRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::WaitsReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/ListWaits");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "ListWaits"));
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn list_nodes(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::ListNodesRequest>,
@@ -297,6 +316,25 @@ pub mod dvm_client {
             let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/ListNodes");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "ListNodes"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Drains, resumes, labels or removes a node. Only for the DVM's own user, or root.
+        pub async fn change_node(
+            &mut self,
+            request: impl tonic::IntoRequest<crate::v1::ChangeNodeRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::NodeInfo>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rsd.v1.Dvm/ChangeNode");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rsd.v1.Dvm", "ChangeNode"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn get_status(
@@ -659,6 +697,11 @@ pub mod dvm_server {
             &self,
             request: tonic::Request<crate::v1::CancelRequest>,
         ) -> std::result::Result<tonic::Response<crate::v1::JobInfo>, tonic::Status>;
+        /// Lists what waits now, for whom, and since when: queued jobs, launches, fences, ends of jobs, groups, values, cut links.
+        async fn list_waits(
+            &self,
+            request: tonic::Request<crate::v1::WaitsRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::WaitsReply>, tonic::Status>;
         async fn list_nodes(
             &self,
             request: tonic::Request<crate::v1::ListNodesRequest>,
@@ -666,6 +709,11 @@ pub mod dvm_server {
             tonic::Response<crate::v1::ListNodesReply>,
             tonic::Status,
         >;
+        /// Drains, resumes, labels or removes a node. Only for the DVM's own user, or root.
+        async fn change_node(
+            &self,
+            request: tonic::Request<crate::v1::ChangeNodeRequest>,
+        ) -> std::result::Result<tonic::Response<crate::v1::NodeInfo>, tonic::Status>;
         async fn get_status(
             &self,
             request: tonic::Request<crate::v1::StatusRequest>,
@@ -1268,6 +1316,49 @@ pub mod dvm_server {
                     };
                     Box::pin(fut)
                 }
+                "/rsd.v1.Dvm/ListWaits" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListWaitsSvc<T: Dvm>(pub Arc<T>);
+                    impl<T: Dvm> tonic::server::UnaryService<crate::v1::WaitsRequest>
+                    for ListWaitsSvc<T> {
+                        type Response = crate::v1::WaitsReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::WaitsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::list_waits(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListWaitsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/rsd.v1.Dvm/ListNodes" => {
                     #[allow(non_camel_case_types)]
                     struct ListNodesSvc<T: Dvm>(pub Arc<T>);
@@ -1296,6 +1387,51 @@ pub mod dvm_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListNodesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rsd.v1.Dvm/ChangeNode" => {
+                    #[allow(non_camel_case_types)]
+                    struct ChangeNodeSvc<T: Dvm>(pub Arc<T>);
+                    impl<
+                        T: Dvm,
+                    > tonic::server::UnaryService<crate::v1::ChangeNodeRequest>
+                    for ChangeNodeSvc<T> {
+                        type Response = crate::v1::NodeInfo;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::v1::ChangeNodeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Dvm>::change_node(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ChangeNodeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

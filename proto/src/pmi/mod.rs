@@ -6,12 +6,14 @@
 //! - [`mapping`]: the mapping of ranks to nodes, as the string that every MPI requests first.
 //! - [`environment`]: the variables that a launcher sets, and those that ranks must not inherit.
 //! - [`listening`]: rsd's extension of PMI by which ranks connect without an exchange of addresses.
+//! - [`losses`]: rsd's extension of PMI that tells ranks which others are lost.
 //! - [`sets`]: rsd's extension of PMI that describes the process sets a rank belongs to.
 //!
 //! The rules kept here were observed on the wire of the peers: MPICH 3.x to 5.x, MVAPICH2, Intel MPI.
 
 pub mod environment;
 pub mod listening;
+pub mod losses;
 pub mod mapping;
 pub mod sets;
 pub mod spawning;

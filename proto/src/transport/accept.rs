@@ -13,6 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use super::conn::{Conn, Refusals, Tls, Who};
 use super::crowd::Crowd;
 use super::own_uid;
+use super::shares::{Share, Shares};
 use super::tls::Own;
 
 /// The deadline of a TLS handshake on the accepting side.
@@ -33,18 +34,48 @@ pub struct TcpDoor {
     pub refusals: Refusals,
 }
 
+/// Whose connections are accepted.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// Whether the daemon serves all users of the machine.
+    pub serves_all: bool,
+    /// How many connections each user may have.
+    pub connections: Shares,
+}
+
+/// The most connections of a user beyond its share, whose requests are refused with the reason. Further ones are closed.
+const OVER_MAX: usize = 16;
+
+impl Admission {
+    /// Counts a connection of a user; None: it must be closed.
+    fn count(&self, uid: u32) -> Option<Option<Share>> {
+        match self.serves_all {
+            true => self.connections.take(uid, OVER_MAX).map(Some),
+            false => Some(None),
+        }
+    }
+}
+
 /// Accepts connections on both kinds of listener, checks them by the rules of [`transport`](super), and passes them to a tonic
 /// server. Of the unix listeners that `unix` gives, the latest is served. Stops when the result is dropped.
-pub fn accept(unix: mpsc::Receiver<UnixListener>, tcp: Option<TcpDoor>) -> mpsc::Receiver<io::Result<Conn>> {
+pub fn accept(
+    unix: mpsc::Receiver<UnixListener>,
+    tcp: Option<TcpDoor>,
+    admission: Admission,
+) -> mpsc::Receiver<io::Result<Conn>> {
     let (sender, receiver) = mpsc::channel(16);
-    tokio::spawn(accept_unix(unix, sender.clone()));
+    tokio::spawn(accept_unix(unix, admission.clone(), sender.clone()));
     if let Some(tcp) = tcp {
-        tokio::spawn(accept_tcp(tcp, sender));
+        tokio::spawn(accept_tcp(tcp, admission, sender));
     }
     receiver
 }
 
-async fn accept_unix(mut unix: mpsc::Receiver<UnixListener>, sender: mpsc::Sender<io::Result<Conn>>) {
+async fn accept_unix(
+    mut unix: mpsc::Receiver<UnixListener>,
+    admission: Admission,
+    sender: mpsc::Sender<io::Result<Conn>>,
+) {
     let Some(mut listener) = unix.recv().await else { return };
     loop {
         let accepted = tokio::select! {
@@ -57,9 +88,10 @@ async fn accept_unix(mut unix: mpsc::Receiver<UnixListener>, sender: mpsc::Sende
         match accepted {
             Some(Ok((stream, _))) => {
                 let uid = stream.peer_cred().map(|peer| peer.uid());
-                if uid.is_ok_and(|uid| uid == 0 || uid == own_uid()) {
+                let known = uid.ok().filter(|uid| admission.serves_all || *uid == 0 || *uid == own_uid());
+                if let Some(share) = known.and_then(|uid| admission.count(uid)) {
                     // The receiver is dropped only when the server stops.
-                    let _ = sender.send(Ok(Conn::Unix(stream))).await;
+                    let _ = sender.send(Ok(Conn::Unix(stream, share))).await;
                 }
             }
             Some(Err(_)) => {}
@@ -68,15 +100,16 @@ async fn accept_unix(mut unix: mpsc::Receiver<UnixListener>, sender: mpsc::Sende
     }
 }
 
-async fn accept_tcp(tcp: TcpDoor, sender: mpsc::Sender<io::Result<Conn>>) {
+async fn accept_tcp(tcp: TcpDoor, admission: Admission, sender: mpsc::Sender<io::Result<Conn>>) {
     let (handshakes, guests) = (Crowd::new(HANDSHAKES_MAX), Crowd::new(GUESTS_MAX));
     while let Some(accepted) = next(&sender, tcp.listener.accept()).await {
         let Ok((stream, peer)) = accepted else { continue };
-        let mut place = handshakes.enter();
+        let mut place = handshakes.enter(peer.ip());
         let (own, refusals, guests, sender) = (tcp.own.clone(), tcp.refusals.clone(), guests.clone(), sender.clone());
+        let admission = admission.clone();
         tokio::spawn(async move {
             let done = tokio::select! {
-                done = tokio::time::timeout(HANDSHAKE_DEADLINE, admit(stream, peer, &own, &guests)) => {
+                done = tokio::time::timeout(HANDSHAKE_DEADLINE, admit(stream, peer, &own, &guests, &admission)) => {
                     done.unwrap_or(Err("it did not complete a TLS handshake within a second".into()))
                 }
                 () = &mut place => Err("too many connections are in their TLS handshake".into()),
@@ -92,7 +125,13 @@ async fn accept_tcp(tcp: TcpDoor, sender: mpsc::Sender<io::Result<Conn>>) {
 }
 
 /// Performs the handshake of an accepted connection. None: the caller has closed it without a word, as a probe of the port does.
-async fn admit(stream: TcpStream, from: SocketAddr, own: &Own, guests: &Crowd) -> Result<Option<Conn>, String> {
+async fn admit(
+    stream: TcpStream,
+    from: SocketAddr,
+    own: &Own,
+    guests: &Crowd,
+    admission: &Admission,
+) -> Result<Option<Conn>, String> {
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
     // What a program sends that does not speak TLS shows in its first byte; 22 begins a handshake.
     let mut first = [0];
@@ -108,8 +147,13 @@ async fn admit(stream: TcpStream, from: SocketAddr, own: &Own, guests: &Crowd) -
     let stream = TlsAcceptor::from(own.server()).accept(stream).await;
     let stream = stream.map_err(|error| format!("its TLS handshake failed: {error}"))?;
     let recognised = own.recognise(stream.get_ref().1.peer_certificates());
-    let guest = recognised.is_err().then(|| guests.enter());
-    Ok(Some(Conn::Tls(Box::new(Tls::accepted(stream, Who::of(recognised), from.ip(), guest)))))
+    let guest = recognised.is_err().then(|| guests.enter(from.ip()));
+    let who = Who::of(recognised);
+    let share = match who {
+        Who::User(uid) => admission.count(uid).ok_or_else(|| format!("user {uid} has too many connections"))?,
+        Who::Local { .. } | Who::Node(_) | Who::Guest(_) => None,
+    };
+    Ok(Some(Conn::Tls(Box::new(Tls::accepted(stream, who, from.ip(), guest, share)))))
 }
 
 /// Tells a program that speaks HTTP, or a person with a terminal, what this port is.

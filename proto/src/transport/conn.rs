@@ -16,6 +16,7 @@ use tonic::transport::server::Connected;
 
 use super::crowd::Place;
 use super::own_uid;
+use super::shares::Share;
 use super::tls::{Owner, Unrecognised};
 
 /// How long a guest's connection may last: enrolling takes milliseconds.
@@ -24,8 +25,8 @@ const GUEST_LIFETIME: Duration = Duration::from_secs(10);
 /// A connection of either kind.
 #[derive(Debug)]
 pub enum Conn {
-    /// Over the unix socket.
-    Unix(UnixStream),
+    /// Over the unix socket; an accepted one is counted.
+    Unix(UnixStream, Option<Share>),
     /// Over TCP.
     Tls(Box<Tls>),
 }
@@ -37,27 +38,37 @@ pub struct Tls {
     peer: Peer,
     /// The end of a guest's connection, and its place among the guests.
     guest: Option<(Pin<Box<Sleep>>, Place)>,
+    /// Counts a user's connection.
+    #[expect(dead_code, reason = "dropping it ends the count")]
+    share: Option<Share>,
 }
 
 impl Tls {
     /// A connection that this process has opened.
     pub(super) fn dialled(stream: client::TlsStream<TcpStream>) -> Tls {
         // Only the accepting side asks for the peer.
-        let peer = Peer { who: Who::Guest(Unrecognised::NoCertificate), from: None };
-        Tls { stream: stream.into(), peer, guest: None }
+        let peer = Peer { who: Who::Guest(Unrecognised::NoCertificate), from: None, is_over: false };
+        Tls { stream: stream.into(), peer, guest: None, share: None }
     }
 
-    /// A connection that was accepted from this address. `place`: a guest's.
-    pub(super) fn accepted(stream: server::TlsStream<TcpStream>, who: Who, from: IpAddr, place: Option<Place>) -> Tls {
+    /// A connection that was accepted from this address. `place`: a guest's; `share`: a user's.
+    pub(super) fn accepted(
+        stream: server::TlsStream<TcpStream>,
+        who: Who,
+        from: IpAddr,
+        place: Option<Place>,
+        share: Option<Share>,
+    ) -> Tls {
+        let is_over = share.as_ref().is_some_and(Share::is_over);
         let guest = place.map(|place| (Box::pin(sleep(GUEST_LIFETIME)), place));
-        Tls { stream: stream.into(), peer: Peer { who, from: Some(from) }, guest }
+        Tls { stream: stream.into(), peer: Peer { who, from: Some(from), is_over }, guest, share }
     }
 }
 
 macro_rules! each {
     ($conn:expr, $io:ident => $call:expr) => {
         match $conn.get_mut() {
-            Conn::Unix($io) => $call,
+            Conn::Unix($io, _) => $call,
             Conn::Tls(tls) => {
                 let $io = &mut tls.stream;
                 $call
@@ -119,6 +130,8 @@ pub struct Peer {
     pub who: Who,
     /// The address from which it has connected over TCP.
     pub from: Option<IpAddr>,
+    /// Whether its user has more connections than allowed with this one.
+    pub is_over: bool,
 }
 
 /// Who the peer of a connection is.
@@ -126,7 +139,7 @@ pub struct Peer {
 pub enum Who {
     /// A process on this machine, over the unix socket.
     Local {
-        /// Its user: the daemon's own user or root, because others are refused.
+        /// Its user: the daemon's own user or root, unless the daemon serves all users.
         uid: u32,
         /// Its pid in our namespace; None if the kernel does not report it.
         pid: Option<u32>,
@@ -183,11 +196,12 @@ impl Connected for Conn {
     type ConnectInfo = Peer;
     fn connect_info(&self) -> Peer {
         match self {
-            Conn::Unix(stream) => {
+            Conn::Unix(stream, share) => {
                 let peer = stream.peer_cred();
                 let pid = peer.as_ref().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
                 let uid = peer.map_or_else(|_| own_uid(), |peer| peer.uid());
-                Peer { who: Who::Local { uid, pid: pid.filter(|pid| *pid > 0) }, from: None }
+                let is_over = share.as_ref().is_some_and(Share::is_over);
+                Peer { who: Who::Local { uid, pid: pid.filter(|pid| *pid > 0) }, from: None, is_over }
             }
             Conn::Tls(tls) => tls.peer,
         }

@@ -54,8 +54,19 @@ pub async fn renew(own: &Own, address: &str, deadline: Duration) -> Result<Crede
         let request = RenewRequest { public_key: public_key.clone().into() };
         match tokio::time::timeout(deadline, access_client(channel).renew(request)).await {
             Ok(Ok(reply)) => {
-                let Enrolled { certificate, authority, dvm, node, from_ms, until_ms } = reply.into_inner();
-                return Ok(Credentials { key: key.into(), certificate, authority, dvm, node, from_ms, until_ms });
+                let Enrolled { certificate, authority, dvm, node, from_ms, until_ms, head_uid, serves_all } =
+                    reply.into_inner();
+                return Ok(Credentials {
+                    key: key.into(),
+                    certificate,
+                    authority,
+                    dvm,
+                    node,
+                    from_ms,
+                    until_ms,
+                    head_uid,
+                    serves_all,
+                });
             }
             Ok(Err(status)) => match head_of(&status) {
                 Some(head) if hops < HOPS_MAX => (address, hops) = (head, hops + 1),

@@ -8,18 +8,20 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tonic::server::NamedService;
+use tonic::transport::server::Connected;
 use tonic::{Code, Status};
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
 use super::tls::Unrecognised;
-use super::{Conn, KEEP_ALIVE, Peer, Refusals, Who, check_stamp, exit, refusal};
+use super::{Conn, KEEP_ALIVE, Peer, Refusals, Who, check_stamp, exit, own_uid, refusal};
 
 type Boxed = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 
@@ -47,23 +49,58 @@ impl Services {
         Services { refusals, ..self }
     }
 
-    /// Serves `connections` (see [`accept`](super::accept())) until `stopped` completes; then finishes the requests that run.
+    /// Serves `connections` (see [`accept`](super::accept())) until `stopped` completes; then finishes the requests that run. A
+    /// connection of a node fails when that has not answered for `silence`.
     ///
     /// # Errors
     /// When the server cannot be set up. Failures of single connections end those connections only.
     pub async fn serve(
         self,
         connections: mpsc::Receiver<io::Result<Conn>>,
-        stopped: impl Future<Output = ()>,
+        silence: Duration,
+        stopped: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), tonic::transport::Error> {
-        tonic::transport::Server::builder()
-            .initial_stream_window_size(1 << 20)
-            .initial_connection_window_size(4 << 20)
-            .http2_keepalive_interval(Some(KEEP_ALIVE))
-            .http2_keepalive_timeout(Some(KEEP_ALIVE))
-            .serve_with_incoming_shutdown(self, ReceiverStream::new(connections), stopped)
-            .await
+        let (nodes, others) = sorted(connections);
+        // Dropped when this daemon stops.
+        let (stopping, stop) = watch::channel(());
+        tokio::spawn(async move {
+            stopped.await;
+            drop(stopping);
+        });
+        let server = |connections, keep_alive: Duration| {
+            let mut stop = stop.clone();
+            tonic::transport::Server::builder()
+                .initial_stream_window_size(1 << 20)
+                .initial_connection_window_size(4 << 20)
+                .http2_keepalive_interval(Some(keep_alive))
+                .http2_keepalive_timeout(Some(keep_alive))
+                .serve_with_incoming_shutdown(self.clone(), ReceiverStream::new(connections), async move {
+                    // The only change is the end.
+                    while stop.changed().await.is_ok() {}
+                })
+        };
+        tokio::try_join!(server(nodes, silence / 2), server(others, KEEP_ALIVE)).map(|_| ())
     }
+}
+
+type Connections = mpsc::Receiver<io::Result<Conn>>;
+
+/// Separates the connections of nodes from all others.
+fn sorted(mut connections: Connections) -> (Connections, Connections) {
+    let ((node, nodes), (other, others)) = (mpsc::channel(1), mpsc::channel(1));
+    tokio::spawn(async move {
+        loop {
+            let conn = tokio::select! {
+                conn = connections.recv() => conn,
+                // The servers have stopped: so does the listener.
+                () = other.closed() => return,
+            };
+            let Some(conn) = conn else { return };
+            let is_node = conn.as_ref().is_ok_and(|conn| matches!(conn.connect_info().who, Who::Node(_)));
+            let _ = if is_node { node.send(conn).await } else { other.send(conn).await };
+        }
+    });
+    (nodes, others)
 }
 
 impl Service<Request<Body>> for Services {
@@ -80,10 +117,10 @@ impl Service<Request<Body>> for Services {
         let path = request.uri().path();
         let (name, method) = path.strip_prefix('/').and_then(|path| path.split_once('/')).unwrap_or_default();
         // Every accepted connection has a peer.
-        let unknown = Peer { who: Who::Guest(Unrecognised::NoCertificate), from: None };
+        let unknown = Peer { who: Who::Guest(Unrecognised::NoCertificate), from: None, is_over: false };
         let peer = request.extensions().get::<Peer>().copied().unwrap_or(unknown);
         let not_permitted = |why: String| refusal(Code::PermissionDenied, exit::NOT_PERMITTED, why);
-        let checked = check_stamp(request.headers());
+        let checked = check_stamp(request.headers()).and_then(|()| check_share(peer));
         if let Err(refused) = checked.and_then(|()| may_call(peer.who, name, method).map_err(not_permitted)) {
             self.refusals.report(peer.from, refused.message());
             return Box::pin(std::future::ready(Ok(refused.into_http())));
@@ -98,10 +135,21 @@ impl Service<Request<Body>> for Services {
     }
 }
 
+/// Refuses a peer whose user has more connections than allowed.
+fn check_share(peer: Peer) -> Result<(), Status> {
+    let text = "you have as many connections to this daemon as it allows a user (setting users.connections): end some commands";
+    if peer.is_over { Err(refusal(Code::ResourceExhausted, exit::NOT_PERMITTED, text)) } else { Ok(()) }
+}
+
 /// Decides whether a peer may call a method of a service. The error is a sentence about the peer.
 fn may_call(who: Who, service: &str, method: &str) -> Result<(), String> {
     match (who, service, method) {
-        (Who::Local { .. }, _, _)
+        (Who::Local { uid, .. }, _, _) if uid == 0 || uid == own_uid() => Ok(()),
+        // Another user, whom a daemon that serves all users has let in: the state machine knows what is whose.
+        (Who::Local { .. }, "rsd.v1.Dvm", method) if method != "Shutdown" => Ok(()),
+        (Who::Local { .. }, "rsd.v1.Link", "Attach")
+        | (Who::Local { .. }, "rsd.v1.Pmi", _)
+        | (Who::Local { .. }, "rsd.v1.Access", "NewToken" | "ListTokens" | "RevokeToken")
         | (Who::Node(_), "rsd.v1.Link" | "rsd.v1.Dvm" | "rsd.v1.Access", _)
         | (Who::User(_), "rsd.v1.Dvm", _)
         | (Who::User(_), "rsd.v1.Access", "Renew")
@@ -110,6 +158,7 @@ fn may_call(who: Who, service: &str, method: &str) -> Result<(), String> {
             "{why}: get a token on the head's machine (rsd token new), then: rsd start --join HOST:PORT --token TOKEN for a \
              daemon, or rsctl login HOST:PORT --token TOKEN for a user"
         )),
+        (Who::Local { .. }, _, _) => Err("only root may do this on a daemon that serves all users".to_owned()),
         (Who::Node(node), _, _) => Err(format!("node {node} may not call {service}/{method}")),
         (Who::User(uid), _, _) => Err(format!("the certificate of user {uid} does not allow {service}/{method}")),
     }
@@ -124,19 +173,22 @@ mod tests {
         let guest = Who::Guest(Unrecognised::NoCertificate);
         let (node, user) = (Who::Node(7), Who::User(1000));
         let local = Who::Local { uid: 0, pid: None };
+        let other = Who::Local { uid: own_uid().wrapping_add(1000), pid: None };
         let rows = [
-            ("rsd.v1.Access", "Join", [true, true, false, true]),
-            ("rsd.v1.Access", "Login", [true, true, false, true]),
-            ("rsd.v1.Access", "Renew", [false, true, true, true]),
-            ("rsd.v1.Access", "NewToken", [false, true, false, true]),
-            ("rsd.v1.Access", "RevokeToken", [false, true, false, true]),
-            ("rsd.v1.Dvm", "Submit", [false, true, true, true]),
-            ("rsd.v1.Link", "Attach", [false, true, false, true]),
-            ("rsd.v1.Pmi", "Put", [false, false, false, true]),
-            ("rsd.v1.Other", "Join", [false, false, false, true]),
+            // A guest, a node, a user elsewhere, another user here, and the own user or root here.
+            ("rsd.v1.Access", "Join", [true, true, false, false, true]),
+            ("rsd.v1.Access", "Login", [true, true, false, false, true]),
+            ("rsd.v1.Access", "Renew", [false, true, true, false, true]),
+            ("rsd.v1.Access", "NewToken", [false, true, false, true, true]),
+            ("rsd.v1.Access", "RevokeToken", [false, true, false, true, true]),
+            ("rsd.v1.Dvm", "Submit", [false, true, true, true, true]),
+            ("rsd.v1.Dvm", "Shutdown", [false, true, true, false, true]),
+            ("rsd.v1.Link", "Attach", [false, true, false, true, true]),
+            ("rsd.v1.Pmi", "Put", [false, false, false, true, true]),
+            ("rsd.v1.Other", "Join", [false, false, false, false, true]),
         ];
         for (service, method, allowed) in rows {
-            let found = [guest, node, user, local].map(|who| may_call(who, service, method).is_ok());
+            let found = [guest, node, user, other, local].map(|who| may_call(who, service, method).is_ok());
             assert_eq!(found, allowed, "{service}/{method}");
         }
         assert!(
@@ -175,7 +227,8 @@ mod tests {
         let mut services = Services::default().with(Named::<true>).with(Named::<false>);
         let mut request =
             Request::builder().uri(path).header("rsd-protocol", crate::PROTOCOL).body(Body::empty()).unwrap();
-        request.extensions_mut().insert(Peer { who: Who::Local { uid: 0, pid: None }, from: None });
+        let who = Who::Local { uid: 0, pid: None };
+        request.extensions_mut().insert(Peer { who, from: None, is_over: false });
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(services.call(request)).unwrap()
     }

@@ -270,6 +270,33 @@ impl Dialer {
     }
 }
 
+/// The methods by which both kinds of verifier check that a peer has the key of its certificate.
+macro_rules! tls13_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Err(rustls::Error::General("TLS 1.3 only".into()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            verify_tls13_signature(message, certificate, signature, &algorithms())
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            algorithms().supported_schemes()
+        }
+    };
+}
+
 /// The check of a newcomer: the daemon's certificate is signed by the authority with this fingerprint, for a server. Only nodes get
 /// such certificates.
 #[derive(Debug)]
@@ -300,27 +327,7 @@ impl ServerCertVerifier for Pinned {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("TLS 1.3 only".into()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &algorithms())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        algorithms().supported_schemes()
-    }
+    tls13_signatures!();
 }
 
 /// The server's check during the handshake: the caller may show any certificate, and must have its key. [`Own::recognise`] decides
@@ -346,27 +353,7 @@ impl ClientCertVerifier for AnyCaller {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("TLS 1.3 only".into()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &algorithms())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        algorithms().supported_schemes()
-    }
+    tls13_signatures!();
 }
 
 /// Why the program at a dialled address is not trusted. The text follows "cannot reach the daemon at X: ".

@@ -3,15 +3,21 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
+use std::process::Command;
 use std::time::Instant;
+
+use anyhow::Context;
 
 use crate::places;
 use crate::setup;
-use crate::shell::{cargo, quiet, step};
+use crate::shell::{cargo, quiet, shown, step};
 use crate::stage::Stage;
 
-/// `cargo xtask demo`.
-pub(crate) fn demo(_args: &[OsString]) -> anyhow::Result<()> {
+/// `cargo xtask demo`, `cargo xtask demo --hosts N`.
+pub(crate) fn demo(args: &[OsString]) -> anyhow::Result<()> {
+    if let Some(hosts) = hosts(args)? {
+        return on_hosts(hosts);
+    }
     setup::while_compiling(setup::for_the_demo)?;
     step("build rsd and rsctl", || quiet(&mut cargo(["build", "--quiet", "--package=rsd", "--package=rsctl"])))?;
     let since = Instant::now();
@@ -21,6 +27,29 @@ pub(crate) fn demo(_args: &[OsString]) -> anyhow::Result<()> {
     play(&stage)?;
     println!("\nDone in {:.1} s. README.md continues from here.", since.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// The number of hosts that the arguments request.
+fn hosts(args: &[OsString]) -> anyhow::Result<Option<usize>> {
+    const USAGE: &str = "expected no arguments, or --hosts N with N from 2 to 64";
+    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    match words.as_slice() {
+        [] if args.is_empty() => Ok(None),
+        ["--hosts", count] => {
+            let count = count.parse().ok().filter(|count| (2..=64).contains(count));
+            Ok(Some(count.context(USAGE)?))
+        }
+        _ => anyhow::bail!(USAGE),
+    }
+}
+
+/// Shows rsd on hosts that are namespaces of this machine (`tests/harness/hosts`).
+fn on_hosts(hosts: usize) -> anyhow::Result<()> {
+    anyhow::ensure!(setup::root(), "only root can make hosts: run it as root, or without --hosts");
+    setup::while_compiling(setup::for_the_demo_on_hosts)?;
+    let packages = ["--package=rsd", "--package=rsctl", "--package=rsd-mpi", "--package=rsd-tests", "--bins", "--lib"];
+    step("build rsd, rsctl and the demo", || quiet(cargo(["build", "--quiet"]).args(packages)))?;
+    shown(Command::new(places::binaries()?.join("demo-hosts")).arg(hosts.to_string()))
 }
 
 fn play(stage: &Stage) -> anyhow::Result<()> {

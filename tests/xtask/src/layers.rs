@@ -23,11 +23,12 @@ struct Crate {
     layers: &'static [&'static str],
 }
 
-const CRATES: [Crate; 6] = [
+const CRATES: [Crate; 7] = [
     Crate { root: "proto/src/lib.rs", layers: &[] },
     Crate { root: "config/src/lib.rs", layers: &[] },
     Crate { root: "daemon/core/src/lib.rs", layers: &[] },
     Crate { root: "daemon/src/main.rs", layers: &[] },
+    Crate { root: "cli/ssh/src/lib.rs", layers: &[] },
     Crate { root: "cli/src/main.rs", layers: &[] },
     Crate {
         root: "client-lib/src/lib.rs",

@@ -30,7 +30,12 @@ struct Command {
 }
 
 const COMMANDS: [Command; 10] = [
-    Command { name: "demo", args: "", about: "run an MPI program under four daemons on this machine", run: demo::demo },
+    Command {
+        name: "demo",
+        args: "[--hosts N]",
+        about: "run an MPI program under four daemons on this machine, or on N hosts made of namespaces",
+        run: demo::demo,
+    },
     Command {
         name: "test",
         args: "[NAME]",
@@ -76,7 +81,7 @@ const COMMANDS: [Command; 10] = [
     },
     Command {
         name: "bench",
-        args: "launch|mpi",
+        args: "dvm|join|launch|mpi",
         about: "compare speed with other launchers and MPIs",
         run: bench::bench,
     },

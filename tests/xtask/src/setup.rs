@@ -17,12 +17,15 @@ struct Package {
 }
 
 /// The packages for building, then for the demo, then for the tests; each purpose needs the first few of these.
-const PACKAGES: [Package; 12] = [
+const PACKAGES: [Package; 16] = [
     Package { name: "gcc", there: || runs("cc", &["--version"]) },
     Package { name: "pkg-config", there: || runs("pkg-config", &["--version"]) },
     Package { name: "libhwloc-dev", there: || runs("pkg-config", &["--exists", "hwloc"]) },
     Package { name: "mpich", there: || runs("mpiexec.mpich", &["-version"]) },
     Package { name: "libmpich-dev", there: || runs("mpicc.mpich", &["-show"]) },
+    Package { name: "util-linux", there: || runs("nsenter", &["--version"]) },
+    Package { name: "iproute2", there: || runs("ip", &["-V"]) },
+    Package { name: "nftables", there: || runs("/usr/sbin/nft", &["--version"]) },
     Package { name: "python3", there: || runs("python3", &["--version"]) },
     Package { name: "python3-venv", there: || runs("python3", &["-c", "import ensurepip, venv"]) },
     Package { name: "valgrind", there: || runs("valgrind", &["--version"]) },
@@ -30,10 +33,12 @@ const PACKAGES: [Package; 12] = [
     Package { name: "slurmctld", there: || runs("/usr/sbin/slurmctld", &["-V"]) },
     Package { name: "slurmd", there: || runs("/usr/sbin/slurmd", &["-V"]) },
     Package { name: "slurm-client", there: || runs("sh", &["-c", "command -v srun"]) },
+    Package { name: "openssh-server", there: || runs("test", &["-x", "/usr/sbin/sshd"]) },
 ];
 
 const TO_BUILD: usize = 3;
 const FOR_THE_DEMO: usize = 5;
+const FOR_THE_DEMO_ON_HOSTS: usize = 8;
 
 /// Pinned wheels in an environment of their own, so that tests and benches always compare with the same versions.
 pub(crate) struct Peer {
@@ -62,6 +67,11 @@ pub(crate) fn for_building() -> anyhow::Result<()> {
 /// Installs the Debian packages that building and the demo need.
 pub(crate) fn for_the_demo() -> anyhow::Result<()> {
     install(&PACKAGES[..FOR_THE_DEMO])
+}
+
+/// Installs the Debian packages that building and the demo on several hosts need.
+pub(crate) fn for_the_demo_on_hosts() -> anyhow::Result<()> {
+    install(&PACKAGES[..FOR_THE_DEMO_ON_HOSTS])
 }
 
 /// Runs `install`, which mostly waits for the network, and at the same time compiles what needs only the compiler: `rsctl` and
@@ -115,7 +125,8 @@ fn administrator() -> anyhow::Result<Vec<String>> {
     Ok(prefix.iter().chain(&apt).map(|&word| word.to_owned()).collect())
 }
 
-fn root() -> bool {
+/// Whether this user is root.
+pub(crate) fn root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n")
 }
 

@@ -44,7 +44,8 @@ impl Stage {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RSD_")) {
             command.env_remove(name);
         }
-        command.current_dir(&self.dir).env("PATH", path).env("RSD_RUNTIME_DIR", &self.dir).stdin(Stdio::null());
+        command.current_dir(&self.dir).env("PATH", path).stdin(Stdio::null());
+        command.env("RSD_RUNTIME_DIR", &self.dir).env("RSD_STATE_DIR", self.dir.join("state"));
         Ok(command)
     }
 

@@ -162,6 +162,29 @@ fn a_value_can_be_requested_without_waiting_and_other_requests_may_intervene() {
 }
 
 #[test]
+fn lost_ranks_are_told_between_answers() {
+    let (here, mut there) = UnixStream::pair().unwrap();
+    let say = |there: &mut UnixStream, text: &str| there.write_all(text.as_bytes()).unwrap();
+    say(&mut there, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
+    say(&mut there, "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024 rc=0\ncmd=appnum appnum=0\n");
+    say(&mut there, "cmd=my_kvsname kvsname=job\n");
+    let mut pmi = Pmi::over_socket(here, 0, 2, LIMITS).unwrap();
+    let lost = |ranks: &[(u32, u32)]| Lost { ranks: ranks.to_vec(), why: "its node n1 was stopped".into() };
+    let text = |ranks: &str| format!("cmd=rsd_lost ranks={ranks} why=its_node_n1_was_stopped\n");
+    say(&mut there, &(text("4-7,9") + "cmd=get_result rc=0 value=here\n" + &text("11")));
+    assert_eq!(pmi.get("key").unwrap(), Some(b"here".to_vec()));
+    assert_eq!(pmi.take_lost(), [lost(&[(4, 7), (9, 9)])]);
+    assert_eq!(pmi.cut_off(), None);
+    assert_eq!(pmi.take_lost(), [lost(&[(11, 11)])]);
+    pmi.begin_get("late", false).unwrap();
+    say(&mut there, &text("2"));
+    assert_eq!(pmi.take_got().unwrap(), None);
+    say(&mut there, "cmd=get_result rc=0 value=there\n");
+    assert_eq!(pmi.take_got().unwrap(), Some(Some(b"there".to_vec())));
+    assert_eq!((pmi.take_lost(), pmi.take_lost()), (vec![lost(&[(2, 2)])], Vec::new()));
+}
+
+#[test]
 fn the_last_message_of_a_process_manager_is_reported() {
     let (here, mut there) = UnixStream::pair().unwrap();
     let say = |there: &mut UnixStream, text: &str| there.write_all(text.as_bytes()).unwrap();

@@ -128,6 +128,38 @@ fn only_operations_that_depend_on_a_lost_process_fail() {
 }
 
 #[test]
+fn stored_messages_that_cannot_be_delivered_are_reported_once_unless_their_receiver_was_declared_lost() {
+    for declared in [false, true] {
+        for seed in 0..10 {
+            let limits = FrameLimits { eager: 100, part: 100 };
+            let oddities = Oddities { limits, full: 50, ..Oddities::random(&mut Rng(seed)) };
+            let world = &mut FakeWorld::with(2, seed, oddities);
+            open(world, 1);
+            let to_1 = Envelope { rank: 0, ..ENVELOPE };
+            while world.engine(0).quiet() {
+                let sent = send(world, to_1, 1, Mode::Standard, vec![1; 4]);
+                assert_eq!(sent.wait(world).0.error, None, "it is sent or stored");
+            }
+            if declared {
+                world.engine(0).declare_lost(Peer(1), "its node is gone");
+            } else {
+                world.kill(1);
+            }
+            until(world, |world| world.engine(0).quiet());
+            let error = world.engine(0).take_undelivered(|_| true).map(|error| error.text.into_owned());
+            assert_eq!(error.is_some(), !declared);
+            assert!(
+                error.is_none_or(|text| text.contains("have not been delivered: process 1 is lost: it was killed"))
+            );
+            assert!(world.engine(0).take_undelivered(|_| true).is_none());
+            let later = recv(world, 0, 1, Source::Rank(1), TagMatch::Any, 4);
+            let reason = if declared { "its node is gone" } else { "it was killed" };
+            assert_eq!(error_of(world, later), format!("process 1 is lost: {reason}"));
+        }
+    }
+}
+
+#[test]
 fn a_peer_that_has_said_farewell_is_not_lost() {
     in_worlds(&[2], 20, |world, seed| {
         open(world, 1);

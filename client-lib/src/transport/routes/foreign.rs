@@ -69,11 +69,12 @@ impl Routes {
         }
     }
 
-    /// As [`Routes::reach`], for a peer that may not listen yet, or not any more; on this node only, where an attempt
-    /// is cheap.
-    pub fn seek(&mut self, peer: Peer) {
-        if let (Some(Route::Shm), Some(shm)) = (self.route(peer), &mut self.shm) {
-            shm.seek(peer);
+    /// As [`Routes::reach`], for a peer that may not listen yet, or not any more; on other nodes only if `far` is set.
+    pub fn seek(&mut self, peer: Peer, far: bool) {
+        match (self.route(peer), &mut self.shm, &mut self.tcp) {
+            (Some(Route::Shm), Some(shm), _) => shm.seek(peer),
+            (Some(Route::Tcp), _, Some(tcp)) if far => tcp.reach(peer),
+            _ => {}
         }
     }
 

@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 
+use super::descriptors;
 use super::hello::Hello;
 use super::link::{Call, LinkState, Up};
 use super::segment::Segment;
-use super::socket::{self, Received};
+use super::socket::{self, NoAnswer, Received};
 use super::{NO_LINK, Shm};
 use crate::engine::{Refusal, Sink};
 use crate::shared_memory::cma::{self, Verdict};
@@ -79,24 +80,21 @@ impl Shm {
         self.unsettled = true;
         let name = self.links[index].name;
         let called = socket::call(name);
-        if self.links[index].listens && matches!(called, Err(Errno::ECONNREFUSED)) {
+        if self.links[index].listens && matches!(called, Err(NoAnswer::Nobody)) {
             let reason = match &self.news {
                 Some(news) => format!("it does not listen; the process manager says: {news}"),
                 None => "its process has exited".to_owned(),
             };
             return self.lose(index, &reason);
         }
-        let connected = called.map_err(|errno| match errno {
-            Errno::ECONNREFUSED => "no process listens there".to_string(),
-            errno => errno.desc().to_string(),
+        let called = called.map_err(|why| match why {
+            NoAnswer::Nobody => "no process listens there".to_string(),
+            NoAnswer::Foreign(why) => why,
+            NoAnswer::Failed(errno) => descriptors::describe(errno, self.links.len() + 1),
         });
-        let connected = match connected {
-            Ok(socket) => match socket::process_behind(&socket) {
-                Ok(pid) => self.greet(&socket, index).map(|()| (socket, pid)).map_err(|error| error.to_string()),
-                Err(reason) => return self.lose(index, &reason),
-            },
-            Err(reason) => Err(reason),
-        };
+        let connected = called.and_then(|(socket, pid)| {
+            self.greet(&socket, index).map(|()| (socket, pid)).map_err(|error| error.to_string())
+        });
         let connected = connected.and_then(|(socket, pid)| {
             let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, index as u64);
             self.epoll.add(&socket, event).map_err(|errno| errno.desc().to_string())?;
@@ -141,7 +139,16 @@ impl Shm {
     fn answer_all(&mut self) {
         let now = Instant::now();
         self.callers.retain(|_, caller| now - caller.since < HELLO_LIMIT);
-        while let Some(socket) = socket::answer(&self.listener) {
+        loop {
+            let socket = match socket::answer(&self.listener) {
+                Ok(socket) => socket,
+                // The kernel reports this even if there is no caller.
+                Err(Errno::EMFILE | Errno::ENFILE) => match socket::refuse(&self.listener, &mut self.spare) {
+                    true => continue,
+                    false => return,
+                },
+                Err(_) => return,
+            };
             if self.callers.len() >= CALLERS || socket::process_behind(&socket).is_err() {
                 continue;
             }
@@ -247,8 +254,11 @@ impl Shm {
     }
 
     fn make_up(&self, socket: OwnedFd, pid: i32, hello: &Hello, fds: Vec<OwnedFd>) -> io::Result<Up> {
-        let [segment, bell]: [OwnedFd; 2] =
-            fds.try_into().map_err(|_| io::Error::other("it did not pass its segment and doorbell"))?;
+        let [segment, bell]: [OwnedFd; 2] = fds.try_into().map_err(|_| match socket::is_exhausted() {
+            true => io::Error::other(descriptors::describe(Errno::EMFILE, self.links.len() + 1)),
+            false => io::Error::other("it did not pass its segment and doorbell"),
+        })?;
+        let (bell, socket) = (self.room.settle(bell), self.room.settle(socket));
         let segment = Segment::open(segment.as_fd(), hello.geometry)?;
         socket::set_nonblocking(&bell)?;
         let cma = match self.config.cma {
@@ -256,7 +266,7 @@ impl Shm {
             false => Verdict::No("switched off".into()),
         };
         let mut up = Up::new(segment, bell, socket, hello.sign, ring_id(hello.nonce), cma);
-        up.process = socket::process_fd(pid);
+        up.process = socket::process_fd(pid).map(|process| self.room.settle(process));
         Ok(up)
     }
 

@@ -32,9 +32,14 @@ pub(super) struct Hello {
 pub(super) enum NotHello {
     #[error("it speaks a different protocol")]
     Foreign,
+    #[error("it cannot open more files: raise its limit (ulimit -Hn, where the job is submitted)")]
+    Full,
     #[error("it uses version {0} of the shared-memory protocol, this process version {VERSION}")]
     Version(u32),
 }
+
+/// The answer of a process that cannot open more files.
+pub(super) const FULL: &[u8] = b"rsd-shm full";
 
 impl Hello {
     /// Bytes of a packet.
@@ -64,6 +69,9 @@ impl Hello {
     }
 
     pub(super) fn decode(packet: &[u8]) -> Result<Self, NotHello> {
+        if packet == FULL {
+            return Err(NotHello::Full);
+        }
         let mut rest = packet;
         if take::<8>(&mut rest)? != MAGIC.to_ne_bytes() {
             return Err(NotHello::Foreign);
@@ -110,6 +118,7 @@ mod tests {
         for len in 0..packet.len() {
             assert_eq!(Hello::decode(&packet[..len]), Err(NotHello::Foreign));
         }
+        assert_eq!(Hello::decode(FULL), Err(NotHello::Full));
         let mut other = packet;
         other[8] += 1;
         assert!(matches!(Hello::decode(&other), Err(NotHello::Version(_))));

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, down, kept, kv_scope};
 
+use super::job::Job;
 use super::life::Life;
 use super::values::Of;
 use super::{Due, Head, Stopping, offers};
 use crate::between::{Order, Outputs};
-use crate::calls::{Answer, Call, KvCall, KvOp, Refused, exit};
+use crate::calls::{Answer, Call, Caller, KvCall, KvOp, Refused, exit};
 use crate::contract::ReqId;
 use crate::{JobId, Now, sentences};
 
@@ -15,43 +16,53 @@ use crate::{JobId, Now, sentences};
 const LOAD_DEADLINE: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl Head {
-    pub(crate) fn on_call(&mut self, now: Now, req: ReqId, call: Call, out: &mut Outputs<Order>) {
+    pub(crate) fn on_call(&mut self, now: Now, req: ReqId, caller: Caller, call: Call, out: &mut Outputs<Order>) {
         match call {
             Call::Shutdown { force } => self.on_shutdown(now, req, force, out),
             Call::Group(call) => {
-                let answer = self.on_group_call(now, call, out).unwrap_or_else(Answer::Refused);
+                let answer = self.on_group_call(now, caller, call, out).unwrap_or_else(Answer::Refused);
                 out.answer(req, answer);
             }
             Call::Token(call) => {
-                let answer = self.on_token_call(now, call, out);
+                let answer = self.on_token_call(now, caller, call, out);
                 out.answer(req, answer);
             }
-            Call::Kv(call) => self.on_kv_call(now, req, call, out),
-            Call::Submit { spec, secret } => {
-                if let Err(refused) = self.submit(now, req, *spec, secret, out) {
+            Call::Kv(call) => self.on_kv_call(now, req, caller, call, out),
+            Call::Submit { spec, random, user } => {
+                if let Err(refused) = self.submit(now, req, (caller.uid, user), *spec, random, out) {
                     out.refuse(req, refused);
                 }
+            }
+            Call::ChangeNode(request) => {
+                let changed = self.change_node(caller, *request, out);
+                out.answer(req, changed.map_or_else(Answer::Refused, |node| Answer::Nodes(vec![node])));
             }
             Call::Plan(request) => {
                 let answer = self.on_plan(&request).unwrap_or_else(Answer::Refused);
                 out.answer(req, answer);
             }
-            Call::Stdin { job, data, eof } => self.on_stdin_chunk(req, job, data, eof, out),
+            Call::Stdin { job, data, eof } => self.on_stdin_chunk(req, caller, job, data, eof, out),
             Call::ListJobs { all } => {
-                let jobs = if all { self.jobs.all().map(|job| job.info()).collect() } else { self.infos_alive() };
-                out.answer(req, Answer::Jobs(jobs));
+                out.answer(req, Answer::Jobs(self.infos(caller, all)));
             }
-            Call::ListNames => out.answer(req, Answer::Names(self.names.list())),
+            Call::ListNames => {
+                out.answer(req, Answer::Names(self.names.list(|realm| !self.serves_all || caller.may_use(realm))))
+            }
+            Call::ListWaits(job) => {
+                if let Err(refused) = self.list_waits(now, req, caller, job, out) {
+                    out.refuse(req, refused);
+                }
+            }
             Call::ListNodes { load } => self.list_nodes(now, req, load, out),
-            Call::GetJob(job) => self.with_job(req, job, out, |_, _, _| Ok(())),
+            Call::GetJob(job) => self.with_job(req, caller, job, out, |_, _, _| Ok(())),
             Call::Signal { job, rank, signal } => {
-                self.with_job(req, job, out, |head, job, out| head.signal(job, rank, signal, out));
+                self.with_job(req, caller, job, out, |head, job, out| head.signal(job, rank, signal, out));
             }
-            Call::Cancel { job, grace_ms } => self.with_job(req, job, out, |head, job, out| {
+            Call::Cancel { job, grace_ms } => self.with_job(req, caller, job, out, |head, job, out| {
                 head.cancel(now, job, grace_ms, "cancelled", out);
                 Ok(())
             }),
-            Call::ClientGone(job) => self.with_job(req, job, out, |head, job, out| {
+            Call::ClientGone(job) => self.with_job(req, caller, job, out, |head, job, out| {
                 head.cancel(now, job, None, "the client that ran it has disconnected", out);
                 Ok(())
             }),
@@ -59,8 +70,13 @@ impl Head {
         }
     }
 
-    fn infos_alive(&self) -> Vec<wire::JobInfo> {
-        self.jobs.alive().map(|job| job.info()).collect()
+    /// Returns the jobs that a caller may see; `all`: with those that have ended.
+    fn infos(&self, caller: Caller, all: bool) -> Vec<wire::JobInfo> {
+        let seen = |job: &&Job| self.may_see(caller, job.id);
+        match all {
+            true => self.jobs.all().filter(seen).map(Job::info).collect(),
+            false => self.jobs.alive().filter(seen).map(Job::info).collect(),
+        }
     }
 
     fn on_plan(&self, request: &wire::PlanRequest) -> Result<Answer, Refused> {
@@ -79,11 +95,12 @@ impl Head {
     fn with_job(
         &mut self,
         req: ReqId,
+        caller: Caller,
         job: JobId,
         out: &mut Outputs<Order>,
         act: impl FnOnce(&mut Head, JobId, &mut Outputs<Order>) -> Result<(), Refused>,
     ) {
-        let Some(found) = self.jobs.resolve(job) else { return out.refuse(req, no_such_job(job)) };
+        let Some(found) = self.find(caller, job) else { return out.refuse(req, no_such_job(job)) };
         let answer = match act(self, found, out) {
             Ok(()) => match self.jobs.get(found) {
                 Some(job) => Answer::Job(Box::new(job.info_in_full())),
@@ -158,8 +175,16 @@ impl Head {
     }
 
     /// Handles a chunk of a job's input from a client; `eof` is set with the last chunk.
-    fn on_stdin_chunk(&mut self, req: ReqId, job: JobId, data: Bytes, eof: bool, out: &mut Outputs<Order>) {
-        let Some(id) = self.jobs.resolve(job) else { return out.refuse(req, no_such_job(job)) };
+    fn on_stdin_chunk(
+        &mut self,
+        req: ReqId,
+        caller: Caller,
+        job: JobId,
+        data: Bytes,
+        eof: bool,
+        out: &mut Outputs<Order>,
+    ) {
+        let Some(id) = self.find(caller, job) else { return out.refuse(req, no_such_job(job)) };
         let Some(found) = self.jobs.get_mut(id) else { return };
         if matches!(found.life(), Life::Outlived { .. } | Life::Ended(_)) {
             return out.answer(req, Answer::Stopped);
@@ -172,8 +197,8 @@ impl Head {
 
     // --- values ---
 
-    fn on_kv_call(&mut self, now: Now, req: ReqId, call: KvCall, out: &mut Outputs<Order>) {
-        let of = match self.job_of(&call.scope) {
+    fn on_kv_call(&mut self, now: Now, req: ReqId, caller: Caller, call: KvCall, out: &mut Outputs<Order>) {
+        let of = match self.job_of(caller, &call.scope) {
             Ok(of) => of,
             Err(refused) => return out.refuse(req, refused),
         };
@@ -191,18 +216,21 @@ impl Head {
     }
 
     /// Returns the job of a scope.
-    fn job_of(&self, scope: &wire::KvScope) -> Result<Of, Refused> {
+    fn job_of(&mut self, caller: Caller, scope: &wire::KvScope) -> Result<Of, Refused> {
         let no = |text: String| Err(Refused::new(exit::NO_SUCH_JOB, text));
         let id = match &scope.of {
             None => {
                 let text = "not inside a job or group; use --job 7 or --group actors";
                 return Err(Refused::new(exit::USAGE, text));
             }
-            Some(kv_scope::Of::Job(0)) => self.jobs.resolve(0).ok_or_else(|| no_such_job(0))?,
+            Some(kv_scope::Of::Job(0)) => self.find(caller, 0).ok_or_else(|| no_such_job(0))?,
             Some(kv_scope::Of::Job(id)) => *id,
-            Some(kv_scope::Of::Group(name)) => self.lobby.live(name)?,
+            Some(kv_scope::Of::Group(name)) => {
+                let realm = self.realm_of_group(caller, name)?;
+                self.lobbies.of(realm).live(name)?
+            }
         };
-        let Some(job) = self.jobs.get(id) else {
+        let Some(job) = self.find(caller, id).and_then(|id| self.jobs.get(id)) else {
             return no(format!("no job {id} (rsctl ps lists running jobs)"));
         };
         if job.is_over() {
@@ -227,7 +255,7 @@ fn change(of: Of, op: &KvOp) -> Option<kept::What> {
     }
 }
 
-fn no_such_job(job: JobId) -> Refused {
+pub(super) fn no_such_job(job: JobId) -> Refused {
     let text = match job {
         0 => "no job has been submitted yet".to_owned(),
         id => format!("no job {id} (rsctl ps -a lists all remembered jobs)"),

@@ -7,7 +7,7 @@ use rsd_proto::v1::{self as wire, JobState, RankExit, down, job_event, kept, ran
 
 use super::life::{Event, Life, Why};
 use super::{Due, Head};
-use crate::between::{Order, Outputs};
+use crate::between::{Loss, Order, Outputs};
 use crate::contract::Effect;
 use crate::{JobId, NodeId, Now, sentences};
 
@@ -29,7 +29,13 @@ impl Head {
 
     pub(super) fn on_rank_failed(&mut self, now: Now, id: JobId, exit: RankExit, out: &mut Outputs<Order>) {
         let (nodes, Some(job)) = (&self.nodes, self.jobs.get_mut(id)) else { return };
-        if !job.has_ranks() || exit.rank >= job.map.size() || !job.take_exit(now, &exit, |node| nodes.is_away(node)) {
+        // The job has continued without the ranks of a lost node; that they end when it returns is no news.
+        let is_late = job.has_lost(exit.node) && exit.fatal;
+        if is_late
+            || !job.has_ranks()
+            || exit.rank >= job.map.size()
+            || !job.take_exit(now, &exit, |node| nodes.is_away(node))
+        {
             return;
         }
         let reason = sentences::exit_on(job.node_name(exit.node), &exit);
@@ -60,11 +66,21 @@ impl Head {
 
     /// Handles that these nodes will not report the exits of their ranks.
     pub(super) fn on_given_up(&mut self, now: Now, id: JobId, nodes: &[NodeId], why: &str, out: &mut Outputs<Order>) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let continues = matches!(job.life(), Life::Running { .. }) && job.lose_nodes(nodes, why);
         for node in nodes {
             let Some(job) = self.jobs.get(id) else { return };
             for exit in sentences::lost_ranks(job.map.ranks_on(*node), *node, why) {
-                self.on_rank_failed(now, id, exit, out);
+                self.on_rank_failed(now, id, RankExit { fatal: !continues, ..exit }, out);
             }
+        }
+        if continues && let Some(job) = self.jobs.get(id) {
+            for node in nodes {
+                let text = sentences::continues_without(job.map.ranks_on(*node), why);
+                out.log(now, id, job_event::Body::Notice(text));
+            }
+            let (nodes, why) = (nodes.to_vec(), why.to_owned());
+            out.order(down::Body::NodesLost(wire::NodesLost { job: id, nodes, why }));
         }
     }
 
@@ -79,7 +95,7 @@ impl Head {
             }
             Life::Ending { .. } => {
                 let (nodes, why) = (job.map.nodes().to_vec(), sentences::kill_unconfirmed());
-                out.send_message(Order::GiveUp { job: id, nodes, why });
+                out.send_message(Order::GiveUp { job: id, nodes, why, loss: Loss::Ends });
             }
             Life::Queued(_) | Life::Ended(_) => {}
         }
@@ -102,7 +118,7 @@ impl Head {
         grace_ms: u64,
         out: &mut Outputs<Order>,
     ) {
-        let kill = wire::Kill { job: id, grace_ms, reason: reason.clone() };
+        let kill = wire::Kill { job: id, grace_ms, reason: reason.clone(), nodes: Vec::new() };
         let until = now.mono + Duration::from_millis(grace_ms) + LAST_WORDS;
         if !self.advance(id, Event::Killed { why, until, kill: kill.clone() }) {
             return;
@@ -136,7 +152,7 @@ impl Head {
 
     /// Handles that all ranks of a job have ended: frees its slots, and ends the job unless jobs of its family are still running.
     fn ranks_ended(&mut self, now: Now, id: JobId, out: &mut Outputs<Order>) {
-        self.names.forget(id);
+        self.names.of(self.realm_of_job(id)).forget(id);
         self.questions.forget(id);
         self.ledger.free(id);
         self.jobs.ranks_ended(id);
@@ -194,7 +210,8 @@ impl Head {
                 None => JobState::Done,
             },
         };
-        if self.lobby.over(id, state, cause) {
+        let realm = self.realm(job.owner_uid());
+        if self.lobbies.of(realm).over(id, state, cause) {
             self.keep(kept::What::EpochOver(id));
         }
     }

@@ -39,7 +39,12 @@ impl Ends {
             }
             return false;
         }
-        if !exit.secondary && self.cause.as_ref().is_none_or(|cause| was_held || cause.rank == exit.rank) {
+        // A job that continues without a node has not failed because of it.
+        let is_survived = !exit.fatal && sentences::is_loss(exit);
+        if !exit.secondary
+            && !is_survived
+            && self.cause.as_ref().is_none_or(|cause| was_held || cause.rank == exit.rank)
+        {
             (self.cause, self.caused_at_us) = (Some(exit.clone()), at_us);
             let others = nodes.iter().copied().filter(|node| *node != exit.node);
             self.unheard = others.filter(|node| is_away(*node)).collect();

@@ -10,6 +10,7 @@ use prost::Message;
 use rsd_proto::v1::{self as wire, JobSpec, JobState, RankExit, down, job_event};
 
 use super::jobs::Jobs;
+use super::launching::name_and_secret;
 use super::life::{Life, Pending, Why};
 use super::questions::Question;
 use super::queue::waiting;
@@ -57,13 +58,16 @@ impl Head {
             return Err(sentences::JOB_IS_BEING_ENDED.to_owned());
         };
         let root = parent.spawned.as_ref().map_or(call.job, |spawned| spawned.root);
+        let owner = parent.owner().cloned();
         spec.kill_grace_ms = Some(parent.grace_ms);
+        spec.on_node_loss = parent.on_node_loss().into();
         if !call.wrong.is_empty() {
             return Err(call.wrong.clone());
         }
         if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
             return Err("no program given".into());
         }
+        self.check_jobs(owner.as_ref().map_or(0, |owner| owner.uid)).map_err(|refused| refused.text)?;
         let (placement, wanted) = self.fit(&mut spec, &call.soft)?;
 
         let id = self.next_job(out);
@@ -71,8 +75,9 @@ impl Head {
             // Ranks of several jobs have the same numbers.
             spec.output_dir = [&spec.output_dir[..], format!("/job.{id}").as_bytes()].concat().into();
         }
-        let (secret, preput) = (call.secret.clone(), call.preput.clone());
-        let mut job = self.new_job(now, id, Pending { spec, wanted, secret, preput, reason: String::new() });
+        let ((name, secret), preput) = (name_and_secret(call.random.clone()), call.preput.clone());
+        let pending = Pending { spec, wanted, secret, preput, reason: String::new() };
+        let mut job = self.new_job(now, id, owner, pending, &name);
         let started = placement.app_sizes.clone();
         let birth = Birth::Awaited(Asked { node: call.node, call: call.call, rank: call.rank, started });
         job.spawned = Some(Spawned { parent: call.job, root, birth, apart: call.apart });
@@ -206,9 +211,9 @@ fn largest(soft: &wire::Soft, most: u32) -> Option<u32> {
 }
 
 /// Returns the state of a spawned job for its spawner: `running`, `done`, or `failed: ` and the reason.
-pub(super) fn state(jobs: &Jobs, namespace: &str) -> Option<String> {
+pub(super) fn state(jobs: &Jobs, namespace: &str, owner_uid: u32) -> Option<String> {
     let id: JobId = namespace.rsplit('-').next()?.parse().ok()?;
-    let job = jobs.get(id).filter(|job| job.namespace == namespace)?;
+    let job = jobs.get(id).filter(|job| job.namespace == namespace && job.owner_uid() == owner_uid)?;
     let why = || job.cause().map_or_else(|| "it was ended".to_owned(), sentences::exit);
     Some(match job.life().state() {
         JobState::Done => "done".to_owned(),

@@ -13,7 +13,7 @@ use super::job::{Job, Surroundings};
 use super::life::Pending;
 use super::lobby::{Complete, Due, refusal};
 use crate::between::{Order, Outputs};
-use crate::calls::{Answer, GroupCall, Refused, exit};
+use crate::calls::{Answer, Caller, GroupCall, Refused, exit};
 use crate::contract::namespace;
 use crate::place::policy::Policy;
 use crate::place::{self, Placement};
@@ -24,41 +24,72 @@ impl Head {
     pub(super) fn on_group_call(
         &mut self,
         now: Now,
+        caller: Caller,
         call: GroupCall,
         out: &mut Outputs<Order>,
     ) -> Result<Answer, Refused> {
         let mut due = Vec::new();
-        let name = match call {
+        let (realm, name) = match call {
             GroupCall::List => {
-                return Ok(Answer::Groups(self.lobby.list(now.mono, |node| self.nodes.name(node))));
+                let lobbies = self.lobbies.seen(|realm| !self.serves_all || caller.may_use(realm));
+                let groups = lobbies.flat_map(|(_, lobby)| lobby.list(now.mono, |node| self.nodes.name(node)));
+                return Ok(Answer::Groups(groups.collect()));
             }
-            GroupCall::Create { rules, uid } => {
-                self.lobby.create(now.mono, &rules, uid)?;
-                rules.name
+            GroupCall::Create(rules) => {
+                if self.serves_all && rules.mode.is_some_and(|mode| mode & 0o077 != 0) {
+                    let text =
+                        format!("group {}: --mode: in a DVM that serves all users, groups are private", rules.name);
+                    return Err(Refused::new(exit::USAGE, text));
+                }
+                let realm = self.realm(caller.uid);
+                self.lobbies.of(realm).create(now.mono, &rules, caller.uid)?;
+                (realm, rules.name)
             }
-            GroupCall::Get(name) => name,
+            GroupCall::Get(name) => (self.realm_of_group(caller, &name)?, name),
             GroupCall::Close(name) => {
-                self.lobby.close(now.mono, &name, &mut due)?;
-                name
+                let realm = self.realm_of_group(caller, &name)?;
+                self.lobbies.of(realm).close(now.mono, &name, &mut due)?;
+                (realm, name)
             }
             GroupCall::Kick { name, pid, node } => {
                 let node = match node.is_empty() {
                     true => None,
                     false => Some(self.nodes.named(&node).ok_or_else(|| refusal::unknown_node(&node))?),
                 };
-                self.lobby.kick(&name, pid, node, &mut due)?;
-                name
+                let realm = self.realm_of_group(caller, &name)?;
+                self.lobbies.of(realm).kick(&name, pid, node, &mut due)?;
+                (realm, name)
             }
         };
-        let info = self.lobby.info(now.mono, &name, |node| self.nodes.name(node))?;
-        self.perform_due(now, due, out);
+        let info = self.lobbies.of(realm).info(now.mono, &name, |node| self.nodes.name(node))?;
+        self.perform_due(now, realm, due, out);
         Ok(Answer::Group(Box::new(info)))
+    }
+
+    /// Returns the realm of the group that a caller means. An admin may mean any user's.
+    pub(super) fn realm_of_group(&self, caller: Caller, name: &str) -> Result<u32, Refused> {
+        let own = self.realm(caller.uid);
+        let seen = self.lobbies.seen(|realm| realm == own || caller.is_admin);
+        let realms: Vec<u32> = seen.filter(|(_, lobby)| lobby.has(name)).map(|(realm, _)| realm).collect();
+        match &realms[..] {
+            [] => Ok(own),
+            realms if realms.contains(&own) => Ok(own),
+            [realm] => Ok(*realm),
+            [..] => {
+                let text =
+                    format!("several users have a group {name}: act as one of them (runuser -u USER -- rsctl …)");
+                Err(Refused::new(exit::USAGE, text))
+            }
+        }
     }
 
     pub(super) fn on_group_join(&mut self, now: Now, join: GroupJoin, out: &mut Outputs<Order>) {
         let (node, member, token) = (join.node, join.member, join.token.clone());
+        let (realm, nodes) = (self.realm(join.uid), &self.nodes);
         let joined = match self.is_stopping() {
-            false => self.lobby.join(now.mono, join, |node| self.nodes.name(node)),
+            false => self
+                .check_jobs(join.uid)
+                .and_then(|()| self.lobbies.of(realm).join(now.mono, join, |node| nodes.name(node))),
             true => Err(Refused::new(exit::NOT_PLACED, "the DVM is being stopped")),
         };
         if let Err(Refused { exit_code, text }) = joined {
@@ -69,7 +100,8 @@ impl Head {
     }
 
     pub(super) fn on_group_leave(&mut self, now: Now, leave: &GroupLeave, out: &mut Outputs<Order>) {
-        let Some(job) = self.lobby.leave(&leave.token) else { return };
+        let realm = self.realm(leave.uid);
+        let Some(job) = self.lobbies.of(realm).leave(&leave.token) else { return };
         // The member left after its epoch began.
         let Some(rank) = self.jobs.get(job).and_then(|job| job.rank_of_member(&leave.token)) else { return };
         let exit = RankExit {
@@ -84,25 +116,27 @@ impl Head {
     }
 
     pub(super) fn settle_lobby(&mut self, now: Now, out: &mut Outputs<Order>) {
-        while self.lobby.next_deadline().is_some_and(|at| at <= now.mono) {
-            let due = self.lobby.settle(now.mono, |node| self.nodes.name(node));
-            self.perform_due(now, due, out);
+        while let Some((_, realm)) = self.lobbies.next_due().filter(|(at, _)| *at <= now.mono) {
+            let nodes = &self.nodes;
+            let due = self.lobbies.of(realm).settle(now.mono, |node| nodes.name(node));
+            self.perform_due(now, realm, due, out);
+            self.lobbies.forget_empty();
         }
     }
 
-    fn perform_due(&mut self, now: Now, due: Vec<Due>, out: &mut Outputs<Order>) {
+    fn perform_due(&mut self, now: Now, realm: u32, due: Vec<Due>, out: &mut Outputs<Order>) {
         for due in due {
             match due {
                 Due::Send { node, member, token, state } => {
                     let state = Some(state.into());
                     out.order(down::Body::GroupState(GroupState { node, member, token, state }));
                 }
-                Due::Begin(complete) => self.begin_epoch(now, &complete, out),
+                Due::Begin(complete) => self.begin_epoch(now, realm, &complete, out),
             }
         }
     }
 
-    fn begin_epoch(&mut self, now: Now, complete: &Complete, out: &mut Outputs<Order>) {
+    fn begin_epoch(&mut self, now: Now, realm: u32, complete: &Complete, out: &mut Outputs<Order>) {
         let mut map = TaskMapBuilder::default();
         complete.seats.iter().for_each(|seat| map.push(seat.join.node, 1));
         let map = map.build().expect("a group is smaller than the largest job");
@@ -120,22 +154,25 @@ impl Head {
             name: complete.group.clone(),
             epoch: complete.epoch,
             members: members.collect(),
-            namespace: namespace(&self.dvm, id),
+            namespace: namespace(&self.dvm, complete.seats.first().map_or(&[], |seat| &seat.join.random), id),
             node_names: map.nodes().iter().map(|node| self.nodes.name(*node)).collect(),
             export: frameworks::list(&wanted.collect::<Vec<_>>()),
         };
-        self.lobby.began(complete, id);
-        self.start_epoch(now, id, epoch, map, None, out);
+        self.lobbies.of(realm).began(complete, id);
+        let user = complete.seats.first().map(|seat| seat.join.user.clone()).unwrap_or_default();
+        self.start_epoch(now, id, self.owner(realm, user), epoch, map, None, out);
         if let Some(epoch) = self.jobs.get(id).and_then(Job::kept) {
             self.keep(kept::What::Epoch(epoch));
         }
     }
 
     /// Starts the job of an epoch. `launched` is its launch if it was running before a restart.
+    #[expect(clippy::too_many_arguments, reason = "called for new epochs and for those of before a restart")]
     pub(super) fn start_epoch(
         &mut self,
         now: Now,
         id: JobId,
+        owner: Option<wire::User>,
         epoch: GroupEpoch,
         map: TaskMap,
         launched: Option<wire::Launch>,
@@ -150,7 +187,7 @@ impl Head {
         let policy = Policy::default();
         let wanted = place::Request { apps: Vec::new(), policy, oversubscribe: false, rankfile: Vec::new() };
         let (secret, preput, reason) = (Bytes::new(), Vec::new(), String::new());
-        let mut job = self.new_job(now, id, Pending { spec, wanted, secret, preput, reason });
+        let mut job = self.new_job(now, id, owner, Pending { spec, wanted, secret, preput, reason }, &[]);
         job.namespace = epoch.namespace.clone();
         job.joined = true;
         out.log(now, id, job.submitted());

@@ -1,16 +1,17 @@
 //! A job as the head keeps it: its specification, its nodes and the exits of its ranks. Its state is in [`Life`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use prost::Message;
 use rsd_proto::library::INTERFACE;
-use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, RankExit, job_event};
+use rsd_proto::v1::{self as wire, JobInfo, JobSpec, JobState, OnNodeLoss, RankExit, job_event};
 
 use super::ends::Ends;
 use super::life::{Active, Event, Life, Pending};
 use super::spawned::Spawned;
 use super::stdin::StdinFeed;
+use crate::between::Loss;
 use crate::calls::exit;
 use crate::outbox::Inbox;
 use crate::place::Placement;
@@ -24,6 +25,8 @@ const NOTICES_MAX: usize = 8;
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) id: JobId,
+    /// As whom it runs; None in a DVM that serves one user.
+    owner: Option<wire::User>,
     pub(super) grace_ms: u64,
     life: Life,
     command: String,
@@ -32,6 +35,10 @@ pub(super) struct Job {
     started_ms: u64,
     ended_ms: u64,
     pub(super) map: TaskMap,
+    /// Whether the job continues when it loses nodes.
+    continues: bool,
+    /// The nodes that it has lost and without which it continues, with the reasons.
+    lost: BTreeMap<NodeId, String>,
     node_names: Vec<String>,
     /// The cpus and GPUs of its ranks: each distinct binding of a node's ranks, and the nodes that have it.
     bindings: Vec<wire::NodeBinding>,
@@ -59,9 +66,18 @@ pub(super) struct Surroundings {
 }
 
 impl Job {
-    pub(super) fn new(now: Now, id: JobId, pending: Pending, namespace: String, grace_ms: u64) -> Job {
+    pub(super) fn new(
+        now: Now,
+        id: JobId,
+        owner: Option<wire::User>,
+        pending: Pending,
+        namespace: String,
+        grace_ms: u64,
+    ) -> Job {
+        let continues = pending.spec.on_node_loss() == OnNodeLoss::Continue;
         Job {
             id,
+            owner,
             grace_ms: pending.spec.kill_grace_ms.unwrap_or(grace_ms),
             command: command_line(&pending.spec),
             life: Life::Queued(Box::new(pending)),
@@ -70,6 +86,8 @@ impl Job {
             started_ms: 0,
             ended_ms: 0,
             map: TaskMap::default(),
+            continues,
+            lost: BTreeMap::new(),
             node_names: Vec::new(),
             bindings: Vec::new(),
             binding_runs: Vec::new(),
@@ -81,6 +99,15 @@ impl Job {
             spawned: None,
             refusals: 0,
         }
+    }
+
+    pub(super) fn owner(&self) -> Option<&wire::User> {
+        self.owner.as_ref()
+    }
+
+    /// Returns the owner's uid; 0 in a DVM that serves one user.
+    pub(super) fn owner_uid(&self) -> u32 {
+        self.owner.as_ref().map_or(0, |owner| owner.uid)
     }
 
     // --- its state ---
@@ -145,7 +172,8 @@ impl Job {
     // --- its events ---
 
     pub(super) fn submitted(&self) -> job_event::Body {
-        job_event::Body::Submitted(job_event::Submitted { job: self.id, command: self.command.clone() })
+        let (job, command, owner) = (self.id, self.command.clone(), self.owner.clone());
+        job_event::Body::Submitted(job_event::Submitted { job, command, owner })
     }
 
     /// Moves a queued job to `Running`. Returns the launch to send and the event to log; None if the job is not queued.
@@ -182,6 +210,7 @@ impl Job {
             map: Some((&map).into()),
             body: body.encode_to_vec().into(),
             group: bytes::Bytes::new(),
+            owner: self.owner.clone(),
         };
         let placed = job_event::Placed { map: Some((&map).into()), node_names: node_names.clone() };
         self.started_ms = now.unix_ms;
@@ -228,6 +257,48 @@ impl Job {
         job_event::Body::Ended(self.info())
     }
 
+    // --- lost nodes ---
+
+    /// Returns what the loss of this node does to the job: it never continues without any node.
+    pub(super) fn loss_of(&self, node: NodeId) -> Loss {
+        let is_left = |other: &NodeId| *other != node && !self.lost.contains_key(other);
+        match self.continues && self.map.nodes().iter().any(is_left) {
+            true => Loss::Continues,
+            false => Loss::Ends,
+        }
+    }
+
+    pub(super) fn on_node_loss(&self) -> OnNodeLoss {
+        if self.continues { OnNodeLoss::Continue } else { OnNodeLoss::End }
+    }
+
+    /// Records the loss of nodes. Returns whether the job continues without them.
+    pub(super) fn lose_nodes(&mut self, nodes: &[NodeId], why: &str) -> bool {
+        for node in nodes {
+            if self.loss_of(*node) == Loss::Ends {
+                return false;
+            }
+            self.lost.insert(*node, why.to_owned());
+        }
+        true
+    }
+
+    /// Returns whether the job has continued without this node.
+    pub(super) fn has_lost(&self, node: NodeId) -> bool {
+        self.lost.contains_key(&node)
+    }
+
+    /// Returns the number of ranks on lost nodes.
+    pub(super) fn lost_ranks(&self) -> u32 {
+        self.lost.keys().map(|node| self.map.count_on(*node)).sum()
+    }
+
+    /// Returns the messages that tell steps of the lost nodes.
+    pub(super) fn losses(&self) -> impl Iterator<Item = wire::NodesLost> + '_ {
+        let job = self.id;
+        self.lost.iter().map(move |(node, why)| wire::NodesLost { job, nodes: vec![*node], why: why.clone() })
+    }
+
     // --- what clients see ---
 
     pub(super) fn info(&self) -> JobInfo {
@@ -252,8 +323,14 @@ impl Job {
             namespace: self.namespace.clone(),
             parent: self.spawned.as_ref().map_or(0, |spawned| spawned.parent),
             joined: self.joined,
+            owner: self.owner.clone(),
             ..Default::default()
         }
+    }
+
+    /// Returns how long the job has been in the queue or, once it is started, how long ago that was.
+    pub(super) fn waiting_ms(&self, now: Now) -> u64 {
+        now.unix_ms.saturating_sub(self.started_ms.max(self.submitted_ms))
     }
 
     /// Returns all information, including what is too large for lists and logs.

@@ -15,6 +15,15 @@ pub(super) struct Jobs {
     on_node: HashMap<NodeId, BTreeSet<JobId>>,
     /// The spawned jobs that have not ended, by the root of their family.
     families: HashMap<JobId, BTreeSet<JobId>>,
+    /// The jobs of each user, who is 0 in a DVM that serves one user.
+    of_user: HashMap<u32, OfUser>,
+}
+
+/// The jobs of one user.
+#[derive(Debug, Default)]
+struct OfUser {
+    all: BTreeSet<JobId>,
+    alive: usize,
     /// The ended jobs, oldest first.
     ended: VecDeque<JobId>,
 }
@@ -22,6 +31,9 @@ pub(super) struct Jobs {
 impl Jobs {
     pub(super) fn insert(&mut self, job: Job) {
         self.alive.insert(job.id);
+        let of_user = self.of_user.entry(job.owner_uid()).or_default();
+        of_user.all.insert(job.id);
+        of_user.alive += 1;
         if let Some(spawned) = &job.spawned {
             self.families.entry(spawned.root).or_default().insert(job.id);
         }
@@ -36,12 +48,14 @@ impl Jobs {
         self.all.get_mut(&job)
     }
 
-    /// Returns the job that a client's number means: 0 is the job submitted last.
-    pub(super) fn resolve(&self, job: JobId) -> Option<JobId> {
-        match job {
-            0 => self.all.last_key_value().map(|(id, _)| *id),
-            id => self.all.contains_key(&id).then_some(id),
-        }
+    /// Returns the job of this user that was submitted last.
+    pub(super) fn last_of(&self, uid: u32) -> Option<JobId> {
+        self.of_user.get(&uid)?.all.last().copied()
+    }
+
+    /// Returns how many jobs of this user have not ended.
+    pub(super) fn alive_of(&self, uid: u32) -> usize {
+        self.of_user.get(&uid).map_or(0, |of_user| of_user.alive)
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Job> {
@@ -95,9 +109,9 @@ impl Jobs {
         self.families.contains_key(&root)
     }
 
-    /// Records that a job has ended: it is remembered until `keep` later jobs have ended. Returns the jobs that are forgotten now.
+    /// Records that a job has ended: it is remembered until `keep` later jobs of its user have ended. Returns the jobs that are forgotten now.
     pub(super) fn retire(&mut self, id: JobId, keep: usize) -> Vec<JobId> {
-        self.alive.remove(&id);
+        let was_alive = self.alive.remove(&id);
         let root = self.all.get(&id).and_then(|job| job.spawned.as_ref()).map(|spawned| spawned.root);
         if let Some(root) = root
             && let Some(family) = self.families.get_mut(&root)
@@ -107,10 +121,19 @@ impl Jobs {
                 self.families.remove(&root);
             }
         }
-        self.ended.push_back(id);
-        let excess = self.ended.len().saturating_sub(keep);
-        let forgotten: Vec<JobId> = self.ended.drain(..excess).collect();
-        forgotten.iter().for_each(|old| drop(self.all.remove(old)));
+        let uid = self.all.get(&id).map_or(0, Job::owner_uid);
+        let of_user = self.of_user.entry(uid).or_default();
+        of_user.alive -= usize::from(was_alive);
+        of_user.ended.push_back(id);
+        let excess = of_user.ended.len().saturating_sub(keep);
+        let forgotten: Vec<JobId> = of_user.ended.drain(..excess).collect();
+        for old in &forgotten {
+            of_user.all.remove(old);
+            self.all.remove(old);
+        }
+        if of_user.all.is_empty() {
+            self.of_user.remove(&uid);
+        }
         forgotten
     }
 

@@ -1,5 +1,5 @@
 //! The state that a head keeps across a restart: groups with their rules and numbers, running epochs, the names and values
-//! that these have published and put, and join tokens. The processes of an epoch are not children of rsd and keep running; jobs whose ranks rsd
+//! that these have published and put, join tokens, and what users have said about nodes. The processes of an epoch are not children of rsd and keep running; jobs whose ranks rsd
 //! has started end with their head.
 //!
 //! The head emits a record of each change, in order ([`Effect::Keep`]). The shell appends the records to a file, and passes all of
@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use prost::Message;
 use rsd_proto::v1::{
-    self as wire, GroupEpoch, GroupInfo, JobState, Kept, KeptEpoch, KeptKill, KeptToken, KeptValue, NameResult,
-    PublishedName, kept,
+    self as wire, GroupEpoch, GroupInfo, JobState, Kept, KeptEpoch, KeptKill, KeptNode, KeptToken, KeptValue,
+    NameResult, PublishedName, kept,
 };
 
 use super::life::Why;
+use super::marks::Marks;
 use super::{Due, Head, Stopping};
 use crate::between::{Order, Outputs};
 use crate::contract::{Effect, HEAD};
@@ -25,29 +26,31 @@ use crate::{JobId, NodeId, Now};
 /// All kept records, by subject.
 #[derive(Debug, Default)]
 struct Past {
-    groups: BTreeMap<String, GroupInfo>,
+    /// By user, who is 0 in a DVM that serves one user, and name.
+    groups: BTreeMap<(u32, String), GroupInfo>,
     epochs: BTreeMap<JobId, KeptEpoch>,
     kills: BTreeMap<JobId, KeptKill>,
-    names: BTreeMap<Bytes, PublishedName>,
+    names: BTreeMap<(JobId, Bytes), PublishedName>,
     answers: BTreeMap<(JobId, NodeId, u64), NameResult>,
     values: BTreeMap<(JobId, Bytes), KeptValue>,
     tokens: BTreeMap<u64, KeptToken>,
+    nodes: BTreeMap<NodeId, KeptNode>,
 }
 
 impl Past {
-    fn of(records: Vec<Kept>) -> Past {
+    fn of(records: Vec<Kept>, realm: impl Fn(u32) -> u32) -> Past {
         let mut past = Past::default();
-        records.into_iter().filter_map(|record| record.what).for_each(|what| past.take(what));
+        records.into_iter().filter_map(|record| record.what).for_each(|what| past.take(what, &realm));
         past
     }
 
-    fn take(&mut self, what: kept::What) {
+    fn take(&mut self, what: kept::What, realm: impl Fn(u32) -> u32) {
         match what {
             kept::What::Group(group) => {
                 let name = group.rules.as_ref().map(|rules| rules.name.clone()).unwrap_or_default();
-                self.groups.insert(name, group);
+                self.groups.insert((realm(group.owner_uid), name), group);
             }
-            kept::What::GroupGone(name) => drop(self.groups.remove(&name)),
+            kept::What::GroupGone(gone) => drop(self.groups.remove(&(realm(gone.owner_uid), gone.name))),
             kept::What::Epoch(epoch) => {
                 let job = epoch.launch.as_ref().map_or(0, |launch| launch.job);
                 self.epochs.insert(job, epoch);
@@ -60,11 +63,12 @@ impl Past {
                 self.values.retain(|(of, _), _| *of != job);
             }
             kept::What::Kill(kill) => drop(self.kills.insert(kill.job, kill)),
-            kept::What::Name(name) => drop(self.names.insert(name.name.clone(), name)),
-            kept::What::NameGone(name) => drop(self.names.remove(&name)),
+            kept::What::Name(name) => drop(self.names.insert((name.job, name.name.clone()), name)),
+            kept::What::NameGone(gone) => drop(self.names.remove(&(gone.job, gone.name))),
             kept::What::Answer(answer) => drop(self.answers.insert((answer.job, answer.node, answer.call), answer)),
             kept::What::Value(value) => drop(self.values.insert((value.job, value.key.clone()), value)),
             kept::What::Token(token) => drop(self.tokens.insert(token.info.map_or(0, |info| info.id), token)),
+            kept::What::Node(node) => drop(self.nodes.insert(node.node, node)),
             kept::What::TokenGone(id) => drop(self.tokens.remove(&id)),
             kept::What::ValueGone(value) => drop(self.values.remove(&(value.job, value.key))),
         }
@@ -84,7 +88,7 @@ impl Head {
 
     /// Returns the records that must be written before the other effects of an input are performed.
     pub(crate) fn take_kept(&mut self) -> Option<Effect> {
-        self.changes.extend(self.lobby.take_touched().map(|what| Kept { what: Some(what) }));
+        self.changes.extend(self.lobbies.take_touched().into_iter().map(|what| Kept { what: Some(what) }));
         let changes = std::mem::take(&mut self.changes);
         match self.stopping {
             Stopping::No => (!changes.is_empty()).then_some(Effect::Keep(changes)),
@@ -98,23 +102,26 @@ impl Head {
 
     /// Returns the shortest records that describe the head's present state.
     pub(crate) fn kept(&self) -> Vec<Kept> {
-        let groups = self.lobby.kept().map(kept::What::Group);
+        let groups = self.lobbies.kept().map(kept::What::Group);
         let alive = || self.jobs.alive().filter(|job| !job.members().is_empty());
         let epochs = alive().filter_map(|job| job.kept()).map(kept::What::Epoch);
         let kills = alive().filter_map(|job| job.kept_kill()).map(kept::What::Kill);
-        let names = self.names.list().into_iter().filter(|name| self.outlives_head(name.job)).map(kept::What::Name);
+        let names =
+            self.names.list(|_| true).into_iter().filter(|name| self.outlives_head(name.job)).map(kept::What::Name);
         let answers = self.questions.names_answered().filter(|answer| self.outlives_head(answer.job));
         let values = alive().flat_map(|job| self.values.kept(job.id)).map(kept::What::Value);
         let all = groups.chain(epochs).chain(kills).chain(names).chain(answers.map(kept::What::Answer)).chain(values);
-        let all = all.chain(self.tokens.kept().cloned().map(kept::What::Token));
+        let all = all
+            .chain(self.tokens.kept().cloned().map(kept::What::Token))
+            .chain(self.nodes.kept().map(kept::What::Node));
         all.map(|what| Kept { what: Some(what) }).collect()
     }
 
     /// Restores the state from the records of the previous head.
     pub(crate) fn on_kept(&mut self, now: Now, records: Vec<Kept>, out: &mut Outputs<Order>) {
-        let mut past = Past::of(records);
-        for group in past.groups.into_values() {
-            self.lobby.restore(now.mono, group);
+        let mut past = Past::of(records, |uid| self.realm(uid));
+        for ((realm, _), group) in past.groups {
+            self.lobbies.of(realm).restore(now.mono, group);
         }
         for epoch in past.epochs.into_values() {
             // A file of another version may be invalid: the epoch is then forgotten, and its steps are released.
@@ -125,13 +132,17 @@ impl Head {
             }
         }
         for name in past.names.into_values().filter(|name| self.jobs.is_alive(name.job)) {
-            self.names.publish(name.name, name.port, name.job, name.uid);
+            let realm = self.realm_of_job(name.job);
+            self.names.of(realm).publish(name.name, name.port, name.job, name.uid);
         }
         for answer in past.answers.into_values().filter(|answer| self.jobs.is_alive(answer.job)) {
             self.questions.restore(answer);
         }
         for value in past.values.into_values().filter(|value| self.jobs.is_alive(value.job)) {
             self.values.restore(value);
+        }
+        for node in past.nodes.into_values() {
+            self.nodes.mark(node.node, Marks::of(node));
         }
         for token in past.tokens.into_values() {
             self.restore_token(now, token);
@@ -176,8 +187,10 @@ impl Head {
                 self.timers.set(Due::Node(node), now.mono + self.tuning.reattach_grace);
             }
         }
-        self.lobby.restore_epoch(job, &epoch);
-        self.start_epoch(began, job, epoch, map, Some(launch), out);
+        let owner = launch.owner.clone().filter(|_| self.serves_all);
+        let realm = owner.as_ref().map_or(0, |owner| owner.uid);
+        self.lobbies.of(realm).restore_epoch(job, &epoch);
+        self.start_epoch(began, job, owner, epoch, map, Some(launch), out);
         Some(job)
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rsd_proto::frameworks;
-use rsd_proto::v1::{JobSpec, down, job_event};
+use rsd_proto::v1::{JobSpec, User, down, job_event};
 
 use super::job::{Job, Surroundings};
 use super::life::{Life, Pending};
@@ -10,17 +10,21 @@ use super::queue::waiting;
 use super::{Due, Head, offers, stdin};
 use crate::between::{Order, Outputs};
 use crate::calls::{Answer, Refused, exit};
-use crate::contract::{Effect, ReqId, in_ms, namespace};
+use crate::contract::{Effect, NAME_BYTES, ReqId, in_ms, namespace};
 use crate::place::{Placement, Refusal};
 use crate::{JobId, Now, plan};
+
+/// The fewest bytes of a secret.
+const SECRET_BYTES_MIN: usize = 24;
 
 impl Head {
     pub(super) fn submit(
         &mut self,
         now: Now,
         req: ReqId,
+        (uid, user): (u32, String),
         spec: JobSpec,
-        secret: Bytes,
+        random: Bytes,
         out: &mut Outputs<Order>,
     ) -> Result<(), Refused> {
         if self.is_stopping() {
@@ -29,6 +33,7 @@ impl Head {
         if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty()) {
             return Err(Refused::new(exit::USAGE, "no program given: rsctl submit -n 4 ./a.out"));
         }
+        self.check_jobs(uid)?;
         frameworks::parse(&spec.export).map_err(|error| Refused::new(exit::USAGE, format!("export: {error}")))?;
         let never = |refusal: Refusal| Refused::new(exit::NOT_PLACED, refusal.to_string());
         let wanted = plan::request(&spec).map_err(never)?;
@@ -43,9 +48,10 @@ impl Head {
         if let Some(missing) = placement.as_ref().and_then(|placement| stdin::reader_missing(&spec, &placement.map)) {
             return Err(Refused::new(exit::USAGE, missing));
         }
+        let (name, secret) = name_and_secret(random);
         let pending = Pending { spec, wanted, secret, preput: Vec::new(), reason: reason.clone() };
         let id = self.next_job(out);
-        let job = self.new_job(now, id, pending);
+        let job = self.new_job(now, id, self.owner(uid, user), pending, &name);
         out.log(now, id, job.submitted());
         self.jobs.insert(job);
         match placement {
@@ -67,9 +73,9 @@ impl Head {
         id
     }
 
-    /// Returns a queued job with this number.
-    pub(super) fn new_job(&self, now: Now, id: JobId, pending: Pending) -> Job {
-        Job::new(now, id, pending, namespace(&self.dvm, id), in_ms(self.tuning.kill_grace))
+    /// Returns a queued job with this number. `name`: the random part of its namespace.
+    pub(super) fn new_job(&self, now: Now, id: JobId, owner: Option<User>, pending: Pending, name: &[u8]) -> Job {
+        Job::new(now, id, owner, pending, namespace(&self.dvm, name, id), in_ms(self.tuning.kill_grace))
     }
 
     /// Starts the jobs that fit, in order of submission. While a job waits for slots, only later jobs that may oversubscribe can
@@ -125,5 +131,13 @@ impl Head {
         self.jobs.launched(id);
         let deadline = self.jobs.get(id).and_then(|job| job.life().deadline());
         self.timers.put(Due::Job(id), deadline);
+    }
+}
+
+/// Divides a new job's random bytes: for its namespace, and for its ranks. Steps of an earlier version send too few.
+pub(super) fn name_and_secret(mut random: Bytes) -> (Bytes, Bytes) {
+    match random.len() > NAME_BYTES + SECRET_BYTES_MIN {
+        true => (random.split_to(NAME_BYTES), random),
+        false => (Bytes::new(), random),
     }
 }

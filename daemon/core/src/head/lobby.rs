@@ -12,6 +12,7 @@
 
 mod group;
 pub(super) mod refusal;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -41,11 +42,61 @@ const AWAY: Duration = Duration::from_secs(5);
 const NEWS: Duration = Duration::from_secs(1);
 /// The most members of a group.
 const SIZE_MAX: u32 = 1 << 16;
-/// The most groups of a DVM, and the most members that wait in them.
+/// The most groups of a user, and the most members that wait in them.
 const GROUPS_MAX: usize = 4096;
 const SEATS_MAX: usize = 1 << 17;
 
-/// All groups.
+/// The groups of each user; in a DVM that serves one user, they are user 0's.
+#[derive(Debug, Default)]
+pub(super) struct Lobbies(BTreeMap<u32, Lobby>);
+
+impl Lobbies {
+    /// Returns the lobby of a user.
+    pub(super) fn of(&mut self, user: u32) -> &mut Lobby {
+        self.0.entry(user).or_default()
+    }
+
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Lobby> {
+        self.0.values_mut()
+    }
+
+    /// Returns the users that `may_see` accepts, with their lobbies.
+    pub(super) fn seen(&self, may_see: impl Fn(u32) -> bool) -> impl Iterator<Item = (u32, &Lobby)> {
+        self.0.iter().map(|(user, lobby)| (*user, lobby)).filter(move |(user, _)| may_see(*user))
+    }
+
+    /// Returns the user whose lobby must be settled first, and the latest time for that. Cost: looks at every user with groups.
+    pub(super) fn next_due(&self) -> Option<(Duration, u32)> {
+        self.0.iter().filter_map(|(user, lobby)| Some((lobby.next_deadline()?, *user))).min()
+    }
+
+    /// Returns the latest time at which a lobby must be settled.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.next_due().map(|(at, _)| at)
+    }
+
+    /// Forgets the lobbies without groups and members.
+    pub(super) fn forget_empty(&mut self) {
+        self.0.retain(|_, lobby| !lobby.is_empty());
+    }
+
+    /// Returns the records of the groups that have changed since the last call.
+    pub(super) fn take_touched(&mut self) -> Vec<kept::What> {
+        self.0.iter_mut().flat_map(|(user, lobby)| lobby.take_touched(*user)).collect()
+    }
+
+    /// Returns the records of all groups.
+    pub(super) fn kept(&self) -> impl Iterator<Item = wire::GroupInfo> {
+        self.0.values().flat_map(Lobby::kept)
+    }
+
+    /// Describes the entries that are still kept, for tests.
+    pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
+        self.0.values().flat_map(Lobby::leftovers)
+    }
+}
+
+/// All groups of a user.
 #[derive(Debug, Default)]
 pub(super) struct Lobby {
     groups: BTreeMap<String, Group>,
@@ -224,15 +275,15 @@ impl Lobby {
     // --- restarts ---
 
     /// Returns the records of the groups that have changed since the last call.
-    pub(super) fn take_touched(&mut self) -> impl Iterator<Item = kept::What> {
-        std::mem::take(&mut self.touched).into_iter().map(|name| match self.groups.get(&name) {
+    fn take_touched(&mut self, user: u32) -> impl Iterator<Item = kept::What> {
+        std::mem::take(&mut self.touched).into_iter().map(move |name| match self.groups.get(&name) {
             Some(group) => kept::What::Group(group.kept()),
-            None => kept::What::GroupGone(name),
+            None => kept::What::GroupGone(wire::KeptGroupGone { name, owner_uid: user }),
         })
     }
 
     /// Returns the records of all groups.
-    pub(super) fn kept(&self) -> impl Iterator<Item = wire::GroupInfo> {
+    fn kept(&self) -> impl Iterator<Item = wire::GroupInfo> {
         self.groups.values().filter(|group| group.is_to_be_kept()).map(Group::kept)
     }
 
@@ -337,8 +388,19 @@ impl Lobby {
 
     // --- time ---
 
+    /// Returns whether there is nothing in it.
+    fn is_empty(&self) -> bool {
+        let no_members = self.waiting.is_empty() && self.alone.is_empty() && self.epochs.is_empty();
+        no_members && self.groups.is_empty() && self.touched.is_empty()
+    }
+
+    /// Returns whether the user has this group.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.groups.contains_key(name)
+    }
+
     /// Returns the latest time at which [`Lobby::settle`] must be called.
-    pub(super) fn next_deadline(&self) -> Option<Duration> {
+    fn next_deadline(&self) -> Option<Duration> {
         if self.changed.is_empty() && self.alone.is_empty() { self.timers.next() } else { Some(Duration::ZERO) }
     }
 
@@ -385,7 +447,7 @@ impl Lobby {
     }
 
     /// Describes the entries that are still kept, for tests.
-    pub(super) fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
+    fn leftovers(&self) -> impl Iterator<Item = String> + '_ {
         let seats = self.waiting.iter().map(|(token, group)| format!("place {token} of group {group}"));
         seats.chain(self.entered.iter().map(|(token, job)| format!("place {token} of job {job}")))
     }

@@ -7,7 +7,8 @@
 //! - [`family`]: jobs that ranks spawn. [`groups`], [`lobby`]: running processes, and the groups that they join.
 //! - [`names`], [`questions`], [`values`], [`stdin`], [`probes`]: requests of ranks, steps and clients. [`answers`]: dispatch of
 //!   clients' calls.
-//! - [`tokens`]: join tokens.
+//! - [`waits`]: what the DVM waits for. [`tokens`]: join tokens. [`marks`]: drained and labelled nodes. [`owner`]: whose a job is,
+//!   and what a user may have.
 //! - [`kept`]: the state that a head keeps across a restart.
 //!
 //! Cost: an input looks only at the jobs and nodes that it concerns. Three operations look at every node: placing a job, listing
@@ -25,9 +26,12 @@ mod launching;
 mod ledger;
 mod life;
 mod lobby;
+mod maintenance;
+mod marks;
 mod names;
 mod nodes;
 mod offers;
+mod owner;
 mod probes;
 mod questions;
 mod queue;
@@ -35,13 +39,14 @@ mod spawned;
 mod stdin;
 mod tokens;
 mod values;
+mod waits;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rsd_proto::v1::{self as wire, NodeInfo, down, job_event, kept::What, up};
 
-use crate::between::{Order, Outputs, Report};
+use crate::between::{Loss, Order, Outputs, Report};
 use crate::calls::Answer;
 use crate::contract::{Effect, HEAD, LinkId, Memory, Start};
 use crate::timers::Timers;
@@ -49,14 +54,15 @@ use crate::{JobId, NodeId, Now, Tuning, sentences};
 
 use jobs::Jobs;
 use ledger::Ledger;
-use lobby::Lobby;
-use names::Names;
+use lobby::Lobbies;
+use names::NamesOfUsers;
 use nodes::Nodes;
 use probes::Probes;
 use questions::Questions;
 use queue::Queue;
 use tokens::Tokens;
 use values::Values;
+use waits::Waits;
 
 /// The head's state.
 #[derive(Debug)]
@@ -66,14 +72,17 @@ pub(crate) struct Head {
     memory: Memory,
     /// The jobs that had a step on the head's node before a restart.
     own_steps: BTreeSet<JobId>,
+    /// Whether the DVM serves all users.
+    serves_all: bool,
     nodes: Nodes,
     ledger: Ledger,
     jobs: Jobs,
     queue: Queue,
-    names: Names,
+    names: NamesOfUsers,
     questions: Questions,
     probes: Probes,
-    lobby: Lobby,
+    waits: Waits,
+    lobbies: Lobbies,
     values: Values,
     tokens: Tokens,
     timers: Timers<Due>,
@@ -112,14 +121,16 @@ impl Head {
             tuning,
             memory: start.memory,
             own_steps: start.steps.iter().map(|step| step.job).collect(),
+            serves_all: start.serves_all,
             nodes: Nodes::new(start.me.clone()),
             ledger: Ledger::default(),
             jobs: Jobs::default(),
             queue: Queue::default(),
-            names: Names::default(),
+            names: NamesOfUsers::default(),
             questions: Questions::default(),
             probes: Probes::default(),
-            lobby: Lobby::default(),
+            waits: Waits::default(),
+            lobbies: Lobbies::default(),
             values: Values::default(),
             tokens: Tokens::default(),
             timers: Timers::default(),
@@ -132,7 +143,9 @@ impl Head {
     pub(crate) fn on_report(&mut self, now: Now, report: Report, out: &mut Outputs<Order>) {
         match report {
             Report::Up(body) => self.on_up(now, body, out),
-            Report::Knock { link, nodes, has_room } => self.on_knock(now, link, nodes, has_room, out),
+            Report::Knock { link, nodes, has_room, unreachable } => {
+                self.on_knock(now, link, nodes, has_room, &unreachable, out)
+            }
             Report::Stuck { job, rank, fence } => self.on_stuck(now, job, rank, fence, out),
             Report::Over { job, exits } => self.on_over(now, job, &exits, out),
             Report::GivenUp { job, nodes, why } => self.on_given_up(now, job, &nodes, &why, out),
@@ -153,6 +166,7 @@ impl Head {
             up::Body::GroupJoin(join) => self.on_group_join(now, join, out),
             up::Body::GroupLeave(leave) => self.on_group_leave(now, &leave, out),
             up::Body::Load(report) => self.on_load(report, out),
+            up::Body::Waits(report) => self.on_wait_report(now, report, out),
             up::Body::NameCall(call) => self.on_name_call(call, out),
             up::Body::SpawnCall(call) => self.on_spawn_call(now, call, out),
             up::Body::Begun(begun) => self.on_begun(now, begun.job, out),
@@ -195,15 +209,16 @@ impl Head {
 
     /// Returns the latest time at which [`Head::settle`] must be called.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
-        let next = [self.timers.next(), self.lobby.next_deadline(), self.values.next_deadline()];
+        let next = [self.timers.next(), self.lobbies.next_deadline(), self.values.next_deadline()];
         next.into_iter().flatten().min()
     }
 
     /// Describes the entries that are still kept, for tests.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let (names, questions) = (self.names.leftovers(), self.questions.leftovers());
-        let (lobby, values) = (self.lobby.leftovers(), self.values.leftovers());
-        let jobs = self.jobs.leftovers().chain(self.queue.leftovers()).chain(self.probes.leftovers());
+        let (lobby, values) = (self.lobbies.leftovers(), self.values.leftovers());
+        let waiting = self.probes.leftovers().chain(self.waits.leftovers());
+        let jobs = self.jobs.leftovers().chain(self.queue.leftovers()).chain(waiting);
         jobs.chain(names).chain(questions).chain(lobby).chain(values).chain(self.ledger.leftovers()).collect()
     }
 
@@ -214,8 +229,16 @@ impl Head {
     // --- nodes ---
 
     /// Handles a daemon's connection: gives it its id and name, or redirects it to a parent with room.
-    fn on_knock(&mut self, now: Now, link: LinkId, mut nodes: Vec<NodeInfo>, has_room: bool, out: &mut Outputs<Order>) {
-        let below: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
+    fn on_knock(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        mut nodes: Vec<NodeInfo>,
+        has_room: bool,
+        unreachable: &[NodeId],
+        out: &mut Outputs<Order>,
+    ) {
+        let excluded: Vec<NodeId> = nodes.iter().map(|node| node.node).chain(unreachable.iter().copied()).collect();
         let Some(joiner) = nodes.first_mut() else { return };
         if joiner.node == 0 {
             joiner.node = self.memory.next_node;
@@ -224,7 +247,7 @@ impl Head {
         self.memory.next_node = self.memory.next_node.max(joiner.node.saturating_add(1));
         joiner.name = self.nodes.free_name(joiner);
         joiner.joined_ms = now.unix_ms;
-        let parent = if has_room { None } else { self.nodes.roomiest(self.tuning.arity, joiner.node, &below) };
+        let parent = if has_room { None } else { self.nodes.roomiest(self.tuning.arity, joiner.node, &excluded) };
         let Some(parent) = parent else { return out.send_message(Order::Admit { link, nodes }) };
         joiner.parent = parent.info.node;
         let redirect = wire::Redirect {
@@ -266,16 +289,26 @@ impl Head {
         for id in self.jobs.on_nodes(nodes) {
             let Some(job) = self.jobs.get(id) else { continue };
             let Some(active) = job.life().active() else { continue };
+            // Lost nodes that return are too late for a job that has continued without them.
+            let (late, nodes): (Vec<NodeId>, Vec<NodeId>) = nodes.iter().partition(|node| job.has_lost(**node));
+            if !late.is_empty() {
+                let reason = sentences::returned_late();
+                let kill = wire::Kill { job: id, grace_ms: job.grace_ms, reason, nodes: late.clone() };
+                out.send_message(Order::Repeat { nodes: late, body: down::Body::Kill(kill) });
+            }
             let launch = down::Body::Launch(active.launch.clone());
-            out.send_message(Order::Repeat { nodes: nodes.to_vec(), body: launch });
+            out.send_message(Order::Repeat { nodes: nodes.clone(), body: launch });
+            for lost in job.losses() {
+                out.send_message(Order::Repeat { nodes: nodes.clone(), body: down::Body::NodesLost(lost) });
+            }
             if let Some(kill) = job.kill() {
-                out.send_message(Order::Repeat { nodes: nodes.to_vec(), body: down::Body::Kill(kill.clone()) });
+                out.send_message(Order::Repeat { nodes, body: down::Body::Kill(kill.clone()) });
             }
         }
     }
 
     fn on_nodes_away(&mut self, now: Now, nodes: &[NodeId]) {
-        self.lobby.nodes_are_away(now.mono, nodes);
+        self.lobbies.all().for_each(|lobby| lobby.nodes_are_away(now.mono, nodes));
         for node in nodes {
             if self.nodes.set_away(*node) {
                 self.timers.set(Due::Node(*node), now.mono + self.tuning.reattach_grace);
@@ -289,10 +322,11 @@ impl Head {
             self.timers.cancel(&Due::Node(*node));
             let Some(name) = self.nodes.remove(*node) else { continue };
             for job in self.jobs.on_nodes(&[*node]) {
-                out.send_message(Order::GiveUp { job, nodes: vec![*node], why: why(&name) });
+                let loss = self.jobs.get(job).map_or(Loss::Ends, |job| job.loss_of(*node));
+                out.send_message(Order::GiveUp { job, nodes: vec![*node], why: why(&name), loss });
             }
         }
-        self.lobby.nodes_are_lost(nodes);
+        self.lobbies.all().for_each(|lobby| lobby.nodes_are_lost(nodes));
         self.queue.try_again = true;
     }
 
@@ -367,25 +401,28 @@ impl Head {
             questions::Question::Answered(answer) => return out.order(answer),
             questions::Question::New => {}
         }
+        let realm = self.realm_of_job(job);
         let is_once = matches!(op, Some(Op::Publish(_) | Op::Unpublish(_)));
         let found = |port: Option<bytes::Bytes>| (port.is_some(), port.unwrap_or_default());
         let (ok, port) = match op {
             Some(Op::Publish(wire::Kv { key: name, value: port })) => {
-                let ok = self.names.publish(name.clone(), port.clone(), job, uid);
+                let ok = self.names.of(realm).publish(name.clone(), port.clone(), job, uid);
                 if ok && self.outlives_head(job) {
                     self.keep(What::Name(wire::PublishedName { name, port, job, uid }));
                 }
                 (ok, bytes::Bytes::new())
             }
-            Some(Op::Lookup(name)) => found(self.names.lookup(&name)),
+            Some(Op::Lookup(name)) => found(self.names.of(realm).lookup(&name)),
             Some(Op::Unpublish(name)) => {
-                let ok = self.names.unpublish(&name, uid);
-                if ok {
-                    self.keep(What::NameGone(name));
+                let publisher = self.names.of(realm).unpublish(&name, uid);
+                if let Some(job) = publisher {
+                    self.keep(What::NameGone(wire::KeptNameGone { job, name }));
                 }
-                (ok, bytes::Bytes::new())
+                (publisher.is_some(), bytes::Bytes::new())
             }
-            Some(Op::State(namespace)) => found(family::state(&self.jobs, &namespace).map(Into::into)),
+            Some(Op::State(namespace)) => {
+                found(family::state(&self.jobs, &namespace, self.owner_uid(job)).map(Into::into))
+            }
             None => (false, bytes::Bytes::new()),
         };
         let result = wire::NameResult { job, node, call: number, ok, port };

@@ -1,4 +1,5 @@
-//! Names that ranks publish for each other (MPI 5.0, 11.4.4); their scope is the DVM.
+//! Names that ranks publish for each other (MPI 5.0, 11.4.4); their scope is the DVM, and in a
+//! DVM that serves all users the user.
 //!
 //! A name lives until it is unpublished or its job ends. Publishing a name that is taken fails, whichever job has taken it; only a
 //! process of the same user may unpublish it.
@@ -10,11 +11,33 @@ use rsd_proto::v1 as wire;
 
 use crate::JobId;
 
-/// The most names that a DVM's jobs may have published, and the most bytes of these and their ports.
+/// The most names that a user's jobs may have published, and the most bytes of these and their ports.
 const NAMES_MAX: usize = 65_536;
 const BYTES_MAX: usize = 16 << 20;
 
-/// All published names.
+/// The published names of each user; in a DVM that serves one user, they are user 0's.
+#[derive(Debug, Default)]
+pub(super) struct NamesOfUsers(BTreeMap<u32, Names>);
+
+impl NamesOfUsers {
+    /// Returns the names of a user.
+    pub(super) fn of(&mut self, user: u32) -> &mut Names {
+        self.0.retain(|known, names| *known == user || !names.published.is_empty());
+        self.0.entry(user).or_default()
+    }
+
+    /// Returns the names of the users that `may_see` accepts.
+    pub(super) fn list(&self, may_see: impl Fn(u32) -> bool) -> Vec<wire::PublishedName> {
+        self.0.iter().filter(|(user, _)| may_see(**user)).flat_map(|(_, names)| names.list()).collect()
+    }
+
+    /// Describes the entries that are still kept, for tests.
+    pub(super) fn leftovers(&self) -> impl Iterator<Item = String> {
+        self.0.values().flat_map(Names::leftovers)
+    }
+}
+
+/// All published names of a user.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     published: BTreeMap<Bytes, Published>,
@@ -47,13 +70,11 @@ impl Names {
         self.published.get(name).map(|published| published.port.clone())
     }
 
-    /// Unpublishes a name. Returns false if it is not published, or was published by another user.
-    pub(super) fn unpublish(&mut self, name: &[u8], uid: Option<u32>) -> bool {
-        if self.published.get(name).is_none_or(|published| published.uid != uid) {
-            return false;
-        }
+    /// Unpublishes a name; returns the job that had published it. None: it is not published, or was published by another user.
+    pub(super) fn unpublish(&mut self, name: &[u8], uid: Option<u32>) -> Option<JobId> {
+        let job = self.published.get(name).filter(|published| published.uid == uid)?.job;
         self.remove(name);
-        true
+        Some(job)
     }
 
     fn remove(&mut self, name: &[u8]) {
@@ -74,7 +95,7 @@ impl Names {
         }
     }
 
-    pub(super) fn list(&self) -> Vec<wire::PublishedName> {
+    fn list(&self) -> Vec<wire::PublishedName> {
         let told = |(name, published): (&Bytes, &Published)| wire::PublishedName {
             name: name.clone(),
             port: published.port.clone(),
@@ -85,7 +106,7 @@ impl Names {
     }
 
     /// Describes the entries that are still kept, for tests.
-    pub(super) fn leftovers(&self) -> impl Iterator<Item = String> {
+    fn leftovers(&self) -> impl Iterator<Item = String> {
         self.published.values().map(|published| format!("a name of job {}", published.job))
     }
 }
@@ -105,12 +126,12 @@ mod tests {
         assert!(!publish(&mut names, "ocean", 1, None), "the job has already published it");
         assert!(!publish(&mut names, "ocean", 2, Some(7)), "another job has published it");
         assert_eq!(names.lookup(b"ocean"), Some("port".into()));
-        assert!(!names.unpublish(b"ocean", Some(7)), "it belongs to another user");
-        assert!(names.unpublish(b"ocean", None), "any process of the same user may unpublish it");
-        assert!(!names.unpublish(b"ocean", None));
+        assert_eq!(names.unpublish(b"ocean", Some(7)), None, "it belongs to another user");
+        assert_eq!(names.unpublish(b"ocean", None), Some(1), "any process of the same user may unpublish it");
+        assert_eq!(names.unpublish(b"ocean", None), None);
         assert_eq!(names.lookup(b"ocean"), None);
         assert!(publish(&mut names, "ocean", 2, Some(7)));
-        assert!(names.unpublish(b"ocean", Some(7)));
+        assert_eq!(names.unpublish(b"ocean", Some(7)), Some(2));
         assert_eq!(names.bytes, 0);
     }
 

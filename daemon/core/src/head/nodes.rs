@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use rsd_proto::v1::{self as wire, NodeInfo, NodeState};
+use rsd_proto::v1::{self as wire, KeptNode, Label, NodeInfo, NodeState};
 
+use super::marks::Marks;
 use crate::contract::HEAD;
 use crate::place::Gpu;
 use crate::place::cpuset::CpuSet;
@@ -19,6 +20,8 @@ pub(super) struct Nodes {
     names: HashMap<String, NodeId>,
     alike: Alike,
     slots: u32,
+    /// What users have said about nodes, also about nodes that have left.
+    marks: BTreeMap<NodeId, Marks>,
 }
 
 /// A node of the DVM.
@@ -28,6 +31,11 @@ pub(super) struct Node {
     pub(super) info: NodeInfo,
     /// Whether its link is cut.
     pub(super) is_away: bool,
+    /// Whether it takes no new ranks.
+    pub(super) is_drained: bool,
+    pub(super) labels: Arc<[(String, String)]>,
+    /// Other words by which users name it.
+    pub(super) aliases: Arc<[String]>,
     /// Its processor; a single thread if the node reports no valid topology.
     pub(super) topology: Arc<Topology>,
     pub(super) usable: CpuSet,
@@ -45,7 +53,7 @@ impl Nodes {
     /// Returns the table with only the head's node.
     pub(super) fn new(me: NodeInfo) -> Nodes {
         let (by_id, names, alike) = (BTreeMap::new(), HashMap::new(), Alike::default());
-        let mut nodes = Nodes { by_id, names, alike, slots: 0 };
+        let mut nodes = Nodes { by_id, names, alike, slots: 0, marks: BTreeMap::new() };
         nodes.insert(me, false);
         nodes
     }
@@ -53,7 +61,8 @@ impl Nodes {
     /// Adds a node, or replaces its description.
     pub(super) fn insert(&mut self, info: NodeInfo, is_away: bool) {
         self.remove(info.node);
-        let node = self.alike.node(info, is_away);
+        let marks = self.marks(info.node);
+        let node = self.alike.node(info, is_away, marks);
         self.slots += node.slots();
         self.names.insert(node.info.name.clone(), node.info.node);
         self.by_id.insert(node.info.node, node);
@@ -67,6 +76,26 @@ impl Nodes {
             self.names.remove(&node.info.name);
         }
         Some(node.info.name)
+    }
+
+    /// Returns what users have said about a node.
+    pub(super) fn marks(&self, node: NodeId) -> Marks {
+        self.marks.get(&node).cloned().unwrap_or_default()
+    }
+
+    /// Replaces what users have said about a node.
+    pub(super) fn mark(&mut self, node: NodeId, marks: Marks) {
+        if let Some(known) = self.by_id.get_mut(&node) {
+            (known.is_drained, known.labels) = (marks.drained, marks.labels.clone().into_iter().collect());
+        }
+        match marks.is_empty() {
+            true => drop(self.marks.remove(&node)),
+            false => drop(self.marks.insert(node, marks)),
+        }
+    }
+
+    pub(super) fn kept(&self) -> impl Iterator<Item = KeptNode> + '_ {
+        self.marks.iter().map(|(node, marks)| marks.kept(*node))
     }
 
     pub(super) fn get(&self, node: NodeId) -> Option<&Node> {
@@ -118,9 +147,9 @@ impl Nodes {
         nodes.iter().all(|node| address(node).is_some_and(|address| !address.is_empty()))
     }
 
-    /// Returns the node nearest to the root that can take another child, excluding nodes that are `below` the joiner or were, by
-    /// the last report. Cost: looks at every node.
-    pub(super) fn roomiest(&self, arity: usize, joiner: NodeId, below: &[NodeId]) -> Option<&Node> {
+    /// Returns the node nearest to the root that can take another child. Leaves out the `excluded` nodes, and those that were below
+    /// the joiner by the last report. Cost: looks at every node.
+    pub(super) fn roomiest(&self, arity: usize, joiner: NodeId, excluded: &[NodeId]) -> Option<&Node> {
         let mut children: HashMap<NodeId, usize> = HashMap::new();
         for node in self.by_id.values().filter(|node| node.info.node != HEAD) {
             *children.entry(node.info.parent).or_default() += 1;
@@ -132,7 +161,7 @@ impl Nodes {
             let id = node.info.node;
             let open = !node.is_away && !node.info.listen.is_empty();
             let room = children.get(&id).copied().unwrap_or(0) < arity;
-            id != HEAD && open && room && !below.contains(&id) && !way_up(id).any(|node| node == joiner)
+            id != HEAD && open && room && !excluded.contains(&id) && !way_up(id).any(|node| node == joiner)
         };
         self.by_id.values().filter(fits).min_by_key(|node| (way_up(node.info.node).count(), node.info.node))
     }
@@ -151,12 +180,12 @@ impl Nodes {
 
     /// Returns all nodes, as users see them.
     pub(super) fn infos(&self, in_use: impl Fn(NodeId) -> u32) -> Vec<NodeInfo> {
-        let info = |node: &Node| NodeInfo {
-            state: if node.is_away { NodeState::Away } else { NodeState::Up }.into(),
-            slots_in_use: in_use(node.info.node),
-            ..node.info.clone()
-        };
-        self.by_id.values().map(info).collect()
+        self.by_id.values().map(|node| node.seen(in_use(node.info.node))).collect()
+    }
+
+    /// Returns a node, as users see it.
+    pub(super) fn info(&self, node: NodeId, in_use: u32) -> Option<NodeInfo> {
+        self.by_id.get(&node).map(|node| node.seen(in_use))
     }
 }
 
@@ -164,11 +193,34 @@ impl Node {
     pub(super) fn slots(&self) -> u32 {
         self.info.inventory.as_ref().map_or(0, |inventory| inventory.slots)
     }
+
+    /// Whether it takes ranks now.
+    pub(super) fn is_open(&self) -> bool {
+        !self.is_away && !self.is_drained
+    }
+
+    /// Returns the other words by which users name it: its host name and its address.
+    fn aliases(info: &NodeInfo) -> Arc<[String]> {
+        let Some(inventory) = &info.inventory else { return Arc::default() };
+        let words = [&inventory.hostname, &inventory.address].into_iter();
+        words.filter(|word| !word.is_empty() && **word != info.name).cloned().collect()
+    }
+
+    fn seen(&self, slots_in_use: u32) -> NodeInfo {
+        let labels = self.labels.iter().map(|(key, value)| Label { key: key.clone(), value: value.clone() });
+        NodeInfo {
+            state: if self.is_away { NodeState::Away } else { NodeState::Up }.into(),
+            slots_in_use,
+            drained: self.is_drained,
+            labels: labels.collect(),
+            ..self.info.clone()
+        }
+    }
 }
 
 impl Alike {
     /// Makes a node of its description, which is validated here.
-    fn node(&mut self, mut info: NodeInfo, is_away: bool) -> Node {
+    fn node(&mut self, mut info: NodeInfo, is_away: bool, marks: Marks) -> Node {
         let inventory = info.inventory.get_or_insert_default();
         let told = inventory.topology.take();
         let topology = told
@@ -180,7 +232,8 @@ impl Alike {
         };
         let gpus = plan::gpus(&inventory.gpus, topology.threads());
         let (topology, gpus) = (shared(&mut self.topologies, Arc::new(topology)), shared(&mut self.gpus, gpus.into()));
-        Node { info, is_away, topology, usable, gpus }
+        let (is_drained, labels, aliases) = (marks.drained, marks.labels.into_iter().collect(), Node::aliases(&info));
+        Node { info, is_away, is_drained, labels, aliases, topology, usable, gpus }
     }
 }
 

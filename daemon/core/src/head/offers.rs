@@ -6,6 +6,8 @@ use rsd_proto::v1::{self as wire, JobSpec};
 
 use super::ledger::Ledger;
 use super::nodes::{Node, Nodes};
+use crate::NodeId;
+use crate::calls::{Refused, exit};
 use crate::contract::HEAD;
 use crate::place::cpuset::CpuSet;
 use crate::place::{self, NodeOffer};
@@ -14,16 +16,16 @@ use crate::plan;
 /// Which resources are offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// The free resources of connected nodes.
+    /// The free resources of connected nodes that are not drained.
     Now,
-    /// The same, and unreachable nodes as if they were full.
-    WithAway,
-    /// All resources of connected nodes.
+    /// The same, and unreachable and drained nodes as if they were full.
+    WithClosed,
+    /// All resources of connected nodes that are not drained.
     Idle,
 }
 
-/// Returns where a job goes now, or why it cannot be placed. A node whose link is cut takes no job, but a job that needs it can
-/// wait until it reconnects.
+/// Returns where a job goes now, or why it cannot be placed. A drained node and one whose link is cut take no job, but a job that
+/// needs them can wait until they are resumed or reconnect.
 pub(super) fn place(
     nodes: &Nodes,
     ledger: &Ledger,
@@ -35,8 +37,8 @@ pub(super) fn place(
         Err(refusal) => refusal,
     };
     let wanted = place::Request { oversubscribe: false, ..wanted.clone() };
-    match place::place(&offers(nodes, ledger, Asked::WithAway), &wanted, HEAD) {
-        Err(with_away) if with_away.fits_when_idle() => Err(with_away),
+    match place::place(&offers(nodes, ledger, Asked::WithClosed), &wanted, HEAD) {
+        Err(with_closed) if with_closed.fits_when_idle() => Err(with_closed),
         Ok(_) | Err(_) => Err(refusal),
     }
 }
@@ -52,28 +54,40 @@ pub(super) fn plan(nodes: &Nodes, ledger: &Ledger, spec: &JobSpec, idle: bool) -
     plan::reply(&offers, &outcome, |node| inventory(node).map(|found| found.gpus.clone()).unwrap_or_default())
 }
 
+/// Returns the node that a word of a user names: a name or an address as in a host list, `+n2` or `+id2`.
+pub(super) fn find(nodes: &Nodes, ledger: &Ledger, word: &str) -> Result<NodeId, Refused> {
+    let offers = offers(nodes, ledger, Asked::WithClosed);
+    place::find(&offers, word, HEAD).map_err(|refusal| Refused::new(exit::USAGE, refusal.to_string()))
+}
+
 fn offers(nodes: &Nodes, ledger: &Ledger, asked: Asked) -> Vec<NodeOffer> {
     let offer = |node: &Node| {
         let id = node.info.node;
         let slots = node.slots();
         let reason = node.info.inventory.as_ref().map_or("", |inventory| inventory.slots_reason.as_str());
         let (used, (taken, gpus_taken)) = match asked {
-            Asked::Now | Asked::WithAway => (ledger.in_use(id), ledger.taken(id)),
+            Asked::Now | Asked::WithClosed => (ledger.in_use(id), ledger.taken(id)),
             Asked::Idle => (0, (CpuSet::EMPTY, CpuSet::EMPTY)),
         };
         NodeOffer {
             id,
             name: node.info.name.clone(),
             slots,
-            slots_reason: if node.is_away { "its link is down".into() } else { reason.into() },
-            in_use: if node.is_away { used.max(slots) } else { used },
+            slots_reason: match (node.is_away, node.is_drained) {
+                (true, _) => "its link is down".into(),
+                (false, true) => format!("drained; rsctl node resume {}", node.info.name),
+                (false, false) => reason.into(),
+            },
+            in_use: if node.is_open() { used } else { used.max(slots) },
             topology: Arc::clone(&node.topology),
             usable: node.usable.clone(),
             taken,
             gpus: Arc::clone(&node.gpus),
             gpus_taken,
+            aliases: Arc::clone(&node.aliases),
+            labels: Arc::clone(&node.labels),
         }
     };
-    let is_wanted = |node: &&Node| !node.is_away || asked == Asked::WithAway;
+    let is_wanted = |node: &&Node| node.is_open() || asked == Asked::WithClosed;
     nodes.all().filter(is_wanted).map(offer).collect()
 }

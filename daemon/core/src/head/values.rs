@@ -9,6 +9,8 @@
 //! A fence is identified by its name. A participant sends its own name and an attempt number. A participant that lost its answer
 //! when a daemon ended sends the same attempt again: it is counted once, and answered even if all others have left the fence.
 
+mod waits;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -1,28 +1,32 @@
 //! How daemons and steps attach, disconnect, reconnect and leave.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use rsd_proto::v1::{self as wire, Down, NodeInfo, down, hello::Who, up};
 
 use super::{Node, STOP_DEADLINE, Stopping, members};
-use crate::between::{Outputs, Report};
+use crate::between::{Loss, Outputs, Report};
 use crate::calls::Answer;
-use crate::contract::{Effect, HEAD, LinkId, ReqId};
+use crate::contract::{Approach, Effect, HEAD, LinkId, ReqId, in_ms};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now, sentences};
 
 impl Node {
-    pub(crate) fn on_hello(&mut self, link: LinkId, hello: wire::Hello, out: &mut Outputs<Report>) {
+    pub(crate) fn on_hello(&mut self, now: Now, link: LinkId, hello: wire::Hello, uid: u32, out: &mut Outputs<Report>) {
         match hello.who {
-            Some(Who::Step(step)) => self.on_step_hello(link, step, out),
-            Some(Who::Node(node)) if self.stopping.is_none() => self.on_node_hello(link, node, out),
+            Some(Who::Step(step)) => self.on_step_hello(now, link, step, uid, out),
+            Some(Who::Node(node)) if self.stopping.is_none() => self.on_node_hello(now, link, node, out),
             Some(Who::Node(_)) | None => out.push(Effect::Close { link }),
         }
     }
 
-    fn on_step_hello(&mut self, link: LinkId, step: wire::StepHello, out: &mut Outputs<Report>) {
+    fn on_step_hello(&mut self, now: Now, link: LinkId, step: wire::StepHello, uid: u32, out: &mut Outputs<Report>) {
         let job = step.job;
         let welcome = wire::Welcome { node: self.me.node, dvm: self.dvm.clone(), ..Default::default() };
         out.send(link, down::Body::Welcome(welcome));
-        let known = self.steps.contains(job) && self.relays.contains(job);
+        // To a process of another user, the job does not exist.
+        let known = self.steps.is_of(job, uid) && self.relays.contains(job);
         match step.map.map(TaskMap::try_from) {
             // The job is over or unknown: the step has missed its release.
             _ if !known => out.send(link, down::Body::Release(wire::Release { job })),
@@ -36,6 +40,7 @@ impl Node {
                     out.send(link, body);
                 }
                 self.members.on_pmi_port(job, step.pmi_port);
+                self.send_cut_off(now, link, out);
                 if let Some(kill) = self.relays.get(job).and_then(|relay| relay.kill.clone()) {
                     out.send(link, down::Body::Kill(kill));
                 }
@@ -44,17 +49,23 @@ impl Node {
         }
     }
 
-    fn on_node_hello(&mut self, link: LinkId, hello: wire::NodeHello, out: &mut Outputs<Report>) {
+    fn on_node_hello(&mut self, now: Now, link: LinkId, hello: wire::NodeHello, out: &mut Outputs<Report>) {
         let mut nodes = hello.nodes;
         if nodes.is_empty() {
             return out.push(Effect::Close { link });
         }
         let ours = hello.dvm == self.dvm && nodes[0].node != 0;
+        if ours && nodes[0].node == self.me.node {
+            // Its own address, or a circle of daemons that name each other as the DVM to join.
+            out.send(link, down::Body::Refused(wire::Refused { why: sentences::joins_itself() }));
+            return out.push(Effect::Close { link });
+        }
         if ours && let Some(before) = self.tree.link_of_child(nodes[0].node) {
             // A child that dials again has lost its previous link.
             self.on_link_closed(before, out);
             out.push(Effect::Close { link: before });
         }
+        let has_room = self.tree.children_len() < self.arity;
         // If this node is below the child, a link would cut off both from the head.
         let in_a_circle = nodes.iter().any(|node| node.node == self.me.node);
         if self.is_root {
@@ -63,10 +74,11 @@ impl Node {
                 nodes.truncate(1);
                 nodes[0].node = 0;
             }
-            let has_room = self.tree.children_len() < self.arity;
-            return out.send_message(Report::Knock { link, nodes, has_room });
+            return out.send_message(Report::Knock { link, nodes, has_room, unreachable: hello.unreachable });
         }
-        if !(ours && hello.redirected) || in_a_circle {
+        // Without room, the head knows where an orphan finds some.
+        let welcome = ours && (hello.redirected || hello.orphan && has_room);
+        if !welcome || in_a_circle {
             let redirect = wire::Redirect {
                 node: if ours { nodes[0].node } else { 0 },
                 name: nodes[0].name.clone(),
@@ -77,11 +89,11 @@ impl Node {
             out.send(link, down::Body::Redirect(redirect));
             return out.push(Effect::Close { link });
         }
-        self.admit(link, nodes, out);
+        self.admit(now, link, nodes, out);
     }
 
     /// Accepts a child, the first of `nodes`.
-    pub(super) fn admit(&mut self, link: LinkId, mut nodes: Vec<NodeInfo>, out: &mut Outputs<Report>) {
+    pub(super) fn admit(&mut self, now: Now, link: LinkId, mut nodes: Vec<NodeInfo>, out: &mut Outputs<Report>) {
         let Some(child) = nodes.first_mut() else { return };
         child.parent = self.me.node;
         let welcome = wire::Welcome {
@@ -93,7 +105,35 @@ impl Node {
         };
         self.tree.add_child(link, child.node);
         out.send(link, down::Body::Welcome(welcome));
+        out.send(link, self.ancestors_of_children());
+        self.send_cut_off(now, link, out);
         self.on_nodes_up(link, nodes, out);
+    }
+
+    /// Returns the message that names the daemons above the children of this daemon.
+    fn ancestors_of_children(&self) -> down::Body {
+        let listen = self.me.listen.clone();
+        let is_reachable = listen.parse::<SocketAddr>().map_or(!listen.is_empty(), |at| !at.ip().is_unspecified());
+        let addresses = if is_reachable { vec![listen] } else { Vec::new() };
+        let me = wire::Ancestor { node: self.me.node, addresses };
+        let above = std::iter::once(me).chain(self.above.iter().cloned()).collect();
+        down::Body::Ancestors(wire::Ancestors { dvm: self.dvm.clone(), above })
+    }
+
+    /// Handles that the daemons above this one are these, its parent first.
+    pub(super) fn on_ancestors(&mut self, mut above: Vec<wire::Ancestor>, out: &mut Outputs<Report>) {
+        // The head may not know at which address others reach it.
+        if let Some(head) = above.first_mut().filter(|parent| parent.node == HEAD)
+            && !head.addresses.contains(&self.head_addr)
+        {
+            head.addresses.push(self.head_addr.clone());
+        }
+        if above == self.above {
+            return;
+        }
+        self.above.clone_from(&above);
+        out.push(Effect::Ancestors(wire::Ancestors { dvm: self.dvm.clone(), above }));
+        self.to_links(self.tree.links(), &Down { body: Some(self.ancestors_of_children()) }, out);
     }
 
     /// Records that these nodes are below this child now, and no longer where they were.
@@ -142,14 +182,16 @@ impl Node {
 
     pub(crate) fn on_link_closed(&mut self, link: LinkId, out: &mut Outputs<Report>) {
         self.relays.forget_link(link);
+        self.asked.forget_link(self.me.node, link);
         if self.tree.has_child(link) {
             self.on_nodes_away(link, self.tree.nodes_of(link), out);
             return self.tree.remove_child(link);
         }
         let Some(job) = self.steps.job_of(link) else { return };
-        let refused = self.pmi_calls.detached(job);
+        let comes_back = self.relays.contains(job);
+        let refused = if comes_back { self.pmi_calls.detached(job) } else { self.pmi_calls.step_gone(job) };
         self.refuse_pmi_calls(job, refused, out);
-        if self.relays.contains(job) {
+        if comes_back {
             // The step reconnects, or the shell reports that its process has ended.
             self.steps.detach(job);
         } else {
@@ -161,9 +203,10 @@ impl Node {
     // --- the parent ---
 
     /// Returns the first message to a parent.
-    pub(crate) fn hello(&mut self, redirected: bool) -> wire::Hello {
+    pub(crate) fn hello(&mut self, approach: Approach) -> wire::Hello {
         let nodes = std::iter::once(self.me.clone()).chain(self.tree.report()).collect();
-        let node = wire::NodeHello { nodes, dvm: self.dvm.clone(), redirected };
+        let Approach { redirected, orphan, unreachable } = approach;
+        let node = wire::NodeHello { nodes, dvm: self.dvm.clone(), redirected, orphan, unreachable };
         wire::Hello { version: rsd_proto::VERSION.into(), who: Some(Who::Node(node)) }
     }
 
@@ -182,14 +225,32 @@ impl Node {
         self.resync(out);
     }
 
-    pub(crate) fn on_parent_lost(&mut self) {
+    pub(crate) fn on_parent_lost(&mut self, now: Now, out: &mut Outputs<Report>) {
         self.parent_up = false;
+        self.on_cut_off(now, 0, out);
+    }
+
+    /// Handles that the way to the head has been cut for this long.
+    pub(super) fn on_cut_off(&mut self, now: Now, ms: u64, out: &mut Outputs<Report>) {
+        self.cut_off_since.get_or_insert(now.mono.saturating_sub(Duration::from_millis(ms)));
+        for link in self.tree.links().chain(self.steps.attached()).collect::<Vec<_>>() {
+            self.send_cut_off(now, link, out);
+        }
+    }
+
+    /// Tells a child or a step for how long the way to the head has been cut, if it is.
+    fn send_cut_off(&self, now: Now, link: LinkId, out: &mut Outputs<Report>) {
+        if let Some(since) = self.cut_off_since {
+            let ms = in_ms(now.mono.saturating_sub(since));
+            out.send(link, down::Body::CutOff(wire::CutOff { ms }));
+        }
     }
 
     /// Handles a redirect. The head sends this daemon's id and name and the parent to dial; another daemon sends the head's
     /// address.
     pub(crate) fn on_redirected(&mut self, redirect: wire::Redirect, out: &mut Outputs<Report>) {
-        if redirect.parent == HEAD {
+        // Daemons that name each other as the one to join would send each other back and forth.
+        if redirect.parent == HEAD && redirect.parent_addr != self.me.listen {
             self.head_addr.clone_from(&redirect.parent_addr);
         }
         if redirect.node != 0 {
@@ -200,6 +261,7 @@ impl Node {
 
     fn become_node(&mut self, node: NodeId, name: String, dvm: String, out: &mut Outputs<Report>) {
         if dvm != self.dvm || node != self.me.node {
+            self.above.clear();
             // The children belong to this daemon's previous node id and must dial again.
             out.extend(self.tree.links().map(|link| Effect::Close { link }));
             for job in self.relays.jobs() {
@@ -212,6 +274,7 @@ impl Node {
 
     /// Sends everything unanswered again, because the way to the head has changed, here or above.
     pub(super) fn resync(&mut self, out: &mut Outputs<Report>) {
+        self.cut_off_since = None;
         for job in self.relays.jobs() {
             let Some(relay) = self.relays.get_mut(job) else { continue };
             relay.forget_sent();
@@ -261,11 +324,18 @@ impl Node {
     }
 
     /// Stops waiting for these nodes to report the exits of a job's ranks, as the head orders.
-    pub(super) fn give_up(&mut self, job: JobId, nodes: Vec<NodeId>, why: String, out: &mut Outputs<Report>) {
+    pub(super) fn give_up(
+        &mut self,
+        job: JobId,
+        nodes: Vec<NodeId>,
+        why: String,
+        loss: Loss,
+        out: &mut Outputs<Report>,
+    ) {
         let Some(relay) = self.relays.get_mut(job) else { return };
         let mut nodes = nodes;
         nodes.retain(|node| !relay.is_done(*node));
-        nodes.iter().for_each(|node| relay.lose(*node));
+        nodes.iter().for_each(|node| relay.lose(*node, loss));
         out.send_message(Report::GivenUp { job, nodes, why });
     }
 
@@ -276,6 +346,24 @@ impl Node {
             self.release(job, out);
         }
         self.begin_stop(now, None);
+    }
+
+    /// Sends the children to the daemon above, before this daemon stops.
+    pub(super) fn hand_over(&mut self, out: &mut Outputs<Report>) {
+        let above = self.above.iter().find_map(|above| Some((above.node, above.addresses.first()?.clone())));
+        let (parent, parent_addr) = above.unwrap_or_else(|| (HEAD, self.head_addr.clone()));
+        for child in self.tree.children() {
+            let redirect = wire::Redirect {
+                node: child.info.node,
+                name: child.info.name,
+                dvm: self.dvm.clone(),
+                parent,
+                parent_addr: parent_addr.clone(),
+            };
+            out.send(child.link, down::Body::Redirect(redirect));
+            out.push(Effect::Close { link: child.link });
+            self.on_link_closed(child.link, out);
+        }
     }
 
     pub(super) fn begin_stop(&mut self, now: Now, req: Option<ReqId>) {

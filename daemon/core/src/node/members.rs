@@ -53,7 +53,7 @@ pub(super) enum Settled {
     /// Its epoch has begun.
     Go(MemberId, Box<Go>),
     /// The head has not answered.
-    Silent(MemberId, GroupJoin),
+    Silent(MemberId, Box<GroupJoin>),
 }
 
 impl Members {
@@ -164,7 +164,7 @@ impl Members {
             }
         }
         while let Some(member) = self.timers.pop_due(now.mono) {
-            settled.extend(self.remove(member).map(|join| Settled::Silent(member, join)));
+            settled.extend(self.remove(member).map(|join| Settled::Silent(member, Box::new(join))));
         }
         settled
     }
@@ -173,6 +173,8 @@ impl Members {
     fn go(&self, node: NodeId, join: &GroupJoin, about: &wire::Inventory) -> Option<Go> {
         let (job, rank) = *self.places.get(&join.token)?;
         let here = self.epochs.get(&job)?;
+        // A token is a secret of its user.
+        here.epoch.members.get(rank as usize).filter(|member| member.uid == join.uid)?;
         let node_index = here.map.nodes().iter().position(|id| *id == node)?;
         if !here.epoch.export.is_empty() && here.master.is_none() {
             return None;

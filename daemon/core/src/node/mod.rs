@@ -7,28 +7,33 @@
 //!   [`gathered`]: facts about nodes.
 //! - [`steps`]: the steps of this node. [`pmi_calls`]: requests of its ranks over gRPC. [`members`]: its processes that wait for
 //!   a place in a group.
-//! - [`passing`]: messages from below and from above.
+//! - [`passing`]: messages from below and from above. [`of_steps`]: what a step may send. [`waits`], [`asked`]: requests for what
+//!   ranks wait for.
 
+mod asked;
 mod gathered;
 mod joining;
 mod locations;
 mod members;
+mod of_steps;
 mod passing;
 mod pmi_calls;
 mod relay;
 mod relays;
 mod steps;
 mod tree;
+mod waits;
 
 use std::time::Duration;
 
 use rsd_proto::v1::{self as wire, Down, NodeInfo, Up, down, up};
 
 use crate::between::{Order, Outputs, Report};
-use crate::calls::{PmiOp, Refused, exit};
-use crate::contract::{Effect, KnownStep, LinkId, MemberId, ReqId, Start, namespace};
+use crate::calls::{Caller, PmiOp, Refused, exit};
+use crate::contract::{Effect, KnownStep, LinkId, MemberId, ReqId, Start, may_be_namespace};
 use crate::{JobId, NodeId, Now, Tuning, sentences};
 
+use asked::Asked;
 use members::{Members, Settled};
 use pmi_calls::PmiCalls;
 use relays::Relays;
@@ -48,12 +53,17 @@ pub(crate) struct Node {
     /// Whether the head, in this daemon, is its parent.
     is_root: bool,
     parent_up: bool,
+    /// Since when there is no way to the head; None: there is one.
+    cut_off_since: Option<Duration>,
+    /// The daemons above this one: its parent first, the head last.
+    above: Vec<wire::Ancestor>,
     arity: usize,
     tree: Tree,
     relays: Relays,
     steps: Steps,
     pmi_calls: PmiCalls,
     members: Members,
+    asked: Asked,
     stopping: Option<Stopping>,
 }
 
@@ -65,8 +75,8 @@ struct Stopping {
 }
 
 impl Node {
-    pub(crate) fn new(start: Start, tuning: Tuning) -> Node {
-        let Start { me, dvm, head_addr, steps, .. } = start;
+    pub(crate) fn new(now: Now, start: Start, tuning: Tuning) -> Node {
+        let Start { me, dvm, head_addr, above, steps, .. } = start;
         let is_root = head_addr.is_none();
         let mut node = Node {
             me,
@@ -74,16 +84,19 @@ impl Node {
             head_addr: head_addr.unwrap_or_default(),
             is_root,
             parent_up: false,
+            cut_off_since: (!is_root).then_some(now.mono),
+            above,
             arity: tuning.arity,
             tree: Tree::default(),
             relays: Relays::default(),
             steps: Steps::default(),
             pmi_calls: PmiCalls::default(),
             members: Members::default(),
+            asked: Asked::default(),
             stopping: None,
         };
-        for KnownStep { job, map, group } in steps {
-            node.steps.expect(job);
+        for KnownStep { job, map, group, owner } in steps {
+            node.steps.expect(job, owner.map(|owner| owner.uid));
             if !is_root {
                 node.epoch_begun(job, &map, &group);
                 node.ensure_relay(job, map);
@@ -107,8 +120,8 @@ impl Node {
             Order::Repeat { nodes, body } => {
                 self.to_links(self.tree.links_to(&nodes), &Down { body: Some(body) }, out);
             }
-            Order::GiveUp { job, nodes, why } => self.give_up(job, nodes, why, out),
-            Order::Admit { link, nodes } => self.admit(link, nodes, out),
+            Order::GiveUp { job, nodes, why, loss } => self.give_up(job, nodes, why, loss, out),
+            Order::Admit { link, nodes } => self.admit(now, link, nodes, out),
             Order::Redirect { link, redirect } => {
                 out.send(link, down::Body::Redirect(redirect));
                 out.push(Effect::Close { link });
@@ -120,6 +133,7 @@ impl Node {
     /// Forwards everything that is ready, and settles members whose answer has arrived or is overdue.
     pub(crate) fn settle(&mut self, now: Now, out: &mut Outputs<Report>) {
         self.advance_relays(out);
+        self.settle_asked(now, out);
         if self.members.next_deadline().is_none_or(|at| at > now.mono) {
             return;
         }
@@ -128,7 +142,7 @@ impl Node {
             match settled {
                 Settled::Go(member, go) => out.push(Effect::Member { member, event: rsd_proto::join::Event::Go(go) }),
                 Settled::Silent(member, join) => {
-                    self.send_leave(join.token, out);
+                    self.send_leave(*join, out);
                     out.push(Effect::Member { member, event: members::head_is_silent() });
                 }
             }
@@ -138,13 +152,14 @@ impl Node {
     /// Returns the latest time at which [`Node::settle`] must be called.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let stopping = self.stopping.as_ref().map(|stopping| stopping.deadline);
-        stopping.into_iter().chain(self.members.next_deadline()).min()
+        stopping.into_iter().chain(self.members.next_deadline()).chain(self.asked.next_deadline()).min()
     }
 
     /// Describes the entries that are still kept for jobs, for tests.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let steps = self.steps.jobs().map(|job| format!("step of job {job}"));
-        steps.chain(self.relays.leftovers()).chain(self.pmi_calls.leftovers()).chain(self.members.leftovers()).collect()
+        let asked = self.pmi_calls.leftovers().chain(self.asked.leftovers());
+        steps.chain(self.relays.leftovers()).chain(asked).chain(self.members.leftovers()).collect()
     }
 
     // --- clients' requests ---
@@ -173,33 +188,48 @@ impl Node {
         if !busy.is_empty() && !force {
             return out.refuse(req, sentences::jobs_are_running(&busy));
         }
+        self.stop_alone(now, Some(req), out);
+    }
+
+    /// Stops this daemon, while the DVM goes on.
+    fn stop_alone(&mut self, now: Now, req: Option<ReqId>, out: &mut Outputs<Report>) {
+        self.hand_over(out);
         // The last message to the parent tells the head.
-        for job in busy {
+        for job in self.steps.jobs().collect::<Vec<_>>() {
             self.release(job, out);
         }
-        self.begin_stop(now, Some(req));
+        self.begin_stop(now, req);
+    }
+
+    /// Handles the head's order to stop a node here or below.
+    pub(super) fn on_leave(&mut self, now: Now, leave: wire::Leave, out: &mut Outputs<Report>) {
+        if leave.node != self.me.node {
+            self.tree.via(leave.node).iter().for_each(|link| out.send(*link, down::Body::Leave(leave)));
+        } else if !self.is_root {
+            self.stop_alone(now, None, out);
+        }
     }
 
     pub(crate) fn on_pmi_request(
         &mut self,
         req: ReqId,
-        job: JobId,
-        rank: u32,
+        caller: Caller,
+        (job, rank): (JobId, u32),
         of: &str,
         op: PmiOp,
         out: &mut Outputs<Report>,
     ) {
-        if !(self.steps.contains(job) && self.relays.contains(job)) {
+        if !(self.steps.is_of(job, caller.uid) && self.relays.contains(job)) {
             let text = format!("job {job} has no ranks on this node: ask the daemon that RSD_SOCKET names");
             return out.refuse(req, Refused::new(exit::NO_SUCH_JOB, text));
         }
-        if of != namespace(&self.dvm, job) {
+        if !may_be_namespace(of, &self.dvm, job) {
             let text = format!("job {job} has another namespace: see RSD_PMI_NAMESPACE");
             return out.refuse(req, Refused::new(exit::NO_SUCH_JOB, text));
         }
         // A rank may send a request before its step has attached.
         let link = self.steps.link(job);
-        let body = self.pmi_calls.add(req, job, rank, op, link.is_some());
+        let body = self.pmi_calls.add(req, (job, rank, of), op, link.is_some());
         link.iter().for_each(|link| out.send(*link, body.clone()));
     }
 
@@ -224,12 +254,13 @@ impl Node {
     /// Handles that a member's connection is closed: the member has ended, or has its last message.
     pub(crate) fn on_member_gone(&mut self, member: MemberId, out: &mut Outputs<Report>) {
         if let Some(join) = self.members.remove(member) {
-            self.send_leave(join.token, out);
+            self.send_leave(join, out);
         }
     }
 
-    fn send_leave(&self, token: String, out: &mut Outputs<Report>) {
-        self.pass_up(up::Body::GroupLeave(wire::GroupLeave { node: self.me.node, token }), out);
+    fn send_leave(&self, join: wire::GroupJoin, out: &mut Outputs<Report>) {
+        let wire::GroupJoin { token, uid, .. } = join;
+        self.pass_up(up::Body::GroupLeave(wire::GroupLeave { node: self.me.node, token, uid }), out);
     }
 
     // --- sending ---

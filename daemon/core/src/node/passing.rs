@@ -2,8 +2,8 @@
 
 use rsd_proto::v1::{self as wire, Down, Up, down, up};
 
-use super::Node;
 use super::relay::Ripe;
+use super::{Node, of_steps};
 use crate::between::{Outputs, Report};
 use crate::contract::{Effect, LinkId};
 use crate::taskmap::TaskMap;
@@ -25,6 +25,7 @@ impl Node {
                 }
             }
             down::Body::Signal(signal) => self.to_job(signal.job, down::Body::Signal(signal), out),
+            down::Body::Kill(kill) if !kill.nodes.is_empty() => self.kill_on(kill, out),
             down::Body::Kill(kill) => {
                 if let Some(relay) = self.relays.get_mut(kill.job) {
                     relay.kill = Some(kill.clone());
@@ -32,6 +33,7 @@ impl Node {
                 self.to_job(kill.job, down::Body::Kill(kill), out);
             }
             down::Body::Release(wire::Release { job }) => self.release(job, out),
+            down::Body::NodesLost(lost) => self.to_job(lost.job, down::Body::NodesLost(lost), out),
             down::Body::GroupState(state) => self.on_group_state(now, state, out),
             down::Body::OutputAck(wire::OutputAck { job, node, .. })
             | down::Body::Stdin(wire::Stdin { job, node, .. })
@@ -41,10 +43,14 @@ impl Node {
                 out.push(Effect::MeasureLoad { probe });
                 self.to_links(self.tree.links(), &Down { body: Some(body) }, out);
             }
+            down::Body::WaitProbe(probe) => self.on_wait_probe(now, probe, out),
             down::Body::Resync(_) => self.resync(out),
             down::Body::Stop(_) => self.on_stop(now, out),
-            // The shell takes the first two from the stream before they come here; calls never cross daemons.
-            down::Body::Welcome(_) | down::Body::Redirect(_) | down::Body::PmiCall(_) => {}
+            down::Body::Leave(leave) => self.on_leave(now, leave, out),
+            down::Body::CutOff(wire::CutOff { ms }) => self.on_cut_off(now, ms, out),
+            down::Body::Ancestors(ancestors) => self.on_ancestors(ancestors.above, out),
+            // The shell and the uplink take the first three from the stream; calls never cross daemons.
+            down::Body::Welcome(_) | down::Body::Redirect(_) | down::Body::Refused(_) | down::Body::PmiCall(_) => {}
         }
     }
 
@@ -52,17 +58,35 @@ impl Node {
         // The head never sends a launch without a valid map.
         let Some(Ok(map)) = launch.map.clone().map(TaskMap::try_from) else { return };
         let job = launch.job;
+        if self.stopping.is_some() && self.steps.contains(job) && !self.relays.contains(job) {
+            return; // a repeat of a job that was released here, and whose step is about to end
+        }
         self.epoch_begun(job, &map, &launch.group);
         self.ensure_relay(job, map.clone());
         self.to_links(self.tree.links_to(map.nodes()), &Down { body: Some(down::Body::Launch(launch.clone())) }, out);
-        if map.count_on(self.me.node) == 0 || !self.steps.expect(job) {
+        let owner = launch.owner.as_ref().map(|owner| owner.uid);
+        if map.count_on(self.me.node) == 0 || !self.steps.expect(job, owner) {
             return; // no ranks on this node, or a repeat after a cut link
         }
         if self.stopping.is_some() {
             self.on_step_lost(job, sentences::daemon_stopping(), out);
         } else {
+            self.steps.launch(job);
             out.push(Effect::StartStep(launch));
         }
+    }
+
+    /// Passes on an order to end a job's ranks on some nodes.
+    fn kill_on(&mut self, kill: wire::Kill, out: &mut Outputs<Report>) {
+        let job = kill.job;
+        let mut links = self.tree.links_to(&kill.nodes);
+        if kill.nodes.contains(&self.me.node) {
+            links.extend(self.steps.link(job));
+            if let Some(relay) = self.relays.get_mut(job) {
+                relay.kill = Some(kill.clone());
+            }
+        }
+        self.to_links(links, &Down { body: Some(down::Body::Kill(kill)) }, out);
     }
 
     pub(super) fn epoch_begun(&mut self, job: JobId, map: &TaskMap, group: &[u8]) {
@@ -100,7 +124,14 @@ impl Node {
 
     pub(crate) fn on_up(&mut self, link: LinkId, up: Up, out: &mut Outputs<Report>) {
         let step = self.steps.job_of(link);
-        let Some(body) = up.body.filter(|_| step.is_some() || self.tree.has_child(link)) else { return };
+        let Some(body) = up.body else { return };
+        let may_send = match step {
+            Some(job) => of_steps::may_send(self.me.node, job, &body),
+            None => self.tree.has_child(link),
+        };
+        if !may_send {
+            return;
+        }
         match body {
             up::Body::FenceUp(fence) => {
                 let missed = self.relays.get_mut(fence.job).and_then(|relay| relay.fence_up(fence));
@@ -133,6 +164,7 @@ impl Node {
                 }
             }
             up::Body::Master(master) => self.members.on_master(master),
+            up::Body::Waits(report) => self.asked.answered(link, report),
             up::Body::Begun(wire::Begun { job, nodes }) => {
                 if let Some(relay) = self.relays.get_mut(job) {
                     relay.begun(nodes);

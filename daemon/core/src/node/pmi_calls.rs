@@ -26,8 +26,14 @@ struct Request {
 }
 
 impl PmiCalls {
-    /// Records a request and returns the message for the step. `is_sent`: the step has attached.
-    pub(super) fn add(&mut self, req: ReqId, job: JobId, rank: u32, op: PmiOp, is_sent: bool) -> down::Body {
+    /// Records a request of a rank, by its job and namespace, and returns the message for the step. `is_sent`: the step has attached.
+    pub(super) fn add(
+        &mut self,
+        req: ReqId,
+        (job, rank, namespace): (JobId, u32, &str),
+        op: PmiOp,
+        is_sent: bool,
+    ) -> down::Body {
         self.last += 1;
         let call = self.last;
         let (attempt, is_repeatable) = match op {
@@ -40,7 +46,8 @@ impl PmiCalls {
             PmiOp::Fence(_) => pmi_call::Op::Fence(true),
             PmiOp::Info => pmi_call::Op::Info(true),
         };
-        let body = down::Body::PmiCall(PmiCall { job, call, rank, op: Some(op), attempt });
+        let body =
+            down::Body::PmiCall(PmiCall { job, call, rank, op: Some(op), attempt, namespace: namespace.to_owned() });
         let request = Request { req, body: body.clone(), is_sent, is_repeatable };
         self.jobs.entry(job).or_default().insert(call, request);
         body

@@ -16,6 +16,7 @@ use rsd_proto::v1::{self as wire, Done, FenceDown, FenceUp, Kill, Located, RankE
 
 use super::gathered::Gathered;
 use super::locations::{Locations, Outgoing};
+use crate::between::Loss;
 use crate::contract::LinkId;
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId};
@@ -36,6 +37,8 @@ pub(super) struct Relay {
     begun: Begun,
     /// The nodes that have ended; at the root also the nodes that are lost.
     done: BTreeMap<NodeId, Ended>,
+    /// At the root: lost nodes without which the job continues.
+    lost: BTreeSet<NodeId>,
     /// The number of the last result that the parent knows.
     sent_last: u64,
     sent_done: usize,
@@ -101,6 +104,7 @@ impl Relay {
             locations: Locations::default(),
             begun: Begun::default(),
             done: BTreeMap::new(),
+            lost: BTreeSet::new(),
             sent_last: 0,
             sent_done: 0,
             was_stuck: false,
@@ -168,8 +172,11 @@ impl Relay {
     }
 
     /// Records that a node will never report again.
-    pub(super) fn lose(&mut self, node: NodeId) {
+    pub(super) fn lose(&mut self, node: NodeId, loss: Loss) {
         self.done.entry(node).or_default();
+        if loss == Loss::Continues {
+            self.lost.insert(node);
+        }
     }
 
     pub(super) fn is_done(&self, node: NodeId) -> bool {
@@ -244,7 +251,8 @@ impl Relay {
         }
         // Several fences are open only if some nodes have missed a result.
         for (&epoch, gathered) in &self.fences {
-            if gathered.inside.len() >= total && self.map.nodes().iter().all(|node| gathered.inside.contains(node)) {
+            let is_in = |node: &NodeId| gathered.inside.contains(node) || self.lost.contains(node);
+            if gathered.inside.len() + self.lost.len() >= total && self.map.nodes().iter().all(is_in) {
                 let fence = FenceDown { job: self.job, epoch, batches: gathered.batches() };
                 self.close_fence(&fence);
                 return Some(Ripe::FenceDown(fence));
@@ -270,7 +278,8 @@ impl Relay {
             return None;
         }
         // A node that was in this fence has its result; the daemon that turned it around will send it here.
-        let missing = self.done.iter().filter(|(node, ended)| ended.fence < epoch && !self.is_inside(**node, epoch));
+        let can_miss = |node: &NodeId| !self.lost.contains(node) && !self.is_inside(*node, epoch);
+        let missing = self.done.iter().filter(|(node, ended)| ended.fence < epoch && can_miss(node));
         missing.filter_map(|(node, _)| self.map.ranks_on(*node).next()).min()
     }
 

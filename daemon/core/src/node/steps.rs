@@ -1,6 +1,6 @@
 //! The steps of this node and their links.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::JobId;
 use crate::contract::LinkId;
@@ -11,20 +11,36 @@ pub(super) struct Steps {
     /// The link is absent while a step is starting or reconnecting. A step without a relay is released when it attaches.
     links: BTreeMap<JobId, Option<LinkId>>,
     jobs: HashMap<LinkId, JobId>,
+    /// As whom the jobs run, in a DVM that serves all users.
+    owners: HashMap<JobId, u32>,
+    /// The steps that this daemon has launched and that have not attached yet.
+    starting: BTreeSet<JobId>,
 }
 
 impl Steps {
-    /// Records that a step will attach. Returns false if the job already has a step.
-    pub(super) fn expect(&mut self, job: JobId) -> bool {
+    /// Records that a step will attach, with this user's process if one is given. Returns false if the job already has a step.
+    pub(super) fn expect(&mut self, job: JobId, owner: Option<u32>) -> bool {
         if self.links.contains_key(&job) {
             return false;
         }
+        self.owners.extend(owner.map(|owner| (job, owner)));
         self.links.insert(job, None);
         true
     }
 
+    /// Records that this daemon launches a step.
+    pub(super) fn launch(&mut self, job: JobId) {
+        self.starting.insert(job);
+    }
+
+    /// Returns whether a step has been attached, to this daemon or to an earlier one of this node.
+    pub(super) fn has_attached(&self, job: JobId) -> bool {
+        !self.starting.contains(&job)
+    }
+
     /// Records the link of a step; returns the link that it replaces.
     pub(super) fn attach(&mut self, job: JobId, link: LinkId) -> Option<LinkId> {
+        self.starting.remove(&job);
         let before = self.links.insert(job, Some(link)).flatten();
         if let Some(before) = before {
             self.jobs.remove(&before);
@@ -43,6 +59,8 @@ impl Steps {
     /// Forgets a step. Returns false if the job has none.
     pub(super) fn remove(&mut self, job: JobId) -> bool {
         let Some(link) = self.links.remove(&job) else { return false };
+        self.owners.remove(&job);
+        self.starting.remove(&job);
         if let Some(link) = link {
             self.jobs.remove(&link);
         }
@@ -51,6 +69,11 @@ impl Steps {
 
     pub(super) fn contains(&self, job: JobId) -> bool {
         self.links.contains_key(&job)
+    }
+
+    /// Returns whether this user's processes may act as the job's step and ranks.
+    pub(super) fn is_of(&self, job: JobId, uid: u32) -> bool {
+        self.contains(job) && self.owners.get(&job).is_none_or(|owner| *owner == uid)
     }
 
     pub(super) fn link(&self, job: JobId) -> Option<LinkId> {

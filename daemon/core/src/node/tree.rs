@@ -29,6 +29,13 @@ struct Child {
     nodes: BTreeMap<NodeId, NodeInfo>,
 }
 
+/// A child and its link.
+#[derive(Debug)]
+pub(super) struct Attached {
+    pub(super) link: LinkId,
+    pub(super) info: NodeInfo,
+}
+
 /// The state of nodes that a child no longer reaches.
 #[derive(Debug)]
 pub(super) struct Withdrawn {
@@ -128,6 +135,13 @@ impl Tree {
     /// Returns the link of the child through which a node is reached.
     pub(super) fn via(&self, node: NodeId) -> Option<LinkId> {
         self.via.get(&node).copied()
+    }
+
+    /// Returns the children by their links.
+    pub(super) fn children(&self) -> Vec<Attached> {
+        let children = self.children.iter();
+        let attached = children.filter_map(|(link, child)| Some((*link, child.nodes.get(&child.node)?.clone())));
+        attached.map(|(link, info)| Attached { link, info }).collect()
     }
 
     pub(super) fn links(&self) -> impl Iterator<Item = LinkId> + '_ {

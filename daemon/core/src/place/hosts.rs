@@ -130,21 +130,25 @@ impl Mentions<'_> {
     }
 }
 
-/// Finds nodes by name: first exact, then ignoring case, then by the part before the first dot if either name has no dot.
-struct Names<'a> {
+/// Finds nodes by name: first exact, then ignoring case, then by the part before the first dot if either name has no dot, then by
+/// host name or address.
+pub(super) struct Names<'a> {
     exact: HashMap<&'a str, usize>,
     folded: HashMap<String, usize>,
     /// By short name; `None` if several nodes share it.
     short: HashMap<String, Option<usize>>,
+    /// By host name, in full and short, and address.
+    aliases: HashMap<String, Vec<usize>>,
     head: Option<usize>,
 }
 
 impl<'a> Names<'a> {
-    fn new(nodes: &'a [NodeOffer], head: NodeId) -> Names<'a> {
+    pub(super) fn new(nodes: &'a [NodeOffer], head: NodeId) -> Names<'a> {
         let mut names = Names {
             exact: HashMap::with_capacity(nodes.len()),
             folded: HashMap::with_capacity(nodes.len()),
             short: HashMap::with_capacity(nodes.len()),
+            aliases: HashMap::new(),
             head: nodes.iter().position(|node| node.id == head),
         };
         for (at, node) in nodes.iter().enumerate() {
@@ -152,6 +156,14 @@ impl<'a> Names<'a> {
             names.exact.entry(&node.name).or_insert(at);
             names.short.entry(short(&folded).to_owned()).and_modify(|only| *only = None).or_insert(Some(at));
             names.folded.entry(folded).or_insert(at);
+            let aliases = node.aliases.iter().map(|alias| alias.to_ascii_lowercase());
+            let shorts = aliases.clone().map(|alias| short(&alias).to_owned());
+            for alias in aliases.chain(shorts) {
+                let known = names.aliases.entry(alias).or_default();
+                if known.last() != Some(&at) {
+                    known.push(at);
+                }
+            }
         }
         names
     }
@@ -159,7 +171,20 @@ impl<'a> Names<'a> {
     fn find(&self, host: &str) -> Option<usize> {
         let folded = host.to_ascii_lowercase();
         let known = self.exact.get(host).or_else(|| self.folded.get(&folded)).copied();
-        known.or_else(|| self.find_short(&folded)).or_else(|| if folded == "localhost" { self.head } else { None })
+        let known = known.or_else(|| self.find_short(&folded));
+        let known = known.or_else(|| if folded == "localhost" { self.head } else { None });
+        known.or_else(|| match self.aliases.get(&folded).map(Vec::as_slice) {
+            Some([only]) => Some(*only),
+            Some(_) | None => None,
+        })
+    }
+
+    /// Returns the nodes that a name could mean, if [`Names::find`] finds none because there are several.
+    pub(super) fn candidates(&self, host: &str, nodes: &[NodeOffer]) -> Vec<usize> {
+        let folded = host.to_ascii_lowercase();
+        let named = |at: &usize| short(&nodes[*at].name.to_ascii_lowercase()) == folded;
+        let shared: Vec<usize> = (0..nodes.len()).filter(named).collect();
+        if shared.is_empty() { self.aliases.get(&folded).cloned().unwrap_or_default() } else { shared }
     }
 
     fn find_short(&self, folded: &str) -> Option<usize> {

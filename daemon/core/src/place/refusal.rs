@@ -8,7 +8,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::hosts::{Limit, Meaning, Scarce, Seat};
+use super::hosts::{Limit, Meaning, Names, Scarce, Seat};
 use super::policy::{Compat, Directive, MapBy};
 use super::topology::{Kind, word};
 use super::{ASKED_MAX, Host, NodeOffer, Obstacle, Request, try_place};
@@ -35,6 +35,26 @@ pub enum Refusal {
         known: Vec<String>,
         /// How many nodes there are besides.
         more: usize,
+    },
+    /// A host list names several nodes with one word.
+    #[error("{host} ({named_in}) names {} nodes: {}; use one of these names", candidates.len(), candidates.join(", "))]
+    AmbiguousHost {
+        /// As the user wrote it.
+        host: String,
+        /// Where.
+        named_in: String,
+        /// The names of the nodes, each with its id.
+        candidates: Vec<String>,
+    },
+    /// A host list names a label that too few nodes have.
+    #[error("{}", few_labelled(host, named_in, labelled))]
+    FewLabelled {
+        /// As the user wrote it.
+        host: String,
+        /// Where.
+        named_in: String,
+        /// The names of the nodes with this label.
+        labelled: Vec<String>,
     },
     /// A host list names a node by an index beyond the last node.
     #[error("no node {host} ({named_in}): the DVM has {}, from +n0; see: rsctl nodes", count(*nodes as u32, "node"))]
@@ -102,6 +122,8 @@ impl Refusal {
                 Some(shortage)
             }
             Refusal::UnknownHost { .. }
+            | Refusal::AmbiguousHost { .. }
+            | Refusal::FewLabelled { .. }
             | Refusal::NoSuchPlace { .. }
             | Refusal::FewIdle { .. }
             | Refusal::NoNodes
@@ -197,12 +219,47 @@ fn no_such_host(nodes: &[NodeOffer], request: &Request, head: NodeId, host: Host
             nodes: nodes.len(),
             fits_when_idle: try_place(&idle(nodes), request, head).is_ok(),
         },
-        Meaning::Named(_) | Meaning::Excluded(_) => Refusal::UnknownHost {
-            host: name,
-            named_in,
-            known: nodes.iter().take(NAMES_SHOWN).map(|node| node.name.clone()).collect(),
-            more: nodes.len().saturating_sub(NAMES_SHOWN),
-        },
+        Meaning::Named(_) | Meaning::Id(_) | Meaning::Labelled { .. } | Meaning::Excluded(_) => {
+            no_node(nodes, head, Host { name, slots: None, max_slots: None, source: named_in })
+        }
+    }
+}
+
+/// Explains why an entry of a host list names no node, or several.
+pub(super) fn no_node(nodes: &[NodeOffer], head: NodeId, host: Host) -> Refusal {
+    let Host { name, source: named_in, .. } = host;
+    match Meaning::of(&name) {
+        Meaning::Nth(_) => return Refusal::NoSuchPlace { host: name, named_in, nodes: nodes.len() },
+        Meaning::Labelled { key, value, .. } => {
+            let has_it = |node: &&NodeOffer| node.labels.iter().any(|(k, v)| k == key && v == value);
+            let labelled = nodes.iter().filter(has_it).map(|node| node.name.clone()).collect();
+            return Refusal::FewLabelled { host: name, named_in, labelled };
+        }
+        Meaning::Named(_) | Meaning::Id(_) | Meaning::Idle(_) | Meaning::Excluded(_) => {}
+    }
+    let candidates = Names::new(nodes, head).candidates(&name, nodes);
+    if candidates.len() > 1 {
+        let shown = candidates.iter().map(|at| format!("{} (+id{})", nodes[*at].name, nodes[*at].id));
+        return Refusal::AmbiguousHost { host: name, named_in, candidates: shown.collect() };
+    }
+    Refusal::UnknownHost {
+        host: name,
+        named_in,
+        known: nodes.iter().take(NAMES_SHOWN).map(|node| node.name.clone()).collect(),
+        more: nodes.len().saturating_sub(NAMES_SHOWN),
+    }
+}
+
+fn few_labelled(host: &str, named_in: &str, labelled: &[String]) -> String {
+    match labelled {
+        [] => format!(
+            "no node that takes ranks has the label {host} ({named_in}): rsctl nodes lists labels, rsctl node label sets them"
+        ),
+        _ => format!(
+            "{host} ({named_in}): only {} has this label, or is not named otherwise: {}",
+            labelled.len(),
+            labelled.join(", ")
+        ),
     }
 }
 

@@ -23,6 +23,8 @@ fn node(id: NodeId, slots: u32) -> NodeOffer {
         taken: CpuSet::EMPTY,
         gpus: Arc::new([]),
         gpus_taken: CpuSet::EMPTY,
+        aliases: Arc::default(),
+        labels: Arc::default(),
     }
 }
 
@@ -183,7 +185,9 @@ fn a_node_is_found_by_any_unambiguous_name() {
     assert_eq!(found("n1"), Ok(1));
     assert_eq!(found("localhost"), Ok(2));
     assert_eq!(found("a.y"), Ok(4));
-    for unknown in ["n1.other.org", "a", "10", "10.0.0.8", "", ".cluster.org"] {
+    let several = found("a").unwrap_err().to_string();
+    assert_eq!(several, "a (--host) names 2 nodes: a.x (+id3), a.y (+id4); use one of these names");
+    for unknown in ["n1.other.org", "10", "10.0.0.8", "", ".cluster.org"] {
         assert!(matches!(found(unknown), Err(Refusal::UnknownHost { .. })), "{unknown}");
     }
     named[4].name = "localhost".into();

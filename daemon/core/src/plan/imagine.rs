@@ -59,6 +59,8 @@ pub fn imagine(spec: &JobSpec, topology: Topology) -> Result<Vec<NodeOffer>, Str
             taken: CpuSet::EMPTY,
             gpus: Arc::clone(&gpus),
             gpus_taken: CpuSet::EMPTY,
+            aliases: Arc::default(),
+            labels: Arc::default(),
         }
     };
     Ok(hosts.names.into_iter().zip(hosts.slots).enumerate().map(node).collect())

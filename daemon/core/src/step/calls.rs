@@ -22,8 +22,8 @@ pub struct SpawnWish {
     pub preput: Vec<(Bytes, Bytes)>,
     /// Whether the spawner's job continues if this job fails.
     pub apart: bool,
-    /// 32 fresh random bytes for the job's ranks.
-    pub secret: Bytes,
+    /// 44 fresh random bytes, see [`Call::Submit`](crate::rsd::Call::Submit).
+    pub random: Bytes,
 }
 
 /// Calls that wait for their answer.
@@ -97,10 +97,10 @@ impl Step {
         let message = wire::SpawnCall { job: self.job, node: self.node, call, open_from, ..Default::default() };
         let mut asked = Vec::new();
         let message = match wish {
-            Ok(SpawnWish { spec, soft, preput, apart, secret }) => {
+            Ok(SpawnWish { spec, soft, preput, apart, random }) => {
                 let preput = preput.into_iter().map(|(key, value)| wire::Kv { key, value }).collect();
                 asked.extend(spec.apps.iter().map(|app| app.n.unwrap_or(0)));
-                wire::SpawnCall { spec: spec.encode_to_vec().into(), soft, preput, apart, secret, ..message }
+                wire::SpawnCall { spec: spec.encode_to_vec().into(), soft, preput, apart, random, ..message }
             }
             Err(wrong) => wire::SpawnCall { wrong, ..message },
         };

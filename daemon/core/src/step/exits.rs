@@ -118,8 +118,8 @@ impl super::Rank {
 }
 
 impl Step {
-    pub(super) fn on_started(&mut self, _now: Now, local: Local, out: &mut Vec<Effect>) {
-        self.ranks[local].phase = Phase::Running;
+    pub(super) fn on_started(&mut self, local: Local, pid: u32, out: &mut Vec<Effect>) {
+        (self.ranks[local].phase, self.ranks[local].pid) = (Phase::Running, pid);
         if self.ending.killing {
             // The kill arrived while the rank was being started.
             out.push(Effect::Signal(local, SIGKILL));

@@ -1,5 +1,7 @@
 //! The local half of the fence: which ranks of the node have entered, by PMI or by a call, and what the step sent up for them.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use rsd_proto::v1::{self as wire, up};
 
@@ -13,6 +15,8 @@ pub(super) struct Fence {
     pub(super) number: u64,
     /// Local ranks that have entered it, and how to answer each.
     pub(super) waiting: Vec<(Local, Waiter)>,
+    /// When the first of them entered it.
+    pub(super) since: Duration,
     /// The contributions to the fences that a daemon may still ask about: this one and the previous one.
     pub(super) sent: Vec<wire::FenceUp>,
 }
@@ -38,7 +42,10 @@ impl Waiter {
 }
 
 impl Step {
-    pub(super) fn enter_fence(&mut self, local: Local, waiter: Waiter, out: &mut Vec<Effect>) {
+    pub(super) fn enter_fence(&mut self, now: Now, local: Local, waiter: Waiter, out: &mut Vec<Effect>) {
+        if self.fence.waiting.is_empty() {
+            self.fence.since = now.mono;
+        }
         if self.has_members() && self.ending.is_killing() {
             self.fence.waiting.push((local, waiter));
             return self.fail_waiting(out);
@@ -68,10 +75,17 @@ impl Step {
 
     /// A rank enters by the gRPC service. A caller that retries because it got no answer repeats its `attempt`, and may have
     /// passed this fence in the meantime.
-    pub(super) fn enter_fence_by_call(&mut self, local: Local, call: u64, attempt: u64, out: &mut Vec<Effect>) {
+    pub(super) fn enter_fence_by_call(
+        &mut self,
+        now: Now,
+        local: Local,
+        call: u64,
+        attempt: u64,
+        out: &mut Vec<Effect>,
+    ) {
         let again = Waiter::Call { call, attempt };
         if attempt == 0 {
-            return self.enter_fence(local, again, out);
+            return self.enter_fence(now, local, again, out);
         }
         if self.ranks[local].passed == attempt {
             return self.answer_call(call, Ok(None), out);
@@ -83,7 +97,7 @@ impl Step {
                     self.answer_call(before, Err("superseded by a retry of the same call".into()), out);
                 }
             }
-            None => self.enter_fence(local, again, out),
+            None => self.enter_fence(now, local, again, out),
         }
     }
 

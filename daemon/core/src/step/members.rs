@@ -85,6 +85,7 @@ impl Step {
                 .members
                 .get(rank.rank as usize)
                 .ok_or("invalid launch: it has ranks that are not in its group")?;
+            rank.pid = told.pid;
             let start = MemberStart {
                 local,
                 pmi_id: told.pmi_id,

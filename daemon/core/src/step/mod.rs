@@ -1,12 +1,14 @@
 //! A step: the part of one job on one node, as a state machine.
 //!
 //! A step is a rank's only view of its launcher. It has the PMI dialogue (`pmi`), the local half of the `fence`, the KVS,
-//! requests that only the head can answer (`calls`), the addresses of ranks (`listening`) and of other frameworks (`meeting`),
+//! requests that only the head can answer (`calls`), what its ranks wait for (`waits`), the ranks of lost nodes
+//! (`losses`), the addresses of ranks (`listening`) and of other frameworks (`meeting`),
 //! the start of ranks (`start`), whose `programs` must use one MPI library, the cutting and acknowledging of output (`streams`, `lines`) and the judgement of exits
 //! (`exits`). Ranks that already run are `members`; their libraries must be of one `kin`, and they enter shared memory
 //! `together`. A step is a leaf of the daemons' tree. It keeps everything that must not be lost until it is answered, so that any
 //! daemon above may fail and restart.
 
+mod alone;
 mod bound;
 mod calls;
 mod exits;
@@ -15,6 +17,7 @@ mod guard;
 mod kin;
 mod lines;
 mod listening;
+mod losses;
 mod meeting;
 mod members;
 mod pmi;
@@ -22,7 +25,9 @@ mod programs;
 mod start;
 mod streams;
 mod together;
+mod waits;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -72,8 +77,8 @@ pub enum Input {
     Unbound(Local, String),
     /// A rank that is about to run has a socket that listens on this port.
     Listening(Local, u16),
-    /// A rank is running.
-    Started(Local),
+    /// A rank is running, as the process with this pid.
+    Started(Local, u32),
     /// A rank could not be started; the sentence says why.
     StartFailed(Local, String),
     /// A rank sent these bytes on its PMI connection.
@@ -152,6 +157,8 @@ pub enum Effect {
     Sweep,
     /// Append to the output file of a rank.
     OutputFile(Local, Stream, Bytes),
+    /// Write this sentence to the log.
+    Warn(String),
     /// Send to the daemon.
     Up(Up),
     /// The step is over: the process may exit.
@@ -192,8 +199,12 @@ pub struct Step {
     notices: Vec<String>,
     link_up: bool,
     attached_before: bool,
+    /// The lost nodes without which the job continues, and why they are lost.
+    lost: BTreeMap<NodeId, String>,
     /// When to give up if the link is still down.
     orphaned_at: Option<Duration>,
+    /// When to give up if the daemon has no way to the head until then.
+    cut_off_at: Option<Duration>,
 }
 
 /// One local rank.
@@ -203,6 +214,10 @@ struct Rank {
     app: usize,
     part: bound::Part,
     phase: Phase,
+    /// Its process; 0: unknown.
+    pid: u32,
+    /// Whether its MPI library is told about lost ranks.
+    wants_losses: bool,
     pmi: pmi::Conn,
     /// The rank's own number for the last fence that it passed over gRPC, in case it repeats the request; 0: none.
     passed: u64,
@@ -267,7 +282,7 @@ impl Step {
             tuning,
             ranks,
             kvs,
-            fence: Fence { number: 1, waiting: Vec::new(), sent: Vec::new() },
+            fence: Fence { number: 1, waiting: Vec::new(), since: Duration::ZERO, sent: Vec::new() },
             calls: Calls::default(),
             listening: Listening::default(),
             guard: Guard::default(),
@@ -284,7 +299,9 @@ impl Step {
             address: inventory.address.clone(),
             link_up: false,
             attached_before: false,
+            lost: BTreeMap::new(),
             orphaned_at: None,
+            cut_off_at: None,
         })
     }
 
@@ -297,7 +314,7 @@ impl Step {
             Input::Remark(text) => self.notify_user(text, out),
             Input::Unbound(local, why) => self.on_unbound(local, why),
             Input::Listening(local, port) => self.ranks[local].port = port,
-            Input::Started(local) => self.on_started(now, local, out),
+            Input::Started(local, pid) => self.on_started(local, pid, out),
             Input::StartFailed(local, why) => self.on_start_failed(now, local, why, out),
             Input::Pmi(local, bytes) => self.on_pmi(now, local, &bytes, out),
             Input::PmiClosed(local) => self.on_pmi_closed(now, local, out),
@@ -314,7 +331,7 @@ impl Step {
             Input::OutputFileFailed(local, why) => self.on_output_file_failed(now, local, why, out),
             Input::LinkUp => {
                 self.link_up = true;
-                self.orphaned_at = None;
+                (self.orphaned_at, self.cut_off_at) = (None, None);
                 self.resync(now, out);
             }
             Input::LinkDown => {
@@ -340,20 +357,14 @@ impl Step {
         self.settle_members(now, out);
         self.settle_guard(now, out);
         self.settle_exits(now, out);
-        if self.orphaned_at.is_some_and(|at| at <= now.mono) {
-            self.orphaned_at = None;
-            self.ending.orphaned = true;
-            let grace = self.tuning.kill_grace.as_millis();
-            let grace_ms = self.launch_spec().kill_grace_ms.unwrap_or(u64::try_from(grace).unwrap_or(u64::MAX));
-            self.kill(now, grace_ms, out);
-        }
+        self.settle_alone(now, out);
         self.settle_end(out);
     }
 
     /// Returns the latest time at which [`Input::Tick`] must be passed.
     pub fn next_deadline(&self) -> Option<Duration> {
         let deadlines = self.exit_deadlines().chain(self.member_deadlines());
-        deadlines.chain(self.guard_deadline()).chain(self.orphaned_at).min()
+        deadlines.chain(self.guard_deadline()).chain(self.orphaned_at).chain(self.cut_off_at).min()
     }
 
     /// Returns whether the step process may read more output: false while too much is unacknowledged.
@@ -382,14 +393,23 @@ impl Step {
             down::Body::Release(_) => self.on_release(now, out),
             down::Body::OutputAck(ack) => self.outbox.ack(ack.offset),
             down::Body::Stdin(stdin) => self.on_stdin(stdin, out),
-            down::Body::PmiCall(call) => self.on_pmi_call(call, out),
+            down::Body::PmiCall(call) => self.on_pmi_call(now, call, out),
             down::Body::SpawnResult(result) => self.on_spawn_result(result, out),
             down::Body::NameResult(result) => self.on_name_result(result, out),
+            down::Body::NodesLost(lost) => self.on_nodes_lost(&lost, out),
             down::Body::Locations(locations) => self.on_locations(locations, out),
-            down::Body::Resync(_) => self.resync(now, out),
+            down::Body::WaitProbe(probe) => self.on_wait_probe(now, &probe, out),
+            down::Body::Resync(_) => {
+                self.cut_off_at = None;
+                self.resync(now, out);
+            }
+            down::Body::CutOff(wire::CutOff { ms }) => self.on_cut_off(now, ms),
             // These are messages between daemons.
             down::Body::Welcome(_)
             | down::Body::Redirect(_)
+            | down::Body::Refused(_)
+            | down::Body::Ancestors(_)
+            | down::Body::Leave(_)
             | down::Body::Launch(_)
             | down::Body::LoadProbe(_)
             | down::Body::GroupState(_)

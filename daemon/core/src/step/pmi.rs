@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use rsd_proto::pmi::v1::{Reply, Request, RequestDecoder};
-use rsd_proto::pmi::{listening, mapping, sets, spawning};
+use rsd_proto::pmi::{listening, losses, mapping, sets, spawning};
 use rsd_proto::v1::{self as wire, name_call, pmi_call, up};
 
 use super::fence::Waiter;
@@ -89,6 +89,7 @@ impl Step {
             Request::Get { key, .. } if key == spawning::ERROR_KEY.as_bytes() => {
                 Reply::GetResult(self.calls.spawn_errors.get(&local).map(|why| one_line(why).into_bytes()))
             }
+            Request::Get { key, .. } if key == losses::KEY.as_bytes() => return self.on_losses_wanted(local, out),
             Request::Get { key, .. } if key == mapping::KEY.as_bytes() => return self.on_mapping_wanted(local, out),
             Request::Get { key, .. } => match listening::rank_of(&key) {
                 Some(rank) if self.makes_sockets() => return self.locate(local, rank, out),
@@ -99,11 +100,11 @@ impl Step {
                 },
             },
             Request::BarrierIn { group: None } => {
-                return self.enter_fence(local, Waiter::Pmi1 { tag: None }, out);
+                return self.enter_fence(now, local, Waiter::Pmi1 { tag: None }, out);
             }
             Request::BarrierIn { group: Some(group) } => {
                 if group.members == b"WORLD" {
-                    return self.enter_fence(local, Waiter::Pmi1 { tag: Some(group.tag) }, out);
+                    return self.enter_fence(now, local, Waiter::Pmi1 { tag: Some(group.tag) }, out);
                 }
                 // Only PMI 1.2 has other groups, and the answer to init was 1.1.
                 Reply::BarrierOut { rc: 1, tag: Some(group.tag) }
@@ -166,10 +167,14 @@ impl Step {
 
     // --- the gRPC service ---
 
-    pub(super) fn on_pmi_call(&mut self, call: wire::PmiCall, out: &mut Vec<Effect>) {
+    pub(super) fn on_pmi_call(&mut self, now: Now, call: wire::PmiCall, out: &mut Vec<Effect>) {
         let Some(local) = self.ranks.iter().position(|rank| rank.rank == call.rank) else {
             return self.answer_call(call.call, Err(format!("rank {} is not on this node", call.rank)), out);
         };
+        if !call.namespace.is_empty() && call.namespace != self.launch.namespace {
+            let why = format!("job {} has another namespace: see RSD_PMI_NAMESPACE", self.job);
+            return self.answer_call(call.call, Err(why), out);
+        }
         match call.op {
             Some(pmi_call::Op::Put(kv)) => {
                 self.kvs.put(kv.key, kv.value);
@@ -179,7 +184,7 @@ impl Step {
                 let value = self.lookup(&key).map(Bytes::from);
                 self.answer_call(call.call, Ok(value), out);
             }
-            Some(pmi_call::Op::Fence(_)) => self.enter_fence_by_call(local, call.call, call.attempt, out),
+            Some(pmi_call::Op::Fence(_)) => self.enter_fence_by_call(now, local, call.call, call.attempt, out),
             Some(pmi_call::Op::Info(_)) => {
                 let info = self.info(local);
                 let result = wire::PmiResult { job: self.job, call: call.call, info: Some(info), ..Default::default() };

@@ -61,6 +61,8 @@ pub(super) fn local_ranks(
         part,
         app: app_of(&launch.app_sizes, rank),
         phase: Phase::Starting,
+        pid: 0,
+        wants_losses: false,
         pmi: pmi::Conn::default(),
         passed: 0,
         port: 0,

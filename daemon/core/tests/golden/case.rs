@@ -70,6 +70,8 @@ impl Case {
             taken: CpuSet::EMPTY,
             gpus: Arc::new([]),
             gpus_taken: CpuSet::EMPTY,
+            aliases: Arc::default(),
+            labels: Arc::default(),
         };
         names.into_iter().enumerate().map(node).collect()
     }

@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rsd_core::rsd::{Call, Effect, Input, Start};
+use rsd_core::rsd::{Call, Caller, Effect, Input, Start};
 use rsd_core::{JobId, Now, Rsd, Tuning};
 use rsd_proto::v1::{self as wire, hello::Who, up};
+
+/// The user whose daemons these are.
+const OWNER: Caller = Caller { uid: 1000, is_admin: true };
 
 /// A head with this many jobs of one rank, each on its own node, and this many idle nodes.
 struct Busy {
@@ -25,7 +28,11 @@ impl Busy {
         for job in 1..=u64::from(jobs) {
             let apps = vec![wire::App { argv: vec!["sleep".into()], n: Some(1), ..Default::default() }];
             let spec = Box::new(wire::JobSpec { apps, timeout_ms: 1_000_000_000, ..Default::default() });
-            let effects = busy.handle(Input::Call { req: job, call: Call::Submit { spec, secret: Bytes::new() } });
+            let effects = busy.handle(Input::Call {
+                req: job,
+                caller: OWNER,
+                call: Call::Submit { spec, random: Bytes::new(), user: String::new() },
+            });
             let launch = effects.into_iter().find_map(|effect| match effect {
                 Effect::StartStep(launch) => Some(launch),
                 _ => None,
@@ -33,12 +40,16 @@ impl Busy {
             let map = launch.expect("every job has its slot").map;
             let step = wire::StepHello { job, map, ..Default::default() };
             let hello = wire::Hello { who: Some(Who::Step(step)), ..Default::default() };
-            busy.handle(Input::Hello { link: job, hello });
+            busy.handle(Input::Hello { link: job, hello, uid: 0 });
         }
         for link in u64::from(jobs) + 1..=u64::from(jobs) + u64::from(nodes) {
             let info = wire::NodeInfo { name: format!("m{link}"), inventory: inventory(0), ..Default::default() };
             let node = wire::NodeHello { nodes: vec![info], ..Default::default() };
-            busy.handle(Input::Hello { link, hello: wire::Hello { who: Some(Who::Node(node)), ..Default::default() } });
+            busy.handle(Input::Hello {
+                link,
+                uid: 0,
+                hello: wire::Hello { who: Some(Who::Node(node)), ..Default::default() },
+            });
         }
         busy
     }

@@ -493,7 +493,7 @@ fn members_with_export_get_an_address_and_need_no_mpi() {
 fn a_group_with_a_minimum_begins_when_no_further_member_joins() {
     let mut world = world(1, 2);
     let rules = GroupRules { name: "actors".into(), min: 2, max: 5, settle_ms: Some(3000), ..GroupRules::default() };
-    assert!(matches!(call(&mut world, GroupCall::Create { rules, uid: 1000 }), Answer::Group(_)));
+    assert!(matches!(call(&mut world, GroupCall::Create(rules)), Answer::Group(_)));
     let sizeless = GroupJoin { size: None, ..actors(0) };
     let processes =
         [0, 2, 4].map(|second| world.process(second as usize % 2, Duration::from_secs(second), sizeless.clone()));

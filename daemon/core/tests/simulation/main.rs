@@ -6,8 +6,9 @@
 //! - [`world`], [`steps`], [`ranks`]: the model. [`checks`]: what must hold at its end.
 //! - [`messages`]: how many messages a job costs. [`costs`]: how much time an input costs. [`jobs`]: jobs without faults.
 //!   [`names`]: names that ranks publish. [`families`]: jobs that ranks spawn. [`bindings`]: the cpus, memory and GPUs of ranks.
-//!   [`faults`]: jobs with faults. [`members`], [`groups`]: running processes, and the groups that they join. [`restarts`]: the
-//!   state that a head keeps. [`values`]: values that processes exchange by name.
+//!   [`faults`]: jobs with faults. [`survivors`]: jobs that continue without lost nodes. [`tree`]: the tree of daemons heals.
+//!   [`members`], [`groups`]: running processes, and the groups that they join. [`restarts`]: the state that a head keeps. [`values`]:
+//!   values that processes exchange by name. [`waits`]: what jobs wait for.
 
 mod bindings;
 
@@ -24,5 +25,9 @@ mod ranks;
 mod restarts;
 mod rng;
 mod steps;
+mod survivors;
+mod tree;
+mod users;
 mod values;
+mod waits;
 mod world;

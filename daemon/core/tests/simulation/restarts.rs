@@ -108,7 +108,7 @@ fn create(world: &mut World, name: &str, max: u32) {
         mode: Some(0o666),
         ..GroupRules::default()
     };
-    assert!(matches!(call(world, GroupCall::Create { rules, uid: 1000 }), Answer::Group(_)));
+    assert!(matches!(call(world, GroupCall::Create(rules)), Answer::Group(_)));
 }
 
 #[test]

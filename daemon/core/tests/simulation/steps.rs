@@ -251,6 +251,7 @@ impl World {
                 let delay = self.rng.within(Duration::from_millis(4));
                 self.after(delay, Event::StepInput(pid, Input::Swept));
             }
+            Effect::Warn(why) => self.warnings.push(why),
             Effect::OutputFile(..) => {}
             Effect::Up(up) => {
                 if let Some(link) = step.link {
@@ -337,7 +338,7 @@ impl World {
         step.ranks[start.local] = Some(RankProc { rank, reads_stdin: start.reads_stdin, last: [self.now; 4] });
         let delay = self.delay();
         self.after(delay, Event::Rank(pid, start.local, RankEvent::Run));
-        Input::Started(start.local)
+        Input::Started(start.local, 1000 + start.rank)
     }
 
     /// Connects a member's process, which then runs its program.
@@ -483,6 +484,6 @@ fn wish(spawn: Spawn) -> SpawnWish {
         soft: spawn.segments.iter().map(soft).collect(),
         preput: spawn.preput.into_iter().map(|(key, value)| (key.into(), value.into())).collect(),
         apart: spawn.segments.iter().any(|segment| says(segment, b"rsd_apart").is_some()),
-        secret: Bytes::from_static(&[9; 32]),
+        random: Bytes::from_static(&[9; 44]),
     }
 }

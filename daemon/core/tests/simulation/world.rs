@@ -100,6 +100,8 @@ pub(crate) enum Fault {
     Restart(MachineId, Duration),
     /// The daemon's machine loses power.
     Lose(MachineId),
+    /// The same, and its neighbours learn nothing: they notice its silence after ten seconds.
+    PowerOff(MachineId),
     KillStep(MachineId),
     /// The machine has no network for this time; the links' ends notice it independently.
     Isolate(MachineId, Duration),
@@ -114,11 +116,14 @@ pub(crate) struct Machine {
     pub(crate) refuses_binding: bool,
     /// Whether its port changes with every restart.
     port_moves: bool,
+    /// The machine whose daemon it joins.
+    joins: MachineId,
     incarnation: u64,
     isolated: bool,
     pub(crate) daemon: Option<Pid>,
     pub(crate) steps: BTreeMap<JobId, Pid>,
     identity: (NodeId, String, String),
+    above: Vec<wire::Ancestor>,
     memory: Memory,
     kept: Vec<wire::Kept>,
     pub(crate) launches: BTreeMap<JobId, Bytes>,
@@ -178,6 +183,11 @@ pub(crate) struct World {
     pub(crate) mapped: step::Mapped,
     /// Messages between daemons: kind, sending machine, receiving machine.
     pub(crate) traffic: Vec<(&'static str, MachineId, MachineId)>,
+    /// Why daemons gave up joining, and the number of attempts.
+    pub(crate) given_up: Vec<String>,
+    pub(crate) dials: u64,
+    /// What steps have written to their logs.
+    pub(crate) warnings: Vec<String>,
     /// The longest time until a cut is noticed.
     pub(crate) notice: Duration,
     trace: bool,
@@ -217,6 +227,9 @@ impl World {
             group_program: 0,
             mapped: step::Mapped::default(),
             traffic: Vec::new(),
+            given_up: Vec::new(),
+            dials: 0,
+            warnings: Vec::new(),
             notice: Duration::from_millis(2),
             trace: std::env::var_os("SIMULATION_TRACE").is_some(),
         };
@@ -344,6 +357,7 @@ impl World {
             return;
         }
         let (pid, now, is_head) = (self.id(), self.now(), id == 0);
+        let join = self.address(self.machines[id].joins);
         let machine = &mut self.machines[id];
         machine.incarnation += 1;
         machine.daemon = Some(pid);
@@ -351,7 +365,7 @@ impl World {
         let launches = machine.launches.iter().map(|(job, bytes)| {
             let launch = wire::Launch::decode(bytes.clone()).expect("the written launch decodes");
             let map = TaskMap::try_from(launch.map.expect("a launch has a map")).expect("the map is valid");
-            KnownStep { job: *job, map, group: launch.group }
+            KnownStep { job: *job, map, group: launch.group, owner: launch.owner }
         });
         let inventory = machine.inventory.clone();
         let start = Start {
@@ -362,15 +376,18 @@ impl World {
                 ..Default::default()
             },
             dvm,
-            head_addr: (!is_head).then(|| "m0".to_owned()),
+            head_addr: (!is_head).then(|| join.clone()),
+            above: machine.above.clone(),
             memory: machine.memory,
             steps: launches.collect(),
+            serves_all: false,
         };
         let gone: Vec<JobId> =
             machine.launches.keys().filter(|job| !machine.steps.contains_key(job)).copied().collect();
         let me = NodeInfo { listen: self.address(id), ..start.me };
         let core = Rsd::new(now, Start { me, ..start }, self.tuning);
-        let uplink = Uplink::new(now, "m0".into(), UPLINK_LIMITS);
+        let above = self.machines[id].above.clone();
+        let uplink = Uplink::new(now, join, above, UPLINK_LIMITS, pid);
         let daemon = Daemon {
             machine: id,
             core,
@@ -479,6 +496,7 @@ impl World {
             Effect::Keep(kept) => self.machines[machine].kept.extend(kept),
             Effect::ForgetKept => self.machines[machine].kept.clear(),
             Effect::Identity { node, dvm, name } => self.machines[machine].identity = (node, dvm, name),
+            Effect::Ancestors(ancestors) => self.machines[machine].above = ancestors.above,
             Effect::Exit => {
                 // After its last messages.
                 let ends = self.wires.iter().filter_map(|(id, wire)| match wire {
@@ -532,7 +550,7 @@ impl World {
 
     fn perform_uplink(&mut self, pid: Pid, action: uplink::Action) -> Option<uplink::Input> {
         match action {
-            uplink::Action::Dial { address, redirected } => self.dial(pid, &address, redirected),
+            uplink::Action::Dial(dial) => self.dial(pid, dial),
             uplink::Action::Abandon => {
                 let wire = self.daemons.get_mut(&pid).and_then(|daemon| daemon.dialing.take());
                 if let Some(wire) = wire {
@@ -544,7 +562,8 @@ impl World {
                 self.handle(pid, input);
                 None
             }
-            uplink::Action::GiveUp(_) => {
+            uplink::Action::GiveUp(why) => {
+                self.given_up.push(why);
                 let machine = self.daemons.get(&pid).map(|daemon| daemon.machine);
                 self.end_daemon(pid);
                 if let Some(machine) = machine {
@@ -555,17 +574,29 @@ impl World {
         }
     }
 
-    fn dial(&mut self, pid: Pid, address: &str, redirected: bool) -> Option<uplink::Input> {
-        let machine = self.daemons.get(&pid)?.machine;
-        let there = (0..self.machines.len()).find(|id| self.address(*id) == address);
-        let upper = there.filter(|id| self.reaches(machine, *id)).and_then(|id| self.machines[id].daemon);
-        let Some(upper) = upper else {
-            return Some(uplink::Input::Failed { why: "unreachable".into(), hopeless: false });
+    fn dial(&mut self, pid: Pid, dial: uplink::Dial) -> Option<uplink::Input> {
+        self.dials += 1;
+        let failed = |kind| Some(uplink::Input::Failed { why: format!("{kind:?}"), kind });
+        let daemon = self.daemons.get_mut(&pid)?;
+        let (machine, parent) = (daemon.machine, daemon.parent.take());
+        if let Some(parent) = parent {
+            self.send_eof(parent, Way::Up);
+        }
+        let Some(there) = (0..self.machines.len()).find(|id| self.address(*id) == dial.address) else {
+            return failed(uplink::Failure::Passing);
         };
+        if !self.reaches(machine, there) {
+            // The attempt ends at its deadline.
+            return None;
+        }
+        let Some(upper) = self.machines[there].daemon else { return failed(uplink::Failure::Passing) };
+        if dial.node.is_some_and(|node| node != self.machines[there].identity.0) {
+            return failed(uplink::Failure::Hopeless);
+        }
         let wire = self.connect(Lower::Daemon(pid), upper);
         let daemon = self.daemons.get_mut(&pid)?;
         daemon.dialing = Some(wire);
-        let hello = Up { body: Some(up::Body::Hello(daemon.core.hello(redirected))) };
+        let hello = Up { body: Some(up::Body::Hello(daemon.core.hello(dial.approach))) };
         self.send(wire, Way::Up, Some(hello.encode_to_vec().into()));
         None
     }
@@ -584,9 +615,13 @@ impl World {
                     self.send_eof(wire, Way::Up);
                     uplink::Input::Redirected(redirect)
                 }
+                Some(down::Body::Refused(refused)) => {
+                    self.send_eof(wire, Way::Up);
+                    uplink::Input::Failed { why: refused.why, kind: uplink::Failure::Hopeless }
+                }
                 Some(_) | None => {
                     self.send_eof(wire, Way::Up);
-                    uplink::Input::Failed { why: "no welcome".into(), hopeless: false }
+                    uplink::Input::Failed { why: "no welcome".into(), kind: uplink::Failure::Passing }
                 }
             }
         } else if daemon.parent == Some(wire) {
@@ -595,13 +630,32 @@ impl World {
                 None => {
                     daemon.parent = None;
                     self.send_eof(wire, Way::Up);
-                    uplink::Input::Lost
+                    let silent = self.wires.get(&wire).is_some_and(|wire| wire.is_silent);
+                    uplink::Input::Lost { silent }
                 }
             }
         } else {
             return;
         };
         self.feed_uplink(pid, input);
+    }
+
+    /// Adds a machine without a daemon.
+    pub(crate) fn add_machine(&mut self) -> MachineId {
+        let inventory = self.machines[0].inventory.clone();
+        let name = format!("n{}", self.machines.len());
+        self.machines.push(Machine { name, inventory, ..Machine::default() });
+        self.machines.len() - 1
+    }
+
+    /// Has the machine's daemon, from its next start on, join the DVM at another machine's daemon. Starts it if it does not run.
+    pub(crate) fn join_at(&mut self, machine: MachineId, named: MachineId) {
+        (self.machines[machine].joins, self.machines[named].port_moves) = (named, false);
+        self.after(Duration::ZERO, Event::Restart(machine));
+    }
+
+    pub(crate) fn forget_ancestors(&mut self, machine: MachineId) {
+        self.machines[machine].above.clear();
     }
 
     // --- faults ---
@@ -631,6 +685,18 @@ impl World {
                     self.end_step(pid);
                 }
                 self.kill_daemon(machine);
+            }
+            Fault::PowerOff(machine) => {
+                let here = self.machines[machine].daemon;
+                self.machines[machine].isolated = true;
+                let ids: Vec<WireId> = self
+                    .wires
+                    .iter()
+                    .filter(|(_, wire)| Some(wire.upper) == here || here.map(Lower::Daemon) == Some(wire.lower))
+                    .map(|(id, _)| *id)
+                    .collect();
+                ids.into_iter().for_each(|id| self.fall_silent(id));
+                self.fail(Fault::Lose(machine));
             }
             Fault::KillStep(machine) => {
                 let pids: Vec<Pid> = self.machines[machine].steps.values().copied().collect();

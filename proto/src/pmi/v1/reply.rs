@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use crate::pmi::losses;
+
 use super::error::{WireError, excerpt};
 use super::lines::Lines;
 use super::words::{Words, number};
@@ -95,6 +97,13 @@ pub enum Reply {
     /// failure, while some of them ignore an `rc` that is not 0. MPICH up to 4.1 and Intel MPI print the word of the command, so
     /// it contains the sentence, with `_` for every byte that is not visible ASCII.
     Failed(String),
+    /// Unrequested, and only to clients that have requested [`losses::KEY`]: these ranks are lost, and the job continues.
+    Lost {
+        /// Inclusive ranges.
+        ranks: Vec<(u32, u32)>,
+        /// A sentence, sent like that of [`Reply::Failed`].
+        why: String,
+    },
     /// Historic: the next index, a key and its value; `None` at the end.
     GetByIdxResults(Option<(u32, Vec<u8>, Vec<u8>)>),
 }
@@ -103,6 +112,12 @@ pub enum Reply {
 const FAILED: &str = "failed:_";
 /// The sentence is cut at this length.
 const WHY_MAX: usize = 400;
+
+/// Returns a sentence as one word of visible ASCII.
+fn in_one_word(why: &str) -> String {
+    let is_safe = |char: &char| char.is_ascii_graphic() && !"\\'\"".contains(*char);
+    why.chars().take(WHY_MAX).map(|char| if is_safe(&char) { char } else { '_' }).collect()
+}
 
 impl Reply {
     /// Returns the lengths that suit every client.
@@ -156,11 +171,9 @@ impl Reply {
             Self::UnpublishResult { rc } => write(out, format_args!("cmd=unpublish_result rc={rc}")),
             Self::SpawnResult { rc, jobid, errcodes } => write_spawn_result(out, *rc, jobid, errcodes),
             Self::FinalizeAck => write(out, "cmd=finalize_ack rc=0"),
-            Self::Failed(why) => {
-                let is_safe = |char: &char| char.is_ascii_graphic() && !"\\'\"".contains(*char);
-                let visible = |char: char| if is_safe(&char) { char } else { '_' };
-                let why: String = why.chars().take(WHY_MAX).map(visible).collect();
-                write(out, format_args!("cmd={FAILED}{why} rc=1"));
+            Self::Failed(why) => write(out, format_args!("cmd={FAILED}{} rc=1", in_one_word(why))),
+            Self::Lost { ranks, why } => {
+                write(out, format_args!("cmd=rsd_lost ranks={} why={}", losses::to_text(ranks), in_one_word(why)));
             }
             Self::NewKvs(name) => write_name(out, "newkvs", name),
             Self::KvsDestroyed { rc } => write(out, format_args!("cmd=kvs_destroyed rc={rc}")),
@@ -343,6 +356,13 @@ fn parse(words: Words<'_>) -> Result<Reply, WireError> {
         command if command.starts_with(FAILED.as_bytes()) => {
             Reply::Failed(String::from_utf8_lossy(&command[FAILED.len()..]).replace('_', " "))
         }
+        b"rsd_lost" => Reply::Lost {
+            ranks: match losses::parse(words.word("ranks")?) {
+                Some(ranks) => ranks,
+                None => return Err(unexpected(words)),
+            },
+            why: String::from_utf8_lossy(words.word("why")?).replace('_', " "),
+        },
         b"newkvs" => Reply::NewKvs(words.word("kvsname")?.to_vec()),
         b"kvs_destroyed" => Reply::KvsDestroyed { rc: rc(words)? },
         b"getbyidx_results" => {
@@ -414,6 +434,10 @@ mod tests {
             (
                 Reply::Failed("rank 1: its process (pid 7) is gone".into()),
                 "cmd=failed:_rank_1:_its_process_(pid_7)_is_gone rc=1\n",
+            ),
+            (
+                Reply::Lost { ranks: vec![(4, 7), (9, 9)], why: "its node n1 was stopped".into() },
+                "cmd=rsd_lost ranks=4-7,9 why=its_node_n1_was_stopped\n",
             ),
             (Reply::GetByIdxResults(None), "cmd=getbyidx_results rc=-1 reason=no_more_keyvals\n"),
         ];

@@ -143,7 +143,7 @@ pub(super) fn form(stage: &Stage, nodes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn private_kib(stage: &Stage, node: usize) -> anyhow::Result<u64> {
+pub(super) fn private_kib(stage: &Stage, node: usize) -> anyhow::Result<u64> {
     let path = format!("/proc/{}/smaps_rollup", stage.pid(&format!("node{node}"))?);
     let rollup = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
     let private = rollup.lines().filter(|line| line.starts_with("Private_"));

@@ -1,5 +1,7 @@
 //! `cargo xtask bench …`: compares speed with other launchers and MPIs, measured in turn in one run.
 
+mod before;
+mod dvm;
 mod figures;
 mod join;
 mod launch;
@@ -21,10 +23,11 @@ const ROUNDS: usize = 9;
 /// `cargo xtask bench WHAT`.
 pub(crate) fn bench(args: &[OsString]) -> anyhow::Result<()> {
     match args.first().and_then(|name| name.to_str()) {
+        Some("dvm") => dvm::bench(&args[1..]),
         Some("join") => join::bench(),
         Some("launch") => launch::bench(),
         Some("mpi") => mpi::bench(&args[1..]),
-        Some(_) | None => anyhow::bail!("unknown bench: use join, launch or mpi"),
+        Some(_) | None => anyhow::bail!("unknown bench: use dvm, join, launch or mpi"),
     }
 }
 

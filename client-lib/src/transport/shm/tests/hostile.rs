@@ -87,7 +87,7 @@ fn garbage_on_the_socket_harms_no_peer() {
         namespaces: [0, 0],
     };
     let send_to = |first: &mut Process, packet: &[u8]| {
-        let caller = socket::call(me).unwrap();
+        let caller = socket::call(me).unwrap().0;
         nix::unistd::write(&caller, packet).unwrap();
         first.poll();
         first.poll();
@@ -111,7 +111,7 @@ fn garbage_on_the_socket_harms_no_peer() {
 fn silent_callers_are_bounded_and_block_no_peer() {
     let mut world: [Process; 2] = world("silent", |config| config);
     let me = world[0].shm.config.me;
-    let callers: Vec<OwnedFd> = (0..20).map(|_| socket::call(me).unwrap()).collect();
+    let callers: Vec<OwnedFd> = (0..20).map(|_| socket::call(me).unwrap().0).collect();
     world[0].poll();
     assert_eq!(world[0].shm.callers.len(), 20);
     send(&mut world, 1, 0, &EAGER, b"x");

@@ -50,7 +50,7 @@ pub(in crate::head) struct Group {
 pub(in crate::head) struct Seat {
     pub(in crate::head) join: GroupJoin,
     pub(in crate::head) since: Duration,
-    deadline: Duration,
+    pub(in crate::head) deadline: Duration,
     /// Since when the member's daemon is unreachable.
     pub(in crate::head) away: Option<Duration>,
     notified: bool,

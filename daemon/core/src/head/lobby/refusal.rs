@@ -78,7 +78,7 @@ pub(in crate::head) fn no_epoch(name: &str) -> Refused {
 }
 
 pub(in crate::head) fn full(what: &str, most: usize) -> Refused {
-    no(exit::NOT_PLACED, format!("too many {what}: the limit of this DVM is {most}"))
+    no(exit::NOT_PLACED, format!("too many {what}: the limit is {most}"))
 }
 
 pub(in crate::head) fn closed(name: &str) -> Refused {

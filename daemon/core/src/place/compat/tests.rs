@@ -25,6 +25,8 @@ fn node(id: u32, [packages, cores, threads]: [u32; 3]) -> NodeOffer {
         taken: CpuSet::EMPTY,
         gpus: Arc::new([]),
         gpus_taken: CpuSet::EMPTY,
+        aliases: Arc::default(),
+        labels: Arc::default(),
     }
 }
 

@@ -15,6 +15,17 @@ pub(in super::super) enum Meaning<'a> {
     Nth(usize),
     /// `+e`, `+e:2`: nodes that run no other job and that the list does not name; the count, or all.
     Idle(Option<u32>),
+    /// `+id2`: the node with this id.
+    Id(NodeId),
+    /// `+gpu=h200`, `+gpu=h200:2`: nodes with this label; the count, or all.
+    Labelled {
+        /// The label's key.
+        key: &'a str,
+        /// Its value.
+        value: &'a str,
+        /// How many nodes; None: all.
+        count: Option<u32>,
+    },
     /// `^name`: excludes a node. A list of only such entries means all other nodes. An unknown name is not a mistake.
     Excluded(&'a str),
 }
@@ -25,6 +36,13 @@ impl Meaning<'_> {
         let number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?;
         if let Some(name) = text.strip_prefix('^') {
             return Meaning::Excluded(name);
+        }
+        if let Some((key, rest)) = text.strip_prefix('+').and_then(|label| label.split_once('=')) {
+            let (value, count) = rest.split_once(':').map_or((rest, None), |(value, count)| (value, number(count)));
+            return Meaning::Labelled { key, value, count };
+        }
+        if let Some(id) = text.strip_prefix("+id").and_then(number) {
+            return Meaning::Id(id);
         }
         match (text.strip_prefix("+n").and_then(number), text.strip_prefix("+e")) {
             (Some(place), _) => Meaning::Nth(place as usize),
@@ -50,7 +68,8 @@ pub(in super::super) fn entries<'a>(
         Meaning::Named(name) => names.find(name).map(Some).ok_or_else(|| host.clone()),
         Meaning::Nth(place) if place < nodes.len() => Ok(Some(place)),
         Meaning::Nth(_) => Err(host.clone()),
-        Meaning::Idle(_) | Meaning::Excluded(_) => Ok(None),
+        Meaning::Id(id) => nodes.iter().position(|node| node.id == id).map(Some).ok_or_else(|| host.clone()),
+        Meaning::Idle(_) | Meaning::Labelled { .. } | Meaning::Excluded(_) => Ok(None),
     };
     let found: Vec<Option<usize>> = hosts.iter().map(find).collect::<Result<_, _>>()?;
     let mut claimed: HashSet<usize> = found.iter().copied().flatten().collect();
@@ -63,6 +82,19 @@ pub(in super::super) fn entries<'a>(
     for (host, found) in hosts.iter().zip(found) {
         if let Some(node) = found {
             entries.push((node, host));
+        }
+        if let Meaning::Labelled { key, value, count } = Meaning::of(&host.name) {
+            let fits = |node: &usize| {
+                let has_it = nodes[*node].labels.iter().any(|(k, v)| k == key && v == value);
+                has_it && !excluded.contains(node) && (count.is_none() || !claimed.contains(node))
+            };
+            let wanted = count.map_or(usize::MAX, |count| count as usize);
+            let labelled: Vec<usize> = (0..nodes.len()).filter(fits).take(wanted).collect();
+            if labelled.len() < count.map_or(1, |count| count as usize) {
+                return Err(host.clone());
+            }
+            claimed.extend(&labelled);
+            entries.extend(labelled.into_iter().map(|node| (node, host)));
         }
         if let Meaning::Idle(count) = Meaning::of(&host.name) {
             let free = |node: &usize| nodes[*node].in_use == 0 && !claimed.contains(node) && !excluded.contains(node);
@@ -82,7 +114,7 @@ pub(in super::super) fn entries<'a>(
 fn excluded_name(host: &Host) -> Option<&str> {
     match Meaning::of(&host.name) {
         Meaning::Excluded(name) => Some(name),
-        Meaning::Named(_) | Meaning::Nth(_) | Meaning::Idle(_) => None,
+        Meaning::Named(_) | Meaning::Nth(_) | Meaning::Id(_) | Meaning::Labelled { .. } | Meaning::Idle(_) => None,
     }
 }
 
@@ -110,6 +142,8 @@ mod tests {
             taken: CpuSet::EMPTY,
             gpus: Arc::new([]),
             gpus_taken: CpuSet::EMPTY,
+            aliases: Arc::default(),
+            labels: Arc::default(),
         };
         busy.iter().enumerate().map(node).collect()
     }

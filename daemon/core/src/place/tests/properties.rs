@@ -131,6 +131,8 @@ fn case() -> impl Strategy<Value = (Vec<NodeOffer>, Request, Vec<Chance>, bool)>
                 taken: chance.taken.clone(),
                 gpus: chance.gpus.iter().map(|near| Gpu { near: [*near].into_iter().collect() }).collect(),
                 gpus_taken: chance.gpus_taken.clone(),
+                aliases: Arc::default(),
+                labels: Arc::default(),
                 ..node(id as NodeId, chance.slots)
             };
             let offers: Vec<NodeOffer> = chances.iter().enumerate().map(offer).collect();

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rsd_core::JobId;
-use rsd_core::rsd::{Answer, Call, Input, PmiOp, ReqId};
+use rsd_core::rsd::{Answer, Call, Caller, Input, PmiOp, ReqId};
 use rsd_proto::v1::{JobInfo, JobSpec};
 
 use super::{Event, MachineId, Pid, World};
 use crate::ranks::Op;
 use crate::rng::Rng;
 use crate::steps::{Local, RankEvent, StepProc};
+
+/// The user whose daemons these are.
+pub(crate) const OWNER: Caller = Caller { uid: 1000, is_admin: true };
 
 impl World {
     pub(crate) fn program(&mut self, program: impl Fn(u32, u32, &mut Rng) -> Vec<Op> + 'static) -> usize {
@@ -28,7 +31,7 @@ impl World {
     pub(crate) fn call(&mut self, machine: MachineId, call: Call) -> ReqId {
         let req = self.id();
         let pid = self.machines[machine].daemon.expect("a client finds a daemon");
-        self.handle(pid, Input::Call { req, call });
+        self.handle(pid, Input::Call { req, caller: OWNER, call });
         req
     }
 
@@ -61,7 +64,7 @@ impl World {
         let req = self.id();
         self.callers.insert(req, (daemon, pid, local));
         let call = Call::Pmi { job: step.job, rank, namespace: step.namespace.clone(), op: PmiOp::Fence(attempt) };
-        self.handle(daemon, Input::Call { req, call });
+        self.handle(daemon, Input::Call { req, caller: OWNER, call });
     }
 
     /// Sends standard input to a job, chunk by chunk.
@@ -77,7 +80,7 @@ impl World {
         let req = self.id();
         self.fed.insert(req, job);
         if let Some(pid) = self.machines[0].daemon {
-            self.handle(pid, Input::Call { req, call: Call::Stdin { job, data, eof } });
+            self.handle(pid, Input::Call { req, caller: OWNER, call: Call::Stdin { job, data, eof } });
         }
     }
 
@@ -102,5 +105,5 @@ impl World {
 
 /// Returns a submission as the shell passes it to the head.
 pub(crate) fn submission(spec: JobSpec) -> Call {
-    Call::Submit { spec: Box::new(spec), secret: Bytes::from_static(&[7; 32]) }
+    Call::Submit { spec: Box::new(spec), random: Bytes::from_static(&[7; 44]), user: String::new() }
 }

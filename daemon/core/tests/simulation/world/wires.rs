@@ -9,6 +9,9 @@ use rsd_proto::v1::{self as wire, Down, Up, down, hello, up};
 
 use super::{Event, MachineId, Pid, WireId, World};
 
+/// How long a link is silent before its ends count it as cut.
+const SILENCE: Duration = Duration::from_secs(10);
+
 /// The direction of a message, or the end of a wire that receives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -32,6 +35,8 @@ pub(super) struct Wire {
     pub(super) last: [Duration; 2],
     /// When each direction was cut: later messages are lost.
     pub(super) cut: [Option<Duration>; 2],
+    /// Whether an end has lost power: the other end notices only the silence.
+    pub(super) is_silent: bool,
 }
 
 /// The ends of a wire.
@@ -44,7 +49,7 @@ pub(crate) struct WireEnds {
 impl World {
     pub(crate) fn connect(&mut self, lower: Lower, upper: Pid) -> WireId {
         let id = self.id();
-        self.wires.insert(id, Wire { lower, upper, link: None, last: [self.now; 2], cut: [None; 2] });
+        self.wires.insert(id, Wire { lower, upper, link: None, last: [self.now; 2], cut: [None; 2], is_silent: false });
         id
     }
 
@@ -76,7 +81,7 @@ impl World {
                         daemon.next_link += 1;
                         daemon.links.insert(link, id);
                         wire.link = Some(link);
-                        self.handle(pid, Input::Hello { link, hello });
+                        self.handle(pid, Input::Hello { link, hello, uid: 0 });
                     }
                     (Some(link), body) => self.handle(pid, Input::Up { link, up: Up { body } }),
                     (None, body) => panic!("the first message is not hello but {body:?}"),
@@ -127,6 +132,17 @@ impl World {
         }
     }
 
+    /// Cuts a wire now; its ends notice that after ten seconds.
+    pub(super) fn fall_silent(&mut self, id: WireId) {
+        for way in [Way::Up, Way::Down] {
+            let Some(wire) = self.wires.get_mut(&id) else { return };
+            if wire.cut[way as usize].is_none() {
+                (wire.cut[way as usize], wire.is_silent) = (Some(self.now), true);
+                self.at(self.now + SILENCE, Event::Broken { wire: id, way });
+            }
+        }
+    }
+
     pub(crate) fn break_wires_of(&mut self, of: impl Fn(&WireEnds) -> bool) {
         let ends = |wire: &Wire| WireEnds { lower: wire.lower, upper: wire.upper };
         let ids: Vec<WireId> = self.wires.iter().filter(|(_, wire)| of(&ends(wire))).map(|(id, _)| *id).collect();
@@ -167,6 +183,7 @@ pub(super) fn kind_up(up: &Up) -> &'static str {
         Some(up::Body::NameCall(_)) => "name call",
         Some(up::Body::SpawnCall(_)) => "spawn call",
         Some(up::Body::Begun(_)) => "begun",
+        Some(up::Body::Waits(_)) => "waits",
         Some(up::Body::GroupJoin(_)) => "group join",
         Some(up::Body::NodesUp(_) | up::Body::NodesAway(_) | up::Body::NodesGone(_)) => "nodes",
         Some(_) | None => "other up",
@@ -184,6 +201,7 @@ pub(super) fn kind_down(down: &Down) -> &'static str {
         Some(down::Body::OutputAck(_)) => "output ack",
         Some(down::Body::Kill(_)) => "kill",
         Some(down::Body::Resync(_)) => "resync",
+        Some(down::Body::WaitProbe(_)) => "wait probe",
         Some(_) | None => "other down",
     }
 }

@@ -1,0 +1,218 @@
+//! The head: here, or on a host.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rsd_config::find::FindError;
+use rsd_proto::transport::exit;
+use rsd_ssh::Network;
+
+use super::daemon::{self, Found, Running, Search, Start, Token};
+use super::place::{Place, Why};
+use super::push::Programs;
+use super::record::{HeadRecord, HostRecord};
+use super::report::{Board, Phase};
+use super::targets::{Host, is_here};
+use super::wished_name;
+use crate::dvm::Dvm;
+use crate::exit::Failure;
+use crate::options::up::Up;
+use crate::private;
+
+/// What is to be the head.
+pub(crate) struct Plan {
+    /// The name of its daemon, by which `--dvm` finds it.
+    pub(crate) daemon: String,
+    /// Whether a new daemon is to get this name; false: it is the default one.
+    pub(crate) named: bool,
+    /// None: here.
+    pub(crate) host: Option<Host>,
+    /// The slots that a new head offers; None: its cores.
+    pub(crate) slots: Option<u32>,
+    /// The hosts on which nodes are to be started.
+    pub(crate) nodes: Vec<Host>,
+}
+
+/// The head that runs.
+pub(crate) struct Head {
+    pub(crate) place: Arc<Place>,
+    pub(crate) rsd: String,
+    pub(crate) daemon: String,
+    pub(crate) running: Running,
+    pub(crate) started: bool,
+    /// Names and addresses of the head's host; empty: this machine.
+    addresses: Vec<String>,
+}
+
+impl Plan {
+    /// Decides what is the head, and which of the hosts are nodes.
+    pub(crate) fn new(up: &Up, dvm: &Dvm, hosts: Vec<Host>, own_name: &str) -> Result<Plan, Failure> {
+        let wished = wished_name(dvm)?;
+        let elsewhere = up.head.as_deref().filter(|name| !is_here(name, own_name));
+        let is_head = |host: &Host| match elsewhere {
+            Some(name) => host.name.eq_ignore_ascii_case(name),
+            None => is_here(&host.name, own_name),
+        };
+        let (listed, nodes): (Vec<Host>, Vec<Host>) = hosts.into_iter().partition(is_head);
+        // A head that the list does not name only coordinates.
+        let slots = listed.first().map_or(Some(0), |host| host.slots);
+        let Some(name) = elsewhere else {
+            let (daemon, named) = match (dvm.find(), wished) {
+                (Ok(daemon), _) => (daemon.name().to_owned(), true),
+                (Err(FindError::NoneRuns { .. } | FindError::NotRunning { .. }), Some(name)) => (name, true),
+                (Err(FindError::NoneRuns { .. }), None) => ("default".to_owned(), false),
+                (Err(error), _) => return Err(error.into()),
+            };
+            return Ok(Plan { daemon, named, host: None, slots, nodes });
+        };
+        let parse = || {
+            let entries = rsd_config::hostlist::parse(name).map_err(Failure::usage)?;
+            match &entries[..] {
+                [entry] => Ok(Host { name: entry.host.to_string(), user: entry.user.clone(), port: None, slots }),
+                _ => Err(Failure::usage(format!("--head {name}: name one host"))),
+            }
+        };
+        let host = listed.into_iter().next().map_or_else(parse, Ok)?;
+        let daemon = wished.or_else(|| host.daemon_name().map(str::to_owned));
+        let (daemon, named) = daemon.map_or(("default".to_owned(), false), |name| (name, true));
+        Ok(Plan { daemon, named, host: Some(host), slots, nodes })
+    }
+}
+
+/// Makes sure that the head runs. `at`: its row.
+pub(crate) async fn ensure(
+    plan: &Plan,
+    up: &Up,
+    network: &Network,
+    programs: Option<&Programs>,
+    board: &Board,
+    at: usize,
+) -> Result<Head, Why> {
+    let deadline = up.ssh.timeout;
+    board.phase(at, Phase::Connecting);
+    let (place, search, name) = match &plan.host {
+        None => {
+            let program = private::program();
+            let search = if program.is_absolute() { Search::At(program.display().to_string()) } else { Search::Usual };
+            (Place::Here, search, None)
+        }
+        Some(host) => {
+            let connection = network.connect(&host.wish()).await?;
+            let name = connection.settings().host_name.clone();
+            (Place::There(Box::new(connection)), search(up), Some(name))
+        }
+    };
+    board.phase(at, Phase::Looking);
+    let mut found = daemon::look(&place, &search, Some(&plan.daemon), deadline).await?;
+    if let (Some(programs), Some(_)) = (programs, &plan.host) {
+        board.phase(at, Phase::Copying);
+        if programs.push(&place, &up.push_to, &found, deadline).await? {
+            found = daemon::look(&place, &search, Some(&plan.daemon), deadline).await?;
+        }
+    }
+    let rsd = usable(&found)?;
+    board.phase(at, Phase::Starting);
+    let started = found.running.is_none();
+    if started {
+        let start = Start {
+            rsd: &rsd,
+            name: plan.named.then_some(plan.daemon.as_str()),
+            slots: plan.slots,
+            listen: Some(up.listen.as_deref().unwrap_or(if up.via_ssh { "127.0.0.1:0" } else { "0.0.0.0:0" })),
+            join: None,
+        };
+        daemon::start(&place, &start, deadline).await?;
+        found = daemon::look(&place, &search, Some(&plan.daemon), deadline).await?;
+    }
+    let running =
+        found.running.clone().ok_or_else(|| Why::new("the head ended as soon as it was ready: see its log"))?;
+    if !running.head {
+        let text = format!(
+            "daemon {} runs there as node {} of DVM {}: extend that DVM from its head",
+            plan.daemon, running.node, running.dvm
+        );
+        return Err(Why::new(text));
+    }
+    if running.listen.is_empty() {
+        let text = format!(
+            "daemon {} runs, but other machines cannot join it: stop it (rsd stop --dvm {0}), then repeat this command",
+            plan.daemon
+        );
+        return Err(Why::new(text));
+    }
+    // Towards a host, this machine has the address from which ssh connects; only another head's addresses are the same for all.
+    let addresses = name.map_or_else(Vec::new, |name| [Some(name), found.server].into_iter().flatten().collect());
+    Ok(Head { place: Arc::new(place), rsd, daemon: plan.daemon.clone(), running, started, addresses })
+}
+
+/// Where rsd is looked for on a host.
+pub(crate) fn search(up: &Up) -> Search {
+    match (&up.remote_rsd, up.push) {
+        (Some(path), _) => Search::At(path.clone()),
+        (None, true) => Search::Pushed(up.push_to.clone()),
+        (None, false) => Search::Usual,
+    }
+}
+
+/// Returns the path of an rsd that runs.
+pub(crate) fn usable(found: &Found) -> Result<String, Why> {
+    match (&found.rsd, &found.version) {
+        (Some(rsd), Some(Ok(_))) => Ok(rsd.clone()),
+        (Some(rsd), Some(Err(error))) => Err(Why::new(format!("{rsd} does not run there: {error}"))),
+        (_, _) => Err(Why::new(
+            "rsd is not there, neither in PATH nor in ~/.local/bin: copy it with --push, or name it with --remote-rsd PATH",
+        )),
+    }
+}
+
+impl Head {
+    pub(crate) async fn token(&self, uses: u32, deadline: Duration) -> Result<Token, Failure> {
+        let token = daemon::token(&self.place, &self.rsd, Some(&self.daemon), uses, deadline).await;
+        token.map_err(|why| Failure::new(exit::UNREACHABLE, format!("{}: {}", why.text, why.lines.join(" "))))
+    }
+
+    /// Revokes a token, of which uses may be left.
+    pub(crate) async fn revoke(&self, token: &Token, deadline: Duration) {
+        // It expires by itself if this fails.
+        let _ = daemon::revoke(&self.place, &self.rsd, Some(&self.daemon), &token.number, deadline).await;
+    }
+
+    /// Returns the address at which this machine reaches the head that it runs.
+    pub(crate) fn own_address(&self) -> String {
+        match self.running.listen.parse::<SocketAddr>() {
+            Ok(at) if at.ip().is_unspecified() => format!("127.0.0.1:{}", at.port()),
+            Ok(_) | Err(_) => self.running.listen.clone(),
+        }
+    }
+
+    /// Returns the addresses at which a host may reach the head, the best first. `seen`: this machine's address, as that host sees it.
+    pub(crate) fn addresses(&self, named: Option<&str>, token: &Token, seen: Option<&str>) -> Vec<String> {
+        let port = self.running.listen.rsplit(':').next().unwrap_or_default();
+        let with_port = |host: &str| match host.parse::<IpAddr>() {
+            Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
+            Ok(IpAddr::V4(_)) | Err(_) => format!("{host}:{port}"),
+        };
+        if let Some(named) = named {
+            return vec![if named.parse::<SocketAddr>().is_ok() { named.to_owned() } else { with_port(named) }];
+        }
+        let is_any = self.running.listen.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_unspecified());
+        if !is_any {
+            return vec![self.running.listen.clone()];
+        }
+        let known = self.addresses.iter().map(String::as_str).chain(seen.filter(|_| self.addresses.is_empty()));
+        let mut all: Vec<String> = known.map(with_port).collect();
+        all.push(token.join.clone());
+        all.dedup();
+        all
+    }
+
+    pub(crate) fn record(&self, plan: &Plan) -> HeadRecord {
+        HeadRecord {
+            host: plan.host.as_ref().map(HostRecord::from),
+            rsd: self.rsd.clone(),
+            daemon: Some(self.daemon.clone()),
+            started: self.started,
+        }
+    }
+}

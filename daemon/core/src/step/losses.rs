@@ -1,0 +1,40 @@
+//! Tells the ranks of a job that continues after the loss of nodes which ranks are lost, if their MPI library has asked for it.
+
+use rsd_proto::pmi::losses::{self, RANGES_MAX};
+use rsd_proto::pmi::v1::Reply;
+use rsd_proto::v1 as wire;
+
+use super::pmi::reply_to;
+use super::{Effect, Local, Phase, Step};
+use crate::NodeId;
+
+impl Step {
+    pub(super) fn on_nodes_lost(&mut self, lost: &wire::NodesLost, out: &mut Vec<Effect>) {
+        for node in lost.nodes.iter().copied().filter(|node| *node != self.node) {
+            if self.lost.insert(node, lost.why.clone()).is_some() {
+                continue; // a repeat
+            }
+            for local in 0..self.ranks.len() {
+                if self.ranks[local].wants_losses {
+                    self.tell_loss(local, node, out);
+                }
+            }
+        }
+    }
+
+    /// Handles a rank's request to be told.
+    pub(super) fn on_losses_wanted(&mut self, local: Local, out: &mut Vec<Effect>) {
+        self.ranks[local].wants_losses = true;
+        reply_to(local, &Reply::GetResult(Some(b"1".to_vec())), out);
+        for node in self.lost.keys().copied().collect::<Vec<NodeId>>() {
+            self.tell_loss(local, node, out);
+        }
+    }
+
+    fn tell_loss(&self, local: Local, node: NodeId, out: &mut Vec<Effect>) {
+        let (Phase::Running, Some(why)) = (self.ranks[local].phase, self.lost.get(&node)) else { return };
+        for ranks in losses::ranges(self.map.ranks_on(node)).chunks(RANGES_MAX) {
+            reply_to(local, &Reply::Lost { ranks: ranks.to_vec(), why: why.clone() }, out);
+        }
+    }
+}

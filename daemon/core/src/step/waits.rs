@@ -1,0 +1,47 @@
+//! What the ranks of this step wait for, and which of them others wait for.
+
+use rsd_proto::v1::{self as wire, RankState, RankWaiting, RanksWaiting, up};
+
+use super::{Effect, Phase, Rank, Step};
+use crate::Now;
+use crate::contract::in_ms;
+use crate::waits::MISSING_MAX;
+
+impl Step {
+    pub(super) fn on_wait_probe(&self, now: Now, probe: &wire::WaitProbe, out: &mut Vec<Effect>) {
+        let report = wire::WaitReport { probe: probe.probe, steps: vec![self.waits(now)], silent: Vec::new() };
+        self.send(up::Body::Waits(report), out);
+    }
+
+    fn waits(&self, now: Now) -> RanksWaiting {
+        let mut inside = vec![false; self.ranks.len()];
+        self.fence.waiting.iter().for_each(|(local, _)| inside[*local] = true);
+        let inside_len = inside.iter().filter(|inside| **inside).count() as u32;
+        let ends = self.ending.is_killing();
+        let missing = self.ranks.iter().zip(&inside).filter(|(rank, inside)| match ends {
+            true => !rank.phase.is_over(),
+            false => !**inside,
+        });
+        let count = |is: fn(Phase) -> bool| self.ranks.iter().filter(|rank| is(rank.phase)).count() as u32;
+        RanksWaiting {
+            job: self.job,
+            fence: self.fence.number,
+            inside: inside_len,
+            waiting_ms: if inside_len > 0 { in_ms(now.mono.saturating_sub(self.fence.since)) } else { 0 },
+            starting: count(|phase| phase == Phase::Starting),
+            alive: count(|phase| !phase.is_over()),
+            missing: missing.take(MISSING_MAX).map(|(rank, _)| self.waiting_rank(rank)).collect(),
+            unattached: Vec::new(),
+            silent: Vec::new(),
+        }
+    }
+
+    fn waiting_rank(&self, rank: &Rank) -> RankWaiting {
+        let state = match rank.phase {
+            Phase::Starting => RankState::Starting,
+            Phase::Running => RankState::Running,
+            Phase::Exited(_) | Phase::NeverRan | Phase::Left => RankState::Ended,
+        };
+        RankWaiting { rank: rank.rank, node: self.node, pid: rank.pid, state: state.into() }
+    }
+}

@@ -1,0 +1,119 @@
+//! Jobs that continue without the nodes that they lose.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rsd_core::{JobId, Tuning};
+use rsd_proto::v1::{JobInfo, JobSpec, JobState, OnNodeLoss, job_event};
+
+use crate::checks::{Seed, on, seeds, spec};
+use crate::ranks::Op;
+use crate::world::{Event, Fault, World};
+
+fn deep(seed: u64) -> World {
+    World::new(seed, 9, 3, Tuning { arity: 2, ..Tuning::default() })
+}
+
+fn surviving(spec: JobSpec) -> JobSpec {
+    JobSpec { on_node_loss: OnNodeLoss::Continue.into(), ..spec }
+}
+
+/// Submits a job on all slots. A rank sleeps for up to `sleep` between two fences.
+fn submit(world: &mut World, sleep: Duration) -> JobId {
+    let program = world.program(move |_, _, rng| {
+        vec![Op::Init, Op::Fence, Op::Sleep(rng.within(sleep)), Op::Fence, Op::Fence, Op::Finalize, Op::Exit(0)]
+    });
+    world.submit(surviving(spec(program, 27)))
+}
+
+/// Asserts that the job has lost exactly the ranks on this machine, and that all others have finished.
+fn assert_survived(world: &mut World, job: JobId, machine: usize) -> JobInfo {
+    let info = world.assert_ended(job, JobState::Done, 0);
+    let node = world.node(machine);
+    let lost: BTreeSet<u32> = info.exits.iter().map(|exit| exit.rank).collect();
+    assert_eq!(lost.len(), 3, "{:?}", info.exits);
+    assert!(info.exits.iter().all(|exit| exit.node == node && !exit.fatal && exit.code == 242), "{:?}", info.exits);
+    assert_eq!(info.cause, None);
+    for rank in 0..27 {
+        assert_eq!(world.records[&(job, rank)].finished, !lost.contains(&rank), "rank {rank}");
+    }
+    let notices = world.logs[&job].iter().filter_map(|event| match &event.body {
+        Some(job_event::Body::Notice(text)) if text.contains("lost") => Some(text),
+        _ => None,
+    });
+    let notices: Vec<&String> = notices.collect();
+    let [notice] = &notices[..] else { panic!("{notices:?}") };
+    assert!(notice.contains("are lost (its node n") && notice.contains("the other ranks continue"), "{notice}");
+    info
+}
+
+#[test]
+fn the_other_ranks_pass_their_fences_without_a_lost_node() {
+    for seed in seeds(60) {
+        let _seed = Seed(seed);
+        let mut world = deep(seed);
+        // The loss is noticed while ranks compute, or while they wait in a fence.
+        let sleep = Duration::from_secs(if seed % 2 == 0 { 200 } else { 1 });
+        let job = submit(&mut world, sleep);
+        let program = world.program(|_, _, _| vec![Op::Init, Op::Finalize, Op::Exit(0)]);
+        let untouched = world.submit(JobSpec { oversubscribe: true, ..on(&["n0".into()], spec(program, 2)) });
+        world.run_for(Duration::from_millis(500));
+        let lost = 1 + world.rng.index(8);
+        world.after(Duration::ZERO, Event::Fault(Fault::Lose(lost)));
+        world.run();
+        assert_survived(&mut world, job, lost);
+        world.assert_done(untouched);
+        world.assert_at_rest();
+        assert_eq!(world.nodes_up(), 8);
+    }
+}
+
+#[test]
+fn a_lost_node_that_returns_has_no_ranks_of_the_job_any_more() {
+    for seed in seeds(60) {
+        let _seed = Seed(seed);
+        let mut world = deep(seed);
+        let job = submit(&mut world, Duration::from_secs(400));
+        world.run_for(Duration::from_millis(500));
+        let cut_off = 1 + world.rng.index(8);
+        world.after(Duration::ZERO, Event::Fault(Fault::Isolate(cut_off, Duration::from_secs(100))));
+        world.run_for(Duration::from_secs(130));
+        assert_eq!(world.nodes_up(), 9, "the node has reconnected");
+        world.run();
+        assert_survived(&mut world, job, cut_off);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_job_whose_last_node_is_lost_has_failed() {
+    for seed in seeds(20) {
+        let _seed = Seed(seed);
+        let mut world = deep(seed);
+        let program = world.program(|_, _, _| vec![Op::Init, Op::Fence, Op::Hang]);
+        let job = world.submit(surviving(on(&["n3".into(), "n4".into()], spec(program, 6))));
+        world.run_for(Duration::from_millis(500));
+        for machine in [3, 4] {
+            world.after(Duration::from_secs(machine as u64), Event::Fault(Fault::Lose(machine)));
+        }
+        world.run();
+        world.assert_ended(job, JobState::Failed, 242);
+        world.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_rank_that_fails_after_the_loss_ends_the_job() {
+    let mut world = deep(1);
+    let program = world.program(|rank, _, _| match rank {
+        0 => vec![Op::Init, Op::Sleep(Duration::from_secs(100)), Op::Abort(7)],
+        _ => vec![Op::Init, Op::Hang],
+    });
+    let job = world.submit(surviving(spec(program, 27)));
+    world.run_for(Duration::from_millis(500));
+    world.after(Duration::ZERO, Event::Fault(Fault::Lose(5)));
+    world.run();
+    let info = world.assert_ended(job, JobState::Failed, 7);
+    assert_eq!(info.cause.map(|cause| cause.rank), Some(0));
+    world.assert_at_rest();
+}

@@ -1,0 +1,282 @@
+//! A DVM that serves all users: what one user has does not exist for another.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rsd_core::rsd::{Answer, Call, Caller, Effect, Entry, GroupCall, Input, KvCall, KvOp, LinkId, PmiOp, Start};
+use rsd_core::{JobId, Now, Rsd, Tuning};
+use rsd_proto::v1::{self as wire, down, hello::Who, kv_scope, name_call, up};
+
+const ROOT: Caller = Caller { uid: 0, is_admin: true };
+const ANN: Caller = Caller { uid: 1001, is_admin: false };
+const BOB: Caller = Caller { uid: 1002, is_admin: false };
+/// The most jobs of a user.
+const JOBS: usize = 3;
+
+/// A head that serves all users, alone in its DVM.
+struct Head {
+    core: Rsd,
+    now: Duration,
+    next: u64,
+}
+
+impl Head {
+    fn new() -> Head {
+        let inventory = Some(wire::Inventory { slots: 64, ..Default::default() });
+        let me = wire::NodeInfo { name: "n0".into(), inventory, ..Default::default() };
+        let start = Start { me, dvm: "d".into(), serves_all: true, ..Default::default() };
+        let tuning = Tuning { user_jobs: JOBS, ..Tuning::default() };
+        Head { core: Rsd::new(Now { mono: Duration::ZERO, unix_ms: 0 }, start, tuning), now: Duration::ZERO, next: 1 }
+    }
+
+    fn handle(&mut self, input: Input) -> Vec<Effect> {
+        self.now += Duration::from_micros(1);
+        let mut effects = Vec::new();
+        self.core.handle(Now { mono: self.now, unix_ms: 0 }, input, &mut effects);
+        effects
+    }
+
+    /// Makes a request; returns its answer and the other effects.
+    fn ask(&mut self, caller: Caller, call: Call) -> (Answer, Vec<Effect>) {
+        let req = self.next;
+        self.next += 1;
+        let (mut answer, mut others) = (None, Vec::new());
+        for effect in self.handle(Input::Call { req, caller, call }) {
+            match effect {
+                Effect::Answer { req: of, answer: given } if of == req => answer = Some(given),
+                other => others.push(other),
+            }
+        }
+        (answer.expect("the request is answered at once"), others)
+    }
+
+    fn submit(&mut self, caller: Caller) -> Result<JobId, String> {
+        let apps = vec![wire::App { argv: vec!["sleep".into()], n: Some(1), ..Default::default() }];
+        let spec = Box::new(wire::JobSpec { apps, ..Default::default() });
+        let user = format!("user{}", caller.uid);
+        let (answer, effects) = self.ask(caller, Call::Submit { spec, random: Bytes::new(), user: user.clone() });
+        match answer {
+            Answer::Submitted(job) => {
+                let launched = effects.into_iter().find_map(|effect| match effect {
+                    Effect::StartStep(launch) => Some(launch),
+                    _ => None,
+                });
+                let owner = wire::User { uid: caller.uid, name: user };
+                assert_eq!(launched.expect("a slot is free").owner, Some(owner), "it runs as its user");
+                Ok(job)
+            }
+            Answer::Refused(refused) => Err(refused.text),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Attaches a process of this user as the step of a job; returns whether it is accepted, and its link.
+    fn attach(&mut self, uid: u32, job: JobId) -> (bool, LinkId) {
+        let link = self.next;
+        self.next += 1;
+        let map =
+            wire::TaskMap { nodes: vec![0], blocks: vec![wire::Block { first_node: 0, nodes: 1, ranks_per_node: 1 }] };
+        let step = wire::StepHello { job, map: Some(map), ..Default::default() };
+        let hello = wire::Hello { who: Some(Who::Step(step)), ..Default::default() };
+        let effects = self.handle(Input::Hello { link, hello, uid });
+        let released = downs(&effects).any(|(_, body)| matches!(body, down::Body::Release(_)));
+        (!released, link)
+    }
+
+    fn name_call(&mut self, link: LinkId, job: JobId, op: name_call::Op) -> bool {
+        let call = wire::NameCall { job, call: self.next, op: Some(op), ..Default::default() };
+        self.next += 1;
+        let effects = self.handle(Input::Up { link, up: wire::Up { body: Some(up::Body::NameCall(call)) } });
+        let result = downs(&effects).find_map(|(_, body)| match body {
+            down::Body::NameResult(result) => Some(result.ok),
+            _ => None,
+        });
+        result.expect("a step is answered")
+    }
+}
+
+fn downs(effects: &[Effect]) -> impl Iterator<Item = (LinkId, &down::Body)> {
+    effects.iter().filter_map(|effect| match effect {
+        Effect::Down { link, down } => Some((*link, down.body.as_ref()?)),
+        _ => None,
+    })
+}
+
+fn jobs_of(answer: Answer) -> Vec<JobId> {
+    match answer {
+        Answer::Jobs(jobs) => jobs.iter().map(|job| job.job).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Every request that names a job.
+fn calls(job: JobId) -> Vec<Call> {
+    let kv = |op| {
+        let scope = wire::KvScope { of: Some(kv_scope::Of::Job(job)), rank: None };
+        Call::Kv(KvCall { scope, op })
+    };
+    let key = || Bytes::from_static(b"key");
+    let entry =
+        Entry { name: "fence".into(), participants: 1, who: "me".into(), attempt: 1, timeout: Duration::from_secs(1) };
+    vec![
+        Call::GetJob(job),
+        Call::ListWaits(Some(job)),
+        Call::Signal { job, rank: None, signal: 15 },
+        Call::Cancel { job, grace_ms: Some(0) },
+        Call::ClientGone(job),
+        Call::Stdin { job, data: key(), eof: true },
+        kv(KvOp::Put { key: key(), value: key() }),
+        kv(KvOp::Get { key: key(), timeout: Duration::ZERO }),
+        kv(KvOp::List),
+        kv(KvOp::Delete { key: key() }),
+        kv(KvOp::Fence(entry)),
+        Call::Pmi { job, rank: 0, namespace: format!("rsd-d-{job}"), op: PmiOp::Info },
+    ]
+}
+
+#[test]
+fn what_another_users_jobs_wait_for_is_not_listed() {
+    let mut head = Head::new();
+    head.submit(ANN).unwrap();
+    let launches = |head: &mut Head, caller| {
+        let req = head.next;
+        head.next += 1;
+        let effects = head.handle(Input::Call { req, caller, call: Call::ListWaits(None) });
+        let waits = effects.into_iter().find_map(|effect| match effect {
+            Effect::Answer { answer: Answer::Waits(waits), .. } => Some(waits),
+            _ => None,
+        });
+        waits.expect("the step has not attached, so the answer is known").len()
+    };
+    assert_eq!([ANN, BOB, ROOT].map(|caller| launches(&mut head, caller)), [1, 0, 1]);
+}
+
+#[test]
+fn a_job_of_another_user_is_answered_like_one_that_does_not_exist() {
+    let mut head = Head::new();
+    let job = head.submit(ANN).unwrap();
+    head.attach(ANN.uid, job);
+    let (theirs, none) = (calls(job), calls(777));
+    for (theirs, none) in theirs.into_iter().zip(none) {
+        let shown = format!("{theirs:?}");
+        let (answer, effects) = head.ask(BOB, theirs);
+        let (expected, _) = head.ask(BOB, none);
+        let (answer, expected) = (format!("{answer:?}"), format!("{expected:?}").replace("777", &job.to_string()));
+        assert_eq!(answer, expected, "{shown}");
+        assert!(answer.contains("Refused"), "{shown}: {answer}");
+        assert!(effects.is_empty(), "{shown}: {effects:?}");
+    }
+    assert!(matches!(head.ask(BOB, Call::GetJob(0)).0, Answer::Refused(_)), "the last job is the caller's last");
+    assert!(matches!(head.ask(ANN, Call::GetJob(0)).0, Answer::Job(_)));
+}
+
+#[test]
+fn users_list_their_own_jobs_and_root_lists_all() {
+    let mut head = Head::new();
+    let (ann, bob, root) = (head.submit(ANN).unwrap(), head.submit(BOB).unwrap(), head.submit(ROOT).unwrap());
+    for all in [false, true] {
+        let mut list = |caller| jobs_of(head.ask(caller, Call::ListJobs { all }).0);
+        assert_eq!((list(ANN), list(BOB), list(ROOT)), (vec![ann], vec![bob], vec![ann, bob, root]));
+    }
+    let Answer::Job(info) = head.ask(ROOT, Call::GetJob(ann)).0 else { panic!("root sees every job") };
+    assert_eq!(info.owner, Some(wire::User { uid: ANN.uid, name: "user1001".into() }));
+    let Answer::Status(status) = head.ask(BOB, Call::Status).0 else { panic!("everybody may ask for the status") };
+    assert_eq!((status.jobs, status.slots_in_use), (3, 3), "others' jobs are counted");
+    assert!(matches!(head.ask(ROOT, Call::Cancel { job: bob, grace_ms: None }).0, Answer::Job(_)));
+}
+
+#[test]
+fn a_user_has_at_most_as_many_jobs_as_the_setting_says_and_root_any_number() {
+    let mut head = Head::new();
+    for _ in 0..JOBS {
+        head.submit(ANN).unwrap();
+    }
+    let refused = head.submit(ANN).unwrap_err();
+    assert!(refused.starts_with("you have 3 jobs queued or running") && refused.contains("users.jobs"), "{refused}");
+    head.submit(BOB).expect("another user's jobs do not count");
+    for _ in 0..=JOBS {
+        head.submit(ROOT).unwrap();
+    }
+}
+
+#[test]
+fn only_a_process_of_the_owner_attaches_as_a_step() {
+    let mut head = Head::new();
+    let job = head.submit(ANN).unwrap();
+    assert!(!head.attach(BOB.uid, job).0);
+    assert!(!head.attach(ROOT.uid, job).0, "steps run as their users");
+    assert!(head.attach(ANN.uid, job).0);
+}
+
+#[test]
+fn a_step_cannot_report_the_end_of_another_job() {
+    let mut head = Head::new();
+    let (ann, bob) = (head.submit(ANN).unwrap(), head.submit(BOB).unwrap());
+    let (_, link) = head.attach(BOB.uid, bob);
+    let done = wire::Done { job: ann, nodes: vec![0], exits: Vec::new(), fences: vec![0] };
+    let effects = head.handle(Input::Up { link, up: wire::Up { body: Some(up::Body::Done(done)) } });
+    assert!(effects.is_empty(), "{effects:?}");
+    assert_eq!(jobs_of(head.ask(ANN, Call::ListJobs { all: false }).0), [ann]);
+}
+
+#[test]
+fn names_are_published_for_the_own_user() {
+    let mut head = Head::new();
+    let (ann, bob) = (head.submit(ANN).unwrap(), head.submit(BOB).unwrap());
+    let ((_, ann_step), (_, bob_step)) = (head.attach(ANN.uid, ann), head.attach(BOB.uid, bob));
+    let publish = || name_call::Op::Publish(wire::Kv { key: "ocean".into(), value: "port".into() });
+    assert!(head.name_call(ann_step, ann, publish()));
+    assert!(!head.name_call(bob_step, bob, name_call::Op::Lookup("ocean".into())));
+    assert!(!head.name_call(bob_step, bob, name_call::Op::Unpublish("ocean".into())));
+    assert!(!head.name_call(bob_step, bob, name_call::Op::State(format!("rsd-d-{ann}"))));
+    assert!(head.name_call(ann_step, ann, name_call::Op::Lookup("ocean".into())));
+    assert!(head.name_call(bob_step, bob, publish()), "the same name");
+    let mut count = |caller| match head.ask(caller, Call::ListNames).0 {
+        Answer::Names(names) => names.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((count(ANN), count(BOB), count(ROOT)), (1, 1, 2));
+}
+
+#[test]
+fn groups_are_each_users_own() {
+    let mut head = Head::new();
+    let rules = |mode| wire::GroupRules { name: "actors".into(), min: 2, max: 2, mode, ..Default::default() };
+    assert!(matches!(head.ask(ANN, Call::Group(GroupCall::Create(rules(None)))).0, Answer::Group(_)));
+    let kick = || GroupCall::Kick { name: "actors".into(), pid: 1, node: String::new() };
+    for call in [GroupCall::Get("actors".into()), GroupCall::Close("actors".into()), kick()] {
+        let Answer::Refused(refused) = head.ask(BOB, Call::Group(call)).0 else { panic!("it is Ann's") };
+        assert_eq!(refused.text, "no group actors (rsctl group ls lists all groups)");
+    }
+    let Answer::Refused(refused) = head.ask(BOB, Call::Group(GroupCall::Create(rules(Some(0o666))))).0 else {
+        panic!("nothing is open to other users")
+    };
+    assert!(refused.text.contains("groups are private"), "{}", refused.text);
+
+    // Members of both users join a group of the same name.
+    let join = |head: &mut Head, member, uid: u32| {
+        let (group, token) = ("actors".to_owned(), format!("{member}"));
+        let join = wire::GroupJoin { group, token, uid, pid: member as u32, user: "u".into(), ..Default::default() };
+        head.handle(Input::Join { member, join: Box::new(join) })
+    };
+    assert!(matches!(head.ask(BOB, Call::Group(GroupCall::Create(rules(None)))).0, Answer::Group(_)));
+    let launches = |effects: &[Effect]| effects.iter().filter(|it| matches!(it, Effect::StartStep(_))).count();
+    for (member, uid, complete) in [(1, ANN.uid, 0), (2, BOB.uid, 0), (3, BOB.uid, 1), (4, ANN.uid, 1)] {
+        let effects = join(&mut head, member, uid);
+        assert_eq!(launches(&effects), complete, "member {member}");
+    }
+    let mut list = |caller| match head.ask(caller, Call::Group(GroupCall::List)).0 {
+        Answer::Groups(groups) => groups.iter().map(|group| group.owner_uid).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((list(ANN), list(BOB), list(ROOT)), (vec![1001], vec![1002], vec![1001, 1002]));
+    let mut jobs = |caller| jobs_of(head.ask(caller, Call::ListJobs { all: false }).0).len();
+    assert_eq!((jobs(ANN), jobs(BOB)), (1, 1), "an epoch is its members' job");
+}
+
+#[test]
+fn only_root_stops_the_dvm() {
+    let mut head = Head::new();
+    let Answer::Refused(refused) = head.ask(ANN, Call::Shutdown { force: true }).0 else { panic!("it is root's") };
+    assert_eq!((refused.exit_code, refused.text.contains("only root")), (245, true), "{}", refused.text);
+}

@@ -1,0 +1,9 @@
+//! Daemons and jobs on several hosts with real networks between them ([`rsd_tests::hosts`]).
+
+mod hosts_themselves;
+mod joining;
+mod partitions;
+mod programs;
+mod readme;
+mod ssh;
+mod strangers;

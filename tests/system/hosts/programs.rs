@@ -1,0 +1,131 @@
+//! Programs with and without MPI over hosts. Nothing but the network connects the ranks of different hosts.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rsd_tests::hosts::{Cluster, Family, Plan};
+use rsd_tests::{Call, Mpi, intel, python};
+
+use crate::groups::all_ok;
+use crate::sorted;
+
+const NAMES: [&str; 4] = ["head", "a", "b", "c"];
+/// What each host sends and receives at least.
+const BYTES: u64 = 4_000_000;
+
+/// The MPIs: name, the one to compile with, and the folder of the library that replaces this one's. Debian's MPICH 4.0.2 is not among
+/// them: over several machines, it hangs in MPI_Finalize under its own launcher, too.
+fn mpis() -> [(&'static str, Mpi, Option<PathBuf>); 3] {
+    let (_, intel) = intel();
+    [("MPICH 5", Mpi::Wheel, None), ("Intel MPI", Mpi::Wheel, Some(intel)), ("ours", Mpi::Ours, None)]
+}
+
+fn with(call: Call, library: Option<&Path>) -> Call {
+    match library {
+        Some(library) => call.env("LD_LIBRARY_PATH", library),
+        None => call,
+    }
+}
+
+/// Runs the demo's program on eight ranks, then one in which each host sends `BYTES` to the next; both with every MPI.
+fn compute(cluster: &Cluster) {
+    for (name, mpi, library) in mpis() {
+        let pi = cluster.rsctl(["run", "-n", "8", "--map-by", "node", &mpi.program("pi.c")]);
+        let said = with(pi, library.as_deref()).ok();
+        assert!(said.contains("pi is 3.14159265"), "{name}: {said}");
+        for host in NAMES {
+            let ranks = said.lines().filter(|line| line.ends_with(&format!("on {host}"))).count();
+            assert_eq!(ranks, 2, "{name}: {said}");
+        }
+        let received = || NAMES.map(|name| cluster.host(name).received_bytes());
+        let before = received();
+        let large = ["run", "-n", "4", "--map-by", "node", &mpi.program("large.c"), &BYTES.to_string()];
+        let said = with(cluster.rsctl(large), library.as_deref()).ok();
+        assert_eq!(said, format!("{BYTES} bytes right on 4 ranks\n"), "{name}");
+        let grown = received().iter().zip(before).all(|(after, before)| after - before > BYTES);
+        assert!(grown, "{name}: {before:?} {:?}", received());
+    }
+}
+
+#[test]
+fn pi_is_computed_over_four_hosts_with_every_mpi() {
+    let Some(cluster) = Cluster::start(&NAMES) else { return };
+    compute(&cluster);
+}
+
+#[test]
+fn pi_is_computed_over_four_hosts_that_have_only_ipv6() {
+    let Some(network) = Plan::of(&NAMES).only(Family::V6).start() else { return };
+    compute(&Cluster::on(network, &NAMES, 4, ""));
+}
+
+/// The output of `meet.py`: ranks that found each other, and the interface that each was told to use.
+fn met(interface: &str) -> Vec<String> {
+    (0..6)
+        .map(|rank| format!("rank {rank} of 6, local {} of 2, node {} of 3, {interface}", rank % 2, rank / 2))
+        .collect()
+}
+
+#[test]
+fn torch_meets_at_an_address_that_every_host_reaches() {
+    for family in [Family::V4, Family::V6] {
+        let Some(network) = Plan::of(&NAMES).only(family).start() else { return };
+        let cluster = Cluster::on(network, &NAMES, 4, "");
+        let [interpreter, meet] = python("meet.py");
+        let run = ["run", "-n", "6", "--host", "a:2,b:2,c:2", "--export", "torch", &interpreter, &meet];
+        assert_eq!(sorted(&cluster.rsctl(run).ok()), met("eth0"), "{family:?}");
+
+        // Members of a group, too.
+        let member = |host: &str| {
+            let exec = ["group", "exec", "trainers", "--size", "6", "--export", "torch", "--", &interpreter, &meet];
+            cluster.host(host).call("rsctl").args(exec).start()
+        };
+        let members = ["a", "a", "b", "b", "c", "c"].map(member);
+        assert_eq!(all_ok(members.into()), met("eth0"), "{family:?}");
+    }
+}
+
+#[test]
+fn processes_of_several_hosts_form_a_group_with_every_mpi() {
+    let Some(cluster) = Cluster::start(&NAMES) else { return };
+    for (at, (name, mpi, library)) in mpis().into_iter().enumerate() {
+        let program = mpi.program("large.c");
+        let member = |host: &str| {
+            let exec = ["group", "exec", &format!("actors{at}"), "--size", "8", "--", &program, "1000000"];
+            with(cluster.host(host).call("rsctl").args(exec), library.as_deref()).start()
+        };
+        let members = NAMES.iter().flat_map(|host| [member(host), member(host)]).collect();
+        assert_eq!(all_ok(members), ["1000000 bytes right on 8 ranks"], "{name}");
+    }
+}
+
+#[test]
+fn hosts_behind_another_serve_jobs_and_are_named_where_they_cannot_be_dialled() {
+    let Some(network) = Plan::of(&["head"]).behind("gate", &["w1", "w2"]).start() else { return };
+    let cluster = Cluster::on(network, &["head", "w1", "w2"], 4, "");
+    cluster.until_up(3);
+    assert_eq!(sorted(&cluster.ctl("run -n 3 --map-by node hostname").ok()), ["head", "w1", "w2"]);
+    let program = Mpi::Ours.program("large.c");
+    let run = |hosts: &str| cluster.rsctl(["run", "-n", "2", "--host", hosts, &program, "1000000"]).end();
+    // The two can dial each other.
+    assert_eq!(run("w1:1,w2:1").ok(), "1000000 bytes right on 2 ranks\n");
+    let said = run("head:1,w1:1").err();
+    let told = said.lines().find(|line| line.contains("MPI error on rank 0 of job"));
+    let w1 = cluster.host("w1").addresses().iter().map(ToString::to_string);
+    let named = |told: &str| told.contains("process 1 is lost: rank 1 (") && w1.clone().any(|at| told.contains(&at));
+    assert!(told.is_some_and(named), "{said}");
+}
+
+#[test]
+fn a_firewall_that_drops_keeps_no_host_from_joining_and_is_named_by_mpi() {
+    let Some(network) = Plan::of(&["head", "a", "b"]).start() else { return };
+    ["a", "b"].iter().for_each(|name| network.host(name).firewall(&[]));
+    let cluster = Cluster::on(network, &["head", "a", "b"], 4, "");
+    assert_eq!(sorted(&cluster.ctl("run -n 3 --map-by node hostname").ok()), ["a", "b", "head"]);
+    let program = Mpi::Ours.program("large.c");
+    // The library waits thirty seconds for an answer.
+    let run =
+        cluster.rsctl(["run", "-n", "2", "--host", "a:1,b:1", &program, "1000"]).deadline(Duration::from_secs(120));
+    let told = run.end();
+    assert!(!told.status.success() && told.err().contains(": it is unreachable: no answer within 30s"), "{told}");
+}

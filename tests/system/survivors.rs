@@ -1,0 +1,74 @@
+//! Jobs that continue after the loss of a node.
+
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rsd_tests::{Dvm, Mpi, Options, processes};
+
+/// Returns a DVM whose head counts a node as lost after two seconds.
+fn impatient(nodes: usize) -> Dvm {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let name = format!("rsd-impatient-{}-{}.toml", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let path = std::env::temp_dir().join(name);
+    fs::write(&path, "[link]\nreattach_grace = \"2s\"\n").expect("the temporary directory is writable");
+    let options = Options { nodes, slots: 1, args: Vec::new() };
+    let dvm = Dvm::start_in(options, &[("RSD_CONFIG", path.to_str().expect("the path is UTF-8"))]);
+    fs::remove_file(&path).expect("it was just written");
+    dvm
+}
+
+/// Ends everything on a node at once, as a power failure does.
+fn lose(dvm: &mut Dvm, at: usize, rank: i32) {
+    let step = processes::parent(rank).expect("the rank has a step");
+    for pid in [dvm.pid(at), step, rank] {
+        kill(Pid::from_raw(pid), Signal::SIGSTOP).expect("the process runs");
+    }
+    for pid in [rank, step] {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).expect("the process runs");
+    }
+    dvm.kill(at);
+}
+
+/// Returns the pid that a rank has printed.
+fn pid_of(rank: u32, out: &str) -> Option<i32> {
+    let line = out.lines().find_map(|line| line.strip_prefix(&format!("rank {rank} has pid ")))?;
+    line.parse().ok()
+}
+
+#[test]
+fn ranks_of_a_lost_node_fail_what_depends_on_them_and_nothing_else() {
+    let mut dvm = impatient(4);
+    let program = Mpi::Ours.program("mpi/node_loss.c");
+    let job = dvm.rsctl(["run", "-n", "4", "--on-node-loss", "continue", &program]).start();
+    let rank = job.until_stdout(|out| (0..4).all(|rank| pid_of(rank, out).is_some()).then(|| pid_of(3, out))).unwrap();
+    lose(&mut dvm, 3, rank);
+    let ended = job.end();
+    let (said, printed) = (ended.err(), ended.ok());
+    for rank in 0..3 {
+        assert!(printed.contains(&format!("rank {rank} has survived\n")), "{printed}");
+        let error =
+            printed.lines().find(|line| line.starts_with(&format!("rank {rank}: ")) && line.contains("MPI_Recv"));
+        assert!(error.is_some_and(|line| line.contains("rank 3")), "{printed}");
+    }
+    assert!(
+        said.contains("rank 3 is lost (its node node3 was unreachable for 2 s); the other ranks continue"),
+        "{said}"
+    );
+    assert!(said.contains("job 1 is done without rank 3, which was lost (its node node3 was unreachable"), "{said}");
+    let info = &dvm.json("job show 1");
+    assert_eq!((&info["state"], &info["exit_code"]), (&"done".into(), &0.into()));
+    assert_eq!((&info["exits"][0]["rank"], &info["exits"][0]["fatal"]), (&3.into(), &false.into()));
+}
+
+#[test]
+fn without_the_option_the_loss_of_a_node_ends_the_job() {
+    let mut dvm = impatient(2);
+    let program = Mpi::Ours.program("mpi/node_loss.c");
+    let job = dvm.rsctl(["run", "-n", "2", &program]).start();
+    let rank = job.until_stdout(|out| (0..2).all(|rank| pid_of(rank, out).is_some()).then(|| pid_of(1, out))).unwrap();
+    lose(&mut dvm, 1, rank);
+    let said = job.end().err();
+    assert!(said.contains("job 1 failed: rank"), "{said}");
+}
