@@ -225,7 +225,7 @@ pub(crate) struct StartOptions {
     /// Name of this node, and of the daemon for --dvm [default: the host name; "default"]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Directory of the daemon's logs, keys and records [default: `~/.local/state/rsd/NAME@HOST`; of root: `/var/lib/rsd/NAME`]
+    /// Directory of the daemon's logs, keys and records; by default ~/.local/state/rsd/NAME@HOST, and /var/lib/rsd/NAME for root
     #[arg(long)]
     pub(crate) state_dir: Option<PathBuf>,
     /// Address on which other daemons can join; port 0 takes a free port
