@@ -1,7 +1,7 @@
 //! `rsctl up` and `rsctl down`: start and stop the daemons of a DVM over ssh.
 //!
 //! [`targets`] options → hosts · [`place`] runs scripts here or on a host · [`daemon`] one daemon on one host · [`push`] copies
-//! programs · [`head`] the head · [`hold`] connections that stay · [`start`] all nodes · [`down`] stops them · [`record`] what was started · [`report`] what the user
+//! programs · [`head`] the head · [`mod@hold`] connections that stay · [`start`] all nodes · [`mod@down`] stops them · [`record`] what was started · [`report`] what the user
 //! sees.
 
 mod daemon;
