@@ -116,8 +116,9 @@ fn hosts(typed: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 fn jobs(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let ask =
-        async |client: &mut Client| Some(client.list_jobs(ListJobsRequest { all: true }).await.ok()?.into_inner());
+    let ask = async |client: &mut Client| {
+        Some(client.list_jobs(ListJobsRequest { all: true, after: 0 }).await.ok()?.into_inner())
+    };
     let jobs = asked(ask).map(|reply| reply.jobs).unwrap_or_default();
     let numbers = jobs.iter().map(|job| job.job.to_string());
     matching(typed, numbers.chain(["last".to_owned()]))

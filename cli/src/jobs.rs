@@ -21,7 +21,17 @@ use crate::{json, placement, run, verdict};
 
 /// `ps`.
 pub(crate) async fn ps(mut client: Client, all: bool, as_json: bool) -> Result<u8, Failure> {
-    let jobs = dvm::answer("listing the jobs", client.list_jobs(ListJobsRequest { all })).await?.jobs;
+    let mut jobs: Vec<JobInfo> = Vec::new();
+    loop {
+        let after = jobs.last().map_or(0, |job| job.job);
+        let reply = dvm::answer("listing the jobs", client.list_jobs(ListJobsRequest { all, after })).await?;
+        // A reply without jobs cannot be continued.
+        let more = reply.more && !reply.jobs.is_empty();
+        jobs.extend(reply.jobs);
+        if !more {
+            break;
+        }
+    }
     if as_json {
         let jobs: Vec<_> = jobs.iter().map(json::job).collect();
         out(&(json::document(json!({ "jobs": jobs })) + "\n"))?;

@@ -2,24 +2,26 @@
 //!
 //! A step is its descendants' *subreaper*: a process that loses its parent, even a `setsid` daemon, becomes the step's own child.
 //! So querying the kernel for the step's children until there are none finds everything that a job started
-//! ([`rsd_core::leftovers`] decides). Only children are ever signalled: no other process reaps them, so their pids cannot have
+//! ([`rsd_core::leftovers`] decides). A step signals only its children: no other process reaps them, so their pids cannot have
 //! been reused.
 //!
-//! Two things outlive even that and are found by name: the ranks of a step that was killed (by an entry of their environment),
-//! and the shared memory that a killed MPICH process left in `/dev/shm`.
+//! Two things outlive even that and are found by name: the ranks of a step that was killed (by an entry of their environment; they
+//! are signalled by descriptors, which no other process can get), and the shared memory that a killed MPICH process left in `/dev/shm`.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rsd_core::leftovers::{Action, Look};
 use tracing::warn;
 
-use crate::spawn::{Waited, wait_any};
+use crate::spawn::{PidFd, Waited, wait_any};
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,21 +118,66 @@ pub(crate) fn perform(actions: impl IntoIterator<Item = Action>) -> bool {
     goes_on
 }
 
+/// What was killed, and what is left.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Killed {
+    pub(crate) ended: usize,
+    pub(crate) left: usize,
+}
+
+/// Kills the processes of a user, except this one, that were started with `name=value` in their environment, and those that they
+/// start meanwhile. Each is stopped when it is found, so that it starts no others; when no new one is found, all are killed. This is
+/// repeated until none is left, at most for `timeout`. Cost: each look reads the environments of all processes of the user.
+pub(crate) fn kill_by_environ(uid: u32, name: &str, value: &str, timeout: Duration) -> io::Result<Killed> {
+    let (deadline, mut ended) = (Instant::now() + timeout, 0);
+    loop {
+        let mut found: BTreeMap<i32, PidFd> = BTreeMap::new();
+        loop {
+            let before = found.len();
+            for pid in processes_with_environ(uid, name, value)? {
+                // The number may be another process's by now: the descriptor is checked, and not the number.
+                let process = PidFd::open(pid).ok().filter(|_| has_environ(pid, name, value));
+                if let Some(process) = process.filter(|_| !found.contains_key(&pid.as_raw())) {
+                    let _ = process.signal(Signal::SIGSTOP);
+                    found.insert(pid.as_raw(), process);
+                }
+            }
+            if found.len() == before || Instant::now() > deadline {
+                break;
+            }
+        }
+        if found.is_empty() {
+            return Ok(Killed { ended, left: 0 });
+        }
+        if Instant::now() > deadline {
+            found.values().for_each(|process| drop(process.signal(Signal::SIGKILL)));
+            return Ok(Killed { ended, left: found.len() });
+        }
+        ended += found.values().filter(|process| process.signal(Signal::SIGKILL).is_ok()).count();
+        // A killed process keeps its environment until the kernel has freed its memory.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Returns the processes of a user, except this one, that were started with `name=value` in their environment.
-pub(crate) fn processes_with_environ(uid: u32, name: &str, value: &str) -> io::Result<Vec<Pid>> {
-    let wanted = format!("{name}={value}");
+fn processes_with_environ(uid: u32, name: &str, value: &str) -> io::Result<Vec<Pid>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let entry = entry?;
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         let ours = pid != Pid::this().as_raw() && entry.metadata().is_ok_and(|meta| meta.uid() == uid);
-        // A process that has ended in the meantime does not count.
-        let Some(environ) = ours.then(|| std::fs::read(entry.path().join("environ")).ok()).flatten() else { continue };
-        if environ.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()) {
+        if ours && has_environ(Pid::from_raw(pid), name, value) {
             found.push(Pid::from_raw(pid));
         }
     }
     Ok(found)
+}
+
+/// Whether the process runs and was started with `name=value` in its environment.
+fn has_environ(pid: Pid, name: &str, value: &str) -> bool {
+    let wanted = format!("{name}={value}");
+    let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environ.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
 }
 
 /// Removes the shared memory that MPICH processes of this PMI namespace left behind; returns the number of files.
@@ -166,7 +213,6 @@ fn fnv1a_32(bytes: &[u8]) -> u32 {
 mod tests {
     use std::io::Read;
     use std::process::{Command, Stdio};
-    use std::time::Duration;
 
     use rsd_core::leftovers::Leftovers;
     use tokio::signal::unix::{SignalKind, signal};
@@ -320,6 +366,32 @@ mod tests {
         for mut child in [ours.1, other.1] {
             child.kill().and_then(|()| child.wait()).expect("our child");
         }
+    }
+
+    #[test]
+    fn processes_that_start_others_and_end_are_killed_until_none_is_left() {
+        let value = format!("r{}", std::process::id());
+        // Each one starts its successor and ends, all the time.
+        let chain = "sleep 0.01; sh -c \"$RSD_TEST_CHAIN\" & exit";
+        let start = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", chain]).env("RSD_TEST_CHAIN", chain).env("RSD_TEST_MARK", &value);
+            command.spawn().expect("a shell").wait().expect("our child");
+        };
+        (0..8).for_each(|_| start());
+        let killed = kill_by_environ(nix::unistd::geteuid().as_raw(), "RSD_TEST_MARK", &value, Duration::from_secs(20))
+            .expect("/proc");
+        assert!(killed.ended > 0 && killed.left == 0, "{killed:?}");
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(
+            processes_with_environ(nix::unistd::geteuid().as_raw(), "RSD_TEST_MARK", &value).expect("/proc"),
+            []
+        );
+        let none = Killed { ended: 0, left: 0 };
+        assert_eq!(
+            kill_by_environ(nix::unistd::geteuid().as_raw(), "RSD_TEST_MARK", &value, Duration::ZERO).expect("/proc"),
+            none
+        );
     }
 
     #[test]

@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rsd_core::rsd::{Answer, Effect, Input, LinkId, MemberId, ReqId};
+use rsd_core::rsd::{Answer, Effect, Input, LinkId, MemberId, Refused, ReqId};
 use rsd_core::{JobId, Rsd};
 use rsd_proto::join;
+use rsd_proto::transport::exit;
+use rsd_proto::transport::parts::split;
 use rsd_proto::v1::{Down, NodeLoad, Up};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
@@ -33,6 +35,8 @@ pub(crate) struct Shell {
     state_dir: Arc<StateDir>,
     /// The identity on disk. Its `next_job` may be ahead of the number of the next job.
     identity: Identity,
+    /// Whether the last write of the identity has succeeded.
+    is_saved: bool,
     next_job: JobId,
     logs: Arc<JobLogs>,
     kept: KeptFile,
@@ -70,6 +74,7 @@ impl Shell {
             state_dir,
             next_job: identity.next_job,
             identity,
+            is_saved: true,
             logs,
             kept,
             steps,
@@ -122,7 +127,7 @@ impl Shell {
                 match &input {
                     Input::LinkClosed { link } => drop(self.links.remove(link)),
                     Input::ParentLost => self.parent = None,
-                    Input::StepLost { .. } => self.steps.on_step_ended(),
+                    Input::StepLost { job, .. } => self.steps.on_step_ended(*job),
                     Input::MemberGone { member } => drop(self.members.remove(member)),
                     _ => {}
                 }
@@ -158,13 +163,17 @@ impl Shell {
         match effect {
             Effect::Down { link, down } => {
                 if let Some(sender) = self.links.get(&link) {
-                    // If the link breaks now, its own task reports that.
-                    let _ = sender.send(Ok(down));
+                    split(down, |down| {
+                        // If the link breaks now, its own task reports that.
+                        let _ = sender.send(Ok(down));
+                    });
                 }
             }
             Effect::Up(up) => {
                 if let Some(parent) = &self.parent {
-                    let _ = parent.send(up);
+                    split(up, |up| {
+                        let _ = parent.send(up);
+                    });
                 }
             }
             Effect::Close { link } => drop(self.links.remove(&link)),
@@ -175,6 +184,7 @@ impl Shell {
                     self.door.send(Event::Input(Input::StepLost { job: launch.job, why }));
                 }
             }
+            Effect::KillStep { job, pid, uid } => self.steps.kill(job, pid, uid),
             Effect::ForgetStep(job) => step_files::forget(self.state_dir.path(), job),
             Effect::MeasureLoad { probe } => {
                 let load = load::sample();
@@ -187,6 +197,7 @@ impl Shell {
                 self.door.send(Event::Input(Input::Load { probe, load }));
             }
             Effect::Answer { req, answer } => {
+                let answer = self.unless_unsaved(answer);
                 if let Some(waiting) = self.waiting.remove(&req) {
                     let _ = waiting.send(answer); // the caller may have disconnected
                 }
@@ -253,8 +264,21 @@ impl Shell {
         }
     }
 
-    fn write_identity(&self) {
-        if let Err(error) = self.state_dir.write_identity(&self.identity) {
+    /// A node's id and the use of a token are answered only after they are on disk: else the next head would give both again.
+    fn unless_unsaved(&mut self, answer: Answer) -> Answer {
+        match answer {
+            Answer::Redeemed { .. } if !(self.is_saved && self.kept.is_saved()) => Answer::Refused(Refused {
+                exit_code: exit::SYSTEM,
+                text: "the head cannot write its records, so it admits no one (see its log)".into(),
+            }),
+            answer => answer,
+        }
+    }
+
+    fn write_identity(&mut self) {
+        let written = self.state_dir.write_identity(&self.identity);
+        self.is_saved = written.is_ok();
+        if let Err(error) = written {
             error!(error = format!("{error:#}"), "cannot write the identity of this daemon");
         }
     }

@@ -406,7 +406,7 @@ async fn serve(
     for step in known {
         match step.alive {
             true => steps::watch(state_dir.path(), &step.launch, door.clone()),
-            false => steps::report_ended_while_down(&step.launch, &door),
+            false => steps::report_ended_while_down(&step.launch, door.clone()),
         }
     }
     let (failed, failure) = oneshot::channel();
@@ -546,7 +546,7 @@ fn services(
     let services = Services::default().reporting_to(refusals.clone()).with(link).with(pmi);
     match way_up {
         Some(way_up) => {
-            let access = ForwardAccess { way_up: way_up.clone(), callers };
+            let access = ForwardAccess::new(way_up.clone(), callers);
             let dvm = DvmServer::new(ForwardService { door, about, way_up, callers })
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX);

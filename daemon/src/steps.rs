@@ -1,7 +1,9 @@
 //! The step processes of this daemon: starts and watches them, and cleans up after a step process that was killed.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -9,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::geteuid;
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, geteuid};
 use rsd_config::find::entry_of;
 use rsd_core::JobId;
 use rsd_core::rsd::Input;
@@ -25,11 +27,14 @@ use crate::disk::state_dir::StateDir;
 use crate::disk::step_files;
 use crate::door::{Door, Event};
 use crate::owner::Owner;
-use crate::reap;
+use crate::reap::{self, Killed};
 use crate::serve::callers::ROOT;
+use crate::spawn::PidFd;
 
 /// A launch keeps the node busy for about this long; starting a process at the same time would slow it down.
 const REFILL_PAUSE: Duration = Duration::from_millis(250);
+/// How long orphans are searched for and killed: they may start others meanwhile.
+const ORPHANS_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The variables of the daemon that say where its settings are and what is logged, and where to look users up.
 const ENVIRONMENT: [&str; 7] =
@@ -44,11 +49,13 @@ pub(crate) struct Steps {
     door: Door,
     reserve: Option<Child>,
     refill_at: Option<Instant>,
+    /// The process ids of the steps that this daemon has started.
+    running: HashMap<JobId, u32>,
 }
 
 impl Steps {
     pub(crate) fn new(state_dir: Arc<StateDir>, door: Door) -> Steps {
-        Steps { state_dir, door, reserve: None, refill_at: Some(Instant::now()) }
+        Steps { state_dir, door, reserve: None, refill_at: Some(Instant::now()), running: HashMap::new() }
     }
 
     /// Passes a launch to a step process and reports the end of that process to the shell. The process outlives the daemon.
@@ -69,13 +76,16 @@ impl Steps {
         };
         self.refill_at = Some(Instant::now() + REFILL_PAUSE);
         let (job, left, door) = (launch.job, Left::of(launch), self.door.clone());
+        let pid = child.id().unwrap_or(0);
+        self.running.insert(job, pid);
         tokio::spawn(async move {
             let end = child.wait().await.map_or(StepEnd::Unknown, step_end);
             match end {
                 // It has already ended the processes that its ranks left.
                 StepEnd::Exited(0) => report_step_lost(&door, job, end),
                 StepEnd::Exited(_) | StepEnd::Signaled(_) | StepEnd::Unknown | StepEnd::WhileDaemonWasDown => {
-                    ended(&door, job, &left, end);
+                    // The search for orphans reads many files and may take seconds.
+                    tokio::task::spawn_blocking(move || ended(&door, job, &left, end));
                 }
             }
         });
@@ -95,6 +105,7 @@ impl Steps {
         let child = command.current_dir("/").stdin(Stdio::from(file)).stdout(Stdio::piped()).spawn();
         let mut child = child.context("start `rsd step`")?;
         let (job, left, door) = (launch.job, Left::of(launch), self.door.clone());
+        self.running.insert(job, child.id().unwrap_or(0));
         tokio::spawn(async move {
             // It says why it cannot become the user, or closes its standard output.
             let mut why = String::new();
@@ -104,7 +115,9 @@ impl Steps {
             let end = child.wait().await.map_or(StepEnd::Unknown, step_end);
             match (why.trim(), end) {
                 ("", StepEnd::Exited(0)) => report_step_lost(&door, job, end),
-                ("", _) => ended(&door, job, &left, end),
+                ("", _) => {
+                    tokio::task::spawn_blocking(move || ended(&door, job, &left, end));
+                }
                 (why, _) => {
                     warn!(job, why, "a step process did not become its user");
                     door.send(Event::Input(Input::StepLost { job, why: why.to_owned() }));
@@ -114,13 +127,38 @@ impl Steps {
         Ok(())
     }
 
+    /// Kills the process of a step that does not answer: this daemon's child, or the process `pid` of this user, which an earlier daemon
+    /// started. The number is what the step has said of itself, so a process of another user is not killed.
+    pub(crate) fn kill(&self, job: JobId, pid: u32, uid: Option<u32>) {
+        let pid = self.running.get(&job).copied().unwrap_or(pid);
+        let Some(pid) = i32::try_from(pid).ok().filter(|pid| *pid > 0).map(Pid::from_raw) else {
+            return warn!(job, "a step does not answer, and its process is unknown");
+        };
+        warn!(job, %pid, "a step does not answer and is killed, and then its ranks: is a file server down?");
+        let killed = PidFd::open(pid).and_then(|process| {
+            // The number may be another process's by now.
+            let line = std::fs::read(format!("/proc/{pid}/cmdline"))?;
+            let owner = std::fs::metadata(format!("/proc/{pid}"))?.uid();
+            let is_step = line.split(|byte| *byte == 0).nth(1) == Some(b"step");
+            if is_step && owner == uid.unwrap_or_else(|| geteuid().as_raw()) {
+                process.signal(Signal::SIGKILL)
+            } else {
+                Ok(())
+            }
+        });
+        if let Err(error) = killed {
+            warn!(job, %pid, %error, "cannot kill a step");
+        }
+    }
+
     /// Returns when [`Steps::refill`] must be called next.
     pub(crate) fn refill_at(&self) -> Option<Instant> {
         self.refill_at
     }
 
     /// Starts a new reserve at once if there is none: a short job has ended, and the next may follow immediately.
-    pub(crate) fn on_step_ended(&mut self) {
+    pub(crate) fn on_step_ended(&mut self, job: JobId) {
+        self.running.remove(&job);
         if self.reserve.is_none() {
             self.refill_at = Some(Instant::now());
         }
@@ -179,29 +217,33 @@ pub(crate) fn watch(state_dir: &Path, launch: &Launch, door: Door) {
 }
 
 /// Reports a step whose launch file was found after a restart, and whose process ended while no daemon was running.
-pub(crate) fn report_ended_while_down(launch: &Launch, door: &Door) {
-    ended(door, launch.job, &Left::of(launch), StepEnd::WhileDaemonWasDown);
+pub(crate) fn report_ended_while_down(launch: &Launch, door: Door) {
+    let (job, left) = (launch.job, Left::of(launch));
+    tokio::task::spawn_blocking(move || ended(&door, job, &left, StepEnd::WhileDaemonWasDown));
 }
 
-/// Cleans up after a step process and reports its end. If it was killed, its ranks are orphans, found by their environment.
+/// Cleans up after a step process and reports its end.
 fn ended(door: &Door, job: JobId, left: &Left, end: StepEnd) {
-    if !left.members {
-        kill_orphans(job, left);
-    } // else the ranks keep running: rsd never signals a process it did not start
-    reap::remove_mpich_shm(left.uid, &left.namespace);
+    clean_up(job, left);
     report_step_lost(door, job, end);
 }
 
-fn kill_orphans(job: JobId, left: &Left) {
-    match reap::processes_with_environ(left.uid, "RSD_PMI_NAMESPACE", &left.namespace) {
-        Ok(orphans) => {
-            for pid in orphans {
-                warn!(job, %pid, "killing an orphan of a step process that was killed");
-                let _ = kill(pid, Signal::SIGKILL);
+/// Ends the orphans of a step process that was killed, which are found by their environment.
+fn clean_up(job: JobId, left: &Left) {
+    if !left.members {
+        match reap::kill_by_environ(left.uid, "RSD_PMI_NAMESPACE", &left.namespace, ORPHANS_DEADLINE) {
+            Ok(Killed { ended, left: 0 }) if ended == 0 => {}
+            Ok(Killed { ended, left: 0 }) => warn!(job, ended, "killed the orphans of a step process that was killed"),
+            Ok(Killed { ended, left }) => {
+                warn!(
+                    job,
+                    ended, left, "orphans of a step process that was killed do not end, or start others too fast"
+                );
             }
+            Err(error) => warn!(job, %error, "cannot search for orphans of a step process that was killed"),
         }
-        Err(error) => warn!(job, %error, "cannot search for orphans of a step process that was killed"),
-    }
+    } // else the ranks keep running: rsd never signals a process it did not start
+    reap::remove_mpich_shm(left.uid, &left.namespace);
 }
 
 /// What identifies the processes and files that a killed step process leaves behind.

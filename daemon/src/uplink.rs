@@ -7,18 +7,35 @@ use std::time::Duration;
 
 use rsd_core::Uplink;
 use rsd_core::uplink::{Action, Dial, Failure, Input};
+use rsd_proto::transport::parts::{Joiner, split};
 use rsd_proto::transport::{self, DialError, Dialer, Own, Target, exit_code, link_client};
 use rsd_proto::v1::{Down, Up, down, up};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::clock::Clock;
 use crate::door::{Door, Event};
 
 /// The stream of the parent's messages.
-type Downs = Streaming<Down>;
+struct Downs {
+    stream: Streaming<Down>,
+    joiner: Joiner,
+}
+
+impl Downs {
+    /// Returns the next whole message; None at the end.
+    async fn next(&mut self) -> Result<Option<Down>, Status> {
+        while let Some(down) = self.stream.message().await? {
+            if let Some(whole) = self.joiner.join(down)? {
+                return Ok(Some(whole));
+            }
+        }
+        Ok(None)
+    }
+}
+
 /// An attempt to connect. Its result includes the stream if the peer has welcomed this daemon.
 type Attempt = Pin<Box<dyn Future<Output = (Input, Option<Downs>)> + Send>>;
 
@@ -85,7 +102,14 @@ async fn end_of(attempt: &mut Option<Attempt>) -> (Input, Option<Downs>) {
 
 async fn next_of(downs: &mut Option<Downs>) -> Input {
     match downs {
-        Some(downs) => downs.message().await.ok().flatten().map_or(Input::Lost { silent: false }, Input::Down),
+        Some(downs) => match downs.next().await {
+            Ok(Some(down)) => Input::Down(down),
+            Ok(None) => Input::Lost { silent: false },
+            Err(status) => {
+                debug!(why = status.message(), "the link to the parent has failed");
+                Input::Lost { silent: false }
+            }
+        },
         None => pending().await,
     }
 }
@@ -108,17 +132,19 @@ async fn attach(dial: Dial, dialer: Dialer, silence: Duration, door: Door) -> (I
     door.send(Event::HelloWanted { approach, hello });
     let Ok(hello) = wanted.await else { return failed("the daemon is stopping".into(), Failure::Hopeless) };
     let (sender, receiver) = mpsc::unbounded_channel();
-    // The receiver exists, so this cannot fail.
-    let _ = sender.send(Up { body: Some(up::Body::Hello(hello)) });
+    split(Up { body: Some(up::Body::Hello(hello)) }, |up| {
+        // The receiver exists, so this cannot fail.
+        let _ = sender.send(up);
+    });
     let of_status = |status: Status| {
         let kind = if exit_code(&status).is_some() { Failure::Hopeless } else { Failure::Passing };
         failed(status.message().to_owned(), kind)
     };
     let mut downs = match link_client(channel).attach(UnboundedReceiverStream::new(receiver)).await {
-        Ok(response) => response.into_inner(),
+        Ok(response) => Downs { stream: response.into_inner(), joiner: Joiner::default() },
         Err(status) => return of_status(status),
     };
-    match downs.message().await {
+    match downs.next().await {
         Ok(Some(Down { body: Some(down::Body::Redirect(redirect)) })) => (Input::Redirected(redirect), None),
         Ok(Some(Down { body: Some(down::Body::Refused(refused)) })) => failed(refused.why, Failure::Hopeless),
         Ok(Some(Down { body: Some(down::Body::Welcome(welcome)) })) => {

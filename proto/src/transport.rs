@@ -11,6 +11,7 @@ mod accept;
 mod conn;
 mod crowd;
 pub mod loopback;
+pub mod parts;
 pub mod renewal;
 mod server;
 mod shares;
@@ -206,6 +207,7 @@ impl Interceptor for Stamp {
         metadata.insert(PROTOCOL_KEY, AsciiMetadataValue::from(PROTOCOL));
         metadata.insert(PROTOCOL_OLDEST_KEY, AsciiMetadataValue::from(PROTOCOL_OLDEST));
         metadata.insert(VERSION_KEY, AsciiMetadataValue::from_static(VERSION));
+        server::count_hop(metadata);
         Ok(request)
     }
 }

@@ -1,7 +1,8 @@
-//! `grpc-rank [alone]`: a rank that communicates with its process manager over gRPC instead of PMI-1.
+//! `grpc-rank [alone|large N|full]`: a rank that communicates with its process manager over gRPC instead of PMI-1.
 //!
 //! It prints its location, exchanges one key with every other rank over a fence, twice, and looks up a key that no rank has put.
-//! With `alone`, it sends requests in another job's name, which must be refused.
+//! With `alone`, it sends requests in another job's name, which must be refused. With `large N`, each rank puts N values of 1 MiB before
+//! one fence. With `full`, it puts such values until one is refused.
 
 use anyhow::{Context, ensure};
 use rsd_proto::transport::{Target, dial, pmi_client};
@@ -22,7 +23,34 @@ async fn main() -> anyhow::Result<()> {
         println!("{}", refusal.message());
         return Ok(());
     }
+    let one = |at: usize, rank: u32| PmiPut {
+        who: Some(me.clone()),
+        key: format!("large-{rank}-{at}").into_bytes().into(),
+        value: vec![u8::try_from(at % 251).unwrap_or_default(); 1 << 20].into(),
+    };
+    if std::env::args().nth(1).as_deref() == Some("full") {
+        for at in 0.. {
+            if let Err(refusal) = pmi.put(one(at, rank)).await {
+                println!("after {at}: {}", refusal.message());
+                return Ok(());
+            }
+        }
+    }
     let info = pmi.info(me.clone()).await?.into_inner();
+    if std::env::args().nth(1).as_deref() == Some("large") {
+        let count: usize = std::env::args().nth(2).context("no number")?.parse()?;
+        for at in 0..count {
+            pmi.put(one(at, rank)).await?;
+        }
+        let PmiRank { job, rank, namespace } = me.clone();
+        pmi.fence(PmiFence { job, rank, namespace, attempt: 1 }).await?;
+        for (other, at) in (0..info.size).flat_map(|other| (0..count).map(move |at| (other, at))) {
+            let PmiPut { who, key, value } = one(at, other);
+            ensure!(pmi.get(PmiGet { who, key }).await?.into_inner().value == value, "rank {other} put something else");
+        }
+        println!("{count} values of {} ranks", info.size);
+        return Ok(());
+    }
     ensure!(info.rank == rank && info.namespace == me.namespace, "{info:?} is not rank {rank}");
     for round in 0..2 {
         let key = |rank: u32| format!("key-{round}-{rank}").into_bytes().into();

@@ -9,6 +9,7 @@ mod examples;
 mod exits;
 mod frameworks;
 mod groups;
+mod hangs;
 mod hosts;
 mod jobs;
 mod joining;

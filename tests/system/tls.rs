@@ -261,7 +261,10 @@ fn without_a_certificate_nothing_but_enrolling_is_possible() {
     assert!(refusal.message().starts_with("it has no certificate of this DVM: get a token"), "{refusal}");
     let refusal = block_on(async {
         let channel = dial(&target(), WITHIN).await.expect("the head accepts connections");
-        dvm_client(channel).list_jobs(ListJobsRequest { all: true }).await.expect_err("the caller may not ask")
+        dvm_client(channel)
+            .list_jobs(ListJobsRequest { all: true, after: 0 })
+            .await
+            .expect_err("the caller may not ask")
     });
     assert_eq!(exit_code(&refusal), Some(245), "{refusal}");
     let refusal = block_on(attach(target(), node_hello("", 1)));

@@ -156,7 +156,7 @@ impl Dvm for Fake {
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Result<Response<ListJobsReply>, Status> {
         let all = request.into_inner().all;
         let jobs = self.0.jobs.iter().filter(|info| all || info.ended_ms == 0).cloned().collect();
-        Ok(Response::new(ListJobsReply { jobs }))
+        Ok(Response::new(ListJobsReply { jobs, more: false }))
     }
 
     async fn get_job(&self, request: Request<JobSelector>) -> Result<Response<JobInfo>, Status> {

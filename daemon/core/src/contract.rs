@@ -65,6 +65,9 @@ pub enum Effect {
     Close { link: LinkId },
     /// Start this node's step of a job.
     StartStep(wire::Launch),
+    /// The step of a job does not answer: kill its process (0: a step that has never attached), and with it its ranks. `uid`: the user
+    /// as whom it runs; None: the daemon's own.
+    KillStep { job: JobId, pid: u32, uid: Option<u32> },
     /// The job is over on this node: remove the file that identifies its step after a restart.
     ForgetStep(JobId),
     /// Measure this node's load and answer with [`Input::Load`].

@@ -45,7 +45,7 @@ impl Rsd {
                 }
             }
             Input::Hello { link, hello, uid } => self.node.on_hello(now, link, hello, uid, &mut from_node),
-            Input::Up { link, up } => self.node.on_up(link, up, &mut from_node),
+            Input::Up { link, up } => self.node.on_up(now, link, up, &mut from_node),
             Input::LinkClosed { link } => self.node.on_link_closed(link, &mut from_node),
             Input::Welcome(welcome) => self.node.on_welcome(welcome, &mut from_node),
             Input::Redirected(redirect) => self.node.on_redirected(redirect, &mut from_node),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 use rsd_proto::v1::Kept;
+use rsd_proto::v1::kept::What;
 use tracing::{error, warn};
 
 /// Files up to this size are not rewritten because of their size.
@@ -47,7 +48,10 @@ impl KeptFile {
         // If the rewrite fails, appending may still work. The next rewrite is attempted when the file has grown further.
         self.short_bytes = self.short_bytes.max(if too_long { self.bytes } else { 0 });
         let Some(file) = &mut self.file else { return };
-        match file.write_all(&bytes) {
+        // A token's use must not be forgotten when the machine crashes.
+        let must_stay = records.iter().any(|record| matches!(record.what, Some(What::Token(_) | What::TokenGone(_))));
+        let written = file.write_all(&bytes).and_then(|()| if must_stay { file.sync_data() } else { Ok(()) });
+        match written {
             Ok(()) => self.bytes += length,
             Err(error) => {
                 // A reader must not find a partial record. Further appends may fail too, so the next change rewrites the file.
@@ -65,6 +69,7 @@ impl KeptFile {
         let write = || -> std::io::Result<File> {
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&scratch)?;
             file.write_all(&bytes)?;
+            file.sync_data()?;
             std::fs::rename(&scratch, &self.path)?;
             Ok(file)
         };
@@ -79,6 +84,11 @@ impl KeptFile {
                 false
             }
         }
+    }
+
+    /// Whether all records are in the file.
+    pub(crate) fn is_saved(&self) -> bool {
+        self.file.is_some()
     }
 
     /// Deletes the file, because a restart needs no records.
@@ -110,7 +120,6 @@ fn read(path: &Path) -> Vec<Kept> {
 #[cfg(test)]
 mod tests {
     use rsd_proto::v1::KeptGroupGone;
-    use rsd_proto::v1::kept::What;
 
     use super::*;
 

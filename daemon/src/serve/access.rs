@@ -13,11 +13,13 @@ use rsd_proto::services::access_client::AccessClient;
 use rsd_proto::services::access_server::Access;
 use rsd_proto::transport::renewal::not_the_head;
 use rsd_proto::transport::token::{Fingerprint, Token};
-use rsd_proto::transport::{Peer, Refusals, Stamped, Who, access_client, exit, refusal};
+use rsd_proto::transport::{Peer, Refusals, Stamped, Who, access_client, exit, exit_code, refusal};
 use rsd_proto::v1::{
     EnrollRequest, Enrolled, ListTokensReply, ListTokensRequest, NewTokenReply, NewTokenRequest, RenewRequest,
     RevokeTokenRequest, TokenInfo,
 };
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::timeout;
 use tonic::{Code, Request, Response, Status};
 
 use super::callers::{Callers, ROOT};
@@ -165,17 +167,62 @@ impl Access for HeadAccess {
     }
 }
 
-/// The service of a joined daemon.
+/// The service of a joined daemon. Programs without a certificate may call `join` and `login`, so these share one connection to the
+/// head, which is kept, and only a few are forwarded at the same time.
 #[derive(Debug, Clone)]
 pub(crate) struct ForwardAccess {
-    pub(crate) way_up: WayUp,
-    pub(crate) callers: Callers,
+    way_up: WayUp,
+    kept: Arc<Mutex<Option<AccessClient<Stamped>>>>,
+    turns: Arc<Semaphore>,
+    callers: Callers,
 }
 
+/// The most calls of programs without a certificate that are forwarded at the same time.
+const FORWARDED_MAX: usize = 16;
+
 impl ForwardAccess {
+    pub(crate) fn new(way_up: WayUp, callers: Callers) -> ForwardAccess {
+        ForwardAccess { way_up, kept: Arc::default(), turns: Arc::new(Semaphore::new(FORWARDED_MAX)), callers }
+    }
+
+    /// Returns a client on the kept connection, or on a new one, and whether it is new.
+    async fn client(&self) -> Result<(AccessClient<Stamped>, bool), Status> {
+        // While one call dials, the others wait for its connection.
+        let mut kept = self.kept.lock().await;
+        if let Some(client) = &*kept {
+            return Ok((client.clone(), false));
+        }
+        let client = self.head().await?;
+        *kept = Some(client.clone());
+        Ok((client, true))
+    }
+
     async fn head(&self) -> Result<AccessClient<Stamped>, Status> {
         Ok(access_client(self.way_up.dial().await?))
     }
+}
+
+/// Calls the head with a copy of the request: over the kept connection, and if that is lost or silent, once more over a new one.
+macro_rules! forward {
+    ($self:ident, $method:ident, $request:expr) => {{
+        let request = $request;
+        // The semaphore is never closed.
+        let _turn = $self.turns.acquire().await.map_err(|_| Status::internal("closed"))?;
+        loop {
+            let (mut client, is_new) = $self.client().await?;
+            let answer = timeout($self.way_up.deadline(), client.$method(request.clone())).await;
+            match answer.unwrap_or_else(|_| Err(Status::unavailable("the head does not answer"))) {
+                // A status without an exit code is not the head's.
+                Err(status) if exit_code(&status).is_none() => {
+                    *$self.kept.lock().await = None;
+                    if is_new {
+                        break Err(status);
+                    }
+                }
+                answer => break answer,
+            }
+        }
+    }};
 }
 
 /// Adds the caller's address, which the head cannot see.
@@ -191,11 +238,11 @@ fn forwarded(request: Request<EnrollRequest>) -> EnrollRequest {
 #[tonic::async_trait]
 impl Access for ForwardAccess {
     async fn join(&self, request: Request<EnrollRequest>) -> Reply<Enrolled> {
-        self.head().await?.join(forwarded(request)).await
+        forward!(self, join, forwarded(request))
     }
 
     async fn login(&self, request: Request<EnrollRequest>) -> Reply<Enrolled> {
-        self.head().await?.login(forwarded(request)).await
+        forward!(self, login, forwarded(request))
     }
 
     async fn renew(&self, _: Request<RenewRequest>) -> Reply<Enrolled> {

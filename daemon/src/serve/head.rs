@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use prost::Message;
 use rsd_core::JobId;
 use rsd_core::rsd::{Answer, Call, Caller};
 use rsd_proto::services::dvm_server::Dvm;
@@ -14,7 +15,7 @@ use rsd_proto::v1::{
     ListNamesRequest, ListNodesReply, ListNodesRequest, LogsRequest, NodeInfo, PlanReply, PlanRequest, Record,
     ShutdownReply, ShutdownRequest, SignalRequest, StatusReply, StatusRequest, WaitsReply, WaitsRequest, job_event,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -27,6 +28,25 @@ use crate::random::random;
 
 /// The most messages that wait for a slow client.
 const STREAM_QUEUE: usize = 16;
+
+/// The size from which a list of jobs is continued in another reply.
+const LIST_BYTES: usize = 8 << 20;
+
+/// Returns the first jobs after number `after`: about as many as fit into `bytes`, and at least one.
+fn page(mut jobs: Vec<JobInfo>, after: u64, bytes: usize) -> ListJobsReply {
+    jobs.retain(|job| job.job > after);
+    jobs.sort_by_key(|job| job.job);
+    let mut size = 0;
+    let fits = jobs.iter().take_while(|job| {
+        let before = size;
+        size += job.encoded_len();
+        before == 0 || size <= bytes
+    });
+    let fits = fits.count();
+    let more = fits < jobs.len();
+    jobs.truncate(fits);
+    ListJobsReply { jobs, more }
+}
 
 /// The head's services to clients.
 #[derive(Debug, Clone)]
@@ -114,20 +134,33 @@ impl Dvm for HeadService {
         let attached = spec.attached;
         let random = random::<44>().map_err(|error| Status::internal(format!("cannot read random bytes: {error}")))?;
         let random = Bytes::copy_from_slice(&random);
-        let job = match self.door.call(caller, Call::Submit { spec: Box::new(spec), random, user }).await {
-            Answer::Submitted(job) => job,
-            Answer::Refused(refused) => return Err(status_of(refused)),
-            other => return Err(unexpected(&other)),
-        };
-        let (_, follower) = self.follow(caller, job).await?;
         let (client, stream) = mpsc::channel(STREAM_QUEUE);
-        let door = self.door.clone();
+        let (accepted, answer) = oneshot::channel();
+        let service = self.clone();
+        // A task of its own, because this handler ends when the connection is lost, and an attached job must not stay behind.
         tokio::spawn(async move {
-            if !HeadService::send_events(follower, &client).await && attached {
-                door.call(caller, Call::ClientGone(job)).await;
+            let job = match service.door.call(caller, Call::Submit { spec: Box::new(spec), random, user }).await {
+                Answer::Submitted(job) => job,
+                Answer::Refused(refused) => return drop(accepted.send(Err(status_of(refused)))),
+                other => return drop(accepted.send(Err(unexpected(&other)))),
+            };
+            let was_followed = match service.follow(caller, job).await {
+                Ok((_, follower)) => {
+                    // Without a handler, the receiver of the events is gone, too.
+                    let _ = accepted.send(Ok(()));
+                    HeadService::send_events(follower, &client).await
+                }
+                Err(status) => {
+                    let _ = accepted.send(Err(status));
+                    false
+                }
+            };
+            if !was_followed && attached {
+                service.door.call(caller, Call::ClientGone(job)).await;
             }
             drop(share);
         });
+        answer.await.map_err(|_| Status::internal("the submission was lost"))??;
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
@@ -219,8 +252,9 @@ impl Dvm for HeadService {
 
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Reply<ListJobsReply> {
         let caller = self.callers.of(&request)?;
-        let all = request.into_inner().all;
-        reply!(self.door.call(caller, Call::ListJobs { all }).await, Answer::Jobs(jobs) => ListJobsReply { jobs })
+        let ListJobsRequest { all, after } = request.into_inner();
+        let jobs = self.door.call(caller, Call::ListJobs { all }).await;
+        reply!(jobs, Answer::Jobs(jobs) => page(jobs, after, LIST_BYTES))
     }
 
     async fn get_job(&self, request: Request<JobSelector>) -> Reply<JobInfo> {
@@ -321,5 +355,28 @@ impl Dvm for HeadService {
 
     async fn shutdown(&self, request: Request<ShutdownRequest>) -> Reply<ShutdownReply> {
         shutdown(&self.door, self.callers.of(&request)?, request.into_inner()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_list_of_jobs_comes_in_several_replies_by_number() {
+        let job = |job, name: &str| JobInfo { job, command: name.into(), ..JobInfo::default() };
+        let jobs = || vec![job(3, "c"), job(1, &"a".repeat(200)), job(2, "b"), job(9, "d")];
+        let (mut seen, mut after, mut replies) = (Vec::new(), 0, 0);
+        loop {
+            let reply = page(jobs(), after, 100);
+            assert!(!reply.jobs.is_empty());
+            seen.extend(reply.jobs.iter().map(|job| job.job));
+            (after, replies) = (seen[seen.len() - 1], replies + 1);
+            if !reply.more {
+                break;
+            }
+        }
+        assert_eq!((seen, replies), (vec![1, 2, 3, 9], 2));
+        assert_eq!(page(Vec::new(), 0, 100), ListJobsReply::default());
     }
 }

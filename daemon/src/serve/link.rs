@@ -2,11 +2,13 @@
 
 use rsd_core::rsd::Input;
 use rsd_proto::services::link_server::Link;
+use rsd_proto::transport::parts::Joiner;
 use rsd_proto::transport::{Peer, Who, exit, refusal};
 use rsd_proto::v1::{Down, Hello, Up, hello, up};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
+use tracing::debug;
 
 use super::{Events, Reply};
 use crate::door::{Door, Event};
@@ -30,7 +32,8 @@ impl Link for LinkService {
         let (door, dvm) = (self.door.clone(), self.dvm.clone());
         let link = door.new_link();
         tokio::spawn(async move {
-            let hello = match ups.message().await {
+            let mut joiner = Joiner::default();
+            let hello = match next(&mut ups, &mut joiner).await {
                 Ok(Some(Up { body: Some(up::Body::Hello(hello)) })) => hello,
                 _ => return,
             };
@@ -43,8 +46,15 @@ impl Link for LinkService {
             let uid = peer.map_or(NOBODY, uid_of);
             door.send(Event::Input(Input::Hello { link, hello, uid }));
             // The shell closes a link by dropping its sender; the child then closes this stream.
-            while let Ok(Some(up)) = ups.message().await {
-                door.send(Event::Input(Input::Up { link, up }));
+            loop {
+                match next(&mut ups, &mut joiner).await {
+                    Ok(Some(up)) => door.send(Event::Input(Input::Up { link, up })),
+                    Ok(None) => break,
+                    Err(status) => {
+                        debug!(link, why = status.message(), "a link has ended");
+                        break;
+                    }
+                }
             }
             door.send(Event::Input(Input::LinkClosed { link }));
         });
@@ -60,6 +70,16 @@ fn uid_of(peer: Peer) -> u32 {
         Who::Local { uid, .. } => uid,
         Who::Node(_) | Who::User(_) | Who::Guest(_) => NOBODY,
     }
+}
+
+/// Returns the next whole message; None at the end.
+async fn next(ups: &mut Streaming<Up>, joiner: &mut Joiner) -> Result<Option<Up>, Status> {
+    while let Some(up) = ups.message().await? {
+        if let Some(whole) = joiner.join(up)? {
+            return Ok(Some(whole));
+        }
+    }
+    Ok(None)
 }
 
 /// Checks that a child is the node that its certificate names, in this DVM: the head would take a node of another DVM for a new

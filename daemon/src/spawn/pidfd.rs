@@ -1,9 +1,10 @@
-//! Watches a process that is not a child of this process: its descriptor becomes readable when the process ends. The descriptor
-//! stands for that process only, even if another process reuses the number.
+//! Watches and signals a process that is not a child of this process: its descriptor becomes readable when the process ends. The
+//! descriptor stands for that process only, even if another process reuses the number.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -29,6 +30,25 @@ impl Watched {
     pub(crate) async fn end(&self) {
         // An error of the reactor is permanent, so retrying does not help.
         let _ = self.0.readable().await;
+    }
+}
+
+/// A process that is signalled, and no other, even if its pid is reused.
+#[derive(Debug)]
+pub(crate) struct PidFd(OwnedFd);
+
+impl PidFd {
+    /// Opens the process that has this pid now. Fails with `NotFound` if there is none.
+    pub(crate) fn open(pid: Pid) -> io::Result<PidFd> {
+        Ok(PidFd(open(pid)?))
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        let no_details = std::ptr::null::<libc::siginfo_t>();
+        // SAFETY: the descriptor is open, and without details the kernel reads no memory of ours.
+        let done =
+            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal as i32, no_details, 0) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
 

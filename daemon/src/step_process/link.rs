@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rsd_core::step::Input;
 use rsd_core::uplink::Backoff;
+use rsd_proto::transport::parts::Joiner;
 use rsd_proto::transport::{DialError, Target, dial, exit_code, link_client};
 use rsd_proto::v1::{Down, Hello, StepHello, Up, down, hello, up};
 use tokio::sync::mpsc;
@@ -87,10 +88,11 @@ async fn serve(line: Line, hello: &StepHello, events: &mpsc::UnboundedSender<Eve
     let who = Some(hello::Who::Step(hello.clone()));
     let first = Hello { version: rsd_proto::VERSION.into(), who };
     ups.send(Up { body: Some(up::Body::Hello(first)) }).map_err(|_| Broken { why: "closed".into(), refused: false })?;
-    let mut sender = Some(ups);
+    let (mut sender, mut joiner) = (Some(ups), Joiner::default());
     loop {
-        let down = match downs.message().await {
-            Ok(Some(down)) => down,
+        let down = match downs.message().await.and_then(|down| down.map(|down| joiner.join(down)).transpose()) {
+            Ok(Some(Some(down))) => down,
+            Ok(Some(None)) => continue,
             Ok(None) => return Ok(()),
             Err(status) => return Err(Broken::of(&status)),
         };

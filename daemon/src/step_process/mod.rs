@@ -30,6 +30,7 @@ use rsd_core::step::{Effect, Input, Local, Mapped, RankStart, SpawnWish, Status}
 use rsd_core::taskmap::TaskMap;
 use rsd_core::{JobId, NodeId, Step};
 use rsd_proto::pmi::v1::Spawn;
+use rsd_proto::transport::parts::split;
 use rsd_proto::v1::{GroupEpoch, Inherited, JobSpec, LaunchBody, Up, stdin_target, up};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
@@ -387,8 +388,10 @@ impl StepProcess {
                     port.let_go();
                 }
                 if let Some(link) = &self.up {
-                    // If the link breaks now, its task reports that, and everything is sent again on the next link.
-                    let _ = link.send(up);
+                    split(up, |up| {
+                        // If the link breaks now, its task reports that, and everything is sent again on the next link.
+                        let _ = link.send(up);
+                    });
                 }
             }
             Effect::Exit => {

@@ -270,7 +270,7 @@ pub struct JobInfo {
     /// The first failure, or the reason why the job was ended.
     #[prost(message, optional, tag = "11")]
     pub cause: ::core::option::Option<RankExit>,
-    /// All failed ranks, by rank.
+    /// The failed ranks, by rank: at most the first 100,000.
     #[prost(message, repeated, tag = "12")]
     pub exits: ::prost::alloc::vec::Vec<RankExit>,
     /// Why it is queued.
@@ -822,11 +822,18 @@ pub struct ListJobsRequest {
     /// Whether to list ended jobs too.
     #[prost(bool, tag = "1")]
     pub all: bool,
+    /// Only jobs with larger numbers.
+    #[prost(uint64, tag = "2")]
+    pub after: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListJobsReply {
+    /// By number.
     #[prost(message, repeated, tag = "1")]
     pub jobs: ::prost::alloc::vec::Vec<JobInfo>,
+    /// Whether jobs with larger numbers are left out, because the reply would be too large.
+    #[prost(bool, tag = "2")]
+    pub more: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WaitsRequest {
@@ -1334,7 +1341,7 @@ pub struct ShutdownReply {}
 pub struct Up {
     #[prost(
         oneof = "up::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 12, 13, 14, 15, 16, 20, 21, 30, 31, 22"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 12, 13, 14, 15, 16, 20, 21, 30, 31, 22, 40, 41"
     )]
     pub body: ::core::option::Option<up::Body>,
 }
@@ -1386,13 +1393,17 @@ pub mod up {
         Begun(super::Begun),
         #[prost(message, tag = "22")]
         Master(super::Master),
+        #[prost(message, tag = "40")]
+        Part(super::Part),
+        #[prost(message, tag = "41")]
+        Pong(super::Pong),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Down {
     #[prost(
         oneof = "down::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 23, 24, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 23, 24, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30, 40, 41"
     )]
     pub body: ::core::option::Option<down::Body>,
 }
@@ -1446,7 +1457,32 @@ pub mod down {
         GroupState(super::GroupState),
         #[prost(message, tag = "30")]
         SpawnResult(super::SpawnResult),
+        #[prost(message, tag = "40")]
+        Part(super::Part),
+        #[prost(message, tag = "41")]
+        Ping(super::Ping),
     }
+}
+/// Sent by a daemon to a step that must end its ranks. A step that does not answer is killed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Ping {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Pong {
+    #[prost(uint64, tag = "1")]
+    pub job: u64,
+}
+/// A piece of an encoded Up or Down that is too large for one message. The pieces follow each other without other messages in
+/// between.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Part {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub data: ::prost::bytes::Bytes,
+    /// Whether the message is complete with this piece.
+    #[prost(bool, tag = "2")]
+    pub last: bool,
 }
 /// The first message of a child.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1495,6 +1531,9 @@ pub struct StepHello {
     /// For a group's epoch: the loopback port on which the step serves PMI to the members.
     #[prost(uint32, tag = "4")]
     pub pmi_port: u32,
+    /// The job's namespace: jobs of different DVMs have the same numbers.
+    #[prost(string, tag = "5")]
+    pub namespace: ::prost::alloc::string::String,
 }
 /// The first answer to a child that is accepted. For a step all fields are empty.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

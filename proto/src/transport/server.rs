@@ -13,7 +13,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
-use tonic::codegen::http::{Request, Response};
+use tonic::codegen::http::{HeaderMap, Request, Response};
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::server::NamedService;
 use tonic::transport::server::Connected;
 use tonic::{Code, Status};
@@ -125,8 +126,17 @@ impl Service<Request<Body>> for Services {
             self.refusals.report(peer.from, refused.message());
             return Box::pin(std::future::ready(Ok(refused.into_http())));
         }
+        let hops = hops(request.headers());
+        if hops > HOPS_MAX {
+            let text = format!(
+                "the request was forwarded {hops} times: daemons forward it to each other; restart one with --join HEAD"
+            );
+            let refused = refusal(Code::Unavailable, exit::UNREACHABLE, text);
+            self.refusals.report(peer.from, refused.message());
+            return Box::pin(std::future::ready(Ok(refused.into_http())));
+        }
         match self.services.iter().find(|(known, _)| *known == name) {
-            Some((_, service)) => Box::pin(service.clone().oneshot(request)),
+            Some((_, service)) => Box::pin(HOPS.scope(hops, service.clone().oneshot(request))),
             None => {
                 let status = Status::unimplemented(format!("unknown service `{name}`: use programs of one release"));
                 Box::pin(std::future::ready(Ok(status.into_http())))
@@ -139,6 +149,26 @@ impl Service<Request<Body>> for Services {
 fn check_share(peer: Peer) -> Result<(), Status> {
     let text = "you have as many connections to this daemon as it allows a user (setting users.connections): end some commands";
     if peer.is_over { Err(refusal(Code::ResourceExhausted, exit::NOT_PERMITTED, text)) } else { Ok(()) }
+}
+
+/// How often a request is forwarded from daemon to daemon on its way to the head.
+const HOPS_MAX: u32 = 16;
+const HOPS_KEY: &str = "rsd-hops";
+
+tokio::task_local! {
+    /// How often the request that this task handles was forwarded.
+    static HOPS: u32;
+}
+
+fn hops(headers: &HeaderMap) -> u32 {
+    headers.get(HOPS_KEY).and_then(|hops| hops.to_str().ok()?.parse().ok()).unwrap_or(0)
+}
+
+/// Counts a request that is made while another one is handled as that one, forwarded.
+pub(super) fn count_hop(metadata: &mut MetadataMap) {
+    if let Ok(hops) = HOPS.try_with(|hops| hops.saturating_add(1)) {
+        metadata.insert(HOPS_KEY, AsciiMetadataValue::from(hops));
+    }
 }
 
 /// Decides whether a peer may call a method of a service. The error is a sentence about the peer.
@@ -167,6 +197,27 @@ fn may_call(who: Who, service: &str, method: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_request_that_daemons_forward_to_each_other_is_refused() {
+        let call = async |hops: u32| {
+            let mut request = Request::builder().uri("/rsd.v1.Dvm/ListJobs").header(HOPS_KEY, hops);
+            for (name, value) in [("rsd-protocol", "4"), ("rsd-version", "0")] {
+                request = request.header(name, value);
+            }
+            let mut request = request.body(Body::empty()).unwrap();
+            request.extensions_mut().insert(Peer { who: Who::Local { uid: 0, pid: None }, from: None, is_over: false });
+            let response = Services::default().call(request).await.unwrap();
+            Status::from_header_map(response.headers()).unwrap().message().to_owned()
+        };
+        assert!(call(HOPS_MAX).await.starts_with("unknown service"));
+        assert!(call(HOPS_MAX + 1).await.starts_with("the request was forwarded 17 times"));
+        let mut metadata = MetadataMap::new();
+        count_hop(&mut metadata);
+        assert!(metadata.is_empty(), "a client's own request");
+        HOPS.scope(3, async { count_hop(&mut metadata) }).await;
+        assert_eq!(hops(&metadata.into_headers()), 4);
+    }
 
     #[test]
     fn only_a_certificate_opens_more_than_enrolling() {

@@ -20,6 +20,8 @@ use crate::{JobId, NodeId, Now, plan};
 
 /// How many notices of steps a job's log reports; most of them have the same text.
 const NOTICES_MAX: usize = 8;
+/// How many failed ranks clients are shown, so that their messages stay below the limit of gRPC.
+const EXITS_SHOWN: usize = 100_000;
 
 /// A job.
 #[derive(Debug)]
@@ -318,7 +320,7 @@ impl Job {
             ended_ms: self.ended_ms,
             exit_code: self.exit_code,
             cause: self.cause().cloned(),
-            exits: self.ends.all().cloned().collect(),
+            exits: self.ends.all().take(EXITS_SHOWN).cloned().collect(),
             queued_reason,
             namespace: self.namespace.clone(),
             parent: self.spawned.as_ref().map_or(0, |spawned| spawned.parent),

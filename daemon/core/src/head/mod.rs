@@ -179,6 +179,8 @@ impl Head {
             | up::Body::Resume(_)
             | up::Body::PmiResult(_)
             | up::Body::Master(_)
+            | up::Body::Part(_)
+            | up::Body::Pong(_)
             | up::Body::Hello(_) => {}
         }
     }
@@ -267,6 +269,9 @@ impl Head {
     fn on_nodes_up(&mut self, now: Now, nodes: Vec<NodeInfo>, out: &mut Outputs<Order>) {
         let mut back = Vec::new();
         for mut info in nodes {
+            if info.node >= self.memory.next_node {
+                continue; // the head has given this id to no node
+            }
             if let Some(known) = self.nodes.get(info.node) {
                 info.joined_ms = known.info.joined_ms;
                 info.name = known.info.name.clone();
@@ -274,7 +279,6 @@ impl Head {
                 info.name = self.nodes.free_name(&info);
                 info.joined_ms = now.unix_ms;
             }
-            self.memory.next_node = self.memory.next_node.max(info.node.saturating_add(1));
             back.push(info.node);
             self.timers.cancel(&Due::Node(info.node));
             self.nodes.insert(info, false);

@@ -8,7 +8,7 @@ use rsd_proto::v1::{self as wire, Down, NodeInfo, down, hello::Who, up};
 use super::{Node, STOP_DEADLINE, Stopping, members};
 use crate::between::{Loss, Outputs, Report};
 use crate::calls::Answer;
-use crate::contract::{Approach, Effect, HEAD, LinkId, ReqId, in_ms};
+use crate::contract::{Approach, Effect, HEAD, LinkId, ReqId, in_ms, may_be_namespace};
 use crate::taskmap::TaskMap;
 use crate::{JobId, NodeId, Now, sentences};
 
@@ -25,12 +25,15 @@ impl Node {
         let job = step.job;
         let welcome = wire::Welcome { node: self.me.node, dvm: self.dvm.clone(), ..Default::default() };
         out.send(link, down::Body::Welcome(welcome));
-        // To a process of another user, the job does not exist.
-        let known = self.steps.is_of(job, uid) && self.relays.contains(job);
+        // To a process of another user, the job does not exist. And a step of another DVM, to which this daemon belonged before, may have
+        // the number of a job of this one.
+        let ours = self.steps.is_of(job, uid) && may_be_namespace(&step.namespace, &self.dvm, job);
+        let known = ours && self.relays.contains(job);
         match step.map.map(TaskMap::try_from) {
             // The job is over or unknown: the step has missed its release.
             _ if !known => out.send(link, down::Body::Release(wire::Release { job })),
             Some(Ok(_)) => {
+                self.overdue.attached(job, step.pid);
                 if let Some(before) = self.steps.attach(job, link) {
                     out.push(Effect::Close { link: before });
                 }
@@ -195,6 +198,7 @@ impl Node {
             // The step reconnects, or the shell reports that its process has ended.
             self.steps.detach(job);
         } else {
+            self.overdue.forget(job);
             self.steps.remove(job);
             out.push(Effect::ForgetStep(job));
         }
@@ -300,6 +304,7 @@ impl Node {
         if !self.steps.contains(job) {
             return;
         }
+        self.overdue.forget(job);
         if let Some(link) = self.steps.detach(job) {
             out.push(Effect::Close { link });
         }

@@ -7,6 +7,7 @@
 //!   [`gathered`]: facts about nodes.
 //! - [`steps`]: the steps of this node. [`pmi_calls`]: requests of its ranks over gRPC. [`members`]: its processes that wait for
 //!   a place in a group.
+//!   [`overdue`]: steps that must end their ranks and may hang.
 //! - [`passing`]: messages from below and from above. [`of_steps`]: what a step may send. [`waits`], [`asked`]: requests for what
 //!   ranks wait for.
 
@@ -16,6 +17,7 @@ mod joining;
 mod locations;
 mod members;
 mod of_steps;
+mod overdue;
 mod passing;
 mod pmi_calls;
 mod relay;
@@ -35,6 +37,7 @@ use crate::{JobId, NodeId, Now, Tuning, sentences};
 
 use asked::Asked;
 use members::{Members, Settled};
+use overdue::{Due, Overdue};
 use pmi_calls::PmiCalls;
 use relays::Relays;
 use steps::Steps;
@@ -64,6 +67,7 @@ pub(crate) struct Node {
     pmi_calls: PmiCalls,
     members: Members,
     asked: Asked,
+    overdue: Overdue,
     stopping: Option<Stopping>,
 }
 
@@ -93,6 +97,7 @@ impl Node {
             pmi_calls: PmiCalls::default(),
             members: Members::default(),
             asked: Asked::default(),
+            overdue: Overdue::default(),
             stopping: None,
         };
         for KnownStep { job, map, group, owner } in steps {
@@ -134,6 +139,7 @@ impl Node {
     pub(crate) fn settle(&mut self, now: Now, out: &mut Outputs<Report>) {
         self.advance_relays(out);
         self.settle_asked(now, out);
+        self.watch_steps(now, out);
         if self.members.next_deadline().is_none_or(|at| at > now.mono) {
             return;
         }
@@ -152,14 +158,29 @@ impl Node {
     /// Returns the latest time at which [`Node::settle`] must be called.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let stopping = self.stopping.as_ref().map(|stopping| stopping.deadline);
-        stopping.into_iter().chain(self.members.next_deadline()).chain(self.asked.next_deadline()).min()
+        let of_steps = self.members.next_deadline().into_iter().chain(self.overdue.next_deadline());
+        stopping.into_iter().chain(of_steps).chain(self.asked.next_deadline()).min()
+    }
+
+    /// Asks steps that must end their ranks whether they still run, and gives up those that do not answer.
+    fn watch_steps(&mut self, now: Now, out: &mut Outputs<Report>) {
+        while let Some(due) = self.overdue.next(now) {
+            match due {
+                Due::Ask(job) => {
+                    let link = self.steps.link(job);
+                    link.iter().for_each(|link| out.send(*link, down::Body::Ping(wire::Ping { job })));
+                }
+                Due::GiveUp { job, pid } => out.push(Effect::KillStep { job, pid, uid: self.steps.owner(job) }),
+            }
+        }
     }
 
     /// Describes the entries that are still kept for jobs, for tests.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let steps = self.steps.jobs().map(|job| format!("step of job {job}"));
         let asked = self.pmi_calls.leftovers().chain(self.asked.leftovers());
-        steps.chain(self.relays.leftovers()).chain(asked).chain(self.members.leftovers()).collect()
+        let of_steps = steps.chain(self.members.leftovers()).chain(self.overdue.leftovers());
+        of_steps.chain(self.relays.leftovers()).chain(asked).collect()
     }
 
     // --- clients' requests ---

@@ -27,7 +27,9 @@ pub(super) fn may_send(me: NodeId, job: JobId, body: &up::Body) -> bool {
         up::Body::Waits(report) => {
             report.silent.is_empty() && report.steps.iter().all(|ranks| are_waiting(me, job, ranks))
         }
+        up::Body::Pong(pong) => pong.job == job,
         up::Body::Hello(_)
+        | up::Body::Part(_)
         | up::Body::NodesUp(_)
         | up::Body::NodesAway(_)
         | up::Body::NodesGone(_)

@@ -30,6 +30,9 @@ impl Node {
                 if let Some(relay) = self.relays.get_mut(kill.job) {
                     relay.kill = Some(kill.clone());
                 }
+                if self.steps.contains(kill.job) {
+                    self.overdue.watch(now, kill.job);
+                }
                 self.to_job(kill.job, down::Body::Kill(kill), out);
             }
             down::Body::Release(wire::Release { job }) => self.release(job, out),
@@ -50,7 +53,12 @@ impl Node {
             down::Body::CutOff(wire::CutOff { ms }) => self.on_cut_off(now, ms, out),
             down::Body::Ancestors(ancestors) => self.on_ancestors(ancestors.above, out),
             // The shell and the uplink take the first three from the stream; calls never cross daemons.
-            down::Body::Welcome(_) | down::Body::Redirect(_) | down::Body::Refused(_) | down::Body::PmiCall(_) => {}
+            down::Body::Welcome(_)
+            | down::Body::Redirect(_)
+            | down::Body::Refused(_)
+            | down::Body::PmiCall(_)
+            | down::Body::Ping(_)
+            | down::Body::Part(_) => {}
         }
     }
 
@@ -108,6 +116,7 @@ impl Node {
         self.to_job(job, down::Body::Release(wire::Release { job }), out);
         let relay = self.relays.remove(job);
         if relay.is_some_and(|relay| relay.step_gone) && self.steps.remove(job) {
+            self.overdue.forget(job);
             out.push(Effect::ForgetStep(job));
         } // else its link closes, or it reconnects and is released, or the shell reports that its process has ended
     }
@@ -122,7 +131,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn on_up(&mut self, link: LinkId, up: Up, out: &mut Outputs<Report>) {
+    pub(crate) fn on_up(&mut self, now: Now, link: LinkId, up: Up, out: &mut Outputs<Report>) {
         let step = self.steps.job_of(link);
         let Some(body) = up.body else { return };
         let may_send = match step {
@@ -165,6 +174,11 @@ impl Node {
             }
             up::Body::Master(master) => self.members.on_master(master),
             up::Body::Waits(report) => self.asked.answered(link, report),
+            up::Body::Pong(_) => {
+                if let Some(job) = step {
+                    self.overdue.answered(now, job);
+                }
+            }
             up::Body::Begun(wire::Begun { job, nodes }) => {
                 if let Some(relay) = self.relays.get_mut(job) {
                     relay.begun(nodes);
@@ -179,7 +193,7 @@ impl Node {
             | up::Body::Load(_)
             | up::Body::NameCall(_)
             | up::Body::SpawnCall(_) => self.pass_up(body, out),
-            up::Body::Hello(_) => {} // always the first message, which the shell handles
+            up::Body::Hello(_) | up::Body::Part(_) => {} // the shell handles them
         }
     }
 

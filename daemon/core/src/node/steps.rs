@@ -67,6 +67,11 @@ impl Steps {
         true
     }
 
+    /// Returns the user as whom the step runs, in a DVM that serves all users.
+    pub(super) fn owner(&self, job: JobId) -> Option<u32> {
+        self.owners.get(&job).copied()
+    }
+
     pub(super) fn contains(&self, job: JobId) -> bool {
         self.links.contains_key(&job)
     }

@@ -107,8 +107,8 @@ impl Step {
             return; // a repeat
         }
         for batch in fence.batches {
-            if self.kvs.apply(batch).is_err() {
-                self.fail_all(now, "a fence delivered keys that do not decode", out);
+            if let Err(error) = self.kvs.apply(batch) {
+                self.fail_all(now, &error.to_string(), out);
                 return;
             }
         }

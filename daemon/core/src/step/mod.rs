@@ -269,7 +269,7 @@ impl Step {
         tuning: Tuning,
     ) -> Result<Step, String> {
         let here = map.count_on(node) as usize;
-        let kvs = Kvs::preset(&launch.preput);
+        let kvs = Kvs::preset(&launch.preput, map.nodes().len());
         let (parts, notice) = bound::parts(node, &map, &launch, inventory, here)?;
         let ranks = start::local_ranks(node, &map, &launch, parts, tuning)?;
         let meeting = Meeting::new(&launch, inventory)?;
@@ -374,7 +374,8 @@ impl Step {
 
     /// Returns the first message on every new link. `pmi_port`: the port of the members' PMI server; 0 for other ranks.
     pub fn hello(&self, pid: u32, pmi_port: u16) -> wire::StepHello {
-        wire::StepHello { job: self.job, pid, map: Some((&self.map).into()), pmi_port: pmi_port.into() }
+        let namespace = self.launch.namespace.clone();
+        wire::StepHello { job: self.job, pid, map: Some((&self.map).into()), pmi_port: pmi_port.into(), namespace }
     }
 
     fn launch_spec(&self) -> &wire::JobSpec {
@@ -404,6 +405,7 @@ impl Step {
                 self.resync(now, out);
             }
             down::Body::CutOff(wire::CutOff { ms }) => self.on_cut_off(now, ms),
+            down::Body::Ping(wire::Ping { job }) => self.send(up::Body::Pong(wire::Pong { job }), out),
             // These are messages between daemons.
             down::Body::Welcome(_)
             | down::Body::Redirect(_)
@@ -413,6 +415,7 @@ impl Step {
             | down::Body::Launch(_)
             | down::Body::LoadProbe(_)
             | down::Body::GroupState(_)
+            | down::Body::Part(_)
             | down::Body::Stop(_) => {}
         }
     }

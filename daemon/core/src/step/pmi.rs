@@ -78,7 +78,9 @@ impl Step {
                 if key.starts_with(b"PMI_") {
                     Reply::PutResult { rc: 1 }
                 } else {
-                    self.kvs.put(key.into(), value.into());
+                    if let Err(error) = self.kvs.put(key.into(), value.into()) {
+                        return self.on_protocol_fault(now, local, format!("cannot put a key: {error}"), out);
+                    }
                     Reply::PutResult { rc: 0 }
                 }
             }
@@ -177,8 +179,8 @@ impl Step {
         }
         match call.op {
             Some(pmi_call::Op::Put(kv)) => {
-                self.kvs.put(kv.key, kv.value);
-                self.answer_call(call.call, Ok(None), out);
+                let put = self.kvs.put(kv.key, kv.value);
+                self.answer_call(call.call, put.map(|()| None).map_err(|error| error.to_string()), out);
             }
             Some(pmi_call::Op::Get(key)) => {
                 let value = self.lookup(&key).map(Bytes::from);

@@ -38,7 +38,7 @@ impl Busy {
                 _ => None,
             });
             let map = launch.expect("every job has its slot").map;
-            let step = wire::StepHello { job, map, ..Default::default() };
+            let step = wire::StepHello { job, map, namespace: format!("rsd-d-{job}"), ..Default::default() };
             let hello = wire::Hello { who: Some(Who::Step(step)), ..Default::default() };
             busy.handle(Input::Hello { link: job, hello, uid: 0 });
         }

@@ -76,7 +76,7 @@ impl Head {
         self.next += 1;
         let map =
             wire::TaskMap { nodes: vec![0], blocks: vec![wire::Block { first_node: 0, nodes: 1, ranks_per_node: 1 }] };
-        let step = wire::StepHello { job, map: Some(map), ..Default::default() };
+        let step = wire::StepHello { job, map: Some(map), namespace: format!("rsd-d-{job}"), ..Default::default() };
         let hello = wire::Hello { who: Some(Who::Step(step)), ..Default::default() };
         let effects = self.handle(Input::Hello { link, hello, uid });
         let released = downs(&effects).any(|(_, body)| matches!(body, down::Body::Release(_)));

@@ -483,6 +483,11 @@ impl World {
                 let delay = self.rng.within(Duration::from_millis(3));
                 self.after(delay, Event::StepBoot { machine, launch: file });
             }
+            Effect::KillStep { job, .. } => {
+                if let Some(step) = self.machines[machine].steps.get(&job).copied() {
+                    self.end_step(step);
+                }
+            }
             Effect::ForgetStep(job) => drop(self.machines[machine].launches.remove(&job)),
             Effect::MeasureLoad { probe } => self.after(Duration::ZERO, Event::Load { pid, probe }),
             Effect::Member { member, event } => self.send_to_process(pid, member, event),
