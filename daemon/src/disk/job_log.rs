@@ -1,26 +1,38 @@
-//! One append-only log per job: the sequence of its events, output included. Output is kept only here. Every client reads the
-//! log at its own pace, so a slow client does not delay the others.
+//! One append-only log per job: the sequence of its events, output included. Every client reads the log at its own pace, so a slow
+//! client does not delay the others.
 //!
-//! Events are length-delimited protobuf in `jobs/N.log`. When the file cannot grow (disk full, or the limit of
-//! `jobs.log_max`) the head drops output and logs that; the job keeps running, and its other events are kept in memory.
+//! Events are length-delimited protobuf in `jobs/N.log`. A thread of its own writes the files, and clients' reads of files are done by
+//! tokio's blocking threads: a slow or hung file system delays neither the daemon's thread nor other jobs. Events that are not yet in
+//! the file are in memory, where followers that keep up find them. When the file cannot grow (disk full, the limit of `jobs.log_max`,
+//! or a file system that does not answer) the head drops output and logs that; the job keeps running, and its other events are kept in
+//! memory.
 
-use std::collections::HashMap;
+mod follower;
+
+use std::collections::{HashMap, VecDeque};
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
 use prost::Message;
 use rsd_core::JobId;
 use rsd_proto::v1::{JobEvent, job_event};
 use tokio::sync::watch;
 
+pub(crate) use follower::Follower;
+
 /// The superuser, whose logs are not limited together.
 const ROOT: u32 = 0;
-const READ_BYTES: usize = 128 << 10;
+/// How much a follower reads at once, and about how much is written at once.
+const PIECE_BYTES: usize = 128 << 10;
+/// How much of a log may wait to be written. The daemon's thread waits when there is more.
+const WAITING_BYTES: u64 = 16 << 20;
+/// How long the daemon's thread waits for a file system that writes nothing.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The logs of a head.
 #[derive(Debug)]
@@ -32,6 +44,16 @@ pub(crate) struct JobLogs {
     logs: Mutex<HashMap<JobId, Arc<Log>>>,
     /// The bytes of the logs of each user, by uid.
     of_users: Mutex<HashMap<u32, u64>>,
+    writer: Sender<Work>,
+}
+
+/// A task of the thread that writes.
+#[derive(Debug)]
+enum Work {
+    Write(Arc<Log>),
+    Remove(Arc<Log>),
+    #[cfg(test)]
+    Report(Sender<()>),
 }
 
 #[derive(Debug)]
@@ -39,22 +61,51 @@ struct Log {
     path: PathBuf,
     /// The user whose share it counts for; None in a DVM that serves one user, and for root.
     user: Option<u32>,
-    writer: Mutex<Writer>,
+    events: Mutex<Events>,
+    /// Some events were written.
+    written: Condvar,
     progress: watch::Sender<Progress>,
 }
 
+#[derive(Debug, Default)]
+struct Events {
+    /// The numbers of events and bytes in the file.
+    written: u64,
+    written_bytes: u64,
+    /// The events from number `written` on; after a failure, of the file or of the limit, those that are kept in memory.
+    tail: VecDeque<Entry>,
+    tail_bytes: u64,
+    /// The bytes that count for the user: those of all events that were appended, even if they could not be written.
+    counted_bytes: u64,
+    /// Open while the job runs.
+    file: Option<Arc<File>>,
+    /// Whether the writer has a task for this log.
+    is_queued: bool,
+    /// Whether further output is dropped.
+    is_full: bool,
+    /// Whether nothing can be written any more.
+    has_failed: bool,
+    has_ended: bool,
+}
+
 #[derive(Debug)]
-struct Writer {
-    /// None once the job has ended or a write has failed.
-    file: Option<File>,
-    /// Events since the file failed.
-    memory: Vec<JobEvent>,
+struct Entry {
+    /// None: output that was dropped.
+    event: Option<JobEvent>,
+    bytes: u64,
+}
+
+/// What an append has done.
+struct Appended {
+    /// The bytes that count for the user.
+    bytes: u64,
+    /// Whether the writer needs a task.
+    needs_task: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
-    file_bytes: u64,
-    in_memory: usize,
+    events: u64,
     ended: bool,
 }
 
@@ -66,7 +117,12 @@ impl JobLogs {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
-        JobLogs { dir, limit_bytes, user_bytes, logs: Mutex::default(), of_users: Mutex::default() }
+        let (writer, work) = channel();
+        let thread = std::thread::Builder::new().name("job-logs".into()).stack_size(128 << 10);
+        if let Err(error) = thread.spawn(move || write_all(&work)) {
+            tracing::error!(%error, "cannot start the thread that writes job logs: jobs' output is lost");
+        }
+        JobLogs { dir, limit_bytes, user_bytes, logs: Mutex::default(), of_users: Mutex::default(), writer }
     }
 
     pub(crate) fn append(&self, job: JobId, event: JobEvent) {
@@ -81,17 +137,19 @@ impl JobLogs {
             Some(user) => self.user_bytes.saturating_sub(lock(&self.of_users).get(&user).copied().unwrap_or(0)),
             None => u64::MAX,
         };
-        let added = log.append(event, self.limit_bytes, room);
+        let Appended { bytes, needs_task } = log.append(event, self.limit_bytes, room);
         if let Some(user) = log.user {
-            *lock(&self.of_users).entry(user).or_default() += added;
+            *lock(&self.of_users).entry(user).or_default() += bytes;
+        }
+        if needs_task && self.writer.send(Work::Write(Arc::clone(&log))).is_err() {
+            log.fail("the thread that writes logs has ended");
         }
     }
 
     pub(crate) fn drop_log(&self, job: JobId) {
         if let Some(log) = lock(&self.logs).remove(&job) {
-            // Readers have the file open and do not need its name.
-            let _ = std::fs::remove_file(&log.path);
             self.forget_bytes(&log);
+            let _ = self.writer.send(Work::Remove(log)); // without a thread there is no file
         }
     }
 
@@ -99,7 +157,7 @@ impl JobLogs {
         let Some(user) = log.user else { return };
         let mut of_users = lock(&self.of_users);
         if let Some(bytes) = of_users.get_mut(&user) {
-            *bytes = bytes.saturating_sub(log.progress.borrow().file_bytes);
+            *bytes = bytes.saturating_sub(lock(&log.events).counted_bytes);
             if *bytes == 0 {
                 of_users.remove(&user);
             }
@@ -109,36 +167,153 @@ impl JobLogs {
     /// Returns a reader of a job's events, from the first event on. None: unknown job.
     pub(crate) fn follow(&self, job: JobId) -> Option<Follower> {
         let log = Arc::clone(lock(&self.logs).get(&job)?);
-        let progress = log.progress.subscribe();
-        Some(Follower {
-            log,
-            progress,
-            file: None,
-            read_bytes: 0,
-            buffer: BytesMut::new(),
-            from_memory: 0,
-            failure: None,
-        })
+        Some(Follower::new(log))
+    }
+}
+
+/// The thread that writes. It ends with the logs.
+fn write_all(work: &Receiver<Work>) {
+    while let Ok(work) = work.recv() {
+        match work {
+            Work::Write(log) => {
+                if let Err(error) = log.write() {
+                    tracing::error!(path = %log.path.display(), %error, "cannot write a job's log");
+                    log.fail(&error.to_string());
+                }
+            }
+            // Readers have the file open and do not need its name.
+            Work::Remove(log) => drop(std::fs::remove_file(&log.path)),
+            #[cfg(test)]
+            Work::Report(to) => drop(to.send(())),
+        }
     }
 }
 
 impl Log {
-    fn new(dir: &std::path::Path, job: JobId, user: Option<u32>) -> Log {
+    fn new(dir: &Path, job: JobId, user: Option<u32>) -> Log {
         let path = dir.join(format!("{job}.log"));
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
-        if let Err(error) = &file {
-            tracing::error!(job, %error, path = %path.display(), "cannot create the log of a job: its output is lost");
+        Log {
+            path,
+            user,
+            events: Mutex::default(),
+            written: Condvar::new(),
+            progress: watch::Sender::new(Progress::default()),
         }
-        let writer = Mutex::new(Writer { file: file.ok(), memory: Vec::new() });
-        Log { path, user, writer, progress: watch::Sender::new(Progress::default()) }
     }
 
-    /// Opens the log for reading. While the writer has the file open, this needs no path.
-    fn open(&self) -> std::io::Result<File> {
-        match &lock(&self.writer).file {
-            Some(file) => File::open(format!("/proc/self/fd/{}", file.as_raw_fd())),
-            None => File::open(&self.path),
+    /// Adds an event; output only within `limit_bytes` of this log and `room` bytes of its user.
+    fn append(&self, event: JobEvent, limit_bytes: u64, room: u64) -> Appended {
+        let is_output = matches!(event.body, Some(job_event::Body::Output(_)));
+        let mut events = lock(&self.events);
+        while !events.has_failed && events.tail_bytes > WAITING_BYTES {
+            let (again, waited) = self.written.wait_timeout(events, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            events = again;
+            if waited.timed_out() {
+                drop(events);
+                tracing::error!(path = %self.path.display(), "the file system does not write a job's log");
+                self.fail(&format!("nothing was written within {} s", PATIENCE.as_secs()));
+                events = lock(&self.events);
+            }
         }
+        events.has_ended |= matches!(event.body, Some(job_event::Body::Ended(_)));
+        let before = events.tail_bytes;
+        let (bytes, used) = (delimited_len(&event), events.written_bytes + events.tail_bytes);
+        let why_not = match is_output && !events.is_full {
+            true if used + bytes > limit_bytes => Some(format!(
+                "output from here on is not kept: the job has written {limit_bytes} bytes (jobs.log_max)"
+            )),
+            true if bytes > room => Some(
+                "output from here on is not kept: the logs of your jobs have as many bytes as this DVM allows a user (users.log)"
+                    .to_owned(),
+            ),
+            true | false => None,
+        };
+        if let Some(text) = why_not {
+            events.is_full = true;
+            events.push(JobEvent { at_ms: event.at_ms, body: Some(job_event::Body::Notice(text)) });
+        } else if !(is_output && events.is_full) {
+            events.push(event);
+        }
+        let needs_task = !events.is_queued && !events.has_failed;
+        events.is_queued |= needs_task;
+        let added = events.tail_bytes - before;
+        events.counted_bytes += added;
+        self.report(&events);
+        Appended { bytes: added, needs_task }
+    }
+
+    fn report(&self, events: &Events) {
+        let (count, ended) = (events.written + events.tail.len() as u64, events.has_ended);
+        self.progress.send_modify(|progress| *progress = Progress { events: count, ended });
+    }
+
+    /// Writes what is in memory.
+    fn write(&self) -> std::io::Result<()> {
+        loop {
+            // Nothing that may wait for the file system is done while this is locked.
+            let mut events = lock(&self.events);
+            if events.tail.is_empty() || events.has_failed {
+                events.is_queued = false;
+                let open = events.file.clone().filter(|_| events.has_ended);
+                drop(events);
+                if open.is_some_and(|file| self.names(&file)) {
+                    lock(&self.events).file = None;
+                }
+                return Ok(());
+            }
+            let (mut batch, mut size) = (Vec::new(), 0);
+            for entry in &events.tail {
+                batch.extend(entry.event.clone());
+                size += entry.bytes;
+                if size >= PIECE_BYTES as u64 {
+                    break;
+                }
+            }
+            let (file, before) = (events.file.clone(), events.written_bytes);
+            drop(events);
+            let file = match file {
+                Some(file) => file,
+                None => Arc::new(OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&self.path)?),
+            };
+            let bytes: Vec<u8> = batch.iter().flat_map(Message::encode_length_delimited_to_vec).collect();
+            if let Err(error) = (&*file).write_all(&bytes) {
+                // A reader must not find a partial event.
+                let _ = file.set_len(before);
+                return Err(error);
+            }
+            let mut events = lock(&self.events);
+            events.file = Some(file);
+            if events.has_failed {
+                continue; // the daemon has given up meanwhile, and the events are in memory
+            }
+            events.tail.drain(..batch.len());
+            events.tail_bytes -= size;
+            events.written += batch.len() as u64;
+            events.written_bytes += size;
+            self.written.notify_all();
+        }
+    }
+
+    /// Drops the output that is not written, and further output. The other events stay in memory.
+    fn fail(&self, why: &str) {
+        let mut events = lock(&self.events);
+        if std::mem::replace(&mut events.has_failed, true) {
+            return;
+        }
+        events.is_full = true;
+        let text = format!("output from here on is lost: the head cannot write {}: {why}", self.path.display());
+        let mut notice = Some(job_event::Body::Notice(text));
+        let mut at_ms = 0;
+        for entry in &mut events.tail {
+            at_ms = entry.event.as_ref().map_or(at_ms, |event| event.at_ms);
+            if matches!(&entry.event, Some(JobEvent { body: Some(job_event::Body::Output(_)), .. })) {
+                entry.event = notice.take().map(|notice| JobEvent { at_ms, body: Some(notice) });
+            }
+        }
+        if notice.is_some() {
+            events.push(JobEvent { at_ms, body: notice });
+        }
+        self.report(&events);
     }
 
     /// Whether the path still names this file.
@@ -147,156 +322,19 @@ impl Log {
         let own = file.metadata().map(inode).ok();
         own.is_some() && own == std::fs::metadata(&self.path).map(inode).ok()
     }
+}
 
-    /// Appends an event; output only within `limit_bytes` of this log and `room` bytes of its user. Returns how many bytes were written.
-    fn append(&self, event: JobEvent, limit_bytes: u64, room: u64) -> u64 {
-        let ended = matches!(event.body, Some(job_event::Body::Ended(_)));
-        let is_output = matches!(event.body, Some(job_event::Body::Output(_)));
-        let mut writer = lock(&self.writer);
-        let bytes = event.encode_length_delimited_to_vec();
-        let written = self.progress.borrow().file_bytes;
-        let mut added = 0;
-        if let Some(file) = &mut writer.file {
-            let fits = !is_output || written + bytes.len() as u64 <= limit_bytes;
-            let user_fits = !is_output || bytes.len() as u64 <= room;
-            let wrote =
-                if fits && user_fits { file.write_all(&bytes) } else { Err(std::io::ErrorKind::FileTooLarge.into()) };
-            match wrote {
-                Ok(()) => added = bytes.len() as u64,
-                Err(error) => {
-                    tracing::error!(path = %self.path.display(), %error, "cannot append to a job's log");
-                    // A reader must not find a partial event.
-                    let _ = file.set_len(written);
-                    writer.file = None;
-                    let text = match (fits, user_fits) {
-                        (true, true) => format!(
-                            "output from here on is lost: the head cannot write {}: {error}",
-                            self.path.display()
-                        ),
-                        (true, false) => {
-                            "output from here on is not kept: the logs of your jobs have as many bytes as this DVM allows a user \
-                             (users.log)"
-                                .to_owned()
-                        }
-                        (false, _) => format!(
-                            "output from here on is not kept: the job has written {limit_bytes} bytes (jobs.log_max)"
-                        ),
-                    };
-                    let body = Some(job_event::Body::Notice(text));
-                    writer.memory.push(JobEvent { at_ms: event.at_ms, body });
-                }
-            }
-        }
-        if added == 0 && !is_output {
-            writer.memory.push(event);
-        }
-        if ended && writer.file.as_ref().is_some_and(|file| self.names(file)) {
-            writer.file = None;
-        }
-        let in_memory = writer.memory.len();
-        self.progress.send_modify(|progress| {
-            progress.file_bytes += added;
-            progress.in_memory = in_memory;
-            progress.ended |= ended;
-        });
-        added
+impl Events {
+    fn push(&mut self, event: JobEvent) {
+        let bytes = delimited_len(&event);
+        self.tail_bytes += bytes;
+        self.tail.push_back(Entry { event: Some(event), bytes });
     }
 }
 
-/// Reads one job's events in order.
-#[derive(Debug)]
-pub(crate) struct Follower {
-    log: Arc<Log>,
-    progress: watch::Receiver<Progress>,
-    file: Option<File>,
-    read_bytes: u64,
-    buffer: BytesMut,
-    from_memory: usize,
-    failure: Option<String>,
-}
-
-impl Follower {
-    /// Waits for the next event; None after the last event of a job that has ended.
-    pub(crate) async fn next(&mut self) -> Option<JobEvent> {
-        loop {
-            let progress = *self.progress.borrow_and_update();
-            match self.poll(progress) {
-                Ok(Some(event)) => return Some(event),
-                Ok(None) if progress.ended => return None,
-                Ok(None) => {}
-                Err(error) => return self.give_up(&error),
-            }
-            if self.progress.changed().await.is_err() {
-                return None; // the log was dropped
-            }
-        }
-    }
-
-    /// Returns the next event if the log already has it.
-    pub(crate) fn try_next(&mut self) -> Option<JobEvent> {
-        let progress = *self.progress.borrow_and_update();
-        self.poll(progress).unwrap_or_else(|error| self.give_up(&error))
-    }
-
-    /// Waits until the job has ended, or its log was dropped.
-    pub(crate) async fn ended(&mut self) {
-        // An error means that the log was dropped.
-        let _ = self.progress.wait_for(|progress| progress.ended).await;
-    }
-
-    /// Returns why the events stopped before the job's end, if the log could not be read.
-    pub(crate) fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
-    }
-
-    fn give_up(&mut self, error: &std::io::Error) -> Option<JobEvent> {
-        let path = self.log.path.display();
-        tracing::error!(%path, %error, "cannot read a job's log");
-        self.failure = Some(format!("the rest of the job's output is lost: cannot read {path}: {error}"));
-        None
-    }
-
-    fn poll(&mut self, progress: Progress) -> std::io::Result<Option<JobEvent>> {
-        loop {
-            if let Some(event) = take_event(&mut self.buffer)? {
-                return Ok(Some(event));
-            }
-            if self.read_bytes >= progress.file_bytes {
-                break;
-            }
-            self.fill(progress.file_bytes)?;
-        }
-        let event = lock(&self.log.writer).memory.get(self.from_memory).cloned();
-        self.from_memory += usize::from(event.is_some());
-        Ok(event)
-    }
-
-    fn fill(&mut self, file_bytes: u64) -> std::io::Result<()> {
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => self.file.insert(self.log.open()?),
-        };
-        let wanted = usize::try_from(file_bytes - self.read_bytes).unwrap_or(READ_BYTES).min(READ_BYTES);
-        let have = self.buffer.len();
-        self.buffer.resize(have + wanted, 0);
-        file.seek(SeekFrom::Start(self.read_bytes))?;
-        file.read_exact(&mut self.buffer[have..])?;
-        self.read_bytes += wanted as u64;
-        Ok(())
-    }
-}
-
-/// Takes one complete event from the front.
-fn take_event(buffer: &mut BytesMut) -> std::io::Result<Option<JobEvent>> {
-    let mut peek = &buffer[..];
-    let Ok(len) = prost::decode_length_delimiter(&mut peek) else { return Ok(None) };
-    let head = buffer.len() - peek.len();
-    if peek.len() < len {
-        return Ok(None);
-    }
-    buffer.advance(head);
-    let event = buffer.split_to(len).freeze();
-    JobEvent::decode(event).map(Some).map_err(std::io::Error::other)
+fn delimited_len(event: &JobEvent) -> u64 {
+    let len = event.encoded_len();
+    (len + prost::length_delimiter_len(len)) as u64
 }
 
 /// Ignores poisoning: the data behind these locks is consistent at every point that can panic.
@@ -323,6 +361,13 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("rsd-job-log-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         dir
+    }
+
+    /// Waits until everything is written.
+    fn settle(logs: &JobLogs) {
+        let (done, wait) = channel();
+        logs.writer.send(Work::Report(done)).unwrap();
+        wait.recv().unwrap();
     }
 
     async fn all(mut follower: Follower) -> Vec<JobEvent> {
@@ -356,6 +401,7 @@ mod tests {
         logs.append(1, output(b"before"));
         logs.append(2, output(b"other"));
         logs.append(2, ended());
+        settle(&logs);
         std::fs::remove_dir_all(&dir).unwrap();
         logs.append(1, output(b"after"));
         assert_eq!(logs.follow(1).unwrap().next().await, Some(output(b"before")));
@@ -382,6 +428,51 @@ mod tests {
         assert!(matches!(&events[1].body, Some(job_event::Body::Notice(text)) if text.contains("jobs.log_max")));
         assert_eq!(events[2], ended());
         assert_eq!(events.len(), 3);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_file_system_that_hangs_delays_neither_appends_nor_followers_that_keep_up() {
+        let dir = scratch("hung");
+        let logs = JobLogs::new(dir.clone(), 1 << 30, 0);
+        // A FIFO that nobody reads: writes block when it is full.
+        nix::unistd::mkfifo(&dir.join("1.log"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let began = std::time::Instant::now();
+        logs.append(1, output(&[b'x'; 100_000]));
+        let mut follower = logs.follow(1).unwrap();
+        // Somebody else can open it for writing only when the writer has opened it for reading and writing.
+        let open = || OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(dir.join("1.log"));
+        while open().is_err() {
+            std::thread::yield_now();
+        }
+        for _ in 0..40 {
+            logs.append(1, output(&[b'x'; 100_000]));
+            assert!(follower.next().await.is_some());
+        }
+        logs.append(1, ended());
+        assert!(follower.next().await.is_some());
+        assert_eq!(follower.next().await, Some(ended()));
+        assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_follower_reads_from_the_file_what_is_written_and_the_rest_from_memory() {
+        let dir = scratch("both");
+        let logs = JobLogs::new(dir.clone(), 1 << 30, 0);
+        let mut slow = None;
+        for round in 0..100 {
+            logs.append(1, output(&[b'x'; 10_000]));
+            let slow = slow.get_or_insert_with(|| logs.follow(1).unwrap());
+            if round % 7 == 0 {
+                settle(&logs);
+                assert!(slow.next_if_there().await.is_some());
+            }
+        }
+        logs.append(1, ended());
+        let rest = all(slow.unwrap()).await;
+        assert_eq!((rest.len(), rest.last()), (101 - 15, Some(&ended())));
+        assert_eq!(all(logs.follow(1).unwrap()).await.len(), 101);
         std::fs::remove_dir_all(dir).unwrap();
     }
 

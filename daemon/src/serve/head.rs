@@ -229,7 +229,7 @@ impl Dvm for HeadService {
                         event = follower.next() => event,
                         () = client.closed() => return,
                     },
-                    false => follower.try_next(),
+                    false => follower.next_if_there().await,
                 };
                 let Some(event) = event else {
                     if let Some(lost) = output_lost(&follower) {
